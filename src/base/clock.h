@@ -1,0 +1,16 @@
+/*
+ * Clock: wall, CPU and calendar time of this process.
+ */
+#ifndef ERG_BASE_CLOCK_H
+#define ERG_BASE_CLOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+int64_t erg_now_ns(void);     /* monotonic */
+double erg_cpu_seconds(void); /* of the calling thread */
+
+/* "2026-01-31T12:00:00Z" into `out` (at least 21 bytes). */
+void erg_utc_now(char *out, size_t capacity);
+
+#endif

@@ -1,0 +1,18 @@
+/*
+ * Interrupt: SIGINT and SIGTERM set a flag; loops that take long ask for it between two steps,
+ * so that a finished step is never lost.
+ */
+#ifndef ERG_BASE_INTERRUPT_H
+#define ERG_BASE_INTERRUPT_H
+
+#include "ergon/error.h"
+
+#include <stdbool.h>
+
+void erg_interrupt_install(void); /* a second signal kills at once */
+bool erg_interrupted(void);
+
+/* -1 with status ERG_INTERRUPTED when a signal came, 0 otherwise. */
+int erg_interrupt_check(struct erg_error *err);
+
+#endif

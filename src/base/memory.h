@@ -1,0 +1,50 @@
+/*
+ * Memory: checked allocation, growable arrays and arenas.
+ *
+ * Running out of memory is fatal: the erg_x* functions abort with a message instead of
+ * returning NULL, because no caller of a planner can do anything better with it.
+ */
+#ifndef ERG_BASE_MEMORY_H
+#define ERG_BASE_MEMORY_H
+
+#include <stddef.h>
+
+void *erg_xmalloc(size_t bytes);
+void *erg_xcalloc(size_t count, size_t bytes); /* zeroed; checks the product for overflow */
+void *erg_xrealloc(void *old, size_t count, size_t bytes);
+char *erg_xstrdup(const char *text);
+
+/*
+ * Growable arrays are plain structs { T *items; size_t count, capacity; }.
+ * ERG_PUSH appends one item; ERG_RESERVE makes room for `extra` more.
+ * They evaluate `array` several times.
+ */
+size_t erg_grow_capacity(size_t capacity, size_t needed);
+
+#define ERG_RESERVE(array, member, extra)                                                       \
+    do {                                                                                        \
+        if ((array)->count + (extra) > (array)->capacity) {                                     \
+            (array)->capacity = erg_grow_capacity((array)->capacity, (array)->count + (extra)); \
+            (array)->member =                                                                   \
+                erg_xrealloc((array)->member, (array)->capacity, sizeof *(array)->member);      \
+        }                                                                                       \
+    } while (0)
+
+#define ERG_PUSH(array, member, ...)                             \
+    do {                                                         \
+        ERG_RESERVE(array, member, 1);                           \
+        (array)->member[(array)->count++] = (__VA_ARGS__);       \
+    } while (0)
+
+/* Arena: many small allocations, freed together. All-zero is a valid empty arena. */
+struct erg_arena {
+    struct erg_arena_block *head;
+};
+
+void *erg_arena_alloc(struct erg_arena *arena, size_t bytes); /* zeroed, aligned for any type */
+char *erg_arena_strdup(struct erg_arena *arena, const char *text);
+char *erg_arena_printf(struct erg_arena *arena, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void erg_arena_release(struct erg_arena *arena);
+
+#endif

@@ -1,0 +1,131 @@
+#define _GNU_SOURCE /* strtod_l, newlocale: parsing must not follow the user's locale */
+#include "base/text.h"
+
+#include "base/memory.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void erg_text_add_bytes(struct erg_text *text, const char *bytes, size_t count)
+{
+    ERG_RESERVE(text, data, count + 1);
+    memcpy(text->data + text->count, bytes, count);
+    text->count += count;
+    text->data[text->count] = '\0';
+}
+
+void erg_text_add(struct erg_text *text, const char *part)
+{
+    erg_text_add_bytes(text, part, strlen(part));
+}
+
+void erg_text_printf(struct erg_text *text, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (length > 0) {
+        ERG_RESERVE(text, data, (size_t)length + 1);
+        vsnprintf(text->data + text->count, (size_t)length + 1, format, again);
+        text->count += (size_t)length;
+    }
+    va_end(again);
+}
+
+void erg_text_release(struct erg_text *text)
+{
+    free(text->data);
+    *text = (struct erg_text){0};
+}
+
+static locale_t c_locale;
+static pthread_once_t c_locale_once = PTHREAD_ONCE_INIT;
+
+static void make_c_locale(void)
+{
+    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+bool erg_parse_double(const char *text, double *value)
+{
+    pthread_once(&c_locale_once, make_c_locale);
+    if (!text || !*text || isspace((unsigned char)*text))
+        return false;
+    char *end;
+    double parsed = strtod_l(text, &end, c_locale);
+    if (*end || !isfinite(parsed))
+        return false;
+    *value = parsed;
+    return true;
+}
+
+bool erg_parse_long(const char *text, long *value)
+{
+    if (!text || !*text || isspace((unsigned char)*text))
+        return false;
+    char *end;
+    errno = 0;
+    long parsed = strtol(text, &end, 10);
+    if (*end || errno)
+        return false;
+    *value = parsed;
+    return true;
+}
+
+enum { MAX_WORD = 63 };
+
+/* Damerau-Levenshtein distance with adjacent swaps ("optimal string alignment"). */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t rows[3][MAX_WORD + 2];
+    size_t la = strlen(a), lb = strlen(b);
+    if (la > MAX_WORD || lb > MAX_WORD)
+        return MAX_WORD + 1;
+    size_t *before = rows[0], *previous = rows[1], *current = rows[2];
+    for (size_t j = 0; j <= lb; j++)
+        previous[j] = j;
+    for (size_t i = 1; i <= la; i++) {
+        current[0] = i;
+        for (size_t j = 1; j <= lb; j++) {
+            size_t best = previous[j - 1] + (a[i - 1] != b[j - 1]);
+            if (previous[j] + 1 < best)
+                best = previous[j] + 1;
+            if (current[j - 1] + 1 < best)
+                best = current[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                before[j - 2] + 1 < best)
+                best = before[j - 2] + 1;
+            current[j] = best;
+        }
+        size_t *recycled = before;
+        before = previous;
+        previous = current;
+        current = recycled;
+    }
+    return previous[lb];
+}
+
+const char *erg_closest(const char *word, const char *const *candidates)
+{
+    size_t limit = strlen(word) / 3 + 1; /* a third of the letters may be wrong */
+    const char *closest = NULL;
+    for (; *candidates; candidates++) {
+        size_t distance = edit_distance(word, *candidates);
+        if (distance <= limit && distance < strlen(*candidates)) {
+            limit = distance ? distance - 1 : 0;
+            closest = *candidates;
+            if (!distance)
+                break;
+        }
+    }
+    return closest;
+}

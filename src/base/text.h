@@ -1,0 +1,36 @@
+/*
+ * Text: a growable string, number parsing that refuses garbage, and "did you mean".
+ */
+#ifndef ERG_BASE_TEXT_H
+#define ERG_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* All-zero is a valid empty text; `data` is NUL-terminated once anything was added. */
+struct erg_text {
+    char *data;
+    size_t count; /* bytes without the NUL */
+    size_t capacity;
+};
+
+void erg_text_add(struct erg_text *text, const char *part);
+void erg_text_add_bytes(struct erg_text *text, const char *bytes, size_t count);
+void erg_text_printf(struct erg_text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void erg_text_release(struct erg_text *text);
+
+/*
+ * The whole of `text` as a finite number; false for empty, trailing garbage, overflow, NaN, inf.
+ * Independent of the locale's decimal point.
+ */
+bool erg_parse_double(const char *text, double *value);
+bool erg_parse_long(const char *text, long *value);
+
+/*
+ * The candidate closest to `word` by edit distance (insert, delete, replace, swap), or NULL
+ * when none is close enough to be meant. `candidates` ends with NULL.
+ */
+const char *erg_closest(const char *word, const char *const *candidates);
+
+#endif

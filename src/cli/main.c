@@ -1,0 +1,7 @@
+#include <stdio.h>
+
+int main(void)
+{
+    puts("ergon " ERGON_VERSION);
+    return 0;
+}

@@ -1,0 +1,62 @@
+/*
+ * Work: what a device is asked to execute.
+ *
+ * A task is a run of compute ops on one stream plus at most one communication op on a second
+ * stream. A launch says when the communication starts and how many SMs it gets. A step is a
+ * task under a launch; steps run one after the other, each ending with a join of both streams.
+ * All sizes are per GPU.
+ */
+#ifndef ERG_DEVICE_WORK_H
+#define ERG_DEVICE_WORK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum erg_op_kind {
+    ERG_OP_MEMORY,             /* memory-bound: time set by bytes */
+    ERG_OP_GEMM,               /* matrix product */
+    ERG_OP_ATTENTION_FORWARD,  /* flash attention */
+    ERG_OP_ATTENTION_BACKWARD,
+};
+
+struct erg_op {
+    enum erg_op_kind kind;
+    int kernels;  /* kernels it stands for; each pays the launch gap */
+    double flops; /* 0 for memory-bound ops */
+    double bytes; /* HBM bytes read and written */
+    double k;     /* GEMM: length of the inner dimension, elements */
+    double tiles; /* GEMM: output tiles, for wave quantisation */
+};
+
+enum erg_comm_kind {
+    ERG_COMM_NONE,
+    ERG_COMM_ALLREDUCE,
+    ERG_COMM_ALLGATHER_KV,
+    ERG_COMM_REDUCESCATTER_KV,
+};
+
+struct erg_comm {
+    enum erg_comm_kind kind;
+    double wire_bytes; /* one direction, per GPU; 0 = no communication */
+    int group;         /* GPUs that take part */
+    bool library;      /* the vendor library's kernel instead of our own with its SM budget */
+};
+
+struct erg_task {
+    const struct erg_op *ops;
+    size_t op_count;
+    struct erg_comm comm;
+};
+
+struct erg_launch {
+    size_t slot; /* the communication starts just before ops[slot]; op_count = after all compute */
+    int sms;     /* SMs (thread blocks) of the communication kernel; ignored for library kernels */
+};
+
+struct erg_step {
+    struct erg_task task;
+    struct erg_launch launch;
+};
+
+#endif

@@ -1,0 +1,184 @@
+#include "ergon/frontier.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void erg_frontier_init(struct erg_frontier *frontier)
+{
+    *frontier = (struct erg_frontier){0};
+}
+
+void erg_frontier_release(struct erg_frontier *frontier)
+{
+    free(frontier->points);
+    erg_frontier_init(frontier);
+}
+
+void erg_frontier_clear(struct erg_frontier *frontier)
+{
+    frontier->count = 0;
+}
+
+void erg_frontier_copy(struct erg_frontier *to, const struct erg_frontier *from)
+{
+    if (to == from)
+        return;
+    erg_frontier_clear(to);
+    ERG_RESERVE(to, points, from->count);
+    if (from->count)
+        memcpy(to->points, from->points, from->count * sizeof *from->points);
+    to->count = from->count;
+}
+
+void erg_frontier_add(struct erg_frontier *frontier, double time_s, double energy_j, int64_t recipe)
+{
+    ERG_PUSH(frontier, points, (struct erg_point){time_s, energy_j, recipe});
+}
+
+static int compare_points(const void *left, const void *right)
+{
+    const struct erg_point *a = left, *b = right;
+    if (a->time_s != b->time_s)
+        return a->time_s < b->time_s ? -1 : 1;
+    if (a->energy_j != b->energy_j)
+        return a->energy_j < b->energy_j ? -1 : 1;
+    return (a->recipe > b->recipe) - (a->recipe < b->recipe);
+}
+
+void erg_frontier_filter(struct erg_frontier *frontier)
+{
+    if (!frontier->count)
+        return;
+    qsort(frontier->points, frontier->count, sizeof *frontier->points, compare_points);
+    size_t kept = 1;
+    for (size_t i = 1; i < frontier->count; i++)
+        if (frontier->points[i].energy_j < frontier->points[kept - 1].energy_j)
+            frontier->points[kept++] = frontier->points[i];
+    frontier->count = kept;
+}
+
+/* > 0 when b lies strictly below the line from a to c. */
+static double below_chord(const struct erg_point *a, const struct erg_point *b,
+                          const struct erg_point *c)
+{
+    return (a->energy_j - b->energy_j) * (c->time_s - a->time_s) -
+           (a->energy_j - c->energy_j) * (b->time_s - a->time_s);
+}
+
+void erg_frontier_hull(struct erg_frontier *frontier)
+{
+    erg_frontier_filter(frontier);
+    struct erg_point *p = frontier->points;
+    size_t kept = 0;
+    for (size_t i = 0; i < frontier->count; i++) {
+        while (kept >= 2 && below_chord(&p[kept - 2], &p[kept - 1], &p[i]) <= 0)
+            kept--;
+        p[kept++] = p[i];
+    }
+    frontier->count = kept;
+}
+
+enum { SUM_BUFFER_POINTS = 16384 };
+
+void erg_frontier_sum(struct erg_frontier *out, const struct erg_frontier *a,
+                      const struct erg_frontier *b)
+{
+    erg_frontier_clear(out);
+    size_t limit = SUM_BUFFER_POINTS;
+    for (size_t i = 0; i < a->count; i++) {
+        for (size_t j = 0; j < b->count; j++)
+            erg_frontier_add(out, a->points[i].time_s + b->points[j].time_s,
+                             a->points[i].energy_j + b->points[j].energy_j,
+                             (int64_t)(i * b->count + j));
+        if (out->count > limit) {
+            erg_frontier_filter(out);
+            limit = 2 * out->count + SUM_BUFFER_POINTS;
+        }
+    }
+    erg_frontier_filter(out);
+}
+
+void erg_frontier_union(struct erg_frontier *into, const struct erg_frontier *from,
+                        int64_t recipe_offset)
+{
+    ERG_RESERVE(into, points, from->count);
+    for (size_t i = 0; i < from->count; i++)
+        erg_frontier_add(into, from->points[i].time_s, from->points[i].energy_j,
+                         from->points[i].recipe + recipe_offset);
+    erg_frontier_filter(into);
+}
+
+void erg_frontier_scale(struct erg_frontier *frontier, double factor, double add_time_s,
+                        double add_energy_j)
+{
+    for (size_t i = 0; i < frontier->count; i++) {
+        frontier->points[i].time_s = factor * frontier->points[i].time_s + add_time_s;
+        frontier->points[i].energy_j = factor * frontier->points[i].energy_j + add_energy_j;
+    }
+}
+
+double erg_frontier_hypervolume(const struct erg_frontier *frontier, double ref_time_s,
+                                double ref_energy_j)
+{
+    struct erg_frontier front = {0};
+    erg_frontier_copy(&front, frontier);
+    erg_frontier_filter(&front);
+    double area = 0, ceiling = ref_energy_j;
+    for (size_t i = 0; i < front.count && front.points[i].time_s < ref_time_s; i++) {
+        double energy_j = front.points[i].energy_j;
+        if (energy_j < ceiling) {
+            area += (ref_time_s - front.points[i].time_s) * (ceiling - energy_j);
+            ceiling = energy_j;
+        }
+    }
+    erg_frontier_release(&front);
+    return area;
+}
+
+ptrdiff_t erg_frontier_pick_deadline(const struct erg_frontier *frontier, double deadline_s)
+{
+    /* Energy falls with time, so the slowest point that still fits is the cheapest. */
+    size_t low = 0, high = frontier->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (frontier->points[middle].time_s <= deadline_s)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return (ptrdiff_t)low - 1;
+}
+
+ptrdiff_t erg_frontier_pick_budget(const struct erg_frontier *frontier, double budget_j)
+{
+    size_t low = 0, high = frontier->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (frontier->points[middle].energy_j <= budget_j)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low < frontier->count ? (ptrdiff_t)low : -1;
+}
+
+ptrdiff_t erg_frontier_pick_knee(const struct erg_frontier *frontier)
+{
+    if (!frontier->count)
+        return -1;
+    const struct erg_point *first = &frontier->points[0];
+    const struct erg_point *last = &frontier->points[frontier->count - 1];
+    size_t knee = 0;
+    double farthest = 0;
+    for (size_t i = 1; i + 1 < frontier->count; i++) {
+        double depth = below_chord(first, &frontier->points[i], last);
+        if (depth > farthest) {
+            farthest = depth;
+            knee = i;
+        }
+    }
+    return (ptrdiff_t)knee;
+}

@@ -1,0 +1,110 @@
+/*
+ * Hardware: GPUs, software stacks and clusters as data.
+ *
+ * A GPU is a file data/gpus/NAME.yaml, a software stack data/stacks/NAME.yaml; a new one is a
+ * file, never a branch in the code. Constants and their origin: the files' comments.
+ * The model that uses them: device/emulated.
+ */
+#ifndef ERG_HARDWARE_H
+#define ERG_HARDWARE_H
+
+#include "ergon/error.h"
+
+#include <stddef.h>
+
+struct erg_gpu {
+    char *name; /* "A100-SXM4-40GB" */
+
+    /* Datasheet. */
+    int sms;
+    int clock_max_mhz, clock_min_mhz, clock_step_mhz; /* what the hardware can be locked to */
+    double flops_per_sm_clock;                        /* dense bf16 FLOP per SM and clock */
+    double memory_bandwidth;                          /* HBM bytes/s */
+    double link_bandwidth;                            /* intra-node, one direction, bytes/s */
+    double board_power_w;
+    double memory_bytes;
+
+    /* The clocks a search considers. */
+    int search_max_mhz, search_min_mhz, search_step_mhz;
+
+    /* Compute model (dimensionless unless said). */
+    double gemm_efficiency;                       /* eg */
+    double gemm_k0;                               /* k0, elements */
+    double wave_weight;                           /* wq */
+    double attention_forward, attention_backward; /* ea */
+    double memory_efficiency;                     /* em */
+    double memory_issue;                          /* fmem */
+    double launch_gap_s;                          /* tl */
+    double head_gemm_factor;                      /* heff: FLOPs of LM-head GEMMs count this much */
+
+    /* Communication model. */
+    double comm_sm_rate;      /* csm, bytes/s per SM */
+    double comm_link_factor;  /* clink of our grid kernels */
+    double comm_latency_s;    /* ct0 */
+    double comm_blend;        /* cp */
+    double comm_clock_power;  /* calpha */
+    double comm_contention;   /* chi */
+    double comm_sm_share;     /* share: SM-equivalents taken from compute per block */
+    double comm_hbm_per_wire; /* hc, HBM bytes per wire byte */
+    int persistent_gemm;      /* 1: a GEMM owns every SM until it ends */
+
+    /* Power model. */
+    double static_power_w;          /* ps */
+    double active_power_w;          /* pact */
+    double energy_per_flop_j;       /* efl */
+    double energy_per_hbm_byte_j;   /* ehb */
+    double energy_per_wire_byte_j;  /* elk */
+    double spin_power_w;            /* psp, per SM */
+    double voltage_knee_mhz;        /* f0 */
+    double voltage_slope_per_ghz;   /* s */
+    double voltage_slope_low_per_ghz; /* s0 */
+    double power_cap_w;             /* cap: regulated mean */
+    double cap_softness_mhz;        /* tau */
+    double cap_dither_mhz;          /* sf */
+    double blocking_power_w;        /* pblock: waiting in a peer receive */
+    double idle_power_w;            /* pidle */
+
+    /* Heat and sensors. */
+    double thermal_resistance_k_per_w; /* Rth */
+    double thermal_time_s;             /* tau_th */
+    double ambient_c;                  /* Tamb */
+    double reference_c;                /* Tref */
+    double leak_per_k;                 /* leak */
+    double sensor_period_s;            /* energy counter and power reading */
+};
+
+/* What belongs to the software that runs the kernels, not to the GPU. */
+struct erg_stack {
+    char *name; /* "published-python", "ergon" */
+    double join_grid_s, join_library_s; /* join of the two streams after a communication */
+    double host_per_kernel_s;           /* thost */
+    double library_link_factor;         /* clink of the library's collectives; 0 = the GPU's own */
+    double library_sm_share;            /* per block; 0 = the GPU's own */
+    int library_blocks;
+    double kv_exchange_factor;          /* cpexp: sequential K/V exchange costs this times its bytes */
+    double overhead;                    /* ovh: measured = planned * (1 + ovh) in time */
+};
+
+struct erg_cluster {
+    int nodes, gpus_per_node;
+    char *gpu;                   /* a name of the catalogue */
+    double intra_node_bandwidth; /* bytes/s, one direction, per GPU; 0 = the GPU's link */
+    double inter_node_bandwidth; /* bytes/s, one direction, per node */
+    double inter_node_latency_s;
+};
+
+/*
+ * Reads a catalogue entry: `name` is a file path when it contains '/' or ends in ".yaml", else a
+ * name looked up (case-insensitively) in the data folders. Unknown names are errors that list what
+ * there is.
+ */
+int erg_gpu_load(struct erg_gpu **gpu, const char *name, struct erg_error *err);
+void erg_gpu_free(struct erg_gpu *gpu);
+int erg_stack_load(struct erg_stack **stack, const char *name, struct erg_error *err);
+void erg_stack_free(struct erg_stack *stack);
+
+/* Clusters are files of their own, or part of a job file with the same keys. */
+int erg_cluster_load(struct erg_cluster **cluster, const char *path, struct erg_error *err);
+void erg_cluster_free(struct erg_cluster *cluster);
+
+#endif

@@ -1,0 +1,128 @@
+/* base/: errors, text, random numbers, arenas, threads. */
+#include "check.h"
+
+#include "base/memory.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "base/thread.h"
+
+#include <stdatomic.h>
+
+static void errors_climb_with_context(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    assert_int_equal(erg_fail(&err, ERG_INFEASIBLE, "needs %d GPUs", 7), -1);
+    erg_fail_context(&err, "planning %s", "job.yaml");
+    assert_string_equal(err.message, "planning job.yaml: needs 7 GPUs");
+    assert_int_equal(err.status, ERG_INFEASIBLE);
+    assert_int_equal(erg_fail(NULL, ERG_FAILED, "nobody reads this"), -1);
+}
+
+static void numbers_refuse_garbage(void **state)
+{
+    (void)state;
+    double value = 0;
+    assert_true(erg_parse_double("1.5e3", &value));
+    assert_near(value, 1500, 0);
+    const char *bad[] = {"", " 1", "1 ", "1,5", "nan", "inf", "1e999", "0x", "one", NULL};
+    for (size_t i = 0; bad[i]; i++)
+        assert_false(erg_parse_double(bad[i], &value));
+    long whole = 0;
+    assert_true(erg_parse_long("-42", &whole));
+    assert_int_equal(whole, -42);
+    assert_false(erg_parse_long("4.2", &whole));
+    assert_false(erg_parse_long("99999999999999999999", &whole));
+}
+
+static void closest_word(void **state)
+{
+    (void)state;
+    const char *const keys[] = {"microbatch_size", "microbatches", "sequence", "model", NULL};
+    assert_string_equal(erg_closest("microbatchs", keys), "microbatches");
+    assert_string_equal(erg_closest("seqeunce", keys), "sequence");
+    assert_string_equal(erg_closest("modle", keys), "model");
+    assert_null(erg_closest("temperature", keys));
+}
+
+static void random_streams_repeat_and_have_the_right_moments(void **state)
+{
+    (void)state;
+    struct erg_rng a, b;
+    erg_rng_seed(&a, 7);
+    erg_rng_seed(&b, 7);
+    double sum = 0, squares = 0, hashed = 0, hashed_squares = 0;
+    enum { DRAWS = 200000 };
+    for (int i = 0; i < DRAWS; i++) {
+        double x = erg_rng_normal(&a), y = erg_hash_normal(erg_hash_u64(11, (uint64_t)i));
+        assert_near(erg_rng_normal(&b), x, 0);
+        sum += x;
+        squares += x * x;
+        hashed += y;
+        hashed_squares += y * y;
+    }
+    assert_near(sum / DRAWS, 0, 0.01);
+    assert_near(squares / DRAWS, 1, 0.02);
+    assert_near(hashed / DRAWS, 0, 0.01);
+    assert_near(hashed_squares / DRAWS, 1, 0.02);
+    size_t counts[6] = {0};
+    for (int i = 0; i < 60000; i++)
+        counts[erg_rng_below(&a, 6)]++;
+    for (int i = 0; i < 6; i++)
+        assert_near((double)counts[i], 10000, 500);
+}
+
+static void arena_gives_zeroed_aligned_memory(void **state)
+{
+    (void)state;
+    struct erg_arena arena = {0};
+    for (size_t bytes = 1; bytes < 60000; bytes = bytes * 3 + 1) {
+        unsigned char *memory = erg_arena_alloc(&arena, bytes);
+        assert_int_equal((uintptr_t)memory % _Alignof(max_align_t), 0);
+        for (size_t i = 0; i < bytes; i++)
+            assert_int_equal(memory[i], 0);
+        memset(memory, 0xff, bytes);
+    }
+    assert_string_equal(erg_arena_printf(&arena, "%s-%d", "stage", 3), "stage-3");
+    erg_arena_release(&arena);
+}
+
+static int square_into(void *context, size_t i, struct erg_error *err)
+{
+    (void)err;
+    ((size_t *)context)[i] = i * i;
+    return 0;
+}
+
+static int fail_from_ten(void *context, size_t i, struct erg_error *err)
+{
+    atomic_fetch_add((atomic_int *)context, 1);
+    return i >= 10 ? erg_fail(err, ERG_FAILED, "piece %zu", i) : 0;
+}
+
+static void parallel_for_runs_all_and_reports_the_first_failure(void **state)
+{
+    (void)state;
+    size_t squares[1000] = {0};
+    struct erg_error err = {0};
+    assert_ok(erg_parallel_for(1000, 4, square_into, squares, &err), &err);
+    for (size_t i = 0; i < 1000; i++)
+        assert_int_equal(squares[i], i * i);
+    atomic_int ran = 0;
+    assert_fails(erg_parallel_for(1000, 4, fail_from_ten, &ran, &err), &err, "piece 10");
+    assert_true(ran >= 11 && ran < 30);
+    assert_ok(erg_parallel_for(0, 4, fail_from_ten, &ran, &err), &err);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(errors_climb_with_context),
+        cmocka_unit_test(numbers_refuse_garbage),
+        cmocka_unit_test(closest_word),
+        cmocka_unit_test(random_streams_repeat_and_have_the_right_moments),
+        cmocka_unit_test(arena_gives_zeroed_aligned_memory),
+        cmocka_unit_test(parallel_for_runs_all_and_reports_the_first_failure),
+    };
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}
