@@ -1,7 +1,107 @@
-#include <stdio.h>
+#include "cli/cli.h"
 
-int main(void)
+#include "base/interrupt.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+const struct erg_command *const erg_commands[] = {
+    &erg_cmd_completion,
+    NULL,
+};
+
+static void print_overview(void)
 {
-    puts("ergon " ERGON_VERSION);
-    return 0;
+    puts("ergon plans the training of large models within a budget of time and energy.\n\n"
+         "Usage: ergon COMMAND [ARGUMENT]... [OPTION]...\n\nCommands:");
+    for (size_t i = 0; erg_commands[i]; i++)
+        printf("  %-12s %s\n", erg_commands[i]->name, erg_commands[i]->summary);
+    puts("  help         show the help of a command\n\n"
+         "\"ergon COMMAND --help\" shows the options of a command with examples.");
+}
+
+static int find_command(const char *name, const struct erg_command **found, struct erg_error *err)
+{
+    const char *names[64] = {"help"};
+    size_t count = 1;
+    for (size_t i = 0; erg_commands[i]; i++) {
+        if (strcmp(erg_commands[i]->name, name) == 0) {
+            *found = erg_commands[i];
+            return 0;
+        }
+        names[count++] = erg_commands[i]->name;
+    }
+    const char *closest = erg_closest(name, names);
+    if (closest)
+        return erg_fail(err, ERG_USAGE, "ergon has no command \"%s\"; did you mean \"%s\"?", name,
+                        closest);
+    return erg_fail(err, ERG_USAGE, "ergon has no command \"%s\"; \"ergon help\" lists them.",
+                    name);
+}
+
+static void print_help(const struct erg_command *command)
+{
+    struct erg_text text = {0};
+    erg_options_help(&text, command);
+    fputs(text.data, stdout);
+    erg_text_release(&text);
+}
+
+static int run_command(const char *name, int argc, char **argv, struct erg_error *err)
+{
+    const struct erg_command *command = NULL;
+    if (find_command(name, &command, err) != 0)
+        return -1;
+    struct erg_invocation call;
+    int result = erg_options_parse(&call, command, argc, argv, err);
+    if (result == 0 && call.common.help) {
+        print_help(command);
+    } else if (result == 0) {
+        erg_terminal_start(call.common.quiet ? -1 : call.common.verbose);
+        result = command->run(&call, err);
+        erg_terminal_finish();
+    }
+    erg_invocation_release(&call);
+    return result;
+}
+
+static int dispatch(int argc, char **argv, struct erg_error *err)
+{
+    if (argc < 2)
+        return erg_fail(err, ERG_USAGE, "ergon needs a command; \"ergon help\" lists them.");
+    const char *first = argv[1];
+    if (strcmp(first, "--version") == 0) {
+        puts("ergon " ERGON_VERSION);
+        return 0;
+    }
+    bool help = !strcmp(first, "help") || !strcmp(first, "--help") || !strcmp(first, "-h");
+    if (help && argc == 2) {
+        print_overview();
+        return 0;
+    }
+    if (help) {
+        const struct erg_command *command = NULL;
+        if (find_command(argv[2], &command, err) != 0)
+            return -1;
+        print_help(command);
+        return 0;
+    }
+    return run_command(first, argc - 2, argv + 2, err);
+}
+
+int main(int argc, char **argv)
+{
+    struct erg_error err = {0};
+    erg_interrupt_install();
+    int result = dispatch(argc, argv, &err);
+    /* A full disk or a closed pipe behind standard output is a failure like any other. */
+    if (fflush(stdout) != 0 && result == 0)
+        result = erg_fail(&err, ERG_FAILED, "Writing the result to standard output failed: %s.",
+                          strerror(errno));
+    if (result == 0)
+        return ERG_OK;
+    fprintf(stderr, "ergon: %s\n", err.message);
+    return err.status ? (int)err.status : ERG_FAILED;
 }

@@ -1,0 +1,27 @@
+/*
+ * The command line: a table of commands, one thin file each. Only this room prints and exits.
+ *
+ * To add a command: write cmd_NAME.c that defines `const struct erg_command erg_cmd_NAME`,
+ * declare it here and give it a line in the table of main.c. Its run() gets parsed and checked
+ * values, prints its result on stdout and returns 0, or fills the error (whose status becomes
+ * the exit code) and returns -1; main.c prints the sentence.
+ */
+#ifndef ERG_CLI_CLI_H
+#define ERG_CLI_CLI_H
+
+#include "cli/options.h"
+
+extern const struct erg_command erg_cmd_completion;
+
+/* All commands, ends with NULL. */
+extern const struct erg_command *const erg_commands[];
+
+/*
+ * Sends log and progress to stderr: `verbosity` -1 errors only, 0 also warnings and, on a
+ * terminal, a progress bar with the time left; 1 information; 2 debugging. Colour only on a
+ * terminal and without NO_COLOR. erg_terminal_finish() wipes an unfinished bar.
+ */
+void erg_terminal_start(int verbosity);
+void erg_terminal_finish(void);
+
+#endif

@@ -1,0 +1,325 @@
+#include "cli/options.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct erg_option erg_common_options[] = {
+    {.name = "json",
+     .type = ERG_OPTION_FLAG,
+     .offset = offsetof(struct erg_common, json),
+     .help = "print one JSON document on standard output"},
+    {.name = "seed",
+     .type = ERG_OPTION_LONG,
+     .argument = "N",
+     .offset = offsetof(struct erg_common, seed),
+     .most = 9007199254740992.0,
+     .default_text = "1",
+     .help = "seed of every random choice; equal seeds give equal results"},
+    {.name = "quiet",
+     .letter = 'q',
+     .type = ERG_OPTION_COUNT,
+     .offset = offsetof(struct erg_common, quiet),
+     .help = "only errors on standard error"},
+    {.name = "verbose",
+     .letter = 'v',
+     .type = ERG_OPTION_COUNT,
+     .offset = offsetof(struct erg_common, verbose),
+     .help = "more on standard error; twice for debugging"},
+    {.name = "help",
+     .letter = 'h',
+     .type = ERG_OPTION_FLAG,
+     .offset = offsetof(struct erg_common, help),
+     .help = "show this help"},
+    {0},
+};
+
+static int check_bounds(const struct erg_option *option, double value, const char *text,
+                        struct erg_error *err)
+{
+    if (option->least == option->most || (value >= option->least && value <= option->most))
+        return 0;
+    if (option->most >= 1e15)
+        return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must be at least %g.",
+                        option->name, text, option->least);
+    return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must lie between %g and %g.",
+                    option->name, text, option->least, option->most);
+}
+
+static int set_choice(const struct erg_option *option, int *target, const char *text,
+                      struct erg_error *err)
+{
+    for (int i = 0; option->choices[i]; i++)
+        if (strcmp(option->choices[i], text) == 0) {
+            *target = i;
+            return 0;
+        }
+    struct erg_text list = {0};
+    for (int i = 0; option->choices[i]; i++)
+        erg_text_printf(&list, "%s\"%s\"", i ? ", " : "", option->choices[i]);
+    erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must be one of %s.", option->name,
+             text, list.data);
+    erg_text_release(&list);
+    return -1;
+}
+
+/* Stores one value; `text` is NULL for flags. */
+static int set_value(const struct erg_option *option, void *values, const char *text,
+                     struct erg_error *err)
+{
+    void *target = (char *)values + option->offset;
+    long integer;
+    double number;
+    switch (option->type) {
+    case ERG_OPTION_FLAG:
+        *(bool *)target = true;
+        return 0;
+    case ERG_OPTION_COUNT:
+        ++*(int *)target;
+        return 0;
+    case ERG_OPTION_LONG:
+        if (!erg_parse_long(text, &integer))
+            return erg_fail(err, ERG_USAGE,
+                            "The option --%s got \"%s\", but must be a whole number.", option->name,
+                            text);
+        *(long *)target = integer;
+        return check_bounds(option, (double)integer, text, err);
+    case ERG_OPTION_DOUBLE:
+        if (!erg_parse_double(text, &number))
+            return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must be a number.",
+                            option->name, text);
+        *(double *)target = number;
+        return check_bounds(option, number, text, err);
+    case ERG_OPTION_CHOICE:
+        return set_choice(option, target, text, err);
+    case ERG_OPTION_TEXT:
+    case ERG_OPTION_FILE:
+        if (!*text)
+            return erg_fail(err, ERG_USAGE, "The option --%s got an empty value.", option->name);
+        *(const char **)target = text;
+        return 0;
+    }
+    return 0;
+}
+
+/* Defaults, or the marks of "not given". */
+static int set_defaults(const struct erg_option *options, void *values, struct erg_error *err)
+{
+    for (const struct erg_option *option = options; option->name; option++) {
+        void *target = (char *)values + option->offset;
+        if (option->type == ERG_OPTION_LONG)
+            *(long *)target = ERG_NOT_GIVEN;
+        else if (option->type == ERG_OPTION_DOUBLE)
+            *(double *)target = NAN;
+        else if (option->type == ERG_OPTION_CHOICE)
+            *(int *)target = -1;
+        if (option->default_text && set_value(option, values, option->default_text, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static const struct erg_option *find_in(const struct erg_option *options, const char *name,
+                                        size_t length, char letter)
+{
+    for (const struct erg_option *option = options; option->name; option++) {
+        if (letter ? option->letter == letter
+                   : strlen(option->name) == length && strncmp(option->name, name, length) == 0)
+            return option;
+    }
+    return NULL;
+}
+
+static bool takes_value(const struct erg_option *option)
+{
+    return option->type != ERG_OPTION_FLAG && option->type != ERG_OPTION_COUNT;
+}
+
+static int fail_unknown(const struct erg_command *command, const char *name, size_t length,
+                        struct erg_error *err)
+{
+    const char *names[128];
+    size_t count = 0;
+    for (const struct erg_option *option = command->options; option->name && count < 120; option++)
+        names[count++] = option->name;
+    for (const struct erg_option *option = erg_common_options; option->name; option++)
+        names[count++] = option->name;
+    names[count] = NULL;
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", (int)length, name);
+    const char *closest = erg_closest(word, names);
+    if (closest)
+        return erg_fail(err, ERG_USAGE, "\"ergon %s\" has no option --%s; did you mean --%s?",
+                        command->name, word, closest);
+    return erg_fail(err, ERG_USAGE,
+                    "\"ergon %s\" has no option --%s; \"ergon %s --help\" lists its options.",
+                    command->name, word, command->name);
+}
+
+struct parser {
+    struct erg_invocation *call;
+    void *values;
+    bool *given; /* per row of the command's table */
+    int argc, next;
+    char *const *argv;
+};
+
+static int take(struct parser *parser, const struct erg_option *option, bool common,
+                const char *inline_value, struct erg_error *err)
+{
+    const char *text = inline_value;
+    if (takes_value(option) && !text) {
+        if (parser->next >= parser->argc)
+            return erg_fail(err, ERG_USAGE, "The option --%s needs a value (%s).", option->name,
+                            option->argument);
+        text = parser->argv[parser->next++];
+    }
+    if (!takes_value(option) && text)
+        return erg_fail(err, ERG_USAGE, "The option --%s takes no value, but got \"%s\".",
+                        option->name, text);
+    if (!common)
+        parser->given[option - parser->call->command->options] = true;
+    return set_value(option, common ? (void *)&parser->call->common : parser->values, text, err);
+}
+
+static int take_long(struct parser *parser, const char *word, struct erg_error *err)
+{
+    const char *equals = strchr(word, '=');
+    size_t length = equals ? (size_t)(equals - word) : strlen(word);
+    const struct erg_command *command = parser->call->command;
+    const struct erg_option *option = find_in(command->options, word, length, 0);
+    bool common = !option;
+    if (!option)
+        option = find_in(erg_common_options, word, length, 0);
+    if (!option)
+        return fail_unknown(command, word, length, err);
+    return take(parser, option, common, equals ? equals + 1 : NULL, err);
+}
+
+static int take_letters(struct parser *parser, const char *letters, struct erg_error *err)
+{
+    const struct erg_command *command = parser->call->command;
+    for (; *letters; letters++) {
+        const struct erg_option *option = find_in(command->options, NULL, 0, *letters);
+        bool common = !option;
+        if (!option)
+            option = find_in(erg_common_options, NULL, 0, *letters);
+        if (!option)
+            return erg_fail(
+                err, ERG_USAGE,
+                "\"ergon %s\" has no option -%c; \"ergon %s --help\" lists its options.",
+                command->name, *letters, command->name);
+        bool rest = takes_value(option) && letters[1];
+        if (take(parser, option, common, rest ? letters + 1 : NULL, err) != 0)
+            return -1;
+        if (takes_value(option))
+            return 0;
+    }
+    return 0;
+}
+
+static int check_complete(const struct parser *parser, struct erg_error *err)
+{
+    const struct erg_command *command = parser->call->command;
+    size_t count = parser->call->argument_count;
+    if (count < command->least_arguments)
+        return erg_fail(err, ERG_USAGE, "\"ergon %s\" needs %s; see \"ergon %s --help\".",
+                        command->name, command->arguments, command->name);
+    if (count > command->most_arguments)
+        return erg_fail(err, ERG_USAGE, "\"ergon %s\" does not know what to do with \"%s\".",
+                        command->name, parser->call->arguments[command->most_arguments]);
+    for (const struct erg_option *option = command->options; option->name; option++)
+        if (option->required && !parser->given[option - command->options])
+            return erg_fail(err, ERG_USAGE, "\"ergon %s\" needs the option --%s %s (%s).",
+                            command->name, option->name, option->argument, option->help);
+    return 0;
+}
+
+int erg_options_parse(struct erg_invocation *call, const struct erg_command *command, int argc,
+                      char *const *argv, struct erg_error *err)
+{
+    *call = (struct erg_invocation){.command = command};
+    void *values = erg_xcalloc(1, command->values_bytes + 1);
+    call->values = values;
+    const char **arguments = erg_xcalloc((size_t)argc + 1, sizeof *arguments);
+    call->arguments = arguments;
+    size_t rows = 0;
+    while (command->options[rows].name)
+        rows++;
+    struct parser parser = {.call = call,
+                            .values = values,
+                            .given = erg_xcalloc(rows + 1, sizeof(bool)),
+                            .argc = argc,
+                            .argv = argv};
+    int result = set_defaults(erg_common_options, &call->common, err);
+    if (result == 0)
+        result = set_defaults(command->options, values, err);
+    bool only_arguments = false;
+    while (result == 0 && parser.next < argc) {
+        const char *word = argv[parser.next++];
+        if (only_arguments || word[0] != '-' || !word[1])
+            arguments[call->argument_count++] = word;
+        else if (strcmp(word, "--") == 0)
+            only_arguments = true;
+        else if (word[1] == '-')
+            result = take_long(&parser, word + 2, err);
+        else
+            result = take_letters(&parser, word + 1, err);
+    }
+    if (result == 0 && !call->common.help)
+        result = check_complete(&parser, err);
+    free(parser.given);
+    return result;
+}
+
+void erg_invocation_release(struct erg_invocation *call)
+{
+    free((void *)(uintptr_t)call->values);
+    free((void *)(uintptr_t)call->arguments);
+    *call = (struct erg_invocation){0};
+}
+
+static void help_option(struct erg_text *out, const struct erg_option *option)
+{
+    struct erg_text left = {0};
+    if (option->letter)
+        erg_text_printf(&left, "-%c, ", option->letter);
+    else
+        erg_text_add(&left, "    ");
+    erg_text_printf(&left, "--%s", option->name);
+    if (takes_value(option) && option->type != ERG_OPTION_CHOICE)
+        erg_text_printf(&left, " %s", option->argument);
+    for (size_t i = 0; option->type == ERG_OPTION_CHOICE && option->choices[i]; i++)
+        erg_text_printf(&left, "%s%s", i ? "|" : " ", option->choices[i]);
+    /* A left part too long for its column stands on a line of its own. */
+    if (left.count > 28)
+        erg_text_printf(out, "  %s\n  %-28s  %s", left.data, "", option->help);
+    else
+        erg_text_printf(out, "  %-28s  %s", left.data, option->help);
+    if (option->default_text)
+        erg_text_printf(out, " (default: %s)", option->default_text);
+    erg_text_add(out, "\n");
+    erg_text_release(&left);
+}
+
+void erg_options_help(struct erg_text *out, const struct erg_command *command)
+{
+    erg_text_printf(out, "ergon %s: %s\n\nUsage: ergon %s%s%s [OPTION]...\n", command->name,
+                    command->summary, command->name, command->arguments[0] ? " " : "",
+                    command->arguments);
+    if (command->details)
+        erg_text_printf(out, "\n%s\n", command->details);
+    if (command->options->name) {
+        erg_text_add(out, "\nOptions:\n");
+        for (const struct erg_option *option = command->options; option->name; option++)
+            help_option(out, option);
+    }
+    erg_text_add(out, "\nCommon options:\n");
+    for (const struct erg_option *option = erg_common_options; option->name; option++)
+        help_option(out, option);
+    if (command->examples)
+        erg_text_printf(out, "\nExamples:\n%s", command->examples);
+}

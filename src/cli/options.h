@@ -1,0 +1,97 @@
+/*
+ * Options: one static table per command drives parsing, --help, "did you mean" and the shell
+ * completions, so that they cannot disagree.
+ *
+ * A command's option values live in one plain struct; each table row says at which offset.
+ * Accepted forms: --name VALUE, --name=VALUE, -n VALUE, flags joined (-vv); "--" ends the
+ * options; options and arguments may be mixed.
+ */
+#ifndef ERG_CLI_OPTIONS_H
+#define ERG_CLI_OPTIONS_H
+
+#include "base/text.h"
+#include "ergon/error.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The value of an integer option that was not given and has no default; doubles are NaN then,
+ * texts and files NULL, choices -1, flags false. */
+#define ERG_NOT_GIVEN LONG_MIN
+
+enum erg_option_type {
+    ERG_OPTION_FLAG,   /* bool */
+    ERG_OPTION_COUNT,  /* int, one more each time the option appears */
+    ERG_OPTION_LONG,   /* long */
+    ERG_OPTION_DOUBLE, /* double */
+    ERG_OPTION_TEXT,   /* const char * */
+    ERG_OPTION_FILE,   /* const char *, completed with file names */
+    ERG_OPTION_CHOICE, /* int, the index in `choices` */
+};
+
+struct erg_option {
+    const char *name; /* without the dashes; NULL ends a table */
+    char letter;      /* 0 = none */
+    enum erg_option_type type;
+    const char *argument;       /* the word for the value in --help: "FILE", "M", "W" */
+    size_t offset;              /* in the struct of values */
+    double least, most;         /* bounds of numbers; least == most means none */
+    const char *const *choices; /* ends with NULL */
+    const char *default_text;   /* parsed like a value; NULL = none */
+    bool required;
+    const char *help;
+};
+
+/* What every command understands. */
+struct erg_common {
+    int quiet, verbose; /* how often -q and -v were given */
+    bool json;
+    bool help;
+    long seed;
+};
+
+extern const struct erg_option erg_common_options[];
+
+struct erg_invocation;
+
+struct erg_command {
+    const char *name;
+    const char *summary;                 /* one line */
+    const char *arguments;               /* "PROFILE.csv", "" for none */
+    const char *const *argument_choices; /* words that complete the first argument; NULL = files */
+    size_t least_arguments, most_arguments;
+    size_t values_bytes; /* size of the struct that the options fill */
+    const struct erg_option *options;
+    const char *details;  /* paragraphs of --help */
+    const char *examples; /* lines of --help, ends with a newline */
+    int (*run)(const struct erg_invocation *call, struct erg_error *err);
+};
+
+/* What a command's run() receives. */
+struct erg_invocation {
+    const struct erg_command *command;
+    struct erg_common common;
+    const void *values; /* the command's struct */
+    const char *const *arguments;
+    size_t argument_count;
+};
+
+/*
+ * Parses what follows the command's name. Failures have status ERG_USAGE. With --help given the
+ * rest is not checked. Release with erg_invocation_release(), also after a failure.
+ */
+int erg_options_parse(struct erg_invocation *call, const struct erg_command *command, int argc,
+                      char *const *argv, struct erg_error *err);
+void erg_invocation_release(struct erg_invocation *call);
+
+/* The text of `ergon COMMAND --help`. */
+void erg_options_help(struct erg_text *out, const struct erg_command *command);
+
+/* The completion script of a shell for all `commands` (ends with NULL). */
+enum erg_shell { ERG_SHELL_BASH, ERG_SHELL_ZSH, ERG_SHELL_FISH };
+void erg_completion(struct erg_text *out, enum erg_shell shell,
+                    const struct erg_command *const *commands);
+
+#endif

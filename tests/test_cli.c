@@ -1,0 +1,58 @@
+/* The command line as a whole: commands, options, help, completion, exit codes. */
+#include "program.h"
+
+static void test_overview_and_version(void **state)
+{
+    (void)state;
+    check_program("help", 0, "Usage: ergon COMMAND");
+    check_program("--help", 0, "completion");
+    check_program("--version", 0, "ergon 0.");
+    check_program("help completion", 0, "Usage: ergon completion bash|zsh|fish");
+    check_program("completion --help", 0, "Common options:");
+}
+
+static void test_usage_errors(void **state)
+{
+    (void)state;
+    check_program("2>&1", 2, "needs a command");
+    check_program("complete 2>&1", 2, "did you mean \"completion\"?");
+    check_program("xyzzy 2>&1", 2, "\"ergon help\" lists them");
+    check_program("completion 2>&1", 2, "needs bash|zsh|fish");
+    check_program("completion bash zsh 2>&1", 2, "does not know what to do with \"zsh\"");
+    check_program("completion tcsh 2>&1", 2, "the shell \"tcsh\"");
+    check_program("completion bash --sed 1 2>&1", 2, "did you mean --seed?");
+    check_program("completion bash --seed 2>&1", 2, "--seed needs a value");
+    check_program("completion bash --seed=1.5 2>&1", 2, "must be a whole number");
+    check_program("completion bash --seed -1 2>&1", 2, "must be at least 0");
+    check_program("completion bash --json=yes 2>&1", 2, "takes no value");
+    check_program("completion bash -z 2>&1", 2, "has no option -z");
+    check_program("completion -- --seed 2>&1", 2, "the shell \"--seed\"");
+}
+
+static void test_failed_write_is_an_error(void **state)
+{
+    (void)state;
+    if (access("/dev/full", W_OK) != 0)
+        skip();
+    check_program("completion bash 2>&1 >/dev/full", 1, "standard output failed");
+}
+
+static void test_completion_scripts_name_every_command(void **state)
+{
+    (void)state;
+    check_program("completion bash", 0, "complete -o filenames -F _ergon ergon");
+    check_program("completion zsh", 0, "#compdef ergon");
+    check_program("completion fish", 0, "complete -c ergon");
+    check_program("completion bash | bash -n 2>&1", 0, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_overview_and_version),
+        cmocka_unit_test(test_usage_errors),
+        cmocka_unit_test(test_failed_write_is_an_error),
+        cmocka_unit_test(test_completion_scripts_name_every_command),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
