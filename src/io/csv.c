@@ -1,0 +1,326 @@
+#include "io/csv.h"
+
+#include "base/memory.h"
+#include "io/file.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct erg_csv {
+    char *name;
+    char *data; /* the text, cut into NUL-terminated fields in place */
+    struct {
+        char **items; /* header first, then row by row */
+        size_t count, capacity;
+    } fields;
+    struct {
+        size_t *items; /* of the header and of every row */
+        size_t count, capacity;
+    } lines;
+    size_t columns;
+};
+
+struct cursor {
+    char *at, *end;
+    size_t line;
+};
+
+static bool blank(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+/*
+ * Cuts one field out of the text and steps over the separator that follows it. *last tells
+ * whether the field ended its row.
+ */
+static int cut_field(struct erg_csv *csv, struct cursor *cursor, bool *last, struct erg_error *err)
+{
+    char *start, *stop;
+    while (cursor->at < cursor->end && blank(*cursor->at))
+        cursor->at++;
+    if (cursor->at < cursor->end && *cursor->at == '"') {
+        size_t opened = cursor->line;
+        start = stop = ++cursor->at;
+        for (;; cursor->at++) {
+            if (cursor->at >= cursor->end)
+                return erg_fail(err, ERG_FAILED,
+                                "%s:%zu: the quoted field that starts here never ends, expected a "
+                                "closing '\"'",
+                                csv->name, opened);
+            if (*cursor->at == '"') {
+                if (cursor->at + 1 < cursor->end && cursor->at[1] == '"')
+                    cursor->at++;
+                else
+                    break;
+            }
+            cursor->line += *cursor->at == '\n';
+            *stop++ = *cursor->at;
+        }
+        cursor->at++;
+        while (cursor->at < cursor->end && blank(*cursor->at))
+            cursor->at++;
+    } else {
+        start = cursor->at;
+        while (cursor->at < cursor->end && *cursor->at != ',' && *cursor->at != '\n' &&
+               *cursor->at != '\r')
+            cursor->at++;
+        stop = cursor->at;
+        while (stop > start && blank(stop[-1]))
+            stop--;
+    }
+    *last = true;
+    if (cursor->at < cursor->end) {
+        char separator = *cursor->at++;
+        if (separator == '\r' && cursor->at < cursor->end && *cursor->at == '\n')
+            separator = *cursor->at++;
+        if (separator == ',')
+            *last = false;
+        else if (separator == '\n' || separator == '\r')
+            cursor->line++;
+        else
+            return erg_fail(err, ERG_FAILED,
+                            "%s:%zu: found '%c' after a quoted field, expected a comma or the end "
+                            "of the line",
+                            csv->name, cursor->line, separator);
+    }
+    *stop = '\0'; /* the byte of a separator, of a quote, or of the text's own end */
+    ERG_PUSH(&csv->fields, items, start);
+    return 0;
+}
+
+static bool skip_empty_lines(struct cursor *cursor)
+{
+    char *at = cursor->at;
+    while (at < cursor->end && (blank(*at) || *at == '\r' || *at == '\n')) {
+        if (*at == '\n') {
+            cursor->line++;
+            cursor->at = at + 1;
+        }
+        at++;
+    }
+    return at < cursor->end;
+}
+
+static int cut_rows(struct erg_csv *csv, struct cursor cursor, struct erg_error *err)
+{
+    while (skip_empty_lines(&cursor)) {
+        size_t line = cursor.line, before = csv->fields.count;
+        bool last = false;
+        while (!last) {
+            if (cut_field(csv, &cursor, &last, err) != 0)
+                return -1;
+        }
+        size_t found = csv->fields.count - before;
+        if (csv->lines.count == 0)
+            csv->columns = found;
+        else if (found != csv->columns)
+            return erg_fail(err, ERG_FAILED,
+                            "%s:%zu: this row has %zu fields, expected %zu as in the header",
+                            csv->name, line, found, csv->columns);
+        ERG_PUSH(&csv->lines, items, line);
+    }
+    if (csv->lines.count == 0)
+        return erg_fail(err, ERG_FAILED, "%s: the table is empty, expected a header row",
+                        csv->name);
+    for (size_t i = 0; i < csv->columns; i++) {
+        for (size_t j = 0; j < i; j++) {
+            if (!strcmp(csv->fields.items[i], csv->fields.items[j]))
+                return erg_fail(err, ERG_FAILED, "%s:%zu: the header names the column '%s' twice",
+                                csv->name, csv->lines.items[0], csv->fields.items[i]);
+        }
+    }
+    return 0;
+}
+
+/* Takes over `data`, which has room for a NUL after its end. */
+static int adopt(struct erg_csv **out, const char *name, char *data, size_t length,
+                 struct erg_error *err)
+{
+    struct erg_csv *csv = erg_xcalloc(1, sizeof *csv);
+    csv->name = erg_xstrdup(name);
+    csv->data = data;
+    struct cursor cursor = {data, data + length, 1};
+    const char *nul = memchr(data, '\0', length);
+    int failed = 0;
+    if (nul) {
+        size_t line = 1;
+        for (const char *at = data; at < nul; at++)
+            line += *at == '\n';
+        failed = erg_fail(err, ERG_FAILED, "%s:%zu: found a zero byte, expected text", name, line);
+    } else {
+        if (length >= 3 && !memcmp(data, "\xef\xbb\xbf", 3))
+            cursor.at += 3;
+        failed = cut_rows(csv, cursor, err);
+    }
+    if (failed) {
+        erg_csv_free(csv);
+        return -1;
+    }
+    *out = csv;
+    return 0;
+}
+
+int erg_csv_load(struct erg_csv **csv, const char *path, struct erg_error *err)
+{
+    char *data;
+    size_t length;
+    if (erg_file_read(path, 0, &data, &length, err) != 0)
+        return -1;
+    return adopt(csv, path, data, length, err);
+}
+
+int erg_csv_parse(struct erg_csv **csv, const char *name, const char *text, size_t length,
+                  struct erg_error *err)
+{
+    char *data = erg_xmalloc(length + 1);
+    memcpy(data, text, length);
+    data[length] = '\0';
+    return adopt(csv, name, data, length, err);
+}
+
+void erg_csv_free(struct erg_csv *csv)
+{
+    if (!csv)
+        return;
+    free(csv->fields.items);
+    free(csv->lines.items);
+    free(csv->data);
+    free(csv->name);
+    free(csv);
+}
+
+size_t erg_csv_rows(const struct erg_csv *csv)
+{
+    return csv->lines.count - 1;
+}
+
+size_t erg_csv_columns(const struct erg_csv *csv)
+{
+    return csv->columns;
+}
+
+const char *erg_csv_header(const struct erg_csv *csv, size_t column)
+{
+    return csv->fields.items[column];
+}
+
+size_t erg_csv_line(const struct erg_csv *csv, size_t row)
+{
+    return csv->lines.items[row + 1];
+}
+
+ptrdiff_t erg_csv_find(const struct erg_csv *csv, const char *name)
+{
+    for (size_t i = 0; i < csv->columns; i++) {
+        if (!strcmp(csv->fields.items[i], name))
+            return (ptrdiff_t)i;
+    }
+    return -1;
+}
+
+int erg_csv_require(const struct erg_csv *csv, const char *name, size_t *column,
+                    struct erg_error *err)
+{
+    ptrdiff_t found = erg_csv_find(csv, name);
+    if (found >= 0) {
+        *column = (size_t)found;
+        return 0;
+    }
+    struct erg_text known = {0};
+    for (size_t i = 0; i < csv->columns; i++)
+        erg_text_printf(&known, "%s%s", i ? ", " : "", csv->fields.items[i]);
+    erg_fail(err, ERG_FAILED, "%s:%zu: the column '%s' is missing; the header has: %s", csv->name,
+             csv->lines.items[0], name, known.data);
+    erg_text_release(&known);
+    return -1;
+}
+
+const char *erg_csv_text(const struct erg_csv *csv, size_t row, size_t column)
+{
+    return csv->fields.items[(row + 1) * csv->columns + column];
+}
+
+int erg_csv_double(const struct erg_csv *csv, size_t row, size_t column, double *value,
+                   struct erg_error *err)
+{
+    const char *text = erg_csv_text(csv, row, column);
+    if (erg_parse_double(text, value))
+        return 0;
+    return erg_csv_fail(csv, row, err, "column '%s': expected a number, got '%s'",
+                        erg_csv_header(csv, column), text);
+}
+
+int erg_csv_long(const struct erg_csv *csv, size_t row, size_t column, long *value,
+                 struct erg_error *err)
+{
+    const char *text = erg_csv_text(csv, row, column);
+    if (erg_parse_long(text, value))
+        return 0;
+    return erg_csv_fail(csv, row, err, "column '%s': expected a whole number, got '%s'",
+                        erg_csv_header(csv, column), text);
+}
+
+int erg_csv_fail(const struct erg_csv *csv, size_t row, struct erg_error *err, const char *format,
+                 ...)
+{
+    char message[768];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    return erg_fail(err, ERG_FAILED, "%s:%zu: %s", csv->name, erg_csv_line(csv, row), message);
+}
+
+static bool at_row_start(const struct erg_text *out)
+{
+    return out->count == 0 || out->data[out->count - 1] == '\n';
+}
+
+void erg_csv_add(struct erg_text *out, const char *field)
+{
+    bool first = at_row_start(out);
+    if (!first)
+        erg_text_add(out, ",");
+    size_t length = strlen(field);
+    bool quote = (first && length == 0) || strpbrk(field, ",\"\r\n") ||
+                 (length > 0 && (blank(field[0]) || blank(field[length - 1])));
+    if (!quote) {
+        erg_text_add(out, field);
+        return;
+    }
+    erg_text_add(out, "\"");
+    for (const char *at = field; *at; at++) {
+        if (*at == '"')
+            erg_text_add(out, "\"");
+        erg_text_add_bytes(out, at, 1);
+    }
+    erg_text_add(out, "\"");
+}
+
+void erg_csv_add_double(struct erg_text *out, double value)
+{
+    char digits[40];
+    for (int precision = 6; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, value);
+        double back;
+        if (erg_parse_double(digits, &back) && back == value)
+            break;
+    }
+    erg_csv_add(out, digits);
+}
+
+void erg_csv_add_long(struct erg_text *out, long value)
+{
+    char digits[32];
+    snprintf(digits, sizeof digits, "%ld", value);
+    erg_csv_add(out, digits);
+}
+
+void erg_csv_end_row(struct erg_text *out)
+{
+    erg_text_add(out, "\n");
+}

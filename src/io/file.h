@@ -1,0 +1,49 @@
+/*
+ * Files: reading whole files, writing them so that a reader never sees half of one, and finding
+ * the project's data (GPU, stack and model descriptions).
+ *
+ * Every failure is one sentence with the path in it.
+ */
+#ifndef ERG_IO_FILE_H
+#define ERG_IO_FILE_H
+
+#include "base/memory.h"
+#include "ergon/error.h"
+
+#include <stddef.h>
+
+/* A limit for files that people write by hand (jobs, models, catalogue entries). */
+enum { ERG_FILE_SMALL_BYTES = 16 << 20 };
+
+/*
+ * The whole of a file into *text (NUL-terminated, to be freed by the caller) and its size into
+ * *length (may be NULL). A file of more than `limit_bytes` is refused; 0 means no limit.
+ * Pipes and devices can be read too.
+ */
+int erg_file_read(const char *path, size_t limit_bytes, char **text, size_t *length,
+                  struct erg_error *err);
+
+/*
+ * Writes a file in one step: into a temporary name in the same folder, synced, renamed. After a
+ * failure (full disk, read-only folder, …) the old file is as it was and nothing is left behind.
+ * A symbolic link keeps pointing where it points; devices and pipes are written directly.
+ */
+int erg_file_write(const char *path, const void *bytes, size_t count, struct erg_error *err);
+
+/* Makes a folder and its missing parents; one that exists is fine. */
+int erg_dir_make(const char *path, struct erg_error *err);
+
+/*
+ * Data files live in DATA/kind/, where DATA is each of: $ERGON_DATA, ../share/ergon beside the
+ * folder of the executable, and the data folder of the source tree the library was built from.
+ *
+ * The path of the entry `name` of a kind ("gpus", "stacks", "models"), to be freed by the caller,
+ * or NULL. Upper and lower case do not matter, nor does a missing ".yaml" or ".json"; an entry may
+ * be a folder. The first data folder that has it wins.
+ */
+char *erg_data_find(const char *kind, const char *name);
+
+/* The names of all entries of a kind, sorted, without suffix, ending with NULL (for messages). */
+const char *const *erg_data_names(const char *kind, struct erg_arena *arena);
+
+#endif

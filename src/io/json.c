@@ -1,0 +1,221 @@
+#include "io/json.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "io/file.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int erg_json_parse(json_t **root, const char *name, const char *text, size_t length,
+                   struct erg_error *err)
+{
+    json_error_t problem;
+    json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
+    if (!value)
+        return erg_fail(err, ERG_FAILED, "%s:%d:%d: this is not valid JSON: %s", name, problem.line,
+                        problem.column, problem.text);
+    *root = value;
+    return 0;
+}
+
+int erg_json_load(json_t **root, const char *path, struct erg_error *err)
+{
+    char *text;
+    size_t length;
+    if (erg_file_read(path, 0, &text, &length, err) != 0)
+        return -1;
+    int result = erg_json_parse(root, path, text, length, err);
+    free(text);
+    return result;
+}
+
+char *erg_json_text(const json_t *root)
+{
+    return json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY);
+}
+
+int erg_json_write(const char *path, const json_t *root, struct erg_error *err)
+{
+    char *text = erg_json_text(root);
+    if (!text)
+        return erg_fail(err, ERG_FAILED,
+                        "writing '%s': the document cannot be written as JSON (it holds itself or "
+                        "text that is not UTF-8)",
+                        path);
+    struct erg_text line = {0};
+    erg_text_add(&line, text);
+    erg_text_add(&line, "\n");
+    int result = erg_file_write(path, line.data, line.count, err);
+    erg_text_release(&line);
+    free(text);
+    return result;
+}
+
+int erg_json_fail(const struct erg_json_place *place, const char *key, struct erg_error *err,
+                  const char *format, ...)
+{
+    char message[640];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    return erg_fail(err, ERG_FAILED, "%s: key '%s%s%s': %s", place->name, place->path,
+                    place->path[0] ? "." : "", key, message);
+}
+
+/* A short rendering of a value for "got …". */
+static const char *shown(const json_t *value, char *out, size_t capacity)
+{
+    if (json_is_object(value) || json_is_array(value)) {
+        snprintf(out, capacity, "%s", json_is_object(value) ? "an object" : "a list");
+        return out;
+    }
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    snprintf(out, capacity, "%s", text ? text : "a value");
+    free(text);
+    return out;
+}
+
+static int expected(const struct erg_json_place *place, const char *key, const char *what,
+                    struct erg_error *err)
+{
+    const json_t *value = json_object_get(place->object, key);
+    char text[96];
+    if (!value)
+        return erg_json_fail(place, key, err, "the key is missing, expected %s", what);
+    return erg_json_fail(place, key, err, "expected %s, got %s", what,
+                         shown(value, text, sizeof text));
+}
+
+int erg_json_root(struct erg_json_place *place, const json_t *root, const char *name,
+                  struct erg_error *err)
+{
+    char text[96];
+    *place = (struct erg_json_place){.object = root, .name = name};
+    if (json_is_object(root))
+        return 0;
+    return erg_fail(err, ERG_FAILED, "%s: expected an object {…} at the top, got %s", name,
+                    shown(root, text, sizeof text));
+}
+
+int erg_json_enter(struct erg_json_place *inner, const struct erg_json_place *place,
+                   const char *key, struct erg_error *err)
+{
+    const json_t *value = json_object_get(place->object, key);
+    if (!json_is_object(value))
+        return expected(place, key, "an object {…}", err);
+    struct erg_json_place next = {.object = value, .name = place->name};
+    snprintf(next.path, sizeof next.path, "%s%s%s", place->path, place->path[0] ? "." : "", key);
+    *inner = next; /* `inner` may be `place` */
+    return 0;
+}
+
+int erg_json_enter_item(struct erg_json_place *inner, const struct erg_json_place *place,
+                        const char *key, size_t index, struct erg_error *err)
+{
+    const json_t *list = json_object_get(place->object, key);
+    const json_t *value = json_array_get(list, index);
+    if (!json_is_array(list))
+        return expected(place, key, "a list of objects [{…}]", err);
+    struct erg_json_place next = {.object = value, .name = place->name};
+    snprintf(next.path, sizeof next.path, "%s%s%s[%zu]", place->path, place->path[0] ? "." : "",
+             key, index);
+    if (!json_is_object(value)) {
+        char text[96];
+        return erg_fail(err, ERG_FAILED, "%s: key '%s': expected an object {…}, got %s",
+                        place->name, next.path,
+                        value ? shown(value, text, sizeof text) : "the end of the list");
+    }
+    *inner = next;
+    return 0;
+}
+
+bool erg_json_has(const struct erg_json_place *place, const char *key)
+{
+    const json_t *value = json_object_get(place->object, key);
+    return value && !json_is_null(value);
+}
+
+int erg_json_long(const struct erg_json_place *place, const char *key, long min, long max,
+                  long *value, struct erg_error *err)
+{
+    const json_t *found = json_object_get(place->object, key);
+    char what[96];
+    if (min == 1 && max == LONG_MAX)
+        snprintf(what, sizeof what, "a positive integer");
+    else if (max == LONG_MAX)
+        snprintf(what, sizeof what, "an integer of at least %ld", min);
+    else if (min == 1)
+        snprintf(what, sizeof what, "a positive integer of at most %ld", max);
+    else
+        snprintf(what, sizeof what, "an integer from %ld to %ld", min, max);
+
+    json_int_t number;
+    if (json_is_integer(found)) {
+        number = json_integer_value(found);
+    } else if (json_is_real(found)) {
+        double real = json_real_value(found);
+        if (real != floor(real) || fabs(real) > 9007199254740992.0)
+            return expected(place, key, what, err);
+        number = (json_int_t)real;
+    } else {
+        return expected(place, key, what, err);
+    }
+    if (number < min || number > max)
+        return expected(place, key, what, err);
+    *value = (long)number;
+    return 0;
+}
+
+int erg_json_double(const struct erg_json_place *place, const char *key, double min, double max,
+                    double *value, struct erg_error *err)
+{
+    const json_t *found = json_object_get(place->object, key);
+    char what[96];
+    if (isinf(min) && isinf(max))
+        snprintf(what, sizeof what, "a number");
+    else if (isinf(max))
+        snprintf(what, sizeof what, "a number of at least %g", min);
+    else
+        snprintf(what, sizeof what, "a number from %g to %g", min, max);
+    double number = json_number_value(found);
+    if (!json_is_number(found) || !(number >= min && number <= max))
+        return expected(place, key, what, err);
+    *value = number;
+    return 0;
+}
+
+int erg_json_bool(const struct erg_json_place *place, const char *key, bool *value,
+                  struct erg_error *err)
+{
+    const json_t *found = json_object_get(place->object, key);
+    if (!json_is_boolean(found))
+        return expected(place, key, "true or false", err);
+    *value = json_is_true(found);
+    return 0;
+}
+
+int erg_json_string(const struct erg_json_place *place, const char *key, const char **value,
+                    struct erg_error *err)
+{
+    const json_t *found = json_object_get(place->object, key);
+    if (!json_is_string(found))
+        return expected(place, key, "text in quotes", err);
+    *value = json_string_value(found);
+    return 0;
+}
+
+int erg_json_array(const struct erg_json_place *place, const char *key, const json_t **value,
+                   struct erg_error *err)
+{
+    const json_t *found = json_object_get(place->object, key);
+    if (!json_is_array(found))
+        return expected(place, key, "a list […]", err);
+    *value = found;
+    return 0;
+}

@@ -1,0 +1,70 @@
+/*
+ * JSON: jansson with errors that say file, key and what was expected.
+ *
+ * Values are jansson's json_t; this adds loading with line numbers (duplicate keys are refused),
+ * typed getters with the key path in the message, and an atomic dump that loses no digit.
+ */
+#ifndef ERG_IO_JSON_H
+#define ERG_IO_JSON_H
+
+#include "ergon/error.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* *root is a new reference (json_decref). `name` stands for the file in messages. */
+int erg_json_load(json_t **root, const char *path, struct erg_error *err);
+int erg_json_parse(json_t **root, const char *name, const char *text, size_t length,
+                   struct erg_error *err);
+
+/* Indented, keys in order of insertion, 17 digits; written in one step (io/file.h). */
+int erg_json_write(const char *path, const json_t *root, struct erg_error *err);
+
+/* The same as text, to be freed by the caller. */
+char *erg_json_text(const json_t *root);
+
+/*
+ * A place in a document: an object and how to call it in messages, for example
+ * "model config.json: key 'rope_scaling.factor': expected a number of at least 1, got 0".
+ */
+struct erg_json_place {
+    const json_t *object;
+    const char *name; /* of the document; borrowed */
+    char path[192];   /* of the object inside it, "" for the root */
+};
+
+/* The root must be an object. */
+int erg_json_root(struct erg_json_place *place, const json_t *root, const char *name,
+                  struct erg_error *err);
+
+/* The object at `key`, or element `index` of the array at `key` (which must be an object). */
+int erg_json_enter(struct erg_json_place *inner, const struct erg_json_place *place,
+                   const char *key, struct erg_error *err);
+int erg_json_enter_item(struct erg_json_place *inner, const struct erg_json_place *place,
+                        const char *key, size_t index, struct erg_error *err);
+
+/* Whether the key is there and not null: for optional values. */
+bool erg_json_has(const struct erg_json_place *place, const char *key);
+
+/*
+ * Typed values. A missing key is an error, and so is a value outside [min, max] or, for whole
+ * numbers, one with a fraction (1e3 and 3.0 are whole).
+ */
+int erg_json_long(const struct erg_json_place *place, const char *key, long min, long max,
+                  long *value, struct erg_error *err);
+int erg_json_double(const struct erg_json_place *place, const char *key, double min, double max,
+                    double *value, struct erg_error *err);
+int erg_json_bool(const struct erg_json_place *place, const char *key, bool *value,
+                  struct erg_error *err);
+/* Text and array are borrowed from the document. */
+int erg_json_string(const struct erg_json_place *place, const char *key, const char **value,
+                    struct erg_error *err);
+int erg_json_array(const struct erg_json_place *place, const char *key, const json_t **value,
+                   struct erg_error *err);
+
+/* "name: key 'path.key': message" for what only the caller can check. Returns -1. */
+int erg_json_fail(const struct erg_json_place *place, const char *key, struct erg_error *err,
+                  const char *format, ...) ERG_PRINTF(4, 5);
+
+#endif

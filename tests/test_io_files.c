@@ -1,0 +1,386 @@
+/* io/file, io/csv, io/json: what they read, what they write, and what they say when they cannot. */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include "check.h"
+
+#include "io/csv.h"
+#include "io/file.h"
+#include "io/json.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/ergon-test-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "chmod -R u+rwx %s; rm -rf %s", folder, folder);
+    return system(command);
+}
+
+static const char *in_folder(const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static int entries(const char *path)
+{
+    char command[300];
+    snprintf(command, sizeof command, "ls -A %s | wc -l", path);
+    FILE *pipe = popen(command, "r");
+    int count = -1;
+    if (fscanf(pipe, "%d", &count) != 1)
+        count = -1;
+    pclose(pipe);
+    return count;
+}
+
+static void writes_and_reads_back(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    const char bytes[] = "a\0b\n";
+    assert_ok(erg_dir_make(in_folder("deep/er/folder"), &err), &err);
+    assert_ok(erg_dir_make(in_folder("deep/er/folder/"), &err), &err);
+    char path[256];
+    snprintf(path, sizeof path, "%s", in_folder("deep/er/folder/file"));
+    assert_ok(erg_file_write(path, "old", 3, &err), &err);
+    assert_int_equal(chmod(path, 0640), 0);
+    assert_ok(erg_file_write(path, bytes, sizeof bytes, &err), &err);
+    char *text;
+    size_t length;
+    assert_ok(erg_file_read(path, 0, &text, &length, &err), &err);
+    assert_int_equal(length, sizeof bytes);
+    assert_memory_equal(text, bytes, sizeof bytes);
+    free(text);
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0640);
+    assert_int_equal(entries(in_folder("deep/er/folder")), 1);
+    assert_fails(erg_file_read(path, 4, &text, &length, &err), &err, "more than the 4 bytes");
+    assert_ok(erg_file_read(path, 5, &text, NULL, &err), &err);
+    free(text);
+}
+
+static void link_keeps_its_target(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    char target[256];
+    snprintf(target, sizeof target, "%s", in_folder("target"));
+    assert_ok(erg_file_write(target, "1", 1, &err), &err);
+    const char *path = in_folder("link");
+    assert_int_equal(symlink("target", path), 0);
+    assert_ok(erg_file_write(path, "22", 2, &err), &err);
+    struct stat info;
+    assert_int_equal(lstat(path, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_int_equal(stat(target, &info), 0);
+    assert_int_equal(info.st_size, 2);
+}
+
+static void failures_are_sentences(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    char *text;
+    assert_fails(erg_file_read(in_folder("none"), 0, &text, NULL, &err), &err,
+                 "none': No such file");
+    assert_fails(erg_file_read(folder, 0, &text, NULL, &err), &err, "Is a directory");
+    assert_fails(erg_file_write(folder, "x", 1, &err), &err, "this is a folder");
+    assert_fails(erg_file_write(in_folder("no/such/file"), "x", 1, &err), &err, "No such file");
+    assert_ok(erg_file_write(in_folder("plain"), "x", 1, &err), &err);
+    assert_fails(erg_dir_make(in_folder("plain/below"), &err), &err, "Not a directory");
+    assert_fails(erg_dir_make(in_folder("plain"), &err), &err, "Not a directory");
+    assert_fails(erg_file_write("/dev/full", "x", 1, &err), &err, "No space left");
+}
+
+static void full_disk_leaves_the_old_file(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    char path[256];
+    snprintf(path, sizeof path, "%s", in_folder("kept"));
+    assert_ok(erg_file_write(path, "old", 3, &err), &err);
+    int before = entries(folder);
+    struct rlimit limit, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    small = limit;
+    small.rlim_cur = 1000; /* stands in for a full disk */
+    signal(SIGXFSZ, SIG_IGN);
+    char *big = calloc(1, 5000);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    int result = erg_file_write(path, big, 5000, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    free(big);
+    assert_int_equal(result, -1);
+    assert_non_null(strstr(err.message, "kept' (5000 bytes): File too large"));
+    assert_int_equal(entries(folder), before);
+    char *text;
+    assert_ok(erg_file_read(path, 0, &text, NULL, &err), &err);
+    assert_string_equal(text, "old");
+    free(text);
+}
+
+static void read_only_folder_is_refused(void **state)
+{
+    (void)state;
+    if (geteuid() == 0) {
+        print_message("[  NOTE  ] skipped: root may write everywhere\n");
+        skip();
+    }
+    struct erg_error err;
+    char path[256];
+    snprintf(path, sizeof path, "%s", in_folder("locked"));
+    assert_ok(erg_dir_make(path, &err), &err);
+    assert_int_equal(chmod(path, 0555), 0);
+    assert_fails(erg_file_write(in_folder("locked/x"), "x", 1, &err), &err, "Permission denied");
+}
+
+static void data_is_found_by_name_in_any_case(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_arena arena = {0};
+    assert_ok(erg_dir_make(in_folder("data/things/Folder"), &err), &err);
+    assert_ok(erg_file_write(in_folder("data/things/B-2.yaml"), "", 0, &err), &err);
+    assert_ok(erg_file_write(in_folder("data/things/a.json"), "", 0, &err), &err);
+    assert_int_equal(setenv("ERGON_DATA", in_folder("data"), 1), 0);
+    char *path = erg_data_find("things", "b-2");
+    assert_string_equal(path, in_folder("data/things/B-2.yaml"));
+    free(path);
+    path = erg_data_find("things", "FOLDER");
+    assert_string_equal(path, in_folder("data/things/Folder"));
+    free(path);
+    path = erg_data_find("things", "A.json");
+    assert_string_equal(path, in_folder("data/things/a.json"));
+    free(path);
+    assert_null(erg_data_find("things", "B"));
+    assert_null(erg_data_find("nothing", "B"));
+    const char *const *names = erg_data_names("things", &arena);
+    assert_string_equal(names[0], "a");
+    assert_string_equal(names[1], "B-2");
+    assert_string_equal(names[2], "Folder");
+    assert_null(names[3]);
+    assert_null(erg_data_names("nothing", &arena)[0]);
+    erg_arena_release(&arena);
+    unsetenv("ERGON_DATA");
+}
+
+static struct erg_csv *parse(const char *text)
+{
+    struct erg_error err;
+    struct erg_csv *csv;
+    assert_ok(erg_csv_parse(&csv, "t.csv", text, strlen(text), &err), &err);
+    return csv;
+}
+
+static void csv_reads_quotes_crlf_and_bom(void **state)
+{
+    (void)state;
+    struct erg_csv *csv = parse("\xef\xbb\xbf"
+                                "stage, time ,note\r\n"
+                                "\r\n"
+                                "0,1.5e-3,\"a \"\"b\"\",\nc\"\r\n"
+                                "1, 2 ,\n"
+                                "2,,\"\"");
+    struct erg_error err;
+    size_t time;
+    assert_int_equal(erg_csv_rows(csv), 3);
+    assert_int_equal(erg_csv_columns(csv), 3);
+    assert_ok(erg_csv_require(csv, "time", &time, &err), &err);
+    assert_int_equal(time, 1);
+    double value;
+    long whole;
+    assert_ok(erg_csv_double(csv, 0, time, &value, &err), &err);
+    assert_near(value, 0.0015, 0);
+    assert_string_equal(erg_csv_text(csv, 0, 2), "a \"b\",\nc");
+    assert_ok(erg_csv_long(csv, 1, time, &whole, &err), &err);
+    assert_int_equal(whole, 2);
+    assert_int_equal(erg_csv_line(csv, 0), 3);
+    assert_int_equal(erg_csv_line(csv, 1), 5);
+    assert_fails(erg_csv_double(csv, 2, time, &value, &err), &err,
+                 "t.csv:6: column 'time': expected a number, got ''");
+    assert_fails(erg_csv_long(csv, 0, time, &whole, &err), &err,
+                 "t.csv:3: column 'time': expected a whole number, got '1.5e-3'");
+    assert_fails(erg_csv_require(csv, "energy", &time, &err), &err,
+                 "t.csv:1: the column 'energy' is missing; the header has: stage, time, note");
+    assert_int_equal(erg_csv_find(csv, "energy"), -1);
+    assert_fails(erg_csv_fail(csv, 1, &err, "stage %d is odd", 1), &err, "t.csv:5: stage 1 is odd");
+    erg_csv_free(csv);
+}
+
+static void csv_refuses_broken_tables(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text;
+        size_t length;
+        const char *message;
+    } cases[] = {
+        {"", 0, "t.csv: the table is empty, expected a header row"},
+        {"\n \n", 3, "t.csv: the table is empty"},
+        {"a,b\n1,2\n3\n", 10, "t.csv:3: this row has 1 fields, expected 2"},
+        {"a,b\n1,2,3\n", 10, "t.csv:2: this row has 3 fields, expected 2"},
+        {"a,a\n1,2\n", 8, "t.csv:1: the header names the column 'a' twice"},
+        {"a\n\"1\n2\n", 7, "t.csv:2: the quoted field that starts here never ends"},
+        {"a\n\"1\"2\n", 7, "t.csv:2: found '2' after a quoted field"},
+        {"a\n1\0002\n", 6, "t.csv:2: found a zero byte"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct erg_error err;
+        struct erg_csv *csv;
+        assert_fails(erg_csv_parse(&csv, "t.csv", cases[i].text, cases[i].length, &err), &err,
+                     cases[i].message);
+    }
+}
+
+static void csv_written_reads_back(void **state)
+{
+    (void)state;
+    const char *texts[] = {"plain", "", "a,b", "say \"x\"", " padded ", "two\nlines"};
+    const double numbers[] = {0.1, 1.0 / 3, 1410, 1e-300, -0.0, 12345678901234567};
+    struct erg_text out = {0};
+    erg_csv_add(&out, "text");
+    erg_csv_add(&out, "number");
+    erg_csv_add(&out, "whole");
+    erg_csv_end_row(&out);
+    for (size_t i = 0; i < 6; i++) {
+        erg_csv_add(&out, texts[i]);
+        erg_csv_add_double(&out, numbers[i]);
+        erg_csv_add_long(&out, (long)i - 3);
+        erg_csv_end_row(&out);
+    }
+    assert_non_null(strstr(out.data, "plain,0.1,-3\n"));
+    struct erg_csv *csv = parse(out.data);
+    for (size_t i = 0; i < 6; i++) {
+        struct erg_error err;
+        double number;
+        long whole;
+        assert_string_equal(erg_csv_text(csv, i, 0), texts[i]);
+        assert_ok(erg_csv_double(csv, i, 1, &number, &err), &err);
+        assert_true(number == numbers[i]);
+        assert_ok(erg_csv_long(csv, i, 2, &whole, &err), &err);
+        assert_int_equal(whole, (long)i - 3);
+    }
+    erg_csv_free(csv);
+    erg_text_release(&out);
+}
+
+static const char document[] = "{\"heads\": -3, \"eps\": 1e-5, \"size\": 4096.0, \"half\": 0.5,\n"
+                               " \"tie\": true, \"name\": \"x\", \"none\": null,\n"
+                               " \"rope\": {\"factor\": 0}, \"list\": [{\"a\": 1}, 2]}";
+
+static void json_getters_name_the_key(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_json_place place, inner;
+    json_t *root;
+    long whole;
+    double number;
+    bool flag;
+    const char *text;
+    assert_ok(erg_json_parse(&root, "model config.json", document, strlen(document), &err), &err);
+    assert_ok(erg_json_root(&place, root, "model config.json", &err), &err);
+    assert_fails(erg_json_long(&place, "heads", 1, LONG_MAX, &whole, &err), &err,
+                 "model config.json: key 'heads': expected a positive integer, got -3");
+    assert_fails(erg_json_long(&place, "layers", 1, 10, &whole, &err), &err,
+                 "key 'layers': the key is missing, expected a positive integer of at most 10");
+    assert_fails(erg_json_long(&place, "half", 0, 9, &whole, &err), &err,
+                 "expected an integer from 0 to 9, got 0.5");
+    assert_fails(erg_json_long(&place, "name", 0, 9, &whole, &err), &err, "got \"x\"");
+    assert_ok(erg_json_long(&place, "size", 1, LONG_MAX, &whole, &err), &err);
+    assert_int_equal(whole, 4096);
+    assert_ok(erg_json_double(&place, "eps", 0, 1, &number, &err), &err);
+    assert_near(number, 1e-5, 0);
+    assert_ok(erg_json_bool(&place, "tie", &flag, &err), &err);
+    assert_true(flag);
+    assert_fails(erg_json_bool(&place, "eps", &flag, &err), &err, "expected true or false");
+    assert_ok(erg_json_string(&place, "name", &text, &err), &err);
+    assert_string_equal(text, "x");
+    assert_true(erg_json_has(&place, "eps"));
+    assert_false(erg_json_has(&place, "none"));
+    assert_false(erg_json_has(&place, "absent"));
+    assert_ok(erg_json_enter(&inner, &place, "rope", &err), &err);
+    assert_fails(erg_json_double(&inner, "factor", 1, INFINITY, &number, &err), &err,
+                 "model config.json: key 'rope.factor': expected a number of at least 1, got 0");
+    assert_fails(erg_json_enter(&inner, &place, "list", &err), &err,
+                 "key 'list': expected an object {…}, got a list");
+    assert_ok(erg_json_enter_item(&inner, &place, "list", 0, &err), &err);
+    assert_fails(erg_json_long(&inner, "b", 0, 1, &whole, &err), &err, "key 'list[0].b'");
+    assert_fails(erg_json_enter_item(&inner, &place, "list", 1, &err), &err,
+                 "key 'list[1]': expected an object {…}, got 2");
+    json_decref(root);
+}
+
+static void json_refuses_broken_documents(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"{\"a\": 1,\n \"b\" 2}", "t.json:2:"}, {"{\"a\": 1,\n \"a\": 2}", "duplicate object key"},
+        {"{\"a\": 1} x", "t.json:1:"},          {"", "this is not valid JSON"},
+        {"{\"a\": NaN}", "t.json:1:"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct erg_error err;
+        json_t *root;
+        assert_fails(erg_json_parse(&root, "t.json", cases[i].text, strlen(cases[i].text), &err),
+                     &err, cases[i].message);
+    }
+    struct erg_error err;
+    struct erg_json_place place;
+    json_t *root;
+    assert_ok(erg_json_parse(&root, "t.json", "[1]", 3, &err), &err);
+    assert_fails(erg_json_root(&place, root, "t.json", &err), &err,
+                 "t.json: expected an object {…} at the top, got a list");
+    json_decref(root);
+}
+
+static void json_written_loses_no_digit(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    const double value = 0.1 + 0.2;
+    json_t *root = json_pack("{s:f, s:i}", "z", value, "a", 7), *back;
+    const char *path = in_folder("x.json");
+    assert_ok(erg_json_write(path, root, &err), &err);
+    assert_ok(erg_json_load(&back, path, &err), &err);
+    assert_true(json_real_value(json_object_get(back, "z")) == value);
+    assert_true(json_equal(root, back));
+    json_decref(root);
+    json_decref(back);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(writes_and_reads_back),
+        cmocka_unit_test(link_keeps_its_target),
+        cmocka_unit_test(failures_are_sentences),
+        cmocka_unit_test(full_disk_leaves_the_old_file),
+        cmocka_unit_test(read_only_folder_is_refused),
+        cmocka_unit_test(data_is_found_by_name_in_any_case),
+        cmocka_unit_test(csv_reads_quotes_crlf_and_bom),
+        cmocka_unit_test(csv_refuses_broken_tables),
+        cmocka_unit_test(csv_written_reads_back),
+        cmocka_unit_test(json_getters_name_the_key),
+        cmocka_unit_test(json_refuses_broken_documents),
+        cmocka_unit_test(json_written_loses_no_digit),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
