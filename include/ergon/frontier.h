@@ -54,10 +54,10 @@ void erg_frontier_filter(struct erg_frontier *frontier);
 void erg_frontier_hull(struct erg_frontier *frontier);
 
 /*
- * Minkowski sum of two frontiers: every pair done one after the other, filtered.
+ * Minkowski sum of two filtered frontiers: every pair done one after the other, filtered.
  * The recipe of a result is i * b->count + j for points i of a and j of b.
  * An empty operand gives an empty sum. `out` must be neither operand.
- * O(|a| |b| log) time; memory grows with the result, not with the product.
+ * O(|a| |b| log min(|a|, |b|)) time.
  */
 void erg_frontier_sum(struct erg_frontier *out, const struct erg_frontier *a,
                       const struct erg_frontier *b);

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 
-#include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,23 +81,60 @@ void erg_frontier_hull(struct erg_frontier *frontier)
     frontier->count = kept;
 }
 
-enum { SUM_BUFFER_POINTS = 16384 };
+/* Merges two filtered lists into a filtered one, in one pass. Returns its length. */
+static size_t merge_filtered(struct erg_point *out, const struct erg_point *a, size_t a_count,
+                             const struct erg_point *b, size_t b_count)
+{
+    size_t i = 0, j = 0, kept = 0;
+    while (i < a_count || j < b_count) {
+        bool take_a = j == b_count || (i < a_count && compare_points(&a[i], &b[j]) <= 0);
+        const struct erg_point *next = take_a ? &a[i++] : &b[j++];
+        if (!kept || next->energy_j < out[kept - 1].energy_j)
+            out[kept++] = *next;
+    }
+    return kept;
+}
+
+/*
+ * Rows [low, high) of the sum into `out`: row r is all of `columns` shifted by rows->points[r].
+ * Halves are merged, so each point takes part in log(rows) merges and dies early when dominated.
+ * `scratch` has the size of `out`.
+ */
+static size_t sum_rows(struct erg_point *out, struct erg_point *scratch,
+                       const struct erg_frontier *rows, const struct erg_frontier *columns,
+                       size_t low, size_t high, bool rows_are_a)
+{
+    if (high - low == 1) {
+        const struct erg_point *row = &rows->points[low];
+        for (size_t c = 0; c < columns->count; c++) {
+            size_t i = rows_are_a ? low : c, j = rows_are_a ? c : low;
+            size_t b_count = rows_are_a ? columns->count : rows->count;
+            out[c] = (struct erg_point){row->time_s + columns->points[c].time_s,
+                                        row->energy_j + columns->points[c].energy_j,
+                                        (int64_t)(i * b_count + j)};
+        }
+        return columns->count;
+    }
+    size_t middle = low + (high - low) / 2, split = (middle - low) * columns->count;
+    size_t left = sum_rows(scratch, out, rows, columns, low, middle, rows_are_a);
+    size_t right = sum_rows(scratch + split, out + split, rows, columns, middle, high, rows_are_a);
+    return merge_filtered(out, scratch, left, scratch + split, right);
+}
 
 void erg_frontier_sum(struct erg_frontier *out, const struct erg_frontier *a,
                       const struct erg_frontier *b)
 {
     erg_frontier_clear(out);
-    size_t limit = SUM_BUFFER_POINTS;
-    for (size_t i = 0; i < a->count; i++) {
-        for (size_t j = 0; j < b->count; j++)
-            erg_frontier_add(out, a->points[i].time_s + b->points[j].time_s,
-                             a->points[i].energy_j + b->points[j].energy_j,
-                             (int64_t)(i * b->count + j));
-        if (out->count > limit) {
-            erg_frontier_filter(out);
-            limit = 2 * out->count + SUM_BUFFER_POINTS;
-        }
-    }
+    if (!a->count || !b->count)
+        return;
+    bool rows_are_a = a->count <= b->count;
+    const struct erg_frontier *rows = rows_are_a ? a : b, *columns = rows_are_a ? b : a;
+    size_t most = a->count * b->count;
+    ERG_RESERVE(out, points, most);
+    struct erg_point *scratch = erg_xcalloc(most, sizeof *scratch);
+    out->count = sum_rows(out->points, scratch, rows, columns, 0, rows->count, rows_are_a);
+    free(scratch);
+    /* Rounding can make two sums equal that were strictly ordered; one more pass settles it. */
     erg_frontier_filter(out);
 }
 
