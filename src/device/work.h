@@ -14,9 +14,9 @@
 #include <stdint.h>
 
 enum erg_op_kind {
-    ERG_OP_MEMORY,             /* memory-bound: time set by bytes */
-    ERG_OP_GEMM,               /* matrix product */
-    ERG_OP_ATTENTION_FORWARD,  /* flash attention */
+    ERG_OP_MEMORY,            /* memory-bound: time set by bytes */
+    ERG_OP_GEMM,              /* matrix product */
+    ERG_OP_ATTENTION_FORWARD, /* flash attention */
     ERG_OP_ATTENTION_BACKWARD,
 };
 

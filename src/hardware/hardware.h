@@ -49,20 +49,20 @@ struct erg_gpu {
     int persistent_gemm;      /* 1: a GEMM owns every SM until it ends */
 
     /* Power model. */
-    double static_power_w;          /* ps */
-    double active_power_w;          /* pact */
-    double energy_per_flop_j;       /* efl */
-    double energy_per_hbm_byte_j;   /* ehb */
-    double energy_per_wire_byte_j;  /* elk */
-    double spin_power_w;            /* psp, per SM */
-    double voltage_knee_mhz;        /* f0 */
-    double voltage_slope_per_ghz;   /* s */
+    double static_power_w;            /* ps */
+    double active_power_w;            /* pact */
+    double energy_per_flop_j;         /* efl */
+    double energy_per_hbm_byte_j;     /* ehb */
+    double energy_per_wire_byte_j;    /* elk */
+    double spin_power_w;              /* psp, per SM */
+    double voltage_knee_mhz;          /* f0 */
+    double voltage_slope_per_ghz;     /* s */
     double voltage_slope_low_per_ghz; /* s0 */
-    double power_cap_w;             /* cap: regulated mean */
-    double cap_softness_mhz;        /* tau */
-    double cap_dither_mhz;          /* sf */
-    double blocking_power_w;        /* pblock: waiting in a peer receive */
-    double idle_power_w;            /* pidle */
+    double power_cap_w;               /* cap: regulated mean */
+    double cap_softness_mhz;          /* tau */
+    double cap_dither_mhz;            /* sf */
+    double blocking_power_w;          /* pblock: waiting in a peer receive */
+    double idle_power_w;              /* pidle */
 
     /* Heat and sensors. */
     double thermal_resistance_k_per_w; /* Rth */
@@ -71,18 +71,27 @@ struct erg_gpu {
     double reference_c;                /* Tref */
     double leak_per_k;                 /* leak */
     double sensor_period_s;            /* energy counter and power reading */
+
+    /* Where only measured profiles of whole instructions exist: constants of their curve, which are
+     * fitted apart from the op-level ones above (equal to those where the file gives none). */
+    struct erg_gpu_curve {
+        double static_power_w;
+        double voltage_knee_mhz;
+        double voltage_slope_per_ghz, voltage_slope_low_per_ghz;
+        double power_cap_w, cap_softness_mhz;
+    } curve;
 };
 
 /* What belongs to the software that runs the kernels, not to the GPU. */
 struct erg_stack {
-    char *name; /* "published-python", "ergon" */
+    char *name;                         /* "published-python", "ergon" */
     double join_grid_s, join_library_s; /* join of the two streams after a communication */
     double host_per_kernel_s;           /* thost */
     double library_link_factor;         /* clink of the library's collectives; 0 = the GPU's own */
     double library_sm_share;            /* per block; 0 = the GPU's own */
     int library_blocks;
-    double kv_exchange_factor;          /* cpexp: sequential K/V exchange costs this times its bytes */
-    double overhead;                    /* ovh: measured = planned * (1 + ovh) in time */
+    double kv_exchange_factor; /* cpexp: sequential K/V exchange costs this times its bytes */
+    double overhead;           /* ovh: measured = planned * (1 + ovh) in time */
 };
 
 struct erg_cluster {

@@ -1,0 +1,155 @@
+/*
+ * Device: one interface to a lockstep group of GPUs, "run these steps under this schedule: how
+ * long, how much energy, how hot". The profiler (device/profiler.h) and everything above see
+ * only this. The emulated device (device/emulated) implements it in virtual time; a real one
+ * implements it on CUDA and NVML.
+ *
+ * Two clocks of the caller meet here: work is asynchronous, like kernels on a stream, while the
+ * host goes on; erg_device_now_ns() is the host's time, and spans and samples are on the same axis.
+ * A device is used by one thread at a time; several devices may be open at once.
+ */
+#ifndef ERG_DEVICE_H
+#define ERG_DEVICE_H
+
+#include "device/work.h"
+#include "ergon/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Why a clock is lower than asked for: the bits of NVML. */
+enum erg_clock_reason {
+    ERG_REASON_IDLE = 0x1,
+    ERG_REASON_APPLICATION_CLOCKS = 0x2,
+    ERG_REASON_SW_POWER_CAP = 0x4,
+    ERG_REASON_HW_SLOWDOWN = 0x8,
+    ERG_REASON_SW_THERMAL = 0x20,
+    ERG_REASON_HW_THERMAL = 0x40,
+    ERG_REASON_HW_POWER_BRAKE = 0x80,
+};
+
+/* Which fields of a sample the device could read. */
+enum erg_sense {
+    ERG_SENSE_ENERGY = 0x1,
+    ERG_SENSE_POWER = 0x2,
+    ERG_SENSE_POWER_AVERAGE = 0x4,
+    ERG_SENSE_TEMPERATURE = 0x8,
+    ERG_SENSE_CLOCK = 0x10,
+    ERG_SENSE_REASONS = 0x20,
+};
+
+struct erg_sample {
+    int64_t time_ns;        /* when it was read */
+    uint64_t energy_mj;     /* counter; only differences mean something, and it moves in steps */
+    double power_w;         /* over the last sensor period */
+    double power_average_w; /* over the last second */
+    double temperature_c;
+    int clock_mhz;
+    uint32_t reasons; /* of enum erg_clock_reason */
+    uint32_t valid;   /* of enum erg_sense */
+};
+
+/* When something ran on one GPU. */
+struct erg_device_span {
+    int64_t start_ns, end_ns;
+};
+
+struct erg_device;
+
+struct erg_device_methods {
+    void (*close)(struct erg_device *device);
+    void (*begin)(struct erg_device *device, uint64_t key);
+    int (*set_clock)(struct erg_device *device, int clock_mhz, struct erg_error *err);
+    int (*enqueue)(struct erg_device *device, const struct erg_step *steps, size_t count,
+                   size_t repeats, struct erg_error *err);
+    int (*sync)(struct erg_device *device, struct erg_error *err);
+    int64_t (*now_ns)(struct erg_device *device);
+    void (*sleep_ns)(struct erg_device *device, int64_t duration_ns);
+    int (*sense)(struct erg_device *device, struct erg_sample *samples, struct erg_error *err);
+    int (*span)(struct erg_device *device, size_t back, size_t gpu, struct erg_device_span *span,
+                struct erg_error *err);
+};
+
+/* What every implementation starts with. */
+struct erg_device {
+    const struct erg_device_methods *methods;
+    const char *identity; /* one line: kind, GPU, how many, what else makes results differ */
+    size_t gpus;
+};
+
+/* How many of the latest spans a device remembers. */
+enum { ERG_DEVICE_SPANS = 16 };
+
+static inline void erg_device_close(struct erg_device *device)
+{
+    if (device)
+        device->methods->close(device);
+}
+
+/*
+ * Starts an independent measurement, named by `key`. Real devices ignore it. The emulated device
+ * forgets its past: virtual time, heat, clock, sensor phases and noise start anew as a function
+ * of its seed and the key alone, so that a measurement does not depend on what was measured before
+ * it, on which thread, or on a kill and resume in between.
+ */
+static inline void erg_device_begin(struct erg_device *device, uint64_t key)
+{
+    device->methods->begin(device, key);
+}
+
+/*
+ * Locks the SM clock of all GPUs, or unlocks it with 0. Waits for queued work first; the new
+ * clock settles some milliseconds later. ERG_NO_DEVICE when the device refuses clock locks.
+ */
+static inline int erg_device_set_clock(struct erg_device *device, int clock_mhz,
+                                       struct erg_error *err)
+{
+    return device->methods->set_clock(device, clock_mhz, err);
+}
+
+/*
+ * Queues `repeats` runs of the steps, back to back and behind what is queued already, and
+ * returns at once. The steps must stay valid only until it returns.
+ */
+static inline int erg_device_enqueue(struct erg_device *device, const struct erg_step *steps,
+                                     size_t count, size_t repeats, struct erg_error *err)
+{
+    return device->methods->enqueue(device, steps, count, repeats, err);
+}
+
+/* Waits until all queued work is done. */
+static inline int erg_device_sync(struct erg_device *device, struct erg_error *err)
+{
+    return device->methods->sync(device, err);
+}
+
+static inline int64_t erg_device_now_ns(struct erg_device *device)
+{
+    return device->methods->now_ns(device);
+}
+
+static inline void erg_device_sleep_ns(struct erg_device *device, int64_t duration_ns)
+{
+    device->methods->sleep_ns(device, duration_ns);
+}
+
+/* Reads the sensors of all GPUs into samples[device->gpus], as close together as it can; takes
+ * some milliseconds. Works while work runs. */
+static inline int erg_device_sense(struct erg_device *device, struct erg_sample *samples,
+                                   struct erg_error *err)
+{
+    return device->methods->sense(device, samples, err);
+}
+
+/*
+ * When the enqueue `back` calls ago (0 = the latest, below ERG_DEVICE_SPANS) ran on `gpu`. Only
+ * after a sync.
+ */
+static inline int erg_device_span(struct erg_device *device, size_t back, size_t gpu,
+                                  struct erg_device_span *span, struct erg_error *err)
+{
+    return device->methods->span(device, back, gpu, span, err);
+}
+
+#endif

@@ -1,0 +1,147 @@
+/*
+ * Emulated GPU: a deterministic, fast model of one GPU (one of a lockstep group).
+ *
+ * A calibrated caricature, not a simulator of real kernels: a fluid event loop for the two
+ * streams of a step (SM share, HBM contention, wave quantisation, launch gaps, persistent GEMMs),
+ * a power model on top of it (static, active, per FLOP, per byte, spinning communication blocks,
+ * voltage rising above a knee), and a cap on the mean power that lowers the clock. All constants
+ * are data (hardware/hardware.h). Without noise, heat and sensors here; the device that adds them
+ * is opened by erg_emulated_open().
+ *
+ * SI units; everything is per GPU.
+ */
+#ifndef ERG_DEVICE_EMULATED_H
+#define ERG_DEVICE_EMULATED_H
+
+#include "device/device.h"
+#include "device/work.h"
+#include "ergon/error.h"
+#include "hardware/hardware.h"
+
+#include <stddef.h>
+
+struct erg_emulated_result {
+    double time_s;
+    double energy_j;
+    double power_w;             /* energy_j / time_s */
+    double clock_effective_mhz; /* below the request when the power cap acts */
+    double throttle;            /* 0: the cap does not act; towards 1: it sets the clock */
+    double exposed_s;           /* communication running with no compute left, before any throttling
+                                   dither */
+};
+
+/*
+ * Runs `steps` back to back at the requested SM clock, all under one power cap: the clock is one
+ * for the group, so that a step of low power lends its budget to the others. An instruction made
+ * of many partitions is one call; profiling a partition alone is a call with one step.
+ * An empty op list with a communication is legal, and so is no communication.
+ * Fails (ERG_FAILED) on a clock, slot, SM count or size that makes no sense.
+ */
+int erg_emulated_run(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                     const struct erg_step *steps, size_t count, int clock_mhz,
+                     struct erg_emulated_result *out, struct erg_error *err);
+
+/* The same at a die temperature other than the reference one, and at any clock. */
+int erg_emulated_run_at(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                        const struct erg_step *steps, size_t count, double clock_mhz,
+                        double temperature_c, struct erg_emulated_result *out,
+                        struct erg_error *err);
+
+/*
+ * The host floor: a stack whose host needs `host_per_kernel_s` per kernel launch cannot run
+ * the steps faster than that. Raises the time to (t^6 + host^6)^(1/6); the added time draws static
+ * power. Meant per layer of an instruction, for every method alike; a stack without host cost
+ * leaves the result as it is.
+ */
+void erg_emulated_host_floor(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                             const struct erg_step *steps, size_t count, double *time_s,
+                             double *energy_j);
+
+/* What ran when, for pictures. */
+enum erg_span_lane { ERG_SPAN_COMPUTE, ERG_SPAN_COMM, ERG_SPAN_JOIN };
+
+struct erg_emulated_span {
+    size_t step;
+    enum erg_span_lane lane;
+    size_t op; /* of ERG_SPAN_COMPUTE */
+    double start_s, end_s;
+};
+
+struct erg_emulated_timeline { /* all-zero is a valid empty one */
+    struct erg_emulated_span *spans;
+    size_t count, capacity;
+};
+
+/* The spans of one erg_emulated_run(), in the order in which they start or end; launch gaps are
+ * the holes between them. Replaces what `timeline` held. */
+int erg_emulated_timeline(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                          const struct erg_step *steps, size_t count, int clock_mhz,
+                          struct erg_emulated_timeline *timeline, struct erg_error *err);
+void erg_emulated_timeline_release(struct erg_emulated_timeline *timeline);
+
+/*
+ * Instruction-level curve: the back-end when only measured times and energies of whole
+ * instructions at some clocks exist (no op list).
+ *   t = a + b/f ;  E = ps t + Ec (0.2 + 0.8 v(f)^2) ;  power cap as above (gpu->curve's constants)
+ */
+struct erg_emulated_curve {
+    double fixed_s;       /* a */
+    double clocked_s_mhz; /* b: seconds times MHz */
+    double energy_j;      /* Ec */
+};
+
+struct erg_curve_row {
+    double clock_mhz, time_s, energy_j;
+};
+
+int erg_emulated_curve_run(const struct erg_gpu *gpu, const struct erg_emulated_curve *curve,
+                           int clock_mhz, struct erg_emulated_result *out, struct erg_error *err);
+
+/*
+ * Fits a, b and Ec to `count` >= 2 rows at different clocks by damped least squares on relative
+ * errors of time and energy, the cap included.
+ */
+int erg_emulated_curve_fit(const struct erg_gpu *gpu, const struct erg_curve_row *rows,
+                           size_t count, struct erg_emulated_curve *curve, struct erg_error *err);
+
+/*
+ * Constants that a search may calibrate against its own measurements, each as the log of its
+ * ratio to the catalogue's value with a normal prior of standard deviation `log_sd`.
+ */
+struct erg_calibratable {
+    const char *name;
+    size_t offset; /* of a double in struct erg_gpu, or in struct erg_stack when in_stack */
+    int in_stack;
+    double log_sd;
+};
+
+const struct erg_calibratable *erg_emulated_calibratables(size_t *count);
+
+/*
+ * Copies gpu and stack with constant i multiplied by exp(log_ratio[i]). The copies borrow the
+ * originals' strings: do not free them. A communication constant that the stack overrides is scaled
+ * in both places.
+ */
+void erg_emulated_calibrate(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                            const double *log_ratio, struct erg_gpu *gpu_out,
+                            struct erg_stack *stack_out);
+
+/* How the emulated device departs from the exact model, and what it refuses. */
+struct erg_emulated_options {
+    size_t gpus; /* of the lockstep group; >= 1 */
+    uint64_t seed;
+    bool noise;          /* false: no random factors at all (sensors stay quantised) */
+    bool heat;           /* false: the die stays at the reference temperature */
+    bool refuse_clocks;  /* clock locks are refused, as without privileges */
+    bool refuse_counter; /* the energy counter cannot be read */
+    bool refuse_power;   /* nor the power reading */
+};
+
+struct erg_emulated_options erg_emulated_options_default(void);
+
+/* A device in virtual time (device/device.h). `gpu` and `stack` must outlive it. */
+int erg_emulated_open(struct erg_device **device, const struct erg_gpu *gpu,
+                      const struct erg_stack *stack, const struct erg_emulated_options *options,
+                      struct erg_error *err);
+
+#endif

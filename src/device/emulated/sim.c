@@ -1,0 +1,191 @@
+/* The event loop of two streams at a fixed clock. */
+#include "device/emulated/emulated_internal.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+
+enum comm_state { COMM_WAIT, COMM_LATENCY, COMM_MOVE, COMM_DONE };
+
+/* The communication of one step, resolved against the stack. */
+struct comm {
+    double wire_bytes, blocks, taken_sms, join_s;
+    double link_rate;
+    double rate[2]; /* bytes/s [compute is queued]; < 0 = not computed yet */
+};
+
+static struct comm resolve_comm(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                                const struct erg_step *step)
+{
+    const struct erg_comm *asked = &step->task.comm;
+    struct comm comm = {.wire_bytes = asked->wire_bytes, .rate = {-1, -1}};
+    double link_factor = gpu->comm_link_factor, share = gpu->comm_sm_share;
+    comm.blocks = step->launch.sms;
+    comm.join_s = stack->join_grid_s;
+    if (asked->library) {
+        if (stack->library_link_factor > 0)
+            link_factor = stack->library_link_factor;
+        if (stack->library_sm_share > 0)
+            share = stack->library_sm_share;
+        comm.blocks = stack->library_blocks;
+        comm.join_s = stack->join_library_s;
+    }
+    comm.link_rate = link_factor * gpu->link_bandwidth;
+    comm.taken_sms = share * comm.blocks;
+    return comm;
+}
+
+/* Smooth minimum of what the blocks can copy and what the link can carry. */
+static double comm_rate(const struct erg_gpu *gpu, struct comm *comm, double clock_ratio,
+                        int compute_queued)
+{
+    double *rate = &comm->rate[compute_queued];
+    if (*rate < 0) {
+        double copy = comm->blocks * gpu->comm_sm_rate * pow(clock_ratio, gpu->comm_clock_power) *
+                      (1 - gpu->comm_contention * compute_queued);
+        *rate = comm->link_rate *
+                pow(1 + pow(comm->link_rate / copy, gpu->comm_blend), -1 / gpu->comm_blend);
+    }
+    return *rate;
+}
+
+/* Seconds the op needs from its instructions alone, on `sms` SM-equivalents. */
+static double issue_time(const struct erg_gpu *gpu, const struct erg_op *op, double sms,
+                         double clock_mhz)
+{
+    double peak = gpu->flops_per_sm_clock * sms * clock_mhz * 1e6;
+    switch (op->kind) {
+    case ERG_OP_GEMM: {
+        double waves = op->tiles / floor(sms);
+        double wave_cost = waves > 0 ? 1 + gpu->wave_weight * (ceil(waves) / waves - 1) : 1;
+        return op->flops * wave_cost * (1 + gpu->gemm_k0 / op->k) / (gpu->gemm_efficiency * peak);
+    }
+    case ERG_OP_ATTENTION_FORWARD:
+        return op->flops / (gpu->attention_forward * peak);
+    case ERG_OP_ATTENTION_BACKWARD:
+        return op->flops / (gpu->attention_backward * peak);
+    case ERG_OP_MEMORY:
+        break;
+    }
+    return op->bytes / (gpu->memory_efficiency * gpu->memory_bandwidth * gpu->memory_issue *
+                        (sms / gpu->sms) * (clock_mhz / gpu->clock_max_mhz));
+}
+
+static void add_span(struct erg_emulated_timeline *timeline, size_t step, enum erg_span_lane lane,
+                     size_t op, double start_s, double end_s)
+{
+    if (timeline)
+        ERG_PUSH(timeline, spans, (struct erg_emulated_span){step, lane, op, start_s, end_s});
+}
+
+static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                     const struct erg_step *step, size_t step_index, double clock_mhz,
+                     struct erg_sim *sim, struct erg_emulated_timeline *timeline)
+{
+    const struct erg_op *ops = step->task.ops;
+    size_t count = step->task.op_count;
+    size_t slot = step->launch.slot;
+    struct comm comm = resolve_comm(gpu, stack, step);
+    enum comm_state state = comm.wire_bytes > 0 ? COMM_WAIT : COMM_DONE;
+    double clock_ratio = clock_mhz / gpu->clock_max_mhz;
+    double bandwidth = gpu->memory_efficiency * gpu->memory_bandwidth;
+
+    size_t i = 0;
+    double left = 1; /* fraction of op i still to do */
+    double gap = count ? ops[0].kernels * gpu->launch_gap_s : 0;
+    double latency = 0, moving = comm.wire_bytes;
+    double now = sim->time_s, op_start = 0, comm_start = 0;
+
+    for (;;) {
+        if (state == COMM_WAIT && i >= slot) {
+            /* A persistent GEMM owns every SM: what is launched before it starts after it. */
+            int held = gpu->persistent_gemm && i == slot && i < count && ops[i].kind == ERG_OP_GEMM;
+            if (!held) {
+                state = COMM_LATENCY;
+                latency = gpu->comm_latency_s;
+                comm_start = now;
+            }
+        }
+        if (i == count && state == COMM_DONE)
+            break;
+
+        int busy = state == COMM_LATENCY || state == COMM_MOVE;
+        double rate = state == COMM_MOVE ? comm_rate(gpu, &comm, clock_ratio, i < count) : 0;
+        double full = 0; /* duration of the whole op at the present rates */
+        double advance = INFINITY;
+        int executing = i < count && gap <= 0;
+        if (executing) {
+            const struct erg_op *op = &ops[i];
+            double sms = fmax(4, gpu->sms - (busy ? comm.taken_sms : 0));
+            double issue = issue_time(gpu, op, sms, clock_mhz);
+            full = fmax(issue, op->bytes / bandwidth);
+            double wanted = full > 0 ? op->bytes / full : 0;
+            double wanted_comm = rate * gpu->comm_hbm_per_wire;
+            if (wanted + wanted_comm > bandwidth) { /* share the memory in proportion */
+                double granted = bandwidth / (wanted + wanted_comm);
+                rate *= granted;
+                full = fmax(issue, wanted > 0 ? op->bytes / (wanted * granted) : 0);
+            }
+            advance = left * full;
+        } else if (i < count) {
+            advance = gap;
+        }
+        if (state == COMM_LATENCY)
+            advance = fmin(advance, latency);
+        else if (state == COMM_MOVE)
+            advance = fmin(advance, moving / rate);
+
+        if (executing && left == 1)
+            op_start = now;
+        now += advance;
+        sim->active_s += advance;
+        if (busy) {
+            sim->spin_sm_s += comm.blocks * advance;
+            if (i == count)
+                sim->exposed_s += advance;
+        }
+        if (state == COMM_LATENCY) {
+            latency -= advance;
+            if (latency <= 0)
+                state = COMM_MOVE;
+        } else if (state == COMM_MOVE) {
+            moving -= rate * advance;
+            if (moving < 1) {
+                state = COMM_DONE;
+                add_span(timeline, step_index, ERG_SPAN_COMM, 0, comm_start, now);
+            }
+        }
+        if (executing) {
+            left = full > 0 ? left - advance / full : 0;
+            if (left < 1e-9) {
+                add_span(timeline, step_index, ERG_SPAN_COMPUTE, i, op_start, now);
+                i++;
+                left = 1;
+                gap = i < count ? ops[i].kernels * gpu->launch_gap_s : 0;
+            }
+        } else if (i < count) {
+            gap -= advance;
+        }
+    }
+    if (comm.wire_bytes > 0 && comm.join_s > 0) { /* ranks meet, streams join */
+        add_span(timeline, step_index, ERG_SPAN_JOIN, 0, now, now + comm.join_s);
+        now += comm.join_s;
+    }
+    sim->time_s = now;
+
+    for (size_t k = 0; k < count; k++) {
+        sim->flops += ops[k].flops;
+        sim->hbm_bytes += ops[k].bytes;
+    }
+    sim->hbm_bytes += comm.wire_bytes * gpu->comm_hbm_per_wire;
+    sim->wire_bytes += comm.wire_bytes;
+}
+
+void erg_sim_run(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                 const struct erg_step *steps, size_t count, double clock_mhz, struct erg_sim *sim,
+                 struct erg_emulated_timeline *timeline)
+{
+    *sim = (struct erg_sim){0};
+    for (size_t s = 0; s < count; s++)
+        run_step(gpu, stack, &steps[s], s, clock_mhz, sim, timeline);
+}
