@@ -2,7 +2,7 @@
 # Installs the Debian packages that ergon needs to build and test, when they are missing.
 set -eu
 
-packages="gcc cmake ninja-build pkg-config libjansson-dev libcyaml-dev libsqlite3-dev
+packages="gcc cmake ninja-build pkg-config libjansson-dev libcyaml-dev libyaml-dev libsqlite3-dev
           libopenblas-dev liblapacke-dev libxgboost-dev libcmocka-dev"
 
 missing=""

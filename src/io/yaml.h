@@ -1,0 +1,60 @@
+/*
+ * YAML: files that people write, checked against a schema.
+ *
+ * A schema is a libcyaml cyaml_schema_value_t (CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, …) at the
+ * top). Before libcyaml fills the structs, the document is checked here, because libcyaml takes
+ * "1.5" for the integer 1, "010" for 8, "maybe" for true, and its line numbers are those of the
+ * value before. Every error is one sentence with file, line, key and what was expected; unknown
+ * keys and values get a "did you mean".
+ *
+ * Refused on purpose: duplicate keys, several documents in a file, aliases, numbers in octal or
+ * hexadecimal, NaN and infinity, an empty value (unless the schema says CYAML_FLAG_POINTER_NULL).
+ */
+#ifndef ERG_IO_YAML_H
+#define ERG_IO_YAML_H
+
+#include "ergon/error.h"
+
+#include <cyaml/cyaml.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * Loads a file into a struct of the schema's type, to be freed with erg_yaml_free().
+ * erg_yaml_parse(): the same from memory; `name` stands for the file in messages.
+ */
+int erg_yaml_load(const char *path, const cyaml_schema_value_t *schema, void **value,
+                  struct erg_error *err);
+int erg_yaml_parse(const char *name, const char *text, size_t length,
+                   const cyaml_schema_value_t *schema, void **value, struct erg_error *err);
+void erg_yaml_free(const cyaml_schema_value_t *schema, void *value);
+
+/*
+ * The two steps apart, for callers that go on checking values after loading and want to name the
+ * line: open the document, read it into a struct, check, close.
+ */
+struct erg_yaml;
+
+int erg_yaml_open(struct erg_yaml **yaml, const char *path, struct erg_error *err);
+int erg_yaml_open_text(struct erg_yaml **yaml, const char *name, const char *text, size_t length,
+                       struct erg_error *err);
+int erg_yaml_read(const struct erg_yaml *yaml, const cyaml_schema_value_t *schema, void **value,
+                  struct erg_error *err);
+void erg_yaml_close(struct erg_yaml *yaml);
+
+/*
+ * Keys are paths such as "cluster.nodes" or "layers[1]". has: whether the document has the key.
+ * line: of its value, or of the nearest object around it when it is absent.
+ */
+bool erg_yaml_has(const struct erg_yaml *yaml, const char *key);
+size_t erg_yaml_line(const struct erg_yaml *yaml, const char *key);
+
+/* "file:line: key 'cluster.nodes': message". Returns -1. */
+int erg_yaml_fail(const struct erg_yaml *yaml, const char *key, struct erg_error *err,
+                  const char *format, ...) ERG_PRINTF(4, 5);
+
+/* Fails unless min <= value <= max ("expected a number from 1 to 8, got 9"). */
+int erg_yaml_check_range(const struct erg_yaml *yaml, const char *key, double value, double min,
+                         double max, struct erg_error *err);
+
+#endif

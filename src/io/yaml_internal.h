@@ -1,0 +1,21 @@
+/* A parsed YAML document, and its check against a schema (yaml_check.c). */
+#ifndef ERG_IO_YAML_INTERNAL_H
+#define ERG_IO_YAML_INTERNAL_H
+
+#include "io/yaml.h"
+
+#include <yaml.h>
+
+struct erg_yaml {
+    char *name; /* of the file, for messages */
+    char *text;
+    size_t length;
+    yaml_document_t document;
+    bool parsed; /* `document` holds something to delete */
+};
+
+/* Everything libcyaml would refuse, and what it lets pass although it is wrong. */
+int erg_yaml_check_schema(const struct erg_yaml *yaml, const cyaml_schema_value_t *schema,
+                          struct erg_error *err);
+
+#endif

@@ -1,0 +1,186 @@
+/* io/yaml: what a document may say, and the one sentence for each way to get it wrong. */
+#include "check.h"
+
+#include "io/yaml.h"
+
+#include <stdbool.h>
+
+enum recompute { RECOMPUTE_NONE, RECOMPUTE_FULL };
+
+struct inner {
+    int nodes;
+    char *gpu;
+    double rate;
+    unsigned char small;
+};
+
+struct outer {
+    struct inner cluster;
+    int *layers;
+    unsigned layers_count;
+    enum recompute recompute;
+    bool tied;
+    char *note;
+};
+
+static const cyaml_schema_field_t inner_fields[] = {
+    CYAML_FIELD_INT("nodes", CYAML_FLAG_DEFAULT, struct inner, nodes),
+    CYAML_FIELD_STRING_PTR("gpu", CYAML_FLAG_OPTIONAL | CYAML_FLAG_POINTER, struct inner, gpu, 1,
+                           12),
+    CYAML_FIELD_FLOAT("rate", CYAML_FLAG_OPTIONAL, struct inner, rate),
+    CYAML_FIELD_UINT("small", CYAML_FLAG_OPTIONAL, struct inner, small),
+    CYAML_FIELD_END,
+};
+static const cyaml_strval_t recompute_names[] = {{"none", RECOMPUTE_NONE},
+                                                 {"full", RECOMPUTE_FULL}};
+static const cyaml_schema_value_t layer = {CYAML_VALUE_INT(CYAML_FLAG_DEFAULT, int)};
+static const cyaml_schema_field_t outer_fields[] = {
+    CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct outer, cluster, inner_fields),
+    CYAML_FIELD_SEQUENCE("layers", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct outer, layers,
+                         &layer, 1, 3),
+    CYAML_FIELD_ENUM("recompute", CYAML_FLAG_STRICT | CYAML_FLAG_OPTIONAL, struct outer, recompute,
+                     recompute_names, 2),
+    CYAML_FIELD_BOOL("tied", CYAML_FLAG_OPTIONAL, struct outer, tied),
+    CYAML_FIELD_STRING_PTR("note", CYAML_FLAG_POINTER_NULL | CYAML_FLAG_OPTIONAL, struct outer,
+                           note, 0, CYAML_UNLIMITED),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct outer, outer_fields)};
+
+static void good_document_fills_the_struct(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    void *value;
+    const char text[] = "# a comment\n"
+                        "cluster: {nodes: 2, gpu: A100, rate: 2.5e11, small: 255}\n"
+                        "layers:\n  - 15\n  - 13\n"
+                        "recompute: full\ntied: no\nnote:\n";
+    assert_ok(erg_yaml_parse("job.yaml", text, strlen(text), &schema, &value, &err), &err);
+    const struct outer *outer = value;
+    assert_int_equal(outer->cluster.nodes, 2);
+    assert_string_equal(outer->cluster.gpu, "A100");
+    assert_near(outer->cluster.rate, 2.5e11, 0);
+    assert_int_equal(outer->cluster.small, 255);
+    assert_int_equal(outer->layers_count, 2);
+    assert_int_equal(outer->layers[1], 13);
+    assert_int_equal(outer->recompute, RECOMPUTE_FULL);
+    assert_false(outer->tied);
+    assert_null(outer->note);
+    erg_yaml_free(&schema, value);
+}
+
+static void every_mistake_has_its_sentence(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"cluster:\n  nodes: 1\n  nods: 2\n",
+         "job.yaml:3: the key 'cluster.nods' is not known; did you mean 'nodes'?"},
+        {"cluster:\n  nodes: 1\nweather: fine\n",
+         "job.yaml:3: the key 'weather' is not known; known here: cluster, layers, recompute, "
+         "tied, note"},
+        {"note: x\ncluster:\n  gpu: A100\n", "job.yaml:3: the key 'cluster.nodes' is missing"},
+        {"note: x\n", "job.yaml:1: the key 'cluster' is missing"},
+        {"cluster:\n  nodes: two\n",
+         "job.yaml:2: key 'cluster.nodes': expected a whole number, got 'two'"},
+        {"cluster:\n  nodes: 1.5\n", "expected a whole number, got '1.5'"},
+        {"cluster:\n  nodes: 010\n", "expected a whole number, got '010'"},
+        {"cluster:\n  nodes: 0x10\n", "expected a whole number, got '0x10'"},
+        {"cluster:\n  nodes:\n", "job.yaml:2: key 'cluster.nodes': expected a whole number, got "
+                                 "nothing"},
+        {"cluster:\n  nodes: [1]\n", "expected a whole number, got a list"},
+        {"cluster:\n  nodes: {a: 1}\n", "expected a whole number, got a group of keys"},
+        {"cluster:\n  nodes: 99999999999\n",
+         "expected a whole number from -2147483648 to 2147483647, got '99999999999'"},
+        {"cluster:\n  nodes: 1\n  small: 256\n",
+         "expected a whole number from 0 to 255, got '256'"},
+        {"cluster:\n  nodes: 1\n  small: -1\n", "expected a whole number of at least 0, got '-1'"},
+        {"cluster:\n  nodes: 1\n  rate: fast\n",
+         "job.yaml:3: key 'cluster.rate': expected a number, got 'fast'"},
+        {"cluster:\n  nodes: 1\n  rate: nan\n", "expected a number, got 'nan'"},
+        {"cluster:\n  nodes: 1\n  rate: 1e999\n", "expected a number, got '1e999'"},
+        {"cluster:\n  nodes: 1\n  gpu: ''\n", "expected at least 1 characters, got ''"},
+        {"cluster:\n  nodes: 1\n  gpu: abcdefghijklm\n", "expected at most 12 characters, got 13"},
+        {"cluster:\n  nodes: 1\n  nodes: 2\n",
+         "job.yaml:3: key 'cluster.nodes': the key appears twice, first on line 2"},
+        {"cluster: 3\n", "job.yaml:1: key 'cluster': expected a group of keys (key: value), got "
+                         "'3'"},
+        {"cluster: {nodes: 1}\nlayers: 3\n", "job.yaml:2: key 'layers': expected a list"},
+        {"cluster: {nodes: 1}\nlayers: []\n", "expected at least 1 entries, got 0"},
+        {"cluster: {nodes: 1}\nlayers: [1, 2, 3, 4]\n", "expected at most 3 entries, got 4"},
+        {"cluster: {nodes: 1}\nlayers:\n- 1\n- x\n",
+         "job.yaml:4: key 'layers[1]': expected a whole number, got 'x'"},
+        {"cluster: {nodes: 1}\nrecompute: ful\n",
+         "job.yaml:2: key 'recompute': 'ful' is not known; did you mean 'full'?"},
+        {"cluster: {nodes: 1}\nrecompute: selective\n",
+         "expected one of none, full, got 'selective'"},
+        {"cluster: {nodes: 1}\ntied: maybe\n", "key 'tied': expected true or false, got 'maybe'"},
+        {"cluster: {nodes: 1}\nnote: \"a\\0b\"\n", "the value holds a zero byte"},
+        {"cluster:\n  ? [a]\n  : 1\n", "expected plain words as keys"},
+        {"cluster: &a {nodes: 1}\nnote: *a\n", "expected text, got a group of keys"},
+        {"note: &a x\ncluster: {nodes: 1, gpu: *a}\n", "an alias (*name) is used here"},
+        {"cluster: {nodes: *none}\n", "job.yaml:1: this is not valid YAML"},
+        {"cluster:\n nodes: 1\n  gpu: x\n", "job.yaml:3: this is not valid YAML"},
+        {"cluster:\n  nodes: 1\n\tgpu: x\n", "job.yaml:3: this is not valid YAML"},
+        {"cluster: {nodes: 1}\n---\ncluster: {nodes: 2}\n",
+         "job.yaml:3: a second YAML document starts here"},
+        {"cluster: \xff\xfe\n", "job.yaml:1: this is not valid YAML"},
+        {"- 1\n", "job.yaml:1: expected a group of keys (key: value), got a list"},
+        {"", "job.yaml:1: the document is empty, expected the keys: cluster"},
+        {"# only a comment\n", "the document is empty"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct erg_error err = {0};
+        void *value;
+        int result =
+            erg_yaml_parse("job.yaml", cases[i].text, strlen(cases[i].text), &schema, &value, &err);
+        if (result == 0 || !strstr(err.message, cases[i].message))
+            fail_msg("document %zu:\n%s\nsaid \"%s\", expected \"%s\"", i, cases[i].text,
+                     result ? err.message : "nothing", cases[i].message);
+    }
+}
+
+static void lines_are_known_after_loading(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_yaml *yaml;
+    const char text[] = "note: x\n"
+                        "cluster:\n"
+                        "  nodes: 9\n"
+                        "layers:\n"
+                        "  - 15\n"
+                        "  - 13\n";
+    assert_ok(erg_yaml_open_text(&yaml, "job.yaml", text, strlen(text), &err), &err);
+    assert_true(erg_yaml_has(yaml, "cluster.nodes"));
+    assert_false(erg_yaml_has(yaml, "cluster.gpu"));
+    assert_true(erg_yaml_has(yaml, "layers[1]"));
+    assert_false(erg_yaml_has(yaml, "layers[2]"));
+    assert_int_equal(erg_yaml_line(yaml, "cluster.nodes"), 3);
+    assert_int_equal(erg_yaml_line(yaml, "cluster.gpu"), 3);
+    assert_int_equal(erg_yaml_line(yaml, "layers[1]"), 6);
+    assert_int_equal(erg_yaml_line(yaml, "recompute"), 1);
+    assert_fails(erg_yaml_fail(yaml, "layers[0]", &err, "%d is too many", 15), &err,
+                 "job.yaml:5: key 'layers[0]': 15 is too many");
+    assert_ok(erg_yaml_check_range(yaml, "cluster.nodes", 9, 1, 9, &err), &err);
+    assert_fails(erg_yaml_check_range(yaml, "cluster.nodes", 9, 1, 8, &err), &err,
+                 "job.yaml:3: key 'cluster.nodes': expected a number from 1 to 8, got 9");
+    assert_fails(erg_yaml_check_range(yaml, "cluster.nodes", 9, 10, INFINITY, &err), &err,
+                 "expected a number of at least 10, got 9");
+    erg_yaml_close(yaml);
+    assert_fails(erg_yaml_open(&yaml, "/nonexistent/job.yaml", &err), &err,
+                 "/nonexistent/job.yaml': No such file");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good_document_fills_the_struct),
+        cmocka_unit_test(every_mistake_has_its_sentence),
+        cmocka_unit_test(lines_are_known_after_loading),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
