@@ -47,13 +47,13 @@ int main(void)
             tables[k] = (struct erg_partition_table){1, 8, lists[k]};
         double start = erg_cpu_seconds();
         struct erg_layer *layer = erg_layer_compose(tables, (size_t)types, CLOCKS, &no_host, 85);
-        struct erg_instruction instruction = {0};
-        erg_instruction_add_overlap(&instruction, layer, 15, none);
-        erg_instruction_filter(&instruction, 85);
+        struct erg_microbatch microbatch = {0};
+        erg_microbatch_add_overlap(&microbatch, layer, 15, none);
+        erg_microbatch_filter(&microbatch, 85);
         double seconds = erg_cpu_seconds() - start;
-        printf("%-10d %-8d %12.2f %10zu %14.3g\n", types, points, 1e3 * seconds, instruction.count,
+        printf("%-10d %-8d %12.2f %10zu %14.3g\n", types, points, 1e3 * seconds, microbatch.count,
                CLOCKS * pow(points, types));
-        erg_instruction_release(&instruction);
+        erg_microbatch_release(&microbatch);
         erg_layer_free(layer);
     }
     for (int k = 0; k < MOST_TYPES; k++)

@@ -20,32 +20,32 @@
 #include "ergon/error.h"
 
 /* |actual - expected| <= tolerance, with all numbers in the failure message. */
-#define assert_near(actual, expected, tolerance)                                              \
-    do {                                                                                      \
-        double near_actual = (actual), near_expected = (expected), near_tolerance = (tolerance); \
-        if (!(fabs(near_actual - near_expected) <= near_tolerance))                           \
-            fail_msg("%s = %.12g, expected %.12g +- %.3g", #actual, near_actual,              \
-                     near_expected, near_tolerance);                                          \
+#define assert_near(actual, expected, tolerance)                                                   \
+    do {                                                                                           \
+        double near_actual = (actual), near_expected = (expected), near_tolerance = (tolerance);   \
+        if (!(fabs(near_actual - near_expected) <= near_tolerance))                                \
+            fail_msg("%s = %.12g, expected %.12g +- %.3g", #actual, near_actual, near_expected,    \
+                     near_tolerance);                                                              \
     } while (0)
 
 /* Relative comparison. */
-#define assert_close(actual, expected, relative) \
+#define assert_close(actual, expected, relative)                                                   \
     assert_near((actual), (expected), (relative)*fabs((double)(expected)))
 
 /* A call that must succeed; shows the error's sentence when it does not. */
-#define assert_ok(call, err)                            \
-    do {                                                \
-        if ((call) != 0)                                \
-            fail_msg("%s: %s", #call, (err)->message);  \
+#define assert_ok(call, err)                                                                       \
+    do {                                                                                           \
+        if ((call) != 0)                                                                           \
+            fail_msg("%s: %s", #call, (err)->message);                                             \
     } while (0)
 
 /* A call that must fail, with a message that contains `part`. */
-#define assert_fails(call, err, part)                                               \
-    do {                                                                            \
-        if ((call) == 0)                                                            \
-            fail_msg("%s succeeded, expected an error with \"%s\"", #call, (part)); \
-        if (!strstr((err)->message, (part)))                                        \
-            fail_msg("%s said \"%s\", expected \"%s\" in it", #call, (err)->message, (part)); \
+#define assert_fails(call, err, part)                                                              \
+    do {                                                                                           \
+        if ((call) == 0)                                                                           \
+            fail_msg("%s succeeded, expected an error with \"%s\"", #call, (part));                \
+        if (!strstr((err)->message, (part)))                                                       \
+            fail_msg("%s said \"%s\", expected \"%s\" in it", #call, (err)->message, (part));      \
     } while (0)
 
 /*
@@ -61,12 +61,12 @@ static inline const char *shared_data(const char *name)
     return access(path, R_OK) == 0 ? path : NULL;
 }
 
-#define skip_without(path, name)                                                     \
-    do {                                                                             \
-        if (!(path)) {                                                               \
-            print_message("[  NOTE  ] skipped: measured data %s is not here\n", name); \
-            skip();                                                                  \
-        }                                                                            \
+#define skip_without(path, name)                                                                   \
+    do {                                                                                           \
+        if (!(path)) {                                                                             \
+            print_message("[  NOTE  ] skipped: measured data %s is not here\n", name);             \
+            skip();                                                                                \
+        }                                                                                          \
     } while (0)
 
 #endif

@@ -86,11 +86,9 @@ static void sum_is_brute_force_commutative_and_associative(void **state)
         for (size_t i = 0; i < a.count; i++)
             for (size_t j = 0; j < b.count; j++)
                 for (size_t k = 0; k < c.count; k++)
-                    erg_frontier_add(&brute,
-                                     a.points[i].time_s + b.points[j].time_s + c.points[k].time_s,
-                                     a.points[i].energy_j + b.points[j].energy_j +
-                                         c.points[k].energy_j,
-                                     0);
+                    erg_frontier_add(
+                        &brute, a.points[i].time_s + b.points[j].time_s + c.points[k].time_s,
+                        a.points[i].energy_j + b.points[j].energy_j + c.points[k].energy_j, 0);
         erg_frontier_filter(&brute);
         assert_same_shape(&ab_c, &brute);
         for (size_t i = 0; i < ab.count; i++) { /* a recipe leads back to its two operands */

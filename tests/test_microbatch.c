@@ -72,18 +72,18 @@ static void composition_equals_brute_force(void **state)
                 for (int k = 0; k < TYPES; k++, rest /= CONFIGS)
                     choice[k] = rest % CONFIGS;
                 struct erg_cost cost = direct(&random, c, choice, host, fixed);
-                erg_frontier_add(&brute, cost.time_s, cost.energy_j - blocking_w * cost.time_s, code);
+                erg_frontier_add(&brute, cost.time_s, cost.energy_j - blocking_w * cost.time_s,
+                                 code);
             }
         erg_frontier_filter(&brute);
 
-        struct erg_layer *layer =
-            erg_layer_compose(random.tables, TYPES, CLOCKS, host, blocking_w);
-        struct erg_instruction instruction = {0};
-        erg_instruction_add_overlap(&instruction, layer, LAYERS, fixed);
-        erg_instruction_filter(&instruction, blocking_w);
-        assert_int_equal(instruction.count, brute.count);
+        struct erg_layer *layer = erg_layer_compose(random.tables, TYPES, CLOCKS, host, blocking_w);
+        struct erg_microbatch microbatch = {0};
+        erg_microbatch_add_overlap(&microbatch, layer, LAYERS, fixed);
+        erg_microbatch_filter(&microbatch, blocking_w);
+        assert_int_equal(microbatch.count, brute.count);
         for (size_t i = 0; i < brute.count; i++) {
-            const struct erg_option *option = &instruction.options[i];
+            const struct erg_option *option = &microbatch.options[i];
             assert_close(option->time_s, brute.points[i].time_s, 1e-12);
             assert_close(option->energy_j - blocking_w * option->time_s, brute.points[i].energy_j,
                          1e-12);
@@ -96,7 +96,7 @@ static void composition_equals_brute_force(void **state)
             assert_close(option->energy_j, again.energy_j, 1e-12);
         }
         erg_frontier_release(&brute);
-        erg_instruction_release(&instruction);
+        erg_microbatch_release(&microbatch);
         erg_layer_free(layer);
         free_tables(&random);
     }
@@ -113,19 +113,19 @@ static void whole_layers_compete_with_overlap_per_instruction(void **state)
     const struct erg_cost none[2] = {{0, 0}, {0, 0}};
     const struct erg_cost sequential[2] = {{11e-3, 3.2}, {12.5e-3, 2.0}};
     struct erg_layer *layer = erg_layer_compose(&table, 1, 2, &no_host, 85);
-    struct erg_instruction instruction = {0};
-    erg_instruction_add_overlap(&instruction, layer, 2, none);
-    erg_instruction_add_whole(&instruction, ERG_MODE_SEQUENTIAL, sequential, 1, 2, none, 2, &no_host);
-    erg_instruction_filter(&instruction, 85);
+    struct erg_microbatch microbatch = {0};
+    erg_microbatch_add_overlap(&microbatch, layer, 2, none);
+    erg_microbatch_add_whole(&microbatch, ERG_MODE_SEQUENTIAL, sequential, 1, 2, none, 2, &no_host);
+    erg_microbatch_filter(&microbatch, 85);
     /* (20 ms, overlap), (24 ms, overlap), (25 ms, sequential); sequential at 22 ms is beaten. */
-    assert_int_equal(instruction.count, 3);
-    assert_int_equal(instruction.options[0].mode, ERG_MODE_OVERLAP);
-    assert_int_equal(instruction.options[0].configurations[0], 1);
-    assert_int_equal(instruction.options[2].mode, ERG_MODE_SEQUENTIAL);
-    assert_int_equal(instruction.options[2].clock, 1);
-    assert_null(instruction.options[2].configurations);
-    assert_near(instruction.options[2].time_s, 25e-3, 1e-15);
-    erg_instruction_release(&instruction);
+    assert_int_equal(microbatch.count, 3);
+    assert_int_equal(microbatch.options[0].mode, ERG_MODE_OVERLAP);
+    assert_int_equal(microbatch.options[0].configurations[0], 1);
+    assert_int_equal(microbatch.options[2].mode, ERG_MODE_SEQUENTIAL);
+    assert_int_equal(microbatch.options[2].clock, 1);
+    assert_null(microbatch.options[2].configurations);
+    assert_near(microbatch.options[2].time_s, 25e-3, 1e-15);
+    erg_microbatch_release(&microbatch);
     erg_layer_free(layer);
     erg_frontier_release(&at_clock[0]);
     erg_frontier_release(&at_clock[1]);
@@ -140,13 +140,13 @@ static void a_clock_that_one_type_lacks_is_not_available(void **state)
     const struct erg_host_model no_host = {0, 0};
     const struct erg_cost none[CLOCKS] = {{0, 0}, {0, 0}, {0, 0}};
     struct erg_layer *layer = erg_layer_compose(random.tables, TYPES, CLOCKS, &no_host, 85);
-    struct erg_instruction instruction = {0};
-    erg_instruction_add_overlap(&instruction, layer, 1, none);
-    erg_instruction_filter(&instruction, 85);
-    assert_true(instruction.count > 0);
-    for (size_t i = 0; i < instruction.count; i++)
-        assert_int_not_equal(instruction.options[i].clock, 1);
-    erg_instruction_release(&instruction);
+    struct erg_microbatch microbatch = {0};
+    erg_microbatch_add_overlap(&microbatch, layer, 1, none);
+    erg_microbatch_filter(&microbatch, 85);
+    assert_true(microbatch.count > 0);
+    for (size_t i = 0; i < microbatch.count; i++)
+        assert_int_not_equal(microbatch.options[i].clock, 1);
+    erg_microbatch_release(&microbatch);
     erg_layer_free(layer);
     free_tables(&random);
 }

@@ -16,10 +16,11 @@ extern "C" {
 /* The values are the exit codes of the command line. */
 enum erg_status {
     ERG_OK = 0,
-    ERG_FAILED = 1,      /* bad input, I/O, a broken store, … */
-    ERG_USAGE = 2,       /* wrong command line */
-    ERG_INFEASIBLE = 3,  /* nothing satisfies the constraints; the message names the one that binds */
-    ERG_NO_DEVICE = 4,   /* the device asked for is missing or refuses */
+    ERG_FAILED = 1, /* bad input, I/O, a broken store, … */
+    ERG_USAGE = 2,  /* wrong command line */
+    ERG_INFEASIBLE =
+        3,             /* nothing satisfies the constraints; the message names the one that binds */
+    ERG_NO_DEVICE = 4, /* the device asked for is missing or refuses */
     ERG_INTERRUPTED = 130,
 };
 
@@ -29,7 +30,7 @@ struct erg_error {
 };
 
 #if defined(__GNUC__)
-#define ERG_PRINTF(format_index, first_index) \
+#define ERG_PRINTF(format_index, first_index)                                                      \
     __attribute__((format(printf, format_index, first_index)))
 #else
 #define ERG_PRINTF(format_index, first_index)

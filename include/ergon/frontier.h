@@ -34,14 +34,16 @@ struct erg_frontier {
     size_t capacity;
 };
 
-/* Storage: init/release own the points; clear keeps the memory. All-zero is a valid empty frontier. */
+/* Storage: init/release own the points; clear keeps the memory. All-zero is a valid empty frontier.
+ */
 void erg_frontier_init(struct erg_frontier *frontier);
 void erg_frontier_release(struct erg_frontier *frontier);
 void erg_frontier_clear(struct erg_frontier *frontier);
 void erg_frontier_copy(struct erg_frontier *to, const struct erg_frontier *from);
 
 /* Appends a candidate; the list is no frontier again until erg_frontier_filter(). */
-void erg_frontier_add(struct erg_frontier *frontier, double time_s, double energy_j, int64_t recipe);
+void erg_frontier_add(struct erg_frontier *frontier, double time_s, double energy_j,
+                      int64_t recipe);
 
 /*
  * Pareto filter: sorts and drops every point that another point equals or beats in both

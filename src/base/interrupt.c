@@ -28,6 +28,7 @@ int erg_interrupt_check(struct erg_error *err)
 {
     if (!caught)
         return 0;
-    return erg_fail(err, ERG_INTERRUPTED,
-                    "interrupted; every finished measurement is kept, run the same command to go on");
+    return erg_fail(
+        err, ERG_INTERRUPTED,
+        "interrupted; every finished measurement is kept, run the same command to go on");
 }

@@ -21,19 +21,19 @@ char *erg_xstrdup(const char *text);
  */
 size_t erg_grow_capacity(size_t capacity, size_t needed);
 
-#define ERG_RESERVE(array, member, extra)                                                       \
-    do {                                                                                        \
-        if ((array)->count + (extra) > (array)->capacity) {                                     \
-            (array)->capacity = erg_grow_capacity((array)->capacity, (array)->count + (extra)); \
-            (array)->member =                                                                   \
-                erg_xrealloc((array)->member, (array)->capacity, sizeof *(array)->member);      \
-        }                                                                                       \
+#define ERG_RESERVE(array, member, extra)                                                          \
+    do {                                                                                           \
+        if ((array)->count + (extra) > (array)->capacity) {                                        \
+            (array)->capacity = erg_grow_capacity((array)->capacity, (array)->count + (extra));    \
+            (array)->member =                                                                      \
+                erg_xrealloc((array)->member, (array)->capacity, sizeof *(array)->member);         \
+        }                                                                                          \
     } while (0)
 
-#define ERG_PUSH(array, member, ...)                             \
-    do {                                                         \
-        ERG_RESERVE(array, member, 1);                           \
-        (array)->member[(array)->count++] = (__VA_ARGS__);       \
+#define ERG_PUSH(array, member, ...)                                                               \
+    do {                                                                                           \
+        ERG_RESERVE(array, member, 1);                                                             \
+        (array)->member[(array)->count++] = (__VA_ARGS__);                                         \
     } while (0)
 
 /* Arena: many small allocations, freed together. All-zero is a valid empty arena. */

@@ -16,14 +16,14 @@ struct erg_rng {
 
 void erg_rng_seed(struct erg_rng *rng, uint64_t seed);
 uint64_t erg_rng_next(struct erg_rng *rng);
-double erg_rng_uniform(struct erg_rng *rng);                /* [0, 1) */
-size_t erg_rng_below(struct erg_rng *rng, size_t limit);    /* [0, limit), unbiased; limit > 0 */
-double erg_rng_normal(struct erg_rng *rng);                 /* N(0, 1) */
+double erg_rng_uniform(struct erg_rng *rng);             /* [0, 1) */
+size_t erg_rng_below(struct erg_rng *rng, size_t limit); /* [0, limit), unbiased; limit > 0 */
+double erg_rng_normal(struct erg_rng *rng);              /* N(0, 1) */
 void erg_rng_shuffle(struct erg_rng *rng, size_t *items, size_t count);
 
-uint64_t erg_hash_u64(uint64_t a, uint64_t b);              /* mixes two words into one */
-uint64_t erg_hash_text(const char *text);                   /* FNV-1a, then mixed */
-double erg_hash_uniform(uint64_t key);                      /* (0, 1) */
-double erg_hash_normal(uint64_t key);                       /* N(0, 1) */
+uint64_t erg_hash_u64(uint64_t a, uint64_t b); /* mixes two words into one */
+uint64_t erg_hash_text(const char *text);      /* FNV-1a, then mixed */
+double erg_hash_uniform(uint64_t key);         /* (0, 1) */
+double erg_hash_normal(uint64_t key);          /* N(0, 1) */
 
 #endif

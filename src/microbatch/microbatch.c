@@ -33,15 +33,15 @@ const char *erg_mode_name(enum erg_mode mode)
     return "unknown";
 }
 
-struct erg_cost erg_host_floor(const struct erg_host_model *host, struct erg_cost layer, int kernels)
+struct erg_cost erg_host_floor(const struct erg_host_model *host, struct erg_cost layer,
+                               int kernels)
 {
     double floor_s = host->host_per_kernel_s * kernels;
     if (floor_s <= 0)
         return layer;
     double ratio = floor_s / layer.time_s;
     double time_s = layer.time_s * pow(1 + pow(ratio, 6), 1.0 / 6);
-    return (struct erg_cost){time_s,
-                             layer.energy_j + host->idle_power_w * (time_s - layer.time_s)};
+    return (struct erg_cost){time_s, layer.energy_j + host->idle_power_w * (time_s - layer.time_s)};
 }
 
 struct erg_layer *erg_layer_compose(const struct erg_partition_table *tables, size_t count,
@@ -94,7 +94,8 @@ void erg_layer_free(struct erg_layer *layer)
 }
 
 /* Walks point `index` of the last sum at `clock` back to one configuration per type. */
-static void decode(const struct erg_layer *layer, size_t clock, size_t index, int64_t *configurations)
+static void decode(const struct erg_layer *layer, size_t clock, size_t index,
+                   int64_t *configurations)
 {
     for (size_t k = layer->count; k-- > 0;) {
         const struct erg_frontier *own = &layer->own[clock * layer->count + k];
@@ -120,10 +121,10 @@ static struct erg_cost overlap_cost(const struct erg_layer *layer, size_t clock,
                              layers * one.energy_j + fixed[clock].energy_j};
 }
 
-void erg_instruction_add_overlap(struct erg_instruction *instruction, const struct erg_layer *layer,
-                                 int layers, const struct erg_cost *fixed)
+void erg_microbatch_add_overlap(struct erg_microbatch *microbatch, const struct erg_layer *layer,
+                                int layers, const struct erg_cost *fixed)
 {
-    instruction->partition_count = layer->count;
+    microbatch->partition_count = layer->count;
     if (!layer->count)
         return;
     /* Filter over all clocks first: most points die, and only survivors need decoding. */
@@ -155,10 +156,10 @@ void erg_instruction_add_overlap(struct erg_instruction *instruction, const stru
     erg_frontier_release(&all);
 }
 
-void erg_instruction_add_whole(struct erg_instruction *instruction, enum erg_mode mode,
-                               const struct erg_cost *cost, int kernels, int layers,
-                               const struct erg_cost *fixed, size_t clock_count,
-                               const struct erg_host_model *host)
+void erg_microbatch_add_whole(struct erg_microbatch *microbatch, enum erg_mode mode,
+                              const struct erg_cost *cost, int kernels, int layers,
+                              const struct erg_cost *fixed, size_t clock_count,
+                              const struct erg_host_model *host)
 {
     for (size_t clock = 0; clock < clock_count; clock++) {
         if (cost[clock].time_s <= 0)
@@ -174,32 +175,32 @@ void erg_instruction_add_whole(struct erg_instruction *instruction, enum erg_mod
     }
 }
 
-void erg_instruction_filter(struct erg_instruction *instruction, double blocking_power_w)
+void erg_microbatch_filter(struct erg_microbatch *microbatch, double blocking_power_w)
 {
     struct erg_frontier frontier = {0};
-    for (size_t i = 0; i < instruction->count; i++) {
-        const struct erg_option *option = &instruction->options[i];
+    for (size_t i = 0; i < microbatch->count; i++) {
+        const struct erg_option *option = &microbatch->options[i];
         erg_frontier_add(&frontier, option->time_s,
                          option->energy_j - blocking_power_w * option->time_s, (int64_t)i);
     }
     erg_frontier_filter(&frontier);
     struct erg_option *kept = erg_xcalloc(frontier.count, sizeof *kept);
     for (size_t i = 0; i < frontier.count; i++) {
-        struct erg_option *option = &instruction->options[frontier.points[i].recipe];
+        struct erg_option *option = &microbatch->options[frontier.points[i].recipe];
         kept[i] = *option;
         option->configurations = NULL; /* moved */
     }
     size_t count = frontier.count;
-    size_t partition_count = instruction->partition_count;
+    size_t partition_count = microbatch->partition_count;
     erg_frontier_release(&frontier);
-    erg_instruction_release(instruction);
-    *instruction = (struct erg_instruction){kept, count, count, partition_count};
+    erg_microbatch_release(instruction);
+    *microbatch = (struct erg_microbatch){kept, count, count, partition_count};
 }
 
-void erg_instruction_release(struct erg_instruction *instruction)
+void erg_microbatch_release(struct erg_microbatch *microbatch)
 {
-    for (size_t i = 0; i < instruction->count; i++)
-        free(instruction->options[i].configurations);
-    free(instruction->options);
-    *instruction = (struct erg_instruction){0};
+    for (size_t i = 0; i < microbatch->count; i++)
+        free(microbatch->options[i].configurations);
+    free(microbatch->options);
+    *microbatch = (struct erg_microbatch){0};
 }

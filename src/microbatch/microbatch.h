@@ -38,10 +38,10 @@ struct erg_cost {
 
 /* What is known about one partition type of a layer. */
 struct erg_partition_table {
-    int occurrences;                    /* per layer, in this instruction */
-    int kernels;                        /* the host launches this many per occurrence */
-    const struct erg_frontier *clocks;  /* [clock_count]: time and total energy of one occurrence;
-                                           recipe = configuration; empty = clock not available */
+    int occurrences;                   /* per layer, in this instruction */
+    int kernels;                       /* the host launches this many per occurrence */
+    const struct erg_frontier *clocks; /* [clock_count]: time and total energy of one occurrence;
+                                          recipe = configuration; empty = clock not available */
 };
 
 /*
@@ -54,7 +54,8 @@ struct erg_host_model {
     double idle_power_w;
 };
 
-struct erg_cost erg_host_floor(const struct erg_host_model *host, struct erg_cost layer, int kernels);
+struct erg_cost erg_host_floor(const struct erg_host_model *host, struct erg_cost layer,
+                               int kernels);
 
 /* One layer of one instruction, composed from its partitions; independent of the stage. */
 struct erg_layer;
@@ -71,12 +72,12 @@ void erg_layer_free(struct erg_layer *layer);
 struct erg_option {
     double time_s, energy_j; /* the instruction on one GPU, total energy */
     enum erg_mode mode;
-    int clock;                 /* index of the clock */
-    int64_t *configurations;   /* overlap: [partition types], in the order of the tables; else NULL */
+    int clock;               /* index of the clock */
+    int64_t *configurations; /* overlap: [partition types], in the order of the tables; else NULL */
 };
 
 /* The options of one instruction: time up, effective energy strictly down. */
-struct erg_instruction {
+struct erg_microbatch {
     struct erg_option *options;
     size_t count, capacity;
     size_t partition_count;
@@ -86,20 +87,20 @@ struct erg_instruction {
  * Adds the options of `layers` overlapped layers plus the work outside partitions,
  * fixed[clock_count] (embedding, head, loss; zeros where a stage has none).
  */
-void erg_instruction_add_overlap(struct erg_instruction *instruction, const struct erg_layer *layer,
-                                 int layers, const struct erg_cost *fixed);
+void erg_microbatch_add_overlap(struct erg_microbatch *microbatch, const struct erg_layer *layer,
+                                int layers, const struct erg_cost *fixed);
 
 /*
  * Adds one option per clock: `layers` whole layers, cost[clock_count] measured as such, with
  * `kernels` host launches each, plus the fixed work. A time of 0 means: not available.
  */
-void erg_instruction_add_whole(struct erg_instruction *instruction, enum erg_mode mode,
-                               const struct erg_cost *cost, int kernels, int layers,
-                               const struct erg_cost *fixed, size_t clock_count,
-                               const struct erg_host_model *host);
+void erg_microbatch_add_whole(struct erg_microbatch *microbatch, enum erg_mode mode,
+                              const struct erg_cost *cost, int kernels, int layers,
+                              const struct erg_cost *fixed, size_t clock_count,
+                              const struct erg_host_model *host);
 
 /* Keeps what nothing beats in (time, effective energy). Call once after all additions. */
-void erg_instruction_filter(struct erg_instruction *instruction, double blocking_power_w);
-void erg_instruction_release(struct erg_instruction *instruction);
+void erg_microbatch_filter(struct erg_microbatch *microbatch, double blocking_power_w);
+void erg_microbatch_release(struct erg_microbatch *microbatch);
 
 #endif
