@@ -151,7 +151,7 @@ void erg_microbatch_add_overlap(struct erg_microbatch *microbatch, const struct 
             .configurations = erg_xcalloc(layer->count, sizeof *option.configurations),
         };
         decode(layer, clock, index, option.configurations);
-        ERG_PUSH(instruction, options, option);
+        ERG_PUSH(microbatch, options, option);
     }
     erg_frontier_release(&all);
 }
@@ -171,7 +171,7 @@ void erg_microbatch_add_whole(struct erg_microbatch *microbatch, enum erg_mode m
             .mode = mode,
             .clock = (int)clock,
         };
-        ERG_PUSH(instruction, options, option);
+        ERG_PUSH(microbatch, options, option);
     }
 }
 
@@ -193,7 +193,7 @@ void erg_microbatch_filter(struct erg_microbatch *microbatch, double blocking_po
     size_t count = frontier.count;
     size_t partition_count = microbatch->partition_count;
     erg_frontier_release(&frontier);
-    erg_microbatch_release(instruction);
+    erg_microbatch_release(microbatch);
     *microbatch = (struct erg_microbatch){kept, count, count, partition_count};
 }
 
