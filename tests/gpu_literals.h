@@ -6,8 +6,9 @@
 
 static inline struct erg_gpu a100_40(void)
 {
+    static char name[] = "A100";
     return (struct erg_gpu){
-        .name = (char[]){"A100"},
+        .name = name,
         .sms = 108,
         .clock_max_mhz = 1410,
         .clock_min_mhz = 210,
@@ -63,8 +64,9 @@ static inline struct erg_gpu a100_40(void)
 
 static inline struct erg_gpu h200(void)
 {
+    static char name[] = "H200";
     return (struct erg_gpu){
-        .name = (char[]){"H200"},
+        .name = name,
         .sms = 132,
         .clock_max_mhz = 1980,
         .clock_min_mhz = 345,
@@ -118,9 +120,28 @@ static inline struct erg_gpu h200(void)
     };
 }
 
+static inline struct erg_gpu a100_80(void)
+{
+    static char name[] = "A100-80";
+    return (struct erg_gpu){.name = name,
+                            .clock_max_mhz = 1410,
+                            .cap_dither_mhz = 30,
+                            .curve = {60, 1108, 1.031, 0.075, 475, 15.4}};
+}
+
+static inline struct erg_gpu a40(void)
+{
+    static char name[] = "A40";
+    return (struct erg_gpu){.name = name,
+                            .clock_max_mhz = 1740,
+                            .cap_dither_mhz = 30,
+                            .curve = {40, 1137, 0.571, 0.123, 290.6, 37.9}};
+}
+
 static inline struct erg_stack published_stack(void)
 {
-    return (struct erg_stack){.name = (char[]){"published-python"},
+    static char name[] = "published-python";
+    return (struct erg_stack){.name = name,
                               .join_grid_s = 270.74e-6,
                               .join_library_s = 355.31e-6,
                               .host_per_kernel_s = 127.6e-6,
@@ -133,7 +154,8 @@ static inline struct erg_stack published_stack(void)
 
 static inline struct erg_stack plain_stack(void)
 {
-    return (struct erg_stack){.name = (char[]){"plain"}, .library_blocks = 32};
+    static char name[] = "plain";
+    return (struct erg_stack){.name = name, .library_blocks = 32};
 }
 
 #endif

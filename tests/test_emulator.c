@@ -1,6 +1,7 @@
 /* The exact model of the emulated GPU: golden rows, properties, measured data. */
 #include "check.h"
 
+#include "base/random.h"
 #include "device/emulated/emulated.h"
 #include "gpu_literals.h"
 
@@ -115,11 +116,377 @@ static void h200_golden_rows(void **state)
     check_golden(&gpu, &stack, rows, COUNT(rows));
 }
 
+/* Random partitions, as a search would see them. */
+enum { MAX_OPS = 8 };
+
+struct random_partition {
+    struct erg_op ops[MAX_OPS];
+    struct erg_step step;
+    int clock_mhz;
+};
+
+static void draw_partition(struct random_partition *out, struct erg_rng *rng,
+                           const struct erg_gpu *gpu)
+{
+    size_t count = 1 + erg_rng_below(rng, MAX_OPS);
+    for (size_t i = 0; i < count; i++) {
+        double size = exp(2.5 * erg_rng_uniform(rng));
+        struct erg_op *op = &out->ops[i];
+        *op = (struct erg_op){.kind = (enum erg_op_kind)erg_rng_below(rng, 4),
+                              .kernels = 1 + (int)erg_rng_below(rng, 3),
+                              .bytes = 5e7 * size};
+        if (op->kind != ERG_OP_MEMORY)
+            op->flops = 2e10 * size;
+        if (op->kind == ERG_OP_GEMM) {
+            op->k = (double)(128 << erg_rng_below(rng, 7));
+            op->tiles = (double)(100 + erg_rng_below(rng, 3000));
+        }
+    }
+    double wire_bytes = 2e7 * exp(2.5 * erg_rng_uniform(rng));
+    out->step = step_of(out->ops, count, wire_bytes, erg_rng_below(rng, count + 1),
+                        1 + (int)erg_rng_below(rng, 30));
+    int clocks = (gpu->search_max_mhz - gpu->search_min_mhz) / gpu->search_step_mhz + 1;
+    out->clock_mhz =
+        gpu->search_min_mhz + gpu->search_step_mhz * (int)erg_rng_below(rng, (size_t)clocks);
+}
+
+static struct erg_emulated_result run_one(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                                          const struct erg_step *step, int clock_mhz)
+{
+    struct erg_error err;
+    struct erg_emulated_result result;
+    assert_ok(erg_emulated_run(gpu, stack, step, 1, clock_mhz, &result, &err), &err);
+    return result;
+}
+
+static void for_random_partitions(void (*check)(const struct erg_gpu *, const struct erg_stack *,
+                                                const struct random_partition *))
+{
+    struct erg_gpu gpus[2] = {a100_40(), h200()};
+    struct erg_stack stack = published_stack();
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 7);
+    for (int i = 0; i < 600; i++) {
+        struct random_partition partition;
+        draw_partition(&partition, &rng, &gpus[i % 2]);
+        check(&gpus[i % 2], &stack, &partition);
+    }
+}
+
+static void check_power_and_bounds(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                                   const struct random_partition *partition)
+{
+    struct erg_emulated_result capped = run_one(gpu, stack, &partition->step, partition->clock_mhz);
+    assert_true(capped.power_w <= 1.005 * gpu->power_cap_w);
+    assert_true(capped.clock_effective_mhz <= partition->clock_mhz);
+
+    /* Not faster than compute alone, nor than communication alone, at the same clock. */
+    struct erg_gpu free_gpu = *gpu;
+    free_gpu.power_cap_w = INFINITY;
+    struct erg_step compute = partition->step, comm = partition->step;
+    compute.task.comm.wire_bytes = 0;
+    comm.task.op_count = comm.launch.slot = 0;
+    double both_s = run_one(&free_gpu, stack, &partition->step, partition->clock_mhz).time_s;
+    double compute_s = run_one(&free_gpu, stack, &compute, partition->clock_mhz).time_s;
+    double comm_s = run_one(&free_gpu, stack, &comm, partition->clock_mhz).time_s;
+    assert_true(both_s >= compute_s * (1 - 1e-9));
+    assert_true(both_s >= (comm_s - stack->join_grid_s) * (1 - 1e-9));
+
+    /* Overlap loses against sequential execution through contention or a held launch only. */
+    free_gpu.comm_contention = free_gpu.comm_sm_share = free_gpu.comm_hbm_per_wire = 0;
+    free_gpu.persistent_gemm = 0;
+    struct erg_step sequential = partition->step;
+    sequential.launch.slot = sequential.task.op_count;
+    double overlap_s = run_one(&free_gpu, stack, &partition->step, partition->clock_mhz).time_s;
+    double sequential_s = run_one(&free_gpu, stack, &sequential, partition->clock_mhz).time_s;
+    assert_true(overlap_s <= sequential_s * (1 + 1e-9));
+
+    /* A lone communication never slows down with more SMs. */
+    struct erg_step more = comm;
+    more.launch.sms++;
+    assert_true(run_one(gpu, stack, &more, partition->clock_mhz).time_s <= comm_s * (1 + 1e-9));
+}
+
+static void power_and_time_stay_in_their_bounds(void **state)
+{
+    (void)state;
+    for_random_partitions(check_power_and_bounds);
+}
+
+static void check_clock(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                        const struct random_partition *partition)
+{
+    struct erg_step compute = partition->step;
+    compute.task.comm.wire_bytes = 0;
+    double last_s = INFINITY, last_overlap_s = INFINITY;
+    for (int clock = gpu->search_min_mhz; clock <= gpu->search_max_mhz; clock += 90) {
+        double time_s = run_one(gpu, stack, &compute, clock).time_s;
+        assert_true(time_s <= last_s * (1 + 1e-4)); /* 1e-4: the dither of a capped clock */
+        last_s = time_s;
+        /* Faster communication may take HBM bandwidth from compute, but not much. */
+        double overlap_s = run_one(gpu, stack, &partition->step, clock).time_s;
+        assert_true(overlap_s <= last_overlap_s * 1.04);
+        last_overlap_s = overlap_s;
+    }
+}
+
+static void time_falls_with_the_clock(void **state)
+{
+    (void)state;
+    for_random_partitions(check_clock);
+}
+
+static void check_cap_entry(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                            const struct random_partition *partition)
+{
+    struct erg_error err;
+    struct erg_emulated_result below, above;
+    double low = 300, high = gpu->clock_max_mhz;
+    for (int round = 0; round < 50; round++) { /* to the clock where the cap begins to act */
+        double middle = 0.5 * (low + high);
+        assert_ok(erg_emulated_run_at(gpu, stack, &partition->step, 1, middle, gpu->reference_c,
+                                      &above, &err),
+                  &err);
+        if (above.throttle > 0)
+            high = middle;
+        else
+            low = middle;
+    }
+    erg_emulated_run_at(gpu, stack, &partition->step, 1, low, gpu->reference_c, &below, &err);
+    erg_emulated_run_at(gpu, stack, &partition->step, 1, high, gpu->reference_c, &above, &err);
+    assert_close(above.time_s, below.time_s, 1e-3);
+    assert_close(above.energy_j, below.energy_j, 1e-3);
+}
+
+static void the_cap_sets_in_without_a_jump(void **state)
+{
+    (void)state;
+    for_random_partitions(check_cap_entry);
+}
+
+static void check_groups(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                         const struct random_partition *partition)
+{
+    struct erg_error err;
+    struct erg_emulated_result one = run_one(gpu, stack, &partition->step, partition->clock_mhz);
+    struct erg_step steps[3] = {partition->step, partition->step, partition->step};
+    struct erg_emulated_result three;
+    assert_ok(erg_emulated_run(gpu, stack, steps, 3, partition->clock_mhz, &three, &err), &err);
+    assert_close(three.time_s, 3 * one.time_s, 1e-5);
+    assert_close(three.energy_j, 3 * one.energy_j, 1e-5);
+    assert_near(three.clock_effective_mhz, one.clock_effective_mhz, 0.02);
+
+    /* With a step of low power in the group, the budget goes round. */
+    struct erg_step rest = partition->step;
+    rest.task.op_count = rest.launch.slot = 0;
+    rest.launch.sms = 4;
+    steps[1] = rest;
+    assert_ok(erg_emulated_run(gpu, stack, steps, 2, partition->clock_mhz, &three, &err), &err);
+    assert_true(three.clock_effective_mhz >= one.clock_effective_mhz - 0.02);
+    assert_true(three.power_w <= 1.005 * gpu->power_cap_w);
+}
+
+static void groups_are_capped_jointly(void **state)
+{
+    (void)state;
+    for_random_partitions(check_groups);
+}
+
+static void check_split(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                        const struct random_partition *partition)
+{
+    struct erg_step whole = partition->step, halved = partition->step;
+    struct erg_op ops[MAX_OPS], split[2 * MAX_OPS];
+    size_t count = whole.task.op_count;
+    for (size_t i = 0; i < count; i++) {
+        ops[i] = partition->ops[i];
+        ops[i].kernels *= 2;
+        if (ops[i].kind == ERG_OP_GEMM) /* a multiple of whole waves has no rounding to differ in */
+            ops[i].tiles = 2 * gpu->sms * ceil(ops[i].tiles / gpu->sms);
+        split[2 * i] = ops[i];
+        split[2 * i].kernels /= 2;
+        split[2 * i].flops /= 2;
+        split[2 * i].bytes /= 2;
+        split[2 * i].tiles /= 2;
+        split[2 * i + 1] = split[2 * i];
+    }
+    whole.task.ops = ops;
+    halved.task.ops = split;
+    halved.task.op_count = 2 * count;
+    whole.task.comm.wire_bytes = halved.task.comm.wire_bytes = 0;
+    double whole_s = run_one(gpu, stack, &whole, partition->clock_mhz).time_s;
+    double halved_s = run_one(gpu, stack, &halved, partition->clock_mhz).time_s;
+    assert_close(halved_s, whole_s, 1e-6);
+}
+
+static void splitting_an_op_changes_nothing(void **state)
+{
+    (void)state;
+    for_random_partitions(check_split);
+}
+
+static void check_timeline(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                           const struct random_partition *partition)
+{
+    struct erg_error err;
+    struct erg_emulated_timeline timeline = {0};
+    struct erg_step steps[2] = {partition->step, partition->step};
+    struct erg_emulated_result result;
+    assert_ok(erg_emulated_run(gpu, stack, steps, 2, partition->clock_mhz, &result, &err), &err);
+    assert_ok(erg_emulated_timeline(gpu, stack, steps, 2, partition->clock_mhz, &timeline, &err),
+              &err);
+    double end_s = 0;
+    size_t comms = 0, joins = 0, ops = 0;
+    for (size_t i = 0; i < timeline.count; i++) {
+        const struct erg_emulated_span *span = &timeline.spans[i];
+        assert_true(span->end_s >= span->start_s);
+        end_s = fmax(end_s, span->end_s);
+        comms += span->lane == ERG_SPAN_COMM;
+        joins += span->lane == ERG_SPAN_JOIN;
+        if (span->lane == ERG_SPAN_COMPUTE)
+            assert_int_equal(span->op + span->step * partition->step.task.op_count, ops++);
+    }
+    assert_int_equal(ops, 2 * partition->step.task.op_count);
+    assert_int_equal(comms, 2);
+    assert_int_equal(joins, 2);
+    assert_close(end_s, result.time_s, 1e-9);
+    erg_emulated_timeline_release(&timeline);
+}
+
+static void the_timeline_holds_every_op(void **state)
+{
+    (void)state;
+    for_random_partitions(check_timeline);
+}
+
+static void persistent_gemms_hold_a_launch(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = h200();
+    struct erg_stack stack = plain_stack();
+    struct erg_step before = step_of(hopper_mlp, 4, 150994944, 1, 4), after = before;
+    after.launch.slot = 2;
+    assert_close(run_one(&gpu, &stack, &before, 1500).time_s,
+                 run_one(&gpu, &stack, &after, 1500).time_s, 1e-9);
+}
+
+static void a_hotter_die_leaks_and_throttles(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = h200();
+    struct erg_stack stack = plain_stack();
+    struct erg_error err;
+    struct erg_step step = step_of(hopper_mlp, 4, 150994944, 0, 16);
+    struct erg_emulated_result cold, warm;
+    erg_emulated_run_at(&gpu, &stack, &step, 1, 1980, 45, &cold, &err);
+    erg_emulated_run_at(&gpu, &stack, &step, 1, 1980, 64, &warm, &err);
+    assert_true(warm.clock_effective_mhz < cold.clock_effective_mhz);
+    assert_true(warm.time_s > cold.time_s && warm.energy_j > cold.energy_j);
+    erg_emulated_run_at(&gpu, &stack, &step, 1, 1300, 45, &cold, &err);
+    erg_emulated_run_at(&gpu, &stack, &step, 1, 1300, 64, &warm, &err);
+    assert_near(warm.time_s, cold.time_s, 0);
+    assert_close(warm.energy_j - cold.energy_j, 120 * 0.012 * 19 * warm.time_s, 1e-9);
+}
+
+static void library_collectives_use_the_stack(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = a100_40();
+    struct erg_stack stack = published_stack();
+    struct erg_step step = step_of(NULL, 0, 176160768, 0, 1);
+    step.task.comm.library = true;
+    double copy = 32 * 39.921e9, link = 0.85975 * 300e9;
+    double rate = pow(pow(copy, -3) + pow(link, -3), -1.0 / 3);
+    assert_close(run_one(&gpu, &stack, &step, 1410).time_s, 15e-6 + 176160768 / rate + 355.31e-6,
+                 1e-9);
+}
+
+static void the_host_floor_slows_small_work_only(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = a100_40();
+    struct erg_stack stack = published_stack();
+    struct erg_step steps[2] = {step_of(forward_mlp, 4, 0, 0, 0), step_of(forward_mlp, 4, 0, 0, 0)};
+    double host_s = 127.6e-6 * 2 * (5 + 1), time_s = host_s, energy_j = 1;
+    erg_emulated_host_floor(&gpu, &stack, steps, 2, &time_s, &energy_j);
+    assert_close(time_s, host_s * pow(2, 1.0 / 6), 1e-12);
+    assert_close(energy_j, 1 + 60 * (time_s - host_s), 1e-12);
+    time_s = 1, energy_j = 300;
+    erg_emulated_host_floor(&gpu, &stack, steps, 2, &time_s, &energy_j);
+    assert_close(time_s, 1, 1e-9);
+    stack.host_per_kernel_s = 0;
+    time_s = 1e-6, energy_j = 3e-4;
+    erg_emulated_host_floor(&gpu, &stack, steps, 2, &time_s, &energy_j);
+    assert_near(time_s, 1e-6, 0);
+    assert_near(energy_j, 3e-4, 0);
+}
+
+static void nonsense_is_refused_with_a_sentence(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = a100_40();
+    struct erg_stack stack = published_stack();
+    struct erg_error err;
+    struct erg_emulated_result result;
+    struct erg_step step = step_of(forward_mlp, 4, 1e8, 5, 3);
+    assert_fails(erg_emulated_run(&gpu, &stack, &step, 1, 1410, &result, &err), &err, "slot 5");
+    step.launch = (struct erg_launch){0, 0};
+    assert_fails(erg_emulated_run(&gpu, &stack, &step, 1, 1410, &result, &err), &err, "0 SMs");
+    step.launch.sms = 1;
+    assert_fails(erg_emulated_run(&gpu, &stack, &step, 1, 1500, &result, &err), &err, "1500 MHz");
+    assert_fails(erg_emulated_run(&gpu, &stack, &step, 1, 0, &result, &err), &err, "0 MHz");
+    struct erg_op bad = forward_mlp[1];
+    bad.k = 0;
+    step.task.ops = &bad;
+    step.task.op_count = 1;
+    assert_fails(erg_emulated_run(&gpu, &stack, &step, 1, 1410, &result, &err), &err,
+                 "inner dimension");
+    bad = forward_mlp[1];
+    bad.flops = NAN;
+    assert_fails(erg_emulated_run(&gpu, &stack, &step, 1, 1410, &result, &err), &err, "flops nan");
+    step = step_of(forward_mlp, 4, INFINITY, 0, 3);
+    assert_fails(erg_emulated_run(&gpu, &stack, &step, 1, 1410, &result, &err), &err, "inf bytes");
+}
+
+static void calibration_scales_what_it_names(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = a100_40(), gpu_out;
+    struct erg_stack stack = published_stack(), stack_out;
+    size_t count;
+    const struct erg_calibratable *list = erg_emulated_calibratables(&count);
+    double log_ratio[64] = {0};
+    assert_true(count <= 64);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(list[i].name, "comm_link_factor") == 0 ||
+            strcmp(list[i].name, "join_grid_s") == 0)
+            log_ratio[i] = log(2);
+    erg_emulated_calibrate(&gpu, &stack, log_ratio, &gpu_out, &stack_out);
+    assert_close(gpu_out.comm_link_factor, 2 * 0.70957, 1e-12);
+    assert_close(stack_out.library_link_factor, 2 * 0.85975, 1e-12);
+    assert_close(stack_out.join_grid_s, 2 * 270.74e-6, 1e-12);
+    assert_close(stack_out.join_library_s, 2 * 355.31e-6, 1e-12);
+    assert_near(gpu_out.gemm_efficiency, gpu.gemm_efficiency, 0);
+    assert_near(stack_out.library_sm_share, stack.library_sm_share, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a100_golden_rows),
         cmocka_unit_test(h200_golden_rows),
+        cmocka_unit_test(power_and_time_stay_in_their_bounds),
+        cmocka_unit_test(time_falls_with_the_clock),
+        cmocka_unit_test(the_cap_sets_in_without_a_jump),
+        cmocka_unit_test(groups_are_capped_jointly),
+        cmocka_unit_test(splitting_an_op_changes_nothing),
+        cmocka_unit_test(the_timeline_holds_every_op),
+        cmocka_unit_test(persistent_gemms_hold_a_launch),
+        cmocka_unit_test(a_hotter_die_leaks_and_throttles),
+        cmocka_unit_test(library_collectives_use_the_stack),
+        cmocka_unit_test(the_host_floor_slows_small_work_only),
+        cmocka_unit_test(nonsense_is_refused_with_a_sentence),
+        cmocka_unit_test(calibration_scales_what_it_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,8 +119,8 @@ const struct erg_calibratable *erg_emulated_calibratables(size_t *count);
 
 /*
  * Copies gpu and stack with constant i multiplied by exp(log_ratio[i]). The copies borrow the
- * originals' strings: do not free them. A communication constant that the stack overrides is scaled
- * in both places.
+ * originals' strings: do not free them. What a
+ * stack says of its library's collectives is scaled like the GPU's own constant.
  */
 void erg_emulated_calibrate(const struct erg_gpu *gpu, const struct erg_stack *stack,
                             const double *log_ratio, struct erg_gpu *gpu_out,

@@ -1,0 +1,244 @@
+/* The emulated GPU against measurements: partitions on H200, stage profiles on A100 and A40. */
+#include "check.h"
+
+#include "device/emulated/emulated.h"
+#include "gpu_literals.h"
+#include "io/csv.h"
+
+/* The partition of tests/data/h200_mlp_partition_tp4.csv: an MLP of 16,384 tokens under TP4, with
+ * the AllReduce of another nanobatch; one row per launch slot and number of CTAs. */
+static const struct erg_op mlp[] = {
+    {ERG_OP_MEMORY, 1, 0, 201326592, 0, 0},
+    {ERG_OP_GEMM, 1, 412316860416, 260046848, 3072, 2048},
+    {ERG_OP_MEMORY, 1, 0, 268435456, 0, 0},
+    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 1536},
+};
+
+struct partition_row {
+    struct erg_step step;
+    bool overlap;
+    double time_s, energy_j, model_time_s, model_energy_j;
+};
+
+static struct erg_step step_of_row(const char *mode, const char *launch_at, int ctas)
+{
+    static const char *const names[] = {"norm", "linear1", "activation", "linear2"};
+    struct erg_step step = {.task = {mlp, 4, {ERG_COMM_ALLREDUCE, 150994944, 4, false}},
+                            .launch = {4, ctas}}; /* 4: sequential */
+    if (strcmp(mode, "compute_only") == 0)
+        step.task.comm.wire_bytes = 0;
+    if (strcmp(mode, "comm_only") == 0)
+        step.task.op_count = step.launch.slot = 0;
+    for (size_t i = 0; i < 4; i++)
+        if (strcmp(launch_at, names[i]) == 0)
+            step.launch.slot = i;
+    return step;
+}
+
+static size_t read_partition(struct partition_row rows[64])
+{
+    struct erg_error err;
+    struct erg_csv *csv;
+    assert_ok(
+        erg_csv_load(&csv, ERGON_TEST_SOURCE_DIR "/tests/data/h200_mlp_partition_tp4.csv", &err),
+        &err);
+    struct erg_gpu gpu = h200();
+    struct erg_stack stack = plain_stack();
+    size_t count = erg_csv_rows(csv);
+    assert_in_range(count, 1, 64);
+    for (size_t i = 0; i < count; i++) {
+        struct partition_row *row = &rows[i];
+        const char *mode = erg_csv_text(csv, i, 0);
+        row->overlap = strcmp(mode, "compute_only") != 0 && strcmp(mode, "comm_only") != 0;
+        row->step = step_of_row(mode, erg_csv_text(csv, i, 1), atoi(erg_csv_text(csv, i, 2)));
+        double time_ms, energy_all_j;
+        assert_ok(erg_csv_double(csv, i, 3, &time_ms, &err), &err);
+        assert_ok(erg_csv_double(csv, i, 4, &energy_all_j, &err), &err);
+        row->time_s = time_ms * 1e-3;
+        row->energy_j = energy_all_j / 4;
+        struct erg_emulated_result result;
+        assert_ok(erg_emulated_run(&gpu, &stack, &row->step, 1, 1980, &result, &err), &err);
+        row->model_time_s = result.time_s;
+        row->model_energy_j = result.energy_j;
+    }
+    erg_csv_free(csv);
+    return count;
+}
+
+static void h200_partitions_within_two_percent(void **state)
+{
+    (void)state;
+    struct partition_row rows[64];
+    size_t count = read_partition(rows);
+    double time_error = 0, energy_error = 0;
+    for (size_t i = 0; i < count; i++) {
+        time_error += fabs(rows[i].model_time_s / rows[i].time_s - 1) / (double)count;
+        energy_error += fabs(rows[i].model_energy_j / rows[i].energy_j - 1) / (double)count;
+    }
+    print_message("H200 partitions: mean error %.2f %% time, %.2f %% energy\n", 100 * time_error,
+                  100 * energy_error);
+    assert_true(time_error <= 0.016);
+    assert_true(energy_error <= 0.017);
+}
+
+static double rank_correlation(const double *a, const double *b, size_t count)
+{
+    double distance = 0, n = (double)count;
+    for (size_t i = 0; i < count; i++) {
+        double rank_a = 0, rank_b = 0;
+        for (size_t j = 0; j < count; j++) {
+            rank_a += a[j] < a[i];
+            rank_b += b[j] < b[i];
+        }
+        distance += (rank_a - rank_b) * (rank_a - rank_b);
+    }
+    return 1 - 6 * distance / (n * (n * n - 1));
+}
+
+static void h200_choices_of_the_model_are_good_ones(void **state)
+{
+    (void)state;
+    struct partition_row rows[64];
+    size_t count = read_partition(rows), n = 0;
+    double time_s[64], energy_j[64], model_time_s[64], model_energy_j[64];
+    size_t fastest = 0, cheapest = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!rows[i].overlap)
+            continue;
+        time_s[n] = rows[i].time_s;
+        energy_j[n] = rows[i].energy_j;
+        model_time_s[n] = rows[i].model_time_s;
+        model_energy_j[n] = rows[i].model_energy_j;
+        fastest = model_time_s[n] < model_time_s[fastest] ? n : fastest;
+        cheapest = model_energy_j[n] < model_energy_j[cheapest] ? n : cheapest;
+        n++;
+    }
+    for (size_t i = 0; i < n; i++) { /* the measured regret of the model's choice */
+        assert_true(time_s[fastest] <= 1.06 * time_s[i]);
+        assert_true(energy_j[cheapest] <= 1.06 * energy_j[i]);
+    }
+    double in_time = rank_correlation(time_s, model_time_s, n);
+    double in_energy = rank_correlation(energy_j, model_energy_j, n);
+    print_message("H200 partitions: rank correlation %.3f time, %.3f energy\n", in_time, in_energy);
+    assert_true(in_time >= 0.8 && in_energy >= 0.8);
+}
+
+/* Mean relative errors over all curves of a profile, fitted from all clocks or from three. */
+struct curve_errors {
+    double time, energy;
+    size_t count;
+};
+
+static void add_curve(struct curve_errors *errors, const struct erg_gpu *gpu,
+                      const struct erg_curve_row *rows, size_t count, const int only[3])
+{
+    struct erg_error err;
+    struct erg_curve_row chosen[128];
+    struct erg_emulated_curve curve;
+    size_t used = 0;
+    for (size_t i = 0; i < count; i++)
+        for (int k = 0; k < 3; k++)
+            if (only && rows[i].clock_mhz == only[k])
+                chosen[used++] = rows[i];
+    if (only)
+        assert_int_equal(used, 3);
+    assert_ok(erg_emulated_curve_fit(gpu, only ? chosen : rows, only ? used : count, &curve, &err),
+              &err);
+    for (size_t i = 0; i < count; i++) {
+        struct erg_emulated_result result;
+        assert_ok(erg_emulated_curve_run(gpu, &curve, (int)rows[i].clock_mhz, &result, &err), &err);
+        errors->time += fabs(result.time_s / rows[i].time_s - 1);
+        errors->energy += fabs(result.energy_j / rows[i].energy_j - 1);
+        errors->count++;
+    }
+}
+
+static struct curve_errors profile_errors(const char *path, const struct erg_gpu *gpu,
+                                          const int only[3])
+{
+    struct erg_error err;
+    struct erg_csv *csv;
+    assert_ok(erg_csv_load(&csv, path, &err), &err);
+    struct curve_errors errors = {0};
+    for (long stage = 0; stage < 8; stage++)
+        for (int backward = 0; backward < 2; backward++) {
+            struct erg_curve_row rows[128];
+            size_t count = 0;
+            for (size_t i = 0; i < erg_csv_rows(csv) && count < 128; i++) {
+                const char *instruction = erg_csv_text(csv, i, 1);
+                if (atol(erg_csv_text(csv, i, 0)) != stage ||
+                    (strcmp(instruction, "backward") == 0) != backward)
+                    continue;
+                struct erg_curve_row *row = &rows[count++];
+                assert_ok(erg_csv_double(csv, i, 2, &row->clock_mhz, &err), &err);
+                assert_ok(erg_csv_double(csv, i, 3, &row->time_s, &err), &err);
+                assert_ok(erg_csv_double(csv, i, 4, &row->energy_j, &err), &err);
+            }
+            assert_true(count > 10);
+            add_curve(&errors, gpu, rows, count, only);
+        }
+    erg_csv_free(csv);
+    errors.time /= (double)errors.count;
+    errors.energy /= (double)errors.count;
+    print_message("%s from %s: mean error %.2f %% time, %.2f %% energy\n", gpu->name,
+                  only ? "three clocks" : "all clocks", 100 * errors.time, 100 * errors.energy);
+    return errors;
+}
+
+static void a100_stage_profiles_follow_the_curve(void **state)
+{
+    (void)state;
+    const char *path = shared_data("perseus/stage_profile/gpt3-175b_a100-sxm_bf16.csv");
+    skip_without(path, "perseus/stage_profile");
+    struct erg_gpu gpu = a100_80();
+    const int three[3] = {870, 1050, 1230};
+    struct curve_errors all = profile_errors(path, &gpu, NULL);
+    assert_true(all.time <= 0.005 && all.energy <= 0.010);
+    struct curve_errors held_out = profile_errors(path, &gpu, three);
+    assert_true(held_out.time <= 0.010 && held_out.energy <= 0.015);
+}
+
+static void a40_stage_profiles_follow_the_curve(void **state)
+{
+    (void)state;
+    const char *path = shared_data("perseus/stage_profile/bloom-176b_a40_bf16.csv");
+    skip_without(path, "perseus/stage_profile");
+    struct erg_gpu gpu = a40();
+    struct curve_errors all = profile_errors(path, &gpu, NULL); /* forward times scatter by 3 % */
+    assert_true(all.time <= 0.025 && all.energy <= 0.025);
+}
+
+static void curves_are_recovered_from_their_own_points(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_gpu gpu = a100_80();
+    struct erg_emulated_curve truth = {0.011, 55, 14}, fitted;
+    struct erg_curve_row rows[5];
+    for (int i = 0; i < 5; i++) { /* the highest clocks are throttled */
+        struct erg_emulated_result result;
+        rows[i].clock_mhz = 1410 - 120 * i;
+        erg_emulated_curve_run(&gpu, &truth, 1410 - 120 * i, &result, &err);
+        rows[i].time_s = result.time_s;
+        rows[i].energy_j = result.energy_j;
+    }
+    assert_ok(erg_emulated_curve_fit(&gpu, rows, 5, &fitted, &err), &err);
+    assert_close(fitted.fixed_s, truth.fixed_s, 1e-3);
+    assert_close(fitted.clocked_s_mhz, truth.clocked_s_mhz, 1e-3);
+    assert_close(fitted.energy_j, truth.energy_j, 1e-3);
+    assert_fails(erg_emulated_curve_fit(&gpu, rows, 1, &fitted, &err), &err, "one clock");
+    rows[2].time_s = -1;
+    assert_fails(erg_emulated_curve_fit(&gpu, rows, 5, &fitted, &err), &err, "row 2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(h200_partitions_within_two_percent),
+        cmocka_unit_test(h200_choices_of_the_model_are_good_ones),
+        cmocka_unit_test(a100_stage_profiles_follow_the_curve),
+        cmocka_unit_test(a40_stage_profiles_follow_the_curve),
+        cmocka_unit_test(curves_are_recovered_from_their_own_points),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
