@@ -31,6 +31,7 @@ struct erg_gpu {
     double gemm_efficiency;                       /* eg */
     double gemm_k0;                               /* k0, elements */
     double wave_weight;                           /* wq */
+    int gemm_tile_m, gemm_tile_n;                 /* output tile of the library's GEMMs */
     double attention_forward, attention_backward; /* ea */
     double memory_efficiency;                     /* em */
     double memory_issue;                          /* fmem */
