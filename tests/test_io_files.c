@@ -251,7 +251,7 @@ static void csv_written_reads_back(void **state)
 {
     (void)state;
     const char *texts[] = {"plain", "", "a,b", "say \"x\"", " padded ", "two\nlines"};
-    const double numbers[] = {0.1, 1.0 / 3, 1410, 1e-300, -0.0, 12345678901234567};
+    const double numbers[] = {0.1, 1.0 / 3, 1410, 1e-300, -0.0, 12345678901234568};
     struct erg_text out = {0};
     erg_csv_add(&out, "text");
     erg_csv_add(&out, "number");

@@ -1,0 +1,164 @@
+/*
+ * Models: a dense decoder-only transformer, and what each of its operations costs.
+ *
+ * A model comes from a Hugging Face config.json. Costs are per GPU, in bf16, with tensor degree t
+ * (heads, KV groups, FFN and vocabulary split), context degree c (sequence split, keys and values
+ * gathered) and one microbatch or nanobatch of `sequences` sequences. In the formulas below T are
+ * the local tokens (sequences x sequence / c), h the hidden size, Q = (heads + 2 KV groups) d / t,
+ * R = (heads + KV groups) d / t, O = heads d / t, F = FFN / t, V the vocabulary.
+ *
+ * Operation order, communication and partition groups: Kareus section 1.1-1.4. Byte and kernel
+ * counts: the calibration of the emulated GPUs rests on exactly these, so a change here is a
+ * change of every calibrated constant. LayerNorm costs like RMSNorm, biases are part of their
+ * GEMM, and a plain activation reads and writes one width F where SwiGLU reads two.
+ */
+#ifndef ERG_MODEL_H
+#define ERG_MODEL_H
+
+#include "device/work.h"
+#include "ergon/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct erg_model {
+    char *name;         /* the config's _name_or_path, else where it was loaded from */
+    char *architecture; /* "LlamaForCausalLM" */
+    long layers, hidden, heads, kv_heads, head_dim, ffn, vocab, max_positions;
+    double norm_eps;
+    double rope_theta;      /* 0 with learned positions */
+    bool gated;             /* SwiGLU: two widths into the activation; else GELU */
+    bool layer_norm;        /* LayerNorm with bias; else RMSNorm */
+    bool learned_positions; /* else rotary */
+    bool qkv_bias;          /* on the fused QKV linear */
+    bool projection_bias;   /* on the attention's output linear */
+    bool mlp_bias;          /* on both linears of the MLP */
+    bool qk_norm;           /* RMSNorm per head on queries and keys */
+    bool tied;              /* the head shares the embedding's weights */
+};
+
+/*
+ * Loads a model by the path of a config.json, of a folder that holds one, or by a catalogue name
+ * (data/models/NAME/config.json). erg_model_parse(): from memory; `name` stands for the file.
+ */
+int erg_model_load(struct erg_model **model, const char *name, struct erg_error *err);
+int erg_model_parse(struct erg_model **model, const char *name, const char *text, size_t length,
+                    struct erg_error *err);
+void erg_model_free(struct erg_model *model);
+
+/*
+ * Whether the model can be split so: heads, KV groups, FFN and vocabulary over `tensor` GPUs; a
+ * sequence of `sequence` tokens over `context` GPUs in 2c chunks (causal balance).
+ */
+int erg_model_check_tensor(const struct erg_model *model, long tensor, struct erg_error *err);
+int erg_model_check_sequence(const struct erg_model *model, long context, long sequence,
+                             struct erg_error *err);
+
+struct erg_model_shape {
+    long tensor, context; /* degrees, 1 = not split */
+    long sequences;       /* of the microbatch or nanobatch */
+    long sequence;        /* tokens of one sequence, over all context ranks */
+    /* Properties of the GPU; 0 stands for 128, 128 and 1. */
+    long tile_m, tile_n;     /* GEMM output tile: 128 x 128 on Ampere, 128 x 256 on Hopper */
+    double head_gemm_factor; /* FLOPs of the head's GEMMs count this much (erg_gpu) */
+};
+
+enum erg_model_op_id {
+    ERG_MODEL_FORK_A, /* residual fork before the attention; backward adds the two gradients */
+    ERG_MODEL_NORM_A,
+    ERG_MODEL_QKV,
+    ERG_MODEL_QKV_POST, /* split of QKV, and the per-head norm where there is one */
+    ERG_MODEL_ROPE,
+    ERG_MODEL_GATHER_KV,
+    ERG_MODEL_ATTENTION,
+    ERG_MODEL_SCATTER_KV,
+    ERG_MODEL_PROJ,
+    ERG_MODEL_REDUCE_A, /* AllReduce of the attention half (forward: output, backward: input) */
+    ERG_MODEL_BDA_A,    /* bias, dropout, residual add */
+    ERG_MODEL_FORK_M,
+    ERG_MODEL_NORM_M,
+    ERG_MODEL_FC1,
+    ERG_MODEL_ACTIVATION, /* SwiGLU or GELU */
+    ERG_MODEL_FC2,
+    ERG_MODEL_REDUCE_M,
+    ERG_MODEL_BDA_M,
+    /* Outside the layers. */
+    ERG_MODEL_EMBEDDING,
+    ERG_MODEL_REDUCE_EMBEDDING,
+    ERG_MODEL_NORM_FINAL,
+    ERG_MODEL_HEAD,
+    ERG_MODEL_REDUCE_HEAD,
+    ERG_MODEL_LOSS,
+};
+
+/* Neighbours of one group share a launch slot when they are memory-bound. */
+enum erg_model_group {
+    ERG_GROUP_NORM,       /* fork, bias-dropout-add, norms */
+    ERG_GROUP_ROPE,       /* QKV split and rotary embedding */
+    ERG_GROUP_ACTIVATION, /* of the MLP */
+    ERG_GROUP_LINEAR,
+    ERG_GROUP_ATTENTION,
+    ERG_GROUP_COMM,
+    ERG_GROUP_EMBEDDING, /* embedding and loss */
+};
+const char *erg_model_group_name(enum erg_model_group group); /* "norm", "linear", "attn", … */
+
+struct erg_model_op {
+    enum erg_model_op_id id;
+    const char *name; /* "qkv", "ar", … */
+    enum erg_model_group group;
+    bool comm;
+    struct erg_comm communication; /* when comm */
+    struct erg_op work[2];         /* what the device runs; a linear's backward is two GEMMs: input
+                                      gradient,         then weight gradient */
+    int work_count;                /* 0 for communication and for the forward fork */
+    double saved_bytes;            /* forward: activations kept for the backward pass */
+    double params;                 /* on this GPU; the same in forward and backward */
+};
+
+enum { ERG_MODEL_MAX_OPS = 24 };
+
+struct erg_model_ops {
+    struct erg_model_op items[ERG_MODEL_MAX_OPS];
+    size_t count;
+};
+
+/* One transformer layer, in execution order. AllReduce only if t > 1, KV exchange only if c > 1. */
+void erg_model_layer_forward(struct erg_model_ops *ops, const struct erg_model *model,
+                             const struct erg_model_shape *shape);
+void erg_model_layer_backward(struct erg_model_ops *ops, const struct erg_model *model,
+                              const struct erg_model_shape *shape);
+
+/* What the first stage adds: the token embedding. */
+void erg_model_embedding_forward(struct erg_model_ops *ops, const struct erg_model *model,
+                                 const struct erg_model_shape *shape);
+void erg_model_embedding_backward(struct erg_model_ops *ops, const struct erg_model *model,
+                                  const struct erg_model_shape *shape);
+
+/*
+ * What the last stage adds: final norm, LM head, loss. The parameters of a tied head are those of
+ * the copy that a last stage holds when it is not also the first.
+ */
+void erg_model_head_forward(struct erg_model_ops *ops, const struct erg_model *model,
+                            const struct erg_model_shape *shape);
+void erg_model_head_backward(struct erg_model_ops *ops, const struct erg_model *model,
+                             const struct erg_model_shape *shape);
+
+/* Parameters of the whole model; a tied head counts once. */
+double erg_model_parameters(const struct erg_model *model);
+
+/*
+ * FLOPs of the forward pass over `tokens` tokens in sequences of `sequence`, all GPUs together
+ * (Kareus section 8). Attention is counted without the causal mask, as published.
+ * A training iteration costs three times their sum, with full recomputation once more linear and
+ * attention.
+ */
+struct erg_model_flops {
+    double linear, head, attention;
+};
+struct erg_model_flops erg_model_forward_flops(const struct erg_model *model, double tokens,
+                                               double sequence);
+double erg_model_iteration_flops(const struct erg_model *model, double tokens, double sequence,
+                                 bool recompute);
+
+#endif

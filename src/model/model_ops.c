@@ -1,0 +1,341 @@
+#include "model/model.h"
+
+#include <math.h>
+
+/* The sizes of the formulas in model.h. */
+struct sizes {
+    const struct erg_model *model;
+    double t, c;
+    double T;         /* local tokens */
+    double S;         /* tokens of one whole sequence */
+    double kv_tokens; /* tokens of the gathered keys and values: sequences x sequence */
+    double h, Q, R, O, F, V;
+    double kv; /* width of the keys (and of the values) on one GPU */
+    double tile_m, tile_n, head_factor;
+};
+
+static struct sizes sizes_of(const struct erg_model *model, const struct erg_model_shape *shape)
+{
+    double t = (double)shape->tensor, c = (double)shape->context, d = (double)model->head_dim;
+    double tokens = (double)shape->sequences * (double)shape->sequence;
+    double heads = (double)model->heads, groups = (double)model->kv_heads;
+    return (struct sizes){
+        .model = model,
+        .t = t,
+        .c = c,
+        .T = tokens / c,
+        .S = (double)shape->sequence,
+        .kv_tokens = tokens,
+        .h = (double)model->hidden,
+        .Q = (heads + 2 * groups) * d / t,
+        .R = (heads + groups) * d / t,
+        .O = heads * d / t,
+        .F = (double)model->ffn / t,
+        .V = (double)model->vocab / t,
+        .kv = groups * d / t,
+        .tile_m = shape->tile_m ? (double)shape->tile_m : 128,
+        .tile_n = shape->tile_n ? (double)shape->tile_n : 128,
+        .head_factor = shape->head_gemm_factor > 0 ? shape->head_gemm_factor : 1,
+    };
+}
+
+static struct erg_op memory(double bytes, int kernels)
+{
+    return (struct erg_op){.kind = ERG_OP_MEMORY, .kernels = kernels, .bytes = bytes};
+}
+
+/* An M x N result over an inner length K, operands and result through HBM once. */
+static struct erg_op gemm(const struct sizes *s, double m, double n, double k)
+{
+    return (struct erg_op){
+        .kind = ERG_OP_GEMM,
+        .kernels = 1,
+        .flops = 2 * m * n * k,
+        .bytes = 2 * (m * k + k * n + m * n),
+        .k = k,
+        .tiles = ceil(m / s->tile_m) * ceil(n / s->tile_n),
+    };
+}
+
+static struct erg_model_op *add(struct erg_model_ops *ops, enum erg_model_op_id id,
+                                const char *name, enum erg_model_group group)
+{
+    struct erg_model_op *op = &ops->items[ops->count++];
+    *op = (struct erg_model_op){.id = id, .name = name, .group = group};
+    return op;
+}
+
+static void add_memory(struct erg_model_ops *ops, enum erg_model_op_id id, const char *name,
+                       enum erg_model_group group, double bytes, int kernels)
+{
+    struct erg_model_op *op = add(ops, id, name, group);
+    op->work[op->work_count++] = memory(bytes, kernels);
+}
+
+static void add_linear(struct erg_model_ops *ops, const struct sizes *s, enum erg_model_op_id id,
+                       const char *name, double in, double out, bool backward, double factor)
+{
+    struct erg_model_op *op = add(ops, id, name, ERG_GROUP_LINEAR);
+    if (!backward) {
+        op->work[op->work_count++] = gemm(s, s->T, out, in);
+    } else {
+        op->work[op->work_count++] = gemm(s, s->T, in, out);
+        op->work[op->work_count] = gemm(s, out, in, s->T);
+        op->work[op->work_count++].bytes += 8 * in * out; /* accumulated in fp32: read and write */
+    }
+    for (int i = 0; i < op->work_count; i++)
+        op->work[i].flops *= factor;
+}
+
+/* A ring moves 2 (n-1)/n of the message per GPU and direction. */
+static void add_reduce(struct erg_model_ops *ops, const struct sizes *s, enum erg_model_op_id id)
+{
+    if (s->t < 2)
+        return;
+    struct erg_model_op *op = add(ops, id, "ar", ERG_GROUP_COMM);
+    op->comm = true;
+    op->communication = (struct erg_comm){
+        .kind = ERG_COMM_ALLREDUCE,
+        .wire_bytes = 2 * (2 * s->T * s->h) * (s->t - 1) / s->t,
+        .group = (int)s->t,
+    };
+}
+
+static void add_exchange(struct erg_model_ops *ops, const struct sizes *s, enum erg_model_op_id id)
+{
+    if (s->c < 2)
+        return;
+    bool gather = id == ERG_MODEL_GATHER_KV;
+    struct erg_model_op *op = add(ops, id, gather ? "ag_kv" : "rs_kv", ERG_GROUP_COMM);
+    op->comm = true;
+    op->communication = (struct erg_comm){
+        .kind = gather ? ERG_COMM_ALLGATHER_KV : ERG_COMM_REDUCESCATTER_KV,
+        .wire_bytes = 2 * (2 * s->kv_tokens * s->kv) * (s->c - 1) / s->c,
+        .group = (int)s->c,
+    };
+}
+
+/*
+ * Causal flash attention: half of the dense product. With context parallelism it runs in two
+ * passes (one per local chunk of the sequence) and reorders keys and values, which makes four
+ * times the kernels.
+ */
+static void add_attention(struct erg_model_ops *ops, const struct sizes *s, bool backward)
+{
+    double tokens = s->T * s->O, gathered = s->kv_tokens * s->kv;
+    struct erg_model_op *op = add(ops, ERG_MODEL_ATTENTION, "attn", ERG_GROUP_ATTENTION);
+    op->work[op->work_count++] = (struct erg_op){
+        .kind = backward ? ERG_OP_ATTENTION_BACKWARD : ERG_OP_ATTENTION_FORWARD,
+        .kernels = (backward ? 2 : 1) * (s->c > 1 ? 4 : 1),
+        .flops = (backward ? 2.5 : 1) * 2 * s->S * tokens,
+        .bytes = backward ? 10 * tokens + 8 * gathered : 4 * tokens + 4 * gathered,
+    };
+}
+
+static void add_qkv_post(struct erg_model_ops *ops, const struct sizes *s, double factor)
+{
+    bool norm = s->model->qk_norm;
+    double bytes = 4 * s->T * s->Q + (norm ? 4 * s->T * s->R : 0);
+    add_memory(ops, ERG_MODEL_QKV_POST, "qkv_post", ERG_GROUP_ROPE, factor * bytes, norm ? 3 : 1);
+}
+
+static void add_rope(struct erg_model_ops *ops, const struct sizes *s, double factor)
+{
+    if (!s->model->learned_positions)
+        add_memory(ops, ERG_MODEL_ROPE, "rope", ERG_GROUP_ROPE, factor * 4 * s->T * s->R, 2);
+}
+
+static void add_activation(struct erg_model_ops *ops, const struct sizes *s, bool backward)
+{
+    bool gated = s->model->gated;
+    double per_token = backward ? (gated ? 10 : 6) : (gated ? 6 : 4);
+    add_memory(ops, ERG_MODEL_ACTIVATION, gated ? "swiglu" : "gelu", ERG_GROUP_ACTIVATION,
+               per_token * s->T * s->F, 1);
+}
+
+/*
+ * What the backward pass needs of each operation (bf16 tensors 2 bytes, the dropout mask 1, the
+ * attention's log-sum-exp 4), and whose parameters it holds. A tensor that two operations need is
+ * counted once, where it is made.
+ */
+static void fill_state(struct erg_model_ops *ops, const struct sizes *s)
+{
+    const struct erg_model *model = s->model;
+    double width = model->gated ? 2 * s->F : s->F;
+    double norm_params = model->layer_norm ? 2 * s->h : s->h;
+    double head_dims = (double)model->head_dim;
+    for (size_t i = 0; i < ops->count; i++) {
+        struct erg_model_op *op = &ops->items[i];
+        switch (op->id) {
+        case ERG_MODEL_NORM_A:
+        case ERG_MODEL_NORM_M:
+        case ERG_MODEL_NORM_FINAL:
+            op->saved_bytes = 2 * s->T * s->h; /* its input */
+            op->params = norm_params;
+            break;
+        case ERG_MODEL_QKV:
+            op->saved_bytes = 2 * s->T * s->h;
+            op->params = s->h * s->Q + (model->qkv_bias ? s->Q : 0);
+            break;
+        case ERG_MODEL_QKV_POST:
+            op->saved_bytes = model->qk_norm ? 2 * s->T * s->R : 0;
+            op->params = model->qk_norm ? 2 * head_dims : 0;
+            break;
+        case ERG_MODEL_ATTENTION: /* queries, local keys and values, output, log-sum-exp */
+            op->saved_bytes = 2 * s->T * s->Q + 2 * s->T * s->O + 4 * s->T * s->O / head_dims;
+            break;
+        case ERG_MODEL_PROJ: /* its input is the attention's output */
+            op->params = s->O * s->h + (model->projection_bias ? s->h : 0);
+            break;
+        case ERG_MODEL_BDA_A:
+        case ERG_MODEL_BDA_M:
+            op->saved_bytes = s->T * s->h;
+            break;
+        case ERG_MODEL_FC1:
+            op->saved_bytes = 2 * s->T * s->h;
+            op->params = s->h * width + (model->mlp_bias ? width : 0);
+            break;
+        case ERG_MODEL_ACTIVATION:
+            op->saved_bytes = 2 * s->T * width;
+            break;
+        case ERG_MODEL_FC2:
+            op->saved_bytes = 2 * s->T * s->F;
+            op->params = s->F * s->h + (model->mlp_bias ? s->h : 0);
+            break;
+        case ERG_MODEL_EMBEDDING:
+            op->saved_bytes = 8 * s->T; /* the token ids */
+            op->params =
+                s->V * s->h + (model->learned_positions ? (double)model->max_positions * s->h : 0);
+            break;
+        case ERG_MODEL_HEAD:
+            op->saved_bytes = 2 * s->T * s->h;
+            op->params = s->V * s->h;
+            break;
+        case ERG_MODEL_LOSS:
+            op->saved_bytes = 2 * s->T * s->V; /* the probabilities */
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+static void no_saved_bytes(struct erg_model_ops *ops)
+{
+    for (size_t i = 0; i < ops->count; i++)
+        ops->items[i].saved_bytes = 0;
+}
+
+void erg_model_layer_forward(struct erg_model_ops *ops, const struct erg_model *model,
+                             const struct erg_model_shape *shape)
+{
+    const struct sizes s = sizes_of(model, shape);
+    const double th = s.T * s.h;
+    ops->count = 0;
+    add(ops, ERG_MODEL_FORK_A, "fork_a", ERG_GROUP_NORM);
+    add_memory(ops, ERG_MODEL_NORM_A, "norm_a", ERG_GROUP_NORM, 4 * th, 1);
+    add_linear(ops, &s, ERG_MODEL_QKV, "qkv", s.h, s.Q, false, 1);
+    add_qkv_post(ops, &s, 1);
+    add_rope(ops, &s, 1);
+    add_exchange(ops, &s, ERG_MODEL_GATHER_KV);
+    add_attention(ops, &s, false);
+    add_linear(ops, &s, ERG_MODEL_PROJ, "proj", s.O, s.h, false, 1);
+    add_reduce(ops, &s, ERG_MODEL_REDUCE_A);
+    add_memory(ops, ERG_MODEL_BDA_A, "bda_a", ERG_GROUP_NORM, 7 * th, 1);
+    add(ops, ERG_MODEL_FORK_M, "fork_m", ERG_GROUP_NORM);
+    add_memory(ops, ERG_MODEL_NORM_M, "norm_m", ERG_GROUP_NORM, 4 * th, 1);
+    add_linear(ops, &s, ERG_MODEL_FC1, "fc1", s.h, model->gated ? 2 * s.F : s.F, false, 1);
+    add_activation(ops, &s, false);
+    add_linear(ops, &s, ERG_MODEL_FC2, "fc2", s.F, s.h, false, 1);
+    add_reduce(ops, &s, ERG_MODEL_REDUCE_M);
+    add_memory(ops, ERG_MODEL_BDA_M, "bda_m", ERG_GROUP_NORM, 7 * th, 1);
+    fill_state(ops, &s);
+}
+
+void erg_model_layer_backward(struct erg_model_ops *ops, const struct erg_model *model,
+                              const struct erg_model_shape *shape)
+{
+    const struct sizes s = sizes_of(model, shape);
+    const double th = s.T * s.h;
+    ops->count = 0;
+    add_memory(ops, ERG_MODEL_BDA_M, "bda_m", ERG_GROUP_NORM, 5 * th, 1);
+    add_linear(ops, &s, ERG_MODEL_FC2, "fc2", s.F, s.h, true, 1);
+    add_activation(ops, &s, true);
+    add_linear(ops, &s, ERG_MODEL_FC1, "fc1", s.h, model->gated ? 2 * s.F : s.F, true, 1);
+    add_reduce(ops, &s, ERG_MODEL_REDUCE_M);
+    add_memory(ops, ERG_MODEL_NORM_M, "norm_m", ERG_GROUP_NORM, 6 * th, 1);
+    add_memory(ops, ERG_MODEL_FORK_M, "fork_m", ERG_GROUP_NORM, 6 * th, 1);
+    add_memory(ops, ERG_MODEL_BDA_A, "bda_a", ERG_GROUP_NORM, 5 * th, 1);
+    add_linear(ops, &s, ERG_MODEL_PROJ, "proj", s.O, s.h, true, 1);
+    add_exchange(ops, &s, ERG_MODEL_GATHER_KV);
+    add_attention(ops, &s, true);
+    add_exchange(ops, &s, ERG_MODEL_SCATTER_KV);
+    add_rope(ops, &s, 1.25);
+    add_qkv_post(ops, &s, 1.25);
+    add_linear(ops, &s, ERG_MODEL_QKV, "qkv", s.h, s.Q, true, 1);
+    add_reduce(ops, &s, ERG_MODEL_REDUCE_A);
+    add_memory(ops, ERG_MODEL_NORM_A, "norm_a", ERG_GROUP_NORM, 6 * th, 1);
+    add_memory(ops, ERG_MODEL_FORK_A, "fork_a", ERG_GROUP_NORM, 6 * th, 1);
+    fill_state(ops, &s);
+    no_saved_bytes(ops);
+}
+
+void erg_model_embedding_forward(struct erg_model_ops *ops, const struct erg_model *model,
+                                 const struct erg_model_shape *shape)
+{
+    const struct sizes s = sizes_of(model, shape);
+    double per_token = model->learned_positions ? 8 : 4; /* adding positions: read and write */
+    ops->count = 0;
+    add_memory(ops, ERG_MODEL_EMBEDDING, "embedding", ERG_GROUP_EMBEDDING, per_token * s.T * s.h,
+               model->learned_positions ? 3 : 2);
+    add_reduce(ops, &s, ERG_MODEL_REDUCE_EMBEDDING);
+    fill_state(ops, &s);
+}
+
+void erg_model_embedding_backward(struct erg_model_ops *ops, const struct erg_model *model,
+                                  const struct erg_model_shape *shape)
+{
+    const struct sizes s = sizes_of(model, shape);
+    ops->count = 0;
+    add_memory(ops, ERG_MODEL_EMBEDDING, "embedding", ERG_GROUP_EMBEDDING, 6 * s.T * s.h, 2);
+    fill_state(ops, &s);
+    no_saved_bytes(ops);
+}
+
+void erg_model_head_forward(struct erg_model_ops *ops, const struct erg_model *model,
+                            const struct erg_model_shape *shape)
+{
+    const struct sizes s = sizes_of(model, shape);
+    ops->count = 0;
+    add_memory(ops, ERG_MODEL_NORM_FINAL, "norm_final", ERG_GROUP_NORM, 12 * s.T * s.h, 3);
+    add_linear(ops, &s, ERG_MODEL_HEAD, "head", s.h, s.V, false, s.head_factor);
+    add_memory(ops, ERG_MODEL_LOSS, "loss", ERG_GROUP_EMBEDDING, 10 * s.T * s.V, 3);
+    fill_state(ops, &s);
+}
+
+void erg_model_head_backward(struct erg_model_ops *ops, const struct erg_model *model,
+                             const struct erg_model_shape *shape)
+{
+    const struct sizes s = sizes_of(model, shape);
+    ops->count = 0;
+    add_memory(ops, ERG_MODEL_LOSS, "loss", ERG_GROUP_EMBEDDING, 6 * s.T * s.V, 2);
+    add_linear(ops, &s, ERG_MODEL_HEAD, "head", s.h, s.V, true, s.head_factor);
+    add_reduce(ops, &s, ERG_MODEL_REDUCE_HEAD);
+    add_memory(ops, ERG_MODEL_NORM_FINAL, "norm_final", ERG_GROUP_NORM, 12 * s.T * s.h, 3);
+    fill_state(ops, &s);
+    no_saved_bytes(ops);
+}
+
+const char *erg_model_group_name(enum erg_model_group group)
+{
+    static const char *const names[] = {
+        [ERG_GROUP_NORM] = "norm",
+        [ERG_GROUP_ROPE] = "rope",
+        [ERG_GROUP_ACTIVATION] = "activation",
+        [ERG_GROUP_LINEAR] = "linear",
+        [ERG_GROUP_ATTENTION] = "attn",
+        [ERG_GROUP_COMM] = "comm",
+        [ERG_GROUP_EMBEDDING] = "embedding",
+    };
+    return names[group];
+}
