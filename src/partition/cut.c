@@ -1,0 +1,124 @@
+#include "partition/cut_internal.h"
+
+#include <stdlib.h>
+
+static bool merges(const struct erg_piece *before, const struct erg_piece *next)
+{
+    return before->op.kind == ERG_OP_MEMORY && next->op.kind == ERG_OP_MEMORY &&
+           before->group == next->group;
+}
+
+static void add_piece(struct erg_segment *segment, struct erg_piece piece)
+{
+    struct erg_piece *last = segment->count ? &segment->pieces[segment->count - 1] : NULL;
+    if (last && merges(last, &piece)) {
+        last->op.kernels += piece.op.kernels;
+        last->op.bytes += piece.op.bytes;
+        last->op.flops += piece.op.flops;
+        return;
+    }
+    ERG_PUSH(segment, pieces, piece);
+}
+
+static const char *weight_gradient_name(enum erg_model_op_id id)
+{
+    switch (id) {
+    case ERG_MODEL_QKV:
+        return "qkv weights";
+    case ERG_MODEL_PROJ:
+        return "proj weights";
+    case ERG_MODEL_FC1:
+        return "fc1 weights";
+    case ERG_MODEL_FC2:
+        return "fc2 weights";
+    default:
+        return "weights";
+    }
+}
+
+static void add_compute(struct erg_segment *segment, const struct erg_model_op *op)
+{
+    for (int i = 0; i < op->work_count; i++) {
+        bool merged_group = op->work[i].kind == ERG_OP_MEMORY && op->group != ERG_GROUP_EMBEDDING;
+        struct erg_piece piece = {
+            .op = op->work[i],
+            .name = i > 0          ? weight_gradient_name(op->id)
+                    : merged_group ? erg_model_group_name(op->group)
+                                   : op->name,
+            .group = op->group,
+            .starts_slot = i == 0,
+        };
+        add_piece(segment, piece);
+    }
+    segment->parts |= 1u << op->id;
+}
+
+static int add_comm(struct erg_segments *segments, const struct erg_comm *comm,
+                    struct erg_error *err)
+{
+    struct erg_segment *last = segments->count ? &segments->items[segments->count - 1] : NULL;
+    if (!last || last->comm.kind == ERG_COMM_NONE) {
+        if (!last) { /* the list starts with a communication: nothing computes before it */
+            ERG_PUSH(segments, items, (struct erg_segment){0});
+            last = &segments->items[0];
+        }
+        last->comm = *comm;
+        return 0;
+    }
+    if (last->comm.kind != comm->kind || last->comm.group != comm->group)
+        return erg_fail(err, ERG_FAILED,
+                        "cutting the op list: two different communications follow each other "
+                        "without compute between them; expected the same kind and group, so that "
+                        "they can be fused");
+    last->comm.wire_bytes += comm->wire_bytes;
+    return 0;
+}
+
+int erg_segments_add(struct erg_segments *segments, const struct erg_model_ops *ops,
+                     struct erg_error *err)
+{
+    for (size_t i = 0; i < ops->count; i++) {
+        const struct erg_model_op *op = &ops->items[i];
+        if (op->comm) {
+            if (add_comm(segments, &op->communication, err))
+                return -1;
+            continue;
+        }
+        if (!op->work_count)
+            continue;
+        if (!segments->count || segments->items[segments->count - 1].comm.kind != ERG_COMM_NONE)
+            ERG_PUSH(segments, items, (struct erg_segment){0});
+        add_compute(&segments->items[segments->count - 1], op);
+    }
+    return 0;
+}
+
+void erg_segments_release(struct erg_segments *segments)
+{
+    for (size_t i = 0; i < segments->count; i++)
+        free(segments->items[i].pieces);
+    free(segments->items);
+    *segments = (struct erg_segments){0};
+}
+
+struct erg_task erg_segment_task(struct erg_arena *arena, const struct erg_segment *segment,
+                                 struct erg_comm comm, const char ***names)
+{
+    struct erg_op *ops = erg_arena_alloc(arena, segment->count * sizeof *ops);
+    const char **op_names = erg_arena_alloc(arena, segment->count * sizeof *op_names);
+    for (size_t i = 0; i < segment->count; i++) {
+        ops[i] = segment->pieces[i].op;
+        op_names[i] = segment->pieces[i].name;
+    }
+    if (names)
+        *names = op_names;
+    return (struct erg_task){.ops = ops, .op_count = segment->count, .comm = comm};
+}
+
+int erg_task_kernels(const struct erg_task *task)
+{
+    int kernels = task->comm.kind != ERG_COMM_NONE;
+    for (size_t i = 0; i < task->op_count; i++)
+        kernels += task->ops[i].kernels;
+    return kernels;
+}

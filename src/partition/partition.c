@@ -1,0 +1,450 @@
+#include "partition/partition.h"
+
+#include "device/emulated/emulated.h"
+#include "partition/cut_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Kareus section 3.1: groups of four and more GPUs need more SMs; more than 30 never helped. */
+static const int sms_large_group[] = {3, 6, 9, 12, 15, 18, 21, 24, 27, 30};
+static const int sms_small_group[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
+                                      11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
+
+static struct erg_model_shape shape_of(const struct erg_workload_request *request, int sequences)
+{
+    return (struct erg_model_shape){
+        .tensor = request->tensor,
+        .context = request->context,
+        .sequences = sequences,
+        .sequence = request->sequence,
+        .tile_m = request->gpu->gemm_tile_m,
+        .tile_n = request->gpu->gemm_tile_n,
+        .head_gemm_factor = request->gpu->head_gemm_factor,
+    };
+}
+
+/* The segments of `layers` layers in one direction for a batch of `sequences`. */
+static int cut_layers(struct erg_segments *segments, const struct erg_workload_request *request,
+                      int sequences, int layers, bool backward, struct erg_error *err)
+{
+    struct erg_model_shape shape = shape_of(request, sequences);
+    struct erg_model_ops ops = {0};
+    if (backward)
+        erg_model_layer_backward(&ops, request->model, &shape);
+    else
+        erg_model_layer_forward(&ops, request->model, &shape);
+    for (int layer = 0; layer < layers; layer++)
+        if (erg_segments_add(segments, &ops, err))
+            return -1;
+    return 0;
+}
+
+/*
+ * The steady state: the middle one of three layers. *first and *count delimit its segments; a
+ * layer without communication has none.
+ */
+static int cut_steady_layer(struct erg_segments *segments,
+                            const struct erg_workload_request *request, int sequences,
+                            bool backward, size_t *first, size_t *count, struct erg_error *err)
+{
+    if (cut_layers(segments, request, sequences, 3, backward, err))
+        return -1;
+    size_t cuts = 0;
+    for (size_t i = 0; i < segments->count; i++)
+        cuts += segments->items[i].comm.kind != ERG_COMM_NONE;
+    *count = cuts / 3;
+    *first = *count;
+    return 0;
+}
+
+/* ---- names and slots ------------------------------------------------------------------------ */
+
+static bool has(unsigned parts, enum erg_model_op_id id)
+{
+    return parts & (1u << id);
+}
+
+static void name_base(char *name, size_t capacity, bool backward, unsigned parts)
+{
+    bool qkv = has(parts, ERG_MODEL_QKV), attention = has(parts, ERG_MODEL_ATTENTION);
+    bool proj = has(parts, ERG_MODEL_PROJ);
+    bool mlp = has(parts, ERG_MODEL_FC1) || has(parts, ERG_MODEL_FC2);
+    bool whole = qkv && attention && proj;
+    snprintf(name, capacity, "%s_%s%s%s%s", backward ? "bwd" : "fwd",
+             whole ? "attn"
+             : qkv ? "qkv"
+                   : "",
+             !whole && attention ? "a" : "", !whole && proj ? "o" : "", mlp ? "mlp" : "");
+}
+
+static const char *comm_suffix(enum erg_comm_kind kind)
+{
+    switch (kind) {
+    case ERG_COMM_ALLREDUCE:
+        return "_ar";
+    case ERG_COMM_ALLGATHER_KV:
+        return "_ag";
+    case ERG_COMM_REDUCESCATTER_KV:
+        return "_rs";
+    case ERG_COMM_NONE:
+        break;
+    }
+    return "";
+}
+
+/* Appends the communication to the keys of partitions that would share one. */
+static void name_partitions(struct erg_partition *partitions, size_t count)
+{
+    bool *shared = erg_xcalloc(count, sizeof *shared);
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < count; j++)
+            shared[i] |= i != j && !strcmp(partitions[i].key, partitions[j].key);
+    for (size_t i = 0; i < count; i++)
+        if (shared[i]) {
+            size_t used = strlen(partitions[i].key);
+            snprintf(partitions[i].key + used, sizeof partitions[i].key - used, "%s",
+                     comm_suffix(partitions[i].task.comm.kind));
+        }
+    free(shared);
+}
+
+/*
+ * Whether the ops from `op` on, alone at the highest clock, last as long as the communication at
+ * its fastest. Estimated by the model of the device; only the catalogue's constants matter.
+ */
+static int covers(const struct erg_workload_request *request, const struct erg_partition *partition,
+                  size_t op, bool *covered, struct erg_error *err)
+{
+    const struct erg_task *task = &partition->task;
+    struct erg_step rest = {
+        .task = {.ops = task->ops + op, .op_count = task->op_count - op},
+    };
+    struct erg_step alone = {
+        .task = {.comm = task->comm},
+        .launch = {.sms = partition->sms[partition->sms_count - 1]},
+    };
+    struct erg_stack no_join = *request->stack;
+    no_join.join_grid_s = 0;
+    struct erg_emulated_result compute, comm;
+    if (erg_emulated_run(request->gpu, &no_join, &rest, 1, request->gpu->search_max_mhz, &compute,
+                         err) ||
+        erg_emulated_run(request->gpu, &no_join, &alone, 1, request->gpu->search_max_mhz, &comm,
+                         err))
+        return -1;
+    *covered = compute.time_s >= comm.time_s;
+    return 0;
+}
+
+static int find_slots(struct erg_partition *partition, const struct erg_segment *segment,
+                      const struct erg_workload_request *request, struct erg_arena *arena,
+                      struct erg_error *err)
+{
+    struct erg_slot *slots = erg_arena_alloc(arena, segment->count * sizeof *slots);
+    int numbers[ERG_GROUP_EMBEDDING + 1] = {0};
+    size_t count = 0;
+    for (size_t i = 0; i < segment->count; i++) {
+        const struct erg_piece *piece = &segment->pieces[i];
+        if (!piece->starts_slot)
+            continue;
+        slots[count].op = i;
+        snprintf(slots[count].name, sizeof slots[count].name, "%s_%d",
+                 erg_model_group_name(piece->group), numbers[piece->group]++);
+        partition->compute_ops += piece->op.kind != ERG_OP_MEMORY;
+        count++;
+    }
+    if (count > 1) {
+        const struct erg_piece *last = &segment->pieces[slots[count - 1].op];
+        bool repeated_linear = last->group == ERG_GROUP_LINEAR && numbers[ERG_GROUP_LINEAR] > 1;
+        bool covered = false;
+        if (!repeated_linear && covers(request, partition, slots[count - 1].op, &covered, err))
+            return -1;
+        if (!covered)
+            count--;
+    }
+    partition->slots = slots;
+    partition->slot_count = count;
+    return 0;
+}
+
+/* ---- partition types --------------------------------------------------------------------------
+ */
+
+static bool same_comm(const struct erg_comm *a, const struct erg_comm *b)
+{
+    return a->kind == b->kind && a->group == b->group && a->wire_bytes == b->wire_bytes;
+}
+
+static int add_partition(struct erg_workload *workload, size_t direction_first,
+                         const struct erg_workload_request *request, bool backward,
+                         const struct erg_segment *segment, const struct erg_comm *comm,
+                         struct erg_error *err)
+{
+    char base[sizeof workload->partitions->key];
+    name_base(base, sizeof base, backward, segment->parts);
+    size_t end = workload->forward_count + workload->backward_count;
+    for (size_t i = direction_first; i < end; i++) {
+        struct erg_partition *known = &workload->partitions[i];
+        if (!strcmp(known->key, base) && same_comm(&known->task.comm, comm)) {
+            known->occurrences++;
+            return 0;
+        }
+    }
+    struct erg_partition *partition = &workload->partitions[end];
+    bool large = comm->group >= 4;
+    *partition = (struct erg_partition){
+        .backward = backward,
+        .occurrences = 1,
+        .sms = large ? sms_large_group : sms_small_group,
+        .sms_count = large ? sizeof sms_large_group / sizeof *sms_large_group
+                           : sizeof sms_small_group / sizeof *sms_small_group,
+    };
+    memcpy(partition->key, base, sizeof base);
+    partition->task = erg_segment_task(workload->arena, segment, *comm, &partition->op_names);
+    partition->kernels = erg_task_kernels(&partition->task);
+    if (find_slots(partition, segment, request, workload->arena, err))
+        return -1;
+    *(backward ? &workload->backward_count : &workload->forward_count) += 1;
+    return 0;
+}
+
+static int derive_partitions(struct erg_workload *workload,
+                             const struct erg_workload_request *request, bool backward,
+                             struct erg_error *err)
+{
+    struct erg_segments segments = {0};
+    size_t first = 0, count = 0, direction_first = workload->forward_count;
+    int status = cut_steady_layer(&segments, request, request->microbatch_size / 2, backward,
+                                  &first, &count, err);
+    for (size_t k = first; !status && k < first + count; k++) {
+        const struct erg_segment *segment = &segments.items[k];
+        const struct erg_segment *before = &segments.items[k - 1];
+        status = add_partition(workload, direction_first, request, backward, segment, &before->comm,
+                               err) ||
+                         add_partition(workload, direction_first, request, backward, segment,
+                                       &segment->comm, err)
+                     ? -1
+                     : 0;
+    }
+    if (!status)
+        name_partitions(workload->partitions + direction_first,
+                        backward ? workload->backward_count : workload->forward_count);
+    erg_segments_release(&segments);
+    return status;
+}
+
+/* ---- whole layers and fixed work --------------------------------------------------------------
+ */
+
+static void append_step(struct erg_workload *workload, struct erg_steps *steps,
+                        const struct erg_segment *segment, struct erg_comm comm, bool at_once)
+{
+    struct erg_step *grown = erg_arena_alloc(workload->arena, (steps->count + 1) * sizeof *grown);
+    if (steps->count)
+        memcpy(grown, steps->steps, steps->count * sizeof *grown);
+    comm.library = true;
+    struct erg_step *step = &grown[steps->count];
+    step->task = erg_segment_task(workload->arena, segment, comm, NULL);
+    step->launch.slot = at_once ? 0 : step->task.op_count;
+    steps->steps = grown;
+    steps->count++;
+    steps->kernels += erg_task_kernels(&step->task);
+}
+
+/* One layer in its steady state, communication after compute. */
+static int add_sequential_layer(struct erg_workload *workload, struct erg_steps *steps,
+                                const struct erg_workload_request *request, bool backward,
+                                struct erg_error *err)
+{
+    struct erg_segments segments = {0};
+    size_t first = 0, count = 0;
+    int status = cut_steady_layer(&segments, request, request->microbatch_size, backward, &first,
+                                  &count, err);
+    if (!status && !count) { /* no communication in a layer: one step of pure compute */
+        erg_segments_release(&segments);
+        status = cut_layers(&segments, request, request->microbatch_size, 1, backward, err);
+        first = 0;
+        count = segments.count;
+    }
+    for (size_t k = first; !status && k < first + count; k++) {
+        struct erg_comm comm = segments.items[k].comm;
+        if (comm.kind == ERG_COMM_ALLGATHER_KV || comm.kind == ERG_COMM_REDUCESCATTER_KV)
+            comm.wire_bytes *= request->stack->kv_exchange_factor;
+        append_step(workload, steps, &segments.items[k], comm, false);
+    }
+    erg_segments_release(&segments);
+    return status;
+}
+
+static int add_nanobatch_layer(struct erg_workload *workload, struct erg_steps *steps,
+                               const struct erg_workload_request *request, bool backward,
+                               struct erg_error *err)
+{
+    struct erg_segments segments = {0};
+    size_t first = 0, count = 0;
+    int status = cut_steady_layer(&segments, request, request->microbatch_size / 2, backward,
+                                  &first, &count, err);
+    for (size_t k = first; !status && k < first + count; k++) {
+        append_step(workload, steps, &segments.items[k], segments.items[k - 1].comm, true);
+        append_step(workload, steps, &segments.items[k], segments.items[k].comm, true);
+    }
+    erg_segments_release(&segments);
+    return status;
+}
+
+static int add_layers(struct erg_workload *workload, const struct erg_workload_request *request,
+                      struct erg_error *err)
+{
+    for (int direction = 0; direction < 2; direction++) {
+        int from = direction == 1 && request->recompute ? 0 : direction;
+        for (int part = from; part <= direction; part++) {
+            if (add_sequential_layer(workload, &workload->sequential[direction], request, part == 1,
+                                     err))
+                return -1;
+            if (workload->nanobatched &&
+                add_nanobatch_layer(workload, &workload->nanobatch[direction], request, part == 1,
+                                    err))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+const char *erg_fixed_name(enum erg_fixed fixed)
+{
+    static const char *const names[ERG_FIXED_COUNT] = {
+        "embedding_forward", "embedding_backward", "embedding_backward_nanobatch",
+        "head_forward",      "head_backward",
+    };
+    return names[fixed];
+}
+
+static int add_fixed(struct erg_workload *workload, const struct erg_workload_request *request,
+                     struct erg_error *err)
+{
+    for (int fixed = 0; fixed < ERG_FIXED_COUNT; fixed++) {
+        bool half = fixed == ERG_FIXED_EMBEDDING_BACKWARD_NANOBATCH;
+        if (half && !workload->nanobatched)
+            continue;
+        struct erg_model_shape shape =
+            shape_of(request, half ? request->microbatch_size / 2 : request->microbatch_size);
+        struct erg_model_ops ops = {0};
+        switch ((enum erg_fixed)fixed) {
+        case ERG_FIXED_EMBEDDING_FORWARD:
+            erg_model_embedding_forward(&ops, request->model, &shape);
+            break;
+        case ERG_FIXED_EMBEDDING_BACKWARD:
+        case ERG_FIXED_EMBEDDING_BACKWARD_NANOBATCH:
+            erg_model_embedding_backward(&ops, request->model, &shape);
+            break;
+        case ERG_FIXED_HEAD_FORWARD:
+            erg_model_head_forward(&ops, request->model, &shape);
+            break;
+        case ERG_FIXED_HEAD_BACKWARD:
+            erg_model_head_backward(&ops, request->model, &shape);
+            break;
+        case ERG_FIXED_COUNT:
+            break;
+        }
+        struct erg_segments segments = {0};
+        int status = erg_segments_add(&segments, &ops, err);
+        for (size_t k = 0; !status && k < segments.count; k++)
+            append_step(workload, &workload->fixed[fixed], &segments.items[k],
+                        segments.items[k].comm, false);
+        erg_segments_release(&segments);
+        if (status)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- the door -----------------------------------------------------------------------------------
+ */
+
+enum { MAX_PARTITIONS = 32 };
+
+int erg_workload_build(struct erg_workload *workload, const struct erg_workload_request *request,
+                       struct erg_error *err)
+{
+    *workload = (struct erg_workload){0};
+    workload->arena = erg_xcalloc(1, sizeof *workload->arena);
+    workload->partitions =
+        erg_arena_alloc(workload->arena, MAX_PARTITIONS * sizeof *workload->partitions);
+    bool communicates = request->tensor > 1 || request->context > 1;
+    workload->nanobatched = communicates && request->microbatch_size % 2 == 0;
+    workload->boundary_bytes = 2.0 * request->microbatch_size * request->sequence /
+                               request->context * (double)request->model->hidden;
+    if ((workload->nanobatched && (derive_partitions(workload, request, false, err) ||
+                                   derive_partitions(workload, request, true, err))) ||
+        add_layers(workload, request, err) || add_fixed(workload, request, err)) {
+        erg_workload_release(workload);
+        return -1;
+    }
+    return 0;
+}
+
+void erg_workload_release(struct erg_workload *workload)
+{
+    if (workload->arena)
+        erg_arena_release(workload->arena);
+    free(workload->arena);
+    *workload = (struct erg_workload){0};
+}
+
+/* The type that computes like `segment` beside `comm`; the ends of a stage miss some memory-bound
+ * ops, so the compute-bound parts decide. -1: a tail of memory-bound ops. */
+static int type_of(const struct erg_workload *workload, bool backward,
+                   const struct erg_segment *segment, enum erg_comm_kind comm)
+{
+    char base[sizeof workload->partitions->key];
+    name_base(base, sizeof base, backward, segment->parts);
+    size_t first = backward ? workload->forward_count : 0;
+    size_t count = backward ? workload->backward_count : workload->forward_count;
+    for (size_t i = first; i < first + count; i++) {
+        const struct erg_partition *type = &workload->partitions[i];
+        bool same_base = !strncmp(type->key, base, strlen(base)) &&
+                         (type->key[strlen(base)] == '\0' || type->key[strlen(base)] == '_');
+        if (same_base && (comm == ERG_COMM_NONE || type->task.comm.kind == comm))
+            return (int)i;
+    }
+    return -1;
+}
+
+int erg_stage_partitions(struct erg_workload *workload, const struct erg_workload_request *request,
+                         int layers, bool backward, const struct erg_stage_partition **list,
+                         size_t *count, struct erg_error *err)
+{
+    struct erg_segments segments = {0};
+    if (cut_layers(&segments, request, request->microbatch_size / 2, layers, backward, err)) {
+        erg_segments_release(&segments);
+        return -1;
+    }
+    struct erg_stage_partition *entries =
+        erg_arena_alloc(workload->arena, 2 * segments.count * sizeof *entries);
+    *count = 0;
+    for (size_t k = 0; k < segments.count; k++)
+        for (int nanobatch = 0; nanobatch < 2; nanobatch++) {
+            struct erg_comm comm = {0};
+            if (nanobatch == 1)
+                comm = segments.items[k].comm;
+            else if (k > 0)
+                comm = segments.items[k - 1].comm;
+            entries[(*count)++] = (struct erg_stage_partition){
+                .nanobatch = nanobatch,
+                .type = type_of(workload, backward, &segments.items[k], comm.kind),
+                .task = erg_segment_task(workload->arena, &segments.items[k], comm, NULL),
+            };
+        }
+    *list = entries;
+    erg_segments_release(&segments);
+    return 0;
+}
+
+struct erg_step erg_partition_step(const struct erg_partition *partition, size_t slot, int sms)
+{
+    return (struct erg_step){
+        .task = partition->task,
+        .launch = {.slot = partition->slots[slot].op, .sms = sms},
+    };
+}

@@ -1,0 +1,123 @@
+/*
+ * Partition (scale 1): from the op list of a layer to what a device is asked to run.
+ *
+ * A microbatch is split into two nanobatches. The op list of a stage is cut at its
+ * communications into segments: compute ops C_k followed by a communication X_k. While one
+ * nanobatch computes, the other communicates:
+ *     nanobatch 0 runs C_k beside nanobatch 1's previous communication X_{k-1},
+ *     nanobatch 1 runs C_k beside nanobatch 0's X_k.
+ * Each such pair is a partition. Partitions that run the same ops beside the same communication
+ * are one type, and all of a type share one schedule in an instruction.
+ *
+ * Everything here is derived from the op list (model/): types, their names, launch slots and
+ * counts. Name: direction, the parts of the layer that compute ("attn" stands for qkv, attention
+ * and output projection together; else "qkv", "ao", "o", "a", "mlp"), and the communication
+ * ("ar", "ag", "rs") when the same compute runs beside different ones.
+ *
+ * Launch slots: consecutive memory-bound ops of one group are one slot, each compute-bound op is
+ * one; a slot is named after its group and its number in the run ("linear_0"). The last slot of a
+ * run is not searched when it is a linear that follows another linear, or when what computes after
+ * it cannot hide the communication with the most SMs at the highest clock: launching there always
+ * leaves communication exposed.
+ *
+ * Sources: Kareus sections 2.2, 3.1 and 4 (partition formation, launch slots, SM sets).
+ */
+#ifndef ERG_PARTITION_H
+#define ERG_PARTITION_H
+
+#include "device/work.h"
+#include "ergon/error.h"
+#include "hardware/hardware.h"
+#include "model/model.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct erg_slot {
+    char name[16];
+    size_t op; /* the communication starts just before this op of the task */
+};
+
+struct erg_partition {
+    char key[24]; /* "fwd_attn", "bwd_qkv_rs" */
+    bool backward;
+    int occurrences; /* per layer and direction */
+    struct erg_task task;
+    const char **op_names;        /* [task.op_count] */
+    const struct erg_slot *slots; /* the searched ones, in launch order */
+    size_t slot_count;
+    const int *sms; /* the searched SM counts, increasing */
+    size_t sms_count;
+    size_t compute_ops; /* compute-bound ops: 1 small, 2-3 medium, more large */
+    int kernels;        /* host launches of one execution, the communication included */
+};
+
+/* What one partition of a stage's list runs; the edges of a stage differ from the steady state. */
+struct erg_stage_partition {
+    int nanobatch; /* which computes: 0 or 1 */
+    int type;      /* index of the partition type, or -1 for a tail of compute after the last cut */
+    struct erg_task task;
+};
+
+/* Steps that are measured and run as one: a whole layer, or work outside the layers. */
+struct erg_steps {
+    struct erg_step *steps;
+    size_t count;
+    int kernels;
+};
+
+/* Work outside the layers, by where it happens. */
+enum erg_fixed {
+    ERG_FIXED_EMBEDDING_FORWARD,
+    ERG_FIXED_EMBEDDING_BACKWARD,
+    ERG_FIXED_EMBEDDING_BACKWARD_NANOBATCH, /* of one of the two nanobatches */
+    ERG_FIXED_HEAD_FORWARD,
+    ERG_FIXED_HEAD_BACKWARD,
+    ERG_FIXED_COUNT,
+};
+const char *erg_fixed_name(enum erg_fixed fixed);
+
+struct erg_workload_request {
+    const struct erg_model *model;
+    const struct erg_gpu *gpu;
+    const struct erg_stack *stack;
+    int tensor, context;
+    int microbatch_size; /* sequences */
+    int sequence;        /* tokens */
+    bool recompute;      /* the backward replays the forward, layer by layer */
+};
+
+/* Everything that a device runs for a job's microbatch, per layer. */
+struct erg_workload {
+    bool nanobatched; /* false when the microbatch cannot be split in two: no partitions */
+    /* Forward types first. A backward instruction runs `backward_count` types, preceded by all
+     * forward types (with configurations of their own) when activations are recomputed. */
+    struct erg_partition *partitions;
+    size_t forward_count, backward_count;
+
+    /* Whole layers [0] forward, [1] backward, with the replay when activations are recomputed. */
+    struct erg_steps sequential[2]; /* one microbatch, communication after compute */
+    struct erg_steps nanobatch[2];  /* two nanobatches, the library's communication at once */
+
+    struct erg_steps fixed[ERG_FIXED_COUNT];
+    double boundary_bytes; /* activations of a microbatch that one GPU sends to the next stage */
+
+    struct erg_arena *arena; /* private: owns all of the above */
+};
+
+int erg_workload_build(struct erg_workload *workload, const struct erg_workload_request *request,
+                       struct erg_error *err);
+void erg_workload_release(struct erg_workload *workload);
+
+/*
+ * The exact list of a stage of `layers` layers in one direction, 2 per segment and 2 for the
+ * ends. `list` receives *count entries that live as long as the workload.
+ */
+int erg_stage_partitions(struct erg_workload *workload, const struct erg_workload_request *request,
+                         int layers, bool backward, const struct erg_stage_partition **list,
+                         size_t *count, struct erg_error *err);
+
+/* One partition under one configuration as a step of a device. */
+struct erg_step erg_partition_step(const struct erg_partition *partition, size_t slot, int sms);
+
+#endif
