@@ -1,11 +1,14 @@
 /* The exact model of the emulated GPU: golden rows, properties, measured data. */
+#include "catalogue.h"
 #include "check.h"
 
 #include "base/random.h"
 #include "device/emulated/emulated.h"
-#include "gpu_literals.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* Joins and host cost nothing: the H200 constants were fitted that way. */
+static const struct erg_stack plain_stack = {.library_blocks = 32};
 
 static const struct erg_op forward_attention[] = {
     {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0},
@@ -93,8 +96,8 @@ static void a100_golden_rows(void **state)
         {backward_mlp, 6, 1, 9, 1320, wire, 4.196240, 1.476698, 351.910, 1319.72, -1},
         {backward_mlp, 6, 1, 9, 1290, wire, 4.263192, 1.423113, 333.814, 1290.00, -1},
     };
-    struct erg_gpu gpu = a100_40();
-    struct erg_stack stack = published_stack();
+    struct erg_gpu gpu = catalogue_gpu("A100-SXM4-40GB");
+    struct erg_stack stack = catalogue_stack("published-python");
     check_golden(&gpu, &stack, rows, COUNT(rows));
 }
 
@@ -111,8 +114,8 @@ static void h200_golden_rows(void **state)
         {hopper_mlp, 4, 3, 4, 1980, wire, 2.486959, 1.168914, 470.017, 1980, -1},
         {hopper_mlp, 4, 4, 16, 1980, wire, 1.461243, 1.005355, 688.014, 1970.61, -1},
     };
-    struct erg_gpu gpu = h200();
-    struct erg_stack stack = plain_stack();
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    struct erg_stack stack = plain_stack;
     check_golden(&gpu, &stack, rows, COUNT(rows));
 }
 
@@ -162,8 +165,8 @@ static struct erg_emulated_result run_one(const struct erg_gpu *gpu, const struc
 static void for_random_partitions(void (*check)(const struct erg_gpu *, const struct erg_stack *,
                                                 const struct random_partition *))
 {
-    struct erg_gpu gpus[2] = {a100_40(), h200()};
-    struct erg_stack stack = published_stack();
+    struct erg_gpu gpus[2] = {catalogue_gpu("A100-SXM4-40GB"), catalogue_gpu("H200-SXM")};
+    struct erg_stack stack = catalogue_stack("published-python");
     struct erg_rng rng;
     erg_rng_seed(&rng, 7);
     for (int i = 0; i < 600; i++) {
@@ -362,8 +365,8 @@ static void the_timeline_holds_every_op(void **state)
 static void persistent_gemms_hold_a_launch(void **state)
 {
     (void)state;
-    struct erg_gpu gpu = h200();
-    struct erg_stack stack = plain_stack();
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    struct erg_stack stack = plain_stack;
     struct erg_step before = step_of(hopper_mlp, 4, 150994944, 1, 4), after = before;
     after.launch.slot = 2;
     assert_close(run_one(&gpu, &stack, &before, 1500).time_s,
@@ -373,8 +376,8 @@ static void persistent_gemms_hold_a_launch(void **state)
 static void a_hotter_die_leaks_and_throttles(void **state)
 {
     (void)state;
-    struct erg_gpu gpu = h200();
-    struct erg_stack stack = plain_stack();
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    struct erg_stack stack = plain_stack;
     struct erg_error err;
     struct erg_step step = step_of(hopper_mlp, 4, 150994944, 0, 16);
     struct erg_emulated_result cold, warm;
@@ -391,8 +394,8 @@ static void a_hotter_die_leaks_and_throttles(void **state)
 static void library_collectives_use_the_stack(void **state)
 {
     (void)state;
-    struct erg_gpu gpu = a100_40();
-    struct erg_stack stack = published_stack();
+    struct erg_gpu gpu = catalogue_gpu("A100-SXM4-40GB");
+    struct erg_stack stack = catalogue_stack("published-python");
     struct erg_step step = step_of(NULL, 0, 176160768, 0, 1);
     step.task.comm.library = true;
     double copy = 32 * 39.921e9, link = 0.85975 * 300e9;
@@ -404,8 +407,8 @@ static void library_collectives_use_the_stack(void **state)
 static void the_host_floor_slows_small_work_only(void **state)
 {
     (void)state;
-    struct erg_gpu gpu = a100_40();
-    struct erg_stack stack = published_stack();
+    struct erg_gpu gpu = catalogue_gpu("A100-SXM4-40GB");
+    struct erg_stack stack = catalogue_stack("published-python");
     struct erg_step steps[2] = {step_of(forward_mlp, 4, 0, 0, 0), step_of(forward_mlp, 4, 0, 0, 0)};
     double host_s = 127.6e-6 * 2 * (5 + 1), time_s = host_s, energy_j = 1;
     erg_emulated_host_floor(&gpu, &stack, steps, 2, &time_s, &energy_j);
@@ -424,8 +427,8 @@ static void the_host_floor_slows_small_work_only(void **state)
 static void nonsense_is_refused_with_a_sentence(void **state)
 {
     (void)state;
-    struct erg_gpu gpu = a100_40();
-    struct erg_stack stack = published_stack();
+    struct erg_gpu gpu = catalogue_gpu("A100-SXM4-40GB");
+    struct erg_stack stack = catalogue_stack("published-python");
     struct erg_error err;
     struct erg_emulated_result result;
     struct erg_step step = step_of(forward_mlp, 4, 1e8, 5, 3);
@@ -451,8 +454,8 @@ static void nonsense_is_refused_with_a_sentence(void **state)
 static void calibration_scales_what_it_names(void **state)
 {
     (void)state;
-    struct erg_gpu gpu = a100_40(), gpu_out;
-    struct erg_stack stack = published_stack(), stack_out;
+    struct erg_gpu gpu = catalogue_gpu("A100-SXM4-40GB"), gpu_out;
+    struct erg_stack stack = catalogue_stack("published-python"), stack_out;
     size_t count;
     const struct erg_calibratable *list = erg_emulated_calibratables(&count);
     double log_ratio[64] = {0};
@@ -488,5 +491,5 @@ int main(void)
         cmocka_unit_test(nonsense_is_refused_with_a_sentence),
         cmocka_unit_test(calibration_scales_what_it_names),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, catalogue_release);
 }

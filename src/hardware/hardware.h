@@ -10,6 +10,7 @@
 
 #include "ergon/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct erg_gpu {
@@ -47,7 +48,7 @@ struct erg_gpu {
     double comm_contention;   /* chi */
     double comm_sm_share;     /* share: SM-equivalents taken from compute per block */
     double comm_hbm_per_wire; /* hc, HBM bytes per wire byte */
-    int persistent_gemm;      /* 1: a GEMM owns every SM until it ends */
+    bool persistent_gemm;     /* a GEMM owns every SM until it ends */
 
     /* Power model. */
     double static_power_w;            /* ps */

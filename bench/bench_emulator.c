@@ -1,0 +1,59 @@
+/* Rates of the exact emulator model: full runs per second on one core, for a partition of five to
+ * six ops with a communication, unthrottled and throttled. Targets: 200,000 and 20,000. */
+#include "base/clock.h"
+#include "device/emulated/emulated.h"
+
+#include <stdio.h>
+
+static const struct erg_op attention[] = {
+    {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0},
+    {ERG_OP_GEMM, 1, 64424509440, 125566976, 3072, 640},
+    {ERG_OP_MEMORY, 3, 0, 75497472, 0, 0},
+    {ERG_OP_ATTENTION_FORWARD, 1, 51539607552, 33554432, 0, 0},
+    {ERG_OP_GEMM, 1, 38654705664, 115605504, 384, 3072},
+};
+static const struct erg_op backward_mlp[] = {
+    {ERG_OP_MEMORY, 3, 0, 855638016, 0, 0},
+    {ERG_OP_GEMM, 1, 103079215104, 140509184, 3072, 1024},
+    {ERG_OP_GEMM, 1, 103079215104, 165675008, 16384, 192},
+    {ERG_OP_MEMORY, 1, 0, 167772160, 0, 0},
+    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 3072},
+    {ERG_OP_GEMM, 1, 206158430208, 230686720, 16384, 384},
+};
+
+static void measure_runs(const char *name, const struct erg_gpu *gpu, const struct erg_stack *stack,
+                         const struct erg_op *ops, size_t count, int clock_mhz, double target)
+{
+    struct erg_step step = {.task = {ops, count, {ERG_COMM_ALLREDUCE, 176160768, 8, false}}};
+    double start_s = erg_cpu_seconds(), elapsed_s = 0, sum = 0;
+    size_t runs = 0;
+    while (elapsed_s < 0.5) {
+        for (int i = 0; i < 1000; i++, runs++) {
+            struct erg_emulated_result result;
+            step.launch = (struct erg_launch){runs % (count + 1), 1 + (int)(runs % 30)};
+            if (erg_emulated_run(gpu, stack, &step, 1, clock_mhz, &result, NULL) == 0)
+                sum += result.time_s;
+        }
+        elapsed_s = erg_cpu_seconds() - start_s;
+    }
+    double rate = (double)runs / elapsed_s;
+    printf("%-22s %10.0f runs/s  (%.2f us each, target %.0f: x%.1f; mean %.3f ms)\n", name, rate,
+           1e6 / rate, target, rate / target, 1e3 * sum / (double)runs);
+}
+
+int main(void)
+{
+    struct erg_gpu *gpu;
+    struct erg_stack *stack;
+    struct erg_error err;
+    if (erg_gpu_load(&gpu, "A100-SXM4-40GB", &err) != 0 ||
+        erg_stack_load(&stack, "published-python", &err) != 0) {
+        fprintf(stderr, "bench_emulator: %s\n", err.message);
+        return 1;
+    }
+    measure_runs("attention, 1200 MHz", gpu, stack, attention, 5, 1200, 200e3);
+    measure_runs("MLP backward, 1410 MHz", gpu, stack, backward_mlp, 6, 1410, 20e3);
+    erg_gpu_free(gpu);
+    erg_stack_free(stack);
+    return 0;
+}

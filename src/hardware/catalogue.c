@@ -1,0 +1,75 @@
+/* Finding catalogue entries, and the units of their numbers. */
+#include "hardware/hardware_internal.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "io/file.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_path(const char *name)
+{
+    size_t length = strlen(name);
+    return strchr(name, '/') || (length > 5 && strcmp(name + length - 5, ".yaml") == 0);
+}
+
+static int unknown_entry(const char *kind, const char *what, const char *name,
+                         struct erg_error *err)
+{
+    struct erg_arena arena = {0};
+    const char *const *names = erg_data_names(kind, &arena);
+    char *lower = erg_arena_strdup(&arena, name); /* as the files are named */
+    for (char *at = lower; *at; at++)
+        *at = (char)tolower((unsigned char)*at);
+    const char *meant = erg_closest(lower, names);
+    struct erg_text known = {0};
+    erg_text_add(&known, "");
+    for (size_t i = 0; names[i]; i++)
+        erg_text_printf(&known, "%s%s", i ? ", " : "", names[i]);
+    if (meant)
+        erg_fail(err, ERG_FAILED, "the %s '%s' is not known; did you mean '%s'? Known: %s", what,
+                 name, meant, known.data);
+    else
+        erg_fail(err, ERG_FAILED, "the %s '%s' is not known, expected one of %s, or a file", what,
+                 name, known.data);
+    erg_text_release(&known);
+    erg_arena_release(&arena);
+    return -1;
+}
+
+int erg_catalogue_read(const char *kind, const char *what, const char *name,
+                       const cyaml_schema_value_t *schema, struct erg_yaml **yaml, void **value,
+                       struct erg_error *err)
+{
+    char *path = is_path(name) ? erg_xstrdup(name) : erg_data_find(kind, name);
+    if (!path)
+        return unknown_entry(kind, what, name, err);
+    int result = erg_yaml_open(yaml, path, err);
+    free(path);
+    if (result != 0)
+        return -1;
+    if (erg_yaml_read(*yaml, schema, value, err) != 0) {
+        erg_yaml_close(*yaml);
+        return -1;
+    }
+    return 0;
+}
+
+int erg_quantities_finish(void *object, const struct erg_quantity *list, size_t count,
+                          const struct erg_yaml *yaml, const char *prefix, struct erg_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        char key[160];
+        snprintf(key, sizeof key, "%s%s%s", prefix, *prefix ? "." : "", list[i].key);
+        if (!erg_yaml_has(yaml, key))
+            continue;
+        double *number = (double *)(void *)((char *)object + list[i].offset);
+        if (erg_yaml_check_range(yaml, key, *number, list[i].min, list[i].max, err) != 0)
+            return -1;
+        *number *= list[i].factor;
+    }
+    return 0;
+}

@@ -1,0 +1,69 @@
+/* Clusters: as files of their own and inside job files. */
+#include "hardware/cluster_schema.h"
+#include "hardware/hardware_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+
+const cyaml_schema_field_t erg_cluster_fields[] = {
+    CYAML_FIELD_INT("nodes", CYAML_FLAG_DEFAULT, struct erg_cluster, nodes),
+    CYAML_FIELD_INT("gpus_per_node", CYAML_FLAG_DEFAULT, struct erg_cluster, gpus_per_node),
+    CYAML_FIELD_STRING_PTR("gpu", CYAML_FLAG_POINTER, struct erg_cluster, gpu, 1, 200),
+    CYAML_FIELD_FLOAT("intra_node_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,
+                      intra_node_bandwidth),
+    CYAML_FIELD_FLOAT("inter_node_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,
+                      inter_node_bandwidth),
+    CYAML_FIELD_FLOAT("inter_node_latency_us", CYAML_FLAG_OPTIONAL, struct erg_cluster,
+                      inter_node_latency_s),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct erg_cluster, erg_cluster_fields),
+};
+
+static const struct erg_quantity quantities[] = {
+    {"intra_node_bandwidth_gb_s", offsetof(struct erg_cluster, intra_node_bandwidth), 1e9, 0.01,
+     1e5},
+    {"inter_node_bandwidth_gb_s", offsetof(struct erg_cluster, inter_node_bandwidth), 1e9, 0.01,
+     1e5},
+    {"inter_node_latency_us", offsetof(struct erg_cluster, inter_node_latency_s), 1e-6, 0, 1e6},
+};
+
+int erg_cluster_finish(struct erg_cluster *cluster, const struct erg_yaml *yaml, const char *prefix,
+                       struct erg_error *err)
+{
+    char nodes[128], gpus[128];
+    snprintf(nodes, sizeof nodes, "%s%snodes", prefix, *prefix ? "." : "");
+    snprintf(gpus, sizeof gpus, "%s%sgpus_per_node", prefix, *prefix ? "." : "");
+    if (erg_yaml_check_range(yaml, nodes, cluster->nodes, 1, 100000, err) != 0 ||
+        erg_yaml_check_range(yaml, gpus, cluster->gpus_per_node, 1, 1024, err) != 0 ||
+        erg_quantities_finish(cluster, quantities, sizeof quantities / sizeof *quantities, yaml,
+                              prefix, err) != 0)
+        return -1;
+    if (cluster->nodes > 1 && !(cluster->inter_node_bandwidth > 0))
+        return erg_yaml_fail(yaml, nodes, err,
+                             "%d nodes need the key 'inter_node_bandwidth_gb_s' beside it",
+                             cluster->nodes);
+    return 0;
+}
+
+int erg_cluster_load(struct erg_cluster **cluster, const char *path, struct erg_error *err)
+{
+    struct erg_yaml *yaml;
+    void *value;
+    if (erg_yaml_open(&yaml, path, err) != 0)
+        return -1;
+    int result = erg_yaml_read(yaml, &schema, &value, err);
+    if (result == 0 && (result = erg_cluster_finish(value, yaml, "", err)) != 0)
+        erg_yaml_free(&schema, value);
+    erg_yaml_close(yaml);
+    if (result == 0)
+        *cluster = value;
+    return result;
+}
+
+void erg_cluster_free(struct erg_cluster *cluster)
+{
+    erg_yaml_free(&schema, cluster);
+}

@@ -1,0 +1,30 @@
+/*
+ * The keys of a cluster, for files that hold one among other things:
+ *
+ *   cluster:
+ *     nodes: 2
+ *     gpus_per_node: 8
+ *     gpu: A100-SXM4-40GB
+ *     intra_node_bandwidth_gb_s: 300  # one direction, per GPU; optional: the GPU's own link
+ *     inter_node_bandwidth_gb_s: 50   # one direction, per node; needed with several nodes
+ *     inter_node_latency_us: 15       # optional
+ *
+ * Embed with CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct job, cluster,
+ * erg_cluster_fields), and call erg_cluster_finish() after reading.
+ */
+#ifndef ERG_HARDWARE_CLUSTER_SCHEMA_H
+#define ERG_HARDWARE_CLUSTER_SCHEMA_H
+
+#include "hardware/hardware.h"
+#include "io/yaml.h"
+
+extern const cyaml_schema_field_t erg_cluster_fields[];
+
+/*
+ * Converts what was read to the units of struct erg_cluster and checks it. `prefix` is the path of
+ * the cluster in the document ("cluster", or "" at the top). Does not look the GPU's name up.
+ */
+int erg_cluster_finish(struct erg_cluster *cluster, const struct erg_yaml *yaml, const char *prefix,
+                       struct erg_error *err);
+
+#endif

@@ -1,0 +1,198 @@
+/* GPUs as data: the sections of a catalogue file, their units and limits. */
+#include "hardware/hardware_internal.h"
+
+#include <math.h>
+
+/*
+ * One line per number: section, key in the file, member, factor from the file's unit to the
+ * member's, smallest and largest value in the file's unit. The lists make both the schema and the
+ * table of units.
+ */
+#define DATASHEET_NUMBERS(X)                                                                       \
+    X(datasheet, flops_per_sm_clock, flops_per_sm_clock, 1, 1, 1e6)                                \
+    X(datasheet, memory_bandwidth_gb_s, memory_bandwidth, 1e9, 1, 1e6)                             \
+    X(datasheet, link_bandwidth_gb_s, link_bandwidth, 1e9, 0.1, 1e6)                               \
+    X(datasheet, board_power_w, board_power_w, 1, 1, 1e5)                                          \
+    X(datasheet, memory_gib, memory_bytes, 0x1p30, 0.1, 1e5)
+
+#define COMPUTE_NUMBERS(X)                                                                         \
+    X(compute, gemm_efficiency, gemm_efficiency, 1, 0.01, 2)                                       \
+    X(compute, gemm_k0, gemm_k0, 1, 0, 1e5)                                                        \
+    X(compute, wave_weight, wave_weight, 1, 0, 10)                                                 \
+    X(compute, attention_forward_efficiency, attention_forward, 1, 0.01, 2)                        \
+    X(compute, attention_backward_efficiency, attention_backward, 1, 0.01, 2)                      \
+    X(compute, memory_efficiency, memory_efficiency, 1, 0.01, 1.5)                                 \
+    X(compute, memory_issue, memory_issue, 1, 0.1, 100)                                            \
+    X(compute, launch_gap_us, launch_gap_s, 1e-6, 0, 1e4)                                          \
+    X(compute, head_gemm_factor, head_gemm_factor, 1, 0.01, 10)
+
+#define COMMUNICATION_NUMBERS(X)                                                                   \
+    X(communication, sm_rate_gb_s, comm_sm_rate, 1e9, 0.01, 1e5)                                   \
+    X(communication, link_factor, comm_link_factor, 1, 0.01, 1)                                    \
+    X(communication, latency_us, comm_latency_s, 1e-6, 0, 1e6)                                     \
+    X(communication, blend, comm_blend, 1, 0.5, 100)                                               \
+    X(communication, clock_power, comm_clock_power, 1, 0, 2)                                       \
+    X(communication, contention, comm_contention, 1, 0, 0.99)                                      \
+    X(communication, sm_share, comm_sm_share, 1, 0, 100)                                           \
+    X(communication, hbm_per_wire_byte, comm_hbm_per_wire, 1, 0, 100)
+
+#define POWER_NUMBERS(X)                                                                           \
+    X(power, static_w, static_power_w, 1, 1, 1e4)                                                  \
+    X(power, active_w, active_power_w, 1, 0, 1e4)                                                  \
+    X(power, flop_pj, energy_per_flop_j, 1e-12, 0, 1e3)                                            \
+    X(power, hbm_byte_pj, energy_per_hbm_byte_j, 1e-12, 0, 1e5)                                    \
+    X(power, wire_byte_pj, energy_per_wire_byte_j, 1e-12, 0, 1e5)                                  \
+    X(power, spin_w_per_sm, spin_power_w, 1, 0, 1e3)                                               \
+    X(power, voltage_knee_mhz, voltage_knee_mhz, 1, 1, 1e5)                                        \
+    X(power, voltage_slope_per_ghz, voltage_slope_per_ghz, 1, 0, 100)                              \
+    X(power, voltage_slope_low_per_ghz, voltage_slope_low_per_ghz, 1, 0, 100)                      \
+    X(power, cap_w, power_cap_w, 1, 1, 1e5)                                                        \
+    X(power, cap_softness_mhz, cap_softness_mhz, 1, 0.1, 1e3)                                      \
+    X(power, cap_dither_mhz, cap_dither_mhz, 1, 0, 1e3)                                            \
+    X(power, blocking_w, blocking_power_w, 1, 0, 1e4)                                              \
+    X(power, idle_w, idle_power_w, 1, 0, 1e4)
+
+#define HEAT_NUMBERS(X)                                                                            \
+    X(heat, resistance_k_per_w, thermal_resistance_k_per_w, 1, 0, 10)                              \
+    X(heat, time_constant_s, thermal_time_s, 1, 0.01, 1e5)                                         \
+    X(heat, ambient_c, ambient_c, 1, -50, 100)                                                     \
+    X(heat, reference_c, reference_c, 1, -50, 150)                                                 \
+    X(heat, leak_per_k, leak_per_k, 1, 0, 0.1)                                                     \
+    X(heat, sensor_period_ms, sensor_period_s, 1e-3, 1, 1e4)
+
+#define CURVE_NUMBERS(X)                                                                           \
+    X(curve, static_w, curve.static_power_w, 1, 1, 1e4)                                            \
+    X(curve, voltage_knee_mhz, curve.voltage_knee_mhz, 1, 1, 1e5)                                  \
+    X(curve, voltage_slope_per_ghz, curve.voltage_slope_per_ghz, 1, 0, 100)                        \
+    X(curve, voltage_slope_low_per_ghz, curve.voltage_slope_low_per_ghz, 1, 0, 100)                \
+    X(curve, cap_w, curve.power_cap_w, 1, 1, 1e5)                                                  \
+    X(curve, cap_softness_mhz, curve.cap_softness_mhz, 1, 0.1, 1e3)
+
+#define FIELD(section, name, member, factor, min, max)                                             \
+    CYAML_FIELD_FLOAT(#name, CYAML_FLAG_DEFAULT, struct erg_gpu, member),
+#define QUANTITY(section, name, member, factor, min, max)                                          \
+    {#section "." #name, offsetof(struct erg_gpu, member), factor, min, max},
+#define INTEGER(key, member) CYAML_FIELD_INT(key, CYAML_FLAG_DEFAULT, struct erg_gpu, member)
+
+static const cyaml_schema_field_t datasheet_fields[] = {
+    INTEGER("sms", sms),
+    INTEGER("clock_max_mhz", clock_max_mhz),
+    INTEGER("clock_min_mhz", clock_min_mhz),
+    INTEGER("clock_step_mhz", clock_step_mhz),
+    DATASHEET_NUMBERS(FIELD) CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t search_fields[] = {
+    INTEGER("max_mhz", search_max_mhz),
+    INTEGER("min_mhz", search_min_mhz),
+    INTEGER("step_mhz", search_step_mhz),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t compute_fields[] = {
+    COMPUTE_NUMBERS(FIELD) CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t communication_fields[] = {
+    COMMUNICATION_NUMBERS(FIELD)
+        CYAML_FIELD_BOOL("persistent_gemm", CYAML_FLAG_DEFAULT, struct erg_gpu, persistent_gemm),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t power_fields[] = {POWER_NUMBERS(FIELD) CYAML_FIELD_END};
+static const cyaml_schema_field_t heat_fields[] = {HEAT_NUMBERS(FIELD) CYAML_FIELD_END};
+static const cyaml_schema_field_t curve_fields[] = {CURVE_NUMBERS(FIELD) CYAML_FIELD_END};
+
+/* A section groups keys in the file; its members lie in the GPU itself. */
+#define SECTION(name, presence, list)                                                              \
+    {                                                                                              \
+        .key = name, .value = {                                                                    \
+            .type = CYAML_MAPPING,                                                                 \
+            .flags = presence,                                                                     \
+            .data_size = sizeof(struct erg_gpu),                                                   \
+            .mapping = {.fields = list},                                                           \
+        }                                                                                          \
+    }
+
+static const cyaml_schema_field_t fields[] = {
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct erg_gpu, name, 1, 200),
+    SECTION("datasheet", CYAML_FLAG_DEFAULT, datasheet_fields),
+    SECTION("search_clocks", CYAML_FLAG_DEFAULT, search_fields),
+    SECTION("compute", CYAML_FLAG_DEFAULT, compute_fields),
+    SECTION("communication", CYAML_FLAG_DEFAULT, communication_fields),
+    SECTION("power", CYAML_FLAG_DEFAULT, power_fields),
+    SECTION("heat", CYAML_FLAG_DEFAULT, heat_fields),
+    SECTION("curve", CYAML_FLAG_OPTIONAL, curve_fields),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct erg_gpu, fields),
+};
+
+static const struct erg_quantity quantities[] = {
+    DATASHEET_NUMBERS(QUANTITY) COMPUTE_NUMBERS(QUANTITY) COMMUNICATION_NUMBERS(QUANTITY)
+        POWER_NUMBERS(QUANTITY) HEAT_NUMBERS(QUANTITY) CURVE_NUMBERS(QUANTITY)};
+
+static int check_clocks(const struct erg_gpu *gpu, const struct erg_yaml *yaml,
+                        struct erg_error *err)
+{
+    if (erg_yaml_check_range(yaml, "datasheet.sms", gpu->sms, 1, 10000, err) != 0 ||
+        erg_yaml_check_range(yaml, "datasheet.clock_max_mhz", gpu->clock_max_mhz, 1, 100000, err) !=
+            0 ||
+        erg_yaml_check_range(yaml, "datasheet.clock_min_mhz", gpu->clock_min_mhz, 1,
+                             gpu->clock_max_mhz, err) != 0 ||
+        erg_yaml_check_range(yaml, "datasheet.clock_step_mhz", gpu->clock_step_mhz, 1,
+                             gpu->clock_max_mhz, err) != 0 ||
+        erg_yaml_check_range(yaml, "search_clocks.max_mhz", gpu->search_max_mhz, gpu->clock_min_mhz,
+                             gpu->clock_max_mhz, err) != 0 ||
+        erg_yaml_check_range(yaml, "search_clocks.min_mhz", gpu->search_min_mhz, gpu->clock_min_mhz,
+                             gpu->search_max_mhz, err) != 0 ||
+        erg_yaml_check_range(yaml, "search_clocks.step_mhz", gpu->search_step_mhz, 1,
+                             gpu->clock_max_mhz, err) != 0)
+        return -1;
+    if (gpu->search_step_mhz % gpu->clock_step_mhz != 0)
+        return erg_yaml_fail(yaml, "search_clocks.step_mhz", err,
+                             "expected a multiple of the %d MHz in which the clock can be set, got "
+                             "%d",
+                             gpu->clock_step_mhz, gpu->search_step_mhz);
+    return 0;
+}
+
+static int finish(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct erg_error *err)
+{
+    if (check_clocks(gpu, yaml, err) != 0 ||
+        erg_quantities_finish(gpu, quantities, sizeof quantities / sizeof *quantities, yaml, "",
+                              err) != 0)
+        return -1;
+    if (!erg_yaml_has(yaml, "curve"))
+        gpu->curve = (struct erg_gpu_curve){
+            gpu->static_power_w,        gpu->voltage_knee_mhz,
+            gpu->voltage_slope_per_ghz, gpu->voltage_slope_low_per_ghz,
+            gpu->power_cap_w,           gpu->cap_softness_mhz,
+        };
+    /* Static power must not feed itself: the die would heat without end. */
+    double feedback = gpu->thermal_resistance_k_per_w * gpu->static_power_w * gpu->leak_per_k;
+    if (feedback > 0.5)
+        return erg_yaml_fail(yaml, "heat.leak_per_k", err,
+                             "with this thermal resistance and static power the die would run "
+                             "away, expected at most %.3g",
+                             0.5 * gpu->leak_per_k / feedback);
+    return 0;
+}
+
+int erg_gpu_load(struct erg_gpu **gpu, const char *name, struct erg_error *err)
+{
+    struct erg_yaml *yaml;
+    void *value;
+    if (erg_catalogue_read("gpus", "GPU", name, &schema, &yaml, &value, err) != 0)
+        return -1;
+    int result = finish(value, yaml, err);
+    if (result != 0)
+        erg_yaml_free(&schema, value);
+    else
+        *gpu = value;
+    erg_yaml_close(yaml);
+    return result;
+}
+
+void erg_gpu_free(struct erg_gpu *gpu)
+{
+    erg_yaml_free(&schema, gpu);
+}

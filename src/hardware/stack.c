@@ -1,0 +1,60 @@
+/* Software stacks as data. */
+#include "hardware/hardware_internal.h"
+
+static const cyaml_schema_field_t fields[] = {
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct erg_stack, name, 1, 200),
+    CYAML_FIELD_FLOAT("join_grid_us", CYAML_FLAG_DEFAULT, struct erg_stack, join_grid_s),
+    CYAML_FIELD_FLOAT("join_library_us", CYAML_FLAG_DEFAULT, struct erg_stack, join_library_s),
+    CYAML_FIELD_FLOAT("host_per_kernel_us", CYAML_FLAG_DEFAULT, struct erg_stack,
+                      host_per_kernel_s),
+    CYAML_FIELD_FLOAT("library_link_factor", CYAML_FLAG_OPTIONAL, struct erg_stack,
+                      library_link_factor),
+    CYAML_FIELD_FLOAT("library_sm_share", CYAML_FLAG_OPTIONAL, struct erg_stack, library_sm_share),
+    CYAML_FIELD_INT("library_blocks", CYAML_FLAG_DEFAULT, struct erg_stack, library_blocks),
+    CYAML_FIELD_FLOAT("kv_exchange_factor", CYAML_FLAG_DEFAULT, struct erg_stack,
+                      kv_exchange_factor),
+    CYAML_FIELD_FLOAT("overhead", CYAML_FLAG_DEFAULT, struct erg_stack, overhead),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct erg_stack, fields),
+};
+
+static const struct erg_quantity quantities[] = {
+    {"join_grid_us", offsetof(struct erg_stack, join_grid_s), 1e-6, 0, 1e6},
+    {"join_library_us", offsetof(struct erg_stack, join_library_s), 1e-6, 0, 1e6},
+    {"host_per_kernel_us", offsetof(struct erg_stack, host_per_kernel_s), 1e-6, 0, 1e6},
+    {"library_link_factor", offsetof(struct erg_stack, library_link_factor), 1, 0.001, 1},
+    {"library_sm_share", offsetof(struct erg_stack, library_sm_share), 1, 0.001, 100},
+    {"kv_exchange_factor", offsetof(struct erg_stack, kv_exchange_factor), 1, 0.01, 100},
+    {"overhead", offsetof(struct erg_stack, overhead), 1, 0, 10},
+};
+
+static int finish(struct erg_stack *stack, const struct erg_yaml *yaml, struct erg_error *err)
+{
+    if (erg_yaml_check_range(yaml, "library_blocks", stack->library_blocks, 1, 1024, err) != 0)
+        return -1;
+    return erg_quantities_finish(stack, quantities, sizeof quantities / sizeof *quantities, yaml,
+                                 "", err);
+}
+
+int erg_stack_load(struct erg_stack **stack, const char *name, struct erg_error *err)
+{
+    struct erg_yaml *yaml;
+    void *value;
+    if (erg_catalogue_read("stacks", "software stack", name, &schema, &yaml, &value, err) != 0)
+        return -1;
+    int result = finish(value, yaml, err);
+    if (result != 0)
+        erg_yaml_free(&schema, value);
+    else
+        *stack = value;
+    erg_yaml_close(yaml);
+    return result;
+}
+
+void erg_stack_free(struct erg_stack *stack)
+{
+    erg_yaml_free(&schema, stack);
+}

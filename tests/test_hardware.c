@@ -1,0 +1,225 @@
+/* The catalogue: every entry loads, its units are converted, wrong files are explained. */
+#include "check.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "hardware/cluster_schema.h"
+#include "hardware/hardware.h"
+#include "io/file.h"
+
+static char folder[] = "/tmp/ergon-hardware-XXXXXX";
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
+static void every_entry_loads(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_arena arena = {0};
+    size_t gpus = 0, stacks = 0;
+    for (const char *const *name = erg_data_names("gpus", &arena); *name; name++, gpus++) {
+        struct erg_gpu *gpu;
+        assert_ok(erg_gpu_load(&gpu, *name, &err), &err);
+        assert_string_equal(erg_closest(gpu->name, (const char *[]){gpu->name, NULL}), gpu->name);
+        assert_true(gpu->memory_bandwidth > 1e11 && gpu->memory_bandwidth < 1e14);
+        assert_true(gpu->energy_per_flop_j > 1e-14 && gpu->energy_per_flop_j < 1e-11);
+        assert_true(gpu->curve.power_cap_w > 100);
+        erg_gpu_free(gpu);
+    }
+    for (const char *const *name = erg_data_names("stacks", &arena); *name; name++, stacks++) {
+        struct erg_stack *stack;
+        assert_ok(erg_stack_load(&stack, *name, &err), &err);
+        erg_stack_free(stack);
+    }
+    assert_true(gpus >= 5);
+    assert_true(stacks >= 2);
+    erg_arena_release(&arena);
+}
+
+static void units_are_converted(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_gpu *gpu;
+    assert_ok(erg_gpu_load(&gpu, "a100-sxm4-40GB", &err), &err); /* case does not matter */
+    assert_string_equal(gpu->name, "A100-SXM4-40GB");
+    assert_int_equal(gpu->sms, 108);
+    assert_close(gpu->memory_bandwidth, 1555e9, 1e-12);
+    assert_close(gpu->memory_bytes, 40 * 0x1p30, 1e-12);
+    assert_close(gpu->launch_gap_s, 6.6493e-6, 1e-12);
+    assert_close(gpu->energy_per_wire_byte_j, 49.208e-12, 1e-12);
+    assert_close(gpu->sensor_period_s, 0.1, 1e-12);
+    assert_close(gpu->curve.voltage_knee_mhz, 1175.2, 1e-12); /* none given: the op level's */
+    assert_false(gpu->persistent_gemm);
+    assert_int_equal((gpu->search_max_mhz - gpu->search_min_mhz) / gpu->search_step_mhz + 1, 18);
+    erg_gpu_free(gpu);
+
+    struct erg_stack *stack;
+    assert_ok(erg_stack_load(&stack, "published-python", &err), &err);
+    assert_close(stack->join_library_s, 355.31e-6, 1e-12);
+    assert_close(stack->host_per_kernel_s, 127.6e-6, 1e-12);
+    assert_close(stack->overhead, 0.067947, 1e-12);
+    erg_stack_free(stack);
+}
+
+static void unknown_names_list_what_there_is(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_gpu *gpu;
+    struct erg_stack *stack;
+    assert_fails(erg_gpu_load(&gpu, "H200-SXN", &err), &err, "did you mean 'h200-sxm'");
+    assert_fails(erg_gpu_load(&gpu, "TPU", &err), &err, "a100-sxm4-40gb, a100-sxm4-80gb, a40");
+    assert_fails(erg_gpu_load(&gpu, "/nowhere/gpu.yaml", &err), &err, "/nowhere/gpu.yaml");
+    assert_fails(erg_stack_load(&stack, "torch", &err), &err, "ergon, published-python");
+}
+
+/* The H200 file with one line replaced, as a file of its own. */
+static const char *edited(const char *line_start, const char *replacement)
+{
+    static char path[256];
+    struct erg_error err;
+    struct erg_text out = {0};
+    char *text, *source = erg_data_find("gpus", "h200-sxm");
+    assert_non_null(source);
+    assert_ok(erg_file_read(source, ERG_FILE_SMALL_BYTES, &text, NULL, &err), &err);
+    char *at = strstr(text, line_start);
+    assert_non_null(at);
+    erg_text_add_bytes(&out, text, (size_t)(at - text));
+    erg_text_add(&out, replacement);
+    erg_text_add(&out, strchr(at, '\n'));
+    snprintf(path, sizeof path, "%s/gpu.yaml", folder);
+    assert_ok(erg_file_write(path, out.data, out.count, &err), &err);
+    erg_text_release(&out);
+    free(text);
+    free(source);
+    return path;
+}
+
+static void wrong_gpu_files_are_explained(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_gpu *gpu;
+    assert_fails(erg_gpu_load(&gpu, edited("  sms:", "  sms: many"), &err), &err,
+                 "key 'datasheet.sms': expected a whole number, got 'many'");
+    assert_fails(erg_gpu_load(&gpu, edited("  gemm_k0:", "  gem_k0: 64"), &err), &err,
+                 "did you mean 'gemm_k0'");
+    assert_fails(erg_gpu_load(&gpu, edited("  cap_w:", ""), &err), &err,
+                 "the key 'power.cap_w' is missing");
+    assert_fails(erg_gpu_load(&gpu, edited("  flop_pj:", "  flop_pj: -1"), &err), &err,
+                 "key 'power.flop_pj': expected a number from 0 to 1000, got -1");
+    assert_fails(erg_gpu_load(&gpu, edited("  max_mhz:", "  max_mhz: 2500"), &err), &err,
+                 "key 'search_clocks.max_mhz'");
+    assert_fails(erg_gpu_load(&gpu, edited("  step_mhz:", "  step_mhz: 20"), &err), &err,
+                 "multiple of the 15 MHz");
+    assert_fails(erg_gpu_load(&gpu, edited("  leak_per_k:", "  leak_per_k: 0.1"), &err), &err,
+                 "run away");
+    assert_ok(erg_gpu_load(&gpu, edited("  idle_w:", "  idle_w: 70"), &err), &err);
+    assert_close(gpu->idle_power_w, 70, 0);
+    erg_gpu_free(gpu);
+    unlink(edited("  sms:", ""));
+}
+
+static int load_cluster(struct erg_cluster **cluster, const char *text, struct erg_error *err)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/cluster.yaml", folder);
+    assert_ok(erg_file_write(path, text, strlen(text), err), err);
+    int result = erg_cluster_load(cluster, path, err);
+    unlink(path);
+    return result;
+}
+
+static void clusters_are_checked(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_cluster *cluster;
+    assert_ok(load_cluster(&cluster,
+                           "nodes: 2\ngpus_per_node: 8\ngpu: A40\n"
+                           "inter_node_bandwidth_gb_s: 50\ninter_node_latency_us: 20\n",
+                           &err),
+              &err);
+    assert_int_equal(cluster->nodes * cluster->gpus_per_node, 16);
+    assert_string_equal(cluster->gpu, "A40");
+    assert_close(cluster->inter_node_bandwidth, 50e9, 1e-12);
+    assert_close(cluster->inter_node_latency_s, 20e-6, 1e-12);
+    assert_near(cluster->intra_node_bandwidth, 0, 0);
+    erg_cluster_free(cluster);
+    assert_fails(load_cluster(&cluster, "nodes: 2\ngpus_per_node: 8\ngpu: A40\n", &err), &err,
+                 "cluster.yaml:1: key 'nodes': 2 nodes need the key 'inter_node_bandwidth_gb_s'");
+    assert_fails(load_cluster(&cluster, "nodes: 0\ngpus_per_node: 8\ngpu: A40\n", &err), &err,
+                 "key 'nodes': expected a number from 1");
+    assert_fails(load_cluster(&cluster, "nodes: 1\ngpus_per_node: 8\n", &err), &err,
+                 "the key 'gpu' is missing");
+}
+
+/* A cluster inside another file: messages carry the path of the key there. */
+struct job {
+    struct erg_cluster cluster;
+};
+
+static void clusters_can_be_embedded(void **state)
+{
+    (void)state;
+    const cyaml_schema_field_t fields[] = {
+        CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct job, cluster, erg_cluster_fields),
+        CYAML_FIELD_END,
+    };
+    const cyaml_schema_value_t schema = {
+        CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct job, fields),
+    };
+    const char *text = "cluster:\n  nodes: 1\n  gpus_per_node: 2000\n  gpu: A40\n";
+    struct erg_error err;
+    struct erg_yaml *yaml;
+    void *value;
+    assert_ok(erg_yaml_open_text(&yaml, "job.yaml", text, strlen(text), &err), &err);
+    assert_ok(erg_yaml_read(yaml, &schema, &value, &err), &err);
+    struct job *job = value;
+    assert_fails(erg_cluster_finish(&job->cluster, yaml, "cluster", &err), &err,
+                 "job.yaml:3: key 'cluster.gpus_per_node'");
+    job->cluster.gpus_per_node = 8;
+    assert_ok(erg_cluster_finish(&job->cluster, yaml, "cluster", &err), &err);
+    erg_yaml_free(&schema, value);
+    erg_yaml_close(yaml);
+}
+
+static void example_clusters_load(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_cluster *cluster;
+    struct erg_gpu *gpu;
+    char *path = erg_data_find("clusters", "2x8-a100-sxm4-40gb");
+    assert_non_null(path);
+    assert_ok(erg_cluster_load(&cluster, path, &err), &err);
+    assert_ok(erg_gpu_load(&gpu, cluster->gpu, &err), &err);
+    erg_gpu_free(gpu);
+    erg_cluster_free(cluster);
+    free(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_entry_loads),
+        cmocka_unit_test(units_are_converted),
+        cmocka_unit_test(unknown_names_list_what_there_is),
+        cmocka_unit_test(wrong_gpu_files_are_explained),
+        cmocka_unit_test(clusters_are_checked),
+        cmocka_unit_test(clusters_can_be_embedded),
+        cmocka_unit_test(example_clusters_load),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
