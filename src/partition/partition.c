@@ -111,8 +111,9 @@ static void name_partitions(struct erg_partition *partitions, size_t count)
 }
 
 /*
- * Whether the ops from `op` on, alone at the highest clock, last as long as the communication at
- * its fastest. Estimated by the model of the device; only the catalogue's constants matter.
+ * Whether the ops from `op` on, alone at the highest clock, last as long as the communication on
+ * a fifth of the most SMs: a launch that late and hidden only by many SMs slows the compute more
+ * than an earlier one. Estimated by the model of the device; only the catalogue's constants matter.
  */
 static int covers(const struct erg_workload_request *request, const struct erg_partition *partition,
                   size_t op, bool *covered, struct erg_error *err)
@@ -123,7 +124,7 @@ static int covers(const struct erg_workload_request *request, const struct erg_p
     };
     struct erg_step alone = {
         .task = {.comm = task->comm},
-        .launch = {.sms = partition->sms[partition->sms_count - 1]},
+        .launch = {.sms = partition->sms[partition->sms_count / 5 - 1]},
     };
     struct erg_stack no_join = *request->stack;
     no_join.join_grid_s = 0;

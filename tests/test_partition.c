@@ -1,0 +1,267 @@
+/*
+ * Partitions are derived from op lists. Expected: the tables of the published system (Kareus
+ * section 3 and its artifact: partition types, order, slots, sizes), which no code here contains.
+ */
+#include "check.h"
+
+#include "device/emulated/emulated.h"
+#include "partition/partition.h"
+
+struct expected {
+    const char *key;
+    int occurrences;
+    enum erg_comm_kind comm;
+    const char *slots;     /* space separated */
+    size_t configurations; /* at 18 clocks */
+};
+
+static const struct expected tensor_only[] = {
+    {"fwd_attn", 2, ERG_COMM_ALLREDUCE, "norm_0 linear_0 rope_0 attn_0", 720},
+    {"fwd_mlp", 2, ERG_COMM_ALLREDUCE, "norm_0 linear_0 activation_0", 540},
+    {"bwd_mlp", 2, ERG_COMM_ALLREDUCE, "norm_0 linear_0 activation_0", 540},
+    {"bwd_attn", 2, ERG_COMM_ALLREDUCE, "norm_0 linear_0 attn_0 rope_0", 720},
+};
+static const struct expected context_and_tensor[] = {
+    {"fwd_qkv_ar", 1, ERG_COMM_ALLREDUCE, "norm_0 linear_0", 360},
+    {"fwd_qkv_ag", 1, ERG_COMM_ALLGATHER_KV, "norm_0 linear_0 rope_0", 1080},
+    {"fwd_ao_ag", 1, ERG_COMM_ALLGATHER_KV, "attn_0 linear_0", 720},
+    {"fwd_ao_ar", 1, ERG_COMM_ALLREDUCE, "attn_0", 180},
+    {"fwd_mlp", 2, ERG_COMM_ALLREDUCE, "norm_0 linear_0 activation_0", 540},
+    {"bwd_mlp", 2, ERG_COMM_ALLREDUCE, "norm_0 linear_0 activation_0", 540},
+    {"bwd_o_ar", 1, ERG_COMM_ALLREDUCE, "norm_0", 180},
+    {"bwd_o_ag", 1, ERG_COMM_ALLGATHER_KV, "norm_0 linear_0", 720},
+    {"bwd_a_ag", 1, ERG_COMM_ALLGATHER_KV, "attn_0", 360},
+    {"bwd_a_rs", 1, ERG_COMM_REDUCESCATTER_KV, "attn_0", 360},
+    {"bwd_qkv_rs", 1, ERG_COMM_REDUCESCATTER_KV, "rope_0 linear_0", 720},
+    {"bwd_qkv_ar", 1, ERG_COMM_ALLREDUCE, "rope_0 linear_0", 360},
+};
+
+/* The ten published workloads. */
+static const struct {
+    const char *model;
+    int tensor, context, microbatch_size, sequence;
+} published[] = {
+    {"llama-3.2-3b", 8, 1, 8, 4096}, {"llama-3.2-3b", 4, 2, 8, 4096},
+    {"llama-3.2-3b", 4, 2, 8, 8192}, {"llama-3.2-3b", 4, 2, 16, 4096},
+    {"qwen3-1.7b", 8, 1, 8, 4096},   {"qwen3-1.7b", 8, 1, 8, 8192},
+    {"qwen3-1.7b", 8, 1, 16, 4096},  {"qwen3-1.7b", 4, 2, 8, 4096},
+    {"qwen3-1.7b", 4, 2, 8, 8192},   {"qwen3-1.7b", 4, 2, 16, 4096},
+};
+
+struct fixture {
+    struct erg_model *model;
+    struct erg_gpu *gpu;
+    struct erg_stack *stack;
+    struct erg_workload_request request;
+    struct erg_workload workload;
+};
+
+static void set_up(struct fixture *f, const char *model, int tensor, int context,
+                   int microbatch_size, int sequence, bool recompute)
+{
+    struct erg_error err = {0};
+    assert_ok(erg_model_load(&f->model, model, &err), &err);
+    assert_ok(erg_gpu_load(&f->gpu, "a100-sxm4-40gb", &err), &err);
+    assert_ok(erg_stack_load(&f->stack, "published-python", &err), &err);
+    f->request = (struct erg_workload_request){
+        .model = f->model,
+        .gpu = f->gpu,
+        .stack = f->stack,
+        .tensor = tensor,
+        .context = context,
+        .microbatch_size = microbatch_size,
+        .sequence = sequence,
+        .recompute = recompute,
+    };
+    assert_ok(erg_workload_build(&f->workload, &f->request, &err), &err);
+}
+
+static void tear_down(struct fixture *f)
+{
+    erg_workload_release(&f->workload);
+    erg_stack_free(f->stack);
+    erg_gpu_free(f->gpu);
+    erg_model_free(f->model);
+}
+
+static void published_tables_follow_from_the_op_lists(void **state)
+{
+    (void)state;
+    for (size_t w = 0; w < sizeof published / sizeof *published; w++) {
+        struct fixture f;
+        set_up(&f, published[w].model, published[w].tensor, published[w].context,
+               published[w].microbatch_size, published[w].sequence, true);
+        const struct expected *expected =
+            published[w].context > 1 ? context_and_tensor : tensor_only;
+        size_t count = published[w].context > 1 ? 12 : 4;
+        assert_int_equal(f.workload.forward_count + f.workload.backward_count, count);
+        for (size_t i = 0; i < count; i++) {
+            const struct erg_partition *p = &f.workload.partitions[i];
+            assert_string_equal(p->key, expected[i].key);
+            assert_int_equal(p->occurrences, expected[i].occurrences);
+            assert_int_equal(p->task.comm.kind, expected[i].comm);
+            char slots[128] = "";
+            for (size_t s = 0; s < p->slot_count; s++)
+                snprintf(slots + strlen(slots), sizeof slots - strlen(slots), "%s%s", s ? " " : "",
+                         p->slots[s].name);
+            assert_string_equal(slots, expected[i].slots);
+            assert_int_equal(18 * p->slot_count * p->sms_count, expected[i].configurations);
+        }
+        tear_down(&f);
+    }
+}
+
+/* Emulator acceptance rows: the op list of these partitions, to the byte. */
+static void op_lists_are_those_of_the_golden_rows(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, "llama-3.2-3b", 8, 1, 8, 4096, true);
+    static const struct erg_op fwd_attn[] = {
+        {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0},
+        {ERG_OP_GEMM, 1, 64424509440, 125566976, 3072, 640},
+        {ERG_OP_MEMORY, 3, 0, 75497472, 0, 0},
+        {ERG_OP_ATTENTION_FORWARD, 1, 51539607552, 33554432, 0, 0},
+        {ERG_OP_GEMM, 1, 38654705664, 115605504, 384, 3072},
+    };
+    static const struct erg_op bwd_mlp[] = {
+        {ERG_OP_MEMORY, 3, 0, 855638016, 0, 0},
+        {ERG_OP_GEMM, 1, 103079215104, 140509184, 3072, 1024},
+        {ERG_OP_GEMM, 1, 103079215104, 165675008, 16384, 192},
+        {ERG_OP_MEMORY, 1, 0, 167772160, 0, 0},
+        {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 3072},
+        {ERG_OP_GEMM, 1, 206158430208, 230686720, 16384, 384},
+    };
+    const struct {
+        size_t partition;
+        const struct erg_op *ops;
+        size_t count;
+    } cases[] = {{0, fwd_attn, 5}, {2, bwd_mlp, 6}};
+    for (size_t c = 0; c < 2; c++) {
+        const struct erg_task *task = &f.workload.partitions[cases[c].partition].task;
+        assert_int_equal(task->op_count, cases[c].count);
+        assert_near(task->comm.wire_bytes, 176160768, 0);
+        for (size_t i = 0; i < task->op_count; i++) {
+            assert_int_equal(task->ops[i].kind, cases[c].ops[i].kind);
+            assert_int_equal(task->ops[i].kernels, cases[c].ops[i].kernels);
+            assert_near(task->ops[i].flops, cases[c].ops[i].flops, 0);
+            assert_near(task->ops[i].bytes, cases[c].ops[i].bytes, 0);
+            if (task->ops[i].kind == ERG_OP_GEMM) {
+                assert_near(task->ops[i].k, cases[c].ops[i].k, 0);
+                assert_near(task->ops[i].tiles, cases[c].ops[i].tiles, 0);
+            }
+        }
+    }
+    tear_down(&f);
+}
+
+static void a_stage_has_two_partitions_per_segment_and_two_at_its_end(void **state)
+{
+    (void)state;
+    const struct {
+        int tensor, context, per_layer[2];
+    } cases[] = {{8, 1, {4, 4}}, {4, 2, {6, 8}}};
+    for (size_t c = 0; c < 2; c++) {
+        struct fixture f;
+        set_up(&f, "llama-3.2-3b", cases[c].tensor, cases[c].context, 8, 4096, true);
+        for (int layers = 1; layers <= 15; layers += 7)
+            for (int backward = 0; backward < 2; backward++) {
+                struct erg_error err = {0};
+                const struct erg_stage_partition *list;
+                size_t count;
+                assert_ok(erg_stage_partitions(&f.workload, &f.request, layers, backward, &list,
+                                               &count, &err),
+                          &err);
+                assert_int_equal(count, cases[c].per_layer[backward] * layers + 2);
+                assert_int_equal(list[0].task.comm.kind, ERG_COMM_NONE);
+                assert_int_equal(list[count - 1].task.comm.kind, ERG_COMM_NONE);
+                assert_int_not_equal(list[count - 2].task.comm.kind, ERG_COMM_NONE);
+                for (size_t i = 0; i < count; i++) {
+                    assert_int_equal(list[i].nanobatch, i % 2);
+                    /* everything but the tail belongs to a searched type of its direction */
+                    if (i + 2 < count) {
+                        assert_true(list[i].type >= 0);
+                        assert_int_equal(f.workload.partitions[list[i].type].backward, backward);
+                        if (i)
+                            assert_int_equal(f.workload.partitions[list[i].type].task.comm.kind,
+                                             list[i].task.comm.kind);
+                    } else {
+                        assert_int_equal(list[i].type, -1);
+                    }
+                }
+            }
+        tear_down(&f);
+    }
+}
+
+/* Published kernel counts of a nanobatched layer: forward 30, replay and backward 74. */
+static void whole_layers_have_the_published_kernel_counts_and_costs(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, "llama-3.2-3b", 8, 1, 8, 4096, true);
+    assert_int_equal(f.workload.nanobatch[0].kernels, 30);
+    assert_int_equal(f.workload.nanobatch[1].kernels, 74);
+    const struct {
+        const struct erg_steps *steps;
+        int clock_mhz;
+        double time_s, energy_j;
+    } cases[] = {
+        {&f.workload.sequential[0], 1410, 10.544e-3, 3.372},
+        {&f.workload.sequential[0], 1110, 12.108e-3, 2.533},
+        {&f.workload.nanobatch[0], 1410, 9.375e-3, 3.119},
+        {&f.workload.nanobatch[1], 1410, 25.63e-3, 8.94},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct erg_error err = {0};
+        struct erg_emulated_result result;
+        assert_ok(erg_emulated_run(f.gpu, f.stack, cases[i].steps->steps, cases[i].steps->count,
+                                   cases[i].clock_mhz, &result, &err),
+                  &err);
+        assert_close(result.time_s, cases[i].time_s, 0.002);
+        assert_close(result.energy_j, cases[i].energy_j, 0.002);
+    }
+    tear_down(&f);
+}
+
+static void without_recomputation_a_backward_is_only_the_backward(void **state)
+{
+    (void)state;
+    struct fixture with, without;
+    set_up(&with, "llama-3.2-3b", 8, 1, 8, 4096, true);
+    set_up(&without, "llama-3.2-3b", 8, 1, 8, 4096, false);
+    assert_int_equal(with.workload.sequential[1].count, 4);
+    assert_int_equal(without.workload.sequential[1].count, 2);
+    assert_int_equal(without.workload.nanobatch[1].kernels, 44);
+    tear_down(&with);
+    tear_down(&without);
+}
+
+static void odd_microbatches_and_single_gpus_run_sequentially(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, "llama-3.2-1b", 8, 1, 3, 4096, true);
+    assert_false(f.workload.nanobatched);
+    assert_int_equal(f.workload.forward_count, 0);
+    assert_true(f.workload.sequential[0].count > 0);
+    tear_down(&f);
+    set_up(&f, "llama-3.2-1b", 1, 1, 2, 2048, false);
+    assert_false(f.workload.nanobatched);
+    assert_int_equal(f.workload.sequential[0].count, 1);
+    assert_int_equal(f.workload.sequential[0].steps[0].task.comm.kind, ERG_COMM_NONE);
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(published_tables_follow_from_the_op_lists),
+        cmocka_unit_test(op_lists_are_those_of_the_golden_rows),
+        cmocka_unit_test(a_stage_has_two_partitions_per_segment_and_two_at_its_end),
+        cmocka_unit_test(whole_layers_have_the_published_kernel_counts_and_costs),
+        cmocka_unit_test(without_recomputation_a_backward_is_only_the_backward),
+        cmocka_unit_test(odd_microbatches_and_single_gpus_run_sequentially),
+    };
+    return cmocka_run_group_tests_name("partition", tests, NULL, NULL);
+}
