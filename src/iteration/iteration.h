@@ -1,0 +1,169 @@
+/*
+ * Iteration (scale 3): from the options of every instruction to the time-energy frontier of one
+ * pipeline iteration, and back to one option per instruction.
+ *
+ * An instruction is the forward or backward of one microbatch on one virtual stage. A pipeline of
+ * S stages with V chunks each has S*V virtual stages; virtual stage x = chunk*S + stage runs on
+ * stage x mod S. Every (virtual stage, direction) has one table of options: time, total energy of
+ * one GPU of the stage, recipe. A table is an erg_frontier whose points need not be filtered;
+ * mixing execution models is just more points, a fixed instruction a single one.
+ *
+ * While a stage waits, its GPU draws the blocking power P. So an option costs c = e - P*t beyond
+ * waiting, and the iteration's energy, over one GPU per stage, is sum(c) + P*S*T. Options are
+ * filtered on (t, c), never on (t, e): racing to wait may be cheaper than it looks.
+ *
+ * The planned frontier is the exact optimum over every deadline when each instruction may move
+ * continuously along the lower convex hull of its options: a piecewise-linear C(T), computed by
+ * one parametric minimum-cost flow on integers. The realised plans give each instruction one
+ * measured option; their time is the longest path with the true times, and never exceeds the
+ * deadline they were made for. C(T) + P*S*T falls only while -dC/dT > P*S; slower plans waste
+ * energy for a pipeline that may stop when it likes, so the frontier leaves them out, but a
+ * pipeline that has to wait for a straggler pays P*S until then anyway and can use them.
+ *
+ * Method: parametric dual of the time-cost tradeoff on the pipeline's DAG (Kareus section 5.3,
+ * Phillips and Dessouky 1977) by successive shortest paths with event times as potentials.
+ */
+#ifndef ERG_ITERATION_ITERATION_H
+#define ERG_ITERATION_ITERATION_H
+
+#include "ergon/error.h"
+#include "ergon/frontier.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum erg_schedule_kind { ERG_SCHEDULE_1F1B, ERG_SCHEDULE_INTERLEAVED };
+enum erg_direction { ERG_FORWARD, ERG_BACKWARD };
+
+struct erg_pipeline {
+    enum erg_schedule_kind schedule;
+    size_t stages;
+    size_t microbatches;     /* interleaved: a multiple of stages */
+    size_t chunks;           /* virtual stages per stage; 1 with 1F1B, at least 2 interleaved */
+    double p2p_latency_s;    /* added to every dependency between two stages */
+    double blocking_power_w; /* of one GPU that waits */
+};
+
+/* Checks the numbers above against each other; the message says which rule is broken. */
+int erg_pipeline_check(const struct erg_pipeline *pipeline, struct erg_error *err);
+
+struct erg_instruction {
+    uint32_t stage, chunk, microbatch;
+    enum erg_direction direction;
+};
+
+/* The table that belongs to an instruction: tables[2 * (chunk*S + stage) + direction]. */
+static inline size_t erg_table_index(const struct erg_pipeline *pipeline,
+                                     const struct erg_instruction *instruction)
+{
+    return 2 * (instruction->chunk * pipeline->stages + instruction->stage) +
+           (size_t)instruction->direction;
+}
+
+/*
+ * The schedule: all instructions, stage after stage, each stage's in execution order. Stage k owns
+ * the indices [k * per_stage, (k + 1) * per_stage).
+ */
+#define ERG_NONE UINT32_MAX
+struct erg_schedule {
+    struct erg_pipeline pipeline;
+    size_t count, per_stage;
+    struct erg_instruction *instructions;
+    /* At most two of each per instruction: [0] neighbour on its stage, [1] the same microbatch on
+     * the neighbouring virtual stage (or its turn from forward to backward); or ERG_NONE. */
+    uint32_t (*before)[2];
+    uint32_t (*after)[2];
+    uint32_t *order; /* a topological order of the indices */
+};
+
+/* Latency of the dependency between two instructions, in either order. */
+static inline double erg_schedule_latency_s(const struct erg_schedule *schedule, uint32_t a,
+                                            uint32_t b)
+{
+    return schedule->instructions[a].stage == schedule->instructions[b].stage
+               ? 0
+               : schedule->pipeline.p2p_latency_s;
+}
+
+/* Fails with ERG_USAGE for an impossible pipeline. */
+int erg_schedule_init(struct erg_schedule *schedule, const struct erg_pipeline *pipeline,
+                      struct erg_error *err);
+void erg_schedule_release(struct erg_schedule *schedule);
+
+/* One end of a linear piece of the planned frontier: C(T) without P*S*T. */
+struct erg_breakpoint {
+    double time_s, cost_j;
+};
+
+struct erg_plan {
+    double time_s, energy_j;                 /* realised */
+    double planned_time_s, planned_energy_j; /* the deadline T it was made for, C(T) + P*S*T */
+    uint32_t *option; /* per instruction: index into its table's points as the caller gave them */
+};
+
+struct erg_iteration_request {
+    struct erg_pipeline pipeline;
+    const struct erg_frontier *tables; /* 2 * stages * chunks of them */
+    double tick_s;        /* resolution of planned times; 0 = 1 us, or coarser for very long ones */
+    size_t points;        /* deadlines spread over the useful range, 0 or at least 2 */
+    size_t slower_points; /* further deadlines beyond it, for stragglers */
+    const double *deadlines_s; /* further deadlines; plans for these are searched harder */
+    size_t deadline_count;
+};
+
+struct erg_iteration {
+    struct erg_schedule schedule;
+    struct erg_breakpoint *planned; /* time up, cost down, convex */
+    size_t planned_count;           /* pieces + 1 */
+    double tick_s;
+    struct erg_plan *plans; /* time up; of equal times the cheapest */
+    size_t plan_count;
+    struct erg_frontier frontier; /* Pareto filter of the plans; recipe = index into plans */
+};
+
+/*
+ * Solves and rounds. The plans hold one for the shortest possible time (also when points is 0),
+ * `points` up to the time of least planned energy and what else was asked for. A deadline below
+ * the shortest time fails with ERG_INFEASIBLE.
+ */
+int erg_iteration_solve(struct erg_iteration *iteration,
+                        const struct erg_iteration_request *request, struct erg_error *err);
+void erg_iteration_release(struct erg_iteration *iteration);
+
+/* Planned C(T) + P*S*T at a time inside the planned range; held at its ends beyond. */
+double erg_iteration_planned_energy(const struct erg_iteration *iteration, double time_s);
+
+/*
+ * Time and energy of any assignment of options (for example all at the highest clock). When
+ * start_s is not NULL it receives the earliest start of every instruction.
+ */
+void erg_iteration_evaluate(const struct erg_schedule *schedule, const struct erg_frontier *tables,
+                            const uint32_t *option, double *start_s, double *time_s,
+                            double *energy_j);
+
+/*
+ * Picks; the index of a plan. deadline: least energy within it. budget: the fastest within it.
+ * straggler: the pipeline is held until `time_s` whatever it does, so least sum(c) of the plans
+ * that are ready by then. ERG_INFEASIBLE names the bound that cannot be met.
+ */
+enum erg_goal {
+    ERG_GOAL_FASTEST,
+    ERG_GOAL_LEAST_ENERGY,
+    ERG_GOAL_KNEE,
+    ERG_GOAL_DEADLINE,  /* bound in s */
+    ERG_GOAL_BUDGET,    /* bound in J */
+    ERG_GOAL_STRAGGLER, /* bound in s */
+};
+int erg_iteration_pick(const struct erg_iteration *iteration, enum erg_goal goal, double bound,
+                       size_t *plan, struct erg_error *err);
+
+/*
+ * The fastest realised plan within an energy budget: solves again with deadlines close to where
+ * the planned frontier meets the budget and adds what it finds to `iteration`.
+ */
+int erg_iteration_refine_budget(struct erg_iteration *iteration,
+                                const struct erg_iteration_request *request, double budget_j,
+                                struct erg_error *err);
+
+#endif

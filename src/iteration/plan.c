@@ -1,0 +1,116 @@
+#include "iteration/iteration.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+void erg_iteration_evaluate(const struct erg_schedule *schedule, const struct erg_frontier *tables,
+                            const uint32_t *option, double *start_s, double *time_s,
+                            double *energy_j)
+{
+    double *starts = start_s ? start_s : erg_xcalloc(schedule->count, sizeof *starts);
+    double power_w = schedule->pipeline.blocking_power_w, end = 0, cost = 0;
+    for (size_t next = 0; next < schedule->count; next++) {
+        uint32_t i = schedule->order[next];
+        double start = 0;
+        for (int k = 0; k < 2; k++) {
+            uint32_t before = schedule->before[i][k];
+            if (before == ERG_NONE)
+                continue;
+            size_t table = erg_table_index(&schedule->pipeline, &schedule->instructions[before]);
+            double ready = starts[before] + tables[table].points[option[before]].time_s +
+                           erg_schedule_latency_s(schedule, before, i);
+            start = ready > start ? ready : start;
+        }
+        starts[i] = start;
+        size_t table = erg_table_index(&schedule->pipeline, &schedule->instructions[i]);
+        const struct erg_point *point = &tables[table].points[option[i]];
+        cost += point->energy_j - power_w * point->time_s;
+        end = start + point->time_s > end ? start + point->time_s : end;
+    }
+    if (!start_s)
+        free(starts);
+    *time_s = end;
+    *energy_j = cost + power_w * (double)schedule->pipeline.stages * end;
+}
+
+double erg_iteration_planned_energy(const struct erg_iteration *iteration, double time_s)
+{
+    const struct erg_breakpoint *planned = iteration->planned;
+    size_t low = 0, high = iteration->planned_count - 1;
+    double held = time_s;
+    if (held < planned[0].time_s)
+        held = planned[0].time_s;
+    if (held > planned[high].time_s)
+        held = planned[high].time_s;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (planned[middle].time_s <= held)
+            low = middle;
+        else
+            high = middle;
+    }
+    double cost = planned[low].cost_j, span = planned[high].time_s - planned[low].time_s;
+    if (span > 0)
+        cost += (planned[high].cost_j - cost) * ((held - planned[low].time_s) / span);
+    const struct erg_pipeline *pipeline = &iteration->schedule.pipeline;
+    return cost + pipeline->blocking_power_w * (double)pipeline->stages * time_s;
+}
+
+static int pick_straggler(const struct erg_iteration *iteration, double bound, size_t *plan,
+                          struct erg_error *err)
+{
+    const struct erg_pipeline *pipeline = &iteration->schedule.pipeline;
+    double power_w = pipeline->blocking_power_w * (double)pipeline->stages, least = 0;
+    bool found = false;
+    for (size_t i = 0; i < iteration->plan_count && iteration->plans[i].time_s <= bound; i++) {
+        double cost = iteration->plans[i].energy_j - power_w * iteration->plans[i].time_s;
+        if (!found || cost < least) {
+            found = true;
+            least = cost;
+            *plan = i;
+        }
+    }
+    if (found)
+        return 0;
+    return erg_fail(err, ERG_INFEASIBLE,
+                    "No plan is ready within the straggler's %g s: the fastest takes %g s.", bound,
+                    iteration->plans[0].time_s);
+}
+
+int erg_iteration_pick(const struct erg_iteration *iteration, enum erg_goal goal, double bound,
+                       size_t *plan, struct erg_error *err)
+{
+    const struct erg_frontier *frontier = &iteration->frontier;
+    ptrdiff_t point = -1;
+    switch (goal) {
+    case ERG_GOAL_FASTEST:
+        point = 0;
+        break;
+    case ERG_GOAL_LEAST_ENERGY:
+        point = (ptrdiff_t)frontier->count - 1;
+        break;
+    case ERG_GOAL_KNEE:
+        point = erg_frontier_pick_knee(frontier);
+        break;
+    case ERG_GOAL_DEADLINE:
+        point = erg_frontier_pick_deadline(frontier, bound);
+        if (point < 0)
+            return erg_fail(err, ERG_INFEASIBLE,
+                            "No plan meets the deadline of %g s: the fastest takes %g s.", bound,
+                            frontier->points[0].time_s);
+        break;
+    case ERG_GOAL_BUDGET:
+        point = erg_frontier_pick_budget(frontier, bound);
+        if (point < 0)
+            return erg_fail(err, ERG_INFEASIBLE,
+                            "No plan stays within the energy budget of %g J: the cheapest needs "
+                            "%g J.",
+                            bound, frontier->points[frontier->count - 1].energy_j);
+        break;
+    case ERG_GOAL_STRAGGLER:
+        return pick_straggler(iteration, bound, plan, err);
+    }
+    *plan = (size_t)frontier->points[point].recipe;
+    return 0;
+}

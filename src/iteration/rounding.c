@@ -1,0 +1,340 @@
+#include "iteration/rounding_internal.h"
+
+#include "base/memory.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An instruction at its place in the topological order; links are places, -1 for none. */
+struct place {
+    int32_t before[2], after[2];
+    double before_s[2], after_s[2]; /* latencies */
+    const struct option *options;
+    uint32_t option_count;
+    uint32_t table, instruction;
+};
+
+/* A step from an option to the next slower one, for the thresholds of reclaiming. */
+struct step {
+    double density; /* J saved per s */
+    uint32_t table, option;
+};
+
+struct rounding {
+    const struct option_tables *tables;
+    size_t count;
+    double stage_power_w; /* P * S */
+    struct place *places;
+    double *start, *latest; /* per place: start, latest finish */
+    double *planned_start, *planned_duration;
+    uint16_t *choice, *best, *floor; /* per place: index into its options */
+    struct step *steps;              /* by density, falling */
+    size_t step_count;
+    uint32_t *histogram, *histogram_first; /* instructions per (table, option) */
+    size_t histogram_count;
+};
+
+enum { RECLAIM_PASSES = 8 };
+
+static int by_falling_density(const void *left, const void *right)
+{
+    const struct step *a = left, *b = right;
+    return (a->density < b->density) - (a->density > b->density);
+}
+
+static void list_steps(struct rounding *rounding)
+{
+    const struct option_tables *tables = rounding->tables;
+    rounding->histogram_first = erg_xcalloc(tables->count + 1, sizeof *rounding->histogram_first);
+    for (size_t t = 0; t < tables->count; t++)
+        rounding->histogram_first[t + 1] =
+            rounding->histogram_first[t] + (uint32_t)tables->tables[t].count;
+    rounding->histogram_count = rounding->histogram_first[tables->count];
+    rounding->histogram = erg_xcalloc(rounding->histogram_count, sizeof *rounding->histogram);
+    rounding->steps = erg_xcalloc(rounding->histogram_count, sizeof *rounding->steps);
+    for (size_t t = 0; t < tables->count; t++)
+        for (size_t i = 0; i + 1 < tables->tables[t].count; i++) {
+            const struct option *from = &tables->tables[t].options[i], *to = from + 1;
+            rounding->steps[rounding->step_count++] =
+                (struct step){(from->cost_j - to->cost_j) / (to->time_s - from->time_s),
+                              (uint32_t)t, (uint32_t)i};
+        }
+    qsort(rounding->steps, rounding->step_count, sizeof *rounding->steps, by_falling_density);
+}
+
+struct rounding *rounding_new(const struct erg_schedule *schedule,
+                              const struct option_tables *tables)
+{
+    struct rounding *rounding = erg_xcalloc(1, sizeof *rounding);
+    size_t count = schedule->count;
+    rounding->tables = tables;
+    rounding->count = count;
+    rounding->stage_power_w = tables->blocking_power_w * (double)schedule->pipeline.stages;
+    rounding->places = erg_xcalloc(count, sizeof *rounding->places);
+    rounding->start = erg_xcalloc(4 * count, sizeof *rounding->start);
+    rounding->latest = rounding->start + count;
+    rounding->planned_start = rounding->start + 2 * count;
+    rounding->planned_duration = rounding->start + 3 * count;
+    rounding->choice = erg_xcalloc(3 * count, sizeof *rounding->choice);
+    rounding->best = rounding->choice + count;
+    rounding->floor = rounding->choice + 2 * count;
+    int32_t *place_of = erg_xcalloc(count, sizeof *place_of);
+    for (size_t p = 0; p < count; p++)
+        place_of[schedule->order[p]] = (int32_t)p;
+    for (size_t p = 0; p < count; p++) {
+        uint32_t i = schedule->order[p];
+        size_t t = erg_table_index(&schedule->pipeline, &schedule->instructions[i]);
+        struct place *place = &rounding->places[p];
+        *place = (struct place){.options = tables->tables[t].options,
+                                .option_count = (uint32_t)tables->tables[t].count,
+                                .table = (uint32_t)t,
+                                .instruction = i};
+        for (int k = 0; k < 2; k++) {
+            uint32_t before = schedule->before[i][k], after = schedule->after[i][k];
+            place->before[k] = before == ERG_NONE ? -1 : place_of[before];
+            place->after[k] = after == ERG_NONE ? -1 : place_of[after];
+            if (before != ERG_NONE)
+                place->before_s[k] = erg_schedule_latency_s(schedule, before, i);
+            if (after != ERG_NONE)
+                place->after_s[k] = erg_schedule_latency_s(schedule, after, i);
+        }
+    }
+    free(place_of);
+    list_steps(rounding);
+    return rounding;
+}
+
+void rounding_free(struct rounding *rounding)
+{
+    if (!rounding)
+        return;
+    free(rounding->places);
+    free(rounding->start);
+    free(rounding->choice);
+    free(rounding->steps);
+    free(rounding->histogram);
+    free(rounding->histogram_first);
+    free(rounding);
+}
+
+static double time_of(const struct rounding *rounding, size_t p)
+{
+    return rounding->places[p].options[rounding->choice[p]].time_s;
+}
+
+/* Earliest start of a place, its predecessors' starts and choices being settled. */
+static double ready_at(const struct rounding *rounding, size_t p)
+{
+    const struct place *place = &rounding->places[p];
+    double start = 0;
+    for (int k = 0; k < 2; k++) {
+        int32_t before = place->before[k];
+        if (before < 0)
+            continue;
+        double ready =
+            rounding->start[before] + time_of(rounding, (size_t)before) + place->before_s[k];
+        start = ready > start ? ready : start;
+    }
+    return start;
+}
+
+/* Latest finishes for a deadline with the durations of `choice`. */
+static void find_latest(struct rounding *rounding, const uint16_t *choice, double deadline_s)
+{
+    for (size_t p = rounding->count; p-- > 0;) {
+        const struct place *place = &rounding->places[p];
+        double latest = deadline_s;
+        for (int k = 0; k < 2; k++) {
+            int32_t after = place->after[k];
+            if (after < 0)
+                continue;
+            double time_s = choice ? rounding->places[after].options[choice[after]].time_s
+                                   : rounding->places[after].options[0].time_s;
+            double limit = rounding->latest[after] - time_s - place->after_s[k];
+            latest = limit < latest ? limit : latest;
+        }
+        rounding->latest[p] = latest;
+    }
+}
+
+/* Starts of the current choice; returns the makespan. */
+static double forward(struct rounding *rounding)
+{
+    double end = 0;
+    for (size_t p = 0; p < rounding->count; p++) {
+        rounding->start[p] = ready_at(rounding, p);
+        double finish = rounding->start[p] + time_of(rounding, p);
+        end = finish > end ? finish : end;
+    }
+    return end;
+}
+
+static double total_j(const struct rounding *rounding, double time_s)
+{
+    double sum = rounding->stage_power_w * time_s;
+    for (size_t p = 0; p < rounding->count; p++)
+        sum += rounding->places[p].options[rounding->choice[p]].cost_j;
+    return sum;
+}
+
+/* The density that the k-th octile of instructions could still save on their next step. */
+static double octile(struct rounding *rounding, int k)
+{
+    memset(rounding->histogram, 0, rounding->histogram_count * sizeof *rounding->histogram);
+    size_t movable = 0, seen = 0;
+    for (size_t p = 0; p < rounding->count; p++) {
+        const struct place *place = &rounding->places[p];
+        if (rounding->choice[p] + 1u == place->option_count)
+            continue;
+        rounding->histogram[rounding->histogram_first[place->table] + rounding->choice[p]]++;
+        movable++;
+    }
+    for (size_t s = 0; s < rounding->step_count; s++) {
+        const struct step *step = &rounding->steps[s];
+        seen += rounding->histogram[rounding->histogram_first[step->table] + step->option];
+        if (seen * RECLAIM_PASSES >= movable * (size_t)k && seen)
+            return step->density;
+    }
+    return 0;
+}
+
+/*
+ * Gives slack to those that save most by it: passes with falling thresholds on the saving per
+ * second. Safe in one forward pass, since every instruction later in the order still has the
+ * duration with which the latest finishes were computed.
+ */
+static void reclaim(struct rounding *rounding, double deadline_s)
+{
+    /* A margin of rounding errors; who is on time stays as it is. */
+    deadline_s *= 1 - 1e-12;
+    for (int pass = 1; pass <= RECLAIM_PASSES; pass++) {
+        double threshold = pass < RECLAIM_PASSES ? octile(rounding, pass) : 0;
+        find_latest(rounding, rounding->choice, deadline_s);
+        for (size_t p = 0; p < rounding->count; p++) {
+            const struct place *place = &rounding->places[p];
+            double start = rounding->start[p] = ready_at(rounding, p);
+            const struct option *now = &place->options[rounding->choice[p]];
+            for (uint32_t o = rounding->choice[p] + 1u; o < place->option_count; o++) {
+                const struct option *to = &place->options[o];
+                if (start + to->time_s > rounding->latest[p])
+                    break;
+                if (now->cost_j - to->cost_j >= threshold * (to->time_s - now->time_s))
+                    rounding->choice[p] = (uint16_t)o;
+            }
+        }
+    }
+}
+
+/* --- the candidates; each leaves its options in `choice` --- */
+
+static void diffuse(struct rounding *rounding)
+{
+    for (size_t p = 0; p < rounding->count; p++) {
+        const struct place *place = &rounding->places[p];
+        double start = rounding->start[p] = ready_at(rounding, p);
+        double available = rounding->planned_start[p] + rounding->planned_duration[p] - start;
+        uint32_t slower = rounding->floor[p] + 1u;
+        bool room = slower < place->option_count &&
+                    place->options[rounding->floor[p]].time_s < rounding->planned_duration[p] &&
+                    place->options[slower].time_s <= available;
+        rounding->choice[p] = (uint16_t)(rounding->floor[p] + room);
+    }
+}
+
+static void nearest(struct rounding *rounding)
+{
+    for (size_t p = 0; p < rounding->count; p++) {
+        const struct place *place = &rounding->places[p];
+        uint32_t slower = rounding->floor[p] + 1u;
+        double planned = rounding->planned_duration[p];
+        bool up =
+            slower < place->option_count && place->options[slower].time_s - planned <
+                                                planned - place->options[rounding->floor[p]].time_s;
+        rounding->choice[p] = (uint16_t)(rounding->floor[p] + up);
+    }
+}
+
+/* Steps down, in topological order, whoever finishes too late for successors at `guard`'s speed
+ * (the fastest when NULL). Feasible afterwards whenever `guard` itself is feasible. */
+static void repair(struct rounding *rounding, const uint16_t *guard, double deadline_s)
+{
+    find_latest(rounding, guard, deadline_s);
+    for (size_t p = 0; p < rounding->count; p++) {
+        const struct place *place = &rounding->places[p];
+        double start = rounding->start[p] = ready_at(rounding, p);
+        uint32_t least = guard ? guard[p] : 0;
+        while (rounding->choice[p] > least &&
+               start + place->options[rounding->choice[p]].time_s > rounding->latest[p])
+            rounding->choice[p]--;
+    }
+}
+
+/* Reclaims, and keeps the current choice if it is on time and the cheapest so far. */
+static void compete(struct rounding *rounding, double deadline_s, double *best_j)
+{
+    if (forward(rounding) > deadline_s)
+        return;
+    reclaim(rounding, deadline_s);
+    double time_s = forward(rounding);
+    if (time_s > deadline_s)
+        return;
+    double energy = total_j(rounding, time_s);
+    if (energy < *best_j) {
+        *best_j = energy;
+        memcpy(rounding->best, rounding->choice, rounding->count * sizeof *rounding->best);
+    }
+}
+
+static void load_plan(struct rounding *rounding, const int32_t *start, const int32_t *duration)
+{
+    double tick_s = rounding->tables->tick_s;
+    for (size_t p = 0; p < rounding->count; p++) {
+        const struct place *place = &rounding->places[p];
+        int32_t ticks = duration[place->instruction];
+        rounding->planned_start[p] = start[place->instruction] * tick_s;
+        rounding->planned_duration[p] = ticks * tick_s;
+        uint32_t low = 0, high = place->option_count; /* the slowest that is not over the plan */
+        while (high - low > 1) {
+            uint32_t middle = (low + high) / 2;
+            if (place->options[middle].ticks <= ticks)
+                low = middle;
+            else
+                high = middle;
+        }
+        rounding->floor[p] = (uint16_t)low;
+    }
+}
+
+void rounding_round(struct rounding *rounding, const int32_t *start, const int32_t *duration,
+                    double deadline_s, size_t effort, uint32_t *option)
+{
+    size_t bytes = rounding->count * sizeof *rounding->choice;
+    double best_j = DBL_MAX;
+    (void)effort;
+    load_plan(rounding, start, duration);
+
+    /* All at the fastest option: always on time, and the base when the plan leaves no room. */
+    memset(rounding->choice, 0, bytes);
+    memcpy(rounding->best, rounding->choice, bytes);
+    diffuse(rounding);
+    compete(rounding, deadline_s, &best_j);
+    memcpy(rounding->choice, rounding->floor, bytes);
+    compete(rounding, deadline_s, &best_j);
+    nearest(rounding);
+    repair(rounding, rounding->floor, deadline_s * (1 - 1e-12));
+    compete(rounding, deadline_s, &best_j);
+    if (best_j == DBL_MAX) { /* within the last tick of the shortest time */
+        memcpy(rounding->choice, rounding->floor, bytes);
+        repair(rounding, NULL, deadline_s * (1 - 1e-12));
+        compete(rounding, deadline_s, &best_j);
+        memset(rounding->choice, 0, bytes);
+        compete(rounding, deadline_s, &best_j);
+    }
+
+    for (size_t p = 0; p < rounding->count; p++)
+        option[rounding->places[p].instruction] =
+            rounding->places[p].options[rounding->best[p]].index;
+}

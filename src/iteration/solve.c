@@ -1,0 +1,291 @@
+#include "iteration/rounding_internal.h"
+#include "iteration/tables_internal.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What one sweep collects. Times in ticks fall as it goes. */
+struct collector {
+    struct timecost_visitor visitor;
+    const struct erg_iteration_request *request;
+    struct erg_iteration *iteration;
+    const struct option_tables *tables;
+    struct rounding *rounding;
+    double cheapest_j;        /* sum of all cheapest costs: C at the slow end */
+    double shortest_s;        /* true time with everything at its fastest */
+    int64_t slowest, fastest; /* T_max, T_min */
+    double *deadlines;        /* further deadlines, falling */
+    size_t deadline, deadline_count;
+    int64_t useful;             /* where -dC/dT passes P*S; 0 until the sweep is there */
+    size_t point, slower_point; /* next of each grid */
+    struct {
+        struct piece {
+            int32_t to;
+            int64_t slope;
+        } * items;
+        size_t count, capacity;
+    } pieces;
+    erg_cost cost; /* at the end of the last piece, in slope units * ticks */
+    size_t plan_capacity;
+};
+
+static int64_t deadline_ticks(const struct collector *collector, double deadline_s)
+{
+    double ticks = floor(deadline_s / collector->tables->tick_s);
+    if (ticks >= (double)collector->slowest)
+        return collector->slowest;
+    return ticks > (double)collector->fastest ? (int64_t)ticks : collector->fastest;
+}
+
+/* The grid is denser towards the fast end, where energy changes most. */
+static int64_t grid_point(const struct collector *collector)
+{
+    size_t last = collector->request->points - 1;
+    double part = (double)(last - collector->point) / (double)last;
+    double range = (double)(collector->useful - collector->fastest);
+    return collector->fastest + (int64_t)(range * part * sqrt(part));
+}
+
+static int64_t slower_grid_point(const struct collector *collector)
+{
+    double step = (double)(collector->slowest - collector->fastest) /
+                  (double)(collector->request->slower_points + 1);
+    return collector->slowest - (int64_t)(step * (double)collector->slower_point);
+}
+
+/* The latest time in ticks for which any of the sources wants a plan; -1 when none is left. */
+static int64_t next_deadline(const struct collector *collector)
+{
+    int64_t next = -1, candidate;
+    if (collector->deadline < collector->deadline_count) {
+        candidate = deadline_ticks(collector, collector->deadlines[collector->deadline]);
+        next = candidate > next ? candidate : next;
+    }
+    if (!collector->useful && collector->slower_point < collector->request->slower_points) {
+        candidate = slower_grid_point(collector);
+        next = candidate > next ? candidate : next;
+    }
+    if (collector->useful && collector->point < collector->request->points) {
+        candidate = grid_point(collector);
+        next = candidate > next ? candidate : next;
+    }
+    return next;
+}
+
+static void collect_piece(struct timecost_visitor *visitor, int32_t from, int32_t to, int64_t slope)
+{
+    struct collector *collector = visitor->context;
+    const struct erg_pipeline *pipeline = &collector->request->pipeline;
+    double slope_w = (double)slope * collector->tables->slope_unit_w;
+    if (!collector->useful && slope_w >= pipeline->blocking_power_w * (double)pipeline->stages)
+        collector->useful = from;
+    visitor->deadline = next_deadline(collector);
+    size_t count = collector->pieces.count;
+    if (count && collector->pieces.items[count - 1].slope == slope)
+        collector->pieces.items[count - 1].to = to;
+    else
+        ERG_PUSH(&collector->pieces, items, (struct piece){to, slope});
+    collector->cost += (erg_cost)slope * (from - to);
+    erg_progress("solving the pipeline", (size_t)(collector->slowest - to),
+                 (size_t)(collector->slowest - collector->fastest));
+}
+
+/* C(T) at a time of the current piece. */
+static double cost_at(const struct collector *collector, int64_t time)
+{
+    erg_cost cost = collector->cost;
+    if (collector->pieces.count) {
+        const struct piece *piece = &collector->pieces.items[collector->pieces.count - 1];
+        cost -= (erg_cost)piece->slope * (time - piece->to);
+    }
+    return collector->cheapest_j +
+           (double)cost * collector->tables->slope_unit_w * collector->tables->tick_s;
+}
+
+static void add_plan(struct collector *collector, const int32_t *start, const int32_t *duration,
+                     int64_t time, double deadline_s, size_t effort)
+{
+    struct erg_iteration *iteration = collector->iteration;
+    const struct erg_pipeline *pipeline = &collector->request->pipeline;
+    if (iteration->plan_count == collector->plan_capacity) {
+        collector->plan_capacity =
+            erg_grow_capacity(collector->plan_capacity, iteration->plan_count + 1);
+        iteration->plans =
+            erg_xrealloc(iteration->plans, collector->plan_capacity, sizeof *iteration->plans);
+    }
+    struct erg_plan *plan = &iteration->plans[iteration->plan_count++];
+    plan->option = erg_xcalloc(iteration->schedule.count, sizeof *plan->option);
+    rounding_round(collector->rounding, start, duration, deadline_s, effort, plan->option);
+    erg_iteration_evaluate(&iteration->schedule, collector->request->tables, plan->option, NULL,
+                           &plan->time_s, &plan->energy_j);
+    assert(plan->time_s <= deadline_s);
+    plan->planned_time_s = (double)time * collector->tables->tick_s;
+    plan->planned_energy_j = cost_at(collector, time) + pipeline->blocking_power_w *
+                                                            (double)pipeline->stages *
+                                                            plan->planned_time_s;
+}
+
+enum { SEARCH_EFFORT = 2000 };
+
+static void collect_plan(struct timecost_visitor *visitor, const int32_t *start,
+                         const int32_t *duration)
+{
+    struct collector *collector = visitor->context;
+    int64_t time = visitor->deadline;
+    double grid_s = time == collector->fastest ? collector->shortest_s
+                                               : (double)time * collector->tables->tick_s;
+    bool grid = false;
+    while (!collector->useful && collector->slower_point < collector->request->slower_points &&
+           slower_grid_point(collector) >= time) {
+        collector->slower_point++;
+        grid = true;
+    }
+    while (collector->useful && collector->point < collector->request->points &&
+           grid_point(collector) >= time) {
+        collector->point++;
+        grid = true;
+    }
+    if (grid && time > collector->fastest)
+        add_plan(collector, start, duration, time, grid_s, 0);
+    while (collector->deadline < collector->deadline_count &&
+           deadline_ticks(collector, collector->deadlines[collector->deadline]) >= time) {
+        double deadline_s = collector->deadlines[collector->deadline++];
+        if (deadline_s < collector->shortest_s)
+            deadline_s = collector->shortest_s;
+        add_plan(collector, start, duration, time, deadline_s, SEARCH_EFFORT);
+    }
+    visitor->deadline = next_deadline(collector);
+}
+
+static int falling(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a < b) - (a > b);
+}
+
+static int list_deadlines(struct collector *collector, struct erg_error *err)
+{
+    const struct erg_iteration_request *request = collector->request;
+    size_t count = request->deadline_count;
+    collector->deadlines = erg_xcalloc(count + 1, sizeof *collector->deadlines);
+    for (size_t i = 0; i < count; i++) {
+        if (!(request->deadlines_s[i] >= collector->shortest_s))
+            return erg_fail(err, ERG_INFEASIBLE,
+                            "The deadline of %.6g s cannot be met: with every instruction at its "
+                            "fastest, the iteration takes %.6g s.",
+                            request->deadlines_s[i], collector->shortest_s);
+        collector->deadlines[i] = request->deadlines_s[i];
+    }
+    collector->deadlines[count] = collector->shortest_s;
+    collector->deadline_count = count + 1;
+    qsort(collector->deadlines, count + 1, sizeof *collector->deadlines, falling);
+    return 0;
+}
+
+static void store_planned(struct collector *collector)
+{
+    struct erg_iteration *iteration = collector->iteration;
+    double tick_s = collector->tables->tick_s;
+    double unit_j = collector->tables->slope_unit_w * tick_s;
+    size_t count = collector->pieces.count;
+    iteration->planned = erg_xcalloc(count + 1, sizeof *iteration->planned);
+    iteration->planned_count = count + 1;
+    erg_cost cost = 0;
+    int64_t from = collector->slowest;
+    iteration->planned[count] =
+        (struct erg_breakpoint){(double)from * tick_s, collector->cheapest_j};
+    for (size_t i = 0; i < count; i++) {
+        const struct piece *piece = &collector->pieces.items[i];
+        cost += (erg_cost)piece->slope * (from - piece->to);
+        from = piece->to;
+        iteration->planned[count - 1 - i] = (struct erg_breakpoint){
+            (double)from * tick_s, collector->cheapest_j + (double)cost * unit_j};
+    }
+}
+
+static int compare_plans(const void *left, const void *right)
+{
+    const struct erg_plan *a = left, *b = right;
+    if (a->time_s != b->time_s)
+        return a->time_s < b->time_s ? -1 : 1;
+    return (a->energy_j > b->energy_j) - (a->energy_j < b->energy_j);
+}
+
+static void sort_plans(struct erg_iteration *iteration)
+{
+    qsort(iteration->plans, iteration->plan_count, sizeof *iteration->plans, compare_plans);
+    erg_frontier_clear(&iteration->frontier);
+    for (size_t i = 0; i < iteration->plan_count; i++)
+        erg_frontier_add(&iteration->frontier, iteration->plans[i].time_s,
+                         iteration->plans[i].energy_j, (int64_t)i);
+    erg_frontier_filter(&iteration->frontier);
+}
+
+static int solve_with(struct collector *collector, const struct timecost_problem *problem,
+                      struct erg_error *err)
+{
+    const struct erg_schedule *schedule = &collector->iteration->schedule;
+    collector->visitor = (struct timecost_visitor){
+        .context = collector, .piece = collect_piece, .plan = collect_plan};
+    collector->slowest = timecost_longest_path(problem, 0);
+    collector->fastest = timecost_longest_path(problem, 1);
+    collector->shortest_s = option_tables_span_s(collector->tables, schedule, true);
+    for (size_t i = 0; i < schedule->count; i++) {
+        const struct option_table *table =
+            &collector->tables
+                 ->tables[erg_table_index(&schedule->pipeline, &schedule->instructions[i])];
+        collector->cheapest_j += table->options[table->count - 1].cost_j;
+    }
+    if (list_deadlines(collector, err) != 0)
+        return -1;
+    collector->visitor.deadline = next_deadline(collector);
+    if (timecost_sweep(problem, &collector->visitor, err) != 0)
+        return -1;
+    store_planned(collector);
+    sort_plans(collector->iteration);
+    return 0;
+}
+
+int erg_iteration_solve(struct erg_iteration *iteration,
+                        const struct erg_iteration_request *request, struct erg_error *err)
+{
+    *iteration = (struct erg_iteration){0};
+    struct option_tables tables = {0};
+    struct timecost_problem problem = {0};
+    struct collector collector = {.request = request, .iteration = iteration, .tables = &tables};
+    assert(request->points != 1 && "a range of deadlines has two ends");
+    int result = erg_schedule_init(&iteration->schedule, &request->pipeline, err);
+    if (result == 0)
+        result = option_tables_init(&tables, &iteration->schedule, request->tables, request->tick_s,
+                                    err);
+    if (result == 0) {
+        iteration->tick_s = tables.tick_s;
+        option_tables_problem(&tables, &iteration->schedule, &problem);
+        collector.rounding = rounding_new(&iteration->schedule, &tables);
+        result = solve_with(&collector, &problem, err);
+    }
+    free(collector.deadlines);
+    free(collector.pieces.items);
+    rounding_free(collector.rounding);
+    option_tables_problem_release(&problem);
+    option_tables_release(&tables);
+    if (result != 0)
+        erg_iteration_release(iteration);
+    return result;
+}
+
+void erg_iteration_release(struct erg_iteration *iteration)
+{
+    for (size_t i = 0; i < iteration->plan_count; i++)
+        free(iteration->plans[i].option);
+    free(iteration->plans);
+    free(iteration->planned);
+    erg_frontier_release(&iteration->frontier);
+    erg_schedule_release(&iteration->schedule);
+    *iteration = (struct erg_iteration){0};
+}

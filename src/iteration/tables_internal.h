@@ -1,0 +1,49 @@
+/*
+ * Option tables as the solver and the rounding need them: for rounding every option that no other
+ * beats in time and cost beyond blocking power, for the solver the lower convex hull of those on
+ * integer ticks and slopes.
+ */
+#ifndef ERG_ITERATION_TABLES_INTERNAL_H
+#define ERG_ITERATION_TABLES_INTERNAL_H
+
+#include "iteration/iteration.h"
+#include "iteration/timecost_internal.h"
+
+struct option {
+    double time_s, cost_j; /* cost = energy - blocking power * time */
+    int32_t ticks;         /* time rounded up, so that a plan in ticks has room for the truth */
+    uint32_t index;        /* in the caller's table */
+};
+
+struct option_table {
+    struct option *options; /* fast to slow: time strictly up, cost strictly down */
+    size_t count;
+    struct timecost_table hull;
+    int32_t *durations; /* owned by hull */
+    int64_t *slopes;
+};
+
+struct option_tables {
+    struct option_table *tables; /* as the request's tables */
+    size_t count;
+    double tick_s;
+    double slope_unit_w; /* one unit of integer slope */
+    double blocking_power_w;
+};
+
+/* tick_s 0 chooses it. Fails for an empty table, for values that are not finite, for times <= 0
+ * and energies < 0, and for a tick so short that the slowest schedule has 2^29 of them. */
+int option_tables_init(struct option_tables *tables, const struct erg_schedule *schedule,
+                       const struct erg_frontier *given, double tick_s, struct erg_error *err);
+void option_tables_release(struct option_tables *tables);
+
+/* The DAG of a schedule with these tables. `problem` points into `tables`. */
+void option_tables_problem(const struct option_tables *tables, const struct erg_schedule *schedule,
+                           struct timecost_problem *problem);
+void option_tables_problem_release(struct timecost_problem *problem);
+
+/* Longest path with every instruction at its fastest or slowest option, in true times. */
+double option_tables_span_s(const struct option_tables *tables, const struct erg_schedule *schedule,
+                            bool fastest);
+
+#endif

@@ -1,0 +1,71 @@
+/*
+ * The residual graph of the time-cost sweep (see timecost_internal.h): activities and
+ * dependencies as arcs between events, and for every event one contiguous list of residual
+ * half-arcs, so that the inner loop of the search reads 12 bytes per half-arc and nothing else.
+ */
+#ifndef ERG_ITERATION_TIMECOST_GRAPH_INTERNAL_H
+#define ERG_ITERATION_TIMECOST_GRAPH_INTERNAL_H
+
+#include "iteration/timecost_internal.h"
+
+/*
+ * Times stay below 2^30, so no distance that matters reaches UNREACHED, and a search over a
+ * half-arc of ABSENT_LENGTH always lands beyond it: the inner loop needs no test for absence.
+ */
+#define ABSENT_LENGTH INT32_MIN
+#define UNREACHED (INT32_C(1) << 30)
+
+struct event {
+    int32_t time;
+    int32_t distance; /* of the search under way; UNREACHED outside and beyond it */
+};
+
+/* Slack of a half-arc from u: time[head] - time[u] - length >= 0, always. */
+struct half_arc {
+    int32_t head;
+    int32_t length; /* ABSENT_LENGTH: no residual capacity */
+    int32_t id;     /* 2 * arc + (0 along the arc, 1 against it) */
+};
+
+struct arc {
+    int32_t end[2];  /* events: tail, head */
+    int32_t half[2]; /* where its two half-arcs are */
+    int32_t level, levels;
+    const int32_t *duration;
+    const int64_t *slope;
+    int64_t flow; /* slope[level] <= flow < slope[level + 1] */
+};
+
+struct timecost_graph {
+    int32_t event_count, arc_count, activity_count; /* the first arcs are the activities */
+    int32_t source, sink;
+    struct event *events; /* numbered by initial time */
+    struct half_arc *halves;
+    int32_t *first_half; /* event_count + 1 */
+    struct arc *arcs;
+    int32_t *latencies; /* durations of the arcs that are dependencies */
+};
+
+/* Flow 0, every event at its earliest time with the slowest durations. */
+void timecost_graph_init(struct timecost_graph *graph, const struct timecost_problem *problem);
+void timecost_graph_release(struct timecost_graph *graph);
+
+/* Moves `amount` over a half-arc and updates level and both lengths. */
+void timecost_graph_push(struct timecost_graph *graph, int32_t id, int64_t amount);
+
+static inline int64_t timecost_half_capacity(const struct timecost_graph *graph, int32_t id)
+{
+    const struct arc *arc = &graph->arcs[id >> 1];
+    if (!(id & 1))
+        return arc->slope[arc->level + 1] - arc->flow;
+    int at_breakpoint = arc->flow == arc->slope[arc->level];
+    return arc->flow - arc->slope[arc->level - at_breakpoint];
+}
+
+/* The event a half-arc leaves. */
+static inline int32_t timecost_half_tail(const struct timecost_graph *graph, int32_t id)
+{
+    return graph->arcs[id >> 1].end[id & 1];
+}
+
+#endif
