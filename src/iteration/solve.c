@@ -85,11 +85,7 @@ static void collect_piece(struct timecost_visitor *visitor, int32_t from, int32_
     if (!collector->useful && slope_w >= pipeline->blocking_power_w * (double)pipeline->stages)
         collector->useful = from;
     visitor->deadline = next_deadline(collector);
-    size_t count = collector->pieces.count;
-    if (count && collector->pieces.items[count - 1].slope == slope)
-        collector->pieces.items[count - 1].to = to;
-    else
-        ERG_PUSH(&collector->pieces, items, (struct piece){to, slope});
+    ERG_PUSH(&collector->pieces, items, (struct piece){to, slope});
     collector->cost += (erg_cost)slope * (from - to);
     erg_progress("solving the pipeline", (size_t)(collector->slowest - to),
                  (size_t)(collector->slowest - collector->fastest));

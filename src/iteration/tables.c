@@ -7,16 +7,18 @@
 
 static const double max_ticks = 536870912.0; /* 2^29, half of what the solver takes */
 
-static int check_table(const struct erg_schedule *schedule, size_t index,
-                       const struct erg_frontier *given, struct erg_error *err)
+static int check_table(size_t index, const struct erg_frontier *given, struct erg_error *err)
 {
     const char *direction = index % 2 == ERG_FORWARD ? "forward" : "backward";
     size_t stage = index / 2;
-    (void)schedule;
     if (!given->count)
         return erg_fail(err, ERG_FAILED,
                         "The %s of virtual stage %zu has no options to choose from.", direction,
                         stage);
+    if (given->count > UINT16_MAX)
+        return erg_fail(err, ERG_FAILED,
+                        "The %s of virtual stage %zu has %zu options, but at most %d are possible.",
+                        direction, stage, given->count, UINT16_MAX);
     for (size_t i = 0; i < given->count; i++) {
         const struct erg_point *point = &given->points[i];
         if (!(point->time_s > 0) || !(point->time_s <= 1e6))
@@ -166,7 +168,7 @@ int option_tables_init(struct option_tables *tables, const struct erg_schedule *
         (struct option_tables){.count = count, .blocking_power_w = pipeline->blocking_power_w};
     tables->tables = erg_xcalloc(count, sizeof *tables->tables);
     for (size_t t = 0; t < count; t++) {
-        if (check_table(schedule, t, &given[t], err) != 0)
+        if (check_table(t, &given[t], err) != 0)
             return -1;
         filter_options(&tables->tables[t], &given[t], pipeline->blocking_power_w);
     }
