@@ -1,0 +1,27 @@
+/*
+ * Damped least squares (Levenberg-Marquardt) with numerical derivatives, for models of few
+ * parameters that already have the right scale: parameters are log factors around 0.
+ */
+#ifndef ERG_SEARCH_CALIBRATE_INTERNAL_H
+#define ERG_SEARCH_CALIBRATE_INTERNAL_H
+
+#include "ergon/error.h"
+
+#include <stddef.h>
+
+/*
+ * Fills residuals[residual_count], each in units of its own standard deviation. A residual that is
+ * not finite makes a step unacceptable, nothing worse.
+ */
+typedef int erg_residual_function(void *context, const double *parameters, double *residuals,
+                                  struct erg_error *err);
+
+/*
+ * Minimises |residuals|^2 + sum_k (x_k / sd_k)^2 from `x` in place.
+ * Stops after `iterations` or when an accepted step improves by less than one part in 10^6.
+ */
+int erg_least_squares(erg_residual_function *function, void *context, size_t parameter_count,
+                      const double *sd, size_t residual_count, int iterations, double *x,
+                      struct erg_error *err);
+
+#endif

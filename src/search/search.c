@@ -1,0 +1,294 @@
+#include "search/search_internal.h"
+
+#include "base/memory.h"
+#include "search/ehvi_internal.h"
+#include "search/surrogate_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const method_names[] = {"gp", "trees", "random", "exhaustive"};
+static const int method_count = sizeof method_names / sizeof *method_names;
+
+int erg_search_method_from_name(const char *name)
+{
+    for (int i = 0; i < method_count; i++)
+        if (!strcmp(name, method_names[i]))
+            return i;
+    return -1;
+}
+
+const char *erg_search_method_name(enum erg_search_method method)
+{
+    return (int)method >= 0 && (int)method < method_count ? method_names[method] : NULL;
+}
+
+void erg_search_defaults(struct erg_search_options *options, enum erg_search_method method,
+                         size_t compute_ops)
+{
+    *options = (struct erg_search_options){.method = method, .seed = 1};
+    if (method == ERG_SEARCH_GP) {
+        options->budget = 28;
+        options->start = 8;
+        options->batch = 4;
+        options->stop_ratio = 0.01;
+        options->minimum = 12;
+        options->sweep_clocks = 1;
+        return;
+    }
+    /* Small, medium and large partitions: Kareus, section 3 and table 2.3. */
+    size_t batches = compute_ops <= 1 ? 3 : 4;
+    options->start = compute_ops <= 1 ? 36 : compute_ops <= 3 ? 48 : 96;
+    options->batch = compute_ops <= 3 ? 16 : 32;
+    options->budget = options->start + batches * options->batch;
+}
+
+static int check_options(const struct erg_space *space, const struct erg_search_options *options,
+                         const struct erg_oracle *oracle, struct erg_error *err)
+{
+    if (!erg_search_method_name(options->method))
+        return erg_fail(err, ERG_FAILED, "searching a partition: there is no method number %d",
+                        (int)options->method);
+    bool model = options->method == ERG_SEARCH_GP || options->method == ERG_SEARCH_TREES;
+    if (options->method != ERG_SEARCH_EXHAUSTIVE && !options->budget)
+        return erg_fail(err, ERG_FAILED, "searching a partition: the budget of measurements is 0");
+    if (model && (options->start < 2 || !options->batch))
+        return erg_fail(err, ERG_FAILED,
+                        "searching a partition by %s: start %zu and batch %zu, expected at least 2 "
+                        "and 1 measurements",
+                        erg_search_method_name(options->method), options->start, options->batch);
+    if (!(options->blocking_power_w >= 0.0) || !isfinite(options->blocking_power_w))
+        return erg_fail(err, ERG_FAILED,
+                        "searching a partition: blocking power is %g W, expected 0 or more",
+                        options->blocking_power_w);
+    if (options->method == ERG_SEARCH_GP && options->sweep_clocks > space->clock_count)
+        return erg_fail(err, ERG_FAILED,
+                        "searching a partition: a time sweep at %zu clocks was asked for, the grid "
+                        "has %zu",
+                        options->sweep_clocks, space->clock_count);
+    if (!oracle->measure ||
+        (options->method == ERG_SEARCH_GP && options->sweep_clocks && !oracle->measure_time))
+        return erg_fail(err, ERG_FAILED,
+                        "searching a partition: the device offers no %s measurements",
+                        oracle->measure ? "time-only" : "energy");
+    return 0;
+}
+
+static int check_observation(const struct erg_space *space, size_t config,
+                             const struct erg_observation *seen, bool energy, struct erg_error *err)
+{
+    bool good = isfinite(seen->time_s) && seen->time_s > 0.0 && seen->time_sd >= 0.0 &&
+                isfinite(seen->time_sd);
+    if (energy)
+        good = good && isfinite(seen->energy_j) && seen->energy_j > 0.0 && seen->energy_sd >= 0.0 &&
+               isfinite(seen->energy_sd);
+    if (good)
+        return 0;
+    struct erg_choice c = erg_space_choice(space, config);
+    return erg_fail(err, ERG_FAILED,
+                    "measuring a partition at %d MHz, %d SMs, slot %zu: got %g s, %g J with "
+                    "relative deviations %g, %g; expected positive values",
+                    space->clocks_mhz[c.clock], space->sms[c.sm], c.slot, seen->time_s,
+                    seen->energy_j, seen->time_sd, seen->energy_sd);
+}
+
+int erg_search_measure(struct erg_search_run *run, size_t config, struct erg_error *err)
+{
+    struct erg_search_result *result = run->result;
+    struct erg_observation seen = {0};
+    if (run->oracle->measure(run->oracle->context, config, &seen, err) ||
+        check_observation(&run->space, config, &seen, true, err))
+        return -1;
+    result->order[result->evaluation_count++] = config; /* has room for every config */
+    result->model->measured[config] = true;
+    ERG_PUSH(result->model, items, (struct erg_reading){config, seen});
+    return 0;
+}
+
+int erg_search_measure_time(struct erg_search_run *run, size_t config, struct erg_error *err)
+{
+    struct erg_observation seen = {0};
+    if (run->oracle->measure_time(run->oracle->context, config, &seen, err) ||
+        check_observation(&run->space, config, &seen, false, err))
+        return -1;
+    seen.energy_j = NAN;
+    seen.energy_sd = 0.0;
+    run->result->swept_count++;
+    ERG_PUSH(run->result->model, items, (struct erg_reading){config, seen});
+    return 0;
+}
+
+static int run_in_order(struct erg_search_run *run, bool shuffled, size_t limit,
+                        struct erg_error *err)
+{
+    size_t count = run->result->config_count;
+    size_t *order = erg_xcalloc(count, sizeof *order);
+    for (size_t i = 0; i < count; i++)
+        order[i] = i;
+    if (shuffled)
+        erg_rng_shuffle(&run->rng, order, count);
+    int status = 0;
+    for (size_t i = 0; i < count && i < limit && !status; i++)
+        status = erg_search_measure(run, order[i], err);
+    free(order);
+    return status;
+}
+
+/* Without a model a config is known by the (geometric) mean of its readings. */
+static void fill_table_from_readings(struct erg_search_result *result)
+{
+    const struct erg_search_model *model = result->model;
+    size_t *seen = erg_xcalloc(result->config_count, sizeof *seen);
+    memset(result->table, 0, result->config_count * sizeof *result->table);
+    for (size_t i = 0; i < model->count; i++) {
+        const struct erg_observation *reading = &model->items[i].seen;
+        struct erg_estimate *e = &result->table[model->items[i].config];
+        e->time_s += log(reading->time_s);
+        e->energy_j += log(reading->energy_j);
+        e->time_sd += reading->time_sd * reading->time_sd;
+        e->energy_sd += reading->energy_sd * reading->energy_sd;
+        seen[model->items[i].config]++;
+    }
+    for (size_t i = 0; i < result->config_count; i++) {
+        struct erg_estimate *e = &result->table[i];
+        double n = (double)seen[i];
+        *e = !seen[i] ? (struct erg_estimate){NAN, NAN, NAN, NAN, ERG_UNKNOWN}
+                      : (struct erg_estimate){exp(e->time_s / n), exp(e->energy_j / n),
+                                              sqrt(e->time_sd) / n, sqrt(e->energy_sd) / n,
+                                              ERG_MEASURED};
+    }
+    free(seen);
+}
+
+static void refresh_table(struct erg_search_result *result)
+{
+    if (result->model->gp) {
+        erg_gp_pair_refit(result->model->gp, result->model);
+        for (size_t i = 0; i < result->config_count; i++) {
+            result->table[i] = erg_gp_pair_estimate(result->model->gp, i);
+            if (result->model->measured[i])
+                result->table[i].knowledge = ERG_MEASURED;
+        }
+    } else {
+        fill_table_from_readings(result);
+    }
+}
+
+void erg_search_front(const struct erg_search_result *result, double blocking_power_w,
+                      struct erg_frontier *front)
+{
+    erg_frontier_clear(front);
+    for (size_t i = 0; i < result->config_count; i++) {
+        const struct erg_estimate *e = &result->table[i];
+        if (e->knowledge != ERG_UNKNOWN)
+            erg_frontier_add(front, e->time_s, e->energy_j - blocking_power_w * e->time_s,
+                             (int64_t)i);
+    }
+    erg_frontier_filter(front);
+}
+
+static void fill_progress(struct erg_search_result *result, double blocking_power_w)
+{
+    struct erg_frontier front = {0}, reached = {0};
+    erg_search_front(result, blocking_power_w, &front);
+    struct erg_reference r = erg_reference_of(&front, 0.1);
+    double whole = erg_frontier_hypervolume(&front, r.time_s, r.energy_j);
+    for (size_t i = 0; i < result->evaluation_count; i++) {
+        const struct erg_estimate *e = &result->table[result->order[i]];
+        erg_frontier_add(&reached, e->time_s, e->energy_j - blocking_power_w * e->time_s,
+                         (int64_t)result->order[i]);
+        erg_frontier_filter(&reached);
+        double area = erg_frontier_hypervolume(&reached, r.time_s, r.energy_j);
+        result->progress[i] = whole > 0.0 ? area / whole : 1.0;
+    }
+    erg_frontier_release(&front);
+    erg_frontier_release(&reached);
+}
+
+static struct erg_search_result *new_result(const struct erg_space *space)
+{
+    struct erg_search_result *result = erg_xcalloc(1, sizeof *result);
+    result->config_count = erg_space_size(space);
+    result->table = erg_xcalloc(result->config_count, sizeof *result->table);
+    result->order = erg_xcalloc(result->config_count, sizeof *result->order);
+    result->progress = erg_xcalloc(result->config_count, sizeof *result->progress);
+    result->model = erg_xcalloc(1, sizeof *result->model);
+    struct erg_search_model *model = result->model;
+    model->measured = erg_xcalloc(result->config_count, sizeof *model->measured);
+    model->space = *space;
+    int *axes = erg_xcalloc(space->clock_count + space->sms_count, sizeof *axes);
+    memcpy(axes, space->clocks_mhz, space->clock_count * sizeof *axes);
+    memcpy(axes + space->clock_count, space->sms, space->sms_count * sizeof *axes);
+    model->axes = axes;
+    model->space.clocks_mhz = axes;
+    model->space.sms = axes + space->clock_count;
+    return result;
+}
+
+int erg_search_run(struct erg_search_result **out, const struct erg_space *space,
+                   const struct erg_search_options *options, const struct erg_oracle *oracle,
+                   struct erg_error *err)
+{
+    *out = NULL;
+    if (erg_space_check(space, err) || check_options(space, options, oracle, err))
+        return -1;
+    struct erg_search_result *result = new_result(space);
+    struct erg_search_run run = {
+        .space = result->model->space, .options = options, .oracle = oracle, .result = result};
+    erg_rng_seed(&run.rng, options->seed);
+    int status = -1;
+    switch (options->method) {
+    case ERG_SEARCH_GP:
+        status = erg_search_run_gp(&run, err);
+        break;
+    case ERG_SEARCH_TREES:
+        status = erg_search_run_trees(&run, err);
+        break;
+    case ERG_SEARCH_RANDOM:
+        status = run_in_order(&run, true, options->budget, err);
+        break;
+    case ERG_SEARCH_EXHAUSTIVE:
+        status = run_in_order(&run, false, SIZE_MAX, err);
+        break;
+    }
+    if (status) {
+        erg_search_free(result);
+        return -1;
+    }
+    refresh_table(result);
+    fill_progress(result, options->blocking_power_w);
+    *out = result;
+    return 0;
+}
+
+int erg_search_add(struct erg_search_result *result, size_t config,
+                   const struct erg_observation *observation, struct erg_error *err)
+{
+    struct erg_search_model *model = result->model;
+    if (config >= result->config_count)
+        return erg_fail(err, ERG_FAILED,
+                        "adding a measurement to a search: config %zu is outside the grid of %zu",
+                        config, result->config_count);
+    if (check_observation(&model->space, config, observation, true, err))
+        return -1;
+    model->measured[config] = true;
+    ERG_PUSH(model, items, (struct erg_reading){config, *observation});
+    refresh_table(result);
+    return 0;
+}
+
+void erg_search_free(struct erg_search_result *result)
+{
+    if (!result)
+        return;
+    erg_gp_pair_free(result->model->gp);
+    free(result->model->items);
+    free(result->model->measured);
+    free(result->model->axes);
+    free(result->model);
+    free(result->table);
+    free(result->order);
+    free(result->progress);
+    free(result);
+}

@@ -1,0 +1,51 @@
+/* What the files of the search room share and nobody else sees. */
+#ifndef ERG_SEARCH_INTERNAL_H
+#define ERG_SEARCH_INTERNAL_H
+
+#include "search/search.h"
+
+#include "base/random.h"
+
+int erg_space_check(const struct erg_space *space, struct erg_error *err);
+
+/*
+ * Latin-hypercube design of `count` distinct configs: every stratum of clocks and of SM counts
+ * once, slots in turn, the lowest and highest clock always among them. count <= size of the grid.
+ */
+void erg_space_latin(const struct erg_space *space, size_t count, struct erg_rng *rng,
+                     size_t *configs);
+
+/* A reading of a config; its energy is NAN when only the time was measured. */
+struct erg_reading {
+    size_t config;
+    struct erg_observation seen;
+};
+
+/* What a result remembers to be able to take later measurements. */
+struct erg_search_model {
+    struct erg_space space; /* with axes of its own */
+    int *axes;
+    struct erg_reading *items; /* in the order of measurement */
+    size_t count, capacity;
+    bool *measured;         /* [configs] has a full measurement */
+    struct erg_gp_pair *gp; /* NULL for the methods that only know what they measured */
+};
+
+/* A search while it runs: all methods append to its result. */
+struct erg_search_run {
+    struct erg_space space;
+    const struct erg_search_options *options;
+    const struct erg_oracle *oracle;
+    struct erg_rng rng;
+    struct erg_search_result *result;
+};
+
+/* Asks the oracle, checks its answer and appends it to the result. */
+int erg_search_measure(struct erg_search_run *run, size_t config, struct erg_error *err);
+int erg_search_measure_time(struct erg_search_run *run, size_t config, struct erg_error *err);
+
+/* Method loops. They return when done; erg_search_run() fills the table afterwards. */
+int erg_search_run_gp(struct erg_search_run *run, struct erg_error *err);
+int erg_search_run_trees(struct erg_search_run *run, struct erg_error *err);
+
+#endif
