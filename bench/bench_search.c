@@ -15,20 +15,22 @@
  * N(0, 0.5%) per config; ln E plus 0.5 times the former and N(0, 0.7%) per (slot, SMs), plus
  * N(0, 0.5%) per config.
  */
-#include "../tests/gpu_literals.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "base/thread.h"
 #include "device/emulated/emulated.h"
-#include "published_partitions.h"
+#include "hardware/hardware.h"
+#include "model/model.h"
+#include "partition/partition.h"
 #include "search/search.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-static const double blocking_w = 85.0;
-enum { CLOCKS = 18, PRICES = 26, MAX_CONFIGS = 1080 };
+enum { WORKLOADS = 10, MAX_PARTITIONS = 16, PRICES = 26 };
 
 enum truth { SMOOTH, ROUGH };
 enum prior_kind { NO_PRIOR, OFF_BY_15, CALIBRATED, CALIBRATED_WRONG_STRUCTURE };
@@ -78,19 +80,36 @@ static const struct row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
+static const struct {
+    const char *model;
+    int tensor, context, microbatch_size, sequence;
+} published[WORKLOADS] = {
+    {"llama-3.2-3b", 8, 1, 8, 4096}, {"llama-3.2-3b", 4, 2, 8, 4096},
+    {"llama-3.2-3b", 4, 2, 8, 8192}, {"llama-3.2-3b", 4, 2, 16, 4096},
+    {"qwen3-1.7b", 8, 1, 8, 4096},   {"qwen3-1.7b", 8, 1, 8, 8192},
+    {"qwen3-1.7b", 8, 1, 16, 4096},  {"qwen3-1.7b", 4, 2, 8, 4096},
+    {"qwen3-1.7b", 4, 2, 8, 8192},   {"qwen3-1.7b", 4, 2, 16, 4096},
+};
+
 /* One partition with its grid and exact behaviour; shared by all runs, never changed. */
 struct problem {
-    const struct partition *partition;
-    int clocks[CLOCKS], sms[20];
+    const struct erg_partition *partition;
     struct erg_space space;
     size_t size;
     double *time_s, *energy_j; /* [size] */
 };
 
-static struct workload workloads[WORKLOADS];
+static struct erg_workload workloads[WORKLOADS];
 static struct problem problems[WORKLOADS][MAX_PARTITIONS];
-static struct erg_gpu gpu;
-static struct erg_stack stack;
+static struct erg_gpu *gpu;
+static struct erg_stack *stack;
+static int *clocks_mhz;
+static size_t clock_count;
+
+static size_t partition_count(size_t workload)
+{
+    return workloads[workload].forward_count + workloads[workload].backward_count;
+}
 
 static int predict(const struct problem *p, const struct erg_gpu *on, const struct erg_stack *with,
                    const size_t *configs, size_t count, double *time_s, double *energy_j,
@@ -98,11 +117,9 @@ static int predict(const struct problem *p, const struct erg_gpu *on, const stru
 {
     for (size_t i = 0; i < count; i++) {
         struct erg_choice c = erg_space_choice(&p->space, configs[i]);
-        struct erg_step step = {
-            .task = {p->partition->ops, p->partition->op_count, p->partition->comm},
-            .launch = {p->partition->slots[c.slot], p->sms[c.sm]}};
+        struct erg_step step = erg_partition_step(p->partition, c.slot, p->space.sms[c.sm]);
         struct erg_emulated_result out;
-        if (erg_emulated_run(on, with, &step, 1, p->clocks[c.clock], &out, err))
+        if (erg_emulated_run(on, with, &step, 1, clocks_mhz[c.clock], &out, err))
             return -1;
         time_s[i] = out.time_s;
         energy_j[i] = out.energy_j;
@@ -110,23 +127,19 @@ static int predict(const struct problem *p, const struct erg_gpu *on, const stru
     return 0;
 }
 
-static int make_problem(struct problem *p, const struct partition *partition, struct erg_error *err)
+static int make_problem(struct problem *p, const struct erg_partition *partition,
+                        struct erg_error *err)
 {
     p->partition = partition;
-    bool large = partition->comm.group >= 4;
-    size_t sms = large ? 10 : 20;
-    for (int i = 0; i < CLOCKS; i++)
-        p->clocks[i] = 900 + 30 * i;
-    for (size_t i = 0; i < sms; i++)
-        p->sms[i] = (int)(i + 1) * (large ? 3 : 1);
-    p->space = (struct erg_space){p->clocks, CLOCKS, p->sms, sms, partition->slot_count};
+    p->space = (struct erg_space){clocks_mhz, clock_count, partition->sms, partition->sms_count,
+                                  partition->slot_count};
     p->size = erg_space_size(&p->space);
     p->time_s = erg_xcalloc(p->size, sizeof(double));
     p->energy_j = erg_xcalloc(p->size, sizeof(double));
     size_t *all = erg_xcalloc(p->size, sizeof *all);
     for (size_t i = 0; i < p->size; i++)
         all[i] = i;
-    int status = predict(p, &gpu, &stack, all, p->size, p->time_s, p->energy_j, err);
+    int status = predict(p, gpu, stack, all, p->size, p->time_s, p->energy_j, err);
     free(all);
     return status;
 }
@@ -134,7 +147,7 @@ static int make_problem(struct problem *p, const struct partition *partition, st
 /* A problem with its truth for one seed, as an oracle. */
 struct world {
     const struct problem *problem;
-    double time_s[MAX_CONFIGS], energy_j[MAX_CONFIGS];
+    double *time_s, *energy_j;
     uint64_t key;
     bool noiseless;
     size_t asked; /* measurements so far: part of each draw's key */
@@ -146,6 +159,8 @@ struct world {
 static void make_world(struct world *w, const struct problem *p, enum truth truth, uint64_t key)
 {
     *w = (struct world){.problem = p, .key = key};
+    w->time_s = erg_xcalloc(2 * p->size, sizeof(double));
+    w->energy_j = w->time_s + p->size;
     for (size_t i = 0; i < p->size; i++) {
         struct erg_choice c = erg_space_choice(&p->space, i);
         uint64_t launch = erg_hash_u64(key, 1000000 + c.slot * 1000 + c.sm);
@@ -189,8 +204,8 @@ static int measure_time(void *context, size_t config, struct erg_observation *ou
  * voltage knee. */
 static void make_prior_device(struct world *w, enum prior_kind kind)
 {
-    w->prior_gpu = gpu;
-    w->prior_stack = stack;
+    w->prior_gpu = *gpu;
+    w->prior_stack = *stack;
     if (kind == CALIBRATED_WRONG_STRUCTURE) {
         w->prior_gpu.comm_contention = 0;
         w->prior_gpu.wave_weight = 0;
@@ -231,7 +246,7 @@ static int predict_fixed(void *context, const double *log_factors, const size_t 
 
 static double dynamic_j(double time_s, double energy_j)
 {
-    return energy_j - blocking_w * time_s;
+    return energy_j - gpu->blocking_power_w * time_s;
 }
 
 static double hypervolume_percent(const struct world *w, const struct erg_search_result *result)
@@ -243,7 +258,7 @@ static double hypervolume_percent(const struct world *w, const struct erg_search
     const struct erg_point *first = &all.points[0], *last = &all.points[all.count - 1];
     double t = last->time_s + 0.1 * (last->time_s - first->time_s);
     double e = first->energy_j + 0.1 * (first->energy_j - last->energy_j);
-    erg_search_front(result, blocking_w, &estimated);
+    erg_search_front(result, gpu->blocking_power_w, &estimated);
     for (size_t i = 0; i < estimated.count; i++) {
         size_t c = (size_t)estimated.points[i].recipe;
         erg_frontier_add(&chosen, w->time_s[c], dynamic_j(w->time_s[c], w->energy_j[c]),
@@ -265,7 +280,7 @@ static bool pick_at_clock(const struct world *w, const struct erg_search_result 
                           size_t clock, double price_w, struct pick *pick)
 {
     double best = INFINITY;
-    size_t per_clock = w->problem->size / CLOCKS;
+    size_t per_clock = w->problem->size / clock_count;
     for (size_t i = clock * per_clock; i < (clock + 1) * per_clock; i++) {
         double t = w->time_s[i], e = w->energy_j[i];
         if (result) {
@@ -288,13 +303,13 @@ static struct pick compose(struct world *const *worlds, struct erg_search_result
 {
     struct pick best = {0, 0};
     double best_cost = INFINITY;
-    for (size_t clock = 0; clock < CLOCKS; clock++) {
+    for (size_t clock = 0; clock < clock_count; clock++) {
         struct pick sum = {0, 0}, one = {0, 0};
         bool complete = true;
         for (size_t i = 0; i < count && complete; i++) {
             complete = pick_at_clock(worlds[i], results ? results[i] : NULL, clock, price_w, &one);
-            sum.time_s += worlds[i]->problem->partition->repeats * one.time_s;
-            sum.energy_j += worlds[i]->problem->partition->repeats * one.energy_j;
+            sum.time_s += worlds[i]->problem->partition->occurrences * one.time_s;
+            sum.energy_j += worlds[i]->problem->partition->occurrences * one.energy_j;
         }
         double cost = sum.energy_j + price_w * sum.time_s;
         if (complete && cost < best_cost) {
@@ -332,12 +347,23 @@ struct study {
     struct outcome *outcomes; /* [WORKLOADS * seeds] */
 };
 
-static void set_options(struct erg_search_options *options, const struct row *row,
-                        const struct partition *p, uint64_t seed)
+/* Sizes of the published tree search: large for runs of the MLP or of all attention. */
+static void published_sizes(const struct erg_partition *p, size_t *start, size_t *batches,
+                            size_t *batch)
 {
-    erg_search_defaults(options, row->method, p->op_count);
+    bool large = strstr(p->key, "_mlp") || strstr(p->key, "_attn");
+    bool medium = strstr(p->key, "_qkv");
+    *start = large ? 96 : medium ? 48 : 36;
+    *batches = large || medium ? 4 : 3;
+    *batch = large ? 32 : 16;
+}
+
+static void set_options(struct erg_search_options *options, const struct row *row,
+                        const struct erg_partition *p, uint64_t seed)
+{
+    erg_search_defaults(options, row->method, p->compute_ops);
     options->seed = seed;
-    options->blocking_power_w = blocking_w;
+    options->blocking_power_w = gpu->blocking_power_w;
     options->stop_ratio = row->stop;
     options->raw_units = row->raw;
     if (row->method == ERG_SEARCH_GP) {
@@ -346,9 +372,11 @@ static void set_options(struct erg_search_options *options, const struct row *ro
         if (row->start)
             options->start = row->start;
     } else {
-        options->start = (size_t)lround(row->share * (double)p->tree_start);
-        options->batch = (size_t)lround(row->share * (double)p->tree_batch);
-        options->budget = options->start + p->tree_batches * options->batch;
+        size_t start, batches, batch;
+        published_sizes(p, &start, &batches, &batch);
+        options->start = (size_t)lround(row->share * (double)start);
+        options->batch = (size_t)lround(row->share * (double)batch);
+        options->budget = options->start + batches * options->batch;
     }
 }
 
@@ -383,7 +411,7 @@ static int search_one(const struct study *study, struct world *w, uint64_t seed,
 static int run_unit(void *context, size_t unit, struct erg_error *err)
 {
     const struct study *study = context;
-    size_t workload = unit / study->seeds, count = workloads[workload].partition_count;
+    size_t workload = unit / study->seeds, count = partition_count(workload);
     uint64_t seed = unit % study->seeds + 1;
     struct outcome *out = &study->outcomes[unit];
     struct world *worlds[MAX_PARTITIONS] = {0};
@@ -399,15 +427,15 @@ static int run_unit(void *context, size_t unit, struct erg_error *err)
         out->hv[i] = hypervolume_percent(worlds[i], results[i]);
         out->evaluations[i] = (double)results[i]->evaluation_count;
     }
-    size_t forward = 0;
-    while (forward < count && !workloads[workload].partitions[forward].backward)
-        forward++;
+    size_t forward = workloads[workload].forward_count;
     if (!status) {
         out->loss[0] = composed_loss_percent(worlds, results, forward);
         out->loss[1] = composed_loss_percent(worlds + forward, results + forward, count - forward);
     }
     for (size_t i = 0; i < count; i++) {
         erg_search_free(results[i]);
+        if (worlds[i])
+            free(worlds[i]->time_s);
         free(worlds[i]);
     }
     return status;
@@ -438,7 +466,7 @@ static int run_study(const struct study *study, struct erg_error *err)
            *loss = evaluations + units * MAX_PARTITIONS, own_sum = 0.0;
     for (size_t u = 0; u < units; u++) {
         const struct outcome *o = &study->outcomes[u];
-        for (size_t i = 0; i < workloads[u / study->seeds].partition_count; i++) {
+        for (size_t i = 0; i < partition_count(u / study->seeds); i++) {
             hv[partitions] = o->hv[i];
             evaluations[partitions] = o->evaluations[i];
             own_sum += own[partitions++] = o->own_s[i];
@@ -465,19 +493,51 @@ static int run_study(const struct study *study, struct erg_error *err)
     return 0;
 }
 
+static int make_workload(size_t w, struct erg_error *err)
+{
+    struct erg_model *model = NULL;
+    if (erg_model_load(&model, published[w].model, err))
+        return -1;
+    struct erg_workload_request request = {.model = model,
+                                           .gpu = gpu,
+                                           .stack = stack,
+                                           .tensor = published[w].tensor,
+                                           .context = published[w].context,
+                                           .microbatch_size = published[w].microbatch_size,
+                                           .sequence = published[w].sequence,
+                                           .recompute = true};
+    int status = erg_workload_build(&workloads[w], &request, err);
+    erg_model_free(model);
+    for (size_t i = 0; !status && i < partition_count(w); i++)
+        status = make_problem(&problems[w][i], &workloads[w].partitions[i], err);
+    return status;
+}
+
+static int make_all(struct erg_error *err)
+{
+    if (erg_gpu_load(&gpu, "A100-SXM4-40GB", err) ||
+        erg_stack_load(&stack, "published-python", err))
+        return -1;
+    clock_count = (size_t)((gpu->search_max_mhz - gpu->search_min_mhz) / gpu->search_step_mhz) + 1;
+    clocks_mhz = erg_xcalloc(clock_count, sizeof *clocks_mhz);
+    for (size_t i = 0; i < clock_count; i++)
+        clocks_mhz[i] = gpu->search_min_mhz + (int)i * gpu->search_step_mhz;
+    for (size_t w = 0; w < WORKLOADS; w++)
+        if (make_workload(w, err))
+            return -1;
+    return 0;
+}
+
 static int run_all(size_t seeds, const char *part, struct erg_error *err)
 {
-    gpu = a100_40();
-    stack = published_stack();
-    make_workloads(workloads);
+    if (make_all(err))
+        return -1;
+    size_t partitions = 0;
     for (size_t w = 0; w < WORKLOADS; w++)
-        for (size_t i = 0; i < workloads[w].partition_count; i++)
-            if (make_problem(&problems[w][i], &workloads[w].partitions[i], err))
-                return -1;
-    printf("%zu seeds x 88 partitions\n%-50s | HV %%: med p5 min    | loss %%: med p95 max | "
-           "evaluations"
-           "    | own ms mean, max | target\n",
-           seeds, "");
+        partitions += partition_count(w);
+    printf("%zu seeds x %zu partitions\n%-50s | HV %%: med p5 min    | loss %%: med p95 max | "
+           "evaluations    | own ms mean, max | target\n",
+           seeds, partitions, "");
     struct outcome *outcomes = erg_xcalloc(WORKLOADS * seeds, sizeof *outcomes);
     int status = 0;
     for (size_t r = 0; r < ROWS && !status; r++) {
