@@ -88,6 +88,8 @@ static const cyaml_schema_field_t search_fields[] = {
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t compute_fields[] = {
+    INTEGER("gemm_tile_m", gemm_tile_m),
+    INTEGER("gemm_tile_n", gemm_tile_n),
     COMPUTE_NUMBERS(FIELD) CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t communication_fields[] = {
@@ -145,7 +147,9 @@ static int check_clocks(const struct erg_gpu *gpu, const struct erg_yaml *yaml,
         erg_yaml_check_range(yaml, "search_clocks.min_mhz", gpu->search_min_mhz, gpu->clock_min_mhz,
                              gpu->search_max_mhz, err) != 0 ||
         erg_yaml_check_range(yaml, "search_clocks.step_mhz", gpu->search_step_mhz, 1,
-                             gpu->clock_max_mhz, err) != 0)
+                             gpu->clock_max_mhz, err) != 0 ||
+        erg_yaml_check_range(yaml, "compute.gemm_tile_m", gpu->gemm_tile_m, 1, 4096, err) != 0 ||
+        erg_yaml_check_range(yaml, "compute.gemm_tile_n", gpu->gemm_tile_n, 1, 4096, err) != 0)
         return -1;
     if (gpu->search_step_mhz % gpu->clock_step_mhz != 0)
         return erg_yaml_fail(yaml, "search_clocks.step_mhz", err,
