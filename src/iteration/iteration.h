@@ -143,6 +143,33 @@ void erg_iteration_evaluate(const struct erg_schedule *schedule, const struct er
                             double *energy_j);
 
 /*
+ * Stage profiles: CSV with the columns stage,instruction,frequency,time,energy (others are
+ * ignored): virtual stage from 0, "forward" or "backward", clock in MHz, s, J of one GPU. Every
+ * stage and instruction needs a row for the same clocks. In the tables the recipe is the clock,
+ * and options keep the order of the file. Messages name file, line and column.
+ */
+struct erg_profile {
+    size_t virtual_stages;
+    struct erg_frontier *tables; /* two per virtual stage, as a request wants them */
+};
+int erg_profile_load(struct erg_profile *profile, const char *path, struct erg_error *err);
+int erg_profile_parse(struct erg_profile *profile, const char *name, const char *text,
+                      size_t length, struct erg_error *err);
+void erg_profile_release(struct erg_profile *profile);
+
+/* Per instruction the option with the largest recipe: all at the highest clock of a profile.
+ * `option` has one entry per instruction of the schedule. */
+void erg_profile_highest_clock(const struct erg_schedule *schedule,
+                               const struct erg_frontier *tables, uint32_t *option);
+
+/*
+ * Writes a plan as JSON ("schema_version": 1): its times and energies, and per stage the
+ * instructions in execution order with clock (the recipe), start, time and energy.
+ */
+int erg_plan_write(const char *path, const struct erg_iteration *iteration,
+                   const struct erg_frontier *tables, size_t plan, struct erg_error *err);
+
+/*
  * Picks; the index of a plan. deadline: least energy within it. budget: the fastest within it.
  * straggler: the pipeline is held until `time_s` whatever it does, so least sum(c) of the plans
  * that are ready by then. ERG_INFEASIBLE names the bound that cannot be met.

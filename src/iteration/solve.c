@@ -285,3 +285,60 @@ void erg_iteration_release(struct erg_iteration *iteration)
     erg_schedule_release(&iteration->schedule);
     *iteration = (struct erg_iteration){0};
 }
+
+/* The shortest time whose planned energy fits the budget; the time of least energy if none does. */
+static double planned_meeting_s(const struct erg_iteration *iteration, double budget_j)
+{
+    const struct erg_breakpoint *planned = iteration->planned;
+    double least_s = planned[0].time_s, least_j = erg_iteration_planned_energy(iteration, least_s);
+    for (size_t i = 1; i < iteration->planned_count; i++) {
+        double energy = erg_iteration_planned_energy(iteration, planned[i].time_s);
+        if (energy < least_j) {
+            least_j = energy;
+            least_s = planned[i].time_s;
+        }
+    }
+    double low = planned[0].time_s, high = least_s;
+    if (erg_iteration_planned_energy(iteration, low) <= budget_j)
+        return low;
+    for (int step = 0; step < 60; step++) {
+        double middle = 0.5 * (low + high);
+        if (erg_iteration_planned_energy(iteration, middle) <= budget_j)
+            high = middle;
+        else
+            low = middle;
+    }
+    return high;
+}
+
+int erg_iteration_refine_budget(struct erg_iteration *iteration,
+                                const struct erg_iteration_request *request, double budget_j,
+                                struct erg_error *err)
+{
+    enum { TRIES = 25 };
+    size_t known = 0;
+    double from = planned_meeting_s(iteration, budget_j), to = from * 1.01;
+    if (erg_iteration_pick(iteration, ERG_GOAL_BUDGET, budget_j, &known, NULL) == 0)
+        to = iteration->plans[known].time_s;
+    if (to <= from) /* the shortest time is within the budget already */
+        return 0;
+    double deadlines[TRIES];
+    for (size_t i = 0; i < TRIES; i++)
+        deadlines[i] = from + (to - from) * (double)i / TRIES;
+    struct erg_iteration_request close = *request;
+    close.points = close.slower_points = 0;
+    close.deadlines_s = deadlines;
+    close.deadline_count = TRIES;
+    struct erg_iteration more;
+    if (erg_iteration_solve(&more, &close, err) != 0)
+        return -1;
+    iteration->plans =
+        erg_xrealloc(iteration->plans, iteration->plan_count + more.plan_count, sizeof *more.plans);
+    memcpy(iteration->plans + iteration->plan_count, more.plans,
+           more.plan_count * sizeof *more.plans);
+    iteration->plan_count += more.plan_count;
+    more.plan_count = 0;
+    erg_iteration_release(&more);
+    sort_plans(iteration);
+    return 0;
+}

@@ -1,0 +1,311 @@
+#include "cli/cli.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "io/csv.h"
+#include "io/json.h"
+#include "iteration/iteration.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum format { TABLE, CSV, JSON };
+
+struct values {
+    long microbatches, virtual_stages, points;
+    int schedule, format;
+    double blocking_power_w, p2p_latency_s, unit_s, deadline_s, energy_budget_j;
+    const char *plan;
+};
+
+static const char *const schedules[] = {"1f1b", "interleaved", NULL};
+static const char *const formats[] = {"table", "csv", "json", NULL};
+
+static const struct erg_option options[] = {
+    {.name = "microbatches",
+     .letter = 'm',
+     .type = ERG_OPTION_LONG,
+     .argument = "M",
+     .offset = offsetof(struct values, microbatches),
+     .least = 1,
+     .most = 1000000,
+     .required = true,
+     .help = "microbatches per iteration"},
+    {.name = "schedule",
+     .type = ERG_OPTION_CHOICE,
+     .argument = "NAME",
+     .offset = offsetof(struct values, schedule),
+     .choices = schedules,
+     .default_text = "1f1b",
+     .help = "pipeline schedule"},
+    {.name = "virtual-stages",
+     .type = ERG_OPTION_LONG,
+     .argument = "V",
+     .offset = offsetof(struct values, virtual_stages),
+     .least = 1,
+     .most = 4096,
+     .default_text = "1",
+     .help = "virtual stages per stage, with the interleaved schedule"},
+    {.name = "blocking-power",
+     .letter = 'p',
+     .type = ERG_OPTION_DOUBLE,
+     .argument = "W",
+     .offset = offsetof(struct values, blocking_power_w),
+     .least = 0,
+     .most = 1e6,
+     .help = "power of a GPU that waits for its neighbours; 0 unless given"},
+    {.name = "p2p-latency",
+     .type = ERG_OPTION_DOUBLE,
+     .argument = "S",
+     .offset = offsetof(struct values, p2p_latency_s),
+     .least = 0,
+     .most = 1e6,
+     .default_text = "0",
+     .help = "seconds from one stage to the next"},
+    {.name = "unit",
+     .type = ERG_OPTION_DOUBLE,
+     .argument = "S",
+     .offset = offsetof(struct values, unit_s),
+     .least = 1e-12,
+     .most = 1e6,
+     .help = "resolution of planned times in seconds; as fine as fits unless given"},
+    {.name = "points",
+     .letter = 'n',
+     .type = ERG_OPTION_LONG,
+     .argument = "N",
+     .offset = offsetof(struct values, points),
+     .least = 2,
+     .most = 100000,
+     .default_text = "100",
+     .help = "deadlines to make plans for"},
+    {.name = "deadline",
+     .type = ERG_OPTION_DOUBLE,
+     .argument = "S",
+     .offset = offsetof(struct values, deadline_s),
+     .least = 1e-12,
+     .most = 1e15,
+     .help = "print only the plan of least energy within this time"},
+    {.name = "energy-budget",
+     .type = ERG_OPTION_DOUBLE,
+     .argument = "J",
+     .offset = offsetof(struct values, energy_budget_j),
+     .least = 1e-12,
+     .most = 1e15,
+     .help = "print only the fastest plan within this energy"},
+    {.name = "plan",
+     .type = ERG_OPTION_FILE,
+     .argument = "FILE",
+     .offset = offsetof(struct values, plan),
+     .help = "write the selected plan (the fastest unless one is selected) as JSON"},
+    {.name = "format",
+     .letter = 'f',
+     .type = ERG_OPTION_CHOICE,
+     .argument = "FORMAT",
+     .offset = offsetof(struct values, format),
+     .choices = formats,
+     .default_text = "table",
+     .help = "what to print"},
+    {0},
+};
+
+/* Everything that is printed. */
+struct result {
+    const struct erg_iteration *iteration;
+    bool selected; /* only `chosen`, not the whole frontier */
+    size_t chosen; /* plan */
+    double highest_clock_s, highest_clock_j;
+};
+
+static int build_request(const struct values *values, const struct erg_profile *profile,
+                         const char *file, struct erg_iteration_request *request,
+                         struct erg_error *err)
+{
+    size_t chunks = (size_t)values->virtual_stages;
+    if (profile->virtual_stages % chunks != 0)
+        return erg_fail(err, ERG_USAGE,
+                        "The profile %s has %zu virtual stages, which is no multiple of "
+                        "--virtual-stages %zu.",
+                        file, profile->virtual_stages, chunks);
+    bool powered = !isnan(values->blocking_power_w);
+    if (!powered)
+        erg_log(ERG_LOG_WARNING, "without --blocking-power, a GPU that waits is taken to draw "
+                                 "nothing");
+    *request = (struct erg_iteration_request){
+        .pipeline = {.schedule = (enum erg_schedule_kind)values->schedule,
+                     .stages = profile->virtual_stages / chunks,
+                     .microbatches = (size_t)values->microbatches,
+                     .chunks = chunks,
+                     .p2p_latency_s = values->p2p_latency_s,
+                     .blocking_power_w = powered ? values->blocking_power_w : 0},
+        .tables = profile->tables,
+        .tick_s = isnan(values->unit_s) ? 0 : values->unit_s,
+        .points = (size_t)values->points};
+    if (!isnan(values->deadline_s)) {
+        request->deadlines_s = &values->deadline_s;
+        request->deadline_count = 1;
+    }
+    return 0;
+}
+
+static int select_plan(const struct values *values, const struct erg_iteration_request *request,
+                       struct erg_iteration *iteration, struct result *result,
+                       struct erg_error *err)
+{
+    result->selected = true;
+    if (!isnan(values->deadline_s))
+        return erg_iteration_pick(iteration, ERG_GOAL_DEADLINE, values->deadline_s, &result->chosen,
+                                  err);
+    if (!isnan(values->energy_budget_j)) {
+        if (erg_iteration_refine_budget(iteration, request, values->energy_budget_j, err) != 0)
+            return -1;
+        return erg_iteration_pick(iteration, ERG_GOAL_BUDGET, values->energy_budget_j,
+                                  &result->chosen, err);
+    }
+    result->selected = false;
+    return erg_iteration_pick(iteration, ERG_GOAL_FASTEST, 0, &result->chosen, err);
+}
+
+static size_t row_count(const struct result *result)
+{
+    return result->selected ? 1 : result->iteration->frontier.count;
+}
+
+static const struct erg_plan *row(const struct result *result, size_t i)
+{
+    size_t plan =
+        result->selected ? result->chosen : (size_t)result->iteration->frontier.points[i].recipe;
+    return &result->iteration->plans[plan];
+}
+
+/* In per cent; tiny differences of either sign print as +0.00. */
+static double change(double reference, double value)
+{
+    double percent = 100 * (value / reference - 1);
+    return fabs(percent) < 0.005 ? 0 : percent;
+}
+
+static void print_table(const struct result *result)
+{
+    enum { MOST_ROWS = 20 };
+    size_t count = row_count(result), shown = count < MOST_ROWS ? count : MOST_ROWS;
+    printf("%12s %14s %15s %17s %8s %8s\n", "time_s", "energy_j", "planned_time_s",
+           "planned_energy_j", "time", "energy");
+    for (size_t i = 0; i < shown; i++) {
+        const struct erg_plan *plan = row(result, shown > 1 ? i * (count - 1) / (shown - 1) : 0);
+        printf("%12.6f %14.3f %15.6f %17.3f %+7.2f%% %+7.2f%%\n", plan->time_s, plan->energy_j,
+               plan->planned_time_s, plan->planned_energy_j,
+               change(result->highest_clock_s, plan->time_s),
+               change(result->highest_clock_j, plan->energy_j));
+    }
+    if (shown < count)
+        printf("%zu of %zu points; --format csv prints all.\n", shown, count);
+    printf("Against every instruction at its highest clock: %.6f s, %.3f J.\n",
+           result->highest_clock_s, result->highest_clock_j);
+}
+
+static void print_csv(const struct result *result)
+{
+    struct erg_text out = {0};
+    erg_text_add(&out, "time_s,energy_j,planned_time_s,planned_energy_j\n");
+    for (size_t i = 0; i < row_count(result); i++) {
+        const struct erg_plan *plan = row(result, i);
+        erg_csv_add_double(&out, plan->time_s);
+        erg_csv_add_double(&out, plan->energy_j);
+        erg_csv_add_double(&out, plan->planned_time_s);
+        erg_csv_add_double(&out, plan->planned_energy_j);
+        erg_csv_end_row(&out);
+    }
+    fputs(out.data, stdout);
+    erg_text_release(&out);
+}
+
+static void print_json(const struct result *result)
+{
+    json_t *root = json_object(), *points = json_array();
+    json_object_set_new(root, "schema_version", json_integer(1));
+    for (size_t i = 0; i < row_count(result); i++) {
+        const struct erg_plan *plan = row(result, i);
+        json_t *point = json_object();
+        json_object_set_new(point, "time_s", json_real(plan->time_s));
+        json_object_set_new(point, "energy_j", json_real(plan->energy_j));
+        json_object_set_new(point, "planned_time_s", json_real(plan->planned_time_s));
+        json_object_set_new(point, "planned_energy_j", json_real(plan->planned_energy_j));
+        json_array_append_new(points, point);
+    }
+    json_object_set_new(root, "points", points);
+    json_t *reference = json_object();
+    json_object_set_new(reference, "time_s", json_real(result->highest_clock_s));
+    json_object_set_new(reference, "energy_j", json_real(result->highest_clock_j));
+    json_object_set_new(root, "highest_clock", reference);
+    char *text = erg_json_text(root);
+    fputs(text, stdout);
+    free(text);
+    json_decref(root);
+}
+
+static int solve_and_print(const struct erg_invocation *call, const struct erg_profile *profile,
+                           struct erg_error *err)
+{
+    const struct values *values = call->values;
+    struct erg_iteration_request request;
+    struct erg_iteration iteration;
+    if (build_request(values, profile, call->arguments[0], &request, err) != 0 ||
+        erg_iteration_solve(&iteration, &request, err) != 0)
+        return -1;
+    struct result result = {.iteration = &iteration};
+    int status = select_plan(values, &request, &iteration, &result, err);
+    if (status == 0 && values->plan)
+        status = erg_plan_write(values->plan, &iteration, profile->tables, result.chosen, err);
+    if (status == 0) {
+        uint32_t *highest = erg_xcalloc(iteration.schedule.count, sizeof *highest);
+        erg_profile_highest_clock(&iteration.schedule, profile->tables, highest);
+        erg_iteration_evaluate(&iteration.schedule, profile->tables, highest, NULL,
+                               &result.highest_clock_s, &result.highest_clock_j);
+        free(highest);
+        if (call->common.json || values->format == JSON)
+            print_json(&result);
+        else if (values->format == CSV)
+            print_csv(&result);
+        else
+            print_table(&result);
+    }
+    erg_iteration_release(&iteration);
+    return status;
+}
+
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct values *values = call->values;
+    if (!isnan(values->deadline_s) && !isnan(values->energy_budget_j))
+        return erg_fail(err, ERG_USAGE,
+                        "The options --deadline and --energy-budget exclude each other: each "
+                        "selects one plan.");
+    struct erg_profile profile;
+    if (erg_profile_load(&profile, call->arguments[0], err) != 0)
+        return -1;
+    int status = solve_and_print(call, &profile, err);
+    erg_profile_release(&profile);
+    return status;
+}
+
+const struct erg_command erg_cmd_frontier = {
+    .name = "frontier",
+    .summary = "time-energy frontier of a pipeline iteration from a measured stage profile",
+    .arguments = "PROFILE.csv",
+    .least_arguments = 1,
+    .most_arguments = 1,
+    .values_bytes = sizeof(struct values),
+    .options = options,
+    .details =
+        "PROFILE.csv has the columns stage,instruction,frequency,time,energy: the time in s and\n"
+        "the energy in J of one GPU of the stage, for one forward or backward of one microbatch,\n"
+        "at every clock in MHz. With the interleaved schedule its stages are virtual stages:\n"
+        "virtual stage x runs on stage x mod S, where S = stages of the profile / V.\n"
+        "Energies are summed over one GPU per stage and include the power of waiting.",
+    .examples = "  ergon frontier profile.csv --microbatches 12 --blocking-power 83.6\n"
+                "  ergon frontier profile.csv -m 12 -p 83.6 --deadline 3.1 --plan plan.json\n"
+                "  ergon frontier profile.csv -m 16 -p 83.6 --schedule interleaved "
+                "--virtual-stages 2\n",
+    .run = run,
+};

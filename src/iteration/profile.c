@@ -1,0 +1,211 @@
+#include "iteration/iteration.h"
+
+#include "base/memory.h"
+#include "io/csv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct columns {
+    size_t stage, instruction, frequency, time, energy;
+};
+
+/* One row; `line` order is kept so that messages can name the earlier of two rows. */
+struct row {
+    size_t row, table;
+    long frequency;
+    double time_s, energy_j;
+};
+
+static int find_columns(const struct erg_csv *csv, struct columns *columns, struct erg_error *err)
+{
+    if (erg_csv_require(csv, "stage", &columns->stage, err) != 0 ||
+        erg_csv_require(csv, "instruction", &columns->instruction, err) != 0 ||
+        erg_csv_require(csv, "frequency", &columns->frequency, err) != 0 ||
+        erg_csv_require(csv, "time", &columns->time, err) != 0 ||
+        erg_csv_require(csv, "energy", &columns->energy, err) != 0)
+        return -1;
+    return 0;
+}
+
+static int read_row(const struct erg_csv *csv, const struct columns *columns, size_t row,
+                    struct row *out, struct erg_error *err)
+{
+    long stage;
+    const char *instruction = erg_csv_text(csv, row, columns->instruction);
+    if (erg_csv_long(csv, row, columns->stage, &stage, err) != 0 ||
+        erg_csv_long(csv, row, columns->frequency, &out->frequency, err) != 0 ||
+        erg_csv_double(csv, row, columns->time, &out->time_s, err) != 0 ||
+        erg_csv_double(csv, row, columns->energy, &out->energy_j, err) != 0)
+        return -1;
+    /* Stages count from 0 without gaps, so there are at least as many rows as stages. */
+    if (stage < 0 || (size_t)stage >= erg_csv_rows(csv))
+        return erg_csv_fail(csv, row, err,
+                            "column 'stage' is %ld, but stages are numbered from 0 without gaps.",
+                            stage);
+    bool backward = strcmp(instruction, "backward") == 0;
+    if (!backward && strcmp(instruction, "forward") != 0)
+        return erg_csv_fail(csv, row, err,
+                            "column 'instruction' is \"%s\", but must be forward or backward.",
+                            instruction);
+    if (out->frequency < 1 || out->frequency > 1000000)
+        return erg_csv_fail(csv, row, err,
+                            "column 'frequency' is %ld, but must be a clock in MHz between 1 and "
+                            "1000000.",
+                            out->frequency);
+    if (!(out->time_s > 0) || out->time_s > 1e6)
+        return erg_csv_fail(csv, row, err,
+                            "column 'time' is %g, but must be more than 0 s and at most 1e6 s.",
+                            out->time_s);
+    if (!(out->energy_j >= 0) || out->energy_j > 1e12)
+        return erg_csv_fail(csv, row, err,
+                            "column 'energy' is %g, but must lie between 0 J and 1e12 J.",
+                            out->energy_j);
+    out->row = row;
+    out->table = 2 * (size_t)stage + (backward ? ERG_BACKWARD : ERG_FORWARD);
+    return 0;
+}
+
+static int by_table_and_clock(const void *left, const void *right)
+{
+    const struct row *a = left, *b = right;
+    if (a->table != b->table)
+        return a->table < b->table ? -1 : 1;
+    if (a->frequency != b->frequency)
+        return a->frequency < b->frequency ? -1 : 1;
+    return (a->row > b->row) - (a->row < b->row);
+}
+
+static const char *direction_of(size_t table)
+{
+    return table % 2 == ERG_FORWARD ? "forward" : "backward";
+}
+
+static int fail_missing(const struct erg_csv *csv, const char *name, const struct row *has,
+                        size_t table, struct erg_error *err)
+{
+    return erg_fail(err, ERG_FAILED,
+                    "%s:%zu: the clock %ld MHz is measured for stage %zu %s in this row, but not "
+                    "for stage %zu %s; every stage and instruction needs a row for every clock.",
+                    name, erg_csv_line(csv, has->row), has->frequency, has->table / 2,
+                    direction_of(has->table), table / 2, direction_of(table));
+}
+
+/* Sorted rows: no duplicates, both directions of every stage, the same clocks everywhere. */
+static int check_rows(const struct erg_csv *csv, const char *name, const struct row *rows,
+                      size_t count, size_t *tables, struct erg_error *err)
+{
+    for (size_t i = 1; i < count; i++)
+        if (rows[i].table == rows[i - 1].table && rows[i].frequency == rows[i - 1].frequency)
+            return erg_csv_fail(csv, rows[i].row, err,
+                                "stage %zu %s at %ld MHz is measured twice, here and in line %zu.",
+                                rows[i].table / 2, direction_of(rows[i].table), rows[i].frequency,
+                                erg_csv_line(csv, rows[i - 1].row));
+    *tables = (rows[count - 1].table / 2 + 1) * 2;
+    size_t next = 0, clocks = 0;
+    for (size_t table = 0; table < *tables; table++) {
+        size_t first = next;
+        while (next < count && rows[next].table == table)
+            next++;
+        if (next == first)
+            return erg_fail(err, ERG_FAILED,
+                            "%s: stage %zu has no rows with instruction \"%s\"; every stage from 0 "
+                            "to %zu needs forward and backward.",
+                            name, table / 2, direction_of(table), *tables / 2 - 1);
+        if (table == 0)
+            clocks = next;
+        /* Merge with the clocks of the first table: the first difference is somebody's gap. */
+        for (size_t a = 0, b = first; a < clocks || b < next; a++, b++) {
+            bool first_lacks = a >= clocks || (b < next && rows[b].frequency < rows[a].frequency);
+            bool this_lacks = b >= next || (a < clocks && rows[a].frequency < rows[b].frequency);
+            if (first_lacks)
+                return fail_missing(csv, name, &rows[b], 0, err);
+            if (this_lacks)
+                return fail_missing(csv, name, &rows[a], table, err);
+        }
+    }
+    return 0;
+}
+
+static int by_row(const void *left, const void *right)
+{
+    const struct row *a = left, *b = right;
+    return (a->row > b->row) - (a->row < b->row);
+}
+
+static int read_rows(struct erg_profile *profile, const struct erg_csv *csv, const char *name,
+                     struct row *rows, struct erg_error *err)
+{
+    struct columns columns;
+    size_t count = erg_csv_rows(csv), tables = 0;
+    if (find_columns(csv, &columns, err) != 0)
+        return -1;
+    if (!count)
+        return erg_fail(err, ERG_FAILED,
+                        "%s: the profile has a header but no rows; it needs one per stage, "
+                        "instruction and clock.",
+                        name);
+    for (size_t row = 0; row < count; row++)
+        if (read_row(csv, &columns, row, &rows[row], err) != 0)
+            return -1;
+    qsort(rows, count, sizeof *rows, by_table_and_clock);
+    if (check_rows(csv, name, rows, count, &tables, err) != 0)
+        return -1;
+    qsort(rows, count, sizeof *rows, by_row);
+    profile->virtual_stages = tables / 2;
+    profile->tables = erg_xcalloc(tables, sizeof *profile->tables);
+    for (size_t i = 0; i < count; i++)
+        erg_frontier_add(&profile->tables[rows[i].table], rows[i].time_s, rows[i].energy_j,
+                         rows[i].frequency);
+    return 0;
+}
+
+static int take(struct erg_profile *profile, struct erg_csv *csv, const char *name,
+                struct erg_error *err)
+{
+    struct row *rows = erg_xcalloc(erg_csv_rows(csv) + 1, sizeof *rows);
+    int result = read_rows(profile, csv, name, rows, err);
+    free(rows);
+    erg_csv_free(csv);
+    return result;
+}
+
+int erg_profile_load(struct erg_profile *profile, const char *path, struct erg_error *err)
+{
+    struct erg_csv *csv;
+    *profile = (struct erg_profile){0};
+    if (erg_csv_load(&csv, path, err) != 0)
+        return -1;
+    return take(profile, csv, path, err);
+}
+
+int erg_profile_parse(struct erg_profile *profile, const char *name, const char *text,
+                      size_t length, struct erg_error *err)
+{
+    struct erg_csv *csv;
+    *profile = (struct erg_profile){0};
+    if (erg_csv_parse(&csv, name, text, length, err) != 0)
+        return -1;
+    return take(profile, csv, name, err);
+}
+
+void erg_profile_release(struct erg_profile *profile)
+{
+    for (size_t t = 0; t < 2 * profile->virtual_stages; t++)
+        erg_frontier_release(&profile->tables[t]);
+    free(profile->tables);
+    *profile = (struct erg_profile){0};
+}
+
+void erg_profile_highest_clock(const struct erg_schedule *schedule,
+                               const struct erg_frontier *tables, uint32_t *option)
+{
+    for (size_t i = 0; i < schedule->count; i++) {
+        const struct erg_frontier *table =
+            &tables[erg_table_index(&schedule->pipeline, &schedule->instructions[i])];
+        option[i] = 0;
+        for (uint32_t o = 1; o < table->count; o++)
+            if (table->points[o].recipe > table->points[option[i]].recipe)
+                option[i] = o;
+    }
+}
