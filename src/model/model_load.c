@@ -164,7 +164,7 @@ static int find_family(const struct family **family, const struct erg_json_place
 static int read_config(struct erg_model *model, const struct erg_json_place *place,
                        struct erg_error *err)
 {
-    const struct family *family;
+    const struct family *family = NULL;
     const char *name = place->name;
     if (find_family(&family, place, err) != 0)
         return -1;

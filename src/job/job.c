@@ -1,0 +1,173 @@
+/* Job files: their schema, and reading them. The rules between keys are in job_check.c. */
+#include "job/job.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "hardware/cluster_schema.h"
+#include "io/file.h"
+#include "job/job_internal.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define OPTIONAL CYAML_FLAG_OPTIONAL
+#define OPTIONAL_WORD (CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT)
+
+static const cyaml_strval_t recompute_names[] = {{"none", ERG_RECOMPUTE_NONE},
+                                                 {"full", ERG_RECOMPUTE_FULL}};
+static const cyaml_strval_t schedule_names[] = {{"1f1b", ERG_JOB_1F1B},
+                                                {"interleaved", ERG_JOB_INTERLEAVED}};
+static const cyaml_strval_t search_names[] = {{"gp", ERG_JOB_GP},
+                                              {"trees", ERG_JOB_TREES},
+                                              {"random", ERG_JOB_RANDOM},
+                                              {"exhaustive", ERG_JOB_EXHAUSTIVE}};
+static const cyaml_strval_t goal_names[] = {
+    {"fastest", ERG_JOB_FASTEST}, {"least_energy", ERG_JOB_LEAST_ENERGY}, {"knee", ERG_JOB_KNEE}};
+
+#define SEARCH struct erg_job_file_search
+static const cyaml_schema_field_t search_fields[] = {
+    CYAML_FIELD_ENUM("method", OPTIONAL_WORD, SEARCH, method, search_names, COUNT(search_names)),
+    CYAML_FIELD_INT("budget", OPTIONAL, SEARCH, budget),
+    CYAML_FIELD_INT("start", OPTIONAL, SEARCH, start),
+    CYAML_FIELD_INT("batch", OPTIONAL, SEARCH, batch),
+    CYAML_FIELD_INT("sweep_clocks", OPTIONAL, SEARCH, sweep_clocks),
+    CYAML_FIELD_UINT("seed", OPTIONAL, SEARCH, seed),
+    CYAML_FIELD_END,
+};
+
+#define PROFILER struct erg_job_file_profiler
+static const cyaml_schema_field_t profiler_fields[] = {
+    CYAML_FIELD_FLOAT("window_s", OPTIONAL, PROFILER, window_s),
+    CYAML_FIELD_FLOAT("cooldown_s", OPTIONAL, PROFILER, cooldown_s),
+    CYAML_FIELD_INT("warmup_runs", OPTIONAL, PROFILER, warmup_runs),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t layer_count = {CYAML_VALUE_INT(CYAML_FLAG_DEFAULT, int)};
+
+#define FILE_ struct erg_job_file
+static const cyaml_schema_field_t job_fields[] = {
+    CYAML_FIELD_STRING_PTR("name", OPTIONAL | CYAML_FLAG_POINTER, FILE_, name, 1, 200),
+    CYAML_FIELD_STRING_PTR("model", CYAML_FLAG_POINTER, FILE_, model, 1, 4000),
+    CYAML_FIELD_BOOL("tie_embeddings", OPTIONAL, FILE_, tie_embeddings),
+    CYAML_FIELD_INT("vocabulary", OPTIONAL, FILE_, vocabulary),
+    CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, FILE_, cluster, erg_cluster_fields),
+    CYAML_FIELD_STRING_PTR("stack", OPTIONAL | CYAML_FLAG_POINTER, FILE_, stack, 1, 4000),
+    CYAML_FIELD_INT("tensor", OPTIONAL, FILE_, tensor),
+    CYAML_FIELD_INT("context", OPTIONAL, FILE_, context),
+    CYAML_FIELD_INT("pipeline", OPTIONAL, FILE_, pipeline),
+    CYAML_FIELD_INT("data", OPTIONAL, FILE_, data),
+    CYAML_FIELD_INT("virtual_stages", OPTIONAL, FILE_, virtual_stages),
+    CYAML_FIELD_ENUM("schedule", OPTIONAL_WORD, FILE_, schedule, schedule_names,
+                     COUNT(schedule_names)),
+    CYAML_FIELD_SEQUENCE("layers", OPTIONAL | CYAML_FLAG_POINTER, FILE_, layers, &layer_count, 1,
+                         10000),
+    CYAML_FIELD_INT("microbatch_size", CYAML_FLAG_DEFAULT, FILE_, microbatch_size),
+    CYAML_FIELD_INT("microbatches", CYAML_FLAG_DEFAULT, FILE_, microbatches),
+    CYAML_FIELD_INT("sequence", CYAML_FLAG_DEFAULT, FILE_, sequence),
+    CYAML_FIELD_ENUM("recompute", OPTIONAL_WORD, FILE_, recompute, recompute_names,
+                     COUNT(recompute_names)),
+    CYAML_FIELD_MAPPING("search", OPTIONAL, FILE_, search, search_fields),
+    CYAML_FIELD_MAPPING("profiler", OPTIONAL, FILE_, profiler, profiler_fields),
+    CYAML_FIELD_ENUM("goal", OPTIONAL_WORD, FILE_, goal, goal_names, COUNT(goal_names)),
+    CYAML_FIELD_FLOAT("deadline_s", OPTIONAL, FILE_, deadline_s),
+    CYAML_FIELD_FLOAT("budget_j", OPTIONAL, FILE_, budget_j),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t job_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct erg_job_file, job_fields)};
+
+const char *erg_job_search_name(enum erg_job_search method)
+{
+    return search_names[method].str;
+}
+
+static int override_number(int *value, long given, const char *what, struct erg_error *err)
+{
+    if (given == 0)
+        return 0;
+    if (given < 1 || given > INT_MAX)
+        return erg_fail(err, ERG_USAGE, "expected %s of at least 1 on the command line, got %ld",
+                        what, given);
+    *value = (int)given;
+    return 0;
+}
+
+static int apply_overrides(struct erg_job_file *file, const struct erg_job_overrides *overrides,
+                           struct erg_error *err)
+{
+    if (override_number(&file->microbatches, overrides->microbatches, "a number of microbatches",
+                        err) ||
+        override_number(&file->microbatch_size, overrides->microbatch_size, "a microbatch size",
+                        err) ||
+        override_number(&file->sequence, overrides->sequence, "a sequence length", err))
+        return -1;
+    if (overrides->seed)
+        file->search.seed = *overrides->seed;
+    if (!overrides->search)
+        return 0;
+    const char *names[COUNT(search_names) + 1] = {NULL};
+    for (size_t i = 0; i < COUNT(search_names); i++) {
+        names[i] = search_names[i].str;
+        if (!strcmp(names[i], overrides->search)) {
+            file->search.method = (enum erg_job_search)search_names[i].val;
+            return 0;
+        }
+    }
+    const char *meant = erg_closest(overrides->search, names);
+    return erg_fail(err, ERG_USAGE,
+                    "the search method '%.80s' is not known%s%s%s; expected gp, trees, random or "
+                    "exhaustive",
+                    overrides->search, meant ? ", did you mean '" : "", meant ? meant : "",
+                    meant ? "'?" : "");
+}
+
+int erg_job_parse(struct erg_job **out, const char *name, const char *text, size_t length,
+                  const struct erg_job_overrides *overrides, struct erg_error *err)
+{
+    struct erg_yaml *yaml;
+    void *value = NULL;
+    if (erg_yaml_open_text(&yaml, name, text, length, err) != 0)
+        return -1;
+    struct erg_job *job = erg_xcalloc(1, sizeof *job);
+    int result = erg_yaml_read(yaml, &job_schema, &value, err);
+    job->file = value;
+    if (result == 0 && overrides)
+        result = apply_overrides(value, overrides, err);
+    if (result == 0)
+        result = erg_job_resolve(job, value, yaml, name, err);
+    erg_yaml_close(yaml);
+    if (result == 0)
+        *out = job;
+    else
+        erg_job_free(job);
+    return result;
+}
+
+int erg_job_load(struct erg_job **job, const char *path, const struct erg_job_overrides *overrides,
+                 struct erg_error *err)
+{
+    char *text;
+    size_t length;
+    if (erg_file_read(path, ERG_FILE_SMALL_BYTES, &text, &length, err) != 0)
+        return -1;
+    int result = erg_job_parse(job, path, text, length, overrides, err);
+    free(text);
+    return result;
+}
+
+void erg_job_free(struct erg_job *job)
+{
+    if (!job)
+        return;
+    erg_model_free(job->model);
+    erg_gpu_free(job->gpu);
+    erg_stack_free(job->stack);
+    free(job->chunk_layers);
+    free(job->own_name);
+    erg_yaml_free(&job_schema, job->file);
+    free(job);
+}

@@ -1,0 +1,91 @@
+/*
+ * Job: what to train and on what, as a person writes it in a YAML file; examples/quickstart.yaml
+ * explains every key.
+ *
+ * Loading resolves names (model, GPU, software stack), fills defaults, splits the layers and checks
+ * everything against everything, so that whoever holds a struct erg_job need not check again. A
+ * relative path in the file is relative to the file.
+ */
+#ifndef ERG_JOB_H
+#define ERG_JOB_H
+
+#include "ergon/error.h"
+#include "hardware/hardware.h"
+#include "model/model.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum erg_job_recompute { ERG_RECOMPUTE_NONE, ERG_RECOMPUTE_FULL };
+
+enum erg_job_schedule { ERG_JOB_1F1B, ERG_JOB_INTERLEAVED };
+
+enum erg_job_search { ERG_JOB_GP, ERG_JOB_TREES, ERG_JOB_RANDOM, ERG_JOB_EXHAUSTIVE };
+
+/* Which point of the iteration's frontier becomes the plan. */
+enum erg_job_goal {
+    ERG_JOB_FASTEST,
+    ERG_JOB_LEAST_ENERGY,
+    ERG_JOB_KNEE,
+    ERG_JOB_DEADLINE, /* least energy within goal_bound seconds */
+    ERG_JOB_BUDGET,   /* least time within goal_bound joules, all GPUs of one pipeline together */
+};
+
+struct erg_job {
+    const char *name; /* the key "name", else the name of the file without folder and suffix */
+
+    struct erg_model *model; /* with the job's overrides applied */
+    struct erg_cluster cluster;
+    struct erg_gpu *gpu; /* of the cluster */
+    struct erg_stack *stack;
+
+    int tensor, context, pipeline, data; /* degrees; their product is all GPUs of the cluster */
+    int virtual_stages;                  /* model chunks per stage; above 1 only interleaved */
+    enum erg_job_schedule schedule;
+    /* Layers of each chunk in model order: chunk c of stage s is [c * pipeline + s]. */
+    int *chunk_layers; /* [pipeline * virtual_stages] */
+
+    int microbatch_size; /* sequences */
+    int microbatches;    /* per pipeline and iteration */
+    int sequence;        /* tokens */
+    bool nanobatched;    /* the microbatch can be split in two equal halves */
+    enum erg_job_recompute recompute;
+
+    struct {
+        enum erg_job_search method;
+        int budget, start, batch; /* measurements per partition; 0 = the method's default */
+        int sweep_clocks;         /* clocks of the time-only sweep; -1 = the method's default */
+        uint64_t seed;
+    } search;
+
+    struct { /* -1 = the profiler's default */
+        double window_s, cooldown_s;
+        int warmup_runs;
+    } profiler;
+
+    enum erg_job_goal goal;
+    double goal_bound; /* s or J; 0 where the goal has none */
+
+    void *file;     /* private: what was read */
+    char *own_name; /* private */
+};
+
+/* Values from the command line, which win over the file's; 0 or NULL = the file's. */
+struct erg_job_overrides {
+    long microbatches, microbatch_size, sequence;
+    const char *search; /* method */
+    const uint64_t *seed;
+};
+
+/* `overrides` may be NULL. erg_job_parse(): from memory; `name` stands for the file's path. */
+int erg_job_load(struct erg_job **job, const char *path, const struct erg_job_overrides *overrides,
+                 struct erg_error *err);
+int erg_job_parse(struct erg_job **job, const char *name, const char *text, size_t length,
+                  const struct erg_job_overrides *overrides, struct erg_error *err);
+void erg_job_free(struct erg_job *job);
+
+/* "gp", "trees", "random", "exhaustive". */
+const char *erg_job_search_name(enum erg_job_search method);
+
+#endif

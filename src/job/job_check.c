@@ -1,0 +1,288 @@
+/* The rules between a job's keys: each broken one is a sentence with file, line and key. */
+#include "job/job_internal.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "hardware/cluster_schema.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int default_to(int value, int fallback, const struct erg_yaml *yaml, const char *key)
+{
+    return erg_yaml_has(yaml, key) ? value : fallback;
+}
+
+/* Keys whose numbers must lie in a range, whatever the others say. */
+static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *yaml,
+                        struct erg_error *err)
+{
+    const struct {
+        const char *key;
+        double value, min, max;
+    } ranges[] = {
+        {"vocabulary", file->vocabulary, 1, 1e8},
+        {"tensor", file->tensor, 1, 1024},
+        {"context", file->context, 1, 1024},
+        {"pipeline", file->pipeline, 1, 1024},
+        {"data", file->data, 1, 1e6},
+        {"virtual_stages", file->virtual_stages, 1, 1024},
+        {"microbatch_size", file->microbatch_size, 1, 1e6},
+        {"microbatches", file->microbatches, 1, 1e5},
+        {"sequence", file->sequence, 1, 1e8},
+        {"search.budget", file->search.budget, 1, 1e6},
+        {"search.start", file->search.start, 1, 1e6},
+        {"search.batch", file->search.batch, 1, 1e6},
+        {"search.sweep_clocks", file->search.sweep_clocks, 0, 1000},
+        {"profiler.window_s", file->profiler.window_s, 0.01, 3600},
+        {"profiler.cooldown_s", file->profiler.cooldown_s, 0, 3600},
+        {"profiler.warmup_runs", file->profiler.warmup_runs, 0, 1e6},
+        {"deadline_s", file->deadline_s, 1e-6, 1e6},
+        {"budget_j", file->budget_j, 1e-6, 1e15},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        if (erg_yaml_has(yaml, ranges[i].key) &&
+            erg_yaml_check_range(yaml, ranges[i].key, ranges[i].value, ranges[i].min, ranges[i].max,
+                                 err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A name that looks like a relative path is one from the job's folder. */
+static char *relative_to(const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/');
+    if (!strchr(name, '/') || *name == '/' || !slash)
+        return erg_xstrdup(name);
+    struct erg_text text = {0};
+    erg_text_add_bytes(&text, path, (size_t)(slash - path) + 1);
+    erg_text_add(&text, name);
+    return text.data;
+}
+
+/* Model, GPU and stack: the failure of each load gets the line of the key that names it. */
+static int load_names(struct erg_job *job, const struct erg_job_file *file,
+                      const struct erg_yaml *yaml, const char *path, struct erg_error *err)
+{
+    struct erg_error inner = {0};
+    char *model = relative_to(path, file->model);
+    char *gpu = relative_to(path, file->cluster.gpu);
+    char *stack = relative_to(path, file->stack ? file->stack : "ergon");
+    int result = 0;
+    if (erg_model_load(&job->model, model, &inner) != 0)
+        result = erg_yaml_fail(yaml, "model", err, "%.700s", inner.message);
+    else if (erg_gpu_load(&job->gpu, gpu, &inner) != 0)
+        result = erg_yaml_fail(yaml, "cluster.gpu", err, "%.700s", inner.message);
+    else if (erg_stack_load(&job->stack, stack, &inner) != 0)
+        result = erg_yaml_fail(yaml, "stack", err, "%.700s", inner.message);
+    free(model);
+    free(gpu);
+    free(stack);
+    return result;
+}
+
+static int apply_to_model(struct erg_job *job, const struct erg_job_file *file,
+                          const struct erg_yaml *yaml, struct erg_error *err)
+{
+    if (erg_yaml_has(yaml, "tie_embeddings"))
+        job->model->tied = file->tie_embeddings;
+    if (!file->vocabulary)
+        return 0;
+    if (file->vocabulary < job->model->vocab)
+        return erg_yaml_fail(yaml, "vocabulary", err,
+                             "expected at least the %ld words that %s has (padding only), got %d",
+                             job->model->vocab, job->model->name, file->vocabulary);
+    job->model->vocab = file->vocabulary;
+    return 0;
+}
+
+static int check_degrees(const struct erg_job *job, const struct erg_yaml *yaml,
+                         struct erg_error *err)
+{
+    struct erg_error inner = {0};
+    if (erg_model_check_tensor(job->model, job->tensor, &inner) != 0)
+        return erg_yaml_fail(yaml, "tensor", err, "%.700s", inner.message);
+    if (erg_model_check_sequence(job->model, 1, job->sequence, &inner) != 0)
+        return erg_yaml_fail(yaml, "sequence", err, "%.700s", inner.message);
+    if (erg_model_check_sequence(job->model, job->context, job->sequence, &inner) != 0)
+        return erg_yaml_fail(yaml, "context", err, "%.700s", inner.message);
+
+    long group = (long)job->tensor * job->context;
+    long replica = group * job->pipeline, needed = replica * job->data;
+    long gpus = (long)job->cluster.nodes * job->cluster.gpus_per_node;
+    if (needed != gpus) {
+        char hint[96] = "";
+        if (gpus % replica == 0)
+            snprintf(hint, sizeof hint, "; with data: %ld they would be all used", gpus / replica);
+        return erg_yaml_fail(yaml, "cluster", err,
+                             "the cluster has %ld GPUs (%d nodes x %d), but tensor %d x context %d "
+                             "x pipeline %d x data %d makes %ld%s",
+                             gpus, job->cluster.nodes, job->cluster.gpus_per_node, job->tensor,
+                             job->context, job->pipeline, job->data, needed, hint);
+    }
+    if (group > job->cluster.gpus_per_node || job->cluster.gpus_per_node % group != 0)
+        return erg_yaml_fail(yaml, "cluster.gpus_per_node", err,
+                             "tensor %d x context %d makes groups of %ld GPUs, which do not fill "
+                             "nodes of %d evenly",
+                             job->tensor, job->context, group, job->cluster.gpus_per_node);
+    return 0;
+}
+
+static int check_schedule(struct erg_job *job, const struct erg_job_file *file,
+                          const struct erg_yaml *yaml, struct erg_error *err)
+{
+    job->schedule = job->virtual_stages > 1 ? ERG_JOB_INTERLEAVED : ERG_JOB_1F1B;
+    if (erg_yaml_has(yaml, "schedule") && file->schedule != job->schedule)
+        return erg_yaml_fail(yaml, "schedule", err,
+                             file->schedule == ERG_JOB_1F1B
+                                 ? "1f1b has one virtual stage per stage, but virtual_stages is %d"
+                                 : "interleaved needs virtual_stages of at least 2, got %d",
+                             job->virtual_stages);
+    if (job->schedule == ERG_JOB_1F1B)
+        return 0;
+    if (job->pipeline < 2)
+        return erg_yaml_fail(yaml, "virtual_stages", err,
+                             "virtual stages interleave the stages of a pipeline, but pipeline is "
+                             "1");
+    if (job->microbatches % job->pipeline != 0)
+        return erg_yaml_fail(yaml, "microbatches", err,
+                             "expected a multiple of the %d pipeline stages with the interleaved "
+                             "schedule, got %d",
+                             job->pipeline, job->microbatches);
+    return 0;
+}
+
+/*
+ * Even shares; what is left over goes to the middle chunks first, since the first also embeds and
+ * the last also has the head.
+ */
+static void split_evenly(int *layers, int chunks, int total)
+{
+    int left = total % chunks;
+    for (int i = 0; i < chunks; i++)
+        layers[i] = total / chunks;
+    for (int i = 1; i + 1 < chunks && left > 0; i++, left--)
+        layers[i]++;
+    layers[0] += left; /* at most 1 */
+}
+
+static int split_layers(struct erg_job *job, const struct erg_job_file *file,
+                        const struct erg_yaml *yaml, struct erg_error *err)
+{
+    int chunks = job->pipeline * job->virtual_stages;
+    if (job->model->layers < chunks)
+        return erg_yaml_fail(yaml, "pipeline", err, "%s has %ld layers, too few for %d x %d stages",
+                             job->model->name, job->model->layers, job->pipeline,
+                             job->virtual_stages);
+    job->chunk_layers = erg_xcalloc((size_t)chunks, sizeof *job->chunk_layers);
+    if (!file->layers) {
+        split_evenly(job->chunk_layers, chunks, (int)job->model->layers);
+        return 0;
+    }
+    if (file->layers_count != (unsigned)chunks)
+        return erg_yaml_fail(yaml, "layers", err,
+                             "expected %d entries (pipeline %d x virtual_stages %d), got %u",
+                             chunks, job->pipeline, job->virtual_stages, file->layers_count);
+    long sum = 0;
+    for (int i = 0; i < chunks; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "layers[%d]", i);
+        if (erg_yaml_check_range(yaml, key, file->layers[i], 1, (double)job->model->layers, err))
+            return -1;
+        job->chunk_layers[i] = file->layers[i];
+        sum += file->layers[i];
+    }
+    if (sum != job->model->layers)
+        return erg_yaml_fail(yaml, "layers", err,
+                             "the stages hold %ld layers together, but %s has %ld", sum,
+                             job->model->name, job->model->layers);
+    return 0;
+}
+
+static int choose_goal(struct erg_job *job, const struct erg_job_file *file,
+                       const struct erg_yaml *yaml, struct erg_error *err)
+{
+    static const char *const keys[] = {"goal", "deadline_s", "budget_j"};
+    const char *first = NULL;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (!erg_yaml_has(yaml, keys[i]))
+            continue;
+        if (first)
+            return erg_yaml_fail(yaml, keys[i], err,
+                                 "this contradicts the key '%s'; expected one of goal, deadline_s "
+                                 "and budget_j",
+                                 first);
+        first = keys[i];
+    }
+    job->goal = file->deadline_s > 0 ? ERG_JOB_DEADLINE
+                : file->budget_j > 0 ? ERG_JOB_BUDGET
+                                     : file->goal;
+    job->goal_bound = file->deadline_s > 0 ? file->deadline_s : file->budget_j;
+    return 0;
+}
+
+static void choose_name(struct erg_job *job, const struct erg_job_file *file, const char *path)
+{
+    if (file->name) {
+        job->name = file->name;
+        return;
+    }
+    const char *slash = strrchr(path, '/');
+    job->own_name = erg_xstrdup(slash ? slash + 1 : path);
+    char *dot = strrchr(job->own_name, '.');
+    if (dot && dot != job->own_name)
+        *dot = '\0';
+    job->name = job->own_name;
+}
+
+static void copy_plain(struct erg_job *job, const struct erg_job_file *file,
+                       const struct erg_yaml *yaml)
+{
+    job->cluster = file->cluster;
+    job->tensor = default_to(file->tensor, 1, yaml, "tensor");
+    job->context = default_to(file->context, 1, yaml, "context");
+    job->pipeline = default_to(file->pipeline, 1, yaml, "pipeline");
+    job->data = default_to(file->data, 1, yaml, "data");
+    job->virtual_stages = default_to(file->virtual_stages, 1, yaml, "virtual_stages");
+    job->microbatch_size = file->microbatch_size;
+    job->microbatches = file->microbatches;
+    job->sequence = file->sequence;
+    job->recompute = file->recompute;
+    job->search.method = file->search.method;
+    job->search.budget = file->search.budget;
+    job->search.start = file->search.start;
+    job->search.batch = file->search.batch;
+    job->search.sweep_clocks =
+        default_to(file->search.sweep_clocks, -1, yaml, "search.sweep_clocks");
+    job->search.seed = file->search.seed;
+    job->profiler.window_s = erg_yaml_has(yaml, "profiler.window_s") ? file->profiler.window_s : -1;
+    job->profiler.cooldown_s =
+        erg_yaml_has(yaml, "profiler.cooldown_s") ? file->profiler.cooldown_s : -1;
+    job->profiler.warmup_runs =
+        default_to(file->profiler.warmup_runs, -1, yaml, "profiler.warmup_runs");
+}
+
+int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct erg_yaml *yaml,
+                    const char *path, struct erg_error *err)
+{
+    if (check_ranges(file, yaml, err) != 0 ||
+        erg_cluster_finish(&file->cluster, yaml, "cluster", err) != 0)
+        return -1;
+    copy_plain(job, file, yaml);
+    choose_name(job, file, path);
+    if (load_names(job, file, yaml, path, err) != 0 || apply_to_model(job, file, yaml, err) != 0 ||
+        check_degrees(job, yaml, err) != 0 || check_schedule(job, file, yaml, err) != 0 ||
+        split_layers(job, file, yaml, err) != 0 || choose_goal(job, file, yaml, err) != 0)
+        return -1;
+    job->nanobatched = job->microbatch_size % 2 == 0;
+    if (!job->nanobatched)
+        erg_log(ERG_LOG_WARNING,
+                "%s:%zu: a microbatch of %d cannot be split in two equal halves, so communication "
+                "is not overlapped: only sequential execution is planned",
+                path, erg_yaml_line(yaml, "microbatch_size"), job->microbatch_size);
+    return 0;
+}

@@ -1,0 +1,44 @@
+/* A job as it stands in its file, between reading (job.c) and checking (job_check.c). */
+#ifndef ERG_JOB_INTERNAL_H
+#define ERG_JOB_INTERNAL_H
+
+#include "io/yaml.h"
+#include "job/job.h"
+
+struct erg_job_file_search {
+    enum erg_job_search method;
+    int budget, start, batch, sweep_clocks;
+    uint64_t seed;
+};
+
+struct erg_job_file_profiler {
+    double window_s, cooldown_s;
+    int warmup_runs;
+};
+
+/* One member per key; zero where a key is absent. */
+struct erg_job_file {
+    char *name, *model, *stack;
+    bool tie_embeddings;
+    int vocabulary;
+    struct erg_cluster cluster;
+    int tensor, context, pipeline, data, virtual_stages;
+    enum erg_job_schedule schedule;
+    int *layers;
+    unsigned layers_count;
+    int microbatch_size, microbatches, sequence;
+    enum erg_job_recompute recompute;
+    struct erg_job_file_search search;
+    struct erg_job_file_profiler profiler;
+    enum erg_job_goal goal;
+    double deadline_s, budget_j;
+};
+
+/*
+ * Fills and checks `job` from `file`, whose cluster it converts to base units; relative names are
+ * resolved in the folder of `path`.
+ */
+int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct erg_yaml *yaml,
+                    const char *path, struct erg_error *err);
+
+#endif

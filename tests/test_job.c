@@ -1,0 +1,338 @@
+/* job/: the shipped examples load; every broken rule is a sentence with file, line and key. */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include "check.h"
+
+#include "base/log.h"
+#include "base/text.h"
+#include "io/file.h"
+#include "job/job.h"
+
+#include <dirent.h>
+
+static struct erg_job *load_example(const char *name)
+{
+    struct erg_error err;
+    struct erg_job *job;
+    char path[512];
+    snprintf(path, sizeof path, ERGON_TEST_SOURCE_DIR "/examples/%s", name);
+    assert_ok(erg_job_load(&job, path, NULL, &err), &err);
+    return job;
+}
+
+static void published_workloads_load(void **state)
+{
+    (void)state;
+    DIR *folder = opendir(ERGON_TEST_SOURCE_DIR "/examples/kareus");
+    assert_non_null(folder);
+    int published = 0;
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        if (entry->d_name[0] == '.')
+            continue;
+        char name[300];
+        snprintf(name, sizeof name, "kareus/%s", entry->d_name);
+        struct erg_job *job = load_example(name);
+        assert_string_equal(job->stack->name, "published-python");
+        assert_string_equal(job->gpu->name, "A100-SXM4-40GB");
+        assert_int_equal(job->recompute, ERG_RECOMPUTE_FULL);
+        assert_true(job->nanobatched);
+        /* The file's name says what is in it. */
+        char tail[64];
+        snprintf(tail, sizeof tail, "_mbs%d_seq%d", job->microbatch_size, job->sequence);
+        assert_non_null(strstr(job->name, tail));
+        assert_null(strchr(job->name, '/'));
+        if (job->context > 1)
+            snprintf(tail, sizeof tail, "_cp%dtp%d_", job->context, job->tensor);
+        else
+            snprintf(tail, sizeof tail, "_tp%d_", job->tensor);
+        assert_non_null(strstr(job->name, tail));
+        assert_int_equal(job->tensor * job->context, 8);
+        if (job->pipeline == 2) {
+            published++;
+            assert_int_equal(job->chunk_layers[0], 15);
+            assert_int_equal(job->chunk_layers[1], 13);
+            assert_int_equal(job->microbatches, 8);
+            assert_int_equal(job->model->tied, strstr(job->name, "qwen") != NULL);
+        } else {
+            assert_int_equal(job->pipeline, 10);
+            for (int i = 0; i < 10; i++)
+                assert_int_equal(job->chunk_layers[i], 8);
+        }
+        erg_job_free(job);
+    }
+    closedir(folder);
+    assert_int_equal(published, 10);
+}
+
+static void quickstart_has_the_defaults(void **state)
+{
+    (void)state;
+    struct erg_job *job = load_example("quickstart.yaml");
+    assert_string_equal(job->name, "quickstart");
+    assert_string_equal(job->stack->name, "ergon");
+    assert_true(job->model->tied);
+    assert_int_equal(job->chunk_layers[0], 14);
+    assert_int_equal(job->chunk_layers[1], 14);
+    assert_int_equal(job->schedule, ERG_JOB_1F1B);
+    assert_int_equal(job->search.method, ERG_JOB_GP);
+    assert_int_equal(job->search.budget, 0);
+    assert_int_equal(job->search.sweep_clocks, -1);
+    assert_near(job->profiler.window_s, -1, 0);
+    assert_int_equal(job->goal, ERG_JOB_FASTEST);
+    assert_near(job->cluster.inter_node_bandwidth, 50e9, 0);
+    erg_job_free(job);
+}
+
+/* A good job; each line can be replaced, dropped or followed by others. */
+static const char *const good[] = {
+    "model: llama-3.2-3b",
+    "cluster:",
+    "  nodes: 2",
+    "  gpus_per_node: 8",
+    "  gpu: A100-SXM4-40GB",
+    "  inter_node_bandwidth_gb_s: 50",
+    "tensor: 8",
+    "pipeline: 2",
+    "microbatch_size: 8",
+    "microbatches: 8",
+    "sequence: 4096",
+};
+enum { GOOD_LINES = sizeof good / sizeof *good };
+
+/* The good job with line `number` (from 1) replaced; 0 replaces none. `more` comes after it. */
+static int parse_with(struct erg_job **job, int number, const char *line, const char *more,
+                      struct erg_error *err)
+{
+    struct erg_text text = {0};
+    for (int i = 0; i < GOOD_LINES; i++)
+        erg_text_printf(&text, "%s\n", i + 1 == number ? line : good[i]);
+    erg_text_add(&text, more);
+    int result = erg_job_parse(job, "job.yaml", text.data, text.count, NULL, err);
+    erg_text_release(&text);
+    return result;
+}
+
+static void broken_rules_have_their_sentence(void **state)
+{
+    (void)state;
+    const struct {
+        int number;
+        const char *line, *more, *message;
+    } cases[] = {
+        {9, "microbatch_sise: 8", "",
+         "job.yaml:9: the key 'microbatch_sise' is not known; did you mean 'microbatch_size'?"},
+        {3, "  nods: 2", "",
+         "job.yaml:3: the key 'cluster.nods' is not known; did you mean "
+         "'nodes'?"},
+        {11, "", "", "job.yaml:1: the key 'sequence' is missing"},
+        {1, "model: lama-3.2-3b", "",
+         "job.yaml:1: key 'model': loading the model 'lama-3.2-3b': no such file or catalogue "
+         "entry; did you mean 'llama-3.2-3b'?"},
+        {5, "  gpu: A100-SXM4-41GB", "", "job.yaml:5: key 'cluster.gpu': "},
+        {0, "", "stack: argon\n", "job.yaml:12: key 'stack': "},
+        {7, "tensor: 16", "",
+         "job.yaml:7: key 'tensor': the 24 attention heads of meta-llama/Llama-3.2-3B cannot be "
+         "divided among a tensor degree of 16"},
+        {7, "tensor: 12", "", "job.yaml:7: key 'tensor': the 8 KV groups"},
+        {7, "tensor: 0", "", "job.yaml:7: key 'tensor': expected a number from 1 to 1024, got 0"},
+        {0, "", "vocabulary: 128260\n",
+         "the vocabulary of meta-llama/Llama-3.2-3B has 128260 "
+         "words"},
+        {0, "", "vocabulary: 1000\n",
+         "job.yaml:12: key 'vocabulary': expected at least the 128256 words"},
+        {7, "tensor: 4", "",
+         "job.yaml:3: key 'cluster': the cluster has 16 GPUs (2 nodes x 8), but tensor 4 x context "
+         "1 x pipeline 2 x data 1 makes 8; with data: 2 they would be all used"},
+        {8, "pipeline: 3", "", "tensor 8 x context 1 x pipeline 3 x data 1 makes 24"},
+        {8, "pipeline: 1", "context: 2\n",
+         "job.yaml:4: key 'cluster.gpus_per_node': tensor 8 x context 2 makes groups of 16 GPUs, "
+         "which do not fill nodes of 8 evenly"},
+        {7, "tensor: 4\ncontext: 2\nsequence: 4095", "", "the key appears twice"},
+        {11, "sequence: 0", "", "job.yaml:11: key 'sequence': expected a number from 1 to"},
+        {0, "", "layers: [15, 14]\n",
+         "job.yaml:12: key 'layers': the stages hold 29 layers together, but "
+         "meta-llama/Llama-3.2-3B has 28"},
+        {0, "", "layers: [10, 10, 8]\n",
+         "job.yaml:12: key 'layers': expected 2 entries (pipeline 2 x virtual_stages 1), got 3"},
+        {0, "", "layers: [28, 0]\n",
+         "job.yaml:12: key 'layers[1]': expected a number from 1 to 28, got 0"},
+        {0, "", "virtual_stages: 15\n",
+         "key 'pipeline': meta-llama/Llama-3.2-3B has 28 layers, too few for 2 x 15 stages"},
+        {9, "microbatch_size: 8", "virtual_stages: 2\nschedule: 1f1b\n",
+         "job.yaml:13: key 'schedule': 1f1b has one virtual stage per stage, but virtual_stages "
+         "is 2"},
+        {0, "", "schedule: interleaved\n",
+         "job.yaml:12: key 'schedule': interleaved needs virtual_stages of at least 2, got 1"},
+        {10, "microbatches: 7", "virtual_stages: 2\n",
+         "job.yaml:10: key 'microbatches': expected a multiple of the 2 pipeline stages"},
+        {0, "", "recompute: selective\n",
+         "job.yaml:12: key 'recompute': expected one of none, "
+         "full, got 'selective'"},
+        {0, "", "search: {method: tree}\n",
+         "job.yaml:12: key 'search.method': 'tree' is not known; did you mean 'trees'?"},
+        {0, "", "search:\n  budget: 0\n",
+         "job.yaml:13: key 'search.budget': expected a number from 1 to"},
+        {0, "", "profiler: {window_s: 0}\n", "key 'profiler.window_s': expected a number from"},
+        {0, "", "goal: knee\nbudget_j: 100\n",
+         "job.yaml:13: key 'budget_j': this contradicts the key 'goal'"},
+        {0, "", "deadline_s: 4\nbudget_j: 100\n", "this contradicts the key 'deadline_s'"},
+        {0, "", "deadline_s: -4\n", "job.yaml:12: key 'deadline_s': expected a number from"},
+        {6, "", "",
+         "job.yaml:3: key 'cluster.nodes': 2 nodes need the key 'inter_node_bandwidth_gb_s'"},
+        {9, "microbatch_size: 1.5", "",
+         "job.yaml:9: key 'microbatch_size': expected a whole number, got '1.5'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct erg_error err = {0};
+        struct erg_job *job;
+        int result = parse_with(&job, cases[i].number, cases[i].line, cases[i].more, &err);
+        if (result == 0 || !strstr(err.message, cases[i].message))
+            fail_msg("case %zu (%s | %s) said \"%s\", expected \"%s\"", i, cases[i].line,
+                     cases[i].more, result ? err.message : "nothing", cases[i].message);
+    }
+}
+
+static void context_needs_a_sequence_in_chunks(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_job *job;
+    const char text[] = "model: llama-3.2-3b\n"
+                        "cluster: {nodes: 1, gpus_per_node: 8, gpu: A100-SXM4-40GB}\n"
+                        "tensor: 4\ncontext: 2\n"
+                        "microbatch_size: 2\nmicrobatches: 1\nsequence: 4094\n";
+    assert_fails(erg_job_parse(&job, "job.yaml", text, strlen(text), NULL, &err), &err,
+                 "job.yaml:4: key 'context': a sequence of 4094 tokens cannot be cut into the 4 "
+                 "equal chunks of a context degree of 2");
+}
+
+static struct erg_job *parse_70b(int pipeline, int virtual_stages)
+{
+    struct erg_error err;
+    struct erg_job *job;
+    char text[400];
+    snprintf(text, sizeof text,
+             "model: llama-3.3-70b\n"
+             "cluster: {nodes: %d, gpus_per_node: 8, gpu: H100-SXM, "
+             "inter_node_bandwidth_gb_s: 50}\n"
+             "tensor: 8\npipeline: %d\nmicrobatch_size: 2\nmicrobatches: 6\n"
+             "sequence: 4096\nvirtual_stages: %d\n",
+             pipeline, pipeline, virtual_stages);
+    assert_ok(erg_job_parse(&job, "j", text, strlen(text), NULL, &err), &err);
+    return job;
+}
+
+static void layers_are_shared_out_evenly(void **state)
+{
+    (void)state;
+    struct erg_job *job = parse_70b(3, 1); /* 80 = 3 x 26 + 2: the middle first, then the first */
+    assert_int_equal(job->chunk_layers[0], 27);
+    assert_int_equal(job->chunk_layers[1], 27);
+    assert_int_equal(job->chunk_layers[2], 26);
+    erg_job_free(job);
+    job = parse_70b(6, 2);
+    assert_int_equal(job->schedule, ERG_JOB_INTERLEAVED);
+    int sum = 0;
+    for (int i = 0; i < 12; i++)
+        sum += job->chunk_layers[i];
+    assert_int_equal(sum, 80);
+    assert_int_equal(job->chunk_layers[0], 6);
+    assert_int_equal(job->chunk_layers[1], 7);
+    assert_int_equal(job->chunk_layers[11], 6);
+    erg_job_free(job);
+}
+
+static void goals_and_overrides(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_job *job;
+    assert_ok(parse_with(&job, 0, "", "deadline_s: 4.5\nvocabulary: 129024\nname: mine\n", &err),
+              &err);
+    assert_int_equal(job->goal, ERG_JOB_DEADLINE);
+    assert_near(job->goal_bound, 4.5, 0);
+    assert_int_equal(job->model->vocab, 129024);
+    assert_string_equal(job->name, "mine");
+    erg_job_free(job);
+    assert_ok(parse_with(&job, 0, "", "budget_j: 30000\n", &err), &err);
+    assert_int_equal(job->goal, ERG_JOB_BUDGET);
+    erg_job_free(job);
+
+    const uint64_t seed = 9;
+    const struct erg_job_overrides overrides = {
+        .microbatches = 32, .sequence = 8192, .search = "random", .seed = &seed};
+    char path[] = ERGON_TEST_SOURCE_DIR "/examples/quickstart.yaml";
+    assert_ok(erg_job_load(&job, path, &overrides, &err), &err);
+    assert_int_equal(job->microbatches, 32);
+    assert_int_equal(job->microbatch_size, 8);
+    assert_int_equal(job->sequence, 8192);
+    assert_int_equal(job->search.method, ERG_JOB_RANDOM);
+    assert_string_equal(erg_job_search_name(job->search.method), "random");
+    assert_int_equal(job->search.seed, 9);
+    erg_job_free(job);
+    const struct erg_job_overrides unknown = {.search = "ranodm"};
+    assert_fails(erg_job_load(&job, path, &unknown, &err), &err, "did you mean 'random'?");
+    assert_int_equal(err.status, ERG_USAGE);
+    const struct erg_job_overrides negative = {.microbatches = -1};
+    assert_fails(erg_job_load(&job, path, &negative, &err), &err, "at least 1");
+}
+
+static void note(void *context, enum erg_log_level level, const char *text)
+{
+    assert_int_equal(level, ERG_LOG_WARNING);
+    snprintf(context, 300, "%s", text);
+}
+
+static void odd_microbatch_is_noted(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_job *job;
+    char said[300] = "";
+    erg_log_set_sink(&(struct erg_log_sink){.message = note, .context = said});
+    assert_ok(parse_with(&job, 9, "microbatch_size: 3", "", &err), &err);
+    erg_log_set_sink(NULL);
+    assert_false(job->nanobatched);
+    assert_non_null(strstr(said, "job.yaml:9: a microbatch of 3 cannot be split"));
+    erg_job_free(job);
+}
+
+static void paths_are_relative_to_the_job(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_job *job;
+    char folder[] = "/tmp/ergon-test-XXXXXX", path[128], command[256];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/m", folder);
+    assert_ok(erg_dir_make(path, &err), &err);
+    const char config[] = "{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64,"
+                          "\"intermediate_size\": 128, \"num_hidden_layers\": 2, \"vocab_size\":"
+                          "1000, \"num_attention_heads\": 4, \"rms_norm_eps\": 1e-5}";
+    snprintf(path, sizeof path, "%s/m/config.json", folder);
+    assert_ok(erg_file_write(path, config, strlen(config), &err), &err);
+    const char text[] = "model: ./m\n"
+                        "cluster: {nodes: 1, gpus_per_node: 1, gpu: H200-SXM}\n"
+                        "microbatch_size: 2\nmicrobatches: 1\nsequence: 64\n";
+    snprintf(path, sizeof path, "%s/job.yaml", folder);
+    assert_ok(erg_file_write(path, text, strlen(text), &err), &err);
+    assert_ok(erg_job_load(&job, path, NULL, &err), &err);
+    assert_int_equal(job->model->layers, 2);
+    erg_job_free(job);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(published_workloads_load),
+        cmocka_unit_test(quickstart_has_the_defaults),
+        cmocka_unit_test(broken_rules_have_their_sentence),
+        cmocka_unit_test(context_needs_a_sequence_in_chunks),
+        cmocka_unit_test(layers_are_shared_out_evenly),
+        cmocka_unit_test(goals_and_overrides),
+        cmocka_unit_test(odd_microbatch_is_noted),
+        cmocka_unit_test(paths_are_relative_to_the_job),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
