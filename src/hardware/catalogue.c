@@ -2,6 +2,7 @@
 #include "hardware/hardware_internal.h"
 
 #include "base/memory.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "io/file.h"
 
@@ -72,4 +73,15 @@ int erg_quantities_finish(void *object, const struct erg_quantity *list, size_t 
         *number *= list[i].factor;
     }
     return 0;
+}
+
+uint64_t erg_quantities_hash(const void *object, const struct erg_quantity *list, size_t count,
+                             uint64_t hash)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bits;
+        memcpy(&bits, (const char *)object + list[i].offset, sizeof bits);
+        hash = erg_hash_u64(hash, bits);
+    }
+    return hash;
 }

@@ -1,7 +1,7 @@
 /* GPUs as data: the sections of a catalogue file, their units and limits. */
 #include "hardware/hardware_internal.h"
 
-#include <math.h>
+#include "base/random.h"
 
 /*
  * One line per number: section, key in the file, member, factor from the file's unit to the
@@ -199,4 +199,14 @@ int erg_gpu_load(struct erg_gpu **gpu, const char *name, struct erg_error *err)
 void erg_gpu_free(struct erg_gpu *gpu)
 {
     erg_yaml_free(&schema, gpu);
+}
+
+uint64_t erg_gpu_fingerprint(const struct erg_gpu *gpu)
+{
+    const int integers[] = {gpu->sms, gpu->clock_max_mhz, gpu->clock_min_mhz, gpu->clock_step_mhz,
+                            gpu->persistent_gemm};
+    uint64_t hash = erg_hash_text(gpu->name);
+    for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
+        hash = erg_hash_u64(hash, (uint64_t)integers[i]);
+    return erg_quantities_hash(gpu, quantities, sizeof quantities / sizeof *quantities, hash);
 }

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct erg_gpu {
     char *name; /* "A100-SXM4-40GB" */
@@ -113,6 +114,10 @@ int erg_gpu_load(struct erg_gpu **gpu, const char *name, struct erg_error *err);
 void erg_gpu_free(struct erg_gpu *gpu);
 int erg_stack_load(struct erg_stack **stack, const char *name, struct erg_error *err);
 void erg_stack_free(struct erg_stack *stack);
+
+/* A number that changes with any constant: measurements on emulated devices are kept under it. */
+uint64_t erg_gpu_fingerprint(const struct erg_gpu *gpu);
+uint64_t erg_stack_fingerprint(const struct erg_stack *stack);
 
 /* Clusters are files of their own, or part of a job file with the same keys. */
 int erg_cluster_load(struct erg_cluster **cluster, const char *path, struct erg_error *err);

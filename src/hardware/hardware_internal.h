@@ -19,6 +19,10 @@ struct erg_quantity {
 int erg_quantities_finish(void *object, const struct erg_quantity *list, size_t count,
                           const struct erg_yaml *yaml, const char *prefix, struct erg_error *err);
 
+/* Mixes the quantities of an object into a hash. */
+uint64_t erg_quantities_hash(const void *object, const struct erg_quantity *list, size_t count,
+                             uint64_t hash);
+
 /*
  * Opens the catalogue entry `name` of `kind` ("gpus", "stacks") and reads it with the schema; the
  * caller closes *yaml and frees *value. `what` names the kind in messages.

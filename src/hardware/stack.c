@@ -1,6 +1,8 @@
 /* Software stacks as data. */
 #include "hardware/hardware_internal.h"
 
+#include "base/random.h"
+
 static const cyaml_schema_field_t fields[] = {
     CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct erg_stack, name, 1, 200),
     CYAML_FIELD_FLOAT("join_grid_us", CYAML_FLAG_DEFAULT, struct erg_stack, join_grid_s),
@@ -57,4 +59,10 @@ int erg_stack_load(struct erg_stack **stack, const char *name, struct erg_error 
 void erg_stack_free(struct erg_stack *stack)
 {
     erg_yaml_free(&schema, stack);
+}
+
+uint64_t erg_stack_fingerprint(const struct erg_stack *stack)
+{
+    uint64_t hash = erg_hash_u64(erg_hash_text(stack->name), (uint64_t)stack->library_blocks);
+    return erg_quantities_hash(stack, quantities, sizeof quantities / sizeof *quantities, hash);
 }

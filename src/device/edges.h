@@ -1,0 +1,59 @@
+/*
+ * Edges: a log of sensor samples from which energy between two moments is read, although the
+ * counter moves in steps. Private to the device room.
+ */
+#ifndef ERG_DEVICE_EDGES_H
+#define ERG_DEVICE_EDGES_H
+
+#include "device/device.h"
+
+struct erg_edge {
+    double time_s; /* of a step of the counter: halfway between the polls around it */
+    double energy_j;
+};
+
+struct erg_edge_list {
+    struct erg_edge *items;
+    size_t count, capacity;
+};
+
+struct erg_poll {
+    double time_s;
+    double power_w;       /* mean over the GPUs */
+    double clock_mhz;     /* mean over the GPUs */
+    double temperature_c; /* hottest */
+    uint32_t reasons;     /* of any */
+};
+
+struct erg_poll_list {
+    struct erg_poll *items;
+    size_t count, capacity;
+};
+
+struct erg_sensor_log {
+    size_t gpus;
+    struct erg_edge_list *edges; /* one per GPU */
+    struct erg_poll_list polls;
+    struct erg_sample *last, *now;
+    uint32_t valid; /* what every sample of every GPU had */
+};
+
+void erg_sensor_log_init(struct erg_sensor_log *log, size_t gpus);
+void erg_sensor_log_release(struct erg_sensor_log *log);
+void erg_sensor_log_clear(struct erg_sensor_log *log);
+
+/* Reads the device once. */
+int erg_sensor_log_poll(struct erg_sensor_log *log, struct erg_device *device,
+                        struct erg_error *err);
+
+/*
+ * Energy of one GPU between two moments, J: linear between the steps around each of them. False
+ * when fewer than two steps were seen.
+ */
+bool erg_sensor_log_energy(const struct erg_sensor_log *log, size_t gpu, double start_s,
+                           double end_s, double *energy_j);
+
+/* Over the polls in [start_s, end_s], or the nearest one when there is none. */
+struct erg_poll erg_sensor_log_mean(const struct erg_sensor_log *log, double start_s, double end_s);
+
+#endif

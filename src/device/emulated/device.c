@@ -1,0 +1,383 @@
+/*
+ * The emulated device: work, clocks and sensors in virtual time.
+ *
+ * Assumptions beyond the exact model: a clock request takes effect after 5 to 15 ms; after work
+ * the GPU holds its clocks for one second at static power, then idles; above 87 C the clock
+ * falls by a tenth per kelvin; energy counter and power readings move once per sensor period.
+ * All random factors are pure functions of (seed, key of the measurement, GPU, number of the
+ * call): polling, other measurements and threads do not change them.
+ */
+#include "device/emulated/device_internal.h"
+
+#include "base/memory.h"
+#include "base/random.h"
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+static const int64_t second_ns = 1000000000;
+static const int64_t poll_ns = 5000000; /* reading energy and power, measured on H200 */
+static const double thermal_limit_c = 87;
+
+/* Standard deviations of the random factors. */
+static const double time_noise = 0.003, energy_noise = 0.005;         /* per enqueue and GPU */
+static const double run_time_noise = 0.003, run_energy_noise = 0.005; /* per measurement */
+static const double speed_spread = 0.005, counter_gain_spread = 0.01; /* per GPU, for good */
+
+enum draw { DRAW_TIME, DRAW_ENERGY, DRAW_SPEED, DRAW_GAIN, DRAW_PHASE, DRAW_OFFSET, DRAW_CLOCK };
+
+/* What the sensors show until their next tick. */
+struct latch {
+    int64_t tick;
+    uint64_t energy_mj;
+    double power_w, power_average_w, temperature_c;
+};
+
+struct emulated {
+    struct erg_device base;
+    const struct erg_gpu *gpu;
+    const struct erg_stack *stack;
+    struct erg_emulated_options options;
+    char *identity;
+
+    uint64_t stream; /* seed and key */
+    uint64_t calls;  /* since begin */
+    int64_t now_ns, busy_until_ns;
+    int clock_mhz, previous_clock_mhz; /* the second one holds until switch_ns */
+    int64_t switch_ns;
+    struct erg_history history;
+    struct erg_device_span spans[ERG_DEVICE_SPANS]; /* of call c: spans[c % ERG_DEVICE_SPANS] */
+    uint64_t span_count;
+    double *speed, *factor; /* one per GPU: for good, and of the present enqueue */
+    double *gain;
+    int64_t *phase_ns;
+    uint64_t *offset_mj;
+    struct latch *latches;
+};
+
+static struct emulated *emulated_of(struct erg_device *device)
+{
+    return (struct emulated *)(void *)device;
+}
+
+static uint64_t draw_key(uint64_t stream, enum draw what, uint64_t call, uint64_t gpu)
+{
+    return erg_hash_u64(erg_hash_u64(stream, (uint64_t)what), erg_hash_u64(call, gpu));
+}
+
+static double normal_draw(const struct emulated *self, enum draw what, uint64_t call, uint64_t gpu)
+{
+    return self->options.noise ? erg_hash_normal(draw_key(self->stream, what, call, gpu)) : 0;
+}
+
+static double uniform_draw(const struct emulated *self, enum draw what, uint64_t call, uint64_t gpu)
+{
+    return erg_hash_uniform(draw_key(self->stream, what, call, gpu));
+}
+
+static int64_t to_ns(double seconds)
+{
+    return (int64_t)llround(seconds * 1e9);
+}
+
+static void emulated_close(struct erg_device *device)
+{
+    struct emulated *self = emulated_of(device);
+    erg_history_release(&self->history);
+    free(self->identity);
+    free(self->speed);
+    free(self->factor);
+    free(self->gain);
+    free(self->phase_ns);
+    free(self->offset_mj);
+    free(self->latches);
+    free(self);
+}
+
+static void emulated_begin(struct erg_device *device, uint64_t key)
+{
+    struct emulated *self = emulated_of(device);
+    self->stream = erg_hash_u64(self->options.seed, key);
+    self->calls = self->span_count = 0;
+    self->now_ns = self->busy_until_ns = 0;
+    self->clock_mhz = self->previous_clock_mhz = self->gpu->clock_max_mhz;
+    self->switch_ns = 0;
+    erg_history_begin(&self->history);
+    for (size_t g = 0; g < device->gpus; g++) {
+        self->phase_ns[g] =
+            to_ns(self->gpu->sensor_period_s * uniform_draw(self, DRAW_PHASE, 0, g));
+        self->offset_mj[g] = (uint64_t)(1e12 * uniform_draw(self, DRAW_OFFSET, 0, g));
+        self->latches[g].tick = INT64_MIN;
+    }
+}
+
+static int emulated_sync(struct erg_device *device, struct erg_error *err)
+{
+    (void)err; /* emulated work does not fail */
+    struct emulated *self = emulated_of(device);
+    if (self->now_ns < self->busy_until_ns)
+        self->now_ns = self->busy_until_ns;
+    return 0;
+}
+
+static int64_t emulated_now_ns(struct erg_device *device)
+{
+    return emulated_of(device)->now_ns;
+}
+
+static void emulated_sleep_ns(struct erg_device *device, int64_t duration_ns)
+{
+    if (duration_ns > 0)
+        emulated_of(device)->now_ns += duration_ns;
+}
+
+static int emulated_set_clock(struct erg_device *device, int clock_mhz, struct erg_error *err)
+{
+    struct emulated *self = emulated_of(device);
+    const struct erg_gpu *gpu = self->gpu;
+    if (self->options.refuse_clocks)
+        return erg_fail(err, ERG_NO_DEVICE,
+                        "locking the clock of %s at %d MHz: the device refuses clock locks",
+                        gpu->name, clock_mhz);
+    if (clock_mhz != 0 && (clock_mhz < gpu->clock_min_mhz || clock_mhz > gpu->clock_max_mhz))
+        return erg_fail(err, ERG_FAILED,
+                        "locking the clock of %s at %d MHz: expected %d to %d MHz, or 0 to unlock",
+                        gpu->name, clock_mhz, gpu->clock_min_mhz, gpu->clock_max_mhz);
+    emulated_sync(device, err);
+    int steps = (gpu->clock_max_mhz - clock_mhz + gpu->clock_step_mhz / 2) / gpu->clock_step_mhz;
+    if (self->now_ns >= self->switch_ns)
+        self->previous_clock_mhz = self->clock_mhz;
+    self->clock_mhz =
+        clock_mhz ? gpu->clock_max_mhz - steps * gpu->clock_step_mhz : gpu->clock_max_mhz;
+    self->switch_ns =
+        self->now_ns + to_ns(0.005 + 0.010 * uniform_draw(self, DRAW_CLOCK, self->calls++, 0));
+    return 0;
+}
+
+/* The clock that the driver asks for at a moment, before the power cap. */
+static double requested_clock(const struct emulated *self, int64_t at_ns, double temperature_c)
+{
+    double clock = at_ns < self->switch_ns ? self->previous_clock_mhz : self->clock_mhz;
+    if (temperature_c > thermal_limit_c)
+        clock *= 1 - 0.1 * (temperature_c - thermal_limit_c);
+    return fmax(clock, self->gpu->clock_min_mhz);
+}
+
+/* Runs `repeats` of the steps from start_ns and returns when they end. */
+static int64_t run_work(struct emulated *self, const struct erg_step *steps, size_t count,
+                        double repeats, double slowdown, int64_t start_ns)
+{
+    const struct erg_gpu *gpu = self->gpu;
+    /* The cap depends on the die's leak: look again every tenth of the thermal time constant. */
+    int64_t look_again_ns = to_ns(gpu->thermal_time_s / 10);
+    int64_t at_ns = start_ns;
+    while (repeats > 0) {
+        double temperature_c = erg_history_temperature(&self->history, at_ns);
+        double clock = requested_clock(self, at_ns, temperature_c);
+        struct erg_emulated_result run;
+        erg_emulated_evaluate(gpu, self->stack, steps, count, clock, temperature_c, &run);
+        double repeat_s = run.time_s * slowdown;
+        if (!(repeat_s > 0))
+            break; /* nothing to do takes no time */
+        struct erg_load load = {
+            .dynamic_w =
+                (run.energy_j - erg_static_power(gpu, temperature_c) * run.time_s) / repeat_s,
+            .static_w = gpu->static_power_w,
+            .leak_per_k = self->history.heat ? gpu->leak_per_k : 0,
+            .clock_mhz = run.clock_effective_mhz,
+            .reasons = (run.throttle > 0.5 ? ERG_REASON_SW_POWER_CAP : 0u) |
+                       (temperature_c > thermal_limit_c ? ERG_REASON_SW_THERMAL : 0u),
+        };
+        double left_ns = repeats * repeat_s * 1e9;
+        double piece_ns = left_ns;
+        if (at_ns < self->switch_ns)
+            piece_ns = fmin(piece_ns, (double)(self->switch_ns - at_ns));
+        if (self->history.heat) {
+            double settled_c = erg_history_settled(&self->history, &load);
+            struct erg_emulated_result later = run;
+            if (run.throttle <= 0)
+                erg_emulated_evaluate(gpu, self->stack, steps, count, clock, settled_c, &later);
+            if (later.throttle > 0 || fmax(settled_c, temperature_c) > thermal_limit_c)
+                piece_ns = fmin(piece_ns, (double)look_again_ns);
+        }
+        erg_history_append(&self->history, at_ns, &load, self->factor);
+        at_ns += (int64_t)llround(piece_ns);
+        repeats = piece_ns < left_ns ? repeats - piece_ns / (repeat_s * 1e9) : 0;
+    }
+    return at_ns;
+}
+
+static int emulated_enqueue(struct erg_device *device, const struct erg_step *steps, size_t count,
+                            size_t repeats, struct erg_error *err)
+{
+    struct emulated *self = emulated_of(device);
+    if (erg_steps_check(self->stack, steps, count, err) != 0)
+        return -1;
+    uint64_t call = self->calls++;
+    double slowest = 0; /* ranks meet in every communication: the group goes at its slowest */
+    for (size_t g = 0; g < device->gpus; g++) {
+        slowest = fmax(slowest, self->speed[g] *
+                                    exp(time_noise * normal_draw(self, DRAW_TIME, call + 1, g)));
+        self->factor[g] = (1 + energy_noise * normal_draw(self, DRAW_ENERGY, call + 1, g)) *
+                          (1 + run_energy_noise * normal_draw(self, DRAW_ENERGY, 0, 0));
+    }
+    slowest *= exp(run_time_noise * normal_draw(self, DRAW_TIME, 0, 0));
+
+    int64_t start_ns = self->now_ns > self->busy_until_ns ? self->now_ns : self->busy_until_ns;
+    erg_history_forget(&self->history, self->now_ns - 3 * second_ns);
+    erg_history_truncate(&self->history, start_ns);
+    self->busy_until_ns = run_work(self, steps, count, (double)repeats, slowest, start_ns);
+    self->spans[self->span_count++ % ERG_DEVICE_SPANS] =
+        (struct erg_device_span){start_ns, self->busy_until_ns};
+
+    /* What comes if nothing else does. */
+    const struct erg_gpu *gpu = self->gpu;
+    struct erg_load idle = {.static_w = gpu->static_power_w,
+                            .leak_per_k = self->history.heat ? gpu->leak_per_k : 0,
+                            .clock_mhz = self->clock_mhz,
+                            .reasons = ERG_REASON_IDLE};
+    erg_history_append(&self->history, self->busy_until_ns, &idle, NULL);
+    idle = (struct erg_load){
+        .static_w = gpu->idle_power_w, .clock_mhz = gpu->clock_min_mhz, .reasons = ERG_REASON_IDLE};
+    erg_history_append(&self->history, self->busy_until_ns + second_ns, &idle, NULL);
+    return 0;
+}
+
+static void read_latch(struct emulated *self, size_t g, int64_t tick, int64_t period_ns)
+{
+    int64_t at_ns = self->phase_ns[g] + tick * period_ns;
+    double gain = self->gain[g];
+    double energy_j = gain * erg_history_energy(&self->history, g, at_ns);
+    double before_j = gain * erg_history_energy(&self->history, g, at_ns - period_ns);
+    double second_before_j = gain * erg_history_energy(&self->history, g, at_ns - second_ns);
+    self->latches[g] = (struct latch){
+        .tick = tick,
+        .energy_mj = self->offset_mj[g] + (uint64_t)(energy_j * 1e3),
+        .power_w = (energy_j - before_j) / ((double)period_ns * 1e-9),
+        .power_average_w = energy_j - second_before_j,
+        .temperature_c = round(erg_history_temperature(&self->history, at_ns)),
+    };
+}
+
+static int emulated_sense(struct erg_device *device, struct erg_sample *samples,
+                          struct erg_error *err)
+{
+    (void)err;
+    struct emulated *self = emulated_of(device);
+    self->now_ns += poll_ns;
+    const struct erg_piece *piece =
+        &self->history.pieces[erg_history_find(&self->history, self->now_ns)];
+    int step_mhz = self->gpu->clock_step_mhz;
+    int64_t period_ns = to_ns(self->gpu->sensor_period_s);
+    for (size_t g = 0; g < device->gpus; g++) {
+        /* The phase is below one period, so that the first tick number may be -1. */
+        int64_t tick = (self->now_ns - self->phase_ns[g] + period_ns) / period_ns - 1;
+        if (tick != self->latches[g].tick)
+            read_latch(self, g, tick, period_ns);
+        const struct latch *latch = &self->latches[g];
+        samples[g] = (struct erg_sample){
+            .time_ns = self->now_ns,
+            .energy_mj = latch->energy_mj,
+            .power_w = latch->power_w,
+            .power_average_w = latch->power_average_w,
+            .temperature_c = latch->temperature_c,
+            .clock_mhz = step_mhz * (int)lround(piece->clock_mhz / step_mhz),
+            .reasons = piece->reasons,
+            .valid = ERG_SENSE_TEMPERATURE | ERG_SENSE_CLOCK | ERG_SENSE_REASONS,
+        };
+        if (!self->options.refuse_counter)
+            samples[g].valid |= ERG_SENSE_ENERGY;
+        else
+            samples[g].energy_mj = 0;
+        if (!self->options.refuse_power)
+            samples[g].valid |= ERG_SENSE_POWER | ERG_SENSE_POWER_AVERAGE;
+        else
+            samples[g].power_w = samples[g].power_average_w = 0;
+    }
+    return 0;
+}
+
+static int emulated_span(struct erg_device *device, size_t back, size_t gpu,
+                         struct erg_device_span *span, struct erg_error *err)
+{
+    struct emulated *self = emulated_of(device);
+    if (back >= ERG_DEVICE_SPANS || back >= self->span_count || gpu >= device->gpus)
+        return erg_fail(err, ERG_FAILED,
+                        "reading when work ran: enqueue %zu before the latest on GPU %zu is not "
+                        "remembered",
+                        back, gpu);
+    *span = self->spans[(self->span_count - 1 - back) % ERG_DEVICE_SPANS];
+    return 0;
+}
+
+static const struct erg_device_methods methods = {
+    .close = emulated_close,
+    .begin = emulated_begin,
+    .set_clock = emulated_set_clock,
+    .enqueue = emulated_enqueue,
+    .sync = emulated_sync,
+    .now_ns = emulated_now_ns,
+    .sleep_ns = emulated_sleep_ns,
+    .sense = emulated_sense,
+    .span = emulated_span,
+};
+
+struct erg_emulated_options erg_emulated_options_default(void)
+{
+    return (struct erg_emulated_options){.gpus = 8, .seed = 1, .noise = true, .heat = true};
+}
+
+static char *describe(const struct emulated *self)
+{
+    struct erg_text text = {0};
+    erg_text_printf(
+        &text, "emulated %zu x %s, stack %s, constants %016" PRIx64 ", seed %" PRIu64,
+        self->base.gpus, self->gpu->name, self->stack->name,
+        erg_hash_u64(erg_gpu_fingerprint(self->gpu), erg_stack_fingerprint(self->stack)),
+        self->options.seed);
+    if (!self->options.noise)
+        erg_text_add(&text, ", no noise");
+    if (!self->options.heat)
+        erg_text_add(&text, ", no heat");
+    if (self->options.refuse_clocks)
+        erg_text_add(&text, ", refusing clocks");
+    if (self->options.refuse_counter)
+        erg_text_add(&text, ", refusing the energy counter");
+    if (self->options.refuse_power)
+        erg_text_add(&text, ", refusing power");
+    return text.data;
+}
+
+int erg_emulated_open(struct erg_device **device, const struct erg_gpu *gpu,
+                      const struct erg_stack *stack, const struct erg_emulated_options *options,
+                      struct erg_error *err)
+{
+    if (options->gpus < 1 || options->gpus > 1024)
+        return erg_fail(err, ERG_FAILED,
+                        "opening an emulated group of %zu GPUs: expected 1 to 1024", options->gpus);
+    struct emulated *self = erg_xcalloc(1, sizeof *self);
+    size_t gpus = options->gpus;
+    self->gpu = gpu;
+    self->stack = stack;
+    self->options = *options;
+    self->base = (struct erg_device){.methods = &methods, .gpus = gpus};
+    self->identity = describe(self);
+    self->base.identity = self->identity;
+    self->history = (struct erg_history){.gpu = gpu, .heat = options->heat, .gpus = gpus};
+    self->speed = erg_xcalloc(gpus, sizeof *self->speed);
+    self->factor = erg_xcalloc(gpus, sizeof *self->factor);
+    self->gain = erg_xcalloc(gpus, sizeof *self->gain);
+    self->phase_ns = erg_xcalloc(gpus, sizeof *self->phase_ns);
+    self->offset_mj = erg_xcalloc(gpus, sizeof *self->offset_mj);
+    self->latches = erg_xcalloc(gpus, sizeof *self->latches);
+    self->stream = options->seed; /* what belongs to the GPUs does not depend on the key */
+    for (size_t g = 0; g < gpus; g++) {
+        self->speed[g] = 1 + speed_spread * normal_draw(self, DRAW_SPEED, 0, g);
+        self->gain[g] = 1 + counter_gain_spread * normal_draw(self, DRAW_GAIN, 0, g);
+    }
+    emulated_begin(&self->base, 0);
+    *device = &self->base;
+    return 0;
+}

@@ -1,0 +1,74 @@
+/*
+ * The emulated device's inside: its history of power and heat in virtual time, and its sensors.
+ *
+ * Power is constant dynamic power plus static power that follows the die's temperature, in
+ * pieces of time; within a piece temperature and energy have a closed form, so that reading a
+ * sensor never changes anything. The last piece has no end: what the GPU does when nothing more
+ * comes.
+ */
+#ifndef ERG_DEVICE_EMULATED_DEVICE_INTERNAL_H
+#define ERG_DEVICE_EMULATED_DEVICE_INTERNAL_H
+
+#include "device/emulated/emulated_internal.h"
+
+#include <stdint.h>
+
+struct erg_piece {
+    int64_t start_ns;
+    double temperature_c;  /* at the start */
+    double final_c;        /* where it tends to */
+    double rate_per_s;     /* how fast; 0 = the temperature stays */
+    double static_tail_w;  /* static power once the temperature has settled */
+    double static_swing_j; /* what the way there adds to the energy, all of it */
+    double dynamic_w;      /* of a nominal GPU */
+    double clock_mhz;
+    uint32_t reasons;
+};
+
+/* What one GPU of the group adds to a piece. */
+struct erg_piece_gpu {
+    double energy_j; /* counted from the beginning to the start of the piece */
+    double factor;   /* on the dynamic power */
+};
+
+struct erg_history {
+    const struct erg_gpu *gpu;
+    bool heat;
+    size_t gpus;
+    struct erg_piece *pieces;
+    struct erg_piece_gpu *shares; /* [piece][gpu] */
+    size_t count, capacity;
+};
+
+/* Idle since long before time 0. */
+void erg_history_begin(struct erg_history *history);
+void erg_history_release(struct erg_history *history);
+
+/* What a stretch of time draws: `static_w` at the reference temperature, growing by leak. */
+struct erg_load {
+    double dynamic_w, static_w, leak_per_k;
+    double clock_mhz;
+    uint32_t reasons;
+};
+
+/*
+ * From start_ns on (not before the start of the last piece), the load and nothing else; `factors`
+ * is one per GPU on the dynamic power, NULL = 1.
+ */
+void erg_history_append(struct erg_history *history, int64_t start_ns, const struct erg_load *load,
+                        const double *factors);
+
+/* Takes back what was to come at or after start_ns: idling gives way to work. */
+void erg_history_truncate(struct erg_history *history, int64_t start_ns);
+
+/* Forgets pieces that ended before `until_ns`. */
+void erg_history_forget(struct erg_history *history, int64_t until_ns);
+
+size_t erg_history_find(const struct erg_history *history, int64_t at_ns);
+double erg_history_temperature(const struct erg_history *history, int64_t at_ns);
+double erg_history_energy(const struct erg_history *history, size_t gpu, int64_t at_ns);
+
+/* Where the temperature would settle under a load. */
+double erg_history_settled(const struct erg_history *history, const struct erg_load *load);
+
+#endif

@@ -1,0 +1,79 @@
+/*
+ * Profiler: time and energy of steps on a device, in a thermally stable way (Kareus section 4.2).
+ *
+ * One measurement: lock the clock, wait for it to settle, find how many runs fill the window, cool
+ * down, warm up, then run the window back to back while the sensors are polled. What is better
+ * than reading the energy counter before and after: the counter moves in steps of about 100 ms, so
+ * its edges are recorded and interpolated to the window's own start and end, with the same work
+ * running on both sides of them. The window is several sub-windows; their scatter is the
+ * uncertainty, and a measurement that scatters too much is repeated.
+ *
+ * Knows nothing of any kind of device.
+ */
+#ifndef ERG_DEVICE_PROFILER_H
+#define ERG_DEVICE_PROFILER_H
+
+#include "device/device.h"
+#include "device/work.h"
+#include "ergon/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct erg_profile_options {
+    double window_s;   /* of the energy measurement */
+    double cooldown_s; /* before it */
+    double warmup_s;   /* same work right before the window; several sensor periods */
+    double settle_s;   /* after a change of the clock */
+    double burst_s;    /* of the time measurement */
+    /* Relative standard deviation between sub-windows above which a measurement is repeated. */
+    double time_scatter_max, energy_scatter_max;
+    int attempts; /* at most, >= 1 */
+};
+
+/* 5 s window, 5 s cooldown, 0.5 s warm-up, 2 s settling, 0.25 s burst, 2 % and 5 %, 3 attempts. */
+struct erg_profile_options erg_profile_options_default(void);
+
+enum erg_energy_source {
+    ERG_ENERGY_NONE,    /* a time measurement */
+    ERG_ENERGY_COUNTER, /* the energy counter's edges */
+    ERG_ENERGY_POWER,   /* mean of power readings, where the counter cannot be read */
+};
+
+struct erg_profile_result {
+    double time_s;             /* of one run of all steps; the slowest GPU's */
+    double energy_j;           /* of one run, mean over the GPUs */
+    double time_sd, energy_sd; /* relative, of the means above */
+    enum erg_energy_source energy_source;
+
+    int clock_mhz;      /* mean of what the GPUs reported during the window */
+    uint32_t reasons;   /* all that were seen during the window (enum erg_clock_reason) */
+    bool refused_clock; /* the device does not lock clocks: measured at its own */
+    bool missed_clock;  /* locked, but ran at another clock without giving a reason */
+    bool unstable;      /* scattered too much in every attempt; the calmest one is given */
+    double temperature_start_c, temperature_end_c; /* of the hottest GPU */
+
+    double window_s; /* how long the window was */
+    size_t repeats;  /* runs in it */
+    int attempts;
+    double device_s; /* of the device's time, everything included */
+};
+
+/*
+ * Measures time and energy. `key` names the measurement (erg_device_begin()): on an emulated
+ * device equal keys give equal results whatever was measured before.
+ * A device that refuses clock locks is measured as it runs, with refused_clock set; one whose
+ * counter cannot be read gives energy from power readings, and one without either fails with
+ * ERG_NO_DEVICE. Fails with ERG_INTERRUPTED soon after an interrupt.
+ */
+int erg_profile(struct erg_device *device, const struct erg_step *steps, size_t count,
+                int clock_mhz, const struct erg_profile_options *options, uint64_t key,
+                struct erg_profile_result *result, struct erg_error *err);
+
+/* Time only, in a burst: a few hundred milliseconds after the clock has settled. */
+int erg_profile_time(struct erg_device *device, const struct erg_step *steps, size_t count,
+                     int clock_mhz, const struct erg_profile_options *options, uint64_t key,
+                     struct erg_profile_result *result, struct erg_error *err);
+
+#endif
