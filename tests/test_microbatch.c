@@ -83,7 +83,7 @@ static void composition_equals_brute_force(void **state)
         erg_microbatch_filter(&microbatch, blocking_w);
         assert_int_equal(microbatch.count, brute.count);
         for (size_t i = 0; i < brute.count; i++) {
-            const struct erg_option *option = &microbatch.options[i];
+            const struct erg_microbatch_option *option = &microbatch.options[i];
             assert_close(option->time_s, brute.points[i].time_s, 1e-12);
             assert_close(option->energy_j - blocking_w * option->time_s, brute.points[i].energy_j,
                          1e-12);

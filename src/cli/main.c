@@ -8,6 +8,7 @@
 #include <string.h>
 
 const struct erg_command *const erg_commands[] = {
+    &erg_cmd_optimize,
     &erg_cmd_frontier,
     &erg_cmd_completion,
     NULL,

@@ -17,7 +17,6 @@ const struct erg_option erg_common_options[] = {
      .argument = "N",
      .offset = offsetof(struct erg_common, seed),
      .most = 9007199254740992.0,
-     .default_text = "1",
      .help = "seed of every random choice; equal seeds give equal results"},
     {.name = "quiet",
      .letter = 'q',

@@ -23,6 +23,8 @@ static const cyaml_strval_t search_names[] = {{"gp", ERG_JOB_GP},
                                               {"trees", ERG_JOB_TREES},
                                               {"random", ERG_JOB_RANDOM},
                                               {"exhaustive", ERG_JOB_EXHAUSTIVE}};
+static const cyaml_strval_t prior_names[] = {{"none", ERG_JOB_NO_PRIOR},
+                                             {"emulator", ERG_JOB_EMULATOR_PRIOR}};
 static const cyaml_strval_t goal_names[] = {
     {"fastest", ERG_JOB_FASTEST}, {"least_energy", ERG_JOB_LEAST_ENERGY}, {"knee", ERG_JOB_KNEE}};
 
@@ -33,6 +35,7 @@ static const cyaml_schema_field_t search_fields[] = {
     CYAML_FIELD_INT("start", OPTIONAL, SEARCH, start),
     CYAML_FIELD_INT("batch", OPTIONAL, SEARCH, batch),
     CYAML_FIELD_INT("sweep_clocks", OPTIONAL, SEARCH, sweep_clocks),
+    CYAML_FIELD_ENUM("prior", OPTIONAL_WORD, SEARCH, prior, prior_names, COUNT(prior_names)),
     CYAML_FIELD_UINT("seed", OPTIONAL, SEARCH, seed),
     CYAML_FIELD_END,
 };
@@ -41,7 +44,7 @@ static const cyaml_schema_field_t search_fields[] = {
 static const cyaml_schema_field_t profiler_fields[] = {
     CYAML_FIELD_FLOAT("window_s", OPTIONAL, PROFILER, window_s),
     CYAML_FIELD_FLOAT("cooldown_s", OPTIONAL, PROFILER, cooldown_s),
-    CYAML_FIELD_INT("warmup_runs", OPTIONAL, PROFILER, warmup_runs),
+    CYAML_FIELD_FLOAT("warmup_s", OPTIONAL, PROFILER, warmup_s),
     CYAML_FIELD_END,
 };
 

@@ -23,6 +23,9 @@ enum erg_job_schedule { ERG_JOB_1F1B, ERG_JOB_INTERLEAVED };
 
 enum erg_job_search { ERG_JOB_GP, ERG_JOB_TREES, ERG_JOB_RANDOM, ERG_JOB_EXHAUSTIVE };
 
+/* What the method `gp` knows beforehand: nothing, or the model of the emulated GPU, calibrated. */
+enum erg_job_prior { ERG_JOB_NO_PRIOR, ERG_JOB_EMULATOR_PRIOR };
+
 /* Which point of the iteration's frontier becomes the plan. */
 enum erg_job_goal {
     ERG_JOB_FASTEST,
@@ -54,14 +57,14 @@ struct erg_job {
 
     struct {
         enum erg_job_search method;
+        enum erg_job_prior prior;
         int budget, start, batch; /* measurements per partition; 0 = the method's default */
         int sweep_clocks;         /* clocks of the time-only sweep; -1 = the method's default */
         uint64_t seed;
     } search;
 
     struct { /* -1 = the profiler's default */
-        double window_s, cooldown_s;
-        int warmup_runs;
+        double window_s, cooldown_s, warmup_s;
     } profiler;
 
     enum erg_job_goal goal;

@@ -39,7 +39,7 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
         {"search.sweep_clocks", file->search.sweep_clocks, 0, 1000},
         {"profiler.window_s", file->profiler.window_s, 0.01, 3600},
         {"profiler.cooldown_s", file->profiler.cooldown_s, 0, 3600},
-        {"profiler.warmup_runs", file->profiler.warmup_runs, 0, 1e6},
+        {"profiler.warmup_s", file->profiler.warmup_s, 0, 3600},
         {"deadline_s", file->deadline_s, 1e-6, 1e6},
         {"budget_j", file->budget_j, 1e-6, 1e15},
     };
@@ -253,6 +253,7 @@ static void copy_plain(struct erg_job *job, const struct erg_job_file *file,
     job->sequence = file->sequence;
     job->recompute = file->recompute;
     job->search.method = file->search.method;
+    job->search.prior = file->search.prior;
     job->search.budget = file->search.budget;
     job->search.start = file->search.start;
     job->search.batch = file->search.batch;
@@ -262,8 +263,7 @@ static void copy_plain(struct erg_job *job, const struct erg_job_file *file,
     job->profiler.window_s = erg_yaml_has(yaml, "profiler.window_s") ? file->profiler.window_s : -1;
     job->profiler.cooldown_s =
         erg_yaml_has(yaml, "profiler.cooldown_s") ? file->profiler.cooldown_s : -1;
-    job->profiler.warmup_runs =
-        default_to(file->profiler.warmup_runs, -1, yaml, "profiler.warmup_runs");
+    job->profiler.warmup_s = erg_yaml_has(yaml, "profiler.warmup_s") ? file->profiler.warmup_s : -1;
 }
 
 int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct erg_yaml *yaml,

@@ -7,13 +7,13 @@
 
 struct erg_job_file_search {
     enum erg_job_search method;
+    enum erg_job_prior prior;
     int budget, start, batch, sweep_clocks;
     uint64_t seed;
 };
 
 struct erg_job_file_profiler {
-    double window_s, cooldown_s;
-    int warmup_runs;
+    double window_s, cooldown_s, warmup_s;
 };
 
 /* One member per key; zero where a key is absent. */

@@ -143,7 +143,7 @@ void erg_microbatch_add_overlap(struct erg_microbatch *microbatch, const struct 
         size_t clock = (size_t)all.points[kept].recipe % layer->clock_count;
         size_t index = (size_t)all.points[kept].recipe / layer->clock_count;
         struct erg_cost cost = overlap_cost(layer, clock, index, layers, fixed);
-        struct erg_option option = {
+        struct erg_microbatch_option option = {
             .time_s = cost.time_s,
             .energy_j = cost.energy_j,
             .mode = ERG_MODE_OVERLAP,
@@ -165,7 +165,7 @@ void erg_microbatch_add_whole(struct erg_microbatch *microbatch, enum erg_mode m
         if (cost[clock].time_s <= 0)
             continue;
         struct erg_cost one = erg_host_floor(host, cost[clock], kernels);
-        struct erg_option option = {
+        struct erg_microbatch_option option = {
             .time_s = layers * one.time_s + fixed[clock].time_s,
             .energy_j = layers * one.energy_j + fixed[clock].energy_j,
             .mode = mode,
@@ -179,14 +179,14 @@ void erg_microbatch_filter(struct erg_microbatch *microbatch, double blocking_po
 {
     struct erg_frontier frontier = {0};
     for (size_t i = 0; i < microbatch->count; i++) {
-        const struct erg_option *option = &microbatch->options[i];
+        const struct erg_microbatch_option *option = &microbatch->options[i];
         erg_frontier_add(&frontier, option->time_s,
                          option->energy_j - blocking_power_w * option->time_s, (int64_t)i);
     }
     erg_frontier_filter(&frontier);
-    struct erg_option *kept = erg_xcalloc(frontier.count, sizeof *kept);
+    struct erg_microbatch_option *kept = erg_xcalloc(frontier.count, sizeof *kept);
     for (size_t i = 0; i < frontier.count; i++) {
-        struct erg_option *option = &microbatch->options[frontier.points[i].recipe];
+        struct erg_microbatch_option *option = &microbatch->options[frontier.points[i].recipe];
         kept[i] = *option;
         option->configurations = NULL; /* moved */
     }

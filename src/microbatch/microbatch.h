@@ -69,7 +69,7 @@ struct erg_layer *erg_layer_compose(const struct erg_partition_table *tables, si
                                     double blocking_power_w);
 void erg_layer_free(struct erg_layer *layer);
 
-struct erg_option {
+struct erg_microbatch_option {
     double time_s, energy_j; /* the instruction on one GPU, total energy */
     enum erg_mode mode;
     int clock;               /* index of the clock */
@@ -78,7 +78,7 @@ struct erg_option {
 
 /* The options of one instruction: time up, effective energy strictly down. */
 struct erg_microbatch {
-    struct erg_option *options;
+    struct erg_microbatch_option *options;
     size_t count, capacity;
     size_t partition_count;
 };

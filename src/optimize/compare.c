@@ -2,8 +2,6 @@
 
 #include <math.h>
 
-
-
 static double with_slack(double bound)
 {
     return bound * (1 + 1e-9);

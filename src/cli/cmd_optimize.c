@@ -1,0 +1,169 @@
+/* ergon optimize JOB.yaml: the frontier of a training iteration, the plan and the report. */
+#include "cli/cli.h"
+
+#include "base/memory.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "job/job.h"
+#include "optimize/optimize.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct values {
+    const char *folder, *methods;
+    int search, device;
+    long microbatches, microbatch_size, sequence;
+    double deadline_s, budget_j;
+};
+
+static const char *const searches[] = {"gp", "trees", "random", "exhaustive", NULL};
+static const char *const devices[] = {"emulated", NULL};
+
+#define AT(member) offsetof(struct values, member)
+static const struct erg_option options[] = {
+    {"output", 'o', ERG_OPTION_FILE, "DIR", AT(folder), .default_text = "ergon-out",
+     .help = "folder for plan.json, report.html, trace.json and profile.db"},
+    {"method", 'm', ERG_OPTION_TEXT, "NAME,...", AT(methods),
+     .help = "report only these: sequential, sequential+clocks, nanobatching, "
+             "nanobatching+clocks, ergon"},
+    {"search", 's', ERG_OPTION_CHOICE, "HOW", AT(search), .choices = searches,
+     .help = "how configurations to measure are chosen"},
+    {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
+     .default_text = "emulated", .help = "what measures"},
+    {"microbatches", 'M', ERG_OPTION_LONG, "N", AT(microbatches), 1, 100000,
+     .help = "microbatches per iteration, instead of the job's"},
+    {"microbatch-size", 'b', ERG_OPTION_LONG, "N", AT(microbatch_size), 1, 1000000,
+     .help = "sequences per microbatch, instead of the job's"},
+    {"sequence", 'S', ERG_OPTION_LONG, "TOKENS", AT(sequence), 1, 100000000,
+     .help = "tokens per sequence, instead of the job's"},
+    {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-6, 1e6,
+     .help = "select the plan of least energy within this time"},
+    {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(budget_j), 1e-6, 1e15,
+     .help = "select the fastest plan within this energy of all GPUs of a pipeline"},
+    {0},
+};
+
+static int parse_methods(const char *list, bool *methods, struct erg_error *err)
+{
+    for (int i = 0; i < ERG_METHOD_COUNT; i++)
+        methods[i] = !list;
+    if (!list)
+        return 0;
+    char *copy = erg_xstrdup(list), *rest = copy, *name;
+    int status = 0;
+    while (!status && (name = strtok_r(rest, ",", &rest))) {
+        int method = erg_method_from_name(name);
+        if (method >= 0) {
+            methods[method] = true;
+            continue;
+        }
+        const char *names[ERG_METHOD_COUNT + 1] = {NULL};
+        for (int i = 0; i < ERG_METHOD_COUNT; i++)
+            names[i] = erg_method_name((enum erg_method)i);
+        const char *meant = erg_closest(name, names);
+        status = erg_fail(err, ERG_USAGE,
+                          "--method: unknown method '%s'%s%s%s; expected sequential, "
+                          "sequential+clocks, nanobatching, nanobatching+clocks or ergon",
+                          name, meant ? ", did you mean '" : "", meant ? meant : "",
+                          meant ? "'" : "");
+    }
+    free(copy);
+    return status;
+}
+
+static int load_job(const struct erg_invocation *call, struct erg_job **job, struct erg_error *err)
+{
+    const struct values *values = call->values;
+    struct erg_job_overrides overrides = {0};
+    uint64_t seed = (uint64_t)call->common.seed;
+    if (values->microbatches != ERG_NOT_GIVEN)
+        overrides.microbatches = values->microbatches;
+    if (values->microbatch_size != ERG_NOT_GIVEN)
+        overrides.microbatch_size = values->microbatch_size;
+    if (values->sequence != ERG_NOT_GIVEN)
+        overrides.sequence = values->sequence;
+    if (values->search >= 0)
+        overrides.search = searches[values->search];
+    if (call->common.seed != ERG_NOT_GIVEN)
+        overrides.seed = &seed;
+    if (!isnan(values->deadline_s) && !isnan(values->budget_j))
+        return erg_fail(err, ERG_USAGE,
+                        "--deadline and --energy-budget were both given; expected one of them");
+    if (erg_job_load(job, call->arguments[0], &overrides, err))
+        return -1;
+    if (!isnan(values->deadline_s)) {
+        (*job)->goal = ERG_JOB_DEADLINE;
+        (*job)->goal_bound = values->deadline_s;
+    }
+    if (!isnan(values->budget_j)) {
+        (*job)->goal = ERG_JOB_BUDGET;
+        (*job)->goal_bound = values->budget_j;
+    }
+    return 0;
+}
+
+static int write_files(const char *folder, const json_t *plan, struct erg_error *err)
+{
+    struct erg_text path = {0};
+    int status = 0;
+    erg_text_printf(&path, "%s/plan.json", folder);
+    status = erg_json_write(path.data, plan, err);
+    erg_text_release(&path);
+    return status ? -1 : 0;
+}
+
+static void print_result(const struct erg_invocation *call, const char *folder, const json_t *plan)
+{
+    if (call->common.json) {
+        char *text = erg_json_text(plan);
+        puts(text);
+        free(text);
+        return;
+    }
+    printf("plan %s/plan.json\n", folder);
+}
+
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct values *values = call->values;
+    struct erg_optimize_request request = {0};
+    struct erg_job *job = NULL;
+    struct erg_text store = {0};
+    json_t *plan = NULL;
+    int status = parse_methods(values->methods, request.methods, err) || load_job(call, &job, err) ||
+                 erg_dir_make(values->folder, err);
+    if (!status) {
+        erg_text_printf(&store, "%s/profile.db", values->folder);
+        request.job = job;
+        request.store_path = store.data;
+        status = erg_optimize(&request, &plan, err) || write_files(values->folder, plan, err);
+    }
+    erg_terminal_finish();
+    if (!status)
+        print_result(call, values->folder, plan);
+    json_decref(plan);
+    erg_text_release(&store);
+    erg_job_free(job);
+    return status ? -1 : 0;
+}
+
+const struct erg_command erg_cmd_optimize = {
+    .name = "optimize",
+    .summary = "find the time-energy frontier of a training iteration, and its plan",
+    .arguments = "JOB.yaml",
+    .least_arguments = 1,
+    .most_arguments = 1,
+    .values_bytes = sizeof(struct values),
+    .options = options,
+    .details = "Measures the job's partitions and layers on the device, composes them into the "
+               "frontier of\nits training iteration, compares it with the baselines and writes "
+               "the plan. Measurements are\nkept in DIR/profile.db: a run that was stopped goes "
+               "on where it was.",
+    .examples = "  ergon optimize examples/quickstart.yaml\n"
+                "  ergon optimize job.yaml -o out --microbatches 32 --deadline 5.2\n"
+                "  ergon optimize job.yaml --method sequential+clocks,ergon --json\n",
+    .run = run,
+};

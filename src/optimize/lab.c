@@ -1,0 +1,207 @@
+#include "optimize/lab.h"
+
+#include "base/memory.h"
+#include "base/random.h"
+#include "device/emulated/emulated.h"
+#include "io/store.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct erg_lab {
+    struct erg_lab_request request;
+    struct erg_store *store;
+    char *identity;
+    pthread_mutex_t lock;
+    struct erg_lab_counts counts;
+};
+
+int erg_lab_open(struct erg_lab **out, const struct erg_lab_request *request, struct erg_error *err)
+{
+    struct erg_lab *lab = erg_xcalloc(1, sizeof *lab);
+    lab->request = *request;
+    pthread_mutex_init(&lab->lock, NULL);
+    struct erg_device *device = NULL;
+    if (erg_store_open(&lab->store, request->store_path, err) || erg_lab_bench(lab, &device, err)) {
+        erg_lab_close(lab);
+        return -1;
+    }
+    lab->identity = erg_xstrdup(device->identity);
+    erg_device_close(device);
+    *out = lab;
+    return 0;
+}
+
+void erg_lab_close(struct erg_lab *lab)
+{
+    if (!lab)
+        return;
+    if (lab->store)
+        erg_store_close(lab->store);
+    pthread_mutex_destroy(&lab->lock);
+    free(lab->identity);
+    free(lab);
+}
+
+const char *erg_lab_identity(const struct erg_lab *lab)
+{
+    return lab->identity;
+}
+
+struct erg_lab_counts erg_lab_counts(struct erg_lab *lab)
+{
+    pthread_mutex_lock(&lab->lock);
+    struct erg_lab_counts counts = lab->counts;
+    pthread_mutex_unlock(&lab->lock);
+    return counts;
+}
+
+int erg_lab_bench(struct erg_lab *lab, struct erg_device **device, struct erg_error *err)
+{
+    struct erg_emulated_options options = erg_emulated_options_default();
+    options.gpus = lab->request.gpus;
+    options.seed = lab->request.seed;
+    return erg_emulated_open(device, lab->request.gpu, lab->request.stack, &options, err);
+}
+
+/* ---- what a measurement is of ------------------------------------------------------------------
+ */
+
+static uint64_t mix_double(uint64_t hash, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return erg_hash_u64(hash, bits);
+}
+
+/* Everything about the steps that decides their time and energy. */
+static uint64_t hash_steps(uint64_t hash, const struct erg_step *steps, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_step *step = &steps[i];
+        const struct erg_comm *comm = &step->task.comm;
+        hash = erg_hash_u64(hash, step->task.op_count);
+        for (size_t k = 0; k < step->task.op_count; k++) {
+            const struct erg_op *op = &step->task.ops[k];
+            hash = erg_hash_u64(hash, (uint64_t)op->kind);
+            hash = erg_hash_u64(hash, (uint64_t)op->kernels);
+            hash = mix_double(hash, op->flops);
+            hash = mix_double(hash, op->bytes);
+            hash = mix_double(hash, op->k);
+            hash = mix_double(hash, op->tiles);
+        }
+        hash = erg_hash_u64(hash, (uint64_t)comm->kind);
+        hash = mix_double(hash, comm->wire_bytes);
+        hash = erg_hash_u64(hash, (uint64_t)comm->group);
+        hash = erg_hash_u64(hash, comm->library);
+        if (comm->kind != ERG_COMM_NONE) {
+            hash = erg_hash_u64(hash, step->launch.slot);
+            hash = erg_hash_u64(hash, comm->library ? 0 : (uint64_t)step->launch.sms);
+        }
+    }
+    return hash;
+}
+
+enum { SIGNATURE_BYTES = 40 };
+
+static void sign(char *signature, const struct erg_step *steps, size_t count)
+{
+    snprintf(signature, SIGNATURE_BYTES, "%016llx%016llx",
+             (unsigned long long)hash_steps(1, steps, count),
+             (unsigned long long)hash_steps(2, steps, count));
+}
+
+static void count_one(struct erg_lab *lab, bool cached, enum erg_store_kind kind, double device_s)
+{
+    pthread_mutex_lock(&lab->lock);
+    if (cached)
+        lab->counts.cached++;
+    else if (kind == ERG_STORE_FULL)
+        lab->counts.energy++;
+    else
+        lab->counts.time_only++;
+    lab->counts.device_s += device_s;
+    pthread_mutex_unlock(&lab->lock);
+}
+
+static int run_profiler(struct erg_lab *lab, struct erg_device *device,
+                        const struct erg_store_key *key, const struct erg_step *steps, size_t count,
+                        struct erg_store_value *value, struct erg_error *err)
+{
+    uint64_t name = erg_hash_u64(erg_hash_text(key->signature), (uint64_t)key->clock_mhz);
+    name = erg_hash_u64(name, (uint64_t)key->kind);
+    struct erg_profile_result result;
+    const struct erg_profile_options *options = &lab->request.profiler;
+    bool full = key->kind == ERG_STORE_FULL;
+    if (full ? erg_profile(device, steps, count, key->clock_mhz, options, name, &result, err)
+             : erg_profile_time(device, steps, count, key->clock_mhz, options, name, &result, err))
+        return -1;
+    *value = (struct erg_store_value){
+        .time_s = result.time_s,
+        .energy_j = full ? result.energy_j : NAN,
+        .time_error = result.time_sd,
+        .energy_error = full ? result.energy_sd : NAN,
+        .clock_effective_mhz = result.clock_mhz,
+        .temperature_begin_c = result.temperature_start_c,
+        .temperature_end_c = result.temperature_end_c,
+        .window_s = result.window_s,
+        .reasons = result.reasons,
+    };
+    count_one(lab, false, key->kind, result.device_s);
+    return 0;
+}
+
+static int lookup_or_measure(struct erg_lab *lab, struct erg_device *device,
+                             struct erg_lab_name name, enum erg_store_kind kind,
+                             const struct erg_step *steps, size_t count, int clock_mhz,
+                             struct erg_observation *out, struct erg_error *err)
+{
+    char signature[SIGNATURE_BYTES];
+    sign(signature, steps, count);
+    struct erg_store_row row = {
+        .key =
+            {
+                .device = lab->identity,
+                .signature = signature,
+                .clock_mhz = clock_mhz,
+                .slot = (int)steps[0].launch.slot,
+                .sms = name.sms,
+                .kind = kind,
+            },
+        .work_name = name.task,
+        .slot_name = name.slot,
+    };
+    bool found;
+    if (erg_store_get(lab->store, &row.key, &row.value, &found, err))
+        return -1;
+    if (found)
+        count_one(lab, true, kind, 0);
+    else if (run_profiler(lab, device, &row.key, steps, count, &row.value, err) ||
+             erg_store_put(lab->store, &row, NULL, err))
+        return erg_fail_context(err, "measuring %s at %d MHz", name.task, clock_mhz);
+    *out = (struct erg_observation){
+        .time_s = row.value.time_s,
+        .energy_j = row.value.energy_j,
+        .time_sd = row.value.time_error,
+        .energy_sd = row.value.energy_error,
+    };
+    return 0;
+}
+
+int erg_lab_measure(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
+                    const struct erg_step *steps, size_t count, int clock_mhz,
+                    struct erg_observation *out, struct erg_error *err)
+{
+    return lookup_or_measure(lab, device, name, ERG_STORE_FULL, steps, count, clock_mhz, out, err);
+}
+
+int erg_lab_measure_time(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
+                         const struct erg_step *steps, size_t count, int clock_mhz,
+                         struct erg_observation *out, struct erg_error *err)
+{
+    return lookup_or_measure(lab, device, name, ERG_STORE_TIME_ONLY, steps, count, clock_mhz, out,
+                             err);
+}

@@ -1,0 +1,64 @@
+/*
+ * Lab: measurements of steps on a device, each made once.
+ *
+ * A measurement is asked for by what is run (the steps themselves) and at which clock. The lab
+ * looks it up in the store, and only if it is not there runs the profiler and stores the result
+ * before it returns. So a computation that was killed and is run again asks the same questions
+ * and finds its answers. Thread-safe; every thread opens a bench (a device) of its own.
+ */
+#ifndef ERG_OPTIMIZE_LAB_H
+#define ERG_OPTIMIZE_LAB_H
+
+#include "device/device.h"
+#include "device/profiler.h"
+#include "device/work.h"
+#include "ergon/error.h"
+#include "hardware/hardware.h"
+#include "search/search.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct erg_lab;
+
+struct erg_lab_request {
+    const char *store_path; /* SQLite file, created when missing */
+    const struct erg_gpu *gpu;
+    const struct erg_stack *stack;
+    uint64_t seed; /* of the emulated device */
+    size_t gpus;   /* in the lockstep group */
+    struct erg_profile_options profiler;
+};
+
+struct erg_lab_counts {
+    size_t energy, time_only; /* measured now */
+    size_t cached;            /* answered by the store */
+    double device_s;          /* time the device was busy with the new ones, pauses included */
+};
+
+int erg_lab_open(struct erg_lab **lab, const struct erg_lab_request *request,
+                 struct erg_error *err);
+void erg_lab_close(struct erg_lab *lab);
+
+/* One line that names the device and all that makes its results differ. */
+const char *erg_lab_identity(const struct erg_lab *lab);
+struct erg_lab_counts erg_lab_counts(struct erg_lab *lab);
+
+int erg_lab_bench(struct erg_lab *lab, struct erg_device **device, struct erg_error *err);
+
+/* What a measurement is called in the store, for people; the steps' content is the key. */
+struct erg_lab_name {
+    const char *task; /* "fwd_attn", "sequential forward" */
+    const char *slot; /* "linear_0"; "" for whole layers */
+    int sms;          /* 0 for whole layers */
+};
+
+/* Time and energy (profiler window), or time alone (short burst). */
+int erg_lab_measure(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
+                    const struct erg_step *steps, size_t count, int clock_mhz,
+                    struct erg_observation *out, struct erg_error *err);
+int erg_lab_measure_time(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
+                         const struct erg_step *steps, size_t count, int clock_mhz,
+                         struct erg_observation *out, struct erg_error *err);
+
+#endif

@@ -1,0 +1,218 @@
+#include "optimize/methods.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *label;
+} methods[ERG_METHOD_COUNT] = {
+    [ERG_METHOD_SEQUENTIAL] = {"sequential", "sequential, full clock (Megatron-LM)"},
+    [ERG_METHOD_SEQUENTIAL_CLOCKS] = {"sequential+clocks", "sequential + clocks (Perseus)"},
+    [ERG_METHOD_NANOBATCHING] = {"nanobatching", "nanobatching, full clock"},
+    [ERG_METHOD_NANOBATCHING_CLOCKS] = {"nanobatching+clocks", "nanobatching + clocks"},
+    [ERG_METHOD_ERGON] = {"ergon", "ergon"},
+};
+
+const char *erg_method_name(enum erg_method method)
+{
+    return methods[method].name;
+}
+
+const char *erg_method_label(enum erg_method method)
+{
+    return methods[method].label;
+}
+
+int erg_method_from_name(const char *name)
+{
+    for (int i = 0; i < ERG_METHOD_COUNT; i++)
+        if (!strcmp(name, methods[i].name))
+            return i;
+    return -1;
+}
+
+double erg_scale_time(const struct erg_scale *scale, double planned_s)
+{
+    return planned_s * (1 + scale->overhead);
+}
+
+double erg_scale_energy(const struct erg_scale *scale, double planned_s, double planned_j)
+{
+    double waiting = scale->blocking_power_w * scale->stages * planned_s * scale->overhead;
+    return (planned_j + waiting) * scale->gpus_per_stage;
+}
+
+double erg_unscale_time(const struct erg_scale *scale, double measured_s)
+{
+    return measured_s / (1 + scale->overhead);
+}
+
+/* The solver's tables: one frontier per microbatch table, recipe = index of the option. */
+static struct erg_frontier *make_frontiers(const struct erg_method_result *result)
+{
+    struct erg_frontier *tables = erg_xcalloc(result->table_count, sizeof *tables);
+    for (size_t i = 0; i < result->table_count; i++)
+        for (size_t k = 0; k < result->tables[i].count; k++)
+            erg_frontier_add(&tables[i], result->tables[i].options[k].time_s,
+                             result->tables[i].options[k].energy_j, (int64_t)k);
+    return tables;
+}
+
+static void free_frontiers(struct erg_frontier *tables, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        erg_frontier_release(&tables[i]);
+    free(tables);
+}
+
+static struct erg_method_point make_point(const struct erg_scale *scale, double time_s,
+                                          double energy_j, double planned_s, double planned_j,
+                                          const uint32_t *option)
+{
+    struct erg_method_point point = {
+        .time_s = erg_scale_time(scale, time_s),
+        .energy_j = erg_scale_energy(scale, time_s, energy_j),
+        .planned_time_s = erg_scale_time(scale, planned_s),
+        .planned_energy_j = erg_scale_energy(scale, planned_s, planned_j),
+        .option = option,
+    };
+    point.static_energy_j =
+        scale->static_power_w * scale->stages * scale->gpus_per_stage * point.time_s;
+    return point;
+}
+
+static void collect_points(struct erg_method_result *result, const struct erg_scale *scale)
+{
+    const struct erg_iteration *iteration = &result->iteration;
+    struct erg_frontier frontier = {0};
+    for (size_t i = 0; i < iteration->plan_count; i++) {
+        const struct erg_plan *plan = &iteration->plans[i];
+        erg_frontier_add(&frontier, erg_scale_time(scale, plan->time_s),
+                         erg_scale_energy(scale, plan->time_s, plan->energy_j), (int64_t)i);
+    }
+    erg_frontier_filter(&frontier);
+    free(result->points);
+    result->points = erg_xcalloc(frontier.count, sizeof *result->points);
+    result->point_count = frontier.count;
+    for (size_t i = 0; i < frontier.count; i++) {
+        const struct erg_plan *plan = &iteration->plans[frontier.points[i].recipe];
+        result->points[i] = make_point(scale, plan->time_s, plan->energy_j, plan->planned_time_s,
+                                       plan->planned_energy_j, plan->option);
+    }
+    erg_frontier_release(&frontier);
+}
+
+/* A budget in joules of all GPUs; the overhead's share depends on the time and so on the plan.
+ * Taking it at the shortest planned time never excludes a plan that would qualify. */
+static double unscale_budget(const struct erg_scale *scale, const struct erg_iteration *iteration,
+                             double budget_j)
+{
+    double shortest_s = iteration->plan_count ? iteration->plans[0].time_s : 0;
+    return budget_j / scale->gpus_per_stage -
+           scale->blocking_power_w * scale->stages * scale->overhead * shortest_s;
+}
+
+int erg_method_plan(struct erg_method_result *result, const struct erg_method_request *request,
+                    struct erg_error *err)
+{
+    struct erg_frontier *tables = make_frontiers(result);
+    double *deadlines = erg_xcalloc(request->deadline_count, sizeof *deadlines);
+    for (size_t i = 0; i < request->deadline_count; i++)
+        deadlines[i] = erg_unscale_time(&request->scale, request->deadlines_s[i]);
+    struct erg_iteration_request iteration_request = {
+        .pipeline = request->pipeline,
+        .tables = tables,
+        .points = request->points,
+    };
+    erg_iteration_release(&result->iteration);
+    int status = erg_iteration_solve(&result->iteration, &iteration_request, err);
+    if (!status && request->deadline_count) {
+        /* Deadlines that cannot be met are left out here: whether that matters is for the caller,
+         * who sees that no point qualifies. */
+        double shortest_s = result->iteration.plans[0].time_s;
+        size_t kept = 0;
+        for (size_t i = 0; i < request->deadline_count; i++)
+            if (deadlines[i] >= shortest_s)
+                deadlines[kept++] = deadlines[i];
+        if (kept) {
+            iteration_request.deadlines_s = deadlines;
+            iteration_request.deadline_count = kept;
+            erg_iteration_release(&result->iteration);
+            status = erg_iteration_solve(&result->iteration, &iteration_request, err);
+        }
+    }
+    for (size_t i = 0; !status && i < request->budget_count; i++)
+        status = erg_iteration_refine_budget(
+            &result->iteration, &iteration_request,
+            unscale_budget(&request->scale, &result->iteration, request->budgets_j[i]), err);
+    if (!status)
+        collect_points(result, &request->scale);
+    result->available = !status;
+    free(deadlines);
+    free_frontiers(tables, result->table_count);
+    return status;
+}
+
+int erg_method_run_at(struct erg_method_result *result, const struct erg_method_request *request,
+                      int clock_index, struct erg_error *err)
+{
+    struct erg_schedule *schedule = &result->iteration.schedule;
+    if (erg_schedule_init(schedule, &request->pipeline, err))
+        return -1;
+    uint32_t *option = erg_xcalloc(schedule->count, sizeof *option);
+    for (size_t i = 0; i < schedule->count; i++) {
+        const struct erg_microbatch *table =
+            &result->tables[erg_table_index(&request->pipeline, &schedule->instructions[i])];
+        size_t k = 0;
+        while (k < table->count && table->options[k].clock != clock_index)
+            k++;
+        if (k == table->count) {
+            free(option);
+            return erg_fail(err, ERG_FAILED,
+                            "evaluating %s at full clock: an instruction of stage %u has no "
+                            "measurement at that clock; expected one for each",
+                            erg_method_name(result->method), schedule->instructions[i].stage);
+        }
+        option[i] = (uint32_t)k;
+    }
+    struct erg_frontier *tables = make_frontiers(result);
+    double time_s, energy_j;
+    erg_iteration_evaluate(schedule, tables, option, NULL, &time_s, &energy_j);
+    free_frontiers(tables, result->table_count);
+    result->full_clock = option;
+    result->points = erg_xcalloc(1, sizeof *result->points);
+    result->points[0] = make_point(&request->scale, time_s, energy_j, time_s, energy_j, option);
+    result->point_count = 1;
+    result->available = true;
+    return 0;
+}
+
+void erg_method_release(struct erg_method_result *result)
+{
+    for (size_t i = 0; i < result->table_count; i++)
+        erg_microbatch_release(&result->tables[i]);
+    free(result->tables);
+    free(result->points);
+    free(result->full_clock);
+    erg_iteration_release(&result->iteration);
+    *result = (struct erg_method_result){0};
+}
+
+void erg_method_starts(const struct erg_method_result *result, size_t point, double *start_s)
+{
+    struct erg_frontier *tables = make_frontiers(result);
+    double time_s, energy_j;
+    erg_iteration_evaluate(&result->iteration.schedule, tables, result->points[point].option,
+                           start_s, &time_s, &energy_j);
+    free_frontiers(tables, result->table_count);
+}
+
+void erg_method_frontier(const struct erg_method_result *result, struct erg_frontier *frontier)
+{
+    erg_frontier_clear(frontier);
+    for (size_t i = 0; i < result->point_count; i++)
+        erg_frontier_add(frontier, result->points[i].time_s, result->points[i].energy_j,
+                         (int64_t)i);
+}

@@ -1,0 +1,102 @@
+/*
+ * Methods: the ways of running the same iteration that `ergon optimize` compares.
+ *
+ *   sequential            microbatches one after the other, communication after compute, full
+ *                         clock: what a training framework does today
+ *   sequential+clocks     the same, every instruction at a planned clock
+ *   nanobatching          two nanobatches, communication by the library as soon as it can start
+ *   nanobatching+clocks   the same, every instruction at a planned clock
+ *   ergon                 partitions under their schedules or sequential, whichever is better
+ *                         for each instruction, at a planned clock
+ *
+ * Sources: Kareus section 6.1 (baselines), 5.3 (planning); the comparison is on one device with one
+ * profiler.
+ */
+#ifndef ERG_OPTIMIZE_METHODS_H
+#define ERG_OPTIMIZE_METHODS_H
+
+#include "ergon/error.h"
+#include "iteration/iteration.h"
+#include "microbatch/microbatch.h"
+#include "optimize/compare.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum erg_method {
+    ERG_METHOD_SEQUENTIAL,
+    ERG_METHOD_SEQUENTIAL_CLOCKS,
+    ERG_METHOD_NANOBATCHING,
+    ERG_METHOD_NANOBATCHING_CLOCKS,
+    ERG_METHOD_ERGON,
+    ERG_METHOD_COUNT,
+};
+
+const char *erg_method_name(enum erg_method method);
+const char *erg_method_label(enum erg_method method); /* the system known for it */
+int erg_method_from_name(const char *name);           /* -1 for another name */
+
+/* From one GPU per stage as planned to all GPUs of the pipeline as it will be measured. */
+struct erg_scale {
+    double overhead;         /* of the stack: measured time = planned * (1 + overhead) */
+    double blocking_power_w; /* during the added time */
+    double static_power_w;   /* for the static share of the energy */
+    int stages;
+    int gpus_per_stage;
+};
+
+double erg_scale_time(const struct erg_scale *scale, double planned_s);
+double erg_scale_energy(const struct erg_scale *scale, double planned_s, double planned_j);
+/* And back, for a deadline and a budget that a user gives in measured units. */
+double erg_unscale_time(const struct erg_scale *scale, double measured_s);
+
+struct erg_method_point {
+    double time_s, energy_j; /* all GPUs of one pipeline, as it will be measured */
+    double planned_time_s,
+        planned_energy_j; /* the same of the continuous plan it was rounded from */
+    double static_energy_j;
+    const uint32_t *option; /* per instruction of the schedule: option of its table */
+};
+
+struct erg_method_result {
+    enum erg_method method;
+    bool available; /* false: this job cannot run so (reason) */
+    const char *reason;
+    struct erg_microbatch *tables; /* [2 * stages * chunks], as erg_table_index() */
+    size_t table_count;
+    struct erg_iteration iteration;
+    uint32_t *full_clock;            /* the plan of a method at full clock */
+    struct erg_method_point *points; /* time up, energy strictly down */
+    size_t point_count;
+    struct erg_versus versus;
+};
+
+/*
+ * Plans `result->tables` (already filled) on the pipeline.
+ * full_clock: the single point with every instruction at its fastest clock, `full_clock_index`.
+ * Otherwise the frontier through `points` deadlines, with further ones in measured seconds, and
+ * one plan refined to each energy budget in measured joules.
+ */
+struct erg_method_request {
+    struct erg_pipeline pipeline;
+    struct erg_scale scale;
+    size_t points;
+    const double *deadlines_s;
+    size_t deadline_count;
+    const double *budgets_j;
+    size_t budget_count;
+};
+
+int erg_method_plan(struct erg_method_result *result, const struct erg_method_request *request,
+                    struct erg_error *err);
+int erg_method_run_at(struct erg_method_result *result, const struct erg_method_request *request,
+                      int clock_index, struct erg_error *err);
+void erg_method_release(struct erg_method_result *result);
+
+/* When each instruction of a point starts, in planned seconds: [schedule.count]. */
+void erg_method_starts(const struct erg_method_result *result, size_t point, double *start_s);
+
+/* The points as a frontier over (time, energy of all GPUs); recipe = index of the point. */
+void erg_method_frontier(const struct erg_method_result *result, struct erg_frontier *frontier);
+
+#endif

@@ -1,0 +1,33 @@
+/*
+ * Optimize: the main job. From a job to the time-energy frontier of its training iteration, the
+ * comparison with the baselines, and the plan with the recipe of every point.
+ *
+ *   workload -> survey (measure, search) -> options per stage and direction -> frontier
+ *            -> measure what the plans use and was only predicted, plan again -> plan document
+ *
+ * Every measurement goes through one store, so that a killed run goes on where it was and reaches
+ * the same result.
+ */
+#ifndef ERG_OPTIMIZE_H
+#define ERG_OPTIMIZE_H
+
+#include "ergon/error.h"
+#include "job/job.h"
+#include "optimize/methods.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+struct erg_optimize_request {
+    const struct erg_job *job;
+    bool methods[ERG_METHOD_COUNT]; /* which to report */
+    const char *store_path;
+};
+
+/*
+ * The plan document (docs/plan-format.md), owned by the caller. ERG_INFEASIBLE when no point of
+ * the chosen method satisfies the job's goal; the message names the bound that binds.
+ */
+int erg_optimize(const struct erg_optimize_request *request, json_t **plan, struct erg_error *err);
+
+#endif

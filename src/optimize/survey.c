@@ -1,0 +1,372 @@
+#include "optimize/survey.h"
+
+#include "base/clock.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "base/thread.h"
+#include "device/emulated/emulated.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A whole layer or a piece of fixed work, to be measured at every clock. */
+struct sweep {
+    char name[48];
+    const struct erg_steps *steps;
+    struct erg_cost *costs; /* [clock_count] */
+};
+
+enum { MAX_SWEEPS = 4 + ERG_FIXED_COUNT };
+
+struct run {
+    struct erg_survey *survey;
+    const struct erg_survey_request *request;
+    struct sweep sweeps[MAX_SWEEPS];
+    size_t sweep_count;
+    pthread_mutex_t lock;
+    size_t done, expected;
+    double search_cpu_s;
+};
+
+static void count_progress(struct run *run)
+{
+    pthread_mutex_lock(&run->lock);
+    size_t done = ++run->done;
+    /* A search may stop early or replay from the store; the total is what it may cost at most. */
+    erg_progress("measuring", done < run->expected ? done : run->expected, run->expected);
+    pthread_mutex_unlock(&run->lock);
+}
+
+/* ---- one partition ------------------------------------------------------------------------------
+ */
+
+struct search_context {
+    struct run *run;
+    const struct erg_survey_request *request;
+    const struct erg_partition *partition;
+    const struct erg_space *space;
+    struct erg_device *device;
+};
+
+static struct erg_step step_of(const struct search_context *search, size_t config, int *clock_mhz,
+                               struct erg_lab_name *name)
+{
+    struct erg_choice choice = erg_space_choice(search->space, config);
+    int sms = search->space->sms[choice.sm];
+    *clock_mhz = search->space->clocks_mhz[choice.clock];
+    *name = (struct erg_lab_name){search->partition->key,
+                                  search->partition->slots[choice.slot].name, sms};
+    return erg_partition_step(search->partition, choice.slot, sms);
+}
+
+static int measure(void *context, size_t config, struct erg_observation *out, struct erg_error *err)
+{
+    struct search_context *search = context;
+    int clock_mhz;
+    struct erg_lab_name name;
+    struct erg_step step = step_of(search, config, &clock_mhz, &name);
+    if (erg_interrupt_check(err) ||
+        erg_lab_measure(search->request->lab, search->device, name, &step, 1, clock_mhz, out, err))
+        return -1;
+    if (search->run)
+        count_progress(search->run);
+    return 0;
+}
+
+static int measure_time(void *context, size_t config, struct erg_observation *out,
+                        struct erg_error *err)
+{
+    struct search_context *search = context;
+    int clock_mhz;
+    struct erg_lab_name name;
+    struct erg_step step = step_of(search, config, &clock_mhz, &name);
+    if (erg_interrupt_check(err) || erg_lab_measure_time(search->request->lab, search->device, name,
+                                                         &step, 1, clock_mhz, out, err))
+        return -1;
+    if (search->run)
+        count_progress(search->run);
+    return 0;
+}
+
+/* The model of the device as a prior, under scaled constants. */
+static int predict(void *context, const double *log_factors, const size_t *configs, size_t count,
+                   double *time_s, double *energy_j, struct erg_error *err)
+{
+    const struct search_context *search = context;
+    struct erg_gpu gpu;
+    struct erg_stack stack;
+    erg_emulated_calibrate(search->request->gpu, search->request->stack, log_factors, &gpu, &stack);
+    for (size_t i = 0; i < count; i++) {
+        int clock_mhz;
+        struct erg_lab_name name;
+        struct erg_step step = step_of(search, configs[i], &clock_mhz, &name);
+        struct erg_emulated_result result;
+        if (erg_emulated_run(&gpu, &stack, &step, 1, clock_mhz, &result, err))
+            return -1;
+        time_s[i] = result.time_s;
+        energy_j[i] = result.energy_j;
+    }
+    return 0;
+}
+
+static int search_partition(struct run *run, size_t index, struct erg_error *err)
+{
+    const struct erg_survey_request *request = run->request;
+    struct erg_survey *survey = run->survey;
+    const struct erg_partition *partition = &request->workload->partitions[index];
+    struct search_context context = {run, request, partition, &survey->spaces[index], NULL};
+    if (erg_lab_bench(request->lab, &context.device, err))
+        return -1;
+
+    size_t parameter_count = 0;
+    const struct erg_calibratable *parameters = erg_emulated_calibratables(&parameter_count);
+    double *parameter_sd = erg_xcalloc(parameter_count, sizeof *parameter_sd);
+    for (size_t i = 0; i < parameter_count; i++)
+        parameter_sd[i] = parameters[i].log_sd;
+    struct erg_prior prior = {predict, &context, parameter_count, parameter_sd};
+
+    struct erg_search_options options = request->search;
+    options.seed = erg_hash_u64(request->search.seed, erg_hash_text(partition->key));
+    if (request->emulator_prior)
+        options.prior = &prior;
+    struct erg_oracle oracle = {measure, measure_time, &context};
+    double start_s = erg_cpu_seconds();
+    int status =
+        erg_search_run(&survey->searches[index], &survey->spaces[index], &options, &oracle, err);
+    double cpu_s = erg_cpu_seconds() - start_s;
+    if (!status) {
+        pthread_mutex_lock(&run->lock);
+        run->search_cpu_s += cpu_s;
+        pthread_mutex_unlock(&run->lock);
+        erg_log(ERG_LOG_INFO, "%s: %zu of %zu configurations measured, %zu times swept",
+                partition->key, survey->searches[index]->evaluation_count,
+                survey->searches[index]->config_count, survey->searches[index]->swept_count);
+    } else {
+        erg_fail_context(err, "searching partition %s", partition->key);
+    }
+    free(parameter_sd);
+    erg_device_close(context.device);
+    return status;
+}
+
+/* ---- whole layers and fixed work --------------------------------------------------------------
+ */
+
+static int run_sweep(struct run *run, const struct sweep *sweep, struct erg_error *err)
+{
+    struct erg_device *device;
+    if (erg_lab_bench(run->request->lab, &device, err))
+        return -1;
+    int status = 0;
+    for (size_t clock = 0; !status && clock < run->survey->clock_count; clock++) {
+        struct erg_observation seen;
+        status =
+            erg_interrupt_check(err) ||
+                    erg_lab_measure(run->request->lab, device,
+                                    (struct erg_lab_name){sweep->name, "", 0}, sweep->steps->steps,
+                                    sweep->steps->count, run->survey->clocks_mhz[clock], &seen, err)
+                ? -1
+                : 0;
+        if (!status) {
+            sweep->costs[clock] = (struct erg_cost){seen.time_s, seen.energy_j};
+            count_progress(run);
+        }
+    }
+    erg_device_close(device);
+    return status;
+}
+
+static void add_sweep(struct run *run, const char *name, const struct erg_steps *steps,
+                      struct erg_cost **costs)
+{
+    *costs = erg_xcalloc(run->survey->clock_count, sizeof **costs);
+    if (!steps->count)
+        return; /* nothing to run costs nothing */
+    struct sweep *sweep = &run->sweeps[run->sweep_count++];
+    snprintf(sweep->name, sizeof sweep->name, "%s", name);
+    sweep->steps = steps;
+    sweep->costs = *costs;
+    run->expected += run->survey->clock_count;
+}
+
+static int run_piece(void *context, size_t i, struct erg_error *err)
+{
+    struct run *run = context;
+    if (i < run->survey->partition_count)
+        return search_partition(run, i, err);
+    return run_sweep(run, &run->sweeps[i - run->survey->partition_count], err);
+}
+
+/* ---- the door -----------------------------------------------------------------------------------
+ */
+
+static void list_clocks(struct erg_survey *survey, const struct erg_gpu *gpu)
+{
+    int step = gpu->search_step_mhz;
+    survey->clock_count = (size_t)((gpu->search_max_mhz - gpu->search_min_mhz) / step + 1);
+    survey->clocks_mhz = erg_xcalloc(survey->clock_count, sizeof *survey->clocks_mhz);
+    for (size_t i = 0; i < survey->clock_count; i++)
+        survey->clocks_mhz[i] = gpu->search_max_mhz - step * (int)(survey->clock_count - 1 - i);
+}
+
+static void list_spaces(struct run *run)
+{
+    struct erg_survey *survey = run->survey;
+    const struct erg_workload *workload = run->request->workload;
+    survey->partition_count = workload->forward_count + workload->backward_count;
+    survey->spaces = erg_xcalloc(survey->partition_count, sizeof *survey->spaces);
+    survey->searches = erg_xcalloc(survey->partition_count, sizeof(struct erg_search_result *));
+    const struct erg_search_options *search = &run->request->search;
+    for (size_t i = 0; i < survey->partition_count; i++) {
+        const struct erg_partition *partition = &workload->partitions[i];
+        survey->spaces[i] = (struct erg_space){
+            survey->clocks_mhz,   survey->clock_count,   partition->sms,
+            partition->sms_count, partition->slot_count,
+        };
+        size_t size = erg_space_size(&survey->spaces[i]);
+        bool all = search->method == ERG_SEARCH_EXHAUSTIVE || search->budget > size;
+        run->expected += all ? size : search->budget;
+        if (search->method == ERG_SEARCH_GP)
+            run->expected += search->sweep_clocks * partition->sms_count * partition->slot_count;
+    }
+}
+
+int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *request,
+                   struct erg_error *err)
+{
+    *survey = (struct erg_survey){0};
+    const struct erg_workload *workload = request->workload;
+    struct run run = {.survey = survey, .request = request};
+    pthread_mutex_init(&run.lock, NULL);
+    list_clocks(survey, request->gpu);
+    if (request->partitions)
+        list_spaces(&run);
+    static const char *const direction[] = {"forward", "backward"};
+    char name[48];
+    for (int d = 0; d < 2; d++) {
+        if (request->whole_sequential) {
+            snprintf(name, sizeof name, "sequential layer %s", direction[d]);
+            add_sweep(&run, name, &workload->sequential[d], &survey->sequential[d]);
+        }
+        if (request->whole_nanobatch) {
+            snprintf(name, sizeof name, "nanobatched layer %s", direction[d]);
+            add_sweep(&run, name, &workload->nanobatch[d], &survey->nanobatch[d]);
+        }
+    }
+    for (int fixed = 0; fixed < ERG_FIXED_COUNT; fixed++)
+        add_sweep(&run, erg_fixed_name((enum erg_fixed)fixed), &workload->fixed[fixed],
+                  &survey->fixed[fixed]);
+
+    int status =
+        erg_parallel_for(survey->partition_count + run.sweep_count, 0, run_piece, &run, err);
+    survey->search_cpu_s = run.search_cpu_s;
+    pthread_mutex_destroy(&run.lock);
+    if (status)
+        erg_survey_release(survey);
+    return status;
+}
+
+void erg_survey_release(struct erg_survey *survey)
+{
+    for (int d = 0; d < 2; d++) {
+        free(survey->sequential[d]);
+        free(survey->nanobatch[d]);
+    }
+    for (int fixed = 0; fixed < ERG_FIXED_COUNT; fixed++)
+        free(survey->fixed[fixed]);
+    for (size_t i = 0; i < survey->partition_count; i++)
+        erg_search_free(survey->searches[i]);
+    free(survey->searches);
+    free(survey->spaces);
+    free(survey->clocks_mhz);
+    *survey = (struct erg_survey){0};
+}
+
+struct verification {
+    struct erg_survey *survey;
+    const struct erg_survey_request *request;
+    const struct erg_survey_pick *picks;
+    size_t count;
+    size_t *added; /* [partition_count] */
+};
+
+static int verify_partition(void *context, size_t index, struct erg_error *err)
+{
+    struct verification *verification = context;
+    struct erg_survey *survey = verification->survey;
+    const struct erg_survey_request *request = verification->request;
+    struct erg_search_result *search = survey->searches[index];
+    struct search_context measured = {NULL, request, &request->workload->partitions[index],
+                                      &survey->spaces[index], NULL};
+    if (erg_lab_bench(request->lab, &measured.device, err))
+        return -1;
+    int status = 0;
+    for (size_t i = 0; !status && i < verification->count; i++) {
+        const struct erg_survey_pick *pick = &verification->picks[i];
+        if (pick->partition != index || search->table[pick->config].knowledge == ERG_MEASURED)
+            continue;
+        struct erg_observation seen;
+        status = measure(&measured, pick->config, &seen, err) ||
+                         erg_search_add(search, pick->config, &seen, err)
+                     ? -1
+                     : 0;
+        verification->added[index] += !status;
+    }
+    erg_device_close(measured.device);
+    return status;
+}
+
+int erg_survey_verify(struct erg_survey *survey, const struct erg_survey_request *request,
+                      const struct erg_survey_pick *picks, size_t count, size_t *added,
+                      struct erg_error *err)
+{
+    struct verification verification = {survey, request, picks, count,
+                                        erg_xcalloc(survey->partition_count, sizeof(size_t))};
+    int status = erg_parallel_for(survey->partition_count, 0, verify_partition, &verification, err);
+    *added = 0;
+    for (size_t i = 0; i < survey->partition_count; i++)
+        *added += verification.added[i];
+    free(verification.added);
+    return status;
+}
+
+struct erg_layer *erg_survey_layer(const struct erg_survey *survey,
+                                   const struct erg_survey_request *request, bool backward,
+                                   bool recompute, bool measured_only)
+{
+    const struct erg_workload *workload = request->workload;
+    size_t first = backward && !recompute ? workload->forward_count : 0;
+    size_t end = backward ? survey->partition_count : workload->forward_count;
+    size_t clocks = survey->clock_count;
+    struct erg_partition_table *tables = erg_xcalloc(end - first, sizeof *tables);
+    struct erg_frontier *lists = erg_xcalloc((end - first) * clocks, sizeof *lists);
+    for (size_t i = first; i < end; i++) {
+        const struct erg_search_result *search = survey->searches[i];
+        struct erg_frontier *own = lists + (i - first) * clocks;
+        for (size_t config = 0; config < search->config_count; config++) {
+            const struct erg_estimate *estimate = &search->table[config];
+            if (estimate->knowledge < (measured_only ? ERG_MEASURED : ERG_PREDICTED))
+                continue;
+            struct erg_choice choice = erg_space_choice(&survey->spaces[i], config);
+            erg_frontier_add(&own[choice.clock], estimate->time_s, estimate->energy_j,
+                             (int64_t)config);
+        }
+        tables[i - first] = (struct erg_partition_table){
+            .occurrences = workload->partitions[i].occurrences,
+            .kernels = workload->partitions[i].kernels,
+            .clocks = own,
+        };
+    }
+    struct erg_host_model host = {request->stack->host_per_kernel_s, request->gpu->static_power_w};
+    struct erg_layer *layer =
+        erg_layer_compose(tables, end - first, clocks, &host, request->gpu->blocking_power_w);
+    for (size_t i = 0; i < (end - first) * clocks; i++)
+        erg_frontier_release(&lists[i]);
+    free(lists);
+    free(tables);
+    return layer;
+}
