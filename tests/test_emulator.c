@@ -119,6 +119,70 @@ static void h200_golden_rows(void **state)
     check_golden(&gpu, &stack, rows, COUNT(rows));
 }
 
+static struct erg_emulated_result run_one(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                                          const struct erg_step *step, int clock_mhz)
+{
+    struct erg_error err;
+    struct erg_emulated_result result;
+    assert_ok(erg_emulated_run(gpu, stack, step, 1, clock_mhz, &result, &err), &err);
+    return result;
+}
+
+/* Attention of Llama 3.2 3B under TP4, a nanobatch of 4 x 4096: rows are launch slots, columns 1,
+ * 2, 4, 12, 30 SMs at 1410 MHz, then 2, 4, 12 SMs at 1110 MHz (time only). */
+static void schedules_differ_as_they_should(void **state)
+{
+    (void)state;
+    const struct erg_op ops[] = {
+        {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0},
+        {ERG_OP_GEMM, 1, 128849018880, 150470656, 3072, 1280},
+        {ERG_OP_MEMORY, 3, 0, 150994944, 0, 0},
+        {ERG_OP_ATTENTION_FORWARD, 1, 103079215104, 67108864, 0, 0},
+        {ERG_OP_GEMM, 1, 77309411328, 130547712, 768, 3072},
+    };
+    const int sms[8] = {1, 2, 4, 12, 30, 2, 4, 12};
+    const double time_ms[5][8] = {
+        {4.411, 2.816, 2.867, 2.889, 2.905, 3.342, 3.369, 3.403},
+        {4.854, 2.985, 2.813, 2.826, 2.854, 3.339, 3.371, 3.374},
+        {5.345, 3.479, 2.792, 2.817, 2.856, 3.955, 3.346, 3.372},
+        {5.481, 3.609, 2.772, 2.792, 2.841, 4.112, 3.344, 3.362},
+        {6.215, 4.346, 3.476, 3.111, 3.087, 5.046, 4.047, 3.586},
+    };
+    const double energy_j[5][5] = {
+        {1.217, 0.956, 0.965, 0.976, 1.001}, {1.289, 0.983, 0.956, 0.965, 0.988},
+        {1.369, 1.064, 0.952, 0.963, 0.989}, {1.392, 1.085, 0.949, 0.958, 0.985},
+        {1.512, 1.206, 1.064, 1.011, 1.026},
+    };
+    struct erg_gpu gpu = catalogue_gpu("A100-SXM4-40GB");
+    struct erg_stack stack = catalogue_stack("published-python");
+    for (size_t slot = 0; slot < 5; slot++)
+        for (size_t i = 0; i < 8; i++) {
+            struct erg_step step = step_of(ops, 5, 150994944, slot, sms[i]);
+            struct erg_emulated_result run = run_one(&gpu, &stack, &step, i < 5 ? 1410 : 1110);
+            assert_near(run.time_s * 1e3, time_ms[slot][i], 0.0007);
+            if (i < 5)
+                assert_near(run.energy_j, energy_j[slot][i], 0.0007);
+        }
+}
+
+static void throttling_makes_the_highest_clock_pointless(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    struct erg_step step = step_of(hopper_mlp, 4, 0, 0, 0);
+    const int clocks[3] = {1980, 1830, 1755};
+    struct erg_emulated_result top, lower;
+    for (int i = 0; i < 3; i++) {
+        top = run_one(&gpu, &plain_stack, &step, clocks[i]);
+        assert_near(top.time_s * 1e3, 1.094, 0.001);
+        assert_near(top.energy_j, 0.759, 0.001);
+        assert_near(top.clock_effective_mhz, 1683, 1);
+    }
+    lower = run_one(&gpu, &plain_stack, &step, 1650);
+    assert_near(lower.time_s / top.time_s, 1.019, 0.001);
+    assert_near(lower.energy_j / top.energy_j, 0.984, 0.001);
+}
+
 /* Random partitions, as a search would see them. */
 enum { MAX_OPS = 8 };
 
@@ -151,15 +215,6 @@ static void draw_partition(struct random_partition *out, struct erg_rng *rng,
     int clocks = (gpu->search_max_mhz - gpu->search_min_mhz) / gpu->search_step_mhz + 1;
     out->clock_mhz =
         gpu->search_min_mhz + gpu->search_step_mhz * (int)erg_rng_below(rng, (size_t)clocks);
-}
-
-static struct erg_emulated_result run_one(const struct erg_gpu *gpu, const struct erg_stack *stack,
-                                          const struct erg_step *step, int clock_mhz)
-{
-    struct erg_error err;
-    struct erg_emulated_result result;
-    assert_ok(erg_emulated_run(gpu, stack, step, 1, clock_mhz, &result, &err), &err);
-    return result;
 }
 
 static void for_random_partitions(void (*check)(const struct erg_gpu *, const struct erg_stack *,
@@ -478,6 +533,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a100_golden_rows),
         cmocka_unit_test(h200_golden_rows),
+        cmocka_unit_test(schedules_differ_as_they_should),
+        cmocka_unit_test(throttling_makes_the_highest_clock_pointless),
         cmocka_unit_test(power_and_time_stay_in_their_bounds),
         cmocka_unit_test(time_falls_with_the_clock),
         cmocka_unit_test(the_cap_sets_in_without_a_jump),

@@ -2,7 +2,7 @@
 #include "catalogue.h"
 #include "check.h"
 
-#include "base/random.h"
+#include "base/thread.h"
 #include "device/emulated/emulated.h"
 #include "device/profiler.h"
 
@@ -377,6 +377,65 @@ static void long_runs_and_whole_instructions_profile_too(void **state)
     erg_device_close(on.device);
 }
 
+static void noise_is_centred_on_the_model(void **state)
+{
+    (void)state;
+    struct fixture on;
+    struct erg_error err;
+    enum { SEEDS = 60 };
+    double time_ratio = 0, energy_ratio = 0, worst = 0;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        struct erg_emulated_options options = full_options();
+        options.seed = seed;
+        options.heat = false;
+        open_fixture(&on, "H200-SXM", options);
+        struct erg_emulated_result model;
+        assert_ok(erg_emulated_run(&on.gpu, &on.stack, &hot_step, 1, 1500, &model, &err), &err);
+        struct erg_profile_result result = profile(on.device, 1500, seed);
+        time_ratio += result.time_s / model.time_s / SEEDS;
+        energy_ratio += result.energy_j / model.energy_j / SEEDS;
+        worst = fmax(worst, fabs(result.time_s / model.time_s - 1));
+        erg_device_close(on.device);
+    }
+    assert_near(time_ratio, 1, 0.002);
+    assert_near(energy_ratio, 1, 0.003);
+    assert_true(worst > 0.002 && worst < 0.03);
+}
+
+struct race {
+    struct fixture *fixture;
+    struct erg_profile_result results[16];
+};
+
+static int profile_one(void *context, size_t i, struct erg_error *err)
+{
+    struct race *race = context;
+    struct erg_device *device;
+    const struct fixture *on = race->fixture;
+    if (erg_emulated_open(&device, &on->gpu, &on->stack, &on->options, err) != 0)
+        return -1;
+    struct erg_profile_options options = erg_profile_options_default();
+    int status = erg_profile(device, &hot_step, 1, 1980, &options, i / 2, &race->results[i], err);
+    erg_device_close(device);
+    return status;
+}
+
+static void threads_with_devices_of_their_own_agree(void **state)
+{
+    (void)state;
+    struct fixture on;
+    struct erg_error err;
+    open_fixture(&on, "H200-SXM", full_options());
+    struct race race = {.fixture = &on};
+    assert_ok(erg_parallel_for(16, 4, profile_one, &race, &err), &err);
+    for (uint64_t i = 0; i < 16; i++) {
+        struct erg_profile_result alone = profile(on.device, 1980, i / 2);
+        assert_near(race.results[i].time_s, alone.time_s, 0);
+        assert_near(race.results[i].energy_j, alone.energy_j, 0);
+    }
+    erg_device_close(on.device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -391,6 +450,8 @@ int main(void)
         cmocka_unit_test(refusals_are_reported_or_worked_around),
         cmocka_unit_test(a_hot_room_throttles),
         cmocka_unit_test(unstable_work_is_repeated_and_said),
+        cmocka_unit_test(noise_is_centred_on_the_model),
+        cmocka_unit_test(threads_with_devices_of_their_own_agree),
         cmocka_unit_test(long_runs_and_whole_instructions_profile_too),
     };
     return cmocka_run_group_tests(tests, NULL, catalogue_release);

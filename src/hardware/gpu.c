@@ -71,7 +71,7 @@
 #define FIELD(section, name, member, factor, min, max)                                             \
     CYAML_FIELD_FLOAT(#name, CYAML_FLAG_DEFAULT, struct erg_gpu, member),
 #define QUANTITY(section, name, member, factor, min, max)                                          \
-    {#section "." #name, offsetof(struct erg_gpu, member), factor, min, max},
+    {#section "." #name, offsetof(struct erg_gpu, member), (factor), (min), (max)},
 #define INTEGER(key, member) CYAML_FIELD_INT(key, CYAML_FLAG_DEFAULT, struct erg_gpu, member)
 
 static const cyaml_schema_field_t datasheet_fields[] = {

@@ -50,7 +50,8 @@ struct emulated {
     struct erg_history history;
     struct erg_device_span spans[ERG_DEVICE_SPANS]; /* of call c: spans[c % ERG_DEVICE_SPANS] */
     uint64_t span_count;
-    double *speed, *factor; /* one per GPU: for good, and of the present enqueue */
+    double *slowness, *factor; /* one per GPU: for good, and of the present enqueue */
+    double usual_slowness;     /* of the slowest of the group, on average */
     double *gain;
     int64_t *phase_ns;
     uint64_t *offset_mj;
@@ -87,7 +88,7 @@ static void emulated_close(struct erg_device *device)
     struct emulated *self = emulated_of(device);
     erg_history_release(&self->history);
     free(self->identity);
-    free(self->speed);
+    free(self->slowness);
     free(self->factor);
     free(self->gain);
     free(self->phase_ns);
@@ -216,19 +217,20 @@ static int emulated_enqueue(struct erg_device *device, const struct erg_step *st
     if (erg_steps_check(self->stack, steps, count, err) != 0)
         return -1;
     uint64_t call = self->calls++;
-    double slowest = 0; /* ranks meet in every communication: the group goes at its slowest */
+    double slowest = -INFINITY; /* ranks meet in every communication */
     for (size_t g = 0; g < device->gpus; g++) {
-        slowest = fmax(slowest, self->speed[g] *
-                                    exp(time_noise * normal_draw(self, DRAW_TIME, call + 1, g)));
+        slowest = fmax(slowest,
+                       self->slowness[g] + time_noise * normal_draw(self, DRAW_TIME, call + 1, g));
         self->factor[g] = (1 + energy_noise * normal_draw(self, DRAW_ENERGY, call + 1, g)) *
                           (1 + run_energy_noise * normal_draw(self, DRAW_ENERGY, 0, 0));
     }
-    slowest *= exp(run_time_noise * normal_draw(self, DRAW_TIME, 0, 0));
+    double slowdown =
+        exp(slowest - self->usual_slowness + run_time_noise * normal_draw(self, DRAW_TIME, 0, 0));
 
     int64_t start_ns = self->now_ns > self->busy_until_ns ? self->now_ns : self->busy_until_ns;
     erg_history_forget(&self->history, self->now_ns - 3 * second_ns);
     erg_history_truncate(&self->history, start_ns);
-    self->busy_until_ns = run_work(self, steps, count, (double)repeats, slowest, start_ns);
+    self->busy_until_ns = run_work(self, steps, count, (double)repeats, slowdown, start_ns);
     self->spans[self->span_count++ % ERG_DEVICE_SPANS] =
         (struct erg_device_span){start_ns, self->busy_until_ns};
 
@@ -329,6 +331,17 @@ struct erg_emulated_options erg_emulated_options_default(void)
     return (struct erg_emulated_options){.gpus = 8, .seed = 1, .noise = true, .heat = true};
 }
 
+/* The mean of the largest of n standard normal numbers: the integral over x of
+ * [x > 0] - Phi(x)^n. */
+static double expected_maximum(size_t n)
+{
+    const double step = 0.01, reach = 8;
+    double sum = 0;
+    for (double x = -reach + 0.5 * step; x < reach; x += step)
+        sum += step * ((x > 0) - pow(0.5 * erfc(-x / sqrt(2)), (double)n));
+    return sum;
+}
+
 static char *describe(const struct emulated *self)
 {
     struct erg_text text = {0};
@@ -366,7 +379,7 @@ int erg_emulated_open(struct erg_device **device, const struct erg_gpu *gpu,
     self->identity = describe(self);
     self->base.identity = self->identity;
     self->history = (struct erg_history){.gpu = gpu, .heat = options->heat, .gpus = gpus};
-    self->speed = erg_xcalloc(gpus, sizeof *self->speed);
+    self->slowness = erg_xcalloc(gpus, sizeof *self->slowness);
     self->factor = erg_xcalloc(gpus, sizeof *self->factor);
     self->gain = erg_xcalloc(gpus, sizeof *self->gain);
     self->phase_ns = erg_xcalloc(gpus, sizeof *self->phase_ns);
@@ -374,9 +387,12 @@ int erg_emulated_open(struct erg_device **device, const struct erg_gpu *gpu,
     self->latches = erg_xcalloc(gpus, sizeof *self->latches);
     self->stream = options->seed; /* what belongs to the GPUs does not depend on the key */
     for (size_t g = 0; g < gpus; g++) {
-        self->speed[g] = 1 + speed_spread * normal_draw(self, DRAW_SPEED, 0, g);
+        self->slowness[g] = speed_spread * normal_draw(self, DRAW_SPEED, 0, g);
         self->gain[g] = 1 + counter_gain_spread * normal_draw(self, DRAW_GAIN, 0, g);
     }
+    /* The model's constants were fitted to groups of GPUs: they are those of the usual slowest. */
+    if (options->noise)
+        self->usual_slowness = expected_maximum(gpus) * hypot(speed_spread, time_noise);
     emulated_begin(&self->base, 0);
     *device = &self->base;
     return 0;

@@ -109,7 +109,7 @@ int erg_emulated_timeline(const struct erg_gpu *gpu, const struct erg_stack *sta
                           const struct erg_step *steps, size_t count, int clock_mhz,
                           struct erg_emulated_timeline *timeline, struct erg_error *err)
 {
-    struct erg_emulated_result result;
+    struct erg_emulated_result result = {0};
     if (erg_emulated_run(gpu, stack, steps, count, clock_mhz, &result, err) != 0)
         return -1;
     struct erg_sim sim;
