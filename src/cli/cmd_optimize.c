@@ -64,11 +64,11 @@ static int parse_methods(const char *list, bool *methods, struct erg_error *err)
         for (int i = 0; i < ERG_METHOD_COUNT; i++)
             names[i] = erg_method_name((enum erg_method)i);
         const char *meant = erg_closest(name, names);
-        status = erg_fail(err, ERG_USAGE,
-                          "--method: unknown method '%s'%s%s%s; expected sequential, "
-                          "sequential+clocks, nanobatching, nanobatching+clocks or ergon",
-                          name, meant ? ", did you mean '" : "", meant ? meant : "",
-                          meant ? "'" : "");
+        status =
+            erg_fail(err, ERG_USAGE,
+                     "--method: unknown method '%s'%s%s%s; expected sequential, "
+                     "sequential+clocks, nanobatching, nanobatching+clocks or ergon",
+                     name, meant ? ", did you mean '" : "", meant ? meant : "", meant ? "'" : "");
     }
     free(copy);
     return status;
@@ -133,8 +133,8 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     struct erg_job *job = NULL;
     struct erg_text store = {0};
     json_t *plan = NULL;
-    int status = parse_methods(values->methods, request.methods, err) || load_job(call, &job, err) ||
-                 erg_dir_make(values->folder, err);
+    int status = parse_methods(values->methods, request.methods, err) ||
+                 load_job(call, &job, err) || erg_dir_make(values->folder, err);
     if (!status) {
         erg_text_printf(&store, "%s/profile.db", values->folder);
         request.job = job;
