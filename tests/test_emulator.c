@@ -183,6 +183,64 @@ static void throttling_makes_the_highest_clock_pointless(void **state)
     assert_near(lower.energy_j / top.energy_j, 0.984, 0.001);
 }
 
+/* `ops` of a nanobatch, twice the tokens. */
+static void double_tokens(const struct erg_op *ops, size_t count, struct erg_op *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        out[i] = ops[i];
+        out[i].flops *= 2;
+        out[i].tiles *= 2;
+        out[i].bytes *= 2;
+    }
+}
+
+/*
+ * Layers of Llama 3.2 3B under TP8, microbatch 8 x 4096, with the library's AllReduce: one after
+ * the other, and in two nanobatches of which one computes while the other communicates.
+ */
+static void whole_layers_match_their_golden_numbers(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_gpu gpu = catalogue_gpu("A100-SXM4-40GB");
+    struct erg_stack stack = catalogue_stack("published-python");
+    struct erg_op attention[5], mlp[4];
+    double_tokens(forward_attention, 5, attention);
+    double_tokens(forward_mlp, 4, mlp);
+    const size_t weight_bytes[9] = {0, 2 * 3072 * 640,  0, 0, 2 * 384 * 3072,
+                                    0, 2 * 3072 * 2048, 0, 2 * 1024 * 3072};
+    for (size_t i = 0; i < 9; i++) /* weights do not grow with the tokens */
+        (i < 5 ? &attention[i] : &mlp[i - 5])->bytes -= (double)weight_bytes[i];
+
+    struct erg_step sequential[2] = {step_of(attention, 5, 352321536, 5, 0),
+                                     step_of(mlp, 4, 352321536, 4, 0)};
+    struct erg_step overlapped[4] = {
+        step_of(forward_attention, 5, 176160768, 0, 0), step_of(forward_attention, 5, 176160768, 0, 0),
+        step_of(forward_mlp, 4, 176160768, 0, 0), step_of(forward_mlp, 4, 176160768, 0, 0)};
+    for (size_t i = 0; i < 4; i++)
+        overlapped[i].task.comm.library = sequential[i / 2].task.comm.library = true;
+    const struct {
+        struct erg_step *steps;
+        size_t count;
+        int clock_mhz;
+        double time_ms, energy_j;
+    } golden[] = {
+        {sequential, 2, 1410, 10.544, 3.372},
+        {sequential, 2, 1110, 12.108, 2.533},
+        {overlapped, 4, 1410, 9.375, 3.119},
+    };
+    for (size_t i = 0; i < COUNT(golden); i++) {
+        struct erg_emulated_result layer;
+        assert_ok(erg_emulated_run(&gpu, &stack, golden[i].steps, golden[i].count,
+                                   golden[i].clock_mhz, &layer, &err),
+                  &err);
+        erg_emulated_host_floor(&gpu, &stack, golden[i].steps, golden[i].count, &layer.time_s,
+                                &layer.energy_j);
+        assert_close(layer.time_s * 1e3, golden[i].time_ms, 0.002);
+        assert_close(layer.energy_j, golden[i].energy_j, 0.002);
+    }
+}
+
 /* Random partitions, as a search would see them. */
 enum { MAX_OPS = 8 };
 
@@ -534,6 +592,7 @@ int main(void)
         cmocka_unit_test(a100_golden_rows),
         cmocka_unit_test(h200_golden_rows),
         cmocka_unit_test(schedules_differ_as_they_should),
+        cmocka_unit_test(whole_layers_match_their_golden_numbers),
         cmocka_unit_test(throttling_makes_the_highest_clock_pointless),
         cmocka_unit_test(power_and_time_stay_in_their_bounds),
         cmocka_unit_test(time_falls_with_the_clock),
