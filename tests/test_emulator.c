@@ -8,7 +8,7 @@
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* Joins and host cost nothing: the H200 constants were fitted that way. */
-static const struct erg_stack plain_stack = {.library_blocks = 32};
+static const struct erg_stack plain_stack = {0};
 
 static const struct erg_op forward_attention[] = {
     {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0},
@@ -207,16 +207,17 @@ static void whole_layers_match_their_golden_numbers(void **state)
     struct erg_op attention[5], mlp[4];
     double_tokens(forward_attention, 5, attention);
     double_tokens(forward_mlp, 4, mlp);
-    const size_t weight_bytes[9] = {0, 2 * 3072 * 640,  0, 0, 2 * 384 * 3072,
-                                    0, 2 * 3072 * 2048, 0, 2 * 1024 * 3072};
+    const size_t weight_bytes[9] = {0, 2 * 3072 * 640, 0, 0, 2 * 384 * 3072, 0, 2 * 3072 * 2048,
+                                    0, 2 * 1024 * 3072};
     for (size_t i = 0; i < 9; i++) /* weights do not grow with the tokens */
         (i < 5 ? &attention[i] : &mlp[i - 5])->bytes -= (double)weight_bytes[i];
 
     struct erg_step sequential[2] = {step_of(attention, 5, 352321536, 5, 0),
                                      step_of(mlp, 4, 352321536, 4, 0)};
-    struct erg_step overlapped[4] = {
-        step_of(forward_attention, 5, 176160768, 0, 0), step_of(forward_attention, 5, 176160768, 0, 0),
-        step_of(forward_mlp, 4, 176160768, 0, 0), step_of(forward_mlp, 4, 176160768, 0, 0)};
+    struct erg_step overlapped[4] = {step_of(forward_attention, 5, 176160768, 0, 0),
+                                     step_of(forward_attention, 5, 176160768, 0, 0),
+                                     step_of(forward_mlp, 4, 176160768, 0, 0),
+                                     step_of(forward_mlp, 4, 176160768, 0, 0)};
     for (size_t i = 0; i < 4; i++)
         overlapped[i].task.comm.library = sequential[i / 2].task.comm.library = true;
     const struct {
@@ -517,6 +518,18 @@ static void library_collectives_use_the_stack(void **state)
                  1e-9);
 }
 
+static void library_collectives_fall_back_to_the_gpu(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    struct erg_step step = step_of(hopper_mlp, 4, 150994944, 2, 16), library = step;
+    library.task.comm.library =
+        true; /* the H200 constants were measured on the library's kernels */
+    library.launch.sms = 0;
+    assert_near(run_one(&gpu, &plain_stack, &library, 1500).time_s,
+                run_one(&gpu, &plain_stack, &step, 1500).time_s, 0);
+}
+
 static void the_host_floor_slows_small_work_only(void **state)
 {
     (void)state;
@@ -603,6 +616,7 @@ int main(void)
         cmocka_unit_test(persistent_gemms_hold_a_launch),
         cmocka_unit_test(a_hotter_die_leaks_and_throttles),
         cmocka_unit_test(library_collectives_use_the_stack),
+        cmocka_unit_test(library_collectives_fall_back_to_the_gpu),
         cmocka_unit_test(the_host_floor_slows_small_work_only),
         cmocka_unit_test(nonsense_is_refused_with_a_sentence),
         cmocka_unit_test(calibration_scales_what_it_names),

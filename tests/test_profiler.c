@@ -29,8 +29,7 @@ static void open_fixture(struct fixture *fixture, const char *gpu,
 {
     struct erg_error err;
     fixture->gpu = catalogue_gpu(gpu);
-    fixture->stack =
-        (struct erg_stack){.name = catalogue_stack("ergon").name, .library_blocks = 32};
+    fixture->stack = (struct erg_stack){.name = catalogue_stack("ergon").name} /* no joins */;
     fixture->options = options;
     assert_ok(erg_emulated_open(&fixture->device, &fixture->gpu, &fixture->stack, &options, &err),
               &err);

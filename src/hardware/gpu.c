@@ -34,7 +34,9 @@
     X(communication, clock_power, comm_clock_power, 1, 0, 2)                                       \
     X(communication, contention, comm_contention, 1, 0, 0.99)                                      \
     X(communication, sm_share, comm_sm_share, 1, 0, 100)                                           \
-    X(communication, hbm_per_wire_byte, comm_hbm_per_wire, 1, 0, 100)
+    X(communication, hbm_per_wire_byte, comm_hbm_per_wire, 1, 0, 100)                              \
+    X(communication, library_link_factor, library_link_factor, 1, 0.01, 1)                         \
+    X(communication, library_sm_share, library_sm_share, 1, 0, 100)
 
 #define POWER_NUMBERS(X)                                                                           \
     X(power, static_w, static_power_w, 1, 1, 1e4)                                                  \
@@ -95,6 +97,7 @@ static const cyaml_schema_field_t compute_fields[] = {
 static const cyaml_schema_field_t communication_fields[] = {
     COMMUNICATION_NUMBERS(FIELD)
         CYAML_FIELD_BOOL("persistent_gemm", CYAML_FLAG_DEFAULT, struct erg_gpu, persistent_gemm),
+    INTEGER("library_blocks", library_blocks),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t power_fields[] = {POWER_NUMBERS(FIELD) CYAML_FIELD_END};
@@ -132,8 +135,8 @@ static const struct erg_quantity quantities[] = {
     DATASHEET_NUMBERS(QUANTITY) COMPUTE_NUMBERS(QUANTITY) COMMUNICATION_NUMBERS(QUANTITY)
         POWER_NUMBERS(QUANTITY) HEAT_NUMBERS(QUANTITY) CURVE_NUMBERS(QUANTITY)};
 
-static int check_clocks(const struct erg_gpu *gpu, const struct erg_yaml *yaml,
-                        struct erg_error *err)
+static int check_integers(const struct erg_gpu *gpu, const struct erg_yaml *yaml,
+                          struct erg_error *err)
 {
     if (erg_yaml_check_range(yaml, "datasheet.sms", gpu->sms, 1, 10000, err) != 0 ||
         erg_yaml_check_range(yaml, "datasheet.clock_max_mhz", gpu->clock_max_mhz, 1, 100000, err) !=
@@ -151,6 +154,9 @@ static int check_clocks(const struct erg_gpu *gpu, const struct erg_yaml *yaml,
         erg_yaml_check_range(yaml, "compute.gemm_tile_m", gpu->gemm_tile_m, 1, 4096, err) != 0 ||
         erg_yaml_check_range(yaml, "compute.gemm_tile_n", gpu->gemm_tile_n, 1, 4096, err) != 0)
         return -1;
+    if (erg_yaml_check_range(yaml, "communication.library_blocks", gpu->library_blocks, 1, 1024,
+                             err) != 0)
+        return -1;
     if (gpu->search_step_mhz % gpu->clock_step_mhz != 0)
         return erg_yaml_fail(yaml, "search_clocks.step_mhz", err,
                              "expected a multiple of the %d MHz in which the clock can be set, got "
@@ -161,7 +167,7 @@ static int check_clocks(const struct erg_gpu *gpu, const struct erg_yaml *yaml,
 
 static int finish(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct erg_error *err)
 {
-    if (check_clocks(gpu, yaml, err) != 0 ||
+    if (check_integers(gpu, yaml, err) != 0 ||
         erg_quantities_finish(gpu, quantities, sizeof quantities / sizeof *quantities, yaml, "",
                               err) != 0)
         return -1;
@@ -203,8 +209,12 @@ void erg_gpu_free(struct erg_gpu *gpu)
 
 uint64_t erg_gpu_fingerprint(const struct erg_gpu *gpu)
 {
-    const int integers[] = {gpu->sms, gpu->clock_max_mhz, gpu->clock_min_mhz, gpu->clock_step_mhz,
-                            gpu->persistent_gemm};
+    const int integers[] = {gpu->sms,
+                            gpu->clock_max_mhz,
+                            gpu->clock_min_mhz,
+                            gpu->clock_step_mhz,
+                            gpu->persistent_gemm,
+                            gpu->library_blocks};
     uint64_t hash = erg_hash_text(gpu->name);
     for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
         hash = erg_hash_u64(hash, (uint64_t)integers[i]);

@@ -50,6 +50,9 @@ struct erg_gpu {
     double comm_sm_share;     /* share: SM-equivalents taken from compute per block */
     double comm_hbm_per_wire; /* hc, HBM bytes per wire byte */
     bool persistent_gemm;     /* a GEMM owns every SM until it ends */
+    /* The vendor library's collectives, unless the stack says otherwise. */
+    double library_link_factor, library_sm_share;
+    int library_blocks;
 
     /* Power model. */
     double static_power_w;            /* ps */
@@ -90,8 +93,8 @@ struct erg_stack {
     char *name;                         /* "published-python", "ergon" */
     double join_grid_s, join_library_s; /* join of the two streams after a communication */
     double host_per_kernel_s;           /* thost */
-    double library_link_factor;         /* clink of the library's collectives; 0 = the GPU's own */
-    double library_sm_share;            /* per block; 0 = the GPU's own */
+    /* Its library's collectives; 0 = what the GPU's file says. */
+    double library_link_factor, library_sm_share;
     int library_blocks;
     double kv_exchange_factor; /* cpexp: sequential K/V exchange costs this times its bytes */
     double overhead;           /* ovh: measured = planned * (1 + ovh) in time */

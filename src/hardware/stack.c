@@ -12,7 +12,7 @@ static const cyaml_schema_field_t fields[] = {
     CYAML_FIELD_FLOAT("library_link_factor", CYAML_FLAG_OPTIONAL, struct erg_stack,
                       library_link_factor),
     CYAML_FIELD_FLOAT("library_sm_share", CYAML_FLAG_OPTIONAL, struct erg_stack, library_sm_share),
-    CYAML_FIELD_INT("library_blocks", CYAML_FLAG_DEFAULT, struct erg_stack, library_blocks),
+    CYAML_FIELD_INT("library_blocks", CYAML_FLAG_OPTIONAL, struct erg_stack, library_blocks),
     CYAML_FIELD_FLOAT("kv_exchange_factor", CYAML_FLAG_DEFAULT, struct erg_stack,
                       kv_exchange_factor),
     CYAML_FIELD_FLOAT("overhead", CYAML_FLAG_DEFAULT, struct erg_stack, overhead),
@@ -35,7 +35,8 @@ static const struct erg_quantity quantities[] = {
 
 static int finish(struct erg_stack *stack, const struct erg_yaml *yaml, struct erg_error *err)
 {
-    if (erg_yaml_check_range(yaml, "library_blocks", stack->library_blocks, 1, 1024, err) != 0)
+    if (erg_yaml_has(yaml, "library_blocks") &&
+        erg_yaml_check_range(yaml, "library_blocks", stack->library_blocks, 1, 1024, err) != 0)
         return -1;
     return erg_quantities_finish(stack, quantities, sizeof quantities / sizeof *quantities, yaml,
                                  "", err);

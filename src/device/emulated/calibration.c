@@ -64,8 +64,11 @@ void erg_emulated_calibrate(const struct erg_gpu *gpu, const struct erg_stack *s
         *constant *= exp(log_ratio[i]);
     }
     /* A library's collective meets the same links, SMs and peers as our own kernel. */
-    stack_out->library_link_factor =
-        scaled_like(stack->library_link_factor, gpu->comm_link_factor, gpu_out->comm_link_factor);
+    double link = gpu_out->comm_link_factor / gpu->comm_link_factor;
+    gpu_out->library_link_factor *= link;
+    stack_out->library_link_factor *= link;
+    gpu_out->library_sm_share =
+        scaled_like(gpu->library_sm_share, gpu->comm_sm_share, gpu_out->comm_sm_share);
     stack_out->library_sm_share =
         scaled_like(stack->library_sm_share, gpu->comm_sm_share, gpu_out->comm_sm_share);
     stack_out->join_library_s =

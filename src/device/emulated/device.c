@@ -214,7 +214,7 @@ static int emulated_enqueue(struct erg_device *device, const struct erg_step *st
                             size_t repeats, struct erg_error *err)
 {
     struct emulated *self = emulated_of(device);
-    if (erg_steps_check(self->stack, steps, count, err) != 0)
+    if (erg_steps_check(steps, count, err) != 0)
         return -1;
     uint64_t call = self->calls++;
     double slowest = -INFINITY; /* ranks meet in every communication */

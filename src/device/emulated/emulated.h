@@ -119,8 +119,8 @@ const struct erg_calibratable *erg_emulated_calibratables(size_t *count);
 
 /*
  * Copies gpu and stack with constant i multiplied by exp(log_ratio[i]). The copies borrow the
- * originals' strings: do not free them. What a
- * stack says of its library's collectives is scaled like the GPU's own constant.
+ * originals' strings: do not free them. The
+ * constants of the library's collectives are scaled like those of our own kernels.
  */
 void erg_emulated_calibrate(const struct erg_gpu *gpu, const struct erg_stack *stack,
                             const double *log_ratio, struct erg_gpu *gpu_out,

@@ -38,8 +38,7 @@ double erg_voltage(double knee_mhz, double slope_per_ghz, double slope_low_per_g
 double erg_static_power(const struct erg_gpu *gpu, double temperature_c);
 
 /* ERG_FAILED with a sentence when the steps cannot be run. */
-int erg_steps_check(const struct erg_stack *stack, const struct erg_step *steps, size_t count,
-                    struct erg_error *err);
+int erg_steps_check(const struct erg_step *steps, size_t count, struct erg_error *err);
 
 /* Without the checks: for callers that ran them once. */
 void erg_emulated_evaluate(const struct erg_gpu *gpu, const struct erg_stack *stack,

@@ -25,8 +25,7 @@ static int check_op(const struct erg_op *op, size_t step, size_t index, struct e
     return 0;
 }
 
-static int check_step(const struct erg_stack *stack, const struct erg_step *step, size_t index,
-                      struct erg_error *err)
+static int check_step(const struct erg_step *step, size_t index, struct erg_error *err)
 {
     for (size_t i = 0; i < step->task.op_count; i++)
         if (check_op(&step->task.ops[i], index, i, err) != 0)
@@ -47,19 +46,13 @@ static int check_step(const struct erg_stack *stack, const struct erg_step *step
         return erg_fail(err, ERG_FAILED,
                         "running step %zu: its communication got %d SMs, expected at least 1",
                         index, step->launch.sms);
-    if (comm->library && stack->library_blocks < 1)
-        return erg_fail(err, ERG_FAILED,
-                        "running step %zu: stack \"%s\" says nothing about library collectives "
-                        "(library_blocks is %d)",
-                        index, stack->name, stack->library_blocks);
     return 0;
 }
 
-int erg_steps_check(const struct erg_stack *stack, const struct erg_step *steps, size_t count,
-                    struct erg_error *err)
+int erg_steps_check(const struct erg_step *steps, size_t count, struct erg_error *err)
 {
     for (size_t s = 0; s < count; s++)
-        if (check_step(stack, &steps[s], s, err) != 0)
+        if (check_step(&steps[s], s, err) != 0)
             return -1;
     return 0;
 }
@@ -73,7 +66,7 @@ int erg_emulated_run_at(const struct erg_gpu *gpu, const struct erg_stack *stack
         return erg_fail(err, ERG_FAILED,
                         "running on %s at %g MHz: the clock must be above 0 and at most %d MHz",
                         gpu->name, clock_mhz, gpu->clock_max_mhz);
-    if (erg_steps_check(stack, steps, count, err) != 0)
+    if (erg_steps_check(steps, count, err) != 0)
         return -1;
     erg_emulated_evaluate(gpu, stack, steps, count, clock_mhz, temperature_c, out);
     return 0;

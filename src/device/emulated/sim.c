@@ -23,11 +23,10 @@ static struct comm resolve_comm(const struct erg_gpu *gpu, const struct erg_stac
     comm.blocks = step->launch.sms;
     comm.join_s = stack->join_grid_s;
     if (asked->library) {
-        if (stack->library_link_factor > 0)
-            link_factor = stack->library_link_factor;
-        if (stack->library_sm_share > 0)
-            share = stack->library_sm_share;
-        comm.blocks = stack->library_blocks;
+        link_factor =
+            stack->library_link_factor > 0 ? stack->library_link_factor : gpu->library_link_factor;
+        share = stack->library_sm_share > 0 ? stack->library_sm_share : gpu->library_sm_share;
+        comm.blocks = stack->library_blocks > 0 ? stack->library_blocks : gpu->library_blocks;
         comm.join_s = stack->join_library_s;
     }
     comm.link_rate = link_factor * gpu->link_bandwidth;
