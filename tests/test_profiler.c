@@ -300,6 +300,12 @@ static void refusals_are_reported_or_worked_around(void **state)
     erg_device_close(on.device);
 
     refusing.refuse_clocks = false;
+    open_fixture(&on, "H200-SXM", refusing);
+    result = profile(on.device, 0, 1); /* not asked for: neither refused nor missed */
+    assert_near(result.clock_mhz, 1704, 8);
+    assert_false(result.refused_clock || result.missed_clock);
+    erg_device_close(on.device);
+
     refusing.refuse_counter = true;
     open_fixture(&on, "H200-SXM", refusing);
     struct erg_emulated_result model;

@@ -110,7 +110,8 @@ static inline int erg_device_set_clock(struct erg_device *device, int clock_mhz,
 
 /*
  * Queues `repeats` runs of the steps, back to back and behind what is queued already, and
- * returns at once. The steps must stay valid only until it returns.
+ * returns at once, however many they are: a device with a short queue feeds it from a thread of its
+ * own. The steps must stay valid only until it returns.
  */
 static inline int erg_device_enqueue(struct erg_device *device, const struct erg_step *steps,
                                      size_t count, size_t repeats, struct erg_error *err)
@@ -129,6 +130,7 @@ static inline int64_t erg_device_now_ns(struct erg_device *device)
     return device->methods->now_ns(device);
 }
 
+/* May return early after a signal. */
 static inline void erg_device_sleep_ns(struct erg_device *device, int64_t duration_ns)
 {
     device->methods->sleep_ns(device, duration_ns);

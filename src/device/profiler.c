@@ -250,7 +250,7 @@ static bool clock_missed(const struct profiling *at, const struct erg_profile_re
                                ERG_REASON_SW_THERMAL | ERG_REASON_HW_THERMAL |
                                ERG_REASON_HW_POWER_BRAKE;
     /* 1 %: more than any GPU's clock step, and what a cap takes before it reports itself. */
-    return !result->refused_clock && !(result->reasons & throttled) &&
+    return at->clock_mhz && !result->refused_clock && !(result->reasons & throttled) &&
            abs(result->clock_mhz - at->clock_mhz) * 100 > at->clock_mhz;
 }
 

@@ -63,6 +63,7 @@ struct erg_profile_result {
 /*
  * Measures time and energy. `key` names the measurement (erg_device_begin()): on an emulated
  * device equal keys give equal results whatever was measured before.
+ * Clock 0 leaves the clock unlocked.
  * A device that refuses clock locks is measured as it runs, with refused_clock set; one whose
  * counter cannot be read gives energy from power readings, and one without either fails with
  * ERG_NO_DEVICE. Fails with ERG_INTERRUPTED soon after an interrupt.

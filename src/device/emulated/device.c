@@ -335,7 +335,7 @@ struct erg_emulated_options erg_emulated_options_default(void)
  * [x > 0] - Phi(x)^n. */
 static double expected_maximum(size_t n)
 {
-    const double step = 0.01, reach = 8;
+    const double step = 0.05, reach = 8;
     double sum = 0;
     for (double x = -reach + 0.5 * step; x < reach; x += step)
         sum += step * ((x > 0) - pow(0.5 * erfc(-x / sqrt(2)), (double)n));

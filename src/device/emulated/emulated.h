@@ -139,7 +139,10 @@ struct erg_emulated_options {
 
 struct erg_emulated_options erg_emulated_options_default(void);
 
-/* A device in virtual time (device/device.h). `gpu` and `stack` must outlive it. */
+/*
+ * A device in virtual time (device/device.h). `gpu` and `stack` must outlive it. Work comes from a
+ * replayed queue: no host floor.
+ */
 int erg_emulated_open(struct erg_device **device, const struct erg_gpu *gpu,
                       const struct erg_stack *stack, const struct erg_emulated_options *options,
                       struct erg_error *err);
