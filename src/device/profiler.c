@@ -295,7 +295,7 @@ int erg_profile(struct erg_device *device, const struct erg_step *steps, size_t 
     return status;
 }
 
-/* Sub-bursts right after each other; polled in between would cost more than the burst. */
+/* Sub-bursts right after each other, and one look at the sensors: only the time is wanted. */
 static int profile_burst(struct profiling *at, struct erg_profile_result *result,
                          struct erg_error *err)
 {
@@ -308,7 +308,6 @@ static int profile_burst(struct profiling *at, struct erg_profile_result *result
     for (int i = 0; i < SUB_WINDOWS; i++)
         if (enqueue(at, runs, err) != 0)
             return -1;
-    /* One look at clock and temperature halfway through. */
     pause_for(at, ((double)WARMUP_RUNS + 0.5 * SUB_WINDOWS * (double)runs) * at->run_s);
     if (erg_sensor_log_poll(&at->log, at->device, err) != 0 ||
         erg_device_sync(at->device, err) != 0 || erg_interrupt_check(err) != 0)
