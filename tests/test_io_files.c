@@ -57,7 +57,7 @@ static void writes_and_reads_back(void **state)
     char path[256];
     snprintf(path, sizeof path, "%s", in_folder("deep/er/folder/file"));
     assert_ok(erg_file_write(path, "old", 3, &err), &err);
-    assert_int_equal(chmod(path, 0640), 0);
+    assert_int_equal(chmod(path, 0666), 0);
     assert_ok(erg_file_write(path, bytes, sizeof bytes, &err), &err);
     char *text;
     size_t length;
@@ -67,7 +67,7 @@ static void writes_and_reads_back(void **state)
     free(text);
     struct stat info;
     assert_int_equal(stat(path, &info), 0);
-    assert_int_equal(info.st_mode & 0777, 0640);
+    assert_int_equal(info.st_mode & 0777, 0666);
     assert_int_equal(entries(in_folder("deep/er/folder")), 1);
     assert_fails(erg_file_read(path, 4, &text, &length, &err), &err, "more than the 4 bytes");
     assert_ok(erg_file_read(path, 5, &text, NULL, &err), &err);
@@ -147,6 +147,7 @@ static void read_only_folder_is_refused(void **state)
     assert_ok(erg_dir_make(path, &err), &err);
     assert_int_equal(chmod(path, 0555), 0);
     assert_fails(erg_file_write(in_folder("locked/x"), "x", 1, &err), &err, "Permission denied");
+    assert_fails(erg_dir_make(in_folder("locked/x/y"), &err), &err, "Permission denied");
 }
 
 static void data_is_found_by_name_in_any_case(void **state)
@@ -356,12 +357,15 @@ static void json_written_loses_no_digit(void **state)
     (void)state;
     struct erg_error err;
     const double value = 0.1 + 0.2;
-    json_t *root = json_pack("{s:f, s:i}", "z", value, "a", 7), *back;
+    json_t *root = json_pack("{s:o, s:i, s:o}", "z", erg_json_number(value), "a", 7, "nan",
+                             erg_json_number(NAN)),
+           *back;
     const char *path = in_folder("x.json");
     assert_ok(erg_json_write(path, root, &err), &err);
     assert_ok(erg_json_load(&back, path, &err), &err);
     assert_true(json_real_value(json_object_get(back, "z")) == value);
     assert_true(json_equal(root, back));
+    assert_true(json_is_null(json_object_get(back, "nan")));
     json_decref(root);
     json_decref(back);
 }

@@ -421,18 +421,24 @@ static void other_families_load(void **state)
                          "\"intermediate_size\": 4864, \"num_hidden_layers\": 24,"
                          "\"num_attention_heads\": 14, \"num_key_value_heads\": 2,"
                          "\"rms_norm_eps\": 1e-06, \"rope_theta\": 1000000.0,"
+                         "\"use_sliding_window\": false, \"sliding_window\": 32768,"
                          "\"tie_word_embeddings\": true, \"vocab_size\": 151936}";
     assert_ok(erg_model_parse(&model, "q", qwen2, strlen(qwen2), &err), &err);
     assert_true(model->qkv_bias && !model->projection_bias && model->tied);
+    assert_int_equal(model->window, 0);
     assert_near(erg_model_parameters(model), 494032768, 0);
     erg_model_free(model);
     /* Mistral 7B: 7 241 732 096 parameters; GPT-2: 124 439 808. */
     const char mistral[] = "{\"architectures\": [\"MistralForCausalLM\"], \"hidden_size\": 4096,"
                            "\"intermediate_size\": 14336, \"num_hidden_layers\": 32,"
                            "\"num_attention_heads\": 32, \"num_key_value_heads\": 8,"
-                           "\"head_dim\": null, \"rms_norm_eps\": 1e-05, \"vocab_size\": 32000}";
+                           "\"head_dim\": null, \"rms_norm_eps\": 1e-05, \"sliding_window\": 4096,"
+                           "\"vocab_size\": 32000}";
     assert_ok(erg_model_parse(&model, "m", mistral, strlen(mistral), &err), &err);
     assert_near(erg_model_parameters(model), 7241732096, 0);
+    assert_ok(erg_model_check_sequence(model, 1, 4096, &err), &err);
+    assert_fails(erg_model_check_sequence(model, 1, 8192, &err), &err,
+                 "longer than the window of 4096");
     erg_model_free(model);
     const char gpt2[] = "{\"architectures\": [\"GPT2LMHeadModel\"], \"n_embd\": 768, \"n_layer\":"
                         "12, \"n_head\": 12, \"n_positions\": 1024, \"vocab_size\": 50257}";

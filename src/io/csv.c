@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BYTE_ORDER_MARK "\xef\xbb\xbf"
+
 struct erg_csv {
     char *name;
     char *data; /* the text, cut into NUL-terminated fields in place */
@@ -152,7 +154,7 @@ static int adopt(struct erg_csv **out, const char *name, char *data, size_t leng
             line += *at == '\n';
         failed = erg_fail(err, ERG_FAILED, "%s:%zu: found a zero byte, expected text", name, line);
     } else {
-        if (length >= 3 && !memcmp(data, "\xef\xbb\xbf", 3))
+        if (length >= 3 && !memcmp(data, BYTE_ORDER_MARK, 3))
             cursor.at += 3;
         failed = cut_rows(csv, cursor, err);
     }
@@ -287,6 +289,7 @@ void erg_csv_add(struct erg_text *out, const char *field)
         erg_text_add(out, ",");
     size_t length = strlen(field);
     bool quote = (first && length == 0) || strpbrk(field, ",\"\r\n") ||
+                 !strncmp(field, BYTE_ORDER_MARK, 3) ||
                  (length > 0 && (blank(field[0]) || blank(field[length - 1])));
     if (!quote) {
         erg_text_add(out, field);

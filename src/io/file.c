@@ -125,12 +125,14 @@ int erg_file_write(const char *path, const void *bytes, size_t count, struct erg
              atomic_fetch_add(&serial, 1));
 
     int reason = 0;
-    int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-                    exists ? info.st_mode & 0777 : 0666);
+    int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0) {
         reason = errno;
     } else {
-        reason = fill_and_close(file, bytes, count, true);
+        if (exists && fchmod(file, info.st_mode & 07777) != 0)
+            reason = errno; /* the old file's mode, whatever the umask says */
+        int failed = fill_and_close(file, bytes, count, true);
+        reason = reason ? reason : failed;
         if (!reason && rename(temporary, target) != 0)
             reason = errno;
         if (reason)
@@ -155,8 +157,11 @@ int erg_dir_make(const char *path, struct erg_error *err)
         char kept = *at;
         *at = '\0';
         struct stat info;
-        if (mkdir(partial, 0777) != 0 && !(stat(partial, &info) == 0 && S_ISDIR(info.st_mode)))
-            reason = errno == EEXIST || errno == 0 ? ENOTDIR : errno;
+        if (mkdir(partial, 0777) != 0) {
+            reason = errno;
+            if (stat(partial, &info) == 0)
+                reason = S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
+        }
         *at = kept;
         if (!kept)
             break;

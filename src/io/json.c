@@ -56,6 +56,11 @@ int erg_json_write(const char *path, const json_t *root, struct erg_error *err)
     return result;
 }
 
+json_t *erg_json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
 int erg_json_fail(const struct erg_json_place *place, const char *key, struct erg_error *err,
                   const char *format, ...)
 {

@@ -24,6 +24,9 @@ int erg_json_write(const char *path, const json_t *root, struct erg_error *err);
 /* The same as text, to be freed by the caller. */
 char *erg_json_text(const json_t *root);
 
+/* A new number, or null for NaN and infinity, which JSON does not have. */
+json_t *erg_json_number(double value);
+
 /*
  * A place in a document: an object and how to call it in messages, for example
  * "model config.json: key 'rope_scaling.factor': expected a number of at least 1, got 0".

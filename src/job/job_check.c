@@ -52,11 +52,18 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
     return 0;
 }
 
-/* A name that looks like a relative path is one from the job's folder. */
+static bool is_relative_path(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    bool file = dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".json"));
+    return *name != '/' && (strchr(name, '/') || file);
+}
+
+/* A name that is a relative path is one from the job's folder. */
 static char *relative_to(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
-    if (!strchr(name, '/') || *name == '/' || !slash)
+    if (!is_relative_path(name) || !slash)
         return erg_xstrdup(name);
     struct erg_text text = {0};
     erg_text_add_bytes(&text, path, (size_t)(slash - path) + 1);

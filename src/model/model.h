@@ -25,6 +25,7 @@ struct erg_model {
     char *name;         /* the config's _name_or_path, else where it was loaded from */
     char *architecture; /* "LlamaForCausalLM" */
     long layers, hidden, heads, kv_heads, head_dim, ffn, vocab, max_positions;
+    long window; /* of sliding-window attention, tokens; 0 = every token sees all before it */
     double norm_eps;
     double rope_theta;      /* 0 with learned positions */
     bool gated;             /* SwiGLU: two widths into the activation; else GELU */
@@ -48,7 +49,8 @@ void erg_model_free(struct erg_model *model);
 
 /*
  * Whether the model can be split so: heads, KV groups, FFN and vocabulary over `tensor` GPUs; a
- * sequence of `sequence` tokens over `context` GPUs in 2c chunks (causal balance).
+ * sequence of `sequence` tokens over `context` GPUs in 2c chunks (causal balance), within the
+ * positions that are learned and the window in which attention is full.
  */
 int erg_model_check_tensor(const struct erg_model *model, long tensor, struct erg_error *err);
 int erg_model_check_sequence(const struct erg_model *model, long context, long sequence,

@@ -46,6 +46,11 @@ int erg_model_check_sequence(const struct erg_model *model, long context, long s
         return erg_fail(err, ERG_FAILED,
                         "a sequence of %ld tokens is longer than the %ld positions that %s has",
                         sequence, model->max_positions, model->name);
+    if (model->window && sequence > model->window)
+        return erg_fail(err, ERG_FAILED,
+                        "a sequence of %ld tokens is longer than the window of %ld in which the "
+                        "attention of %s is full, and partial attention has no cost model",
+                        sequence, model->window, model->name);
     return 0;
 }
 

@@ -66,11 +66,13 @@ static int read_llama(struct erg_model *model, const struct erg_json_place *plac
         erg_json_double(place, "rms_norm_eps", 0, 1, &model->norm_eps, err))
         return -1;
     model->kv_heads = model->heads;
-    bool attention_bias = false;
+    bool attention_bias = false, windowed = true;
     if (optional_long(place, "num_key_value_heads", model->heads, &model->kv_heads, err) ||
         optional_long(place, "head_dim", MAX_HEAD_DIM, &model->head_dim, err) ||
         optional_long(place, "max_position_embeddings", LONG_MAX, &model->max_positions, err) ||
         optional_bool(place, "tie_word_embeddings", &model->tied, err) ||
+        optional_long(place, "sliding_window", LONG_MAX, &model->window, err) ||
+        optional_bool(place, "use_sliding_window", &windowed, err) ||
         optional_bool(place, "attention_bias", &attention_bias, err) ||
         optional_bool(place, "mlp_bias", &model->mlp_bias, err) ||
         check_activation(place, "hidden_act", "silu", err))
@@ -78,6 +80,8 @@ static int read_llama(struct erg_model *model, const struct erg_json_place *plac
     if (erg_json_has(place, "rope_theta") &&
         erg_json_double(place, "rope_theta", 1, INFINITY, &model->rope_theta, err))
         return -1;
+    if (!windowed)
+        model->window = 0;
     model->qkv_bias = model->qkv_bias || attention_bias;
     model->projection_bias = attention_bias;
     if (model->heads % model->kv_heads != 0)
