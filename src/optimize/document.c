@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "device/emulated/emulated.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,21 +14,6 @@
 static json_t *number_or_null(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
-}
-
-static const char *comm_name(enum erg_comm_kind kind)
-{
-    switch (kind) {
-    case ERG_COMM_ALLREDUCE:
-        return "allreduce";
-    case ERG_COMM_ALLGATHER_KV:
-        return "allgather_kv";
-    case ERG_COMM_REDUCESCATTER_KV:
-        return "reducescatter_kv";
-    case ERG_COMM_NONE:
-        break;
-    }
-    return "none";
 }
 
 static const char *op_kind_name(enum erg_op_kind kind)
@@ -46,8 +30,7 @@ static const char *op_kind_name(enum erg_op_kind kind)
     return "unknown";
 }
 
-/* ---- what was asked and on what -----------------------------------------------------------------
- */
+/* ---- what was asked and on what ---- */
 
 static json_t *job_document(const struct erg_job *job)
 {
@@ -88,8 +71,7 @@ static json_t *search_document(const struct erg_optimization *o)
                      (json_int_t)(search->method == ERG_SEARCH_GP ? search->sweep_clocks : 0));
 }
 
-/* ---- partitions
- * ------------------------------------------------------------------------------------ */
+/* ---- partitions ---- */
 
 static json_t *partition_document(const struct erg_optimization *o, size_t index)
 {
@@ -128,26 +110,19 @@ static json_t *partition_document(const struct erg_optimization *o, size_t index
     return json_pack(
         "{s:s, s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o}", "key", partition->key,
         "direction", partition->backward ? "backward" : "forward", "occurrences",
-        partition->occurrences, "communication", comm_name(partition->task.comm.kind), "wire_bytes",
-        partition->task.comm.wire_bytes, "ops", ops, "slots", slots, "sms", sms, "configurations",
-        (json_int_t)search->config_count, "measured", (json_int_t)measured, "swept",
-        (json_int_t)search->swept_count, "hypervolume", progress, "frontier", front);
+        partition->occurrences, "communication", erg_comm_name(partition->task.comm.kind),
+        "wire_bytes", partition->task.comm.wire_bytes, "ops", ops, "slots", slots, "sms", sms,
+        "configurations", (json_int_t)search->config_count, "measured", (json_int_t)measured,
+        "swept", (json_int_t)search->swept_count, "hypervolume", progress, "frontier", front);
 }
 
-/* ---- options, methods and points
- * ------------------------------------------------------------------ */
+/* ---- options, methods and points ---- */
 
 /* Where each option of each method's table stands in the document's list; -1 = unused. */
 struct numbering {
     json_t *lists[2]; /* [direction] of the virtual stage at hand, while it is numbered */
     int **numbers[ERG_METHOD_COUNT]; /* [method][table][option] */
 };
-
-static size_t partition_of_option(const struct erg_optimization *o, int direction, size_t k)
-{
-    bool skips_forward = direction == ERG_BACKWARD && !o->workload_request.recompute;
-    return k + (skips_forward ? o->workload.forward_count : 0);
-}
 
 static json_t *option_document(const struct erg_optimization *o, int direction,
                                const struct erg_microbatch *table,
@@ -160,7 +135,7 @@ static json_t *option_document(const struct erg_optimization *o, int direction,
         return document;
     json_t *configurations = json_array();
     for (size_t k = 0; k < table->partition_count; k++) {
-        size_t index = partition_of_option(o, direction, k);
+        size_t index = erg_optimization_partition(o, direction, k);
         const struct erg_partition *partition = &o->workload.partitions[index];
         struct erg_choice choice =
             erg_space_choice(&o->survey.spaces[index], (size_t)option->configurations[k]);
@@ -199,9 +174,8 @@ static void number_method(const struct erg_optimization *o, struct numbering *nu
             int *number = &numbering->numbers[method][t][k];
             if (*number >= 0)
                 continue;
-            json_t *direction =
-                json_object_get(json_array_get(stages, t / 2),
-                                instruction->direction == ERG_FORWARD ? "forward" : "backward");
+            json_t *direction = json_object_get(json_array_get(stages, t / 2),
+                                                erg_direction_name(instruction->direction));
             json_t *options = json_object_get(direction, "options");
             *number = (int)json_array_size(options);
             json_array_append_new(options, option_document(o, (int)instruction->direction,
@@ -224,11 +198,6 @@ static json_t *stages_document(const struct erg_optimization *o, struct numberin
     return stages;
 }
 
-static const char *direction_name(enum erg_direction direction)
-{
-    return direction == ERG_FORWARD ? "forward" : "backward";
-}
-
 static json_t *point_document(const struct erg_method_result *result, size_t index,
                               int *const *numbers)
 {
@@ -240,11 +209,12 @@ static json_t *point_document(const struct erg_method_result *result, size_t ind
         for (size_t i = s * schedule->per_stage; i < (s + 1) * schedule->per_stage; i++) {
             const struct erg_instruction *instruction = &schedule->instructions[i];
             size_t t = erg_table_index(&schedule->pipeline, instruction);
-            json_array_append_new(
-                instructions,
-                json_pack("{s:s, s:i, s:i, s:i}", "type", direction_name(instruction->direction),
-                          "microbatch", (int)instruction->microbatch, "chunk",
-                          (int)instruction->chunk, "option", numbers[t][point->option[i]]));
+            json_array_append_new(instructions,
+                                  json_pack("{s:s, s:i, s:i, s:i}", "type",
+                                            erg_direction_name(instruction->direction),
+                                            "microbatch", (int)instruction->microbatch, "chunk",
+                                            (int)instruction->chunk, "option",
+                                            numbers[t][point->option[i]]));
         }
         json_array_append_new(stages, instructions);
     }
@@ -280,118 +250,14 @@ static json_t *methods_document(const struct erg_optimization *o, const struct n
     return methods;
 }
 
-/* ---- pictures of the selected point
- * --------------------------------------------------------------- */
-
-static json_t *timeline_document(const struct erg_optimization *o, const char *title,
-                                 enum erg_method method, size_t point)
-{
-    const struct erg_method_result *result = &o->methods[method];
-    const struct erg_schedule *schedule = &result->iteration.schedule;
-    double *start_s = erg_xcalloc(schedule->count, sizeof *start_s);
-    erg_method_starts(result, point, start_s);
-    json_t *stages = json_array();
-    double end_s = 0;
-    for (size_t s = 0; s < schedule->pipeline.stages; s++) {
-        json_t *spans = json_array();
-        for (size_t i = s * schedule->per_stage; i < (s + 1) * schedule->per_stage; i++) {
-            const struct erg_instruction *instruction = &schedule->instructions[i];
-            const struct erg_microbatch *table =
-                &result->tables[erg_table_index(&schedule->pipeline, instruction)];
-            const struct erg_microbatch_option *option =
-                &table->options[result->points[point].option[i]];
-            end_s = fmax(end_s, start_s[i] + option->time_s);
-            json_array_append_new(
-                spans, json_pack("{s:s, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:s}", "type",
-                                 direction_name(instruction->direction), "microbatch",
-                                 (int)instruction->microbatch, "chunk", (int)instruction->chunk,
-                                 "start_s", start_s[i], "end_s", start_s[i] + option->time_s,
-                                 "clock_mhz", o->survey.clocks_mhz[option->clock], "power_w",
-                                 option->energy_j / option->time_s, "energy_j", option->energy_j,
-                                 "mode", erg_mode_name(option->mode)));
-        }
-        json_array_append_new(stages, spans);
-    }
-    free(start_s);
-    return json_pack("{s:s, s:s, s:I, s:f, s:o}", "title", title, "method", erg_method_name(method),
-                     "point", (json_int_t)point, "time_s", end_s, "stages", stages);
-}
-
-/* One partition under the configuration that most instructions of the selected point use. */
-static int partition_timeline(const struct erg_optimization *o, size_t index, size_t config,
-                              json_t *timelines, struct erg_error *err)
-{
-    const struct erg_partition *partition = &o->workload.partitions[index];
-    const struct erg_space *space = &o->survey.spaces[index];
-    struct erg_choice choice = erg_space_choice(space, config);
-    struct erg_step step = erg_partition_step(partition, choice.slot, space->sms[choice.sm]);
-    int clock_mhz = space->clocks_mhz[choice.clock];
-    struct erg_emulated_result result;
-    struct erg_emulated_timeline timeline = {0};
-    if (erg_emulated_run(o->job->gpu, o->job->stack, &step, 1, clock_mhz, &result, err) ||
-        erg_emulated_timeline(o->job->gpu, o->job->stack, &step, 1, clock_mhz, &timeline, err))
-        return -1;
-    json_t *compute = json_array(), *communication = json_array();
-    for (size_t i = 0; i < timeline.count; i++) {
-        const struct erg_emulated_span *span = &timeline.spans[i];
-        const char *name = span->lane == ERG_SPAN_COMPUTE ? partition->op_names[span->op]
-                           : span->lane == ERG_SPAN_COMM  ? comm_name(partition->task.comm.kind)
-                                                          : "join";
-        json_array_append_new(span->lane == ERG_SPAN_COMPUTE ? compute : communication,
-                              json_pack("{s:s, s:f, s:f}", "name", name, "start_s", span->start_s,
-                                        "end_s", span->end_s));
-    }
-    erg_emulated_timeline_release(&timeline);
-    const struct erg_estimate *estimate = &o->survey.searches[index]->table[config];
-    json_array_append_new(
-        timelines, json_pack("{s:s, s:i, s:f, s:s, s:i, s:f, s:f, s:[{s:s, s:o}, {s:s, s:o}]}",
-                             "key", partition->key, "clock_mhz", clock_mhz, "clock_effective_mhz",
-                             result.clock_effective_mhz, "slot", partition->slots[choice.slot].name,
-                             "sms", space->sms[choice.sm], "time_s", estimate->time_s, "energy_j",
-                             estimate->energy_j, "lanes", "name", "compute", "spans", compute,
-                             "name", "communication", "spans", communication));
-    return 0;
-}
-
-static int partition_timelines(const struct erg_optimization *o, json_t *timelines,
-                               struct erg_error *err)
-{
-    const struct erg_method_result *result = &o->methods[o->selected_method];
-    const struct erg_schedule *schedule = &result->iteration.schedule;
-    int status = 0;
-    for (size_t index = 0; !status && index < o->survey.partition_count; index++) {
-        size_t configs = o->survey.searches[index]->config_count;
-        unsigned *uses = erg_xcalloc(configs, sizeof *uses);
-        size_t most = 0;
-        for (size_t i = 0; i < schedule->count; i++) {
-            const struct erg_instruction *instruction = &schedule->instructions[i];
-            const struct erg_microbatch *table =
-                &result->tables[erg_table_index(&schedule->pipeline, instruction)];
-            const struct erg_microbatch_option *option =
-                &table->options[result->points[o->selected_point].option[i]];
-            for (size_t k = 0; option->configurations && k < table->partition_count; k++)
-                if (partition_of_option(o, (int)instruction->direction, k) == index) {
-                    size_t config = (size_t)option->configurations[k];
-                    if (++uses[config] > uses[most])
-                        most = config;
-                }
-        }
-        if (uses[most])
-            status = partition_timeline(o, index, most, timelines, err);
-        free(uses);
-    }
-    return status;
-}
-
-/* ---- the document
- * ----------------------------------------------------------------------------------- */
+/* ---- the document ---- */
 
 json_t *erg_optimization_document(const struct erg_optimization *o, struct erg_error *err)
 {
     char now[32];
     erg_utc_now(now, sizeof now);
     struct numbering numbering = {0};
-    json_t *partitions = json_array(), *timelines = json_array(), *pictures = json_array();
+    json_t *partitions = json_array();
     for (size_t i = 0; i < o->survey.partition_count; i++)
         json_array_append_new(partitions, partition_document(o, i));
     json_t *stages = stages_document(o, &numbering);
@@ -403,33 +269,25 @@ json_t *erg_optimization_document(const struct erg_optimization *o, struct erg_e
             free(numbering.numbers[i][t]);
         free(numbering.numbers[i]);
     }
-    json_array_append_new(timelines, timeline_document(o, "before: sequential at full clock",
-                                                       ERG_METHOD_SEQUENTIAL, 0));
-    json_array_append_new(timelines, timeline_document(o, "after: the selected plan",
-                                                       o->selected_method, o->selected_point));
-    int status = o->survey.partition_count && o->selected_method == ERG_METHOD_ERGON
-                     ? partition_timelines(o, pictures, err)
-                     : 0;
+    json_t *timelines = erg_optimization_timelines(o);
+    json_t *pictures = erg_optimization_partition_timelines(o, err);
     struct erg_lab_counts counts = erg_lab_counts(o->lab);
     const struct erg_profile_options *profiler = &o->profiler;
     json_t *document = json_pack(
         "{s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:{s:f, s:f, s:f}, s:o, s:o, s:o, s:o,"
-        " s:{s:s, s:I, s:s}, s:o, s:o, s:{s:I, s:I, s:I, s:I, s:f, s:f}}",
+        " s:{s:s, s:I, s:s}, s:o, s:o, s:o, s:{s:I, s:I, s:I, s:I, s:f, s:f}}",
         "schema", "ergon.plan", "schema_version", 1, "ergon_version", ERGON_VERSION, "created_utc",
         now, "seed", (json_int_t)o->job->search.seed, "job", job_document(o->job), "device",
         device_document(o), "profiler", "window_s", profiler->window_s, "cooldown_s",
         profiler->cooldown_s, "warmup_s", profiler->warmup_s, "search", search_document(o),
         "partitions", partitions, "stages", stages, "methods", methods, "selected", "method",
         erg_method_name(o->selected_method), "point", (json_int_t)o->selected_point, "rule",
-        o->selected_rule, "timelines", timelines, "partition_timelines", pictures, "measurements",
-        "energy", (json_int_t)counts.energy, "time_only", (json_int_t)counts.time_only, "cached",
-        (json_int_t)counts.cached, "verified", (json_int_t)o->verified, "device_seconds",
-        counts.device_s, "search_cpu_s", o->survey.search_cpu_s);
-    if (status || !document) {
-        json_decref(document);
-        if (!status)
-            erg_fail(err, ERG_FAILED, "writing the plan document: a value could not be encoded");
-        return NULL;
-    }
+        o->selected_rule, "timelines", timelines, "partition_timelines", pictures, "stage_profile",
+        erg_optimization_stage_profile(o), "measurements", "energy", (json_int_t)counts.energy,
+        "time_only", (json_int_t)counts.time_only, "cached", (json_int_t)counts.cached, "verified",
+        (json_int_t)o->verified, "device_seconds", counts.device_s, "search_cpu_s",
+        o->survey.search_cpu_s);
+    if (!document && pictures)
+        erg_fail(err, ERG_FAILED, "making the plan document: a value could not be encoded");
     return document;
 }

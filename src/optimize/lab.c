@@ -67,8 +67,7 @@ int erg_lab_bench(struct erg_lab *lab, struct erg_device **device, struct erg_er
     return erg_emulated_open(device, lab->request.gpu, lab->request.stack, &options, err);
 }
 
-/* ---- what a measurement is of ------------------------------------------------------------------
- */
+/* ---- what a measurement is of ---- */
 
 static uint64_t mix_double(uint64_t hash, double value)
 {

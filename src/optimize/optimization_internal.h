@@ -22,6 +22,19 @@ struct erg_optimization {
     size_t verified; /* configurations measured because a plan used them */
 };
 
+const char *erg_comm_name(enum erg_comm_kind kind);
+const char *erg_direction_name(enum erg_direction direction);
+
+/* The partition type that configuration k of an overlapped option belongs to. */
+size_t erg_optimization_partition(const struct erg_optimization *optimization, int direction,
+                                  size_t k);
+
+/* Parts of the document: before and after; partitions (NULL on failure); whole stages. */
+json_t *erg_optimization_timelines(const struct erg_optimization *optimization);
+json_t *erg_optimization_partition_timelines(const struct erg_optimization *optimization,
+                                             struct erg_error *err);
+json_t *erg_optimization_stage_profile(const struct erg_optimization *optimization);
+
 /* The document of a finished optimization. */
 json_t *erg_optimization_document(const struct erg_optimization *optimization,
                                   struct erg_error *err);

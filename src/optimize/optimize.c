@@ -12,8 +12,7 @@ enum {
     VERIFY_ROUNDS = 4,    /* after that, plan with what was measured */
 };
 
-/* ---- from the job to the parts ----------------------------------------------------------------
- */
+/* ---- from the job to the parts ---- */
 
 /*
  * Activations cross from a stage to the next one at the end of an instruction. All GPUs of a stage
@@ -140,8 +139,7 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
     return erg_pipeline_check(&o->plan_request.pipeline, err);
 }
 
-/* ---- option tables ------------------------------------------------------------------------------
- */
+/* ---- option tables ---- */
 
 /* Work outside the layers of virtual stage x in one direction, at every clock. */
 static void fixed_work(const struct erg_optimization *o, size_t x, int direction, bool nanobatched,
@@ -228,8 +226,7 @@ static void add_partitions(const struct erg_optimization *o, struct erg_method_r
         erg_microbatch_filter(&result->tables[i], o->job->gpu->blocking_power_w);
 }
 
-/* ---- planning
- * ------------------------------------------------------------------------------------ */
+/* ---- planning ---- */
 
 static int plan_whole_layers(struct erg_optimization *o, enum erg_method full_clock,
                              enum erg_method clocks, enum erg_mode mode, struct erg_error *err)
@@ -245,13 +242,6 @@ static int plan_whole_layers(struct erg_optimization *o, enum erg_method full_cl
                    erg_method_plan(frontier, &o->plan_request, err)
                ? -1
                : 0;
-}
-
-/* The partition type that configuration k of an overlapped option belongs to. */
-static size_t partition_of(const struct erg_optimization *o, int direction, size_t k)
-{
-    bool skips_forward = direction == ERG_BACKWARD && !o->workload_request.recompute;
-    return k + (skips_forward ? o->workload.forward_count : 0);
 }
 
 /* Configurations that the plans use and that were only predicted. */
@@ -275,7 +265,7 @@ static struct erg_survey_pick *list_unmeasured(const struct erg_optimization *o,
             const struct erg_microbatch_option *option =
                 &table->options[result->points[p].option[i]];
             for (size_t k = 0; option->configurations && k < table->partition_count; k++) {
-                size_t partition = partition_of(o, instruction->direction, k);
+                size_t partition = erg_optimization_partition(o, (int)instruction->direction, k);
                 size_t config = (size_t)option->configurations[k];
                 if (seen[partition][config] ||
                     o->survey.searches[partition]->table[config].knowledge == ERG_MEASURED)
@@ -357,8 +347,7 @@ static int plan_all(struct erg_optimization *o, struct erg_error *err)
     return 0;
 }
 
-/* ---- the point to run
- * ----------------------------------------------------------------------------- */
+/* ---- the point to run ---- */
 
 static int select_point(struct erg_optimization *o, struct erg_error *err)
 {

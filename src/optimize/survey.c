@@ -41,8 +41,7 @@ static void count_progress(struct run *run)
     pthread_mutex_unlock(&run->lock);
 }
 
-/* ---- one partition ------------------------------------------------------------------------------
- */
+/* ---- one partition ---- */
 
 struct search_context {
     struct run *run;
@@ -153,8 +152,7 @@ static int search_partition(struct run *run, size_t index, struct erg_error *err
     return status;
 }
 
-/* ---- whole layers and fixed work --------------------------------------------------------------
- */
+/* ---- whole layers and fixed work ---- */
 
 static int run_sweep(struct run *run, const struct sweep *sweep, struct erg_error *err)
 {
@@ -201,8 +199,7 @@ static int run_piece(void *context, size_t i, struct erg_error *err)
     return run_sweep(run, &run->sweeps[i - run->survey->partition_count], err);
 }
 
-/* ---- the door -----------------------------------------------------------------------------------
- */
+/* ---- the door ---- */
 
 static void list_clocks(struct erg_survey *survey, const struct erg_gpu *gpu)
 {

@@ -59,7 +59,7 @@ static int cut_steady_layer(struct erg_segments *segments,
     return 0;
 }
 
-/* ---- names and slots ------------------------------------------------------------------------ */
+/* ---- names and slots ---- */
 
 static bool has(unsigned parts, enum erg_model_op_id id)
 {
@@ -169,8 +169,7 @@ static int find_slots(struct erg_partition *partition, const struct erg_segment 
     return 0;
 }
 
-/* ---- partition types --------------------------------------------------------------------------
- */
+/* ---- partition types ---- */
 
 static bool same_comm(const struct erg_comm *a, const struct erg_comm *b)
 {
@@ -235,8 +234,7 @@ static int derive_partitions(struct erg_workload *workload,
     return status;
 }
 
-/* ---- whole layers and fixed work --------------------------------------------------------------
- */
+/* ---- whole layers and fixed work ---- */
 
 static void append_step(struct erg_workload *workload, struct erg_steps *steps,
                         const struct erg_segment *segment, struct erg_comm comm, bool at_once)
@@ -360,8 +358,7 @@ static int add_fixed(struct erg_workload *workload, const struct erg_workload_re
     return 0;
 }
 
-/* ---- the door -----------------------------------------------------------------------------------
- */
+/* ---- the door ---- */
 
 enum { MAX_PARTITIONS = 32 };
 
