@@ -143,6 +143,19 @@ static void every_mistake_has_its_sentence(void **state)
     }
 }
 
+static void nested_brackets_do_not_take_minutes(void **state)
+{
+    (void)state;
+    enum { DEPTH = 200000 };
+    struct erg_error err;
+    struct erg_yaml *yaml;
+    char *text = malloc(DEPTH);
+    memset(text, '[', DEPTH);
+    assert_fails(erg_yaml_open_text(&yaml, "job.yaml", text, DEPTH, &err), &err,
+                 "job.yaml:1: brackets are nested more than 200 deep");
+    free(text);
+}
+
 static void lines_are_known_after_loading(void **state)
 {
     (void)state;
@@ -180,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_document_fills_the_struct),
         cmocka_unit_test(every_mistake_has_its_sentence),
+        cmocka_unit_test(nested_brackets_do_not_take_minutes),
         cmocka_unit_test(lines_are_known_after_loading),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_BRACKETS = 200 };
+
+/*
+ * libyaml takes quadratic time for nested brackets, so a file of nothing else would keep it busy
+ * for minutes. No document that a schema describes comes near the limit.
+ */
+static int check_brackets(const struct erg_yaml *yaml, struct erg_error *err)
+{
+    size_t line = 1;
+    int depth = 0;
+    for (size_t i = 0; i < yaml->length; i++) {
+        char c = yaml->text[i];
+        line += c == '\n';
+        depth += c == '[' || c == '{';
+        depth -= (c == ']' || c == '}') && depth > 0;
+        if (depth > MAX_BRACKETS)
+            return erg_fail(err, ERG_FAILED,
+                            "%s:%zu: brackets are nested more than %d deep, expected a few at most",
+                            yaml->name, line, MAX_BRACKETS);
+    }
+    return 0;
+}
+
 /* Parses the first document; a second one is an error. */
 static int parse_document(struct erg_yaml *yaml, struct erg_error *err)
 {
@@ -55,7 +78,7 @@ int erg_yaml_open_text(struct erg_yaml **out, const char *name, const char *text
     memcpy(yaml->text, text, length);
     yaml->text[length] = '\0';
     yaml->length = length;
-    if (parse_document(yaml, err) != 0) {
+    if (check_brackets(yaml, err) != 0 || parse_document(yaml, err) != 0) {
         erg_yaml_close(yaml);
         return -1;
     }

@@ -139,22 +139,22 @@ static const struct family families[] = {
 };
 enum { FAMILY_COUNT = sizeof families / sizeof *families };
 
-static int find_family(const struct family **family, const struct erg_json_place *place,
-                       struct erg_error *err)
+/* NULL after a failure. */
+static const struct family *find_family(const struct erg_json_place *place, struct erg_error *err)
 {
     const json_t *list;
     if (erg_json_array(place, "architectures", &list, err) != 0)
-        return -1;
+        return NULL;
     const char *name = json_string_value(json_array_get(list, 0));
-    if (!name)
-        return erg_json_fail(place, "architectures", err,
-                             "expected a list with the architecture's name, such as "
-                             "[\"LlamaForCausalLM\"]");
+    if (!name) {
+        erg_json_fail(place, "architectures", err,
+                      "expected a list with the architecture's name, such as "
+                      "[\"LlamaForCausalLM\"]");
+        return NULL;
+    }
     for (size_t i = 0; i < FAMILY_COUNT; i++) {
-        if (!strcmp(families[i].architecture, name)) {
-            *family = &families[i];
-            return 0;
-        }
+        if (!strcmp(families[i].architecture, name))
+            return &families[i];
     }
     struct erg_text known = {0};
     for (size_t i = 0; i < FAMILY_COUNT; i++)
@@ -162,15 +162,15 @@ static int find_family(const struct family **family, const struct erg_json_place
     erg_json_fail(place, "architectures", err,
                   "the architecture '%.100s' is not known; known are %s", name, known.data);
     erg_text_release(&known);
-    return -1;
+    return NULL;
 }
 
 static int read_config(struct erg_model *model, const struct erg_json_place *place,
                        struct erg_error *err)
 {
-    const struct family *family = NULL;
     const char *name = place->name;
-    if (find_family(&family, place, err) != 0)
+    const struct family *family = find_family(place, err);
+    if (!family)
         return -1;
     if (erg_json_has(place, "_name_or_path") &&
         erg_json_string(place, "_name_or_path", &name, err) != 0)
