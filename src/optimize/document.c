@@ -198,6 +198,26 @@ static json_t *stages_document(const struct erg_optimization *o, struct numberin
     return stages;
 }
 
+/* What every stage runs, in execution order: the same for all points of all methods. */
+static json_t *schedule_document(const struct erg_schedule *schedule)
+{
+    json_t *stages = json_array();
+    for (size_t s = 0; s < schedule->pipeline.stages; s++) {
+        json_t *instructions = json_array();
+        for (size_t i = s * schedule->per_stage; i < (s + 1) * schedule->per_stage; i++) {
+            const struct erg_instruction *instruction = &schedule->instructions[i];
+            json_array_append_new(instructions,
+                                  json_pack("{s:s, s:i, s:i}", "type",
+                                            erg_direction_name(instruction->direction),
+                                            "microbatch", (int)instruction->microbatch, "chunk",
+                                            (int)instruction->chunk));
+        }
+        json_array_append_new(stages, instructions);
+    }
+    return stages;
+}
+
+/* A point and its recipe: for each stage the option of each instruction of the schedule. */
 static json_t *point_document(const struct erg_method_result *result, size_t index,
                               int *const *numbers)
 {
@@ -205,23 +225,17 @@ static json_t *point_document(const struct erg_method_result *result, size_t ind
     const struct erg_schedule *schedule = &result->iteration.schedule;
     json_t *stages = json_array();
     for (size_t s = 0; s < schedule->pipeline.stages; s++) {
-        json_t *instructions = json_array();
+        json_t *options = json_array();
         for (size_t i = s * schedule->per_stage; i < (s + 1) * schedule->per_stage; i++) {
-            const struct erg_instruction *instruction = &schedule->instructions[i];
-            size_t t = erg_table_index(&schedule->pipeline, instruction);
-            json_array_append_new(instructions,
-                                  json_pack("{s:s, s:i, s:i, s:i}", "type",
-                                            erg_direction_name(instruction->direction),
-                                            "microbatch", (int)instruction->microbatch, "chunk",
-                                            (int)instruction->chunk, "option",
-                                            numbers[t][point->option[i]]));
+            size_t t = erg_table_index(&schedule->pipeline, &schedule->instructions[i]);
+            json_array_append_new(options, json_integer(numbers[t][point->option[i]]));
         }
-        json_array_append_new(stages, instructions);
+        json_array_append_new(stages, options);
     }
     return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "time_s", point->time_s, "energy_j",
                      point->energy_j, "planned_time_s", point->planned_time_s, "planned_energy_j",
                      point->planned_energy_j, "static_energy_j", point->static_energy_j,
-                     "dynamic_energy_j", point->energy_j - point->static_energy_j, "instructions",
+                     "dynamic_energy_j", point->energy_j - point->static_energy_j, "options",
                      stages);
 }
 
@@ -274,17 +288,19 @@ json_t *erg_optimization_document(const struct erg_optimization *o, struct erg_e
     struct erg_lab_counts counts = erg_lab_counts(o->lab);
     const struct erg_profile_options *profiler = &o->profiler;
     json_t *document = json_pack(
-        "{s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:{s:f, s:f, s:f}, s:o, s:o, s:o, s:o,"
+        "{s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:{s:f, s:f, s:f}, s:o, s:o, s:o, s:o, s:o,"
         " s:{s:s, s:I, s:s}, s:o, s:o, s:o, s:{s:I, s:I, s:I, s:I, s:f, s:f}}",
         "schema", "ergon.plan", "schema_version", 1, "ergon_version", ERGON_VERSION, "created_utc",
         now, "seed", (json_int_t)o->job->search.seed, "job", job_document(o->job), "device",
         device_document(o), "profiler", "window_s", profiler->window_s, "cooldown_s",
         profiler->cooldown_s, "warmup_s", profiler->warmup_s, "search", search_document(o),
-        "partitions", partitions, "stages", stages, "methods", methods, "selected", "method",
-        erg_method_name(o->selected_method), "point", (json_int_t)o->selected_point, "rule",
-        o->selected_rule, "timelines", timelines, "partition_timelines", pictures, "stage_profile",
-        erg_optimization_stage_profile(o), "measurements", "energy", (json_int_t)counts.energy,
-        "time_only", (json_int_t)counts.time_only, "cached", (json_int_t)counts.cached, "verified",
+        "partitions", partitions, "stages", stages, "schedule",
+        schedule_document(&o->methods[ERG_METHOD_SEQUENTIAL].iteration.schedule), "methods",
+        methods, "selected", "method", erg_method_name(o->selected_method), "point",
+        (json_int_t)o->selected_point, "rule", o->selected_rule, "timelines", timelines,
+        "partition_timelines", pictures, "stage_profile", erg_optimization_stage_profile(o),
+        "measurements", "energy", (json_int_t)counts.energy, "time_only",
+        (json_int_t)counts.time_only, "cached", (json_int_t)counts.cached, "verified",
         (json_int_t)o->verified, "device_seconds", counts.device_s, "search_cpu_s",
         o->survey.search_cpu_s);
     if (!document && pictures)
