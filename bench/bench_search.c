@@ -361,7 +361,7 @@ static void published_sizes(const struct erg_partition *p, size_t *start, size_t
 static void set_options(struct erg_search_options *options, const struct row *row,
                         const struct erg_partition *p, uint64_t seed)
 {
-    erg_search_defaults(options, row->method, p->compute_ops);
+    erg_search_defaults(options, row->method, p->run_ops);
     options->seed = seed;
     options->blocking_power_w = gpu->blocking_power_w;
     options->stop_ratio = row->stop;

@@ -62,13 +62,22 @@ static json_t *device_document(const struct erg_optimization *o)
                      gpu->power_cap_w, "sms", gpu->sms, "clocks_mhz", clocks);
 }
 
+/* Budgets are those of each partition; the largest stands for all. */
 static json_t *search_document(const struct erg_optimization *o)
 {
-    const struct erg_search_options *search = &o->survey_request.search;
-    return json_pack("{s:s, s:I, s:I, s:I, s:I}", "method", erg_search_method_name(search->method),
-                     "budget", (json_int_t)search->budget, "start", (json_int_t)search->start,
-                     "batch", (json_int_t)search->batch, "sweep_clocks",
-                     (json_int_t)(search->method == ERG_SEARCH_GP ? search->sweep_clocks : 0));
+    struct erg_search_options largest = erg_survey_search_options(o->job, 0);
+    for (size_t i = 0; i < o->survey.partition_count; i++) {
+        struct erg_search_options own =
+            erg_survey_search_options(o->job, o->workload.partitions[i].run_ops);
+        if (own.budget > largest.budget)
+            largest = own;
+    }
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "method",
+                     erg_search_method_name(largest.method), "prior",
+                     o->job->search.prior == ERG_JOB_EMULATOR_PRIOR ? "emulator" : "none", "budget",
+                     (json_int_t)largest.budget, "start", (json_int_t)largest.start, "batch",
+                     (json_int_t)largest.batch, "sweep_clocks",
+                     (json_int_t)(largest.method == ERG_SEARCH_GP ? largest.sweep_clocks : 0));
 }
 
 /* ---- partitions ---- */

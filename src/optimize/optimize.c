@@ -33,33 +33,6 @@ static double boundary_latency(const struct erg_job *job, double boundary_bytes)
     return boundary_bytes * senders / cluster->inter_node_bandwidth + cluster->inter_node_latency_s;
 }
 
-static struct erg_search_options search_options(const struct erg_job *job)
-{
-    static const enum erg_search_method methods[] = {
-        [ERG_JOB_GP] = ERG_SEARCH_GP,
-        [ERG_JOB_TREES] = ERG_SEARCH_TREES,
-        [ERG_JOB_RANDOM] = ERG_SEARCH_RANDOM,
-        [ERG_JOB_EXHAUSTIVE] = ERG_SEARCH_EXHAUSTIVE,
-    };
-    struct erg_search_options options;
-    erg_search_defaults(&options, methods[job->search.method], 4);
-    if (job->search.budget > 0)
-        options.budget = (size_t)job->search.budget;
-    if (job->search.start > 0)
-        options.start = (size_t)job->search.start;
-    if (job->search.batch > 0)
-        options.batch = (size_t)job->search.batch;
-    if (job->search.prior == ERG_JOB_EMULATOR_PRIOR)
-        options.sweep_clocks = 3; /* a prior without a sweep has an unusable worst case */
-    if (job->search.sweep_clocks >= 0)
-        options.sweep_clocks = (size_t)job->search.sweep_clocks;
-    if (options.minimum > options.budget)
-        options.minimum = options.budget;
-    options.seed = job->search.seed;
-    options.blocking_power_w = job->gpu->blocking_power_w;
-    return options;
-}
-
 static struct erg_profile_options profile_options(const struct erg_job *job)
 {
     struct erg_profile_options options = erg_profile_options_default();
@@ -107,10 +80,7 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
     o->survey_request = (struct erg_survey_request){
         .lab = o->lab,
         .workload = &o->workload,
-        .gpu = job->gpu,
-        .stack = job->stack,
-        .search = search_options(job),
-        .emulator_prior = job->search.prior == ERG_JOB_EMULATOR_PRIOR,
+        .job = job,
         .whole_sequential = true, /* the reference of every comparison */
         .whole_nanobatch = nanobatching && o->workload.nanobatched,
         .partitions = methods[ERG_METHOD_ERGON] && o->workload.nanobatched,

@@ -13,6 +13,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct erg_search_options erg_survey_search_options(const struct erg_job *job, size_t run_ops)
+{
+    static const enum erg_search_method methods[] = {
+        [ERG_JOB_GP] = ERG_SEARCH_GP,
+        [ERG_JOB_TREES] = ERG_SEARCH_TREES,
+        [ERG_JOB_RANDOM] = ERG_SEARCH_RANDOM,
+        [ERG_JOB_EXHAUSTIVE] = ERG_SEARCH_EXHAUSTIVE,
+    };
+    struct erg_search_options options;
+    erg_search_defaults(&options, methods[job->search.method], run_ops);
+    if (job->search.budget > 0)
+        options.budget = (size_t)job->search.budget;
+    if (job->search.start > 0)
+        options.start = (size_t)job->search.start;
+    if (job->search.batch > 0)
+        options.batch = (size_t)job->search.batch;
+    if (job->search.prior == ERG_JOB_EMULATOR_PRIOR)
+        options.sweep_clocks = 3; /* a prior without a sweep has an unusable worst case */
+    if (job->search.sweep_clocks >= 0)
+        options.sweep_clocks = (size_t)job->search.sweep_clocks;
+    if (options.minimum > options.budget)
+        options.minimum = options.budget;
+    options.seed = job->search.seed;
+    options.blocking_power_w = job->gpu->blocking_power_w;
+    return options;
+}
+
 /* A whole layer or a piece of fixed work, to be measured at every clock. */
 struct sweep {
     char name[48];
@@ -98,7 +125,8 @@ static int predict(void *context, const double *log_factors, const size_t *confi
     const struct search_context *search = context;
     struct erg_gpu gpu;
     struct erg_stack stack;
-    erg_emulated_calibrate(search->request->gpu, search->request->stack, log_factors, &gpu, &stack);
+    erg_emulated_calibrate(search->request->job->gpu, search->request->job->stack, log_factors,
+                           &gpu, &stack);
     for (size_t i = 0; i < count; i++) {
         int clock_mhz;
         struct erg_lab_name name;
@@ -128,9 +156,9 @@ static int search_partition(struct run *run, size_t index, struct erg_error *err
         parameter_sd[i] = parameters[i].log_sd;
     struct erg_prior prior = {predict, &context, parameter_count, parameter_sd};
 
-    struct erg_search_options options = request->search;
-    options.seed = erg_hash_u64(request->search.seed, erg_hash_text(partition->key));
-    if (request->emulator_prior)
+    struct erg_search_options options = erg_survey_search_options(request->job, partition->run_ops);
+    options.seed = erg_hash_u64(request->job->search.seed, erg_hash_text(partition->key));
+    if (request->job->search.prior == ERG_JOB_EMULATOR_PRIOR)
         options.prior = &prior;
     struct erg_oracle oracle = {measure, measure_time, &context};
     double start_s = erg_cpu_seconds();
@@ -217,18 +245,19 @@ static void list_spaces(struct run *run)
     survey->partition_count = workload->forward_count + workload->backward_count;
     survey->spaces = erg_xcalloc(survey->partition_count, sizeof *survey->spaces);
     survey->searches = erg_xcalloc(survey->partition_count, sizeof(struct erg_search_result *));
-    const struct erg_search_options *search = &run->request->search;
     for (size_t i = 0; i < survey->partition_count; i++) {
         const struct erg_partition *partition = &workload->partitions[i];
         survey->spaces[i] = (struct erg_space){
             survey->clocks_mhz,   survey->clock_count,   partition->sms,
             partition->sms_count, partition->slot_count,
         };
+        struct erg_search_options search =
+            erg_survey_search_options(run->request->job, partition->run_ops);
         size_t size = erg_space_size(&survey->spaces[i]);
-        bool all = search->method == ERG_SEARCH_EXHAUSTIVE || search->budget > size;
-        run->expected += all ? size : search->budget;
-        if (search->method == ERG_SEARCH_GP)
-            run->expected += search->sweep_clocks * partition->sms_count * partition->slot_count;
+        bool all = search.method == ERG_SEARCH_EXHAUSTIVE || search.budget > size;
+        run->expected += all ? size : search.budget;
+        if (search.method == ERG_SEARCH_GP)
+            run->expected += search.sweep_clocks * partition->sms_count * partition->slot_count;
     }
 }
 
@@ -239,7 +268,7 @@ int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *r
     const struct erg_workload *workload = request->workload;
     struct run run = {.survey = survey, .request = request};
     pthread_mutex_init(&run.lock, NULL);
-    list_clocks(survey, request->gpu);
+    list_clocks(survey, request->job->gpu);
     if (request->partitions)
         list_spaces(&run);
     static const char *const direction[] = {"forward", "backward"};
@@ -363,9 +392,10 @@ struct erg_layer *erg_survey_layer(const struct erg_survey *survey,
             .clocks = own,
         };
     }
-    struct erg_host_model host = {request->stack->host_per_kernel_s, request->gpu->static_power_w};
+    struct erg_host_model host = {request->job->stack->host_per_kernel_s,
+                                  request->job->gpu->static_power_w};
     struct erg_layer *layer =
-        erg_layer_compose(tables, end - first, clocks, &host, request->gpu->blocking_power_w);
+        erg_layer_compose(tables, end - first, clocks, &host, request->job->gpu->blocking_power_w);
     for (size_t i = 0; i < (end - first) * clocks; i++)
         erg_frontier_release(&lists[i]);
     free(lists);

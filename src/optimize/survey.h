@@ -8,6 +8,7 @@
 #ifndef ERG_OPTIMIZE_SURVEY_H
 #define ERG_OPTIMIZE_SURVEY_H
 
+#include "job/job.h"
 #include "microbatch/microbatch.h"
 #include "optimize/lab.h"
 #include "partition/partition.h"
@@ -18,10 +19,7 @@
 struct erg_survey_request {
     struct erg_lab *lab;
     const struct erg_workload *workload;
-    const struct erg_gpu *gpu; /* its search clocks are the clocks of the survey */
-    const struct erg_stack *stack;
-    struct erg_search_options search; /* seed: each partition derives its own from it */
-    bool emulator_prior; /* GP: start from the model of the device, calibrated by measurements */
+    const struct erg_job *job; /* its GPU's search clocks are the clocks of the survey */
     bool whole_sequential, whole_nanobatch, partitions; /* what the methods need */
 };
 
@@ -35,6 +33,9 @@ struct erg_survey {
     size_t partition_count;
     double search_cpu_s;
 };
+
+/* How the job wants a partition whose run has `run_ops` ops to be searched. */
+struct erg_search_options erg_survey_search_options(const struct erg_job *job, size_t run_ops);
 
 int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *request,
                    struct erg_error *err);

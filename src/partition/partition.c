@@ -152,9 +152,9 @@ static int find_slots(struct erg_partition *partition, const struct erg_segment 
         slots[count].op = i;
         snprintf(slots[count].name, sizeof slots[count].name, "%s_%d",
                  erg_model_group_name(piece->group), numbers[piece->group]++);
-        partition->compute_ops += piece->op.kind != ERG_OP_MEMORY;
         count++;
     }
+    partition->run_ops = count;
     if (count > 1) {
         const struct erg_piece *last = &segment->pieces[slots[count - 1].op];
         bool repeated_linear = last->group == ERG_GROUP_LINEAR && numbers[ERG_GROUP_LINEAR] > 1;

@@ -48,8 +48,8 @@ struct erg_partition {
     size_t slot_count;
     const int *sms; /* the searched SM counts, increasing */
     size_t sms_count;
-    size_t compute_ops; /* compute-bound ops: 1 small, 2-3 medium, more large */
-    int kernels;        /* host launches of one execution, the communication included */
+    size_t run_ops; /* ops of the run, memory-bound groups counted once: its size for a search */
+    int kernels;    /* host launches of one execution, the communication included */
 };
 
 /* What one partition of a stage's list runs; the edges of a stage differ from the steady state. */

@@ -25,7 +25,7 @@ const char *erg_search_method_name(enum erg_search_method method)
 }
 
 void erg_search_defaults(struct erg_search_options *options, enum erg_search_method method,
-                         size_t compute_ops)
+                         size_t run_ops)
 {
     *options = (struct erg_search_options){.method = method, .seed = 1};
     if (method == ERG_SEARCH_GP) {
@@ -38,9 +38,9 @@ void erg_search_defaults(struct erg_search_options *options, enum erg_search_met
         return;
     }
     /* Small, medium and large partitions: Kareus, section 3 and table 2.3. */
-    size_t batches = compute_ops <= 1 ? 3 : 4;
-    options->start = compute_ops <= 1 ? 36 : compute_ops <= 3 ? 48 : 96;
-    options->batch = compute_ops <= 3 ? 16 : 32;
+    size_t batches = run_ops <= 1 ? 3 : 4;
+    options->start = run_ops <= 1 ? 36 : run_ops <= 3 ? 48 : 96;
+    options->batch = run_ops <= 3 ? 16 : 32;
     options->budget = options->start + batches * options->batch;
 }
 

@@ -105,9 +105,9 @@ struct erg_search_options {
     bool raw_units;                /* TREES: as published, without the repairs */
 };
 
-/* Sensible values for a method; `compute_ops` sizes TREES as published (1, 2-3, more). */
+/* Sensible values for a method; `run_ops` sizes TREES as published (1, 2-3, more). */
 void erg_search_defaults(struct erg_search_options *options, enum erg_search_method method,
-                         size_t compute_ops);
+                         size_t run_ops);
 
 /* "gp", "trees", "random", "exhaustive"; -1 for another name, NULL for another value. */
 int erg_search_method_from_name(const char *name);
