@@ -7,7 +7,7 @@
  * the local tokens (sequences x sequence / c), h the hidden size, Q = (heads + 2 KV groups) d / t,
  * R = (heads + KV groups) d / t, O = heads d / t, F = FFN / t, V the vocabulary.
  *
- * Operation order, communication and partition groups: Kareus section 1.1-1.4. Byte and kernel
+ * Operation order, communication and partition groups: as published for Kareus. Byte and kernel
  * counts: the calibration of the emulated GPUs rests on exactly these, so a change here is a
  * change of every calibrated constant. LayerNorm costs like RMSNorm, biases are part of their
  * GEMM, and a plain activation reads and writes one width F where SwiGLU reads two.
@@ -150,8 +150,8 @@ void erg_model_head_backward(struct erg_model_ops *ops, const struct erg_model *
 double erg_model_parameters(const struct erg_model *model);
 
 /*
- * FLOPs of the forward pass over `tokens` tokens in sequences of `sequence`, all GPUs together
- * (Kareus section 8). Attention is counted without the causal mask, as published.
+ * FLOPs of the forward pass over `tokens` tokens in sequences of `sequence`, all GPUs together.
+ * Attention is counted without the causal mask, as in Kareus' published TFLOP/s.
  * A training iteration costs three times their sum, with full recomputation once more linear and
  * attention.
  */
