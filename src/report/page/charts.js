@@ -1,0 +1,193 @@
+/* The charts that do not show time as a row of boxes: frontiers, energy bars, search progress. */
+
+/* The frame of a chart with both axes; x and y are {low, high, title, texts?}. */
+function axes(width, height, margin, x, y) {
+  const right = width - margin.right, bottom = height - margin.bottom;
+  const atX = linear(x.low, x.high, margin.left, right), atY = linear(y.low, y.high, bottom, margin.top);
+  const xs = x.ticks || ticks(x.low, x.high, Math.max(2, Math.floor((right - margin.left) / 80)));
+  const ys = y.ticks || ticks(y.low, y.high, Math.max(2, Math.floor((bottom - margin.top) / 55)));
+  const xTexts = tickTexts(xs), yTexts = tickTexts(ys);
+  const frame = s("g", { "aria-hidden": "true" },
+    ys.map((value, i) => [
+      s("line", { class: "grid", x1: margin.left, x2: right, y1: atY(value), y2: atY(value) }),
+      s("text", { class: "quiet", x: margin.left - 7, y: atY(value) + 4, "text-anchor": "end" }, yTexts[i]),
+    ]),
+    xs.map((value, i) => [
+      s("line", { class: "axis", x1: atX(value), x2: atX(value), y1: bottom, y2: bottom + 5 }),
+      s("text", { class: "quiet", x: atX(value), y: bottom + 19, "text-anchor": "middle" }, xTexts[i]),
+    ]),
+    s("line", { class: "axis", x1: margin.left, x2: right, y1: bottom, y2: bottom }),
+    s("text", { x: (margin.left + right) / 2, y: height - 4, "text-anchor": "middle" }, x.title),
+    s("text", { x: 2, y: 13 }, y.title));
+  return { frame, atX, atY };
+}
+
+function limits(values, below, above) {
+  const low = Math.min(...values), high = Math.max(...values), span = high - low || high || 1;
+  return [low - below * span, high + above * span];
+}
+
+/* The guides that show what "same time" and "same energy" mean, for the method that has them. */
+function frontierGuides(atX, atY, timeSize, energySize) {
+  const clocks = methodOf("sequential+clocks"), ours = methodOf("ergon");
+  if (!clocks || !ours || !clocks.points.length) return [];
+  const at = point => [atX(point.time_s / timeSize), atY(point.energy_j / energySize)];
+  const fastest = clocks.points[0], cheapest = clocks.points[clocks.points.length - 1];
+  const within = ours.points.filter(p => p.time_s <= fastest.time_s * (1 + 1e-9)).pop();
+  const under = ours.points.find(p => p.energy_j <= cheapest.energy_j * (1 + 1e-9));
+  const parts = [];
+  const guide = (from, to, text, attributes) => parts.push(
+    s("line", { class: "guide", x1: from[0], y1: from[1], x2: to[0], y2: to[1] }),
+    s("text", { class: "halo", ...attributes }, text));
+  if (within && ours.versus.iso_time_energy_reduction_percent > 0) {
+    const [x, y] = at(fastest), end = [x, atY(within.energy_j / energySize)];
+    if (end[1] - y > 30)
+      guide([x, y], end, `same time: ${percent(ours.versus.iso_time_energy_reduction_percent)} less energy`,
+        { x: x + 8, y: end[1] + 4, "text-anchor": "start" });
+  }
+  if (under && ours.versus.iso_energy_time_reduction_percent > 0) {
+    const [x, y] = at(cheapest), end = [atX(under.time_s / timeSize), y];
+    if (x - end[0] > 60)
+      guide([x, y], end, `same energy: ${percent(ours.versus.iso_energy_time_reduction_percent)} less time`,
+        { x, y: y + 18, "text-anchor": "end" });
+  }
+  return parts;
+}
+
+/* `onPoint(method, index, kept)` is told what to show; `state.kept` is the point to mark. */
+function frontierChart(place, state, onPoint) {
+  const points = METHODS.flatMap(method => method.points.map((point, index) => ({ method, point, index })));
+  if (!points.length) {
+    place.append(h("p", { class: "quiet" }, "The plan holds no points."));
+    return () => {};
+  }
+  const [timeUnit, timeSize] = unitOf(Math.max(...points.map(p => p.point.time_s)), TIME_UNITS);
+  const [energyUnit, energySize] = unitOf(Math.max(...points.map(p => p.point.energy_j)), ENERGY_UNITS);
+  let current = null, width = 0, focused = false;
+
+  function draw(newWidth = width) {
+    width = newWidth;
+    const height = Math.round(Math.min(480, Math.max(320, width * 0.66)));
+    const [xLow, xHigh] = limits(points.map(p => p.point.time_s / timeSize), 0.05, 0.05);
+    const [yLow, yHigh] = limits(points.map(p => p.point.energy_j / energySize), 0.07, 0.05);
+    const { frame, atX, atY } = axes(width, height, { left: 50, right: 14, top: 26, bottom: 42 },
+      { low: xLow, high: xHigh, title: `Time per iteration (${timeUnit})` },
+      { low: yLow, high: yHigh, title: `Energy per iteration, all GPUs of a pipeline (${energyUnit})` });
+    for (const p of points) { p.x = atX(p.point.time_s / timeSize); p.y = atY(p.point.energy_j / energySize); }
+    const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
+      "aria-label": "Chart of time against energy of every plan. Arrow keys move between points, Enter keeps one." },
+      frame, frontierGuides(atX, atY, timeSize, energySize));
+    for (const method of METHODS) {
+      const own = points.filter(p => p.method === method);
+      svg.append(s("path", { d: own.map((p, i) => `${i ? "L" : "M"}${p.x.toFixed(1)},${p.y.toFixed(1)}`).join(""),
+        fill: "none", stroke: method.color, "stroke-width": method.filled ? 2.5 : 1.5, opacity: 0.75 }));
+      const r = own.length === 1 ? 6 : method.filled ? 4 : 3.5;
+      own.forEach(p => svg.append(mark(method, p.x, p.y, r)));
+    }
+    const kept = points.find(p => p.method.key === state.kept.method && p.index === state.kept.point);
+    if (kept) {
+      const left = kept.x > width * 0.7;
+      svg.append(s("circle", { cx: kept.x, cy: kept.y, r: 10, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5 }),
+        s("text", { class: "halo", x: kept.x + (left ? -15 : 15), y: kept.y - 9, "font-weight": 650,
+          "text-anchor": left ? "end" : "start" }, state.own() ? "selected plan" : "your choice"));
+    }
+    const ring = s("circle", { r: 8, fill: "none", stroke: "var(--focus)", "stroke-width": 2.5, visibility: "hidden" });
+    svg.append(ring);
+
+    function show(p, x, y) {
+      current = p;
+      ring.setAttribute("cx", p.x); ring.setAttribute("cy", p.y); ring.setAttribute("visibility", "visible");
+      onPoint(p.method, p.index, false);
+      const box = svg.getBoundingClientRect();
+      showTip(`${p.method.title}\n${time(p.point.time_s)}, ${energy(p.point.energy_j)}`,
+        x === undefined ? box.left + p.x : x, y === undefined ? box.top + p.y : y);
+    }
+    function leave() { ring.setAttribute("visibility", "hidden"); hideTip(); onPoint(null); }
+    const nearest = event => {
+      const box = svg.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+      const distance = p => Math.hypot(p.x - x, p.y - y);
+      const best = points.reduce((a, b) => (distance(b) < distance(a) ? b : a));
+      return distance(best) < 40 ? best : null;
+    };
+    const keep = p => { hideTip(); onPoint(p.method, p.index, true); draw(); };
+    svg.addEventListener("pointermove", event => {
+      const p = nearest(event);
+      if (p) show(p, event.clientX, event.clientY); else leave();
+    });
+    svg.addEventListener("pointerleave", leave);
+    svg.addEventListener("click", event => { const p = nearest(event); if (p) keep(p); });
+    svg.addEventListener("keydown", event => {
+      const own = points.filter(p => p.method === (current || kept || points[0]).method);
+      const start = current || kept || points[0], at = own.indexOf(start), lane = METHODS.indexOf(start.method);
+      const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+      if (event.key === "Enter" && current) keep(current);
+      else if (event.key === "Escape") leave();
+      else if (move && move[0]) show(own[Math.min(own.length - 1, Math.max(0, at + move[0]))]);
+      else if (move) {
+        const other = METHODS[(lane + move[1] + METHODS.length) % METHODS.length];
+        const first = points.find(p => p.method === other);
+        if (first) show(first);
+      } else return;
+      event.preventDefault();
+    });
+    svg.addEventListener("focus", () => { focused = true; });
+    svg.addEventListener("blur", () => { if (svg.isConnected) focused = false; leave(); });
+    const again = focused;
+    place.replaceChildren(svg);
+    if (again) svg.focus({ preventScroll: true });
+  }
+  drawToWidth(place, draw);
+  return () => draw();
+}
+
+/* Stacked bars of static and dynamic energy: each method's fastest plan, and the kept point. */
+function energyBars(place, state) {
+  const rows = METHODS.filter(method => method.points.length).map(method =>
+    ({ title: method.title, detail: "fastest", point: method.points[0] }));
+  const keptMethod = methodOf(state.kept.method), kept = keptMethod && keptMethod.points[state.kept.point];
+  if (kept && state.kept.point > 0)
+    rows.push({ title: keptMethod.title, detail: state.own() ? "the selected plan" : "your choice", point: kept });
+  const known = rows.filter(row => isNumber(row.point.static_energy_j));
+  if (!known.length) {
+    place.replaceChildren(h("p", { class: "quiet" }, "The plan does not say how its energy divides."));
+    return;
+  }
+  const most = Math.max(...known.map(row => row.point.energy_j));
+  place.replaceChildren(
+    h("div", { class: "legend" },
+      h("span", {}, h("i", { class: "swatch static-swatch" }), "static"),
+      h("span", {}, h("i", { class: "swatch", style: "background:var(--dynamic)" }), "dynamic")),
+    ...known.map(({ title, detail, point }) => {
+      const dynamic = point.energy_j - point.static_energy_j, share = value => `width:${72 * value / most}%`;
+      return h("div", { class: "bar-row" }, h("span", {}, title, h("small", {}, `${detail}, ${time(point.time_s)}`)),
+        h("div", { class: "bar", role: "img",
+          "aria-label": `static ${energy(point.static_energy_j)}, dynamic ${energy(dynamic)}` },
+          h("i", { class: "static", style: share(point.static_energy_j) }), h("i", { class: "dynamic", style: share(dynamic) }),
+          h("span", {}, `${digits(point.static_energy_j / 1e3)} + ${digits(dynamic / 1e3)} = ${digits(point.energy_j / 1e3)}\u00a0kJ`)));
+    }));
+}
+
+/* Hypervolume against the number of measurements, one small chart per partition. */
+function progressCharts(place) {
+  const searched = list(plan.partitions).filter(partition => list(partition.hypervolume).length);
+  const most = Math.max(...searched.map(partition => partition.hypervolume.length));
+  for (const partition of searched) {
+    const values = partition.hypervolume, last = values[values.length - 1], box = h("div", {});
+    place.append(h("div", {}, h("h3", {}, partition.key),
+      h("p", {}, `${partition.measured} of ${partition.configurations} configurations measured` +
+        (partition.swept ? `, ${partition.swept} timed` : "")), box));
+    drawToWidth(box, width => {
+      const height = 150;
+      const { frame, atX, atY } = axes(width, height, { left: 36, right: 12, top: 24, bottom: 40 },
+        { low: 1, high: Math.max(2, most), title: "energy measurements", ticks: ticks(0, most, 4).filter(Number.isInteger).map(v => v || 1) },
+        { low: 0, high: 100, title: "hypervolume (%)", ticks: [0, 50, 100] });
+      const line = values.map((value, i) => `${i ? `H${atX(i + 1).toFixed(1)}V` : `M${atX(1)},`}${atY(100 * value).toFixed(1)}`);
+      box.replaceChildren(s("svg", { width, height, role: "img",
+        "aria-label": `${partition.key}: ${percent(100 * last)} of the final front after ${values.length} measurements` },
+        frame, s("path", { d: line.join(""), fill: "none", stroke: "var(--ergon)", "stroke-width": 2 }),
+        s("circle", { cx: atX(values.length), cy: atY(100 * last), r: 3.5, fill: "var(--ergon)" }),
+        s("text", { class: "halo", x: atX(values.length), y: atY(100 * last) + 18, "text-anchor": "end" }, percent(100 * last))));
+    });
+  }
+  return searched.length > 0;
+}

@@ -1,0 +1,140 @@
+/* The page: headline, tables, the recipe of a point, and who draws what where. */
+
+const state = {
+  kept: { method: (plan.selected || {}).method, point: (plan.selected || {}).point },
+  own: () => state.kept.method === (plan.selected || {}).method && state.kept.point === (plan.selected || {}).point,
+};
+const job = plan.job || {}, device = plan.device || {};
+const pointOf = (key, index) => { const method = methodOf(key); return method && method.points[index]; };
+
+function headline() {
+  byId("job-name").textContent = job.name || "";
+  document.title = `ergon report: ${job.name || "plan"}`;
+  const start = pointOf("sequential", 0), end = pointOf(state.kept.method, state.kept.point);
+  if (start && end) {
+    const iso = (methodOf("ergon") || { versus: {} }).versus.iso_time_energy_reduction_percent;
+    const change = `Same training iteration, ${lessOrMore(reduction(end.time_s, start.time_s), "time")} and ` +
+      `${lessOrMore(reduction(end.energy_j, start.energy_j), "energy")}`;
+    byId("headline").textContent = change + (isNumber(iso)
+      ? `; at the time of sequential + clocks, ${lessOrMore(iso, "energy")}.` : ".");
+  }
+  const layers = list(job.layers), gpus = list(plan.stages).length ? (job.pipeline || 1) * (job.gpus_per_stage || 1) : 0;
+  byId("subtitle").textContent = [
+    `${job.model || "A model"} on ${gpus ? plural(gpus, "GPU") : "GPUs"} (${device.name || job.gpu || "unknown device"}): ` +
+      `${plural(job.pipeline || 1, "pipeline stage")}` + (layers.length ? ` of ${layers.join(", ")} layers` : "") +
+      `, tensor degree ${job.tensor || 1}` + (job.context > 1 ? `, context degree ${job.context}` : "") +
+      (job.virtual_stages > 1 ? `, ${job.virtual_stages} virtual stages` : "") + ".",
+    `One iteration trains on ${job.microbatches || "?"} microbatches of ${job.microbatch_size || "?"} × ${job.sequence || "?"} tokens.`,
+  ].join(" ");
+  if (!start || !end) return;
+  const clocks = pointOf("sequential+clocks", 0), tokens = job.microbatches * job.microbatch_size * job.sequence;
+  const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
+  byId("tiles").append(
+    tile(time(end.time_s), `per iteration, ${time(start.time_s)} before`),
+    tile(energy(end.energy_j), `per iteration, ${energy(start.energy_j)} before`),
+    ...(clocks && isNumber((methodOf("ergon") || { versus: {} }).versus.iso_time_energy_reduction_percent)
+      ? [tile(percent(methodOf("ergon").versus.iso_time_energy_reduction_percent),
+          `less energy than sequential + clocks in the same ${time(clocks.time_s)}`)] : []),
+    ...(tokens > 0 ? [tile(`${digits(end.energy_j / tokens * 1e3)}\u00a0mJ`, `per token, ${digits(start.energy_j / tokens * 1e3)} before`)] : []));
+}
+
+function comparison() {
+  const columns = [["fastest time", m => time((m.points[0] || {}).time_s)], ["its energy", m => energy((m.points[0] || {}).energy_j)],
+    ["time saved ¹", m => percent(m.versus.max_throughput_time_reduction_percent)],
+    ["energy saved ¹", m => percent(m.versus.max_throughput_energy_reduction_percent)],
+    ["energy saved, same time ²", m => percent(m.versus.iso_time_energy_reduction_percent)],
+    ["time saved, same energy ³", m => percent(m.versus.iso_energy_time_reduction_percent)]];
+  byId("comparison-table").append(h("table", {},
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "method"), columns.map(([title]) => h("th", { scope: "col" }, title)))),
+    h("tbody", {}, METHODS.map(method => h("tr", { class: method.key === "ergon" ? "ours" : null },
+      h("th", { scope: "row" }, markIcon(method), method.title, h("small", {}, ` ${plural(method.points.length, "plan")}`)),
+      columns.map(([title, text]) => h("td", { "data-label": title }, text(method))))))));
+  const missing = METHODS.some(m => !isNumber(m.versus.iso_time_energy_reduction_percent) || !isNumber(m.versus.iso_energy_time_reduction_percent));
+  byId("comparison-reason").textContent = missing
+    ? `${NONE} means that no plan of the method is that fast (2) or that frugal (3), so there is nothing to compare.` : "";
+}
+
+/* How often each option of a point is used, as a map from a text to a count, by `key(option)`. */
+function counts(point, entry, direction, key) {
+  const runs = list((list(point.uses)[entry] || {})[direction]), found = new Map();
+  const options = (((plan.stages || [])[entry] || {})[direction] || { options: [] }).options;
+  for (let i = 0; i + 1 < runs.length; i += 2)
+    for (const value of [key(options[runs[i]] || {})].flat())
+      found.set(value, (found.get(value) || 0) + runs[i + 1]);
+  return [...found].sort((a, b) => b[1] - a[1]);
+}
+
+function recipe(method, point, index) {
+  const start = pointOf("sequential", 0), directions = ["forward", "backward"];
+  const clocks = h("table", {}, h("tbody", {}, list(plan.stages).flatMap((stage, entry) => directions.map(direction => {
+    const used = counts(point, entry, direction, option => option.clock_mhz).sort((a, b) => b[0] - a[0]);
+    const modes = counts(point, entry, direction, option => option.mode);
+    return h("tr", {}, h("th", { scope: "row" }, `stage ${stage.stage}${stage.chunk ? `.${stage.chunk}` : ""} ${direction}`),
+      h("td", {}, used.length ? used.map(([clock, count]) => `${count} × ${clock}`).join(", ") + " MHz" : NONE,
+        modes.length > 1 || (modes[0] && modes[0][0] !== "sequential")
+          ? h("span", { class: "quiet" }, ` ${modes.map(([mode, count]) => (modes.length > 1 ? `${count} × ${mode}` : mode)).join(", ")}`) : null));
+  }))));
+  const schedules = new Map();
+  list(plan.stages).forEach((stage, entry) => directions.forEach(direction =>
+    counts(point, entry, direction, option => list(option.configurations).map(one => `${one.partition}|${one.slot}, ${one.sms} SMs`))
+      .forEach(([text, count]) => {
+        const [partition, schedule] = text.split("|"), one = schedules.get(partition) || new Map();
+        schedules.set(partition, one.set(schedule, (one.get(schedule) || 0) + count));
+      })));
+  return [
+    h("p", {}, markIcon(method), ` ${method.title}, plan ${index + 1} of ${method.points.length}`),
+    h("p", { class: "big" }, `${time(point.time_s)}, ${energy(point.energy_j)}`),
+    start ? h("p", { class: "quiet" }, `${lessOrMore(reduction(point.time_s, start.time_s), "time")} and ` +
+      `${lessOrMore(reduction(point.energy_j, start.energy_j), "energy")} than sequential at full clock`) : null,
+    h("h3", {}, "Clocks of the microbatches"), clocks,
+    schedules.size ? h("h3", {}, "Launch slot and SMs of communication") : null,
+    schedules.size ? h("table", {}, h("tbody", {}, [...schedules].map(([partition, one]) => {
+      const sorted = [...one].sort((a, b) => b[1] - a[1]), rest = sorted.length - 4;
+      return h("tr", {}, h("th", { scope: "row" }, partition),
+        h("td", {}, sorted.slice(0, 4).map(([schedule, count]) => h("div", {}, `${count} × ${schedule}`)),
+          rest > 0 ? h("div", { class: "quiet" }, `and ${rest} more`) : null));
+    }))) : null,
+  ].filter(Boolean);
+}
+
+function provenance() {
+  const m = plan.measurements || {}, p = plan.profiler || {}, q = plan.search || {}, rows = [
+    ["device", device.identity || device.name],
+    ["clocks", list(device.clocks_mhz).length && `${device.clocks_mhz.length}, ${Math.min(...device.clocks_mhz)} to ${Math.max(...device.clocks_mhz)} MHz`],
+    ["assumed power", [isNumber(device.blocking_power_w) && `${device.blocking_power_w} W while waiting`,
+      isNumber(device.static_power_w) && `${device.static_power_w} W static`, isNumber(device.power_cap_w) && `${device.power_cap_w} W power cap`].filter(Boolean).join(", ")],
+    ["profiler", isNumber(p.window_s) && `${p.window_s} s window, ${p.cooldown_s} s cooldown`],
+    ["search", q.method && `${q.method}, ${q.budget} energy measurements per partition` + (q.sweep_clocks ? `, ${plural(q.sweep_clocks, "clock")} swept for time` : "")],
+    ["measurements", isNumber(m.energy) && `${m.energy} of time and energy, ${m.time_only || 0} of time alone` +
+      (m.cached ? `, ${m.cached} answered by the store` : "") + (m.verified ? `; ${m.verified} of them because a plan uses the configuration` : "")],
+    ["device time", isNumber(m.device_seconds) && `${Math.round(m.device_seconds)} s${device.emulated ? " (emulated)" : ""}`],
+    ["search time", isNumber(m.search_cpu_s) && `${time(m.search_cpu_s)} CPU`],
+    ["parallelism", job.schedule && `${job.schedule}, tensor ${job.tensor}, context ${job.context}, pipeline ${job.pipeline}` +
+      `${job.data ? `, data ${job.data}` : ""}, recomputation ${job.recompute}`],
+    ["software stack", job.stack], ["selected plan", (plan.selected || {}).rule], ["seed", isNumber(plan.seed) && String(plan.seed)],
+    ["made", `ergon ${plan.ergon_version || "?"}, plan format ${plan.schema_version}, ${plan.created_utc || "?"}`]];
+  byId("provenance-list").append(h("dl", {}, rows.filter(([, text]) => text).flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])));
+}
+
+headline();
+comparison();
+provenance();
+byId("legend").append(...METHODS.map(method => h("span", {}, markIcon(method), method.title)));
+const showTimelines = pipelineCharts(byId("pipeline-charts"), byId("pipeline-controls"), byId("pipeline-note"), state);
+byId("pipeline").hidden = !showTimelines;
+byId("partitions").hidden = !partitionCharts(byId("partition-charts"), byId("partition-legend"));
+byId("progress").hidden = !progressCharts(byId("progress-charts"));
+
+function showPoint(method, index, kept) {
+  if (kept) {
+    state.kept = { method: method.key, point: index };
+    energyBars(byId("breakdown-bars"), state);
+    if (showTimelines) showTimelines();
+  }
+  const one = method || methodOf(state.kept.method), at = method ? index : state.kept.point;
+  const point = one && one.points[at];
+  byId("recipe").replaceChildren(...(point ? recipe(one, point, at) : [h("p", { class: "quiet" }, "No plan is selected.")]));
+}
+frontierChart(byId("frontier-chart"), state, showPoint);
+energyBars(byId("breakdown-bars"), state);
+showPoint(null);

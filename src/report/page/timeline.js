@@ -1,0 +1,242 @@
+/* Time as rows of boxes: the pipeline on canvases (thousands of boxes), partitions as SVG. */
+
+/*
+ * The timeline of any point, from its options: the order of a stage's instructions and the time
+ * between stages are the same for every plan, so they are taken from the first timeline.
+ */
+function timelineOf(method, index) {
+  const drawn = list(plan.timelines).find(t => t.method === method.key && t.point === index);
+  if (drawn) return drawn;
+  const model = list(plan.timelines)[0], uses = list(method.points[index].uses);
+  if (!model || !uses.length) return null;
+  const rows = model.stages, count = rows.length, nodes = new Map(), name = (type, chunk, stage, microbatch) =>
+    `${type} ${chunk} ${stage} ${microbatch}`;
+  const stages = rows.map((row, stage) => {
+    const taken = {};
+    return row.map(span => {
+      const entry = list(plan.stages).findIndex(e => e.stage === stage && (e.chunk || 0) === (span.chunk || 0));
+      const key = `${span.type} ${entry}`, runs = list((uses[entry] || {})[span.type]);
+      const cursor = taken[key] || (taken[key] = { run: 0, used: 0 });
+      if (cursor.used === runs[cursor.run + 1]) { cursor.run += 2; cursor.used = 0; }
+      cursor.used++;
+      const option = ((plan.stages[entry] || {})[span.type] || { options: [] }).options[runs[cursor.run]];
+      const node = { ...span, ...option, stage, power_w: option ? option.energy_j / option.time_s : 0 };
+      nodes.set(name(span.type, span.chunk || 0, stage, span.microbatch), { node, span });
+      return node;
+    });
+  });
+  if (stages.some(row => row.some(node => !isNumber(node.time_s)))) return null;
+  const lastChunk = Math.max(...rows.flat().map(span => span.chunk || 0));
+  const before = node => {
+    const forward = node.type === "forward", chunk = node.chunk || 0;
+    const stage = node.stage + (forward ? -1 : 1), wraps = stage < 0 || stage >= count;
+    const otherChunk = wraps ? chunk + (forward ? -1 : 1) : chunk;
+    if (otherChunk < 0 || otherChunk > lastChunk)
+      return forward ? null : nodes.get(name("forward", chunk, node.stage, node.microbatch));
+    return nodes.get(name(node.type, otherChunk, (stage + count) % count, node.microbatch));
+  };
+  let latency = Infinity;
+  for (const { node, span } of nodes.values()) {
+    const other = before(node);
+    if (other && other.node.stage !== node.stage) latency = Math.min(latency, span.start_s - other.span.end_s);
+  }
+  latency = Number.isFinite(latency) ? Math.max(0, latency) : 0;
+  const done = stages.map(() => 0), free = stages.map(() => 0), finished = new Set();
+  for (let moved = true; moved;) {
+    moved = false;
+    stages.forEach((row, stage) => {
+      for (; done[stage] < row.length; done[stage]++) {
+        const node = row[done[stage]], other = before(node);
+        if (other && !finished.has(other.node)) return;
+        const ready = other ? other.node.end_s + (other.node.stage === stage ? 0 : latency) : 0;
+        node.start_s = Math.max(free[stage], ready);
+        free[stage] = node.end_s = node.start_s + node.time_s;
+        finished.add(node);
+        moved = true;
+      }
+    });
+  }
+  return { title: "", method: method.key, point: index, time_s: Math.max(...free), stages };
+}
+
+const COLOURS = {
+  clock: { key: "clock_mhz", text: value => `${Math.round(value)}\u00a0MHz`, word: "clock" },
+  power: { key: "power_w", text: value => `${Math.round(value)}\u00a0W`, word: "power of a GPU" },
+  energy: { key: "energy_j", text: value => energy(value), word: "energy of a GPU" },
+};
+
+/* Draws one timeline; the boxes that are too narrow for a pixel of border lose it, then their text. */
+function drawPipeline(canvas, timeline, view, colour, range) {
+  const style = getComputedStyle(document.documentElement), ink = style.getPropertyValue("--ink").trim();
+  const quiet = style.getPropertyValue("--quiet").trim(), grid = style.getPropertyValue("--grid").trim();
+  const rows = timeline.stages.length, rowHeight = rows > 6 ? 22 : 36, gutter = 54, top = 4;
+  const width = canvas.parentNode.clientWidth, height = top + rows * rowHeight + 26, dense = devicePixelRatio || 1;
+  canvas.width = width * dense; canvas.height = height * dense;
+  canvas.style.width = `${width}px`; canvas.style.height = `${height}px`;
+  const c = canvas.getContext("2d");
+  c.scale(dense, dense);
+  c.font = "12px system-ui, sans-serif";
+  c.textBaseline = "middle";
+  const atX = linear(view.from, view.to, gutter, width - 12), bottom = top + rows * rowHeight;
+  const values = ticks(view.from, view.to, Math.max(2, (width - gutter) / 90)), texts = tickTexts(values);
+  c.textAlign = "center";
+  values.forEach((value, i) => {
+    c.fillStyle = grid; c.fillRect(atX(value), top, 1, rows * rowHeight + 3);
+    c.fillStyle = quiet;
+    c.fillText(i === values.length - 1 ? `${texts[i]} s` : texts[i], Math.min(atX(value), width - 16), bottom + 14);
+  });
+  c.textAlign = "left";
+  const boxes = [];
+  timeline.stages.forEach((row, stage) => {
+    const y = top + stage * rowHeight;
+    c.fillStyle = ink; c.fillText(`stage ${stage}`, 0, y + rowHeight / 2);
+    c.fillStyle = grid; c.fillRect(gutter, y + rowHeight - 2, width - 12 - gutter, 1);
+    for (const span of row) {
+      if (span.end_s < view.from || span.start_s > view.to) continue;
+      const left = Math.max(gutter, atX(span.start_s)), right = Math.min(width - 12, atX(span.end_s));
+      const gap = right - left > 4 ? 1 : 0, tall = span.type === "backward" ? 1 : 0.66;
+      const boxHeight = (rowHeight - 4) * tall, boxTop = y + rowHeight - 2 - boxHeight;
+      const color = heat(range.high > range.low ? (span[colour.key] - range.low) / (range.high - range.low) : 1);
+      c.fillStyle = rgb(color);
+      c.fillRect(left, boxTop, Math.max(0.6, right - left - gap), boxHeight);
+      boxes.push({ left, right, top: y, bottom: y + rowHeight, span, stage });
+      const text = `${span.type === "backward" ? "B" : "F"}${span.microbatch}`;
+      if (right - left > c.measureText(text).width + 5) {
+        c.fillStyle = inkOn(color);
+        c.textAlign = "center";
+        c.fillText(text, (left + right) / 2, boxTop + boxHeight / 2 + 0.5);
+        c.textAlign = "left";
+      }
+    }
+  });
+  return boxes;
+}
+
+function spanText({ span, stage }) {
+  return `stage ${stage}, ${span.type} of microbatch ${span.microbatch}${span.chunk ? `, chunk ${span.chunk}` : ""}\n` +
+    `${Math.round(span.clock_mhz)} MHz, ${span.mode}\n${time(span.start_s, 4)} to ${time(span.end_s, 4)} (${time(span.end_s - span.start_s)})\n` +
+    `${Math.round(span.power_w)} W, ${energy(span.energy_j)} per GPU`;
+}
+
+/* "GPUs work 84 % of the time at 1203 MHz on average" */
+function summary(timeline) {
+  const spans = timeline.stages.flat(), busy = spans.reduce((sum, span) => sum + span.end_s - span.start_s, 0);
+  const clock = spans.reduce((sum, span) => sum + span.clock_mhz * (span.end_s - span.start_s), 0) / busy;
+  return `${time(timeline.time_s)}, GPUs at work ${percent(100 * busy / timeline.time_s / timeline.stages.length)} of it, ` +
+    `at ${Math.round(clock)} MHz on average`;
+}
+
+function pipelineCharts(place, controls, note, state) {
+  const first = list(plan.timelines)[0];
+  if (!first) return null;
+  let colour = COLOURS.clock, zoom = 1, position = 0, shown = [];
+  const scale = h("span", { class: "scale" });
+  const choice = h("span", { class: "choice", role: "group", "aria-label": "colour of the boxes" },
+    Object.entries(COLOURS).map(([name, one]) => h("button", { type: "button", "aria-pressed": String(one === colour),
+      onclick: event => {
+        colour = one;
+        for (const button of choice.children) button.setAttribute("aria-pressed", String(button === event.target));
+        draw();
+      } }, name)));
+  controls.append(h("span", {}, "Colour by"), choice, scale);
+  if (first.stages.some(row => row.length > 60)) {
+    const slider = h("input", { type: "range", min: 0, max: 1, step: 0.005, value: 0, disabled: true, "aria-label": "part shown",
+      oninput: () => { position = Number(slider.value); draw(); } });
+    const button = (text, label, factor) => h("button", { type: "button", "aria-label": label, onclick: () => {
+      zoom = Math.min(64, Math.max(1, zoom * factor));
+      slider.disabled = zoom === 1;
+      draw();
+    } }, text);
+    controls.append(h("span", { class: "choice" }, button("−", "zoom out", 0.5), button("+", "zoom in", 2)), h("label", {}, "part", slider));
+  }
+
+  function draw() {
+    const end = Math.max(...shown.map(one => one.timeline.time_s)), span = end / zoom, from = position * (end - span);
+    const all = shown.flatMap(one => one.timeline.stages.flat()).map(one => one[colour.key]);
+    const range = all.reduce((r, v) => ({ low: Math.min(r.low, v), high: Math.max(r.high, v) }), { low: Infinity, high: -Infinity });
+    scale.replaceChildren(colour.text(range.low),
+      h("i", { style: `background:linear-gradient(90deg,${HEAT.map(rgb).join(",")})`, "aria-hidden": "true" }), colour.text(range.high));
+    for (const one of shown) one.boxes = drawPipeline(one.canvas, one.timeline, { from, to: from + span }, colour, range);
+  }
+
+  function show() {
+    const method = methodOf(state.kept.method), after = method && timelineOf(method, state.kept.point);
+    shown = [{ timeline: first, title: `Before: ${(methodOf(first.method) || { title: first.method }).title}` }];
+    if (after && after !== first)
+      shown.push({ timeline: after, title: `After: ${method.title}, ${state.own() ? "the selected plan" : "your choice"}` });
+    place.replaceChildren(...shown.map(one => {
+      one.canvas = h("canvas", { role: "img", "aria-label": `${one.title}: ${summary(one.timeline)}` });
+      const at = event => {
+        const box = one.canvas.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+        const hit = one.boxes.find(b => x >= b.left && x <= b.right && y >= b.top && y < b.bottom);
+        if (hit) showTip(spanText(hit), event.clientX, event.clientY); else hideTip();
+      };
+      one.canvas.addEventListener("pointermove", at);
+      one.canvas.addEventListener("pointerdown", at);
+      one.canvas.addEventListener("pointerleave", hideTip);
+      return h("div", { class: "timeline" }, h("h3", {}, one.title, h("span", {}, ` · ${summary(one.timeline)}`)), one.canvas);
+    }));
+    draw();
+    const point = method && method.points[state.kept.point];
+    const overhead = point && after ? point.time_s / after.time_s - 1 : 0;
+    note.textContent = overhead > 0.0005
+      ? `Drawn as planned. A run takes ${percent(100 * overhead)} longer on this software stack, for every method alike; ` +
+        "all numbers above include that."
+      : "";
+  }
+  drawToWidth(place, () => shown.length && draw());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  show();
+  return show;
+}
+
+/* ---- partitions ---- */
+
+const KINDS = [["gemm", "matrix product"], ["memory", "memory-bound"], ["attention", "attention"], ["communication", "communication"],
+  ["join", "waiting for both halves"]];
+
+function partitionCharts(place, legend) {
+  const pictures = list(plan.partition_timelines);
+  legend.append(...KINDS.map(([kind, text]) =>
+    h("span", {}, h("i", { class: "swatch", style: `background:var(--${kind})` }), text)));
+  for (const picture of pictures) {
+    const partition = list(plan.partitions).find(p => p.key === picture.key) || {};
+    const lanes = list(picture.lanes), box = h("div", {});
+    const comm = list((lanes[1] || {}).spans).find(span => span.name !== "join");
+    const started = comm && list(lanes[0].spans).find(span => span.end_s > comm.start_s + 1e-9);
+    const direction = partition.direction || "", clock = Math.round(picture.clock_effective_mhz || picture.clock_mhz);
+    place.append(h("div", {}, h("h3", {}, picture.key, direction ? ` (${direction})` : ""),
+      h("p", {}, `${partition.communication || "Communication"} starts ${started ? `with ${started.name}` : ""} (slot ${picture.slot}) on ` +
+        `${picture.sms}${plan.device && plan.device.sms ? ` of ${plan.device.sms}` : ""} SMs, at ` +
+        (Math.abs(clock - picture.clock_mhz) > 1 ? `${picture.clock_mhz} MHz, power-capped to ${clock} MHz` : `${clock} MHz`) +
+        `: ${time(picture.time_s)}, ${energy(picture.energy_j)} per GPU.`), box));
+    drawToWidth(box, width => {
+      const end = Math.max(...lanes.flatMap(lane => list(lane.spans).map(span => span.end_s)), 1e-9);
+      const [unit, size] = unitOf(end, TIME_UNITS), laneHeight = 38, top = 4, height = top + lanes.length * laneHeight + 42;
+      const { frame, atX } = axes(width, height, { left: 4, right: 14, top, bottom: 42 },
+        { low: 0, high: end / size, title: `time (${unit})` }, { low: 0, high: 1, title: "", ticks: [] });
+      const svg = s("svg", { width, height, role: "img", "aria-label": lanes.map(lane => `${lane.name}: ` +
+        list(lane.spans).map(span => `${span.name} from ${time(span.start_s)} to ${time(span.end_s)}`).join(", ")).join("; ") }, frame);
+      lanes.forEach((lane, row) => list(lane.spans).forEach(span => {
+        const x = atX(span.start_s / size), w = Math.max(1, atX(span.end_s / size) - x - 1), y = top + row * laneHeight;
+        const op = list(partition.ops).find(one => one.name === span.name);
+        const kind = span.name === "join" ? "join" : row === 1 ? "communication" : (op || {}).kind || "gemm";
+        const tip = `${span.name}\n${time(span.start_s)} to ${time(span.end_s)} (${time(span.end_s - span.start_s)})`;
+        const text = row === 1 && span.name !== "join" ? `${span.name}, ${picture.sms} SMs` : span.name;
+        const rect = s("rect", { x, y, width: w, height: laneHeight - 6, rx: 3, fill: `var(--${kind})`,
+          onpointermove: event => showTip(tip, event.clientX, event.clientY), onpointerleave: hideTip });
+        svg.append(rect);
+        const fits = [text, span.name].find(t => t.length * 6.6 + 6 < w);
+        if (fits)
+          svg.append(s("text", { x: x + w / 2, y: y + laneHeight / 2 + 1, "text-anchor": "middle", "pointer-events": "none",
+            style: "fill:var(--box-ink)" }, fits));
+      }));
+      if (comm) {
+        const x = atX(comm.start_s / size);
+        svg.append(s("line", { class: "axis", x1: x, x2: x, y1: top, y2: top + lanes.length * laneHeight - 6, "stroke-width": 2 }));
+      }
+      box.replaceChildren(svg);
+    });
+  }
+  return pictures.length > 0;
+}

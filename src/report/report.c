@@ -1,0 +1,152 @@
+/*
+ * The page: the compiled-in HTML with the plan document inside it. The page needs no order of
+ * every single instruction of every point (megabytes on long pipelines), so the instructions of a
+ * point travel as runs of equal options.
+ */
+#include "report/report_internal.h"
+
+#include "io/file.h"
+#include "io/json.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int erg_report_check(const json_t *plan, struct erg_error *err)
+{
+    struct erg_json_place root;
+    const char *schema;
+    long version;
+    if (erg_json_root(&root, plan, "plan document", err) ||
+        erg_json_string(&root, "schema", &schema, err))
+        return -1;
+    if (strcmp(schema, "ergon.plan") != 0)
+        return erg_json_fail(&root, "schema", err, "expected \"ergon.plan\", got \"%s\"", schema);
+    if (erg_json_long(&root, "schema_version", 0, 1000000, &version, err))
+        return -1;
+    if (version != ERG_PLAN_SCHEMA_VERSION)
+        return erg_json_fail(&root, "schema_version", err,
+                             "this ergon reads version %d, got %ld; make the plan again with "
+                             "ergon optimize",
+                             ERG_PLAN_SCHEMA_VERSION, version);
+    return 0;
+}
+
+double erg_report_number(const json_t *object, const char *key, double fallback)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : fallback;
+}
+
+const char *erg_report_string(const json_t *object, const char *key, const char *fallback)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_string(value) ? json_string_value(value) : fallback;
+}
+
+long erg_report_long(const json_t *object, const char *key, long fallback)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_integer(value) ? (long)json_integer_value(value) : fallback;
+}
+
+/* [option, count, option, count, …] of the instructions of one direction and chunk, in order. */
+static json_t *option_runs(const json_t *instructions, const char *direction, long chunk)
+{
+    json_t *runs = json_array(), *instruction;
+    size_t i;
+    long last = -1, count = 0;
+    json_array_foreach(instructions, i, instruction)
+    {
+        long option = erg_report_long(instruction, "option", -1);
+        if (strcmp(erg_report_string(instruction, "type", ""), direction) != 0 ||
+            erg_report_long(instruction, "chunk", 0) != chunk || option < 0)
+            continue;
+        if (option == last) {
+            json_array_set_new(runs, json_array_size(runs) - 1, json_integer(++count));
+            continue;
+        }
+        last = option;
+        count = 1;
+        json_array_append_new(runs, json_integer(option));
+        json_array_append_new(runs, json_integer(count));
+    }
+    return runs;
+}
+
+/* The point without its instructions, but with `uses`: for each entry of the document's stages
+ * (stage by stage within chunk by chunk), the runs forward and backward. */
+static json_t *point_view(const json_t *point, const json_t *stages)
+{
+    json_t *view = json_copy((json_t *)(uintptr_t)point), *uses = json_array(), *stage;
+    const json_t *instructions = json_object_get(point, "instructions");
+    size_t i;
+    json_array_foreach(stages, i, stage)
+    {
+        const json_t *list =
+            json_array_get(instructions, (size_t)erg_report_long(stage, "stage", 0));
+        long chunk = erg_report_long(stage, "chunk", 0);
+        json_array_append_new(uses, json_pack("{s:o, s:o}", "forward",
+                                              option_runs(list, "forward", chunk), "backward",
+                                              option_runs(list, "backward", chunk)));
+    }
+    json_object_del(view, "instructions");
+    json_object_set_new(view, "uses", uses);
+    return view;
+}
+
+/* The document as the page reads it. */
+static json_t *plan_view(const json_t *plan)
+{
+    json_t *view = json_copy((json_t *)(uintptr_t)plan), *methods = json_object(), *method, *point;
+    const json_t *stages = json_object_get(plan, "stages");
+    const char *name;
+    size_t i;
+    json_object_foreach(json_object_get(plan, "methods"), name, method)
+    {
+        json_t *copy = json_copy(method), *points = json_array();
+        json_array_foreach(json_object_get(method, "points"), i, point)
+            json_array_append_new(points, point_view(point, stages));
+        json_object_set_new(copy, "points", points);
+        json_object_set_new(methods, name, copy);
+    }
+    json_object_set_new(view, "methods", methods);
+    return view;
+}
+
+/* JSON inside a <script> element: only '<' could end it, and in JSON it only stands in strings. */
+static void add_escaped(struct erg_text *out, const char *json)
+{
+    for (const char *rest = json; *rest;) {
+        size_t plain = strcspn(rest, "<");
+        erg_text_add_bytes(out, rest, plain);
+        rest += plain;
+        if (*rest == '<') {
+            erg_text_add(out, "\\u003c");
+            rest++;
+        }
+    }
+}
+
+int erg_report_write(const char *path, const json_t *plan, struct erg_error *err)
+{
+    if (erg_report_check(plan, err))
+        return erg_fail_context(err, "writing the report %s", path);
+    json_t *view = plan_view(plan);
+    /* Seven digits are more than a screen shows. */
+    char *json = json_dumps(view, JSON_COMPACT | JSON_REAL_PRECISION(7));
+    json_decref(view);
+    if (!json)
+        return erg_fail(err, ERG_FAILED,
+                        "writing the report %s: the plan document holds a value that is not JSON",
+                        path);
+    const char *marker = "@PLAN@", *place = strstr(erg_report_page, marker);
+    struct erg_text page = {0};
+    erg_text_add_bytes(&page, erg_report_page, (size_t)(place - erg_report_page));
+    add_escaped(&page, json);
+    erg_text_add(&page, place + strlen(marker));
+    free(json);
+    int status = erg_file_write(path, page.data, page.count, err);
+    erg_text_release(&page);
+    return status;
+}

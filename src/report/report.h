@@ -1,0 +1,29 @@
+/*
+ * Report: a plan document (docs/plan-format.md) as something people look at: a page, a table and
+ * a trace. Nothing is computed here that the document does not say.
+ *
+ * Every function refuses a document of another schema or schema version with one sentence; parts
+ * that are missing from a right one are left out of the picture.
+ */
+#ifndef ERG_REPORT_H
+#define ERG_REPORT_H
+
+#include "base/text.h"
+#include "ergon/error.h"
+
+#include <jansson.h>
+
+/* One HTML file that needs nothing else: no network, no fonts, no scripts. Written in one step. */
+int erg_report_write(const char *path, const json_t *plan, struct erg_error *err);
+
+/* The comparison of the methods and the selected point, lines of text in UTF-8. */
+int erg_report_table(struct erg_text *out, const json_t *plan, struct erg_error *err);
+
+/*
+ * Chrome trace of the timelines before and after (a process each, a thread per stage, spans with
+ * clock, power, energy and mode, a power counter per stage, per GPU), and one process with two
+ * threads per partition timeline. Times are planned seconds, as in the document.
+ */
+int erg_report_trace(const char *path, const json_t *plan, struct erg_error *err);
+
+#endif

@@ -1,0 +1,134 @@
+/* The comparison as lines of text. */
+#include "report/report_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { COLUMNS = 7, CELL_BYTES = 96 };
+
+/* Columns on a terminal: bytes that do not continue a UTF-8 character. */
+static int width(const char *text)
+{
+    int columns = 0;
+    for (; *text; text++)
+        columns += ((unsigned char)*text & 0xC0) != 0x80;
+    return columns;
+}
+
+static void add_padded(struct erg_text *out, const char *text, int columns, bool right)
+{
+    int pad = columns - width(text);
+    if (right && pad > 0)
+        erg_text_printf(out, "%*s", pad, "");
+    erg_text_add(out, text);
+    if (!right && pad > 0)
+        erg_text_printf(out, "%*s", pad, "");
+}
+
+static void percent(char *cell, const json_t *versus, const char *key)
+{
+    double value = erg_report_number(versus, key, NAN);
+    if (isnan(value))
+        snprintf(cell, CELL_BYTES, "–");
+    else /* + 0.0 turns a rounded -0.0 into 0.0 */
+        snprintf(cell, CELL_BYTES, "%.1f %%", round(value * 10) / 10 + 0.0);
+}
+
+static void add_row(struct erg_text *out, char cells[COLUMNS][CELL_BYTES], const int *widths)
+{
+    for (int c = 0; c < COLUMNS; c++) {
+        erg_text_add(out, c ? "  " : "");
+        add_padded(out, cells[c], widths[c], c > 0);
+    }
+    erg_text_add(out, "\n");
+}
+
+static void fill_row(char cells[COLUMNS][CELL_BYTES], const char *name, const json_t *method)
+{
+    const json_t *fastest = json_array_get(json_object_get(method, "points"), 0);
+    const json_t *versus = json_object_get(method, "versus");
+    snprintf(cells[0], CELL_BYTES, "%s", name);
+    if (fastest) {
+        snprintf(cells[1], CELL_BYTES, "%.3f s", erg_report_number(fastest, "time_s", NAN));
+        snprintf(cells[2], CELL_BYTES, "%.2f kJ",
+                 erg_report_number(fastest, "energy_j", NAN) / 1e3);
+    } else {
+        snprintf(cells[1], CELL_BYTES, "–");
+        snprintf(cells[2], CELL_BYTES, "–");
+    }
+    percent(cells[3], versus, "max_throughput_time_reduction_percent");
+    percent(cells[4], versus, "max_throughput_energy_reduction_percent");
+    percent(cells[5], versus, "iso_time_energy_reduction_percent");
+    percent(cells[6], versus, "iso_energy_time_reduction_percent");
+}
+
+static void add_heading(struct erg_text *out, const json_t *plan)
+{
+    const json_t *job = json_object_get(plan, "job");
+    const json_t *device = json_object_get(plan, "device");
+    erg_text_printf(out,
+                    "%s: %s, %ld stages of %ld GPUs, %ld microbatches of %ld x %ld tokens\n"
+                    "measured on %s, search %s, seed %ld\n\n",
+                    erg_report_string(job, "name", "?"), erg_report_string(job, "model", "?"),
+                    erg_report_long(job, "pipeline", 1), erg_report_long(job, "gpus_per_stage", 1),
+                    erg_report_long(job, "microbatches", 0),
+                    erg_report_long(job, "microbatch_size", 0), erg_report_long(job, "sequence", 0),
+                    erg_report_string(device, "name", "?"),
+                    erg_report_string(json_object_get(plan, "search"), "method", "?"),
+                    erg_report_long(plan, "seed", 0));
+}
+
+static void add_selected(struct erg_text *out, const json_t *plan)
+{
+    const json_t *selected = json_object_get(plan, "selected");
+    const char *name = erg_report_string(selected, "method", "");
+    const json_t *points =
+        json_object_get(json_object_get(json_object_get(plan, "methods"), name), "points");
+    long index = erg_report_long(selected, "point", -1);
+    const json_t *point = index >= 0 ? json_array_get(points, (size_t)index) : NULL;
+    if (!point)
+        return;
+    erg_text_printf(out, "\nselected: %s, point %ld of %zu (%s): %.3f s, %.2f kJ\n", name,
+                    index + 1, json_array_size(points), erg_report_string(selected, "rule", "?"),
+                    erg_report_number(point, "time_s", NAN),
+                    erg_report_number(point, "energy_j", NAN) / 1e3);
+}
+
+int erg_report_table(struct erg_text *out, const json_t *plan, struct erg_error *err)
+{
+    if (erg_report_check(plan, err))
+        return erg_fail_context(err, "writing the comparison");
+    static const char *const heads[2][COLUMNS] = {
+        {"", "fastest", "", "time", "energy", "energy saved", "time saved"},
+        {"method", "time", "energy", "saved (1)", "saved (1)", "same time (2)", "same energy (2)"}};
+    int widths[COLUMNS] = {0};
+    char cells[COLUMNS][CELL_BYTES];
+    const char *name;
+    json_t *methods = json_object_get(plan, "methods"), *method;
+    for (int c = 0; c < COLUMNS; c++)
+        for (int line = 0; line < 2; line++)
+            widths[c] = width(heads[line][c]) > widths[c] ? width(heads[line][c]) : widths[c];
+    json_object_foreach(methods, name, method)
+    {
+        fill_row(cells, name, method);
+        for (int c = 0; c < COLUMNS; c++)
+            widths[c] = width(cells[c]) > widths[c] ? width(cells[c]) : widths[c];
+    }
+    add_heading(out, plan);
+    for (int line = 0; line < 2; line++) {
+        for (int c = 0; c < COLUMNS; c++)
+            snprintf(cells[c], CELL_BYTES, "%s", heads[line][c]);
+        add_row(out, cells, widths);
+    }
+    json_object_foreach(methods, name, method)
+    {
+        fill_row(cells, name, method);
+        add_row(out, cells, widths);
+    }
+    erg_text_add(out, "\n(1) the fastest plan against sequential at full clock\n"
+                      "(2) against sequential+clocks: within the time of its fastest plan, within "
+                      "the energy of its cheapest; – where no plan fits\n");
+    add_selected(out, plan);
+    return 0;
+}
