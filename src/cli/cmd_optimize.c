@@ -6,6 +6,7 @@
 #include "io/json.h"
 #include "job/job.h"
 #include "optimize/optimize.h"
+#include "report/report.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -111,19 +112,32 @@ static int write_files(const char *folder, const json_t *plan, struct erg_error 
     int status = 0;
     erg_text_printf(&path, "%s/plan.json", folder);
     status = erg_json_write(path.data, plan, err);
+    path.count = 0;
+    erg_text_printf(&path, "%s/report.html", folder);
+    status = status || erg_report_write(path.data, plan, err);
+    path.count = 0;
+    erg_text_printf(&path, "%s/trace.json", folder);
+    status = status || erg_report_trace(path.data, plan, err);
     erg_text_release(&path);
     return status ? -1 : 0;
 }
 
-static void print_result(const struct erg_invocation *call, const char *folder, const json_t *plan)
+static int print_result(const struct erg_invocation *call, const char *folder, const json_t *plan,
+                        struct erg_error *err)
 {
     if (call->common.json) {
         char *text = erg_json_text(plan);
         puts(text);
         free(text);
-        return;
+        return 0;
     }
-    printf("plan %s/plan.json\n", folder);
+    struct erg_text table = {0};
+    int status = erg_report_table(&table, plan, err);
+    if (!status)
+        printf("%s\nplan %s/plan.json, report %s/report.html, trace %s/trace.json\n", table.data,
+               folder, folder, folder);
+    erg_text_release(&table);
+    return status;
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
@@ -142,8 +156,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         status = erg_optimize(&request, &plan, err) || write_files(values->folder, plan, err);
     }
     erg_terminal_finish();
-    if (!status)
-        print_result(call, values->folder, plan);
+    status = status || print_result(call, values->folder, plan, err);
     json_decref(plan);
     erg_text_release(&store);
     erg_job_free(job);
