@@ -101,10 +101,11 @@ static void test_page_keeps_the_recipes(void **state)
         json_object_get(json_object_get(json_object_get(inside, "methods"), "ergon"), "points");
     assert_int_equal(json_array_size(points), json_array_size(views));
     assert_int_equal(json_array_size(points), 12);
+    const json_t *schedule = json_object_get(plan, "schedule");
     for (size_t p = 0; p < json_array_size(points); p++) {
         const json_t *view = json_array_get(views, p);
-        const json_t *all = json_object_get(json_array_get(points, p), "instructions");
-        assert_null(json_object_get(view, "instructions"));
+        const json_t *all = json_object_get(json_array_get(points, p), "options");
+        assert_null(json_object_get(view, "options"));
         for (size_t s = 0; s < json_array_size(all); s++) {
             const json_t *runs[2], *stage = json_array_get(json_object_get(view, "uses"), s);
             size_t at[2] = {0}, used[2] = {0};
@@ -112,7 +113,7 @@ static void test_page_keeps_the_recipes(void **state)
             runs[1] = json_object_get(stage, "backward");
             const json_t *list = json_array_get(all, s);
             for (size_t i = 0; i < json_array_size(list); i++) {
-                const json_t *one = json_array_get(list, i);
+                const json_t *one = json_array_get(json_array_get(schedule, s), i);
                 int d = strcmp(json_string_value(json_object_get(one, "type")), "backward") == 0;
                 if (used[d] == (size_t)json_integer_value(json_array_get(runs[d], at[d] + 1)) &&
                     used[d]) {
@@ -121,7 +122,7 @@ static void test_page_keeps_the_recipes(void **state)
                 }
                 used[d]++;
                 assert_int_equal(json_integer_value(json_array_get(runs[d], at[d])),
-                                 json_integer_value(json_object_get(one, "option")));
+                                 json_integer_value(json_array_get(list, i)));
             }
             for (int d = 0; d < 2; d++) {
                 assert_int_equal(at[d] + 2, json_array_size(runs[d]));

@@ -50,15 +50,15 @@ long erg_report_long(const json_t *object, const char *key, long fallback)
     return json_is_integer(value) ? (long)json_integer_value(value) : fallback;
 }
 
-/* [option, count, option, count, …] of the instructions of one direction and chunk, in order. */
-static json_t *option_runs(const json_t *instructions, const char *direction, long chunk)
+/* [option, count, option, count, …] of one direction and chunk of a stage, in execution order. */
+static json_t *option_runs(const json_t *schedule, const json_t *options, const char *direction,
+                           long chunk)
 {
-    json_t *runs = json_array(), *instruction;
-    size_t i;
-    long last = -1, count = 0;
-    json_array_foreach(instructions, i, instruction)
-    {
-        long option = erg_report_long(instruction, "option", -1);
+    json_t *runs = json_array();
+    json_int_t last = -1, count = 0;
+    for (size_t i = 0; i < json_array_size(schedule); i++) {
+        const json_t *instruction = json_array_get(schedule, i), *own = json_array_get(options, i);
+        json_int_t option = json_is_integer(own) ? json_integer_value(own) : -1;
         if (strcmp(erg_report_string(instruction, "type", ""), direction) != 0 ||
             erg_report_long(instruction, "chunk", 0) != chunk || option < 0)
             continue;
@@ -74,43 +74,46 @@ static json_t *option_runs(const json_t *instructions, const char *direction, lo
     return runs;
 }
 
-/* The point without its instructions, but with `uses`: for each entry of the document's stages
- * (stage by stage within chunk by chunk), the runs forward and backward. */
-static json_t *point_view(const json_t *point, const json_t *stages)
+/* The point without its options, but with `uses`: for each entry of the document's stages the
+ * runs forward and backward. */
+static json_t *point_view(const json_t *point, const json_t *plan)
 {
-    json_t *view = json_copy((json_t *)(uintptr_t)point), *uses = json_array(), *stage;
-    const json_t *instructions = json_object_get(point, "instructions");
+    json_t *view = json_copy((json_t *)(uintptr_t)point), *uses = json_array(), *entry;
+    const json_t *schedule = json_object_get(plan, "schedule");
+    const json_t *options = json_object_get(point, "options");
     size_t i;
-    json_array_foreach(stages, i, stage)
+    json_array_foreach(json_object_get(plan, "stages"), i, entry)
     {
-        const json_t *list =
-            json_array_get(instructions, (size_t)erg_report_long(stage, "stage", 0));
-        long chunk = erg_report_long(stage, "chunk", 0);
+        size_t stage = (size_t)erg_report_long(entry, "stage", 0);
+        long chunk = erg_report_long(entry, "chunk", 0);
+        const json_t *order = json_array_get(schedule, stage);
+        const json_t *own = json_array_get(options, stage);
         json_array_append_new(uses, json_pack("{s:o, s:o}", "forward",
-                                              option_runs(list, "forward", chunk), "backward",
-                                              option_runs(list, "backward", chunk)));
+                                              option_runs(order, own, "forward", chunk), "backward",
+                                              option_runs(order, own, "backward", chunk)));
     }
-    json_object_del(view, "instructions");
+    json_object_del(view, "options");
     json_object_set_new(view, "uses", uses);
     return view;
 }
 
-/* The document as the page reads it. */
+/* The document as the page reads it: the order of instructions is that of the timelines. */
 static json_t *plan_view(const json_t *plan)
 {
     json_t *view = json_copy((json_t *)(uintptr_t)plan), *methods = json_object(), *method, *point;
-    const json_t *stages = json_object_get(plan, "stages");
     const char *name;
     size_t i;
     json_object_foreach(json_object_get(plan, "methods"), name, method)
     {
         json_t *copy = json_copy(method), *points = json_array();
         json_array_foreach(json_object_get(method, "points"), i, point)
-            json_array_append_new(points, point_view(point, stages));
+            json_array_append_new(points, point_view(point, plan));
         json_object_set_new(copy, "points", points);
         json_object_set_new(methods, name, copy);
     }
     json_object_set_new(view, "methods", methods);
+    json_object_del(view, "schedule");
+    json_object_del(view, "stage_profile");
     return view;
 }
 

@@ -27,32 +27,28 @@ function limits(values, below, above) {
   return [low - below * span, high + above * span];
 }
 
-/* The guides that show what "same time" and "same energy" mean, for the method that has them. */
-function frontierGuides(atX, atY, timeSize, energySize) {
+/* The guides that show what "same time" (2) and "same energy" (3) mean: [{from, to, badge, text}]. */
+function frontierGuides() {
   const clocks = methodOf("sequential+clocks"), ours = methodOf("ergon");
   if (!clocks || !ours || !clocks.points.length) return [];
-  const at = point => [atX(point.time_s / timeSize), atY(point.energy_j / energySize)];
   const fastest = clocks.points[0], cheapest = clocks.points[clocks.points.length - 1];
   const within = ours.points.filter(p => p.time_s <= fastest.time_s * (1 + 1e-9)).pop();
   const under = ours.points.find(p => p.energy_j <= cheapest.energy_j * (1 + 1e-9));
-  const parts = [];
-  const guide = (from, to, text, attributes) => parts.push(
-    s("line", { class: "guide", x1: from[0], y1: from[1], x2: to[0], y2: to[1] }),
-    s("text", { class: "halo", ...attributes }, text));
-  if (within && ours.versus.iso_time_energy_reduction_percent > 0) {
-    const [x, y] = at(fastest), end = [x, atY(within.energy_j / energySize)];
-    if (end[1] - y > 30)
-      guide([x, y], end, `same time: ${percent(ours.versus.iso_time_energy_reduction_percent)} less energy`,
-        { x: x + 8, y: end[1] + 4, "text-anchor": "start" });
-  }
-  if (under && ours.versus.iso_energy_time_reduction_percent > 0) {
-    const [x, y] = at(cheapest), end = [atX(under.time_s / timeSize), y];
-    if (x - end[0] > 60)
-      guide([x, y], end, `same energy: ${percent(ours.versus.iso_energy_time_reduction_percent)} less time`,
-        { x, y: y + 18, "text-anchor": "end" });
-  }
-  return parts;
+  const isoTime = ours.versus.iso_time_energy_reduction_percent, isoEnergy = ours.versus.iso_energy_time_reduction_percent;
+  return [
+    within && isoTime > 0 && { from: fastest, to: { time_s: fastest.time_s, energy_j: within.energy_j }, badge: "2",
+      text: `same time, ${percent(isoTime)} less energy` },
+    under && isoEnergy > 0 && { from: cheapest, to: { time_s: under.time_s, energy_j: cheapest.energy_j }, badge: "3",
+      text: `same energy, ${percent(isoEnergy)} less time` },
+  ].filter(Boolean);
 }
+
+const badge = (x, y, text) => [
+  s("circle", { cx: x, cy: y, r: 9, fill: "var(--card)", stroke: "var(--ink)", "stroke-width": 1.2 }),
+  s("text", { x, y: y + 4, "text-anchor": "middle", "font-weight": 650 }, text)];
+const badgeIcon = text => s("svg", { width: 20, height: 20, "aria-hidden": "true" }, badge(10, 10, text));
+const ringIcon = () => s("svg", { width: 20, height: 20, "aria-hidden": "true" },
+  s("circle", { cx: 10, cy: 10, r: 8, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5 }));
 
 /* `onPoint(method, index, kept)` is told what to show; `state.kept` is the point to mark. */
 function frontierChart(place, state, onPoint) {
@@ -76,7 +72,13 @@ function frontierChart(place, state, onPoint) {
     for (const p of points) { p.x = atX(p.point.time_s / timeSize); p.y = atY(p.point.energy_j / energySize); }
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
       "aria-label": "Chart of time against energy of every plan. Arrow keys move between points, Enter keeps one." },
-      frame, frontierGuides(atX, atY, timeSize, energySize));
+      frame);
+    const guides = frontierGuides().map(guide => {
+      const [x1, x2] = [guide.from, guide.to].map(p => atX(p.time_s / timeSize));
+      const [y1, y2] = [guide.from, guide.to].map(p => atY(p.energy_j / energySize));
+      svg.append(s("line", { class: "guide", x1, x2, y1, y2 }));
+      return { ...guide, x: x1 + (x2 - x1) * 0.4, y: y1 + (y2 - y1) * 0.6 };
+    });
     for (const method of METHODS) {
       const own = points.filter(p => p.method === method);
       svg.append(s("path", { d: own.map((p, i) => `${i ? "L" : "M"}${p.x.toFixed(1)},${p.y.toFixed(1)}`).join(""),
@@ -85,12 +87,9 @@ function frontierChart(place, state, onPoint) {
       own.forEach(p => svg.append(mark(method, p.x, p.y, r)));
     }
     const kept = points.find(p => p.method.key === state.kept.method && p.index === state.kept.point);
-    if (kept) {
-      const left = kept.x > width * 0.7;
-      svg.append(s("circle", { cx: kept.x, cy: kept.y, r: 10, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5 }),
-        s("text", { class: "halo", x: kept.x + (left ? -15 : 15), y: kept.y - 9, "font-weight": 650,
-          "text-anchor": left ? "end" : "start" }, state.own() ? "selected plan" : "your choice"));
-    }
+    guides.forEach(guide => svg.append(...badge(guide.x, guide.y, guide.badge)));
+    if (kept)
+      svg.append(s("circle", { cx: kept.x, cy: kept.y, r: 10, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5 }));
     const ring = s("circle", { r: 8, fill: "none", stroke: "var(--focus)", "stroke-width": 2.5, visibility: "hidden" });
     svg.append(ring);
 
@@ -133,7 +132,9 @@ function frontierChart(place, state, onPoint) {
     svg.addEventListener("focus", () => { focused = true; });
     svg.addEventListener("blur", () => { if (svg.isConnected) focused = false; leave(); });
     const again = focused;
-    place.replaceChildren(svg);
+    place.replaceChildren(svg, h("div", { class: "legend" },
+      kept ? h("span", {}, ringIcon(), state.own() ? "the selected plan" : "your choice") : null,
+      guides.map(guide => h("span", {}, badgeIcon(guide.badge), guide.text))));
     if (again) svg.focus({ preventScroll: true });
   }
   drawToWidth(place, draw);

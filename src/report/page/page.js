@@ -21,7 +21,7 @@ function headline() {
   const layers = list(job.layers), gpus = list(plan.stages).length ? (job.pipeline || 1) * (job.gpus_per_stage || 1) : 0;
   byId("subtitle").textContent = [
     `${job.model || "A model"} on ${gpus ? plural(gpus, "GPU") : "GPUs"} (${device.name || job.gpu || "unknown device"}): ` +
-      `${plural(job.pipeline || 1, "pipeline stage")}` + (layers.length ? ` of ${layers.join(", ")} layers` : "") +
+      `${plural(job.pipeline || 1, "pipeline stage")}` + (layers.length ? ` of ${new Set(layers).size === 1 ? layers[0] : layers.join(", ")} layers` : "") +
       `, tensor degree ${job.tensor || 1}` + (job.context > 1 ? `, context degree ${job.context}` : "") +
       (job.virtual_stages > 1 ? `, ${job.virtual_stages} virtual stages` : "") + ".",
     `One iteration trains on ${job.microbatches || "?"} microbatches of ${job.microbatch_size || "?"} × ${job.sequence || "?"} tokens.`,
@@ -40,10 +40,10 @@ function headline() {
 
 function comparison() {
   const columns = [["fastest time", m => time((m.points[0] || {}).time_s)], ["its energy", m => energy((m.points[0] || {}).energy_j)],
-    ["time saved ¹", m => percent(m.versus.max_throughput_time_reduction_percent)],
-    ["energy saved ¹", m => percent(m.versus.max_throughput_energy_reduction_percent)],
-    ["energy saved, same time ²", m => percent(m.versus.iso_time_energy_reduction_percent)],
-    ["time saved, same energy ³", m => percent(m.versus.iso_energy_time_reduction_percent)]];
+    ["time saved\u00a0¹", m => percent(m.versus.max_throughput_time_reduction_percent)],
+    ["energy saved\u00a0¹", m => percent(m.versus.max_throughput_energy_reduction_percent)],
+    ["energy saved, same time\u00a0²", m => percent(m.versus.iso_time_energy_reduction_percent)],
+    ["time saved, same energy\u00a0³", m => percent(m.versus.iso_energy_time_reduction_percent)]];
   byId("comparison-table").append(h("table", {},
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "method"), columns.map(([title]) => h("th", { scope: "col" }, title)))),
     h("tbody", {}, METHODS.map(method => h("tr", { class: method.key === "ergon" ? "ours" : null },
@@ -64,13 +64,21 @@ function counts(point, entry, direction, key) {
   return [...found].sort((a, b) => b[1] - a[1]);
 }
 
+/* "8 × 1410 MHz", or for many clocks "900 to 1410 MHz, mostly 1230 (107 of 128)". */
+function clocksText(used) {
+  if (!used.length) return NONE;
+  if (used.length <= 3) return `${used.map(([clock, count]) => `${count} × ${clock}`).join(", ")} MHz`;
+  const most = used.reduce((a, b) => (b[1] > a[1] ? b : a)), all = used.reduce((sum, [, count]) => sum + count, 0);
+  return `${used[used.length - 1][0]} to ${used[0][0]} MHz, mostly ${most[0]} (${most[1]} of ${all})`;
+}
+
 function recipe(method, point, index) {
   const start = pointOf("sequential", 0), directions = ["forward", "backward"];
   const clocks = h("table", {}, h("tbody", {}, list(plan.stages).flatMap((stage, entry) => directions.map(direction => {
     const used = counts(point, entry, direction, option => option.clock_mhz).sort((a, b) => b[0] - a[0]);
     const modes = counts(point, entry, direction, option => option.mode);
     return h("tr", {}, h("th", { scope: "row" }, `stage ${stage.stage}${stage.chunk ? `.${stage.chunk}` : ""} ${direction}`),
-      h("td", {}, used.length ? used.map(([clock, count]) => `${count} × ${clock}`).join(", ") + " MHz" : NONE,
+      h("td", {}, clocksText(used),
         modes.length > 1 || (modes[0] && modes[0][0] !== "sequential")
           ? h("span", { class: "quiet" }, ` ${modes.map(([mode, count]) => (modes.length > 1 ? `${count} × ${mode}` : mode)).join(", ")}`) : null));
   }))));
@@ -104,7 +112,7 @@ function provenance() {
     ["assumed power", [isNumber(device.blocking_power_w) && `${device.blocking_power_w} W while waiting`,
       isNumber(device.static_power_w) && `${device.static_power_w} W static`, isNumber(device.power_cap_w) && `${device.power_cap_w} W power cap`].filter(Boolean).join(", ")],
     ["profiler", isNumber(p.window_s) && `${p.window_s} s window, ${p.cooldown_s} s cooldown`],
-    ["search", q.method && `${q.method}, ${q.budget} energy measurements per partition` + (q.sweep_clocks ? `, ${plural(q.sweep_clocks, "clock")} swept for time` : "")],
+    ["search", q.method && `${q.method}, up to ${q.budget} energy measurements per partition` + (q.sweep_clocks ? `, ${plural(q.sweep_clocks, "clock")} swept for time` : "") + (q.prior && q.prior !== "none" ? `, prior ${q.prior}` : "")],
     ["measurements", isNumber(m.energy) && `${m.energy} of time and energy, ${m.time_only || 0} of time alone` +
       (m.cached ? `, ${m.cached} answered by the store` : "") + (m.verified ? `; ${m.verified} of them because a plan uses the configuration` : "")],
     ["device time", isNumber(m.device_seconds) && `${Math.round(m.device_seconds)} s${device.emulated ? " (emulated)" : ""}`],
