@@ -15,22 +15,26 @@ enum {
 /* ---- from the job to the parts ---- */
 
 /*
- * Activations cross from a stage to the next one at the end of an instruction. All GPUs of a stage
- * send at once: over their own links inside a node, over the node's link between nodes. A stack
- * with a measured overhead has these transfers in it.
+ * Activations cross from a stage to the next one at the end of an instruction. The GPUs of a
+ * tensor group hold the same ones, so each sends its share and the receivers gather the rest over
+ * their own links; between nodes, all groups of a node share the node's link. A stack with a
+ * measured overhead has these transfers in it.
  */
 static double boundary_latency(const struct erg_job *job, double boundary_bytes)
 {
     const struct erg_cluster *cluster = &job->cluster;
     int stage_gpus = job->tensor * job->context;
-    if (job->pipeline == 1 || job->stack->overhead > 0)
+    if (job->pipeline * job->virtual_stages == 1 || job->stack->overhead > 0)
         return 0;
     double link = cluster->intra_node_bandwidth > 0 ? cluster->intra_node_bandwidth
                                                     : job->gpu->link_bandwidth;
+    double share = boundary_bytes / job->tensor;
+    double gather_s = (boundary_bytes - share) / link;
     if (job->pipeline * stage_gpus <= cluster->gpus_per_node || cluster->inter_node_bandwidth <= 0)
-        return boundary_bytes / link;
+        return share / link + gather_s;
     int senders = stage_gpus < cluster->gpus_per_node ? stage_gpus : cluster->gpus_per_node;
-    return boundary_bytes * senders / cluster->inter_node_bandwidth + cluster->inter_node_latency_s;
+    return share * senders / cluster->inter_node_bandwidth + cluster->inter_node_latency_s +
+           gather_s;
 }
 
 static struct erg_profile_options profile_options(const struct erg_job *job)
