@@ -8,15 +8,21 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { MAX_TASKS = 16 };
+
 /* The one thing that is global by nature: the terminal. Guarded by its lock. */
 static struct {
     pthread_mutex_t lock;
     int verbosity;
     bool bar, colour;
     bool bar_shown;
-    char task[128];
-    int64_t task_start_ns, last_drawn_ns;
-    size_t first_done;
+    /* Tasks under way side by side; the bar shows the one that moved last. */
+    struct task {
+        char name[64]; /* "" = free */
+        int64_t start_ns;
+        size_t first_done;
+    } tasks[MAX_TASKS];
+    int64_t last_drawn_ns;
 } terminal = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void wipe_bar(void)
@@ -47,17 +53,17 @@ static void show_message(void *context, enum erg_log_level level, const char *te
     pthread_mutex_unlock(&terminal.lock);
 }
 
-static void draw_bar(const char *task, size_t done, size_t total, double elapsed_s)
+static void draw_bar(const struct task *task, size_t done, size_t total, double elapsed_s)
 {
     enum { WIDTH = 24 };
     wipe_bar();
     if (!total) {
-        fprintf(stderr, "%s: %zu", task, done);
+        fprintf(stderr, "%s: %zu", task->name, done);
     } else {
         size_t filled = (size_t)((double)WIDTH * (double)done / (double)total);
-        fprintf(stderr, "%s [%.*s%*s] %zu/%zu", task, (int)filled,
+        fprintf(stderr, "%s [%.*s%*s] %zu/%zu", task->name, (int)filled,
                 "========================", (int)(WIDTH - filled), "", done, total);
-        size_t steps = done - terminal.first_done;
+        size_t steps = done - task->first_done;
         if (steps && done < total)
             fprintf(stderr, ", %.0f s left", elapsed_s / (double)steps * (double)(total - done));
     }
@@ -65,22 +71,33 @@ static void draw_bar(const char *task, size_t done, size_t total, double elapsed
     terminal.bar_shown = true;
 }
 
-static void show_progress(void *context, const char *task, size_t done, size_t total)
+static struct task *find_task(const char *name, size_t done, int64_t now)
+{
+    struct task *unused = &terminal.tasks[0]; /* with too many tasks the first one gives way */
+    for (int i = 0; i < MAX_TASKS; i++) {
+        struct task *task = &terminal.tasks[i];
+        if (strncmp(task->name, name, sizeof task->name - 1) == 0)
+            return task;
+        if (!task->name[0])
+            unused = task;
+    }
+    snprintf(unused->name, sizeof unused->name, "%s", name);
+    unused->start_ns = now;
+    unused->first_done = done;
+    return unused;
+}
+
+static void show_progress(void *context, const char *name, size_t done, size_t total)
 {
     (void)context;
     int64_t now = erg_now_ns();
     pthread_mutex_lock(&terminal.lock);
-    if (strncmp(task, terminal.task, sizeof terminal.task - 1) != 0) {
-        snprintf(terminal.task, sizeof terminal.task, "%s", task);
-        terminal.task_start_ns = now;
-        terminal.last_drawn_ns = 0;
-        terminal.first_done = done;
-    }
+    struct task *task = find_task(name, done, now);
     if (total && done >= total) {
         wipe_bar();
-        terminal.task[0] = 0;
+        task->name[0] = 0;
     } else if (now - terminal.last_drawn_ns > 100000000) { /* ten times a second is enough */
-        draw_bar(terminal.task, done, total, (double)(now - terminal.task_start_ns) * 1e-9);
+        draw_bar(task, done, total, (double)(now - task->start_ns) * 1e-9);
         terminal.last_drawn_ns = now;
     }
     pthread_mutex_unlock(&terminal.lock);

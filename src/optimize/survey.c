@@ -55,28 +55,24 @@ struct run {
     struct sweep sweeps[MAX_SWEEPS];
     size_t sweep_count;
     pthread_mutex_t lock;
-    size_t done, expected;
     double search_cpu_s;
 };
-
-static void count_progress(struct run *run)
-{
-    pthread_mutex_lock(&run->lock);
-    size_t done = ++run->done;
-    /* A search may stop early or replay from the store; the total is what it may cost at most. */
-    erg_progress("measuring", done < run->expected ? done : run->expected, run->expected);
-    pthread_mutex_unlock(&run->lock);
-}
 
 /* ---- one partition ---- */
 
 struct search_context {
-    struct run *run;
     const struct erg_survey_request *request;
     const struct erg_partition *partition;
     const struct erg_space *space;
     struct erg_device *device;
+    size_t done, expected; /* measurements; a search may stop before all it may make */
 };
+
+static void count_progress(struct search_context *search)
+{
+    if (search->expected && ++search->done < search->expected)
+        erg_progress(search->partition->key, search->done, search->expected);
+}
 
 static struct erg_step step_of(const struct search_context *search, size_t config, int *clock_mhz,
                                struct erg_lab_name *name)
@@ -98,8 +94,7 @@ static int measure(void *context, size_t config, struct erg_observation *out, st
     if (erg_interrupt_check(err) ||
         erg_lab_measure(search->request->lab, search->device, name, &step, 1, clock_mhz, out, err))
         return -1;
-    if (search->run)
-        count_progress(search->run);
+    count_progress(search);
     return 0;
 }
 
@@ -113,8 +108,7 @@ static int measure_time(void *context, size_t config, struct erg_observation *ou
     if (erg_interrupt_check(err) || erg_lab_measure_time(search->request->lab, search->device, name,
                                                          &step, 1, clock_mhz, out, err))
         return -1;
-    if (search->run)
-        count_progress(search->run);
+    count_progress(search);
     return 0;
 }
 
@@ -145,7 +139,8 @@ static int search_partition(struct run *run, size_t index, struct erg_error *err
     const struct erg_survey_request *request = run->request;
     struct erg_survey *survey = run->survey;
     const struct erg_partition *partition = &request->workload->partitions[index];
-    struct search_context context = {run, request, partition, &survey->spaces[index], NULL};
+    struct search_context context = {
+        .request = request, .partition = partition, .space = &survey->spaces[index]};
     if (erg_lab_bench(request->lab, &context.device, err))
         return -1;
 
@@ -160,11 +155,16 @@ static int search_partition(struct run *run, size_t index, struct erg_error *err
     options.seed = erg_hash_u64(request->job->search.seed, erg_hash_text(partition->key));
     if (request->job->search.prior == ERG_JOB_EMULATOR_PRIOR)
         options.prior = &prior;
+    context.expected =
+        options.budget + options.sweep_clocks * partition->sms_count * partition->slot_count;
+    if (options.method == ERG_SEARCH_EXHAUSTIVE || context.expected > erg_space_size(context.space))
+        context.expected = erg_space_size(context.space);
     struct erg_oracle oracle = {measure, measure_time, &context};
     double start_s = erg_cpu_seconds();
     int status =
         erg_search_run(&survey->searches[index], &survey->spaces[index], &options, &oracle, err);
     double cpu_s = erg_cpu_seconds() - start_s;
+    erg_progress(partition->key, context.expected, context.expected);
     if (!status) {
         pthread_mutex_lock(&run->lock);
         run->search_cpu_s += cpu_s;
@@ -199,7 +199,7 @@ static int run_sweep(struct run *run, const struct sweep *sweep, struct erg_erro
                 : 0;
         if (!status) {
             sweep->costs[clock] = (struct erg_cost){seen.time_s, seen.energy_j};
-            count_progress(run);
+            erg_progress(sweep->name, clock + 1, run->survey->clock_count);
         }
     }
     erg_device_close(device);
@@ -216,7 +216,6 @@ static void add_sweep(struct run *run, const char *name, const struct erg_steps 
     snprintf(sweep->name, sizeof sweep->name, "%s", name);
     sweep->steps = steps;
     sweep->costs = *costs;
-    run->expected += run->survey->clock_count;
 }
 
 static int run_piece(void *context, size_t i, struct erg_error *err)
@@ -251,13 +250,6 @@ static void list_spaces(struct run *run)
             survey->clocks_mhz,   survey->clock_count,   partition->sms,
             partition->sms_count, partition->slot_count,
         };
-        struct erg_search_options search =
-            erg_survey_search_options(run->request->job, partition->run_ops);
-        size_t size = erg_space_size(&survey->spaces[i]);
-        bool all = search.method == ERG_SEARCH_EXHAUSTIVE || search.budget > size;
-        run->expected += all ? size : search.budget;
-        if (search.method == ERG_SEARCH_GP)
-            run->expected += search.sweep_clocks * partition->sms_count * partition->slot_count;
     }
 }
 
@@ -326,8 +318,9 @@ static int verify_partition(void *context, size_t index, struct erg_error *err)
     struct erg_survey *survey = verification->survey;
     const struct erg_survey_request *request = verification->request;
     struct erg_search_result *search = survey->searches[index];
-    struct search_context measured = {NULL, request, &request->workload->partitions[index],
-                                      &survey->spaces[index], NULL};
+    struct search_context measured = {.request = request,
+                                      .partition = &request->workload->partitions[index],
+                                      .space = &survey->spaces[index]};
     if (erg_lab_bench(request->lab, &measured.device, err))
         return -1;
     int status = 0;
