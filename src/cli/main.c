@@ -9,6 +9,7 @@
 
 const struct erg_command *const erg_commands[] = {
     &erg_cmd_optimize,
+    &erg_cmd_show,
     &erg_cmd_frontier,
     &erg_cmd_completion,
     NULL,

@@ -32,14 +32,15 @@ static const char *op_kind_name(enum erg_op_kind kind)
 
 /* ---- what was asked and on what ---- */
 
-static json_t *job_document(const struct erg_job *job)
+static json_t *job_document(const struct erg_optimization *o)
 {
+    const struct erg_job *job = o->job;
     json_t *layers = json_array();
     for (int x = 0; x < job->pipeline * job->virtual_stages; x++)
         json_array_append_new(layers, json_integer(job->chunk_layers[x]));
     return json_pack(
         "{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:i, s:i, s:s, s:o, "
-        "s:i}",
+        "s:i, s:f, s:f}",
         "name", job->name, "model", job->model->name, "gpu", job->gpu->name, "stack",
         job->stack->name, "nodes", job->cluster.nodes, "gpus_per_node", job->cluster.gpus_per_node,
         "tensor", job->tensor, "context", job->context, "pipeline", job->pipeline, "data",
@@ -47,7 +48,8 @@ static json_t *job_document(const struct erg_job *job)
         job->schedule == ERG_JOB_INTERLEAVED ? "interleaved" : "1f1b", "microbatch_size",
         job->microbatch_size, "microbatches", job->microbatches, "sequence", job->sequence,
         "recompute", job->recompute == ERG_RECOMPUTE_FULL ? "full" : "none", "layers", layers,
-        "gpus_per_stage", job->tensor * job->context);
+        "gpus_per_stage", job->tensor * job->context, "p2p_latency_s",
+        o->plan_request.pipeline.p2p_latency_s, "overhead", o->plan_request.scale.overhead);
 }
 
 static json_t *device_document(const struct erg_optimization *o)
@@ -300,7 +302,7 @@ json_t *erg_optimization_document(const struct erg_optimization *o, struct erg_e
         "{s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:{s:f, s:f, s:f}, s:o, s:o, s:o, s:o, s:o,"
         " s:{s:s, s:I, s:s}, s:o, s:o, s:o, s:{s:I, s:I, s:I, s:I, s:f, s:f}}",
         "schema", "ergon.plan", "schema_version", 1, "ergon_version", ERGON_VERSION, "created_utc",
-        now, "seed", (json_int_t)o->job->search.seed, "job", job_document(o->job), "device",
+        now, "seed", (json_int_t)o->job->search.seed, "job", job_document(o), "device",
         device_document(o), "profiler", "window_s", profiler->window_s, "cooldown_s",
         profiler->cooldown_s, "warmup_s", profiler->warmup_s, "search", search_document(o),
         "partitions", partitions, "stages", stages, "schedule",

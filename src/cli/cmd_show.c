@@ -1,0 +1,361 @@
+/* ergon show PLAN.json: the comparison that a plan holds, and the recipe of one of its points. */
+#include "cli/cli.h"
+
+#include "base/memory.h"
+#include "io/json.h"
+#include "optimize/plan_file.h"
+#include "report/report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct values {
+    const char *method;
+    int pick;
+    long point;
+    double deadline_s, budget_j, straggler_s;
+};
+
+/* What is shown. */
+struct choice {
+    enum erg_method method;
+    size_t point;
+    const char *rule;
+    double held_until_s; /* for a straggler; else 0 */
+};
+
+static const char *const picks[] = {"fastest", "least_energy", "knee", NULL};
+static const enum erg_goal pick_goals[] = {ERG_GOAL_FASTEST, ERG_GOAL_LEAST_ENERGY, ERG_GOAL_KNEE};
+static const char *const pick_rules[] = {"the fastest", "the least energy",
+                                         "the knee of the frontier"};
+
+#define AT(member) offsetof(struct values, member)
+static const struct erg_option options[] = {
+    {"method", 'm', ERG_OPTION_TEXT, "NAME", AT(method),
+     .help = "a point of this method; the plan's selected one unless given"},
+    {"pick", 'k', ERG_OPTION_CHOICE, "RULE", AT(pick), .choices = picks,
+     .help = "the point by its place on the frontier"},
+    {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-9, 1e15,
+     .help = "the point of least energy within this time"},
+    {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(budget_j), 1e-9, 1e18,
+     .help = "the fastest point within this energy"},
+    {"straggler", 'T', ERG_OPTION_DOUBLE, "SECONDS", AT(straggler_s), 1e-9, 1e15,
+     .help = "the point of least energy when the pipeline has to wait until then anyway"},
+    {"point", 'p', ERG_OPTION_LONG, "N", AT(point), 1, 1e9,
+     .help = "the point of this number; 1 is the fastest"},
+    {0},
+};
+
+/* ---- which point ---- */
+
+static int choose_method(const struct erg_plan_file *plan, const struct values *values,
+                         struct choice *choice, struct erg_error *err)
+{
+    choice->method = plan->selected_method;
+    if (!values->method)
+        return 0;
+    int method = erg_method_from_name(values->method);
+    if (method < 0) {
+        const char *names[ERG_METHOD_COUNT + 1] = {NULL};
+        for (int i = 0; i < ERG_METHOD_COUNT; i++)
+            names[i] = erg_method_name((enum erg_method)i);
+        const char *meant = erg_closest(values->method, names);
+        return erg_fail(err, ERG_USAGE, "--method: unknown method \"%s\"%s%s%s.", values->method,
+                        meant ? "; did you mean \"" : "", meant ? meant : "", meant ? "\"?" : "");
+    }
+    choice->method = (enum erg_method)method;
+    return 0;
+}
+
+static int choose_number(const struct erg_plan_file *plan, long number, struct choice *choice,
+                         struct erg_error *err)
+{
+    size_t count = plan->methods[choice->method].point_count;
+    if ((size_t)number > count)
+        return erg_fail(err, ERG_USAGE, "--point: %s has the points 1 to %zu, got %ld.",
+                        erg_method_name(choice->method), count, number);
+    choice->point = (size_t)number - 1;
+    choice->rule = "as asked for";
+    return 0;
+}
+
+static int choose(const struct erg_plan_file *plan, const struct values *values,
+                  struct choice *choice, struct erg_error *err)
+{
+    if (choose_method(plan, values, choice, err))
+        return -1;
+    int given = (values->pick >= 0) + (values->point != ERG_NOT_GIVEN) +
+                !isnan(values->deadline_s) + !isnan(values->budget_j) + !isnan(values->straggler_s);
+    if (given > 1)
+        return erg_fail(err, ERG_USAGE,
+                        "--pick, --deadline, --energy-budget, --straggler and --point exclude each "
+                        "other: each chooses one point.");
+    enum erg_goal goal = ERG_GOAL_FASTEST;
+    double bound = 0;
+    choice->rule = pick_rules[0];
+    if (!given && choice->method == plan->selected_method) {
+        choice->point = plan->selected_point;
+        choice->rule = plan->selected_rule;
+        return 0;
+    }
+    if (values->pick >= 0) {
+        goal = pick_goals[values->pick];
+        choice->rule = pick_rules[values->pick];
+    } else if (!isnan(values->deadline_s)) {
+        goal = ERG_GOAL_DEADLINE;
+        bound = values->deadline_s;
+        choice->rule = "the least energy within the deadline";
+    } else if (!isnan(values->budget_j)) {
+        goal = ERG_GOAL_BUDGET;
+        bound = values->budget_j;
+        choice->rule = "the fastest within the energy budget";
+    } else if (!isnan(values->straggler_s)) {
+        goal = ERG_GOAL_STRAGGLER;
+        bound = choice->held_until_s = values->straggler_s;
+        choice->rule = "the least energy when held for a straggler";
+    }
+    if (erg_plan_file_pick(plan, choice->method, goal, bound, &choice->point, err))
+        return -1;
+    return values->point == ERG_NOT_GIVEN ? 0 : choose_number(plan, values->point, choice, err);
+}
+
+/* ---- for people ---- */
+
+/* Options of one stage in the order in which they are first run; a letter names each. */
+struct legend {
+    const struct erg_plan_option **items;
+    size_t *forward; /* 1 if it runs forwards */
+    size_t count;
+};
+
+static size_t legend_number(const struct legend *legend, const struct erg_plan_option *option)
+{
+    size_t k = 0;
+    while (legend->items[k] != option)
+        k++;
+    return k;
+}
+
+static void print_option_name(const struct legend *legend, const struct erg_plan_option *option)
+{
+    size_t k = legend_number(legend, option), number = 1;
+    for (size_t i = 0; i < k; i++)
+        number += legend->forward[i] == legend->forward[k];
+    printf("%c%zu", legend->forward[k] ? 'F' : 'B', number);
+}
+
+/* How often the `period` options at `at` are repeated right there. */
+static size_t repetitions(const struct erg_plan_option *const *run, size_t count, size_t at,
+                          size_t period)
+{
+    size_t times = 1;
+    while (at + (times + 1) * period <= count &&
+           !memcmp(run + at, run + at + times * period, period * sizeof *run))
+        times++;
+    return times;
+}
+
+/* Runs of one option and of alternating pairs, as 1F1B makes them. */
+static void print_sequence(const struct legend *legend, const struct erg_plan_option *const *run,
+                           size_t count)
+{
+    for (size_t at = 0; at < count;) {
+        size_t single = repetitions(run, count, at, 1);
+        size_t pairs = at + 2 <= count ? repetitions(run, count, at, 2) : 1;
+        size_t period = single == 1 && pairs > 1 ? 2 : 1;
+        size_t times = period == 2 ? pairs : single;
+        printf(at ? ", %s" : " %s", period == 2 ? "(" : "");
+        for (size_t k = 0; k < period; k++) {
+            if (k)
+                printf(" ");
+            print_option_name(legend, run[at + k]);
+        }
+        printf(period == 2 ? ")" : "");
+        if (times > 1)
+            printf(" x%zu", times);
+        at += times * period;
+    }
+    puts("");
+}
+
+static void print_option(const struct legend *legend, size_t k)
+{
+    const struct erg_plan_option *option = legend->items[k];
+    printf("  ");
+    print_option_name(legend, option);
+    printf("  %s  %d MHz  %.4f s  %.2f J  %s", legend->forward[k] ? "forward " : "backward",
+           option->clock_mhz, option->time_s, option->energy_j, erg_mode_name(option->mode));
+    for (size_t i = 0; i < option->configuration_count; i++)
+        printf("%s %s at %s on %d SM%s", i ? "," : ":", option->configurations[i].partition,
+               option->configurations[i].slot, option->configurations[i].sms,
+               option->configurations[i].sms == 1 ? "" : "s");
+    puts("");
+}
+
+static void print_stage(const struct erg_plan_file *plan, const struct erg_plan_point *point,
+                        size_t stage)
+{
+    const struct erg_schedule *schedule = &plan->schedule;
+    size_t count = schedule->per_stage, first = stage * count;
+    const struct erg_plan_option **run = erg_xcalloc(count, sizeof *run);
+    struct legend legend = {
+        .items = erg_xcalloc(count, sizeof *legend.items),
+        .forward = erg_xcalloc(count, sizeof *legend.forward),
+    };
+    for (size_t i = 0; i < count; i++) {
+        run[i] = erg_plan_file_option(plan, point, first + i);
+        size_t k = 0;
+        while (k < legend.count && legend.items[k] != run[i])
+            k++;
+        legend.items[k] = run[i];
+        legend.forward[k] = schedule->instructions[first + i].direction == ERG_FORWARD;
+        legend.count += k == legend.count;
+    }
+    printf("Stage %zu:", stage);
+    print_sequence(&legend, run, count);
+    for (size_t k = 0; k < legend.count; k++)
+        print_option(&legend, k);
+    free(run);
+    free(legend.items);
+    free(legend.forward);
+}
+
+static void print_point(const struct erg_plan_file *plan, const struct choice *choice)
+{
+    const struct erg_plan_point *point = &plan->methods[choice->method].points[choice->point];
+    printf("%s, point %zu of %zu (%s): %.4f s, %.1f J, of which %.1f J static.\n",
+           erg_method_name(choice->method), choice->point + 1,
+           plan->methods[choice->method].point_count, choice->rule, point->time_s, point->energy_j,
+           point->static_energy_j);
+    if (choice->held_until_s > 0)
+        printf("Held until %.4f s: %.1f J.\n", choice->held_until_s,
+               erg_plan_file_held_energy(plan, point, choice->held_until_s));
+    puts("Times and energies below are of one instruction on one GPU.\n");
+    for (size_t stage = 0; stage < plan->schedule.pipeline.stages; stage++)
+        print_stage(plan, point, stage);
+}
+
+/* ---- for programs ---- */
+
+static json_t *describe_instruction(const struct erg_plan_file *plan,
+                                    const struct erg_plan_point *point, size_t i, double start_s)
+{
+    const struct erg_instruction *instruction = &plan->schedule.instructions[i];
+    const struct erg_plan_option *option = erg_plan_file_option(plan, point, i);
+    json_t *configurations = json_array();
+    for (size_t k = 0; k < option->configuration_count; k++)
+        json_array_append_new(configurations, json_pack("{s:s, s:s, s:i}", "partition",
+                                                        option->configurations[k].partition, "slot",
+                                                        option->configurations[k].slot, "sms",
+                                                        option->configurations[k].sms));
+    return json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:i, s:s, s:o}", "type",
+                     instruction->direction == ERG_FORWARD ? "forward" : "backward", "microbatch",
+                     (int)instruction->microbatch, "chunk", (int)instruction->chunk, "start_s",
+                     start_s, "time_s", option->time_s, "energy_j", option->energy_j, "clock_mhz",
+                     option->clock_mhz, "mode", erg_mode_name(option->mode), "configurations",
+                     configurations);
+}
+
+static json_t *describe_stages(const struct erg_plan_file *plan, const struct erg_plan_point *point)
+{
+    const struct erg_schedule *schedule = &plan->schedule;
+    double *start_s = erg_xcalloc(schedule->count, sizeof *start_s), time_s, energy_j;
+    erg_plan_file_evaluate(plan, point, start_s, &time_s, &energy_j);
+    json_t *stages = json_array();
+    for (size_t stage = 0; stage < schedule->pipeline.stages; stage++) {
+        json_t *list = json_array();
+        for (size_t i = stage * schedule->per_stage; i < (stage + 1) * schedule->per_stage; i++)
+            json_array_append_new(list, describe_instruction(plan, point, i, start_s[i]));
+        json_array_append_new(
+            stages, json_pack("{s:I, s:o}", "stage", (json_int_t)stage, "instructions", list));
+    }
+    free(start_s);
+    return stages;
+}
+
+static json_t *describe_methods(const struct erg_plan_file *plan)
+{
+    json_t *methods = json_object();
+    for (int i = 0; i < ERG_METHOD_COUNT; i++) {
+        const struct erg_plan_method *method = &plan->methods[i];
+        if (!method->point_count)
+            continue;
+        const char *name = erg_method_name((enum erg_method)i);
+        json_t *points = json_array();
+        for (size_t p = 0; p < method->point_count; p++)
+            json_array_append_new(points,
+                                  json_pack("{s:f, s:f}", "time_s", method->points[p].time_s,
+                                            "energy_j", method->points[p].energy_j));
+        json_t *saved = json_object_get(
+            json_object_get(json_object_get(plan->document, "methods"), name), "versus");
+        json_object_set_new(methods, name,
+                            json_pack("{s:o, s:O}", "points", points, "versus", saved));
+    }
+    return methods;
+}
+
+static void print_json(const struct erg_plan_file *plan, const struct choice *choice)
+{
+    const struct erg_plan_point *point = &plan->methods[choice->method].points[choice->point];
+    json_t *chosen =
+        json_pack("{s:s, s:I, s:s, s:f, s:f, s:f}", "method", erg_method_name(choice->method),
+                  "point", (json_int_t)choice->point, "rule", choice->rule, "time_s", point->time_s,
+                  "energy_j", point->energy_j, "static_energy_j", point->static_energy_j);
+    if (choice->held_until_s > 0) {
+        double held_j = erg_plan_file_held_energy(plan, point, choice->held_until_s);
+        json_object_set_new(chosen, "held_until_s", json_real(choice->held_until_s));
+        json_object_set_new(chosen, "held_energy_j", json_real(held_j));
+    }
+    json_object_set_new(chosen, "stages", describe_stages(plan, point));
+    json_t *root = json_pack("{s:i, s:O, s:o, s:o}", "schema_version", 1, "job",
+                             json_object_get(plan->document, "job"), "methods",
+                             describe_methods(plan), "chosen", chosen);
+    char *text = erg_json_text(root);
+    puts(text);
+    free(text);
+    json_decref(root);
+}
+
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    struct erg_plan_file *plan;
+    struct choice choice = {0};
+    if (erg_plan_file_load(&plan, call->arguments[0], err))
+        return -1;
+    int status = choose(plan, call->values, &choice, err);
+    if (!status && call->common.json) {
+        print_json(plan, &choice);
+    } else if (!status) {
+        struct erg_text table = {0};
+        status = erg_report_table(&table, plan->document, err);
+        if (!status) {
+            puts(table.data);
+            print_point(plan, &choice);
+        }
+        erg_text_release(&table);
+    }
+    erg_plan_file_free(plan);
+    return status;
+}
+
+const struct erg_command erg_cmd_show = {
+    .name = "show",
+    .summary = "show what a plan saves, and the recipe of one of its points",
+    .arguments = "PLAN.json",
+    .least_arguments = 1,
+    .most_arguments = 1,
+    .values_bytes = sizeof(struct values),
+    .options = options,
+    .details = "PLAN.json is a plan written by \"ergon optimize\". It is checked completely before "
+               "anything is\nshown. Unless another point is chosen, the one that was selected when "
+               "the plan was made is\nshown: per stage the sequence of instructions, and for each "
+               "kind of instruction its clock, how\nit runs, and the launch slot and SMs of every "
+               "communication.",
+    .examples = "  ergon show ergon-out/plan.json\n"
+                "  ergon show ergon-out/plan.json --deadline 5.2\n"
+                "  ergon show ergon-out/plan.json --method sequential+clocks --pick knee\n"
+                "  ergon show ergon-out/plan.json --straggler 6.5 --json\n",
+    .run = run,
+};

@@ -1,0 +1,542 @@
+#include "optimize/plan_file.h"
+
+#include "io/file.h"
+#include "io/json.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PLAN_SCHEMA_VERSION = 1,
+    MOST_COUNT = 100000000, /* of anything counted in a job */
+};
+
+/* Recomputed numbers differ from the file's by rounding only. */
+static const double slack = 1e-6;
+
+struct reader {
+    struct erg_plan_file *plan;
+    struct erg_json_place root, job, device;
+    const json_t *partitions, *stages, *clocks_mhz;
+};
+
+/* A value that must be there and positive; the largest double keeps infinity out. */
+static int positive(const struct erg_json_place *place, const char *key, double *value,
+                    struct erg_error *err)
+{
+    return erg_json_double(place, key, DBL_MIN, DBL_MAX, value, err);
+}
+
+static bool lists_text(const json_t *list, const char *text)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(list, i, item)
+    {
+        if (json_is_string(item) && !strcmp(json_string_value(item), text))
+            return true;
+    }
+    return false;
+}
+
+static bool lists_number(const json_t *list, long number)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(list, i, item)
+    {
+        if (json_is_integer(item) && json_integer_value(item) == number)
+            return true;
+    }
+    return false;
+}
+
+/* ---- head, job and device ---- */
+
+static int read_head(struct reader *reader, const char *name, struct erg_error *err)
+{
+    const char *schema = json_string_value(json_object_get(reader->plan->document, "schema"));
+    if (!schema || strcmp(schema, "ergon.plan") != 0)
+        return erg_fail(err, ERG_FAILED,
+                        "%s: key 'schema': this is no plan of \"ergon optimize\", expected "
+                        "\"ergon.plan\", got %s%s%s",
+                        name, schema ? "\"" : "", schema ? schema : "nothing", schema ? "\"" : "");
+    long version;
+    if (erg_json_root(&reader->root, reader->plan->document, name, err) ||
+        erg_json_long(&reader->root, "schema_version", 0, MOST_COUNT, &version, err))
+        return -1;
+    if (version != PLAN_SCHEMA_VERSION)
+        return erg_json_fail(&reader->root, "schema_version", err,
+                             "the plan has version %ld, but this ergon reads version %d; make it "
+                             "again with \"ergon optimize\"",
+                             version, PLAN_SCHEMA_VERSION);
+    return 0;
+}
+
+static int read_job(struct reader *reader, struct erg_pipeline *pipeline, struct erg_error *err)
+{
+    struct erg_plan_file *plan = reader->plan;
+    const struct erg_json_place *job = &reader->job;
+    if (erg_json_enter(&reader->job, &reader->root, "job", err))
+        return -1;
+    const struct {
+        const char *key, **value;
+    } texts[] = {
+        {"name", &plan->name},   {"model", &plan->model},         {"gpu", &plan->gpu},
+        {"stack", &plan->stack}, {"recompute", &plan->recompute},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (erg_json_string(job, texts[i].key, texts[i].value, err))
+            return -1;
+    long stages, chunks, microbatches;
+    const struct {
+        const char *key;
+        long *value;
+    } counts[] = {
+        {"nodes", &plan->nodes},
+        {"gpus_per_node", &plan->gpus_per_node},
+        {"tensor", &plan->tensor},
+        {"context", &plan->context},
+        {"pipeline", &stages},
+        {"data", &plan->data},
+        {"virtual_stages", &chunks},
+        {"microbatch_size", &plan->microbatch_size},
+        {"microbatches", &microbatches},
+        {"sequence", &plan->sequence},
+        {"gpus_per_stage", &plan->gpus_per_stage},
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (erg_json_long(job, counts[i].key, 1, MOST_COUNT, counts[i].value, err))
+            return -1;
+    const char *schedule;
+    if (erg_json_string(job, "schedule", &schedule, err))
+        return -1;
+    bool interleaved = !strcmp(schedule, "interleaved");
+    if (!interleaved && strcmp(schedule, "1f1b") != 0)
+        return erg_json_fail(job, "schedule", err, "expected 1f1b or interleaved, got %s",
+                             schedule);
+    *pipeline = (struct erg_pipeline){
+        .schedule = interleaved ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
+        .stages = (size_t)stages,
+        .microbatches = (size_t)microbatches,
+        .chunks = (size_t)chunks,
+    };
+    plan->scale.stages = (int)stages;
+    plan->scale.gpus_per_stage = (int)plan->gpus_per_stage;
+    return erg_json_double(job, "p2p_latency_s", 0, 1e6, &pipeline->p2p_latency_s, err) ||
+                   erg_json_double(job, "overhead", 0, 1e6, &plan->scale.overhead, err)
+               ? -1
+               : 0;
+}
+
+static int read_device(struct reader *reader, struct erg_pipeline *pipeline, struct erg_error *err)
+{
+    struct erg_plan_file *plan = reader->plan;
+    const struct erg_json_place *device = &reader->device;
+    if (erg_json_enter(&reader->device, &reader->root, "device", err) ||
+        erg_json_string(device, "name", &plan->device, err) ||
+        erg_json_double(device, "blocking_power_w", 0, 1e6, &plan->scale.blocking_power_w, err) ||
+        erg_json_double(device, "static_power_w", 0, 1e6, &plan->scale.static_power_w, err) ||
+        erg_json_array(device, "clocks_mhz", &reader->clocks_mhz, err))
+        return -1;
+    pipeline->blocking_power_w = plan->scale.blocking_power_w;
+    return 0;
+}
+
+/* ---- stages and their options ---- */
+
+static int check_partitions(struct reader *reader, struct erg_error *err)
+{
+    if (erg_json_array(&reader->root, "partitions", &reader->partitions, err))
+        return -1;
+    for (size_t i = 0; i < json_array_size(reader->partitions); i++) {
+        struct erg_json_place place;
+        const char *text;
+        const json_t *list;
+        if (erg_json_enter_item(&place, &reader->root, "partitions", i, err) ||
+            erg_json_string(&place, "key", &text, err) ||
+            erg_json_array(&place, "slots", &list, err) ||
+            erg_json_array(&place, "sms", &list, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int read_configuration(const struct reader *reader, const struct erg_json_place *place,
+                              struct erg_plan_configuration *out, struct erg_error *err)
+{
+    long sms;
+    if (erg_json_string(place, "partition", &out->partition, err) ||
+        erg_json_string(place, "slot", &out->slot, err) ||
+        erg_json_long(place, "sms", 1, MOST_COUNT, &sms, err))
+        return -1;
+    out->sms = (int)sms;
+    const json_t *partition = NULL;
+    for (size_t i = 0; !partition && i < json_array_size(reader->partitions); i++) {
+        const json_t *item = json_array_get(reader->partitions, i);
+        if (!strcmp(json_string_value(json_object_get(item, "key")), out->partition))
+            partition = item;
+    }
+    if (!partition)
+        return erg_json_fail(place, "partition", err, "the plan has no partition %s",
+                             out->partition);
+    if (!lists_text(json_object_get(partition, "slots"), out->slot))
+        return erg_json_fail(place, "slot", err, "partition %s has no slot %s", out->partition,
+                             out->slot);
+    if (!lists_number(json_object_get(partition, "sms"), sms))
+        return erg_json_fail(place, "sms", err, "partition %s has no choice of %ld SMs",
+                             out->partition, sms);
+    return 0;
+}
+
+static int read_option(const struct reader *reader, const struct erg_json_place *place,
+                       struct erg_plan_option *out, struct erg_error *err)
+{
+    const char *mode;
+    long clock_mhz;
+    if (erg_json_string(place, "mode", &mode, err) ||
+        erg_json_long(place, "clock_mhz", 1, MOST_COUNT, &clock_mhz, err) ||
+        positive(place, "time_s", &out->time_s, err) ||
+        positive(place, "energy_j", &out->energy_j, err))
+        return -1;
+    static const enum erg_mode modes[] = {ERG_MODE_OVERLAP, ERG_MODE_SEQUENTIAL,
+                                          ERG_MODE_NANOBATCH};
+    size_t m = 0;
+    while (m < 3 && strcmp(mode, erg_mode_name(modes[m])) != 0)
+        m++;
+    if (m == 3)
+        return erg_json_fail(place, "mode", err,
+                             "expected overlap, sequential or nanobatch, got %s", mode);
+    if (!lists_number(reader->clocks_mhz, clock_mhz))
+        return erg_json_fail(place, "clock_mhz", err, "%ld is none of the device's clocks_mhz",
+                             clock_mhz);
+    out->mode = modes[m];
+    out->clock_mhz = (int)clock_mhz;
+    if (out->mode != ERG_MODE_OVERLAP)
+        return erg_json_has(place, "configurations")
+                   ? erg_json_fail(place, "configurations", err,
+                                   "only the mode overlap has them, got mode %s", mode)
+                   : 0;
+    const json_t *list;
+    if (erg_json_array(place, "configurations", &list, err))
+        return -1;
+    out->configuration_count = json_array_size(list);
+    out->configurations = erg_arena_alloc(&reader->plan->arena, (out->configuration_count + 1) *
+                                                                    sizeof *out->configurations);
+    for (size_t i = 0; i < out->configuration_count; i++) {
+        struct erg_json_place item;
+        if (erg_json_enter_item(&item, place, "configurations", i, err) ||
+            read_configuration(reader, &item, &out->configurations[i], err))
+            return -1;
+    }
+    return 0;
+}
+
+static int read_options(const struct reader *reader, const struct erg_json_place *stage,
+                        const char *direction, struct erg_plan_options *out, struct erg_error *err)
+{
+    struct erg_json_place place;
+    const json_t *list;
+    if (erg_json_enter(&place, stage, direction, err) ||
+        erg_json_array(&place, "options", &list, err))
+        return -1;
+    out->count = json_array_size(list);
+    out->items = erg_arena_alloc(&reader->plan->arena, (out->count + 1) * sizeof *out->items);
+    for (size_t i = 0; i < out->count; i++) {
+        struct erg_json_place item;
+        if (erg_json_enter_item(&item, &place, "options", i, err) ||
+            read_option(reader, &item, &out->items[i], err))
+            return -1;
+    }
+    return 0;
+}
+
+static int read_stages(struct reader *reader, const struct erg_pipeline *pipeline,
+                       struct erg_error *err)
+{
+    struct erg_plan_file *plan = reader->plan;
+    const json_t *layers;
+    if (erg_json_array(&reader->root, "stages", &reader->stages, err) ||
+        erg_json_array(&reader->job, "layers", &layers, err))
+        return -1;
+    size_t count = json_array_size(reader->stages);
+    if (count != pipeline->stages * pipeline->chunks)
+        return erg_json_fail(&reader->root, "stages", err,
+                             "expected %zu entries (pipeline %zu x virtual_stages %zu), got %zu",
+                             pipeline->stages * pipeline->chunks, pipeline->stages,
+                             pipeline->chunks, count);
+    if (json_array_size(layers) != count)
+        return erg_json_fail(&reader->job, "layers", err, "expected %zu entries, got %zu", count,
+                             json_array_size(layers));
+    plan->options = erg_arena_alloc(&plan->arena, 2 * count * sizeof *plan->options);
+    plan->layers = erg_arena_alloc(&plan->arena, count * sizeof *plan->layers);
+    for (size_t x = 0; x < count; x++) {
+        struct erg_json_place place;
+        long stage, chunk;
+        if (erg_json_enter_item(&place, &reader->root, "stages", x, err) ||
+            erg_json_long(&place, "stage", 0, MOST_COUNT, &stage, err) ||
+            erg_json_long(&place, "chunk", 0, MOST_COUNT, &chunk, err) ||
+            erg_json_long(&place, "layers", 1, MOST_COUNT, &plan->layers[x], err))
+            return -1;
+        if ((size_t)stage != x % pipeline->stages || (size_t)chunk != x / pipeline->stages)
+            return erg_json_fail(&place, "stage", err,
+                                 "expected stage %zu and chunk %zu here, got %ld and %ld",
+                                 x % pipeline->stages, x / pipeline->stages, stage, chunk);
+        if (json_integer_value(json_array_get(layers, x)) != plan->layers[x])
+            return erg_json_fail(&place, "layers", err, "%ld is not what job.layers[%zu] says",
+                                 plan->layers[x], x);
+        if (read_options(reader, &place, "forward", &plan->options[2 * x], err) ||
+            read_options(reader, &place, "backward", &plan->options[2 * x + 1], err))
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- methods and their points ---- */
+
+/* A list with one list of `per_stage` entries for each stage. */
+static int check_lists(const struct erg_json_place *place, const char *key, size_t stages,
+                       size_t per_stage, struct erg_error *err)
+{
+    const json_t *list;
+    if (erg_json_array(place, key, &list, err))
+        return -1;
+    if (json_array_size(list) != stages)
+        return erg_json_fail(place, key, err, "expected %zu lists, one per stage, got %zu", stages,
+                             json_array_size(list));
+    for (size_t s = 0; s < stages; s++) {
+        size_t count = json_array_size(json_array_get(list, s));
+        char item[48];
+        snprintf(item, sizeof item, "%s[%zu]", key, s);
+        if (count != per_stage)
+            return erg_json_fail(place, item, err,
+                                 "expected a list of %zu entries, one per instruction of the "
+                                 "stage, got %zu",
+                                 per_stage, count);
+    }
+    return 0;
+}
+
+/* The file's order of instructions must be that of the schedule it names. */
+static int read_schedule(struct reader *reader, const struct erg_pipeline *pipeline,
+                         struct erg_error *err)
+{
+    struct erg_schedule *schedule = &reader->plan->schedule;
+    /* First the sizes: nothing as large as a job claims is allocated for a file that is not. */
+    if (check_lists(&reader->root, "schedule", pipeline->stages,
+                    2 * pipeline->microbatches * pipeline->chunks, err))
+        return -1;
+    struct erg_error inner = {0};
+    if (erg_schedule_init(schedule, pipeline, &inner))
+        return erg_json_fail(&reader->root, "job", err, "%.600s", inner.message);
+    const json_t *stages = json_object_get(reader->root.object, "schedule");
+    for (size_t i = 0; i < schedule->count; i++) {
+        const struct erg_instruction *expected = &schedule->instructions[i];
+        size_t position = i % schedule->per_stage;
+        struct erg_json_place place = {
+            .object = json_array_get(json_array_get(stages, expected->stage), position),
+            .name = reader->root.name,
+        };
+        snprintf(place.path, sizeof place.path, "schedule[%u][%zu]", expected->stage, position);
+        const char *type;
+        long microbatch, chunk;
+        if (erg_json_string(&place, "type", &type, err) ||
+            erg_json_long(&place, "microbatch", 0, MOST_COUNT, &microbatch, err) ||
+            erg_json_long(&place, "chunk", 0, MOST_COUNT, &chunk, err))
+            return -1;
+        const char *direction = expected->direction == ERG_FORWARD ? "forward" : "backward";
+        if (strcmp(type, direction) != 0 || microbatch != (long)expected->microbatch ||
+            chunk != (long)expected->chunk)
+            return erg_json_fail(&place, "type", err,
+                                 "the job's schedule has the %s of microbatch %u on chunk %u here, "
+                                 "got the %s of microbatch %ld on chunk %ld",
+                                 direction, expected->microbatch, expected->chunk, type, microbatch,
+                                 chunk);
+    }
+    return 0;
+}
+
+/* The option of each instruction of a point. */
+static int read_recipe(const struct reader *reader, const struct erg_json_place *point,
+                       uint32_t **option, struct erg_error *err)
+{
+    const struct erg_schedule *schedule = &reader->plan->schedule;
+    if (check_lists(point, "options", schedule->pipeline.stages, schedule->per_stage, err))
+        return -1;
+    const json_t *stages = json_object_get(point->object, "options");
+    *option = erg_arena_alloc(&reader->plan->arena, schedule->count * sizeof **option);
+    for (size_t i = 0; i < schedule->count; i++) {
+        const struct erg_instruction *instruction = &schedule->instructions[i];
+        size_t position = i % schedule->per_stage;
+        const json_t *value = json_array_get(json_array_get(stages, instruction->stage), position);
+        size_t table = erg_table_index(&schedule->pipeline, instruction);
+        size_t count = reader->plan->options[table].count;
+        json_int_t number = json_is_integer(value) ? json_integer_value(value) : -1;
+        if (number < 0 || (size_t)number >= count) {
+            char key[64];
+            snprintf(key, sizeof key, "options[%u][%zu]", instruction->stage, position);
+            return erg_json_fail(point, key, err,
+                                 "expected a whole number below %zu, since stages[%zu] has so many "
+                                 "%s options",
+                                 count, table / 2,
+                                 instruction->direction == ERG_FORWARD ? "forward" : "backward");
+        }
+        (*option)[i] = (uint32_t)number;
+    }
+    return 0;
+}
+
+/* The file's number against the one that follows from its instructions. */
+static int check_sum(const struct erg_json_place *point, const char *key, double value,
+                     double recomputed, struct erg_error *err)
+{
+    if (isfinite(recomputed) && fabs(value - recomputed) <= slack * recomputed)
+        return 0;
+    return erg_json_fail(point, key, err, "the plan says %.9g, but its instructions make %.9g",
+                         value, recomputed);
+}
+
+static int read_point(const struct reader *reader, const struct erg_json_place *place,
+                      struct erg_plan_point *out, struct erg_error *err)
+{
+    if (positive(place, "time_s", &out->time_s, err) ||
+        positive(place, "energy_j", &out->energy_j, err) ||
+        positive(place, "planned_time_s", &out->planned_time_s, err) ||
+        positive(place, "planned_energy_j", &out->planned_energy_j, err) ||
+        erg_json_double(place, "static_energy_j", 0, DBL_MAX, &out->static_energy_j, err) ||
+        read_recipe(reader, place, &out->option, err))
+        return -1;
+    double time_s, energy_j;
+    erg_plan_file_evaluate(reader->plan, out, NULL, &time_s, &energy_j);
+    return check_sum(place, "time_s", out->time_s, time_s, err) ||
+                   check_sum(place, "energy_j", out->energy_j, energy_j, err)
+               ? -1
+               : 0;
+}
+
+static int read_percentage(const struct erg_json_place *place, const char *key, double *value,
+                           struct erg_error *err)
+{
+    *value = NAN;
+    return erg_json_has(place, key) ? erg_json_double(place, key, -DBL_MAX, DBL_MAX, value, err)
+                                    : 0;
+}
+
+static int read_method(const struct reader *reader, const struct erg_json_place *place,
+                       struct erg_plan_method *out, struct erg_error *err)
+{
+    struct erg_json_place versus;
+    if (erg_json_enter(&versus, place, "versus", err) ||
+        read_percentage(&versus, "max_throughput_time_reduction_percent",
+                        &out->versus.max_throughput_time, err) ||
+        read_percentage(&versus, "max_throughput_energy_reduction_percent",
+                        &out->versus.max_throughput_energy, err) ||
+        read_percentage(&versus, "iso_time_energy_reduction_percent", &out->versus.iso_time_energy,
+                        err) ||
+        read_percentage(&versus, "iso_energy_time_reduction_percent", &out->versus.iso_energy_time,
+                        err))
+        return -1;
+    const json_t *points;
+    if (erg_json_array(place, "points", &points, err))
+        return -1;
+    if (!json_array_size(points))
+        return erg_json_fail(place, "points", err, "expected at least one point");
+    out->point_count = json_array_size(points);
+    out->points = erg_arena_alloc(&reader->plan->arena, out->point_count * sizeof *out->points);
+    for (size_t i = 0; i < out->point_count; i++) {
+        struct erg_json_place point;
+        if (erg_json_enter_item(&point, place, "points", i, err) ||
+            read_point(reader, &point, &out->points[i], err))
+            return -1;
+        if (i && !(out->points[i].time_s > out->points[i - 1].time_s &&
+                   out->points[i].energy_j < out->points[i - 1].energy_j))
+            return erg_json_fail(&point, "time_s", err,
+                                 "points must rise in time and fall in energy, but this one does "
+                                 "not follow the one before it");
+    }
+    return 0;
+}
+
+static int read_methods(struct reader *reader, struct erg_error *err)
+{
+    struct erg_json_place methods;
+    if (erg_json_enter(&methods, &reader->root, "methods", err))
+        return -1;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)methods.object, key, value)
+    {
+        struct erg_json_place place;
+        int method = erg_method_from_name(key);
+        if (method < 0)
+            return erg_json_fail(&methods, key, err, "there is no such method");
+        if (erg_json_enter(&place, &methods, key, err) ||
+            read_method(reader, &place, &reader->plan->methods[method], err))
+            return -1;
+    }
+    return 0;
+}
+
+static int read_selected(struct reader *reader, struct erg_error *err)
+{
+    struct erg_plan_file *plan = reader->plan;
+    struct erg_json_place place;
+    const char *name;
+    long point;
+    if (erg_json_enter(&place, &reader->root, "selected", err) ||
+        erg_json_string(&place, "method", &name, err) ||
+        erg_json_string(&place, "rule", &plan->selected_rule, err))
+        return -1;
+    int method = erg_method_from_name(name);
+    if (method < 0 || !plan->methods[method].point_count)
+        return erg_json_fail(&place, "method", err, "the plan has no points of method %s", name);
+    if (erg_json_long(&place, "point", 0, (long)plan->methods[method].point_count - 1, &point, err))
+        return -1;
+    plan->selected_method = (enum erg_method)method;
+    plan->selected_point = (size_t)point;
+    return 0;
+}
+
+/* ---- the door ---- */
+
+int erg_plan_file_parse(struct erg_plan_file **out, const char *name, const char *text,
+                        size_t length, struct erg_error *err)
+{
+    struct erg_plan_file *plan = erg_xcalloc(1, sizeof *plan);
+    struct reader reader = {.plan = plan};
+    struct erg_pipeline pipeline;
+    if (erg_json_parse(&plan->document, name, text, length, err) || read_head(&reader, name, err) ||
+        read_job(&reader, &pipeline, err) || read_device(&reader, &pipeline, err) ||
+        check_partitions(&reader, err) || read_stages(&reader, &pipeline, err) ||
+        read_schedule(&reader, &pipeline, err) || read_methods(&reader, err) ||
+        read_selected(&reader, err)) {
+        erg_plan_file_free(plan);
+        return -1;
+    }
+    *out = plan;
+    return 0;
+}
+
+int erg_plan_file_load(struct erg_plan_file **plan, const char *path, struct erg_error *err)
+{
+    char *text;
+    size_t length;
+    if (erg_file_read(path, 0, &text, &length, err))
+        return -1;
+    int status = erg_plan_file_parse(plan, path, text, length, err);
+    free(text);
+    return status;
+}
+
+void erg_plan_file_free(struct erg_plan_file *plan)
+{
+    if (!plan)
+        return;
+    erg_schedule_release(&plan->schedule);
+    erg_arena_release(&plan->arena);
+    json_decref(plan->document);
+    free(plan);
+}
