@@ -182,27 +182,55 @@ static int search_partition(struct run *run, size_t index, struct erg_error *err
 
 /* ---- whole layers and fixed work ---- */
 
+struct sweep_context {
+    const struct run *run;
+    const struct sweep *sweep;
+    struct erg_device *device;
+    size_t done;
+};
+
+static int measure_layer(void *context, size_t clock, struct erg_observation *out,
+                         struct erg_error *err)
+{
+    struct sweep_context *c = context;
+    const struct sweep *sweep = c->sweep;
+    if (erg_interrupt_check(err) ||
+        erg_lab_measure(c->run->request->lab, c->device, (struct erg_lab_name){sweep->name, "", 0},
+                        sweep->steps->steps, sweep->steps->count, c->run->survey->clocks_mhz[clock],
+                        out, err))
+        return -1;
+    erg_progress(sweep->name, ++c->done, c->run->survey->clock_count);
+    return 0;
+}
+
+/*
+ * Measures at every clock and keeps the posterior mean of a Gaussian process over the clocks: a
+ * planner that chose among raw readings would pick the lucky ones and promise too much.
+ */
 static int run_sweep(struct run *run, const struct sweep *sweep, struct erg_error *err)
 {
-    struct erg_device *device;
-    if (erg_lab_bench(run->request->lab, &device, err))
+    struct sweep_context context = {run, sweep, NULL, 0};
+    if (erg_lab_bench(run->request->lab, &context.device, err))
         return -1;
-    int status = 0;
-    for (size_t clock = 0; !status && clock < run->survey->clock_count; clock++) {
-        struct erg_observation seen;
-        status =
-            erg_interrupt_check(err) ||
-                    erg_lab_measure(run->request->lab, device,
-                                    (struct erg_lab_name){sweep->name, "", 0}, sweep->steps->steps,
-                                    sweep->steps->count, run->survey->clocks_mhz[clock], &seen, err)
-                ? -1
-                : 0;
-        if (!status) {
-            sweep->costs[clock] = (struct erg_cost){seen.time_s, seen.energy_j};
-            erg_progress(sweep->name, clock + 1, run->survey->clock_count);
-        }
-    }
-    erg_device_close(device);
+    static const int no_choice[] = {1};
+    size_t clocks = run->survey->clock_count;
+    struct erg_space space = {run->survey->clocks_mhz, clocks, no_choice, 1, 1};
+    struct erg_search_options options;
+    erg_search_defaults(&options, ERG_SEARCH_GP, 1);
+    options.seed = erg_hash_u64(run->request->job->search.seed, erg_hash_text(sweep->name));
+    options.blocking_power_w = run->request->job->gpu->blocking_power_w;
+    options.budget = options.minimum = clocks;
+    options.start = options.start < clocks ? options.start : clocks;
+    options.stop_ratio = 0;
+    options.sweep_clocks = 0;
+    struct erg_oracle oracle = {measure_layer, NULL, &context};
+    struct erg_search_result *search = NULL;
+    int status = erg_search_run(&search, &space, &options, &oracle, err);
+    for (size_t clock = 0; !status && clock < clocks; clock++)
+        sweep->costs[clock] =
+            (struct erg_cost){search->table[clock].time_s, search->table[clock].energy_j};
+    erg_search_free(search);
+    erg_device_close(context.device);
     return status;
 }
 
