@@ -19,7 +19,7 @@ static inline struct program_result run_program(const char *arguments)
 {
     struct program_result result = {0};
     struct erg_text command = {0};
-    erg_text_printf(&command, "%s %s", ERGON_TEST_PROGRAM, arguments);
+    erg_text_printf(&command, "'%s' %s", ERGON_TEST_PROGRAM, arguments);
     FILE *pipe = popen(command.data, "r");
     assert_non_null(pipe);
     char block[4096];

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/memory.h"
+#include "io/csv.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "job/job.h"
@@ -26,7 +27,7 @@ static const char *const devices[] = {"emulated", NULL};
 #define AT(member) offsetof(struct values, member)
 static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(folder), .default_text = "ergon-out",
-     .help = "folder for plan.json, report.html, trace.json and profile.db"},
+     .help = "folder for plan.json, report.html, trace.json, profile.csv and profile.db"},
     {"method", 'm', ERG_OPTION_TEXT, "NAME,...", AT(methods),
      .help = "report only these: sequential, sequential+clocks, nanobatching, "
              "nanobatching+clocks, ergon"},
@@ -106,6 +107,33 @@ static int load_job(const struct erg_invocation *call, struct erg_job **job, str
     return 0;
 }
 
+/* The plan's stage profile as the table that `ergon frontier` and other planners read. */
+static int write_profile(const char *folder, const json_t *plan, struct erg_error *err)
+{
+    const json_t *profile = json_object_get(plan, "stage_profile"), *row, *field;
+    struct erg_text path = {0}, table = {0};
+    size_t i, j;
+    json_array_foreach(json_object_get(profile, "columns"), i, field)
+        erg_csv_add(&table, json_string_value(field));
+    erg_csv_end_row(&table);
+    json_array_foreach(json_object_get(profile, "rows"), i, row)
+    {
+        json_array_foreach(row, j, field)
+        {
+            if (json_is_string(field))
+                erg_csv_add(&table, json_string_value(field));
+            else
+                erg_csv_add_double(&table, json_number_value(field));
+        }
+        erg_csv_end_row(&table);
+    }
+    erg_text_printf(&path, "%s/profile.csv", folder);
+    int status = erg_file_write(path.data, table.data, table.count, err);
+    erg_text_release(&path);
+    erg_text_release(&table);
+    return status;
+}
+
 static int write_files(const char *folder, const json_t *plan, struct erg_error *err)
 {
     struct erg_text path = {0};
@@ -118,6 +146,7 @@ static int write_files(const char *folder, const json_t *plan, struct erg_error 
     path.count = 0;
     erg_text_printf(&path, "%s/trace.json", folder);
     status = status || erg_report_trace(path.data, plan, err);
+    status = status || write_profile(folder, plan, err);
     erg_text_release(&path);
     return status ? -1 : 0;
 }

@@ -1,0 +1,78 @@
+/* What a newcomer runs first: the commands of the README and of examples/, end to end. */
+#include "program.h"
+
+#include "io/csv.h"
+
+static char folder[] = "/tmp/ergon-examples-XXXXXX";
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    struct erg_text command = {0};
+    erg_text_printf(&command, "rm -r '%s'", folder);
+    int status = system(command.data);
+    erg_text_release(&command);
+    return status;
+}
+
+static void test_quickstart_leaves_a_profile_that_frontier_reads(void **state)
+{
+    (void)state;
+    struct erg_text text = {0};
+    erg_text_printf(&text, "optimize --quiet '%s/examples/quickstart.yaml' -o '%s' 2>&1",
+                    ERGON_TEST_SOURCE_DIR, folder);
+    check_program(text.data, 0, "plan");
+
+    text.count = 0;
+    erg_text_printf(&text, "%s/profile.csv", folder);
+    struct erg_csv *profile;
+    struct erg_error err;
+    assert_ok(erg_csv_load(&profile, text.data, &err), &err);
+    assert_int_equal(erg_csv_rows(profile), 2 * 2 * 18); /* stages, directions, clocks */
+    erg_csv_free(profile);
+
+    text.count = 0;
+    erg_text_printf(&text, "frontier '%s/profile.csv' -m 8 -p 85 2>&1", folder);
+    check_program(text.data, 0, "planned_energy_j");
+    erg_text_release(&text);
+}
+
+/* 8 microbatches at the highest clock take 5.127 s; plans save energy without taking longer. */
+static void test_frontier_of_the_shipped_profile(void **state)
+{
+    (void)state;
+    struct erg_text text = {0};
+    erg_text_printf(&text,
+                    "frontier '%s/examples/frontier/llama3.2-3b_tp8_a100.csv' --microbatches 8 "
+                    "--blocking-power 85 --deadline 5.3 --format csv",
+                    ERGON_TEST_SOURCE_DIR);
+    struct program_result result = run_program(text.data);
+    assert_int_equal(result.exit_code, 0);
+    struct erg_csv *csv;
+    struct erg_error err;
+    assert_ok(erg_csv_parse(&csv, "output", result.out.data, result.out.count, &err), &err);
+    assert_int_equal(erg_csv_rows(csv), 1);
+    double time_s, energy_j;
+    assert_ok(erg_csv_double(csv, 0, 0, &time_s, &err), &err);
+    assert_ok(erg_csv_double(csv, 0, 1, &energy_j, &err), &err);
+    assert_true(time_s > 5.12 && time_s <= 5.3);
+    assert_true(energy_j > 2000 && energy_j < 2540);
+    erg_csv_free(csv);
+    erg_text_release(&result.out);
+    erg_text_release(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_quickstart_leaves_a_profile_that_frontier_reads),
+        cmocka_unit_test(test_frontier_of_the_shipped_profile),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
