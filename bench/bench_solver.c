@@ -1,0 +1,310 @@
+/*
+ * The iteration solver: CPU seconds for the whole frontier, its growth with stages, microbatches
+ * and options, memory, and what rounding to measured options costs.
+ *
+ * Peers (recorded on the same models, CPU seconds, whole frontier): lowtime 0.2.0 in Python and a
+ * cold-started C++ Phillips-Dessouky. Tables of the growth cases are curves of an A100-like GPU,
+ * every (stage, direction) distorted so that no two are equal, which is the hardest case.
+ */
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "iteration/rounding_internal.h"
+#include "iteration/tables_internal.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+static const double power_w = 83.64;
+
+struct counts {
+    size_t pieces;
+    double seconds;
+};
+
+static void count_piece(struct timecost_visitor *visitor, int32_t from, int32_t to, int64_t slope)
+{
+    struct counts *counts = visitor->context;
+    (void)from, (void)to, (void)slope;
+    counts->pieces++;
+}
+
+static double resident_mb(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)usage.ru_maxrss / 1024;
+}
+
+/* The sweep alone, best of a few runs. */
+static struct counts solve(const struct erg_pipeline *pipeline, const struct erg_frontier *given,
+                           double tick_s)
+{
+    struct erg_schedule schedule;
+    struct option_tables tables;
+    struct timecost_problem problem;
+    struct erg_error err;
+    if (erg_schedule_init(&schedule, pipeline, &err) != 0 ||
+        option_tables_init(&tables, &schedule, given, tick_s, &err) != 0) {
+        fprintf(stderr, "%s\n", err.message);
+        exit(1);
+    }
+    option_tables_problem(&tables, &schedule, &problem);
+    struct counts best = {.seconds = INFINITY};
+    double spent = 0;
+    for (int run = 0; run < 3 && spent < 2; run++) {
+        struct counts counts = {0};
+        struct timecost_visitor visitor = {
+            .context = &counts, .deadline = -1, .piece = count_piece};
+        double start = erg_cpu_seconds();
+        if (timecost_sweep(&problem, &visitor, &err) != 0)
+            exit(1);
+        counts.seconds = erg_cpu_seconds() - start;
+        spent += counts.seconds;
+        best = counts.seconds < best.seconds ? counts : best;
+    }
+    option_tables_problem_release(&problem);
+    option_tables_release(&tables);
+    erg_schedule_release(&schedule);
+    return best;
+}
+
+/* --- recorded exponential cases, one option per unit of time --- */
+
+static json_t *load(const char *name, const char *suffix)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/tests/data/perseus_cases/%s%s", ERGON_TEST_SOURCE_DIR, name,
+             suffix);
+    return json_load_file(path, 0, NULL);
+}
+
+static double number(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+static void recorded(const char *name, double target_s)
+{
+    json_t *input = load(name, ".json"), *lowtime = load(name, ".lowtime.json");
+    json_t *cross = load(name, ".cross.json");
+    if (!input || !lowtime || !cross) {
+        fprintf(stderr, "the recorded case %s is missing\n", name);
+        exit(1);
+    }
+    struct erg_pipeline pipeline = {.stages = (size_t)number(input, "num_stages"),
+                                    .microbatches = (size_t)number(input, "num_microbatches"),
+                                    .chunks = 1};
+    double unit_s = number(input, "unit_time_s");
+    struct erg_frontier *tables = erg_xcalloc(2 * pipeline.stages, sizeof *tables);
+    for (size_t t = 0; t < 2 * pipeline.stages; t++) {
+        char key[32];
+        snprintf(key, sizeof key, "%s_%zu", t % 2 ? "backward" : "forward", t / 2);
+        json_t *model = json_object_get(json_object_get(lowtime, "models"), key), *candidate;
+        double fast = INFINITY, slow = 0;
+        size_t i;
+        json_array_foreach(json_object_get(model, "candidates"), i, candidate)
+        {
+            fast = fmin(fast, number(candidate, "quant_time"));
+            slow = fmax(slow, number(candidate, "quant_time"));
+        }
+        for (double units = fast; units <= slow; units++)
+            erg_frontier_add(
+                &tables[t], units * unit_s,
+                number(model, "a") * exp(number(model, "b") * units) + number(model, "c"), 0);
+    }
+    struct counts counts = solve(&pipeline, tables, unit_s);
+    double peer = number(lowtime, "solve_cpu_seconds");
+    printf("%-8s %7zu %9.4f %9.3f %10.1f %10.2f %10.0fx\n", name, counts.pieces, counts.seconds,
+           target_s, peer, number(cross, "solve_seconds"), peer / counts.seconds);
+    for (size_t t = 0; t < 2 * pipeline.stages; t++)
+        erg_frontier_release(&tables[t]);
+    free(tables);
+    json_decref(input);
+    json_decref(lowtime);
+    json_decref(cross);
+}
+
+/* --- growth --- */
+
+static struct erg_frontier *smooth_tables(size_t count, size_t options)
+{
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 1);
+    struct erg_frontier *tables = erg_xcalloc(count, sizeof *tables);
+    for (size_t t = 0; t < count; t++) {
+        double work = (t % 2 ? 0.093 : 0.050) * (0.97 + 0.06 * erg_rng_uniform(&rng));
+        double memory = 0.25 + 0.1 * erg_rng_uniform(&rng);
+        for (size_t o = 0; o < options; o++) {
+            double f = 1 - 555.0 / 1410 * (double)o / (double)(options - 1);
+            double volts = f > 0.65 ? 0.72 + 0.8 * (f - 0.65) : 0.72;
+            double time = work * (memory + (1 - memory) / f) * (1 + 0.001 * erg_rng_uniform(&rng));
+            double watts = 95 + 390 * f * volts * volts / (memory * f + 1 - memory);
+            erg_frontier_add(&tables[t], time, time * watts * (1 + 0.002 * erg_rng_uniform(&rng)),
+                             (int64_t)(1410 * f));
+        }
+    }
+    return tables;
+}
+
+static int rising(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* Loss of realised plans against the convex bound at the same deadline, over the useful range. */
+static void print_losses(const struct erg_pipeline *pipeline, const struct erg_frontier *tables,
+                         double sweep_s)
+{
+    enum { POINTS = 25 };
+    struct erg_iteration_request request = {
+        .pipeline = *pipeline, .tables = tables, .points = POINTS};
+    struct erg_iteration iteration;
+    struct erg_error err;
+    double start = erg_cpu_seconds();
+    if (erg_iteration_solve(&iteration, &request, &err) != 0) {
+        fprintf(stderr, "%s\n", err.message);
+        exit(1);
+    }
+    double seconds = erg_cpu_seconds() - start, loss[POINTS + 1], mean = 0;
+    size_t count = iteration.plan_count;
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_plan *plan = &iteration.plans[i];
+        double held = plan->energy_j + pipeline->blocking_power_w * (double)pipeline->stages *
+                                           (plan->planned_time_s - plan->time_s);
+        loss[i] = 100 * (held / plan->planned_energy_j - 1);
+        mean += loss[i] / (double)count;
+    }
+    qsort(loss, count, sizeof *loss, rising);
+    printf(" %7.3f %7.3f %7.3f %9.2f\n", mean, loss[count * 9 / 10], loss[count - 1],
+           1e3 * (seconds - sweep_s) / (double)count);
+    erg_iteration_release(&iteration);
+}
+
+static int load_measured(struct erg_profile *profile, const char *name)
+{
+    char path[4096];
+    const char *root = getenv("ERGON_SHARED_DATA");
+    snprintf(path, sizeof path, "%s/perseus/stage_profile/%s.csv",
+             root ? root : ERGON_TEST_SHARED_DATA, name);
+    return erg_profile_load(profile, path, NULL);
+}
+
+/* A measured 8-stage profile spread over the stages, every table distorted by up to 3%. */
+static struct erg_frontier *distorted_tables(size_t count)
+{
+    struct erg_profile profile;
+    struct erg_rng rng;
+    if (load_measured(&profile, "gpt3-175b_a100-sxm_bf16") != 0)
+        return NULL;
+    erg_rng_seed(&rng, 1);
+    struct erg_frontier *tables = erg_xcalloc(count, sizeof *tables);
+    for (size_t t = 0; t < count; t++) {
+        size_t stage = t / 2 * profile.virtual_stages / (count / 2);
+        erg_frontier_copy(&tables[t], &profile.tables[2 * stage + t % 2]);
+        double time = 0.97 + 0.06 * erg_rng_uniform(&rng);
+        for (size_t o = 0; o < tables[t].count; o++) {
+            tables[t].points[o].time_s *= time;
+            tables[t].points[o].energy_j *= 0.97 + 0.06 * erg_hash_uniform(t);
+        }
+    }
+    erg_profile_release(&profile);
+    return tables;
+}
+
+/* options 0: the distorted measured profile (38 clocks), where it is at hand. */
+static void grow(size_t stages, size_t microbatches, size_t chunks, size_t options, double target_s)
+{
+    struct erg_pipeline pipeline = {.schedule =
+                                        chunks > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
+                                    .stages = stages,
+                                    .microbatches = microbatches,
+                                    .chunks = chunks,
+                                    .blocking_power_w = power_w};
+    size_t count = 2 * stages * chunks;
+    struct erg_frontier *tables = options ? smooth_tables(count, options) : distorted_tables(count);
+    if (!tables)
+        return;
+    struct counts counts = solve(&pipeline, tables, 0);
+    char target[32] = "-";
+    if (target_s > 0)
+        snprintf(target, sizeof target, "%.3f", target_s);
+    printf("%3zu x %-4zu %2zu %8zu %7zu %7zu %9.4f %8s %8.1f", stages, microbatches, chunks,
+           tables[0].count, count * microbatches, counts.pieces, counts.seconds, target,
+           resident_mb());
+    fflush(stdout);
+    print_losses(&pipeline, tables, counts.seconds);
+    for (size_t t = 0; t < count; t++)
+        erg_frontier_release(&tables[t]);
+    free(tables);
+}
+
+/* Measured stage profiles, where they are at hand. */
+static void measured(const char *name, size_t microbatches, double blocking_power_w)
+{
+    struct erg_profile profile;
+    if (load_measured(&profile, name) != 0)
+        return;
+    struct erg_pipeline pipeline = {.stages = profile.virtual_stages,
+                                    .microbatches = microbatches,
+                                    .chunks = 1,
+                                    .blocking_power_w = blocking_power_w};
+    struct counts counts = solve(&pipeline, profile.tables, 0);
+    printf("%-24s %5zu %7zu %9.4f", name, microbatches, counts.pieces, counts.seconds);
+    fflush(stdout);
+    print_losses(&pipeline, profile.tables, counts.seconds);
+    erg_profile_release(&profile);
+}
+
+static void print_growth_header(const char *title)
+{
+    printf("\n%s; CPU s for the whole frontier; loss of realised plans\n", title);
+    printf("%-10s %2s %8s %7s %7s %9s %8s %8s %7s %7s %7s %9s\n", "S x M", "V", "options", "instr.",
+           "pieces", "CPU s", "target", "RSS MB", "mean%", "p90%", "max%", "ms/plan");
+}
+
+int main(void)
+{
+    puts("Recorded cases, one option per ms; CPU s for the whole frontier");
+    printf("%-8s %7s %9s %9s %10s %10s %11s\n", "case", "pieces", "ergon", "target", "lowtime",
+           "C++ cold", "vs lowtime");
+    recorded("s2_m8", 0.001);
+    recorded("s4_m16", 0.015);
+
+    print_growth_header("Measured A100 tables, all different");
+    grow(4, 16, 1, 0, 0.003);
+    grow(8, 32, 1, 0, 0.04);
+    grow(8, 32, 2, 0, 0.1);
+    grow(10, 16, 1, 0, 0);
+    grow(10, 32, 1, 0, 0);
+    grow(10, 64, 1, 0, 0);
+    grow(10, 128, 1, 0, 0.25);
+    grow(16, 128, 2, 0, 4);
+    grow(16, 512, 1, 0, 5);
+
+    print_growth_header("Smooth tables (every option on the hull), all different");
+    grow(2, 8, 1, 38, 0);
+    grow(4, 16, 1, 38, 0);
+    grow(8, 32, 1, 10, 0);
+    grow(8, 32, 1, 20, 0);
+    grow(8, 32, 1, 38, 0);
+    grow(8, 32, 1, 100, 0);
+    grow(10, 128, 1, 38, 0);
+    grow(16, 128, 2, 38, 0);
+    grow(16, 512, 1, 38, 0);
+
+    puts("\nMeasured stage profiles");
+    printf("%-24s %5s %7s %9s %7s %7s %7s %9s\n", "profile", "M", "pieces", "CPU s", "mean%",
+           "p90%", "max%", "ms/plan");
+    measured("gpt3-175b_a100-sxm_bf16", 12, 83.64);
+    measured("gpt3-175b_a100-sxm_bf16", 48, 83.64);
+    measured("gpt3-175b_a100-sxm_bf16", 96, 83.64);
+    measured("bloom-176b_a40_bf16", 12, 70.38);
+    measured("bloom-176b_a40_bf16", 48, 70.38);
+    return 0;
+}
