@@ -2,40 +2,12 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* An instruction at its place in the topological order; links are places, -1 for none. */
-struct place {
-    int32_t before[2], after[2];
-    double before_s[2], after_s[2]; /* latencies */
-    const struct option *options;
-    uint32_t option_count;
-    uint32_t table, instruction;
-};
-
-/* A step from an option to the next slower one, for the thresholds of reclaiming. */
-struct step {
-    double density; /* J saved per s */
-    uint32_t table, option;
-};
-
-struct rounding {
-    const struct option_tables *tables;
-    size_t count;
-    double stage_power_w; /* P * S */
-    struct place *places;
-    double *start, *latest; /* per place: start, latest finish */
-    double *planned_start, *planned_duration;
-    uint16_t *choice, *best, *floor; /* per place: index into its options */
-    struct step *steps;              /* by density, falling */
-    size_t step_count;
-    uint32_t *histogram, *histogram_first; /* instructions per (table, option) */
-    size_t histogram_count;
-};
 
 enum { RECLAIM_PASSES = 8 };
 
@@ -65,6 +37,39 @@ static void list_steps(struct rounding *rounding)
     qsort(rounding->steps, rounding->step_count, sizeof *rounding->steps, by_falling_density);
 }
 
+struct start {
+    double start_s;
+    uint32_t rank, instruction;
+};
+
+static int by_start(const void *left, const void *right)
+{
+    const struct start *a = left, *b = right;
+    if (a->start_s != b->start_s)
+        return a->start_s < b->start_s ? -1 : 1;
+    return (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+/* The instructions by start time of the fastest schedule, which is a topological order too. */
+static uint32_t *order_by_time(const struct erg_schedule *schedule,
+                               const struct option_tables *tables)
+{
+    struct start *starts = erg_xcalloc(schedule->count, sizeof *starts);
+    double *start_s = erg_xcalloc(schedule->count, sizeof *start_s);
+    option_tables_span_s(tables, schedule, true, start_s);
+    for (size_t rank = 0; rank < schedule->count; rank++) {
+        uint32_t i = schedule->order[rank];
+        starts[rank] = (struct start){start_s[i], (uint32_t)rank, i};
+    }
+    qsort(starts, schedule->count, sizeof *starts, by_start);
+    uint32_t *order = erg_xcalloc(schedule->count, sizeof *order);
+    for (size_t p = 0; p < schedule->count; p++)
+        order[p] = starts[p].instruction;
+    free(start_s);
+    free(starts);
+    return order;
+}
+
 struct rounding *rounding_new(const struct erg_schedule *schedule,
                               const struct option_tables *tables)
 {
@@ -78,14 +83,16 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
     rounding->latest = rounding->start + count;
     rounding->planned_start = rounding->start + 2 * count;
     rounding->planned_duration = rounding->start + 3 * count;
-    rounding->choice = erg_xcalloc(3 * count, sizeof *rounding->choice);
+    rounding->choice = erg_xcalloc(4 * count, sizeof *rounding->choice);
     rounding->best = rounding->choice + count;
     rounding->floor = rounding->choice + 2 * count;
+    rounding->kept = rounding->choice + 3 * count;
+    uint32_t *order = order_by_time(schedule, tables);
     int32_t *place_of = erg_xcalloc(count, sizeof *place_of);
     for (size_t p = 0; p < count; p++)
-        place_of[schedule->order[p]] = (int32_t)p;
+        place_of[order[p]] = (int32_t)p;
     for (size_t p = 0; p < count; p++) {
-        uint32_t i = schedule->order[p];
+        uint32_t i = order[p];
         size_t t = erg_table_index(&schedule->pipeline, &schedule->instructions[i]);
         struct place *place = &rounding->places[p];
         *place = (struct place){.options = tables->tables[t].options,
@@ -96,6 +103,8 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
             uint32_t before = schedule->before[i][k], after = schedule->after[i][k];
             place->before[k] = before == ERG_NONE ? -1 : place_of[before];
             place->after[k] = after == ERG_NONE ? -1 : place_of[after];
+            if (place->after[k] - (int32_t)p > rounding->reach)
+                rounding->reach = place->after[k] - (int32_t)p;
             if (before != ERG_NONE)
                 place->before_s[k] = erg_schedule_latency_s(schedule, before, i);
             if (after != ERG_NONE)
@@ -103,6 +112,7 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
         }
     }
     free(place_of);
+    free(order);
     list_steps(rounding);
     return rounding;
 }
@@ -120,44 +130,11 @@ void rounding_free(struct rounding *rounding)
     free(rounding);
 }
 
-static double time_of(const struct rounding *rounding, size_t p)
+/* Latest finishes for a deadline with the current durations. */
+static void find_latest(struct rounding *rounding, double deadline_s)
 {
-    return rounding->places[p].options[rounding->choice[p]].time_s;
-}
-
-/* Earliest start of a place, its predecessors' starts and choices being settled. */
-static double ready_at(const struct rounding *rounding, size_t p)
-{
-    const struct place *place = &rounding->places[p];
-    double start = 0;
-    for (int k = 0; k < 2; k++) {
-        int32_t before = place->before[k];
-        if (before < 0)
-            continue;
-        double ready =
-            rounding->start[before] + time_of(rounding, (size_t)before) + place->before_s[k];
-        start = ready > start ? ready : start;
-    }
-    return start;
-}
-
-/* Latest finishes for a deadline with the durations of `choice`. */
-static void find_latest(struct rounding *rounding, const uint16_t *choice, double deadline_s)
-{
-    for (size_t p = rounding->count; p-- > 0;) {
-        const struct place *place = &rounding->places[p];
-        double latest = deadline_s;
-        for (int k = 0; k < 2; k++) {
-            int32_t after = place->after[k];
-            if (after < 0)
-                continue;
-            double time_s = choice ? rounding->places[after].options[choice[after]].time_s
-                                   : rounding->places[after].options[0].time_s;
-            double limit = rounding->latest[after] - time_s - place->after_s[k];
-            latest = limit < latest ? limit : latest;
-        }
-        rounding->latest[p] = latest;
-    }
+    for (size_t p = rounding->count; p-- > 0;)
+        rounding->latest[p] = rounding_limit(rounding, &rounding->places[p], deadline_s);
 }
 
 /* Starts of the current choice; returns the makespan. */
@@ -165,8 +142,8 @@ static double forward(struct rounding *rounding)
 {
     double end = 0;
     for (size_t p = 0; p < rounding->count; p++) {
-        rounding->start[p] = ready_at(rounding, p);
-        double finish = rounding->start[p] + time_of(rounding, p);
+        rounding->start[p] = rounding_ready(rounding, &rounding->places[p]);
+        double finish = rounding->start[p] + rounding_time(rounding, (int32_t)p);
         end = finish > end ? finish : end;
     }
     return end;
@@ -208,14 +185,13 @@ static double octile(struct rounding *rounding, int k)
  */
 static void reclaim(struct rounding *rounding, double deadline_s)
 {
-    /* A margin of rounding errors; who is on time stays as it is. */
-    deadline_s *= 1 - 1e-12;
+    deadline_s *= 1 - ROUNDING_MARGIN;
     for (int pass = 1; pass <= RECLAIM_PASSES; pass++) {
         double threshold = pass < RECLAIM_PASSES ? octile(rounding, pass) : 0;
-        find_latest(rounding, rounding->choice, deadline_s);
+        find_latest(rounding, deadline_s);
         for (size_t p = 0; p < rounding->count; p++) {
             const struct place *place = &rounding->places[p];
-            double start = rounding->start[p] = ready_at(rounding, p);
+            double start = rounding->start[p] = rounding_ready(rounding, place);
             const struct option *now = &place->options[rounding->choice[p]];
             for (uint32_t o = rounding->choice[p] + 1u; o < place->option_count; o++) {
                 const struct option *to = &place->options[o];
@@ -234,7 +210,7 @@ static void diffuse(struct rounding *rounding)
 {
     for (size_t p = 0; p < rounding->count; p++) {
         const struct place *place = &rounding->places[p];
-        double start = rounding->start[p] = ready_at(rounding, p);
+        double start = rounding->start[p] = rounding_ready(rounding, place);
         double available = rounding->planned_start[p] + rounding->planned_duration[p] - start;
         uint32_t slower = rounding->floor[p] + 1u;
         bool room = slower < place->option_count &&
@@ -244,7 +220,7 @@ static void diffuse(struct rounding *rounding)
     }
 }
 
-static void nearest(struct rounding *rounding)
+static void nearest(struct rounding *rounding, uint16_t *wanted)
 {
     for (size_t p = 0; p < rounding->count; p++) {
         const struct place *place = &rounding->places[p];
@@ -253,22 +229,25 @@ static void nearest(struct rounding *rounding)
         bool up =
             slower < place->option_count && place->options[slower].time_s - planned <
                                                 planned - place->options[rounding->floor[p]].time_s;
-        rounding->choice[p] = (uint16_t)(rounding->floor[p] + up);
+        wanted[p] = (uint16_t)(rounding->floor[p] + up);
     }
 }
 
-/* Steps down, in topological order, whoever finishes too late for successors at `guard`'s speed
- * (the fastest when NULL). Feasible afterwards whenever `guard` itself is feasible. */
-static void repair(struct rounding *rounding, const uint16_t *guard, double deadline_s)
+/*
+ * From a choice that is on time towards `wanted`, which is slower: in topological order each
+ * takes the slowest option up to the wanted one that leaves its successors time as they are.
+ */
+static void approach(struct rounding *rounding, const uint16_t *wanted, double deadline_s)
 {
-    find_latest(rounding, guard, deadline_s);
+    find_latest(rounding, deadline_s * (1 - ROUNDING_MARGIN));
     for (size_t p = 0; p < rounding->count; p++) {
         const struct place *place = &rounding->places[p];
-        double start = rounding->start[p] = ready_at(rounding, p);
-        uint32_t least = guard ? guard[p] : 0;
-        while (rounding->choice[p] > least &&
-               start + place->options[rounding->choice[p]].time_s > rounding->latest[p])
-            rounding->choice[p]--;
+        double start = rounding->start[p] = rounding_ready(rounding, place);
+        uint16_t option = wanted[p];
+        while (option > rounding->choice[p] &&
+               start + place->options[option].time_s > rounding->latest[p])
+            option--;
+        rounding->choice[p] = option;
     }
 }
 
@@ -313,27 +292,30 @@ void rounding_round(struct rounding *rounding, const int32_t *start, const int32
 {
     size_t bytes = rounding->count * sizeof *rounding->choice;
     double best_j = DBL_MAX;
-    (void)effort;
     load_plan(rounding, start, duration);
-
-    /* All at the fastest option: always on time, and the base when the plan leaves no room. */
-    memset(rounding->choice, 0, bytes);
-    memcpy(rounding->best, rounding->choice, bytes);
     diffuse(rounding);
     compete(rounding, deadline_s, &best_j);
     memcpy(rounding->choice, rounding->floor, bytes);
     compete(rounding, deadline_s, &best_j);
-    nearest(rounding);
-    repair(rounding, rounding->floor, deadline_s * (1 - 1e-12));
+    nearest(rounding, rounding->kept);
+    memcpy(rounding->choice, rounding->floor, bytes);
+    approach(rounding, rounding->kept, deadline_s);
     compete(rounding, deadline_s, &best_j);
     if (best_j == DBL_MAX) { /* within the last tick of the shortest time */
-        memcpy(rounding->choice, rounding->floor, bytes);
-        repair(rounding, NULL, deadline_s * (1 - 1e-12));
-        compete(rounding, deadline_s, &best_j);
         memset(rounding->choice, 0, bytes);
+        approach(rounding, rounding->floor, deadline_s);
         compete(rounding, deadline_s, &best_j);
     }
-
+    assert(best_j < DBL_MAX && "all at the fastest option is always on time");
+    if (effort) {
+        struct erg_rng rng;
+        erg_rng_seed(&rng, erg_hash_u64((uint64_t)duration[0], rounding->count));
+        memcpy(rounding->choice, rounding->best, bytes);
+        rounding_search(rounding, deadline_s, effort, &rng);
+        double time_s = forward(rounding);
+        if (time_s <= deadline_s && total_j(rounding, time_s) < best_j)
+            memcpy(rounding->best, rounding->choice, bytes);
+    }
     for (size_t p = 0; p < rounding->count; p++)
         option[rounding->places[p].instruction] =
             rounding->places[p].options[rounding->best[p]].index;

@@ -7,7 +7,7 @@
  *  - floor: always the option just below;
  *  - nearest, then repaired where a finish comes too late for fast successors.
  * Each then has its slack reclaimed: instructions move to slower options, the best savings per
- * second first. An optional local search perturbs the winner.
+ * second first. A local search then perturbs the winner.
  */
 #ifndef ERG_ITERATION_ROUNDING_INTERNAL_H
 #define ERG_ITERATION_ROUNDING_INTERNAL_H
@@ -15,7 +15,39 @@
 #include "base/random.h"
 #include "iteration/tables_internal.h"
 
-struct rounding;
+/* Latest finishes keep this relative distance from the deadline, for the errors of addition. */
+#define ROUNDING_MARGIN 1e-12
+
+/* An instruction at its place in the topological order; links are places, -1 for none. */
+struct place {
+    int32_t before[2], after[2];
+    double before_s[2], after_s[2]; /* latencies */
+    const struct option *options;
+    uint32_t option_count;
+    uint32_t table, instruction;
+};
+
+/* A step from an option to the next slower one, for the thresholds of reclaiming. */
+struct step {
+    double density; /* J saved per s */
+    uint32_t table, option;
+};
+
+struct rounding {
+    const struct option_tables *tables;
+    size_t count;
+    int32_t reach;          /* the most places between an instruction and its successor */
+    double stage_power_w;   /* P * S */
+    struct place *places;   /* by start time of the fastest schedule: a range is a slice of time */
+    double *start, *latest; /* per place: start, latest finish */
+    double *planned_start, *planned_duration;
+    uint16_t *choice, *best, *floor; /* per place: index into its options */
+    uint16_t *kept;                  /* the search's copy of one range */
+    struct step *steps;              /* by density, falling */
+    size_t step_count;
+    uint32_t *histogram, *histogram_first; /* instructions per (table, option) */
+    size_t histogram_count;
+};
 
 struct rounding *rounding_new(const struct erg_schedule *schedule,
                               const struct option_tables *tables);
@@ -23,10 +55,52 @@ void rounding_free(struct rounding *rounding);
 
 /*
  * start and duration in ticks per instruction; deadline_s at least the true shortest time.
- * Writes the index of the chosen option into `option` (as the caller's tables count). `effort` is
- * the number of single evaluations the local search may spend, 0 for none.
+ * Writes the index of the chosen option into `option` (as the caller's tables count). The local
+ * search looks at every instruction about `effort` times.
  */
 void rounding_round(struct rounding *rounding, const int32_t *start, const int32_t *duration,
                     double deadline_s, size_t effort, uint32_t *option);
+
+/*
+ * Improves `choice`, which must be on time: takes a random slice of time, speeds up some of its
+ * instructions, gives the slack away again in another order and keeps what costs no more.
+ */
+void rounding_search(struct rounding *rounding, double deadline_s, size_t effort,
+                     struct erg_rng *rng);
+
+static inline double rounding_time(const struct rounding *rounding, int32_t p)
+{
+    return rounding->places[p].options[rounding->choice[p]].time_s;
+}
+
+/* Earliest start of a place, its predecessors' starts and choices being settled. */
+static inline double rounding_ready(const struct rounding *rounding, const struct place *place)
+{
+    double start = 0;
+    for (int k = 0; k < 2; k++) {
+        int32_t before = place->before[k];
+        if (before < 0)
+            continue;
+        double ready =
+            rounding->start[before] + rounding_time(rounding, before) + place->before_s[k];
+        start = ready > start ? ready : start;
+    }
+    return start;
+}
+
+/* Latest finish of a place, its successors' latest finishes and choices being settled. */
+static inline double rounding_limit(const struct rounding *rounding, const struct place *place,
+                                    double deadline_s)
+{
+    double latest = deadline_s;
+    for (int k = 0; k < 2; k++) {
+        int32_t after = place->after[k];
+        if (after < 0)
+            continue;
+        double limit = rounding->latest[after] - rounding_time(rounding, after) - place->after_s[k];
+        latest = limit < latest ? limit : latest;
+    }
+    return latest;
+}
 
 #endif

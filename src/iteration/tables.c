@@ -54,7 +54,7 @@ static void filter_options(struct option_table *table, const struct erg_frontier
 }
 
 double option_tables_span_s(const struct option_tables *tables, const struct erg_schedule *schedule,
-                            bool fastest)
+                            bool fastest, double *start_s)
 {
     double *finish = erg_xcalloc(schedule->count, sizeof *finish), end = 0;
     for (size_t next = 0; next < schedule->count; next++) {
@@ -69,6 +69,8 @@ double option_tables_span_s(const struct option_tables *tables, const struct erg
         }
         const struct option_table *table =
             &tables->tables[erg_table_index(&schedule->pipeline, &schedule->instructions[i])];
+        if (start_s)
+            start_s[i] = start;
         finish[i] = start + table->options[fastest ? 0 : table->count - 1].time_s;
         end = finish[i] > end ? finish[i] : end;
     }
@@ -79,7 +81,7 @@ double option_tables_span_s(const struct option_tables *tables, const struct erg
 static int choose_tick(struct option_tables *tables, const struct erg_schedule *schedule,
                        double tick_s, struct erg_error *err)
 {
-    double slowest = option_tables_span_s(tables, schedule, false);
+    double slowest = option_tables_span_s(tables, schedule, false, NULL);
     if (tick_s > 0) {
         if (slowest / tick_s > max_ticks)
             return erg_fail(err, ERG_USAGE,

@@ -42,8 +42,9 @@ void option_tables_problem(const struct option_tables *tables, const struct erg_
                            struct timecost_problem *problem);
 void option_tables_problem_release(struct timecost_problem *problem);
 
-/* Longest path with every instruction at its fastest or slowest option, in true times. */
+/* Longest path with every instruction at its fastest or slowest option, in true times; the starts
+ * too when start_s is not NULL. */
 double option_tables_span_s(const struct option_tables *tables, const struct erg_schedule *schedule,
-                            bool fastest);
+                            bool fastest, double *start_s);
 
 #endif
