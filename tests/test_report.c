@@ -192,31 +192,32 @@ static void test_table(void **state)
     struct erg_text table = {0};
     json_t *plan = sample();
     assert_ok(erg_report_table(&table, plan, &err), &err);
-    assert_string_equal(table.data,
-                        "sample <tensor 8>: meta-llama/Llama-3.2-3B, 2 stages of 8 GPUs, 8 "
-                        "microbatches of 8 x 4096 tokens\n"
-                        "measured on emulated A100-SXM4-40GB, search gp, seed 0\n"
-                        "\n"
-                        "                     fastest                 time     energy   energy "
-                        "saved       time saved\n"
-                        "method                  time    energy  saved (1)  saved (1)  same time "
-                        "(2)  same energy (2)\n"
-                        "sequential           5.475 s  25.04 kJ      0.0 %      0.0 %        -11.4 "
-                        "%                –\n"
-                        "sequential+clocks    5.475 s  22.49 kJ      0.0 %     10.2 %          0.0 "
-                        "%            0.0 %\n"
-                        "nanobatching         4.986 s  23.55 kJ      8.9 %      6.0 %         -4.7 "
-                        "%                –\n"
-                        "nanobatching+clocks  4.986 s  21.48 kJ      8.9 %     14.2 %         19.7 "
-                        "%           16.8 %\n"
-                        "ergon                4.595 s  20.53 kJ     16.1 %     18.0 %         25.2 "
-                        "%           25.4 %\n"
-                        "\n"
-                        "(1) the fastest plan against sequential at full clock\n"
-                        "(2) against sequential+clocks: within the time of its fastest plan, "
-                        "within the energy of its cheapest; – where no plan fits\n"
-                        "\n"
-                        "selected: ergon, point 1 of 12 (the fastest): 4.595 s, 20.53 kJ\n");
+    assert_string_equal(
+        table.data,
+        "sample <tensor 8>: meta-llama/Llama-3.2-3B, 2 stages of 8 GPUs, 8 "
+        "microbatches of 8 x 4096 tokens\n"
+        "measured on emulated A100-SXM4-40GB, search gp, seed 0\n"
+        "\n"
+        "                     fastest                 time     energy   energy "
+        "saved       time saved\n"
+        "method                  time    energy  saved (1)  saved (1)  same time "
+        "(2)  same energy (2)\n"
+        "sequential           5.475 s  25.04 kJ      0.0 %      0.0 %        -11.4 "
+        "%                –\n"
+        "sequential+clocks    5.475 s  22.49 kJ      0.0 %     10.2 %          0.0 "
+        "%            0.0 %\n"
+        "nanobatching         4.986 s  23.55 kJ      8.9 %      6.0 %         -4.7 "
+        "%                –\n"
+        "nanobatching+clocks  4.986 s  21.48 kJ      8.9 %     14.2 %         19.7 "
+        "%           16.8 %\n"
+        "ergon                4.595 s  20.53 kJ     16.1 %     18.0 %         25.2 "
+        "%           25.4 %\n"
+        "\n"
+        "(1) the fastest plan against sequential at full clock\n"
+        "(2) against sequential+clocks: within the time of its fastest plan, within the\n"
+        "    energy of its cheapest; – where no plan is that fast or that frugal\n"
+        "\n"
+        "selected: ergon, point 1 of 12 (the fastest): 4.595 s, 20.53 kJ\n");
     erg_text_release(&table);
     json_decref(plan);
 }

@@ -126,9 +126,10 @@ int erg_report_table(struct erg_text *out, const json_t *plan, struct erg_error 
         fill_row(cells, name, method);
         add_row(out, cells, widths);
     }
-    erg_text_add(out, "\n(1) the fastest plan against sequential at full clock\n"
-                      "(2) against sequential+clocks: within the time of its fastest plan, within "
-                      "the energy of its cheapest; – where no plan fits\n");
+    erg_text_add(out,
+                 "\n(1) the fastest plan against sequential at full clock\n"
+                 "(2) against sequential+clocks: within the time of its fastest plan, within the\n"
+                 "    energy of its cheapest; – where no plan is that fast or that frugal\n");
     add_selected(out, plan);
     return 0;
 }

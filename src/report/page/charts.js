@@ -29,7 +29,7 @@ function limits(values, below, above) {
 
 /* The guides that show what "same time" (2) and "same energy" (3) mean: [{from, to, badge, text}]. */
 function frontierGuides() {
-  const clocks = methodOf("sequential+clocks"), ours = methodOf("ergon");
+  const clocks = methodOf("sequential+clocks");
   if (!clocks || !ours || !clocks.points.length) return [];
   const fastest = clocks.points[0], cheapest = clocks.points[clocks.points.length - 1];
   const within = ours.points.filter(p => p.time_s <= fastest.time_s * (1 + 1e-9)).pop();

@@ -5,19 +5,23 @@ const state = {
   own: () => state.kept.method === (plan.selected || {}).method && state.kept.point === (plan.selected || {}).point,
 };
 const job = plan.job || {}, device = plan.device || {};
+const ours = methodOf("ergon") || methodOf(state.kept.method); /* the method the page is about */
 const pointOf = (key, index) => { const method = methodOf(key); return method && method.points[index]; };
 
 function headline() {
   byId("job-name").textContent = job.name || "";
   document.title = `ergon report: ${job.name || "plan"}`;
   const start = pointOf("sequential", 0), end = pointOf(state.kept.method, state.kept.point);
-  if (start && end) {
-    const iso = (methodOf("ergon") || { versus: {} }).versus.iso_time_energy_reduction_percent;
-    const change = `Same training iteration, ${lessOrMore(reduction(end.time_s, start.time_s), "time")} and ` +
-      `${lessOrMore(reduction(end.energy_j, start.energy_j), "energy")}`;
-    byId("headline").textContent = change + (isNumber(iso)
-      ? `; at the time of sequential + clocks, ${lessOrMore(iso, "energy")}.` : ".");
-  }
+  const iso = ours && ours.versus.iso_time_energy_reduction_percent, hasIso = isNumber(iso) && Math.abs(iso) >= 0.05;
+  /* Without the sequential method in the plan, the fastest point still knows its percentages. */
+  const versus = state.kept.point === 0 ? (methodOf(state.kept.method) || { versus: {} }).versus : {};
+  const saved = start && end
+    ? [reduction(end.time_s, start.time_s), reduction(end.energy_j, start.energy_j)]
+    : [versus.max_throughput_time_reduction_percent, versus.max_throughput_energy_reduction_percent];
+  if (saved.every(isNumber))
+    byId("headline").textContent = `Same training iteration, ${lessOrMore(saved[0], "time")} and ${lessOrMore(saved[1], "energy")}` +
+      (hasIso ? `; at the time of sequential + clocks, ${lessOrMore(iso, "energy")}.` : ".");
+  if (!plan.job) return;
   const layers = list(job.layers), gpus = list(plan.stages).length ? (job.pipeline || 1) * (job.gpus_per_stage || 1) : 0;
   byId("subtitle").textContent = [
     `${job.model || "A model"} on ${gpus ? plural(gpus, "GPU") : "GPUs"} (${device.name || job.gpu || "unknown device"}): ` +
@@ -26,16 +30,16 @@ function headline() {
       (job.virtual_stages > 1 ? `, ${job.virtual_stages} virtual stages` : "") + ".",
     `One iteration trains on ${job.microbatches || "?"} microbatches of ${job.microbatch_size || "?"} × ${job.sequence || "?"} tokens.`,
   ].join(" ");
-  if (!start || !end) return;
+  if (!end) return;
   const clocks = pointOf("sequential+clocks", 0), tokens = job.microbatches * job.microbatch_size * job.sequence;
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
+  const perToken = point => digits(point.energy_j / tokens * 1e3), before = text => (start ? `, ${text(start)} before` : "");
   byId("tiles").append(
-    tile(time(end.time_s), `per iteration, ${time(start.time_s)} before`),
-    tile(energy(end.energy_j), `per iteration, ${energy(start.energy_j)} before`),
-    ...(clocks && isNumber((methodOf("ergon") || { versus: {} }).versus.iso_time_energy_reduction_percent)
-      ? [tile(percent(methodOf("ergon").versus.iso_time_energy_reduction_percent),
-          `less energy than sequential + clocks in the same ${time(clocks.time_s)}`)] : []),
-    ...(tokens > 0 ? [tile(`${digits(end.energy_j / tokens * 1e3)}\u00a0mJ`, `per token, ${digits(start.energy_j / tokens * 1e3)} before`)] : []));
+    tile(time(end.time_s), `per iteration${before(p => time(p.time_s))}`),
+    tile(energy(end.energy_j), `per iteration${before(p => energy(p.energy_j))}`),
+    ...(clocks && hasIso ? [tile(percent(Math.abs(iso)),
+      `${iso > 0 ? "less" : "more"} energy than sequential + clocks in the same ${time(clocks.time_s)}`)] : []),
+    ...(tokens > 0 ? [tile(`${perToken(end)}\u00a0mJ`, `per token${before(perToken)}`)] : []));
 }
 
 function comparison() {
@@ -67,9 +71,9 @@ function counts(point, entry, direction, key) {
 /* "8 × 1410 MHz", or for many clocks "900 to 1410 MHz, mostly 1230 (107 of 128)". */
 function clocksText(used) {
   if (!used.length) return NONE;
-  if (used.length <= 3) return `${used.map(([clock, count]) => `${count} × ${clock}`).join(", ")} MHz`;
+  if (used.length <= 3) return `${used.map(([clock, count]) => `${count}\u00a0×\u00a0${clock}`).join(", ")}\u00a0MHz`;
   const most = used.reduce((a, b) => (b[1] > a[1] ? b : a)), all = used.reduce((sum, [, count]) => sum + count, 0);
-  return `${used[used.length - 1][0]} to ${used[0][0]} MHz, mostly ${most[0]} (${most[1]} of ${all})`;
+  return `${used[used.length - 1][0]} to ${used[0][0]}\u00a0MHz, mostly ${most[0]} (${most[1]} of ${all})`;
 }
 
 function recipe(method, point, index) {
@@ -131,6 +135,7 @@ byId("legend").append(...METHODS.map(method => h("span", {}, markIcon(method), m
 const showTimelines = pipelineCharts(byId("pipeline-charts"), byId("pipeline-controls"), byId("pipeline-note"), state);
 byId("pipeline").hidden = !showTimelines;
 byId("partitions").hidden = !partitionCharts(byId("partition-charts"), byId("partition-legend"));
+byId("comparison").hidden = byId("breakdown").hidden = !METHODS.length;
 byId("progress").hidden = !progressCharts(byId("progress-charts"));
 
 function showPoint(method, index, kept) {

@@ -154,14 +154,15 @@ function pipelineCharts(place, controls, note, state) {
     const end = Math.max(...shown.map(one => one.timeline.time_s)), span = end / zoom, from = position * (end - span);
     const all = shown.flatMap(one => one.timeline.stages.flat()).map(one => one[colour.key]);
     const range = all.reduce((r, v) => ({ low: Math.min(r.low, v), high: Math.max(r.high, v) }), { low: Infinity, high: -Infinity });
-    scale.replaceChildren(colour.text(range.low),
-      h("i", { style: `background:linear-gradient(90deg,${HEAT.map(rgb).join(",")})`, "aria-hidden": "true" }), colour.text(range.high));
+    const same = colour.text(range.low) === colour.text(range.high);
+    scale.replaceChildren(colour.text(range.low), ...(same ? [" everywhere"] : [
+      h("i", { style: `background:linear-gradient(90deg,${HEAT.map(rgb).join(",")})`, "aria-hidden": "true" }), colour.text(range.high)]));
     for (const one of shown) one.boxes = drawPipeline(one.canvas, one.timeline, { from, to: from + span }, colour, range);
   }
 
   function show() {
     const method = methodOf(state.kept.method), after = method && timelineOf(method, state.kept.point);
-    shown = [{ timeline: first, title: `Before: ${(methodOf(first.method) || { title: first.method }).title}` }];
+    shown = [{ timeline: first, title: `Before: ${(methodOf(first.method) || { title: "sequential, full clock" }).title}` }];
     if (after && after !== first)
       shown.push({ timeline: after, title: `After: ${method.title}, ${state.own() ? "the selected plan" : "your choice"}` });
     place.replaceChildren(...shown.map(one => {
@@ -213,7 +214,7 @@ function partitionCharts(place, legend) {
     drawToWidth(box, width => {
       const end = Math.max(...lanes.flatMap(lane => list(lane.spans).map(span => span.end_s)), 1e-9);
       const [unit, size] = unitOf(end, TIME_UNITS), laneHeight = 38, top = 4, height = top + lanes.length * laneHeight + 42;
-      const { frame, atX } = axes(width, height, { left: 4, right: 14, top, bottom: 42 },
+      const { frame, atX } = axes(width, height, { left: 12, right: 14, top, bottom: 42 },
         { low: 0, high: end / size, title: `time (${unit})` }, { low: 0, high: 1, title: "", ticks: [] });
       const svg = s("svg", { width, height, role: "img", "aria-label": lanes.map(lane => `${lane.name}: ` +
         list(lane.spans).map(span => `${span.name} from ${time(span.start_s)} to ${time(span.end_s)}`).join(", ")).join("; ") }, frame);
