@@ -24,7 +24,8 @@ function headline() {
   if (!plan.job) return;
   const layers = list(job.layers), gpus = list(plan.stages).length ? (job.pipeline || 1) * (job.gpus_per_stage || 1) : 0;
   byId("subtitle").textContent = [
-    `${job.model || "A model"} on ${gpus ? plural(gpus, "GPU") : "GPUs"} (${device.name || job.gpu || "unknown device"}): ` +
+    `${job.model || "A model"} on ${gpus ? plural(gpus, "GPU") : "GPUs"}` +
+      `${job.data > 1 ? ` in each of ${job.data} copies` : ""} (${device.name || job.gpu || "unknown device"}): ` +
       `${plural(job.pipeline || 1, "pipeline stage")}` + (layers.length ? ` of ${new Set(layers).size === 1 ? layers[0] : layers.join(", ")} layers` : "") +
       `, tensor degree ${job.tensor || 1}` + (job.context > 1 ? `, context degree ${job.context}` : "") +
       (job.virtual_stages > 1 ? `, ${job.virtual_stages} virtual stages` : "") + ".",
