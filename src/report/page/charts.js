@@ -82,8 +82,8 @@ function frontierChart(place, state, onPoint) {
     for (const method of METHODS) {
       const own = points.filter(p => p.method === method);
       svg.append(s("path", { d: own.map((p, i) => `${i ? "L" : "M"}${p.x.toFixed(1)},${p.y.toFixed(1)}`).join(""),
-        fill: "none", stroke: method.color, "stroke-width": method.filled ? 2.5 : 1.5, opacity: 0.75 }));
-      const r = own.length === 1 ? 6 : method.filled ? 4 : 3.5;
+        fill: "none", stroke: method.color, "stroke-width": method.strong ? 2.5 : 1.5, opacity: 0.75 }));
+      const r = own.length === 1 ? 6 : method.strong ? 4 : 3.5;
       own.forEach(p => svg.append(mark(method, p.x, p.y, r)));
     }
     const kept = points.find(p => p.method.key === state.kept.method && p.index === state.kept.point);

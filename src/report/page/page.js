@@ -52,7 +52,7 @@ function comparison() {
   byId("comparison-table").append(h("table", {},
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "method"), columns.map(([title]) => h("th", { scope: "col" }, title)))),
     h("tbody", {}, METHODS.map(method => h("tr", { class: method.key === "ergon" ? "ours" : null },
-      h("th", { scope: "row" }, markIcon(method), method.title, h("small", {}, ` ${plural(method.points.length, "plan")}`)),
+      h("th", { scope: "row" }, markIcon(method), method.title, h("small", {}, method.what)),
       columns.map(([title, text]) => h("td", { "data-label": title }, text(method))))))));
   const missing = METHODS.some(m => !isNumber(m.versus.iso_time_energy_reduction_percent) || !isNumber(m.versus.iso_energy_time_reduction_percent));
   byId("comparison-reason").textContent = missing

@@ -5,16 +5,16 @@ const list = value => (Array.isArray(value) ? value : []);
 const isNumber = value => typeof value === "number" && Number.isFinite(value);
 const byId = id => document.getElementById(id);
 
-/* The methods in a fixed order, each with a colour and a mark of its own. */
+/* The methods in a fixed order, each with a colour and a mark of its own, and what it is. */
 const METHODS = [
-  ["sequential", "Sequential, full clock", "square", false],
-  ["sequential+clocks", "Sequential + clocks", "circle", false],
-  ["nanobatching", "Nanobatching, full clock", "triangle", false],
-  ["nanobatching+clocks", "Nanobatching + clocks", "diamond", false],
-  ["ergon", "ergon", "circle", true],
-].map(([key, title, mark, filled]) => {
+  ["sequential", "Sequential, full clock", "square", "compute, then communicate: what training frameworks do today"],
+  ["sequential+clocks", "Sequential + clocks", "circle", "the same, every microbatch at a planned clock"],
+  ["nanobatching", "Nanobatching, full clock", "triangle", "one half of a microbatch communicates while the other computes"],
+  ["nanobatching+clocks", "Nanobatching + clocks", "diamond", "the same, every microbatch at a planned clock"],
+  ["ergon", "ergon", "disc", "when communication starts, on how many SMs, and every clock are planned together"],
+].map(([key, title, mark, what]) => {
   const method = (plan.methods || {})[key] || {};
-  return { key, title, mark, filled, color: `var(--${key.replace("+", "-")})`, label: method.label || title,
+  return { key, title, mark, what, strong: key === "ergon", color: `var(--${key.replace("+", "-")})`,
     points: list(method.points).filter(p => isNumber(p.time_s) && isNumber(p.energy_j)), versus: method.versus || {},
     present: key in (plan.methods || {}) };
 }).filter(method => method.present);
@@ -114,9 +114,9 @@ function drawToWidth(place, draw) {
 
 /* A mark of a method, centred at (x, y). */
 function mark(method, x, y, r) {
-  const style = { fill: method.filled ? method.color : "var(--card)", stroke: method.color, "stroke-width": 2 };
+  const style = { fill: method.strong ? method.color : "var(--card)", stroke: method.color, "stroke-width": 2 };
   if (method.mark === "square") return s("rect", { x: x - r, y: y - r, width: 2 * r, height: 2 * r, ...style });
-  if (method.mark === "circle") return s("circle", { cx: x, cy: y, r, ...style });
+  if (method.mark === "circle" || method.mark === "disc") return s("circle", { cx: x, cy: y, r, ...style });
   const path = method.mark === "triangle"
     ? `M${x},${y - 1.25 * r}L${x + 1.2 * r},${y + r}L${x - 1.2 * r},${y + r}Z`
     : `M${x},${y - 1.3 * r}L${x + 1.3 * r},${y}L${x},${y + 1.3 * r}L${x - 1.3 * r},${y}Z`;

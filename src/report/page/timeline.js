@@ -65,10 +65,16 @@ const COLOURS = {
   energy: { key: "energy_j", text: value => energy(value), word: "energy of a GPU" },
 };
 
+/* The page's colours, as a canvas needs them; paper is white also where the screen is dark. */
+function canvasColours(printing) {
+  if (printing) return ["#000000", "#444444", "#dddddd"];
+  const style = getComputedStyle(document.documentElement);
+  return ["--ink", "--quiet", "--grid"].map(name => style.getPropertyValue(name).trim());
+}
+
 /* Draws one timeline; the boxes that are too narrow for a pixel of border lose it, then their text. */
-function drawPipeline(canvas, timeline, view, colour, range) {
-  const style = getComputedStyle(document.documentElement), ink = style.getPropertyValue("--ink").trim();
-  const quiet = style.getPropertyValue("--quiet").trim(), grid = style.getPropertyValue("--grid").trim();
+function drawPipeline(canvas, timeline, view, colour, range, printing) {
+  const [ink, quiet, grid] = canvasColours(printing);
   const rows = timeline.stages.length, rowHeight = rows > 6 ? 22 : 36, gutter = 54, top = 4;
   const width = canvas.parentNode.clientWidth, height = top + rows * rowHeight + 26, dense = devicePixelRatio || 1;
   canvas.width = width * dense; canvas.height = height * dense;
@@ -129,7 +135,7 @@ function summary(timeline) {
 function pipelineCharts(place, controls, note, state) {
   const first = list(plan.timelines)[0];
   if (!first) return null;
-  let colour = COLOURS.clock, zoom = 1, position = 0, shown = [];
+  let colour = COLOURS.clock, zoom = 1, position = 0, shown = [], printing = false;
   const scale = h("span", { class: "scale" });
   const choice = h("span", { class: "choice", role: "group", "aria-label": "colour of the boxes" },
     Object.entries(COLOURS).map(([name, one]) => h("button", { type: "button", "aria-pressed": String(one === colour),
@@ -157,7 +163,7 @@ function pipelineCharts(place, controls, note, state) {
     const same = colour.text(range.low) === colour.text(range.high);
     scale.replaceChildren(colour.text(range.low), ...(same ? [" everywhere"] : [
       h("i", { style: `background:linear-gradient(90deg,${HEAT.map(rgb).join(",")})`, "aria-hidden": "true" }), colour.text(range.high)]));
-    for (const one of shown) one.boxes = drawPipeline(one.canvas, one.timeline, { from, to: from + span }, colour, range);
+    for (const one of shown) one.boxes = drawPipeline(one.canvas, one.timeline, { from, to: from + span }, colour, range, printing);
   }
 
   function show() {
@@ -187,6 +193,8 @@ function pipelineCharts(place, controls, note, state) {
   }
   drawToWidth(place, () => shown.length && draw());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  for (const [event, value] of [["beforeprint", true], ["afterprint", false]])
+    addEventListener(event, () => { printing = value; draw(); });
   show();
   return show;
 }
