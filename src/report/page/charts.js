@@ -4,7 +4,7 @@
 function axes(width, height, margin, x, y) {
   const right = width - margin.right, bottom = height - margin.bottom;
   const atX = linear(x.low, x.high, margin.left, right), atY = linear(y.low, y.high, bottom, margin.top);
-  const xs = x.ticks || ticks(x.low, x.high, Math.max(2, Math.floor((right - margin.left) / 80)));
+  const xs = x.ticks || ticks(x.low, x.high, Math.max(3, Math.floor((right - margin.left) / 80)));
   const ys = y.ticks || ticks(y.low, y.high, Math.max(2, Math.floor((bottom - margin.top) / 55)));
   const xTexts = tickTexts(xs), yTexts = tickTexts(ys);
   const frame = s("g", { "aria-hidden": "true" },

@@ -129,15 +129,17 @@ function provenance() {
   byId("provenance-list").append(h("dl", {}, rows.filter(([, text]) => text).flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])));
 }
 
-headline();
-comparison();
-provenance();
-byId("legend").append(...METHODS.map(method => h("span", {}, markIcon(method), method.title)));
-const showTimelines = pipelineCharts(byId("pipeline-charts"), byId("pipeline-controls"), byId("pipeline-note"), state);
-byId("pipeline").hidden = !showTimelines;
-byId("partitions").hidden = !partitionCharts(byId("partition-charts"), byId("partition-legend"));
-byId("comparison").hidden = byId("breakdown").hidden = !METHODS.length;
-byId("progress").hidden = !progressCharts(byId("progress-charts"));
+/* Draws one section; a plan with a part that is missing or broken costs that section only. */
+function section(id, draw) {
+  try {
+    const result = draw();
+    byId(id).hidden = result === false;
+    return result;
+  } catch (error) {
+    byId(id).append(h("p", { class: "quiet" }, `This part of the plan could not be drawn (${error.message}).`));
+    return null;
+  }
+}
 
 function showPoint(method, index, kept) {
   if (kept) {
@@ -149,6 +151,17 @@ function showPoint(method, index, kept) {
   const point = one && one.points[at];
   byId("recipe").replaceChildren(...(point ? recipe(one, point, at) : [h("p", { class: "quiet" }, "No plan is selected.")]));
 }
-frontierChart(byId("frontier-chart"), state, showPoint);
-energyBars(byId("breakdown-bars"), state);
-showPoint(null);
+
+headline();
+byId("legend").append(...METHODS.map(method => h("span", {}, markIcon(method), method.title)));
+section("comparison", () => METHODS.length > 0 && comparison());
+section("breakdown", () => METHODS.length > 0 && energyBars(byId("breakdown-bars"), state));
+const showTimelines = section("pipeline", () =>
+  pipelineCharts(byId("pipeline-charts"), byId("pipeline-controls"), byId("pipeline-note"), state) || false);
+section("partitions", () => partitionCharts(byId("partition-charts"), byId("partition-legend")));
+section("progress", () => progressCharts(byId("progress-charts")));
+section("provenance", provenance);
+section("frontiers", () => {
+  frontierChart(byId("frontier-chart"), state, showPoint);
+  showPoint(null);
+});

@@ -84,7 +84,7 @@ function drawPipeline(canvas, timeline, view, colour, range, printing) {
   c.font = "12px system-ui, sans-serif";
   c.textBaseline = "middle";
   const atX = linear(view.from, view.to, gutter, width - 12), bottom = top + rows * rowHeight;
-  const values = ticks(view.from, view.to, Math.max(2, (width - gutter) / 90)), texts = tickTexts(values);
+  const values = ticks(view.from, view.to, Math.max(3, (width - gutter) / 90)), texts = tickTexts(values);
   c.textAlign = "center";
   values.forEach((value, i) => {
     c.fillStyle = grid; c.fillRect(atX(value), top, 1, rows * rowHeight + 3);
