@@ -1,27 +1,39 @@
 # A thin door to CMake: the two commands of the README and a few more.
+#
+#   make demo      builds, then optimizes the first example; says which page to open
+#   make check     builds and runs every test
+#   make bench     measures speed and quality, each program prints its table
+#   make install   into PREFIX (and below DESTDIR)
+#
+# All of them first install the Debian packages that are missing. PRESET chooses a build:
+# release, debug, asan or tsan.
 PRESET ?= release
+PREFIX ?= /usr/local
 BUILD := build/$(PRESET)
 
-.PHONY: all check demo bench install clean
+.PHONY: all packages check demo bench install clean
 
-all: build/.packages
-	cmake --preset $(PRESET) >build/configure.log || (cat build/configure.log; false)
+all: packages
+	@cmake --preset $(PRESET) >build/configure.log 2>&1 || (cat build/configure.log; false)
 	cmake --build --preset $(PRESET)
 
-build/.packages: scripts/install-packages.sh
+packages:
 	@mkdir -p build
-	sh scripts/install-packages.sh
-	@touch $@
+	@sh scripts/install-packages.sh
 
 check: all
-	ctest --preset $(PRESET)
+	ctest --preset $(PRESET) --parallel $$(nproc)
+
+demo: all
+	$(BUILD)/ergon optimize examples/quickstart.yaml -o build/demo
+	@echo "Now open build/demo/report.html in a browser."
 
 bench: all
-	cmake --build --preset $(PRESET) --target benches
-	sh scripts/bench.sh $(BUILD)
+	@cmake --build --preset $(PRESET) --target benches
+	sh scripts/bench.sh $(BUILD)/bench
 
 install: all
-	cmake --install $(BUILD)
+	cmake --install $(BUILD) --prefix "$(PREFIX)"
 
 clean:
 	rm -rf build

@@ -2,12 +2,18 @@
 # Installs the Debian packages that ergon needs to build and test, when they are missing.
 set -eu
 
-packages="gcc cmake ninja-build pkg-config libjansson-dev libcyaml-dev libyaml-dev libsqlite3-dev
-          libopenblas-dev liblapacke-dev libxgboost-dev libcmocka-dev"
+packages="gcc libc6-dev cmake ninja-build pkg-config libjansson-dev libcyaml-dev libyaml-dev
+          libsqlite3-dev libxgboost-dev libcmocka-dev"
 
+if ! command -v dpkg-query >/dev/null 2>&1; then
+    exit 0 # not Debian: CMake says what it does not find
+fi
+# "pkgconf" provides "pkg-config" where only that is installed.
+installed=$(dpkg-query -W -f='${db:Status-Status} ${Package} ${Provides}\n' 2>/dev/null |
+    sed -n 's/^installed //p' | sed 's/([^)]*)//g; s/,/ /g' | tr -s ' ' '\n')
 missing=""
 for package in $packages; do
-    if ! dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed'; then
+    if ! printf '%s\n' "$installed" | grep -qx "$package"; then
         missing="$missing $package"
     fi
 done

@@ -12,6 +12,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
 
 /* The values are the exit codes of the command line. */
 enum erg_status {
@@ -43,6 +46,9 @@ int erg_fail(struct erg_error *err, enum erg_status status, const char *format, 
 /* Prepends "context: " to the message of a failure that climbs, and returns -1. */
 int erg_fail_context(struct erg_error *err, const char *format, ...) ERG_PRINTF(2, 3);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -21,6 +21,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
 
 struct erg_point {
     double time_s;
@@ -92,6 +95,9 @@ ptrdiff_t erg_frontier_pick_budget(const struct erg_frontier *frontier, double b
  */
 ptrdiff_t erg_frontier_pick_knee(const struct erg_frontier *frontier);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,31 @@
+# What `make install` puts where. Nothing installed names the prefix, so that a tree staged with
+# DESTDIR, or moved later, works: the program finds its data, and pkg-config the library, from
+# where they themselves lie.
+install(TARGETS ergon ergon_cli)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ergon DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN *.h)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/data/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ergon)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
+        FILES_MATCHING PATTERN *.1)
+
+# Paths relative to the folder of ergon.pc.
+file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" ERGON_PC_PREFIX "${up}")
+configure_file(cmake/ergon.pc.in ergon.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/ergon.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# Shell completions, printed by the program itself.
+function(ergon_completion shell file destination)
+  set(output ${PROJECT_BINARY_DIR}/completions/${file})
+  add_custom_command(OUTPUT ${output} COMMAND ergon_cli completion ${shell} > ${output}
+                     DEPENDS ergon_cli VERBATIM)
+  install(FILES ${output} DESTINATION ${CMAKE_INSTALL_DATADIR}/${destination})
+  set_property(GLOBAL APPEND PROPERTY ergon_completions ${output})
+endfunction()
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/completions)
+ergon_completion(bash ergon bash-completion/completions)
+ergon_completion(zsh _ergon zsh/site-functions)
+ergon_completion(fish ergon.fish fish/vendor_completions.d)
+get_property(completions GLOBAL PROPERTY ergon_completions)
+add_custom_target(completions ALL DEPENDS ${completions})

@@ -1,0 +1,6 @@
+#include "ergon/ergon.h"
+
+const char *erg_version(void)
+{
+    return ERG_VERSION;
+}
