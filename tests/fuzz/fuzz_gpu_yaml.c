@@ -1,0 +1,50 @@
+/* libFuzzer: any bytes as the file of a GPU, a software stack or a cluster. */
+#define _GNU_SOURCE /* memfd_create */
+
+#include "hardware/hardware.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
+
+static void check_gpu(const struct erg_gpu *gpu)
+{
+    if (gpu->sms < 1 || gpu->clock_min_mhz > gpu->clock_max_mhz || gpu->search_step_mhz < 1 ||
+        !isfinite(gpu->static_power_w) || !(gpu->power_cap_w > 0))
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
+{
+    static int file = -1;
+    static char path[64];
+    struct erg_error err;
+    struct erg_gpu *gpu;
+    struct erg_stack *stack;
+    struct erg_cluster *cluster;
+    if (file < 0) {
+        file = memfd_create("fuzz.yaml", 0);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    }
+    if (file < 0 || ftruncate(file, 0) != 0 || pwrite(file, data, size, 0) != (ssize_t)size)
+        abort();
+    if (erg_gpu_load(&gpu, path, &err) == 0) {
+        check_gpu(gpu);
+        (void)erg_gpu_fingerprint(gpu);
+        erg_gpu_free(gpu);
+    }
+    if (erg_stack_load(&stack, path, &err) == 0) {
+        (void)erg_stack_fingerprint(stack);
+        erg_stack_free(stack);
+    }
+    if (erg_cluster_load(&cluster, path, &err) == 0) {
+        if (cluster->nodes < 1 || cluster->gpus_per_node < 1)
+            abort();
+        erg_cluster_free(cluster);
+    }
+    return 0;
+}
