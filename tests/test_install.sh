@@ -1,0 +1,71 @@
+#!/bin/sh
+# An installed ergon: the library through pkg-config from C and C++, its exported symbols, and the
+# program from another folder with nothing but its own installed data. The prefix is staged with
+# DESTDIR and has a space in it.
+# Usage: test_install.sh BUILD_FOLDER CMAKE
+set -eu
+
+build=$1
+cmake=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+stage="$work/a stage"
+DESTDIR="$stage" "$cmake" --install "$build" --prefix /opt/ergon >"$work/log"
+prefix="$stage/opt/ergon"
+
+cd "$work"
+cat >use.c <<'C'
+#include <ergon/ergon.h>
+#include <stdio.h>
+#include <string.h>
+
+int main(void)
+{
+    struct erg_frontier frontier;
+    erg_frontier_init(&frontier);
+    erg_frontier_add(&frontier, 2, 1, 0);
+    erg_frontier_add(&frontier, 1, 2, 1);
+    erg_frontier_add(&frontier, 2, 2, 2);
+    erg_frontier_filter(&frontier);
+    printf("%s %d\n", erg_version(), (int)frontier.count);
+    erg_frontier_release(&frontier);
+    return strcmp(erg_version(), ERG_VERSION) != 0;
+}
+C
+cp use.c use.cc
+# pkg-config quotes the space in the paths for the shell.
+flags=$(PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs ergon)
+version=$(PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --modversion ergon)
+compile() {
+    eval "$1 -Wall -Wextra -Wpedantic -Werror $2 -o use $flags"
+    said=$(LD_LIBRARY_PATH="$prefix/lib" ./use)
+    if [ "$said" != "$version 2" ]; then
+        echo "$2 with $1 said \"$said\", expected \"$version 2\""
+        exit 1
+    fi
+}
+compile "${CC:-cc} -std=c17" use.c
+if command -v c++ >/dev/null; then
+    compile "c++ -std=c++17" use.cc
+fi
+
+# Only what the public headers declare.
+for symbol in $(nm -D --defined-only "$prefix/lib/libergon.so" | awk '{print $3}'); do
+    if ! grep -qw "$symbol" "$prefix"/include/ergon/*.h; then
+        echo "libergon.so exports $symbol, which no public header declares"
+        exit 1
+    fi
+done
+
+# A model that only the installed data folder has.
+mv "$prefix/share/ergon/models/llama-3.2-3b" "$prefix/share/ergon/models/only-here"
+sed 's/^model:.*/model: only-here/' "$prefix/share/doc/ergon/examples/quickstart.yaml" >job.yaml
+env -u ERGON_DATA "$prefix/bin/ergon" optimize --quiet job.yaml -o out >log
+for file in plan.json report.html trace.json profile.csv profile.db; do
+    [ -s "out/$file" ] || { echo "ergon optimize left no $file"; exit 1; }
+done
+
+for file in bash-completion/completions/ergon zsh/site-functions/_ergon \
+    fish/vendor_completions.d/ergon.fish man/man1/ergon-optimize.1; do
+    [ -s "$prefix/share/$file" ] || { echo "share/$file is missing"; exit 1; }
+done

@@ -1,0 +1,153 @@
+/*
+ * The order of the house: a source file includes only headers of its own room and of rooms above
+ * it in the table of docs/architecture.md, and what is *_internal.h stays in its room.
+ */
+#include "base/text.h"
+#include "check.h"
+#include "io/file.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+
+/* From the top of the table to its bottom. The public headers, include/ergon/, are for everyone. */
+static const char *const rooms[] = {
+    "base",      "io",     "frontier",   "model",     "hardware", "job",    "device",
+    "partition", "search", "microbatch", "iteration", "optimize", "report", "cli",
+};
+enum { ROOMS = sizeof rooms / sizeof *rooms };
+
+/* Headers that a room above may include, and why. */
+static const struct exception {
+    const char *room, *header;
+} exceptions[] = {
+    /* Plain data that describes one op: the model lists ops in the words that devices run. */
+    {"model", "device/work.h"},
+};
+
+static int room_index(const char *path, size_t length)
+{
+    for (int i = 0; i < ROOMS; i++)
+        if (strlen(rooms[i]) == length && strncmp(rooms[i], path, length) == 0)
+            return i;
+    return -1;
+}
+
+static bool is_exception(int room, const char *header)
+{
+    for (size_t i = 0; i < sizeof exceptions / sizeof *exceptions; i++)
+        if (!strcmp(exceptions[i].room, rooms[room]) && !strcmp(exceptions[i].header, header))
+            return true;
+    return false;
+}
+
+/* What is wrong with `header` in a file of `room`, or NULL. */
+static const char *judge(int room, const char *header)
+{
+    size_t length = strcspn(header, "/");
+    if (strncmp(header, "ergon/", 6) == 0)
+        return NULL;
+    int other = room_index(header, length);
+    if (other < 0)
+        return "is of no room";
+    if (other == room || is_exception(room, header))
+        return NULL;
+    if (strstr(header, "_internal.h"))
+        return "is private to its room";
+    return other < room ? NULL : "is of a room below";
+}
+
+/* Adds a line per violation; counts the includes that were looked at. */
+static void check_file(const char *path, int room, struct erg_text *violations, size_t *includes)
+{
+    char *text, *rest, *line;
+    struct erg_error err;
+    assert_ok(erg_file_read(path, ERG_FILE_SMALL_BYTES, &text, NULL, &err), &err);
+    rest = text;
+    while ((line = strtok_r(rest, "\n", &rest)) != NULL) {
+        char header[256];
+        if (sscanf(line, " # include \"%255[^\"]\"", header) != 1)
+            continue;
+        ++*includes;
+        const char *wrong = judge(room, header);
+        if (wrong)
+            erg_text_printf(violations, "%s includes %s, which %s\n", path, header, wrong);
+    }
+    free(text);
+}
+
+static void check_folder(const char *folder, int room, struct erg_text *violations,
+                         size_t *includes)
+{
+    DIR *listing = opendir(folder);
+    assert_non_null(listing);
+    struct dirent *entry;
+    struct erg_text path = {0};
+    while ((entry = readdir(listing)) != NULL) {
+        if (entry->d_name[0] == '.')
+            continue;
+        struct stat info;
+        path.count = 0;
+        erg_text_printf(&path, "%s/%s", folder, entry->d_name);
+        assert_int_equal(stat(path.data, &info), 0);
+        const char *dot = strrchr(entry->d_name, '.');
+        if (S_ISDIR(info.st_mode))
+            check_folder(path.data, room, violations, includes);
+        else if (dot && (!strcmp(dot, ".c") || !strcmp(dot, ".h")))
+            check_file(path.data, room, violations, includes);
+    }
+    erg_text_release(&path);
+    closedir(listing);
+}
+
+static void test_rooms_include_only_rooms_above(void **state)
+{
+    (void)state;
+    struct erg_text violations = {0}, folder = {0};
+    size_t includes = 0;
+    for (int room = 0; room < ROOMS; room++) {
+        folder.count = 0;
+        erg_text_printf(&folder, "%s/src/%s", ERGON_TEST_SOURCE_DIR, rooms[room]);
+        check_folder(folder.data, room, &violations, &includes);
+    }
+    if (violations.count)
+        fail_msg("%s", violations.data);
+    assert_true(includes > 100);
+    erg_text_release(&folder);
+    erg_text_release(&violations);
+}
+
+static void test_every_folder_is_a_room(void **state)
+{
+    (void)state;
+    DIR *listing = opendir(ERGON_TEST_SOURCE_DIR "/src");
+    assert_non_null(listing);
+    struct dirent *entry;
+    while ((entry = readdir(listing)) != NULL)
+        if (!strchr(entry->d_name, '.') && room_index(entry->d_name, strlen(entry->d_name)) < 0)
+            fail_msg("src/%s is not a room of docs/architecture.md", entry->d_name);
+    closedir(listing);
+}
+
+static void test_the_judge(void **state)
+{
+    (void)state;
+    int model = room_index("model", 5), device = room_index("device", 6);
+    assert_null(judge(model, "io/json.h"));
+    assert_null(judge(model, "ergon/error.h"));
+    assert_null(judge(model, "device/work.h"));
+    assert_null(judge(device, "device/emulated/emulated_internal.h"));
+    assert_string_equal(judge(model, "device/device.h"), "is of a room below");
+    assert_string_equal(judge(device, "io/yaml_internal.h"), "is private to its room");
+    assert_string_equal(judge(device, "check.h"), "is of no room");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rooms_include_only_rooms_above),
+        cmocka_unit_test(test_every_folder_is_a_room),
+        cmocka_unit_test(test_the_judge),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
