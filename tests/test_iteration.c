@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "io/file.h"
+#include "io/json.h"
 #include "iteration/iteration.h"
 #include "program.h"
 
@@ -454,6 +455,79 @@ static void test_measured_profiles_save_what_was_published(void **state)
     check_measured("bloom-176b_a40_bf16", 12, 70.38, 7.0);
 }
 
+/* --- against what the peer really achieves after rounding its plans --- */
+
+static json_t *load_case(const char *name, const char *suffix)
+{
+    char path[4096];
+    struct erg_error err;
+    json_t *root;
+    snprintf(path, sizeof path, "%s/tests/data/perseus_cases/%s%s", ERGON_TEST_SOURCE_DIR, name,
+             suffix);
+    assert_ok(erg_json_load(&root, path, &err), &err);
+    return root;
+}
+
+static double number(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+static void check_against_peer(const char *name)
+{
+    json_t *input = load_case(name, ".json"), *peer = load_case(name, ".lowtime.json");
+    json_t *stages = json_object_get(input, "stages");
+    size_t count = 2 * json_array_size(stages);
+    struct erg_frontier *tables = erg_xcalloc(count, sizeof *tables);
+    for (size_t t = 0; t < count; t++) {
+        json_t *option,
+            *list = json_object_get(json_array_get(stages, t / 2), t % 2 ? "backward" : "forward");
+        size_t o;
+        json_array_foreach(list, o, option)
+            erg_frontier_add(&tables[t], number(option, "time_s"), number(option, "energy_J"),
+                             (int64_t)number(option, "freq"));
+    }
+    struct erg_iteration_request request = {
+        .pipeline = pipeline_1f1b(count / 2, (size_t)number(input, "num_microbatches")),
+        .tables = tables};
+    request.pipeline.blocking_power_w = number(input, "p2p_power_W");
+
+    /* Its realised points: [5] time, [6] energy; a good dozen of them, as deadlines of ours. */
+    json_t *points = json_object_get(peer, "frontier");
+    size_t step = json_array_size(points) / 12;
+    double deadlines[16], energies[16], ratio = 0;
+    for (size_t i = 0; i < json_array_size(points); i += step) {
+        json_t *point = json_array_get(points, i);
+        deadlines[request.deadline_count] =
+            json_number_value(json_array_get(point, 5)) + 1e-6; /* six digits */
+        energies[request.deadline_count++] = json_number_value(json_array_get(point, 6));
+    }
+    request.deadlines_s = deadlines;
+    struct erg_iteration iteration;
+    struct erg_error err;
+    assert_ok(erg_iteration_solve(&iteration, &request, &err), &err);
+    for (size_t i = 0; i < request.deadline_count; i++) {
+        size_t plan;
+        assert_ok(erg_iteration_pick(&iteration, ERG_GOAL_DEADLINE, deadlines[i], &plan, &err),
+                  &err);
+        double energy = iteration.plans[plan].energy_j;
+        assert_true(energy <= energies[i] * 1.001);
+        ratio += energy / energies[i] / (double)request.deadline_count;
+    }
+    assert_true(ratio < 0.999);
+    erg_iteration_release(&iteration);
+    free_tables(tables, count);
+    json_decref(peer);
+    json_decref(input);
+}
+
+static void test_realised_plans_beat_the_peer(void **state)
+{
+    (void)state;
+    check_against_peer("s2_m8");
+    check_against_peer("s4_m16");
+}
+
 /* --- the command --- */
 
 static void write_profile(const char *path)
@@ -542,6 +616,7 @@ int main(void)
         cmocka_unit_test(test_impossible_tables),
         cmocka_unit_test(test_profiles),
         cmocka_unit_test(test_measured_profiles_save_what_was_published),
+        cmocka_unit_test(test_realised_plans_beat_the_peer),
         cmocka_unit_test(test_frontier_command),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,8 +74,8 @@ static int pick_straggler(const struct erg_iteration *iteration, double bound, s
     if (found)
         return 0;
     return erg_fail(err, ERG_INFEASIBLE,
-                    "No plan is ready within the straggler's %g s: the fastest takes %g s.", bound,
-                    iteration->plans[0].time_s);
+                    "No plan is ready within the straggler's %.9g s: the fastest takes %.9g s.",
+                    bound, iteration->plans[0].time_s);
 }
 
 int erg_iteration_pick(const struct erg_iteration *iteration, enum erg_goal goal, double bound,
@@ -97,15 +97,15 @@ int erg_iteration_pick(const struct erg_iteration *iteration, enum erg_goal goal
         point = erg_frontier_pick_deadline(frontier, bound);
         if (point < 0)
             return erg_fail(err, ERG_INFEASIBLE,
-                            "No plan meets the deadline of %g s: the fastest takes %g s.", bound,
-                            frontier->points[0].time_s);
+                            "No plan meets the deadline of %.9g s: the fastest takes %.9g s.",
+                            bound, frontier->points[0].time_s);
         break;
     case ERG_GOAL_BUDGET:
         point = erg_frontier_pick_budget(frontier, bound);
         if (point < 0)
             return erg_fail(err, ERG_INFEASIBLE,
-                            "No plan stays within the energy budget of %g J: the cheapest needs "
-                            "%g J.",
+                            "No plan stays within the energy budget of %.9g J: the cheapest needs "
+                            "%.9g J.",
                             bound, frontier->points[frontier->count - 1].energy_j);
         break;
     case ERG_GOAL_STRAGGLER:

@@ -174,8 +174,8 @@ static int list_deadlines(struct collector *collector, struct erg_error *err)
     for (size_t i = 0; i < count; i++) {
         if (!(request->deadlines_s[i] >= collector->shortest_s))
             return erg_fail(err, ERG_INFEASIBLE,
-                            "The deadline of %.6g s cannot be met: with every instruction at its "
-                            "fastest, the iteration takes %.6g s.",
+                            "The deadline of %.9g s cannot be met: with every instruction at its "
+                            "fastest, the iteration takes %.9g s.",
                             request->deadlines_s[i], collector->shortest_s);
         collector->deadlines[i] = request->deadlines_s[i];
     }

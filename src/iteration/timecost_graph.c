@@ -140,6 +140,7 @@ static void pack_halves(struct timecost_graph *graph)
 {
     size_t events = (size_t)graph->event_count, arcs = (size_t)graph->arc_count;
     graph->halves = erg_xcalloc(2 * arcs, sizeof *graph->halves);
+    graph->half_id = erg_xcalloc(2 * arcs, sizeof *graph->half_id);
     graph->first_half = erg_xcalloc(events + 2, sizeof *graph->first_half);
     for (size_t a = 0; a < arcs; a++)
         for (int side = 0; side < 2; side++)
@@ -152,7 +153,7 @@ static void pack_halves(struct timecost_graph *graph)
             int32_t place = graph->first_half[arc->end[side] + 1]++;
             arc->half[side] = place;
             graph->halves[place].head = arc->end[!side];
-            graph->halves[place].id = (int32_t)(2 * a) + side;
+            graph->half_id[place] = (int32_t)(2 * a) + side;
         }
         update_lengths(graph, arc);
     }
@@ -205,14 +206,16 @@ void timecost_graph_release(struct timecost_graph *graph)
 {
     free(graph->events);
     free(graph->halves);
+    free(graph->half_id);
     free(graph->first_half);
     free(graph->arcs);
     free(graph->latencies);
     *graph = (struct timecost_graph){0};
 }
 
-void timecost_graph_push(struct timecost_graph *graph, int32_t id, int64_t amount)
+void timecost_graph_push(struct timecost_graph *graph, int32_t half, int64_t amount)
 {
+    int32_t id = graph->half_id[half];
     struct arc *arc = &graph->arcs[id >> 1];
     arc->flow += id & 1 ? -amount : amount;
     while (arc->flow >= arc->slope[arc->level + 1])

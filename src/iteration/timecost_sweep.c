@@ -81,7 +81,7 @@ static int32_t search(struct sweep *sweep)
                 if (reached >= events[v].distance)
                     continue;
                 events[v].distance = (int32_t)reached;
-                parent[v] = halves[h].id;
+                parent[v] = h;
                 if (reached > distance) {
                     heap_push(sweep, (uint64_t)reached << 32 | (uint32_t)v);
                 } else {
@@ -182,7 +182,7 @@ static bool find_level_path(struct sweep *sweep)
                 break;
         sweep->current[u] = h;
         if (h < graph->first_half[u + 1]) {
-            sweep->parent[graph->halves[h].head] = graph->halves[h].id;
+            sweep->parent[graph->halves[h].head] = h;
             u = graph->halves[h].head;
         } else { /* a dead end: no path of this level graph goes through u any more */
             if (u == graph->source)
