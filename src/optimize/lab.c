@@ -106,11 +106,22 @@ static uint64_t hash_steps(uint64_t hash, const struct erg_step *steps, size_t c
 
 enum { SIGNATURE_BYTES = 40 };
 
-static void sign(char *signature, const struct erg_step *steps, size_t count)
+/* How a measurement is made is part of what it is of: a shorter window is less exact. */
+static uint64_t hash_options(uint64_t hash, const struct erg_profile_options *options,
+                             enum erg_store_kind kind)
 {
-    snprintf(signature, SIGNATURE_BYTES, "%016llx%016llx",
-             (unsigned long long)hash_steps(1, steps, count),
-             (unsigned long long)hash_steps(2, steps, count));
+    hash = mix_double(hash, options->settle_s);
+    if (kind == ERG_STORE_TIME_ONLY)
+        return mix_double(hash, options->burst_s);
+    hash = mix_double(hash, options->window_s);
+    hash = mix_double(hash, options->cooldown_s);
+    return mix_double(hash, options->warmup_s);
+}
+
+static void write_signature(char *signature, uint64_t first, uint64_t second)
+{
+    snprintf(signature, SIGNATURE_BYTES, "%016llx%016llx", (unsigned long long)first,
+             (unsigned long long)second);
 }
 
 static void count_one(struct erg_lab *lab, bool cached, enum erg_store_kind kind, double device_s)
@@ -130,7 +141,9 @@ static int run_profiler(struct erg_lab *lab, struct erg_device *device,
                         const struct erg_store_key *key, const struct erg_step *steps, size_t count,
                         struct erg_store_value *value, struct erg_error *err)
 {
-    uint64_t name = erg_hash_u64(erg_hash_text(key->signature), (uint64_t)key->clock_mhz);
+    char work[SIGNATURE_BYTES];
+    write_signature(work, hash_steps(1, steps, count), hash_steps(2, steps, count));
+    uint64_t name = erg_hash_u64(erg_hash_text(work), (uint64_t)key->clock_mhz);
     name = erg_hash_u64(name, (uint64_t)key->kind);
     struct erg_profile_result result;
     const struct erg_profile_options *options = &lab->request.profiler;
@@ -159,7 +172,9 @@ static int lookup_or_measure(struct erg_lab *lab, struct erg_device *device,
                              struct erg_observation *out, struct erg_error *err)
 {
     char signature[SIGNATURE_BYTES];
-    sign(signature, steps, count);
+    const struct erg_profile_options *options = &lab->request.profiler;
+    write_signature(signature, hash_options(hash_steps(1, steps, count), options, kind),
+                    hash_options(hash_steps(2, steps, count), options, kind));
     struct erg_store_row row = {
         .key =
             {
