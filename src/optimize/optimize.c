@@ -1,5 +1,6 @@
 #include "optimize/optimize.h"
 
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "optimize/optimization_internal.h"
@@ -49,6 +50,28 @@ static struct erg_profile_options profile_options(const struct erg_job *job)
     return options;
 }
 
+/* Without nanobatches there is sequential execution only; was anything else asked for? */
+static int check_methods(const struct erg_optimization *o, struct erg_error *err)
+{
+    if (o->workload.nanobatched)
+        return 0;
+    const char *reason = o->job->nanobatched ? "no communication to hide" : "no two equal halves";
+    const bool *methods = o->request->methods;
+    if (!methods[ERG_METHOD_SEQUENTIAL] && !methods[ERG_METHOD_SEQUENTIAL_CLOCKS] &&
+        !methods[ERG_METHOD_ERGON])
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "planning %s: a microbatch of %d sequences on tensor %d x context %d has "
+                        "%s, so nothing but sequential execution is possible",
+                        o->job->name, o->job->microbatch_size, o->job->tensor, o->job->context,
+                        reason);
+    if (o->job->nanobatched) /* else the job has warned already */
+        erg_log(ERG_LOG_WARNING,
+                "tensor %d x context %d has no communication to hide: only sequential execution "
+                "is planned",
+                o->job->tensor, o->job->context);
+    return 0;
+}
+
 static int prepare(struct erg_optimization *o, struct erg_error *err)
 {
     const struct erg_job *job = o->job;
@@ -65,10 +88,8 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
     o->profiler = profile_options(job);
     if (erg_workload_build(&o->workload, &o->workload_request, err))
         return -1;
-    if (!o->workload.nanobatched)
-        erg_log(ERG_LOG_WARNING,
-                "the microbatch cannot be split into two nanobatches with communication to hide; "
-                "only sequential execution is planned");
+    if (check_methods(o, err))
+        return -1;
     struct erg_lab_request lab = {
         .store_path = o->request->store_path,
         .gpu = job->gpu,
@@ -212,7 +233,8 @@ static int plan_whole_layers(struct erg_optimization *o, enum erg_method full_cl
     add_whole_layers(o, frontier, mode);
     for (size_t i = 0; i < frontier->table_count; i++)
         erg_microbatch_filter(&frontier->tables[i], o->job->gpu->blocking_power_w);
-    return erg_method_run_at(one, &o->plan_request, (int)o->survey.clock_count - 1, err) ||
+    return erg_interrupt_check(err) ||
+                   erg_method_run_at(one, &o->plan_request, (int)o->survey.clock_count - 1, err) ||
                    erg_method_plan(frontier, &o->plan_request, err)
                ? -1
                : 0;
@@ -262,7 +284,7 @@ static int plan_ergon(struct erg_optimization *o, struct erg_error *err)
         bool measured_only = round == VERIFY_ROUNDS;
         new_tables(o, result, ERG_METHOD_ERGON);
         add_partitions(o, result, measured_only);
-        if (erg_method_plan(result, &o->plan_request, err))
+        if (erg_interrupt_check(err) || erg_method_plan(result, &o->plan_request, err))
             return -1;
         size_t count, added;
         struct erg_survey_pick *picks = list_unmeasured(o, result, &count);
@@ -385,6 +407,8 @@ int erg_optimize(const struct erg_optimize_request *request, json_t **plan, stru
                          plan_all(&o, err) || select_point(&o, err)
                      ? -1
                      : 0;
+    if (!status)
+        status = erg_interrupt_check(err);
     if (!status) {
         *plan = erg_optimization_document(&o, err);
         status = *plan ? 0 : -1;
