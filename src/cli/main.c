@@ -8,11 +8,7 @@
 #include <string.h>
 
 const struct erg_command *const erg_commands[] = {
-    &erg_cmd_optimize,
-    &erg_cmd_show,
-    &erg_cmd_frontier,
-    &erg_cmd_completion,
-    NULL,
+    &erg_cmd_optimize, &erg_cmd_show, &erg_cmd_frontier, &erg_cmd_completion, NULL,
 };
 
 static void print_overview(void)
@@ -99,10 +95,15 @@ int main(int argc, char **argv)
     struct erg_error err = {0};
     erg_interrupt_install();
     int result = dispatch(argc, argv, &err);
-    /* A full disk or a closed pipe behind standard output is a failure like any other. */
+    /* A full disk or a closed pipe behind standard output is a failure like any other, whether the
+     * last of it fails or something long before. */
+    bool failed_before = ferror(stdout) != 0;
     if (fflush(stdout) != 0 && result == 0)
         result = erg_fail(&err, ERG_FAILED, "Writing the result to standard output failed: %s.",
                           strerror(errno));
+    else if (failed_before && result == 0)
+        result = erg_fail(&err, ERG_FAILED,
+                          "Writing the result to standard output failed: it is not complete.");
     if (result == 0)
         return ERG_OK;
     fprintf(stderr, "ergon: %s\n", err.message);
