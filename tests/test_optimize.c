@@ -1,0 +1,330 @@
+/*
+ * `ergon optimize` as a whole, on the emulated device: equal seeds give equal plans, a killed run
+ * goes on where it was, shapes of jobs and selections of methods.
+ */
+#define _GNU_SOURCE /* nftw, sched_setaffinity */
+#include "optimize.h"
+
+#include "base/random.h"
+#include "optimize/plan_file.h"
+
+#include <sched.h>
+#include <sqlite3.h>
+
+static json_t *reference; /* the plan of SMALL_JOB, made in one go */
+
+static int set_up(void **state)
+{
+    if (make_folder(state))
+        return -1;
+    write_job("job.yaml", "", "");
+    check_optimize("job.yaml", "reference", "", 0, "selected: ergon");
+    reference = load_plan("reference");
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    json_decref(reference);
+    return remove_folder(state);
+}
+
+/* The reader accepts FOLDER/out/plan.json. */
+static struct erg_plan_file *read_plan(const char *out)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s/plan.json", folder, out);
+    struct erg_error err = {0};
+    struct erg_plan_file *plan = NULL;
+    assert_ok(erg_plan_file_load(&plan, path, &err), &err);
+    return plan;
+}
+
+static void test_plan_is_valid_and_beats_the_references(void **state)
+{
+    (void)state;
+    struct erg_plan_file *plan = read_plan("reference");
+    for (int i = 0; i < ERG_METHOD_COUNT; i++)
+        assert_true(plan->methods[i].point_count > 0);
+    const struct erg_plan_method *sequential = &plan->methods[ERG_METHOD_SEQUENTIAL];
+    const struct erg_plan_method *ours = &plan->methods[ERG_METHOD_ERGON];
+    assert_int_equal(sequential->point_count, 1);
+    assert_true(ours->points[0].time_s < sequential->points[0].time_s);
+    assert_true(ours->points[ours->point_count - 1].energy_j < sequential->points[0].energy_j);
+    assert_true(ours->versus.max_throughput_energy > 0 && ours->versus.iso_time_energy > 0);
+    assert_int_equal(plan->selected_method, ERG_METHOD_ERGON);
+    assert_int_equal(plan->selected_point, 0);
+    assert_int_equal(measured(reference, "cached"), 0);
+    /* Every row of the store is a measurement that the plan counts. */
+    assert_int_equal(stored_rows("reference"),
+                     measured(reference, "energy") + measured(reference, "time_only"));
+    erg_plan_file_free(plan);
+}
+
+/* ---- equal seeds ---- */
+
+static void use_one_core(void)
+{
+    cpu_set_t usable, one;
+    CPU_ZERO(&one);
+    if (sched_getaffinity(0, sizeof usable, &usable) != 0)
+        _exit(98);
+    int core = 0;
+    while (!CPU_ISSET(core, &usable))
+        core++;
+    CPU_SET(core, &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0)
+        _exit(98);
+}
+
+static void test_equal_seeds_give_equal_plans_on_any_number_of_threads(void **state)
+{
+    (void)state;
+    assert_int_equal(wait_for(start_optimize("job.yaml", "one_core", use_one_core)), 0);
+    json_t *plan = load_plan("one_core");
+    assert_same_plan(plan, reference);
+    assert_int_equal(measured(plan, "energy"), measured(reference, "energy"));
+    json_decref(plan);
+
+    check_optimize("job.yaml", "other_seed", "--seed 8", 0, "selected: ergon");
+    plan = load_plan("other_seed");
+    assert_int_equal(json_integer_value(json_object_get(plan, "seed")), 8);
+    assert_false(
+        json_equal(json_object_get(plan, "methods"), json_object_get(reference, "methods")));
+    json_decref(plan);
+}
+
+static void test_second_run_measures_nothing(void **state)
+{
+    (void)state;
+    check_optimize("job.yaml", "twice", "", 0, "");
+    check_optimize("job.yaml", "twice", "", 0, "");
+    json_t *plan = load_plan("twice");
+    assert_int_equal(measured(plan, "energy") + measured(plan, "time_only"), 0);
+    assert_int_equal(measured(plan, "cached"), measured(reference, "energy") +
+                                                   measured(reference, "time_only") +
+                                                   measured(reference, "cached"));
+    assert_same_plan(plan, reference);
+    json_decref(plan);
+    /* Another window is another measurement: what was stored does not answer it. */
+    write_job("window.yaml", "window_s: 0.5", "window_s: 0.75");
+    check_optimize("window.yaml", "twice", "", 0, "");
+    plan = load_plan("twice");
+    assert_true(measured(plan, "energy") > 0);
+    json_decref(plan);
+}
+
+/* ---- stopped runs ---- */
+
+/* Waits until the store has `rows` rows or the process has ended. */
+static void wait_for_rows(pid_t child, const char *out, size_t rows)
+{
+    siginfo_t info = {0};
+    while (stored_rows(out) < rows) {
+        info.si_pid = 0;
+        assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+        if (info.si_pid)
+            return;
+        usleep(500);
+    }
+}
+
+static void test_killed_runs_lose_nothing_and_reach_the_same_plan(void **state)
+{
+    (void)state;
+    size_t all = stored_rows("reference"), before = 0, kills = 0;
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 20);
+    for (size_t i = 0; i < 8; i++) {
+        pid_t child = start_optimize("job.yaml", "killed", NULL);
+        wait_for_rows(child, "killed", i * all / 8 + 1);
+        usleep((useconds_t)erg_rng_below(&rng, 3000)); /* anywhere in a measurement */
+        kill(child, SIGKILL);
+        kills += wait_for(child) == -SIGKILL;
+        size_t rows = stored_rows("killed");
+        assert_true(rows >= before);
+        before = rows;
+    }
+    assert_true(kills > 2); /* the rest was too fast for us */
+    assert_int_equal(wait_for(start_optimize("job.yaml", "killed", NULL)), 0);
+    json_t *plan = load_plan("killed");
+    assert_same_plan(plan, reference);
+    assert_int_equal(stored_rows("killed"), all);
+    assert_int_equal(measured(plan, "energy") + measured(plan, "time_only"), all - before);
+    assert_true(measured(plan, "cached") >= before && before > 0);
+    json_decref(plan);
+}
+
+static void check_interrupted(int signal, const char *out)
+{
+    pid_t child = start_optimize("job.yaml", out, NULL);
+    wait_for_rows(child, out, 10);
+    kill(child, signal);
+    int code = wait_for(child);
+    if (code == 0)
+        return; /* it was done before the signal */
+    assert_int_equal(code, 130);
+    check_messages("interrupted; every finished measurement is kept, run the same command to go "
+                   "on\n");
+    assert_true(stored_rows(out) >= 10);
+    char plan_path[64];
+    snprintf(plan_path, sizeof plan_path, "%s/plan.json", out);
+    assert_int_not_equal(access(in_folder(plan_path), F_OK), 0);
+    assert_int_equal(wait_for(start_optimize("job.yaml", out, NULL)), 0);
+    json_t *plan = load_plan(out);
+    assert_same_plan(plan, reference);
+    json_decref(plan);
+}
+
+static void test_interrupt_keeps_the_measurements(void **state)
+{
+    (void)state;
+    check_interrupted(SIGINT, "stopped");
+    check_interrupted(SIGTERM, "terminated");
+}
+
+static int expect_ok(void *context, int columns, char **values, char **names)
+{
+    (void)names;
+    *(bool *)context = columns == 1 && values[0] && !strcmp(values[0], "ok");
+    return 0;
+}
+
+static void test_two_runs_share_a_store(void **state)
+{
+    (void)state;
+    pid_t first = start_optimize("job.yaml", "shared", NULL);
+    pid_t second = start_optimize("job.yaml", "shared", NULL);
+    assert_int_equal(wait_for(first), 0);
+    assert_int_equal(wait_for(second), 0);
+    json_t *plan = load_plan("shared");
+    assert_same_plan(plan, reference);
+    json_decref(plan);
+    assert_int_equal(stored_rows("shared"), stored_rows("reference"));
+
+    sqlite3 *database;
+    bool intact = false;
+    assert_int_equal(sqlite3_open(in_folder("shared/profile.db"), &database), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(database, "PRAGMA integrity_check", expect_ok, &intact, NULL),
+                     SQLITE_OK);
+    sqlite3_close(database);
+    assert_true(intact);
+}
+
+/* ---- methods and shapes ---- */
+
+static void test_methods_are_reported_as_asked_for(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ERG_METHOD_COUNT; i++) {
+        const char *name = erg_method_name((enum erg_method)i);
+        char option[64];
+        snprintf(option, sizeof option, "--method %s", name);
+        check_optimize("job.yaml", "reference_copy", option, 0, name);
+        struct erg_plan_file *plan = read_plan("reference_copy");
+        for (int k = 0; k < ERG_METHOD_COUNT; k++)
+            assert_true((plan->methods[k].point_count > 0) == (k == i));
+        assert_int_equal(plan->selected_method, i);
+        erg_plan_file_free(plan);
+    }
+    check_optimize("job.yaml", "reference_copy", "-m sequential+clocks,ergon", 0,
+                   "selected: ergon");
+    json_t *plan = load_plan("reference_copy");
+    json_t *own = json_object_get(json_object_get(plan, "methods"), "ergon");
+    json_t *all = json_object_get(json_object_get(reference, "methods"), "ergon");
+    assert_true(json_equal(json_object_get(own, "versus"), json_object_get(all, "versus")));
+    json_decref(plan);
+    check_optimize("job.yaml", "reference_copy", "-m ergom", 2, "did you mean 'ergon'");
+}
+
+static void check_sequential_only(const char *job, const char *out, const char *warning,
+                                  const char *refusal)
+{
+    check_optimize(job, out, "", 0, warning);
+    struct erg_plan_file *plan = read_plan(out);
+    assert_int_equal(plan->methods[ERG_METHOD_NANOBATCHING].point_count, 0);
+    assert_int_equal(plan->methods[ERG_METHOD_NANOBATCHING_CLOCKS].point_count, 0);
+    const struct erg_plan_method *clocks = &plan->methods[ERG_METHOD_SEQUENTIAL_CLOCKS];
+    const struct erg_plan_method *ours = &plan->methods[ERG_METHOD_ERGON];
+    assert_true(clocks->point_count > 0 && ours->point_count > 0);
+    assert_close(ours->points[0].time_s, clocks->points[0].time_s, 1e-9);
+    for (size_t i = 0; i < plan->schedule.count; i++)
+        assert_int_equal(erg_plan_file_option(plan, &ours->points[0], i)->mode,
+                         ERG_MODE_SEQUENTIAL);
+    erg_plan_file_free(plan);
+    check_optimize(job, out, "-m nanobatching", 3, refusal);
+}
+
+static void test_jobs_without_overlap_are_sequential(void **state)
+{
+    (void)state;
+    write_job("odd.yaml", "microbatch_size: 4", "microbatch_size: 3");
+    check_sequential_only("odd.yaml", "odd", "warning: ", "has no two equal halves");
+    write_job("alone.yaml",
+              "cluster: {nodes: 1, gpus_per_node: 4, gpu: A100-SXM4-40GB}\ntensor: 2\n",
+              "cluster: {nodes: 1, gpus_per_node: 2, gpu: A100-SXM4-40GB}\ntensor: 1\n");
+    check_sequential_only("alone.yaml", "alone", "has no communication to hide: only sequential",
+                          "has no communication to hide");
+}
+
+static void check_shape(const char *line, const char *replacement, size_t stages, size_t chunks,
+                        size_t microbatches)
+{
+    write_job("shape.yaml", line, replacement);
+    check_optimize("shape.yaml", "shape", "", 0, "selected: ergon");
+    struct erg_plan_file *plan = read_plan("shape");
+    const struct erg_pipeline *pipeline = &plan->schedule.pipeline;
+    assert_int_equal(pipeline->stages, stages);
+    assert_int_equal(pipeline->chunks, chunks);
+    assert_int_equal(pipeline->microbatches, microbatches);
+    long layers = 0;
+    for (size_t x = 0; x < stages * chunks; x++)
+        layers += plan->layers[x];
+    assert_int_equal(layers, 16);
+    /* Where overlap does not pay, sequential execution is one of its options. */
+    assert_true(plan->methods[ERG_METHOD_ERGON].points[0].time_s <=
+                plan->methods[ERG_METHOD_SEQUENTIAL_CLOCKS].points[0].time_s * (1 + 1e-9));
+    erg_plan_file_free(plan);
+}
+
+static void test_shapes_of_jobs(void **state)
+{
+    (void)state;
+    check_shape("gpus_per_node: 4, gpu: A100-SXM4-40GB}\ntensor: 2\npipeline: 2",
+                "gpus_per_node: 2, gpu: A100-SXM4-40GB}\ntensor: 2", 1, 1, 4);
+    check_shape("pipeline: 2", "pipeline: 2\nvirtual_stages: 2", 2, 2, 4);
+    check_shape("pipeline: 2", "pipeline: 2\nlayers: [9, 7]\nrecompute: full", 2, 1, 4);
+    check_shape("microbatches: 4", "microbatches: 1", 2, 1, 1);
+    check_shape("tensor: 2", "context: 2", 2, 1, 4);
+    check_shape("search: {seed: 7, budget: 5}", "search: {method: trees, budget: 40}", 2, 1, 4);
+    check_shape("search: {seed: 7, budget: 5}", "search: {method: random, budget: 5}", 2, 1, 4);
+    check_shape("sequence: 2048\n", "sequence: 2048\nstack: published-python\n", 2, 1, 4);
+}
+
+static void test_overrides_win_over_the_job(void **state)
+{
+    (void)state;
+    check_optimize("job.yaml", "overridden", "-M 2 -b 2 -S 1024", 0, "selected: ergon");
+    struct erg_plan_file *plan = read_plan("overridden");
+    assert_int_equal(plan->schedule.pipeline.microbatches, 2);
+    assert_int_equal(plan->microbatch_size, 2);
+    assert_int_equal(plan->sequence, 1024);
+    erg_plan_file_free(plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plan_is_valid_and_beats_the_references),
+        cmocka_unit_test(test_equal_seeds_give_equal_plans_on_any_number_of_threads),
+        cmocka_unit_test(test_second_run_measures_nothing),
+        cmocka_unit_test(test_killed_runs_lose_nothing_and_reach_the_same_plan),
+        cmocka_unit_test(test_interrupt_keeps_the_measurements),
+        cmocka_unit_test(test_two_runs_share_a_store),
+        cmocka_unit_test(test_methods_are_reported_as_asked_for),
+        cmocka_unit_test(test_jobs_without_overlap_are_sequential),
+        cmocka_unit_test(test_shapes_of_jobs),
+        cmocka_unit_test(test_overrides_win_over_the_job),
+    };
+    return cmocka_run_group_tests_name("optimize", tests, set_up, tear_down);
+}
