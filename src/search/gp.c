@@ -86,14 +86,14 @@ static void fill_tables(struct erg_gp *gp)
     const double *p = gp->p;
     size_t clocks = gp->space->clock_count, sms = gp->space->sms_count;
     double s2 = square(p[ERG_GP_S]), sf2 = square(p[ERG_GP_SF]), sq2 = square(p[ERG_GP_SQ]),
-           sg2 = square(p[ERG_GP_SG]), sc2 = square(p[ERG_GP_SC]), sl2 = square(p[ERG_GP_SL]);
+           sc2 = square(p[ERG_GP_SC]), sl2 = square(p[ERG_GP_SL]);
     for (size_t i = 0; i < clocks; i++)
         for (size_t j = 0; j < clocks; j++) {
             double x = gp->clock_coordinate[i], y = gp->clock_coordinate[j];
             double smooth = matern(fabs(x - y) / smooth_length);
             gp->surface_clock[i * clocks + j] = s2 * matern(fabs(x - y) / p[ERG_GP_LF]);
             gp->smooth[i * clocks + j] = sf2 * smooth + sc2 + sl2 * trend(x, y);
-            gp->quirk[i * clocks + j] = sq2 * smooth + sg2;
+            gp->quirk[i * clocks + j] = sq2 * smooth;
         }
     for (size_t i = 0; i < sms; i++)
         for (size_t j = 0; j < sms; j++) {

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static const double first_step[ERG_GP_FITTED] = {0.7, 0.6, 0.6, 0.96, 0.7, 0.7, 0.7};
+static const double first_step[ERG_GP_FITTED] = {0.7, 0.6, 0.6, 0.96, 0.7, 0.7};
 static const double worthwhile = 1e-3; /* improvement of the log-likelihood that counts */
 static const double rho_limit = 0.995;
 

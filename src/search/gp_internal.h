@@ -6,8 +6,7 @@
  *
  *   s^2 M(|da|/lf) M(|db|/ln) (q equal ? 1 : rho)           response surface
  * + sf^2 M(|da|/0.3)                                        curve in the clock common to all
- * + [q and n equal] (sq^2 M(|da|/0.3) + sg^2)               quirk of one launch, with and
- *                                                           without drift over the clock
+ * + [q and n equal] sq^2 M(|da|/0.3)                        quirk of one launch
  * + sc^2 + sl^2 (aa' + a^2 a'^2 / 4 + bb' + b^2 b'^2 / 4)   constant and trend
  * + sz^2 z z'                                               given feature of the config
  *
@@ -27,7 +26,6 @@ enum erg_gp_parameter {
     ERG_GP_RHO,
     ERG_GP_SF,
     ERG_GP_SQ,
-    ERG_GP_SG,
     ERG_GP_FITTED,
     ERG_GP_SC = ERG_GP_FITTED,
     ERG_GP_SL,

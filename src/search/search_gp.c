@@ -49,9 +49,37 @@ static void outlook_front(const struct outlook *outlook, const bool *among,
 }
 
 /*
- * Chooses up to `wanted` configs; *promise = the first one's expected improvement relative to the
- * hypervolume reached. Each choice counts as measured with its predicted value for the next, which
- * shrinks the variance around it and leaves all means.
+ * The best config not taken by expected improvement over `front`; SIZE_MAX when all are taken.
+ */
+static size_t best_untaken(const struct outlook *outlook, const bool *taken,
+                           const struct erg_frontier *front, struct erg_reference reference,
+                           double *best_score)
+{
+    size_t best = SIZE_MAX;
+    *best_score = -1.0;
+    for (size_t i = 0; i < outlook->size; i++) {
+        if (taken[i])
+            continue;
+        double score = erg_ehvi(front, reference, outlook->time_s[i], outlook->time_sd_s[i],
+                                outlook->energy_j[i], outlook->energy_sd_j[i]);
+        if (score > *best_score) {
+            *best_score = score;
+            best = i;
+        }
+    }
+    return best;
+}
+
+/*
+ * Picks are scored in turn against the front of what is measured (which parts of the frontier lack
+ * a measurement?) and against the predicted front of all configs (what could still beat the
+ * answer that we would give now?). Against the former alone, picks confirm what is known well:
+ * the turns gain 0.1 in the median and 0.2 in the 5th percentile of the hypervolume on rough
+ * truth at 16 and 24 measurements, and lose nothing on smooth truth.
+ *
+ * Chooses up to `wanted` configs; *promise = the best expected improvement over what is measured,
+ * relative to the hypervolume reached. Each choice counts as measured with its predicted value for
+ * the next, which shrinks the variance around it and leaves all means.
  */
 static size_t choose_batch(struct erg_gp_pair *pair, const struct erg_search_run *run,
                            size_t wanted, size_t *batch, double *promise)
@@ -70,22 +98,14 @@ static size_t choose_batch(struct erg_gp_pair *pair, const struct erg_search_run
     double reached = erg_frontier_hypervolume(&current, reference.time_s, reference.energy_j);
     size_t count = 0;
     while (count < wanted) {
-        size_t best = SIZE_MAX;
-        double best_score = -1.0;
-        for (size_t i = 0; i < outlook.size; i++) {
-            if (taken[i])
-                continue;
-            double score = erg_ehvi(&current, reference, outlook.time_s[i], outlook.time_sd_s[i],
-                                    outlook.energy_j[i], outlook.energy_sd_j[i]);
-            if (score > best_score) {
-                best_score = score;
-                best = i;
-            }
-        }
+        double score;
+        size_t best = best_untaken(&outlook, taken, &current, reference, &score);
         if (best == SIZE_MAX)
             break; /* everything is measured */
         if (!count)
-            *promise = reached > 0.0 ? best_score / reached : INFINITY;
+            *promise = reached > 0.0 ? score / reached : INFINITY;
+        if ((run->result->evaluation_count + count) % 2)
+            best = best_untaken(&outlook, taken, &predicted, reference, &score);
         batch[count++] = best;
         if (count == wanted)
             break;

@@ -8,11 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*                                         s   lf   ln  rho   sf    sq  sg  sc   sl  sz */
-static const double without_prior[] = {.15, .6, 1.0, .7, .05, .005, 0, .5, .7, .5};
-static const double with_prior[] = {.1, .6, 1.0, .7, .1, .005, 0, .3, .2, .5};
-static const double with_calibrated[] = {.02, .6, 1.0, .7, .02, .005, 0, .02, .02, 0};
-static const double widths[ERG_GP_FITTED] = {1.0, .7, .7, 1.5, 1.0, 1.0, 0};
+/*
+ * Where the kernels' parameters start, which is also the centre of their prior:
+ *    s    lf   ln   rho  sf   sq    sc   sl   sz
+ * sz: energy may grow up to in proportion to time where only the time grows.
+ */
+static const double without_prior[] = {.15, .6, 1.0, .7, .05, .005, .5, .7, 1.0};
+static const double with_prior[] = {.1, .6, 1.0, .7, .1, .005, .3, .2, 1.0};
+static const double with_calibrated[] = {.02, .6, 1.0, .7, .02, .005, .02, .02, 0};
+static const double widths[ERG_GP_FITTED] = {1.0, .7, .7, 1.5, 1.0, 1.0}; /* ln, logit */
 
 /* Assumed where a reading does not say, and what is not noise but below the model's resolution. */
 static const double time_sd = 0.003, energy_sd = 0.010, swept_sd = 0.006, floor_sd = 0.004;
