@@ -227,6 +227,28 @@ static void wrong_requests_are_refused(void **state)
                  "at 900 MHz, 3 SMs, slot 0");
 }
 
+static void grid_of_one_config_is_measured_and_done(void **state)
+{
+    (void)state;
+    static const int clock[] = {1410}, sms[] = {3};
+    struct erg_space space = {clock, 1, sms, 1, 1};
+    for (size_t m = 0; m < 4; m++) {
+        struct world world;
+        world_init(&world, 1, true);
+        struct erg_search_options options = world_options(all_methods[m], 16, 1);
+        options.start = 1;
+        struct erg_oracle oracle = world_oracle(&world);
+        struct erg_search_result *result;
+        struct erg_error err;
+        assert_ok(erg_search_run(&result, &space, &options, &oracle, &err), &err);
+        assert_int_equal(result->evaluation_count, 1);
+        assert_int_equal(result->table[0].knowledge, ERG_MEASURED);
+        assert_close(result->table[0].energy_j, world.memory[0].energy_j, 1e-9);
+        assert_near(result->progress[0], 1.0, 0);
+        erg_search_free(result);
+    }
+}
+
 static void methods_have_names(void **state)
 {
     (void)state;
@@ -250,6 +272,7 @@ int main(void)
         cmocka_unit_test(equal_seeds_search_alike_and_others_differ),
         cmocka_unit_test(killed_search_replays_to_the_same_result),
         cmocka_unit_test(wrong_requests_are_refused),
+        cmocka_unit_test(grid_of_one_config_is_measured_and_done),
         cmocka_unit_test(methods_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,10 +53,10 @@ static int check_options(const struct erg_space *space, const struct erg_search_
     bool model = options->method == ERG_SEARCH_GP || options->method == ERG_SEARCH_TREES;
     if (options->method != ERG_SEARCH_EXHAUSTIVE && !options->budget)
         return erg_fail(err, ERG_FAILED, "searching a partition: the budget of measurements is 0");
-    if (model && (options->start < 2 || !options->batch))
+    if (model && (!options->start || !options->batch))
         return erg_fail(err, ERG_FAILED,
-                        "searching a partition by %s: start %zu and batch %zu, expected at least 2 "
-                        "and 1 measurements",
+                        "searching a partition by %s: start %zu and batch %zu, expected at least "
+                        "one measurement each",
                         erg_search_method_name(options->method), options->start, options->batch);
     if (!(options->blocking_power_w >= 0.0) || !isfinite(options->blocking_power_w))
         return erg_fail(err, ERG_FAILED,
