@@ -89,13 +89,14 @@ static void check_piece(struct timecost_visitor *visitor, int32_t from, int32_t 
 }
 
 static void check_plan(struct timecost_visitor *visitor, const int32_t *start,
-                       const int32_t *duration)
+                       const int32_t *duration, const int64_t *flow)
 {
     struct check *check = visitor->context;
     const struct timecost_problem *problem = check->problem;
     double cost = 0;
     for (size_t i = 0; i < problem->activity_count; i++) {
         const struct timecost_table *table = problem->table[i];
+        assert_true(flow[i] >= 0 && (duration[i] == table->duration[0] || flow[i] > 0));
         assert_true(duration[i] <= table->duration[0]);
         assert_true(duration[i] >= table->duration[table->levels - 1]);
         assert_true(start[i] >= 0 && start[i] + duration[i] <= visitor->deadline);

@@ -9,34 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECLAIM_PASSES = 8 };
-
-static int by_falling_density(const void *left, const void *right)
-{
-    const struct step *a = left, *b = right;
-    return (a->density < b->density) - (a->density > b->density);
-}
-
-static void list_steps(struct rounding *rounding)
-{
-    const struct option_tables *tables = rounding->tables;
-    rounding->histogram_first = erg_xcalloc(tables->count + 1, sizeof *rounding->histogram_first);
-    for (size_t t = 0; t < tables->count; t++)
-        rounding->histogram_first[t + 1] =
-            rounding->histogram_first[t] + (uint32_t)tables->tables[t].count;
-    rounding->histogram_count = rounding->histogram_first[tables->count];
-    rounding->histogram = erg_xcalloc(rounding->histogram_count, sizeof *rounding->histogram);
-    rounding->steps = erg_xcalloc(rounding->histogram_count, sizeof *rounding->steps);
-    for (size_t t = 0; t < tables->count; t++)
-        for (size_t i = 0; i + 1 < tables->tables[t].count; i++) {
-            const struct option *from = &tables->tables[t].options[i], *to = from + 1;
-            rounding->steps[rounding->step_count++] =
-                (struct step){(from->cost_j - to->cost_j) / (to->time_s - from->time_s),
-                              (uint32_t)t, (uint32_t)i};
-        }
-    qsort(rounding->steps, rounding->step_count, sizeof *rounding->steps, by_falling_density);
-}
-
 struct start {
     double start_s;
     uint32_t rank, instruction;
@@ -79,10 +51,11 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
     rounding->count = count;
     rounding->stage_power_w = tables->blocking_power_w * (double)schedule->pipeline.stages;
     rounding->places = erg_xcalloc(count, sizeof *rounding->places);
-    rounding->start = erg_xcalloc(4 * count, sizeof *rounding->start);
+    rounding->start = erg_xcalloc(5 * count, sizeof *rounding->start);
     rounding->latest = rounding->start + count;
     rounding->planned_start = rounding->start + 2 * count;
     rounding->planned_duration = rounding->start + 3 * count;
+    rounding->price_w = rounding->start + 4 * count;
     rounding->choice = erg_xcalloc(4 * count, sizeof *rounding->choice);
     rounding->best = rounding->choice + count;
     rounding->floor = rounding->choice + 2 * count;
@@ -113,7 +86,6 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
     }
     free(place_of);
     free(order);
-    list_steps(rounding);
     return rounding;
 }
 
@@ -124,9 +96,6 @@ void rounding_free(struct rounding *rounding)
     free(rounding->places);
     free(rounding->start);
     free(rounding->choice);
-    free(rounding->steps);
-    free(rounding->histogram);
-    free(rounding->histogram_first);
     free(rounding);
 }
 
@@ -157,49 +126,21 @@ static double total_j(const struct rounding *rounding, double time_s)
     return sum;
 }
 
-/* The density that the k-th octile of instructions could still save on their next step. */
-static double octile(struct rounding *rounding, int k)
-{
-    memset(rounding->histogram, 0, rounding->histogram_count * sizeof *rounding->histogram);
-    size_t movable = 0, seen = 0;
-    for (size_t p = 0; p < rounding->count; p++) {
-        const struct place *place = &rounding->places[p];
-        if (rounding->choice[p] + 1u == place->option_count)
-            continue;
-        rounding->histogram[rounding->histogram_first[place->table] + rounding->choice[p]]++;
-        movable++;
-    }
-    for (size_t s = 0; s < rounding->step_count; s++) {
-        const struct step *step = &rounding->steps[s];
-        seen += rounding->histogram[rounding->histogram_first[step->table] + step->option];
-        if (seen * RECLAIM_PASSES >= movable * (size_t)k && seen)
-            return step->density;
-    }
-    return 0;
-}
-
 /*
- * Gives slack to those that save most by it: passes with falling thresholds on the saving per
- * second. Safe in one forward pass, since every instruction later in the order still has the
- * duration with which the latest finishes were computed.
+ * Gives slack to those that save most by it, measured by the price of their time in the
+ * continuous plan: a step along the hull at a planned duration saves exactly that price. Safe in
+ * one forward pass, since every instruction later in the order still has the duration with which
+ * the latest finishes were computed.
  */
 static void reclaim(struct rounding *rounding, double deadline_s)
 {
+    static const double shares[] = {1, 0.97, 0.94, 0.9, 0.8, 0.6, 0.3, 0};
     deadline_s *= 1 - ROUNDING_MARGIN;
-    for (int pass = 1; pass <= RECLAIM_PASSES; pass++) {
-        double threshold = pass < RECLAIM_PASSES ? octile(rounding, pass) : 0;
+    for (size_t pass = 0; pass < sizeof shares / sizeof *shares; pass++) {
         find_latest(rounding, deadline_s);
         for (size_t p = 0; p < rounding->count; p++) {
-            const struct place *place = &rounding->places[p];
-            double start = rounding->start[p] = rounding_ready(rounding, place);
-            const struct option *now = &place->options[rounding->choice[p]];
-            for (uint32_t o = rounding->choice[p] + 1u; o < place->option_count; o++) {
-                const struct option *to = &place->options[o];
-                if (start + to->time_s > rounding->latest[p])
-                    break;
-                if (now->cost_j - to->cost_j >= threshold * (to->time_s - now->time_s))
-                    rounding->choice[p] = (uint16_t)o;
-            }
+            rounding->start[p] = rounding_ready(rounding, &rounding->places[p]);
+            rounding_slow_down(rounding, (int32_t)p, shares[pass]);
         }
     }
 }
@@ -267,7 +208,8 @@ static void compete(struct rounding *rounding, double deadline_s, double *best_j
     }
 }
 
-static void load_plan(struct rounding *rounding, const int32_t *start, const int32_t *duration)
+static void load_plan(struct rounding *rounding, const int32_t *start, const int32_t *duration,
+                      const int64_t *flow)
 {
     double tick_s = rounding->tables->tick_s;
     for (size_t p = 0; p < rounding->count; p++) {
@@ -275,6 +217,7 @@ static void load_plan(struct rounding *rounding, const int32_t *start, const int
         int32_t ticks = duration[place->instruction];
         rounding->planned_start[p] = start[place->instruction] * tick_s;
         rounding->planned_duration[p] = ticks * tick_s;
+        rounding->price_w[p] = (double)flow[place->instruction] * rounding->tables->slope_unit_w;
         uint32_t low = 0, high = place->option_count; /* the slowest that is not over the plan */
         while (high - low > 1) {
             uint32_t middle = (low + high) / 2;
@@ -288,11 +231,11 @@ static void load_plan(struct rounding *rounding, const int32_t *start, const int
 }
 
 void rounding_round(struct rounding *rounding, const int32_t *start, const int32_t *duration,
-                    double deadline_s, size_t effort, uint32_t *option)
+                    const int64_t *flow, double deadline_s, size_t effort, uint32_t *option)
 {
     size_t bytes = rounding->count * sizeof *rounding->choice;
     double best_j = DBL_MAX;
-    load_plan(rounding, start, duration);
+    load_plan(rounding, start, duration, flow);
     diffuse(rounding);
     compete(rounding, deadline_s, &best_j);
     memcpy(rounding->choice, rounding->floor, bytes);

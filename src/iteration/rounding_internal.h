@@ -6,8 +6,8 @@
  *    actual start leaves room for it, otherwise the one just below; unused time flows downstream;
  *  - floor: always the option just below;
  *  - nearest, then repaired where a finish comes too late for fast successors.
- * Each then has its slack reclaimed: instructions move to slower options, the best savings per
- * second first. A local search then perturbs the winner.
+ * Each then has its slack reclaimed: instructions move to slower options, the best savings
+ * for the price of their time first. A local search then perturbs the winner.
  */
 #ifndef ERG_ITERATION_ROUNDING_INTERNAL_H
 #define ERG_ITERATION_ROUNDING_INTERNAL_H
@@ -27,12 +27,6 @@ struct place {
     uint32_t table, instruction;
 };
 
-/* A step from an option to the next slower one, for the thresholds of reclaiming. */
-struct step {
-    double density; /* J saved per s */
-    uint32_t table, option;
-};
-
 struct rounding {
     const struct option_tables *tables;
     size_t count;
@@ -41,12 +35,9 @@ struct rounding {
     struct place *places;   /* by start time of the fastest schedule: a range is a slice of time */
     double *start, *latest; /* per place: start, latest finish */
     double *planned_start, *planned_duration;
+    double *price_w; /* per place: what a second more or less is worth in the continuous plan */
     uint16_t *choice, *best, *floor; /* per place: index into its options */
     uint16_t *kept;                  /* the search's copy of one range */
-    struct step *steps;              /* by density, falling */
-    size_t step_count;
-    uint32_t *histogram, *histogram_first; /* instructions per (table, option) */
-    size_t histogram_count;
 };
 
 struct rounding *rounding_new(const struct erg_schedule *schedule,
@@ -54,12 +45,12 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
 void rounding_free(struct rounding *rounding);
 
 /*
- * start and duration in ticks per instruction; deadline_s at least the true shortest time.
- * Writes the index of the chosen option into `option` (as the caller's tables count). The local
- * search looks at every instruction about `effort` times.
+ * start and duration in ticks and flow per instruction, as the solver gives them; deadline_s at
+ * least the true shortest time. Writes the index of the chosen option into `option` (as the
+ * caller's tables count). The local search looks at every instruction about `effort` times.
  */
 void rounding_round(struct rounding *rounding, const int32_t *start, const int32_t *duration,
-                    double deadline_s, size_t effort, uint32_t *option);
+                    const int64_t *flow, double deadline_s, size_t effort, uint32_t *option);
 
 /*
  * Improves `choice`, which must be on time: takes a random slice of time, speeds up some of its
@@ -101,6 +92,21 @@ static inline double rounding_limit(const struct rounding *rounding, const struc
         latest = limit < latest ? limit : latest;
     }
     return latest;
+}
+
+/* The slowest option that fits between start and latest finish and saves `share` of the price. */
+static inline void rounding_slow_down(struct rounding *rounding, int32_t p, double share)
+{
+    const struct place *place = &rounding->places[p];
+    const struct option *now = &place->options[rounding->choice[p]];
+    double least_w = share * rounding->price_w[p];
+    for (uint32_t o = rounding->choice[p] + 1u; o < place->option_count; o++) {
+        const struct option *to = &place->options[o];
+        if (rounding->start[p] + to->time_s > rounding->latest[p])
+            break;
+        if (now->cost_j - to->cost_j >= least_w * (to->time_s - now->time_s))
+            rounding->choice[p] = (uint16_t)o;
+    }
 }
 
 #endif

@@ -31,36 +31,22 @@ static void update_latest(struct rounding *rounding, struct range range, double 
         rounding->latest[p] = rounding_limit(rounding, &rounding->places[p], deadline_s);
 }
 
-/* The slowest option that fits between start and latest finish and saves enough per second. */
-static void slow_down(struct rounding *rounding, int32_t p, double threshold)
-{
-    const struct place *place = &rounding->places[p];
-    const struct option *now = &place->options[rounding->choice[p]];
-    for (uint32_t o = rounding->choice[p] + 1u; o < place->option_count; o++) {
-        const struct option *to = &place->options[o];
-        if (rounding->start[p] + to->time_s > rounding->latest[p])
-            break;
-        if (now->cost_j - to->cost_j >= threshold * (to->time_s - now->time_s))
-            rounding->choice[p] = (uint16_t)o;
-    }
-}
-
 /* Early ones first: they see their true start and what the later ones have left them. */
-static void fill_forward(struct rounding *rounding, struct range range, double threshold)
+static void fill_forward(struct rounding *rounding, struct range range, double share)
 {
     for (int32_t p = range.from; p < range.to; p++) {
         rounding->start[p] = rounding_ready(rounding, &rounding->places[p]);
-        slow_down(rounding, p, threshold);
+        rounding_slow_down(rounding, p, share);
     }
 }
 
 /* Late ones first. */
 static void fill_backward(struct rounding *rounding, struct range range, double deadline_s,
-                          double threshold)
+                          double share)
 {
     for (int32_t p = range.to; p-- > range.from;) {
         rounding->latest[p] = rounding_limit(rounding, &rounding->places[p], deadline_s);
-        slow_down(rounding, p, threshold);
+        rounding_slow_down(rounding, p, share);
     }
 }
 
@@ -88,21 +74,19 @@ static void try_range(struct rounding *rounding, struct range range, double dead
     uint16_t *choice = rounding->choice + range.from;
     double before = cost_of(rounding, range);
     memcpy(rounding->kept, choice, count * sizeof *choice);
-    size_t share = 2 + erg_rng_below(rng, 6); /* one in so many is sped up */
+    size_t sped_up = 2 + erg_rng_below(rng, 6); /* one in so many */
     for (size_t k = 0; k < count; k++)
-        if (choice[k] && erg_rng_below(rng, share) == 0)
+        if (choice[k] && erg_rng_below(rng, sped_up) == 0)
             choice[k]--;
     update_starts(rounding, range);
     update_latest(rounding, range, deadline_s);
-    /* First those that save most per second, in one direction or the other, then anybody. */
-    double threshold = 0;
-    if (rounding->step_count)
-        threshold = rounding->steps[erg_rng_below(rng, rounding->step_count)].density;
+    /* First those worth their time's price, in one direction or the other, then anybody. */
+    double share = 1.05 - 0.3 * erg_rng_uniform(rng);
     if (erg_rng_below(rng, 2)) {
-        fill_forward(rounding, range, threshold);
+        fill_forward(rounding, range, share);
         fill_backward(rounding, range, deadline_s, 0);
     } else {
-        fill_backward(rounding, range, deadline_s, threshold);
+        fill_backward(rounding, range, deadline_s, share);
         fill_forward(rounding, range, 0);
     }
     bool keep = cost_of(rounding, range) <= before; /* ties too: they move the slack about */

@@ -104,7 +104,7 @@ static double cost_at(const struct collector *collector, int64_t time)
 }
 
 static void add_plan(struct collector *collector, const int32_t *start, const int32_t *duration,
-                     int64_t time, double deadline_s, size_t effort)
+                     const int64_t *flow, int64_t time, double deadline_s, size_t effort)
 {
     struct erg_iteration *iteration = collector->iteration;
     const struct erg_pipeline *pipeline = &collector->request->pipeline;
@@ -116,7 +116,7 @@ static void add_plan(struct collector *collector, const int32_t *start, const in
     }
     struct erg_plan *plan = &iteration->plans[iteration->plan_count++];
     plan->option = erg_xcalloc(iteration->schedule.count, sizeof *plan->option);
-    rounding_round(collector->rounding, start, duration, deadline_s, effort, plan->option);
+    rounding_round(collector->rounding, start, duration, flow, deadline_s, effort, plan->option);
     erg_iteration_evaluate(&iteration->schedule, collector->request->tables, plan->option, NULL,
                            &plan->time_s, &plan->energy_j);
     assert(plan->time_s <= deadline_s);
@@ -126,12 +126,16 @@ static void add_plan(struct collector *collector, const int32_t *start, const in
                                                             plan->planned_time_s;
 }
 
-/* Of the local search: little for each of many points, more for the plans that may really run.
- * Beyond, a tenfold effort gains about 0.02% of the energy. */
-enum { GRID_EFFORT = 16, DEADLINE_EFFORT = 200 };
+/* Of the local search, by plan: milliseconds, more for the plans that may really run. */
+static size_t search_effort(const struct collector *collector, bool will_run)
+{
+    size_t effort = 100000 / collector->iteration->schedule.count;
+    effort = effort < 16 ? 16 : effort > 200 ? 200 : effort;
+    return will_run ? 4 * effort : effort;
+}
 
 static void collect_plan(struct timecost_visitor *visitor, const int32_t *start,
-                         const int32_t *duration)
+                         const int32_t *duration, const int64_t *flow)
 {
     struct collector *collector = visitor->context;
     int64_t time = visitor->deadline;
@@ -149,13 +153,14 @@ static void collect_plan(struct timecost_visitor *visitor, const int32_t *start,
         grid = true;
     }
     if (grid && time > collector->fastest)
-        add_plan(collector, start, duration, time, grid_s, GRID_EFFORT);
+        add_plan(collector, start, duration, flow, time, grid_s, search_effort(collector, false));
     while (collector->deadline < collector->deadline_count &&
            deadline_ticks(collector, collector->deadlines[collector->deadline]) >= time) {
         double deadline_s = collector->deadlines[collector->deadline++];
         if (deadline_s < collector->shortest_s)
             deadline_s = collector->shortest_s;
-        add_plan(collector, start, duration, time, deadline_s, DEADLINE_EFFORT);
+        add_plan(collector, start, duration, flow, time, deadline_s,
+                 search_effort(collector, true));
     }
     visitor->deadline = next_deadline(collector);
 }

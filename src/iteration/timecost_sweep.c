@@ -212,7 +212,7 @@ static bool saturate(struct sweep *sweep)
 }
 
 static void emit_plans(struct sweep *sweep, struct timecost_visitor *visitor, int32_t delta,
-                       int32_t *start, int32_t *duration)
+                       int32_t *start, int32_t *duration, int64_t *flow)
 {
     const struct timecost_graph *graph = &sweep->graph;
     int32_t now = graph->events[graph->sink].time;
@@ -226,17 +226,18 @@ static void emit_plans(struct sweep *sweep, struct timecost_visitor *visitor, in
                 at[side] = event->time - (event->distance < step ? event->distance : step);
             }
             start[i] = at[0];
+            flow[i] = arc->flow;
             duration[i] = at[1] - at[0] < arc->duration[0] ? at[1] - at[0] : arc->duration[0];
         }
         int64_t done = visitor->deadline;
-        visitor->plan(visitor, start, duration);
+        visitor->plan(visitor, start, duration, flow);
         assert(visitor->deadline < done);
         (void)done;
     }
 }
 
 static int run(struct sweep *sweep, struct timecost_visitor *visitor, int32_t *start,
-               int32_t *duration, struct erg_error *err)
+               int32_t *duration, int64_t *flow, struct erg_error *err)
 {
     struct timecost_graph *graph = &sweep->graph;
     for (size_t phase = 0;; phase++) {
@@ -251,14 +252,14 @@ static int run(struct sweep *sweep, struct timecost_visitor *visitor, int32_t *s
         }
         int32_t now = graph->events[graph->sink].time;
         visitor->piece(visitor, now, now - delta, sweep->flow);
-        emit_plans(sweep, visitor, delta, start, duration);
+        emit_plans(sweep, visitor, delta, start, duration, flow);
         advance(graph, delta);
         int64_t amount = augment_path(sweep);
         if (amount >= ENDLESS)
             break;
         sweep->flow += amount;
     }
-    emit_plans(sweep, visitor, 0, start, duration); /* where not even one piece was there */
+    emit_plans(sweep, visitor, 0, start, duration, flow); /* where not even one piece was there */
     return 0;
 }
 
@@ -273,7 +274,9 @@ int timecost_sweep(const struct timecost_problem *problem, struct timecost_visit
     sweep.hops = erg_xcalloc(events, sizeof *sweep.hops);
     sweep.current = erg_xcalloc(events, sizeof *sweep.current);
     int32_t *start = erg_xcalloc(2 * activities + 1, sizeof *start);
-    int result = run(&sweep, visitor, start, start + activities, err);
+    int64_t *flow = erg_xcalloc(activities + 1, sizeof *flow);
+    int result = run(&sweep, visitor, start, start + activities, flow, err);
+    free(flow);
     free(start);
     free(sweep.current);
     free(sweep.hops);
