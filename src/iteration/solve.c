@@ -130,7 +130,7 @@ static void add_plan(struct collector *collector, const int32_t *start, const in
 static size_t search_effort(const struct collector *collector, bool will_run)
 {
     size_t effort = 100000 / collector->iteration->schedule.count;
-    effort = effort < 16 ? 16 : effort > 200 ? 200 : effort;
+    effort = effort < 16 ? 16 : effort > 100 ? 100 : effort;
     return will_run ? 4 * effort : effort;
 }
 
