@@ -47,7 +47,7 @@ int erg_space_check(const struct erg_space *space, struct erg_error *err)
     return 0;
 }
 
-/* The middle of the distance is a whole axis; another slot costs half of one. */
+/* Distances are shares of an axis; another slot counts as half of one. */
 static size_t nearest_unused(const struct erg_space *space, struct erg_choice wish,
                              const bool *used)
 {
