@@ -34,7 +34,7 @@ static void published_workloads_load(void **state)
         assert_string_equal(job->stack->name, "published-python");
         assert_string_equal(job->gpu->name, "A100-SXM4-40GB");
         assert_int_equal(job->recompute, ERG_RECOMPUTE_FULL);
-        assert_true(job->nanobatched);
+        assert_true(job->even_microbatch);
         /* The file's name says what is in it. */
         char tail[64];
         snprintf(tail, sizeof tail, "_mbs%d_seq%d", job->microbatch_size, job->sequence);
@@ -291,7 +291,7 @@ static void odd_microbatch_is_noted(void **state)
     erg_log_set_sink(&(struct erg_log_sink){.message = note, .context = said});
     assert_ok(parse_with(&job, 9, "microbatch_size: 3", "", &err), &err);
     erg_log_set_sink(NULL);
-    assert_false(job->nanobatched);
+    assert_false(job->even_microbatch);
     assert_non_null(strstr(said, "job.yaml:9: a microbatch of 3 cannot be split"));
     erg_job_free(job);
 }

@@ -67,7 +67,7 @@ void erg_frontier_hull(struct erg_frontier *frontier);
 void erg_frontier_sum(struct erg_frontier *out, const struct erg_frontier *a,
                       const struct erg_frontier *b);
 
-/* Adds all points of `from` to `into` (recipe + offset) and filters. */
+/* Adds all points of `from` (another list) to `into` (recipe + offset) and filters. */
 void erg_frontier_union(struct erg_frontier *into, const struct erg_frontier *from,
                         int64_t recipe_offset);
 

@@ -73,6 +73,14 @@ static int parse_methods(const char *list, bool *methods, struct erg_error *err)
                      name, meant ? ", did you mean '" : "", meant ? meant : "", meant ? "'" : "");
     }
     free(copy);
+    bool any = false;
+    for (int i = 0; i < ERG_METHOD_COUNT; i++)
+        any |= methods[i];
+    if (!status && !any)
+        status = erg_fail(err, ERG_USAGE,
+                          "--method: '%s' names no method; expected sequential, "
+                          "sequential+clocks, nanobatching, nanobatching+clocks or ergon",
+                          list);
     return status;
 }
 

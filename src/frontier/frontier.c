@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,7 @@ void erg_frontier_sum(struct erg_frontier *out, const struct erg_frontier *a,
 void erg_frontier_union(struct erg_frontier *into, const struct erg_frontier *from,
                         int64_t recipe_offset)
 {
+    assert(into != from);
     ERG_RESERVE(into, points, from->count);
     for (size_t i = 0; i < from->count; i++)
         erg_frontier_add(into, from->points[i].time_s, from->points[i].energy_j,

@@ -117,6 +117,7 @@ static const cyaml_schema_field_t curve_fields[] = {CURVE_NUMBERS(FIELD) CYAML_F
 
 static const cyaml_schema_field_t fields[] = {
     CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct erg_gpu, name, 1, 200),
+    CYAML_FIELD_STRING_PTR("confidence", CYAML_FLAG_POINTER, struct erg_gpu, confidence, 1, 400),
     SECTION("datasheet", CYAML_FLAG_DEFAULT, datasheet_fields),
     SECTION("search_clocks", CYAML_FLAG_DEFAULT, search_fields),
     SECTION("compute", CYAML_FLAG_DEFAULT, compute_fields),
@@ -177,6 +178,11 @@ static int finish(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct erg_e
             gpu->voltage_slope_per_ghz, gpu->voltage_slope_low_per_ghz,
             gpu->power_cap_w,           gpu->cap_softness_mhz,
         };
+    if (gpu->blocking_power_w < gpu->static_power_w)
+        return erg_yaml_fail(yaml, "power.blocking_w", err,
+                             "a GPU that waits draws at least its static power, expected %g or "
+                             "more, got %g",
+                             gpu->static_power_w, gpu->blocking_power_w);
     /* Static power must not feed itself: the die would heat without end. */
     double feedback = gpu->thermal_resistance_k_per_w * gpu->static_power_w * gpu->leak_per_k;
     if (feedback > 0.5)

@@ -15,7 +15,8 @@
 #include <stdint.h>
 
 struct erg_gpu {
-    char *name; /* "A100-SXM4-40GB" */
+    char *name;       /* "A100-SXM4-40GB" */
+    char *confidence; /* how far the model of this GPU was checked, one sentence for people */
 
     /* Datasheet. */
     int sms;

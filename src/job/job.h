@@ -40,7 +40,7 @@ struct erg_job {
 
     struct erg_model *model; /* with the job's overrides applied */
     struct erg_cluster cluster;
-    struct erg_gpu *gpu; /* of the cluster */
+    struct erg_gpu *gpu; /* of the cluster, and with the cluster's links between its GPUs */
     struct erg_stack *stack;
 
     int tensor, context, pipeline, data; /* degrees; their product is all GPUs of the cluster */
@@ -49,10 +49,10 @@ struct erg_job {
     /* Layers of each chunk in model order: chunk c of stage s is [c * pipeline + s]. */
     int *chunk_layers; /* [pipeline * virtual_stages] */
 
-    int microbatch_size; /* sequences */
-    int microbatches;    /* per pipeline and iteration */
-    int sequence;        /* tokens */
-    bool nanobatched;    /* the microbatch can be split in two equal halves */
+    int microbatch_size;  /* sequences */
+    int microbatches;     /* per pipeline and iteration */
+    int sequence;         /* tokens */
+    bool even_microbatch; /* it can be split in two equal halves */
     enum erg_job_recompute recompute;
 
     struct {

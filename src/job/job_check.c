@@ -285,8 +285,15 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
         check_degrees(job, yaml, err) != 0 || check_schedule(job, file, yaml, err) != 0 ||
         split_layers(job, file, yaml, err) != 0 || choose_goal(job, file, yaml, err) != 0)
         return -1;
-    job->nanobatched = job->microbatch_size % 2 == 0;
-    if (!job->nanobatched)
+    if (job->cluster.intra_node_bandwidth > 0)
+        job->gpu->link_bandwidth = job->cluster.intra_node_bandwidth;
+    if (job->data > 1)
+        erg_log(ERG_LOG_WARNING,
+                "%s:%zu: the reduction of gradients between the %d copies is not modelled: times "
+                "and energies are those of one copy",
+                path, erg_yaml_line(yaml, "data"), job->data);
+    job->even_microbatch = job->microbatch_size % 2 == 0;
+    if (!job->even_microbatch)
         erg_log(ERG_LOG_WARNING,
                 "%s:%zu: a microbatch of %d cannot be split in two equal halves, so communication "
                 "is not overlapped: only sequential execution is planned",

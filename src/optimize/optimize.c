@@ -55,7 +55,7 @@ static int check_methods(const struct erg_optimization *o, struct erg_error *err
 {
     if (o->workload.nanobatched)
         return 0;
-    const char *reason = o->job->nanobatched ? "no communication to hide" : "no two equal halves";
+    const char *reason = o->job->even_microbatch ? "no communication to hide" : "no two equal halves";
     const bool *methods = o->request->methods;
     if (!methods[ERG_METHOD_SEQUENTIAL] && !methods[ERG_METHOD_SEQUENTIAL_CLOCKS] &&
         !methods[ERG_METHOD_ERGON])
@@ -64,7 +64,7 @@ static int check_methods(const struct erg_optimization *o, struct erg_error *err
                         "%s, so nothing but sequential execution is possible",
                         o->job->name, o->job->microbatch_size, o->job->tensor, o->job->context,
                         reason);
-    if (o->job->nanobatched) /* else the job has warned already */
+    if (o->job->even_microbatch) /* else the job has warned already */
         erg_log(ERG_LOG_WARNING,
                 "tensor %d x context %d has no communication to hide: only sequential execution "
                 "is planned",
