@@ -9,10 +9,17 @@
 
 #include <stddef.h>
 
-void *erg_xmalloc(size_t bytes);
-void *erg_xcalloc(size_t count, size_t bytes); /* zeroed; checks the product for overflow */
-void *erg_xrealloc(void *old, size_t count, size_t bytes);
-char *erg_xstrdup(const char *text);
+#ifdef __GNUC__
+#define ERG_NEVER_NULL __attribute__((returns_nonnull))
+#else
+#define ERG_NEVER_NULL
+#endif
+
+void *erg_xmalloc(size_t bytes) ERG_NEVER_NULL;
+/* Zeroed. Like realloc below it checks the product for overflow. */
+void *erg_xcalloc(size_t count, size_t bytes) ERG_NEVER_NULL;
+void *erg_xrealloc(void *old, size_t count, size_t bytes) ERG_NEVER_NULL;
+char *erg_xstrdup(const char *text) ERG_NEVER_NULL;
 
 /*
  * Growable arrays are plain structs { T *items; size_t count, capacity; }.

@@ -21,23 +21,23 @@ static void print_overview(void)
          "\"ergon COMMAND --help\" shows the options of a command with examples.");
 }
 
-static int find_command(const char *name, const struct erg_command **found, struct erg_error *err)
+/* NULL, and the error, when there is no command of that name. */
+static const struct erg_command *find_command(const char *name, struct erg_error *err)
 {
     const char *names[64] = {"help"};
     size_t count = 1;
     for (size_t i = 0; erg_commands[i]; i++) {
-        if (strcmp(erg_commands[i]->name, name) == 0) {
-            *found = erg_commands[i];
-            return 0;
-        }
+        if (strcmp(erg_commands[i]->name, name) == 0)
+            return erg_commands[i];
         names[count++] = erg_commands[i]->name;
     }
     const char *closest = erg_closest(name, names);
     if (closest)
-        return erg_fail(err, ERG_USAGE, "ergon has no command \"%s\"; did you mean \"%s\"?", name,
-                        closest);
-    return erg_fail(err, ERG_USAGE, "ergon has no command \"%s\"; \"ergon help\" lists them.",
-                    name);
+        erg_fail(err, ERG_USAGE, "ergon has no command \"%s\"; did you mean \"%s\"?", name,
+                 closest);
+    else
+        erg_fail(err, ERG_USAGE, "ergon has no command \"%s\"; \"ergon help\" lists them.", name);
+    return NULL;
 }
 
 static void print_help(const struct erg_command *command)
@@ -50,8 +50,8 @@ static void print_help(const struct erg_command *command)
 
 static int run_command(const char *name, int argc, char **argv, struct erg_error *err)
 {
-    const struct erg_command *command = NULL;
-    if (find_command(name, &command, err) != 0)
+    const struct erg_command *command = find_command(name, err);
+    if (!command)
         return -1;
     struct erg_invocation call;
     int result = erg_options_parse(&call, command, argc, argv, err);
@@ -81,8 +81,8 @@ static int dispatch(int argc, char **argv, struct erg_error *err)
         return 0;
     }
     if (help) {
-        const struct erg_command *command = NULL;
-        if (find_command(argv[2], &command, err) != 0)
+        const struct erg_command *command = find_command(argv[2], err);
+        if (!command)
             return -1;
         print_help(command);
         return 0;

@@ -141,7 +141,7 @@ static int fit_ensemble(struct forest *forest, const struct sample *all,
                         const struct erg_search_model *model, struct erg_error *err)
 {
     size_t size = forest->size, draws = (size_t)nearbyint(resample_share * (double)all->count);
-    double *times = erg_xcalloc(2 * ensemble_size * size, sizeof *times);
+    double *times = erg_xcalloc(2 * size * ensemble_size, sizeof *times);
     double *energies = times + ensemble_size * size;
     struct sample resample;
     sample_init(&resample, draws ? draws : 1, forest->columns);

@@ -335,10 +335,13 @@ struct erg_emulated_options erg_emulated_options_default(void)
  * [x > 0] - Phi(x)^n. */
 static double expected_maximum(size_t n)
 {
-    const double step = 0.05, reach = 8;
+    const int steps = 320;
+    const double reach = 8, step = 2 * reach / steps;
     double sum = 0;
-    for (double x = -reach + 0.5 * step; x < reach; x += step)
+    for (int i = 0; i < steps; i++) {
+        double x = -reach + (i + 0.5) * step;
         sum += step * ((x > 0) - pow(0.5 * erfc(-x / sqrt(2)), (double)n));
+    }
     return sum;
 }
 
