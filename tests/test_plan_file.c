@@ -178,12 +178,12 @@ static void check_document(const char *line, const char *replacement)
     check_optimize("job.yaml", "out", "", 0, "selected: ergon");
     struct document document;
     open_document(&document, load_plan("out"));
-    size_t points = 0, i;
+    size_t points = 0, slower = 0, i;
     const char *key;
     json_t *method, *point, *timeline;
     json_object_foreach(json_object_get(document.root, "methods"), key, method)
     {
-        double last_s = 0, last_j = INFINITY, planned_s;
+        double last_s = 0, last_j = INFINITY, planned_s, waiting_w;
         json_array_foreach(json_object_get(method, "points"), i, point)
         {
             check_point(&document, point, &planned_s);
@@ -192,8 +192,21 @@ static void check_document(const char *line, const char *replacement)
             last_j = number(point, "energy_j");
             points++;
         }
+        /* Beyond the frontier: less energy beyond that of waiting. */
+        waiting_w = document.schedule.pipeline.blocking_power_w *
+                    (double)document.schedule.pipeline.stages * document.gpus_per_stage;
+        last_j -= waiting_w * last_s;
+        json_array_foreach(json_object_get(method, "slower"), i, point)
+        {
+            double beyond_j = number(point, "energy_j") - waiting_w * number(point, "time_s");
+            check_point(&document, point, &planned_s);
+            assert_true(number(point, "time_s") > last_s && beyond_j < last_j);
+            last_s = number(point, "time_s");
+            last_j = beyond_j;
+            slower++;
+        }
     }
-    assert_true(points > 20);
+    assert_true(points > 20 && slower > 5);
     json_array_foreach(json_object_get(document.root, "timelines"), i, timeline)
     {
         check_timeline(&document, timeline);
@@ -203,6 +216,10 @@ static void check_document(const char *line, const char *replacement)
     char arguments[256];
     snprintf(arguments, sizeof arguments, "show %s 2>&1", in_folder("out/plan.json"));
     check_program(arguments, 0, "Stage 0: ");
+    /* A straggler far away is worth a slower plan than any that stops when it likes. */
+    snprintf(arguments, sizeof arguments, "show %s --straggler 1000 2>&1",
+             in_folder("out/plan.json"));
+    check_program(arguments, 0, "beyond the frontier (the least energy when held");
 }
 
 static void test_real_plans_add_up(void **state)
@@ -239,7 +256,8 @@ static void check_pick(const struct erg_plan_file *plan, enum erg_method method,
 {
     const struct erg_plan_method *own = &plan->methods[method];
     double best = INFINITY;
-    for (size_t i = 0; i < own->point_count; i++)
+    size_t count = own->point_count + (goal == ERG_GOAL_STRAGGLER ? own->slower_count : 0);
+    for (size_t i = 0; i < count; i++)
         best = fmin(best, objective(plan, &own->points[i], goal, bound));
     struct erg_error err = {0};
     size_t point;
@@ -388,6 +406,8 @@ static void test_broken_plans_are_refused_by_key(void **state)
         {"methods.ergon.points.0.options.1.0", "-1", "points[0].options[1][0]': expected a whole"},
         {"methods.ergon.points.0.options.1.0", "0.5", "points[0].options[1][0]': expected a whole"},
         {"methods.ergon.points.0.options.1", "[0]", "points[0].options[1]': expected a list of 16"},
+        {"methods.ergon.slower", NULL, "key 'methods.ergon.slower': the key is missing"},
+        {"methods.ergon.slower", "[{}]", "key 'methods.ergon.slower[0].time_s'"},
         {"methods.ergon.versus", NULL, "key 'methods.ergon.versus'"},
         {"methods.ergon.versus.iso_time_energy_reduction_percent", "\"a lot\"", "percent'"},
         {"selected.method", "\"fastest\"", "key 'selected.method': the plan has no points of"},
@@ -465,7 +485,7 @@ static void test_show(void **state)
     SHOW("", 0, "overlap: fwd_attn at ");
     SHOW("--method sequential", 0, "Stage 0: F1 x2, (B1 F1) x6, B1 x2\n");
     SHOW("--method sequential", 0, "  F1  forward   1410 MHz  0.1596 s  50.24 J  sequential\n");
-    SHOW("--point 2", 0, "ergon, point 2 of ");
+    SHOW("--point 2", 0, "ergon, point 2 (as asked for): ");
     SHOW("--pick least_energy -m sequential+clocks", 0, "(the least energy): 6.4379 s, 18489.7 J");
     SHOW("--straggler 7 -m sequential+clocks", 0, "Held until 7.0000 s: ");
     SHOW("--deadline 1", 3, "the deadline of 1 s binds: the fastest iteration takes 4.59514 s");

@@ -72,7 +72,8 @@ static int choose_method(const struct erg_plan_file *plan, const struct values *
 static int choose_number(const struct erg_plan_file *plan, long number, struct choice *choice,
                          struct erg_error *err)
 {
-    size_t count = plan->methods[choice->method].point_count;
+    const struct erg_plan_method *method = &plan->methods[choice->method];
+    size_t count = method->point_count + method->slower_count;
     if ((size_t)number > count)
         return erg_fail(err, ERG_USAGE, "--point: %s has the points 1 to %zu, got %ld.",
                         erg_method_name(choice->method), count, number);
@@ -225,9 +226,10 @@ static void print_stage(const struct erg_plan_file *plan, const struct erg_plan_
 static void print_point(const struct erg_plan_file *plan, const struct choice *choice)
 {
     const struct erg_plan_point *point = &plan->methods[choice->method].points[choice->point];
-    printf("%s, point %zu of %zu (%s): %.4f s, %.1f J, of which %.1f J static.\n",
+    bool slower = choice->point >= plan->methods[choice->method].point_count;
+    printf("%s, point %zu%s (%s): %.4f s, %.1f J, of which %.1f J static.\n",
            erg_method_name(choice->method), choice->point + 1,
-           plan->methods[choice->method].point_count, choice->rule, point->time_s, point->energy_j,
+           slower ? ", beyond the frontier" : "", choice->rule, point->time_s, point->energy_j,
            point->static_energy_j);
     if (choice->held_until_s > 0)
         printf("Held until %.4f s: %.1f J.\n", choice->held_until_s,

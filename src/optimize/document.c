@@ -177,7 +177,7 @@ static void number_method(const struct erg_optimization *o, struct numbering *nu
         for (size_t k = 0; k < count; k++)
             numbering->numbers[method][t][k] = -1;
     }
-    for (size_t p = 0; p < result->point_count; p++)
+    for (size_t p = 0; p < result->point_count + result->slower_count; p++)
         for (size_t i = 0; i < schedule->count; i++) {
             const struct erg_instruction *instruction = &schedule->instructions[i];
             size_t t = erg_table_index(&schedule->pipeline, instruction);
@@ -257,9 +257,10 @@ static json_t *methods_document(const struct erg_optimization *o, const struct n
         if (!reported(o, i))
             continue;
         const struct erg_method_result *result = &o->methods[i];
-        json_t *points = json_array();
-        for (size_t p = 0; p < result->point_count; p++)
-            json_array_append_new(points, point_document(result, p, numbering->numbers[i]));
+        json_t *points = json_array(), *slower = json_array();
+        for (size_t p = 0; p < result->point_count + result->slower_count; p++)
+            json_array_append_new(p < result->point_count ? points : slower,
+                                  point_document(result, p, numbering->numbers[i]));
         json_t *versus = json_pack(
             "{s:o, s:o, s:o, s:o}", "max_throughput_time_reduction_percent",
             number_or_null(result->versus.max_throughput_time),
@@ -268,9 +269,9 @@ static json_t *methods_document(const struct erg_optimization *o, const struct n
             "iso_time_energy_reduction_percent", number_or_null(result->versus.iso_time_energy),
             "iso_energy_time_reduction_percent", number_or_null(result->versus.iso_energy_time));
         json_object_set_new(methods, erg_method_name((enum erg_method)i),
-                            json_pack("{s:s, s:o, s:o}", "label",
+                            json_pack("{s:s, s:o, s:o, s:o}", "label",
                                       erg_method_label((enum erg_method)i), "points", points,
-                                      "versus", versus));
+                                      "slower", slower, "versus", versus));
     }
     return methods;
 }

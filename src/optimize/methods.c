@@ -83,6 +83,30 @@ static struct erg_method_point make_point(const struct erg_scale *scale, double 
     return point;
 }
 
+/* What is left of an energy when every GPU only waited. */
+static double beyond_waiting(const struct erg_scale *scale, const struct erg_method_point *point)
+{
+    return point->energy_j -
+           scale->blocking_power_w * scale->stages * scale->gpus_per_stage * point->time_s;
+}
+
+/* Plans slower than the cheapest: worth it only to a pipeline that has to wait anyway. */
+static void collect_slower(struct erg_method_result *result, const struct erg_scale *scale)
+{
+    const struct erg_method_point *last = &result->points[result->point_count - 1];
+    for (size_t i = 0; i < result->iteration.plan_count; i++) {
+        const struct erg_plan *plan = &result->iteration.plans[i];
+        struct erg_method_point point =
+            make_point(scale, plan->time_s, plan->energy_j, plan->planned_time_s,
+                       plan->planned_energy_j, plan->option);
+        if (!(point.time_s > last->time_s) ||
+            !(beyond_waiting(scale, &point) < beyond_waiting(scale, last) * (1 - 1e-9)))
+            continue;
+        last = &result->points[result->point_count + result->slower_count++];
+        result->points[result->point_count + result->slower_count - 1] = point;
+    }
+}
+
 static void collect_points(struct erg_method_result *result, const struct erg_scale *scale)
 {
     const struct erg_iteration *iteration = &result->iteration;
@@ -94,14 +118,16 @@ static void collect_points(struct erg_method_result *result, const struct erg_sc
     }
     erg_frontier_filter(&frontier);
     free(result->points);
-    result->points = erg_xcalloc(frontier.count, sizeof *result->points);
+    result->points = erg_xcalloc(iteration->plan_count, sizeof *result->points);
     result->point_count = frontier.count;
+    result->slower_count = 0;
     for (size_t i = 0; i < frontier.count; i++) {
         const struct erg_plan *plan = &iteration->plans[frontier.points[i].recipe];
         result->points[i] = make_point(scale, plan->time_s, plan->energy_j, plan->planned_time_s,
                                        plan->planned_energy_j, plan->option);
     }
     erg_frontier_release(&frontier);
+    collect_slower(result, scale);
 }
 
 /* A budget in joules of all GPUs; the overhead's share depends on the time and so on the plan.
@@ -125,6 +151,7 @@ int erg_method_plan(struct erg_method_result *result, const struct erg_method_re
         .pipeline = request->pipeline,
         .tables = tables,
         .points = request->points,
+        .slower_points = request->slower_points,
     };
     erg_iteration_release(&result->iteration);
     int status = erg_iteration_solve(&result->iteration, &iteration_request, err);

@@ -65,22 +65,25 @@ struct erg_method_result {
     struct erg_microbatch *tables; /* [2 * stages * chunks], as erg_table_index() */
     size_t table_count;
     struct erg_iteration iteration;
-    uint32_t *full_clock;            /* the plan of a method at full clock */
-    struct erg_method_point *points; /* time up, energy strictly down */
-    size_t point_count;
+    uint32_t *full_clock; /* the plan of a method at full clock */
+    /* Time up, energy strictly down; then `slower_count` slower ones for a pipeline that has to
+     * wait for another one anyway: energy beyond blocking power strictly down. */
+    struct erg_method_point *points;
+    size_t point_count, slower_count;
     struct erg_versus versus;
 };
 
 /*
  * Plans `result->tables` (already filled) on the pipeline.
  * full_clock: the single point with every instruction at its fastest clock, `full_clock_index`.
- * Otherwise the frontier through `points` deadlines, with further ones in measured seconds, and
- * one plan refined to each energy budget in measured joules.
+ * Otherwise the frontier through `points` deadlines and up to `slower_points` beyond it, with
+ * further deadlines in measured seconds, and one plan refined to each energy budget in measured
+ * joules.
  */
 struct erg_method_request {
     struct erg_pipeline pipeline;
     struct erg_scale scale;
-    size_t points;
+    size_t points, slower_points;
     const double *deadlines_s;
     size_t deadline_count;
     const double *budgets_j;

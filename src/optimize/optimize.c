@@ -10,6 +10,7 @@
 
 enum {
     FRONTIER_POINTS = 24, /* deadlines spread over a frontier */
+    SLOWER_POINTS = 8,    /* and beyond it, for pipelines that wait for another one */
     VERIFY_ROUNDS = 4,    /* after that, plan with what was measured */
 };
 
@@ -130,6 +131,7 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
                 .gpus_per_stage = job->tensor * job->context,
             },
         .points = FRONTIER_POINTS,
+        .slower_points = SLOWER_POINTS,
     };
     return erg_pipeline_check(&o->plan_request.pipeline, err);
 }
@@ -253,7 +255,7 @@ static struct erg_survey_pick *list_unmeasured(const struct erg_optimization *o,
     for (size_t i = 0; i < o->survey.partition_count; i++)
         seen[i] = erg_xcalloc(o->survey.searches[i]->config_count, sizeof **seen);
     const struct erg_schedule *schedule = &result->iteration.schedule;
-    for (size_t p = 0; p < result->point_count; p++)
+    for (size_t p = 0; p < result->point_count + result->slower_count; p++)
         for (size_t i = 0; i < schedule->count; i++) {
             const struct erg_instruction *instruction = &schedule->instructions[i];
             const struct erg_microbatch *table =

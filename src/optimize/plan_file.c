@@ -425,6 +425,45 @@ static int read_percentage(const struct erg_json_place *place, const char *key, 
                                     : 0;
 }
 
+/* Whether a point belongs after another one: on the frontier less energy for more time, among the
+ * slower ones less energy beyond waiting. */
+static bool follows(const struct erg_scale *scale, bool slower, const struct erg_plan_point *last,
+                    const struct erg_plan_point *next)
+{
+    double waiting_w = slower ? scale->blocking_power_w * scale->stages * scale->gpus_per_stage : 0;
+    return next->time_s > last->time_s &&
+           next->energy_j - waiting_w * next->time_s < last->energy_j - waiting_w * last->time_s;
+}
+
+static int read_points(const struct reader *reader, const struct erg_json_place *place,
+                       struct erg_plan_method *out, struct erg_error *err)
+{
+    const json_t *points, *slower;
+    if (erg_json_array(place, "points", &points, err) ||
+        erg_json_array(place, "slower", &slower, err))
+        return -1;
+    if (!json_array_size(points))
+        return erg_json_fail(place, "points", err, "expected at least one point");
+    out->point_count = json_array_size(points);
+    out->slower_count = json_array_size(slower);
+    size_t count = out->point_count + out->slower_count;
+    out->points = erg_arena_alloc(&reader->plan->arena, count * sizeof *out->points);
+    for (size_t i = 0; i < count; i++) {
+        struct erg_json_place point;
+        bool is_slower = i >= out->point_count;
+        if (erg_json_enter_item(&point, place, is_slower ? "slower" : "points",
+                                is_slower ? i - out->point_count : i, err) ||
+            read_point(reader, &point, &out->points[i], err))
+            return -1;
+        if (i && !follows(&reader->plan->scale, is_slower, &out->points[i - 1], &out->points[i]))
+            return erg_json_fail(&point, "time_s", err,
+                                 "points must rise in time and fall in energy%s, but this one does "
+                                 "not follow the one before it",
+                                 is_slower ? " beyond waiting" : "");
+    }
+    return 0;
+}
+
 static int read_method(const struct reader *reader, const struct erg_json_place *place,
                        struct erg_plan_method *out, struct erg_error *err)
 {
@@ -439,25 +478,7 @@ static int read_method(const struct reader *reader, const struct erg_json_place 
         read_percentage(&versus, "iso_energy_time_reduction_percent", &out->versus.iso_energy_time,
                         err))
         return -1;
-    const json_t *points;
-    if (erg_json_array(place, "points", &points, err))
-        return -1;
-    if (!json_array_size(points))
-        return erg_json_fail(place, "points", err, "expected at least one point");
-    out->point_count = json_array_size(points);
-    out->points = erg_arena_alloc(&reader->plan->arena, out->point_count * sizeof *out->points);
-    for (size_t i = 0; i < out->point_count; i++) {
-        struct erg_json_place point;
-        if (erg_json_enter_item(&point, place, "points", i, err) ||
-            read_point(reader, &point, &out->points[i], err))
-            return -1;
-        if (i && !(out->points[i].time_s > out->points[i - 1].time_s &&
-                   out->points[i].energy_j < out->points[i - 1].energy_j))
-            return erg_json_fail(&point, "time_s", err,
-                                 "points must rise in time and fall in energy, but this one does "
-                                 "not follow the one before it");
-    }
-    return 0;
+    return read_points(reader, place, out, err);
 }
 
 static int read_methods(struct reader *reader, struct erg_error *err)

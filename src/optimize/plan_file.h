@@ -50,8 +50,10 @@ struct erg_plan_point {
 };
 
 struct erg_plan_method {
-    struct erg_plan_point *points; /* time up, energy strictly down; NULL = not in the file */
-    size_t point_count;
+    /* Time up, energy strictly down; then the slower ones that pay only while waiting for a
+     * straggler. NULL = not in the file. */
+    struct erg_plan_point *points;
+    size_t point_count, slower_count;
     struct erg_versus versus;
 };
 
@@ -98,8 +100,8 @@ double erg_plan_file_held_energy(const struct erg_plan_file *plan,
 /*
  * Picks a point of a method: fastest, least energy, knee; within a deadline the least energy;
  * within a budget the fastest; for a straggler the least energy held until then, of the points
- * that are ready by then. ERG_INFEASIBLE names the bound that cannot be met, ERG_USAGE a method
- * that is not in the file.
+ * and the slower ones that are ready by then. ERG_INFEASIBLE names the bound that cannot be met,
+ * ERG_USAGE a method that is not in the file.
  */
 int erg_plan_file_pick(const struct erg_plan_file *plan, enum erg_method method, enum erg_goal goal,
                        double bound, size_t *point, struct erg_error *err);

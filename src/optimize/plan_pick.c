@@ -44,7 +44,8 @@ static ptrdiff_t pick_straggler(const struct erg_plan_file *plan,
 {
     ptrdiff_t best = -1;
     double least_j = 0;
-    for (size_t i = 0; i < method->point_count && method->points[i].time_s <= until_s; i++) {
+    size_t count = method->point_count + method->slower_count;
+    for (size_t i = 0; i < count && method->points[i].time_s <= until_s; i++) {
         double held_j = erg_plan_file_held_energy(plan, &method->points[i], until_s);
         if (best < 0 || held_j < least_j) {
             best = (ptrdiff_t)i;
