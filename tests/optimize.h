@@ -15,7 +15,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-/* A job of half a second: two stages, both directions of overlap, a handful of measurements. */
+/* A job of a moment: two stages, overlap in both directions, a handful of measurements. */
 #define SMALL_JOB                                                                                  \
     "model: llama-3.2-1b\n"                                                                        \
     "cluster: {nodes: 1, gpus_per_node: 4, gpu: A100-SXM4-40GB}\n"                                 \
@@ -24,7 +24,7 @@
     "microbatch_size: 4\n"                                                                         \
     "microbatches: 4\n"                                                                            \
     "sequence: 2048\n"                                                                             \
-    "search: {seed: 7, budget: 5}\n"                                                               \
+    "search: {method: random, seed: 7, budget: 5}\n"                                               \
     "profiler: {window_s: 0.5, cooldown_s: 0.5, warmup_s: 0.5}\n"
 
 static char folder[64]; /* of this test program */

@@ -17,7 +17,7 @@ static int set_up(void **state)
 {
     if (make_folder(state))
         return -1;
-    write_job("job.yaml", "", "");
+    write_job("job.yaml", "method: random", "method: gp");
     check_optimize("job.yaml", "reference", "", 0, "selected: ergon");
     reference = load_plan("reference");
     return 0;
@@ -107,7 +107,8 @@ static void test_second_run_measures_nothing(void **state)
     assert_same_plan(plan, reference);
     json_decref(plan);
     /* Another window is another measurement: what was stored does not answer it. */
-    write_job("window.yaml", "window_s: 0.5", "window_s: 0.75");
+    write_job("window.yaml", "method: random, seed: 7, budget: 5}\nprofiler: {window_s: 0.5",
+              "method: gp, seed: 7, budget: 5}\nprofiler: {window_s: 0.75");
     check_optimize("window.yaml", "twice", "", 0, "");
     plan = load_plan("twice");
     assert_true(measured(plan, "energy") > 0);
@@ -296,8 +297,8 @@ static void test_shapes_of_jobs(void **state)
     check_shape("pipeline: 2", "pipeline: 2\nlayers: [9, 7]\nrecompute: full", 2, 1, 4);
     check_shape("microbatches: 4", "microbatches: 1", 2, 1, 1);
     check_shape("tensor: 2", "context: 2", 2, 1, 4);
-    check_shape("search: {seed: 7, budget: 5}", "search: {method: trees, budget: 40}", 2, 1, 4);
-    check_shape("search: {seed: 7, budget: 5}", "search: {method: random, budget: 5}", 2, 1, 4);
+    check_shape("method: random, seed: 7, budget: 5", "method: trees, budget: 40", 2, 1, 4);
+    check_shape("method: random", "prior: emulator", 2, 1, 4);
     check_shape("sequence: 2048\n", "sequence: 2048\nstack: published-python\n", 2, 1, 4);
 }
 

@@ -229,7 +229,7 @@ static void test_real_plans_add_up(void **state)
     check_document("pipeline: 2", "pipeline: 2\nrecompute: full\nstack: published-python");
     check_document("pipeline: 2", "pipeline: 2\nvirtual_stages: 2\nlayers: [5, 4, 4, 3]");
     check_document("gpus_per_node: 4, gpu: A100-SXM4-40GB}\ntensor: 2\npipeline: 2",
-                   "gpus_per_node: 2, gpu: H100-SXM}\ntensor: 2");
+                   "gpus_per_node: 2, gpu: A100-SXM4-40GB}\ntensor: 2");
 }
 
 /* ---- picks ---- */
@@ -456,7 +456,7 @@ static void test_damaged_bytes(void **state)
     for (int i = 0; i < 20; i++)
         assert_int_not_equal(
             erg_plan_file_parse(&plan, "a.json", text, erg_rng_below(&rng, length), &err), 0);
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 60; i++) {
         size_t at = erg_rng_below(&rng, length);
         char kept = text[at];
         text[at] = "0123456789-.e\"[]{}, x"[erg_rng_below(&rng, 21)];
@@ -466,7 +466,7 @@ static void test_damaged_bytes(void **state)
         }
         text[at] = kept;
     }
-    assert_true(accepted < 200);
+    assert_true(accepted < 60);
     free(text);
 }
 
