@@ -6,9 +6,18 @@ set -eu
 folder=$1
 shift
 if [ $# -eq 0 ]; then
-    set -- $(cd "$folder" && ls | sed -n 's/^bench_\([a-z0-9_]*\)$/\1/p')
+    for program in "$folder"/bench_*; do
+        if [ -f "$program" ] && [ -x "$program" ]; then
+            set -- "$@" "${program##*/bench_}"
+        fi
+    done
 fi
+failed=""
 for name in "$@"; do
     printf '\n== bench_%s ==\n' "$name"
-    "$folder/bench_$name"
+    "$folder/bench_$name" || failed="$failed bench_$name"
 done
+if [ -n "$failed" ]; then
+    echo "these programs failed:$failed" >&2
+    exit 1
+fi
