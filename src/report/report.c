@@ -109,6 +109,7 @@ static json_t *plan_view(const json_t *plan)
         json_array_foreach(json_object_get(method, "points"), i, point)
             json_array_append_new(points, point_view(point, plan));
         json_object_set_new(copy, "points", points);
+        json_object_del(copy, "slower"); /* drawn nowhere */
         json_object_set_new(methods, name, copy);
     }
     json_object_set_new(view, "methods", methods);
