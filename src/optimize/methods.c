@@ -107,6 +107,20 @@ static void collect_slower(struct erg_method_result *result, const struct erg_sc
     }
 }
 
+/*
+ * Around its minimum a frontier is flat, and where exactly it ends is decided by the noise of the
+ * measurements. Plans that are slower and save less than this share of the energy are no choice.
+ */
+static const double plateau = 0.001;
+
+static void drop_plateau(struct erg_frontier *frontier)
+{
+    double least_j = frontier->points[frontier->count - 1].energy_j;
+    while (frontier->count > 1 &&
+           frontier->points[frontier->count - 2].energy_j <= least_j * (1 + plateau))
+        frontier->count--;
+}
+
 static void collect_points(struct erg_method_result *result, const struct erg_scale *scale)
 {
     const struct erg_iteration *iteration = &result->iteration;
@@ -117,6 +131,7 @@ static void collect_points(struct erg_method_result *result, const struct erg_sc
                          erg_scale_energy(scale, plan->time_s, plan->energy_j), (int64_t)i);
     }
     erg_frontier_filter(&frontier);
+    drop_plateau(&frontier);
     free(result->points);
     result->points = erg_xcalloc(iteration->plan_count, sizeof *result->points);
     result->point_count = frontier.count;
@@ -130,14 +145,31 @@ static void collect_points(struct erg_method_result *result, const struct erg_sc
     collect_slower(result, scale);
 }
 
-/* A budget in joules of all GPUs; the overhead's share depends on the time and so on the plan.
- * Taking it at the shortest planned time never excludes a plan that would qualify. */
-static double unscale_budget(const struct erg_scale *scale, const struct erg_iteration *iteration,
-                             double budget_j)
+/*
+ * Adds the fastest plan within a budget in joules of all GPUs. The overhead's share of the energy
+ * depends on the time of the plan that is sought, so the budget of the planned part is corrected
+ * with the plan that the last try found.
+ */
+static int refine_budget(struct erg_method_result *result, const struct erg_scale *scale,
+                         const struct erg_iteration_request *request, double budget_j,
+                         struct erg_error *err)
 {
-    double shortest_s = iteration->plan_count ? iteration->plans[0].time_s : 0;
-    return budget_j / scale->gpus_per_stage -
-           scale->blocking_power_w * scale->stages * scale->overhead * shortest_s;
+    double added_w = scale->blocking_power_w * scale->stages * scale->overhead;
+    double planned_j = budget_j / scale->gpus_per_stage;
+    double time_s = result->iteration.plans[0].time_s;
+    for (int round = 0; round < 3; round++) {
+        if (erg_iteration_refine_budget(&result->iteration, request, planned_j - added_w * time_s,
+                                        err))
+            return -1;
+        for (size_t i = result->iteration.plan_count; i-- > 0;) {
+            const struct erg_plan *plan = &result->iteration.plans[i];
+            if (plan->energy_j + added_w * plan->time_s <= planned_j)
+                time_s = plan->time_s; /* plans are sorted: the fastest one that fits stays */
+        }
+        if (added_w <= 0)
+            break;
+    }
+    return 0;
 }
 
 int erg_method_plan(struct erg_method_result *result, const struct erg_method_request *request,
@@ -171,9 +203,8 @@ int erg_method_plan(struct erg_method_result *result, const struct erg_method_re
         }
     }
     for (size_t i = 0; !status && i < request->budget_count; i++)
-        status = erg_iteration_refine_budget(
-            &result->iteration, &iteration_request,
-            unscale_budget(&request->scale, &result->iteration, request->budgets_j[i]), err);
+        status =
+            refine_budget(result, &request->scale, &iteration_request, request->budgets_j[i], err);
     if (!status)
         collect_points(result, &request->scale);
     result->available = !status;

@@ -22,6 +22,9 @@ struct erg_optimization {
     size_t verified; /* configurations measured because a plan used them */
 };
 
+/* Plans all methods from the survey and compares them. */
+int erg_optimization_plan(struct erg_optimization *optimization, struct erg_error *err);
+
 const char *erg_comm_name(enum erg_comm_kind kind);
 const char *erg_direction_name(enum erg_direction direction);
 

@@ -5,13 +5,11 @@
 #include "base/memory.h"
 #include "optimize/optimization_internal.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include <math.h>
 
 enum {
     FRONTIER_POINTS = 24, /* deadlines spread over a frontier */
     SLOWER_POINTS = 8,    /* and beyond it, for pipelines that wait for another one */
-    VERIFY_ROUNDS = 4,    /* after that, plan with what was measured */
 };
 
 /* ---- from the job to the parts ---- */
@@ -56,7 +54,8 @@ static int check_methods(const struct erg_optimization *o, struct erg_error *err
 {
     if (o->workload.nanobatched)
         return 0;
-    const char *reason = o->job->even_microbatch ? "no communication to hide" : "no two equal halves";
+    const char *reason =
+        o->job->even_microbatch ? "no communication to hide" : "no two equal halves";
     const bool *methods = o->request->methods;
     if (!methods[ERG_METHOD_SEQUENTIAL] && !methods[ERG_METHOD_SEQUENTIAL_CLOCKS] &&
         !methods[ERG_METHOD_ERGON])
@@ -108,7 +107,7 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
         .workload = &o->workload,
         .job = job,
         .whole_sequential = true, /* the reference of every comparison */
-        .whole_nanobatch = nanobatching && o->workload.nanobatched,
+        .whole_nanobatch = (nanobatching || methods[ERG_METHOD_ERGON]) && o->workload.nanobatched,
         .partitions = methods[ERG_METHOD_ERGON] && o->workload.nanobatched,
     };
     o->plan_request = (struct erg_method_request){
@@ -134,215 +133,6 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
         .slower_points = SLOWER_POINTS,
     };
     return erg_pipeline_check(&o->plan_request.pipeline, err);
-}
-
-/* ---- option tables ---- */
-
-/* Work outside the layers of virtual stage x in one direction, at every clock. */
-static void fixed_work(const struct erg_optimization *o, size_t x, int direction, bool nanobatched,
-                       struct erg_cost *fixed)
-{
-    size_t last = (size_t)(o->job->pipeline * o->job->virtual_stages) - 1;
-    struct {
-        enum erg_fixed what;
-        int times;
-    } parts[2];
-    size_t count = 0;
-    if (x == 0) {
-        enum erg_fixed backward =
-            nanobatched ? ERG_FIXED_EMBEDDING_BACKWARD_NANOBATCH : ERG_FIXED_EMBEDDING_BACKWARD;
-        parts[count].what = direction == ERG_FORWARD ? ERG_FIXED_EMBEDDING_FORWARD : backward;
-        parts[count++].times = direction == ERG_BACKWARD && nanobatched ? 2 : 1;
-    }
-    if (x == last) {
-        parts[count].what =
-            direction == ERG_FORWARD ? ERG_FIXED_HEAD_FORWARD : ERG_FIXED_HEAD_BACKWARD;
-        parts[count++].times = 1;
-    }
-    struct erg_host_model host = {o->job->stack->host_per_kernel_s, o->job->gpu->static_power_w};
-    for (size_t clock = 0; clock < o->survey.clock_count; clock++) {
-        fixed[clock] = (struct erg_cost){0, 0};
-        for (size_t i = 0; i < count; i++) {
-            struct erg_cost one = erg_host_floor(&host, o->survey.fixed[parts[i].what][clock],
-                                                 o->workload.fixed[parts[i].what].kernels);
-            fixed[clock].time_s += parts[i].times * one.time_s;
-            fixed[clock].energy_j += parts[i].times * one.energy_j;
-        }
-    }
-}
-
-static void new_tables(const struct erg_optimization *o, struct erg_method_result *result,
-                       enum erg_method method)
-{
-    erg_method_release(result);
-    result->method = method;
-    result->table_count = (size_t)(2 * o->job->pipeline * o->job->virtual_stages);
-    result->tables = erg_xcalloc(result->table_count, sizeof *result->tables);
-}
-
-/* Tables of whole layers (sequential or nanobatched), unfiltered: one option per clock. */
-static void add_whole_layers(const struct erg_optimization *o, struct erg_method_result *result,
-                             enum erg_mode mode)
-{
-    bool nanobatched = mode == ERG_MODE_NANOBATCH;
-    struct erg_host_model host = {o->job->stack->host_per_kernel_s, o->job->gpu->static_power_w};
-    struct erg_cost *fixed = erg_xcalloc(o->survey.clock_count, sizeof *fixed);
-    for (size_t i = 0; i < result->table_count; i++) {
-        size_t x = i / 2;
-        int direction = (int)(i % 2);
-        fixed_work(o, x, direction, nanobatched, fixed);
-        const struct erg_steps *layer =
-            nanobatched ? &o->workload.nanobatch[direction] : &o->workload.sequential[direction];
-        const struct erg_cost *cost =
-            nanobatched ? o->survey.nanobatch[direction] : o->survey.sequential[direction];
-        erg_microbatch_add_whole(&result->tables[i], mode, cost, layer->kernels,
-                                 o->job->chunk_layers[x], fixed, o->survey.clock_count, &host);
-    }
-    free(fixed);
-}
-
-/* Tables of ergon: overlapped partitions and sequential layers side by side. */
-static void add_partitions(const struct erg_optimization *o, struct erg_method_result *result,
-                           bool measured_only)
-{
-    add_whole_layers(o, result, ERG_MODE_SEQUENTIAL);
-    struct erg_cost *fixed = erg_xcalloc(o->survey.clock_count, sizeof *fixed);
-    for (int direction = 0; direction < 2 && o->survey.partition_count; direction++) {
-        struct erg_layer *layer =
-            erg_survey_layer(&o->survey, &o->survey_request, direction == ERG_BACKWARD,
-                             o->workload_request.recompute, measured_only);
-        for (size_t x = 0; x < result->table_count / 2; x++) {
-            fixed_work(o, x, direction, true, fixed);
-            erg_microbatch_add_overlap(&result->tables[2 * x + (size_t)direction], layer,
-                                       o->job->chunk_layers[x], fixed);
-        }
-        erg_layer_free(layer);
-    }
-    free(fixed);
-    for (size_t i = 0; i < result->table_count; i++)
-        erg_microbatch_filter(&result->tables[i], o->job->gpu->blocking_power_w);
-}
-
-/* ---- planning ---- */
-
-static int plan_whole_layers(struct erg_optimization *o, enum erg_method full_clock,
-                             enum erg_method clocks, enum erg_mode mode, struct erg_error *err)
-{
-    struct erg_method_result *one = &o->methods[full_clock], *frontier = &o->methods[clocks];
-    new_tables(o, one, full_clock);
-    add_whole_layers(o, one, mode);
-    new_tables(o, frontier, clocks);
-    add_whole_layers(o, frontier, mode);
-    for (size_t i = 0; i < frontier->table_count; i++)
-        erg_microbatch_filter(&frontier->tables[i], o->job->gpu->blocking_power_w);
-    return erg_interrupt_check(err) ||
-                   erg_method_run_at(one, &o->plan_request, (int)o->survey.clock_count - 1, err) ||
-                   erg_method_plan(frontier, &o->plan_request, err)
-               ? -1
-               : 0;
-}
-
-/* Configurations that the plans use and that were only predicted. */
-static struct erg_survey_pick *list_unmeasured(const struct erg_optimization *o,
-                                               const struct erg_method_result *result,
-                                               size_t *count)
-{
-    struct {
-        struct erg_survey_pick *items;
-        size_t count, capacity;
-    } picks = {0};
-    bool **seen = erg_xcalloc(o->survey.partition_count, sizeof *seen);
-    for (size_t i = 0; i < o->survey.partition_count; i++)
-        seen[i] = erg_xcalloc(o->survey.searches[i]->config_count, sizeof **seen);
-    const struct erg_schedule *schedule = &result->iteration.schedule;
-    for (size_t p = 0; p < result->point_count + result->slower_count; p++)
-        for (size_t i = 0; i < schedule->count; i++) {
-            const struct erg_instruction *instruction = &schedule->instructions[i];
-            const struct erg_microbatch *table =
-                &result->tables[erg_table_index(&schedule->pipeline, instruction)];
-            const struct erg_microbatch_option *option =
-                &table->options[result->points[p].option[i]];
-            for (size_t k = 0; option->configurations && k < table->partition_count; k++) {
-                size_t partition = erg_optimization_partition(o, (int)instruction->direction, k);
-                size_t config = (size_t)option->configurations[k];
-                if (seen[partition][config] ||
-                    o->survey.searches[partition]->table[config].knowledge == ERG_MEASURED)
-                    continue;
-                seen[partition][config] = true;
-                ERG_PUSH(&picks, items, (struct erg_survey_pick){partition, config});
-            }
-        }
-    for (size_t i = 0; i < o->survey.partition_count; i++)
-        free(seen[i]);
-    free(seen);
-    *count = picks.count;
-    return picks.items;
-}
-
-static int plan_ergon(struct erg_optimization *o, struct erg_error *err)
-{
-    struct erg_method_result *result = &o->methods[ERG_METHOD_ERGON];
-    for (int round = 0;; round++) {
-        bool measured_only = round == VERIFY_ROUNDS;
-        new_tables(o, result, ERG_METHOD_ERGON);
-        add_partitions(o, result, measured_only);
-        if (erg_interrupt_check(err) || erg_method_plan(result, &o->plan_request, err))
-            return -1;
-        size_t count, added;
-        struct erg_survey_pick *picks = list_unmeasured(o, result, &count);
-        int status =
-            count ? erg_survey_verify(&o->survey, &o->survey_request, picks, count, &added, err)
-                  : 0;
-        free(picks);
-        if (status)
-            return -1;
-        if (!count)
-            return 0;
-        o->verified += added;
-        erg_log(ERG_LOG_INFO, "planning round %d: %zu configurations of the plans measured",
-                round + 1, added);
-    }
-}
-
-static int plan_all(struct erg_optimization *o, struct erg_error *err)
-{
-    const bool *wanted = o->request->methods;
-    if (plan_whole_layers(o, ERG_METHOD_SEQUENTIAL, ERG_METHOD_SEQUENTIAL_CLOCKS,
-                          ERG_MODE_SEQUENTIAL, err))
-        return -1;
-    /* The other methods also get plans exactly at the references' time and energy. */
-    const struct erg_method_result *clocks = &o->methods[ERG_METHOD_SEQUENTIAL_CLOCKS];
-    double deadlines[2] = {clocks->points[0].time_s, 0};
-    double budgets[2] = {clocks->points[clocks->point_count - 1].energy_j, 0};
-    o->plan_request.deadlines_s = deadlines;
-    o->plan_request.budgets_j = budgets;
-    o->plan_request.deadline_count = o->plan_request.budget_count = 1;
-    if (o->job->goal == ERG_JOB_DEADLINE)
-        deadlines[o->plan_request.deadline_count++] = o->job->goal_bound;
-    if (o->job->goal == ERG_JOB_BUDGET)
-        budgets[o->plan_request.budget_count++] = o->job->goal_bound;
-    int status = 0;
-    if (o->survey_request.whole_nanobatch)
-        status = plan_whole_layers(o, ERG_METHOD_NANOBATCHING, ERG_METHOD_NANOBATCHING_CLOCKS,
-                                   ERG_MODE_NANOBATCH, err);
-    if (!status && wanted[ERG_METHOD_ERGON])
-        status = plan_ergon(o, err);
-    o->plan_request.deadlines_s = o->plan_request.budgets_j = NULL;
-    o->plan_request.deadline_count = o->plan_request.budget_count = 0;
-    if (status)
-        return -1;
-
-    const struct erg_method_point *m = &o->methods[ERG_METHOD_SEQUENTIAL].points[0];
-    struct erg_point full_clock = {m->time_s, m->energy_j, 0};
-    struct erg_frontier reference = {0}, own = {0};
-    erg_method_frontier(clocks, &reference);
-    for (int i = 0; i < ERG_METHOD_COUNT; i++) {
-        erg_method_frontier(&o->methods[i], &own);
-        o->methods[i].versus = erg_compare(&own, full_clock, &reference);
-    }
-    erg_frontier_release(&reference);
-    erg_frontier_release(&own);
-    return 0;
 }
 
 /* ---- the point to run ---- */
@@ -381,19 +171,20 @@ static int select_point(struct erg_optimization *o, struct erg_error *err)
         picked = erg_frontier_pick_deadline(&frontier, bound);
         o->selected_rule = "the least energy within the deadline";
         if (picked < 0)
-            status = erg_fail(err, ERG_INFEASIBLE,
-                              "selecting a plan: the deadline of %g s binds: the fastest iteration "
-                              "takes %.4g s",
-                              bound, points[0].time_s);
+            status =
+                erg_fail(err, ERG_INFEASIBLE,
+                         "selecting a plan: the deadline of %.9g s binds: the fastest iteration "
+                         "takes %.4f s",
+                         bound, ceil(points[0].time_s * 1e4) / 1e4);
         break;
     case ERG_JOB_BUDGET:
         picked = erg_frontier_pick_budget(&frontier, bound);
         o->selected_rule = "the fastest within the energy budget";
         if (picked < 0)
             status = erg_fail(err, ERG_INFEASIBLE,
-                              "selecting a plan: the energy budget of %g J binds: the cheapest "
-                              "iteration needs %.6g J",
-                              bound, points[frontier.count - 1].energy_j);
+                              "selecting a plan: the energy budget of %.9g J binds: the cheapest "
+                              "iteration needs %.1f J",
+                              bound, ceil(points[frontier.count - 1].energy_j * 10) / 10);
         break;
     }
     if (!status)
@@ -406,7 +197,7 @@ int erg_optimize(const struct erg_optimize_request *request, json_t **plan, stru
 {
     struct erg_optimization o = {.request = request, .job = request->job};
     int status = prepare(&o, err) || erg_survey_run(&o.survey, &o.survey_request, err) ||
-                         plan_all(&o, err) || select_point(&o, err)
+                         erg_optimization_plan(&o, err) || select_point(&o, err)
                      ? -1
                      : 0;
     if (!status)

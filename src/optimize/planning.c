@@ -1,0 +1,283 @@
+/*
+ * Planning: from the survey to the plans of every method.
+ */
+#include "optimize/optimization_internal.h"
+
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+enum { VERIFY_ROUNDS = 4 }; /* after that, plan with what was measured */
+
+/* ---- option tables ---- */
+
+/* Work outside the layers of virtual stage x in one direction, at every clock. */
+static void fixed_work(const struct erg_optimization *o, size_t x, int direction, bool nanobatched,
+                       struct erg_cost *fixed)
+{
+    size_t last = (size_t)(o->job->pipeline * o->job->virtual_stages) - 1;
+    struct {
+        enum erg_fixed what;
+        int times;
+    } parts[2];
+    size_t count = 0;
+    if (x == 0) {
+        enum erg_fixed backward =
+            nanobatched ? ERG_FIXED_EMBEDDING_BACKWARD_NANOBATCH : ERG_FIXED_EMBEDDING_BACKWARD;
+        parts[count].what = direction == ERG_FORWARD ? ERG_FIXED_EMBEDDING_FORWARD : backward;
+        parts[count++].times = direction == ERG_BACKWARD && nanobatched ? 2 : 1;
+    }
+    if (x == last) {
+        parts[count].what =
+            direction == ERG_FORWARD ? ERG_FIXED_HEAD_FORWARD : ERG_FIXED_HEAD_BACKWARD;
+        parts[count++].times = 1;
+    }
+    struct erg_host_model host = {o->job->stack->host_per_kernel_s, o->job->gpu->static_power_w};
+    for (size_t clock = 0; clock < o->survey.clock_count; clock++) {
+        fixed[clock] = (struct erg_cost){0, 0};
+        for (size_t i = 0; i < count; i++) {
+            struct erg_cost one = erg_host_floor(&host, o->survey.fixed[parts[i].what][clock],
+                                                 o->workload.fixed[parts[i].what].kernels);
+            fixed[clock].time_s += parts[i].times * one.time_s;
+            fixed[clock].energy_j += parts[i].times * one.energy_j;
+        }
+    }
+}
+
+static void new_tables(const struct erg_optimization *o, struct erg_method_result *result,
+                       enum erg_method method)
+{
+    erg_method_release(result);
+    result->method = method;
+    result->table_count = (size_t)(2 * o->job->pipeline * o->job->virtual_stages);
+    result->tables = erg_xcalloc(result->table_count, sizeof *result->tables);
+}
+
+/* Tables of whole layers (sequential or nanobatched), unfiltered: one option per clock. */
+static void add_whole_layers(const struct erg_optimization *o, struct erg_method_result *result,
+                             enum erg_mode mode)
+{
+    bool nanobatched = mode == ERG_MODE_NANOBATCH;
+    struct erg_host_model host = {o->job->stack->host_per_kernel_s, o->job->gpu->static_power_w};
+    struct erg_cost *fixed = erg_xcalloc(o->survey.clock_count, sizeof *fixed);
+    for (size_t i = 0; i < result->table_count; i++) {
+        size_t x = i / 2;
+        int direction = (int)(i % 2);
+        fixed_work(o, x, direction, nanobatched, fixed);
+        const struct erg_steps *layer =
+            nanobatched ? &o->workload.nanobatch[direction] : &o->workload.sequential[direction];
+        const struct erg_cost *cost =
+            nanobatched ? o->survey.nanobatch[direction] : o->survey.sequential[direction];
+        erg_microbatch_add_whole(&result->tables[i], mode, cost, layer->kernels,
+                                 o->job->chunk_layers[x], fixed, o->survey.clock_count, &host);
+    }
+    free(fixed);
+}
+
+/* Tables of ergon: overlapped partitions and whole layers side by side. */
+static void add_partitions(const struct erg_optimization *o, struct erg_method_result *result,
+                           bool measured_only)
+{
+    add_whole_layers(o, result, ERG_MODE_SEQUENTIAL);
+    if (o->survey_request.whole_nanobatch)
+        add_whole_layers(o, result, ERG_MODE_NANOBATCH);
+    struct erg_cost *fixed = erg_xcalloc(o->survey.clock_count, sizeof *fixed);
+    for (int direction = 0; direction < 2 && o->survey.partition_count; direction++) {
+        struct erg_layer *layer =
+            erg_survey_layer(&o->survey, &o->survey_request, direction == ERG_BACKWARD,
+                             o->workload_request.recompute, measured_only);
+        for (size_t x = 0; x < result->table_count / 2; x++) {
+            fixed_work(o, x, direction, true, fixed);
+            erg_microbatch_add_overlap(&result->tables[2 * x + (size_t)direction], layer,
+                                       o->job->chunk_layers[x], fixed);
+        }
+        erg_layer_free(layer);
+    }
+    free(fixed);
+    for (size_t i = 0; i < result->table_count; i++)
+        erg_microbatch_filter(&result->tables[i], o->job->gpu->blocking_power_w);
+}
+
+/* ---- planning ---- */
+
+static int plan_whole_layers(struct erg_optimization *o, enum erg_method full_clock,
+                             enum erg_method clocks, enum erg_mode mode, struct erg_error *err)
+{
+    struct erg_method_result *one = &o->methods[full_clock], *frontier = &o->methods[clocks];
+    new_tables(o, one, full_clock);
+    add_whole_layers(o, one, mode);
+    new_tables(o, frontier, clocks);
+    add_whole_layers(o, frontier, mode);
+    for (size_t i = 0; i < frontier->table_count; i++)
+        erg_microbatch_filter(&frontier->tables[i], o->job->gpu->blocking_power_w);
+    return erg_interrupt_check(err) ||
+                   erg_method_run_at(one, &o->plan_request, (int)o->survey.clock_count - 1, err) ||
+                   erg_method_plan(frontier, &o->plan_request, err)
+               ? -1
+               : 0;
+}
+
+/* ---- which configurations the plans rest on ---- */
+
+/* How often each configuration that was only predicted is used by the points: [partition][config].
+ */
+static unsigned **count_uses(const struct erg_optimization *o,
+                             const struct erg_method_result *result)
+{
+    unsigned **uses = erg_xcalloc(o->survey.partition_count, sizeof *uses);
+    for (size_t i = 0; i < o->survey.partition_count; i++)
+        uses[i] = erg_xcalloc(o->survey.searches[i]->config_count, sizeof **uses);
+    const struct erg_schedule *schedule = &result->iteration.schedule;
+    for (size_t p = 0; p < result->point_count + result->slower_count; p++)
+        for (size_t i = 0; i < schedule->count; i++) {
+            const struct erg_instruction *instruction = &schedule->instructions[i];
+            const struct erg_microbatch *table =
+                &result->tables[erg_table_index(&schedule->pipeline, instruction)];
+            const struct erg_microbatch_option *option =
+                &table->options[result->points[p].option[i]];
+            for (size_t k = 0; option->configurations && k < table->partition_count; k++) {
+                size_t partition = erg_optimization_partition(o, (int)instruction->direction, k);
+                size_t config = (size_t)option->configurations[k];
+                if (o->survey.searches[partition]->table[config].knowledge != ERG_MEASURED)
+                    uses[partition][config]++;
+            }
+        }
+    return uses;
+}
+
+/*
+ * What to measure next: of each partition at each clock the configuration that the points use
+ * most. One per partition and clock is enough for a plan; its neighbours learn from it.
+ */
+static struct erg_survey_pick *pick_most_used(const struct erg_optimization *o,
+                                              const struct erg_method_result *result, size_t *count)
+{
+    struct {
+        struct erg_survey_pick *items;
+        size_t count, capacity;
+    } picks = {0};
+    unsigned **uses = count_uses(o, result);
+    for (size_t partition = 0; partition < o->survey.partition_count; partition++) {
+        const struct erg_space *space = &o->survey.spaces[partition];
+        size_t *most = erg_xcalloc(space->clock_count, sizeof *most); /* config + 1; 0 = none */
+        for (size_t config = 0; config < erg_space_size(space); config++) {
+            size_t clock = erg_space_choice(space, config).clock;
+            if (uses[partition][config] &&
+                (!most[clock] || uses[partition][config] > uses[partition][most[clock] - 1]))
+                most[clock] = config + 1;
+        }
+        for (size_t clock = 0; clock < space->clock_count; clock++)
+            if (most[clock])
+                ERG_PUSH(&picks, items, (struct erg_survey_pick){partition, most[clock] - 1});
+        free(most);
+        free(uses[partition]);
+    }
+    free(uses);
+    *count = picks.count;
+    return picks.items;
+}
+
+static bool has_overlap(const struct erg_method_result *result)
+{
+    for (size_t i = 0; i < result->table_count; i++)
+        for (size_t k = 0; k < result->tables[i].count; k++)
+            if (result->tables[i].options[k].mode == ERG_MODE_OVERLAP)
+                return true;
+    return false;
+}
+
+/*
+ * Plans, measures what the plans use and was only predicted, and plans again. The last round
+ * plans with measured configurations only, so that every point rests on measurements.
+ */
+static int plan_ergon(struct erg_optimization *o, struct erg_error *err)
+{
+    struct erg_method_result *result = &o->methods[ERG_METHOD_ERGON];
+    for (int round = 0;; round++) {
+        new_tables(o, result, ERG_METHOD_ERGON);
+        add_partitions(o, result, round == VERIFY_ROUNDS);
+        if (round == 0 && o->survey.partition_count && !has_overlap(result))
+            erg_log(ERG_LOG_WARNING,
+                    "the search left no clock at which overlapping partitions pays: either "
+                    "sequential execution is better, or the partitions share no measured clock");
+        if (erg_interrupt_check(err) || erg_method_plan(result, &o->plan_request, err))
+            return -1;
+        if (!o->survey.partition_count)
+            return 0;
+        size_t count, added;
+        struct erg_survey_pick *picks = pick_most_used(o, result, &count);
+        int status =
+            count ? erg_survey_verify(&o->survey, &o->survey_request, picks, count, &added, err)
+                  : 0;
+        free(picks);
+        if (status || !count)
+            return status;
+        o->verified += added;
+        erg_log(ERG_LOG_INFO, "planning round %d: %zu configurations of the plans measured",
+                round + 1, added);
+    }
+}
+
+/* ---- all methods ---- */
+
+/* The references' time and energy, and what the user asked for. */
+struct targets {
+    double deadlines_s[2], budgets_j[2];
+};
+
+static void aim(struct erg_optimization *o, struct targets *targets)
+{
+    const struct erg_method_result *clocks = &o->methods[ERG_METHOD_SEQUENTIAL_CLOCKS];
+    targets->deadlines_s[0] = clocks->points[0].time_s;
+    targets->budgets_j[0] = clocks->points[clocks->point_count - 1].energy_j;
+    struct erg_method_request *request = &o->plan_request;
+    request->deadlines_s = targets->deadlines_s;
+    request->budgets_j = targets->budgets_j;
+    request->deadline_count = request->budget_count = 1;
+    if (o->job->goal == ERG_JOB_DEADLINE)
+        targets->deadlines_s[request->deadline_count++] = o->job->goal_bound;
+    if (o->job->goal == ERG_JOB_BUDGET)
+        targets->budgets_j[request->budget_count++] = o->job->goal_bound;
+}
+
+static void compare_all(struct erg_optimization *o)
+{
+    const struct erg_method_point *m = &o->methods[ERG_METHOD_SEQUENTIAL].points[0];
+    struct erg_point full_clock = {m->time_s, m->energy_j, 0};
+    struct erg_frontier reference = {0}, own = {0};
+    erg_method_frontier(&o->methods[ERG_METHOD_SEQUENTIAL_CLOCKS], &reference);
+    for (int i = 0; i < ERG_METHOD_COUNT; i++) {
+        erg_method_frontier(&o->methods[i], &own);
+        o->methods[i].versus = erg_compare(&own, full_clock, &reference);
+    }
+    erg_frontier_release(&reference);
+    erg_frontier_release(&own);
+}
+
+int erg_optimization_plan(struct erg_optimization *o, struct erg_error *err)
+{
+    struct targets targets;
+    /* The reference is planned twice, so that every method gets plans exactly at the reference's
+     * time and energy, the reference too. */
+    int status = plan_whole_layers(o, ERG_METHOD_SEQUENTIAL, ERG_METHOD_SEQUENTIAL_CLOCKS,
+                                   ERG_MODE_SEQUENTIAL, err);
+    if (!status) {
+        aim(o, &targets);
+        status = erg_method_plan(&o->methods[ERG_METHOD_SEQUENTIAL_CLOCKS], &o->plan_request, err);
+    }
+    if (!status) {
+        aim(o, &targets);
+        if (o->survey_request.whole_nanobatch)
+            status = plan_whole_layers(o, ERG_METHOD_NANOBATCHING, ERG_METHOD_NANOBATCHING_CLOCKS,
+                                       ERG_MODE_NANOBATCH, err);
+    }
+    if (!status && o->request->methods[ERG_METHOD_ERGON])
+        status = plan_ergon(o, err);
+    o->plan_request.deadlines_s = o->plan_request.budgets_j = NULL;
+    o->plan_request.deadline_count = o->plan_request.budget_count = 0;
+    if (!status)
+        compare_all(o);
+    return status;
+}
