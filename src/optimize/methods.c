@@ -93,17 +93,17 @@ static double beyond_waiting(const struct erg_scale *scale, const struct erg_met
 /* Plans slower than the cheapest: worth it only to a pipeline that has to wait anyway. */
 static void collect_slower(struct erg_method_result *result, const struct erg_scale *scale)
 {
-    const struct erg_method_point *last = &result->points[result->point_count - 1];
+    struct erg_method_point *last = &result->points[result->point_count - 1];
     for (size_t i = 0; i < result->iteration.plan_count; i++) {
         const struct erg_plan *plan = &result->iteration.plans[i];
         struct erg_method_point point =
             make_point(scale, plan->time_s, plan->energy_j, plan->planned_time_s,
                        plan->planned_energy_j, plan->option);
-        if (!(point.time_s > last->time_s) ||
-            !(beyond_waiting(scale, &point) < beyond_waiting(scale, last) * (1 - 1e-9)))
-            continue;
-        last = &result->points[result->point_count + result->slower_count++];
-        result->points[result->point_count + result->slower_count - 1] = point;
+        double gained_j = beyond_waiting(scale, last) - beyond_waiting(scale, &point);
+        if (point.time_s > last->time_s && gained_j > 1e-9 * point.energy_j) {
+            *++last = point;
+            result->slower_count++;
+        }
     }
 }
 
