@@ -2,8 +2,10 @@
  * The ten published workloads (Kareus tables 3 and 4, 16 x A100-SXM4-40GB), end to end on the
  * emulated device: search, composition, planning and comparison as `ergon optimize` does them, with
  * sensors, noise and heat. Prints ours beside the published percentages, and the deviations.
- * Published cells that were lost are not compared. Absolute times of M and Kareus are recovered
- * from the published TFLOP/s.
+ * Published cells that were lost are not compared. The published frontiers have ten plans each,
+ * some 2 % apart in time, and their iso-time and iso-energy savings compare those; ours has a plan
+ * exactly at the reference's time, which makes N+P look 1 to 2 points better than published.
+ * Absolute times of M and Kareus are recovered from the published TFLOP/s.
  *
  * Usage: bench_published [SEED [SEARCH]]
  */
@@ -54,18 +56,24 @@ static const struct row rows[] = {
 
 struct deviation {
     const char *name;
+    double tolerance; /* of the mean: 3 % of times, 3 points, iso-energy time 5 points */
     double sum, worst;
     int count;
 };
 
 enum { TIME_M, TIME_K, TN, TK, EM, EN, EK, XN, XK, YN, YK, METRICS };
 static struct deviation deviations[METRICS] = {
-    [TIME_M] = {"time M %", 0, 0, 0},         [TIME_K] = {"time ours/Kareus %", 0, 0, 0},
-    [TN] = {"time saving N+P", 0, 0, 0},      [TK] = {"time saving ours", 0, 0, 0},
-    [EM] = {"energy saving M+P", 0, 0, 0},    [EN] = {"energy saving N+P", 0, 0, 0},
-    [EK] = {"energy saving ours", 0, 0, 0},   [XN] = {"iso-time energy N+P", 0, 0, 0},
-    [XK] = {"iso-time energy ours", 0, 0, 0}, [YN] = {"iso-energy time N+P", 0, 0, 0},
-    [YK] = {"iso-energy time ours", 0, 0, 0},
+    [TIME_M] = {.name = "time M %", .tolerance = 3},
+    [TIME_K] = {.name = "time ours/Kareus %", .tolerance = 3},
+    [TN] = {.name = "time saving N+P", .tolerance = 3},
+    [TK] = {.name = "time saving ours", .tolerance = 3},
+    [EM] = {.name = "energy saving M+P", .tolerance = 3},
+    [EN] = {.name = "energy saving N+P", .tolerance = 3},
+    [EK] = {.name = "energy saving ours", .tolerance = 3},
+    [XN] = {.name = "iso-time energy N+P", .tolerance = 3},
+    [XK] = {.name = "iso-time energy ours", .tolerance = 3},
+    [YN] = {.name = "iso-energy time N+P", .tolerance = 5},
+    [YK] = {.name = "iso-energy time ours", .tolerance = 5},
 };
 
 static void compare(int metric, double ours, double published)
@@ -158,8 +166,11 @@ int main(int argc, char **argv)
         }
     }
     puts("\nmean and worst deviation (times in %, savings in points)");
-    for (int i = 0; i < METRICS; i++)
-        printf("  %-22s mean %5.2f  worst %+6.2f  over %d\n", deviations[i].name,
-               deviations[i].sum / deviations[i].count, deviations[i].worst, deviations[i].count);
+    for (int i = 0; i < METRICS; i++) {
+        const struct deviation *d = &deviations[i];
+        double mean = d->sum / d->count;
+        printf("  %-22s mean %5.2f (tolerance %.0f, %s)  worst %+6.2f  over %d\n", d->name, mean,
+               d->tolerance, mean <= d->tolerance ? "met" : "missed", d->worst, d->count);
+    }
     return 0;
 }

@@ -69,7 +69,7 @@ static void add_heading(struct erg_text *out, const json_t *plan)
     const json_t *device = json_object_get(plan, "device");
     erg_text_printf(out,
                     "%s: %s, %ld stages of %ld GPUs, %ld microbatches of %ld x %ld tokens\n"
-                    "measured on %s, search %s, seed %ld\n\n",
+                    "measured on %s, search %s, seed %ld\n",
                     erg_report_string(job, "name", "?"), erg_report_string(job, "model", "?"),
                     erg_report_long(job, "pipeline", 1), erg_report_long(job, "gpus_per_stage", 1),
                     erg_report_long(job, "microbatches", 0),
@@ -77,6 +77,10 @@ static void add_heading(struct erg_text *out, const json_t *plan)
                     erg_report_string(device, "name", "?"),
                     erg_report_string(json_object_get(plan, "search"), "method", "?"),
                     erg_report_long(plan, "seed", 0));
+    const char *confidence = erg_report_string(device, "confidence", NULL);
+    if (confidence)
+        erg_text_printf(out, "its model: %s\n", confidence);
+    erg_text_add(out, "\n");
 }
 
 static void add_selected(struct erg_text *out, const json_t *plan)

@@ -113,6 +113,7 @@ function recipe(method, point, index) {
 function provenance() {
   const m = plan.measurements || {}, p = plan.profiler || {}, q = plan.search || {}, rows = [
     ["device", device.identity || device.name],
+    ["how far its model was checked", device.confidence],
     ["clocks", list(device.clocks_mhz).length && `${device.clocks_mhz.length}, ${Math.min(...device.clocks_mhz)} to ${Math.max(...device.clocks_mhz)} MHz`],
     ["assumed power", [isNumber(device.blocking_power_w) && `${device.blocking_power_w} W while waiting`,
       isNumber(device.static_power_w) && `${device.static_power_w} W static`, isNumber(device.power_cap_w) && `${device.power_cap_w} W power cap`].filter(Boolean).join(", ")],
