@@ -1,14 +1,17 @@
 #include "base/interrupt.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
-static volatile sig_atomic_t caught;
+/* The handler runs in one thread and all others look: lock-free, so that a handler may set it. */
+static atomic_int caught;
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "signal handlers need lock-free atomics");
 
 static void on_signal(int number)
 {
     (void)number;
-    caught = 1;
+    atomic_store_explicit(&caught, 1, memory_order_relaxed);
 }
 
 void erg_interrupt_install(void)
@@ -21,12 +24,12 @@ void erg_interrupt_install(void)
 
 bool erg_interrupted(void)
 {
-    return caught != 0;
+    return atomic_load_explicit(&caught, memory_order_relaxed) != 0;
 }
 
 int erg_interrupt_check(struct erg_error *err)
 {
-    if (!caught)
+    if (!erg_interrupted())
         return 0;
     return erg_fail(
         err, ERG_INTERRUPTED,
