@@ -22,7 +22,7 @@
     "tensor: 2\n"                                                                                  \
     "pipeline: 2\n"                                                                                \
     "microbatch_size: 4\n"                                                                         \
-    "microbatches: 4\n"                                                                            \
+    "microbatches: 2\n"                                                                            \
     "sequence: 2048\n"                                                                             \
     "search: {method: random, seed: 7, budget: 5}\n"                                               \
     "profiler: {window_s: 0.5, cooldown_s: 0.5, warmup_s: 0.5}\n"
