@@ -43,7 +43,7 @@ static void test_quickstart_leaves_a_profile_that_frontier_reads(void **state)
     erg_text_release(&text);
 }
 
-/* 8 microbatches at the highest clock take 5.127 s; plans save energy without taking longer. */
+/* 8 microbatches at the highest clock take 5.1 s; plans save energy without taking longer. */
 static void test_frontier_of_the_shipped_profile(void **state)
 {
     (void)state;
