@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 static void use_method(const struct erg_plan_file *plan, enum erg_method method)
 {
     const struct erg_plan_method *own = &plan->methods[method];
-    for (size_t p = 0; p < own->point_count; p++) {
+    for (size_t p = 0; p < own->point_count + own->slower_count; p++) {
         const struct erg_plan_point *point = &own->points[p];
         double time_s, energy_j;
         erg_plan_file_evaluate(plan, point, NULL, &time_s, &energy_j);
@@ -23,7 +23,7 @@ static void use_method(const struct erg_plan_file *plan, enum erg_method method)
         struct erg_error err;
         size_t point = 0;
         if (erg_plan_file_pick(plan, method, (enum erg_goal)goal, 1, &point, &err) == 0 &&
-            point >= own->point_count)
+            point >= own->point_count + own->slower_count)
             abort();
     }
 }
