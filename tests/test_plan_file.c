@@ -478,7 +478,7 @@ static void test_show(void **state)
     char arguments[512];
 #define SHOW(more, code, part)                                                                     \
     do {                                                                                           \
-        snprintf(arguments, sizeof arguments, "show %s " more " 2>&1", sample_path);               \
+        snprintf(arguments, sizeof arguments, "show '%s' " more " 2>&1", sample_path);               \
         check_program(arguments, code, part);                                                      \
     } while (0)
     SHOW("", 0, "Stage 1: ");
@@ -495,7 +495,7 @@ static void test_show(void **state)
     SHOW("--deadline 5 --point 1", 2, "exclude each other");
     check_program("show /nowhere.json 2>&1", 1, "reading '/nowhere.json': No such file");
 
-    snprintf(arguments, sizeof arguments, "show %s --straggler 5.2 --json", sample_path);
+    snprintf(arguments, sizeof arguments, "show '%s' --straggler 5.2 --json", sample_path);
     struct program_result result = run_program(arguments);
     assert_int_equal(result.exit_code, 0);
     struct erg_error err = {0};
