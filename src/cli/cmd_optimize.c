@@ -57,20 +57,10 @@ static int parse_methods(const char *list, bool *methods, struct erg_error *err)
     char *copy = erg_xstrdup(list), *rest = copy, *name;
     int status = 0;
     while (!status && (name = strtok_r(rest, ",", &rest))) {
-        int method = erg_method_from_name(name);
-        if (method >= 0) {
+        enum erg_method method;
+        status = erg_method_parse(name, &method, err);
+        if (!status)
             methods[method] = true;
-            continue;
-        }
-        const char *names[ERG_METHOD_COUNT + 1] = {NULL};
-        for (int i = 0; i < ERG_METHOD_COUNT; i++)
-            names[i] = erg_method_name((enum erg_method)i);
-        const char *meant = erg_closest(name, names);
-        status =
-            erg_fail(err, ERG_USAGE,
-                     "--method: unknown method '%s'%s%s%s; expected sequential, "
-                     "sequential+clocks, nanobatching, nanobatching+clocks or ergon",
-                     name, meant ? ", did you mean '" : "", meant ? meant : "", meant ? "'" : "");
     }
     free(copy);
     bool any = false;

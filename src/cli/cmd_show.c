@@ -56,17 +56,7 @@ static int choose_method(const struct erg_plan_file *plan, const struct values *
     choice->method = plan->selected_method;
     if (!values->method)
         return 0;
-    int method = erg_method_from_name(values->method);
-    if (method < 0) {
-        const char *names[ERG_METHOD_COUNT + 1] = {NULL};
-        for (int i = 0; i < ERG_METHOD_COUNT; i++)
-            names[i] = erg_method_name((enum erg_method)i);
-        const char *meant = erg_closest(values->method, names);
-        return erg_fail(err, ERG_USAGE, "--method: unknown method \"%s\"%s%s%s.", values->method,
-                        meant ? "; did you mean \"" : "", meant ? meant : "", meant ? "\"?" : "");
-    }
-    choice->method = (enum erg_method)method;
-    return 0;
+    return erg_method_parse(values->method, &choice->method, err);
 }
 
 static int choose_number(const struct erg_plan_file *plan, long number, struct choice *choice,

@@ -1,6 +1,7 @@
 #include "optimize/methods.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,23 @@ int erg_method_from_name(const char *name)
         if (!strcmp(name, methods[i].name))
             return i;
     return -1;
+}
+
+int erg_method_parse(const char *name, enum erg_method *method, struct erg_error *err)
+{
+    int found = erg_method_from_name(name);
+    if (found >= 0) {
+        *method = (enum erg_method)found;
+        return 0;
+    }
+    const char *names[ERG_METHOD_COUNT + 1] = {NULL};
+    for (int i = 0; i < ERG_METHOD_COUNT; i++)
+        names[i] = methods[i].name;
+    const char *meant = erg_closest(name, names);
+    return erg_fail(err, ERG_USAGE,
+                    "unknown method '%s'%s%s%s; expected sequential, sequential+clocks, "
+                    "nanobatching, nanobatching+clocks or ergon",
+                    name, meant ? ", did you mean '" : "", meant ? meant : "", meant ? "'" : "");
 }
 
 double erg_scale_time(const struct erg_scale *scale, double planned_s)

@@ -36,6 +36,9 @@ const char *erg_method_name(enum erg_method method);
 const char *erg_method_label(enum erg_method method); /* the system known for it */
 int erg_method_from_name(const char *name);           /* -1 for another name */
 
+/* The method of that name as a user writes it: ERG_USAGE lists them and says which was meant. */
+int erg_method_parse(const char *name, enum erg_method *method, struct erg_error *err);
+
 /* From one GPU per stage as planned to all GPUs of the pipeline as it will be measured. */
 struct erg_scale {
     double overhead;         /* of the stack: measured time = planned * (1 + overhead) */
