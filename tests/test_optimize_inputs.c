@@ -53,7 +53,8 @@ static void test_impossible_goals_name_what_binds(void **state)
     json_decref(plan);
     char sentence[160];
     snprintf(sentence, sizeof sentence,
-             "the deadline of 0.01 s binds: the fastest iteration takes %.4f s", ceil(fastest_s * 1e4) / 1e4);
+             "the deadline of 0.01 s binds: the fastest iteration takes %.4f s",
+             ceil(fastest_s * 1e4) / 1e4);
     check_optimize("job.yaml", "good", "--deadline 0.01", 3, sentence);
     check_optimize("job.yaml", "good", "--energy-budget 1", 3,
                    "the energy budget of 1 J binds: the cheapest iteration needs ");

@@ -478,7 +478,7 @@ static void test_show(void **state)
     char arguments[512];
 #define SHOW(more, code, part)                                                                     \
     do {                                                                                           \
-        snprintf(arguments, sizeof arguments, "show '%s' " more " 2>&1", sample_path);               \
+        snprintf(arguments, sizeof arguments, "show '%s' " more " 2>&1", sample_path);             \
         check_program(arguments, code, part);                                                      \
     } while (0)
     SHOW("", 0, "Stage 1: ");
