@@ -42,11 +42,10 @@ double erg_rng_uniform(struct erg_rng *rng)
 
 size_t erg_rng_below(struct erg_rng *rng, size_t limit)
 {
-    uint64_t threshold = -(uint64_t)limit % limit; /* reject the uneven remainder */
     for (;;) {
-        uint64_t word = erg_rng_next(rng);
-        if (word >= threshold)
-            return (size_t)(word % limit);
+        uint64_t word = erg_rng_next(rng), rest = word % limit;
+        if (word - rest <= -(uint64_t)limit) /* else it is of the last, incomplete round */
+            return (size_t)rest;
     }
 }
 
