@@ -85,31 +85,32 @@ static struct erg_step step_of(const struct search_context *search, size_t confi
     return erg_partition_step(search->partition, choice.slot, sms);
 }
 
-static int measure(void *context, size_t config, struct erg_observation *out, struct erg_error *err)
+typedef int lab_measure(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
+                        const struct erg_step *steps, size_t count, int clock_mhz,
+                        struct erg_observation *out, struct erg_error *err);
+
+static int measure_by(lab_measure *how, struct search_context *search, size_t config,
+                      struct erg_observation *out, struct erg_error *err)
 {
-    struct search_context *search = context;
     int clock_mhz;
     struct erg_lab_name name;
     struct erg_step step = step_of(search, config, &clock_mhz, &name);
     if (erg_interrupt_check(err) ||
-        erg_lab_measure(search->request->lab, search->device, name, &step, 1, clock_mhz, out, err))
+        how(search->request->lab, search->device, name, &step, 1, clock_mhz, out, err))
         return -1;
     count_progress(search);
     return 0;
 }
 
+static int measure(void *context, size_t config, struct erg_observation *out, struct erg_error *err)
+{
+    return measure_by(erg_lab_measure, context, config, out, err);
+}
+
 static int measure_time(void *context, size_t config, struct erg_observation *out,
                         struct erg_error *err)
 {
-    struct search_context *search = context;
-    int clock_mhz;
-    struct erg_lab_name name;
-    struct erg_step step = step_of(search, config, &clock_mhz, &name);
-    if (erg_interrupt_check(err) || erg_lab_measure_time(search->request->lab, search->device, name,
-                                                         &step, 1, clock_mhz, out, err))
-        return -1;
-    count_progress(search);
-    return 0;
+    return measure_by(erg_lab_measure_time, context, config, out, err);
 }
 
 /* The model of the device as a prior, under scaled constants. */
