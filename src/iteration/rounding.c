@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Looking ahead weighs so many options on either side of the one just below the plan. */
+enum { AHEAD = 4 };
+
 struct start {
     double start_s;
     uint32_t rank, instruction;
@@ -60,6 +63,8 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
     rounding->best = rounding->choice + count;
     rounding->floor = rounding->choice + 2 * count;
     rounding->kept = rounding->choice + 3 * count;
+    rounding->microbatches = schedule->pipeline.microbatches;
+    rounding->place_of = erg_xcalloc(count, sizeof *rounding->place_of);
     uint32_t *order = order_by_time(schedule, tables);
     int32_t *place_of = erg_xcalloc(count, sizeof *place_of);
     for (size_t p = 0; p < count; p++)
@@ -71,7 +76,9 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
         *place = (struct place){.options = tables->tables[t].options,
                                 .option_count = (uint32_t)tables->tables[t].count,
                                 .table = (uint32_t)t,
-                                .instruction = i};
+                                .instruction = i,
+                                .microbatch = schedule->instructions[i].microbatch};
+        rounding->place_of[t * rounding->microbatches + place->microbatch] = (int32_t)p;
         for (int k = 0; k < 2; k++) {
             uint32_t before = schedule->before[i][k], after = schedule->after[i][k];
             place->before[k] = before == ERG_NONE ? -1 : place_of[before];
@@ -94,6 +101,7 @@ void rounding_free(struct rounding *rounding)
     if (!rounding)
         return;
     free(rounding->places);
+    free(rounding->place_of);
     free(rounding->start);
     free(rounding->choice);
     free(rounding);
@@ -158,6 +166,71 @@ static void diffuse(struct rounding *rounding)
                     place->options[rounding->floor[p]].time_s < rounding->planned_duration[p] &&
                     place->options[slower].time_s <= available;
         rounding->choice[p] = (uint16_t)(rounding->floor[p] + room);
+    }
+}
+
+/*
+ * When the successor of place `p` on its stage can start without regard to `p`: as its other
+ * predecessor really is, or, if that is not chosen yet, as planned.
+ */
+static double ready_beside(const struct rounding *rounding, int32_t p, int32_t next)
+{
+    const struct place *place = &rounding->places[next];
+    double from = 0;
+    for (int k = 0; k < 2; k++) {
+        int32_t before = place->before[k];
+        if (before < 0 || before == p)
+            continue;
+        double ready = rounding->planned_start[next];
+        if (before < p)
+            ready = rounding->start[before] + rounding_time(rounding, before) + place->before_s[k];
+        from = ready > from ? ready : from;
+    }
+    return from;
+}
+
+/* What the next on the stage costs at the slowest option with which it finishes as planned, for
+ * rising starts; `slowest` bounds the options and falls. */
+static double cost_ahead(const struct rounding *rounding, int32_t next, double start,
+                         uint32_t *slowest)
+{
+    const struct place *place = &rounding->places[next];
+    double finish = rounding->planned_start[next] + rounding->planned_duration[next];
+    while (*slowest > 0 && start + place->options[*slowest].time_s > finish)
+        --*slowest;
+    return place->options[*slowest].cost_j;
+}
+
+static void diffuse_ahead(struct rounding *rounding)
+{
+    for (size_t p = 0; p < rounding->count; p++) {
+        const struct place *place = &rounding->places[p];
+        double start = rounding->start[p] = rounding_ready(rounding, place);
+        double finish = rounding->planned_start[p] + rounding->planned_duration[p];
+        double from = 0, least_j = DBL_MAX;
+        int32_t next = place->after[0];
+        uint32_t slowest = 0, floor = rounding->floor[p];
+        if (next >= 0) {
+            from = ready_beside(rounding, (int32_t)p, next);
+            slowest = rounding->floor[next] + (uint32_t)AHEAD;
+            if (slowest >= rounding->places[next].option_count)
+                slowest = rounding->places[next].option_count - 1;
+        }
+        rounding->choice[p] = (uint16_t)floor; /* always in time for the plan */
+        for (uint32_t o = floor > AHEAD ? floor - AHEAD : 0;
+             o <= floor + AHEAD && o < place->option_count; o++) {
+            double end = start + place->options[o].time_s, cost = place->options[o].cost_j;
+            if (end > finish)
+                break;
+            if (next >= 0) {
+                double begin = end + place->after_s[0];
+                cost += cost_ahead(rounding, next, begin > from ? begin : from, &slowest);
+            }
+            if (cost <= least_j) {
+                least_j = cost;
+                rounding->choice[p] = (uint16_t)o;
+            }
+        }
     }
 }
 
@@ -237,6 +310,8 @@ void rounding_round(struct rounding *rounding, const int32_t *start, const int32
     double best_j = DBL_MAX;
     load_plan(rounding, start, duration, flow);
     diffuse(rounding);
+    compete(rounding, deadline_s, &best_j);
+    diffuse_ahead(rounding);
     compete(rounding, deadline_s, &best_j);
     memcpy(rounding->choice, rounding->floor, bytes);
     compete(rounding, deadline_s, &best_j);

@@ -4,6 +4,7 @@
  * Candidates, of which the cheapest feasible one wins:
  *  - error diffusion: in topological order, the option just above the planned duration when the
  *    actual start leaves room for it, otherwise the one just below; unused time flows downstream;
+ *  - the same, but each option chosen together with what then fits for the next on its stage;
  *  - floor: always the option just below;
  *  - nearest, then repaired where a finish comes too late for fast successors.
  * Each then has its slack reclaimed: instructions move to slower options, the best savings
@@ -24,7 +25,7 @@ struct place {
     double before_s[2], after_s[2]; /* latencies */
     const struct option *options;
     uint32_t option_count;
-    uint32_t table, instruction;
+    uint32_t table, instruction, microbatch;
 };
 
 struct rounding {
@@ -38,6 +39,8 @@ struct rounding {
     double *price_w; /* per place: what a second more or less is worth in the continuous plan */
     uint16_t *choice, *best, *floor; /* per place: index into its options */
     uint16_t *kept;                  /* the search's copy of one range */
+    size_t microbatches;
+    int32_t *place_of; /* [table * microbatches + microbatch] */
 };
 
 struct rounding *rounding_new(const struct erg_schedule *schedule,
@@ -53,8 +56,10 @@ void rounding_round(struct rounding *rounding, const int32_t *start, const int32
                     const int64_t *flow, double deadline_s, size_t effort, uint32_t *option);
 
 /*
- * Improves `choice`, which must be on time: takes a random slice of time, speeds up some of its
- * instructions, gives the slack away again in another order and keeps what costs no more.
+ * Improves `choice`, which must be on time. First pairs of an instruction and its successor trade
+ * time until no pair gains. Then, again and again, takes a random slice of time, speeds up some of
+ * its instructions or copies the options that other microbatches have found, gives the slack away
+ * again in another order, lets pairs trade and keeps what costs no more.
  */
 void rounding_search(struct rounding *rounding, double deadline_s, size_t effort,
                      struct erg_rng *rng);

@@ -1,10 +1,20 @@
 #include "iteration/rounding_internal.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
 /* Slices in places: small ones try fast, large ones can move slack further. */
 enum { SMALLEST = 4, LARGEST = 64 };
+
+/* Pairs weigh so many options on either side; all of them find hardly more. */
+enum { TRADED = 3 };
+
+/* The first trades of all pairs end after so many rounds. */
+enum { ROUNDS = 20 };
+
+/* Options are copied over at most so many microbatches. */
+enum { FARTHEST = 32 };
 
 /* Places [from, to): all paths between two of them stay inside. */
 struct range {
@@ -50,20 +60,175 @@ static void fill_backward(struct rounding *rounding, struct range range, double 
     }
 }
 
-/* Starts after the range and latest finishes before it, as far as they change. */
-static void spread(struct rounding *rounding, struct range range, double deadline_s)
+/* Starts after the range and latest finishes before it, as far as they change, in `bounds`. */
+static void spread(struct rounding *rounding, struct range range, struct range bounds,
+                   double deadline_s)
 {
     int32_t unchanged = 0;
-    for (int32_t p = range.to; p < (int32_t)rounding->count && unchanged <= rounding->reach; p++) {
+    for (int32_t p = range.to; p < bounds.to && unchanged <= rounding->reach; p++) {
         double start = rounding_ready(rounding, &rounding->places[p]);
         unchanged = start == rounding->start[p] ? unchanged + 1 : 0;
         rounding->start[p] = start;
     }
     unchanged = 0;
-    for (int32_t p = range.from; p-- > 0 && unchanged <= rounding->reach;) {
+    for (int32_t p = range.from; p-- > bounds.from && unchanged <= rounding->reach;) {
         double latest = rounding_limit(rounding, &rounding->places[p], deadline_s);
         unchanged = latest == rounding->latest[p] ? unchanged + 1 : 0;
         rounding->latest[p] = latest;
+    }
+}
+
+/* --- pairs --- */
+
+static bool on_time(const struct rounding *rounding, struct range range)
+{
+    for (int32_t p = range.from; p < range.to; p++)
+        if (rounding->start[p] + rounding_time(rounding, p) > rounding->latest[p])
+            return false;
+    return true;
+}
+
+/* The time that all others leave to place `p` and its successor `q`. */
+struct window {
+    double ready;  /* q cannot start before */
+    double limit;  /* p must finish by then for its other successor */
+    double latest; /* q must finish by then */
+};
+
+static struct window window_of(const struct rounding *rounding, int32_t p, int32_t q,
+                               double deadline_s)
+{
+    struct place first = rounding->places[p], second = rounding->places[q];
+    for (int k = 0; k < 2; k++) { /* without each other */
+        if (first.after[k] == q)
+            first.after[k] = -1;
+        if (second.before[k] == p)
+            second.before[k] = -1;
+    }
+    return (struct window){.ready = rounding_ready(rounding, &second),
+                           .limit = rounding_limit(rounding, &first, deadline_s),
+                           .latest = rounding->latest[q]};
+}
+
+/* The cheapest two options for p and q in their window. Returns whether they are cheaper. */
+static bool best_pair(struct rounding *rounding, int32_t p, int32_t q, double latency_s,
+                      struct window window)
+{
+    const struct place *first = &rounding->places[p], *second = &rounding->places[q];
+    uint32_t a = rounding->choice[p], b = rounding->choice[q];
+    double before = first->options[a].cost_j + second->options[b].cost_j;
+    double least = before - 1e-12 * fabs(before); /* not for an error of addition */
+    uint32_t slowest = b + TRADED < second->option_count ? b + TRADED : second->option_count - 1;
+    bool cheaper = false;
+    for (uint32_t o = a > TRADED ? a - TRADED : 0; o <= a + TRADED && o < first->option_count;
+         o++) {
+        double finish = rounding->start[p] + first->options[o].time_s;
+        double from = finish + latency_s > window.ready ? finish + latency_s : window.ready;
+        while (slowest > 0 && from + second->options[slowest].time_s > window.latest)
+            slowest--;
+        if (finish > window.limit || from + second->options[slowest].time_s > window.latest)
+            break;
+        double sum = first->options[o].cost_j + second->options[slowest].cost_j;
+        if (sum < least) {
+            least = sum;
+            rounding->choice[p] = (uint16_t)o;
+            rounding->choice[q] = (uint16_t)slowest;
+            cheaper = true;
+        }
+    }
+    return cheaper;
+}
+
+/*
+ * Lets place `p` and its successor trade time. Where another path leads from one to the other the
+ * new options may come too late; then nothing changes.
+ */
+static bool trade(struct rounding *rounding, int32_t p, int k, struct range bounds,
+                  double deadline_s)
+{
+    int32_t q = rounding->places[p].after[k];
+    uint16_t old_p = rounding->choice[p], old_q = rounding->choice[q];
+    if (!best_pair(rounding, p, q, rounding->places[p].after_s[k],
+                   window_of(rounding, p, q, deadline_s)))
+        return false;
+    struct range range = {p, q + 1};
+    update_starts(rounding, range);
+    update_latest(rounding, range, deadline_s);
+    bool kept = on_time(rounding, range);
+    if (kept) {
+        spread(rounding, range, bounds, deadline_s);
+    } else {
+        rounding->choice[p] = old_p;
+        rounding->choice[q] = old_q;
+        update_starts(rounding, range);
+        update_latest(rounding, range, deadline_s);
+    }
+    return kept;
+}
+
+/* All pairs of a range once; starts and latest finishes in it must be right and stay so. */
+static bool trade_within(struct rounding *rounding, struct range range, double deadline_s)
+{
+    bool changed = false;
+    for (int32_t p = range.from; p < range.to; p++)
+        for (int k = 0; k < 2; k++) {
+            int32_t q = rounding->places[p].after[k];
+            if (q >= 0 && q < range.to && trade(rounding, p, k, range, deadline_s))
+                changed = true;
+        }
+    return changed;
+}
+
+static void trade_all(struct rounding *rounding, double deadline_s)
+{
+    struct range all = {0, (int32_t)rounding->count};
+    for (int round = 0; round < ROUNDS && trade_within(rounding, all, deadline_s); round++)
+        ;
+}
+
+/* --- slices --- */
+
+static void speed_up_some(struct rounding *rounding, struct range range, struct erg_rng *rng)
+{
+    size_t sped_up = 2 + erg_rng_below(rng, 6); /* one in so many */
+    for (int32_t p = range.from; p < range.to; p++)
+        if (rounding->choice[p] && erg_rng_below(rng, sped_up) == 0)
+            rounding->choice[p]--;
+}
+
+/*
+ * The options of another microbatch some way before or after, as far as they are on time: a
+ * pipeline repeats itself, and what one part of it has found suits others.
+ */
+static void copy_microbatch(struct rounding *rounding, struct range range, double deadline_s,
+                            struct erg_rng *rng)
+{
+    uint16_t wanted[LARGEST];
+    size_t microbatches = rounding->microbatches;
+    size_t farthest = microbatches > FARTHEST ? FARTHEST : microbatches - 1;
+    int64_t shift = 1 + (int64_t)erg_rng_below(rng, farthest);
+    if (erg_rng_below(rng, 2))
+        shift = -shift;
+    for (int32_t p = range.from; p < range.to; p++) {
+        const struct place *place = &rounding->places[p];
+        int64_t microbatch = (int64_t)place->microbatch + shift;
+        int32_t from = p;
+        if (microbatch >= 0 && microbatch < (int64_t)microbatches)
+            from = rounding->place_of[place->table * microbatches + (size_t)microbatch];
+        wanted[p - range.from] = rounding->choice[from];
+    }
+    for (int32_t p = range.from; p < range.to; p++)
+        if (wanted[p - range.from] < rounding->choice[p])
+            rounding->choice[p] = wanted[p - range.from];
+    update_latest(rounding, range, deadline_s);
+    for (int32_t p = range.from; p < range.to; p++) {
+        const struct place *place = &rounding->places[p];
+        double start = rounding->start[p] = rounding_ready(rounding, place);
+        uint16_t option = wanted[p - range.from];
+        while (option > rounding->choice[p] &&
+               start + place->options[option].time_s > rounding->latest[p])
+            option--;
+        rounding->choice[p] = option;
     }
 }
 
@@ -74,10 +239,10 @@ static void try_range(struct rounding *rounding, struct range range, double dead
     uint16_t *choice = rounding->choice + range.from;
     double before = cost_of(rounding, range);
     memcpy(rounding->kept, choice, count * sizeof *choice);
-    size_t sped_up = 2 + erg_rng_below(rng, 6); /* one in so many */
-    for (size_t k = 0; k < count; k++)
-        if (choice[k] && erg_rng_below(rng, sped_up) == 0)
-            choice[k]--;
+    if (rounding->microbatches == 1 || erg_rng_below(rng, 2))
+        speed_up_some(rounding, range, rng);
+    else
+        copy_microbatch(rounding, range, deadline_s, rng);
     update_starts(rounding, range);
     update_latest(rounding, range, deadline_s);
     /* First those worth their time's price, in one direction or the other, then anybody. */
@@ -89,13 +254,16 @@ static void try_range(struct rounding *rounding, struct range range, double dead
         fill_backward(rounding, range, deadline_s, share);
         fill_forward(rounding, range, 0);
     }
+    update_starts(rounding, range);
+    update_latest(rounding, range, deadline_s);
+    trade_within(rounding, range, deadline_s);
     bool keep = cost_of(rounding, range) <= before; /* ties too: they move the slack about */
     if (!keep)
         memcpy(choice, rounding->kept, count * sizeof *choice);
     update_starts(rounding, range);
     update_latest(rounding, range, deadline_s);
     if (keep)
-        spread(rounding, range, deadline_s);
+        spread(rounding, range, (struct range){0, (int32_t)rounding->count}, deadline_s);
 }
 
 void rounding_search(struct rounding *rounding, double deadline_s, size_t effort,
@@ -105,6 +273,7 @@ void rounding_search(struct rounding *rounding, double deadline_s, size_t effort
     int32_t count = (int32_t)rounding->count;
     update_starts(rounding, (struct range){0, count});
     update_latest(rounding, (struct range){0, count}, deadline_s);
+    trade_all(rounding, deadline_s);
     for (size_t looked_at = 0; looked_at < effort * rounding->count;) {
         int32_t size = SMALLEST + (int32_t)erg_rng_below(rng, LARGEST - SMALLEST);
         size = size < count ? size : count;
@@ -113,4 +282,5 @@ void rounding_search(struct rounding *rounding, double deadline_s, size_t effort
         try_range(rounding, range, deadline_s, rng);
         looked_at += (size_t)size;
     }
+    trade_all(rounding, deadline_s);
 }
