@@ -276,6 +276,35 @@ static void test_tiny_plans_are_close_to_the_best_assignment(void **state)
     assert_true(loss / (double)plans < 0.005);
 }
 
+static double sum_energy_j(const struct erg_iteration_request *request)
+{
+    struct erg_iteration iteration;
+    struct erg_error err;
+    double sum = 0;
+    assert_ok(erg_iteration_solve(&iteration, request, &err), &err);
+    for (size_t i = 0; i < iteration.plan_count; i++)
+        sum += iteration.plans[i].energy_j;
+    erg_iteration_release(&iteration);
+    return sum;
+}
+
+static void test_the_seed_decides_the_search(void **state)
+{
+    (void)state;
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 11);
+    struct erg_frontier *tables = random_tables(&rng, 8, 12);
+    struct erg_iteration_request request = {
+        .pipeline = pipeline_1f1b(4, 12), .tables = tables, .points = 6, .seed = 1};
+    double one = sum_energy_j(&request), again = sum_energy_j(&request);
+    request.seed = 2;
+    double two = sum_energy_j(&request);
+    assert_true(one == again);
+    assert_true(one != two);
+    assert_true(fabs(one / two - 1) < 0.005);
+    free_tables(tables, 8);
+}
+
 static void test_deadlines_and_picks(void **state)
 {
     (void)state;
@@ -612,6 +641,7 @@ int main(void)
         cmocka_unit_test(test_impossible_pipelines),
         cmocka_unit_test(test_plans_keep_every_promise),
         cmocka_unit_test(test_tiny_plans_are_close_to_the_best_assignment),
+        cmocka_unit_test(test_the_seed_decides_the_search),
         cmocka_unit_test(test_deadlines_and_picks),
         cmocka_unit_test(test_impossible_tables),
         cmocka_unit_test(test_profiles),

@@ -250,8 +250,11 @@ static int solve_and_print(const struct erg_invocation *call, const struct erg_p
     const struct values *values = call->values;
     struct erg_iteration_request request;
     struct erg_iteration iteration;
-    if (build_request(values, profile, call->arguments[0], &request, err) != 0 ||
-        erg_iteration_solve(&iteration, &request, err) != 0)
+    if (build_request(values, profile, call->arguments[0], &request, err) != 0)
+        return -1;
+    if (call->common.seed != ERG_NOT_GIVEN)
+        request.seed = (uint64_t)call->common.seed;
+    if (erg_iteration_solve(&iteration, &request, err) != 0)
         return -1;
     struct result result = {.iteration = &iteration};
     int status = select_plan(values, &request, &iteration, &result, err);

@@ -46,12 +46,13 @@ static uint32_t *order_by_time(const struct erg_schedule *schedule,
 }
 
 struct rounding *rounding_new(const struct erg_schedule *schedule,
-                              const struct option_tables *tables)
+                              const struct option_tables *tables, uint64_t seed)
 {
     struct rounding *rounding = erg_xcalloc(1, sizeof *rounding);
     size_t count = schedule->count;
     rounding->tables = tables;
     rounding->count = count;
+    rounding->seed = seed;
     rounding->stage_power_w = tables->blocking_power_w * (double)schedule->pipeline.stages;
     rounding->places = erg_xcalloc(count, sizeof *rounding->places);
     rounding->start = erg_xcalloc(5 * count, sizeof *rounding->start);
@@ -327,7 +328,8 @@ void rounding_round(struct rounding *rounding, const int32_t *start, const int32
     assert(best_j < DBL_MAX && "all at the fastest option is always on time");
     if (effort) {
         struct erg_rng rng;
-        erg_rng_seed(&rng, erg_hash_u64((uint64_t)duration[0], rounding->count));
+        uint64_t plan = erg_hash_u64((uint64_t)duration[0], rounding->count);
+        erg_rng_seed(&rng, erg_hash_u64(plan, rounding->seed));
         memcpy(rounding->choice, rounding->best, bytes);
         rounding_search(rounding, deadline_s, effort, &rng);
         double time_s = forward(rounding);

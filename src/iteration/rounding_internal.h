@@ -32,6 +32,7 @@ struct rounding {
     const struct option_tables *tables;
     size_t count;
     int32_t reach;          /* the most places between an instruction and its successor */
+    uint64_t seed;          /* of the local search */
     double stage_power_w;   /* P * S */
     struct place *places;   /* by start time of the fastest schedule: a range is a slice of time */
     double *start, *latest; /* per place: start, latest finish */
@@ -44,7 +45,7 @@ struct rounding {
 };
 
 struct rounding *rounding_new(const struct erg_schedule *schedule,
-                              const struct option_tables *tables);
+                              const struct option_tables *tables, uint64_t seed);
 void rounding_free(struct rounding *rounding);
 
 /*

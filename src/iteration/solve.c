@@ -269,7 +269,7 @@ int erg_iteration_solve(struct erg_iteration *iteration,
     if (result == 0) {
         iteration->tick_s = tables.tick_s;
         option_tables_problem(&tables, &iteration->schedule, &problem);
-        collector.rounding = rounding_new(&iteration->schedule, &tables);
+        collector.rounding = rounding_new(&iteration->schedule, &tables, request->seed);
         result = solve_with(&collector, &problem, err);
     }
     free(collector.deadlines);
