@@ -202,6 +202,7 @@ int erg_method_plan(struct erg_method_result *result, const struct erg_method_re
         .tables = tables,
         .points = request->points,
         .slower_points = request->slower_points,
+        .seed = request->seed,
     };
     erg_iteration_release(&result->iteration);
     int status = erg_iteration_solve(&result->iteration, &iteration_request, err);

@@ -86,6 +86,7 @@ struct erg_method_result {
 struct erg_method_request {
     struct erg_pipeline pipeline;
     struct erg_scale scale;
+    uint64_t seed; /* of the search for better roundings */
     size_t points, slower_points;
     const double *deadlines_s;
     size_t deadline_count;

@@ -129,6 +129,7 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
                 .stages = job->pipeline,
                 .gpus_per_stage = job->tensor * job->context,
             },
+        .seed = job->search.seed,
         .points = FRONTIER_POINTS,
         .slower_points = SLOWER_POINTS,
     };
