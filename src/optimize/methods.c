@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -176,6 +177,7 @@ static int refine_budget(struct erg_method_result *result, const struct erg_scal
     double planned_j = budget_j / scale->gpus_per_stage;
     double time_s = result->iteration.plans[0].time_s;
     for (int round = 0; round < 3; round++) {
+        double before_s = time_s;
         if (erg_iteration_refine_budget(&result->iteration, request, planned_j - added_w * time_s,
                                         err))
             return -1;
@@ -184,7 +186,7 @@ static int refine_budget(struct erg_method_result *result, const struct erg_scal
             if (plan->energy_j + added_w * plan->time_s <= planned_j)
                 time_s = plan->time_s; /* plans are sorted: the fastest one that fits stays */
         }
-        if (added_w <= 0)
+        if (added_w <= 0 || fabs(time_s - before_s) < 1e-3 * before_s)
             break;
     }
     return 0;

@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { VERIFY_ROUNDS = 4 }; /* after that, plan with what was measured */
+enum { VERIFY_ROUNDS = 5 }; /* after that, plan with what was measured */
 
 /* ---- option tables ---- */
 
@@ -188,36 +188,56 @@ static bool has_overlap(const struct erg_method_result *result)
     return false;
 }
 
+/* One round of planning: *added configurations were measured because a point uses them. */
+static int plan_round(struct erg_optimization *o, bool measured_only, bool with_budgets,
+                      size_t *added, struct erg_error *err)
+{
+    struct erg_method_result *result = &o->methods[ERG_METHOD_ERGON];
+    struct erg_method_request request = o->plan_request;
+    if (!with_budgets)
+        request.budget_count = 0;
+    new_tables(o, result, ERG_METHOD_ERGON);
+    add_partitions(o, result, measured_only);
+    *added = 0;
+    if (erg_interrupt_check(err) || erg_method_plan(result, &request, err))
+        return -1;
+    if (!o->survey.partition_count)
+        return 0;
+    size_t count;
+    struct erg_survey_pick *picks = pick_most_used(o, result, &count);
+    int status =
+        count ? erg_survey_verify(&o->survey, &o->survey_request, picks, count, added, err) : 0;
+    free(picks);
+    o->verified += *added;
+    return status;
+}
+
 /*
- * Plans, measures what the plans use and was only predicted, and plans again. The last round
- * plans with measured configurations only, so that every point rests on measurements.
+ * Plans, measures what the plans use and was only predicted, and plans again, until nothing is
+ * left to measure. Plans for energy budgets take the longest to find, so they join once the others
+ * rest. The last round plans with measured configurations only: every point rests on measurements.
  */
 static int plan_ergon(struct erg_optimization *o, struct erg_error *err)
 {
-    struct erg_method_result *result = &o->methods[ERG_METHOD_ERGON];
-    for (int round = 0;; round++) {
-        new_tables(o, result, ERG_METHOD_ERGON);
-        add_partitions(o, result, round == VERIFY_ROUNDS);
-        if (round == 0 && o->survey.partition_count && !has_overlap(result))
+    bool with_budgets = false;
+    for (int round = 0; round <= VERIFY_ROUNDS; round++) {
+        bool last = round == VERIFY_ROUNDS;
+        size_t added;
+        if (plan_round(o, last, with_budgets || last, &added, err))
+            return -1;
+        if (round == 0 && o->survey.partition_count && !has_overlap(&o->methods[ERG_METHOD_ERGON]))
             erg_log(ERG_LOG_WARNING,
                     "the search left no clock at which overlapping partitions pays: either "
                     "sequential execution is better, or the partitions share no measured clock");
-        if (erg_interrupt_check(err) || erg_method_plan(result, &o->plan_request, err))
-            return -1;
-        if (!o->survey.partition_count)
+        if (!added && with_budgets)
             return 0;
-        size_t count, added;
-        struct erg_survey_pick *picks = pick_most_used(o, result, &count);
-        int status =
-            count ? erg_survey_verify(&o->survey, &o->survey_request, picks, count, &added, err)
-                  : 0;
-        free(picks);
-        if (status || !count)
-            return status;
-        o->verified += added;
-        erg_log(ERG_LOG_INFO, "planning round %d: %zu configurations of the plans measured",
-                round + 1, added);
+        if (!added)
+            with_budgets = true;
+        else
+            erg_log(ERG_LOG_INFO, "planning round %d: %zu configurations of the plans measured",
+                    round + 1, added);
     }
+    return 0;
 }
 
 /* ---- all methods ---- */
