@@ -5,6 +5,7 @@
 #include "check.h"
 
 #include "device/emulated/emulated.h"
+#include "partition/cut_internal.h"
 #include "partition/partition.h"
 
 struct expected {
@@ -224,6 +225,63 @@ static void whole_layers_have_the_published_kernel_counts_and_costs(void **state
     tear_down(&f);
 }
 
+static struct erg_model_op compute_op(enum erg_model_op_id id, enum erg_model_group group,
+                                      enum erg_op_kind kind, double bytes)
+{
+    return (struct erg_model_op){
+        .id = id,
+        .name = "op",
+        .group = group,
+        .work = {{.kind = kind, .kernels = 1, .bytes = bytes}},
+        .work_count = 1,
+    };
+}
+
+static struct erg_model_op comm_op(enum erg_comm_kind kind, double wire_bytes)
+{
+    return (struct erg_model_op){
+        .id = ERG_MODEL_GATHER_KV,
+        .name = "comm",
+        .group = ERG_GROUP_COMM,
+        .comm = true,
+        .communication = {.kind = kind, .wire_bytes = wire_bytes, .group = 2},
+    };
+}
+
+/* K and V gathered one after the other are one communication; neighbours of a group are one op. */
+static void adjacent_communications_fuse_and_memory_runs_merge(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct erg_model_ops ops = {
+        .items =
+            {
+                compute_op(ERG_MODEL_BDA_A, ERG_GROUP_NORM, ERG_OP_MEMORY, 7),
+                compute_op(ERG_MODEL_NORM_A, ERG_GROUP_NORM, ERG_OP_MEMORY, 4),
+                compute_op(ERG_MODEL_QKV, ERG_GROUP_LINEAR, ERG_OP_GEMM, 100),
+                compute_op(ERG_MODEL_QKV_POST, ERG_GROUP_ROPE, ERG_OP_MEMORY, 3),
+                comm_op(ERG_COMM_ALLGATHER_KV, 10),
+                comm_op(ERG_COMM_ALLGATHER_KV, 20),
+                compute_op(ERG_MODEL_ATTENTION, ERG_GROUP_ATTENTION, ERG_OP_ATTENTION_FORWARD, 5),
+            },
+        .count = 7,
+    };
+    struct erg_segments segments = {0};
+    assert_ok(erg_segments_add(&segments, &ops, &err), &err);
+    assert_int_equal(segments.count, 2);
+    assert_near(segments.items[0].comm.wire_bytes, 30, 0);
+    assert_int_equal(segments.items[0].count, 3); /* norm, linear, rope */
+    assert_near(segments.items[0].pieces[0].op.bytes, 11, 0);
+    assert_int_equal(segments.items[0].pieces[0].op.kernels, 2);
+    assert_int_equal(segments.items[1].count, 1);
+    assert_int_equal(segments.items[1].comm.kind, ERG_COMM_NONE);
+    erg_segments_release(&segments);
+
+    ops.items[5] = comm_op(ERG_COMM_ALLREDUCE, 20);
+    assert_fails(erg_segments_add(&segments, &ops, &err), &err, "two different communications");
+    erg_segments_release(&segments);
+}
+
 static void without_recomputation_a_backward_is_only_the_backward(void **state)
 {
     (void)state;
@@ -260,6 +318,7 @@ int main(void)
         cmocka_unit_test(op_lists_are_those_of_the_golden_rows),
         cmocka_unit_test(a_stage_has_two_partitions_per_segment_and_two_at_its_end),
         cmocka_unit_test(whole_layers_have_the_published_kernel_counts_and_costs),
+        cmocka_unit_test(adjacent_communications_fuse_and_memory_runs_merge),
         cmocka_unit_test(without_recomputation_a_backward_is_only_the_backward),
         cmocka_unit_test(odd_microbatches_and_single_gpus_run_sequentially),
     };
