@@ -354,6 +354,37 @@ static void trace_is_valid_json(void **state)
     json_decref(root);
 }
 
+/* Viewers drop a span that overlaps the one before it, be it by a nanosecond of rounding. */
+static void trace_spans_that_follow_each_other_do_not_overlap(void **state)
+{
+    (void)state;
+    enum { SPANS = 500 };
+    struct erg_error err = {0};
+    char path[256];
+    snprintf(path, sizeof path, "%s", in_folder("spans.json"));
+    struct erg_trace *trace = erg_trace_new();
+    double start_s = 0;
+    for (int i = 0; i < SPANS; i++) {
+        double duration_s = 0.1 / (3 + i);
+        erg_trace_span(trace, 1, 0, "span", "forward", start_s, duration_s, NULL, 0);
+        start_s += duration_s;
+    }
+    assert_ok(erg_trace_write(trace, path, &err), &err);
+    erg_trace_free(trace);
+    json_t *root;
+    assert_ok(erg_json_load(&root, path, &err), &err);
+    const json_t *events = json_object_get(root, "traceEvents");
+    assert_int_equal(json_array_size(events), SPANS);
+    long long end_ns = 0;
+    for (size_t i = 0; i < SPANS; i++) {
+        const json_t *span = json_array_get(events, i);
+        long long start_ns = llround(1e3 * json_number_value(json_object_get(span, "ts")));
+        assert_true(start_ns >= end_ns);
+        end_ns = start_ns + llround(1e3 * json_number_value(json_object_get(span, "dur")));
+    }
+    json_decref(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +396,7 @@ int main(void)
         cmocka_unit_test(foreign_and_broken_files_are_refused),
         cmocka_unit_test(write_protected_file_is_refused),
         cmocka_unit_test(trace_is_valid_json),
+        cmocka_unit_test(trace_spans_that_follow_each_other_do_not_overlap),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -96,8 +96,11 @@ void erg_trace_span(struct erg_trace *trace, int process, int thread, const char
     begin(trace, 'X', process, name);
     erg_text_add(&trace->events, ",\"cat\":");
     add_quoted(&trace->events, category);
-    erg_text_printf(&trace->events, ",\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f", thread, start_s * 1e6,
-                    duration_s * 1e6);
+    /* Viewers drop a span that overlaps its neighbour by a nanosecond, so both ends are rounded,
+     * not start and duration. */
+    double start_ns = round(start_s * 1e9), end_ns = round((start_s + duration_s) * 1e9);
+    erg_text_printf(&trace->events, ",\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f", thread, start_ns / 1e3,
+                    (end_ns - start_ns) / 1e3);
     add_args(&trace->events, args, arg_count);
 }
 
