@@ -62,6 +62,12 @@ static void add_args(struct erg_text *out, const struct erg_trace_arg *args, siz
     erg_text_add(out, "}}");
 }
 
+/* Viewers take thread 0 for the idle one and join equal threads of different processes. */
+static int thread_id(int process, int thread)
+{
+    return process * 100000 + thread + 1;
+}
+
 /* Opens an event up to its name; the caller goes on with a comma. */
 static void begin(struct erg_trace *trace, char phase, int process, const char *name)
 {
@@ -82,10 +88,10 @@ void erg_trace_name_process(struct erg_trace *trace, int process, const char *na
 void erg_trace_name_thread(struct erg_trace *trace, int process, int thread, const char *name)
 {
     begin(trace, 'M', process, "thread_name");
-    erg_text_printf(&trace->events, ",\"tid\":%d", thread);
+    erg_text_printf(&trace->events, ",\"tid\":%d", thread_id(process, thread));
     add_args(&trace->events, &(struct erg_trace_arg){"name", name, 0}, 1);
     begin(trace, 'M', process, "thread_sort_index");
-    erg_text_printf(&trace->events, ",\"tid\":%d", thread);
+    erg_text_printf(&trace->events, ",\"tid\":%d", thread_id(process, thread));
     add_args(&trace->events, &(struct erg_trace_arg){"sort_index", NULL, thread}, 1);
 }
 
@@ -96,11 +102,12 @@ void erg_trace_span(struct erg_trace *trace, int process, int thread, const char
     begin(trace, 'X', process, name);
     erg_text_add(&trace->events, ",\"cat\":");
     add_quoted(&trace->events, category);
-    /* Viewers drop a span that overlaps its neighbour by a nanosecond, so both ends are rounded,
-     * not start and duration. */
+    /* Viewers drop a span that overlaps its neighbour, and read microseconds as doubles that they
+     * cut to nanoseconds. So both ends are rounded, and the last nanosecond is left free. */
     double start_ns = round(start_s * 1e9), end_ns = round((start_s + duration_s) * 1e9);
-    erg_text_printf(&trace->events, ",\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f", thread, start_ns / 1e3,
-                    (end_ns - start_ns) / 1e3);
+    erg_text_printf(&trace->events, ",\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f",
+                    thread_id(process, thread), start_ns / 1e3,
+                    fmax(end_ns - start_ns - 1, 0) / 1e3);
     add_args(&trace->events, args, arg_count);
 }
 
