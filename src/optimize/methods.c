@@ -228,7 +228,6 @@ int erg_method_plan(struct erg_method_result *result, const struct erg_method_re
             refine_budget(result, &request->scale, &iteration_request, request->budgets_j[i], err);
     if (!status)
         collect_points(result, &request->scale);
-    result->available = !status;
     free(deadlines);
     free_frontiers(tables, result->table_count);
     return status;
@@ -264,7 +263,6 @@ int erg_method_run_at(struct erg_method_result *result, const struct erg_method_
     result->points = erg_xcalloc(1, sizeof *result->points);
     result->points[0] = make_point(&request->scale, time_s, energy_j, time_s, energy_j, option);
     result->point_count = 1;
-    result->available = true;
     return 0;
 }
 

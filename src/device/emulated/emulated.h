@@ -47,16 +47,6 @@ int erg_emulated_run_at(const struct erg_gpu *gpu, const struct erg_stack *stack
                         double temperature_c, struct erg_emulated_result *out,
                         struct erg_error *err);
 
-/*
- * The host floor: a stack whose host needs `host_per_kernel_s` per kernel launch cannot run
- * the steps faster than that. Raises the time to (t^6 + host^6)^(1/6); the added time draws static
- * power. Meant per layer of an instruction, for every method alike; a stack without host cost
- * leaves the result as it is.
- */
-void erg_emulated_host_floor(const struct erg_gpu *gpu, const struct erg_stack *stack,
-                             const struct erg_step *steps, size_t count, double *time_s,
-                             double *energy_j);
-
 /* What ran when, for pictures. */
 enum erg_span_lane { ERG_SPAN_COMPUTE, ERG_SPAN_COMM, ERG_SPAN_JOIN };
 

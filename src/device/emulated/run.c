@@ -79,25 +79,6 @@ int erg_emulated_run(const struct erg_gpu *gpu, const struct erg_stack *stack,
     return erg_emulated_run_at(gpu, stack, steps, count, clock_mhz, gpu->reference_c, out, err);
 }
 
-void erg_emulated_host_floor(const struct erg_gpu *gpu, const struct erg_stack *stack,
-                             const struct erg_step *steps, size_t count, double *time_s,
-                             double *energy_j)
-{
-    double launches = 0;
-    for (size_t s = 0; s < count; s++) {
-        launches += 1;
-        for (size_t i = 0; i < steps[s].task.op_count; i++)
-            launches += steps[s].task.ops[i].kernels;
-    }
-    double host_s = stack->host_per_kernel_s * launches;
-    if (host_s <= 0)
-        return;
-    double longer = fmax(host_s, *time_s), shorter = fmin(host_s, *time_s);
-    double floored = longer * pow(1 + pow(shorter / longer, 6), 1.0 / 6);
-    *energy_j += gpu->static_power_w * (floored - *time_s);
-    *time_s = floored;
-}
-
 int erg_emulated_timeline(const struct erg_gpu *gpu, const struct erg_stack *stack,
                           const struct erg_step *steps, size_t count, int clock_mhz,
                           struct erg_emulated_timeline *timeline, struct erg_error *err)
