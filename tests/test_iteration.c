@@ -86,6 +86,9 @@ static void test_impossible_pipelines(void **state)
     pipeline.p2p_latency_s = NAN;
     assert_fails(erg_pipeline_check(&pipeline, &err), &err, "latency");
     pipeline = pipeline_1f1b(2, 2);
+    pipeline.p2p_internode_latency_s = -1e-3;
+    assert_fails(erg_pipeline_check(&pipeline, &err), &err, "latency");
+    pipeline = pipeline_1f1b(2, 2);
     pipeline.blocking_power_w = -1;
     assert_fails(erg_pipeline_check(&pipeline, &err), &err, "blocking power");
     assert_int_equal(err.status, ERG_USAGE);
@@ -139,8 +142,10 @@ static void check_plan(const struct erg_iteration *iteration, const struct erg_f
             double finish =
                 start[before] +
                 tables[erg_table_index(pipeline, from)].points[plan->option[before]].time_s;
-            if (from->stage != instruction->stage)
-                finish += pipeline->p2p_latency_s;
+            if (from->stage != instruction->stage) /* two stages a node, or all on one */
+                finish += pipeline->stages_per_node && from->stage / 2 != instruction->stage / 2
+                              ? pipeline->p2p_internode_latency_s
+                              : pipeline->p2p_latency_s;
             ready = finish > ready ? finish : ready;
         }
         assert_near(start[i], ready, 1e-12);
@@ -215,13 +220,15 @@ static void test_plans_keep_every_promise(void **state)
                                        {4, 16, 1, 38}, {8, 12, 1, 20}, {2, 4, 2, 10}, {4, 8, 2, 38},
                                        {3, 3, 3, 6},   {4, 12, 1, 1},  {1, 3, 2, 9}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (int latency = 0; latency < 2; latency++) {
+        for (int latency = 0; latency < 3; latency++) {
             struct erg_pipeline pipeline = {.schedule = shapes[i][2] > 1 ? ERG_SCHEDULE_INTERLEAVED
                                                                          : ERG_SCHEDULE_1F1B,
                                             .stages = shapes[i][0],
                                             .microbatches = shapes[i][1],
                                             .chunks = shapes[i][2],
                                             .p2p_latency_s = latency * 0.003,
+                                            .p2p_internode_latency_s = 0.010,
+                                            .stages_per_node = latency == 2 ? 2 : 0,
                                             .blocking_power_w = 80};
             check_pipeline(&pipeline, shapes[i][3], 100 + i);
         }

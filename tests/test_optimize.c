@@ -310,6 +310,29 @@ static void test_shapes_of_jobs(void **state)
     check_shape("sequence: 2048\n", "sequence: 2048\nstack: published-python\n", 2, 1, 2);
 }
 
+/*
+ * Four stages of two GPUs on two nodes: the boundary in the middle crosses the nodes. A microbatch
+ * is 4 x 2048 tokens of 2048 bf16 values; each GPU sends half of it, over a link of 300 GB/s or,
+ * together with its partner, over the node's 50 GB/s, and gathers the other half inside the node.
+ */
+static void test_transfers_know_the_nodes(void **state)
+{
+    (void)state;
+    write_job("nodes.yaml",
+              "nodes: 1, gpus_per_node: 4, gpu: A100-SXM4-40GB}\n"
+              "tensor: 2\npipeline: 2\n",
+              "nodes: 2, gpus_per_node: 4, gpu: A100-SXM4-40GB, inter_node_bandwidth_gb_s: 50, "
+              "inter_node_latency_us: 20}\ntensor: 2\npipeline: 4\n");
+    check_optimize("nodes.yaml", "nodes", "-m sequential", 0, "selected: sequential");
+    struct erg_plan_file *plan = read_plan("nodes");
+    const struct erg_pipeline *pipeline = &plan->schedule.pipeline;
+    double bytes = 4 * 2048 * 2048 * 2.0;
+    assert_int_equal(pipeline->stages_per_node, 2);
+    assert_close(pipeline->p2p_latency_s, bytes / 300e9, 1e-9);
+    assert_close(pipeline->p2p_internode_latency_s, bytes / 50e9 + 20e-6 + bytes / 2 / 300e9, 1e-9);
+    erg_plan_file_free(plan);
+}
+
 static void test_overrides_win_over_the_job(void **state)
 {
     (void)state;
@@ -333,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_methods_are_reported_as_asked_for),
         cmocka_unit_test(test_jobs_without_overlap_are_sequential),
         cmocka_unit_test(test_shapes_of_jobs),
+        cmocka_unit_test(test_transfers_know_the_nodes),
         cmocka_unit_test(test_overrides_win_over_the_job),
     };
     return cmocka_run_group_tests_name("optimize", tests, set_up, tear_down);

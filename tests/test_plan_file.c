@@ -78,6 +78,8 @@ static void open_document(struct document *document, json_t *root)
         .microbatches = (size_t)number(job, "microbatches"),
         .chunks = (size_t)number(job, "virtual_stages"),
         .p2p_latency_s = number(job, "p2p_latency_s"),
+        .p2p_internode_latency_s = number(job, "p2p_internode_latency_s"),
+        .stages_per_node = (size_t)number(job, "stages_per_node"),
         .blocking_power_w = number(device, "blocking_power_w"),
     };
     *document = (struct document){

@@ -79,7 +79,11 @@ static int tear_down(void **state)
 static struct erg_method_request request_of(const struct fixture *f)
 {
     return (struct erg_method_request){
-        .pipeline = {ERG_SCHEDULE_1F1B, STAGES, 8, 1, 0, f->gpu->blocking_power_w},
+        .pipeline = {.schedule = ERG_SCHEDULE_1F1B,
+                     .stages = STAGES,
+                     .microbatches = 8,
+                     .chunks = 1,
+                     .blocking_power_w = f->gpu->blocking_power_w},
         .scale = {0, f->gpu->blocking_power_w, f->gpu->static_power_w, STAGES, 1},
         .points = 24,
     };

@@ -39,9 +39,11 @@ enum erg_direction { ERG_FORWARD, ERG_BACKWARD };
 struct erg_pipeline {
     enum erg_schedule_kind schedule;
     size_t stages;
-    size_t microbatches;     /* interleaved: a multiple of stages */
-    size_t chunks;           /* virtual stages per stage; 1 with 1F1B, at least 2 interleaved */
-    double p2p_latency_s;    /* added to every dependency between two stages */
+    size_t microbatches; /* interleaved: a multiple of stages */
+    size_t chunks;       /* virtual stages per stage; 1 with 1F1B, at least 2 interleaved */
+    /* Added to every dependency between two stages: of one node, and of different nodes. */
+    double p2p_latency_s, p2p_internode_latency_s;
+    size_t stages_per_node;  /* consecutive stages share a node; 0 = all stages are on one */
     double blocking_power_w; /* of one GPU that waits */
 };
 
@@ -81,9 +83,12 @@ struct erg_schedule {
 static inline double erg_schedule_latency_s(const struct erg_schedule *schedule, uint32_t a,
                                             uint32_t b)
 {
-    return schedule->instructions[a].stage == schedule->instructions[b].stage
-               ? 0
-               : schedule->pipeline.p2p_latency_s;
+    const struct erg_pipeline *pipeline = &schedule->pipeline;
+    uint32_t from = schedule->instructions[a].stage, to = schedule->instructions[b].stage;
+    if (from == to)
+        return 0;
+    size_t group = pipeline->stages_per_node ? pipeline->stages_per_node : pipeline->stages;
+    return from / group == to / group ? pipeline->p2p_latency_s : pipeline->p2p_internode_latency_s;
 }
 
 /* Fails with ERG_USAGE for an impossible pipeline. */

@@ -34,11 +34,13 @@ int erg_pipeline_check(const struct erg_pipeline *pipeline, struct erg_error *er
                         "The interleaved schedule needs a number of microbatches that is a "
                         "multiple of the number of stages, but %zu is no multiple of %zu.",
                         count, stages);
-    if (!(pipeline->p2p_latency_s >= 0) || !(pipeline->p2p_latency_s <= 1e6))
-        return erg_fail(err, ERG_USAGE,
-                        "The point-to-point latency between stages is %g s, but must lie between "
-                        "0 and a million seconds.",
-                        pipeline->p2p_latency_s);
+    const double latencies_s[] = {pipeline->p2p_latency_s, pipeline->p2p_internode_latency_s};
+    for (size_t i = 0; i < 2; i++)
+        if (!(latencies_s[i] >= 0) || !(latencies_s[i] <= 1e6))
+            return erg_fail(err, ERG_USAGE,
+                            "The point-to-point latency between stages is %g s, but must lie "
+                            "between 0 and a million seconds.",
+                            latencies_s[i]);
     if (!(pipeline->blocking_power_w >= 0) || !(pipeline->blocking_power_w <= 1e6))
         return erg_fail(err, ERG_USAGE,
                         "The blocking power is %g W, but must lie between 0 and a million watts.",

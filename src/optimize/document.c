@@ -35,12 +35,13 @@ static const char *op_kind_name(enum erg_op_kind kind)
 static json_t *job_document(const struct erg_optimization *o)
 {
     const struct erg_job *job = o->job;
+    const struct erg_pipeline *pipeline = &o->plan_request.pipeline;
     json_t *layers = json_array();
     for (int x = 0; x < job->pipeline * job->virtual_stages; x++)
         json_array_append_new(layers, json_integer(job->chunk_layers[x]));
     return json_pack(
         "{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:i, s:i, s:s, s:o, "
-        "s:i, s:f, s:f}",
+        "s:i, s:f, s:f, s:i, s:f}",
         "name", job->name, "model", job->model->name, "gpu", job->gpu->name, "stack",
         job->stack->name, "nodes", job->cluster.nodes, "gpus_per_node", job->cluster.gpus_per_node,
         "tensor", job->tensor, "context", job->context, "pipeline", job->pipeline, "data",
@@ -48,8 +49,9 @@ static json_t *job_document(const struct erg_optimization *o)
         job->schedule == ERG_JOB_INTERLEAVED ? "interleaved" : "1f1b", "microbatch_size",
         job->microbatch_size, "microbatches", job->microbatches, "sequence", job->sequence,
         "recompute", job->recompute == ERG_RECOMPUTE_FULL ? "full" : "none", "layers", layers,
-        "gpus_per_stage", job->tensor * job->context, "p2p_latency_s",
-        o->plan_request.pipeline.p2p_latency_s, "overhead", o->plan_request.scale.overhead);
+        "gpus_per_stage", job->tensor * job->context, "p2p_latency_s", pipeline->p2p_latency_s,
+        "p2p_internode_latency_s", pipeline->p2p_internode_latency_s, "stages_per_node",
+        (int)pipeline->stages_per_node, "overhead", o->plan_request.scale.overhead);
 }
 
 static json_t *device_document(const struct erg_optimization *o)

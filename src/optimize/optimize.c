@@ -17,24 +17,26 @@ enum {
 /*
  * Activations cross from a stage to the next one at the end of an instruction. The GPUs of a
  * tensor group hold the same ones, so each sends its share and the receivers gather the rest over
- * their own links; between nodes, all groups of a node share the node's link. A stack with a
- * measured overhead has these transfers in it.
+ * their own links; between nodes, the senders of a node share the node's link. A node holds as
+ * many whole stages as fit. A stack with a measured overhead has these transfers in it.
  */
-static double boundary_latency(const struct erg_job *job, double boundary_bytes)
+static void set_latencies(struct erg_pipeline *pipeline, const struct erg_job *job,
+                          double boundary_bytes)
 {
     const struct erg_cluster *cluster = &job->cluster;
+    if (job->stack->overhead > 0)
+        return;
     int stage_gpus = job->tensor * job->context;
-    if (job->pipeline * job->virtual_stages == 1 || job->stack->overhead > 0)
-        return 0;
+    int senders = stage_gpus < cluster->gpus_per_node ? stage_gpus : cluster->gpus_per_node;
+    pipeline->stages_per_node = (size_t)(cluster->gpus_per_node / senders);
     double link = cluster->intra_node_bandwidth > 0 ? cluster->intra_node_bandwidth
                                                     : job->gpu->link_bandwidth;
     double share = boundary_bytes / job->tensor;
     double gather_s = (boundary_bytes - share) / link;
-    if (job->pipeline * stage_gpus <= cluster->gpus_per_node || cluster->inter_node_bandwidth <= 0)
-        return share / link + gather_s;
-    int senders = stage_gpus < cluster->gpus_per_node ? stage_gpus : cluster->gpus_per_node;
-    return share * senders / cluster->inter_node_bandwidth + cluster->inter_node_latency_s +
-           gather_s;
+    pipeline->p2p_latency_s = share / link + gather_s;
+    if (cluster->nodes > 1)
+        pipeline->p2p_internode_latency_s = share * senders / cluster->inter_node_bandwidth +
+                                            cluster->inter_node_latency_s + gather_s;
 }
 
 static struct erg_profile_options profile_options(const struct erg_job *job)
@@ -118,7 +120,6 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
                 .stages = (size_t)job->pipeline,
                 .microbatches = (size_t)job->microbatches,
                 .chunks = (size_t)job->virtual_stages,
-                .p2p_latency_s = boundary_latency(job, o->workload.boundary_bytes),
                 .blocking_power_w = job->gpu->blocking_power_w,
             },
         .scale =
@@ -133,6 +134,7 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
         .points = FRONTIER_POINTS,
         .slower_points = SLOWER_POINTS,
     };
+    set_latencies(&o->plan_request.pipeline, job, o->workload.boundary_bytes);
     return erg_pipeline_check(&o->plan_request.pipeline, err);
 }
 

@@ -126,7 +126,13 @@ static int read_job(struct reader *reader, struct erg_pipeline *pipeline, struct
     };
     plan->scale.stages = (int)stages;
     plan->scale.gpus_per_stage = (int)plan->gpus_per_stage;
+    long stages_per_node;
+    if (erg_json_long(job, "stages_per_node", 0, MOST_COUNT, &stages_per_node, err))
+        return -1;
+    pipeline->stages_per_node = (size_t)stages_per_node;
     return erg_json_double(job, "p2p_latency_s", 0, 1e6, &pipeline->p2p_latency_s, err) ||
+                   erg_json_double(job, "p2p_internode_latency_s", 0, 1e6,
+                                   &pipeline->p2p_internode_latency_s, err) ||
                    erg_json_double(job, "overhead", 0, 1e6, &plan->scale.overhead, err)
                ? -1
                : 0;
