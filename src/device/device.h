@@ -13,21 +13,11 @@
 
 #include "device/work.h"
 #include "ergon/error.h"
+#include "telemetry/gpu.h" /* enum erg_clock_reason */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* Why a clock is lower than asked for: the bits of NVML. */
-enum erg_clock_reason {
-    ERG_REASON_IDLE = 0x1,
-    ERG_REASON_APPLICATION_CLOCKS = 0x2,
-    ERG_REASON_SW_POWER_CAP = 0x4,
-    ERG_REASON_HW_SLOWDOWN = 0x8,
-    ERG_REASON_SW_THERMAL = 0x20,
-    ERG_REASON_HW_THERMAL = 0x40,
-    ERG_REASON_HW_POWER_BRAKE = 0x80,
-};
 
 /* Which fields of a sample the device could read. */
 enum erg_sense {

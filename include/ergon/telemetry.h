@@ -1,0 +1,119 @@
+/*
+ * Telemetry: the energy of a piece of a program, on all its GPUs and the CPU, with its uncertainty.
+ *
+ *     struct erg_meter *meter;
+ *     struct erg_window *window;
+ *     struct erg_window_result result;
+ *     erg_meter_open(&meter, NULL, &err);
+ *     erg_window_begin(meter, &window, &err);
+ *     ... work; wait for the GPU to finish it ...
+ *     erg_window_end(window, &result, &err);
+ *     erg_meter_close(meter);
+ *
+ * Windows may nest and overlap, and be used from several threads. The GPUs' energy counters move
+ * every 20 to 100 ms; the meter watches them in the background and works out the energy between the
+ * window's own ends. A window shorter than three such steps is marked as an estimate: repeat the
+ * work instead, many times in one window.
+ *
+ * What is uncertain beyond the stated uncertainty is the sensor itself: vendors say +-5 %, and some
+ * sensors look only a part of the time (arXiv 2312.02741). The two sources help to see it: the
+ * ratio of integrated power to the counter should be close to 1.
+ */
+#ifndef ERGON_TELEMETRY_H
+#define ERGON_TELEMETRY_H
+
+#include "ergon/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
+
+struct erg_meter;
+struct erg_window;
+
+enum { ERG_METER_GPUS_MAX = 32 };
+
+enum erg_energy_quality {
+    ERG_ENERGY_MISSING = 0,   /* no source could be read */
+    ERG_ENERGY_MEASURED = 1,  /* from the energy counter */
+    ERG_ENERGY_ESTIMATED = 2, /* window below three steps of the counter: a power model */
+    ERG_ENERGY_POWER_ONLY = 3 /* from power readings, for want of a counter */
+};
+
+/* Values that are not known are NaN. Temperatures in degrees C. */
+struct erg_window_gpu {
+    double energy_j;       /* best source, see quality */
+    double uncertainty_j;  /* 95 % */
+    double power_energy_j; /* from integrated power readings, the second source */
+    double ratio;          /* power_energy_j / energy of the counter */
+    double power_mean_w;   /* energy_j / time */
+    double power_peak_w;   /* highest reading seen: a lower bound of the real peak */
+    double temperature_begin_c;
+    double temperature_end_c;
+    double temperature_max_c;
+    double memory_temperature_max_c;
+    double throttled_power_s;   /* time the power cap held the clock down */
+    double throttled_thermal_s; /* time heat held the clock down */
+    double sm_clock_mean_mhz;
+    int quality; /* enum erg_energy_quality */
+    int lost;    /* 1: fell off the bus or did not answer in time */
+};
+
+struct erg_window_result {
+    double time_s;
+    double energy_j;      /* sum of the GPUs that have one */
+    double uncertainty_j; /* of that sum */
+    double cpu_j;         /* CPU packages, NaN where they cannot be read */
+    double dram_j;
+    size_t gpus;
+    struct erg_window_gpu gpu[ERG_METER_GPUS_MAX];
+};
+
+struct erg_meter_gpu {
+    char name[96];
+    char uuid[96];
+    double counter_period_s; /* between steps of the energy counter; NaN until known */
+    double power_period_s;   /* between changes of the power reading */
+    double read_latency_s;   /* of one read of both */
+};
+
+/*
+ * Opens the GPUs ("0,2", a UUID or its beginning, "all"; NULL: those of CUDA_VISIBLE_DEVICES) and
+ * starts to watch them. Takes about a second to learn the sensors' steps in the background; the
+ * first window may begin at once. ERG_NO_DEVICE where there are none.
+ */
+int erg_meter_open(struct erg_meter **meter, const char *gpus, struct erg_error *err);
+
+/* Windows that are still open end with it. */
+void erg_meter_close(struct erg_meter *meter);
+
+size_t erg_meter_gpus(const struct erg_meter *meter);
+void erg_meter_gpu(struct erg_meter *meter, size_t gpu, struct erg_meter_gpu *info);
+
+/* The window begins when this is called. Work on a GPU is asynchronous: wait for it before. */
+int erg_window_begin(struct erg_meter *meter, struct erg_window **window, struct erg_error *err);
+
+/*
+ * The window ends when this is called. Returns once the counters have moved twice after that, about
+ * 0.2 s later, or after a second for a GPU that does not answer. Frees the window in any case.
+ */
+int erg_window_end(struct erg_window *window, struct erg_window_result *result,
+                   struct erg_error *err);
+
+/* Drops a window without a result. */
+void erg_window_cancel(struct erg_window *window);
+
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+#ifdef __cplusplus
+}
+#endif
+
+#endif

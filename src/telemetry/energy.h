@@ -1,0 +1,81 @@
+/*
+ * Energy between two moments, from counters that move in steps and power that is read now and then;
+ * every number with its uncertainty. Knows nothing of any kind of sensor.
+ *
+ * The counter's steps ("edges") are times at which its value is the energy so far. Between two of
+ * them only the mean power is known. A load usually changes once or not at all within such a gap,
+ * so energy runs on at the power of the gap before, and arrives at the power of the gap after: the
+ * two lines meet where the load changed. Where they do not meet within the gap, energy is linear.
+ * The uncertainty is what another course of the power within the gap, and the unknown moment of
+ * each step between two polls, could change.
+ *
+ * Source of the counter-edge idea: sensor studies (arXiv 2312.02741) and the published practice of
+ * interpolating counter updates; the two lines and the bound are ours.
+ */
+#ifndef ERG_TELEMETRY_ENERGY_H
+#define ERG_TELEMETRY_ENERGY_H
+
+#include "telemetry/gpu.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct erg_edge {
+    double time_s; /* of a step of the counter: halfway between the polls around it */
+    double energy_j;
+    double half_s; /* how far the step may lie from time_s */
+};
+
+struct erg_edge_list {
+    struct erg_edge *items;
+    size_t count, capacity;
+};
+
+/*
+ * Energy at a moment on the line through the edges around it, or through the nearest two beyond
+ * their ends. At least two edges.
+ */
+double erg_edges_energy_at(const struct erg_edge_list *edges, double at_s);
+
+/* What a sensor turned out to be like. 0 where it is not known yet. */
+struct erg_sensor_traits {
+    double period_s;  /* between changes of the value, median */
+    double jitter_s;  /* of that, median deviation */
+    double latency_s; /* of a read, median; of all metrics read with it */
+    size_t changes;   /* that this was found from */
+};
+
+/* An energy or power so far, with how far it may be off (95 %). */
+struct erg_energy_value {
+    bool valid;
+    double energy_j, uncertainty_j;
+};
+
+/* What is known about one GPU's energy, over the last seconds; older readings are forgotten. */
+struct erg_energy_log;
+
+struct erg_energy_log *erg_energy_log_new(void);
+void erg_energy_log_free(struct erg_energy_log *log);
+
+/* Samples in order of time. Those without energy or power add what they have. */
+void erg_energy_log_add(struct erg_energy_log *log, const struct erg_gpu_sample *sample);
+
+/* Power above which the GPU does not go for long, W: bounds what a gap may hide. 0 = not known. */
+void erg_energy_log_set_limit(struct erg_energy_log *log, double limit_w);
+
+/*
+ * Energy so far at a moment, from the counter and from integrated power (each reading holds until
+ * the next). Only differences of two moments mean something. `settled` says that what will still
+ * come cannot change it: two edges after the moment were seen. Not valid while the log has nothing
+ * around the moment.
+ */
+void erg_energy_log_counter_at(const struct erg_energy_log *log, double at_s,
+                               struct erg_energy_value *value, bool *settled);
+void erg_energy_log_power_at(const struct erg_energy_log *log, double at_s,
+                             struct erg_energy_value *value);
+
+/* Of the counter and of the power reading; as found so far. */
+void erg_energy_log_traits(const struct erg_energy_log *log, struct erg_sensor_traits *counter,
+                           struct erg_sensor_traits *power);
+
+#endif

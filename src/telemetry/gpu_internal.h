@@ -1,0 +1,40 @@
+/*
+ * What stands behind the door of telemetry/gpu.h: a vendor's methods. Private to the room.
+ */
+#ifndef ERG_TELEMETRY_GPU_INTERNAL_H
+#define ERG_TELEMETRY_GPU_INTERNAL_H
+
+#include "telemetry/gpu.h"
+
+#include <stdatomic.h>
+
+/* One GPU of a list. The pointers are to literals; monitors look at them from other threads. */
+struct erg_gpu {
+    struct erg_gpu_info info;
+    void *handle; /* the vendor's own state of this GPU */
+    _Atomic(const char *) sources[ERG_METRICS];
+    _Atomic(const char *) refusals[ERG_METRICS];
+    _Atomic uint64_t narrow; /* counters of 32 bits */
+};
+
+struct erg_vendor {
+    void (*read)(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);
+    void (*close)(struct erg_gpus *gpus); /* handles and the library */
+};
+
+struct erg_gpus {
+    const struct erg_vendor *vendor;
+    void *library; /* the vendor's own state of the library */
+    struct erg_gpu *items;
+    size_t count;
+    atomic_int owners;
+};
+
+/* Notes a value and where it came from. */
+void erg_gpu_put(struct erg_gpu *gpu, struct erg_gpu_sample *sample, enum erg_metric metric,
+                 int64_t value, int64_t time_ns, const char *source);
+
+/* Keeps of an open list what `select` asks for (telemetry/gpu.h). */
+int erg_gpus_select(struct erg_gpus *gpus, const char *select, struct erg_error *err);
+
+#endif

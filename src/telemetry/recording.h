@@ -1,0 +1,83 @@
+/*
+ * Recording: samples in a file that survives a crash. Append-only; made of chunks, each with its
+ * length and CRC-32, so that a killed writer loses at most the chunk it was filling, and a reader
+ * takes everything before the damage.
+ *
+ * Format, little-endian: 8 bytes "ERGONREC"; then chunks of u32 kind, u32 payload bytes, u32 CRC-32
+ * (zlib's) of the payload, u32 zero, payload. The first is the header: JSON with schema_version,
+ * node, GPUs, names of the metrics and when it began. A chunk of samples holds a pair of monotonic
+ * and Unix time and then, per sample, differences to the previous sample of the same GPU as zigzag
+ * LEB128 numbers, starting anew in each chunk: every chunk can be read alone. The layout is in
+ * telemetry/recording_internal.h.
+ */
+#ifndef ERG_TELEMETRY_RECORDING_H
+#define ERG_TELEMETRY_RECORDING_H
+
+#include "telemetry/sampler.h"
+
+/* ---- writing ---- */
+
+struct erg_recorder;
+
+/*
+ * Creates the file (one that exists is refused). A chunk ends when it is full or `chunk_ns` old,
+ * and is then written and synced. 0 takes 2 s.
+ */
+int erg_recorder_open(struct erg_recorder **recorder, const char *path, const struct erg_gpus *gpus,
+                      int64_t chunk_ns, struct erg_error *err);
+
+/* Fails when a chunk could not be written (a full disk); later calls fail the same way. */
+int erg_recorder_add(struct erg_recorder *recorder, const struct erg_sampler_item *item,
+                     struct erg_error *err);
+
+/* Ends a chunk that is old enough though no sample came; for erg_sampler_sink.idle. */
+int erg_recorder_tick(struct erg_recorder *recorder, struct erg_error *err);
+
+/* Writes the last chunk and closes; the recorder is freed in any case. */
+int erg_recorder_close(struct erg_recorder *recorder, struct erg_error *err);
+
+/* ---- reading ---- */
+
+struct erg_recording;
+
+struct erg_recorded {
+    size_t gpu;                             /* index into the recording's GPUs */
+    int64_t scheduled_ns, start_ns, end_ns; /* monotonic */
+    int64_t unix_ns;                        /* start_ns on the calendar */
+    bool lost;
+    uint64_t valid;
+    struct erg_reading readings[ERG_METRICS];
+};
+
+/* Reads the header and finds the metrics by name, so that older and newer recordings open. */
+int erg_recording_open(struct erg_recording **recording, const char *path, struct erg_error *err);
+void erg_recording_close(struct erg_recording *recording);
+
+const char *erg_recording_node(const struct erg_recording *recording);
+size_t erg_recording_gpus(const struct erg_recording *recording);
+const struct erg_gpu_info *erg_recording_gpu(const struct erg_recording *recording, size_t gpu);
+
+/*
+ * The next sample. Returns 1, 0 at the end, -1 for an unreadable file. A chunk that is cut short
+ * or damaged ends the recording like an end of file.
+ */
+int erg_recording_next(struct erg_recording *recording, struct erg_recorded *sample,
+                       struct erg_error *err);
+
+/* Bytes behind the last whole chunk: what a crash left. 0 for a clean end; after the last next().
+ */
+size_t erg_recording_damaged_bytes(const struct erg_recording *recording);
+
+/* ---- export ---- */
+
+enum erg_export_format {
+    ERG_EXPORT_CSV,    /* one row per sample, a header, units in the names, empty where missing */
+    ERG_EXPORT_JSONL,  /* one object per sample, without what is missing */
+    ERG_EXPORT_CHROME, /* counters in Chrome's trace format, rates for byte counters */
+};
+
+/* Reads a recording from its start and writes all of it. `to` "-" is standard output. */
+int erg_recording_export(const char *path, enum erg_export_format format, const char *to,
+                         struct erg_error *err);
+
+#endif
