@@ -32,7 +32,7 @@ enum erg_clock_reason {
 };
 
 /* How dear a metric is to read, and so how often it is read. */
-enum erg_cost {
+enum erg_metric_cost {
     ERG_COST_FAST,   /* microseconds: every 20-50 ms */
     ERG_COST_MEDIUM, /* up to some milliseconds: every 250 ms */
     ERG_COST_SLOW,   /* or seldom of interest: every 1-5 s */
@@ -75,7 +75,7 @@ enum erg_metric {
 struct erg_metric_info {
     const char *name; /* with its unit: "energy_mj", the column of an export */
     const char *what; /* for people: "energy counter" */
-    enum erg_cost cost;
+    enum erg_metric_cost cost;
     bool counter; /* only differences mean something */
 };
 
@@ -137,7 +137,7 @@ void erg_gpu_read(struct erg_gpus *gpus, size_t gpu, uint64_t metrics,
  * The metrics of a class on this GPU, as bits. A counter that this GPU keeps in 32 bits is read
  * faster than its class says, so that it cannot wrap unseen; that is known after its first read.
  */
-uint64_t erg_gpu_metrics(const struct erg_gpus *gpus, size_t gpu, enum erg_cost cost);
+uint64_t erg_gpu_metrics(const struct erg_gpus *gpus, size_t gpu, enum erg_metric_cost cost);
 
 /* What a metric was last read from ("nvmlDeviceGetFieldValues 186"), NULL before it could be. */
 const char *erg_gpu_source(const struct erg_gpus *gpus, size_t gpu, enum erg_metric metric);

@@ -26,7 +26,8 @@ struct erg_gpus {
     const struct erg_vendor *vendor;
     void *library; /* the vendor's own state of the library */
     struct erg_gpu *items;
-    size_t count;
+    size_t count;  /* that are in sight */
+    size_t opened; /* of items; a list that was selected from hides the last ones */
     atomic_int owners;
 };
 

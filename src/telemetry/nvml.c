@@ -1,0 +1,201 @@
+/*
+ * Opening NVML: the library, its entry points with their older names, and the list of GPUs.
+ */
+#include "telemetry/nvml.h"
+
+#include "base/memory.h"
+#include "telemetry/nvml_internal.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CALL(member) offsetof(struct nvml_calls, member)
+
+/* The newest name first. Versions that differ in more than the name are separate members. */
+static const struct entry_point {
+    size_t offset;
+    bool required;
+    const char *names[2];
+} entry_points[] = {
+    {CALL(init), true, {"nvmlInit_v2", "nvmlInit"}},
+    {CALL(shutdown), true, {"nvmlShutdown"}},
+    {CALL(error_string), false, {"nvmlErrorString"}},
+    {CALL(driver_version), false, {"nvmlSystemGetDriverVersion"}},
+    {CALL(device_count), true, {"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"}},
+    {CALL(device_by_index), true, {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"}},
+    {CALL(uuid), true, {"nvmlDeviceGetUUID"}},
+    {CALL(name), false, {"nvmlDeviceGetName"}},
+    {CALL(pci_info), false, {"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2"}},
+    {CALL(field_values), false, {"nvmlDeviceGetFieldValues"}},
+    {CALL(total_energy), false, {"nvmlDeviceGetTotalEnergyConsumption"}},
+    {CALL(temperature_v), false, {"nvmlDeviceGetTemperatureV"}},
+    {CALL(temperature), false, {"nvmlDeviceGetTemperature"}},
+    {CALL(margin), false, {"nvmlDeviceGetMarginTemperature"}},
+    {CALL(clock), false, {"nvmlDeviceGetClockInfo"}},
+    {CALL(reasons),
+     false,
+     {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"}},
+    {CALL(utilisation), false, {"nvmlDeviceGetUtilizationRates"}},
+    {CALL(violation), false, {"nvmlDeviceGetViolationStatus"}},
+    {CALL(enforced_limit), false, {"nvmlDeviceGetEnforcedPowerLimit"}},
+    {CALL(ecc_errors), false, {"nvmlDeviceGetTotalEccErrors"}},
+    {CALL(events_create), false, {"nvmlEventSetCreate"}},
+    {CALL(events_register), false, {"nvmlDeviceRegisterEvents"}},
+    {CALL(events_wait), false, {"nvmlEventSetWait_v2", "nvmlEventSetWait"}},
+    {CALL(events_free), false, {"nvmlEventSetFree"}},
+};
+
+static int load(struct nvml_library *library, const char *path, struct erg_error *err)
+{
+    library->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library->handle)
+        return erg_fail(err, ERG_NO_DEVICE,
+                        "looking for NVIDIA GPUs: their management library cannot be opened (%s), "
+                        "expected the one of the NVIDIA driver",
+                        dlerror());
+    for (size_t i = 0; i < sizeof entry_points / sizeof *entry_points; i++) {
+        const struct entry_point *entry = &entry_points[i];
+        void *symbol = dlsym(library->handle, entry->names[0]);
+        if (!symbol && entry->names[1])
+            symbol = dlsym(library->handle, entry->names[1]);
+        if (!symbol && entry->required)
+            return erg_fail(err, ERG_NO_DEVICE,
+                            "looking for NVIDIA GPUs: '%s' has no %s, expected a management "
+                            "library of a driver of the last ten years",
+                            path, entry->names[0]);
+        memcpy((char *)&library->calls + entry->offset, &symbol, sizeof symbol);
+    }
+    return 0;
+}
+
+static const char *error_text(const struct nvml_calls *calls, int result)
+{
+    const char *text = calls->error_string ? calls->error_string(result) : NULL;
+    return text ? text : nvml_reason(result);
+}
+
+static void describe(const struct nvml_gpu *state, struct erg_gpu_info *info)
+{
+    const struct nvml_calls *calls = state->calls;
+    struct nvml_pci pci = {0};
+    snprintf(info->vendor, sizeof info->vendor, "NVIDIA");
+    if (!calls->name || calls->name(state->device, info->name, sizeof info->name) != 0)
+        snprintf(info->name, sizeof info->name, "unknown GPU");
+    if (calls->pci_info && calls->pci_info(state->device, &pci) == 0)
+        snprintf(info->pci, sizeof info->pci, "%08x:%02x:%02x.0", (unsigned)pci.domain,
+                 (unsigned)pci.bus, (unsigned)pci.device);
+    if (!calls->driver_version ||
+        calls->driver_version(info->driver, sizeof info->driver) != NVML_SUCCESS)
+        info->driver[0] = '\0';
+}
+
+/* Critical errors are told as events; a driver that does not offer them is as good otherwise. */
+static void watch_errors(struct nvml_gpu *state)
+{
+    const struct nvml_calls *calls = state->calls;
+    if (!calls->events_create || !calls->events_register || !calls->events_wait ||
+        !calls->events_free || calls->events_create(&state->events) != NVML_SUCCESS) {
+        state->events = NULL;
+        return;
+    }
+    if (calls->events_register(state->device, NVML_EVENT_XID, state->events) != NVML_SUCCESS) {
+        calls->events_free(state->events);
+        state->events = NULL;
+    }
+}
+
+/* A GPU that is in trouble is left out, so that it does not hide the others. */
+static int add_gpu(struct erg_gpus *gpus, uint32_t index, struct erg_error *trouble)
+{
+    struct nvml_library *library = gpus->library;
+    const struct nvml_calls *calls = &library->calls;
+    nvml_device device;
+    struct erg_gpu *gpu = &gpus->items[gpus->count];
+    int result = calls->device_by_index(index, &device);
+    if (result == NVML_SUCCESS)
+        result = calls->uuid(device, gpu->info.uuid, sizeof gpu->info.uuid);
+    if (result != NVML_SUCCESS)
+        return erg_fail(trouble, ERG_NO_DEVICE, "GPU %u: %s", (unsigned)index,
+                        error_text(calls, result));
+    struct nvml_gpu *state = erg_xcalloc(1, sizeof *state);
+    state->calls = calls;
+    state->device = device;
+    gpu->handle = state;
+    gpu->info.index = (int)index;
+    describe(state, &gpu->info);
+    watch_errors(state);
+    gpus->count++;
+    return 0;
+}
+
+static void nvml_close(struct erg_gpus *gpus)
+{
+    struct nvml_library *library = gpus->library;
+    for (size_t i = 0; i < gpus->opened; i++) {
+        struct nvml_gpu *state = gpus->items[i].handle;
+        if (state->events)
+            state->calls->events_free(state->events);
+        free(state);
+    }
+    library->calls.shutdown();
+    dlclose(library->handle);
+    free(library);
+}
+
+static const struct erg_vendor nvidia = {.read = nvml_read, .close = nvml_close};
+
+static int list_gpus(struct erg_gpus *gpus, struct erg_error *err)
+{
+    struct nvml_library *library = gpus->library;
+    uint32_t count = 0;
+    int result = library->calls.device_count(&count);
+    if (result != NVML_SUCCESS || count == 0)
+        return erg_fail(
+            err, ERG_NO_DEVICE, "looking for NVIDIA GPUs: the driver shows none (%s), expected one",
+            result == NVML_SUCCESS ? "it counts 0" : error_text(&library->calls, result));
+    struct erg_error trouble = {0};
+    gpus->items = erg_xcalloc(count, sizeof *gpus->items);
+    for (uint32_t i = 0; i < count; i++)
+        add_gpu(gpus, i, &trouble);
+    gpus->opened = gpus->count;
+    if (gpus->count == 0)
+        return erg_fail(err, ERG_NO_DEVICE,
+                        "looking for NVIDIA GPUs: none of %u answers (%s), expected one that does",
+                        (unsigned)count, trouble.message);
+    return 0;
+}
+
+int erg_nvml_open(struct erg_gpus **out, struct erg_error *err)
+{
+    const char *path = getenv("ERGON_NVML");
+    struct nvml_library *library = erg_xcalloc(1, sizeof *library);
+    if (load(library, path ? path : "libnvidia-ml.so.1", err) != 0) {
+        if (library->handle)
+            dlclose(library->handle);
+        free(library);
+        return -1;
+    }
+    int result = library->calls.init();
+    if (result != NVML_SUCCESS) {
+        erg_fail(err, ERG_NO_DEVICE,
+                 "looking for NVIDIA GPUs: the driver does not answer (%s), expected a loaded "
+                 "driver that this user may ask",
+                 error_text(&library->calls, result));
+        dlclose(library->handle);
+        free(library);
+        return -1;
+    }
+    struct erg_gpus *gpus = erg_xcalloc(1, sizeof *gpus);
+    gpus->vendor = &nvidia;
+    gpus->library = library;
+    atomic_init(&gpus->owners, 1);
+    if (list_gpus(gpus, err) != 0) {
+        erg_gpus_close(gpus);
+        return -1;
+    }
+    *out = gpus;
+    return 0;
+}

@@ -1,0 +1,195 @@
+/*
+ * NVML as the room calls it: our own declarations of the types, constants and entry points that we
+ * use, so that no vendor header is needed to build. Private to the room.
+ *
+ * Facts from NVIDIA's public nvml.h (CUDA 12 and 13).
+ */
+#ifndef ERG_TELEMETRY_NVML_INTERNAL_H
+#define ERG_TELEMETRY_NVML_INTERNAL_H
+
+#include "telemetry/gpu_internal.h"
+
+enum { NVML_LINKS_MAX = 36, NVML_COUNTERS = 4 };
+
+typedef struct nvml_device_opaque *nvml_device;
+typedef struct nvml_events_opaque *nvml_events;
+
+enum nvml_result {
+    NVML_SUCCESS = 0,
+    NVML_UNINITIALIZED = 1,
+    NVML_INVALID_ARGUMENT = 2,
+    NVML_NOT_SUPPORTED = 3,
+    NVML_NO_PERMISSION = 4,
+    NVML_NOT_FOUND = 6,
+    NVML_DRIVER_NOT_LOADED = 9,
+    NVML_TIMEOUT = 10,
+    NVML_FUNCTION_NOT_FOUND = 13,
+    NVML_GPU_IS_LOST = 15,
+    NVML_RESET_REQUIRED = 16,
+};
+
+enum nvml_value_type {
+    NVML_TYPE_DOUBLE = 0,
+    NVML_TYPE_UNSIGNED_INT = 1,
+    NVML_TYPE_UNSIGNED_LONG = 2,
+    NVML_TYPE_UNSIGNED_LONG_LONG = 3,
+    NVML_TYPE_SIGNED_LONG_LONG = 4,
+    NVML_TYPE_SIGNED_INT = 5,
+    NVML_TYPE_UNSIGNED_SHORT = 6,
+};
+
+enum nvml_field_id {
+    NVML_FIELD_VIOLATION_POWER = 74,
+    NVML_FIELD_VIOLATION_THERMAL = 75,
+    NVML_FIELD_MEMORY_TEMPERATURE = 82,
+    NVML_FIELD_ENERGY = 83,
+    NVML_FIELD_NVLINK_COUNT = 91,
+    NVML_FIELD_NVLINK_DATA_TX = 138, /* KiB */
+    NVML_FIELD_NVLINK_DATA_RX = 139,
+    NVML_FIELD_POWER_AVERAGE = 185,
+    NVML_FIELD_POWER_INSTANT = 186,
+    NVML_FIELD_POWER_LIMIT_MIN = 187,
+    NVML_FIELD_POWER_LIMIT_MAX = 188,
+    NVML_FIELD_POWER_LIMIT_DEFAULT = 189,
+    NVML_FIELD_POWER_LIMIT_REQUESTED = 192,
+    NVML_FIELD_PCIE_TX = 197, /* bytes */
+    NVML_FIELD_PCIE_RX = 198,
+    NVML_FIELD_NVLINK_BYTES_TX = 202, /* bytes, newer parts */
+    NVML_FIELD_NVLINK_BYTES_RX = 204,
+};
+
+/* Scopes of a field: for power the part meant, for NVLink the link. */
+enum { NVML_SCOPE_GPU = 0, NVML_SCOPE_MODULE = 1, NVML_SCOPE_MEMORY = 2 };
+#define NVML_SCOPE_ALL_LINKS UINT32_MAX
+
+union nvml_value {
+    double d;
+    uint32_t ui;
+    unsigned long ul;
+    unsigned long long ull;
+    long long sll;
+    int32_t si;
+    uint16_t us;
+};
+
+struct nvml_field {
+    uint32_t id;
+    uint32_t scope;
+    int64_t timestamp_us; /* since 1970 */
+    int64_t latency_us;
+    int32_t type;   /* enum nvml_value_type */
+    int32_t result; /* enum nvml_result */
+    union nvml_value value;
+};
+
+struct nvml_pci { /* version 3; version 2 ends earlier and begins alike */
+    char legacy_id[16];
+    uint32_t domain, bus, device;
+    uint32_t ids[2];
+    char id[32];
+};
+
+struct nvml_utilisation {
+    uint32_t gpu, memory; /* % */
+};
+
+struct nvml_violation {
+    unsigned long long reference_us; /* since 1970 */
+    unsigned long long violation_ns;
+};
+
+struct nvml_temperature { /* version 1 */
+    uint32_t version;
+    uint32_t sensor;
+    int32_t value;
+};
+
+struct nvml_margin { /* version 1 */
+    uint32_t version;
+    int32_t value;
+};
+
+struct nvml_event {
+    nvml_device device;
+    unsigned long long type, data;
+    uint32_t gpu_instance, compute_instance;
+};
+
+/* A structure says its size and version in its first member. */
+#define NVML_VERSION(type, version) ((uint32_t)(sizeof(type) | (version) << 24))
+
+enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEMORY = 2 };
+enum { NVML_SENSOR_GPU = 0 };
+enum { NVML_POLICY_POWER = 0, NVML_POLICY_THERMAL = 1 };
+enum { NVML_ECC_CORRECTED = 0, NVML_ECC_UNCORRECTED = 1, NVML_ECC_VOLATILE = 0 };
+#define NVML_EVENT_XID 0x8ull
+
+/* The entry points; NULL where the library has none of the names (nvml.c lists them). */
+struct nvml_calls {
+    int (*init)(void);
+    int (*shutdown)(void);
+    const char *(*error_string)(int result);
+    int (*driver_version)(char *text, uint32_t capacity);
+    int (*device_count)(uint32_t *count);
+    int (*device_by_index)(uint32_t index, nvml_device *device);
+    int (*uuid)(nvml_device device, char *text, uint32_t capacity);
+    int (*name)(nvml_device device, char *text, uint32_t capacity);
+    int (*pci_info)(nvml_device device, struct nvml_pci *pci);
+    int (*field_values)(nvml_device device, int count, struct nvml_field *fields);
+    int (*total_energy)(nvml_device device, unsigned long long *energy_mj);
+    int (*temperature_v)(nvml_device device, struct nvml_temperature *temperature);
+    int (*temperature)(nvml_device device, int sensor, uint32_t *temperature_c);
+    int (*margin)(nvml_device device, struct nvml_margin *margin);
+    int (*clock)(nvml_device device, int type, uint32_t *clock_mhz);
+    int (*reasons)(nvml_device device, unsigned long long *reasons);
+    int (*utilisation)(nvml_device device, struct nvml_utilisation *utilisation);
+    int (*violation)(nvml_device device, int policy, struct nvml_violation *violation);
+    int (*enforced_limit)(nvml_device device, uint32_t *limit_mw);
+    int (*ecc_errors)(nvml_device device, int type, int counter, unsigned long long *count);
+    int (*events_create)(nvml_events *events);
+    int (*events_register)(nvml_device device, unsigned long long types, nvml_events events);
+    int (*events_wait)(nvml_events events, struct nvml_event *event, uint32_t timeout_ms);
+    int (*events_free)(nvml_events events);
+};
+
+struct nvml_library {
+    void *handle; /* dlopen's */
+    struct nvml_calls calls;
+};
+
+/* A counter of 32 bits, followed through its wraps. */
+struct nvml_wrap {
+    bool seen;
+    uint32_t last;
+    int64_t last_ns;
+    uint64_t sum; /* since it was first seen */
+};
+
+/* Where NVLink's bytes come from; found at the first read, as drivers and parts differ. */
+enum nvml_links {
+    NVML_LINKS_UNKNOWN,
+    NVML_LINKS_TOGETHER,   /* one field for all links, KiB */
+    NVML_LINKS_EACH,       /* a field per link, KiB */
+    NVML_LINKS_EACH_BYTES, /* a field per link, bytes */
+    NVML_LINKS_NONE,
+};
+
+/* State of one GPU; used by the thread that reads it. */
+struct nvml_gpu {
+    const struct nvml_calls *calls;
+    nvml_device device;
+    nvml_events events; /* NULL where critical errors are not told */
+    int64_t xid;
+    uint32_t power_scope; /* NVML_SCOPE_MODULE on parts that know only that */
+    enum nvml_links links;
+    uint32_t link_count;
+    struct nvml_wrap wraps[NVML_COUNTERS][NVML_LINKS_MAX];
+};
+
+/* The method `read` of the vendor (nvml_read.c). */
+void nvml_read(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);
+
+/* What a result means for a value that is missing; a literal. */
+const char *nvml_reason(int result);
+
+#endif

@@ -1,0 +1,143 @@
+/*
+ * Which GPUs a list means: indices, UUIDs and beginnings of UUIDs, from an option or from
+ * CUDA_VISIBLE_DEVICES.
+ */
+#include "base/memory.h"
+#include "base/text.h"
+#include "telemetry/gpu_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct selection {
+    const struct erg_gpus *gpus;
+    const char *list, *where; /* the whole text and where it came from, for messages */
+    size_t *chosen;
+    size_t count;
+};
+
+static int choose(struct selection *selection, const char *word, size_t found,
+                  struct erg_error *err)
+{
+    for (size_t i = 0; i < selection->count; i++)
+        if (selection->chosen[i] == found)
+            return erg_fail(err, ERG_FAILED,
+                            "selecting GPUs by %s=\"%s\": \"%s\" names a GPU a second time, "
+                            "expected each once",
+                            selection->where, selection->list, word);
+    selection->chosen[selection->count++] = found;
+    return 0;
+}
+
+static int choose_uuid(struct selection *selection, const char *word, struct erg_error *err)
+{
+    const struct erg_gpus *gpus = selection->gpus;
+    size_t found = 0, matches = 0;
+    for (size_t i = 0; i < gpus->count; i++)
+        if (strncasecmp(gpus->items[i].info.uuid, word, strlen(word)) == 0) {
+            found = i;
+            matches++;
+        }
+    if (matches != 1)
+        return erg_fail(err, matches ? ERG_FAILED : ERG_NO_DEVICE,
+                        "selecting GPUs by %s=\"%s\": %zu of %zu GPUs have a UUID that begins "
+                        "with \"%s\", expected exactly one",
+                        selection->where, selection->list, matches, gpus->count, word);
+    return choose(selection, word, found, err);
+}
+
+static int choose_index(struct selection *selection, const char *word, long index,
+                        struct erg_error *err)
+{
+    if (index < 0 || (size_t)index >= selection->gpus->count)
+        return erg_fail(err, ERG_NO_DEVICE,
+                        "selecting GPUs by %s=\"%s\": there is no GPU %s, expected an index from "
+                        "0 to %zu",
+                        selection->where, selection->list, word, selection->gpus->count - 1);
+    return choose(selection, word, (size_t)index, err);
+}
+
+static char *trim(char *word)
+{
+    word += strspn(word, " \t");
+    size_t length = strlen(word);
+    while (length && strchr(" \t", word[length - 1]))
+        word[--length] = '\0';
+    return word;
+}
+
+/* Chooses by every word of `list`, which is cut to pieces. */
+static int choose_all(struct selection *selection, char *list, bool cuda, struct erg_error *err)
+{
+    for (char *next = list; next;) {
+        long index;
+        char *word = next, *comma = strchr(next, ',');
+        next = comma ? comma + 1 : NULL;
+        if (comma)
+            *comma = '\0';
+        word = trim(word);
+        if (strncasecmp(word, "MIG", 3) == 0)
+            return erg_fail(err, ERG_FAILED,
+                            "selecting GPUs by %s=\"%s\": \"%s\" is a MIG slice, which has no "
+                            "power sensor of its own; expected indices or UUIDs of whole GPUs",
+                            selection->where, selection->list, word);
+        bool number = erg_parse_long(word, &index);
+        if (cuda && number && index < 0)
+            return 0; /* CUDA stops at the first negative index */
+        if (!number && strncasecmp(word, "GPU-", 4) != 0)
+            return erg_fail(err, ERG_FAILED,
+                            "selecting GPUs by %s=\"%s\": \"%s\" is neither an index nor a UUID "
+                            "(\"GPU-...\")",
+                            selection->where, selection->list, word);
+        if (number ? choose_index(selection, word, index, err) != 0
+                   : choose_uuid(selection, word, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Puts the chosen ones in front, in the order of the list; the others stay open, out of sight. */
+static void keep(struct erg_gpus *gpus, const size_t *chosen, size_t count)
+{
+    struct erg_gpu *kept = erg_xcalloc(gpus->count, sizeof *kept);
+    size_t at = count;
+    for (size_t i = 0; i < gpus->count; i++) {
+        size_t to = count;
+        for (size_t c = 0; c < count; c++)
+            if (chosen[c] == i)
+                to = c;
+        kept[to < count ? to : at++] = gpus->items[i];
+    }
+    free(gpus->items);
+    gpus->items = kept;
+    gpus->count = count;
+}
+
+int erg_gpus_select(struct erg_gpus *gpus, const char *select, struct erg_error *err)
+{
+    bool cuda = !select;
+    if (cuda)
+        select = getenv("CUDA_VISIBLE_DEVICES");
+    if (!select || (!cuda && strcmp(select, "all") == 0))
+        return 0;
+    char *list = erg_xstrdup(select);
+    struct selection selection = {
+        .gpus = gpus,
+        .list = select,
+        .where = cuda ? "CUDA_VISIBLE_DEVICES" : "the list",
+        .chosen = erg_xcalloc(gpus->count, sizeof *selection.chosen),
+    };
+    bool empty = *trim(list) == '\0';
+    int result = empty ? 0 : choose_all(&selection, list, cuda, err);
+    if (result == 0 && selection.count == 0)
+        result = erg_fail(err, ERG_NO_DEVICE,
+                          "selecting GPUs by %s=\"%s\": this hides every GPU, expected at least "
+                          "one index or UUID",
+                          selection.where, select);
+    if (result == 0)
+        keep(gpus, selection.chosen, selection.count);
+    free(selection.chosen);
+    free(list);
+    return result;
+}
