@@ -55,6 +55,18 @@ static void new_tables(const struct erg_optimization *o, struct erg_method_resul
     result->tables = erg_xcalloc(result->table_count, sizeof *result->tables);
 }
 
+/* Adds steps that an instruction runs once, beside its layers. */
+static void add_once(const struct erg_optimization *o, const struct erg_cost *cost,
+                     const struct erg_steps *steps, struct erg_cost *fixed)
+{
+    struct erg_host_model host = {o->job->stack->host_per_kernel_s, o->job->gpu->static_power_w};
+    for (size_t clock = 0; clock < o->survey.clock_count; clock++) {
+        struct erg_cost one = erg_host_floor(&host, cost[clock], steps->kernels);
+        fixed[clock].time_s += one.time_s;
+        fixed[clock].energy_j += one.energy_j;
+    }
+}
+
 /* Tables of whole layers (sequential or nanobatched), unfiltered: one option per clock. */
 static void add_whole_layers(const struct erg_optimization *o, struct erg_method_result *result,
                              enum erg_mode mode)
@@ -70,8 +82,14 @@ static void add_whole_layers(const struct erg_optimization *o, struct erg_method
             nanobatched ? &o->workload.nanobatch[direction] : &o->workload.sequential[direction];
         const struct erg_cost *cost =
             nanobatched ? o->survey.nanobatch[direction] : o->survey.sequential[direction];
-        erg_microbatch_add_whole(&result->tables[i], mode, cost, layer->kernels,
-                                 o->job->chunk_layers[x], fixed, o->survey.clock_count, &host);
+        int layers = o->job->chunk_layers[x];
+        if (nanobatched && o->survey_request.ends) {
+            add_once(o, o->survey.nanobatch_single[direction],
+                     &o->workload.nanobatch_single[direction], fixed);
+            layers--;
+        }
+        erg_microbatch_add_whole(&result->tables[i], mode, cost, layer->kernels, layers, fixed,
+                                 o->survey.clock_count, &host);
     }
     free(fixed);
 }
@@ -85,15 +103,22 @@ static void add_partitions(const struct erg_optimization *o, struct erg_method_r
         add_whole_layers(o, result, ERG_MODE_NANOBATCH);
     struct erg_cost *fixed = erg_xcalloc(o->survey.clock_count, sizeof *fixed);
     for (int direction = 0; direction < 2 && o->survey.partition_count; direction++) {
-        struct erg_layer *layer =
-            erg_survey_layer(&o->survey, &o->survey_request, direction == ERG_BACKWARD,
-                             o->workload_request.recompute, measured_only);
+        struct erg_layer *composed = NULL;
         for (size_t x = 0; x < result->table_count / 2; x++) {
+            const int *layers = &o->job->chunk_layers[x];
+            if (x == 0 || layers[0] != layers[-1]) {
+                erg_layer_free(composed);
+                composed = erg_survey_compose(&o->survey, &o->survey_request, *layers,
+                                              direction == ERG_BACKWARD,
+                                              o->workload_request.recompute, measured_only);
+            }
             fixed_work(o, x, direction, true, fixed);
-            erg_microbatch_add_overlap(&result->tables[2 * x + (size_t)direction], layer,
-                                       o->job->chunk_layers[x], fixed);
+            if (o->survey_request.ends)
+                add_once(o, o->survey.ends[direction], &o->workload.ends[direction], fixed);
+            erg_microbatch_add_overlap(&result->tables[2 * x + (size_t)direction], composed, 1,
+                                       fixed);
         }
-        erg_layer_free(layer);
+        erg_layer_free(composed);
     }
     free(fixed);
     for (size_t i = 0; i < result->table_count; i++)

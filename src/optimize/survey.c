@@ -40,14 +40,14 @@ struct erg_search_options erg_survey_search_options(const struct erg_job *job, s
     return options;
 }
 
-/* A whole layer or a piece of fixed work, to be measured at every clock. */
+/* Whole layers, ends of instructions or fixed work, to be measured at every clock. */
 struct sweep {
     char name[48];
     const struct erg_steps *steps;
     struct erg_cost *costs; /* [clock_count] */
 };
 
-enum { MAX_SWEEPS = 4 + ERG_FIXED_COUNT };
+enum { MAX_SWEEPS = 8 + ERG_FIXED_COUNT };
 
 struct run {
     struct erg_survey *survey;
@@ -304,6 +304,14 @@ int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *r
             snprintf(name, sizeof name, "nanobatched layer %s", direction[d]);
             add_sweep(&run, name, &workload->nanobatch[d], &survey->nanobatch[d]);
         }
+        if (request->whole_nanobatch && request->ends) {
+            snprintf(name, sizeof name, "single nanobatched layer %s", direction[d]);
+            add_sweep(&run, name, &workload->nanobatch_single[d], &survey->nanobatch_single[d]);
+        }
+        if (request->partitions && request->ends) {
+            snprintf(name, sizeof name, "ends %s", direction[d]);
+            add_sweep(&run, name, &workload->ends[d], &survey->ends[d]);
+        }
     }
     for (int fixed = 0; fixed < ERG_FIXED_COUNT; fixed++)
         add_sweep(&run, erg_fixed_name((enum erg_fixed)fixed), &workload->fixed[fixed],
@@ -323,6 +331,8 @@ void erg_survey_release(struct erg_survey *survey)
     for (int d = 0; d < 2; d++) {
         free(survey->sequential[d]);
         free(survey->nanobatch[d]);
+        free(survey->nanobatch_single[d]);
+        free(survey->ends[d]);
     }
     for (int fixed = 0; fixed < ERG_FIXED_COUNT; fixed++)
         free(survey->fixed[fixed]);
@@ -383,9 +393,9 @@ int erg_survey_verify(struct erg_survey *survey, const struct erg_survey_request
     return status;
 }
 
-struct erg_layer *erg_survey_layer(const struct erg_survey *survey,
-                                   const struct erg_survey_request *request, bool backward,
-                                   bool recompute, bool measured_only)
+struct erg_layer *erg_survey_compose(const struct erg_survey *survey,
+                                     const struct erg_survey_request *request, int layers,
+                                     bool backward, bool recompute, bool measured_only)
 {
     const struct erg_workload *workload = request->workload;
     size_t first = backward && !recompute ? workload->forward_count : 0;
@@ -410,7 +420,8 @@ struct erg_layer *erg_survey_layer(const struct erg_survey *survey,
                              (int64_t)config);
         }
         tables[i - first] = (struct erg_partition_table){
-            .occurrences = workload->partitions[i].occurrences,
+            .occurrences =
+                layers * workload->partitions[i].occurrences - (request->ends && i == first),
             .kernels = workload->partitions[i].kernels,
             .clocks = own,
         };

@@ -21,15 +21,17 @@ struct erg_survey_request {
     const struct erg_workload *workload;
     const struct erg_job *job; /* its GPU's search clocks are the clocks of the survey */
     bool whole_sequential, whole_nanobatch, partitions; /* what the methods need */
+    bool ends; /* of instructions, too; false for a stack whose measured overhead has them in it */
 };
 
 struct erg_survey {
     int *clocks_mhz; /* increasing */
     size_t clock_count;
-    struct erg_cost *sequential[2], *nanobatch[2]; /* [clock_count] per layer; or NULL */
-    struct erg_cost *fixed[ERG_FIXED_COUNT];       /* [clock_count] */
-    struct erg_space *spaces;                      /* [partition types] */
-    struct erg_search_result **searches;           /* [partition types] */
+    struct erg_cost *sequential[2], *nanobatch[2];  /* [clock_count] per layer; or NULL */
+    struct erg_cost *nanobatch_single[2], *ends[2]; /* [clock_count], see the workload; or NULL */
+    struct erg_cost *fixed[ERG_FIXED_COUNT];        /* [clock_count] */
+    struct erg_space *spaces;                       /* [partition types] */
+    struct erg_search_result **searches;            /* [partition types] */
     size_t partition_count;
     double search_cpu_s;
 };
@@ -53,11 +55,12 @@ int erg_survey_verify(struct erg_survey *survey, const struct erg_survey_request
                       struct erg_error *err);
 
 /*
- * The composition of a layer in one direction (backward: with the replay when the workload
- * recomputes). measured_only keeps configurations that were measured. Free with erg_layer_free().
+ * The composition of the partitions of an instruction of `layers` layers (backward: with the replay
+ * when the workload recomputes), short of its ends where these are surveyed. measured_only keeps
+ * configurations that were measured. Free with erg_layer_free().
  */
-struct erg_layer *erg_survey_layer(const struct erg_survey *survey,
-                                   const struct erg_survey_request *request, bool backward,
-                                   bool recompute, bool measured_only);
+struct erg_layer *erg_survey_compose(const struct erg_survey *survey,
+                                     const struct erg_survey_request *request, int layers,
+                                     bool backward, bool recompute, bool measured_only);
 
 #endif

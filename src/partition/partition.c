@@ -12,6 +12,14 @@ static const int sms_large_group[] = {3, 6, 9, 12, 15, 18, 21, 24, 27, 30};
 static const int sms_small_group[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
                                       11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
 
+static const int *sms_of_group(int gpus, size_t *count)
+{
+    bool large = gpus >= 4;
+    *count = large ? sizeof sms_large_group / sizeof *sms_large_group
+                   : sizeof sms_small_group / sizeof *sms_small_group;
+    return large ? sms_large_group : sms_small_group;
+}
+
 static struct erg_model_shape shape_of(const struct erg_workload_request *request, int sequences)
 {
     return (struct erg_model_shape){
@@ -25,18 +33,20 @@ static struct erg_model_shape shape_of(const struct erg_workload_request *reques
     };
 }
 
-/* The segments of `layers` layers in one direction for a batch of `sequences`. */
+/*
+ * The segments of `layers` layers in one direction for a batch of `sequences`; `replay` puts the
+ * layer's forward before its backward.
+ */
 static int cut_layers(struct erg_segments *segments, const struct erg_workload_request *request,
-                      int sequences, int layers, bool backward, struct erg_error *err)
+                      int sequences, int layers, bool backward, bool replay, struct erg_error *err)
 {
     struct erg_model_shape shape = shape_of(request, sequences);
-    struct erg_model_ops ops = {0};
-    if (backward)
-        erg_model_layer_backward(&ops, request->model, &shape);
-    else
-        erg_model_layer_forward(&ops, request->model, &shape);
+    struct erg_model_ops forward_ops = {0}, backward_ops = {0};
+    erg_model_layer_forward(&forward_ops, request->model, &shape);
+    erg_model_layer_backward(&backward_ops, request->model, &shape);
     for (int layer = 0; layer < layers; layer++)
-        if (erg_segments_add(segments, &ops, err))
+        if (((!backward || replay) && erg_segments_add(segments, &forward_ops, err)) ||
+            (backward && erg_segments_add(segments, &backward_ops, err)))
             return -1;
     return 0;
 }
@@ -49,7 +59,7 @@ static int cut_steady_layer(struct erg_segments *segments,
                             const struct erg_workload_request *request, int sequences,
                             bool backward, size_t *first, size_t *count, struct erg_error *err)
 {
-    if (cut_layers(segments, request, sequences, 3, backward, err))
+    if (cut_layers(segments, request, sequences, 3, backward, false, err))
         return -1;
     size_t cuts = 0;
     for (size_t i = 0; i < segments->count; i++)
@@ -111,21 +121,17 @@ static void name_partitions(struct erg_partition *partitions, size_t count)
 }
 
 /*
- * Whether the ops from `op` on, alone at the highest clock, last as long as the communication on
- * a fifth of the most SMs: a launch that late and hidden only by many SMs slows the compute more
- * than an earlier one. Estimated by the model of the device; only the catalogue's constants matter.
+ * Whether the ops of `task` from `op` on, alone at the highest clock, last as long as its
+ * communication alone on `sms` SMs. Estimated by the model of the device; only the catalogue's
+ * constants matter.
  */
-static int covers(const struct erg_workload_request *request, const struct erg_partition *partition,
-                  size_t op, bool *covered, struct erg_error *err)
+static int covers(const struct erg_workload_request *request, const struct erg_task *task,
+                  size_t op, int sms, bool *covered, struct erg_error *err)
 {
-    const struct erg_task *task = &partition->task;
     struct erg_step rest = {
         .task = {.ops = task->ops + op, .op_count = task->op_count - op},
     };
-    struct erg_step alone = {
-        .task = {.comm = task->comm},
-        .launch = {.sms = partition->sms[partition->sms_count / 5 - 1]},
-    };
+    struct erg_step alone = {.task = {.comm = task->comm}, .launch = {.sms = sms}};
     struct erg_stack no_join = *request->stack;
     no_join.join_grid_s = 0;
     struct erg_emulated_result compute, comm;
@@ -159,7 +165,10 @@ static int find_slots(struct erg_partition *partition, const struct erg_segment 
         const struct erg_piece *last = &segment->pieces[slots[count - 1].op];
         bool repeated_linear = last->group == ERG_GROUP_LINEAR && numbers[ERG_GROUP_LINEAR] > 1;
         bool covered = false;
-        if (!repeated_linear && covers(request, partition, slots[count - 1].op, &covered, err))
+        /* A fifth of the most SMs: a launch that late and hidden only by many SMs slows the compute
+         * more than an earlier one. */
+        if (!repeated_linear && covers(request, &partition->task, slots[count - 1].op,
+                                       partition->sms[partition->sms_count / 5 - 1], &covered, err))
             return -1;
         if (!covered)
             count--;
@@ -192,14 +201,8 @@ static int add_partition(struct erg_workload *workload, size_t direction_first,
         }
     }
     struct erg_partition *partition = &workload->partitions[end];
-    bool large = comm->group >= 4;
-    *partition = (struct erg_partition){
-        .backward = backward,
-        .occurrences = 1,
-        .sms = large ? sms_large_group : sms_small_group,
-        .sms_count = large ? sizeof sms_large_group / sizeof *sms_large_group
-                           : sizeof sms_small_group / sizeof *sms_small_group,
-    };
+    *partition = (struct erg_partition){.backward = backward, .occurrences = 1};
+    partition->sms = sms_of_group(comm->group, &partition->sms_count);
     memcpy(partition->key, base, sizeof base);
     partition->task = erg_segment_task(workload->arena, segment, *comm, &partition->op_names);
     partition->kernels = erg_task_kernels(&partition->task);
@@ -236,19 +239,24 @@ static int derive_partitions(struct erg_workload *workload,
 
 /* ---- whole layers and fixed work ---- */
 
-static void append_step(struct erg_workload *workload, struct erg_steps *steps,
-                        const struct erg_segment *segment, struct erg_comm comm, bool at_once)
+static void append(struct erg_workload *workload, struct erg_steps *steps,
+                   const struct erg_step *step)
 {
     struct erg_step *grown = erg_arena_alloc(workload->arena, (steps->count + 1) * sizeof *grown);
     if (steps->count)
         memcpy(grown, steps->steps, steps->count * sizeof *grown);
-    comm.library = true;
-    struct erg_step *step = &grown[steps->count];
-    step->task = erg_segment_task(workload->arena, segment, comm, NULL);
-    step->launch.slot = at_once ? 0 : step->task.op_count;
+    grown[steps->count++] = *step;
     steps->steps = grown;
-    steps->count++;
     steps->kernels += erg_task_kernels(&step->task);
+}
+
+static void append_segment(struct erg_workload *workload, struct erg_steps *steps,
+                           const struct erg_segment *segment, struct erg_comm comm, bool at_once)
+{
+    comm.library = true;
+    struct erg_step step = {.task = erg_segment_task(workload->arena, segment, comm, NULL)};
+    step.launch.slot = at_once ? 0 : step.task.op_count;
+    append(workload, steps, &step);
 }
 
 /* One layer in its steady state, communication after compute. */
@@ -262,7 +270,7 @@ static int add_sequential_layer(struct erg_workload *workload, struct erg_steps 
                                   &count, err);
     if (!status && !count) { /* no communication in a layer: one step of pure compute */
         erg_segments_release(&segments);
-        status = cut_layers(&segments, request, request->microbatch_size, 1, backward, err);
+        status = cut_layers(&segments, request, request->microbatch_size, 1, backward, false, err);
         first = 0;
         count = segments.count;
     }
@@ -270,7 +278,7 @@ static int add_sequential_layer(struct erg_workload *workload, struct erg_steps 
         struct erg_comm comm = segments.items[k].comm;
         if (comm.kind == ERG_COMM_ALLGATHER_KV || comm.kind == ERG_COMM_REDUCESCATTER_KV)
             comm.wire_bytes *= request->stack->kv_exchange_factor;
-        append_step(workload, steps, &segments.items[k], comm, false);
+        append_segment(workload, steps, &segments.items[k], comm, false);
     }
     erg_segments_release(&segments);
     return status;
@@ -285,8 +293,8 @@ static int add_nanobatch_layer(struct erg_workload *workload, struct erg_steps *
     int status = cut_steady_layer(&segments, request, request->microbatch_size / 2, backward,
                                   &first, &count, err);
     for (size_t k = first; !status && k < first + count; k++) {
-        append_step(workload, steps, &segments.items[k], segments.items[k - 1].comm, true);
-        append_step(workload, steps, &segments.items[k], segments.items[k].comm, true);
+        append_segment(workload, steps, &segments.items[k], segments.items[k - 1].comm, true);
+        append_segment(workload, steps, &segments.items[k], segments.items[k].comm, true);
     }
     erg_segments_release(&segments);
     return status;
@@ -349,8 +357,8 @@ static int add_fixed(struct erg_workload *workload, const struct erg_workload_re
         struct erg_segments segments = {0};
         int status = erg_segments_add(&segments, &ops, err);
         for (size_t k = 0; !status && k < segments.count; k++)
-            append_step(workload, &workload->fixed[fixed], &segments.items[k],
-                        segments.items[k].comm, false);
+            append_segment(workload, &workload->fixed[fixed], &segments.items[k],
+                           segments.items[k].comm, false);
         erg_segments_release(&segments);
         if (status)
             return -1;
@@ -358,37 +366,7 @@ static int add_fixed(struct erg_workload *workload, const struct erg_workload_re
     return 0;
 }
 
-/* ---- the door ---- */
-
-enum { MAX_PARTITIONS = 32 };
-
-int erg_workload_build(struct erg_workload *workload, const struct erg_workload_request *request,
-                       struct erg_error *err)
-{
-    *workload = (struct erg_workload){0};
-    workload->arena = erg_xcalloc(1, sizeof *workload->arena);
-    workload->partitions =
-        erg_arena_alloc(workload->arena, MAX_PARTITIONS * sizeof *workload->partitions);
-    bool communicates = request->tensor > 1 || request->context > 1;
-    workload->nanobatched = communicates && request->microbatch_size % 2 == 0;
-    workload->boundary_bytes = 2.0 * request->microbatch_size * request->sequence /
-                               request->context * (double)request->model->hidden;
-    if ((workload->nanobatched && (derive_partitions(workload, request, false, err) ||
-                                   derive_partitions(workload, request, true, err))) ||
-        add_layers(workload, request, err) || add_fixed(workload, request, err)) {
-        erg_workload_release(workload);
-        return -1;
-    }
-    return 0;
-}
-
-void erg_workload_release(struct erg_workload *workload)
-{
-    if (workload->arena)
-        erg_arena_release(workload->arena);
-    free(workload->arena);
-    *workload = (struct erg_workload){0};
-}
+/* ---- the ends of an instruction ---- */
 
 /* The type that computes like `segment` beside `comm`; the ends of a stage miss some memory-bound
  * ops, so the compute-bound parts decide. -1: a tail of memory-bound ops. */
@@ -409,15 +387,28 @@ static int type_of(const struct erg_workload *workload, bool backward,
     return -1;
 }
 
+static size_t cuts_per_layer(const struct erg_workload *workload, bool backward)
+{
+    size_t first = backward ? workload->forward_count : 0, cuts = 0;
+    size_t count = backward ? workload->backward_count : workload->forward_count;
+    for (size_t i = first; i < first + count; i++)
+        cuts += (size_t)workload->partitions[i].occurrences;
+    return cuts / 2; /* two nanobatches */
+}
+
 int erg_stage_partitions(struct erg_workload *workload, const struct erg_workload_request *request,
                          int layers, bool backward, const struct erg_stage_partition **list,
                          size_t *count, struct erg_error *err)
 {
     struct erg_segments segments = {0};
-    if (cut_layers(&segments, request, request->microbatch_size / 2, layers, backward, err)) {
+    bool replay = backward && request->recompute;
+    if (cut_layers(&segments, request, request->microbatch_size / 2, layers, backward, replay,
+                   err)) {
         erg_segments_release(&segments);
         return -1;
     }
+    size_t replayed = replay ? cuts_per_layer(workload, false) : 0;
+    size_t per_layer = replayed + cuts_per_layer(workload, backward);
     struct erg_stage_partition *entries =
         erg_arena_alloc(workload->arena, 2 * segments.count * sizeof *entries);
     *count = 0;
@@ -430,13 +421,80 @@ int erg_stage_partitions(struct erg_workload *workload, const struct erg_workloa
                 comm = segments.items[k - 1].comm;
             entries[(*count)++] = (struct erg_stage_partition){
                 .nanobatch = nanobatch,
-                .type = type_of(workload, backward, &segments.items[k], comm.kind),
+                .type = type_of(workload, backward && k % per_layer >= replayed, &segments.items[k],
+                                comm.kind),
                 .task = erg_segment_task(workload->arena, &segments.items[k], comm, NULL),
             };
         }
     *list = entries;
     erg_segments_release(&segments);
     return 0;
+}
+
+static void append_task(struct erg_workload *workload, struct erg_steps *steps,
+                        struct erg_task task, int sms)
+{
+    struct erg_step step = {.task = task, .launch = {.sms = sms}};
+    append(workload, steps, &step);
+}
+
+static int add_ends(struct erg_workload *workload, const struct erg_workload_request *request,
+                    struct erg_error *err)
+{
+    for (int direction = 0; direction < 2; direction++) {
+        const struct erg_stage_partition *list;
+        size_t count;
+        if (erg_stage_partitions(workload, request, 1, direction == 1, &list, &count, err))
+            return -1;
+        for (size_t i = 0; i < count; i++) {
+            struct erg_task task = list[i].task;
+            task.comm.library = true;
+            append_task(workload, &workload->nanobatch_single[direction], task, 0);
+        }
+        append_task(workload, &workload->ends[direction], list[0].task, 0);
+        const struct erg_task *tail = &list[count - 2].task;
+        size_t sms_count, k = 0;
+        const int *sms = sms_of_group(tail->comm.group, &sms_count);
+        bool hidden = false;
+        while (!hidden && k < sms_count)
+            if (covers(request, tail, 0, sms[k++], &hidden, err))
+                return -1;
+        append_task(workload, &workload->ends[direction], *tail, sms[k - 1]);
+    }
+    return 0;
+}
+
+/* ---- the door ---- */
+
+enum { MAX_PARTITIONS = 32 };
+
+int erg_workload_build(struct erg_workload *workload, const struct erg_workload_request *request,
+                       struct erg_error *err)
+{
+    *workload = (struct erg_workload){0};
+    workload->arena = erg_xcalloc(1, sizeof *workload->arena);
+    workload->partitions =
+        erg_arena_alloc(workload->arena, MAX_PARTITIONS * sizeof *workload->partitions);
+    bool communicates = request->tensor > 1 || request->context > 1;
+    workload->nanobatched = communicates && request->microbatch_size % 2 == 0;
+    workload->boundary_bytes = 2.0 * request->microbatch_size * request->sequence /
+                               request->context * (double)request->model->hidden;
+    if ((workload->nanobatched &&
+         (derive_partitions(workload, request, false, err) ||
+          derive_partitions(workload, request, true, err) || add_ends(workload, request, err))) ||
+        add_layers(workload, request, err) || add_fixed(workload, request, err)) {
+        erg_workload_release(workload);
+        return -1;
+    }
+    return 0;
+}
+
+void erg_workload_release(struct erg_workload *workload)
+{
+    if (workload->arena)
+        erg_arena_release(workload->arena);
+    free(workload->arena);
+    *workload = (struct erg_workload){0};
 }
 
 struct erg_step erg_partition_step(const struct erg_partition *partition, size_t slot, int sms)

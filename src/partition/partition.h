@@ -52,7 +52,7 @@ struct erg_partition {
     int kernels;    /* host launches of one execution, the communication included */
 };
 
-/* What one partition of a stage's list runs; the edges of a stage differ from the steady state. */
+/* What one partition of an instruction runs; its ends differ from the steady state. */
 struct erg_stage_partition {
     int nanobatch; /* which computes: 0 or 1 */
     int type;      /* index of the partition type, or -1 for a tail of compute after the last cut */
@@ -99,6 +99,17 @@ struct erg_workload {
     struct erg_steps sequential[2]; /* one microbatch, communication after compute */
     struct erg_steps nanobatch[2];  /* two nanobatches, the library's communication at once */
 
+    /*
+     * The ends of an instruction of nanobatches. Its first partition has no communication to run
+     * beside, and its last communication no more compute than the tail: `ends` are these two, run
+     * once instead of the first partition type of the direction (of the replay, when there is
+     * one); the tail's communication is launched at once on the fewest SMs that hide it, or on the
+     * most where none do. Of the other
+     * nanobatch, the first partition and the tail add up to one partition of its type.
+     * `nanobatch_single` is a whole instruction of one layer, ends included, with the library.
+     */
+    struct erg_steps ends[2], nanobatch_single[2];
+
     struct erg_steps fixed[ERG_FIXED_COUNT];
     double boundary_bytes; /* activations of a microbatch that one GPU sends to the next stage */
 
@@ -110,8 +121,9 @@ int erg_workload_build(struct erg_workload *workload, const struct erg_workload_
 void erg_workload_release(struct erg_workload *workload);
 
 /*
- * The exact list of a stage of `layers` layers in one direction, 2 per segment and 2 for the
- * ends. `list` receives *count entries that live as long as the workload.
+ * The exact list of an instruction of `layers` layers, 2 per segment and 2 for the tail. A
+ * backward that recomputes replays every layer just before its backward. `list` receives *count
+ * entries that live as long as the workload.
  */
 int erg_stage_partitions(struct erg_workload *workload, const struct erg_workload_request *request,
                          int layers, bool backward, const struct erg_stage_partition **list,
