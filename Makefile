@@ -3,6 +3,7 @@
 #   make demo      builds, then optimizes the first example; says which page to open
 #   make check     builds and runs every test
 #   make bench     measures speed and quality, each program prints its table
+#   make gpu-check runs the tests and benches that need a GPU; the log is build/gpu-check.log
 #   make install   into PREFIX (and below DESTDIR)
 #
 # All of them first install the Debian packages that are missing. PRESET chooses a build:
@@ -11,7 +12,7 @@ PRESET ?= release
 PREFIX ?= /usr/local
 BUILD := build/$(PRESET)
 
-.PHONY: all packages check demo bench install clean
+.PHONY: all packages check demo bench gpu-check install clean
 
 all: packages
 	@cmake --preset $(PRESET) >build/configure.log 2>&1 || (cat build/configure.log; false)
@@ -31,6 +32,11 @@ demo: all
 bench: all
 	@cmake --build --preset $(PRESET) --target benches
 	sh scripts/bench.sh $(BUILD)/bench
+
+# The status of the checks, not of tee.
+gpu-check: all
+	@(sh scripts/gpu-check.sh $(BUILD)/gpu 2>&1; echo $$? >build/gpu-check.status) | \
+		tee build/gpu-check.log; exit $$(cat build/gpu-check.status)
 
 install: all
 	cmake --install $(BUILD) --prefix "$(PREFIX)"

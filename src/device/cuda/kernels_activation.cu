@@ -1,0 +1,92 @@
+#include "device/cuda/vector.cuh"
+
+namespace
+{
+using namespace erg;
+
+enum { THREADS = 256 };
+
+/* Where a thread's vector lies: row and column of the output. */
+struct place {
+    size_t token, column;
+};
+
+__device__ inline bool find(struct place *place, size_t tokens, uint32_t row_vectors)
+{
+    uint32_t i = blockIdx.x * THREADS + threadIdx.x, token = i / row_vectors;
+    place->token = token;
+    place->column = (size_t)(i - token * row_vectors) * VECTOR;
+    return token < tokens;
+}
+
+__global__ void __launch_bounds__(THREADS)
+    swiglu_forward(size_t tokens, uint32_t row_vectors, const erg_bf16 *gate_up, erg_bf16 *out)
+{
+    struct place at;
+    if (!find(&at, tokens, row_vectors))
+        return;
+    size_t width = (size_t)row_vectors * VECTOR;
+    const erg_bf16 *row = gate_up + at.token * 2 * width + at.column;
+    vector gates = load(row), ups = load(row + width);
+    float gate[VECTOR], up[VECTOR];
+    unpack(gate, gates);
+    unpack(up, ups);
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++)
+        up[i] *= __fdividef(gate[i], 1 + __expf(-gate[i]));
+    store(out + at.token * width + at.column, pack(up));
+}
+
+__global__ void __launch_bounds__(THREADS)
+    swiglu_backward(size_t tokens, uint32_t row_vectors, const erg_bf16 *gate_up,
+                    const erg_bf16 *d_out, erg_bf16 *d_gate_up)
+{
+    struct place at;
+    if (!find(&at, tokens, row_vectors))
+        return;
+    size_t width = (size_t)row_vectors * VECTOR;
+    size_t row = at.token * 2 * width + at.column;
+    vector gates = load(gate_up + row), ups = load(gate_up + row + width);
+    vector ds = load(d_out + at.token * width + at.column);
+    float gate[VECTOR], up[VECTOR], d[VECTOR];
+    unpack(gate, gates);
+    unpack(up, ups);
+    unpack(d, ds);
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) {
+        float sigmoid = __fdividef(1, 1 + __expf(-gate[i]));
+        float d_gate = d[i] * up[i] * sigmoid * (1 + gate[i] * (1 - sigmoid));
+        up[i] = d[i] * gate[i] * sigmoid;
+        gate[i] = d_gate;
+    }
+    store(d_gate_up + row, pack(gate));
+    store(d_gate_up + row + width, pack(up));
+}
+
+} // namespace
+
+extern "C" int erg_cuda_swiglu_forward(size_t tokens, size_t width, const erg_bf16 *gate_up,
+                                       erg_bf16 *out, struct CUstream_st *stream,
+                                       struct erg_error *err)
+{
+    if (check_width("SwiGLU", tokens, width, VECTOR, err))
+        return -1;
+    size_t blocks = blocks_for(tokens * (width / VECTOR), THREADS);
+    if (blocks)
+        swiglu_forward<<<(unsigned)blocks, THREADS, 0, stream>>>(tokens, (uint32_t)(width / VECTOR),
+                                                                 gate_up, out);
+    return erg_cuda_check_launch("SwiGLU", err);
+}
+
+extern "C" int erg_cuda_swiglu_backward(size_t tokens, size_t width, const erg_bf16 *gate_up,
+                                        const erg_bf16 *d_out, erg_bf16 *d_gate_up,
+                                        struct CUstream_st *stream, struct erg_error *err)
+{
+    if (check_width("SwiGLU backward", tokens, width, VECTOR, err))
+        return -1;
+    size_t blocks = blocks_for(tokens * (width / VECTOR), THREADS);
+    if (blocks)
+        swiglu_backward<<<(unsigned)blocks, THREADS, 0, stream>>>(
+            tokens, (uint32_t)(width / VECTOR), gate_up, d_out, d_gate_up);
+    return erg_cuda_check_launch("SwiGLU backward", err);
+}

@@ -1,0 +1,74 @@
+/*
+ * What the kernels share: eight bf16 as one 16-byte load, sums over warps and blocks, and the
+ * check of shapes. bf16 is converted by hand: the vendor's header doubles the time of compiling.
+ */
+#ifndef ERG_CUDA_VECTOR_CUH
+#define ERG_CUDA_VECTOR_CUH
+
+#include "device/cuda/cuda_internal.h"
+#include "device/cuda/kernels.h"
+
+#include <stdint.h>
+
+namespace erg
+{
+
+enum { LANES = 32, VECTOR = 8 /* elements */ };
+
+typedef uint4 vector;
+
+__device__ inline vector load(const erg_bf16 *from)
+{
+    return *reinterpret_cast<const vector *>(from);
+}
+
+__device__ inline void store(erg_bf16 *to, vector value)
+{
+    *reinterpret_cast<vector *>(to) = value;
+}
+
+__device__ inline void unpack(float (&wide)[VECTOR], vector v)
+{
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        wide[2 * i] = __uint_as_float(words[i] << 16);
+        wide[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+    }
+}
+
+__device__ inline uint32_t pack(float low, float high)
+{
+    uint32_t word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+
+__device__ inline vector pack(const float (&wide)[VECTOR])
+{
+    return make_uint4(pack(wide[0], wide[1]), pack(wide[2], wide[3]), pack(wide[4], wide[5]),
+                      pack(wide[6], wide[7]));
+}
+
+inline size_t blocks_for(size_t items, size_t per_block)
+{
+    return (items + per_block - 1) / per_block;
+}
+
+/* Rows must be whole vectors, and the vectors of a tensor countable in 32 bits. */
+inline int check_width(const char *kernel, size_t tokens, size_t width, size_t multiple,
+                       struct erg_error *err)
+{
+    if (width == 0 || width % multiple != 0)
+        return erg_fail(err, ERG_FAILED, "%s: rows of %zu elements, expected a multiple of %zu",
+                        kernel, width, multiple);
+    if (tokens > UINT32_MAX / (width / VECTOR + 1))
+        return erg_fail(err, ERG_FAILED,
+                        "%s: %zu rows of %zu elements, expected fewer than 2^35 elements", kernel,
+                        tokens, width);
+    return 0;
+}
+
+} // namespace erg
+
+#endif
