@@ -12,31 +12,31 @@
 static const struct erg_stack plain_stack = {0};
 
 static const struct erg_op forward_attention[] = {
-    {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0},
-    {ERG_OP_GEMM, 1, 64424509440, 125566976, 3072, 640},
-    {ERG_OP_MEMORY, 3, 0, 75497472, 0, 0},
-    {ERG_OP_ATTENTION_FORWARD, 1, 51539607552, 33554432, 0, 0},
-    {ERG_OP_GEMM, 1, 38654705664, 115605504, 384, 3072},
+    {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}},
+    {ERG_OP_GEMM, 1, 64424509440, 125566976, 3072, 640, {0}},
+    {ERG_OP_MEMORY, 3, 0, 75497472, 0, 0, {0}},
+    {ERG_OP_ATTENTION_FORWARD, 1, 51539607552, 33554432, 0, 0, {0}},
+    {ERG_OP_GEMM, 1, 38654705664, 115605504, 384, 3072, {0}},
 };
 static const struct erg_op forward_mlp[] = {
-    {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0},
-    {ERG_OP_GEMM, 1, 206158430208, 180355072, 3072, 2048},
-    {ERG_OP_MEMORY, 1, 0, 100663296, 0, 0},
-    {ERG_OP_GEMM, 1, 103079215104, 140509184, 1024, 3072},
+    {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}},
+    {ERG_OP_GEMM, 1, 206158430208, 180355072, 3072, 2048, {0}},
+    {ERG_OP_MEMORY, 1, 0, 100663296, 0, 0, {0}},
+    {ERG_OP_GEMM, 1, 103079215104, 140509184, 1024, 3072, {0}},
 };
 static const struct erg_op backward_mlp[] = {
-    {ERG_OP_MEMORY, 3, 0, 855638016, 0, 0},
-    {ERG_OP_GEMM, 1, 103079215104, 140509184, 3072, 1024},
-    {ERG_OP_GEMM, 1, 103079215104, 165675008, 16384, 192},
-    {ERG_OP_MEMORY, 1, 0, 167772160, 0, 0},
-    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 3072},
-    {ERG_OP_GEMM, 1, 206158430208, 230686720, 16384, 384},
+    {ERG_OP_MEMORY, 3, 0, 855638016, 0, 0, {0}},
+    {ERG_OP_GEMM, 1, 103079215104, 140509184, 3072, 1024, {0}},
+    {ERG_OP_GEMM, 1, 103079215104, 165675008, 16384, 192, {0}},
+    {ERG_OP_MEMORY, 1, 0, 167772160, 0, 0, {0}},
+    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 3072, {0}},
+    {ERG_OP_GEMM, 1, 206158430208, 230686720, 16384, 384, {0}},
 };
 static const struct erg_op hopper_mlp[] = {
-    {ERG_OP_MEMORY, 1, 0, 201326592, 0, 0},
-    {ERG_OP_GEMM, 1, 412316860416, 260046848, 3072, 2048},
-    {ERG_OP_MEMORY, 1, 0, 268435456, 0, 0},
-    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 1536},
+    {ERG_OP_MEMORY, 1, 0, 201326592, 0, 0, {0}},
+    {ERG_OP_GEMM, 1, 412316860416, 260046848, 3072, 2048, {0}},
+    {ERG_OP_MEMORY, 1, 0, 268435456, 0, 0, {0}},
+    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 1536, {0}},
 };
 
 static struct erg_step step_of(const struct erg_op *ops, size_t count, double wire_bytes,
@@ -151,11 +151,11 @@ static void schedules_differ_as_they_should(void **state)
 {
     (void)state;
     const struct erg_op ops[] = {
-        {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0},
-        {ERG_OP_GEMM, 1, 128849018880, 150470656, 3072, 1280},
-        {ERG_OP_MEMORY, 3, 0, 150994944, 0, 0},
-        {ERG_OP_ATTENTION_FORWARD, 1, 103079215104, 67108864, 0, 0},
-        {ERG_OP_GEMM, 1, 77309411328, 130547712, 768, 3072},
+        {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}},
+        {ERG_OP_GEMM, 1, 128849018880, 150470656, 3072, 1280, {0}},
+        {ERG_OP_MEMORY, 3, 0, 150994944, 0, 0, {0}},
+        {ERG_OP_ATTENTION_FORWARD, 1, 103079215104, 67108864, 0, 0, {0}},
+        {ERG_OP_GEMM, 1, 77309411328, 130547712, 768, 3072, {0}},
     };
     const int sms[8] = {1, 2, 4, 12, 30, 2, 4, 12};
     const double time_ms[5][8] = {

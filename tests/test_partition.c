@@ -119,19 +119,19 @@ static void op_lists_are_those_of_the_golden_rows(void **state)
     struct fixture f;
     set_up(&f, "llama-3.2-3b", 8, 1, 8, 4096, true);
     static const struct erg_op fwd_attn[] = {
-        {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0},
-        {ERG_OP_GEMM, 1, 64424509440, 125566976, 3072, 640},
-        {ERG_OP_MEMORY, 3, 0, 75497472, 0, 0},
-        {ERG_OP_ATTENTION_FORWARD, 1, 51539607552, 33554432, 0, 0},
-        {ERG_OP_GEMM, 1, 38654705664, 115605504, 384, 3072},
+        {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}},
+        {ERG_OP_GEMM, 1, 64424509440, 125566976, 3072, 640, {0}},
+        {ERG_OP_MEMORY, 3, 0, 75497472, 0, 0, {0}},
+        {ERG_OP_ATTENTION_FORWARD, 1, 51539607552, 33554432, 0, 0, {0}},
+        {ERG_OP_GEMM, 1, 38654705664, 115605504, 384, 3072, {0}},
     };
     static const struct erg_op bwd_mlp[] = {
-        {ERG_OP_MEMORY, 3, 0, 855638016, 0, 0},
-        {ERG_OP_GEMM, 1, 103079215104, 140509184, 3072, 1024},
-        {ERG_OP_GEMM, 1, 103079215104, 165675008, 16384, 192},
-        {ERG_OP_MEMORY, 1, 0, 167772160, 0, 0},
-        {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 3072},
-        {ERG_OP_GEMM, 1, 206158430208, 230686720, 16384, 384},
+        {ERG_OP_MEMORY, 3, 0, 855638016, 0, 0, {0}},
+        {ERG_OP_GEMM, 1, 103079215104, 140509184, 3072, 1024, {0}},
+        {ERG_OP_GEMM, 1, 103079215104, 165675008, 16384, 192, {0}},
+        {ERG_OP_MEMORY, 1, 0, 167772160, 0, 0, {0}},
+        {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 3072, {0}},
+        {ERG_OP_GEMM, 1, 206158430208, 230686720, 16384, 384, {0}},
     };
     const struct {
         size_t partition;
@@ -151,6 +151,48 @@ static void op_lists_are_those_of_the_golden_rows(void **state)
                 assert_near(task->ops[i].k, cases[c].ops[i].k, 0);
                 assert_near(task->ops[i].tiles, cases[c].ops[i].tiles, 0);
             }
+        }
+    }
+    tear_down(&f);
+}
+
+#define PART(id) (1u << ERG_MODEL_##id)
+
+/* A device with real kernels learns what to run from the codes of the ops. */
+static void ops_say_what_they_are(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, "qwen3-1.7b", 8, 1, 8, 4096, true);
+    const struct {
+        const char *key;
+        struct erg_op_code codes[6];
+    } cases[] = {
+        {"fwd_attn",
+         {{PART(BDA_M) | PART(NORM_A), false, false, 4},
+          {PART(QKV), false, false, 4},
+          {PART(QKV_POST) | PART(ROPE), false, false, 4},
+          {PART(ATTENTION), false, false, 4},
+          {PART(PROJ), false, false, 4}}},
+        {"bwd_mlp",
+         {{PART(NORM_A) | PART(FORK_A) | PART(BDA_M), true, false, 4},
+          {PART(FC2), true, false, 4},
+          {PART(FC2), true, true, 4},
+          {PART(ACTIVATION), true, false, 4},
+          {PART(FC1), true, false, 4},
+          {PART(FC1), true, true, 4}}},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const struct erg_partition *partition = f.workload.partitions;
+        while (strcmp(partition->key, cases[c].key) != 0)
+            partition++;
+        assert_int_equal(partition->task.comm.sequences, 4);
+        for (size_t i = 0; i < partition->task.op_count; i++) {
+            const struct erg_op_code *code = &partition->task.ops[i].code;
+            assert_int_equal(code->parts, cases[c].codes[i].parts);
+            assert_int_equal(code->backward, cases[c].codes[i].backward);
+            assert_int_equal(code->weights, cases[c].codes[i].weights);
+            assert_int_equal(code->sequences, cases[c].codes[i].sequences);
         }
     }
     tear_down(&f);
@@ -386,6 +428,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_tables_follow_from_the_op_lists),
         cmocka_unit_test(op_lists_are_those_of_the_golden_rows),
+        cmocka_unit_test(ops_say_what_they_are),
         cmocka_unit_test(an_instruction_has_two_partitions_per_segment_and_two_at_its_end),
         cmocka_unit_test(the_ends_complete_an_instruction),
         cmocka_unit_test(whole_layers_have_the_published_kernel_counts_and_costs),

@@ -20,6 +20,14 @@ enum erg_op_kind {
     ERG_OP_ATTENTION_BACKWARD,
 };
 
+/* What it is, for a device that runs real kernels; the emulated one goes by the costs alone. */
+struct erg_op_code {
+    uint32_t parts; /* bits 1 << enum erg_model_op_id (model/): several for merged ops */
+    bool backward;
+    bool weights;  /* the weight gradient of a linear's backward; else its input gradient */
+    int sequences; /* of the microbatch or nanobatch */
+};
+
 struct erg_op {
     enum erg_op_kind kind;
     int kernels;  /* kernels it stands for; each pays the launch gap */
@@ -27,6 +35,7 @@ struct erg_op {
     double bytes; /* HBM bytes read and written */
     double k;     /* GEMM: length of the inner dimension, elements */
     double tiles; /* GEMM: output tiles, for wave quantisation */
+    struct erg_op_code code;
 };
 
 enum erg_comm_kind {
@@ -40,6 +49,7 @@ struct erg_comm {
     enum erg_comm_kind kind;
     double wire_bytes; /* one direction, per GPU; 0 = no communication */
     int group;         /* GPUs that take part */
+    int sequences;     /* of the microbatch or nanobatch whose activations travel */
     bool library;      /* the vendor library's kernel instead of our own with its SM budget */
 };
 

@@ -220,6 +220,22 @@ static void fill_state(struct erg_model_ops *ops, const struct sizes *s)
     }
 }
 
+/* Says of every piece of work what it is. */
+static void tag_work(struct erg_model_ops *ops, const struct erg_model_shape *shape, bool backward)
+{
+    for (size_t i = 0; i < ops->count; i++) {
+        struct erg_model_op *op = &ops->items[i];
+        op->communication.sequences = (int)shape->sequences;
+        for (int k = 0; k < op->work_count; k++)
+            op->work[k].code = (struct erg_op_code){
+                .parts = 1u << op->id,
+                .backward = backward,
+                .weights = k > 0,
+                .sequences = (int)shape->sequences,
+            };
+    }
+}
+
 static void no_saved_bytes(struct erg_model_ops *ops)
 {
     for (size_t i = 0; i < ops->count; i++)
@@ -250,6 +266,7 @@ void erg_model_layer_forward(struct erg_model_ops *ops, const struct erg_model *
     add_reduce(ops, &s, ERG_MODEL_REDUCE_M);
     add_memory(ops, ERG_MODEL_BDA_M, "bda_m", ERG_GROUP_NORM, 7 * th, 1);
     fill_state(ops, &s);
+    tag_work(ops, shape, false);
 }
 
 void erg_model_layer_backward(struct erg_model_ops *ops, const struct erg_model *model,
@@ -277,6 +294,7 @@ void erg_model_layer_backward(struct erg_model_ops *ops, const struct erg_model 
     add_memory(ops, ERG_MODEL_NORM_A, "norm_a", ERG_GROUP_NORM, 6 * th, 1);
     add_memory(ops, ERG_MODEL_FORK_A, "fork_a", ERG_GROUP_NORM, 6 * th, 1);
     fill_state(ops, &s);
+    tag_work(ops, shape, true);
     no_saved_bytes(ops);
 }
 
@@ -290,6 +308,7 @@ void erg_model_embedding_forward(struct erg_model_ops *ops, const struct erg_mod
                model->learned_positions ? 3 : 2);
     add_reduce(ops, &s, ERG_MODEL_REDUCE_EMBEDDING);
     fill_state(ops, &s);
+    tag_work(ops, shape, false);
 }
 
 void erg_model_embedding_backward(struct erg_model_ops *ops, const struct erg_model *model,
@@ -299,6 +318,7 @@ void erg_model_embedding_backward(struct erg_model_ops *ops, const struct erg_mo
     ops->count = 0;
     add_memory(ops, ERG_MODEL_EMBEDDING, "embedding", ERG_GROUP_EMBEDDING, 6 * s.T * s.h, 2);
     fill_state(ops, &s);
+    tag_work(ops, shape, true);
     no_saved_bytes(ops);
 }
 
@@ -311,6 +331,7 @@ void erg_model_head_forward(struct erg_model_ops *ops, const struct erg_model *m
     add_linear(ops, &s, ERG_MODEL_HEAD, "head", s.h, s.V, false, s.head_factor);
     add_memory(ops, ERG_MODEL_LOSS, "loss", ERG_GROUP_EMBEDDING, 10 * s.T * s.V, 3);
     fill_state(ops, &s);
+    tag_work(ops, shape, false);
 }
 
 void erg_model_head_backward(struct erg_model_ops *ops, const struct erg_model *model,
@@ -323,6 +344,7 @@ void erg_model_head_backward(struct erg_model_ops *ops, const struct erg_model *
     add_reduce(ops, &s, ERG_MODEL_REDUCE_HEAD);
     add_memory(ops, ERG_MODEL_NORM_FINAL, "norm_final", ERG_GROUP_NORM, 12 * s.T * s.h, 3);
     fill_state(ops, &s);
+    tag_work(ops, shape, true);
     no_saved_bytes(ops);
 }
 

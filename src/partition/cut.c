@@ -5,7 +5,7 @@
 static bool merges(const struct erg_piece *before, const struct erg_piece *next)
 {
     return before->op.kind == ERG_OP_MEMORY && next->op.kind == ERG_OP_MEMORY &&
-           before->group == next->group;
+           before->group == next->group && before->op.code.backward == next->op.code.backward;
 }
 
 static void add_piece(struct erg_segment *segment, struct erg_piece piece)
@@ -15,6 +15,7 @@ static void add_piece(struct erg_segment *segment, struct erg_piece piece)
         last->op.kernels += piece.op.kernels;
         last->op.bytes += piece.op.bytes;
         last->op.flops += piece.op.flops;
+        last->op.code.parts |= piece.op.code.parts;
         return;
     }
     ERG_PUSH(segment, pieces, piece);
