@@ -8,7 +8,7 @@
 #include <string.h>
 
 const struct erg_command *const erg_commands[] = {
-    &erg_cmd_optimize, &erg_cmd_show, &erg_cmd_frontier, &erg_cmd_completion, NULL,
+    &erg_cmd_optimize, &erg_cmd_show, &erg_cmd_frontier, &erg_cmd_run, &erg_cmd_completion, NULL,
 };
 
 static void print_overview(void)

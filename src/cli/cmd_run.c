@@ -1,0 +1,63 @@
+/* ergon run -n N -- CMD...: one process per GPU of this machine. */
+#include "cli/cli.h"
+
+#include "launch/launch.h"
+
+#include <stdio.h>
+
+struct values {
+    long ranks;
+    double timeout_s;
+    bool plain;
+};
+
+#define AT(member) offsetof(struct values, member)
+static const struct erg_option options[] = {
+    {"ranks", 'n', ERG_OPTION_LONG, "N", AT(ranks), 1, ERG_LAUNCH_MOST_RANKS, .required = true,
+     .help = "how many processes"},
+    {"timeout", 't', ERG_OPTION_DOUBLE, "SECONDS", AT(timeout_s), 1e-3, 1e15,
+     .help = "end ranks that still run after this time, with exit status 124"},
+    {"plain", 0, ERG_OPTION_FLAG, NULL, AT(plain),
+     .help = "pass on the lines of the ranks without \"[rank] \" before them"},
+    {0},
+};
+
+static void print_line(void *context, int rank, bool is_error, const char *text, size_t count)
+{
+    FILE *out = is_error ? stderr : stdout;
+    const struct values *values = context;
+    if (!values->plain)
+        fprintf(out, "[%d] ", rank);
+    fwrite(text, 1, count, out);
+    putc('\n', out);
+    fflush(out); /* the ranks decide when their lines are seen */
+}
+
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    struct values values = *(const struct values *)call->values;
+    struct erg_launch_job job = {.ranks = (int)values.ranks,
+                                 .command = call->arguments,
+                                 .timeout_s = values.timeout_s > 0 ? values.timeout_s : 0,
+                                 .line = print_line,
+                                 .context = &values};
+    return erg_launch_run(&job, err);
+}
+
+const struct erg_command erg_cmd_run = {
+    .name = "run",
+    .summary = "run a command as several ranks, one process per GPU",
+    .arguments = "-- CMD [ARGUMENT]...",
+    .least_arguments = 1,
+    .most_arguments = SIZE_MAX,
+    .values_bytes = sizeof(struct values),
+    .options = options,
+    .details =
+        "Each of the N processes finds in its environment which rank it is and where it meets "
+        "the others.\nThe first rank that fails ends the others within seconds; one message "
+        "names it, and its status\nis the exit status. Signals are passed on to all ranks.",
+    .examples = "  ergon run -n 4 -- ./train --steps 100\n"
+                "  ergon run -n 2 --timeout 60 -- sh -c 'echo rank $ERGON_RANK of "
+                "$ERGON_WORLD_SIZE'\n",
+    .run = run,
+};

@@ -1,0 +1,134 @@
+#include "launch/launch.h"
+
+#include "base/text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Ports that Slurm jobs are spread over: below those that Linux gives to outgoing connections. */
+enum { SLURM_FIRST_PORT = 20000, SLURM_PORTS = 12000 };
+
+/* A missing or empty variable is NULL. */
+static const char *variable(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text ? text : NULL;
+}
+
+static int read_number(const char *name, long least, long most, int *value, struct erg_error *err)
+{
+    const char *text = variable(name);
+    long number;
+    if (!text)
+        return erg_fail(err, ERG_USAGE,
+                        "the environment says only in part which rank this is: %s is not set",
+                        name);
+    if (!erg_parse_long(text, &number) || number < least || number > most)
+        return erg_fail(err, ERG_USAGE,
+                        "the environment variable %s is \"%s\", but must be a whole number from "
+                        "%ld to %ld",
+                        name, text, least, most);
+    *value = (int)number;
+    return 0;
+}
+
+static int read_ranks(struct erg_launch_environment *env, const char *rank, const char *world,
+                      const char *local, struct erg_error *err)
+{
+    if (read_number(world, 1, ERG_LAUNCH_MOST_RANKS, &env->world, err) ||
+        read_number(rank, 0, env->world - 1, &env->rank, err))
+        return -1;
+    return read_number(local, 0, env->world - 1, &env->local_rank, err);
+}
+
+static int copy_text(char *out, size_t capacity, const char *name, const char *text, size_t length,
+                     struct erg_error *err)
+{
+    if (length >= capacity)
+        return erg_fail(err, ERG_USAGE,
+                        "the environment variable %s is too long: at most %zu characters", name,
+                        capacity - 1);
+    memcpy(out, text, length);
+    out[length] = 0;
+    return 0;
+}
+
+static int read_text(char *out, size_t capacity, const char *name, struct erg_error *err)
+{
+    const char *text = variable(name);
+    if (!text)
+        return erg_fail(err, ERG_USAGE,
+                        "the environment says only in part which rank this is: %s is not set",
+                        name);
+    return copy_text(out, capacity, name, text, strlen(text), err);
+}
+
+static int read_torchrun(struct erg_launch_environment *env, struct erg_error *err)
+{
+    if (read_ranks(env, "RANK", "WORLD_SIZE", "LOCAL_RANK", err) ||
+        read_text(env->host, sizeof env->host, "MASTER_ADDR", err) ||
+        read_number("MASTER_PORT", 1, 65535, &env->port, err))
+        return -1;
+    const char *agent = variable("TORCHELASTIC_USE_AGENT_STORE");
+    if (agent && !strcmp(agent, "True"))
+        env->port += env->port < 65535 ? 1 : -1;
+    const char *job = variable("TORCHELASTIC_RUN_ID");
+    snprintf(env->job, sizeof env->job, "torchrun %s", job ? job : "");
+    return 0;
+}
+
+/* "node[007-009,12],x3" is node007: everything up to the first comma outside brackets, where of
+ * brackets the first number counts. */
+static int first_host(struct erg_launch_environment *env, struct erg_error *err)
+{
+    const char *list = variable("SLURM_STEP_NODELIST");
+    char host[sizeof env->host];
+    size_t count = 0;
+    bool inside = false, skip = false;
+    for (const char *at = list; *at && (inside || *at != ','); at++) {
+        if (*at == '[')
+            inside = true;
+        else if (*at == ']')
+            inside = skip = false;
+        else if (inside && (*at == '-' || *at == ','))
+            skip = true;
+        else if (!skip && count < sizeof host)
+            host[count++] = *at;
+    }
+    return copy_text(env->host, sizeof env->host, "SLURM_STEP_NODELIST", host, count, err);
+}
+
+static int read_slurm(struct erg_launch_environment *env, struct erg_error *err)
+{
+    const char *tasks = variable("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+    int job = 0, step = 0;
+    if (read_ranks(env, "SLURM_PROCID", tasks, "SLURM_LOCALID", err) || first_host(env, err) ||
+        read_number("SLURM_JOB_ID", 0, 2147483647, &job, err))
+        return -1;
+    if (variable("SLURM_STEP_ID") && read_number("SLURM_STEP_ID", 0, 2147483647, &step, err))
+        return -1;
+    env->port = SLURM_FIRST_PORT + (int)(((long)job * 16 + step) % SLURM_PORTS);
+    snprintf(env->job, sizeof env->job, "slurm %d.%d", job, step);
+    return 0;
+}
+
+int erg_launch_environment_read(struct erg_launch_environment *env, struct erg_error *err)
+{
+    *env = (struct erg_launch_environment){.world = 1, .host = "127.0.0.1"};
+    if (variable("ERGON_RANK") || variable("ERGON_WORLD_SIZE"))
+        return read_ranks(env, "ERGON_RANK", "ERGON_WORLD_SIZE", "ERGON_LOCAL_RANK", err) ||
+                       read_text(env->host, sizeof env->host, "ERGON_HOST", err) ||
+                       read_number("ERGON_PORT", 1, 65535, &env->port, err) ||
+                       read_text(env->job, sizeof env->job, "ERGON_JOB", err)
+                   ? -1
+                   : 0;
+    int result = 0;
+    if (variable("RANK") && variable("WORLD_SIZE"))
+        result = read_torchrun(env, err);
+    else if (variable("SLURM_PROCID") && variable("SLURM_STEP_NODELIST"))
+        result = read_slurm(env, err);
+    if (result == 0 && variable("ERGON_PORT"))
+        result = read_number("ERGON_PORT", 1, 65535, &env->port, err);
+    return result;
+}

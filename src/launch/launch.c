@@ -1,0 +1,390 @@
+#define _GNU_SOURCE /* execvpe, pipe2 */
+#include "launch/launch.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum {
+    LONGEST_LINE = 64 << 10,
+    GRACE_S = 2,          /* from SIGTERM to SIGKILL */
+    TIMEOUT_STATUS = 124, /* as timeout(1) */
+};
+
+/* Passed on to the ranks; the first four also mean "end". */
+static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+enum { PASSED_ON = sizeof passed_on / sizeof *passed_on, ENDING = 4 };
+
+struct stream {
+    int fd; /* -1 = at its end */
+    struct erg_text line;
+};
+
+struct process {
+    pid_t pid;
+    bool ended;
+    struct stream streams[2]; /* standard output, standard error */
+};
+
+struct launcher {
+    const struct erg_launch_job *job;
+    struct process *processes;
+    int started, running;
+    int signals;      /* signalfd */
+    sigset_t blocked; /* what it reads */
+    sigset_t before;  /* the mask to restore */
+    int reserved;     /* socket that keeps the port for rank 0 */
+    int port;
+    uint64_t sent; /* bits: signals that were sent to the ranks */
+    int endings;   /* how many of them were passed on and mean "end" */
+    int64_t start_ns, kill_ns;
+    /* The rank to blame, -1 = none yet, and what waitpid said of it. */
+    int blamed, blamed_status;
+    double blamed_s;
+    bool timed_out;
+};
+
+/* ---- start ---- */
+
+/*
+ * A free port, kept until all has ended: it stays bound here without listening, so that nobody
+ * else gets it, but rank 0, which also says SO_REUSEADDR, can bind and listen.
+ */
+static int reserve_port(struct launcher *launcher, struct erg_error *err)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int on = 1;
+    launcher->reserved = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (launcher->reserved < 0 ||
+        setsockopt(launcher->reserved, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
+        bind(launcher->reserved, (struct sockaddr *)&address, sizeof address) ||
+        getsockname(launcher->reserved, (struct sockaddr *)&address, &size))
+        return erg_fail(err, ERG_FAILED, "cannot reserve a port for rank 0: %s", strerror(errno));
+    launcher->port = ntohs(address.sin_port);
+    return 0;
+}
+
+/* This process's environment with the variables of a rank. Made before the fork, since little is
+ * allowed after it. */
+static char **rank_environment(const struct launcher *launcher, int rank, struct erg_arena *arena)
+{
+    size_t count = 0, kept = 0;
+    while (environ[count])
+        count++;
+    char **list = erg_arena_alloc(arena, (count + 8) * sizeof *list);
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(environ[i], "ERGON_RANK=", 11) &&
+            strncmp(environ[i], "ERGON_WORLD_SIZE=", 17) &&
+            strncmp(environ[i], "ERGON_LOCAL_RANK=", 17) &&
+            strncmp(environ[i], "ERGON_HOST=", 11) && strncmp(environ[i], "ERGON_PORT=", 11) &&
+            strncmp(environ[i], "ERGON_JOB=", 10))
+            list[kept++] = environ[i];
+    list[kept++] = erg_arena_printf(arena, "ERGON_RANK=%d", rank);
+    list[kept++] = erg_arena_printf(arena, "ERGON_WORLD_SIZE=%d", launcher->job->ranks);
+    list[kept++] = erg_arena_printf(arena, "ERGON_LOCAL_RANK=%d", rank);
+    list[kept++] = erg_arena_printf(arena, "ERGON_HOST=127.0.0.1");
+    list[kept++] = erg_arena_printf(arena, "ERGON_PORT=%d", launcher->port);
+    list[kept++] =
+        erg_arena_printf(arena, "ERGON_JOB=%d.%lld", (int)getpid(), (long long)launcher->start_ns);
+    return list;
+}
+
+/* In the child: never returns. `report` takes errno when the command cannot be run. */
+static void become_rank(const struct launcher *launcher, pid_t parent, const int *outputs,
+                        int report, char *const *environment)
+{
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(127); /* it died before the line above */
+    int empty = open("/dev/null", O_RDONLY);
+    bool ready =
+        empty >= 0 && dup2(empty, 0) >= 0 && dup2(outputs[0], 1) >= 0 && dup2(outputs[1], 2) >= 0;
+    sigprocmask(SIG_SETMASK, &launcher->before, NULL);
+    if (ready)
+        execvpe(launcher->job->command[0], (char *const *)(uintptr_t)launcher->job->command,
+                environment);
+    int code = errno;
+    while (write(report, &code, sizeof code) < 0 && errno == EINTR)
+        ;
+    _exit(127);
+}
+
+static int start_rank(struct launcher *launcher, int rank, struct erg_arena *arena,
+                      struct erg_error *err)
+{
+    struct process *process = &launcher->processes[rank];
+    char **environment = rank_environment(launcher, rank, arena);
+    int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}}; /* output, error, report */
+    pid_t parent = getpid();
+    int code = 0;
+    for (int i = 0; i < 3; i++)
+        if (pipe2(pipes[i], O_CLOEXEC) < 0)
+            code = errno;
+    if (!code && (process->pid = fork()) < 0)
+        code = errno;
+    if (!code && process->pid == 0)
+        become_rank(launcher, parent, (int[]){pipes[0][1], pipes[1][1]}, pipes[2][1], environment);
+    for (int i = 0; i < 3; i++)
+        if (pipes[i][1] >= 0)
+            close(pipes[i][1]);
+    if (!code) {
+        setpgid(process->pid, process->pid); /* as the child does: whoever comes first */
+        ssize_t count;
+        while ((count = read(pipes[2][0], &code, sizeof code)) < 0 && errno == EINTR)
+            ;
+        if (count > 0)
+            waitpid(process->pid, NULL, 0);
+    }
+    if (pipes[2][0] >= 0)
+        close(pipes[2][0]);
+    for (int i = 0; i < 2; i++) {
+        process->streams[i].fd = pipes[i][0];
+        if (pipes[i][0] >= 0)
+            fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
+    }
+    launcher->started++;
+    if (code) {
+        process->ended = true;
+        return erg_fail(err, ERG_FAILED, "cannot run \"%s\" as rank %d: %s",
+                        launcher->job->command[0], rank, strerror(code));
+    }
+    launcher->running++;
+    return 0;
+}
+
+/* ---- output ---- */
+
+static void pass_lines(struct launcher *launcher, int rank, bool is_error, struct erg_text *line,
+                       bool all)
+{
+    size_t start = 0;
+    while (start < line->count) {
+        const char *text = line->data + start, *end = memchr(text, '\n', line->count - start);
+        size_t count = end ? (size_t)(end - text) : line->count - start;
+        if (!end && !all && count < LONGEST_LINE)
+            break;
+        launcher->job->line(launcher->job->context, rank, is_error, text, count);
+        start += count + (end != NULL);
+    }
+    if (start) {
+        memmove(line->data, line->data + start, line->count - start);
+        line->count -= start;
+    }
+}
+
+/* What has come so far; `last`: no more will. */
+static void drain(struct launcher *launcher, int rank, bool last)
+{
+    struct process *process = &launcher->processes[rank];
+    for (int i = 0; i < 2; i++) {
+        struct stream *stream = &process->streams[i];
+        char block[16384];
+        ssize_t count = 0;
+        while (stream->fd >= 0 && (count = read(stream->fd, block, sizeof block)) > 0) {
+            erg_text_add_bytes(&stream->line, block, (size_t)count);
+            pass_lines(launcher, rank, i == 1, &stream->line, false);
+            if (!last)
+                break; /* the others' turn */
+        }
+        bool at_end = last || count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+        if (stream->fd < 0 || !at_end)
+            continue;
+        pass_lines(launcher, rank, i == 1, &stream->line, true);
+        close(stream->fd);
+        stream->fd = -1;
+    }
+}
+
+/* ---- the end of ranks ---- */
+
+static void signal_ranks(struct launcher *launcher, int number)
+{
+    launcher->sent |= 1ull << number;
+    for (int rank = 0; rank < launcher->started; rank++)
+        if (!launcher->processes[rank].ended)
+            kill(-launcher->processes[rank].pid, number);
+}
+
+static void end_ranks(struct launcher *launcher)
+{
+    if (launcher->kill_ns)
+        return;
+    launcher->kill_ns = erg_now_ns() + GRACE_S * 1000000000LL;
+    signal_ranks(launcher, SIGTERM);
+}
+
+static void judge(struct launcher *launcher, int rank, int status)
+{
+    bool own_death = WIFSIGNALED(status) && !(launcher->sent >> WTERMSIG(status) & 1);
+    bool first = launcher->blamed < 0 && !launcher->timed_out;
+    bool outranks = launcher->blamed >= 0 && own_death && !WIFSIGNALED(launcher->blamed_status);
+    if (!first && !outranks)
+        return;
+    launcher->blamed = rank;
+    launcher->blamed_status = status;
+    launcher->blamed_s = (double)(erg_now_ns() - launcher->start_ns) * 1e-9;
+}
+
+static void reap(struct launcher *launcher)
+{
+    bool failed = false;
+    for (int rank = 0; rank < launcher->started; rank++) {
+        struct process *process = &launcher->processes[rank];
+        siginfo_t info = {0};
+        /* The number of a dead process is its own until it is reaped: the time to end what a
+         * failed rank leaves behind in its group. */
+        if (process->ended ||
+            waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+            info.si_pid == 0)
+            continue;
+        if (info.si_code != CLD_EXITED || info.si_status != 0)
+            kill(-process->pid, SIGKILL);
+        int status = 0;
+        waitpid(process->pid, &status, 0);
+        process->ended = true;
+        launcher->running--;
+        if (status != 0) {
+            judge(launcher, rank, status);
+            failed = true;
+        }
+    }
+    if (failed)
+        end_ranks(launcher);
+}
+
+static void take_signals(struct launcher *launcher)
+{
+    struct signalfd_siginfo info;
+    while (read(launcher->signals, &info, sizeof info) == sizeof info) {
+        for (int i = 0; i < PASSED_ON; i++) {
+            if ((int)info.ssi_signo != passed_on[i])
+                continue;
+            launcher->endings += i < ENDING;
+            signal_ranks(launcher, launcher->endings > 1 ? SIGKILL : passed_on[i]);
+        }
+    }
+}
+
+static void check_times(struct launcher *launcher)
+{
+    int64_t now_ns = erg_now_ns();
+    double elapsed_s = (double)(now_ns - launcher->start_ns) * 1e-9;
+    if (launcher->job->timeout_s > 0 && elapsed_s >= launcher->job->timeout_s &&
+        launcher->blamed < 0 && !launcher->timed_out) {
+        launcher->timed_out = true;
+        end_ranks(launcher);
+    }
+    if (launcher->kill_ns && now_ns >= launcher->kill_ns) {
+        signal_ranks(launcher, SIGKILL);
+        launcher->kill_ns = INT64_MAX;
+    }
+}
+
+/* ---- all of it ---- */
+
+static void watch(struct launcher *launcher)
+{
+    int started = launcher->started;
+    struct pollfd *fds = erg_xcalloc((size_t)started * 2 + 1, sizeof *fds);
+    while (launcher->running > 0) {
+        for (int i = 0; i < started * 2; i++)
+            fds[i] = (struct pollfd){.fd = launcher->processes[i / 2].streams[i % 2].fd,
+                                     .events = POLLIN};
+        fds[started * 2] = (struct pollfd){.fd = launcher->signals, .events = POLLIN};
+        poll(fds, (nfds_t)started * 2 + 1, 100);
+        for (int rank = 0; rank < started; rank++)
+            drain(launcher, rank, false);
+        take_signals(launcher);
+        reap(launcher);
+        check_times(launcher);
+    }
+    free(fds);
+    for (int rank = 0; rank < started; rank++)
+        drain(launcher, rank, true);
+}
+
+static int verdict(const struct launcher *launcher, struct erg_error *err)
+{
+    if (launcher->timed_out)
+        return erg_fail(err, (enum erg_status)TIMEOUT_STATUS,
+                        "ranks still ran after the timeout of %g s and were ended",
+                        launcher->job->timeout_s);
+    if (launcher->blamed < 0)
+        return 0;
+    const char *others = launcher->job->ranks > 1 ? "; the other ranks were ended" : "";
+    if (WIFSIGNALED(launcher->blamed_status)) {
+        int number = WTERMSIG(launcher->blamed_status);
+        return erg_fail(err, (enum erg_status)(128 + number),
+                        "rank %d was killed by signal %d (%s) after %.1f s%s", launcher->blamed,
+                        number, strsignal(number), launcher->blamed_s, others);
+    }
+    int status = WEXITSTATUS(launcher->blamed_status);
+    return erg_fail(err, (enum erg_status)status, "rank %d exited with status %d after %.1f s%s",
+                    launcher->blamed, status, launcher->blamed_s, others);
+}
+
+static int start_all(struct launcher *launcher, struct erg_error *err)
+{
+    sigemptyset(&launcher->blocked);
+    sigaddset(&launcher->blocked, SIGCHLD);
+    for (int i = 0; i < PASSED_ON; i++)
+        sigaddset(&launcher->blocked, passed_on[i]);
+    pthread_sigmask(SIG_BLOCK, &launcher->blocked, &launcher->before);
+    launcher->signals = signalfd(-1, &launcher->blocked, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (launcher->signals < 0)
+        return erg_fail(err, ERG_FAILED, "cannot watch for signals: %s", strerror(errno));
+    if (reserve_port(launcher, err))
+        return -1;
+    struct erg_arena arena = {0};
+    int result = 0;
+    for (int rank = 0; rank < launcher->job->ranks && result == 0; rank++)
+        result = start_rank(launcher, rank, &arena, err);
+    erg_arena_release(&arena);
+    return result;
+}
+
+int erg_launch_run(const struct erg_launch_job *job, struct erg_error *err)
+{
+    struct launcher launcher = {.job = job,
+                                .processes =
+                                    erg_xcalloc((size_t)job->ranks, sizeof *launcher.processes),
+                                .signals = -1,
+                                .reserved = -1,
+                                .start_ns = erg_now_ns(),
+                                .blamed = -1};
+    int result = start_all(&launcher, err);
+    if (result)
+        signal_ranks(&launcher, SIGKILL);
+    watch(&launcher);
+    if (result == 0)
+        result = verdict(&launcher, err);
+    for (int rank = 0; rank < launcher.started; rank++)
+        for (int i = 0; i < 2; i++)
+            erg_text_release(&launcher.processes[rank].streams[i].line);
+    free(launcher.processes);
+    if (launcher.signals >= 0)
+        close(launcher.signals);
+    if (launcher.reserved >= 0)
+        close(launcher.reserved);
+    pthread_sigmask(SIG_SETMASK, &launcher.before, NULL);
+    return result;
+}

@@ -1,0 +1,64 @@
+/*
+ * Launch: one process per GPU.
+ *
+ * erg_launch_run() starts the ranks of a job on this machine and watches over them; inside a rank,
+ * erg_launch_environment_read() says which one it is, whether ergon, torchrun or Slurm started it.
+ * How the ranks then talk is launch/rendezvous.h.
+ */
+#ifndef ERG_LAUNCH_H
+#define ERG_LAUNCH_H
+
+#include "ergon/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { ERG_LAUNCH_MOST_RANKS = 4096 };
+
+/* Which rank this process is and where it finds the others. */
+struct erg_launch_environment {
+    int rank, world; /* rank in [0, world) */
+    int local_rank;  /* among the ranks of this machine: the GPU it uses */
+    char host[256];  /* where rank 0 listens: a name or an address */
+    int port;
+    char job[64]; /* ranks of different jobs that meet at one port tell each other apart by it */
+};
+
+/*
+ * Read from, in this order:
+ * - ERGON_RANK, ERGON_WORLD_SIZE, ERGON_LOCAL_RANK, ERGON_HOST, ERGON_PORT, ERGON_JOB, as
+ *   erg_launch_run() sets them;
+ * - RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, as torchrun does. Where its agent
+ *   listens at that port itself (TORCHELASTIC_USE_AGENT_STORE), the next port is taken;
+ * - a Slurm step: SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID, the first host
+ *   of SLURM_STEP_NODELIST, and a port in [20000, 32000) that follows from job and step;
+ * - none of them: rank 0 of a world of one.
+ * ERGON_PORT alone replaces the port of the last three. A variable that is missing from its set or
+ * makes no sense is an error.
+ */
+int erg_launch_environment_read(struct erg_launch_environment *env, struct erg_error *err);
+
+struct erg_launch_job {
+    int ranks;
+    const char *const *command; /* ends with NULL; looked up in PATH */
+    double timeout_s;           /* ranks that still run then are ended; 0 = never */
+    /* Called with every line the ranks print, without its end; very long lines come in pieces. */
+    void (*line)(void *context, int rank, bool is_error, const char *text, size_t count);
+    void *context;
+};
+
+/*
+ * Runs the command as `ranks` processes and returns when all have ended. Standard input is empty.
+ *
+ * The first rank that fails (exits other than 0, or dies of a signal) ends the others: SIGTERM to
+ * the process group of each, SIGKILL two seconds later. A death by signal outranks exits that are
+ * seen before it, since survivors may notice it sooner than the kernel reports it. The error then
+ * names the rank, and its status is what a shell would report: the exit status, or 128 + signal;
+ * 124 after a timeout. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all
+ * ranks; a second one of the first four kills them. Should this process die, the kernel kills them.
+ *
+ * These signals are blocked in the calling thread while it runs, so call it before starting others.
+ */
+int erg_launch_run(const struct erg_launch_job *job, struct erg_error *err);
+
+#endif

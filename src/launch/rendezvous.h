@@ -1,0 +1,59 @@
+/*
+ * Rendezvous: how the ranks of a job find each other over TCP and agree on small things (addresses
+ * of GPU memory, a seed, "ready"). No MPI; across nodes, IPv4 and IPv6.
+ *
+ * Rank 0 listens, every other rank keeps one connection to it, and a thread of its own in every
+ * process keeps them alive. So the death of a rank is noticed while all others compute: at once
+ * where its connection closes (the process died), after ERG_RENDEZVOUS_SILENCE_S without a sign
+ * of life where it does not (its machine died, or it is stopped).
+ *
+ * The first failure is everybody's: each rank gets the same sentence, from the call that it waits
+ * in or from the next one, and only erg_rendezvous_close() makes sense after that.
+ * A rendezvous is used by one thread at a time.
+ */
+#ifndef ERG_LAUNCH_RENDEZVOUS_H
+#define ERG_LAUNCH_RENDEZVOUS_H
+
+#include "launch/launch.h"
+
+#include <stddef.h>
+
+enum {
+    ERG_RENDEZVOUS_SILENCE_S = 6,
+    ERG_RENDEZVOUS_MOST_BYTES = 16 << 20, /* of one rank in one call */
+};
+
+struct erg_rendezvous;
+
+/*
+ * Meets all other ranks, for at most `timeout_s`; the error names those that did not come. A rank
+ * of another job, or one that was told another world size, is refused. Where the host is a loopback
+ * address rank 0 listens there only, else at all addresses. A world of one opens no socket.
+ */
+int erg_rendezvous_open(struct erg_rendezvous **rendezvous,
+                        const struct erg_launch_environment *env, double timeout_s,
+                        struct erg_error *err);
+
+/*
+ * Leaves in peace, which no other rank takes for a failure until it calls for this one. NULL is
+ * fine. A process that ends without it counts as lost.
+ */
+void erg_rendezvous_close(struct erg_rendezvous *rendezvous);
+
+/*
+ * Collective calls: all ranks make the same calls in the same order, with the same sizes and root;
+ * rank 0 checks that. They fail when not all ranks have come `timeout_s` after the first one.
+ */
+int erg_rendezvous_barrier(struct erg_rendezvous *rendezvous, double timeout_s,
+                           struct erg_error *err);
+/* `count` bytes of rank `root` to all. */
+int erg_rendezvous_broadcast(struct erg_rendezvous *rendezvous, int root, void *bytes, size_t count,
+                             double timeout_s, struct erg_error *err);
+/* `count` bytes of each rank into all[world * count], in the order of ranks. */
+int erg_rendezvous_all_gather(struct erg_rendezvous *rendezvous, const void *mine, size_t count,
+                              void *all, double timeout_s, struct erg_error *err);
+
+/* 0 while all is well, else the failure: for those who wait for something else, such as a GPU. */
+int erg_rendezvous_check(struct erg_rendezvous *rendezvous, struct erg_error *err);
+
+#endif

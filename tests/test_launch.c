@@ -1,0 +1,460 @@
+/*
+ * launch/: which rank a process is, starting ranks and watching over them, the rendezvous.
+ * The ranks of the tests are this program itself, started as "test_launch rank SCENARIO".
+ */
+#include "base/text.h"
+#include "launch/rendezvous.h"
+#include "program.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Long enough for a loaded machine under a sanitizer; failures are not waited for this long. */
+static const double patience_s = 60;
+
+/* ---- the environment ---- */
+
+static void clear_environment(void)
+{
+    static const char *const names[] = {
+        "ERGON_RANK",    "ERGON_WORLD_SIZE",     "ERGON_LOCAL_RANK",
+        "ERGON_HOST",    "ERGON_PORT",           "ERGON_JOB",
+        "RANK",          "WORLD_SIZE",           "LOCAL_RANK",
+        "MASTER_ADDR",   "MASTER_PORT",          "TORCHELASTIC_USE_AGENT_STORE",
+        "SLURM_PROCID",  "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS",
+        "SLURM_LOCALID", "SLURM_STEP_NODELIST",  "SLURM_JOB_ID",
+        "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+}
+
+/* "A=1 B=2": nothing else of a launcher is set. */
+static void set_environment(const char *text)
+{
+    char copy[512], *rest = copy, *pair;
+    clear_environment();
+    snprintf(copy, sizeof copy, "%s", text);
+    while ((pair = strtok_r(rest, " ", &rest)) != NULL) {
+        char *equals = strchr(pair, '=');
+        *equals = 0;
+        setenv(pair, equals + 1, 1);
+    }
+}
+
+static void check_environment(const char *text, int rank, int world, int local, const char *host,
+                              int port, const char *job)
+{
+    struct erg_launch_environment env;
+    struct erg_error err = {0};
+    set_environment(text);
+    assert_ok(erg_launch_environment_read(&env, &err), &err);
+    assert_int_equal(env.rank, rank);
+    assert_int_equal(env.world, world);
+    assert_int_equal(env.local_rank, local);
+    assert_string_equal(env.host, host);
+    assert_int_equal(env.port, port);
+    assert_string_equal(env.job, job);
+}
+
+static void environments_of_all_launchers_are_understood(void **state)
+{
+    (void)state;
+    check_environment("", 0, 1, 0, "127.0.0.1", 0, "");
+    check_environment("ERGON_RANK=3 ERGON_WORLD_SIZE=4 ERGON_LOCAL_RANK=1 ERGON_HOST=::1 "
+                      "ERGON_PORT=4000 ERGON_JOB=x RANK=7 WORLD_SIZE=9",
+                      3, 4, 1, "::1", 4000, "x");
+    check_environment("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=n1 MASTER_PORT=29500", 5, 8, 1,
+                      "n1", 29500, "torchrun ");
+    check_environment("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=n1 MASTER_PORT=29500 "
+                      "TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RUN_ID=j7",
+                      5, 8, 1, "n1", 29501, "torchrun j7");
+    check_environment("SLURM_PROCID=2 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_JOB_ID=1000 "
+                      "SLURM_STEP_NODELIST=gpu[017-020,33],cpu1",
+                      2, 4, 0, "gpu017", 20000 + 16000 % 12000, "slurm 1000.0");
+    check_environment("SLURM_PROCID=2 SLURM_NTASKS=9 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=0 "
+                      "SLURM_JOB_ID=1000 SLURM_STEP_ID=3 SLURM_STEP_NODELIST=r[1-2]n[5,7]x,a "
+                      "ERGON_PORT=1234",
+                      2, 4, 0, "r1n5x", 1234, "slurm 1000.3");
+    /* A batch script is not a step: it has a rank, but no list of the step's nodes. */
+    check_environment("SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_JOB_ID=1000", 0, 1, 0,
+                      "127.0.0.1", 0, "");
+    clear_environment();
+}
+
+static void environments_that_make_no_sense_are_errors(void **state)
+{
+    (void)state;
+    struct erg_launch_environment env;
+    struct erg_error err = {0};
+    set_environment("ERGON_RANK=0");
+    assert_fails(erg_launch_environment_read(&env, &err), &err, "ERGON_WORLD_SIZE is not set");
+    set_environment("ERGON_RANK=4 ERGON_WORLD_SIZE=4 ERGON_LOCAL_RANK=0");
+    assert_fails(erg_launch_environment_read(&env, &err), &err, "ERGON_RANK is \"4\", but must be");
+    set_environment("RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=n1 MASTER_PORT=0");
+    assert_fails(erg_launch_environment_read(&env, &err), &err, "MASTER_PORT is \"0\"");
+    set_environment("RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_PORT=1");
+    assert_fails(erg_launch_environment_read(&env, &err), &err, "MASTER_ADDR is not set");
+    clear_environment();
+}
+
+/* ---- what the ranks do ---- */
+
+static int talk(struct erg_rendezvous *r, const struct erg_launch_environment *env,
+                struct erg_error *err)
+{
+    enum { ROUNDS = 40, LARGE = 300001 };
+    unsigned char *mine = malloc(LARGE), *all = malloc((size_t)LARGE * (size_t)env->world);
+    int wrong = 0, result = 0;
+    for (int round = 0; round < ROUNDS && result == 0; round++) {
+        size_t count = round == 7 ? LARGE : (size_t)(round * 3);
+        memset(mine, env->rank + round, LARGE);
+        result = erg_rendezvous_all_gather(r, mine, count, all, patience_s, err);
+        for (size_t i = 0; i < count * (size_t)env->world; i++)
+            wrong += all[i] != (unsigned char)(i / count + (size_t)round);
+        int root = round % env->world;
+        if (result == 0)
+            result = erg_rendezvous_broadcast(r, root, mine, 100, patience_s, err);
+        for (size_t i = 0; i < 100; i++)
+            wrong += mine[i] != (unsigned char)(root + round);
+        if (result == 0)
+            result = erg_rendezvous_barrier(r, patience_s, err);
+    }
+    free(mine);
+    free(all);
+    return result || wrong ? -1 : 0;
+}
+
+/* What rank 1 of a scenario does before the others wait for it. */
+static int misbehave(struct erg_rendezvous *r, const char *scenario, struct erg_error *err)
+{
+    char byte = 0, bytes[64];
+    if (!strcmp(scenario, "killed"))
+        raise(SIGKILL);
+    if (!strcmp(scenario, "stopped"))
+        raise(SIGSTOP);
+    if (!strcmp(scenario, "early"))
+        _exit(0);
+    if (!strcmp(scenario, "leaves")) {
+        erg_rendezvous_close(r);
+        _exit(0);
+    }
+    if (!strcmp(scenario, "late"))
+        pause();
+    if (!strcmp(scenario, "disagrees"))
+        return erg_rendezvous_all_gather(r, &byte, 1, bytes, patience_s, err);
+    return 0;
+}
+
+static void send_garbage(const struct erg_launch_environment *env)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)env->port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    static const char words[] = "GET / HTTP/1.1\r\nHost: a stray visitor, who is not of this "
+                                "job and would like some page\r\n\r\n";
+    int tries = 0, fd = socket(AF_INET, SOCK_STREAM, 0);
+    while (connect(fd, (struct sockaddr *)&address, sizeof address) && tries++ < 1000)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    if (send(fd, words, sizeof words, MSG_NOSIGNAL) < 0)
+        perror("send");
+    close(fd);
+}
+
+static int act(const char *scenario, struct erg_error *err)
+{
+    struct erg_launch_environment env;
+    struct erg_rendezvous *r;
+    double open_s = patience_s, call_s = patience_s;
+    if (erg_launch_environment_read(&env, err))
+        return -1;
+    if (!strcmp(scenario, "absent"))
+        open_s = 0.5;
+    if (!strcmp(scenario, "late"))
+        call_s = 0.3;
+    if (!strncmp(scenario, "at ", 3))
+        snprintf(env.host, sizeof env.host, "%s", scenario + 3);
+    if (env.rank == 1 && !strcmp(scenario, "absent"))
+        pause();
+    if (env.rank == 1 && !strcmp(scenario, "world"))
+        env.world++;
+    if (env.rank == 1 && !strcmp(scenario, "job"))
+        env.job[0] = 'x';
+    if (env.rank == 2 && !strcmp(scenario, "twice"))
+        env.rank = 1;
+    if (env.rank == 1 && !strcmp(scenario, "stray"))
+        send_garbage(&env);
+    if (erg_rendezvous_open(&r, &env, open_s, err))
+        return -1;
+    int result = talk(r, &env, err);
+    /* The middle one, so that there are ranks before and after it; "0 SCENARIO" is for rank 0. */
+    bool first = !strncmp(scenario, "0 ", 2);
+    if (result == 0 && env.rank == (first ? 0 : 1))
+        result = misbehave(r, first ? scenario + 2 : scenario, err);
+    if (result == 0)
+        result = erg_rendezvous_barrier(r, call_s, err);
+    if (result == 0)
+        result = erg_rendezvous_check(r, err);
+    erg_rendezvous_close(r);
+    return result;
+}
+
+static int be_rank(const char *scenario)
+{
+    struct erg_error err = {0};
+    signal(SIGTERM, SIG_IGN); /* to hear what it says of the failure before it is ended */
+    int result = act(scenario, &err);
+    puts(result ? err.message : "well");
+    return result ? 1 : 0;
+}
+
+/* ---- running them ---- */
+
+struct heard {
+    int lines, count[8];
+    char last[8][300]; /* line per rank */
+};
+
+static void hear(void *context, int rank, bool is_error, const char *text, size_t count)
+{
+    struct heard *heard = context;
+    (void)is_error;
+    heard->lines++;
+    heard->count[rank]++;
+    snprintf(heard->last[rank], sizeof *heard->last, "%.*s", (int)count, text);
+}
+
+static int run_ranks(int ranks, const char *scenario, struct heard *heard, struct erg_error *err)
+{
+    const char *command[] = {"/proc/self/exe", "rank", scenario, NULL};
+    struct erg_launch_job job = {
+        .ranks = ranks, .command = command, .line = hear, .context = heard};
+    *heard = (struct heard){0};
+    *err = (struct erg_error){0};
+    return erg_launch_run(&job, err);
+}
+
+static void ranks_talk(void **state)
+{
+    (void)state;
+    struct heard heard;
+    struct erg_error err;
+    static const char *const scenarios[] = {"talk", "stray", "at localhost"};
+    for (int ranks = 1; ranks <= 8; ranks *= 2)
+        for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+            if (run_ranks(ranks, scenarios[i], &heard, &err))
+                fail_msg("%s: %s (%s)", scenarios[i], err.message, heard.last[0]);
+            for (int rank = 0; rank < ranks; rank++)
+                assert_string_equal(heard.last[rank], "well");
+        }
+}
+
+static void ranks_talk_over_ipv6(void **state)
+{
+    (void)state;
+    struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(AF_INET6, SOCK_STREAM, 0);
+    bool there = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+    if (fd >= 0)
+        close(fd);
+    if (!there)
+        skip();
+    struct heard heard;
+    struct erg_error err;
+    assert_ok(run_ranks(2, "at ::1", &heard, &err), &err);
+    assert_string_equal(heard.last[1], "well");
+}
+
+/* Every rank but those of `silent` says a sentence with `part` in it. */
+static void check_failure(int ranks, const char *scenario, unsigned silent, const char *part,
+                          int status)
+{
+    struct heard heard;
+    struct erg_error err;
+    assert_int_equal(run_ranks(ranks, scenario, &heard, &err), -1);
+    if ((int)err.status != status)
+        fail_msg("%s: status %d, expected %d: %s", scenario, (int)err.status, status, err.message);
+    for (int rank = 0; rank < ranks; rank++)
+        if (!(silent >> rank & 1) && !strstr(heard.last[rank], part))
+            fail_msg("%s: rank %d said \"%s\", expected \"%s\" in it", scenario, rank,
+                     heard.last[rank], part);
+}
+
+static void the_death_of_a_rank_reaches_all(void **state)
+{
+    (void)state;
+    check_failure(2, "killed", 0x2, "rank 1 was lost: its connection closed", 137);
+    check_failure(4, "killed", 0x2, "rank 1 was lost: its connection closed", 137);
+    check_failure(4, "0 killed", 0x1, "rank 0 was lost: its connection closed", 137);
+    check_failure(8, "early", 0x2, "rank 1 was lost: its connection closed", 1);
+    check_failure(4, "leaves", 0x2, "rank 1 has left", 1);
+    check_failure(3, "0 leaves", 0x1, "rank 0 has left", 1);
+    check_failure(3, "stopped", 0x2, "rank 1 was lost: no sign of life", 1);
+}
+
+static void ranks_that_do_not_come_are_named(void **state)
+{
+    (void)state;
+    check_failure(4, "absent", 0x2, "missing: rank 1", 1);
+    check_failure(4, "late", 0x2, "missing: rank 1", 1);
+    check_failure(3, "disagrees", 0, "the ranks disagree", 1);
+}
+
+static void wrong_worlds_are_refused(void **state)
+{
+    (void)state;
+    check_failure(2, "world", 0, "rank 1 was told of a world of 3 ranks, but rank 0 of one of 2",
+                  1);
+    check_failure(3, "twice", 0, "two processes say that they are rank 1", 1);
+    check_failure(2, "job", 0x1, "rank 0 of another job listens at this port", 1);
+}
+
+static void a_port_in_use_is_an_error(void **state)
+{
+    (void)state;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+    struct erg_launch_environment env = {
+        .world = 2, .host = "127.0.0.1", .port = ntohs(address.sin_port)};
+    struct erg_rendezvous *r;
+    struct erg_error err = {0};
+    assert_fails(erg_rendezvous_open(&r, &env, patience_s, &err), &err, "already in use");
+    close(fd);
+}
+
+/* ---- the launcher ---- */
+
+static int run_shell(int ranks, const char *script, double timeout_s, struct heard *heard,
+                     struct erg_error *err)
+{
+    const char *command[] = {"sh", "-c", script, NULL};
+    struct erg_launch_job job = {
+        .ranks = ranks, .command = command, .timeout_s = timeout_s, .line = hear, .context = heard};
+    *heard = (struct heard){0};
+    *err = (struct erg_error){0};
+    return erg_launch_run(&job, err);
+}
+
+static void the_first_failure_is_the_exit_status(void **state)
+{
+    (void)state;
+    struct heard heard;
+    struct erg_error err;
+    assert_ok(run_shell(4, "exit 0", 0, &heard, &err), &err);
+    assert_fails(run_shell(4, "[ $ERGON_RANK = 2 ] && exit 7; sleep 1000", 0, &heard, &err), &err,
+                 "rank 2 exited with status 7 after");
+    assert_int_equal(err.status, 7);
+    assert_fails(run_shell(4, "[ $ERGON_RANK = 2 ] && kill -SEGV $$; sleep 1000", 0, &heard, &err),
+                 &err, "rank 2 was killed by signal 11");
+    assert_int_equal(err.status, 139);
+    /* Ranks that refuse to end, with children that do. */
+    assert_fails(run_shell(2, "[ $ERGON_RANK = 1 ] && exit 5; trap '' TERM; sleep 1000; sleep 1000",
+                           0, &heard, &err),
+                 &err, "rank 1 exited with status 5");
+    assert_int_equal(err.status, 5);
+    assert_fails(run_shell(2, "sleep 1000", 0.2, &heard, &err), &err, "timeout of 0.2 s");
+    assert_int_equal(err.status, 124);
+    /* A death by signal is the cause even where a survivor's exit is seen first. */
+    assert_fails(run_shell(2,
+                           "trap '' TERM; [ $ERGON_RANK = 0 ] && sleep 0.5 && exit 1; "
+                           "sleep 1; kill -KILL $$",
+                           0, &heard, &err),
+                 &err, "rank 1 was killed by signal 9");
+    assert_int_equal(err.status, 137);
+}
+
+static void a_command_that_cannot_be_run_is_an_error(void **state)
+{
+    (void)state;
+    const char *command[] = {"no-such-command-anywhere", NULL};
+    struct heard heard = {0};
+    struct erg_launch_job job = {.ranks = 3, .command = command, .line = hear, .context = &heard};
+    struct erg_error err = {0};
+    assert_fails(erg_launch_run(&job, &err), &err, "cannot run \"no-such-command-anywhere\"");
+    assert_int_equal(err.status, ERG_FAILED);
+}
+
+static void signals_are_passed_on(void **state)
+{
+    (void)state;
+    struct heard heard;
+    struct erg_error err;
+    /* Rank 1 asks the launcher once all have set their traps. */
+    char folder[] = "/tmp/ergon-launch-XXXXXX", script[512];
+    assert_non_null(mkdtemp(folder));
+    snprintf(script, sizeof script,
+             "exec 2>/dev/null; trap 'echo heard; exit 0' USR1; : >%s/$ERGON_RANK; "
+             "if [ $ERGON_RANK = 1 ]; then "
+             "until [ -e %s/0 ] && [ -e %s/2 ]; do sleep 0.01; done; kill -USR1 $PPID; fi; "
+             "while :; do sleep 0.01; done",
+             folder, folder, folder);
+    assert_ok(run_shell(3, script, 0, &heard, &err), &err);
+    for (int rank = 0; rank < 3; rank++)
+        assert_string_equal(heard.last[rank], "heard");
+    /* A second SIGINT kills ranks that ignore the first. */
+    snprintf(script, sizeof script,
+             "trap '' INT; : >%s/ready$ERGON_RANK; [ $ERGON_RANK = 0 ] && "
+             "until [ -e %s/ready1 ]; do sleep 0.01; done && "
+             "while :; do kill -INT $PPID; sleep 0.05; done; sleep 1000; sleep 1000",
+             folder, folder);
+    assert_fails(run_shell(2, script, 0, &heard, &err), &err, "was killed by signal 9");
+    assert_int_equal(err.status, 137);
+    char clean[128];
+    snprintf(clean, sizeof clean, "rm -r '%s'", folder);
+    assert_int_equal(system(clean), 0);
+}
+
+static void all_output_arrives(void **state)
+{
+    (void)state;
+    struct heard heard;
+    struct erg_error err;
+    assert_ok(run_shell(4, "seq 20000; echo bad >&2; printf 'no end'", 0, &heard, &err), &err);
+    for (int rank = 0; rank < 4; rank++)
+        assert_int_equal(heard.count[rank], 20002);
+    /* A line too long for a buffer comes in pieces. */
+    assert_ok(run_shell(1, "head -c 200000 /dev/zero | tr '\\0' x", 0, &heard, &err), &err);
+    assert_in_range(heard.lines, 2, 4);
+}
+
+static void the_command_line(void **state)
+{
+    (void)state;
+    check_program("run -n 2 -- sh -c 'echo $ERGON_RANK of $ERGON_WORLD_SIZE' | sort", 0,
+                  "[0] 0 of 2\n[1] 1 of 2\n");
+    check_program("run -n 1 --plain -- echo hello", 0, "hello\n");
+    check_program("run -n 2 -- sh -c 'exit 9' 2>&1", 9, "exited with status 9");
+    check_program("run -n 2 --timeout 0.2 -- sleep 100 2>&1", 124, "timeout of 0.2 s");
+    check_program("run -n 0 -- true 2>&1", 2, "--ranks");
+    check_program("run -- true 2>&1", 2, "needs the option --ranks");
+    check_program("run -n 2 2>&1", 2, "needs -- CMD");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "rank"))
+        return be_rank(argv[2]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(environments_of_all_launchers_are_understood),
+        cmocka_unit_test(environments_that_make_no_sense_are_errors),
+        cmocka_unit_test(ranks_talk),
+        cmocka_unit_test(ranks_talk_over_ipv6),
+        cmocka_unit_test(the_death_of_a_rank_reaches_all),
+        cmocka_unit_test(ranks_that_do_not_come_are_named),
+        cmocka_unit_test(wrong_worlds_are_refused),
+        cmocka_unit_test(a_port_in_use_is_an_error),
+        cmocka_unit_test(the_first_failure_is_the_exit_status),
+        cmocka_unit_test(a_command_that_cannot_be_run_is_an_error),
+        cmocka_unit_test(signals_are_passed_on),
+        cmocka_unit_test(all_output_arrives),
+        cmocka_unit_test(the_command_line),
+    };
+    return cmocka_run_group_tests_name("launch", tests, NULL, NULL);
+}
