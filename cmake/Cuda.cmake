@@ -40,6 +40,13 @@ target_include_directories(ergon_cudart SYSTEM INTERFACE
 target_link_libraries(ergon_cudart INTERFACE ${ERGON_CUDART_STATIC} dl rt Threads::Threads)
 set(ergon_cuda ON)
 
+# Of cuDNN only the header is wanted here, for its enums; without it there is no attention.
+find_path(ERGON_CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES}
+          ENV CUDNN_HOME PATH_SUFFIXES include)
+if(ERGON_CUDNN_INCLUDE_DIR)
+  target_include_directories(ergon_cudart SYSTEM INTERFACE ${ERGON_CUDNN_INCLUDE_DIR})
+endif()
+
 # A program that runs where only the driver and C's library are: the linker takes from the archive
 # what the program uses, and so only the libraries that this needs.
 function(ergon_gpu_program name source)
