@@ -12,9 +12,10 @@
 #define ERG_CUDA_KERNELS_H
 
 #include "ergon/error.h"
-#include "ops/bf16.h"
+#include "ops/ops.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,11 +23,53 @@ extern "C" {
 
 struct CUstream_st;
 
+int erg_cuda_embedding_forward(size_t tokens, size_t hidden, size_t first, size_t rows,
+                               const int32_t *ids, const erg_bf16 *table, erg_bf16 *out,
+                               struct CUstream_st *stream, struct erg_error *err);
+/* `order` is made on the host, where the ids come from. */
+int erg_cuda_embedding_backward(size_t tokens, size_t hidden, size_t first, size_t rows,
+                                const int32_t *ids, const int32_t *order, const erg_bf16 *d_out,
+                                float *d_table, struct CUstream_st *stream, struct erg_error *err);
+
+int erg_cuda_add(size_t count, const erg_bf16 *a, const erg_bf16 *b, erg_bf16 *out,
+                 struct CUstream_st *stream, struct erg_error *err);
+
+int erg_cuda_norm_forward(size_t tokens, size_t hidden, float eps, const erg_bf16 *residual,
+                          const erg_bf16 *x, const erg_bf16 *weight, erg_bf16 *sum, erg_bf16 *out,
+                          float *inv_rms, struct CUstream_st *stream, struct erg_error *err);
+size_t erg_cuda_norm_backward_scratch(size_t tokens, size_t hidden); /* bytes */
+int erg_cuda_norm_backward(size_t tokens, size_t hidden, const erg_bf16 *sum,
+                           const erg_bf16 *weight, const float *inv_rms, const erg_bf16 *d_out,
+                           const erg_bf16 *d_sum, erg_bf16 *d_in, float *d_weight, void *scratch,
+                           struct CUstream_st *stream, struct erg_error *err);
+
+/* Heads are multiples of 16 elements up to 512. */
+int erg_cuda_rope_forward(const struct erg_ops_qkv *shape, float eps, const erg_bf16 *q_weight,
+                          const erg_bf16 *k_weight, const float *table, const erg_bf16 *qkv,
+                          erg_bf16 *out, size_t out_row, struct CUstream_st *stream,
+                          struct erg_error *err);
+/* Bytes; the scratch is used only with weights. */
+size_t erg_cuda_rope_backward_scratch(const struct erg_ops_qkv *shape);
+int erg_cuda_rope_backward(const struct erg_ops_qkv *shape, float eps, const erg_bf16 *q_weight,
+                           const erg_bf16 *k_weight, const float *table, const erg_bf16 *qkv,
+                           erg_bf16 *d_qkv, float *d_q_weight, float *d_k_weight, void *scratch,
+                           struct CUstream_st *stream, struct erg_error *err);
+
 int erg_cuda_swiglu_forward(size_t tokens, size_t width, const erg_bf16 *gate_up, erg_bf16 *out,
                             struct CUstream_st *stream, struct erg_error *err);
 int erg_cuda_swiglu_backward(size_t tokens, size_t width, const erg_bf16 *gate_up,
                              const erg_bf16 *d_out, erg_bf16 *d_gate_up, struct CUstream_st *stream,
                              struct erg_error *err);
+
+int erg_cuda_loss_stats(size_t tokens, size_t columns, size_t first, const int32_t *targets,
+                        const erg_bf16 *logits, float *stats, struct CUstream_st *stream,
+                        struct erg_error *err);
+int erg_cuda_loss_combine(size_t tokens, size_t ranks, const int32_t *targets, const float *stats,
+                          float scale, float *log_sum, float *loss, struct CUstream_st *stream,
+                          struct erg_error *err);
+int erg_cuda_loss_backward(size_t tokens, size_t columns, size_t first, const int32_t *targets,
+                           const float *log_sum, float scale, erg_bf16 *logits,
+                           struct CUstream_st *stream, struct erg_error *err);
 
 #ifdef __cplusplus
 }

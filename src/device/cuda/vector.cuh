@@ -50,6 +50,40 @@ __device__ inline vector pack(const float (&wide)[VECTOR])
                       pack(wide[6], wide[7]));
 }
 
+template <class T> __device__ inline T sum_over_lanes(T value, int lanes)
+{
+    for (int mask = lanes / 2; mask > 0; mask /= 2)
+        value += __shfl_xor_sync(0xffffffffu, value, mask);
+    return value;
+}
+
+/*
+ * Sums `values` over the block; every thread gets the same bits. One barrier: `shared` must not be
+ * written again before another barrier.
+ */
+template <int N>
+__device__ inline void sum_over_block(float (&values)[N], float (&shared)[N][LANES])
+{
+    int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, warps = blockDim.x / LANES;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        values[i] = sum_over_lanes(values[i], LANES);
+        if (lane == 0)
+            shared[i][warp] = values[i];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        values[i] = sum_over_lanes(lane < warps ? shared[i][lane] : 0.0f, LANES);
+}
+
+/*
+ * The second stage of the gradients of weights: to[c] += the sum of partials[p][c] over p. Enqueues
+ * a kernel; rows of `stride` floats.
+ */
+void add_partials(size_t count, size_t stride, size_t columns, const float *partials, float *to,
+                  struct CUstream_st *stream);
+
 inline size_t blocks_for(size_t items, size_t per_block)
 {
     return (items + per_block - 1) / per_block;

@@ -1,0 +1,155 @@
+/*
+ * Cross entropy over rows that are far longer than a block: one pass with a running maximum
+ * (Milakov & Gimelshein 2018, arXiv 1805.02867), then one for the gradient.
+ */
+#include "device/cuda/vector.cuh"
+
+namespace
+{
+using namespace erg;
+
+enum { THREADS = 512, COMBINE_THREADS = 1024 };
+
+/* The largest of some numbers, and the sum of exp(number - largest). */
+struct partial {
+    float largest, sum;
+};
+
+/* exp() of two numbers' distance; numbers may be -inf, of which at most the first counts. */
+__device__ inline float exp_below(float number, float largest)
+{
+    return number == largest ? 1 : __expf(number - largest);
+}
+
+__device__ inline struct partial join(const struct partial &a, const struct partial &b)
+{
+    float largest = fmaxf(a.largest, b.largest);
+    return {largest, a.sum * exp_below(a.largest, largest) + b.sum * exp_below(b.largest, largest)};
+}
+
+__device__ inline struct partial join_lanes(struct partial mine)
+{
+    for (int mask = LANES / 2; mask > 0; mask /= 2) {
+        struct partial other = {__shfl_xor_sync(0xffffffffu, mine.largest, mask),
+                                __shfl_xor_sync(0xffffffffu, mine.sum, mask)};
+        mine = join(mine, other);
+    }
+    return mine;
+}
+
+__global__ void __launch_bounds__(THREADS)
+    loss_stats(uint32_t columns, size_t first, const int32_t *targets, const erg_bf16 *logits,
+               float *stats)
+{
+    __shared__ struct partial warps[THREADS / LANES];
+    const erg_bf16 *row = logits + (size_t)blockIdx.x * columns;
+    struct partial mine = {-INFINITY, 0};
+#pragma unroll 4
+    for (uint32_t column = threadIdx.x * VECTOR; column < columns; column += THREADS * VECTOR) {
+        float logit[VECTOR];
+        unpack(logit, load(row + column));
+        float largest = mine.largest;
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++)
+            largest = fmaxf(largest, logit[i]);
+        mine.sum *= exp_below(mine.largest, largest);
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++)
+            mine.sum += __expf(logit[i] - largest);
+        mine.largest = largest;
+    }
+    mine = join_lanes(mine);
+    if (threadIdx.x % LANES == 0)
+        warps[threadIdx.x / LANES] = mine;
+    __syncthreads();
+    if (threadIdx.x >= LANES)
+        return;
+    mine = threadIdx.x < THREADS / LANES ? warps[threadIdx.x] : (struct partial){-INFINITY, 0};
+    mine = join_lanes(mine);
+    if (threadIdx.x == 0) {
+        size_t target = (size_t)targets[blockIdx.x] - first; /* wraps below first */
+        float *to = stats + 3 * (size_t)blockIdx.x;
+        to[0] = mine.largest;
+        to[1] = mine.sum;
+        to[2] = target < columns ? __uint_as_float((uint32_t)row[target] << 16) : -INFINITY;
+    }
+}
+
+/* One block: the order of the sum over tokens is fixed, and there is little to read. */
+__global__ void __launch_bounds__(COMBINE_THREADS)
+    loss_combine(uint32_t tokens, uint32_t ranks, const int32_t *targets, const float *stats,
+                 float scale, float *log_sum, float *loss)
+{
+    __shared__ float shared[1][LANES];
+    float total[1] = {0};
+    for (uint32_t t = threadIdx.x; t < tokens; t += COMBINE_THREADS) {
+        struct partial all = {-INFINITY, 0};
+        float target = -INFINITY;
+        for (uint32_t r = 0; r < ranks; r++) {
+            const float *of_rank = stats + 3 * ((size_t)r * tokens + t);
+            all = join(all, (struct partial){of_rank[0], of_rank[1]});
+            target = fmaxf(target, of_rank[2]);
+        }
+        float sum = all.largest + logf(all.sum);
+        log_sum[t] = sum;
+        if (targets[t] >= 0)
+            total[0] += sum - target;
+    }
+    sum_over_block(total, shared);
+    if (threadIdx.x == 0)
+        *loss += scale * total[0];
+}
+
+__global__ void __launch_bounds__(THREADS)
+    loss_backward(uint32_t columns, size_t first, const int32_t *targets, const float *log_sum,
+                  float scale, erg_bf16 *logits)
+{
+    erg_bf16 *row = logits + (size_t)blockIdx.x * columns;
+    const size_t target = (size_t)targets[blockIdx.x] - first;
+    const float factor = targets[blockIdx.x] < 0 ? 0 : scale, sum = log_sum[blockIdx.x];
+#pragma unroll 4
+    for (uint32_t column = threadIdx.x * VECTOR; column < columns; column += THREADS * VECTOR) {
+        float logit[VECTOR];
+        unpack(logit, load(row + column));
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++)
+            logit[i] = factor * (__expf(logit[i] - sum) - (column + i == target ? 1 : 0));
+        store(row + column, pack(logit));
+    }
+}
+
+} // namespace
+
+extern "C" int erg_cuda_loss_stats(size_t tokens, size_t columns, size_t first,
+                                   const int32_t *targets, const erg_bf16 *logits, float *stats,
+                                   struct CUstream_st *stream, struct erg_error *err)
+{
+    if (check_width("cross entropy", tokens, columns, VECTOR, err))
+        return -1;
+    if (tokens)
+        loss_stats<<<(unsigned)tokens, THREADS, 0, stream>>>((uint32_t)columns, first, targets,
+                                                             logits, stats);
+    return erg_cuda_check_launch("cross entropy", err);
+}
+
+extern "C" int erg_cuda_loss_combine(size_t tokens, size_t ranks, const int32_t *targets,
+                                     const float *stats, float scale, float *log_sum, float *loss,
+                                     struct CUstream_st *stream, struct erg_error *err)
+{
+    loss_combine<<<1, COMBINE_THREADS, 0, stream>>>((uint32_t)tokens, (uint32_t)ranks, targets,
+                                                    stats, scale, log_sum, loss);
+    return erg_cuda_check_launch("the sum of cross entropies", err);
+}
+
+extern "C" int erg_cuda_loss_backward(size_t tokens, size_t columns, size_t first,
+                                      const int32_t *targets, const float *log_sum, float scale,
+                                      erg_bf16 *logits, struct CUstream_st *stream,
+                                      struct erg_error *err)
+{
+    if (check_width("cross entropy backward", tokens, columns, VECTOR, err))
+        return -1;
+    if (tokens)
+        loss_backward<<<(unsigned)tokens, THREADS, 0, stream>>>((uint32_t)columns, first, targets,
+                                                                log_sum, scale, logits);
+    return erg_cuda_check_launch("cross entropy backward", err);
+}
