@@ -102,10 +102,22 @@ static void check_plan(struct timecost_visitor *visitor, const int32_t *start,
         assert_true(start[i] >= 0 && start[i] + duration[i] <= visitor->deadline);
         cost += cost_of(&check->tables[check->table_of[i]], duration[i]);
     }
+    const int64_t *along = flow + problem->activity_count;
+    int64_t *in = erg_xcalloc(2 * problem->activity_count, sizeof *in);
+    int64_t *out = in + problem->activity_count;
     for (size_t d = 0; d < problem->dependency_count; d++) {
         const struct timecost_arc *arc = &problem->dependencies[d];
-        assert_true(start[arc->before] + duration[arc->before] + arc->latency <= start[arc->after]);
+        int64_t ready = (int64_t)start[arc->before] + duration[arc->before] + arc->latency;
+        assert_true(ready <= start[arc->after]);
+        /* Slack where it is worth something would be a cheaper plan missed. */
+        assert_true(along[d] >= 0);
+        assert_true(!along[d] || ready == start[arc->after]);
+        out[arc->before] += along[d];
+        in[arc->after] += along[d];
     }
+    for (size_t i = 0; i < problem->activity_count; i++) /* the rest comes from the ends */
+        assert_true(in[i] <= flow[i] && out[i] <= flow[i]);
+    free(in);
     assert_near(cost, check->cost[visitor->deadline - check->fastest], 1e-6);
     visitor->deadline--;
 }

@@ -53,8 +53,8 @@ struct timecost_visitor {
     /* C rises linearly by slope * (from - to) while T falls from `from` to `to`. */
     void (*piece)(struct timecost_visitor *visitor, int32_t from, int32_t to, int64_t slope);
     /*
-     * Optimal start and duration of every activity for T = visitor->deadline, and its flow: what
-     * one tick more or less for this activity alone is worth.
+     * Optimal start and duration of every activity for T = visitor->deadline, and the flows of the
+     * activities and then of the dependencies: what one tick more or less for it alone is worth.
      */
     void (*plan)(struct timecost_visitor *visitor, const int32_t *start, const int32_t *duration,
                  const int64_t *flow);

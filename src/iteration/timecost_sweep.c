@@ -19,6 +19,7 @@ struct sweep {
     size_t heap_count, heap_capacity;
     int32_t *hops, *current; /* blocking flow: breadth-first level, next half-arc to try */
     int64_t flow;            /* F */
+    size_t reported_arcs;    /* the activities, then the dependencies */
 };
 
 static void heap_push(struct sweep *sweep, uint64_t key)
@@ -226,9 +227,10 @@ static void emit_plans(struct sweep *sweep, struct timecost_visitor *visitor, in
                 at[side] = event->time - (event->distance < step ? event->distance : step);
             }
             start[i] = at[0];
-            flow[i] = arc->flow;
             duration[i] = at[1] - at[0] < arc->duration[0] ? at[1] - at[0] : arc->duration[0];
         }
+        for (size_t a = 0; a < sweep->reported_arcs; a++)
+            flow[a] = graph->arcs[a].flow;
         int64_t done = visitor->deadline;
         visitor->plan(visitor, start, duration, flow);
         assert(visitor->deadline < done);
@@ -274,7 +276,8 @@ int timecost_sweep(const struct timecost_problem *problem, struct timecost_visit
     sweep.hops = erg_xcalloc(events, sizeof *sweep.hops);
     sweep.current = erg_xcalloc(events, sizeof *sweep.current);
     int32_t *start = erg_xcalloc(2 * activities + 1, sizeof *start);
-    int64_t *flow = erg_xcalloc(activities + 1, sizeof *flow);
+    sweep.reported_arcs = activities + problem->dependency_count;
+    int64_t *flow = erg_xcalloc(sweep.reported_arcs + 1, sizeof *flow);
     int result = run(&sweep, visitor, start, start + activities, flow, err);
     free(flow);
     free(start);
