@@ -45,6 +45,17 @@ static uint32_t *order_by_time(const struct erg_schedule *schedule,
     return order;
 }
 
+/* The solver reports the flows of all instructions, then of the dependencies. */
+static void find_flows(struct rounding *rounding, const struct erg_schedule *schedule,
+                       const int32_t *place_of)
+{
+    int32_t next = (int32_t)schedule->count;
+    for (size_t i = 0; i < schedule->count; i++)
+        for (int k = 0; k < 2; k++)
+            rounding->places[place_of[i]].before_flow[k] =
+                option_tables_depends(schedule, (uint32_t)i, k) ? next++ : -1;
+}
+
 struct rounding *rounding_new(const struct erg_schedule *schedule,
                               const struct option_tables *tables, uint64_t seed)
 {
@@ -92,8 +103,10 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
                 place->after_s[k] = erg_schedule_latency_s(schedule, after, i);
         }
     }
+    find_flows(rounding, schedule, place_of);
     free(place_of);
     free(order);
+    rounding->beam = beam_new(rounding);
     return rounding;
 }
 
@@ -101,6 +114,7 @@ void rounding_free(struct rounding *rounding)
 {
     if (!rounding)
         return;
+    beam_free(rounding->beam);
     free(rounding->places);
     free(rounding->place_of);
     free(rounding->start);
@@ -156,20 +170,6 @@ static void reclaim(struct rounding *rounding, double deadline_s)
 
 /* --- the candidates; each leaves its options in `choice` --- */
 
-static void diffuse(struct rounding *rounding)
-{
-    for (size_t p = 0; p < rounding->count; p++) {
-        const struct place *place = &rounding->places[p];
-        double start = rounding->start[p] = rounding_ready(rounding, place);
-        double available = rounding->planned_start[p] + rounding->planned_duration[p] - start;
-        uint32_t slower = rounding->floor[p] + 1u;
-        bool room = slower < place->option_count &&
-                    place->options[rounding->floor[p]].time_s < rounding->planned_duration[p] &&
-                    place->options[slower].time_s <= available;
-        rounding->choice[p] = (uint16_t)(rounding->floor[p] + room);
-    }
-}
-
 /*
  * When the successor of place `p` on its stage can start without regard to `p`: as its other
  * predecessor really is, or, if that is not chosen yet, as planned.
@@ -202,7 +202,7 @@ static double cost_ahead(const struct rounding *rounding, int32_t next, double s
     return place->options[*slowest].cost_j;
 }
 
-static void diffuse_ahead(struct rounding *rounding)
+static void diffuse(struct rounding *rounding)
 {
     for (size_t p = 0; p < rounding->count; p++) {
         const struct place *place = &rounding->places[p];
@@ -232,19 +232,6 @@ static void diffuse_ahead(struct rounding *rounding)
                 rounding->choice[p] = (uint16_t)o;
             }
         }
-    }
-}
-
-static void nearest(struct rounding *rounding, uint16_t *wanted)
-{
-    for (size_t p = 0; p < rounding->count; p++) {
-        const struct place *place = &rounding->places[p];
-        uint32_t slower = rounding->floor[p] + 1u;
-        double planned = rounding->planned_duration[p];
-        bool up =
-            slower < place->option_count && place->options[slower].time_s - planned <
-                                                planned - place->options[rounding->floor[p]].time_s;
-        wanted[p] = (uint16_t)(rounding->floor[p] + up);
     }
 }
 
@@ -285,13 +272,16 @@ static void compete(struct rounding *rounding, double deadline_s, double *best_j
 static void load_plan(struct rounding *rounding, const int32_t *start, const int32_t *duration,
                       const int64_t *flow)
 {
-    double tick_s = rounding->tables->tick_s;
+    double tick_s = rounding->tables->tick_s, unit_w = rounding->tables->slope_unit_w;
     for (size_t p = 0; p < rounding->count; p++) {
-        const struct place *place = &rounding->places[p];
+        struct place *place = &rounding->places[p];
         int32_t ticks = duration[place->instruction];
         rounding->planned_start[p] = start[place->instruction] * tick_s;
         rounding->planned_duration[p] = ticks * tick_s;
-        rounding->price_w[p] = (double)flow[place->instruction] * rounding->tables->slope_unit_w;
+        rounding->price_w[p] = (double)flow[place->instruction] * unit_w;
+        for (int k = 0; k < 2; k++)
+            place->before_w[k] =
+                place->before_flow[k] < 0 ? 0 : (double)flow[place->before_flow[k]] * unit_w;
         uint32_t low = 0, high = place->option_count; /* the slowest that is not over the plan */
         while (high - low > 1) {
             uint32_t middle = (low + high) / 2;
@@ -305,20 +295,18 @@ static void load_plan(struct rounding *rounding, const int32_t *start, const int
 }
 
 void rounding_round(struct rounding *rounding, const int32_t *start, const int32_t *duration,
-                    const int64_t *flow, double deadline_s, size_t effort, uint32_t *option)
+                    const int64_t *flow, double deadline_s, size_t widest, size_t effort,
+                    uint32_t *option)
 {
     size_t bytes = rounding->count * sizeof *rounding->choice;
     double best_j = DBL_MAX;
     load_plan(rounding, start, duration, flow);
+    for (size_t width = BEAM_NARROWEST; width <= widest; width *= 2)
+        if (rounding_beam(rounding, deadline_s, width))
+            compete(rounding, deadline_s, &best_j);
     diffuse(rounding);
     compete(rounding, deadline_s, &best_j);
-    diffuse_ahead(rounding);
-    compete(rounding, deadline_s, &best_j);
     memcpy(rounding->choice, rounding->floor, bytes);
-    compete(rounding, deadline_s, &best_j);
-    nearest(rounding, rounding->kept);
-    memcpy(rounding->choice, rounding->floor, bytes);
-    approach(rounding, rounding->kept, deadline_s);
     compete(rounding, deadline_s, &best_j);
     if (best_j == DBL_MAX) { /* within the last tick of the shortest time */
         memset(rounding->choice, 0, bytes);

@@ -2,19 +2,23 @@
  * From a continuous plan to one measured option per instruction, never beyond the deadline.
  *
  * Candidates, of which the cheapest feasible one wins:
- *  - error diffusion: in topological order, the option just above the planned duration when the
- *    actual start leaves room for it, otherwise the one just below; unused time flows downstream;
- *  - the same, but each option chosen together with what then fits for the next on its stage;
- *  - floor: always the option just below;
- *  - nearest, then repaired where a finish comes too late for fast successors.
+ *  - beam search: in topological order, the partial choices that have lost least so far;
+ *  - error diffusion: in topological order, the best option that finishes as planned together with
+ *    what then fits for the next on its stage; unused time flows downstream;
+ *  - floor: always the option just below the planned duration.
  * Each then has its slack reclaimed: instructions move to slower options, the best savings
  * for the price of their time first. A local search then perturbs the winner.
+ *
+ * The continuous plan cannot be reached in general: it moves along hulls, options have gaps. What
+ * branch and bound has proved of it on small pipelines is in bench/bench_solver.c.
  */
 #ifndef ERG_ITERATION_ROUNDING_INTERNAL_H
 #define ERG_ITERATION_ROUNDING_INTERNAL_H
 
 #include "base/random.h"
 #include "iteration/tables_internal.h"
+
+#include <stdbool.h>
 
 /* Latest finishes keep this relative distance from the deadline, for the errors of addition. */
 #define ROUNDING_MARGIN 1e-12
@@ -23,6 +27,8 @@
 struct place {
     int32_t before[2], after[2];
     double before_s[2], after_s[2]; /* latencies */
+    int32_t before_flow[2];         /* where the solver reports the flow of the dependency */
+    double before_w[2]; /* what a second of slack before it costs, in the continuous plan */
     const struct option *options;
     uint32_t option_count;
     uint32_t table, instruction, microbatch;
@@ -42,6 +48,7 @@ struct rounding {
     uint16_t *kept;                  /* the search's copy of one range */
     size_t microbatches;
     int32_t *place_of; /* [table * microbatches + microbatch] */
+    struct beam *beam;
 };
 
 struct rounding *rounding_new(const struct erg_schedule *schedule,
@@ -51,10 +58,24 @@ void rounding_free(struct rounding *rounding);
 /*
  * start and duration in ticks and flow per instruction, as the solver gives them; deadline_s at
  * least the true shortest time. Writes the index of the chosen option into `option` (as the
- * caller's tables count). The local search looks at every instruction about `effort` times.
+ * caller's tables count). Beams up to `widest` are tried, and the local search looks at every
+ * instruction about `effort` times.
  */
 void rounding_round(struct rounding *rounding, const int32_t *start, const int32_t *duration,
-                    const int64_t *flow, double deadline_s, size_t effort, uint32_t *option);
+                    const int64_t *flow, double deadline_s, size_t widest, size_t effort,
+                    uint32_t *option);
+
+/*
+ * Fills `choice` by beam search. By the duality of the continuous problem, a choice costs beyond
+ * the plan what its options do with their time at the plan's prices, and each second of slack on
+ * a dependency at the price of that one. So a partial choice can be charged for every mismatch as
+ * soon as it arises, and the `width` best of them go on. false within the last tick of the
+ * shortest time, where not even the options below the plan may fit.
+ */
+enum { BEAM_NARROWEST = 32, BEAM_WIDEST = 256 };
+bool rounding_beam(struct rounding *rounding, double deadline_s, size_t width);
+struct beam *beam_new(const struct rounding *rounding);
+void beam_free(struct beam *beam);
 
 /*
  * Improves `choice`, which must be on time. First pairs of an instruction and its successor trade

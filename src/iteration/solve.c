@@ -103,8 +103,16 @@ static double cost_at(const struct collector *collector, int64_t time)
            (double)cost * collector->tables->slope_unit_w * collector->tables->tick_s;
 }
 
+/* Of the local search, by plan: milliseconds, more for the plans that may really run. */
+static size_t search_effort(const struct collector *collector, bool will_run)
+{
+    size_t effort = 100000 / collector->iteration->schedule.count;
+    effort = effort < 16 ? 16 : effort > 100 ? 100 : effort;
+    return will_run ? 4 * effort : effort;
+}
+
 static void add_plan(struct collector *collector, const int32_t *start, const int32_t *duration,
-                     const int64_t *flow, int64_t time, double deadline_s, size_t effort)
+                     const int64_t *flow, int64_t time, double deadline_s, bool will_run)
 {
     struct erg_iteration *iteration = collector->iteration;
     const struct erg_pipeline *pipeline = &collector->request->pipeline;
@@ -116,7 +124,9 @@ static void add_plan(struct collector *collector, const int32_t *start, const in
     }
     struct erg_plan *plan = &iteration->plans[iteration->plan_count++];
     plan->option = erg_xcalloc(iteration->schedule.count, sizeof *plan->option);
-    rounding_round(collector->rounding, start, duration, flow, deadline_s, effort, plan->option);
+    rounding_round(collector->rounding, start, duration, flow, deadline_s,
+                   will_run ? BEAM_WIDEST : BEAM_NARROWEST, search_effort(collector, will_run),
+                   plan->option);
     erg_iteration_evaluate(&iteration->schedule, collector->request->tables, plan->option, NULL,
                            &plan->time_s, &plan->energy_j);
     assert(plan->time_s <= deadline_s);
@@ -124,14 +134,6 @@ static void add_plan(struct collector *collector, const int32_t *start, const in
     plan->planned_energy_j = cost_at(collector, time) + pipeline->blocking_power_w *
                                                             (double)pipeline->stages *
                                                             plan->planned_time_s;
-}
-
-/* Of the local search, by plan: milliseconds, more for the plans that may really run. */
-static size_t search_effort(const struct collector *collector, bool will_run)
-{
-    size_t effort = 100000 / collector->iteration->schedule.count;
-    effort = effort < 16 ? 16 : effort > 100 ? 100 : effort;
-    return will_run ? 4 * effort : effort;
 }
 
 static void collect_plan(struct timecost_visitor *visitor, const int32_t *start,
@@ -153,14 +155,13 @@ static void collect_plan(struct timecost_visitor *visitor, const int32_t *start,
         grid = true;
     }
     if (grid && time > collector->fastest)
-        add_plan(collector, start, duration, flow, time, grid_s, search_effort(collector, false));
+        add_plan(collector, start, duration, flow, time, grid_s, false);
     while (collector->deadline < collector->deadline_count &&
            deadline_ticks(collector, collector->deadlines[collector->deadline]) >= time) {
         double deadline_s = collector->deadlines[collector->deadline++];
         if (deadline_s < collector->shortest_s)
             deadline_s = collector->shortest_s;
-        add_plan(collector, start, duration, flow, time, deadline_s,
-                 search_effort(collector, true));
+        add_plan(collector, start, duration, flow, time, deadline_s, true);
     }
     visitor->deadline = next_deadline(collector);
 }

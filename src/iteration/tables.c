@@ -212,9 +212,9 @@ void option_tables_problem(const struct option_tables *tables, const struct erg_
         size_t index = erg_table_index(&schedule->pipeline, &schedule->instructions[i]);
         table[i] = &tables->tables[index].hull;
         for (int k = 0; k < 2; k++) {
-            uint32_t before = schedule->before[i][k];
-            if (before == ERG_NONE || (k == 1 && before == schedule->before[i][0]))
+            if (!option_tables_depends(schedule, (uint32_t)i, k))
                 continue;
+            uint32_t before = schedule->before[i][k];
             double latency = erg_schedule_latency_s(schedule, before, (uint32_t)i);
             dependencies[dependency_count++] =
                 (struct timecost_arc){before, (uint32_t)i, (int32_t)ceil(latency / tables->tick_s)};

@@ -37,7 +37,16 @@ int option_tables_init(struct option_tables *tables, const struct erg_schedule *
                        const struct erg_frontier *given, double tick_s, struct erg_error *err);
 void option_tables_release(struct option_tables *tables);
 
-/* The DAG of a schedule with these tables. `problem` points into `tables`. */
+/* Whether the problem below has a dependency of its own for `before[i][k]`; one that is there twice
+ * counts once. */
+static inline bool option_tables_depends(const struct erg_schedule *schedule, uint32_t i, int k)
+{
+    const uint32_t *before = schedule->before[i];
+    return before[k] != ERG_NONE && !(k == 1 && before[1] == before[0]);
+}
+
+/* The DAG of a schedule with these tables. `problem` points into `tables`; its
+ * dependencies go by instruction and its `before`. */
 void option_tables_problem(const struct option_tables *tables, const struct erg_schedule *schedule,
                            struct timecost_problem *problem);
 void option_tables_problem_release(struct timecost_problem *problem);
