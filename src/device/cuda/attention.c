@@ -30,8 +30,8 @@ static size_t align(size_t bytes)
 static void lay_out_workspace(struct erg_attention *a)
 {
     size_t rows = (size_t)(a->shape.batch * a->shape.query_heads * a->shape.queries);
-    /* Never zero, so that there is always a pointer to check. */
-    a->forward_bytes = align((size_t)a->plans[ERG_ATTENTION_FORWARD].workspace_bytes + 1);
+    size_t forward_bytes = (size_t)a->plans[ERG_ATTENTION_FORWARD].workspace_bytes;
+    a->forward_bytes = align(forward_bytes ? forward_bytes : 1); /* always a pointer to check */
     a->softmax_sum_at = align((size_t)a->plans[ERG_ATTENTION_BACKWARD].workspace_bytes);
     a->dq_sum_at = align(a->softmax_sum_at + rows * sizeof(float));
     a->backward_bytes = a->dq_sum_at + rows * (size_t)a->shape.head_dim * sizeof(float);
@@ -291,7 +291,8 @@ static bool all_finite(const struct outcome *outcome)
 static int check_full_grid(const struct erg_attention *a, int full, struct erg_error *err)
 {
     const struct erg_attention_shape *s = &a->shape;
-    if (full == a->cudnn->sms || s->batch * s->query_heads * (s->queries / 256) < a->cudnn->sms)
+    int64_t tokens = s->queries < s->keys ? s->queries : s->keys;
+    if (full == a->cudnn->sms || s->batch * s->query_heads * (tokens / 256) < a->cudnn->sms)
         return 0;
     return erg_fail(err, ERG_NO_DEVICE,
                     "verifying attention: cuDNN's kernel has %d CTAs, expected one for each of the "

@@ -109,7 +109,8 @@ struct erg_attention_buffers {
 };
 
 /*
- * Queue one pass on a stream. `ctas` is the number of SMs that the main kernel uses; 0 = all.
+ * Queue one pass on a stream. `ctas` is the number of SMs that the main kernel uses; 0 = all. Other
+ * GPUs than Hopper know only all and fail with ERG_NO_DEVICE.
  * The workspace keeps the kernels' state (tile counter, sums): calls that may run at the same
  * time, that is on two streams or in two graphs, need two workspaces.
  *
