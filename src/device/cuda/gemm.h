@@ -1,0 +1,78 @@
+/*
+ * GEMM: the three matrix products of a linear layer by cuBLASLt, in bf16 with sums in float, as
+ * erg_ops_linear_forward(), …_input_gradient() and …_weight_gradient() define them (ops/ops.h).
+ *
+ * A product can leave SMs free for a collective that starts later: `sms` bounds the SMs it takes.
+ * cuBLASLt's own choice for fewer SMs are kernels with large clusters of blocks, which find no room
+ * beside a collective and stall. So the algorithm always comes from the answers for all SMs, and
+ * runs with the bound (its result stays the same, bit for bit); for a bounded product answers with
+ * clusters of more than two blocks are passed over where there are others. Measured on one H200,
+ * 16384 x 3072 x 4096: beside a copy on 16 SMs 1.3 times the time alone, not 1.4 to 1.75.
+ *
+ * cuBLASLt is opened at run time. One erg_gemm belongs to one thread and one GPU, and remembers the
+ * algorithm of each shape; the products it enqueues do not depend on it any more.
+ */
+#ifndef ERG_CUDA_GEMM_H
+#define ERG_CUDA_GEMM_H
+
+#include "ergon/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st;
+struct erg_gemm;
+
+enum erg_gemm_kind {
+    ERG_GEMM_FORWARD,         /* a = x, b = weight: c = y */
+    ERG_GEMM_INPUT_GRADIENT,  /* a = d_y, b = weight: c = d_x */
+    ERG_GEMM_WEIGHT_GRADIENT, /* a = x, b = d_y: c = d_weight, float, added to */
+};
+
+/* Rows without gaps: x [tokens, inputs], weight [outputs, inputs], y [tokens, outputs]. */
+struct erg_gemm_shape {
+    enum erg_gemm_kind kind;
+    size_t tokens, inputs, outputs;
+};
+
+/* The memory a product may use besides; work on two streams needs two. */
+enum { ERG_GEMM_WORKSPACE_BYTES = 64 << 20 };
+
+/* For the calling thread's GPU. ERG_NO_DEVICE when there is no cuBLASLt of CUDA's version. */
+int erg_gemm_open(struct erg_gemm **gemm, struct erg_error *err);
+void erg_gemm_close(struct erg_gemm *gemm);
+
+/*
+ * Enqueues a product. `sms`: at most so many SMs, 0 for all. The pointers are multiples of 16
+ * bytes, inputs and outputs of 8; any number of tokens.
+ */
+int erg_gemm_run(struct erg_gemm *gemm, const struct erg_gemm_shape *shape, const void *a,
+                 const void *b, void *c, int sms, void *workspace, struct CUstream_st *stream,
+                 struct erg_error *err);
+
+/* What tuning found, milliseconds. */
+struct erg_gemm_timing {
+    size_t answers; /* algorithms that were timed */
+    size_t best;    /* the one chosen, 0 = cuBLASLt's first */
+    double first_ms, best_ms;
+};
+
+/*
+ * Times cuBLASLt's first answers for this shape on a hot GPU and keeps the fastest for all later
+ * runs of the shape that are bounded (sms > 0), or not, as this one is; takes about a second and
+ * blocks. What should run beside it, the caller keeps running. c is overwritten, or added to many
+ * times.
+ */
+int erg_gemm_tune(struct erg_gemm *gemm, const struct erg_gemm_shape *shape, const void *a,
+                  const void *b, void *c, int sms, void *workspace, struct CUstream_st *stream,
+                  struct erg_gemm_timing *timing, struct erg_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

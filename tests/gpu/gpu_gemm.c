@@ -1,0 +1,137 @@
+/*
+ * Products against ops/ops.h on odd shapes; bounded to fewer SMs, the same bits.
+ */
+#include "device/cuda/gemm.h"
+
+#include "gpu_check.h"
+#include "ops/ops.h"
+
+static const char *const kinds[] = {"forward", "input gradient", "weight gradient"};
+
+/* What a product reads and writes, in elements. */
+struct sizes {
+    size_t a, b, c, c_bytes;
+};
+
+static struct sizes sizes_of(const struct erg_gemm_shape *s)
+{
+    size_t x = s->tokens * s->inputs, y = s->tokens * s->outputs, weight = s->inputs * s->outputs;
+    switch (s->kind) {
+    case ERG_GEMM_FORWARD:
+        return (struct sizes){x, weight, y, y * sizeof(erg_bf16)};
+    case ERG_GEMM_INPUT_GRADIENT:
+        return (struct sizes){y, weight, x, x * sizeof(erg_bf16)};
+    default:
+        return (struct sizes){x, y, weight, weight * sizeof(float)};
+    }
+}
+
+static void check_against_twin(struct erg_gemm *gemm, struct erg_rng *rng, void *workspace,
+                               const struct erg_gemm_shape *s)
+{
+    const struct sizes sizes = sizes_of(s);
+    erg_bf16 *a = gpu_random(rng, sizes.a, 1), *b = gpu_random(rng, sizes.b, 1);
+    void *c = erg_xcalloc(1, sizes.c_bytes);
+    void *on_a = gpu_upload(a, sizes.a * sizeof *a), *on_b = gpu_upload(b, sizes.b * sizeof *b);
+    void *on_c = gpu_upload(c, sizes.c_bytes);
+    char name[128];
+    snprintf(name, sizeof name, "%s, %zu tokens, %zu -> %zu", kinds[s->kind], s->tokens, s->inputs,
+             s->outputs);
+    /* Twice: gradients of weights add up. */
+    for (int twice = 0; twice < 2; twice++) {
+        gpu_ok(
+            erg_gemm_run(gemm, s, on_a, on_b, on_c, twice ? 64 : 0, workspace, NULL, &gpu_error));
+        if (s->kind == ERG_GEMM_FORWARD)
+            erg_ops_linear_forward(s->tokens, s->inputs, s->outputs, a, b, c);
+        else if (s->kind == ERG_GEMM_INPUT_GRADIENT)
+            erg_ops_linear_input_gradient(s->tokens, s->inputs, s->outputs, a, b, c);
+        else
+            erg_ops_linear_weight_gradient(s->tokens, s->inputs, s->outputs, a, b, c);
+    }
+    if (s->kind == ERG_GEMM_WEIGHT_GRADIENT)
+        gpu_near_float(name, on_c, c, sizes.c, 1e-4 * sqrt((double)s->tokens));
+    else
+        gpu_near_bf16(name, on_c, c, sizes.c, 1e-4 * sqrt((double)(s->inputs + s->outputs)));
+    erg_cuda_free(on_a), erg_cuda_free(on_b), erg_cuda_free(on_c);
+    free(a), free(b), free(c);
+}
+
+/* A large random tensor out of copies of a small one. */
+static void *upload_tiled(struct erg_rng *rng, size_t count)
+{
+    const size_t tile = 1 << 20;
+    erg_bf16 *values = gpu_random(rng, tile, 1);
+    erg_bf16 *memory = gpu_alloc(count * sizeof *memory);
+    for (size_t at = 0; at < count; at += tile)
+        gpu_ok(erg_cuda_copy(memory + at, values,
+                             (count - at < tile ? count - at : tile) * sizeof *memory, NULL,
+                             &gpu_error));
+    free(values);
+    return memory;
+}
+
+static void check_bounds(struct erg_gemm *gemm, struct erg_rng *rng, void *workspace, int all_sms,
+                         const struct erg_gemm_shape *s)
+{
+    const struct sizes sizes = sizes_of(s);
+    void *a = upload_tiled(rng, sizes.a), *b = upload_tiled(rng, sizes.b), *first = NULL;
+    void *c = gpu_alloc(sizes.c_bytes);
+    for (int left = 0; left <= 36; left += 4) {
+        gpu_ok(erg_cuda_fill(c, 0, sizes.c_bytes, NULL, &gpu_error));
+        gpu_ok(erg_gemm_run(gemm, s, a, b, c, all_sms - left, workspace, NULL, &gpu_error));
+        void *result = gpu_download(c, sizes.c_bytes);
+        if (!first) {
+            first = result;
+            continue;
+        }
+        bool same = memcmp(result, first, sizes.c_bytes) == 0;
+        printf("%s %s, %zu -> %zu, on %d SMs: the bits of %d SMs\n", same ? "ok    " : "FAILED",
+               kinds[s->kind], s->inputs, s->outputs, all_sms - left, all_sms);
+        gpu_failures += !same;
+        free(result);
+    }
+    erg_cuda_free(a), erg_cuda_free(b), erg_cuda_free(c);
+    free(first);
+}
+
+static void check_tuning(struct erg_gemm *gemm, struct erg_rng *rng, void *workspace)
+{
+    const struct erg_gemm_shape s = {ERG_GEMM_FORWARD, 4096, 3072, 2560};
+    const struct sizes sizes = sizes_of(&s);
+    void *a = upload_tiled(rng, sizes.a), *b = upload_tiled(rng, sizes.b);
+    void *c = gpu_alloc(sizes.c_bytes);
+    struct erg_gemm_timing timing;
+    gpu_ok(erg_gemm_tune(gemm, &s, a, b, c, 0, workspace, NULL, &timing, &gpu_error));
+    bool sound = timing.answers > 0 && timing.best < timing.answers && timing.best_ms > 0 &&
+                 timing.best_ms <= timing.first_ms;
+    printf("%s tuning: answer %zu of %zu, %.3f ms, the first %.3f ms\n",
+           sound ? "ok    " : "FAILED", timing.best, timing.answers, timing.best_ms,
+           timing.first_ms);
+    gpu_failures += !sound;
+    erg_cuda_free(a), erg_cuda_free(b), erg_cuda_free(c);
+}
+
+int main(void)
+{
+    struct erg_cuda cuda = gpu_open();
+    struct erg_gemm *gemm;
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 1);
+    gpu_ok(erg_gemm_open(&gemm, &gpu_error));
+    void *workspace = gpu_alloc(ERG_GEMM_WORKSPACE_BYTES);
+    const size_t shapes[][3] = {{1, 8, 8}, {333, 264, 520}, {77, 1000, 136}, {128, 128, 256}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int kind = 0; kind < 3; kind++) {
+            const struct erg_gemm_shape s = {(enum erg_gemm_kind)kind, shapes[i][0], shapes[i][1],
+                                             shapes[i][2]};
+            check_against_twin(gemm, &rng, workspace, &s);
+        }
+    for (int kind = 0; kind < 3; kind++) {
+        const struct erg_gemm_shape s = {(enum erg_gemm_kind)kind, 8192, 3072, 4096};
+        check_bounds(gemm, &rng, workspace, cuda.sms, &s);
+    }
+    check_tuning(gemm, &rng, workspace);
+    erg_cuda_free(workspace);
+    erg_gemm_close(gemm);
+    return gpu_result();
+}
