@@ -9,9 +9,9 @@
 #include <string.h>
 #include <time.h>
 
-/* No link moves more; a 32-bit counter read too late for that may have wrapped unseen. */
-static const double pcie_bytes_per_s = 64e9;
-static const double nvlink_bytes_per_s = 1e12;
+/* No PCIe slot and no single NVLink moves more per direction; a counter of 32 bits that is read too
+ * late for that may have wrapped unseen. */
+static const double link_bytes_per_s = 64e9;
 
 const char *nvml_reason(int result)
 {
@@ -196,7 +196,7 @@ static void read_fields(const struct reading *at)
  * know how often it wrapped starts anew: returns false, this reading is not valid.
  */
 static bool follow(const struct reading *at, enum erg_metric metric, struct nvml_wrap *wrap,
-                   const struct nvml_field *field, double unit, double bytes_per_s, int64_t *bytes)
+                   const struct nvml_field *field, double unit, double links, int64_t *bytes)
 {
     if (field->type != NVML_TYPE_UNSIGNED_INT) {
         *bytes += (int64_t)((double)field_value(field) * unit);
@@ -204,8 +204,8 @@ static bool follow(const struct reading *at, enum erg_metric metric, struct nvml
     }
     atomic_fetch_or(&at->gpu->narrow, UINT64_C(1) << metric);
     int64_t now_ns = erg_now_ns();
-    bool sure =
-        !wrap->seen || (double)(now_ns - wrap->last_ns) * 1e-9 * bytes_per_s < 4294967296.0 * unit;
+    double most = (double)(now_ns - wrap->last_ns) * 1e-9 * link_bytes_per_s * links;
+    bool sure = !wrap->seen || most < 4294967296.0 * unit;
     if (wrap->seen)
         wrap->sum += (uint32_t)(field->value.ui - wrap->last); /* modulo 2^32: the wrap is free */
     *wrap = (struct nvml_wrap){true, field->value.ui, now_ns, wrap->sum};
@@ -233,8 +233,7 @@ static void read_pcie(const struct reading *at)
         int64_t bytes = 0;
         if (fields[i].result != NVML_SUCCESS)
             refuse(at, counters[i].metric, fields[i].result);
-        else if (follow(at, counters[i].metric, &at->state->wraps[i][0], &fields[i], 1,
-                        pcie_bytes_per_s, &bytes))
+        else if (follow(at, counters[i].metric, &at->state->wraps[i][0], &fields[i], 1, 1, &bytes))
             put(at, counters[i].metric, bytes, middle_ns, counters[i].source);
     }
 }
@@ -306,18 +305,21 @@ static void read_nvlink(const struct reading *at)
     bool known = state->links != NVML_LINKS_UNKNOWN && state->links != NVML_LINKS_NONE;
     int count = known ? ask_links(at, state->links, fields) : 0;
     int64_t middle_ns = (before_ns + erg_now_ns()) / 2;
+    double links = state->links == NVML_LINKS_TOGETHER ? NVML_LINKS_MAX : 1;
     for (int direction = 0; direction < 2; direction++) {
         int64_t bytes = 0;
-        bool sure = count > 0;
-        if (count == 0)
+        bool sure = true;
+        int answers = 0;
+        for (int i = direction; i < count; i += 2)
+            if (fields[i].result == NVML_SUCCESS) { /* a link that is down answers nothing */
+                sure &= follow(at, metrics[direction], &state->wraps[2 + direction][i / 2],
+                               &fields[i], link_ways[state->links].unit, links, &bytes);
+                answers++;
+            }
+        if (answers == 0)
             refuse(at, metrics[direction],
                    at->sample->lost ? NVML_GPU_IS_LOST : NVML_NOT_SUPPORTED);
-        for (int i = direction; i < count; i += 2)
-            if (fields[i].result == NVML_SUCCESS) /* a link that is down answers nothing */
-                sure &=
-                    follow(at, metrics[direction], &state->wraps[2 + direction][i / 2], &fields[i],
-                           link_ways[state->links].unit, nvlink_bytes_per_s, &bytes);
-        if (sure)
+        else if (sure)
             put(at, metrics[direction], bytes, middle_ns, link_ways[state->links].source);
     }
 }

@@ -1,0 +1,49 @@
+/*
+ * What a test of GPU sensors begins with: the fake NVML with a script, kept open so that the test
+ * can ask it for the truth.
+ */
+#ifndef ERGON_TESTS_FAKE_GPUS_H
+#define ERGON_TESTS_FAKE_GPUS_H
+
+#include "check.h"
+#include "fake_nvml.h"
+
+#include <dlfcn.h>
+
+struct fake {
+    void *library;
+    bool (*script)(const char *text);
+    double (*energy_j)(unsigned gpu, int64_t from_ns, int64_t to_ns);
+    unsigned (*calls)(const char *call);
+    int64_t (*start_ns)(void);
+};
+
+#define FAKE_SYMBOL(fake, member, name)                                                            \
+    do {                                                                                           \
+        void *fake_symbol = dlsym((fake)->library, name);                                          \
+        assert_non_null(fake_symbol);                                                              \
+        memcpy(&(fake)->member, &fake_symbol, sizeof fake_symbol);                                 \
+    } while (0)
+
+/* The world begins; ergon opened after this sees it. */
+static inline struct fake fake_open(const char *library, const char *script)
+{
+    struct fake fake = {.library = dlopen(library, RTLD_NOW | RTLD_LOCAL)};
+    if (!fake.library)
+        fail_msg("%s", dlerror());
+    FAKE_SYMBOL(&fake, script, "fake_nvml_script");
+    FAKE_SYMBOL(&fake, energy_j, "fake_nvml_energy_j");
+    FAKE_SYMBOL(&fake, calls, "fake_nvml_calls");
+    FAKE_SYMBOL(&fake, start_ns, "fake_nvml_start_ns");
+    assert_true(fake.script(script));
+    setenv("ERGON_NVML", library, 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    return fake;
+}
+
+static inline void fake_close(struct fake *fake)
+{
+    dlclose(fake->library);
+}
+
+#endif

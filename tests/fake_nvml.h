@@ -1,0 +1,104 @@
+/*
+ * A fake NVML: a shared library with the entry points that ergon uses, over a scripted world of
+ * GPUs. Point $ERGON_NVML at it, and $ERGON_FAKE_NVML at a file with a script; a test that has
+ * opened the library itself may give the script as text and ask for the truth.
+ *
+ * A script is lines of words; '#' begins a comment. Times are seconds since the script was read.
+ *
+ *   gpus N                      first line; 1 to 8
+ *   log FILE                    clock locks are appended here and shared between processes
+ *   gpu I|* COMMAND ...         to one GPU or to all:
+ *     power T=W T=W ...         watts, linear between points, two of equal T are a step
+ *     cycle S                   the course of power repeats
+ *     counter PERIOD PHASE      energy counter and power reading move every PERIOD
+ *     jitter S                  each step is late by up to S
+ *     gain G                    of the counter
+ *     window S                  instant power is the mean of the last S before a step (= PERIOD)
+ *     temperature GPU MEMORY    degrees C
+ *     clock MHZ                 SM clock when not locked
+ *     reasons BITS FROM TO      clock event reasons, hexadecimal; count as violation time
+ *     pcie TX RX                bytes per second
+ *     nvlink TX RX LINKS WAY    bytes per second; WAY is together, each, bytes or none
+ *     narrow                    byte counters have 32 bits
+ *     limit W                   enforced power limit
+ *     module                    power is known of the whole module only
+ *     fail CALL RESULT FROM TO  the call gives this NVML result
+ *     slow CALL S               every such call takes S
+ *     hang CALL AT S            the first such call after AT takes S
+ *     lost AT                   falls off the bus
+ *     xid NUMBER AT             a critical error
+ *     nolocks                   refuses clock locks (no permission)
+ *
+ * CALL is an entry point without "nvmlDevice", or "field ID" written field186.
+ */
+#ifndef ERGON_TESTS_FAKE_NVML_H
+#define ERGON_TESTS_FAKE_NVML_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Replaces the world and starts its time at 0. Returns false for a script that is wrong. */
+bool fake_nvml_script(const char *text);
+
+/* What a GPU really used between two moments of CLOCK_MONOTONIC, J (without the counter's gain). */
+double fake_nvml_energy_j(unsigned gpu, int64_t from_ns, int64_t to_ns);
+
+/* Calls of an entry point so far, to any GPU. */
+unsigned fake_nvml_calls(const char *call);
+
+/* CLOCK_MONOTONIC at which the world's time is 0. */
+int64_t fake_nvml_start_ns(void);
+
+/* ---- between the files of the fake ---- */
+
+enum {
+    FAKE_GPUS = 8,
+    FAKE_POINTS = 256,
+    FAKE_RULES = 32,
+    FAKE_LINKS = 18,
+};
+
+struct fake_rule {
+    enum { FAKE_FAIL, FAKE_SLOW, FAKE_HANG, FAKE_REASONS } kind;
+    char call[48];
+    int result;
+    uint64_t bits;
+    double from_s, to_s, duration_s;
+};
+
+struct fake_gpu {
+    unsigned index;
+    double time_s[FAKE_POINTS], power_w[FAKE_POINTS];
+    size_t points;
+    double cycle_s;
+    double period_s, phase_s, jitter_s, gain, window_s;
+    double temperature_c, memory_temperature_c, clock_mhz, limit_w;
+    double pcie[2], nvlink[2];
+    unsigned links;
+    enum { FAKE_TOGETHER, FAKE_EACH, FAKE_BYTES, FAKE_NONE } link_way;
+    bool narrow, module, nolocks;
+    double lost_s, xid_s;
+    int xid;
+    struct fake_rule rules[FAKE_RULES];
+    size_t rule_count;
+    bool hung[FAKE_RULES], xid_told;
+    unsigned locked_min_mhz, locked_max_mhz; /* 0 = not locked */
+};
+
+struct fake_world {
+    struct fake_gpu gpus[FAKE_GPUS];
+    unsigned count;
+    char log[512];
+    int64_t start_ns;
+};
+
+extern struct fake_world fake_world;
+
+double fake_now_s(void);
+double fake_energy_at(const struct fake_gpu *gpu, double at_s);
+double fake_last_step_s(const struct fake_gpu *gpu, double at_s); /* of the sensors */
+uint64_t fake_reasons_at(const struct fake_gpu *gpu, double at_s);
+double fake_reasons_time(const struct fake_gpu *gpu, uint64_t bits, double until_s);
+
+#endif

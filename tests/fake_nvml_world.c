@@ -1,0 +1,279 @@
+/*
+ * The fake NVML's world: its script, and what its GPUs really do.
+ */
+#include "fake_nvml.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+struct fake_world fake_world;
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+double fake_now_s(void)
+{
+    return (double)(now_ns() - fake_world.start_ns) * 1e-9;
+}
+
+/* ---- what the GPUs do ---- */
+
+/* Energy from time 0 within one course of power, W before the first point and after the last. */
+static double course_energy(const struct fake_gpu *gpu, double at_s)
+{
+    double energy_j = 0, from_s = 0, from_w = gpu->power_w[0];
+    for (size_t i = 0; i < gpu->points && from_s < at_s; i++) {
+        double to_s = gpu->time_s[i], to_w = gpu->power_w[i];
+        if (to_s > at_s) {
+            to_w = from_w + (to_w - from_w) * (at_s - from_s) / (to_s - from_s);
+            to_s = at_s;
+        }
+        energy_j += 0.5 * (from_w + to_w) * (to_s - from_s);
+        from_s = to_s;
+        from_w = to_w;
+        while (i + 1 < gpu->points && gpu->time_s[i + 1] <= from_s)
+            from_w = gpu->power_w[++i];
+    }
+    return at_s > from_s ? energy_j + from_w * (at_s - from_s) : energy_j;
+}
+
+double fake_energy_at(const struct fake_gpu *gpu, double at_s)
+{
+    if (at_s <= 0)
+        return gpu->power_w[0] * at_s;
+    if (gpu->cycle_s <= 0)
+        return course_energy(gpu, at_s);
+    double whole = floor(at_s / gpu->cycle_s);
+    return whole * course_energy(gpu, gpu->cycle_s) +
+           course_energy(gpu, at_s - whole * gpu->cycle_s);
+}
+
+/* In [0, 1), a function of the GPU and the step alone. */
+static double lateness(const struct fake_gpu *gpu, double step)
+{
+    uint64_t x = (uint64_t)(int64_t)step * UINT64_C(0x9e3779b97f4a7c15) + gpu->index;
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (double)((x ^ (x >> 31)) >> 11) * 0x1p-53;
+}
+
+double fake_last_step_s(const struct fake_gpu *gpu, double at_s)
+{
+    double step = floor((at_s - gpu->phase_s) / gpu->period_s) + 1, step_s;
+    do {
+        step -= 1;
+        step_s = gpu->phase_s + step * gpu->period_s + gpu->jitter_s * lateness(gpu, step);
+    } while (step_s > at_s);
+    return step_s;
+}
+
+uint64_t fake_reasons_at(const struct fake_gpu *gpu, double at_s)
+{
+    uint64_t bits = 0;
+    for (size_t i = 0; i < gpu->rule_count; i++)
+        if (gpu->rules[i].kind == FAKE_REASONS && at_s >= gpu->rules[i].from_s &&
+            at_s < gpu->rules[i].to_s)
+            bits |= gpu->rules[i].bits;
+    return bits;
+}
+
+double fake_reasons_time(const struct fake_gpu *gpu, uint64_t bits, double until_s)
+{
+    double time_s = 0;
+    for (size_t i = 0; i < gpu->rule_count; i++)
+        if (gpu->rules[i].kind == FAKE_REASONS && gpu->rules[i].bits & bits)
+            time_s += fmax(0, fmin(until_s, gpu->rules[i].to_s) - gpu->rules[i].from_s);
+    return time_s;
+}
+
+EXPORT double fake_nvml_energy_j(unsigned gpu, int64_t from_ns, int64_t to_ns)
+{
+    double from_s = (double)(from_ns - fake_world.start_ns) * 1e-9;
+    double to_s = (double)(to_ns - fake_world.start_ns) * 1e-9;
+    const struct fake_gpu *one = &fake_world.gpus[gpu];
+    return fake_energy_at(one, to_s) - fake_energy_at(one, from_s);
+}
+
+EXPORT int64_t fake_nvml_start_ns(void)
+{
+    return fake_world.start_ns;
+}
+
+/* ---- the script ---- */
+
+enum { WORDS = FAKE_POINTS + 8 };
+
+static double number(char *const *words, size_t count, size_t i, double missing)
+{
+    return i < count ? strtod(words[i], NULL) : missing;
+}
+
+static bool add_rule(struct fake_gpu *gpu, struct fake_rule rule, const char *call)
+{
+    if (gpu->rule_count == FAKE_RULES)
+        return false;
+    snprintf(rule.call, sizeof rule.call, "%s", call);
+    gpu->rules[gpu->rule_count++] = rule;
+    return true;
+}
+
+static bool set_power(struct fake_gpu *gpu, char *const *words, size_t count)
+{
+    gpu->points = 0;
+    for (size_t i = 1; i < count && gpu->points < FAKE_POINTS; i++) {
+        if (sscanf(words[i], "%lf=%lf", &gpu->time_s[gpu->points], &gpu->power_w[gpu->points]) != 2)
+            return false;
+        gpu->points++;
+    }
+    return gpu->points > 0;
+}
+
+static bool set_nvlink(struct fake_gpu *gpu, char *const *words, size_t count)
+{
+    static const char *const ways[] = {"together", "each", "bytes", "none"};
+    gpu->nvlink[0] = number(words, count, 1, 0);
+    gpu->nvlink[1] = number(words, count, 2, 0);
+    gpu->links = (unsigned)number(words, count, 3, FAKE_LINKS);
+    for (int way = 0; way < 4; way++)
+        if (count > 4 && strcmp(words[4], ways[way]) == 0) {
+            gpu->link_way = way;
+            return true;
+        }
+    return false;
+}
+
+/* Commands with a call or bits and times. */
+static bool set_rule(struct fake_gpu *gpu, char *const *words, size_t count)
+{
+    struct fake_rule rule = {.to_s = INFINITY};
+    const char *name = words[0];
+    if (count < 3)
+        return false;
+    if (strcmp(name, "fail") == 0) {
+        rule.kind = FAKE_FAIL;
+        rule.result = (int)number(words, count, 2, 0);
+        rule.from_s = number(words, count, 3, -INFINITY);
+        rule.to_s = number(words, count, 4, INFINITY);
+    } else if (strcmp(name, "slow") == 0) {
+        rule.kind = FAKE_SLOW;
+        rule.duration_s = number(words, count, 2, 0);
+    } else if (strcmp(name, "hang") == 0) {
+        rule.kind = FAKE_HANG;
+        rule.from_s = number(words, count, 2, 0);
+        rule.duration_s = number(words, count, 3, 0);
+    } else if (strcmp(name, "reasons") == 0) {
+        rule.kind = FAKE_REASONS;
+        rule.bits = strtoull(words[1], NULL, 16);
+        rule.from_s = number(words, count, 2, 0);
+        rule.to_s = number(words, count, 3, INFINITY);
+    } else {
+        return false;
+    }
+    return add_rule(gpu, rule, words[1]);
+}
+
+static bool command(struct fake_gpu *gpu, char *const *words, size_t count)
+{
+    const struct {
+        const char *name;
+        double *first, *second;
+    } numbers[] = {
+        {"counter", &gpu->period_s, &gpu->phase_s},
+        {"jitter", &gpu->jitter_s, NULL},
+        {"gain", &gpu->gain, NULL},
+        {"window", &gpu->window_s, NULL},
+        {"temperature", &gpu->temperature_c, &gpu->memory_temperature_c},
+        {"clock", &gpu->clock_mhz, NULL},
+        {"pcie", &gpu->pcie[0], &gpu->pcie[1]},
+        {"limit", &gpu->limit_w, NULL},
+        {"lost", &gpu->lost_s, NULL},
+        {"cycle", &gpu->cycle_s, NULL},
+    };
+    const char *name = words[0];
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (strcmp(name, numbers[i].name) == 0) {
+            *numbers[i].first = number(words, count, 1, 0);
+            if (numbers[i].second)
+                *numbers[i].second = number(words, count, 2, 0);
+            return count > 1;
+        }
+    if (strcmp(name, "power") == 0)
+        return set_power(gpu, words, count);
+    if (strcmp(name, "nvlink") == 0)
+        return set_nvlink(gpu, words, count);
+    if (strcmp(name, "xid") == 0) {
+        gpu->xid = (int)number(words, count, 1, 0);
+        gpu->xid_s = number(words, count, 2, 0);
+        return true;
+    }
+    gpu->narrow |= strcmp(name, "narrow") == 0;
+    gpu->module |= strcmp(name, "module") == 0;
+    gpu->nolocks |= strcmp(name, "nolocks") == 0;
+    return count == 1 || set_rule(gpu, words, count);
+}
+
+static bool run_line(char *line)
+{
+    char *words[WORDS], *rest = line, *word;
+    size_t count = 0;
+    line[strcspn(line, "#")] = '\0';
+    while (count < WORDS && (word = strtok_r(rest, " \t\r", &rest)) != NULL)
+        words[count++] = word;
+    if (count == 0)
+        return true;
+    if (strcmp(words[0], "gpus") == 0) {
+        fake_world.count = (unsigned)number(words, count, 1, 0);
+        return fake_world.count >= 1 && fake_world.count <= FAKE_GPUS;
+    }
+    if (strcmp(words[0], "log") == 0 && count == 2) {
+        snprintf(fake_world.log, sizeof fake_world.log, "%s", words[1]);
+        return true;
+    }
+    if (strcmp(words[0], "gpu") != 0 || count < 3)
+        return false;
+    for (unsigned i = 0; i < fake_world.count; i++)
+        if ((strcmp(words[1], "*") == 0 || strtoul(words[1], NULL, 10) == i) &&
+            !command(&fake_world.gpus[i], words + 2, count - 2))
+            return false;
+    return true;
+}
+
+EXPORT bool fake_nvml_script(const char *text)
+{
+    memset(&fake_world, 0, sizeof fake_world);
+    fake_world.start_ns = now_ns();
+    for (unsigned i = 0; i < FAKE_GPUS; i++)
+        fake_world.gpus[i] = (struct fake_gpu){
+            .index = i,
+            .power_w = {100},
+            .points = 1,
+            .period_s = 0.1,
+            .phase_s = 0.013 * i,
+            .gain = 1,
+            .temperature_c = 45,
+            .memory_temperature_c = 50,
+            .clock_mhz = 1980,
+            .limit_w = 700,
+            .links = FAKE_LINKS,
+            .lost_s = INFINITY,
+            .xid_s = INFINITY,
+        };
+    char *copy = strdup(text), *rest = copy, *line;
+    bool good = copy != NULL;
+    while (good && (line = strtok_r(rest, "\n", &rest)) != NULL)
+        if (!run_line(line)) {
+            fprintf(stderr, "fake NVML: wrong line beginning with \"%s\"\n", line);
+            good = false;
+        }
+    free(copy);
+    return good && fake_world.count > 0;
+}

@@ -1,0 +1,322 @@
+/*
+ * GPUs as sensors, on the fake NVML: every metric, fallbacks, wraps, failures, and lists of GPUs.
+ */
+#include "fake_gpus.h"
+#include "telemetry/gpu.h"
+
+#include <time.h>
+
+static const uint64_t all_metrics = (UINT64_C(1) << ERG_METRICS) - 1;
+
+static void pause_s(double duration_s)
+{
+    nanosleep(&(struct timespec){(time_t)duration_s, (long)(fmod(duration_s, 1) * 1e9)}, NULL);
+}
+
+static int64_t value_of(const struct erg_gpu_sample *sample, enum erg_metric metric)
+{
+    if (!erg_gpu_has(sample, metric))
+        fail_msg("%s is missing", erg_metric_info(metric)->name);
+    return sample->readings[metric].value;
+}
+
+static void test_every_metric(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, "gpus 8\n"
+                                                       "gpu * power 0=300\n"
+                                                       "gpu * counter 0.02\n"
+                                                       "gpu 1 temperature 61 72\n"
+                                                       "gpu 1 reasons 24 0\n"
+                                                       "gpu 1 limit 650\n"
+                                                       "gpu 1 pcie 1e9 2e9\n"
+                                                       "gpu 1 nvlink 5e9 6e9 18 together\n"
+                                                       "gpu 1 xid 79 0\n");
+    struct erg_gpus *gpus;
+    struct erg_gpu_sample sample;
+    assert_ok(erg_gpus_open(&gpus, "all", &err), &err);
+    assert_int_equal(erg_gpus_count(gpus), 8);
+    const struct erg_gpu_info *info = erg_gpus_info(gpus, 1);
+    assert_string_equal(info->name, "NVIDIA Fake H200");
+    assert_string_equal(info->uuid, "GPU-b0000001-aaaa-bbbb-cccc-0123456789ab");
+    assert_string_equal(info->pci, "00000000:1c:00.0");
+    assert_string_equal(info->driver, "580.65.06");
+    assert_int_equal(info->index, 1);
+
+    pause_s(0.05);
+    erg_gpu_read(gpus, 1, all_metrics, &sample);
+    assert_false(sample.lost);
+    assert_int_equal(value_of(&sample, ERG_METRIC_POWER_INSTANT), 300000);
+    assert_int_equal(value_of(&sample, ERG_METRIC_POWER_AVERAGE), 300000);
+    assert_int_equal(value_of(&sample, ERG_METRIC_TEMPERATURE), 61);
+    assert_int_equal(value_of(&sample, ERG_METRIC_MEMORY_TEMPERATURE), 72);
+    assert_int_equal(value_of(&sample, ERG_METRIC_MARGIN), 26);
+    assert_int_equal(value_of(&sample, ERG_METRIC_SM_CLOCK), 1980);
+    assert_int_equal(value_of(&sample, ERG_METRIC_MEMORY_CLOCK), 3201);
+    assert_int_equal(value_of(&sample, ERG_METRIC_REASONS),
+                     ERG_REASON_SW_POWER_CAP | ERG_REASON_SW_THERMAL);
+    assert_int_equal(value_of(&sample, ERG_METRIC_UTILISATION), 97);
+    assert_int_equal(value_of(&sample, ERG_METRIC_MEMORY_UTILISATION), 40);
+    assert_int_equal(value_of(&sample, ERG_METRIC_POWER_LIMIT), 650000);
+    assert_int_equal(value_of(&sample, ERG_METRIC_POWER_LIMIT_REQUESTED), 650000);
+    assert_int_equal(value_of(&sample, ERG_METRIC_POWER_LIMIT_DEFAULT), 700000);
+    assert_int_equal(value_of(&sample, ERG_METRIC_POWER_LIMIT_MIN), 200000);
+    assert_int_equal(value_of(&sample, ERG_METRIC_POWER_LIMIT_MAX), 700000);
+    assert_int_equal(value_of(&sample, ERG_METRIC_ECC_CORRECTED), 3);
+    assert_int_equal(value_of(&sample, ERG_METRIC_ECC_UNCORRECTED), 0);
+    assert_int_equal(value_of(&sample, ERG_METRIC_XID), 79);
+    /* A sensor that is not there is missing, not 0. */
+    assert_false(erg_gpu_has(&sample, ERG_METRIC_MEMORY_POWER));
+    assert_string_equal(erg_gpu_refusal(gpus, 1, ERG_METRIC_MEMORY_POWER),
+                        "not supported by this GPU or driver");
+    assert_string_equal(erg_gpu_source(gpus, 1, ERG_METRIC_POWER_INSTANT),
+                        "nvmlDeviceGetFieldValues 186");
+
+    struct erg_gpu_sample later;
+    pause_s(0.1);
+    erg_gpu_read(gpus, 1, all_metrics, &later);
+    for (int i = 0; i < 4; i++) {
+        static const double rates[] = {1e9, 2e9, 5e9, 6e9};
+        enum erg_metric metric = (enum erg_metric)(ERG_METRIC_PCIE_TX + i);
+        double moved = (double)(value_of(&later, metric) - value_of(&sample, metric));
+        double time_s =
+            1e-9 * (double)(later.readings[metric].time_ns - sample.readings[metric].time_ns);
+        assert_close(moved / time_s, rates[i], 0.05);
+    }
+    double violation_s = 1e-9 * (double)(value_of(&later, ERG_METRIC_VIOLATION_THERMAL) -
+                                         value_of(&sample, ERG_METRIC_VIOLATION_THERMAL));
+    assert_true(violation_s >= 0.1);
+    double energy_j =
+        1e-3 * (double)(value_of(&later, ERG_METRIC_ENERGY) - value_of(&sample, ERG_METRIC_ENERGY));
+    double longest_s = 1e-9 * (double)(later.end_ns - sample.start_ns) + 0.02;
+    assert_true(energy_j >= 300 * 0.08 - 0.01 && energy_j <= 300 * longest_s + 0.01);
+    for (int m = 0; m < ERG_METRICS; m++)
+        if (erg_gpu_has(&later, (enum erg_metric)m))
+            assert_true(later.readings[m].time_ns >= later.start_ns &&
+                        later.readings[m].time_ns <= later.end_ns);
+    erg_gpus_close(gpus);
+    fake_close(&fake);
+}
+
+static void test_only_what_is_asked(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, "gpus 1\n");
+    struct erg_gpus *gpus;
+    struct erg_gpu_sample sample;
+    assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
+    uint64_t fast = erg_gpu_metrics(gpus, 0, ERG_COST_FAST);
+    unsigned before = fake.calls("GetTemperatureV"), fields = fake.calls("GetFieldValues");
+    erg_gpu_read(gpus, 0, fast, &sample);
+    assert_int_equal(sample.valid, fast);
+    assert_int_equal(fake.calls("GetTemperatureV"), before);
+    assert_int_equal(fake.calls("GetFieldValues"), fields + 1); /* one batch */
+    assert_int_equal(erg_gpu_metrics(gpus, 0, ERG_COST_FAST) |
+                         erg_gpu_metrics(gpus, 0, ERG_COST_MEDIUM) |
+                         erg_gpu_metrics(gpus, 0, ERG_COST_SLOW),
+                     all_metrics);
+    erg_gpus_close(gpus);
+    fake_close(&fake);
+}
+
+/* Four ways of NVLink, and counters of 32 bits that wrap while they are watched. */
+static void test_counters(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"together", "each", "bytes"};
+    for (int narrow = 0; narrow < 2; narrow++)
+        for (int way = 0; way < 3; way++) {
+            struct erg_error err = {0};
+            char script[256];
+            snprintf(script, sizeof script,
+                     "gpus 1\ngpu 0 pcie 6e9 1e9\ngpu 0 nvlink 90e9 45e9 18 %s\n%s", ways[way],
+                     narrow ? "gpu 0 narrow\n" : "");
+            struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, script);
+            struct erg_gpus *gpus;
+            struct erg_gpu_sample first, last = {0};
+            assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
+            uint64_t counters = UINT64_C(0xf) << ERG_METRIC_PCIE_TX;
+            erg_gpu_read(gpus, 0, counters, &first);
+            for (int i = 0; i < 12; i++) {
+                pause_s(0.02); /* less than what 64 GB/s need for 4 GiB */
+                erg_gpu_read(gpus, 0, counters, &last);
+                assert_int_equal(last.valid, counters);
+            }
+            static const double rates[] = {6e9, 1e9, 90e9, 45e9};
+            for (int i = 0; i < 4; i++) {
+                int m = ERG_METRIC_PCIE_TX + i;
+                double moved = (double)(last.readings[m].value - first.readings[m].value);
+                double time_s =
+                    1e-9 * (double)(last.readings[m].time_ns - first.readings[m].time_ns);
+                assert_close(moved / time_s, rates[i], 0.03);
+            }
+            uint64_t fast = erg_gpu_metrics(gpus, 0, ERG_COST_FAST);
+            assert_int_equal(fast >> ERG_METRIC_PCIE_TX & 1, narrow);
+            if (narrow) { /* too late to know */
+                pause_s(0.08);
+                erg_gpu_read(gpus, 0, counters, &last);
+                assert_false(erg_gpu_has(&last, ERG_METRIC_PCIE_TX));
+            }
+            erg_gpus_close(gpus);
+            fake_close(&fake);
+        }
+}
+
+static void test_failures(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, "gpus 3\n"
+                                                       "gpu 0 fail field186 4\n"
+                                                       "gpu 0 fail GetTotalEnergyConsumption 999\n"
+                                                       "gpu 0 fail GetTemperatureV 3\n"
+                                                       "gpu 0 fail GetViolationStatus 3\n"
+                                                       "gpu 1 module\n"
+                                                       "gpu 2 lost 0\n");
+    struct erg_gpus *gpus;
+    struct erg_gpu_sample sample;
+    assert_ok(erg_gpus_open(&gpus, "0,1", &err), &err);
+    erg_gpu_read(gpus, 0, all_metrics, &sample);
+    assert_false(sample.lost);
+    assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_INSTANT));
+    assert_string_equal(erg_gpu_refusal(gpus, 0, ERG_METRIC_POWER_INSTANT), "no permission");
+    assert_false(erg_gpu_has(&sample, ERG_METRIC_ENERGY));
+    assert_true(erg_gpu_has(&sample, ERG_METRIC_POWER_AVERAGE)); /* of the same batch */
+    assert_int_equal(value_of(&sample, ERG_METRIC_TEMPERATURE), 45);
+    assert_string_equal(erg_gpu_source(gpus, 0, ERG_METRIC_TEMPERATURE),
+                        "nvmlDeviceGetTemperature");
+
+    erg_gpu_read(gpus, 1, all_metrics, &sample); /* finds out */
+    erg_gpu_read(gpus, 1, all_metrics, &sample);
+    assert_int_equal(value_of(&sample, ERG_METRIC_POWER_INSTANT), 100000);
+    assert_string_equal(erg_gpu_source(gpus, 1, ERG_METRIC_POWER_INSTANT),
+                        "nvmlDeviceGetFieldValues 186, whole module");
+    erg_gpus_close(gpus);
+    fake_close(&fake);
+}
+
+static void test_a_lost_gpu(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, "gpus 2\ngpu 1 lost 0.1\n");
+    struct erg_gpus *gpus;
+    struct erg_gpu_sample sample;
+    assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
+    pause_s(0.15);
+    erg_gpu_read(gpus, 1, erg_gpu_metrics(gpus, 1, ERG_COST_FAST), &sample);
+    assert_true(sample.lost);
+    assert_int_equal(sample.valid, 0);
+    erg_gpu_read(gpus, 0, erg_gpu_metrics(gpus, 0, ERG_COST_FAST), &sample);
+    assert_false(sample.lost);
+    erg_gpus_close(gpus);
+
+    /* One that is lost already is left out of the list; the others stay. */
+    assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
+    assert_int_equal(erg_gpus_count(gpus), 1);
+    erg_gpus_close(gpus);
+    fake_close(&fake);
+}
+
+static void test_an_old_library(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct fake fake =
+        fake_open(ERGON_TEST_FAKE_NVML_OLD, "gpus 1\ngpu 0 reasons 4 0\ngpu 0 power 0=250\n");
+    struct erg_gpus *gpus;
+    struct erg_gpu_sample sample;
+    assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
+    erg_gpu_read(gpus, 0, all_metrics, &sample);
+    assert_true(erg_gpu_has(&sample, ERG_METRIC_ENERGY));
+    assert_int_equal(value_of(&sample, ERG_METRIC_REASONS), ERG_REASON_SW_POWER_CAP);
+    assert_int_equal(value_of(&sample, ERG_METRIC_TEMPERATURE), 45);
+    assert_int_equal(value_of(&sample, ERG_METRIC_XID), 0);
+    assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_INSTANT));
+    assert_false(erg_gpu_has(&sample, ERG_METRIC_NVLINK_TX));
+    assert_string_equal(erg_gpu_refusal(gpus, 0, ERG_METRIC_POWER_INSTANT),
+                        "not in this driver's library");
+    assert_string_equal(erg_gpus_info(gpus, 0)->pci, "00000000:1b:00.0");
+    erg_gpus_close(gpus);
+    fake_close(&fake);
+}
+
+static void check_list(const char *list, const char *cuda, const char *indices)
+{
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    char found[64] = "";
+    if (cuda)
+        setenv("CUDA_VISIBLE_DEVICES", cuda, 1);
+    assert_ok(erg_gpus_open(&gpus, list, &err), &err);
+    for (size_t i = 0; i < erg_gpus_count(gpus); i++)
+        snprintf(found + strlen(found), sizeof found - strlen(found), "%d",
+                 erg_gpus_info(gpus, i)->index);
+    assert_string_equal(found, indices);
+    erg_gpus_close(gpus);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+static void check_wrong_list(const char *list, const char *cuda, const char *part)
+{
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    if (cuda)
+        setenv("CUDA_VISIBLE_DEVICES", cuda, 1);
+    assert_fails(erg_gpus_open(&gpus, list, &err), &err, part);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+static void test_lists(void **state)
+{
+    (void)state;
+    struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, "gpus 8\n");
+    check_list(NULL, NULL, "01234567");
+    check_list("all", "3", "01234567");
+    check_list("5,0", "3", "50");
+    check_list(NULL, "3", "3");
+    check_list(NULL, " 7, 2 ", "72");
+    check_list(NULL, "4,-1,5", "4");
+    check_list("GPU-c", NULL, "2");
+    check_list(NULL, "GPU-h0000007-aaaa-bbbb-cccc-0123456789ab,gpu-A", "70");
+    check_wrong_list(NULL, "", "hides every GPU");
+    check_wrong_list(NULL, "-1", "hides every GPU");
+    check_wrong_list("8", NULL, "there is no GPU 8, expected an index from 0 to 7");
+    check_wrong_list("-1", NULL, "there is no GPU -1");
+    check_wrong_list("1,1", NULL, "names a GPU a second time");
+    check_wrong_list("GPU-", NULL, "8 of 8 GPUs have a UUID that begins");
+    check_wrong_list("GPU-x", NULL, "0 of 8 GPUs");
+    check_wrong_list(NULL, "MIG-GPU-a0000000/1/0", "is a MIG slice");
+    check_wrong_list("0,,1", NULL, "neither an index nor a UUID");
+    check_wrong_list("first", NULL, "neither an index nor a UUID");
+    fake_close(&fake);
+}
+
+static void test_no_gpu(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    setenv("ERGON_NVML", "/nonexistent/libnvidia-ml.so.1", 1);
+    assert_fails(erg_gpus_open(&gpus, NULL, &err), &err, "cannot be opened");
+    assert_int_equal(err.status, ERG_NO_DEVICE);
+    setenv("ERGON_NVML", "libm.so.6", 1);
+    assert_fails(erg_gpus_open(&gpus, NULL, &err), &err, "'libm.so.6' has no nvmlInit_v2");
+    unsetenv("ERGON_FAKE_NVML");
+    setenv("ERGON_NVML", ERGON_TEST_FAKE_NVML, 1);
+    assert_fails(erg_gpus_open(&gpus, NULL, &err), &err, "Driver Not Loaded");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_gpu), /* first: the fake remembers its script */
+        cmocka_unit_test(test_every_metric), cmocka_unit_test(test_only_what_is_asked),
+        cmocka_unit_test(test_counters),     cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_a_lost_gpu),   cmocka_unit_test(test_an_old_library),
+        cmocka_unit_test(test_lists),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
