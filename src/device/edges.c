@@ -52,7 +52,8 @@ int erg_sensor_log_poll(struct erg_sensor_log *log, struct erg_device *device,
         if (log->polls.count && now->energy_mj != last->energy_mj)
             ERG_PUSH(&log->edges[g], items,
                      (struct erg_edge){0.5e-9 * (double)(now->time_ns + last->time_ns),
-                                       (double)now->energy_mj * 1e-3});
+                                       (double)now->energy_mj * 1e-3,
+                                       0.5e-9 * (double)(now->time_ns - last->time_ns)});
     }
     ERG_PUSH(&log->polls, items, poll);
     struct erg_sample *swapped = log->last;
@@ -61,28 +62,13 @@ int erg_sensor_log_poll(struct erg_sensor_log *log, struct erg_device *device,
     return 0;
 }
 
-/* The counter's steps as a line; beyond its ends the nearest piece goes on. */
-static double energy_at(const struct erg_edge_list *edges, double at_s)
-{
-    size_t low = 0, high = edges->count - 1;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (edges->items[middle].time_s <= at_s)
-            low = middle;
-        else
-            high = middle;
-    }
-    const struct erg_edge *a = &edges->items[low], *b = &edges->items[high];
-    return a->energy_j + (b->energy_j - a->energy_j) * (at_s - a->time_s) / (b->time_s - a->time_s);
-}
-
 bool erg_sensor_log_energy(const struct erg_sensor_log *log, size_t gpu, double start_s,
                            double end_s, double *energy_j)
 {
     const struct erg_edge_list *edges = &log->edges[gpu];
     if (edges->count < 2)
         return false;
-    *energy_j = energy_at(edges, end_s) - energy_at(edges, start_s);
+    *energy_j = erg_edges_energy_at(edges, end_s) - erg_edges_energy_at(edges, start_s);
     return true;
 }
 

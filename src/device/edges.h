@@ -6,16 +6,7 @@
 #define ERG_DEVICE_EDGES_H
 
 #include "device/device.h"
-
-struct erg_edge {
-    double time_s; /* of a step of the counter: halfway between the polls around it */
-    double energy_j;
-};
-
-struct erg_edge_list {
-    struct erg_edge *items;
-    size_t count, capacity;
-};
+#include "telemetry/energy.h"
 
 struct erg_poll {
     double time_s;

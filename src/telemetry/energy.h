@@ -45,10 +45,12 @@ struct erg_sensor_traits {
     size_t changes;   /* that this was found from */
 };
 
-/* An energy or power so far, with how far it may be off (95 %). */
+/* Energy so far at a moment, with how far it may be off (95 %). */
 struct erg_energy_value {
     bool valid;
     double energy_j, uncertainty_j;
+    double begin_j; /* if the load did not change shortly before the moment */
+    double end_j;   /* if it did not change shortly after */
 };
 
 /* What is known about one GPU's energy, over the last seconds; older readings are forgotten. */
@@ -73,6 +75,14 @@ void erg_energy_log_counter_at(const struct erg_energy_log *log, double at_s,
                                struct erg_energy_value *value, bool *settled);
 void erg_energy_log_power_at(const struct erg_energy_log *log, double at_s,
                              struct erg_energy_value *value);
+
+/*
+ * Energy from one moment to another of the same source, and its uncertainty. A window of less than
+ * three steps of the counter is `brief`: its energy is that of a model, the load changing with the
+ * window and not just outside of it.
+ */
+void erg_energy_between(const struct erg_energy_value *begin, const struct erg_energy_value *end,
+                        bool brief, double *energy_j, double *uncertainty_j);
 
 /* Of the counter and of the power reading; as found so far. */
 void erg_energy_log_traits(const struct erg_energy_log *log, struct erg_sensor_traits *counter,
