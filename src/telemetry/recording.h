@@ -33,6 +33,9 @@ int erg_recorder_add(struct erg_recorder *recorder, const struct erg_sampler_ite
 /* Ends a chunk that is old enough though no sample came; for erg_sampler_sink.idle. */
 int erg_recorder_tick(struct erg_recorder *recorder, struct erg_error *err);
 
+/* Ends the chunk now, so that everything so far is in the file. */
+int erg_recorder_flush(struct erg_recorder *recorder, struct erg_error *err);
+
 /* Writes the last chunk and closes; the recorder is freed in any case. */
 int erg_recorder_close(struct erg_recorder *recorder, struct erg_error *err);
 

@@ -1,0 +1,199 @@
+/*
+ * Recordings as CSV, JSON lines and Chrome trace counters (telemetry/recording.h). Large recordings
+ * are written as they are read; a trace is built in memory.
+ */
+#include "base/memory.h"
+#include "base/text.h"
+#include "io/trace.h"
+#include "telemetry/recording.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Numbers, but the reasons, which are bits, as text. */
+static void add_value(struct erg_text *line, enum erg_metric metric, int64_t value)
+{
+    erg_text_printf(line, metric == ERG_METRIC_REASONS ? "0x%" PRIx64 : "%" PRId64, value);
+}
+
+/* ---- CSV ---- */
+
+static void csv_header(struct erg_text *line)
+{
+    erg_text_add(line, "t_mono_ns,t_unix_ns,node,gpu_uuid,local_idx,t_scheduled_ns,read_ns");
+    for (int m = 0; m < ERG_METRICS; m++)
+        erg_text_printf(line, ",%s", erg_metric_info((enum erg_metric)m)->name);
+    erg_text_add(line, ",lost,valid_mask\n");
+}
+
+static void csv_row(const struct erg_recording *recording, const struct erg_recorded *sample,
+                    struct erg_text *line)
+{
+    const struct erg_gpu_info *info = erg_recording_gpu(recording, sample->gpu);
+    erg_text_printf(line, "%" PRId64 ",%" PRId64 ",%s,%s,%d,%" PRId64 ",%" PRId64, sample->start_ns,
+                    sample->unix_ns, erg_recording_node(recording), info->uuid, info->index,
+                    sample->scheduled_ns, sample->end_ns - sample->start_ns);
+    for (int m = 0; m < ERG_METRICS; m++) {
+        erg_text_add(line, ",");
+        if (sample->valid >> m & 1)
+            add_value(line, (enum erg_metric)m, sample->readings[m].value);
+    }
+    erg_text_printf(line, ",%d,0x%" PRIx64 "\n", sample->lost, sample->valid);
+}
+
+/* ---- JSON lines ---- */
+
+static void json_line(const struct erg_recording *recording, const struct erg_recorded *sample,
+                      struct erg_text *line)
+{
+    const struct erg_gpu_info *info = erg_recording_gpu(recording, sample->gpu);
+    erg_text_printf(line,
+                    "{\"t_mono_ns\":%" PRId64 ",\"t_unix_ns\":%" PRId64
+                    ",\"gpu_uuid\":\"%s\",\"local_idx\":%d",
+                    sample->start_ns, sample->unix_ns, info->uuid, info->index);
+    if (sample->lost)
+        erg_text_add(line, ",\"lost\":true");
+    for (int m = 0; m < ERG_METRICS; m++) {
+        if (!(sample->valid >> m & 1))
+            continue;
+        bool text = m == ERG_METRIC_REASONS;
+        erg_text_printf(line, ",\"%s\":%s", erg_metric_info((enum erg_metric)m)->name,
+                        text ? "\"" : "");
+        add_value(line, (enum erg_metric)m, sample->readings[m].value);
+        erg_text_add(line, text ? "\"" : "");
+    }
+    erg_text_add(line, "}\n");
+}
+
+static int write_line(FILE *out, const char *to, struct erg_text *line, struct erg_error *err)
+{
+    size_t put = fwrite(line->data, 1, line->count, out);
+    bool whole = put == line->count;
+    line->count = 0;
+    return whole ? 0 : erg_fail(err, ERG_FAILED, "writing '%s': %s", to, strerror(errno));
+}
+
+static int export_lines(struct erg_recording *recording, enum erg_export_format format,
+                        const char *to, struct erg_error *err)
+{
+    bool standard = strcmp(to, "-") == 0;
+    FILE *out = standard ? stdout : fopen(to, "w");
+    if (!out)
+        return erg_fail(err, ERG_FAILED, "writing '%s': %s", to, strerror(errno));
+    struct erg_text line = {0};
+    struct erg_recorded sample;
+    int result = 0, more;
+    if (format == ERG_EXPORT_CSV) {
+        csv_header(&line);
+        result = write_line(out, to, &line, err);
+    }
+    while (result == 0 && (more = erg_recording_next(recording, &sample, err)) != 0) {
+        if (more < 0) {
+            result = -1;
+            break;
+        }
+        if (format == ERG_EXPORT_CSV)
+            csv_row(recording, &sample, &line);
+        else
+            json_line(recording, &sample, &line);
+        result = write_line(out, to, &line, err);
+    }
+    if ((standard ? fflush(out) : fclose(out)) != 0 && result == 0)
+        result = erg_fail(err, ERG_FAILED, "writing '%s': %s", to, strerror(errno));
+    erg_text_release(&line);
+    return result;
+}
+
+/* ---- Chrome trace ---- */
+
+/* Counters shown, with what their numbers are divided by. */
+static const struct track {
+    const char *name;
+    enum erg_metric metric;
+    double unit;
+} tracks[] = {
+    {"power W", ERG_METRIC_POWER_INSTANT, 1e3},
+    {"SM clock MHz", ERG_METRIC_SM_CLOCK, 1},
+    {"temperature C", ERG_METRIC_TEMPERATURE, 1},
+    {"memory temperature C", ERG_METRIC_MEMORY_TEMPERATURE, 1},
+    {"power limit W", ERG_METRIC_POWER_LIMIT, 1e3},
+    {"clock reasons", ERG_METRIC_REASONS, 1},
+    {"PCIe sent GB/s", ERG_METRIC_PCIE_TX, 1e9},
+    {"PCIe received GB/s", ERG_METRIC_PCIE_RX, 1e9},
+    {"NVLink sent GB/s", ERG_METRIC_NVLINK_TX, 1e9},
+    {"NVLink received GB/s", ERG_METRIC_NVLINK_RX, 1e9},
+    {"held down by power cap %", ERG_METRIC_VIOLATION_POWER, 1e7},
+    {"held down by heat %", ERG_METRIC_VIOLATION_THERMAL, 1e7},
+};
+enum { TRACKS = sizeof tracks / sizeof *tracks };
+
+static void add_counters(struct erg_trace *trace, const struct erg_recorded *sample,
+                         int64_t origin_ns, struct erg_reading *last, bool *seen)
+{
+    for (int i = 0; i < TRACKS; i++) {
+        const struct track *track = &tracks[i];
+        struct erg_reading now = sample->readings[track->metric];
+        if (!(sample->valid >> track->metric & 1))
+            continue;
+        struct erg_trace_arg arg = {"value", NULL, (double)now.value / track->unit};
+        int64_t shown_ns = now.time_ns;
+        if (erg_metric_info(track->metric)->counter) {
+            double time_s = 1e-9 * (double)(now.time_ns - last[i].time_ns);
+            bool rate = seen[i] && time_s > 0 && now.value >= last[i].value;
+            arg.number = (double)(now.value - last[i].value) / track->unit / time_s;
+            shown_ns = last[i].time_ns; /* the mean from there until now */
+            last[i] = now;
+            seen[i] = true;
+            if (!rate)
+                continue;
+        }
+        erg_trace_counter(trace, (int)sample->gpu, track->name,
+                          1e-9 * (double)(shown_ns - origin_ns), &arg, 1);
+    }
+}
+
+static int export_trace(struct erg_recording *recording, const char *to, struct erg_error *err)
+{
+    struct erg_trace *trace = erg_trace_new();
+    size_t gpus = erg_recording_gpus(recording);
+    struct erg_reading *last = erg_xcalloc(gpus * TRACKS, sizeof *last);
+    bool *seen = erg_xcalloc(gpus * TRACKS, sizeof *seen);
+    struct erg_recorded sample;
+    int64_t origin_ns = INT64_MIN;
+    int more;
+    for (size_t i = 0; i < gpus; i++) {
+        struct erg_text name = {0};
+        const struct erg_gpu_info *info = erg_recording_gpu(recording, i);
+        erg_text_printf(&name, "GPU %d %s", info->index, info->name);
+        erg_trace_name_process(trace, (int)i, name.data);
+        erg_text_release(&name);
+    }
+    while ((more = erg_recording_next(recording, &sample, err)) > 0) {
+        if (origin_ns == INT64_MIN)
+            origin_ns = sample.start_ns;
+        add_counters(trace, &sample, origin_ns, last + sample.gpu * TRACKS,
+                     seen + sample.gpu * TRACKS);
+    }
+    int result =
+        more < 0 ? -1 : erg_trace_write(trace, strcmp(to, "-") == 0 ? "/dev/stdout" : to, err);
+    free(last);
+    free(seen);
+    erg_trace_free(trace);
+    return result;
+}
+
+int erg_recording_export(const char *path, enum erg_export_format format, const char *to,
+                         struct erg_error *err)
+{
+    struct erg_recording *recording;
+    if (erg_recording_open(&recording, path, err) != 0)
+        return -1;
+    int result = format == ERG_EXPORT_CHROME ? export_trace(recording, to, err)
+                                             : export_lines(recording, format, to, err);
+    erg_recording_close(recording);
+    return result;
+}

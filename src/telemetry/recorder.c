@@ -1,0 +1,220 @@
+/*
+ * Writing recordings (telemetry/recording.h).
+ */
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "io/json.h"
+#include "telemetry/recording_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <zlib.h>
+
+enum { FULL_BYTES = 1 << 20 };
+
+struct erg_recorder {
+    int file;
+    char *path;
+    struct erg_text chunk; /* of samples, growing */
+    struct recording_last *last;
+    size_t gpus;
+    int64_t begun_ns, chunk_ns;
+    struct erg_error broken; /* status set once a chunk could not be written */
+};
+
+static int64_t unix_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void store_u32(unsigned char *to, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (unsigned char)(value >> 8 * i);
+}
+
+static void add_i64(struct erg_text *out, int64_t value)
+{
+    char bytes[8];
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (char)((uint64_t)value >> 8 * i);
+    erg_text_add_bytes(out, bytes, sizeof bytes);
+}
+
+static void add_unsigned(struct erg_text *out, uint64_t value)
+{
+    char bytes[10];
+    size_t count = 0;
+    do {
+        bytes[count++] = (char)((value & 0x7f) | (value > 0x7f ? 0x80 : 0));
+        value >>= 7;
+    } while (value);
+    erg_text_add_bytes(out, bytes, count);
+}
+
+/* The difference modulo 2^64, so that any value may follow any other. */
+static void add_difference(struct erg_text *out, int64_t value, int64_t *last)
+{
+    int64_t difference = (int64_t)((uint64_t)value - (uint64_t)*last);
+    *last = value;
+    add_unsigned(out, (uint64_t)difference << 1 ^ (uint64_t) - (difference < 0));
+}
+
+static int write_all(int file, const void *bytes, size_t count)
+{
+    const char *at = bytes;
+    while (count > 0) {
+        ssize_t put = write(file, at, count);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return -1;
+        at += put;
+        count -= (size_t)put;
+    }
+    return 0;
+}
+
+/* One write for the whole chunk, then a sync: a crash leaves whole chunks and one torn end. */
+static int write_chunk(struct erg_recorder *recorder, enum recording_chunk kind,
+                       const char *payload, size_t count, struct erg_error *err)
+{
+    unsigned char *bytes = erg_xmalloc(RECORDING_CHUNK_HEAD_BYTES + count);
+    store_u32(bytes, (uint32_t)kind);
+    store_u32(bytes + 4, (uint32_t)count);
+    store_u32(bytes + 8, (uint32_t)crc32(0, (const unsigned char *)payload, (uInt)count));
+    store_u32(bytes + 12, 0);
+    memcpy(bytes + RECORDING_CHUNK_HEAD_BYTES, payload, count);
+    int result = write_all(recorder->file, bytes, RECORDING_CHUNK_HEAD_BYTES + count);
+    int reason = errno;
+    free(bytes);
+    if (result != 0)
+        return erg_fail(err, ERG_FAILED, "writing the recording '%s': %s", recorder->path,
+                        strerror(reason));
+    fsync(recorder->file); /* pipes cannot; what was written is written */
+    return 0;
+}
+
+static json_t *gpu_json(const struct erg_gpu_info *info)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i}", "vendor", info->vendor, "name", info->name,
+                     "uuid", info->uuid, "pci", info->pci, "driver", info->driver, "index",
+                     info->index);
+}
+
+static int write_header(struct erg_recorder *recorder, const struct erg_gpus *gpus,
+                        struct erg_error *err)
+{
+    char node[256] = "", begun[32];
+    gethostname(node, sizeof node - 1);
+    erg_utc_now(begun, sizeof begun);
+    json_t *gpu_list = json_array(), *metrics = json_array();
+    for (size_t i = 0; i < erg_gpus_count(gpus); i++)
+        json_array_append_new(gpu_list, gpu_json(erg_gpus_info(gpus, i)));
+    for (int m = 0; m < ERG_METRICS; m++)
+        json_array_append_new(metrics, json_string(erg_metric_info((enum erg_metric)m)->name));
+    json_t *header =
+        json_pack("{s:i, s:s, s:s, s:o, s:o}", "schema_version", RECORDING_SCHEMA_VERSION, "node",
+                  node, "begun", begun, "gpus", gpu_list, "metrics", metrics);
+    char *text = erg_json_text(header);
+    int result = write_all(recorder->file, RECORDING_MAGIC, RECORDING_MAGIC_BYTES);
+    if (result != 0)
+        erg_fail(err, ERG_FAILED, "writing the recording '%s': %s", recorder->path,
+                 strerror(errno));
+    else
+        result = write_chunk(recorder, RECORDING_HEADER, text, strlen(text), err);
+    free(text);
+    json_decref(header);
+    return result;
+}
+
+int erg_recorder_open(struct erg_recorder **out, const char *path, const struct erg_gpus *gpus,
+                      int64_t chunk_ns, struct erg_error *err)
+{
+    int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+    if (file < 0)
+        return erg_fail(err, ERG_FAILED, "creating the recording '%s': %s%s", path, strerror(errno),
+                        errno == EEXIST ? "; expected a new name, nothing is overwritten" : "");
+    struct erg_recorder *recorder = erg_xcalloc(1, sizeof *recorder);
+    recorder->file = file;
+    recorder->path = erg_xstrdup(path);
+    recorder->gpus = erg_gpus_count(gpus);
+    recorder->last = erg_xcalloc(recorder->gpus, sizeof *recorder->last);
+    recorder->chunk_ns = chunk_ns > 0 ? chunk_ns : 2000000000;
+    if (write_header(recorder, gpus, &recorder->broken) != 0)
+        return erg_recorder_close(recorder, err);
+    *out = recorder;
+    return 0;
+}
+
+int erg_recorder_flush(struct erg_recorder *recorder, struct erg_error *err)
+{
+    if (recorder->broken.status == ERG_OK && recorder->chunk.count)
+        write_chunk(recorder, RECORDING_SAMPLES, recorder->chunk.data, recorder->chunk.count,
+                    &recorder->broken);
+    recorder->chunk.count = 0;
+    if (recorder->broken.status != ERG_OK)
+        return erg_fail(err, recorder->broken.status, "%s", recorder->broken.message);
+    return 0;
+}
+
+static void begin_chunk(struct erg_recorder *recorder)
+{
+    memset(recorder->last, 0, recorder->gpus * sizeof *recorder->last);
+    recorder->begun_ns = erg_now_ns();
+    add_i64(&recorder->chunk, recorder->begun_ns);
+    add_i64(&recorder->chunk, unix_ns());
+}
+
+int erg_recorder_add(struct erg_recorder *recorder, const struct erg_sampler_item *item,
+                     struct erg_error *err)
+{
+    const struct erg_gpu_sample *sample = &item->sample;
+    struct erg_text *out = &recorder->chunk;
+    struct recording_last *last = &recorder->last[item->gpu];
+    if (out->count == 0)
+        begin_chunk(recorder);
+    add_unsigned(out, item->gpu);
+    add_unsigned(out, sample->lost);
+    add_difference(out, item->scheduled_ns, &last->scheduled_ns);
+    add_difference(out, sample->start_ns - item->scheduled_ns, &last->late_ns);
+    add_unsigned(out, (uint64_t)(sample->end_ns - sample->start_ns));
+    add_unsigned(out, sample->valid);
+    for (int m = 0; m < ERG_METRICS; m++)
+        if (erg_gpu_has(sample, (enum erg_metric)m)) {
+            add_difference(out, sample->readings[m].value, &last->value[m]);
+            add_difference(out, sample->readings[m].time_ns - sample->start_ns,
+                           &last->offset_ns[m]);
+        }
+    if (out->count >= FULL_BYTES)
+        return erg_recorder_flush(recorder, err);
+    return erg_recorder_tick(recorder, err);
+}
+
+int erg_recorder_tick(struct erg_recorder *recorder, struct erg_error *err)
+{
+    bool old = recorder->chunk.count && erg_now_ns() - recorder->begun_ns >= recorder->chunk_ns;
+    if (old || recorder->broken.status != ERG_OK)
+        return erg_recorder_flush(recorder, err);
+    return 0;
+}
+
+int erg_recorder_close(struct erg_recorder *recorder, struct erg_error *err)
+{
+    int result = erg_recorder_flush(recorder, err);
+    if (close(recorder->file) != 0 && result == 0)
+        result = erg_fail(err, ERG_FAILED, "closing the recording '%s': %s", recorder->path,
+                          strerror(errno));
+    erg_text_release(&recorder->chunk);
+    free(recorder->path);
+    free(recorder->last);
+    free(recorder);
+    return result;
+}

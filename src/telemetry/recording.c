@@ -1,0 +1,318 @@
+/*
+ * Reading recordings (telemetry/recording.h). Whatever a file holds, only whole and sound chunks
+ * are taken.
+ */
+#include "base/memory.h"
+#include "io/json.h"
+#include "telemetry/recording_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+enum { METRICS_MAX = 64, GPUS_MAX = 1024 };
+
+struct erg_recording {
+    FILE *file;
+    char *path;
+    json_t *header;
+    const char *node;
+    struct erg_gpu_info *gpus;
+    size_t gpu_count;
+    int metric_of[METRICS_MAX]; /* ours for each of the recording's; -1 for one we do not know */
+    size_t metric_count;
+
+    unsigned char *chunk; /* the present chunk of samples */
+    size_t chunk_bytes, at;
+    int64_t chunk_mono_ns, chunk_unix_ns;
+    struct recording_last *last;
+    size_t damaged_bytes;
+    bool ended;
+};
+
+static uint32_t load_u32(const unsigned char *from)
+{
+    return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 |
+           (uint32_t)from[3] << 24;
+}
+
+static int64_t load_i64(const unsigned char *from)
+{
+    return (int64_t)((uint64_t)load_u32(from) | (uint64_t)load_u32(from + 4) << 32);
+}
+
+/* ---- chunks ---- */
+
+/*
+ * The next whole chunk into *payload (freed by the caller). Returns false at the end, and notes how
+ * many bytes are left there unread.
+ */
+static bool next_chunk(struct erg_recording *recording, uint32_t *kind, unsigned char **payload,
+                       size_t *count)
+{
+    unsigned char head[RECORDING_CHUNK_HEAD_BYTES];
+    long start = ftell(recording->file);
+    bool good = fread(head, 1, sizeof head, recording->file) == sizeof head;
+    *kind = load_u32(head);
+    *count = good ? load_u32(head + 4) : 0;
+    *payload = NULL;
+    if (good && *count <= RECORDING_CHUNK_BYTES_MAX) {
+        *payload = erg_xmalloc(*count + 1);
+        good = fread(*payload, 1, *count, recording->file) == *count &&
+               crc32(0, *payload, (uInt)*count) == load_u32(head + 8);
+    } else {
+        good = false;
+    }
+    if (good) {
+        (*payload)[*count] = '\0';
+        return true;
+    }
+    free(*payload);
+    *payload = NULL;
+    fseek(recording->file, 0, SEEK_END);
+    recording->damaged_bytes = (size_t)(ftell(recording->file) - start);
+    return false;
+}
+
+/* ---- header ---- */
+
+static void copy_text(char *to, size_t capacity, const struct erg_json_place *place,
+                      const char *key)
+{
+    const char *text;
+    if (erg_json_has(place, key) && erg_json_string(place, key, &text, NULL) == 0)
+        snprintf(to, capacity, "%s", text);
+}
+
+static int read_gpus(struct erg_recording *recording, const struct erg_json_place *root,
+                     struct erg_error *err)
+{
+    const json_t *list;
+    if (erg_json_array(root, "gpus", &list, err) != 0)
+        return -1;
+    recording->gpu_count = json_array_size(list);
+    if (recording->gpu_count < 1 || recording->gpu_count > GPUS_MAX)
+        return erg_json_fail(root, "gpus", err, "expected 1 to %d GPUs, got %zu", GPUS_MAX,
+                             recording->gpu_count);
+    recording->gpus = erg_xcalloc(recording->gpu_count, sizeof *recording->gpus);
+    recording->last = erg_xcalloc(recording->gpu_count, sizeof *recording->last);
+    for (size_t i = 0; i < recording->gpu_count; i++) {
+        struct erg_json_place place;
+        struct erg_gpu_info *info = &recording->gpus[i];
+        long index = 0;
+        if (erg_json_enter_item(&place, root, "gpus", i, err) != 0 ||
+            erg_json_long(&place, "index", 0, 1 << 20, &index, err) != 0)
+            return -1;
+        info->index = (int)index;
+        copy_text(info->vendor, sizeof info->vendor, &place, "vendor");
+        copy_text(info->name, sizeof info->name, &place, "name");
+        copy_text(info->uuid, sizeof info->uuid, &place, "uuid");
+        copy_text(info->pci, sizeof info->pci, &place, "pci");
+        copy_text(info->driver, sizeof info->driver, &place, "driver");
+    }
+    return 0;
+}
+
+static int read_metrics(struct erg_recording *recording, const struct erg_json_place *root,
+                        struct erg_error *err)
+{
+    const json_t *list, *item;
+    size_t i;
+    if (erg_json_array(root, "metrics", &list, err) != 0)
+        return -1;
+    recording->metric_count = json_array_size(list);
+    if (recording->metric_count > METRICS_MAX)
+        return erg_json_fail(root, "metrics", err, "expected at most %d metrics, got %zu",
+                             METRICS_MAX, recording->metric_count);
+    json_array_foreach(list, i, item)
+    {
+        const char *name = json_string_value(item);
+        recording->metric_of[i] = -1;
+        for (int m = 0; name && m < ERG_METRICS; m++)
+            if (strcmp(name, erg_metric_info((enum erg_metric)m)->name) == 0)
+                recording->metric_of[i] = m;
+    }
+    return 0;
+}
+
+static int read_header(struct erg_recording *recording, struct erg_error *err)
+{
+    char magic[RECORDING_MAGIC_BYTES];
+    uint32_t kind;
+    unsigned char *payload;
+    size_t count;
+    if (fread(magic, 1, sizeof magic, recording->file) != sizeof magic ||
+        memcmp(magic, RECORDING_MAGIC, sizeof magic) != 0)
+        return erg_fail(err, ERG_FAILED,
+                        "reading the recording '%s': it does not begin like one, expected a file "
+                        "written by ergon record",
+                        recording->path);
+    bool found = next_chunk(recording, &kind, &payload, &count);
+    if (!found || kind != RECORDING_HEADER) {
+        free(payload);
+        return erg_fail(err, ERG_FAILED,
+                        "reading the recording '%s': its header is missing or damaged",
+                        recording->path);
+    }
+    struct erg_json_place root;
+    long version = 0;
+    int result =
+        erg_json_parse(&recording->header, recording->path, (const char *)payload, count, err);
+    free(payload);
+    if (result != 0 || erg_json_root(&root, recording->header, recording->path, err) != 0 ||
+        erg_json_long(&root, "schema_version", 1, RECORDING_SCHEMA_VERSION, &version, err) != 0 ||
+        erg_json_string(&root, "node", &recording->node, err) != 0 ||
+        read_gpus(recording, &root, err) != 0 || read_metrics(recording, &root, err) != 0)
+        return -1;
+    return 0;
+}
+
+int erg_recording_open(struct erg_recording **out, const char *path, struct erg_error *err)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return erg_fail(err, ERG_FAILED, "reading the recording '%s': %s", path, strerror(errno));
+    struct erg_recording *recording = erg_xcalloc(1, sizeof *recording);
+    recording->file = file;
+    recording->path = erg_xstrdup(path);
+    if (read_header(recording, err) != 0) {
+        erg_recording_close(recording);
+        return -1;
+    }
+    *out = recording;
+    return 0;
+}
+
+void erg_recording_close(struct erg_recording *recording)
+{
+    if (!recording)
+        return;
+    fclose(recording->file);
+    json_decref(recording->header);
+    free(recording->path);
+    free(recording->gpus);
+    free(recording->last);
+    free(recording->chunk);
+    free(recording);
+}
+
+const char *erg_recording_node(const struct erg_recording *recording)
+{
+    return recording->node;
+}
+
+size_t erg_recording_gpus(const struct erg_recording *recording)
+{
+    return recording->gpu_count;
+}
+
+const struct erg_gpu_info *erg_recording_gpu(const struct erg_recording *recording, size_t gpu)
+{
+    return &recording->gpus[gpu];
+}
+
+size_t erg_recording_damaged_bytes(const struct erg_recording *recording)
+{
+    return recording->damaged_bytes;
+}
+
+/* ---- samples ---- */
+
+static bool take_unsigned(struct erg_recording *recording, uint64_t *value)
+{
+    *value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+        if (recording->at == recording->chunk_bytes)
+            return false;
+        unsigned char byte = recording->chunk[recording->at++];
+        *value |= (uint64_t)(byte & 0x7f) << shift;
+        if (!(byte & 0x80))
+            return true;
+    }
+    return false;
+}
+
+static bool take_difference(struct erg_recording *recording, int64_t *last)
+{
+    uint64_t zigzag;
+    if (!take_unsigned(recording, &zigzag))
+        return false;
+    *last = (int64_t)((uint64_t)*last + (zigzag >> 1 ^ (0 - (zigzag & 1))));
+    return true;
+}
+
+static bool take_sample(struct erg_recording *recording, struct erg_recorded *sample)
+{
+    uint64_t gpu, flags, took_ns, valid;
+    *sample = (struct erg_recorded){0};
+    if (!take_unsigned(recording, &gpu) || gpu >= recording->gpu_count ||
+        !take_unsigned(recording, &flags))
+        return false;
+    struct recording_last *last = &recording->last[gpu];
+    if (!take_difference(recording, &last->scheduled_ns) ||
+        !take_difference(recording, &last->late_ns) || !take_unsigned(recording, &took_ns) ||
+        !take_unsigned(recording, &valid))
+        return false;
+    if (recording->metric_count < METRICS_MAX && valid >> recording->metric_count)
+        return false;
+    sample->gpu = (size_t)gpu;
+    sample->lost = flags & 1;
+    sample->scheduled_ns = last->scheduled_ns;
+    sample->start_ns = (int64_t)((uint64_t)last->scheduled_ns + (uint64_t)last->late_ns);
+    sample->end_ns = (int64_t)((uint64_t)sample->start_ns + took_ns);
+    sample->unix_ns = (int64_t)((uint64_t)sample->start_ns - (uint64_t)recording->chunk_mono_ns +
+                                (uint64_t)recording->chunk_unix_ns);
+    for (size_t i = 0; i < recording->metric_count; i++) {
+        if (!(valid >> i & 1))
+            continue;
+        if (!take_difference(recording, &last->value[i]) ||
+            !take_difference(recording, &last->offset_ns[i]))
+            return false;
+        int metric = recording->metric_of[i];
+        if (metric < 0)
+            continue;
+        sample->valid |= UINT64_C(1) << metric;
+        sample->readings[metric] = (struct erg_reading){
+            last->value[i],
+            (int64_t)((uint64_t)sample->start_ns + (uint64_t)last->offset_ns[i]),
+        };
+    }
+    return true;
+}
+
+/* Goes on to the next chunk of samples; chunks of other kinds are for newer readers. */
+static bool enter_chunk(struct erg_recording *recording)
+{
+    uint32_t kind = 0;
+    do {
+        free(recording->chunk);
+        recording->chunk = NULL;
+        if (!next_chunk(recording, &kind, &recording->chunk, &recording->chunk_bytes))
+            return false;
+    } while (kind != RECORDING_SAMPLES || recording->chunk_bytes < 16);
+    recording->chunk_mono_ns = load_i64(recording->chunk);
+    recording->chunk_unix_ns = load_i64(recording->chunk + 8);
+    recording->at = 16;
+    memset(recording->last, 0, recording->gpu_count * sizeof *recording->last);
+    return true;
+}
+
+int erg_recording_next(struct erg_recording *recording, struct erg_recorded *sample,
+                       struct erg_error *err)
+{
+    while (!recording->ended && (!recording->chunk || recording->at == recording->chunk_bytes))
+        recording->ended = !enter_chunk(recording);
+    if (ferror(recording->file))
+        return erg_fail(err, ERG_FAILED, "reading the recording '%s': %s", recording->path,
+                        strerror(errno));
+    if (recording->ended)
+        return 0;
+    if (take_sample(recording, sample))
+        return 1;
+    return erg_fail(err, ERG_FAILED,
+                    "reading the recording '%s': a chunk with a good checksum holds what is no "
+                    "sample, expected a file written by ergon record",
+                    recording->path);
+}

@@ -1,0 +1,355 @@
+/*
+ * Recordings: what was written is read, whatever happened to the end of the file; exports.
+ */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "base/random.h"
+#include "base/text.h"
+#include "fake_gpus.h"
+#include "io/csv.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "telemetry/recording.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+static char folder[64], path[128];
+static struct fake fake;
+static struct erg_gpus *gpus;
+
+static int set_up(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    fake = fake_open(ERGON_TEST_FAKE_NVML, "gpus 3\n");
+    snprintf(folder, sizeof folder, "/tmp/ergon_recording_XXXXXX");
+    if (!mkdtemp(folder) || erg_gpus_open(&gpus, NULL, &err) != 0)
+        return -1;
+    snprintf(path, sizeof path, "%s/a.rec", folder);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[128];
+    erg_gpus_close(gpus);
+    fake_close(&fake);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+/* Sample i: extreme and ordinary values, some missing, a lost GPU now and then. */
+static struct erg_sampler_item make_item(size_t i)
+{
+    struct erg_sampler_item item = {.gpu = i % 3,
+                                    .scheduled_ns = 1000000000 + 50000000 * (int64_t)i};
+    struct erg_gpu_sample *sample = &item.sample;
+    sample->start_ns = item.scheduled_ns + (int64_t)(i % 7) * 1000;
+    sample->end_ns = sample->start_ns + 3000000;
+    sample->lost = i % 101 == 100;
+    for (int m = 0; m < ERG_METRICS; m++) {
+        uint64_t random = erg_hash_u64(i, (uint64_t)m);
+        if (random % 5 == 0)
+            continue;
+        int64_t value = i % 11 == 0 ? (int64_t)random : (int64_t)(random % 1000000);
+        sample->valid |= UINT64_C(1) << m;
+        sample->readings[m] =
+            (struct erg_reading){value, sample->start_ns + (int64_t)(random % 4000000) - 1000000};
+    }
+    return item;
+}
+
+static void check_item(const struct erg_recorded *recorded, size_t i)
+{
+    struct erg_sampler_item item = make_item(i);
+    assert_int_equal(recorded->gpu, item.gpu);
+    assert_int_equal(recorded->scheduled_ns, item.scheduled_ns);
+    assert_int_equal(recorded->start_ns, item.sample.start_ns);
+    assert_int_equal(recorded->end_ns, item.sample.end_ns);
+    assert_int_equal(recorded->lost, item.sample.lost);
+    assert_int_equal(recorded->valid, item.sample.valid);
+    for (int m = 0; m < ERG_METRICS; m++) {
+        assert_int_equal(recorded->readings[m].value, item.sample.readings[m].value);
+        assert_int_equal(recorded->readings[m].time_ns, item.sample.readings[m].time_ns);
+    }
+}
+
+/* Chunks of `per_chunk` samples. */
+static void record(size_t count, size_t per_chunk)
+{
+    struct erg_error err = {0};
+    struct erg_recorder *recorder;
+    assert_ok(erg_recorder_open(&recorder, path, gpus, INT64_C(1000000000000), &err), &err);
+    for (size_t i = 0; i < count; i++) {
+        struct erg_sampler_item item = make_item(i);
+        if (i && i % per_chunk == 0)
+            assert_ok(erg_recorder_flush(recorder, &err), &err);
+        assert_ok(erg_recorder_add(recorder, &item, &err), &err);
+    }
+    assert_ok(erg_recorder_close(recorder, &err), &err);
+}
+
+/* Reads what is there, checks it, and says how many samples that were. */
+static size_t read_back(size_t *damaged)
+{
+    struct erg_error err = {0};
+    struct erg_recording *recording;
+    struct erg_recorded sample;
+    size_t count = 0;
+    int more;
+    assert_ok(erg_recording_open(&recording, path, &err), &err);
+    while ((more = erg_recording_next(recording, &sample, &err)) > 0)
+        check_item(&sample, count++);
+    if (more < 0)
+        fail_msg("%s", err.message);
+    *damaged = erg_recording_damaged_bytes(recording);
+    erg_recording_close(recording);
+    return count;
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct erg_recording *recording;
+    size_t damaged;
+    record(1000, 90);
+    assert_int_equal(read_back(&damaged), 1000);
+    assert_int_equal(damaged, 0);
+    assert_ok(erg_recording_open(&recording, path, &err), &err);
+    assert_int_equal(erg_recording_gpus(recording), 3);
+    assert_string_equal(erg_recording_gpu(recording, 2)->uuid, erg_gpus_info(gpus, 2)->uuid);
+    assert_string_equal(erg_recording_gpu(recording, 2)->name, "NVIDIA Fake H200");
+    assert_int_equal(erg_recording_gpu(recording, 2)->index, 2);
+    assert_true(strlen(erg_recording_node(recording)) > 0);
+    erg_recording_close(recording);
+
+    struct erg_recorder *recorder;
+    assert_fails(erg_recorder_open(&recorder, path, gpus, 0, &err), &err, "nothing is overwritten");
+}
+
+/* Cut anywhere, or with any byte changed: what lies before the damage is there, and no more. */
+static void test_damage(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    char *whole;
+    size_t bytes, damaged;
+    record(60, 20);
+    assert_ok(erg_file_read(path, 0, &whole, &bytes, &err), &err);
+    assert_int_equal(read_back(&damaged), 60);
+    size_t seen[3] = {0};
+    for (size_t cut = bytes * 2 / 5; cut < bytes; cut += 13) {
+        assert_ok(erg_file_write(path, whole, cut, &err), &err);
+        size_t count = read_back(&damaged);
+        assert_true(count % 20 == 0 && count < 60);
+        assert_true(damaged <= cut);
+        seen[count / 20]++;
+    }
+    assert_true(seen[1] && seen[2]);
+    for (size_t at = bytes * 2 / 5; at < bytes; at += 17) {
+        whole[at] ^= 0x10;
+        assert_ok(erg_file_write(path, whole, bytes, &err), &err);
+        assert_true(read_back(&damaged) % 20 == 0);
+        assert_true(damaged > 0);
+        whole[at] ^= 0x10;
+    }
+    free(whole);
+}
+
+static void test_not_a_recording(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct erg_recording *recording;
+    assert_fails(erg_recording_open(&recording, path, &err), &err, "No such file");
+    assert_ok(erg_file_write(path, "a,b\n1,2\n", 8, &err), &err);
+    assert_fails(erg_recording_open(&recording, path, &err), &err, "does not begin like one");
+    assert_ok(erg_file_write(path, "ERGONREC????", 12, &err), &err);
+    assert_fails(erg_recording_open(&recording, path, &err), &err, "header is missing");
+}
+
+/* kill -9 in the middle: all chunks that reached the file are read, so at most one is lost. */
+static void test_killed(void **state)
+{
+    (void)state;
+    size_t *written =
+        mmap(NULL, sizeof *written, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(written != MAP_FAILED);
+    *written = 0;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct erg_recorder *recorder;
+        struct stat before, after;
+        if (erg_recorder_open(&recorder, path, gpus, 5000000, NULL) != 0)
+            _exit(1);
+        stat(path, &before);
+        for (size_t i = 0;; i++) {
+            struct erg_sampler_item item = make_item(i);
+            if (erg_recorder_add(recorder, &item, NULL) != 0)
+                _exit(1);
+            stat(path, &after);
+            if (after.st_size != before.st_size)
+                *(volatile size_t *)written = i + 1;
+            before = after;
+        }
+    }
+    while (*(volatile size_t *)written < 300)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    kill(child, SIGKILL);
+    int status;
+    waitpid(child, &status, 0);
+    assert_true(WIFSIGNALED(status));
+    size_t damaged, count = read_back(&damaged);
+    assert_true(count >= *(volatile size_t *)written);
+    munmap(written, sizeof *written);
+}
+
+/* No room for the file to grow: an error that stays, and what was written before is kept. */
+static void test_a_full_disk(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct erg_error err = {0}, again = {0};
+        struct erg_recorder *recorder;
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){8192, 8192});
+        if (erg_recorder_open(&recorder, path, gpus, INT64_C(1000000000000), &err) != 0)
+            _exit(1);
+        int result = 0;
+        for (size_t i = 0; i < 1000 && result == 0; i++) {
+            struct erg_sampler_item item = make_item(i);
+            result = erg_recorder_add(recorder, &item, &err);
+            if (i % 5 == 4 && result == 0)
+                result = erg_recorder_flush(recorder, &err);
+        }
+        bool said = result != 0 && strstr(err.message, path) && strstr(err.message, "large");
+        bool stays = erg_recorder_close(recorder, &again) != 0;
+        _exit(said && stays ? 0 : 2);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    size_t damaged, count = read_back(&damaged);
+    assert_true(count > 0 && count % 5 == 0);
+}
+
+static void export_to(enum erg_export_format format, const char *name, char *to, size_t capacity)
+{
+    struct erg_error err = {0};
+    snprintf(to, capacity, "%s/%s", folder, name);
+    assert_ok(erg_recording_export(path, format, to, &err), &err);
+}
+
+static void test_exports(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    char to[160];
+    record(60, 20);
+    export_to(ERG_EXPORT_CSV, "a.csv", to, sizeof to);
+    struct erg_csv *csv;
+    assert_ok(erg_csv_load(&csv, to, &err), &err);
+    assert_int_equal(erg_csv_rows(csv), 60);
+    size_t energy, power, reasons, uuid, mono;
+    assert_ok(erg_csv_require(csv, "t_mono_ns", &mono, &err), &err);
+    assert_ok(erg_csv_require(csv, "gpu_uuid", &uuid, &err), &err);
+    assert_ok(erg_csv_require(csv, "energy_mj", &energy, &err), &err);
+    assert_ok(erg_csv_require(csv, "power_inst_mw", &power, &err), &err);
+    assert_ok(erg_csv_require(csv, "reasons_hex", &reasons, &err), &err);
+    for (size_t i = 0; i < 60; i++) {
+        struct erg_sampler_item item = make_item(i);
+        char expected[32] = "";
+        if (erg_gpu_has(&item.sample, ERG_METRIC_ENERGY))
+            snprintf(expected, sizeof expected, "%lld",
+                     (long long)item.sample.readings[ERG_METRIC_ENERGY].value);
+        assert_string_equal(erg_csv_text(csv, i, energy), expected);
+        assert_string_equal(erg_csv_text(csv, i, uuid), erg_gpus_info(gpus, i % 3)->uuid);
+        if (erg_gpu_has(&item.sample, ERG_METRIC_REASONS))
+            assert_memory_equal(erg_csv_text(csv, i, reasons), "0x", 2);
+    }
+    erg_csv_free(csv);
+
+    char *text, *rest, *line;
+    export_to(ERG_EXPORT_JSONL, "a.jsonl", to, sizeof to);
+    assert_ok(erg_file_read(to, 0, &text, NULL, &err), &err);
+    size_t lines = 0;
+    rest = text;
+    while ((line = strtok_r(rest, "\n", &rest)) != NULL) {
+        json_t *object;
+        struct erg_sampler_item item = make_item(lines++);
+        assert_ok(erg_json_parse(&object, "line", line, strlen(line), &err), &err);
+        bool has = erg_gpu_has(&item.sample, ERG_METRIC_TEMPERATURE);
+        json_t *value = json_object_get(object, "temp_gpu_c");
+        assert_int_equal(value != NULL, has);
+        if (has)
+            assert_int_equal(json_integer_value(value),
+                             item.sample.readings[ERG_METRIC_TEMPERATURE].value);
+        json_decref(object);
+    }
+    assert_int_equal(lines, 60);
+    free(text);
+}
+
+/* Byte counters become rates, from one reading to the next. */
+static void test_trace(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct erg_recorder *recorder;
+    char to[160];
+    assert_ok(erg_recorder_open(&recorder, path, gpus, 0, &err), &err);
+    for (int64_t i = 0; i < 3; i++) {
+        struct erg_sampler_item item = {.gpu = 1, .scheduled_ns = i * 100000000};
+        item.sample.start_ns = item.sample.end_ns = item.scheduled_ns;
+        item.sample.valid = 1u << ERG_METRIC_POWER_INSTANT | 1u << ERG_METRIC_PCIE_TX;
+        item.sample.readings[ERG_METRIC_POWER_INSTANT] =
+            (struct erg_reading){250000, item.scheduled_ns};
+        item.sample.readings[ERG_METRIC_PCIE_TX] =
+            (struct erg_reading){i * 500000000, item.scheduled_ns};
+        assert_ok(erg_recorder_add(recorder, &item, &err), &err);
+    }
+    assert_ok(erg_recorder_close(recorder, &err), &err);
+    export_to(ERG_EXPORT_CHROME, "a.json", to, sizeof to);
+    json_t *root, *event;
+    size_t i, powers = 0, rates = 0;
+    assert_ok(erg_json_load(&root, to, &err), &err);
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event)
+    {
+        const char *name = json_string_value(json_object_get(event, "name"));
+        double value = json_number_value(json_object_get(json_object_get(event, "args"), "value"));
+        if (strcmp(name, "power W") == 0) {
+            assert_near(value, 250, 1e-9);
+            powers++;
+        } else if (strcmp(name, "PCIe sent GB/s") == 0) {
+            assert_near(value, 5, 1e-9);
+            rates++;
+        }
+    }
+    assert_int_equal(powers, 3);
+    assert_int_equal(rates, 2);
+    json_decref(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_round_trip, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_damage, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_not_a_recording, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_killed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_full_disk, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_exports, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_trace, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
