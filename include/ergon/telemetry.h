@@ -2,12 +2,11 @@
  * Telemetry: the energy of a piece of a program, on all its GPUs and the CPU, with its uncertainty.
  *
  *     struct erg_meter *meter;
- *     struct erg_window *window;
  *     struct erg_window_result result;
- *     erg_meter_open(&meter, NULL, &err);
- *     erg_window_begin(meter, &window, &err);
+ *     if (erg_meter_open(&meter, NULL, &err) != 0) ...
+ *     struct erg_window *window = erg_window_begin(meter);
  *     ... work; wait for the GPU to finish it ...
- *     erg_window_end(window, &result, &err);
+ *     erg_window_end(window, &result);
  *     erg_meter_close(meter);
  *
  * Windows may nest and overlap, and be used from several threads. The GPUs' energy counters move
@@ -66,6 +65,7 @@ struct erg_window_gpu {
 };
 
 struct erg_window_result {
+    int64_t begin_ns, end_ns; /* CLOCK_MONOTONIC */
     double time_s;
     double energy_j;      /* sum of the GPUs that have one */
     double uncertainty_j; /* of that sum */
@@ -97,14 +97,13 @@ size_t erg_meter_gpus(const struct erg_meter *meter);
 void erg_meter_gpu(struct erg_meter *meter, size_t gpu, struct erg_meter_gpu *info);
 
 /* The window begins when this is called. Work on a GPU is asynchronous: wait for it before. */
-int erg_window_begin(struct erg_meter *meter, struct erg_window **window, struct erg_error *err);
+struct erg_window *erg_window_begin(struct erg_meter *meter);
 
 /*
  * The window ends when this is called. Returns once the counters have moved twice after that, about
- * 0.2 s later, or after a second for a GPU that does not answer. Frees the window in any case.
+ * 0.2 s later, or after a second for a GPU that does not answer. Frees the window.
  */
-int erg_window_end(struct erg_window *window, struct erg_window_result *result,
-                   struct erg_error *err);
+void erg_window_end(struct erg_window *window, struct erg_window_result *result);
 
 /* Drops a window without a result. */
 void erg_window_cancel(struct erg_window *window);

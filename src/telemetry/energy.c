@@ -446,18 +446,19 @@ void erg_energy_log_power_at(const struct erg_energy_log *log, double at_s,
     *value = (struct erg_energy_value){0};
     if (log->power_count == 0)
         return;
-    size_t i = reading_before(log, at_s);
-    const struct power *power = reading_at(log, i);
-    double away_s = at_s - power->time_s, period_s = log->period_s > 0 ? log->period_s : 0.1;
-    double next_w = reading_at(log, reading_before(log, at_s + period_s))->power_w;
-    /* A reading tells of the period before it. */
+    /* A reading tells of the period before it, or of the last part of it, and holds for another. */
+    double period_s = log->period_s > 0 ? log->period_s : 0.1, shown_s = at_s + 0.75 * period_s;
+    const struct power *power = reading_at(log, reading_before(log, shown_s));
+    double away_s = shown_s - power->time_s;
+    double next_w = reading_at(log, reading_before(log, shown_s + period_s))->power_w;
     double energy_j = power->integral_j + power->power_w * away_s;
     *value = (struct erg_energy_value){
         .valid = away_s > -period_s && away_s < 10 * period_s,
         .energy_j = energy_j,
         .begin_j = energy_j,
         .end_j = energy_j,
-        .uncertainty_j = period_s * (fabs(next_w - power->power_w) + hidden_share * power->power_w),
+        .uncertainty_j =
+            period_s * (fabs(next_w - power->power_w) + (0.25 + hidden_share) * power->power_w),
     };
 }
 

@@ -67,9 +67,9 @@ void erg_energy_log_set_limit(struct erg_energy_log *log, double limit_w);
 
 /*
  * Energy so far at a moment, from the counter and from integrated power (each reading holds until
- * the next). Only differences of two moments mean something. `settled` says that what will still
- * come cannot change it: two edges after the moment were seen. Not valid while the log has nothing
- * around the moment.
+ * the next, and is late by three quarters of a period: it tells of the time before it). Only
+ * differences of two moments mean something. `settled` says that what will still come cannot change
+ * it: two edges after the moment were seen. Not valid while the log has nothing around the moment.
  */
 void erg_energy_log_counter_at(const struct erg_energy_log *log, double at_s,
                                struct erg_energy_value *value, bool *settled);

@@ -1,0 +1,230 @@
+/*
+ * Windows of the public interface, in real time on the fake NVML, which knows the truth.
+ */
+#include "base/clock.h"
+#include "ergon/telemetry.h"
+#include "fake_gpus.h"
+
+#include <time.h>
+
+enum { GPUS = 8 };
+
+static struct fake fake;
+
+/* Sleeps until a time of the fake's world. */
+static void sleep_until(double at_s)
+{
+    int64_t at_ns = fake.start_ns() + (int64_t)(at_s * 1e9);
+    while (erg_now_ns() < at_ns) {
+        int64_t left_ns = at_ns - erg_now_ns();
+        if (left_ns > 0)
+            nanosleep(&(struct timespec){left_ns / 1000000000, left_ns % 1000000000}, NULL);
+    }
+}
+
+static struct erg_meter *open_meter(const char *script)
+{
+    struct erg_error err = {0};
+    struct erg_meter *meter;
+    fake = fake_open(ERGON_TEST_FAKE_NVML, script);
+    assert_ok(erg_meter_open(&meter, NULL, &err), &err);
+    return meter;
+}
+
+static void close_meter(struct erg_meter *meter)
+{
+    erg_meter_close(meter);
+    fake_close(&fake);
+}
+
+static double truth_of(unsigned gpu, const struct erg_window_result *result)
+{
+    return fake.energy_j(gpu, result->begin_ns, result->end_ns);
+}
+
+/* 8 GPUs whose counters move at different moments: a load that comes and goes with the window, one
+ * that stays, steps, a ramp and iterations. */
+static const char *const loads = "gpus 8\n"
+                                 "gpu * counter 0.092 0.01\n"
+                                 "gpu 1 counter 0.1 0.033\n"
+                                 "gpu 3 counter 0.1 0.07\n"
+                                 "gpu 5 counter 0.02 0.003\n"
+                                 "gpu 6 counter 0.092 0.055\n"
+                                 "gpu * limit 700\n"
+                                 "gpu 0 power 0=120 2=120 2=680 3.2=680 3.2=120\n"
+                                 "gpu 1 power 0=120 2=120 2=680 3.2=680 3.2=120\n"
+                                 "gpu 2 power 0=690\n"
+                                 "gpu 3 power 0=300 1.5=300 1.5=600 2.7=600 2.7=400\n"
+                                 "gpu 4 power 0=200 1=200 4=650\n"
+                                 "gpu 5 power 0=120 2=120 2=680 3.2=680 3.2=120\n"
+                                 "gpu 6 power 0=500 2.5=500 2.5=250\n"
+                                 "gpu 7 power 0=690 0.02=690 0.02=300 0.03=300\n"
+                                 "gpu 7 cycle 0.03\n"
+                                 "gpu * reasons 4 2.2 2.7\n"
+                                 "gpu 2 temperature 64 80\n";
+
+static void test_energy_of_a_second(void **state)
+{
+    (void)state;
+    struct erg_meter *meter = open_meter(loads);
+    struct erg_window_result result, idle;
+    assert_int_equal(erg_meter_gpus(meter), GPUS);
+    sleep_until(2);
+    struct erg_window *outer = erg_window_begin(meter), *inner = erg_window_begin(meter);
+    sleep_until(3.2);
+    erg_window_end(inner, &result);
+    sleep_until(4);
+    erg_window_end(outer, &idle);
+    assert_int_equal(result.gpus, GPUS);
+    assert_near(result.time_s, 1e-9 * (double)(result.end_ns - result.begin_ns), 1e-8);
+    double sum_j = 0;
+    size_t close = 0, covered = 0;
+    for (unsigned gpu = 0; gpu < GPUS; gpu++) {
+        const struct erg_window_gpu *at = &result.gpu[gpu];
+        double truth_j = truth_of(gpu, &result), error_j = fabs(at->energy_j - truth_j);
+        assert_int_equal(at->quality, ERG_ENERGY_MEASURED);
+        assert_false(at->lost);
+        close += error_j <= 0.005 * truth_j;
+        covered += error_j <= at->uncertainty_j;
+        sum_j += at->energy_j;
+        if (error_j > 0.02 * truth_j)
+            fail_msg("GPU %u: %.1f J, truth %.1f J", gpu, at->energy_j, truth_j);
+        assert_near(at->ratio, 1, 0.2);
+        assert_near(at->throttled_power_s, 0.5, 0.02);
+        assert_near(at->throttled_thermal_s, 0, 1e-9);
+        assert_near(at->sm_clock_mean_mhz, 1980, 1e-6);
+        assert_true(at->power_peak_w <= 691);
+        assert_near(idle.gpu[gpu].energy_j, truth_of(gpu, &idle), 0.02 * truth_of(gpu, &idle));
+    }
+    /* Acceptance: 0.5 %; a busy machine may spoil one of the eight. */
+    assert_true(close >= GPUS - 1);
+    assert_true(covered >= GPUS - 1);
+    assert_near(result.energy_j, sum_j, 1e-6);
+    assert_true(result.uncertainty_j > 0 && result.uncertainty_j < 0.02 * result.energy_j);
+    assert_near(result.gpu[2].temperature_begin_c, 64, 0);
+    assert_near(result.gpu[2].temperature_max_c, 64, 0);
+    assert_near(result.gpu[2].memory_temperature_max_c, 80, 0);
+    assert_near(result.gpu[2].power_peak_w, 690, 0.5);
+
+    struct erg_meter_gpu info;
+    erg_meter_gpu(meter, 0, &info);
+    assert_string_equal(info.name, "NVIDIA Fake H200");
+    assert_near(info.counter_period_s, 0.092, 0.005);
+    erg_meter_gpu(meter, 5, &info);
+    assert_near(info.counter_period_s, 0.02, 0.003);
+    close_meter(meter);
+}
+
+/* Short windows are estimates, and their uncertainty says how good. */
+static void test_short_windows(void **state)
+{
+    (void)state;
+    struct erg_meter *meter = open_meter(loads);
+    size_t windows = 0, covered = 0;
+    sleep_until(1.4);
+    for (int i = 0; i < 12; i++) {
+        struct erg_window_result result;
+        struct erg_window *window = erg_window_begin(meter);
+        sleep_until(1e-9 * (double)(erg_now_ns() - fake.start_ns()) + 0.05 + 0.017 * i);
+        erg_window_end(window, &result);
+        for (unsigned gpu = 0; gpu < GPUS; gpu++) {
+            const struct erg_window_gpu *at = &result.gpu[gpu];
+            double period_s = gpu == 5 ? 0.02 : gpu == 1 || gpu == 3 ? 0.1 : 0.092;
+            if (fabs(result.time_s - 3 * period_s) > 0.1 * period_s)
+                assert_int_equal(at->quality, result.time_s < 3 * period_s ? ERG_ENERGY_ESTIMATED
+                                                                           : ERG_ENERGY_MEASURED);
+            windows++;
+            covered += fabs(at->energy_j - truth_of(gpu, &result)) <= at->uncertainty_j;
+        }
+    }
+    if ((double)covered < 0.95 * (double)windows)
+        fail_msg("%zu of %zu short windows covered", covered, windows);
+    close_meter(meter);
+}
+
+/* One GPU hangs within the window and one falls off the bus: the others' energy is right, and the
+ * end comes after the second that a silent GPU is given. */
+static void test_troubled_gpus(void **state)
+{
+    (void)state;
+    struct erg_meter *meter = open_meter("gpus 4\n"
+                                         "gpu * power 0=400\n"
+                                         "gpu 1 hang GetTotalEnergyConsumption 2 4\n"
+                                         "gpu 2 lost 2\n");
+    struct erg_window_result result;
+    sleep_until(1.5);
+    struct erg_window *window = erg_window_begin(meter);
+    sleep_until(2.7);
+    erg_window_end(window, &result);
+    for (unsigned gpu = 0; gpu < 4; gpu += 3) {
+        assert_close(result.gpu[gpu].energy_j, truth_of(gpu, &result), 0.005);
+        assert_false(result.gpu[gpu].lost);
+    }
+    assert_true(result.gpu[1].lost && result.gpu[2].lost);
+    erg_meter_close(meter);
+    sleep_until(6.5); /* the call that hangs comes back */
+    fake_close(&fake);
+}
+
+/* Without an energy counter the power readings are integrated, and that is said; without violation
+ * counters the reasons seen are counted. */
+static void test_without_counters(void **state)
+{
+    (void)state;
+    struct erg_meter *meter = open_meter("gpus 2\n"
+                                         "gpu * power 0=300 2=300 2=500\n"
+                                         "gpu * fail GetTotalEnergyConsumption 3\n"
+                                         "gpu * fail GetViolationStatus 3\n"
+                                         "gpu 0 reasons 24 1.5 2.5\n"
+                                         "gpu 1 fail field186 3\n");
+    struct erg_window_result result;
+    sleep_until(1.4);
+    struct erg_window *window = erg_window_begin(meter);
+    sleep_until(2.9);
+    erg_window_end(window, &result);
+    const struct erg_window_gpu *at = &result.gpu[0];
+    assert_int_equal(at->quality, ERG_ENERGY_POWER_ONLY);
+    assert_near(at->energy_j, truth_of(0, &result), at->uncertainty_j);
+    assert_true(at->uncertainty_j < 0.2 * at->energy_j);
+    assert_true(isnan(at->ratio));
+    assert_near(at->throttled_power_s, 1, 0.2);
+    assert_near(at->throttled_thermal_s, 1, 0.2);
+    assert_int_equal(result.gpu[1].quality, ERG_ENERGY_MISSING);
+    assert_true(isnan(result.gpu[1].energy_j));
+    assert_near(result.energy_j, at->energy_j, 1e-9);
+    close_meter(meter);
+}
+
+static void test_no_gpus(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct erg_meter *meter;
+    fake = fake_open(ERGON_TEST_FAKE_NVML, "gpus 2\n");
+    assert_fails(erg_meter_open(&meter, "5", &err), &err, "there is no GPU 5");
+    assert_int_equal(err.status, ERG_NO_DEVICE);
+    fake_close(&fake);
+}
+
+/* A window that is dropped, and one that outlives the work. */
+static void test_cancel(void **state)
+{
+    (void)state;
+    struct erg_meter *meter = open_meter("gpus 1\n");
+    erg_window_cancel(erg_window_begin(meter));
+    assert_non_null(erg_window_begin(meter));
+    close_meter(meter);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_energy_of_a_second),
+        cmocka_unit_test(test_short_windows),
+        cmocka_unit_test(test_troubled_gpus),
+        cmocka_unit_test(test_without_counters),
+        cmocka_unit_test(test_no_gpus),
+        cmocka_unit_test(test_cancel),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
