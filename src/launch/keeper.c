@@ -217,10 +217,15 @@ void *erg_rendezvous_keep(void *argument)
 {
     struct erg_rendezvous *r = argument;
     struct pollfd *fds = erg_xcalloc((size_t)r->member_count + 1, sizeof *fds);
-    int64_t next_beat_ns = 0;
+    int64_t next_beat_ns = 0, last_ns = erg_now_ns();
     for (;;) {
         pthread_mutex_lock(&r->lock);
         int64_t now_ns = erg_now_ns();
+        /* Who was stopped or starved itself cannot say that others were silent. */
+        bool overslept = now_ns - last_ns > 1000000000;
+        for (int i = 0; overslept && i < r->member_count; i++)
+            r->members[i].link.heard_ns = now_ns;
+        last_ns = now_ns;
         bool beat = now_ns >= next_beat_ns;
         if (beat)
             next_beat_ns = now_ns + beat_ns;

@@ -87,7 +87,7 @@ static int open_listener(int *fd, const struct erg_launch_environment *env, stru
     *fd = -1;
     int code = 0;
     /* Of the addresses "any", the one of IPv6 takes IPv4 too; it may not be first in the list. */
-    for (int pass = loopback; pass < 2 && *fd < 0; pass++)
+    for (int pass = loopback; pass < 2 && *fd < 0 && code != EADDRINUSE; pass++)
         for (struct addrinfo *address = list; address && *fd < 0; address = address->ai_next) {
             if (pass == 0 && address->ai_family != AF_INET6)
                 continue;
