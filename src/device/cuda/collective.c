@@ -1,0 +1,377 @@
+#include "device/cuda/collective.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "device/cuda/collective_internal.h"
+#include "device/cuda/cuda_internal.h"
+#include "io/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* How long ranks wait for each other in world calls. */
+static const double world_s = 120;
+
+struct erg_collective {
+    struct erg_rendezvous *rendezvous;
+    enum erg_collective_method method;
+    int world, world_rank;
+    int *ranks;      /* of the group, in the world */
+    int count, rank; /* of the group, and this one's place in it */
+    struct erg_nccl *nccl;
+    struct erg_collective_buffer signals;
+    struct erg_collective_state *state;   /* on the GPU */
+    struct erg_collective_status *status; /* on the host */
+    uint64_t timeout_ns;
+};
+
+/* ---- buffers ---- */
+
+/* What each rank says of its memory. */
+struct offer {
+    int good; /* whether it could be made */
+    char machine[40];
+    cudaIpcMemHandle_t handle;
+    char why[256];
+};
+
+/* Processes of one boot of one kernel can map each other's GPU memory. */
+static void name_machine(char *out, size_t capacity)
+{
+    char *text = NULL;
+    snprintf(out, capacity, "unknown");
+    if (erg_file_read("/proc/sys/kernel/random/boot_id", ERG_FILE_SMALL_BYTES, &text, NULL, NULL))
+        return;
+    snprintf(out, capacity, "%.36s", text);
+    free(text);
+}
+
+static int make_memory(struct erg_collective_buffer *buffer, const struct erg_collective *c,
+                       struct offer *mine, struct erg_error *err)
+{
+    /* The driver hands out small allocations from shared ones; a mapped one is to stand alone. */
+    const size_t granule = 2 << 20;
+    size_t bytes = (buffer->bytes + granule - 1) / granule * granule;
+    if (erg_cuda_alloc(&buffer->memory, bytes ? bytes : granule, err))
+        return -1;
+    if (c->method == ERG_COLLECTIVE_LIBRARY)
+        return 0;
+    return erg_cuda_check(cudaIpcGetMemHandle(&mine->handle, buffer->memory), err,
+                          "making GPU memory known to other processes");
+}
+
+static int map_peers(struct erg_collective_buffer *buffer, const struct erg_collective *c,
+                     const struct offer *offers, struct erg_error *err)
+{
+    buffer->peers[c->rank] = buffer->memory;
+    for (int r = 0; r < c->count; r++) {
+        const struct offer *offer = &offers[c->ranks[r]];
+        if (r == c->rank)
+            continue;
+        if (strcmp(offer->machine, offers[c->world_rank].machine) != 0)
+            return erg_fail(err, ERG_FAILED,
+                            "rank %d and rank %d are on different machines, where only the library "
+                            "(NCCL) connects them",
+                            c->world_rank, c->ranks[r]);
+        if (erg_cuda_check(cudaIpcOpenMemHandle(&buffer->peers[r], offer->handle,
+                                                cudaIpcMemLazyEnablePeerAccess),
+                           err, "mapping GPU memory of rank %d at rank %d", c->ranks[r],
+                           c->world_rank))
+            return -1;
+    }
+    return 0;
+}
+
+/* All ranks learn whether all have succeeded, so that none waits for one that gave up. */
+static int agree(const struct erg_collective *c, int failed, const struct erg_error *why,
+                 struct offer *mine, struct offer *offers, struct erg_error *err)
+{
+    mine->good = !failed;
+    snprintf(mine->why, sizeof mine->why, "%s", failed ? why->message : "");
+    if (erg_rendezvous_all_gather(c->rendezvous, mine, sizeof *mine, offers, world_s, err))
+        return -1;
+    for (int r = 0; r < c->world; r++)
+        if (!offers[r].good)
+            return erg_fail(err, ERG_FAILED, "rank %d: %s", r, offers[r].why);
+    return 0;
+}
+
+static void unmap_peers(struct erg_collective_buffer *buffer)
+{
+    for (int r = 0; r < ERG_COLLECTIVE_MOST_RANKS; r++) {
+        if (buffer->peers[r] && buffer->peers[r] != buffer->memory)
+            cudaIpcCloseMemHandle(buffer->peers[r]);
+        buffer->peers[r] = NULL;
+    }
+}
+
+int erg_collective_buffer_init(struct erg_collective_buffer *buffer,
+                               struct erg_collective *collective, size_t bytes,
+                               struct erg_error *err)
+{
+    const struct erg_collective *c = collective;
+    *buffer = (struct erg_collective_buffer){.bytes = bytes};
+    struct offer *offers = erg_xcalloc((size_t)c->world + 1, sizeof *offers);
+    struct offer *mine = &offers[c->world];
+    struct erg_error why = {0};
+    name_machine(mine->machine, sizeof mine->machine);
+    int failed = make_memory(buffer, c, mine, &why);
+    int result = agree(c, failed, &why, mine, offers, err);
+    if (result == 0 && c->method != ERG_COLLECTIVE_LIBRARY) {
+        failed = map_peers(buffer, c, offers, &why);
+        result = agree(c, failed, &why, mine, offers, err);
+    }
+    free(offers);
+    if (result) {
+        erg_collective_buffer_release(buffer, collective, NULL);
+        return erg_fail_context(err, "making a buffer of %zu bytes for collectives", bytes);
+    }
+    return 0;
+}
+
+int erg_collective_buffer_release(struct erg_collective_buffer *buffer,
+                                  struct erg_collective *collective, struct erg_error *err)
+{
+    unmap_peers(buffer);
+    /* Memory that another process has mapped must not be freed. */
+    int result = erg_rendezvous_barrier(collective->rendezvous, world_s, err);
+    erg_cuda_free(buffer->memory);
+    *buffer = (struct erg_collective_buffer){0};
+    return result;
+}
+
+/* ---- open and close ---- */
+
+static int check_group(struct erg_collective *c, const struct erg_collective_options *options,
+                       struct erg_error *err)
+{
+    c->rank = -1;
+    for (int r = 0; r < c->count; r++) {
+        if (c->ranks[r] < 0 || c->ranks[r] >= c->world || (r > 0 && c->ranks[r] <= c->ranks[r - 1]))
+            return erg_fail(err, ERG_FAILED,
+                            "the ranks of a group must ascend and lie in a world of %d, got %d",
+                            c->world, c->ranks[r]);
+        if (c->ranks[r] == c->world_rank)
+            c->rank = r;
+    }
+    if (c->rank < 0)
+        return erg_fail(err, ERG_FAILED, "rank %d is not in its own group", c->world_rank);
+    if (options->method == ERG_COLLECTIVE_LIBRARY)
+        return 0;
+    if (c->count != 2 && c->count != 4 && c->count != 8)
+        return erg_fail(err, ERG_FAILED,
+                        "collectives over peer memory are for 2, 4 or 8 ranks, got a group of %d",
+                        c->count);
+    int gpu = 0, major = 0;
+    if (erg_cuda_check(cudaGetDevice(&gpu), err, "asking for the GPU in use") ||
+        erg_cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu), err,
+                       "reading the compute capability"))
+        return -1;
+    if (options->method == ERG_COLLECTIVE_BULK && major < 9)
+        return erg_fail(err, ERG_NO_DEVICE,
+                        "bulk collectives need a GPU of compute capability 9.0, this one has %d",
+                        major);
+    return 0;
+}
+
+static int make_state(struct erg_collective *c, struct erg_error *err)
+{
+    void *state = NULL, *status = NULL;
+    if (erg_cuda_alloc(&state, sizeof *c->state, err))
+        return -1;
+    c->state = state;
+    if (erg_cuda_fill(state, 0, sizeof *c->state, NULL, err) ||
+        erg_cuda_alloc_host(&status, sizeof *c->status, err))
+        return -1;
+    c->status = status;
+    *c->status = (struct erg_collective_status){0};
+    return 0;
+}
+
+static int open_peers(struct erg_collective *c, struct erg_error *err)
+{
+    if (erg_collective_buffer_init(&c->signals, c, ERG_SIGNAL_BYTES, err) ||
+        erg_cuda_fill(c->signals.memory, 0, ERG_SIGNAL_BYTES, NULL, err) ||
+        erg_cuda_stream_sync(NULL, err))
+        return -1;
+    /* Nobody signals before all are cleared. */
+    return erg_rendezvous_barrier(c->rendezvous, world_s, err);
+}
+
+int erg_collective_open(struct erg_collective **collective,
+                        const struct erg_collective_options *options, struct erg_error *err)
+{
+    struct erg_collective *c = erg_xcalloc(1, sizeof *c);
+    size_t bytes = (size_t)options->rank_count * sizeof *c->ranks;
+    *c = (struct erg_collective){.rendezvous = options->rendezvous,
+                                 .method = options->method,
+                                 .world = options->env->world,
+                                 .world_rank = options->env->rank,
+                                 .ranks = erg_xmalloc(bytes),
+                                 .count = options->rank_count,
+                                 .timeout_ns = (uint64_t)(options->timeout_s * 1e9)};
+    memcpy(c->ranks, options->ranks, bytes);
+    struct offer *offers = erg_xcalloc((size_t)c->world + 1, sizeof *offers);
+    struct erg_error why = {0};
+    int failed = check_group(c, options, &why) || make_state(c, &why) ? -1 : 0;
+    if (!failed && c->method == ERG_COLLECTIVE_LIBRARY)
+        failed = erg_nccl_open(&c->nccl, c->rank, c->count, &why);
+    int result = agree(c, failed, &why, &offers[c->world], offers, err);
+    free(offers);
+    if (result == 0 && c->method != ERG_COLLECTIVE_LIBRARY)
+        result = open_peers(c, err);
+    if (result) {
+        erg_collective_close(c);
+        return erg_fail_context(err, "connecting the GPUs of %d ranks", options->rank_count);
+    }
+    *collective = c;
+    return 0;
+}
+
+void erg_collective_close(struct erg_collective *c)
+{
+    if (!c)
+        return;
+    erg_nccl_close(c->nccl);
+    if (c->signals.memory)
+        erg_collective_buffer_release(&c->signals, c, NULL);
+    erg_cuda_free(c->state);
+    erg_cuda_free_host(c->status);
+    free(c->ranks);
+    free(c);
+}
+
+int erg_collective_prepare(struct erg_collective *c, int sms, struct erg_error *err)
+{
+    if (c->method != ERG_COLLECTIVE_LIBRARY || erg_nccl_prepared(c->nccl, sms))
+        return 0;
+    struct erg_nccl_name *names = erg_xcalloc((size_t)c->world + 1, sizeof *names);
+    struct erg_nccl_name *mine = &names[c->world];
+    int result = c->rank == 0 ? erg_nccl_name_new(c->nccl, mine, err) : 0;
+    if (result == 0)
+        result = erg_rendezvous_all_gather(c->rendezvous, mine, sizeof *mine, names, world_s, err);
+    if (result == 0)
+        result = erg_nccl_prepare(c->nccl, sms, &names[c->ranks[0]], err);
+    free(names);
+    return result;
+}
+
+/* ---- calls ---- */
+
+static int check_part(const struct erg_collective_part *part, enum erg_collective_operation what,
+                      size_t element_bytes, size_t ranks, struct erg_error *err)
+{
+    size_t room = part->buffer->bytes / element_bytes;
+    size_t shards = what == ERG_ALL_REDUCE ? 1 : ranks;
+    if (part->offset > room || part->count > (room - part->offset) / shards)
+        return erg_fail(err, ERG_FAILED,
+                        "a collective of %zu times %zu elements from element %zu on does not fit "
+                        "into a buffer of %zu elements",
+                        shards, part->count, part->offset, room);
+    return 0;
+}
+
+static int call(struct erg_collective *c, enum erg_collective_operation what,
+                enum erg_collective_type type, const struct erg_collective_part *parts,
+                size_t part_count, int sms, struct CUstream_st *stream, struct erg_error *err)
+{
+    size_t element_bytes = type == ERG_COLLECTIVE_BF16 ? 2 : 4, width = 16 / element_bytes;
+    if (sms < 1 || sms > ERG_COLLECTIVE_MOST_SMS || part_count < 1 ||
+        part_count > ERG_COLLECTIVE_MOST_PARTS)
+        return erg_fail(err, ERG_FAILED,
+                        "a collective of %zu parts on %d SMs, expected 1 to %d parts and 1 to %d "
+                        "SMs",
+                        part_count, sms, ERG_COLLECTIVE_MOST_PARTS, ERG_COLLECTIVE_MOST_SMS);
+    for (size_t i = 0; i < part_count; i++)
+        if (check_part(&parts[i], what, element_bytes, (size_t)c->count, err))
+            return -1;
+    if (c->method == ERG_COLLECTIVE_LIBRARY)
+        return erg_nccl_call(c->nccl, what, type, parts, part_count, sms, stream, err);
+
+    struct erg_collective_call kernel = {.parts = (int)part_count,
+                                         .rank = c->rank,
+                                         .state = c->state,
+                                         .status = c->status,
+                                         .timeout_ns = c->timeout_ns};
+    for (int r = 0; r < c->count; r++)
+        kernel.signals[r] = c->signals.peers[r];
+    for (size_t i = 0; i < part_count; i++) {
+        const struct erg_collective_part *part = &parts[i];
+        size_t begin = part->offset + (size_t)c->rank * part->count;
+        kernel.work[i].share =
+            what == ERG_ALL_REDUCE
+                ? erg_collective_own(part->offset, part->count, c->rank, c->count, width)
+                : erg_collective_split(begin, begin + part->count, width);
+        for (int r = 0; r < c->count; r++)
+            kernel.work[i].base[r] = part->buffer->peers[r];
+    }
+    return (c->method == ERG_COLLECTIVE_BULK
+                ? erg_collective_launch_bulk
+                : erg_collective_launch_vector)(what, type, c->count, &kernel, sms, stream, err);
+}
+
+int erg_collective_all_reduce(struct erg_collective *collective, enum erg_collective_type type,
+                              const struct erg_collective_part *part, int sms,
+                              struct CUstream_st *stream, struct erg_error *err)
+{
+    return call(collective, ERG_ALL_REDUCE, type, part, 1, sms, stream, err);
+}
+
+int erg_collective_all_gather(struct erg_collective *collective, enum erg_collective_type type,
+                              const struct erg_collective_part *parts, size_t part_count, int sms,
+                              struct CUstream_st *stream, struct erg_error *err)
+{
+    return call(collective, ERG_ALL_GATHER, type, parts, part_count, sms, stream, err);
+}
+
+int erg_collective_reduce_scatter(struct erg_collective *collective, enum erg_collective_type type,
+                                  const struct erg_collective_part *parts, size_t part_count,
+                                  int sms, struct CUstream_st *stream, struct erg_error *err)
+{
+    return call(collective, ERG_REDUCE_SCATTER, type, parts, part_count, sms, stream, err);
+}
+
+/* ---- watching ---- */
+
+int erg_collective_check(struct erg_collective *c, struct erg_error *err)
+{
+    volatile struct erg_collective_status *status = c->status;
+    if (erg_rendezvous_check(c->rendezvous, err)) {
+        status->abort = 1;
+        if (c->nccl)
+            erg_nccl_abort(c->nccl);
+        return -1;
+    }
+    if (!status->failed)
+        return 0;
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return erg_fail(err, ERG_FAILED,
+                    "rank %d waited %g s on its GPU for rank %d, which did not come to collective "
+                    "call %u",
+                    c->world_rank, (double)c->timeout_ns * 1e-9, c->ranks[status->peer],
+                    status->call);
+}
+
+int erg_collective_wait(struct erg_collective *c, struct CUstream_st *stream, struct erg_error *err)
+{
+    const struct timespec pause = {.tv_nsec = 50000};
+    int64_t deadline_ns = INT64_MAX;
+    int result = 0;
+    cudaError_t status;
+    while ((status = cudaStreamQuery(stream)) == cudaErrorNotReady && erg_now_ns() < deadline_ns) {
+        if (result == 0 && erg_collective_check(c, err)) {
+            /* Kernels that wait for the missing rank end soon now: let them, so that what they use
+             * can be released. */
+            ((volatile struct erg_collective_status *)c->status)->abort = 1;
+            deadline_ns = erg_now_ns() + 1000000000;
+            result = -1;
+        }
+        nanosleep(&pause, NULL);
+    }
+    if (result)
+        return result;
+    return erg_cuda_check(status, err, "waiting for the GPU") || erg_collective_check(c, err) ? -1
+                                                                                              : 0;
+}

@@ -1,0 +1,117 @@
+/*
+ * Collectives: sums and copies between the GPUs of one machine, each with an SM budget of its own.
+ *
+ * The ranks of a group (2, 4 or 8 GPUs) map each other's buffers (CUDA IPC, no multicast) and meet
+ * in kernels of ours, whose grid is the budget: one block an SM. For a sum, each rank loads its
+ * share of the elements from all peers and stores the sums to all peers: the least that NVLink can
+ * carry without multicast, half of it in loads and half in stores. Sums are in float, in the order
+ * of ranks, and made by one rank for all: the same bits on every rank and for every budget. Method:
+ * the two-shot all-reduce over peer memory.
+ *
+ * Block b of a rank only waits for block b of the others, and blocks start in order: so a
+ * collective makes progress on however few free SMs, beside any computation. Launch it on an urgent
+ * stream (cuda.h) to let it start first.
+ *
+ * Collective calls: all ranks of a group make the same calls in the same order with the same
+ * arguments, one at a time for each group (its next call waits for the previous one on the stream,
+ * or by an event). They are asynchronous and may be captured into CUDA graphs, which all ranks
+ * replay alike. "World calls" are made by all ranks of the world, each for its own group, and wait.
+ */
+#ifndef ERG_CUDA_COLLECTIVE_H
+#define ERG_CUDA_COLLECTIVE_H
+
+#include "device/cuda/cuda.h"
+#include "launch/rendezvous.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { ERG_COLLECTIVE_MOST_RANKS = 8, ERG_COLLECTIVE_MOST_SMS = 32, ERG_COLLECTIVE_MOST_PARTS = 2 };
+
+enum erg_collective_method {
+    ERG_COLLECTIVE_VECTOR, /* our kernels, through registers */
+    ERG_COLLECTIVE_BULK,   /* our kernels, through bulk copies into shared memory (9.0 and later) */
+    ERG_COLLECTIVE_LIBRARY, /* NCCL, also across machines; its own order of sums */
+};
+
+enum erg_collective_type { ERG_COLLECTIVE_BF16, ERG_COLLECTIVE_FLOAT };
+
+struct erg_collective;
+
+struct erg_collective_options {
+    const struct erg_launch_environment *env;
+    struct erg_rendezvous *rendezvous; /* outlives the collective */
+    const int *ranks;                  /* of the group, ascending, this one among them */
+    int rank_count;                    /* any number for the library */
+    enum erg_collective_method method;
+    /* A kernel that waited this long for a peer gives up, and erg_collective_check() says so. */
+    double timeout_s;
+};
+
+/* World call, on the calling thread's GPU. */
+int erg_collective_open(struct erg_collective **collective,
+                        const struct erg_collective_options *options, struct erg_error *err);
+/* After the last call has ended on the GPU; NULL is fine. */
+void erg_collective_close(struct erg_collective *collective);
+
+/*
+ * World call: the library makes a communicator of its own for each budget, before the first call
+ * with it. Our kernels need nothing.
+ */
+int erg_collective_prepare(struct erg_collective *collective, int sms, struct erg_error *err);
+
+/* Memory of the same size on every rank of the group, which all of them can reach. */
+struct erg_collective_buffer {
+    void *memory; /* this rank's; 256-byte aligned, not cleared */
+    size_t bytes;
+    void *peers[ERG_COLLECTIVE_MOST_RANKS]; /* by place in the group, own one included */
+};
+
+/* World calls. Free after the last use by any rank. */
+int erg_collective_buffer_init(struct erg_collective_buffer *buffer,
+                               struct erg_collective *collective, size_t bytes,
+                               struct erg_error *err);
+int erg_collective_buffer_release(struct erg_collective_buffer *buffer,
+                                  struct erg_collective *collective, struct erg_error *err);
+
+/* `count` elements from element `offset` of a buffer on: any numbers, no alignment needed. */
+struct erg_collective_part {
+    const struct erg_collective_buffer *buffer;
+    size_t offset, count;
+};
+
+/* The part becomes the sum of the parts of all ranks, in place. */
+int erg_collective_all_reduce(struct erg_collective *collective, enum erg_collective_type type,
+                              const struct erg_collective_part *part, int sms,
+                              struct CUstream_st *stream, struct erg_error *err);
+
+/*
+ * One or two parts (K and V) in one kernel. Here `count` is the elements of one rank: the shard of
+ * the group's rank r lies at offset + r * count. Gather: each rank has written its own shard and
+ * gets those of all others. Scatter: each rank gets, in its own shard, the sum of all ranks'; its
+ * other shards keep what they held.
+ */
+int erg_collective_all_gather(struct erg_collective *collective, enum erg_collective_type type,
+                              const struct erg_collective_part *parts, size_t part_count, int sms,
+                              struct CUstream_st *stream, struct erg_error *err);
+int erg_collective_reduce_scatter(struct erg_collective *collective, enum erg_collective_type type,
+                                  const struct erg_collective_part *parts, size_t part_count,
+                                  int sms, struct CUstream_st *stream, struct erg_error *err);
+
+/*
+ * 0 while all is well; else names the rank that did not come or was lost, and what has been queued
+ * ends soon, with undefined results. After that only close makes sense. Cheap.
+ */
+int erg_collective_check(struct erg_collective *collective, struct erg_error *err);
+
+/* Waits for the stream as erg_cuda_stream_sync() does, but fails within seconds when a rank dies.
+ */
+int erg_collective_wait(struct erg_collective *collective, struct CUstream_st *stream,
+                        struct erg_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,92 @@
+/*
+ * What the host side of collectives hands to the kernels, and NCCL behind its own small door.
+ */
+#ifndef ERG_CUDA_COLLECTIVE_INTERNAL_H
+#define ERG_CUDA_COLLECTIVE_INTERNAL_H
+
+#include "device/cuda/collective.h"
+#include "device/cuda/collective_index.h"
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    /* Words of one block's signals: one for each peer, in a 128-byte line of its own. */
+    ERG_SIGNAL_STRIDE = 32,
+    ERG_SIGNAL_BYTES = ERG_COLLECTIVE_MOST_SMS * ERG_SIGNAL_STRIDE * 4,
+};
+
+enum erg_collective_operation { ERG_ALL_REDUCE, ERG_ALL_GATHER, ERG_REDUCE_SCATTER };
+
+/* In page-locked host memory that the GPU reads and writes. */
+struct erg_collective_status {
+    uint32_t abort;  /* set by the host: stop waiting */
+    uint32_t failed; /* set by the GPU, after the two below */
+    uint32_t peer, call;
+};
+
+/* In GPU memory, this rank's own. */
+struct erg_collective_state {
+    uint32_t calls[ERG_COLLECTIVE_MOST_SMS]; /* that each block has taken part in */
+    uint32_t broken;                         /* somebody did not come: nobody waits any more */
+};
+
+/* One part, for the kernel. */
+struct erg_collective_work {
+    unsigned char *base[ERG_COLLECTIVE_MOST_RANKS]; /* the buffer on every rank */
+    struct erg_collective_share share;              /* what this rank does of it */
+};
+
+/* The argument of all kernels. */
+struct erg_collective_call {
+    struct erg_collective_work work[ERG_COLLECTIVE_MOST_PARTS];
+    int parts;
+    int rank; /* in the group */
+    /* signals[r][block * ERG_SIGNAL_STRIDE + s]: rank s tells rank r how far its block is. */
+    uint32_t *signals[ERG_COLLECTIVE_MOST_RANKS];
+    struct erg_collective_state *state;
+    struct erg_collective_status *status;
+    uint64_t timeout_ns;
+};
+
+/* `ranks` is 2, 4 or 8. */
+int erg_collective_launch_vector(enum erg_collective_operation operation,
+                                 enum erg_collective_type type, int ranks,
+                                 const struct erg_collective_call *call, int sms,
+                                 struct CUstream_st *stream, struct erg_error *err);
+int erg_collective_launch_bulk(enum erg_collective_operation operation,
+                               enum erg_collective_type type, int ranks,
+                               const struct erg_collective_call *call, int sms,
+                               struct CUstream_st *stream, struct erg_error *err);
+
+/* ---- NCCL ---- */
+
+struct erg_nccl;
+
+int erg_nccl_open(struct erg_nccl **nccl, int rank, int ranks, struct erg_error *err);
+void erg_nccl_close(struct erg_nccl *nccl);
+/* Ends what runs; for when a rank has died. */
+void erg_nccl_abort(struct erg_nccl *nccl);
+
+/* The name of a new communicator, made by one rank and handed to all others of the group. */
+struct erg_nccl_name {
+    char bytes[128];
+};
+int erg_nccl_name_new(struct erg_nccl *nccl, struct erg_nccl_name *name, struct erg_error *err);
+/* Makes the communicator of `sms` CTAs; all ranks of the group at the same time. */
+int erg_nccl_prepare(struct erg_nccl *nccl, int sms, const struct erg_nccl_name *name,
+                     struct erg_error *err);
+bool erg_nccl_prepared(const struct erg_nccl *nccl, int sms);
+
+int erg_nccl_call(struct erg_nccl *nccl, enum erg_collective_operation operation,
+                  enum erg_collective_type type, const struct erg_collective_part *parts,
+                  size_t part_count, int sms, struct CUstream_st *stream, struct erg_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
