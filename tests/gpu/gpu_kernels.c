@@ -270,7 +270,8 @@ int main(void)
         {.tokens = 333, .sequence = 111, .query_heads = 6, .kv_heads = 2, .head_dim = 128},
         {.tokens = 129, .sequence = 43, .query_heads = 24, .kv_heads = 8, .head_dim = 128},
         {.tokens = 66, .sequence = 33, .query_heads = 5, .kv_heads = 5, .head_dim = 80},
-        {.tokens = 20, .sequence = 20, .query_heads = 3, .kv_heads = 1, .head_dim = 512},
+        {.tokens = 50, .sequence = 25, .query_heads = 9, .kv_heads = 3, .head_dim = 64},
+        {.tokens = 20, .sequence = 20, .query_heads = 3, .kv_heads = 1, .head_dim = 256},
     };
     for (size_t i = 0; i < sizeof qkv / sizeof *qkv; i++)
         for (int norm = 0; norm < 2; norm++)

@@ -34,6 +34,7 @@ int erg_cuda_embedding_backward(size_t tokens, size_t hidden, size_t first, size
 int erg_cuda_add(size_t count, const erg_bf16 *a, const erg_bf16 *b, erg_bf16 *out,
                  struct CUstream_st *stream, struct erg_error *err);
 
+/* Rows of up to 16384 elements. */
 int erg_cuda_norm_forward(size_t tokens, size_t hidden, float eps, const erg_bf16 *residual,
                           const erg_bf16 *x, const erg_bf16 *weight, erg_bf16 *sum, erg_bf16 *out,
                           float *inv_rms, struct CUstream_st *stream, struct erg_error *err);
@@ -43,7 +44,7 @@ int erg_cuda_norm_backward(size_t tokens, size_t hidden, const erg_bf16 *sum,
                            const erg_bf16 *d_sum, erg_bf16 *d_in, float *d_weight, void *scratch,
                            struct CUstream_st *stream, struct erg_error *err);
 
-/* Heads are multiples of 16 elements up to 512. */
+/* Heads are multiples of 16 elements up to 256. */
 int erg_cuda_rope_forward(const struct erg_ops_qkv *shape, float eps, const erg_bf16 *q_weight,
                           const erg_bf16 *k_weight, const float *table, const erg_bf16 *qkv,
                           erg_bf16 *out, size_t out_row, struct CUstream_st *stream,

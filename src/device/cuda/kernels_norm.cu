@@ -11,8 +11,9 @@ using namespace erg;
 enum {
     ADD_THREADS = 256,
     ROWS = 2, /* of one block, forward */
-    MAX_THREADS = 512,
-    MAX_HIDDEN = MAX_THREADS * 4 * VECTOR,
+    MAX_THREADS = 1024,
+    ONE_VECTOR_THREADS = 512, /* longer rows: two vectors a thread */
+    MAX_HIDDEN = MAX_THREADS * 2 * VECTOR,
     MAX_STAGES = 4, /* rows on their way, backward: fewer with longer rows */
     /* Rows of one partial sum of the weight's gradient. Few make many partial sums to write and
      * read again; many make few blocks, of which the last leave SMs idle. */
@@ -243,9 +244,7 @@ struct split {
 
 struct split split_row(size_t hidden)
 {
-    int vectors = (int)(hidden / VECTOR), v = 1;
-    while (v * MAX_THREADS < vectors)
-        v *= 2;
+    int vectors = (int)(hidden / VECTOR), v = vectors > ONE_VECTOR_THREADS ? 2 : 1;
     int threads = (vectors + v - 1) / v;
     return (struct split){v, (threads + LANES - 1) / LANES * LANES};
 }
@@ -294,9 +293,8 @@ extern "C" int erg_cuda_norm_forward(size_t tokens, size_t hidden, float eps,
     if (tokens == 0)
         return 0;
     struct split split = split_row(hidden);
-    kernel *run = split.v == 1   ? (x ? norm_forward<1, true> : norm_forward<1, false>)
-                  : split.v == 2 ? (x ? norm_forward<2, true> : norm_forward<2, false>)
-                                 : (x ? norm_forward<4, true> : norm_forward<4, false>);
+    kernel *run = split.v == 1 ? (x ? norm_forward<1, true> : norm_forward<1, false>)
+                               : (x ? norm_forward<2, true> : norm_forward<2, false>);
     run<<<(unsigned)blocks_for(tokens, ROWS), split.threads, 0, stream>>>(
         (uint32_t)tokens, (uint32_t)hidden, eps, residual, x, weight, sum, out, inv_rms);
     return erg_cuda_check_launch("RMSNorm", err);
@@ -320,9 +318,8 @@ extern "C" int erg_cuda_norm_backward(size_t tokens, size_t hidden, const erg_bf
     if (tokens == 0)
         return 0;
     struct split split = split_row(hidden);
-    kernel *run = split.v == 1   ? (d_sum ? norm_backward<1, true> : norm_backward<1, false>)
-                  : split.v == 2 ? (d_sum ? norm_backward<2, true> : norm_backward<2, false>)
-                                 : (d_sum ? norm_backward<4, true> : norm_backward<4, false>);
+    kernel *run = split.v == 1 ? (d_sum ? norm_backward<1, true> : norm_backward<1, false>)
+                               : (d_sum ? norm_backward<2, true> : norm_backward<2, false>);
     size_t blocks = blocks_for(tokens, CHUNK);
     size_t ring = MAX_STAGES * (d_sum ? 3 : 2) * split.threads * sizeof(vector);
     float *partials = static_cast<float *>(scratch);

@@ -14,7 +14,7 @@ enum {
     HEADS = 4,      /* of an item */
     HEADS_BACK = 2, /* the same in the backward pass with norm, which has more to keep */
     ROUNDS = 16,    /* items of a segment in the backward pass with norm: one partial sum a block */
-    MAX_HEAD_DIM = 2 * VECTOR * LANES,
+    MAX_HEAD_DIM = 256,
 };
 
 struct task {
@@ -264,13 +264,10 @@ struct task task_of(const struct erg_ops_qkv *shape, int heads, float eps, const
     return task;
 }
 
-/* Lanes of a head: the power of two that holds its vectors. */
+/* Lanes of a head, enough for its vectors: kernels exist for 4, 8 and 16. */
 int segment_of(const struct erg_ops_qkv *shape)
 {
-    int segment = 1;
-    while ((size_t)segment * 2 * VECTOR < shape->head_dim)
-        segment *= 2;
-    return segment;
+    return shape->head_dim <= 64 ? 4 : shape->head_dim <= 128 ? 8 : 16;
 }
 
 size_t backward_blocks(const struct erg_ops_qkv *shape)
@@ -296,12 +293,7 @@ void launch_rotate(const struct task &task, int segment, float direction, const 
                    erg_bf16 *out, struct CUstream_st *stream)
 {
     unsigned blocks = (unsigned)blocks_for(task.items, (size_t)(THREADS / segment));
-    auto run = segment == 1    ? rotate<1, NORM>
-               : segment == 2  ? rotate<2, NORM>
-               : segment == 4  ? rotate<4, NORM>
-               : segment == 8  ? rotate<8, NORM>
-               : segment == 16 ? rotate<16, NORM>
-                               : rotate<32, NORM>;
+    auto run = segment == 4 ? rotate<4, NORM> : segment == 8 ? rotate<8, NORM> : rotate<16, NORM>;
     run<<<blocks, THREADS, 0, stream>>>(task, direction, in, out);
 }
 
@@ -349,12 +341,9 @@ extern "C" int erg_cuda_rope_backward(const struct erg_ops_qkv *shape, float eps
         launch_rotate<false>(task, segment, -1, d_qkv, d_qkv, stream);
         return erg_cuda_check_launch("rotary embedding backward", err);
     }
-    auto run = segment == 1    ? rotate_norm_backward<1>
-               : segment == 2  ? rotate_norm_backward<2>
-               : segment == 4  ? rotate_norm_backward<4>
-               : segment == 8  ? rotate_norm_backward<8>
-               : segment == 16 ? rotate_norm_backward<16>
-                               : rotate_norm_backward<32>;
+    auto run = segment == 4   ? rotate_norm_backward<4>
+               : segment == 8 ? rotate_norm_backward<8>
+                              : rotate_norm_backward<16>;
     size_t blocks = backward_blocks(shape), d = shape->head_dim;
     float *partials = static_cast<float *>(scratch);
     run<<<(unsigned)blocks, THREADS, 0, stream>>>(task, qkv, d_qkv, partials);
