@@ -4,7 +4,6 @@
 #include "device/cuda/cuda_internal.h"
 #include "device/cuda/cudnn_internal.h"
 
-#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +11,7 @@
 static const char library_name[] = "libcudnn.so.9";
 enum { OLDEST_VERSION = 91000 }; /* the first that masks with minus infinity */
 
-static const struct entry {
-    const char *name;
-    size_t offset;
-} entries[] = {
+static const struct erg_cuda_entry entries[] = {
     {"cudnnGetVersion", offsetof(struct erg_cudnn, get_version)},
     {"cudnnGetErrorString", offsetof(struct erg_cudnn, get_error_string)},
     {"cudnnGetLastErrorString", offsetof(struct erg_cudnn, get_last_error_string)},
@@ -84,21 +80,8 @@ void erg_cudnn_destroy(const struct erg_cudnn *cudnn, cudnnBackendDescriptor_t *
 
 static int load_library(struct erg_cudnn *cudnn, struct erg_error *err)
 {
-    cudnn->library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
-    if (!cudnn->library)
-        return erg_fail(err, ERG_NO_DEVICE,
-                        "opening cuDNN: %s; expected version 9.10 or newer where the system's "
-                        "loader finds it (LD_LIBRARY_PATH)",
-                        dlerror());
-    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
-        void *entry = dlsym(cudnn->library, entries[i].name);
-        if (!entry)
-            return erg_fail(err, ERG_NO_DEVICE,
-                            "opening cuDNN: %s has no %s; expected cuDNN 9.10 "
-                            "or newer",
-                            library_name, entries[i].name);
-        memcpy((char *)cudnn + entries[i].offset, &entry, sizeof entry);
-    }
+    if (erg_cuda_library_open(library_name, cudnn, entries, sizeof entries / sizeof *entries, err))
+        return erg_fail_context(err, "opening cuDNN, 9.10 or newer");
     if (cudnn->get_version() < OLDEST_VERSION)
         return erg_fail(err, ERG_NO_DEVICE,
                         "opening cuDNN: %s has version %zu, expected %d (9.10) or newer",
@@ -173,7 +156,6 @@ void erg_cudnn_close(struct erg_cudnn *cudnn)
     if (cudnn->handle)
         cudnn->destroy(cudnn->handle);
     erg_cuda_stream_free(cudnn->capture_stream);
-    /* The library stays loaded: it keeps threads and device state that do not survive dlclose. */
     free(cudnn->plan_folder);
     free(cudnn->identity);
     free(cudnn);

@@ -18,7 +18,6 @@
 #include <stdint.h>
 
 struct erg_cudnn {
-    void *library;
     __typeof__(&cudnnGetVersion) get_version;
     __typeof__(&cudnnGetErrorString) get_error_string;
     __typeof__(&cudnnGetLastErrorString) get_last_error_string;
