@@ -310,7 +310,7 @@ int main(void)
     struct erg_cuda cuda;
     int count = 0;
     if (erg_cuda_count(&count, &error) || count == 0) {
-        printf("skipped: no GPU here\n");
+        printf("skipped: no GPU here (%s)\n", error.message);
         return 77;
     }
     must(erg_cuda_init(&cuda, 0, &error));

@@ -36,7 +36,7 @@ static inline struct erg_cuda gpu_open(void)
     struct erg_cuda cuda;
     int count = 0;
     if (erg_cuda_count(&count, &gpu_error) || count == 0) {
-        printf("skipped: no GPU here\n");
+        printf("skipped: no GPU here (%s)\n", gpu_error.message);
         exit(GPU_SKIPPED);
     }
     gpu_ok(erg_cuda_init(&cuda, 0, &gpu_error));

@@ -4,20 +4,34 @@ namespace
 {
 using namespace erg;
 
-enum { THREADS = 128, AHEAD = 8 /* rows of equal tokens loaded at a time */ };
+enum {
+    THREADS = 128,
+    AHEAD = 4,      /* vectors a thread loads before it stores the first */
+    ROWS_AHEAD = 8, /* rows of equal tokens loaded at a time */
+};
 
 __global__ void __launch_bounds__(THREADS)
-    embedding_forward(uint32_t tokens, uint32_t row_vectors, size_t first, size_t rows,
-                      const int32_t *ids, const erg_bf16 *table, erg_bf16 *out)
+    embedding_forward(uint32_t hidden, size_t first, size_t rows, const int32_t *ids,
+                      const erg_bf16 *table, erg_bf16 *out)
 {
-    uint32_t i = blockIdx.x * THREADS + threadIdx.x, token = i / row_vectors;
-    if (token >= tokens)
-        return;
-    size_t column = (size_t)(i - token * row_vectors) * VECTOR;
-    size_t width = (size_t)row_vectors * VECTOR;
-    size_t row = (size_t)ids[token] - first; /* wraps to something huge below first */
-    store(out + token * width + column,
-          row < rows ? load(table + row * width + column) : make_uint4(0, 0, 0, 0));
+    const size_t row = (size_t)ids[blockIdx.x] - first; /* wraps to something huge below first */
+    const erg_bf16 *from = table + row * hidden;
+    erg_bf16 *to = out + (size_t)blockIdx.x * hidden;
+    for (uint32_t column = threadIdx.x * VECTOR; column < hidden;
+         column += THREADS * VECTOR * AHEAD) {
+        vector ahead[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            uint32_t at = column + k * THREADS * VECTOR;
+            ahead[k] = row < rows && at < hidden ? load(from + at) : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            uint32_t at = column + k * THREADS * VECTOR;
+            if (at < hidden)
+                store(to + at, ahead[k]);
+        }
+    }
 }
 
 /*
@@ -36,17 +50,17 @@ __global__ void __launch_bounds__(THREADS)
         return;
     float sum[VECTOR] = {}, d[VECTOR];
     bool more = true;
-    for (uint32_t at = start; more; at += AHEAD) {
-        vector ahead[AHEAD];
+    for (uint32_t at = start; more; at += ROWS_AHEAD) {
+        vector ahead[ROWS_AHEAD];
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
+        for (int k = 0; k < ROWS_AHEAD; k++) {
             int32_t token = at + k < tokens ? order[at + k] : -1;
             more = token >= 0 && ids[token] == id;
             ahead[k] =
                 more ? load(d_out + (size_t)token * hidden + column) : make_uint4(0, 0, 0, 0);
         }
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
+        for (int k = 0; k < ROWS_AHEAD; k++) {
             unpack(d, ahead[k]);
 #pragma unroll
             for (int i = 0; i < VECTOR; i++)
@@ -70,10 +84,9 @@ extern "C" int erg_cuda_embedding_forward(size_t tokens, size_t hidden, size_t f
 {
     if (check_width("embedding", tokens, hidden, VECTOR, err))
         return -1;
-    size_t blocks = blocks_for(tokens * (hidden / VECTOR), THREADS);
-    if (blocks)
-        embedding_forward<<<(unsigned)blocks, THREADS, 0, stream>>>(
-            (uint32_t)tokens, (uint32_t)(hidden / VECTOR), first, rows, ids, table, out);
+    if (tokens)
+        embedding_forward<<<(unsigned)tokens, THREADS, 0, stream>>>((uint32_t)hidden, first, rows,
+                                                                    ids, table, out);
     return erg_cuda_check_launch("embedding", err);
 }
 

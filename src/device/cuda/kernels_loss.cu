@@ -8,7 +8,23 @@ namespace
 {
 using namespace erg;
 
-enum { THREADS = 512, COMBINE_THREADS = 1024 };
+enum {
+    THREADS = 512,
+    AHEAD = 4,               /* vectors a thread loads before it uses the first */
+    STEP = THREADS * VECTOR, /* elements between two of a thread's vectors */
+    COMBINE_THREADS = 1024,
+};
+
+/* A thread's next vectors of a row; -inf beyond its end. */
+__device__ inline void load_ahead(vector (&ahead)[AHEAD], const erg_bf16 *row, uint32_t column,
+                                  uint32_t columns)
+{
+    const uint32_t none = 0xff80ff80; /* two of -inf */
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++)
+        ahead[k] = column + k * STEP < columns ? load(row + column + k * STEP)
+                                               : make_uint4(none, none, none, none);
+}
 
 /* The largest of some numbers, and the sum of exp(number - largest). */
 struct partial {
@@ -44,18 +60,23 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ struct partial warps[THREADS / LANES];
     const erg_bf16 *row = logits + (size_t)blockIdx.x * columns;
     struct partial mine = {-INFINITY, 0};
-#pragma unroll 4
-    for (uint32_t column = threadIdx.x * VECTOR; column < columns; column += THREADS * VECTOR) {
-        float logit[VECTOR];
-        unpack(logit, load(row + column));
-        float largest = mine.largest;
+    for (uint32_t column = threadIdx.x * VECTOR; column < columns; column += STEP * AHEAD) {
+        vector ahead[AHEAD];
+        float logit[AHEAD][VECTOR], largest = mine.largest;
+        load_ahead(ahead, row, column, columns);
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++)
-            largest = fmaxf(largest, logit[i]);
+        for (int k = 0; k < AHEAD; k++) {
+            unpack(logit[k], ahead[k]);
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++)
+                largest = fmaxf(largest, logit[k][i]);
+        }
         mine.sum *= exp_below(mine.largest, largest);
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++)
-            mine.sum += __expf(logit[i] - largest);
+        for (int k = 0; k < AHEAD; k++)
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++)
+                mine.sum += __expf(logit[k][i] - largest);
         mine.largest = largest;
     }
     mine = join_lanes(mine);
@@ -107,14 +128,20 @@ __global__ void __launch_bounds__(THREADS)
     erg_bf16 *row = logits + (size_t)blockIdx.x * columns;
     const size_t target = (size_t)targets[blockIdx.x] - first;
     const float factor = targets[blockIdx.x] < 0 ? 0 : scale, sum = log_sum[blockIdx.x];
-#pragma unroll 4
-    for (uint32_t column = threadIdx.x * VECTOR; column < columns; column += THREADS * VECTOR) {
-        float logit[VECTOR];
-        unpack(logit, load(row + column));
+    for (uint32_t column = threadIdx.x * VECTOR; column < columns; column += STEP * AHEAD) {
+        vector ahead[AHEAD];
+        load_ahead(ahead, row, column, columns);
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++)
-            logit[i] = factor * (__expf(logit[i] - sum) - (column + i == target ? 1 : 0));
-        store(row + column, pack(logit));
+        for (int k = 0; k < AHEAD; k++) {
+            const uint32_t at = column + k * STEP;
+            float logit[VECTOR];
+            unpack(logit, ahead[k]);
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++)
+                logit[i] = factor * (__expf(logit[i] - sum) - (at + i == target ? 1 : 0));
+            if (at < columns)
+                store(row + at, pack(logit));
+        }
     }
 }
 

@@ -10,7 +10,7 @@ using namespace erg;
 
 enum {
     ADD_THREADS = 256,
-    ROWS = 2, /* of one block, forward */
+    ROWS = 4, /* of one block, forward; half as many where two tensors are read */
     MAX_THREADS = 1024,
     ONE_VECTOR_THREADS = 512, /* longer rows: two vectors a thread */
     MAX_HIDDEN = MAX_THREADS * 2 * VECTOR,
@@ -43,11 +43,12 @@ __global__ void __launch_bounds__(MAX_THREADS)
                  const erg_bf16 *x, const erg_bf16 *weight, erg_bf16 *sum, erg_bf16 *out,
                  float *inv_rms)
 {
-    __shared__ float shared[ROWS][LANES];
-    const uint32_t first = blockIdx.x * ROWS;
-    vector rows[ROWS][V], others[ROWS][V], weights[V];
+    constexpr int ROWS_HERE = ADD ? ROWS / 2 : ROWS;
+    __shared__ float shared[ROWS_HERE][LANES];
+    const uint32_t first = blockIdx.x * ROWS_HERE;
+    vector rows[ROWS_HERE][V], others[ROWS_HERE][V], weights[V];
 #pragma unroll
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < ROWS_HERE; r++)
 #pragma unroll
         for (int j = 0; j < V; j++) {
             uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
@@ -62,10 +63,10 @@ __global__ void __launch_bounds__(MAX_THREADS)
         uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
         weights[j] = column < hidden ? load(weight + column) : make_uint4(0, 0, 0, 0);
     }
-    float squares[ROWS] = {};
+    float squares[ROWS_HERE] = {};
     float row[VECTOR], other[VECTOR];
 #pragma unroll
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < ROWS_HERE; r++)
 #pragma unroll
         for (int j = 0; j < V; j++) {
             uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(MAX_THREADS)
         }
     sum_over_block(squares, shared);
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
+    for (int r = 0; r < ROWS_HERE; r++) {
         if (first + r >= tokens)
             return;
         float scale = rsqrtf(squares[r] / hidden + eps);
@@ -295,7 +296,7 @@ extern "C" int erg_cuda_norm_forward(size_t tokens, size_t hidden, float eps,
     struct split split = split_row(hidden);
     kernel *run = split.v == 1 ? (x ? norm_forward<1, true> : norm_forward<1, false>)
                                : (x ? norm_forward<2, true> : norm_forward<2, false>);
-    run<<<(unsigned)blocks_for(tokens, ROWS), split.threads, 0, stream>>>(
+    run<<<(unsigned)blocks_for(tokens, x ? ROWS / 2 : ROWS), split.threads, 0, stream>>>(
         (uint32_t)tokens, (uint32_t)hidden, eps, residual, x, weight, sum, out, inv_rms);
     return erg_cuda_check_launch("RMSNorm", err);
 }
