@@ -9,6 +9,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+enum { MOST_S = 1000000 }; /* of a timeout: its milliseconds travel in 32 bits */
+
 /* Rank 0 knows who is missing: the others let it say so first. */
 static const int64_t patience_ns = 2000000000;
 
@@ -127,6 +129,8 @@ static int call(struct erg_rendezvous *r, enum erg_call_kind kind, int root, con
                         erg_call_name(kind), count, ERG_RENDEZVOUS_MOST_BYTES);
     size_t brought = mine ? count : 0;
     size_t result_bytes = kind == ERG_CALL_ALL_GATHER ? (size_t)r->world * count : count;
+    if (!(timeout_s < MOST_S))
+        timeout_s = MOST_S;
     pthread_mutex_lock(&r->lock);
     struct erg_frame offer = {.type = ERG_FRAME_OFFER,
                               .rank = (uint32_t)r->rank,

@@ -243,8 +243,18 @@ void erg_collective_close(struct erg_collective *c)
     free(c);
 }
 
+static int check_budget(int sms, struct erg_error *err)
+{
+    if (sms < 1 || sms > ERG_COLLECTIVE_MOST_SMS)
+        return erg_fail(err, ERG_FAILED, "a collective on %d SMs, expected 1 to %d", sms,
+                        ERG_COLLECTIVE_MOST_SMS);
+    return 0;
+}
+
 int erg_collective_prepare(struct erg_collective *c, int sms, struct erg_error *err)
 {
+    if (check_budget(sms, err))
+        return -1;
     if (c->method != ERG_COLLECTIVE_LIBRARY || erg_nccl_prepared(c->nccl, sms))
         return 0;
     struct erg_nccl_name *names = erg_xcalloc((size_t)c->world + 1, sizeof *names);
@@ -278,12 +288,11 @@ static int call(struct erg_collective *c, enum erg_collective_operation what,
                 size_t part_count, int sms, struct CUstream_st *stream, struct erg_error *err)
 {
     size_t element_bytes = type == ERG_COLLECTIVE_BF16 ? 2 : 4, width = 16 / element_bytes;
-    if (sms < 1 || sms > ERG_COLLECTIVE_MOST_SMS || part_count < 1 ||
-        part_count > ERG_COLLECTIVE_MOST_PARTS)
-        return erg_fail(err, ERG_FAILED,
-                        "a collective of %zu parts on %d SMs, expected 1 to %d parts and 1 to %d "
-                        "SMs",
-                        part_count, sms, ERG_COLLECTIVE_MOST_PARTS, ERG_COLLECTIVE_MOST_SMS);
+    if (check_budget(sms, err))
+        return -1;
+    if (part_count < 1 || part_count > ERG_COLLECTIVE_MOST_PARTS)
+        return erg_fail(err, ERG_FAILED, "a collective of %zu parts, expected 1 to %d", part_count,
+                        ERG_COLLECTIVE_MOST_PARTS);
     for (size_t i = 0; i < part_count; i++)
         if (check_part(&parts[i], what, element_bytes, (size_t)c->count, err))
             return -1;
