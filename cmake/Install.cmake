@@ -2,6 +2,7 @@
 # DESTDIR, or moved later, works: the program finds its data, and pkg-config the library, from
 # where they themselves lie.
 install(TARGETS ergon ergon_cli)
+install(TARGETS ergon_guardian DESTINATION libexec/ergon)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ergon DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN *.h)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/data/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ergon)

@@ -17,7 +17,18 @@ struct erg_gpu {
     _Atomic uint64_t narrow; /* counters of 32 bits */
 };
 
+struct erg_clock_list;
+
+/* Of one GPU, from any thread. Locks are asked for by telemetry/clocks.c and its guardian only. */
+struct erg_clock_methods {
+    int (*supported)(const struct erg_gpu *gpu, struct erg_clock_list *list, struct erg_error *err);
+    int (*lock)(const struct erg_gpu *gpu, int clock_mhz, struct erg_error *err);
+    int (*unlock)(const struct erg_gpu *gpu, struct erg_error *err);
+    int (*read)(const struct erg_gpu *gpu, int *clock_mhz, struct erg_error *err);
+};
+
 struct erg_vendor {
+    const struct erg_clock_methods *clocks;
     void (*read)(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);
     void (*close)(struct erg_gpus *gpus); /* handles and the library */
 };

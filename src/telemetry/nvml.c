@@ -46,6 +46,10 @@ static const struct entry_point {
     {CALL(events_register), false, {"nvmlDeviceRegisterEvents"}},
     {CALL(events_wait), false, {"nvmlEventSetWait_v2", "nvmlEventSetWait"}},
     {CALL(events_free), false, {"nvmlEventSetFree"}},
+    {CALL(supported_memory_clocks), false, {"nvmlDeviceGetSupportedMemoryClocks"}},
+    {CALL(supported_clocks), false, {"nvmlDeviceGetSupportedGraphicsClocks"}},
+    {CALL(lock_clocks), false, {"nvmlDeviceSetGpuLockedClocks"}},
+    {CALL(unlock_clocks), false, {"nvmlDeviceResetGpuLockedClocks"}},
 };
 
 static int load(struct nvml_library *library, const char *path, struct erg_error *err)
@@ -145,7 +149,8 @@ static void nvml_close(struct erg_gpus *gpus)
     free(library);
 }
 
-static const struct erg_vendor nvidia = {.read = nvml_read, .close = nvml_close};
+static const struct erg_vendor nvidia = {
+    .clocks = &nvml_clock_methods, .read = nvml_read, .close = nvml_close};
 
 static int list_gpus(struct erg_gpus *gpus, struct erg_error *err)
 {

@@ -21,6 +21,7 @@ enum nvml_result {
     NVML_NOT_SUPPORTED = 3,
     NVML_NO_PERMISSION = 4,
     NVML_NOT_FOUND = 6,
+    NVML_INSUFFICIENT_SIZE = 7,
     NVML_DRIVER_NOT_LOADED = 9,
     NVML_TIMEOUT = 10,
     NVML_FUNCTION_NOT_FOUND = 13,
@@ -150,6 +151,11 @@ struct nvml_calls {
     int (*events_register)(nvml_device device, unsigned long long types, nvml_events events);
     int (*events_wait)(nvml_events events, struct nvml_event *event, uint32_t timeout_ms);
     int (*events_free)(nvml_events events);
+    int (*supported_memory_clocks)(nvml_device device, uint32_t *count, uint32_t *clocks_mhz);
+    int (*supported_clocks)(nvml_device device, uint32_t memory_mhz, uint32_t *count,
+                            uint32_t *clocks_mhz);
+    int (*lock_clocks)(nvml_device device, uint32_t min_mhz, uint32_t max_mhz);
+    int (*unlock_clocks)(nvml_device device);
 };
 
 struct nvml_library {
@@ -188,6 +194,9 @@ struct nvml_gpu {
 
 /* The method `read` of the vendor (nvml_read.c). */
 void nvml_read(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);
+
+/* The methods `clocks` of the vendor (nvml_clocks.c). */
+extern const struct erg_clock_methods nvml_clock_methods;
 
 /* What a result means for a value that is missing; a literal. */
 const char *nvml_reason(int result);

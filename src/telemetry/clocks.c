@@ -1,0 +1,155 @@
+#include "telemetry/clocks.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "telemetry/gpu_internal.h"
+#include "telemetry/guardian.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+/* How long a clock may take to settle. A GPU that idles stays low for good, so waiting is short. */
+static const int64_t below_ns = 50000000, above_ns = 500000000, poll_ns = 5000000;
+
+/* Some parts show a clock a little beside the one in their list. */
+enum { BESIDE_MHZ = 5 };
+
+struct erg_clocks {
+    struct erg_gpus *gpus;
+    struct erg_guardian *guardian;
+    struct clock_state {
+        struct erg_clock_list list; /* empty until it is asked for */
+        bool locked;
+    } * items;
+};
+
+int erg_clocks_supported(struct erg_gpus *gpus, size_t gpu, struct erg_clock_list *list,
+                         struct erg_error *err)
+{
+    return gpus->vendor->clocks->supported(&gpus->items[gpu], list, err);
+}
+
+void erg_clock_list_release(struct erg_clock_list *list)
+{
+    free(list->clocks_mhz);
+    *list = (struct erg_clock_list){0};
+}
+
+int erg_clocks_open(struct erg_clocks **out, struct erg_gpus *gpus, struct erg_error *err)
+{
+    struct erg_guardian *guardian;
+    if (erg_guardian_start(&guardian, err) != 0)
+        return -1;
+    struct erg_clocks *clocks = erg_xcalloc(1, sizeof *clocks);
+    clocks->gpus = erg_gpus_retain(gpus);
+    clocks->guardian = guardian;
+    clocks->items = erg_xcalloc(erg_gpus_count(gpus), sizeof *clocks->items);
+    *out = clocks;
+    return 0;
+}
+
+/* Index of the first clock that is not lower, or the list's count. */
+static size_t first_not_below(const struct erg_clock_list *list, int clock_mhz)
+{
+    size_t i = 0;
+    while (i < list->count && list->clocks_mhz[i] < clock_mhz)
+        i++;
+    return i;
+}
+
+static int check_supported(const struct erg_gpu_info *info, const struct erg_clock_list *list,
+                           int clock_mhz, struct erg_error *err)
+{
+    size_t i = first_not_below(list, clock_mhz);
+    if (i < list->count && list->clocks_mhz[i] == clock_mhz)
+        return 0;
+    if (i == 0 || i == list->count)
+        return erg_fail(err, ERG_FAILED,
+                        "locking the SM clock of GPU %d (%s) at %d MHz: it has clocks from %d to "
+                        "%d MHz only",
+                        info->index, info->name, clock_mhz, list->clocks_mhz[0],
+                        list->clocks_mhz[list->count - 1]);
+    return erg_fail(err, ERG_FAILED,
+                    "locking the SM clock of GPU %d (%s) at %d MHz: it has no such clock, the "
+                    "nearest are %d and %d MHz",
+                    info->index, info->name, clock_mhz, list->clocks_mhz[i - 1],
+                    list->clocks_mhz[i]);
+}
+
+/* Reads the clock until it is the one wanted, or will not be. */
+static int verify(const struct erg_clocks *clocks, size_t gpu, int wanted_mhz,
+                  enum erg_clock_seen *seen, struct erg_error *err)
+{
+    const struct erg_gpu *item = &clocks->gpus->items[gpu];
+    int64_t start_ns = erg_now_ns(), waited_ns = 0;
+    int clock_mhz = 0;
+    while (waited_ns < above_ns) {
+        if (clocks->gpus->vendor->clocks->read(item, &clock_mhz, err) != 0)
+            return -1;
+        waited_ns = erg_now_ns() - start_ns;
+        bool held = abs(clock_mhz - wanted_mhz) <= BESIDE_MHZ;
+        if (held || (clock_mhz < wanted_mhz && waited_ns >= below_ns)) {
+            *seen = held ? ERG_CLOCK_HELD : ERG_CLOCK_BELOW;
+            return 0;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = poll_ns}, NULL);
+    }
+    return erg_fail(err, ERG_NO_DEVICE,
+                    "locking the SM clock of GPU %d (%s) at %d MHz: the driver accepted that, but "
+                    "%.1f s later it runs at %d MHz, expected a GPU that obeys and that nobody "
+                    "else sets the clock of",
+                    item->info.index, item->info.name, wanted_mhz, (double)waited_ns * 1e-9,
+                    clock_mhz);
+}
+
+int erg_clocks_lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
+                    struct erg_error *err)
+{
+    const struct erg_gpu *item = &clocks->gpus->items[gpu];
+    struct clock_state *state = &clocks->items[gpu];
+    enum erg_clock_seen found = ERG_CLOCK_BELOW;
+    if (!state->list.count && erg_clocks_supported(clocks->gpus, gpu, &state->list, err) != 0)
+        return -1;
+    if (check_supported(&item->info, &state->list, clock_mhz, err) != 0 ||
+        erg_guardian_watch(clocks->guardian, item->info.uuid, err) != 0)
+        return -1;
+    state->locked = true; /* before it is: a lock that fails halfway is undone as well */
+    if (clocks->gpus->vendor->clocks->lock(item, clock_mhz, err) != 0 ||
+        verify(clocks, gpu, clock_mhz, &found, err) != 0) {
+        erg_clocks_reset(clocks, gpu, NULL);
+        return -1;
+    }
+    if (seen)
+        *seen = found;
+    return 0;
+}
+
+int erg_clocks_reset(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
+{
+    if (clocks->items[gpu].locked &&
+        clocks->gpus->vendor->clocks->unlock(&clocks->gpus->items[gpu], err) != 0)
+        return -1;
+    clocks->items[gpu].locked = false;
+    return 0;
+}
+
+int erg_clocks_close(struct erg_clocks *clocks, struct erg_error *err)
+{
+    if (!clocks)
+        return 0;
+    bool unlocked = true, owner = erg_guardian_is_mine(clocks->guardian);
+    for (size_t i = 0; i < erg_gpus_count(clocks->gpus); i++) {
+        if (owner && erg_clocks_reset(clocks, i, err) != 0)
+            unlocked = false;
+        erg_clock_list_release(&clocks->items[i].list);
+    }
+    int status = 0;
+    if (unlocked)
+        erg_guardian_dismiss(clocks->guardian);
+    else
+        status = erg_guardian_release(clocks->guardian, err);
+    erg_gpus_close(clocks->gpus);
+    free(clocks->items);
+    free(clocks);
+    return status;
+}

@@ -1,0 +1,69 @@
+/*
+ * Clocks: locks the SM clock of GPUs, whatever the vendor, and gives it back.
+ *
+ * Nothing in ergon changes a clock but through erg_clocks_open(), which callers use only when they
+ * were asked to by name. A lock belongs to the driver and outlives the process that made it; so
+ * a process of its own, the guardian (telemetry/guardian.h), unlocks the GPUs within a second of
+ * the end of the owner, however that ends: return, exit(), a signal, a crash, kill -9, the end of
+ * its process group. Only killing both at once leaves a lock behind.
+ *
+ * NVML has no call that tells which range a GPU is locked to. That has two consequences:
+ * - A lock is verified by reading the clock. A GPU that idles or throttles may run slower than its
+ *   lock; then the lock is not contradicted, nor seen to hold, and the caller judges the clock
+ *   under load (ERG_METRIC_SM_CLOCK and ERG_METRIC_REASONS of telemetry/gpu.h).
+ * - A lock that somebody else made before cannot be known, and so is not put back: the GPU is left
+ *   unlocked. Two programs that lock one GPU undo each other's locks.
+ *
+ * A refusal of the driver (no permission, not supported, not obeyed) has status ERG_NO_DEVICE, a
+ * clock that the GPU does not have ERG_FAILED. Facts of the interface: NVIDIA's NVML API reference,
+ * "Device Commands" and "Device Queries".
+ */
+#ifndef ERG_TELEMETRY_CLOCKS_H
+#define ERG_TELEMETRY_CLOCKS_H
+
+#include "telemetry/gpu.h"
+
+/* The SM clocks that a GPU can be locked at, MHz, rising. */
+struct erg_clock_list {
+    int *clocks_mhz;
+    size_t count;
+};
+
+/* Needs no permission and changes nothing; at least one clock. Release the list. */
+int erg_clocks_supported(struct erg_gpus *gpus, size_t gpu, struct erg_clock_list *list,
+                         struct erg_error *err);
+void erg_clock_list_release(struct erg_clock_list *list);
+
+/*
+ * The right to lock the GPUs of a list. Used by one thread at a time, beside threads that read the
+ * same GPUs, and by the process that opened it: a child of fork() may only close it, which then
+ * leaves the clocks alone.
+ */
+struct erg_clocks;
+
+/* Starts the guardian; changes no clock. Keeps the list open as long as it needs it. */
+int erg_clocks_open(struct erg_clocks **clocks, struct erg_gpus *gpus, struct erg_error *err);
+
+enum erg_clock_seen {
+    ERG_CLOCK_HELD,  /* the clock reads as locked */
+    ERG_CLOCK_BELOW, /* it reads lower: judge it under load */
+};
+
+/*
+ * Locks a GPU (an index into the list) at one of its supported clocks, and reads the clock back
+ * until it is the one, for up to 50 ms where it is lower and 0.5 s where it is higher. `seen` may
+ * be NULL. On failure the GPU is unlocked, or locked as before when nothing was asked of it yet.
+ */
+int erg_clocks_lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
+                    struct erg_error *err);
+
+/* Unlocks a GPU. One that was not locked here is left alone. */
+int erg_clocks_reset(struct erg_clocks *clocks, size_t gpu, struct erg_error *err);
+
+/*
+ * Unlocks what is locked and ends the guardian. Fails when a GPU may still be locked, after the
+ * guardian has tried for 10 s too; `clocks` is gone all the same. NULL is fine.
+ */
+int erg_clocks_close(struct erg_clocks *clocks, struct erg_error *err);
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * Guardian: a process that unlocks GPUs when the process that locked them, its owner, ends.
+ *
+ * It is a program of its own (libexec/ergon/ergon-guardian, or what $ERGON_GUARDIAN names), not a
+ * fork of the owner: the owner may have threads, after which a forked child may call next to
+ * nothing, least of all a driver's library; and it would keep the owner's memory and GPU contexts
+ * alive. The guardian lives in a session of its own with all signals blocked, so that what ends
+ * the owner (Ctrl-C, a hangup, the death of its process group) does not end it first.
+ *
+ * Both are joined by a socket of packets. Its end of file tells that the owner has ended; because a
+ * child that the owner forked may hold the socket open, the guardian also looks every 0.2 s whether
+ * the owner still is its parent.
+ *
+ * A GPU is named to the guardian before it is first locked. The guardian unlocks it at once:
+ * nothing is lost by it then, and a guardian that may not do so is found out while it is not
+ * needed.
+ */
+#ifndef ERG_TELEMETRY_GUARDIAN_H
+#define ERG_TELEMETRY_GUARDIAN_H
+
+#include "ergon/error.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* ---- the owner's side (used by telemetry/clocks.c) ---- */
+
+struct erg_guardian;
+
+/* Starts the process and waits until it sees the GPUs. */
+int erg_guardian_start(struct erg_guardian **guardian, struct erg_error *err);
+
+/*
+ * Answers 0 when the GPU is unlocked as soon as the owner ends. Naming a GPU again only asks
+ * whether the guardian is still there.
+ */
+int erg_guardian_watch(struct erg_guardian *guardian, const char *uuid, struct erg_error *err);
+
+/* False in a child that the owner forked. */
+bool erg_guardian_is_mine(const struct erg_guardian *guardian);
+
+/* Ends the guardian; its GPUs are as they should be. In a child of fork(): forgets it. */
+void erg_guardian_dismiss(struct erg_guardian *guardian);
+
+/*
+ * Has the guardian unlock its GPUs now, and ends it. Fails when it could not; then it has printed
+ * why.
+ */
+int erg_guardian_release(struct erg_guardian *guardian, struct erg_error *err);
+
+/* ---- the guardian's side (used by src/cli/guardian/) ---- */
+
+/*
+ * Serves the owner until it ends, then unlocks its GPUs, all at once and each tried for up to 10 s.
+ * Fails when one stays locked.
+ */
+int erg_guardian_serve(int socket, pid_t owner, struct erg_error *err);
+
+#endif

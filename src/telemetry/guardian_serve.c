@@ -1,0 +1,124 @@
+/*
+ * The guardian's side: what the process does.
+ */
+#include "base/memory.h"
+#include "base/thread.h"
+#include "telemetry/gpu_internal.h"
+#include "telemetry/guardian.h"
+#include "telemetry/guardian_internal.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOOK_MS = 200, TRIES = 100, TRY_MS = 100 };
+
+struct watch {
+    struct erg_gpus *gpus;
+    bool *watched;
+    struct erg_error *errors; /* of unlocking, per GPU */
+};
+
+static void answer(int socket, int failed, const struct erg_error *error)
+{
+    struct erg_guardian_answer answer;
+    memset(&answer, 0, sizeof answer);
+    answer.version = ERG_GUARDIAN_VERSION;
+    answer.failed = failed;
+    answer.error = *error;
+    send(socket, &answer, sizeof answer, MSG_NOSIGNAL); /* an owner that ended is found by recv */
+}
+
+static int unlock(const struct erg_gpu *gpu, const struct erg_gpus *gpus, struct erg_error *err)
+{
+    return gpus->vendor->clocks->unlock(gpu, err);
+}
+
+static int add_watch(const struct watch *watch, const char *uuid, struct erg_error *err)
+{
+    for (size_t i = 0; i < watch->gpus->count; i++) {
+        const struct erg_gpu *gpu = &watch->gpus->items[i];
+        if (strcmp(gpu->info.uuid, uuid) != 0)
+            continue;
+        if (!watch->watched[i] && unlock(gpu, watch->gpus, err) != 0)
+            return -1;
+        watch->watched[i] = true;
+        return 0;
+    }
+    return erg_fail(err, ERG_NO_DEVICE,
+                    "preparing to lock clocks: the guardian does not see GPU %s, expected the "
+                    "GPUs of the process that started it",
+                    uuid);
+}
+
+/* True when the owner says that nothing is left to do, false when it has ended. */
+static bool serve(const struct watch *watch, int socket, pid_t owner)
+{
+    for (;;) {
+        struct pollfd wait = {.fd = socket, .events = POLLIN};
+        struct erg_guardian_request request;
+        struct erg_error error = {0};
+        int ready = poll(&wait, 1, LOOK_MS);
+        if (getppid() != owner)
+            return false;
+        if (ready <= 0)
+            continue;
+        ssize_t count = recv(socket, &request, sizeof request, 0);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count != (ssize_t)sizeof request)
+            return false;
+        if (request.task == ERG_GUARDIAN_END)
+            return true;
+        request.uuid[sizeof request.uuid - 1] = '\0';
+        int failed = add_watch(watch, request.uuid, &error);
+        answer(socket, failed, &error);
+    }
+}
+
+/* One of the GPUs, in a thread of its own: a driver that hangs on one leaves the others free. */
+static int restore(void *context, size_t i, struct erg_error *err)
+{
+    const struct watch *watch = context;
+    const struct erg_gpu *gpu = &watch->gpus->items[i];
+    (void)err; /* a failure must not keep the others from being tried */
+    for (int try = 0; watch->watched[i] && try < TRIES; try++) {
+        watch->errors[i].status = ERG_OK;
+        if (unlock(gpu, watch->gpus, &watch->errors[i]) == 0)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = TRY_MS * 1000000}, NULL);
+    }
+    return 0;
+}
+
+static int restore_all(struct watch *watch, struct erg_error *err)
+{
+    size_t count = watch->gpus->count;
+    erg_parallel_for(count, count, restore, watch, NULL);
+    for (size_t i = 0; i < count; i++)
+        if (watch->errors[i].status != ERG_OK)
+            return erg_fail(err, watch->errors[i].status, "after the end of the owner: %s",
+                            watch->errors[i].message);
+    return 0;
+}
+
+int erg_guardian_serve(int socket, pid_t owner, struct erg_error *err)
+{
+    struct erg_error error = {0};
+    struct watch watch = {0};
+    int failed = erg_gpus_open(&watch.gpus, "all", &error);
+    answer(socket, failed, &error);
+    if (failed)
+        return 0; /* the owner says why */
+    watch.watched = erg_xcalloc(watch.gpus->count, sizeof *watch.watched);
+    watch.errors = erg_xcalloc(watch.gpus->count, sizeof *watch.errors);
+    int status = serve(&watch, socket, owner) ? 0 : restore_all(&watch, err);
+    erg_gpus_close(watch.gpus);
+    free(watch.watched);
+    free(watch.errors);
+    return status;
+}
