@@ -210,6 +210,8 @@ static unsigned locked_clock(struct fake_gpu *gpu)
     if (log)
         fclose(log);
     double clock = gpu->clock_mhz;
+    if (gpu->stuck)
+        return (unsigned)clock;
     return (unsigned)(high && clock > high ? high : clock < low ? low : clock);
 }
 

@@ -28,6 +28,7 @@
  *     lost AT                   falls off the bus
  *     xid NUMBER AT             a critical error
  *     nolocks                   refuses clock locks (no permission)
+ *     stuck                     takes clock locks, but its clock stays as it is
  *
  * CALL is an entry point without "nvmlDevice", or "field ID" written field186.
  */
@@ -77,7 +78,7 @@ struct fake_gpu {
     double pcie[2], nvlink[2];
     unsigned links;
     enum { FAKE_TOGETHER, FAKE_EACH, FAKE_BYTES, FAKE_NONE } link_way;
-    bool narrow, module, nolocks;
+    bool narrow, module, nolocks, stuck;
     double lost_s, xid_s;
     int xid;
     struct fake_rule rules[FAKE_RULES];

@@ -218,6 +218,7 @@ static bool command(struct fake_gpu *gpu, char *const *words, size_t count)
     gpu->narrow |= strcmp(name, "narrow") == 0;
     gpu->module |= strcmp(name, "module") == 0;
     gpu->nolocks |= strcmp(name, "nolocks") == 0;
+    gpu->stuck |= strcmp(name, "stuck") == 0;
     return count == 1 || set_rule(gpu, words, count);
 }
 

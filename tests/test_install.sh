@@ -57,6 +57,9 @@ for symbol in $(nm -D --defined-only "$prefix/lib/libergon.so" | awk '{print $3}
     fi
 done
 
+# The program that unlocks clocks is where library and program look for it.
+[ -x "$prefix/libexec/ergon/ergon-guardian" ] || { echo "ergon-guardian is missing"; exit 1; }
+
 # A model that only the installed data folder has.
 mv "$prefix/share/ergon/models/llama-3.2-3b" "$prefix/share/ergon/models/only-here"
 sed 's/^model:.*/model: only-here/' "$prefix/share/doc/ergon/examples/quickstart.yaml" >job.yaml

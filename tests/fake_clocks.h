@@ -1,0 +1,73 @@
+/*
+ * What tests of clock control begin with: a fake NVML of two GPUs that other processes see too, and
+ * the log of all locks, whoever asked for them.
+ */
+#ifndef ERGON_TESTS_FAKE_CLOCKS_H
+#define ERGON_TESTS_FAKE_CLOCKS_H
+
+#include "check.h"
+#include "telemetry/clocks.h"
+
+#include <time.h>
+
+static inline void pause_s(double duration_s)
+{
+    nanosleep(&(struct timespec){(time_t)duration_s, (long)(fmod(duration_s, 1) * 1e9)}, NULL);
+}
+
+struct world {
+    char folder[64], script[96], log[96];
+};
+
+static inline struct world world_begin(const char *commands)
+{
+    struct world world = {.folder = "/tmp/ergon-clocks-XXXXXX"};
+    assert_non_null(mkdtemp(world.folder));
+    snprintf(world.script, sizeof world.script, "%s/script", world.folder);
+    snprintf(world.log, sizeof world.log, "%s/log", world.folder);
+    FILE *file = fopen(world.script, "w");
+    assert_non_null(file);
+    fprintf(file, "gpus 2\nlog %s\n%s", world.log, commands);
+    fclose(file);
+    setenv("ERGON_NVML", ERGON_TEST_FAKE_NVML, 1);
+    setenv("ERGON_FAKE_NVML", world.script, 1);
+    return world;
+}
+
+static inline void world_end(const struct world *world)
+{
+    unlink(world->script);
+    unlink(world->log);
+    assert_int_equal(rmdir(world->folder), 0);
+}
+
+/* The latest line about a GPU, as "set 1200" or "reset 0"; the time is that line's number. */
+struct latest {
+    int line, clock_mhz;
+    long process;
+};
+
+static inline struct latest latest_of(const struct world *world, int gpu)
+{
+    struct latest latest = {0};
+    FILE *file = fopen(world->log, "r");
+    char text[128];
+    for (int line = 1; file && fgets(text, sizeof text, file); line++) {
+        long process;
+        int index, low, high;
+        assert_int_equal(sscanf(text, "%ld %*s %d %d %d", &process, &index, &low, &high), 4);
+        assert_int_equal(low, high);
+        if (index == gpu)
+            latest = (struct latest){line, low, process};
+    }
+    if (file)
+        fclose(file);
+    return latest;
+}
+
+static inline int lock_of(const struct world *world, int gpu)
+{
+    return latest_of(world, gpu).clock_mhz;
+}
+
+#endif

@@ -1,0 +1,306 @@
+/*
+ * Clock control on the fake NVML: locks, refusals, and a guardian in trouble.
+ */
+#include "fake_clocks.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+static void open_clocks(struct erg_gpus **gpus, struct erg_clocks **clocks, const char *select)
+{
+    struct erg_error err = {0};
+    assert_ok(erg_gpus_open(gpus, select, &err), &err);
+    assert_ok(erg_clocks_open(clocks, *gpus, &err), &err);
+}
+
+static void close_clocks(struct erg_gpus *gpus, struct erg_clocks *clocks)
+{
+    struct erg_error err = {0};
+    assert_ok(erg_clocks_close(clocks, &err), &err);
+    erg_gpus_close(gpus);
+}
+
+static void test_supported_clocks(void **state)
+{
+    (void)state;
+    struct world world = world_begin("");
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    struct erg_clock_list list;
+    assert_ok(erg_gpus_open(&gpus, "all", &err), &err);
+    assert_ok(erg_clocks_supported(gpus, 1, &list, &err), &err);
+    assert_int_equal(list.count, 110);
+    assert_int_equal(list.clocks_mhz[0], 345);
+    assert_int_equal(list.clocks_mhz[1], 360);
+    assert_int_equal(list.clocks_mhz[109], 1980);
+    erg_clock_list_release(&list);
+    assert_null(list.clocks_mhz);
+    erg_gpus_close(gpus);
+    world_end(&world);
+}
+
+static void test_lock_and_reset(void **state)
+{
+    (void)state;
+    struct world world = world_begin("");
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    struct erg_clocks *clocks;
+    enum erg_clock_seen seen = ERG_CLOCK_BELOW;
+    open_clocks(&gpus, &clocks, "all");
+    assert_int_equal(latest_of(&world, 0).line, 0); /* opening touches nothing */
+    assert_ok(erg_clocks_reset(clocks, 0, &err), &err);
+    assert_int_equal(latest_of(&world, 0).line, 0);
+
+    assert_ok(erg_clocks_lock(clocks, 0, 1200, &seen, &err), &err);
+    assert_int_equal(seen, ERG_CLOCK_HELD);
+    assert_int_equal(lock_of(&world, 0), 1200);
+    assert_int_equal(latest_of(&world, 1).line, 0);
+    struct erg_gpu_sample sample;
+    erg_gpu_read(gpus, 0, UINT64_C(1) << ERG_METRIC_SM_CLOCK, &sample);
+    assert_int_equal(sample.readings[ERG_METRIC_SM_CLOCK].value, 1200);
+
+    assert_ok(erg_clocks_lock(clocks, 0, 1980, NULL, &err), &err);
+    assert_int_equal(lock_of(&world, 0), 1980);
+    assert_ok(erg_clocks_reset(clocks, 0, &err), &err);
+    assert_int_equal(lock_of(&world, 0), 0);
+    assert_ok(erg_clocks_lock(clocks, 0, 345, NULL, &err), &err);
+    assert_int_equal(lock_of(&world, 0), 345);
+    close_clocks(gpus, clocks);
+    assert_int_equal(lock_of(&world, 0), 0);
+    assert_int_equal(latest_of(&world, 0).process, getpid()); /* not left to the guardian */
+    world_end(&world);
+}
+
+static void test_two_gpus(void **state)
+{
+    (void)state;
+    struct world world = world_begin("");
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    struct erg_clocks *clocks;
+    open_clocks(&gpus, &clocks, "1,0"); /* index 0 of the list is the driver's GPU 1 */
+    assert_ok(erg_clocks_lock(clocks, 0, 900, NULL, &err), &err);
+    assert_ok(erg_clocks_lock(clocks, 1, 1500, NULL, &err), &err);
+    size_t first = (size_t)erg_gpus_info(gpus, 0)->index;
+    assert_int_equal(lock_of(&world, (int)first), 900);
+    assert_int_equal(lock_of(&world, 1 - (int)first), 1500);
+    assert_ok(erg_clocks_reset(clocks, 0, &err), &err);
+    assert_int_equal(lock_of(&world, (int)first), 0);
+    assert_int_equal(lock_of(&world, 1 - (int)first), 1500);
+    close_clocks(gpus, clocks);
+    assert_int_equal(lock_of(&world, 0), 0);
+    assert_int_equal(lock_of(&world, 1), 0);
+    world_end(&world);
+}
+
+static void test_a_clock_the_gpu_does_not_have(void **state)
+{
+    (void)state;
+    struct world world = world_begin("");
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    struct erg_clocks *clocks;
+    open_clocks(&gpus, &clocks, "all");
+    assert_fails(erg_clocks_lock(clocks, 0, 1213, NULL, &err), &err,
+                 "GPU 0 (NVIDIA Fake H200) at 1213 MHz: it has no such clock, the nearest are "
+                 "1200 and 1215 MHz");
+    assert_int_equal(err.status, ERG_FAILED);
+    assert_fails(erg_clocks_lock(clocks, 0, 344, NULL, &err), &err, "from 345 to 1980 MHz only");
+    assert_fails(erg_clocks_lock(clocks, 0, 2000, NULL, &err), &err, "from 345 to 1980 MHz only");
+    assert_int_equal(latest_of(&world, 0).line, 0);
+    close_clocks(gpus, clocks);
+    world_end(&world);
+}
+
+/* ---- refusals ---- */
+
+/* Locking GPU 0 fails with `part` in the message, leaves it unlocked, and GPU 1 can be locked. */
+static void check_refusal(const char *commands, const char *part)
+{
+    struct world world = world_begin(commands);
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    struct erg_clocks *clocks;
+    open_clocks(&gpus, &clocks, "all");
+    assert_fails(erg_clocks_lock(clocks, 0, 1200, NULL, &err), &err, part);
+    assert_int_equal(err.status, ERG_NO_DEVICE);
+    assert_int_equal(lock_of(&world, 0), 0);
+    assert_ok(erg_clocks_lock(clocks, 1, 1200, NULL, &err), &err);
+    assert_int_equal(lock_of(&world, 1), 1200);
+    close_clocks(gpus, clocks);
+    assert_int_equal(lock_of(&world, 1), 0);
+    world_end(&world);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    check_refusal("gpu 0 nolocks\n", "no permission, expected root");
+    check_refusal("gpu 0 fail ResetGpuLockedClocks 4\n", "no permission, expected root");
+    check_refusal("gpu 0 fail SetGpuLockedClocks 3\n", "not supported by this GPU or driver, "
+                                                       "expected a whole GPU of the Volta");
+    check_refusal("gpu 0 fail GetSupportedGraphicsClocks 3\n", "listing the SM clocks of GPU 0");
+    check_refusal("gpu 0 fail GetClockInfo 999\n", "reading the SM clock of GPU 0");
+    check_refusal("gpu 0 fail SetGpuLockedClocks 15\n", "has fallen off the bus");
+    check_refusal("gpu 0 stuck\n", "at 1200 MHz: the driver accepted that, but 0.5 s later it runs "
+                                   "at 1980 MHz");
+}
+
+static void test_an_old_driver(void **state)
+{
+    (void)state;
+    struct world world = world_begin("");
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    struct erg_clocks *clocks;
+    setenv("ERGON_NVML", ERGON_TEST_FAKE_NVML_OLD, 1);
+    open_clocks(&gpus, &clocks, "all");
+    assert_fails(erg_clocks_lock(clocks, 0, 1200, NULL, &err), &err,
+                 "not in this driver's library, expected a newer driver");
+    assert_int_equal(err.status, ERG_NO_DEVICE);
+    close_clocks(gpus, clocks);
+    world_end(&world);
+}
+
+static void test_an_idle_gpu_is_left_to_the_caller(void **state)
+{
+    (void)state;
+    struct world world = world_begin("gpu * clock 345\ngpu * stuck\n");
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    struct erg_clocks *clocks;
+    enum erg_clock_seen seen = ERG_CLOCK_HELD;
+    open_clocks(&gpus, &clocks, "all");
+    assert_ok(erg_clocks_lock(clocks, 0, 1200, &seen, &err), &err);
+    assert_int_equal(seen, ERG_CLOCK_BELOW);
+    assert_int_equal(lock_of(&world, 0), 1200);
+    close_clocks(gpus, clocks);
+    assert_int_equal(lock_of(&world, 0), 0);
+    world_end(&world);
+}
+
+/* NVML does not tell of it, so it cannot be put back; but it stays until a lock is asked for. */
+static void test_a_lock_of_somebody_else(void **state)
+{
+    (void)state;
+    struct world world = world_begin("");
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    struct erg_clocks *clocks;
+    FILE *log = fopen(world.log, "w");
+    fprintf(log, "1 set 0 1005 1005\n1 set 1 1005 1005\n");
+    fclose(log);
+    open_clocks(&gpus, &clocks, "all");
+    assert_ok(erg_clocks_lock(clocks, 0, 1200, NULL, &err), &err);
+    close_clocks(gpus, clocks);
+    assert_int_equal(lock_of(&world, 0), 0);
+    assert_int_equal(lock_of(&world, 1), 1005); /* never asked for */
+    world_end(&world);
+}
+
+/* ---- the guardian in trouble ---- */
+
+static void test_no_guardian(void **state)
+{
+    (void)state;
+    struct world world = world_begin("");
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    struct erg_clocks *clocks;
+    assert_ok(erg_gpus_open(&gpus, "all", &err), &err);
+    setenv("ERGON_GUARDIAN", "/nowhere/ergon-guardian", 1);
+    assert_fails(erg_clocks_open(&clocks, gpus, &err), &err,
+                 "'/nowhere/ergon-guardian' cannot be run (No such file or directory)");
+    setenv("ERGON_GUARDIAN", "/bin/true", 1);
+    assert_fails(erg_clocks_open(&clocks, gpus, &err), &err, "its process has ended");
+    unsetenv("ERGON_GUARDIAN");
+    setenv("ERGON_FAKE_NVML", "/nowhere/script", 1); /* this process has read its own already */
+    assert_fails(erg_clocks_open(&clocks, gpus, &err), &err, "the driver does not answer");
+    erg_gpus_close(gpus);
+    world_end(&world);
+}
+
+static void test_no_lock_without_a_guardian(void **state)
+{
+    (void)state;
+    struct world world = world_begin("");
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    struct erg_clocks *clocks;
+    open_clocks(&gpus, &clocks, "all");
+    assert_ok(erg_clocks_lock(clocks, 0, 1200, NULL, &err), &err);
+    FILE *log = fopen(world.log, "r");
+    long guardian = 0;
+    assert_int_equal(fscanf(log, "%ld", &guardian),
+                     1); /* who unlocks a GPU before its first lock */
+    fclose(log);
+    assert_int_not_equal(guardian, getpid());
+    assert_int_equal(kill((pid_t)guardian, SIGKILL), 0);
+    assert_fails(erg_clocks_lock(clocks, 0, 900, NULL, &err), &err, "its process has ended");
+    assert_fails(erg_clocks_lock(clocks, 1, 900, NULL, &err), &err, "its process has ended");
+    assert_int_equal(lock_of(&world, 0), 1200);
+    assert_int_equal(latest_of(&world, 1).line, 0);
+    close_clocks(gpus, clocks);
+    assert_int_equal(lock_of(&world, 0), 0);
+    world_end(&world);
+}
+
+static void test_a_reset_that_fails_is_tried_again(void **state)
+{
+    (void)state;
+    struct world world = world_begin("gpu 0 fail ResetGpuLockedClocks 999 3 5\n");
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    struct erg_clocks *clocks;
+    open_clocks(&gpus, &clocks, "all");
+    assert_ok(erg_clocks_lock(clocks, 0, 1200, NULL, &err), &err);
+    pause_s(3.3);
+    assert_fails(erg_clocks_reset(clocks, 0, &err), &err, "unlocking the SM clock of GPU 0");
+    assert_int_equal(lock_of(&world, 0), 1200);
+    close_clocks(gpus, clocks);
+    assert_int_equal(lock_of(&world, 0), 0);
+    assert_int_not_equal(latest_of(&world, 0).process, getpid());
+    world_end(&world);
+}
+
+static void test_a_child_closes_without_unlocking(void **state)
+{
+    (void)state;
+    struct world world = world_begin("");
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    struct erg_clocks *clocks;
+    open_clocks(&gpus, &clocks, "all");
+    assert_ok(erg_clocks_lock(clocks, 0, 1200, NULL, &err), &err);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(erg_clocks_close(clocks, NULL));
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(lock_of(&world, 0), 1200);
+    assert_ok(erg_clocks_lock(clocks, 1, 900, NULL, &err), &err); /* the guardian is still there */
+    close_clocks(gpus, clocks);
+    assert_int_equal(lock_of(&world, 1), 0);
+    world_end(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_supported_clocks),
+        cmocka_unit_test(test_lock_and_reset),
+        cmocka_unit_test(test_two_gpus),
+        cmocka_unit_test(test_a_clock_the_gpu_does_not_have),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_an_old_driver),
+        cmocka_unit_test(test_an_idle_gpu_is_left_to_the_caller),
+        cmocka_unit_test(test_a_lock_of_somebody_else),
+        cmocka_unit_test(test_no_guardian),
+        cmocka_unit_test(test_no_lock_without_a_guardian),
+        cmocka_unit_test(test_a_reset_that_fails_is_tried_again),
+        cmocka_unit_test(test_a_child_closes_without_unlocking),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
