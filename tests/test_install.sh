@@ -49,6 +49,31 @@ if command -v c++ >/dev/null; then
     compile "c++ -std=c++17" use.cc
 fi
 
+# The examples of the public interface to telemetry, on the fake NVML of the tests.
+printf 'gpus 2\ngpu * power 0=500\n' >gpus
+export ERGON_NVML="$build/tests/fake_nvml.so" ERGON_FAKE_NVML=gpus
+examples="$prefix/share/doc/ergon/examples/telemetry"
+measure() {
+    said=$(LD_LIBRARY_PATH="$prefix/lib" "$@")
+    case "$said" in
+    "2."*" s, "[12][0-9][0-9][0-9].*" J"*"500 W"*) ;;
+    *)
+        echo "$* said \"$said\", expected about 2 s and 2000 J"
+        exit 1
+        ;;
+    esac
+}
+eval "${CC:-cc} -std=c17 -Wall -Wextra -Wpedantic -Werror \
+    '$examples/window.c' -o window $flags"
+measure ./window
+if command -v c++ >/dev/null; then
+    eval "c++ -std=c++17 -Wall -Wextra -Werror -x c++ '$examples/window.c' -x none -o window $flags"
+    measure ./window
+fi
+if command -v python3 >/dev/null; then
+    measure python3 "$examples/window.py"
+fi
+
 # Only what the public headers declare.
 for symbol in $(nm -D --defined-only "$prefix/lib/libergon.so" | awk '{print $3}'); do
     if ! grep -qw "$symbol" "$prefix"/include/ergon/*.h; then
