@@ -1,29 +1,12 @@
 #include "telemetry/energy.h"
 
 #include "base/memory.h"
+#include "telemetry/energy_internal.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The last 100 s of a counter that moves every 100 ms; 20 s of power read every 5 ms. */
-enum { STEPS = 1024, POWERS = 4096, LATENCIES = 64 };
-
-enum { NEIGHBOURS = 6 }; /* steps on each side whose times tell about a step's own */
-
-/* Of the energy in a gap, what the load may shift within it unseen: an iteration of a few tens of
- * milliseconds between full power and idle does about that. */
-static const double hidden_share = 0.1;
-
-/* Of the change of power from gap to gap, where it changes all the time. */
-static const double unrest_share = 0.5;
-
-/* From this on, it changes all the time. */
-static const double restless_share = 0.1;
-
-/* Of the widest course that the powers around a gap allow; loads mostly change once in a gap. */
-static const double shape_share = 0.5;
 
 double erg_edges_energy_at(const struct erg_edge_list *edges, double at_s)
 {
@@ -40,31 +23,6 @@ double erg_edges_energy_at(const struct erg_edge_list *edges, double at_s)
     return a->energy_j + (b->energy_j - a->energy_j) * (at_s - a->time_s) / (b->time_s - a->time_s);
 }
 
-/* The counter moved after `low_s` and not after `high_s`. */
-struct step {
-    double low_s, high_s, energy_j;
-};
-
-struct power {
-    double time_s, power_w;
-    double integral_j; /* up to time_s, each reading held until the next */
-};
-
-struct erg_energy_log {
-    struct step steps[STEPS]; /* rings: item i of all that came is at i % size */
-    struct power powers[POWERS];
-    double latencies_s[LATENCIES];
-    size_t step_count, power_count, latency_count; /* that ever came */
-
-    bool has_energy;
-    double energy_j;     /* the latest reading */
-    double read_begin_s; /* when its call began */
-    double limit_w;
-
-    double period_s, period_error_s, jitter_s; /* of the counter; see learn() */
-    size_t learned_from;
-};
-
 struct erg_energy_log *erg_energy_log_new(void)
 {
     return erg_xcalloc(1, sizeof(struct erg_energy_log));
@@ -80,21 +38,6 @@ void erg_energy_log_set_limit(struct erg_energy_log *log, double limit_w)
     log->limit_w = limit_w;
 }
 
-static size_t first_of(size_t count, size_t size)
-{
-    return count > size ? count - size : 0;
-}
-
-static const struct step *step_at(const struct erg_energy_log *log, size_t i)
-{
-    return &log->steps[i % STEPS];
-}
-
-static const struct power *reading_at(const struct erg_energy_log *log, size_t i)
-{
-    return &log->powers[i % POWERS];
-}
-
 /* ---- what the sensor is like ---- */
 
 static int compare_doubles(const void *a, const void *b)
@@ -103,20 +46,29 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(double *values, size_t count)
+double erg_median(double *values, size_t count)
 {
     qsort(values, count, sizeof *values, compare_doubles);
     return count ? values[count / 2] : 0;
 }
 
-static double middle_of(const struct step *step)
-{
-    return 0.5 * (step->low_s + step->high_s);
-}
+/* Polls of half the period do not tell when two steps happened. */
+static const double tells_share = 0.45;
 
-static double half_of(const struct step *step)
+/* How loosely neighbouring steps were seen at best: the lower quartile, as single ones are lucky.
+ */
+static double usual_looseness(const struct erg_energy_log *log)
 {
-    return 0.5 * (step->high_s - step->low_s);
+    double halves_s[STEPS];
+    size_t count = 0;
+    for (size_t i = first_of(log->step_count, STEPS) + 1; i < log->step_count; i++) {
+        const struct step *a = step_at(log, i - 1), *b = step_at(log, i);
+        double half_s = half_of(a) + half_of(b);
+        if (half_s < tells_share * (middle_of(b) - middle_of(a)))
+            halves_s[count++] = half_s;
+    }
+    qsort(halves_s, count, sizeof *halves_s, compare_doubles);
+    return count ? halves_s[count / 4] : 0;
 }
 
 /*
@@ -128,14 +80,11 @@ static void learn(struct erg_energy_log *log)
     enum { GAPS = 128 };
     double gaps_s[GAPS], blur = 0, scatter = 0;
     size_t count = 0, from = first_of(log->step_count, STEPS);
-    double sharpest_s = INFINITY;
-    for (size_t i = from + 1; i < log->step_count; i++)
-        sharpest_s = fmin(sharpest_s, half_of(step_at(log, i - 1)) + half_of(step_at(log, i)));
+    double loosest_s = 2 * usual_looseness(log);
     for (size_t i = log->step_count; i-- > from + 1 && count < GAPS;) {
         const struct step *a = step_at(log, i - 1), *b = step_at(log, i);
         double gap_s = middle_of(b) - middle_of(a), half_s = half_of(a) + half_of(b);
-        /* Polls of half the period do not tell; among close ones, looser ones would only blur. */
-        if (half_s < 0.45 * gap_s && half_s <= 2 * sharpest_s) {
+        if (half_s < tells_share * gap_s && half_s <= loosest_s) {
             gaps_s[count++] = gap_s;
             blur += (half_of(a) * half_of(a) + half_of(b) * half_of(b)) / 3;
         }
@@ -143,7 +92,7 @@ static void learn(struct erg_energy_log *log)
     log->learned_from = count;
     if (count < 4)
         return;
-    double usual_s = median(gaps_s, count), sum_s = 0, used = 0;
+    double usual_s = erg_median(gaps_s, count), sum_s = 0, used = 0;
     for (size_t i = 0; i < count; i++)
         if (fabs(gaps_s[i] - usual_s) < 0.3 * usual_s) { /* else a step was missed */
             sum_s += gaps_s[i];
@@ -171,46 +120,6 @@ static void learn(struct erg_energy_log *log)
     log->period_s = period_s;
     log->period_error_s = error_s;
     log->jitter_s = jitter_s;
-}
-
-/* When a step happened, as its two polls say: of several steps between them the last one is seen.
- */
-static void seen_between(const struct erg_energy_log *log, size_t i, double *low_s, double *high_s)
-{
-    const struct step *step = step_at(log, i);
-    *high_s = step->high_s;
-    *low_s = log->period_s > 0 ? fmax(step->low_s, step->high_s - log->period_s) : step->low_s;
-}
-
-/* A step's time, narrowed by its neighbours' as far as the counter is regular. */
-static struct erg_edge refine(const struct erg_energy_log *log, size_t i)
-{
-    double low_s, high_s, period_s = log->period_s;
-    seen_between(log, i, &low_s, &high_s);
-    bool vague = high_s - low_s > 0.9 * period_s; /* any tick fits: which one is to be found out */
-    double middle_s = 0.5 * (low_s + high_s), last_s = high_s;
-    size_t from = first_of(log->step_count, STEPS);
-    size_t first = i > from + NEIGHBOURS ? i - NEIGHBOURS : from;
-    for (size_t k = first; period_s > 0 && k < log->step_count && k <= i + NEIGHBOURS; k++) {
-        double other_low_s, other_high_s;
-        seen_between(log, k, &other_low_s, &other_high_s);
-        if (k == i || other_high_s - other_low_s > 0.9 * period_s)
-            continue;
-        double other_s = 0.5 * (other_low_s + other_high_s);
-        double ticks =
-            vague ? floor((last_s - other_s) / period_s) : round((middle_s - other_s) / period_s);
-        double slack_s = log->jitter_s * sqrt(fabs(ticks) + 1) + log->period_error_s * fabs(ticks);
-        double shifted_low_s = other_low_s + ticks * period_s - slack_s;
-        double shifted_high_s = other_high_s + ticks * period_s + slack_s;
-        if (vague && (shifted_high_s > last_s || shifted_low_s < last_s - period_s))
-            continue; /* this tick or the next? */
-        if (fmax(low_s, shifted_low_s) < fmin(high_s, shifted_high_s)) { /* else irregular */
-            low_s = fmax(low_s, shifted_low_s);
-            high_s = fmin(high_s, shifted_high_s);
-        }
-    }
-    return (struct erg_edge){0.5 * (low_s + high_s), step_at(log, i)->energy_j,
-                             0.5 * (high_s - low_s)};
 }
 
 /* ---- readings come ---- */
@@ -256,222 +165,6 @@ void erg_energy_log_add(struct erg_energy_log *log, const struct erg_gpu_sample 
             1e-9 * (double)(sample->end_ns - sample->start_ns);
 }
 
-/* ---- energy at a moment ---- */
-
-/* What surrounds a moment: the gap between the edges a and b, and the mean power in it, before it
- * and after it. */
-struct gap {
-    struct erg_edge a, b;
-    double length_s, power_w, before_w, after_w;
-    double unrest_w; /* median change from gap to gap around here */
-};
-
-/* Edges whose times are not well known may seem to lie closer together than they can. */
-static double power_between(const struct erg_edge *a, const struct erg_edge *b)
-{
-    double length_s = fmax(b->time_s - a->time_s, 0.5 * (a->half_s + b->half_s));
-    return (b->energy_j - a->energy_j) / fmax(length_s, 1e-6);
-}
-
-/* A single change does not show in the median; a load that comes and goes does. */
-static double unrest(const struct erg_energy_log *log, size_t low)
-{
-    double changes_w[2 * NEIGHBOURS];
-    size_t count = 0, from = first_of(log->step_count, STEPS);
-    size_t first = low > from + NEIGHBOURS ? low - NEIGHBOURS : from;
-    double last_w = NAN;
-    for (size_t i = first; i + 1 < log->step_count && i < low + NEIGHBOURS; i++) {
-        struct erg_edge a = refine(log, i), b = refine(log, i + 1);
-        double power_w = power_between(&a, &b);
-        if (!isnan(last_w))
-            changes_w[count++] = fabs(power_w - last_w);
-        last_w = power_w;
-    }
-    return median(changes_w, count);
-}
-
-/* Index of the last power reading at or before a moment, or of the first one. */
-static size_t reading_before(const struct erg_energy_log *log, double at_s)
-{
-    size_t low = first_of(log->power_count, POWERS), high = log->power_count;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (reading_at(log, middle)->time_s <= at_s)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* The lowest and highest power that the gap may have held. */
-static void power_range(const struct erg_energy_log *log, const struct gap *gap, double *low_w,
-                        double *high_w)
-{
-    *low_w = fmin(gap->power_w, fmin(gap->before_w, gap->after_w));
-    *high_w = fmax(gap->power_w, fmax(gap->before_w, gap->after_w));
-    double lowest_w = *low_w, highest_w = *high_w;
-    for (size_t i = first_of(log->power_count, POWERS); i < log->power_count; i++) {
-        const struct power *power = reading_at(log, i);
-        lowest_w = fmin(lowest_w, power->power_w);
-        highest_w = fmax(highest_w, power->power_w);
-        if (power->time_s >= gap->a.time_s && power->time_s <= gap->b.time_s + gap->length_s) {
-            *low_w = fmin(*low_w, power->power_w);
-            *high_w = fmax(*high_w, power->power_w);
-        }
-    }
-    /* A gap that stands out holds a burst or a pause that is shorter than itself. */
-    double noise_w = gap->power_w * (gap->a.half_s + gap->b.half_s) / gap->length_s;
-    if (gap->power_w > fmax(gap->before_w, gap->after_w) + noise_w)
-        *high_w = fmax(highest_w, log->limit_w > 0 ? log->limit_w : 1.5 * highest_w);
-    if (gap->power_w < fmin(gap->before_w, gap->after_w) - noise_w)
-        *low_w = lowest_w;
-}
-
-/* Energy at a fraction `x` of the gap by the two lines, or linearly where they do not meet. */
-static double energy_in_gap(const struct gap *gap, double x)
-{
-    double linear_j = gap->a.energy_j + x * (gap->b.energy_j - gap->a.energy_j);
-    double noise_w = gap->power_w * (gap->a.half_s + gap->b.half_s) / gap->length_s;
-    double difference_w = gap->before_w - gap->after_w;
-    if (fabs(difference_w) <= 2 * noise_w)
-        return linear_j;
-    double meet = (gap->power_w - gap->after_w) / difference_w;
-    if (meet < 0 || meet > 1)
-        return linear_j;
-    if (x < meet)
-        return gap->a.energy_j + gap->before_w * x * gap->length_s;
-    return gap->b.energy_j - gap->after_w * (1 - x) * gap->length_s;
-}
-
-static double uncertainty_in_gap(const struct erg_energy_log *log, const struct gap *gap, double x)
-{
-    double low_w, high_w;
-    power_range(log, gap, &low_w, &high_w);
-    double up_w = high_w - gap->power_w, down_w = gap->power_w - low_w;
-    double shape_j = fmax(fmin(x * up_w, (1 - x) * down_w), fmin(x * down_w, (1 - x) * up_w));
-    shape_j *= shape_share * gap->length_s;
-    double hidden_j = (hidden_share * gap->power_w + unrest_share * gap->unrest_w) * gap->length_s *
-                      2 * sqrt(fmax(x * (1 - x), 0));
-    double time_j = fmax(gap->before_w, fmax(gap->power_w, gap->after_w)) *
-                    hypot((1 - x) * gap->a.half_s, x * gap->b.half_s);
-    return hypot(time_j, hypot(shape_j, hidden_j));
-}
-
-/* Beyond the last edge, or before the first: on at the power known there. */
-static void extrapolate(const struct erg_energy_log *log, const struct erg_edge *edge,
-                        double power_w, double at_s, struct erg_energy_value *value)
-{
-    double away_s = at_s - edge->time_s;
-    double reach_s = log->period_s > 0 ? 10 * log->period_s : 1;
-    *value = (struct erg_energy_value){
-        .valid = fabs(away_s) <= reach_s,
-        .energy_j = edge->energy_j + power_w * away_s,
-        .begin_j = edge->energy_j + power_w * away_s,
-        .end_j = edge->energy_j + power_w * away_s,
-        .uncertainty_j = power_w * (0.5 * fabs(away_s) + edge->half_s),
-    };
-}
-
-void erg_energy_log_counter_at(const struct erg_energy_log *log, double at_s,
-                               struct erg_energy_value *value, bool *settled)
-{
-    size_t from = first_of(log->step_count, STEPS), count = log->step_count;
-    *value = (struct erg_energy_value){0};
-    *settled = false;
-    if (count - from < 2)
-        return;
-    /* The last edge at or before the moment. */
-    size_t low = from, high = count;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (middle_of(step_at(log, middle)) <= at_s)
-            low = middle;
-        else
-            high = middle;
-    }
-    /* Refined times may lie on the other side. */
-    struct erg_edge edge = refine(log, low);
-    if (edge.time_s > at_s && low > from)
-        edge = refine(log, --low);
-    else if (low + 1 < count) {
-        struct erg_edge next = refine(log, low + 1);
-        if (next.time_s <= at_s) {
-            edge = next;
-            low++;
-        }
-    }
-    if (edge.time_s > at_s) {
-        struct erg_edge next = refine(log, low + 1);
-        extrapolate(log, &edge, power_between(&edge, &next), at_s, value);
-        *settled = true;
-        return;
-    }
-    if (low + 1 >= count) {
-        struct erg_edge before = refine(log, low - 1);
-        double power_w = power_between(&before, &edge);
-        if (log->power_count)
-            power_w = reading_at(log, reading_before(log, at_s))->power_w;
-        extrapolate(log, &edge, power_w, at_s, value);
-        return;
-    }
-    struct gap gap = {.a = edge, .b = refine(log, low + 1)};
-    gap.length_s = fmax(gap.b.time_s - gap.a.time_s, 1e-6);
-    gap.power_w = gap.before_w = gap.after_w = power_between(&gap.a, &gap.b);
-    if (low > from) {
-        struct erg_edge before = refine(log, low - 1);
-        gap.before_w = power_between(&before, &gap.a);
-    }
-    if (low + 2 < count) {
-        struct erg_edge after = refine(log, low + 2);
-        gap.after_w = power_between(&gap.b, &after);
-        *settled = true;
-    }
-    gap.unrest_w = unrest(log, low);
-    double x = fmin((at_s - gap.a.time_s) / gap.length_s, 1);
-    *value = (struct erg_energy_value){
-        .valid = true,
-        .energy_j = energy_in_gap(&gap, x),
-        .begin_j = fmin(gap.a.energy_j + gap.before_w * x * gap.length_s, gap.b.energy_j),
-        .end_j = fmax(gap.b.energy_j - gap.after_w * (1 - x) * gap.length_s, gap.a.energy_j),
-        .uncertainty_j = uncertainty_in_gap(log, &gap, x),
-    };
-    if (gap.unrest_w > restless_share * gap.power_w) /* the window is not what changes the load */
-        value->begin_j = value->end_j = value->energy_j;
-}
-
-void erg_energy_log_power_at(const struct erg_energy_log *log, double at_s,
-                             struct erg_energy_value *value)
-{
-    *value = (struct erg_energy_value){0};
-    if (log->power_count == 0)
-        return;
-    /* A reading tells of the period before it, or of the last part of it, and holds for another. */
-    double period_s = log->period_s > 0 ? log->period_s : 0.1, shown_s = at_s + 0.75 * period_s;
-    const struct power *power = reading_at(log, reading_before(log, shown_s));
-    double away_s = shown_s - power->time_s;
-    double next_w = reading_at(log, reading_before(log, shown_s + period_s))->power_w;
-    double energy_j = power->integral_j + power->power_w * away_s;
-    *value = (struct erg_energy_value){
-        .valid = away_s > -period_s && away_s < 10 * period_s,
-        .energy_j = energy_j,
-        .begin_j = energy_j,
-        .end_j = energy_j,
-        .uncertainty_j =
-            period_s * (fabs(next_w - power->power_w) + (0.25 + hidden_share) * power->power_w),
-    };
-}
-
-void erg_energy_between(const struct erg_energy_value *begin, const struct erg_energy_value *end,
-                        bool brief, double *energy_j, double *uncertainty_j)
-{
-    double plain_j = end->energy_j - begin->energy_j, window_j = end->end_j - begin->begin_j;
-    *energy_j = brief ? window_j : plain_j;
-    *uncertainty_j = hypot(begin->uncertainty_j, end->uncertainty_j);
-    if (brief)
-        *uncertainty_j = hypot(*uncertainty_j, window_j - plain_j);
-}
-
 /* ---- for people ---- */
 
 static double median_latency(const struct erg_energy_log *log)
@@ -479,7 +172,7 @@ static double median_latency(const struct erg_energy_log *log)
     double values_s[LATENCIES];
     size_t count = log->latency_count < LATENCIES ? log->latency_count : LATENCIES;
     memcpy(values_s, log->latencies_s, count * sizeof *values_s);
-    return median(values_s, count);
+    return erg_median(values_s, count);
 }
 
 void erg_energy_log_traits(const struct erg_energy_log *log, struct erg_sensor_traits *counter,
@@ -501,9 +194,9 @@ void erg_energy_log_traits(const struct erg_energy_log *log, struct erg_sensor_t
         changed_s = close ? now->time_s : NAN;
     }
     *power = (struct erg_sensor_traits){.latency_s = latency_s, .changes = changes};
-    power->period_s = median(gaps_s, changes);
+    power->period_s = erg_median(gaps_s, changes);
     for (size_t i = 0; i < changes; i++)
         gaps_s[i] = fabs(gaps_s[i] - power->period_s);
-    power->jitter_s = median(gaps_s, changes);
+    power->jitter_s = erg_median(gaps_s, changes);
     free(gaps_s);
 }

@@ -1,0 +1,65 @@
+/*
+ * What an energy log holds. Private to the room.
+ */
+#ifndef ERG_TELEMETRY_ENERGY_INTERNAL_H
+#define ERG_TELEMETRY_ENERGY_INTERNAL_H
+
+#include "telemetry/energy.h"
+
+/* The last 100 s of a counter that moves every 100 ms; 20 s of power read every 5 ms. */
+enum { STEPS = 1024, POWERS = 4096, LATENCIES = 64 };
+
+/* The counter moved after `low_s` and not after `high_s`. */
+struct step {
+    double low_s, high_s, energy_j;
+};
+
+struct power {
+    double time_s, power_w;
+    double integral_j; /* up to time_s, each reading held until the next */
+};
+
+struct erg_energy_log {
+    struct step steps[STEPS]; /* rings: item i of all that came is at i % size */
+    struct power powers[POWERS];
+    double latencies_s[LATENCIES];
+    size_t step_count, power_count, latency_count; /* that ever came */
+
+    bool has_energy;
+    double energy_j;     /* the latest reading */
+    double read_begin_s; /* when its call began */
+    double limit_w;
+
+    double period_s, period_error_s, jitter_s; /* of the counter; see learn() */
+    size_t learned_from;
+};
+
+static inline size_t first_of(size_t count, size_t size)
+{
+    return count > size ? count - size : 0;
+}
+
+static inline const struct step *step_at(const struct erg_energy_log *log, size_t i)
+{
+    return &log->steps[i % STEPS];
+}
+
+static inline const struct power *reading_at(const struct erg_energy_log *log, size_t i)
+{
+    return &log->powers[i % POWERS];
+}
+
+static inline double middle_of(const struct step *step)
+{
+    return 0.5 * (step->low_s + step->high_s);
+}
+
+static inline double half_of(const struct step *step)
+{
+    return 0.5 * (step->high_s - step->low_s);
+}
+
+/* Sorts the values. 0 for none. */
+double erg_median(double *values, size_t count);
+
+#endif
