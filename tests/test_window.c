@@ -67,37 +67,40 @@ static void test_energy_of_a_second(void **state)
 {
     (void)state;
     struct erg_meter *meter = open_meter(loads);
-    struct erg_window_result result, idle;
+    struct erg_window_result result, outside;
     assert_int_equal(erg_meter_gpus(meter), GPUS);
     sleep_until(2);
     struct erg_window *outer = erg_window_begin(meter), *inner = erg_window_begin(meter);
     sleep_until(3.2);
     erg_window_end(inner, &result);
     sleep_until(4);
-    erg_window_end(outer, &idle);
+    erg_window_end(outer, &outside);
     assert_int_equal(result.gpus, GPUS);
     assert_near(result.time_s, 1e-9 * (double)(result.end_ns - result.begin_ns), 1e-8);
-    double sum_j = 0;
-    size_t close = 0, covered = 0;
+    double sum_j = 0, mean_error = 0;
+    size_t covered = 0;
     for (unsigned gpu = 0; gpu < GPUS; gpu++) {
         const struct erg_window_gpu *at = &result.gpu[gpu];
         double truth_j = truth_of(gpu, &result), error_j = fabs(at->energy_j - truth_j);
         assert_int_equal(at->quality, ERG_ENERGY_MEASURED);
         assert_false(at->lost);
-        close += error_j <= 0.005 * truth_j;
+        mean_error += error_j / truth_j / GPUS;
         covered += error_j <= at->uncertainty_j;
         sum_j += at->energy_j;
-        if (error_j > 0.02 * truth_j)
-            fail_msg("GPU %u: %.1f J, truth %.1f J", gpu, at->energy_j, truth_j);
+        if (error_j > fmax(0.005 * truth_j, 2 * at->uncertainty_j))
+            fail_msg("GPU %u: %.1f +- %.1f J, truth %.1f J", gpu, at->energy_j, at->uncertainty_j,
+                     truth_j);
         assert_near(at->ratio, 1, 0.2);
         assert_near(at->throttled_power_s, 0.5, 0.02);
         assert_near(at->throttled_thermal_s, 0, 1e-9);
         assert_near(at->sm_clock_mean_mhz, 1980, 1e-6);
         assert_true(at->power_peak_w <= 691);
-        assert_near(idle.gpu[gpu].energy_j, truth_of(gpu, &idle), 0.02 * truth_of(gpu, &idle));
+        assert_near(outside.gpu[gpu].energy_j, truth_of(gpu, &outside),
+                    0.03 * truth_of(gpu, &outside));
     }
-    /* Acceptance: 0.5 %; a busy machine may spoil one of the eight. */
-    assert_true(close >= GPUS - 1);
+    /* Acceptance: 0.5 %. A single GPU that was read late, on a busy machine, may be off by more,
+     * and then says so; test_energy.c has the statistics in simulated time. */
+    assert_true(mean_error <= 0.005);
     assert_true(covered >= GPUS - 1);
     assert_near(result.energy_j, sum_j, 1e-6);
     assert_true(result.uncertainty_j > 0 && result.uncertainty_j < 0.02 * result.energy_j);
@@ -157,7 +160,9 @@ static void test_troubled_gpus(void **state)
     sleep_until(2.7);
     erg_window_end(window, &result);
     for (unsigned gpu = 0; gpu < 4; gpu += 3) {
-        assert_close(result.gpu[gpu].energy_j, truth_of(gpu, &result), 0.005);
+        assert_near(result.gpu[gpu].energy_j, truth_of(gpu, &result),
+                    fmax(2 * result.gpu[gpu].uncertainty_j, 0.005 * truth_of(gpu, &result)));
+        assert_true(result.gpu[gpu].uncertainty_j < 0.1 * truth_of(gpu, &result));
         assert_false(result.gpu[gpu].lost);
     }
     assert_true(result.gpu[1].lost && result.gpu[2].lost);

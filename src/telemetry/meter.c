@@ -1,0 +1,117 @@
+/*
+ * Meters (ergon/telemetry.h): the sampler's samples go into one energy log per GPU and to the open
+ * windows.
+ */
+#include "telemetry/meter_internal.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const double learning_s = 1.3;       /* close looks after opening: a dozen steps */
+static const int64_t rapl_ns = 10000000000; /* between reads, so that no wrap is missed */
+
+static void put(void *context, const struct erg_sampler_item *item)
+{
+    struct erg_meter *meter = context;
+    struct watched *watched = &meter->watched[item->gpu];
+    pthread_mutex_lock(&meter->lock);
+    erg_watched_add(watched, &item->sample);
+    for (struct erg_window *window = meter->windows; window; window = window->next)
+        erg_window_update(window, item->gpu, watched, &item->sample);
+    pthread_mutex_unlock(&meter->lock);
+}
+
+static void idle(void *context)
+{
+    struct erg_meter *meter = context;
+    struct erg_rapl_reading unused;
+    if (meter->rapl && erg_now_ns() - meter->rapl_read_ns > rapl_ns) {
+        erg_rapl_read(meter->rapl, &unused);
+        meter->rapl_read_ns = erg_now_ns();
+    }
+    pthread_cond_broadcast(&meter->news);
+}
+
+int erg_meter_open(struct erg_meter **out, const char *gpus, struct erg_error *err)
+{
+    struct erg_gpus *opened;
+    if (erg_gpus_open(&opened, gpus, err) != 0)
+        return -1;
+    size_t count = erg_gpus_count(opened);
+    if (count > ERG_METER_GPUS_MAX) {
+        erg_gpus_close(opened);
+        return erg_fail(err, ERG_FAILED, "opening a meter: %zu GPUs, expected at most %d", count,
+                        ERG_METER_GPUS_MAX);
+    }
+    struct erg_meter *meter = erg_xcalloc(1, sizeof *meter);
+    struct erg_sampler_options options = erg_sampler_options_default();
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&meter->news, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&meter->lock, NULL);
+    meter->gpus = opened;
+    meter->count = count;
+    meter->watched = erg_xcalloc(count, sizeof *meter->watched);
+    for (size_t i = 0; i < count; i++)
+        erg_watched_init(&meter->watched[i]);
+    if (erg_rapl_open(&meter->rapl, NULL, NULL) != 0)
+        meter->rapl = NULL; /* CPU energy is then missing, not an error */
+    if (erg_sampler_start(&meter->sampler, opened, &options,
+                          &(struct erg_sampler_sink){put, idle, meter}, err) != 0) {
+        erg_meter_close(meter);
+        return -1;
+    }
+    erg_sampler_look_closely(meter->sampler, erg_now_ns() + (int64_t)(learning_s * 1e9));
+    *out = meter;
+    return 0;
+}
+
+void erg_meter_close(struct erg_meter *meter)
+{
+    if (!meter)
+        return;
+    erg_sampler_stop(meter->sampler);
+    while (meter->windows)
+        erg_window_cancel(meter->windows);
+    for (size_t i = 0; i < meter->count; i++)
+        erg_energy_log_free(meter->watched[i].log);
+    free(meter->watched);
+    erg_rapl_close(meter->rapl);
+    erg_gpus_close(meter->gpus);
+    pthread_cond_destroy(&meter->news);
+    pthread_mutex_destroy(&meter->lock);
+    free(meter);
+}
+
+size_t erg_meter_gpus(const struct erg_meter *meter)
+{
+    return meter->count;
+}
+
+static double or_nan(double value)
+{
+    return value > 0 ? value : NAN;
+}
+
+void erg_meter_gpu(struct erg_meter *meter, size_t gpu, struct erg_meter_gpu *info)
+{
+    const struct erg_gpu_info *known = erg_gpus_info(meter->gpus, gpu);
+    struct erg_sensor_traits counter, power;
+    pthread_mutex_lock(&meter->lock);
+    erg_energy_log_traits(meter->watched[gpu].log, &counter, &power);
+    pthread_mutex_unlock(&meter->lock);
+    *info = (struct erg_meter_gpu){
+        .counter_period_s = or_nan(counter.period_s),
+        .power_period_s = or_nan(power.period_s),
+        .read_latency_s = or_nan(counter.latency_s),
+    };
+    memcpy(info->name, known->name, sizeof info->name);
+    memcpy(info->uuid, known->uuid, sizeof info->uuid);
+}

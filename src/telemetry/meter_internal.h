@@ -1,0 +1,96 @@
+/*
+ * What meters and windows share. Private to the room.
+ */
+#ifndef ERG_TELEMETRY_METER_INTERNAL_H
+#define ERG_TELEMETRY_METER_INTERNAL_H
+
+#include "ergon/telemetry.h"
+#include "telemetry/energy.h"
+#include "telemetry/rapl.h"
+#include "telemetry/sampler.h"
+
+#include <pthread.h>
+
+enum { VIOLATIONS = 16 };
+
+#define ERG_METER_USUAL_PERIOD_S 0.1 /* of a counter that is not known yet */
+
+/* A reading of the time that clocks were held down, so far. */
+struct violation {
+    double time_s, power_s, thermal_s;
+};
+
+/* What the meter knows of one GPU. */
+struct watched {
+    struct erg_energy_log *log;
+    bool has_counter, lost;
+    double temperature_c; /* the latest, NaN before */
+    double seen_s;        /* when the latest sample came */
+
+    struct violation violations[VIOLATIONS]; /* ring, from the driver's counters */
+    size_t violation_count;
+    /* The same from the reasons seen, each held until the next: for drivers without counters. */
+    struct violation by_reasons;
+    uint32_t reasons;
+
+    double clock_s_mhz, clock_mhz, clock_time_s; /* integral up to a time, and the clock since */
+};
+
+/* One end of a window on one GPU. */
+struct mark {
+    struct erg_energy_value counter, power;
+    struct violation by_reasons, by_counters;
+    double clock_s_mhz, temperature_c;
+    bool settled;
+};
+
+struct window_gpu {
+    struct mark begin, end;
+    double peak_w, temperature_max_c, memory_temperature_max_c;
+};
+
+struct erg_window {
+    struct erg_meter *meter;
+    struct erg_window *next;
+    double begin_s, end_s; /* end_s is infinite while the window is open */
+    struct erg_rapl_reading cpu;
+    struct window_gpu gpus[];
+};
+
+struct erg_meter {
+    struct erg_gpus *gpus;
+    struct erg_sampler *sampler;
+    struct erg_rapl *rapl; /* NULL where it cannot be read */
+    size_t count;
+    pthread_mutex_t lock; /* of all below */
+    pthread_cond_t news;
+    struct watched *watched;
+    struct erg_window *windows; /* the open ones */
+    int64_t rapl_read_ns;
+};
+
+/* ---- what is known of a GPU (watched.c); under the meter's lock ---- */
+
+void erg_watched_init(struct watched *watched);
+void erg_watched_add(struct watched *watched, const struct erg_gpu_sample *sample);
+
+/* Steps of its counter, or a usual value before that is known. */
+double erg_watched_period(const struct watched *watched);
+
+/* So far at a moment, as the latest readings hold on. */
+struct violation erg_watched_by_reasons(const struct watched *watched, double at_s);
+double erg_watched_clock(const struct watched *watched, double at_s);
+
+/*
+ * Linear between the readings around the moment; NaN while there are none. Returns whether later
+ * readings cannot change it.
+ */
+bool erg_watched_by_counters(const struct watched *watched, double at_s, struct violation *value);
+
+/* ---- windows (window.c) ---- */
+
+/* What a sample tells an open window; under the meter's lock, after erg_watched_add(). */
+void erg_window_update(struct erg_window *window, size_t gpu, const struct watched *watched,
+                       const struct erg_gpu_sample *sample);
+
+#endif
