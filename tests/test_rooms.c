@@ -14,7 +14,7 @@
 static const char *const rooms[] = {
     "base",       "io",        "launch",    "frontier", "model",     "ops",
     "hardware",   "job",       "telemetry", "device",   "partition", "search",
-    "microbatch", "iteration", "optimize",  "report",   "cli",
+    "microbatch", "iteration", "optimize",  "report",   "observe",   "cli",
 };
 enum { ROOMS = sizeof rooms / sizeof *rooms };
 

@@ -1,0 +1,68 @@
+/*
+ * Live: what is known now about every GPU, put together from the samples of a sampler: the newest
+ * value of each metric while it is fresh, energy since the start, rates, and a history of power
+ * in equal steps of time.
+ *
+ * A value that was not read for a while is left out, so a GPU that hangs shows nothing rather than
+ * what was true before. One thread puts samples; others may look at any time.
+ */
+#ifndef ERG_OBSERVE_LIVE_H
+#define ERG_OBSERVE_LIVE_H
+
+#include "telemetry/sampler.h"
+
+enum { ERG_LIVE_HISTORY = 240 };
+
+/* One GPU at a moment. */
+struct erg_live_gpu {
+    struct erg_gpu_info info;
+    bool answers;                /* a sample came lately */
+    bool lost;                   /* fell off the bus */
+    uint64_t valid;              /* bit 1 << metric: readings[] holds a fresh value */
+    int64_t values[ERG_METRICS]; /* in the units of enum erg_metric */
+    int64_t reasons_recent;      /* clock reasons seen since the last whole step of the history */
+    double energy_j;             /* since the start, by the counter; NaN without one */
+    double power_energy_j;       /* since the start, power readings held until the next; NaN */
+    double rates[ERG_METRICS];   /* of counters, units per second; NaN where not known */
+    float history_w[ERG_LIVE_HISTORY]; /* mean power per step, oldest first, NaN where unknown */
+};
+
+struct erg_live_view {
+    double seconds; /* since the start */
+    size_t count;
+    struct erg_live_gpu *gpus;
+};
+
+/* Pace of a sampler that reads the fast metrics every `interval_ms`, the others never faster. */
+struct erg_sampler_options erg_live_pace(long interval_ms);
+
+struct erg_live;
+
+/*
+ * `options` are the sampler's: a value is fresh for three of its periods, and at least for two
+ * seconds. `step_ns` is one step of the history. The start is `now_ns`.
+ */
+struct erg_live *erg_live_new(const struct erg_gpus *gpus,
+                              const struct erg_sampler_options *options, int64_t step_ns,
+                              int64_t now_ns);
+void erg_live_free(struct erg_live *live);
+
+/* For erg_sampler_sink.put, with the live state as context. */
+void erg_live_put(void *live, const struct erg_sampler_item *item);
+
+/* Copies what is known at a moment; the view's arrays are made by the first look and used again. */
+void erg_live_look(struct erg_live *live, int64_t now_ns, struct erg_live_view *view);
+void erg_live_view_release(struct erg_live_view *view);
+
+static inline bool erg_live_has(const struct erg_live_gpu *gpu, enum erg_metric metric)
+{
+    return gpu->valid >> metric & 1;
+}
+
+/* The best power known: instant, or the average over a second. W, NaN where there is none. */
+double erg_live_power_w(const struct erg_live_gpu *gpu);
+
+/* A value times `scale`, NaN where it is not known. */
+double erg_live_value(const struct erg_live_gpu *gpu, enum erg_metric metric, double scale);
+
+#endif

@@ -1,0 +1,262 @@
+#include "observe/openmetrics.h"
+
+#include "ergon/ergon.h"
+#include "observe/format.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* A family with one sample per GPU, or several that a label tells apart. */
+struct family {
+    const char *name, *type, *unit, *help;
+    struct member {
+        const char *label; /* "kind=\"min\"", NULL for none */
+        enum erg_metric metric;
+        double scale; /* to the family's unit */
+    } members[6];
+    size_t count;
+};
+
+static const struct family families[] = {
+    {"ergon_gpu_energy_joules",
+     "counter",
+     "joules",
+     "Energy by the GPU's own counter since its driver was loaded.",
+     {{NULL, ERG_METRIC_ENERGY, 1e-3}},
+     1},
+    {"ergon_gpu_power_watts",
+     "gauge",
+     "watts",
+     "Power now; the sensor looks only a part of the time.",
+     {{NULL, ERG_METRIC_POWER_INSTANT, 1e-3}},
+     1},
+    {"ergon_gpu_power_average_watts",
+     "gauge",
+     "watts",
+     "Power averaged by the GPU over a second.",
+     {{NULL, ERG_METRIC_POWER_AVERAGE, 1e-3}},
+     1},
+    {"ergon_gpu_memory_power_watts",
+     "gauge",
+     "watts",
+     "Power of the memory; a part of the GPU's power.",
+     {{NULL, ERG_METRIC_MEMORY_POWER, 1e-3}},
+     1},
+    {"ergon_gpu_power_limit_watts",
+     "gauge",
+     "watts",
+     "Power limits: the one in force, the one asked for, the default, and the least and most.",
+     {{"limit=\"enforced\"", ERG_METRIC_POWER_LIMIT, 1e-3},
+      {"limit=\"requested\"", ERG_METRIC_POWER_LIMIT_REQUESTED, 1e-3},
+      {"limit=\"default\"", ERG_METRIC_POWER_LIMIT_DEFAULT, 1e-3},
+      {"limit=\"min\"", ERG_METRIC_POWER_LIMIT_MIN, 1e-3},
+      {"limit=\"max\"", ERG_METRIC_POWER_LIMIT_MAX, 1e-3}},
+     5},
+    {"ergon_gpu_temperature_celsius",
+     "gauge",
+     "celsius",
+     "Temperature of the GPU.",
+     {{NULL, ERG_METRIC_TEMPERATURE, 1}},
+     1},
+    {"ergon_gpu_memory_temperature_celsius",
+     "gauge",
+     "celsius",
+     "Temperature of the memory.",
+     {{NULL, ERG_METRIC_MEMORY_TEMPERATURE, 1}},
+     1},
+    {"ergon_gpu_thermal_margin_celsius",
+     "gauge",
+     "celsius",
+     "Degrees left before the GPU slows down for heat.",
+     {{NULL, ERG_METRIC_MARGIN, 1}},
+     1},
+    {"ergon_gpu_sm_clock_hertz",
+     "gauge",
+     "hertz",
+     "Clock of the SMs.",
+     {{NULL, ERG_METRIC_SM_CLOCK, 1e6}},
+     1},
+    {"ergon_gpu_memory_clock_hertz",
+     "gauge",
+     "hertz",
+     "Clock of the memory.",
+     {{NULL, ERG_METRIC_MEMORY_CLOCK, 1e6}},
+     1},
+    {"ergon_gpu_utilisation_ratio",
+     "gauge",
+     "ratio",
+     "Part of the time with a kernel running; says nothing of how much of the GPU it used.",
+     {{NULL, ERG_METRIC_UTILISATION, 0.01}},
+     1},
+    {"ergon_gpu_memory_utilisation_ratio",
+     "gauge",
+     "ratio",
+     "Part of the time with memory being read or written.",
+     {{NULL, ERG_METRIC_MEMORY_UTILISATION, 0.01}},
+     1},
+    {"ergon_gpu_throttled_seconds",
+     "counter",
+     "seconds",
+     "Time for which the clock was held down.",
+     {{"cause=\"power\"", ERG_METRIC_VIOLATION_POWER, 1e-9},
+      {"cause=\"thermal\"", ERG_METRIC_VIOLATION_THERMAL, 1e-9}},
+     2},
+    {"ergon_gpu_pcie_bytes",
+     "counter",
+     "bytes",
+     "Bytes over PCIe.",
+     {{"direction=\"sent\"", ERG_METRIC_PCIE_TX, 1},
+      {"direction=\"received\"", ERG_METRIC_PCIE_RX, 1}},
+     2},
+    {"ergon_gpu_nvlink_bytes",
+     "counter",
+     "bytes",
+     "Bytes over all NVLinks.",
+     {{"direction=\"sent\"", ERG_METRIC_NVLINK_TX, 1},
+      {"direction=\"received\"", ERG_METRIC_NVLINK_RX, 1}},
+     2},
+    {"ergon_gpu_memory_errors",
+     "counter",
+     "",
+     "Memory errors since the driver was loaded.",
+     {{"kind=\"corrected\"", ERG_METRIC_ECC_CORRECTED, 1},
+      {"kind=\"uncorrected\"", ERG_METRIC_ECC_UNCORRECTED, 1}},
+     2},
+    {"ergon_gpu_xid",
+     "gauge",
+     "",
+     "Number of the latest critical error (XID) since the exporter started; 0 is none.",
+     {{NULL, ERG_METRIC_XID, 1}},
+     1},
+};
+
+static void add_heading(struct erg_text *out, const char *name, const char *type, const char *unit,
+                        const char *help)
+{
+    erg_text_printf(out, "# TYPE %s %s\n", name, type);
+    if (unit[0])
+        erg_text_printf(out, "# UNIT %s %s\n", name, unit);
+    erg_text_printf(out, "# HELP %s %s\n", name, help);
+}
+
+static void add_label(struct erg_text *out, const char *name, const char *value)
+{
+    erg_text_printf(out, "%s=\"", name);
+    for (; *value; value++) {
+        if (*value == '\n')
+            erg_text_add(out, "\\n");
+        else
+            erg_text_printf(out, "%s%c", *value == '"' || *value == '\\' ? "\\" : "", *value);
+    }
+    erg_text_add(out, "\"");
+}
+
+/* "name{gpu="0",uuid="GPU-…"", without the closing brace. */
+static void add_sample(struct erg_text *out, const char *name, const char *suffix,
+                       const struct erg_gpu_info *info)
+{
+    erg_text_printf(out, "%s%s{gpu=\"%d\",", name, suffix, info->index);
+    add_label(out, "uuid", info->uuid);
+}
+
+static void add_family(struct erg_text *out, const struct family *family,
+                       const struct erg_live_view *view)
+{
+    const char *suffix = family->type[0] == 'c' ? "_total" : "";
+    add_heading(out, family->name, family->type, family->unit, family->help);
+    for (size_t g = 0; g < view->count; g++) {
+        const struct erg_live_gpu *gpu = &view->gpus[g];
+        for (size_t i = 0; i < family->count; i++) {
+            const struct member *member = &family->members[i];
+            if (!erg_live_has(gpu, member->metric))
+                continue;
+            add_sample(out, family->name, suffix, &gpu->info);
+            erg_text_printf(out, "%s%s} %.15g\n", member->label ? "," : "",
+                            member->label ? member->label : "",
+                            member->scale * (double)gpu->values[member->metric]);
+        }
+    }
+}
+
+/* Counted since the exporter started, and kept while a GPU does not answer. */
+static void add_integral(struct erg_text *out, const struct erg_live_view *view)
+{
+    static const char name[] = "ergon_gpu_power_integral_joules";
+    add_heading(out, name, "counter", "joules",
+                "Energy as the sum of power readings since the exporter started: a second source "
+                "beside the counter.");
+    for (size_t g = 0; g < view->count; g++)
+        if (view->gpus[g].answers && !isnan(view->gpus[g].power_energy_j)) {
+            add_sample(out, name, "_total", &view->gpus[g].info);
+            erg_text_printf(out, "} %.15g\n", view->gpus[g].power_energy_j);
+        }
+}
+
+static void add_reasons(struct erg_text *out, const struct erg_live_view *view)
+{
+    static const char name[] = "ergon_gpu_clock_reasons";
+    add_heading(out, name, "stateset", "", "Why the clock is lower than it could be.");
+    for (size_t g = 0; g < view->count; g++) {
+        const struct erg_live_gpu *gpu = &view->gpus[g];
+        if (!erg_live_has(gpu, ERG_METRIC_REASONS))
+            continue;
+        for (const struct erg_reason_name *reason = erg_reason_names; reason->name; reason++) {
+            add_sample(out, name, "", &gpu->info);
+            erg_text_printf(out, ",%s=\"%s\"} %d\n", name, reason->name,
+                            (gpu->values[ERG_METRIC_REASONS] & reason->bit) != 0);
+        }
+    }
+}
+
+static void add_descriptions(struct erg_text *out, const struct erg_live_view *view)
+{
+    add_heading(out, "ergon_build", "info", "", "The program that answers.");
+    erg_text_printf(out, "ergon_build_info{version=\"%s\"} 1\n", ERG_VERSION);
+    add_heading(out, "ergon_gpu", "info", "", "What the GPUs are.");
+    for (size_t g = 0; g < view->count; g++) {
+        const struct erg_gpu_info *info = &view->gpus[g].info;
+        const char *const labels[][2] = {{"vendor", info->vendor},
+                                         {"name", info->name},
+                                         {"pci", info->pci},
+                                         {"driver", info->driver}};
+        add_sample(out, "ergon_gpu", "_info", info);
+        for (size_t i = 0; i < sizeof labels / sizeof *labels; i++) {
+            erg_text_add(out, ",");
+            add_label(out, labels[i][0], labels[i][1]);
+        }
+        erg_text_add(out, "} 1\n");
+    }
+    add_heading(out, "ergon_gpu_up", "gauge", "",
+                "1 while the GPU answers, 0 while it hangs or once it fell off the bus; other "
+                "values are left out then.");
+    for (size_t g = 0; g < view->count; g++) {
+        add_sample(out, "ergon_gpu_up", "", &view->gpus[g].info);
+        erg_text_printf(out, "} %d\n", view->gpus[g].answers);
+    }
+}
+
+static void add_cpu(struct erg_text *out, const struct erg_rapl_reading *cpu)
+{
+    if (cpu && cpu->cpu_valid) {
+        add_heading(out, "ergon_cpu_energy_joules", "counter", "joules",
+                    "Energy of all CPU packages since the exporter started.");
+        erg_text_printf(out, "ergon_cpu_energy_joules_total %.15g\n", cpu->cpu_j);
+    }
+    if (cpu && cpu->dram_valid) {
+        add_heading(out, "ergon_dram_energy_joules", "counter", "joules",
+                    "Energy of the memory of all CPU packages since the exporter started.");
+        erg_text_printf(out, "ergon_dram_energy_joules_total %.15g\n", cpu->dram_j);
+    }
+}
+
+void erg_openmetrics_text(struct erg_text *out, const struct erg_live_view *view,
+                          const struct erg_rapl_reading *cpu)
+{
+    add_descriptions(out, view);
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        add_family(out, &families[i], view);
+    add_integral(out, view);
+    add_reasons(out, view);
+    add_cpu(out, cpu);
+    erg_text_add(out, "# EOF\n");
+}

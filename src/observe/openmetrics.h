@@ -1,0 +1,21 @@
+/*
+ * OpenMetrics: what is known of all GPUs as the text that Prometheus and others scrape. A value
+ * that is not known is left out.
+ *
+ * Format: OpenMetrics specification 1.0, text format: names with units, counters with "_total",
+ * one family after the other, "# EOF" at the end.
+ */
+#ifndef ERG_OBSERVE_OPENMETRICS_H
+#define ERG_OBSERVE_OPENMETRICS_H
+
+#include "base/text.h"
+#include "observe/live.h"
+#include "telemetry/rapl.h"
+
+#define ERG_OPENMETRICS_CONTENT_TYPE "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+/* `cpu` is NULL where the CPU's energy cannot be read. */
+void erg_openmetrics_text(struct erg_text *out, const struct erg_live_view *view,
+                          const struct erg_rapl_reading *cpu);
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * Screen: the picture of `ergon monitor`, as a grid of cells. Pure: the same view and size give the
+ * same picture, and whoever draws it (ncurses in src/cli/) adds nothing of its own.
+ *
+ * The grid is filled for any size. With few rows each GPU gets fewer lines, with few columns each
+ * line keeps its more important parts.
+ */
+#ifndef ERG_OBSERVE_SCREEN_H
+#define ERG_OBSERVE_SCREEN_H
+
+#include "base/text.h"
+#include "observe/live.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum erg_style {
+    ERG_STYLE_PLAIN,
+    ERG_STYLE_STRONG, /* headings, numbers of GPUs */
+    ERG_STYLE_FAINT,
+    ERG_STYLE_GOOD,    /* a bar well below the cap */
+    ERG_STYLE_WARNING, /* near the cap; a clock held down */
+    ERG_STYLE_BAD,     /* too hot, does not answer */
+    ERG_STYLES,
+};
+
+struct erg_cell {
+    uint32_t code; /* Unicode, one column wide */
+    enum erg_style style;
+};
+
+struct erg_screen {
+    int rows, columns;
+    struct erg_cell *cells; /* row after row */
+};
+
+struct erg_screen_options {
+    const char *host;
+    size_t first; /* GPU shown at the top, for more GPUs than fit */
+    bool ascii;   /* only characters below 128 */
+};
+
+/* Makes the grid this large, and draws. Release with erg_screen_release(); all-zero is valid. */
+void erg_screen_draw(struct erg_screen *screen, int rows, int columns,
+                     const struct erg_live_view *view, const struct erg_screen_options *options);
+void erg_screen_release(struct erg_screen *screen);
+
+/* How many of `count` GPUs a screen of so many rows shows at once. */
+size_t erg_screen_page(int rows, size_t count);
+
+/* Adds a cell's character, or one row without the blanks at its end, as UTF-8. */
+void erg_screen_cell_text(struct erg_text *out, const struct erg_cell *cell);
+void erg_screen_row_text(struct erg_text *out, const struct erg_screen *screen, int row);
+
+#endif

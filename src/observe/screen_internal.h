@@ -1,0 +1,27 @@
+/*
+ * Between the files of the screen: a grid that is being drawn, and the block of one GPU. Private
+ * to the room.
+ */
+#ifndef ERG_OBSERVE_SCREEN_INTERNAL_H
+#define ERG_OBSERVE_SCREEN_INTERNAL_H
+
+#include "observe/screen.h"
+
+struct erg_canvas {
+    struct erg_screen *screen;
+    bool ascii;
+};
+
+/* One character; outside of the grid nothing. */
+void erg_canvas_put(const struct erg_canvas *canvas, int row, int column, uint32_t code,
+                    enum erg_style style);
+
+/* A text cut to so many columns; returns how many it took. */
+int erg_canvas_text(const struct erg_canvas *canvas, int row, int column, const char *text,
+                    int columns, enum erg_style style);
+
+/* One GPU in 1 to 4 lines; the fourth stays empty. */
+void erg_canvas_gpu(const struct erg_canvas *canvas, int row, int lines,
+                    const struct erg_live_gpu *gpu);
+
+#endif

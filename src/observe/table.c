@@ -1,0 +1,45 @@
+#include "observe/table.h"
+
+#include "base/memory.h"
+#include "observe/format.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void erg_table_add(struct erg_table *table, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    ERG_PUSH(table, items, erg_xstrdup(text));
+}
+
+void erg_table_text(struct erg_text *out, const struct erg_table *table, const char *indent)
+{
+    size_t *widths = erg_xcalloc(table->columns + 1, sizeof *widths);
+    for (size_t i = 0; i < table->count; i++) {
+        size_t width = erg_format_width(table->items[i]), column = i % table->columns;
+        if (width > widths[column])
+            widths[column] = width;
+    }
+    for (size_t i = 0; i < table->count; i++) {
+        size_t column = i % table->columns;
+        erg_text_add(out, column ? "  " : indent);
+        if (column + 1 < table->columns)
+            erg_format_padded(out, table->items[i], widths[column], column > 0);
+        else
+            erg_text_printf(out, "%s\n", table->items[i]);
+    }
+    free(widths);
+}
+
+void erg_table_release(struct erg_table *table)
+{
+    for (size_t i = 0; i < table->count; i++)
+        free(table->items[i]);
+    free(table->items);
+    *table = (struct erg_table){0};
+}

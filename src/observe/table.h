@@ -1,0 +1,27 @@
+/*
+ * Table: cells that are lined up when all are known. The first and the last column are flush left,
+ * those between them flush right.
+ */
+#ifndef ERG_OBSERVE_TABLE_H
+#define ERG_OBSERVE_TABLE_H
+
+#include "base/text.h"
+
+#include <stddef.h>
+
+/* All-zero but for `columns` is a valid empty table. */
+struct erg_table {
+    size_t columns;
+    char **items; /* cells, row after row */
+    size_t count, capacity;
+};
+
+/* The next cell. */
+void erg_table_add(struct erg_table *table, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Adds whole rows as lines that begin with `indent`; the table stays. */
+void erg_table_text(struct erg_text *out, const struct erg_table *table, const char *indent);
+void erg_table_release(struct erg_table *table);
+
+#endif

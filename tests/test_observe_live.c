@@ -1,0 +1,167 @@
+/* What is known now of every GPU, from samples made by hand. */
+#include "observed.h"
+
+#include "observe/format.h"
+
+static const int64_t ms = 1000000, start = 5000000000;
+
+/* 1 s of a GPU at `power_w`, a sample every 50 ms; energy goes on from *energy_mj. */
+static void put_second(struct erg_live *live, size_t gpu, int64_t from_ns, int64_t power_w,
+                       int64_t *energy_mj)
+{
+    for (int64_t t = 0; t < 1000 * ms; t += 50 * ms) {
+        struct erg_sampler_item item = observed_sample(gpu, from_ns + t);
+        observe_value(&item, ERG_METRIC_ENERGY, *energy_mj);
+        observe_value(&item, ERG_METRIC_POWER_INSTANT, 1000 * power_w);
+        observe_value(&item, ERG_METRIC_REASONS,
+                      power_w > 600 ? ERG_REASON_SW_POWER_CAP : ERG_REASON_IDLE);
+        *energy_mj += power_w * 50;
+        erg_live_put(live, &item);
+    }
+}
+
+static void test_energy_power_and_history(void **state)
+{
+    (void)state;
+    struct erg_gpu items[2] = {0};
+    struct erg_gpus gpus = observed_gpus(items, 2);
+    struct erg_sampler_options options = observed_options();
+    struct erg_live *live = erg_live_new(&gpus, &options, 500 * ms, start);
+    struct erg_live_view view = {0};
+    int64_t energy_mj = 123456789;
+    put_second(live, 0, start, 100, &energy_mj);
+    put_second(live, 0, start + 1000 * ms, 700, &energy_mj);
+    erg_live_look(live, start + 1999 * ms, &view);
+    assert_int_equal(view.count, 2);
+    assert_near(view.seconds, 1.999, 1e-9);
+    const struct erg_live_gpu *gpu = &view.gpus[0];
+    assert_true(gpu->answers);
+    assert_string_equal(gpu->info.uuid, "GPU-00000000");
+    /* The last sample is at 1.95 s: 100 J and 19 steps of 700 W. */
+    assert_near(gpu->energy_j, 100 + 700 * 0.95, 1e-6);
+    assert_near(gpu->power_energy_j, 100 + 700 * 0.95, 1e-6);
+    assert_near(erg_live_power_w(gpu), 700, 0);
+    assert_near(gpu->rates[ERG_METRIC_ENERGY], 700e3, 1e-3);
+    assert_near(gpu->history_w[ERG_LIVE_HISTORY - 1], 700, 1e-3);
+    assert_near(gpu->history_w[ERG_LIVE_HISTORY - 2], 100, 1e-3);
+    assert_near(gpu->history_w[ERG_LIVE_HISTORY - 3], 100, 1e-3);
+    assert_true(isnan(gpu->history_w[ERG_LIVE_HISTORY - 4]));
+    assert_int_equal(gpu->reasons_recent, ERG_REASON_SW_POWER_CAP);
+    /* The other GPU never said anything. */
+    assert_false(view.gpus[1].answers);
+    assert_true(isnan(view.gpus[1].energy_j));
+    assert_true(isnan(erg_live_power_w(&view.gpus[1])));
+    erg_live_view_release(&view);
+    erg_live_free(live);
+}
+
+static void test_stale_values_are_left_out(void **state)
+{
+    (void)state;
+    struct erg_gpu items[1] = {0};
+    struct erg_gpus gpus = observed_gpus(items, 1);
+    struct erg_sampler_options options = observed_options();
+    struct erg_live *live = erg_live_new(&gpus, &options, 500 * ms, start);
+    struct erg_live_view view = {0};
+    struct erg_sampler_item item = observed_sample(0, start);
+    observe_value(&item, ERG_METRIC_TEMPERATURE, 61);
+    observe_value(&item, ERG_METRIC_POWER_LIMIT, 700000);
+    observe_value(&item, ERG_METRIC_ENERGY, 5);
+    erg_live_put(live, &item);
+    erg_live_look(live, start + 1900 * ms, &view);
+    assert_true(view.gpus[0].answers);
+    assert_int_equal(view.gpus[0].values[ERG_METRIC_TEMPERATURE], 61);
+    erg_live_look(live, start + 2100 * ms, &view);
+    assert_false(view.gpus[0].answers);
+    assert_int_equal(view.gpus[0].valid, 0);
+    /* It wakes up with energy alone: the limit is of the slow class and fresh for 3 s. */
+    item = observed_sample(0, start + 2500 * ms);
+    observe_value(&item, ERG_METRIC_ENERGY, 1500005);
+    erg_live_put(live, &item);
+    erg_live_look(live, start + 2600 * ms, &view);
+    assert_false(erg_live_has(&view.gpus[0], ERG_METRIC_TEMPERATURE));
+    assert_true(erg_live_has(&view.gpus[0], ERG_METRIC_POWER_LIMIT));
+    assert_near(view.gpus[0].energy_j, 1500, 1e-9);
+    /* A driver that was loaded again counts from 0. */
+    item = observed_sample(0, start + 2700 * ms);
+    observe_value(&item, ERG_METRIC_ENERGY, 1000);
+    erg_live_put(live, &item);
+    item = observed_sample(0, start + 2800 * ms);
+    observe_value(&item, ERG_METRIC_ENERGY, 3000);
+    item.sample.lost = true;
+    erg_live_put(live, &item);
+    erg_live_look(live, start + 2900 * ms, &view);
+    assert_near(view.gpus[0].energy_j, 1502, 1e-9);
+    assert_true(view.gpus[0].lost);
+    assert_false(view.gpus[0].answers);
+    erg_live_view_release(&view);
+    erg_live_free(live);
+}
+
+static void test_average_power_only_for_want_of_instant(void **state)
+{
+    (void)state;
+    struct erg_gpu items[1] = {0};
+    struct erg_gpus gpus = observed_gpus(items, 1);
+    struct erg_sampler_options options = observed_options();
+    struct erg_live *live = erg_live_new(&gpus, &options, 500 * ms, start);
+    struct erg_live_view view = {0};
+    for (int i = 0; i < 10; i++) {
+        struct erg_sampler_item item = observed_sample(0, start + i * 50 * ms);
+        observe_value(&item, ERG_METRIC_POWER_INSTANT, 300000);
+        observe_value(&item, ERG_METRIC_POWER_AVERAGE, 900000);
+        erg_live_put(live, &item);
+        item = observed_sample(0, start + (i * 50 + 25) * ms);
+        observe_value(&item, ERG_METRIC_POWER_AVERAGE, 900000);
+        erg_live_put(live, &item);
+    }
+    erg_live_look(live, start + 500 * ms, &view);
+    assert_near(view.gpus[0].power_energy_j, 300 * 0.45, 1e-6);
+    assert_near(view.gpus[0].history_w[ERG_LIVE_HISTORY - 1], 300, 1e-3);
+    erg_live_view_release(&view);
+    erg_live_free(live);
+}
+
+static void check_quantity(double value, const char *expected)
+{
+    char text[ERG_FORMAT_BYTES];
+    assert_string_equal(erg_format_quantity(text, value, "J"), expected);
+}
+
+static void test_words(void **state)
+{
+    (void)state;
+    check_quantity(0, "0.000 J");
+    check_quantity(0.12345, "0.123 J");
+    check_quantity(9.994, "9.99 J");
+    check_quantity(9.996, "10.0 J");
+    check_quantity(999.4, "999 J");
+    check_quantity(999.6, "1.00 kJ");
+    check_quantity(-12345, "-12.3 kJ");
+    check_quantity(3.2e9, "3.20 GJ");
+    check_quantity(NAN, "-");
+    char time[ERG_FORMAT_BYTES];
+    assert_string_equal(erg_format_duration(time, 3723.4), "1:02:03");
+    struct erg_text words = {0};
+    erg_format_reasons(&words, ERG_REASON_SW_POWER_CAP | ERG_REASON_IDLE | ERG_REASON_SW_THERMAL);
+    assert_string_equal(words.data, "too hot, power cap");
+    words.count = 0;
+    erg_format_reasons(&words, ERG_REASON_IDLE);
+    assert_string_equal(words.data, "idle");
+    words.count = 0;
+    erg_format_padded(&words, "61 °C", 7, true);
+    erg_format_padded(&words, "°C", 4, false);
+    assert_string_equal(words.data, "  61 °C°C  ");
+    erg_text_release(&words);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_energy_power_and_history),
+        cmocka_unit_test(test_stale_values_are_left_out),
+        cmocka_unit_test(test_average_power_only_for_want_of_instant),
+        cmocka_unit_test(test_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
