@@ -1,0 +1,105 @@
+#include "observe/child.h"
+
+#include <errno.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+static sigset_t awaited(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
+        sigaddset(&set, passed[i]);
+    return set;
+}
+
+void erg_child_block(struct erg_child_signals *signals)
+{
+    sigset_t set = awaited();
+    pthread_sigmask(SIG_BLOCK, &set, &signals->before);
+}
+
+static bool ends_programs(int number)
+{
+    return number != SIGUSR1 && number != SIGUSR2 && number != SIGCHLD;
+}
+
+/* A signal that came while no child ran asks us to end. */
+static int check_before(struct erg_error *err)
+{
+    sigset_t set = awaited();
+    struct timespec at_once = {0};
+    int number;
+    while ((number = sigtimedwait(&set, NULL, &at_once)) > 0)
+        if (ends_programs(number))
+            return erg_fail(err, ERG_INTERRUPTED, "interrupted before the command was started");
+    return 0;
+}
+
+static int start(pid_t *pid, const struct erg_child_signals *signals, const char *const *command,
+                 struct erg_error *err)
+{
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setsigmask(&attributes, &signals->before);
+    int result = posix_spawnp(pid, command[0], NULL, &attributes, (char *const *)(uintptr_t)command,
+                              environ);
+    posix_spawnattr_destroy(&attributes);
+    if (result == 0)
+        return 0;
+    return erg_fail(err, (enum erg_status)(result == ENOENT ? 127 : 126),
+                    "starting '%s': %s, expected a program that can be run", command[0],
+                    strerror(result));
+}
+
+static void await(pid_t pid, struct erg_child_end *end)
+{
+    sigset_t set = awaited();
+    int status;
+    for (;;) {
+        siginfo_t info;
+        int number = sigwaitinfo(&set, &info);
+        if (number == SIGCHLD && waitpid(pid, &status, WNOHANG) == pid)
+            break;
+        if (number <= 0 || number == SIGCHLD)
+            continue;
+        end->interrupted |= ends_programs(number);
+        if (info.si_code != SI_KERNEL) /* the terminal told the child itself */
+            kill(pid, number);
+    }
+    end->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    end->status = end->signal ? 128 + end->signal : WEXITSTATUS(status);
+}
+
+int erg_child_run(const struct erg_child_signals *signals, const char *const *command,
+                  struct erg_child_end *end, struct erg_error *err)
+{
+    pid_t pid;
+    *end = (struct erg_child_end){0};
+    if (check_before(err) != 0 || start(&pid, signals, command, err) != 0)
+        return -1;
+    await(pid, end);
+    return 0;
+}
+
+int erg_child_check(const struct erg_child_end *end, const char *const *command,
+                    struct erg_error *err)
+{
+    if (end->status == 0)
+        return 0;
+    if (end->signal)
+        return erg_fail(err, (enum erg_status)end->status, "'%s' died of signal %d (%s)",
+                        command[0], end->signal, strsignal(end->signal));
+    return erg_fail(err, (enum erg_status)end->status, "'%s' ended with exit status %d", command[0],
+                    end->status);
+}

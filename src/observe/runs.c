@@ -1,0 +1,306 @@
+#include "observe/runs.h"
+
+#include "io/json.h"
+#include "observe/format.h"
+#include "observe/spread.h"
+#include "observe/table.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sources that differ by more than this deserve a word. */
+static const double ratio_most = 1.1;
+
+void erg_runs_release(struct erg_runs *runs)
+{
+    free(runs->items);
+    *runs = (struct erg_runs){0};
+}
+
+/* ---- spreads over the runs ---- */
+
+enum total { TIME, ENERGY, UNCERTAINTY, POWER, CPU, DRAM, TOTALS };
+
+static const struct {
+    const char *what, *unit, *key;
+} totals[TOTALS] = {
+    [TIME] = {"time", "s", "time_s"},
+    [ENERGY] = {"energy of GPUs", "J", "energy_j"},
+    [UNCERTAINTY] = {NULL, NULL, "uncertainty_j"},
+    [POWER] = {"mean power of GPUs", "W", "power_mean_w"},
+    [CPU] = {"energy of CPUs", "J", "cpu_energy_j"},
+    [DRAM] = {"energy of DRAM", "J", "dram_energy_j"},
+};
+
+static double total_of(const struct erg_window_result *window, enum total total)
+{
+    double energy_j = window->gpus ? window->energy_j : NAN;
+    switch (total) {
+    case TIME:
+        return window->time_s;
+    case ENERGY:
+        return energy_j;
+    case UNCERTAINTY:
+        return window->gpus ? window->uncertainty_j : NAN;
+    case POWER:
+        return energy_j / window->time_s;
+    case CPU:
+        return window->cpu_j;
+    case DRAM:
+    default:
+        return window->dram_j;
+    }
+}
+
+static struct erg_spread spread_total(const struct erg_runs *runs, enum total total)
+{
+    struct erg_spread spread = {0};
+    for (size_t i = 0; i < runs->count; i++)
+        erg_spread_add(&spread, total_of(&runs->items[i].window, total));
+    return spread;
+}
+
+/* A member of struct erg_window_gpu, by its offset. */
+static const struct column {
+    size_t offset;
+    const char *key;
+} columns[] = {
+#define COLUMN(member)                                                                             \
+    {                                                                                              \
+        offsetof(struct erg_window_gpu, member), #member                                           \
+    }
+    COLUMN(energy_j),
+    COLUMN(uncertainty_j),
+    COLUMN(power_energy_j),
+    COLUMN(ratio),
+    COLUMN(power_mean_w),
+    COLUMN(power_peak_w),
+    COLUMN(temperature_begin_c),
+    COLUMN(temperature_end_c),
+    COLUMN(temperature_max_c),
+    COLUMN(memory_temperature_max_c),
+    COLUMN(throttled_power_s),
+    COLUMN(throttled_thermal_s),
+    COLUMN(sm_clock_mean_mhz),
+#undef COLUMN
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static double column_of(const struct erg_window_gpu *gpu, size_t offset)
+{
+    double value;
+    memcpy(&value, (const char *)gpu + offset, sizeof value);
+    return value;
+}
+
+static struct erg_spread spread_gpu(const struct erg_runs *runs, size_t gpu, size_t offset)
+{
+    struct erg_spread spread = {0};
+    for (size_t i = 0; i < runs->count; i++)
+        erg_spread_add(&spread, column_of(&runs->items[i].window.gpu[gpu], offset));
+    return spread;
+}
+
+#define SPREAD(runs, gpu, member) spread_gpu(runs, gpu, offsetof(struct erg_window_gpu, member))
+
+/* ---- table ---- */
+
+static void add_total(struct erg_text *out, const struct erg_runs *runs, enum total total)
+{
+    char mean[ERG_FORMAT_BYTES], sd[ERG_FORMAT_BYTES], known[ERG_FORMAT_BYTES];
+    struct erg_spread spread = spread_total(runs, total);
+    if (!spread.count)
+        return;
+    double deviation = erg_spread_sd(&spread);
+    erg_text_printf(out, "  %-20s", totals[total].what);
+    erg_format_padded(out, erg_format_quantity(mean, spread.mean, totals[total].unit), 10, true);
+    if (!isnan(deviation))
+        erg_text_printf(out, " ± %s (%.1f %%)",
+                        erg_format_quantity(sd, deviation, totals[total].unit),
+                        100 * deviation / spread.mean);
+    if (total == ENERGY) {
+        struct erg_spread uncertainty = spread_total(runs, UNCERTAINTY);
+        erg_text_printf(out, "%s known to ± %s", isnan(deviation) ? "," : ", each",
+                        erg_format_quantity(known, erg_spread_mean(&uncertainty), "J"));
+    }
+    erg_text_add(out, "\n");
+}
+
+static void add_heat(struct erg_table *table, const struct erg_runs *runs, size_t g)
+{
+    double begin = runs->items[0].window.gpu[g].temperature_begin_c;
+    double end = runs->items[runs->count - 1].window.gpu[g].temperature_end_c;
+    struct erg_spread most = SPREAD(runs, g, temperature_max_c);
+    if (isnan(begin) || isnan(end) || !most.count)
+        erg_table_add(table, "-");
+    else
+        erg_table_add(table, "%.0f to %.0f, max %.0f °C", begin, end, most.most);
+}
+
+static void add_held_down(struct erg_table *table, const struct erg_runs *runs, size_t g)
+{
+    char power[ERG_FORMAT_BYTES], heat[ERG_FORMAT_BYTES];
+    struct erg_spread by_power = SPREAD(runs, g, throttled_power_s);
+    struct erg_spread by_heat = SPREAD(runs, g, throttled_thermal_s);
+    if (!by_power.count && !by_heat.count)
+        erg_table_add(table, "-");
+    else if (by_power.most <= 0 && by_heat.most <= 0)
+        erg_table_add(table, "no");
+    else
+        erg_table_add(table, "by power %s, by heat %s",
+                      erg_format_quantity(power, erg_spread_mean(&by_power), "s"),
+                      erg_format_quantity(heat, erg_spread_mean(&by_heat), "s"));
+}
+
+static void add_gpu(struct erg_table *table, const struct erg_runs *runs, size_t g)
+{
+    char quantity[ERG_FORMAT_BYTES], deviation[ERG_FORMAT_BYTES];
+    struct erg_spread energy = SPREAD(runs, g, energy_j), known = SPREAD(runs, g, uncertainty_j);
+    struct erg_spread ratio = SPREAD(runs, g, ratio), mean = SPREAD(runs, g, power_mean_w);
+    struct erg_spread peak = SPREAD(runs, g, power_peak_w);
+    struct erg_spread clock = SPREAD(runs, g, sm_clock_mean_mhz);
+    erg_table_add(table, "%d %s", runs->gpus[g].index, runs->gpus[g].name);
+    erg_format_quantity(quantity, erg_spread_mean(&energy), "J");
+    if (energy.count > 1)
+        erg_table_add(table, "%s ± %s", quantity,
+                      erg_format_quantity(deviation, erg_spread_sd(&energy), "J"));
+    else
+        erg_table_add(table, "%s", quantity);
+    erg_table_add(table, "± %s", erg_format_quantity(quantity, erg_spread_mean(&known), "J"));
+    if (ratio.count)
+        erg_table_add(table, "%.3f", ratio.mean);
+    else
+        erg_table_add(table, "-");
+    erg_table_add(table, "%s", erg_format_quantity(quantity, erg_spread_mean(&mean), "W"));
+    erg_table_add(table, "%s", erg_format_quantity(quantity, peak.count ? peak.most : NAN, "W"));
+    erg_table_add(table, "%s", erg_format_quantity(quantity, 1e6 * erg_spread_mean(&clock), "Hz"));
+    add_heat(table, runs, g);
+    add_held_down(table, runs, g);
+}
+
+static void add_gpus(struct erg_text *out, const struct erg_runs *runs)
+{
+    static const char *const headings[] = {"GPU",  "energy", "known to", "power/counter", "mean",
+                                           "peak", "clock",  "heat",     "held down"};
+    struct erg_table table = {.columns = sizeof headings / sizeof *headings};
+    for (size_t c = 0; c < table.columns; c++)
+        erg_table_add(&table, "%s", headings[c]);
+    for (size_t g = 0; g < runs->gpu_count; g++)
+        add_gpu(&table, runs, g);
+    erg_table_text(out, &table, "  ");
+    erg_table_release(&table);
+}
+
+/* What a reader must know before trusting a number. */
+static void add_warnings(struct erg_text *out, const struct erg_runs *runs)
+{
+    for (size_t g = 0; g < runs->gpu_count; g++) {
+        bool estimated = false, power_only = false, missing = false, lost = false;
+        for (size_t i = 0; i < runs->count; i++) {
+            const struct erg_window_gpu *gpu = &runs->items[i].window.gpu[g];
+            estimated |= gpu->quality == ERG_ENERGY_ESTIMATED;
+            power_only |= gpu->quality == ERG_ENERGY_POWER_ONLY;
+            missing |= gpu->quality == ERG_ENERGY_MISSING;
+            lost |= gpu->lost != 0;
+        }
+        int index = runs->gpus[g].index;
+        struct erg_spread ratio = SPREAD(runs, g, ratio);
+        double mean = erg_spread_mean(&ratio);
+        if (lost)
+            erg_text_printf(out, "  GPU %d did not answer in time or fell off the bus.\n", index);
+        if (missing)
+            erg_text_printf(out, "  GPU %d: its energy is missing in the sum.\n", index);
+        if (power_only)
+            erg_text_printf(out, "  GPU %d has no energy counter: power readings were summed.\n",
+                            index);
+        if (estimated)
+            erg_text_printf(out,
+                            "  GPU %d: shorter than three steps of its counter, so estimated; "
+                            "repeat the work inside the command.\n",
+                            index);
+        if (!estimated && (mean > ratio_most || mean < 1 / ratio_most))
+            erg_text_printf(out, "  GPU %d: its two sources of energy differ by %.0f %%.\n", index,
+                            100 * fabs(mean - 1));
+    }
+}
+
+void erg_runs_table(struct erg_text *out, const struct erg_runs *runs)
+{
+    erg_text_add(out, "\nEnergy of '");
+    for (const char *const *word = runs->command; *word; word++)
+        erg_text_printf(out, "%s%s", word == runs->command ? "" : " ", *word);
+    erg_text_printf(out, "', %zu run%s", runs->count, runs->count == 1 ? "" : "s");
+    if (runs->warmups)
+        erg_text_printf(out, " after %zu of warm-up", runs->warmups);
+    if (runs->count > 1)
+        erg_text_add(out, " (mean ± standard deviation)");
+    erg_text_add(out, ":\n\n");
+    static const enum total shown[] = {TIME, ENERGY, POWER, CPU, DRAM};
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
+        add_total(out, runs, shown[i]);
+    if (!runs->gpu_count)
+        return;
+    erg_text_add(out, "\n");
+    add_gpus(out, runs);
+    add_warnings(out, runs);
+}
+
+/* ---- JSON ---- */
+
+static json_t *spread_json(const struct erg_spread *spread)
+{
+    double mean = erg_spread_mean(spread), sd = erg_spread_sd(spread);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "mean", erg_json_number(mean), "sd",
+                     erg_json_number(sd), "cv", erg_json_number(sd / mean), "min",
+                     erg_json_number(spread->count ? spread->least : NAN), "max",
+                     erg_json_number(spread->count ? spread->most : NAN));
+}
+
+static json_t *run_json(const struct erg_runs *runs, const struct erg_run *run)
+{
+    static const char *const qualities[] = {"missing", "measured", "estimated", "power_only"};
+    json_t *object = json_pack("{s:i}", "exit_status", run->exit_status), *gpus = json_array();
+    for (int total = 0; total < TOTALS; total++)
+        json_object_set_new(object, totals[total].key,
+                            erg_json_number(total_of(&run->window, total)));
+    for (size_t g = 0; g < runs->gpu_count; g++) {
+        const struct erg_window_gpu *gpu = &run->window.gpu[g];
+        json_t *row = json_pack("{s:i, s:s, s:b}", "index", runs->gpus[g].index, "quality",
+                                qualities[gpu->quality], "lost", gpu->lost);
+        for (size_t c = 0; c < COLUMNS; c++)
+            json_object_set_new(row, columns[c].key,
+                                erg_json_number(column_of(gpu, columns[c].offset)));
+        json_array_append_new(gpus, row);
+    }
+    json_object_set_new(object, "gpus", gpus);
+    return object;
+}
+
+json_t *erg_runs_json(const struct erg_runs *runs)
+{
+    json_t *command = json_array(), *gpus = json_array(), *items = json_array();
+    json_t *summary = json_object();
+    for (const char *const *word = runs->command; *word; word++)
+        json_array_append_new(command, json_string(*word));
+    for (int total = 0; total < TOTALS; total++) {
+        struct erg_spread spread = spread_total(runs, total);
+        json_object_set_new(summary, totals[total].key, spread_json(&spread));
+    }
+    for (size_t g = 0; g < runs->gpu_count; g++) {
+        const struct erg_gpu_info *info = &runs->gpus[g];
+        json_t *row = json_pack("{s:i, s:s, s:s}", "index", info->index, "name", info->name, "uuid",
+                                info->uuid);
+        for (size_t c = 0; c < COLUMNS; c++) {
+            struct erg_spread spread = spread_gpu(runs, g, columns[c].offset);
+            json_object_set_new(row, columns[c].key, spread_json(&spread));
+        }
+        json_array_append_new(gpus, row);
+    }
+    for (size_t i = 0; i < runs->count; i++)
+        json_array_append_new(items, run_json(runs, &runs->items[i]));
+    return json_pack("{s:i, s:o, s:i, s:o, s:o, s:o}", "schema_version", 1, "command", command,
+                     "warmups", (int)runs->warmups, "summary", summary, "gpus", gpus, "runs",
+                     items);
+}

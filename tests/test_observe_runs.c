@@ -1,0 +1,118 @@
+/* The table and the document of `ergon measure`, from windows made by hand. */
+#include "check.h"
+
+#include "base/memory.h"
+#include "observe/runs.h"
+
+static const char *const command[] = {"train", "--steps", "10", NULL};
+
+/* Two GPUs; run i took 10 + i seconds at 100 W and 300 W. */
+static struct erg_runs make_runs(size_t count)
+{
+    struct erg_runs runs = {.command = command, .warmups = 1, .gpu_count = 2};
+    for (int g = 0; g < 2; g++) {
+        runs.gpus[g].index = 2 * g;
+        snprintf(runs.gpus[g].name, sizeof runs.gpus[g].name, "NVIDIA H200");
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct erg_run run = {0};
+        struct erg_window_result *window = &run.window;
+        window->time_s = 10 + (double)i;
+        window->gpus = 2;
+        window->energy_j = 400 * window->time_s;
+        window->uncertainty_j = 20;
+        window->cpu_j = NAN;
+        window->dram_j = 50;
+        for (int g = 0; g < 2; g++) {
+            double power_w = g ? 300 : 100;
+            window->gpu[g] = (struct erg_window_gpu){
+                .energy_j = power_w * window->time_s,
+                .uncertainty_j = 14,
+                .power_energy_j = power_w * window->time_s,
+                .ratio = g ? 1.25 : 1,
+                .power_mean_w = power_w,
+                .power_peak_w = 2 * power_w + (double)i,
+                .temperature_begin_c = 30 + (double)i,
+                .temperature_end_c = 60 + (double)i,
+                .temperature_max_c = 65,
+                .memory_temperature_max_c = 70,
+                .throttled_power_s = g ? 1.5 : 0,
+                .sm_clock_mean_mhz = 1980,
+                .quality = ERG_ENERGY_MEASURED,
+            };
+        }
+        ERG_PUSH(&runs, items, run);
+    }
+    return runs;
+}
+
+static void check_parts(const struct erg_runs *runs, const char *const *parts)
+{
+    struct erg_text text = {0};
+    erg_runs_table(&text, runs);
+    for (; *parts; parts++)
+        if (!strstr(text.data, *parts))
+            fail_msg("expected \"%s\" in\n%s", *parts, text.data);
+    erg_text_release(&text);
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    struct erg_runs runs = make_runs(3);
+    check_parts(&runs,
+                (const char *[]){
+                    "Energy of 'train --steps 10', 3 runs after 1 of warm-up (mean ± standard "
+                    "deviation):\n",
+                    "  time                    11.0 s ± 1.00 s (9.1 %)\n",
+                    "  energy of GPUs         4.40 kJ ± 400 J (9.1 %), each known to ± 20.0 J\n",
+                    "  mean power of GPUs       400 W ± 0.000 W (0.0 %)\n",
+                    "  energy of DRAM          50.0 J",
+                    "  2 NVIDIA H200  3.30 kJ ± 300 J  ± 14.0 J          1.250  300 W  602 W  "
+                    "1.98 GHz  30 to 62, max 65 °C  by power 1.50 s, by heat 0.000 s\n",
+                    "  0 NVIDIA H200  1.10 kJ ± 100 J  ± 14.0 J          1.000  100 W  202 W  "
+                    "1.98 GHz  30 to 62, max 65 °C  no\n",
+                    "  GPU 2: its two sources of energy differ by 25 %.\n", NULL});
+    erg_runs_release(&runs);
+}
+
+static void test_what_is_missing(void **state)
+{
+    (void)state;
+    struct erg_runs runs = make_runs(1);
+    struct erg_window_gpu *gpus = runs.items[0].window.gpu;
+    gpus[0] = (struct erg_window_gpu){.energy_j = NAN, .quality = ERG_ENERGY_MISSING, .lost = 1};
+    gpus[0].ratio = gpus[0].temperature_begin_c = gpus[0].power_mean_w = NAN;
+    gpus[0].uncertainty_j = gpus[0].power_peak_w = gpus[0].sm_clock_mean_mhz = NAN;
+    gpus[0].throttled_power_s = gpus[0].throttled_thermal_s = NAN;
+    gpus[1].quality = ERG_ENERGY_ESTIMATED;
+    check_parts(&runs, (const char *[]){
+                           "1 run after 1 of warm-up:\n", "  time                    10.0 s\n",
+                           "  energy of GPUs         4.00 kJ, known to ± 20.0 J\n",
+                           "  0 NVIDIA H200        -       ± -              -      -      -",
+                           "GPU 0 did not answer in time or fell off the bus.\n",
+                           "GPU 0: its energy is missing in the sum.\n",
+                           "GPU 2: shorter than three steps of its counter, so estimated", NULL});
+    json_t *root = erg_runs_json(&runs);
+    json_t *run = json_array_get(json_object_get(root, "runs"), 0);
+    json_t *gpu = json_array_get(json_object_get(run, "gpus"), 0);
+    assert_true(json_is_null(json_object_get(gpu, "energy_j")));
+    assert_string_equal(json_string_value(json_object_get(gpu, "quality")), "missing");
+    assert_true(json_is_true(json_object_get(gpu, "lost")));
+    assert_true(json_is_null(json_object_get(run, "cpu_energy_j")));
+    /* One run has no spread. */
+    json_t *time = json_object_get(json_object_get(root, "summary"), "time_s");
+    assert_near(json_number_value(json_object_get(time, "mean")), 10, 0);
+    assert_true(json_is_null(json_object_get(time, "sd")));
+    json_decref(root);
+    erg_runs_release(&runs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_what_is_missing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
