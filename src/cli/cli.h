@@ -16,6 +16,12 @@ extern const struct erg_command erg_cmd_optimize;
 extern const struct erg_command erg_cmd_run;
 extern const struct erg_command erg_cmd_show;
 extern const struct erg_command erg_cmd_frontier;
+extern const struct erg_command erg_cmd_doctor;
+extern const struct erg_command erg_cmd_measure;
+extern const struct erg_command erg_cmd_monitor;
+extern const struct erg_command erg_cmd_record;
+extern const struct erg_command erg_cmd_export;
+extern const struct erg_command erg_cmd_serve;
 
 /* All commands, ends with NULL. */
 extern const struct erg_command *const erg_commands[];

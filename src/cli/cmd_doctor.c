@@ -1,0 +1,165 @@
+/* ergon doctor: what this machine can and cannot do, and why. */
+#include "cli/cli.h"
+
+#include "io/json.h"
+#include "observe/doctor.h"
+#include "observe/format.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct values {
+    const char *gpus;
+};
+
+#define AT(member) offsetof(struct values, member)
+static const struct erg_option options[] = {
+    {"gpus", 'g', ERG_OPTION_TEXT, "LIST", AT(gpus),
+     .help = "\"all\", or indices and UUIDs with commas; CUDA_VISIBLE_DEVICES unless given"},
+    {0},
+};
+
+static const double watch_s = 1.5;
+
+/* ---- for programs ---- */
+
+static json_t *metrics_json(const struct erg_doctor_gpu *gpu)
+{
+    json_t *metrics = json_object();
+    for (int m = 0; m < ERG_METRICS; m++) {
+        const struct erg_doctor_metric *metric = &gpu->metrics[m];
+        json_object_set_new(metrics, erg_metric_info(m)->name,
+                            json_pack("{s:o, s:s?, s:s?, s:o}", "value",
+                                      metric->valid ? json_integer(metric->value) : json_null(),
+                                      "source", metric->source, "missing_because",
+                                      metric->valid ? NULL : metric->refusal, "latency_s",
+                                      erg_json_number(metric->latency_s)));
+    }
+    return metrics;
+}
+
+static json_t *traits_json(const struct erg_sensor_traits *traits)
+{
+    return json_pack("{s:o, s:o, s:o}", "period_s",
+                     traits->period_s > 0 ? json_real(traits->period_s) : json_null(), "jitter_s",
+                     traits->period_s > 0 ? json_real(traits->jitter_s) : json_null(), "latency_s",
+                     erg_json_number(traits->latency_s));
+}
+
+static json_t *gpu_json(const struct erg_doctor_gpu *gpu)
+{
+    const struct erg_gpu_info *info = &gpu->info;
+    json_t *object =
+        json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:b, s:b}", "index", info->index, "vendor",
+                  info->vendor, "name", info->name, "uuid", info->uuid, "pci", info->pci, "driver",
+                  info->driver, "answers", gpu->answers, "lost", gpu->lost);
+    if (!gpu->answers)
+        return object;
+    json_object_set_new(object, "energy_counter", traits_json(&gpu->counter));
+    json_object_set_new(object, "power_reading", traits_json(&gpu->power));
+    json_object_set_new(object, "power_to_counter_ratio", erg_json_number(gpu->ratio));
+    json_object_set_new(object, "metrics", metrics_json(gpu));
+    return object;
+}
+
+static void print_json(const struct erg_doctor *doctor)
+{
+    json_t *findings = json_array(), *gpus = json_array();
+    for (size_t i = 0; i < doctor->count; i++) {
+        const struct erg_finding *finding = &doctor->items[i];
+        json_array_append_new(
+            findings,
+            json_pack("{s:s, s:o, s:s, s:s, s:s?}", "state", erg_finding_state_name(finding->state),
+                      "gpu", finding->gpu < 0 ? json_null() : json_integer(finding->gpu), "subject",
+                      finding->subject, "fact", finding->fact, "advice", finding->advice));
+    }
+    for (size_t g = 0; g < doctor->gpu_count; g++)
+        json_array_append_new(gpus, gpu_json(&doctor->gpus[g]));
+    json_t *document = json_pack("{s:i, s:s, s:o, s:o}", "schema_version", 1, "ergon_version",
+                                 ERGON_VERSION, "findings", findings, "gpus", gpus);
+    char *text = erg_json_text(document);
+    puts(text);
+    free(text);
+    json_decref(document);
+}
+
+/* ---- for people ---- */
+
+static void add_finding(struct erg_text *out, const struct erg_finding *finding)
+{
+    char subject[64];
+    if (finding->gpu >= 0)
+        snprintf(subject, sizeof subject, "GPU %d%s%s", finding->gpu,
+                 finding->subject[0] == 'G' ? "" : " ",
+                 finding->subject[0] == 'G' ? "" : finding->subject);
+    else
+        snprintf(subject, sizeof subject, "%s", finding->subject);
+    erg_text_printf(out, "%-8s ", erg_finding_state_name(finding->state));
+    erg_format_padded(out, subject, 17, false);
+    erg_text_printf(out, " %s\n", finding->fact);
+    if (finding->advice)
+        erg_text_printf(out, "%27s-> %s\n", "", finding->advice);
+}
+
+static void add_metric(struct erg_text *out, enum erg_metric m,
+                       const struct erg_doctor_metric *metric)
+{
+    erg_text_printf(out, "%-8s ", metric->valid ? "ok" : "missing");
+    erg_format_padded(out, erg_metric_info(m)->what, 30, false);
+    if (metric->valid) {
+        struct erg_text value = {0};
+        erg_doctor_value(&value, m, metric->value);
+        erg_format_padded(out, value.data, 12, true);
+        erg_text_printf(out, "  %8.1f µs  %s\n", 1e6 * metric->latency_s,
+                        metric->source ? metric->source : "");
+        erg_text_release(&value);
+    } else {
+        erg_text_printf(out, "  %s\n", metric->refusal ? metric->refusal : "not read");
+    }
+}
+
+static void print_text(const struct erg_doctor *doctor)
+{
+    struct erg_text out = {0};
+    for (size_t i = 0; i < doctor->count; i++)
+        add_finding(&out, &doctor->items[i]);
+    for (size_t g = 0; g < doctor->gpu_count; g++) {
+        const struct erg_doctor_gpu *gpu = &doctor->gpus[g];
+        if (!gpu->answers || gpu->lost)
+            continue;
+        erg_text_printf(&out, "\nGPU %d, every metric: value, time of one read, source\n",
+                        gpu->info.index);
+        for (int m = 0; m < ERG_METRICS; m++)
+            add_metric(&out, m, &gpu->metrics[m]);
+    }
+    fputs(out.data, stdout);
+    erg_text_release(&out);
+}
+
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    (void)err;
+    const struct values *values = call->values;
+    struct erg_doctor doctor;
+    erg_doctor_examine(&doctor, values->gpus, watch_s);
+    if (call->common.json)
+        print_json(&doctor);
+    else
+        print_text(&doctor);
+    erg_doctor_release(&doctor);
+    return 0;
+}
+
+const struct erg_command erg_cmd_doctor = {
+    .name = "doctor",
+    .summary = "what this machine can and cannot do for ergon, and why",
+    .arguments = "",
+    .values_bytes = sizeof(struct values),
+    .options = options,
+    .details = "Looks at every GPU with every metric and at how its sensors move, at CPU energy,\n"
+               "permissions, CUDA's libraries and disk. Each line says ok, limited or missing, and "
+               "what\nto do about it. Changes nothing. Takes about two seconds.",
+    .examples = "  ergon doctor\n"
+                "  ergon doctor --json | jq '.findings[] | select(.state != \"ok\")'\n",
+    .run = run,
+};

@@ -1,0 +1,45 @@
+/* ergon export FILE: a recording as CSV, JSON lines or a trace. */
+#include "cli/cli.h"
+
+#include "telemetry/recording.h"
+
+struct values {
+    int format;
+    const char *output;
+};
+
+static const char *const formats[] = {"csv", "jsonl", "chrome", NULL};
+static const enum erg_export_format export_formats[] = {ERG_EXPORT_CSV, ERG_EXPORT_JSONL,
+                                                        ERG_EXPORT_CHROME};
+
+#define AT(member) offsetof(struct values, member)
+static const struct erg_option options[] = {
+    {"format", 'f', ERG_OPTION_CHOICE, "KIND", AT(format), .choices = formats, .required = true,
+     .help = "rows, one object per line, or counters for Perfetto and chrome://tracing"},
+    {"output", 'o', ERG_OPTION_FILE, "OUT", AT(output), .default_text = "-",
+     .help = "where to; - is standard output"},
+    {0},
+};
+
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct values *values = call->values;
+    return erg_recording_export(call->arguments[0], export_formats[values->format], values->output,
+                                err);
+}
+
+const struct erg_command erg_cmd_export = {
+    .name = "export",
+    .summary = "turn a recording into CSV, JSON lines or a trace",
+    .arguments = "FILE",
+    .least_arguments = 1,
+    .most_arguments = 1,
+    .values_bytes = sizeof(struct values),
+    .options = options,
+    .details = "Reads what \"ergon record\" wrote, also one whose writer was killed: what is whole "
+               "is exported.",
+    .examples = "  ergon export train.rec --format csv -o train.csv\n"
+                "  ergon export train.rec --format jsonl | jq .power_inst_mw\n"
+                "  ergon export train.rec --format chrome -o train.json\n",
+    .run = run,
+};

@@ -1,0 +1,221 @@
+/* ergon measure -- CMD...: time and energy of a command, on all its GPUs and the CPU. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "observe/child.h"
+#include "observe/runs.h"
+#include "telemetry/rapl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct values {
+    long repeats, warmups;
+    const char *gpus, *output;
+};
+
+#define AT(member) offsetof(struct values, member)
+static const struct erg_option options[] = {
+    {"repeat", 'r', ERG_OPTION_LONG, "N", AT(repeats), 1, 100000, .default_text = "1",
+     .help = "run the command N times and report the spread"},
+    {"warmup", 'w', ERG_OPTION_LONG, "N", AT(warmups), 0, 100000, .default_text = "0",
+     .help = "run it N times before, unmeasured"},
+    {"gpus", 'g', ERG_OPTION_TEXT, "LIST", AT(gpus),
+     .help = "\"all\", or indices and UUIDs with commas; CUDA_VISIBLE_DEVICES unless given"},
+    {"output", 'o', ERG_OPTION_FILE, "FILE", AT(output),
+     .help = "write the table, or with --json the document, to this file"},
+    {0},
+};
+
+static const int64_t learning_ns = 1500000000; /* at most */
+
+/* What energy is read from: GPUs by a meter, or the CPU alone. */
+struct sources {
+    struct erg_meter *meter;
+    struct erg_rapl *rapl;
+};
+
+/* Names and indices of the meter's GPUs. */
+static int describe_gpus(struct erg_runs *runs, const char *select, struct erg_error *err)
+{
+    struct erg_gpus *gpus;
+    if (erg_gpus_open(&gpus, select, err) != 0)
+        return -1;
+    runs->gpu_count = erg_gpus_count(gpus);
+    for (size_t g = 0; g < runs->gpu_count && g < ERG_METER_GPUS_MAX; g++)
+        runs->gpus[g] = *erg_gpus_info(gpus, g);
+    erg_gpus_close(gpus);
+    return 0;
+}
+
+/* The first run begins once heat and the steps of the counters are known. */
+static void wait_until_known(struct erg_meter *meter)
+{
+    int64_t deadline_ns = erg_now_ns() + learning_ns;
+    bool known = false;
+    while (!known && erg_now_ns() < deadline_ns) {
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
+        known = true;
+        for (size_t g = 0; g < erg_meter_gpus(meter); g++) {
+            struct erg_meter_gpu gpu;
+            erg_meter_gpu(meter, g, &gpu);
+            known = known && !isnan(gpu.counter_period_s);
+        }
+    }
+}
+
+static int open_sources(struct sources *sources, struct erg_runs *runs, const char *select,
+                        struct erg_error *err)
+{
+    struct erg_error cpu = {0};
+    if (describe_gpus(runs, select, err) == 0) {
+        if (erg_meter_open(&sources->meter, select, err) != 0)
+            return -1;
+        wait_until_known(sources->meter);
+        return 0;
+    }
+    if (err->status != ERG_NO_DEVICE || select || erg_rapl_open(&sources->rapl, NULL, &cpu) != 0)
+        return -1;
+    erg_log(ERG_LOG_WARNING, "no GPU is measured, only the CPU: %s", err->message);
+    return 0;
+}
+
+static void close_sources(struct sources *sources)
+{
+    if (sources->meter)
+        erg_meter_close(sources->meter);
+    if (sources->rapl)
+        erg_rapl_close(sources->rapl);
+}
+
+/* ---- one run ---- */
+
+static int run_with_meter(struct erg_meter *meter, const struct erg_child_signals *signals,
+                          const char *const *command, struct erg_child_end *end,
+                          struct erg_window_result *result, struct erg_error *err)
+{
+    struct erg_window *window = erg_window_begin(meter);
+    if (erg_child_run(signals, command, end, err) != 0) {
+        erg_window_cancel(window);
+        return -1;
+    }
+    erg_window_end(window, result);
+    return 0;
+}
+
+static int run_with_rapl(struct erg_rapl *rapl, const struct erg_child_signals *signals,
+                         const char *const *command, struct erg_child_end *end,
+                         struct erg_window_result *result, struct erg_error *err)
+{
+    struct erg_rapl_reading before, after;
+    erg_rapl_read(rapl, &before);
+    int64_t start_ns = erg_now_ns();
+    if (erg_child_run(signals, command, end, err) != 0)
+        return -1;
+    int64_t end_ns = erg_now_ns();
+    erg_rapl_read(rapl, &after);
+    *result = (struct erg_window_result){
+        .time_s = 1e-9 * (double)(end_ns - start_ns),
+        .cpu_j = before.cpu_valid && after.cpu_valid ? after.cpu_j - before.cpu_j : NAN,
+        .dram_j = before.dram_valid && after.dram_valid ? after.dram_j - before.dram_j : NAN};
+    return 0;
+}
+
+/* Runs warm-ups and repeats until one fails or a signal comes; *end is the last run's. */
+static int run_all(const struct sources *sources, const struct erg_child_signals *signals,
+                   const struct values *values, struct erg_runs *runs, struct erg_child_end *end,
+                   struct erg_error *err)
+{
+    const char *const *command = runs->command;
+    *end = (struct erg_child_end){0};
+    for (long i = 0; i < values->warmups + values->repeats; i++) {
+        struct erg_run run = {0};
+        int result;
+        if (i < values->warmups)
+            result = erg_child_run(signals, command, end, err);
+        else if (sources->meter)
+            result = run_with_meter(sources->meter, signals, command, end, &run.window, err);
+        else
+            result = run_with_rapl(sources->rapl, signals, command, end, &run.window, err);
+        if (result != 0)
+            return -1;
+        run.exit_status = end->status;
+        if (i < values->warmups)
+            runs->warmups++;
+        else
+            ERG_PUSH(runs, items, run);
+        if (end->status || end->interrupted)
+            break;
+    }
+    return 0;
+}
+
+/* ---- the report ---- */
+
+static int report(const struct erg_invocation *call, const struct erg_runs *runs,
+                  struct erg_error *err)
+{
+    const struct values *values = call->values;
+    struct erg_text text = {0};
+    int result = 0;
+    if (call->common.json) {
+        json_t *document = erg_runs_json(runs);
+        char *lines = erg_json_text(document);
+        erg_text_printf(&text, "%s\n", lines);
+        free(lines);
+        json_decref(document);
+    } else {
+        erg_runs_table(&text, runs);
+    }
+    if (values->output)
+        result = erg_file_write(values->output, text.data, text.count, err);
+    else
+        fputs(text.data, call->common.json ? stdout : stderr);
+    erg_text_release(&text);
+    return result;
+}
+
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct values *values = call->values;
+    struct sources sources = {0};
+    struct erg_runs runs = {.command = call->arguments};
+    struct erg_child_signals signals;
+    struct erg_child_end end;
+    erg_child_block(&signals); /* before the meter starts its threads */
+    if (open_sources(&sources, &runs, values->gpus, err) != 0)
+        return -1;
+    int result = run_all(&sources, &signals, values, &runs, &end, err);
+    close_sources(&sources);
+    if (runs.count && report(call, &runs, result ? NULL : err) != 0)
+        result = -1;
+    erg_runs_release(&runs);
+    return result ? -1 : erg_child_check(&end, call->arguments, err);
+}
+
+const struct erg_command erg_cmd_measure = {
+    .name = "measure",
+    .summary = "time and energy of a command, with their uncertainty",
+    .arguments = "-- CMD [ARGUMENT]...",
+    .least_arguments = 1,
+    .most_arguments = SIZE_MAX,
+    .values_bytes = sizeof(struct values),
+    .options = options,
+    .details =
+        "Runs the command and reports its time, the energy of each GPU from two sources, CPU "
+        "and DRAM\nenergy where they can be read, power, heat, and how long the clock was held "
+        "down. The table\ngoes to standard error; the command's output is left alone and its exit "
+        "status is passed on.\nThe energy is that of whole GPUs, whoever uses them. Repeats end "
+        "at the first that fails.",
+    .examples = "  ergon measure -- python train.py\n"
+                "  ergon measure -r 5 --warmup 1 --gpus 0,1 -- ./bench --size 4096\n"
+                "  ergon measure --json -o energy.json -- make -j8\n",
+    .run = run,
+};

@@ -1,0 +1,160 @@
+#include "cli/curses.h"
+
+#include <curses.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+/* The terminal, global by nature. What a signal handler needs to give it back is prepared. */
+static struct {
+    SCREEN *screen;
+    struct termios before;
+    char leave[256]; /* plain colours, a cursor, the normal screen */
+    bool colours;
+} terminal;
+
+static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGHUP, SIGQUIT};
+
+/* endwin() may not be called here; writing and tcsetattr() may. */
+static void on_crash(int number)
+{
+    ssize_t written = write(STDOUT_FILENO, terminal.leave, strlen(terminal.leave));
+    (void)written;
+    tcsetattr(STDIN_FILENO, TCSANOW, &terminal.before);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void add_capability(const char *name)
+{
+    const char *text = tigetstr(name);
+    size_t used = strlen(terminal.leave);
+    if (text && text != (const char *)-1)
+        snprintf(terminal.leave + used, sizeof terminal.leave - used, "%s", text);
+}
+
+static void watch_crashes(void)
+{
+    terminal.leave[0] = '\0';
+    add_capability("sgr0");
+    add_capability("cnorm");
+    add_capability("rmkx");
+    add_capability("rmcup");
+    for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++) {
+        struct sigaction action = {.sa_handler = on_crash};
+        sigemptyset(&action.sa_mask);
+        sigaction(crashes[i], &action, NULL);
+    }
+}
+
+int erg_curses_open(bool *ascii, struct erg_error *err)
+{
+    setlocale(LC_CTYPE, "");
+    *ascii = strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
+    if (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO))
+        return erg_fail(err, ERG_USAGE,
+                        "\"ergon monitor\" needs a terminal; with --once it prints a table, and "
+                        "with --once --json a document.");
+    tcgetattr(STDIN_FILENO, &terminal.before);
+    terminal.screen = newterm(NULL, stdout, stdin);
+    if (!terminal.screen)
+        return erg_fail(err, ERG_FAILED,
+                        "the terminal's type TERM=\"%s\" is unknown, expected one such as "
+                        "\"xterm-256color\"",
+                        getenv("TERM") ? getenv("TERM") : "");
+    const char *no_colour = getenv("NO_COLOR");
+    watch_crashes();
+    cbreak();
+    noecho();
+    nonl();
+    keypad(stdscr, TRUE);
+    curs_set(0);
+    terminal.colours = has_colors() && !(no_colour && *no_colour);
+    if (terminal.colours) {
+        start_color();
+        use_default_colors();
+        init_pair(ERG_STYLE_GOOD, COLOR_GREEN, -1);
+        init_pair(ERG_STYLE_WARNING, COLOR_YELLOW, -1);
+        init_pair(ERG_STYLE_BAD, COLOR_RED, -1);
+    }
+    return 0;
+}
+
+void erg_curses_close(void)
+{
+    endwin();
+    delscreen(terminal.screen);
+    for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
+        signal(crashes[i], SIG_DFL);
+}
+
+void erg_curses_size(int *rows, int *columns)
+{
+    getmaxyx(stdscr, *rows, *columns);
+}
+
+static attr_t attributes(enum erg_style style)
+{
+    switch (style) {
+    case ERG_STYLE_STRONG:
+        return A_BOLD;
+    case ERG_STYLE_FAINT:
+        return A_DIM;
+    case ERG_STYLE_GOOD:
+    case ERG_STYLE_WARNING:
+    case ERG_STYLE_BAD:
+        return terminal.colours          ? (attr_t)COLOR_PAIR(style)
+               : style == ERG_STYLE_GOOD ? A_NORMAL
+                                         : A_BOLD;
+    default:
+        return A_NORMAL;
+    }
+}
+
+void erg_curses_show(const struct erg_screen *screen)
+{
+    struct erg_text part = {0};
+    erase();
+    for (int row = 0; row < screen->rows; row++) {
+        const struct erg_cell *cells = screen->cells + row * screen->columns;
+        for (int column = 0; column < screen->columns;) {
+            enum erg_style style = cells[column].style;
+            int start = column;
+            for (part.count = 0; column < screen->columns && cells[column].style == style; column++)
+                erg_screen_cell_text(&part, &cells[column]);
+            attrset(attributes(style));
+            mvaddstr(row, start, part.data);
+        }
+    }
+    erg_text_release(&part);
+    refresh();
+}
+
+enum erg_key erg_curses_key(int timeout_ms)
+{
+    timeout(timeout_ms);
+    switch (getch()) {
+    case 'q':
+    case 'Q':
+        return ERG_KEY_QUIT;
+    case KEY_UP:
+    case 'k':
+        return ERG_KEY_UP;
+    case KEY_DOWN:
+    case 'j':
+        return ERG_KEY_DOWN;
+    case KEY_PPAGE:
+        return ERG_KEY_PAGE_UP;
+    case KEY_NPAGE:
+        return ERG_KEY_PAGE_DOWN;
+    case KEY_RESIZE:
+        return ERG_KEY_RESIZE;
+    default:
+        return ERG_KEY_NONE;
+    }
+}

@@ -1,0 +1,31 @@
+/*
+ * The terminal of `ergon monitor`, by ncurses: takes it over, draws screens, reads keys, and gives
+ * it back on every exit, a crash included.
+ */
+#ifndef ERG_CLI_CURSES_H
+#define ERG_CLI_CURSES_H
+
+#include "ergon/error.h"
+#include "observe/screen.h"
+
+enum erg_key {
+    ERG_KEY_NONE,
+    ERG_KEY_QUIT,
+    ERG_KEY_UP,
+    ERG_KEY_DOWN,
+    ERG_KEY_PAGE_UP,
+    ERG_KEY_PAGE_DOWN,
+    ERG_KEY_RESIZE
+};
+
+/* *ascii tells whether the terminal shows only characters below 128. */
+int erg_curses_open(bool *ascii, struct erg_error *err);
+void erg_curses_close(void);
+
+void erg_curses_size(int *rows, int *columns);
+void erg_curses_show(const struct erg_screen *screen);
+
+/* Waits for a key, for at most so long. */
+enum erg_key erg_curses_key(int timeout_ms);
+
+#endif

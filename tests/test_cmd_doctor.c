@@ -1,0 +1,106 @@
+#define _XOPEN_SOURCE 700 /* nftw */
+/* ergon doctor on machines that are well, ill, and empty. */
+#include "commands.h"
+
+/* The finding about a GPU (-1: the machine) and a subject. */
+static json_t *finding(json_t *root, int gpu, const char *subject)
+{
+    size_t i;
+    json_t *item, *found = NULL;
+    json_array_foreach(json_object_get(root, "findings"), i, item)
+    {
+        json_t *index = json_object_get(item, "gpu");
+        int about = json_is_null(index) ? -1 : (int)json_integer_value(index);
+        if (about == gpu && strcmp(text_at(item, "subject"), subject) == 0)
+            found = item;
+    }
+    if (!found)
+        fail_msg("nothing was found about %s of %d", subject, gpu);
+    return found;
+}
+
+static void test_without_a_driver(void **state)
+{
+    (void)state;
+    set_world(NULL);
+    json_t *root = run_json("doctor --json", 0);
+    assert_int_equal(json_array_size(json_object_get(root, "gpus")), 0);
+    assert_string_equal(text_at(finding(root, -1, "NVIDIA GPUs"), "state"), "missing");
+    assert_non_null(strstr(text_at(finding(root, -1, "NVIDIA GPUs"), "fact"), "cannot be opened"));
+    assert_string_equal(text_at(finding(root, -1, "CPU energy"), "state"), "missing");
+    assert_string_equal(text_at(finding(root, -1, "data files"), "state"), "ok");
+    finding(root, -1, "clock control");
+    finding(root, -1, "cuDNN");
+    json_decref(root);
+    check_program("doctor", 0, "missing  NVIDIA GPUs");
+}
+
+static void test_gpus_that_are_well(void **state)
+{
+    (void)state;
+    set_world(QUIET_WORLD);
+    json_t *root = run_json("doctor --json", 0);
+    assert_string_equal(text_at(finding(root, -1, "NVIDIA GPUs"), "state"), "ok");
+    assert_string_equal(text_at(finding(root, 0, "GPU"), "state"), "ok");
+    assert_string_equal(text_at(finding(root, 1, "energy"), "state"), "ok");
+    assert_string_equal(text_at(finding(root, 1, "two sources"), "state"), "ok");
+    assert_near(number_at(root, "gpus.0.energy_counter.period_s"), 0.05, 0.02);
+    assert_near(number_at(root, "gpus.1.power_to_counter_ratio"), 1, 0.1);
+    assert_near(number_at(root, "gpus.1.metrics.power_inst_mw.value"), 250e3, 1);
+    assert_string_equal(text_at(root, "gpus.1.metrics.power_inst_mw.source"),
+                        "nvmlDeviceGetFieldValues 186");
+    assert_true(number_at(root, "gpus.1.metrics.power_inst_mw.latency_s") > 0);
+    assert_true(json_is_null(json_at(root, "gpus.1.metrics.power_inst_mw.missing_because")));
+    assert_true(json_is_null(json_at(root, "gpus.0.metrics.power_mem_mw.value")));
+    assert_string_equal(text_at(root, "gpus.0.metrics.power_mem_mw.missing_because"),
+                        "not supported by this GPU or driver");
+    json_decref(root);
+    struct program_result text = run_program("doctor --gpus 1");
+    assert_int_equal(text.exit_code, 0);
+    static const char *const parts[] = {
+        "ok       NVIDIA GPUs       driver ",
+        ", 1 GPU\n",
+        "ok       GPU 1             NVIDIA ",
+        "ok       GPU 1 energy      the counter moves every ",
+        "\nGPU 1, every metric: ",
+        "\nok       GPU temperature                      61 °C ",
+        "\nmissing  memory power                    not supported by this GPU or driver\n"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strstr(text.out.data, parts[i]))
+            fail_msg("expected \"%s\" in:\n%s", parts[i], text.out.data);
+    erg_text_release(&text.out);
+}
+
+static void test_gpus_that_are_not(void **state)
+{
+    (void)state;
+    set_world("gpus 4\n"
+              "gpu * power 0=100\n"
+              "gpu * limit 500\n"
+              "gpu * counter 0.05 0.01\n"
+              "gpu 0 fail GetTotalEnergyConsumption 3 0 1000\n"
+              "gpu 0 fail field83 3 0 1000\n"
+              "gpu 1 hang GetFieldValues 0 60\n"
+              "gpu 2 reasons 20 0 1000\n"
+              "gpu 3 gain 1.5\n");
+    json_t *root = run_json("doctor --json", 0);
+    assert_string_equal(text_at(finding(root, 0, "energy"), "state"), "limited");
+    assert_non_null(strstr(text_at(finding(root, 0, "energy"), "fact"), "no energy counter"));
+    assert_string_equal(text_at(finding(root, 1, "GPU"), "state"), "missing");
+    assert_non_null(strstr(text_at(finding(root, 1, "GPU"), "fact"), "does not answer"));
+    assert_false(json_is_true(json_at(root, "gpus.1.answers")));
+    assert_string_equal(text_at(finding(root, 2, "clock"), "fact"),
+                        "the clock is held down now: too hot");
+    assert_string_equal(text_at(finding(root, 3, "two sources"), "state"), "limited");
+    json_decref(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_without_a_driver),
+        cmocka_unit_test(test_gpus_that_are_well),
+        cmocka_unit_test(test_gpus_that_are_not),
+    };
+    return cmocka_run_group_tests(tests, commands_begin, commands_end);
+}

@@ -1,0 +1,125 @@
+#define _XOPEN_SOURCE 700 /* nftw */
+/* ergon measure: energy of a command over the fake NVML; exit status, signals, output. */
+#include "commands.h"
+
+#include <sys/stat.h>
+
+static void test_energy_of_repeats(void **state)
+{
+    (void)state;
+    set_world(QUIET_WORLD);
+    json_t *root = run_json("measure --json -r 3 -w 1 -- sleep 0.6", 0);
+    assert_int_equal(json_array_size(json_at(root, "runs")), 3);
+    assert_int_equal(number_at(root, "warmups"), 1);
+    assert_string_equal(text_at(root, "command.1"), "0.6");
+    double time_s = number_at(root, "summary.time_s.mean");
+    assert_true(time_s >= 0.6);
+    /* Constant power: all there is to find out is the time. */
+    assert_close(number_at(root, "summary.energy_j.mean"), 350 * time_s, 0.02);
+    assert_close(number_at(root, "summary.power_mean_w.mean"), 350, 0.02);
+    assert_close(number_at(root, "gpus.1.energy_j.mean"), 250 * time_s, 0.02);
+    assert_close(number_at(root, "gpus.0.power_peak_w.max"), 100, 0.01);
+    assert_close(number_at(root, "gpus.0.ratio.mean"), 1, 0.02);
+    assert_string_equal(text_at(root, "runs.2.gpus.1.quality"), "measured");
+    assert_close(number_at(root, "runs.0.gpus.1.energy_j"), 250 * number_at(root, "runs.0.time_s"),
+                 0.03);
+    double cv = number_at(root, "summary.time_s.sd") / time_s;
+    assert_close(number_at(root, "summary.time_s.cv"), cv, 1e-9);
+    assert_true(json_is_null(json_at(root, "summary.cpu_energy_j.mean")));
+    json_decref(root);
+}
+
+static void test_table_and_output(void **state)
+{
+    (void)state;
+    set_world(QUIET_WORLD);
+    struct erg_text arguments = {0};
+    struct program_result result = run_program("measure -r 2 -- sh -c 'echo out; echo err >&2' "
+                                               "2>/dev/null");
+    assert_int_equal(result.exit_code, 0);
+    assert_string_equal(result.out.data, "out\nout\n");
+    erg_text_release(&result.out);
+    check_program("measure -r 2 --gpus 1 -- sleep 0.3 2>&1", 0,
+                  "Energy of 'sleep 0.3', 2 runs (mean ± standard deviation):");
+    check_program("measure --gpus 1 -- sleep 0.3 2>&1", 0, "\n  1 NVIDIA ");
+    check_program("measure --gpus 1 -- true 2>&1", 0, "so estimated; repeat the work");
+    erg_text_printf(&arguments, "measure --json -o %s -- echo out", in_folder("m.json"));
+    check_program(arguments.data, 0, "out\n");
+    json_t *root;
+    struct erg_error err;
+    assert_ok(erg_json_load(&root, in_folder("m.json"), &err), &err);
+    assert_int_equal(number_at(root, "runs.0.exit_status"), 0);
+    json_decref(root);
+    erg_text_release(&arguments);
+}
+
+static void test_exit_status(void **state)
+{
+    (void)state;
+    set_world(QUIET_WORLD);
+    check_program("measure -- sh -c 'exit 7' 2>&1", 7, "'sh' ended with exit status 7");
+    check_program("measure -- sh -c 'kill -9 $$' 2>&1", 137, "died of signal 9");
+    check_program("measure -- ergon-no-such-program 2>&1", 127, "starting 'ergon-no-such-program'");
+    check_program("measure 2>&1", 2, "needs -- CMD");
+    check_program("measure -r 0 -- true 2>&1", 2, "--repeat");
+    check_program("measure --gpus 7 -- true 2>&1", 4, "there is no GPU 7");
+    /* The first run that fails is the last. */
+    json_t *root = run_json("measure --json -r 5 -- false 2>/dev/null", 1);
+    assert_int_equal(json_array_size(json_at(root, "runs")), 1);
+    json_decref(root);
+}
+
+static void test_signals_reach_the_command(void **state)
+{
+    (void)state;
+    set_world(QUIET_WORLD);
+    /* The command sends a signal to ergon, which passes it on; what was measured is shown. */
+    check_program("measure -r 5 -- sh -c 'trap \"exit 9\" TERM; kill -TERM $PPID; sleep 20 & "
+                  "wait' 2>&1",
+                  9, "1 run");
+    check_program("measure -- sh -c 'kill -TERM $PPID; sleep 20' 2>&1", 143, "died of signal 15");
+}
+
+static void write_text(const char *name, const char *text)
+{
+    struct erg_error err;
+    assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
+}
+
+static void test_without_gpus(void **state)
+{
+    (void)state;
+    set_world(NULL);
+    check_program("measure -- true 2>&1", 4, "looking for NVIDIA GPUs");
+    /* A powercap tree makes CPU energy readable. */
+    assert_int_equal(mkdir(in_folder("powercap"), 0755), 0);
+    assert_int_equal(mkdir(in_folder("powercap/intel-rapl:0"), 0755), 0);
+    write_text("powercap/intel-rapl:0/name", "package-0\n");
+    write_text("powercap/intel-rapl:0/energy_uj", "1000000\n");
+    write_text("powercap/intel-rapl:0/max_energy_range_uj", "262143328850\n");
+    setenv("ERGON_POWERCAP", in_folder("powercap"), 1);
+    struct erg_text arguments = {0};
+    erg_text_printf(&arguments,
+                    "measure --json -- sh -c 'echo 3500000 >%s/intel-rapl:0/energy_uj' 2>/dev/null",
+                    in_folder("powercap"));
+    json_t *root = run_json(arguments.data, 0);
+    assert_near(number_at(root, "summary.cpu_energy_j.mean"), 2.5, 1e-9);
+    assert_true(json_is_null(json_at(root, "summary.energy_j.mean")));
+    assert_true(json_is_null(json_at(root, "summary.dram_energy_j.mean")));
+    json_decref(root);
+    check_program("measure -- true 2>&1", 0, "warning: no GPU is measured, only the CPU");
+    /* Who asks for GPUs by name wants GPUs. */
+    check_program("measure --gpus 0 -- true 2>&1", 4, "looking for NVIDIA GPUs");
+    setenv("ERGON_POWERCAP", "/nonexistent", 1);
+    erg_text_release(&arguments);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_energy_of_repeats), cmocka_unit_test(test_table_and_output),
+        cmocka_unit_test(test_exit_status),       cmocka_unit_test(test_signals_reach_the_command),
+        cmocka_unit_test(test_without_gpus),
+    };
+    return cmocka_run_group_tests(tests, commands_begin, commands_end);
+}

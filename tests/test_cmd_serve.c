@@ -1,0 +1,164 @@
+/* ergon serve: scrapes over HTTP, read by a strict reader; a GPU that hangs. */
+#define _XOPEN_SOURCE 700 /* nftw */
+#include "commands.h"
+#include "openmetrics.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <time.h>
+
+struct server {
+    pid_t pid;
+    int port;
+};
+
+static struct server start(void)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    struct server server = {.pid = fork()};
+    if (server.pid == 0) {
+        dup2(ends[1], STDOUT_FILENO);
+        execl(ERGON_TEST_PROGRAM, "ergon", "serve", "--listen", "127.0.0.1:0", "--interval", "20",
+              (char *)NULL);
+        _exit(99);
+    }
+    close(ends[1]);
+    FILE *out = fdopen(ends[0], "r");
+    assert_int_equal(fscanf(out, "http://127.0.0.1:%d/metrics", &server.port), 1);
+    fclose(out);
+    return server;
+}
+
+/* Ends it as a service manager would; it must end well. */
+static void stop(struct server *server)
+{
+    int status;
+    kill(server->pid, SIGTERM);
+    assert_int_equal(waitpid(server->pid, &status, 0), server->pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* The whole answer to one request. */
+static struct erg_text ask(const struct server *server, const char *request)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)server->port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int connection = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(connection, (struct sockaddr *)&address, sizeof address), 0);
+    struct erg_text message = {0}, answer = {0};
+    erg_text_printf(&message, "%s\r\nHost: localhost\r\nConnection: close\r\n", request);
+    bool body = strncmp(request, "POST", 4) == 0;
+    erg_text_add(&message, body ? "Content-Length: 3\r\n\r\nabc" : "\r\n");
+    assert_int_equal(send(connection, message.data, message.count, 0), message.count);
+    char block[4096];
+    ssize_t count;
+    erg_text_add(&answer, "");
+    while ((count = recv(connection, block, sizeof block, 0)) > 0)
+        erg_text_add_bytes(&answer, block, (size_t)count);
+    close(connection);
+    erg_text_release(&message);
+    return answer;
+}
+
+static void check_answer(const struct server *server, const char *request, const char *status,
+                         const char *part)
+{
+    struct erg_text answer = ask(server, request);
+    if (strncmp(answer.data, status, strlen(status)) != 0 || !strstr(answer.data, part))
+        fail_msg("%s: expected %s with \"%s\" in:\n%s", request, status, part, answer.data);
+    erg_text_release(&answer);
+}
+
+/* The body of a scrape that is valid OpenMetrics. */
+static char *scrape(const struct server *server)
+{
+    struct erg_text answer = ask(server, "GET /metrics HTTP/1.1");
+    const char *body = strstr(answer.data, "\r\n\r\n");
+    assert_non_null(body);
+    assert_non_null(strstr(answer.data, "application/openmetrics-text; version=1.0.0"));
+    openmetrics_check(body + 4);
+    char *copy = erg_xstrdup(body + 4);
+    erg_text_release(&answer);
+    return copy;
+}
+
+/* Scrapes until a line is there, or is not there. */
+static char *scrape_until(const struct server *server, const char *line, bool there)
+{
+    char *text = scrape(server);
+    for (int tries = 0; tries < 200 && (strstr(text, line) != NULL) != there; tries++) {
+        free(text);
+        nanosleep(&(struct timespec){0, 50000000}, NULL);
+        text = scrape(server);
+    }
+    if ((strstr(text, line) != NULL) != there)
+        fail_msg("expected \"%s\" %s in:\n%s", line, there ? "to be" : "not to be", text);
+    return text;
+}
+
+static void test_scrapes(void **state)
+{
+    (void)state;
+    set_world(QUIET_WORLD);
+    struct server server = start();
+    char *text = scrape_until(&server, "ergon_gpu_power_limit_watts{gpu=\"1\"", true);
+    static const char *const parts[] = {"ergon_gpu_up{gpu=\"0\"", "ergon_gpu_energy_joules_total",
+                                        "ergon_gpu_nvlink_bytes_total", "\n# EOF\n"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        assert_non_null(strstr(text, parts[i]));
+    double power_w = NAN;
+    const char *line = strstr(text, "ergon_gpu_power_watts{gpu=\"1\"");
+    assert_int_equal(sscanf(strchr(line, '}'), "} %lf", &power_w), 1);
+    assert_near(power_w, 250, 0.5);
+    free(text);
+    check_answer(&server, "HEAD /metrics HTTP/1.1", "HTTP/1.1 200", "openmetrics-text");
+    check_answer(&server, "GET / HTTP/1.1", "HTTP/1.1 404", "the metrics are at /metrics");
+    check_answer(&server, "GET /metrics/x HTTP/1.1", "HTTP/1.1 404", "text/plain");
+    check_answer(&server, "POST /metrics HTTP/1.1", "HTTP/1.1 405", "Allow: GET, HEAD");
+    stop(&server);
+}
+
+static void test_a_hanging_gpu_is_left_out(void **state)
+{
+    (void)state;
+    set_world("gpus 2\n"
+              "gpu * power 0=100\n"
+              "gpu 1 hang GetFieldValues 0.5 3600\n");
+    struct server server = start();
+    free(scrape_until(&server, "ergon_gpu_power_watts{gpu=\"1\"", true));
+    char *text = scrape_until(&server, "ergon_gpu_power_watts{gpu=\"1\"", false);
+    assert_non_null(strstr(text, "ergon_gpu_power_watts{gpu=\"0\""));
+    assert_null(strstr(text, "ergon_gpu_energy_joules_total{gpu=\"1\""));
+    const char *up = strstr(text, "ergon_gpu_up{gpu=\"1\"");
+    assert_non_null(up);
+    assert_true(strncmp(strchr(up, '}'), "} 0\n", 4) == 0);
+    free(text);
+    stop(&server);
+}
+
+static void test_where_it_cannot_listen(void **state)
+{
+    (void)state;
+    set_world(QUIET_WORLD);
+    check_program("serve --listen 9464 2>&1", 2, "must be an address and a port");
+    check_program("serve --listen 127.0.0.1:x 2>&1", 2, "must be an address and a port");
+    check_program("serve --listen 127.0.0.1:70000 2>&1", 2, "must be an address and a port");
+    check_program("serve --listen 999.1.1.1:80 2>&1", 2, "whose address is unknown");
+    check_program("serve --listen 192.0.2.1:9464 2>&1", 1, "listening at 192.0.2.1:9464 failed");
+    set_world(NULL);
+    check_program("serve 2>&1", 4, "looking for NVIDIA GPUs");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scrapes),
+        cmocka_unit_test(test_a_hanging_gpu_is_left_out),
+        cmocka_unit_test(test_where_it_cannot_listen),
+    };
+    return cmocka_run_group_tests(tests, commands_begin, commands_end);
+}
