@@ -43,6 +43,7 @@ static void test_gpus_that_are_well(void **state)
     assert_string_equal(text_at(finding(root, -1, "NVIDIA GPUs"), "state"), "ok");
     assert_string_equal(text_at(finding(root, 0, "GPU"), "state"), "ok");
     assert_string_equal(text_at(finding(root, 1, "energy"), "state"), "ok");
+    assert_string_equal(text_at(finding(root, 1, "clocks"), "state"), "ok");
     assert_string_equal(text_at(finding(root, 1, "two sources"), "state"), "ok");
     assert_near(number_at(root, "gpus.0.energy_counter.period_s"), 0.05, 0.02);
     assert_near(number_at(root, "gpus.1.power_to_counter_ratio"), 1, 0.1);
@@ -89,7 +90,7 @@ static void test_gpus_that_are_not(void **state)
     assert_string_equal(text_at(finding(root, 1, "GPU"), "state"), "missing");
     assert_non_null(strstr(text_at(finding(root, 1, "GPU"), "fact"), "does not answer"));
     assert_false(json_is_true(json_at(root, "gpus.1.answers")));
-    assert_string_equal(text_at(finding(root, 2, "clock"), "fact"),
+    assert_string_equal(text_at(finding(root, 2, "throttled"), "fact"),
                         "the clock is held down now: too hot");
     assert_string_equal(text_at(finding(root, 3, "two sources"), "state"), "limited");
     json_decref(root);

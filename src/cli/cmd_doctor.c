@@ -57,6 +57,10 @@ static json_t *gpu_json(const struct erg_doctor_gpu *gpu)
         return object;
     json_object_set_new(object, "energy_counter", traits_json(&gpu->counter));
     json_object_set_new(object, "power_reading", traits_json(&gpu->power));
+    json_object_set_new(object, "sm_clock_min_mhz",
+                        gpu->clocks ? json_integer(gpu->clock_least_mhz) : json_null());
+    json_object_set_new(object, "sm_clock_max_mhz",
+                        gpu->clocks ? json_integer(gpu->clock_most_mhz) : json_null());
     json_object_set_new(object, "power_to_counter_ratio", erg_json_number(gpu->ratio));
     json_object_set_new(object, "metrics", metrics_json(gpu));
     return object;

@@ -36,6 +36,8 @@ struct erg_doctor_gpu {
     bool lost;
     struct erg_doctor_metric metrics[ERG_METRICS];
     struct erg_sensor_traits counter, power;
+    size_t clocks; /* at which it can be locked by who may; 0 = the driver tells none */
+    int clock_least_mhz, clock_most_mhz;
     double ratio; /* integrated power / energy counter while watched, NaN if not known */
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "observe/format.h"
+#include "telemetry/clocks.h"
 
 #include <errno.h>
 #include <math.h>
@@ -70,6 +71,17 @@ static void read_metric(struct exam *exam, enum erg_metric metric)
     result->refusal = erg_gpu_refusal(exam->gpus, exam->index, metric);
 }
 
+static void read_clocks(struct exam *exam)
+{
+    struct erg_clock_list list;
+    if (erg_clocks_supported(exam->gpus, exam->index, &list, NULL) != 0)
+        return;
+    exam->result.clocks = list.count;
+    exam->result.clock_least_mhz = list.clocks_mhz[0];
+    exam->result.clock_most_mhz = list.clocks_mhz[list.count - 1];
+    erg_clock_list_release(&list);
+}
+
 static double ratio_of(const struct erg_energy_log *log, double from_s, double to_s)
 {
     struct erg_energy_value values[4];
@@ -111,6 +123,7 @@ static void *examine(void *argument)
     struct exam *exam = argument;
     for (int m = 0; m < ERG_METRICS && !exam->result.lost; m++)
         read_metric(exam, m);
+    read_clocks(exam);
     watch(exam);
     pthread_mutex_lock(&exam->lock);
     exam->result.answers = true;
@@ -219,11 +232,19 @@ static void judge_limits(struct erg_doctor *doctor, const struct erg_doctor_gpu 
                         "It is slower than others of its kind; ask who set the limit.",
                         "%.0f W, below the default of %.0f W", 1e-3 * (double)limit->value,
                         1e-3 * (double)usual->value);
+    if (gpu->clocks)
+        erg_doctor_note(doctor, ERG_FINDING_OK, gpu->info.index, "clocks", NULL,
+                        "%d to %d MHz in %zu steps", gpu->clock_least_mhz, gpu->clock_most_mhz,
+                        gpu->clocks);
+    else
+        erg_doctor_note(doctor, ERG_FINDING_LIMITED, gpu->info.index, "clocks",
+                        "Measure at the clock that the GPU chooses.",
+                        "the driver tells no clocks at which this GPU can be locked");
     int64_t held = reasons->valid ? reasons->value & ~(int64_t)(ERG_REASON_IDLE) : 0;
     if (held) {
         struct erg_text words = {0};
         erg_format_reasons(&words, held);
-        erg_doctor_note(doctor, ERG_FINDING_LIMITED, gpu->info.index, "clock",
+        erg_doctor_note(doctor, ERG_FINDING_LIMITED, gpu->info.index, "throttled",
                         "Find out what holds it before you compare times.",
                         "the clock is held down now: %s", words.data ? words.data : "unknown");
         erg_text_release(&words);
