@@ -7,7 +7,6 @@
 #include "observe/format.h"
 #include "telemetry/clocks.h"
 
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Over less a rate is mostly the step of the counter. */
 static const int64_t rate_ns = 200000000;
