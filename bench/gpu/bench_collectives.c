@@ -125,7 +125,7 @@ int main(void)
         {"gather K and V, 100 MB", ALL_GATHER, 100000000},
         {"scatter K and V, 100 MB", REDUCE_SCATTER, 100000000},
     };
-    static const char *const names[] = {"vector", "bulk", "NCCL"};
+    static const char *const names[] = {"ours", "NCCL"};
     static const int budgets[] = {1, 2, 4, 8, 12, 16, 24, 32};
     struct gpu_world world;
     /* Its sums inside the switch would be another comparison, and need multicast. */
@@ -133,7 +133,7 @@ int main(void)
     if (!gpu_is_rank(&world))
         return gpu_run_ranks(gpu_rank_count(), NULL);
     gpu_meet(&world);
-    bool use[] = {true, world.cuda.capability >= 90, has_library(&world)};
+    bool use[] = {true, has_library(&world)};
     bool prints = world.env.rank == 0;
     if (prints) {
         printf("bus bandwidth in GB/s, bf16\n%-24s %-7s", "SMs", "");
@@ -142,7 +142,7 @@ int main(void)
         printf("\n");
     }
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
-        for (int method = ERG_COLLECTIVE_VECTOR; method <= ERG_COLLECTIVE_LIBRARY; method++) {
+        for (int method = ERG_COLLECTIVE_PEER; method <= ERG_COLLECTIVE_LIBRARY; method++) {
             if (!use[method])
                 continue;
             struct bench b = open_bench(&world, (enum erg_collective_method)method);

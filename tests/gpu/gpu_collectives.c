@@ -15,7 +15,7 @@ enum {
     GUARD = 64,      /* elements beside a part that must keep what they held */
 };
 
-static const char *const method_names[] = {"vector", "bulk", "library"};
+static const char *const method_names[] = {"ours", "library"};
 
 struct bench {
     struct gpu_world *world;
@@ -297,7 +297,7 @@ static void check_two(struct bench *b)
     struct bench other = *b;
     struct stash stash = make_stash(b, 500009);
     int before = gpu_failures;
-    other.collective = gpu_connect(b->world, b->first, b->ranks, ERG_COLLECTIVE_VECTOR, 30);
+    other.collective = gpu_connect(b->world, b->first, b->ranks, ERG_COLLECTIVE_PEER, 30);
     gpu_ok(erg_cuda_stream_new(&other.stream, true, &gpu_error));
     for (int i = 0; i < 100; i++) {
         again(b, &stash, 0, 1 + i % 16);
@@ -384,9 +384,9 @@ static void check_library(struct gpu_world *world)
 /* All but the last rank call; it does not. */
 static void check_absence(struct gpu_world *world)
 {
-    struct bench b = open_bench(world, 0, world->env.world, ERG_COLLECTIVE_VECTOR);
+    struct bench b = open_bench(world, 0, world->env.world, ERG_COLLECTIVE_PEER);
     struct erg_collective *impatient =
-        gpu_connect(world, 0, world->env.world, ERG_COLLECTIVE_VECTOR, 0.5);
+        gpu_connect(world, 0, world->env.world, ERG_COLLECTIVE_PEER, 0.5);
     struct erg_collective_part part = {&b.buffers[0], 0, 1000};
     if (b.rank < b.ranks - 1) {
         gpu_ok(erg_collective_all_reduce(impatient, ERG_COLLECTIVE_BF16, &part, 4, b.stream,
@@ -405,7 +405,7 @@ static void check_absence(struct gpu_world *world)
 /* The last rank dies while the others wait for it on their GPUs. */
 static void die(struct gpu_world *world)
 {
-    struct bench b = open_bench(world, 0, world->env.world, ERG_COLLECTIVE_VECTOR);
+    struct bench b = open_bench(world, 0, world->env.world, ERG_COLLECTIVE_PEER);
     struct erg_collective_part part = {&b.buffers[0], 0, 1000};
     signal(SIGTERM, SIG_IGN); /* to say what was seen before being ended */
     if (b.rank == b.ranks - 1)
@@ -433,9 +433,7 @@ int main(int argc, char **argv)
     gpu_meet(&world);
     if (argc > 1)
         die(&world);
-    check_method(&world, ERG_COLLECTIVE_VECTOR);
-    if (world.cuda.capability >= 90)
-        check_method(&world, ERG_COLLECTIVE_BULK);
+    check_method(&world, ERG_COLLECTIVE_PEER);
     check_library(&world);
     check_absence(&world);
     erg_rendezvous_close(world.rendezvous);

@@ -164,15 +164,6 @@ static int check_group(struct erg_collective *c, const struct erg_collective_opt
         return erg_fail(err, ERG_FAILED,
                         "collectives over peer memory are for 2, 4 or 8 ranks, got a group of %d",
                         c->count);
-    int gpu = 0, major = 0;
-    if (erg_cuda_check(cudaGetDevice(&gpu), err, "asking for the GPU in use") ||
-        erg_cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu), err,
-                       "reading the compute capability"))
-        return -1;
-    if (options->method == ERG_COLLECTIVE_BULK && major < 9)
-        return erg_fail(err, ERG_NO_DEVICE,
-                        "bulk collectives need a GPU of compute capability 9.0, this one has %d",
-                        major);
     return 0;
 }
 
@@ -243,17 +234,18 @@ void erg_collective_close(struct erg_collective *c)
     free(c);
 }
 
-static int check_budget(int sms, struct erg_error *err)
+static int check_budget(const struct erg_collective *c, int sms, struct erg_error *err)
 {
-    if (sms < 1 || sms > ERG_COLLECTIVE_MOST_SMS)
-        return erg_fail(err, ERG_FAILED, "a collective on %d SMs, expected 1 to %d", sms,
+    int least = c->method == ERG_COLLECTIVE_LIBRARY ? 0 : 1;
+    if (sms < least || sms > ERG_COLLECTIVE_MOST_SMS)
+        return erg_fail(err, ERG_FAILED, "a collective on %d SMs, expected %d to %d", sms, least,
                         ERG_COLLECTIVE_MOST_SMS);
     return 0;
 }
 
 int erg_collective_prepare(struct erg_collective *c, int sms, struct erg_error *err)
 {
-    if (check_budget(sms, err))
+    if (check_budget(c, sms, err))
         return -1;
     if (c->method != ERG_COLLECTIVE_LIBRARY || erg_nccl_prepared(c->nccl, sms))
         return 0;
@@ -288,7 +280,7 @@ static int call(struct erg_collective *c, enum erg_collective_operation what,
                 size_t part_count, int sms, struct CUstream_st *stream, struct erg_error *err)
 {
     size_t element_bytes = type == ERG_COLLECTIVE_BF16 ? 2 : 4, width = 16 / element_bytes;
-    if (check_budget(sms, err))
+    if (check_budget(c, sms, err))
         return -1;
     if (part_count < 1 || part_count > ERG_COLLECTIVE_MOST_PARTS)
         return erg_fail(err, ERG_FAILED, "a collective of %zu parts, expected 1 to %d", part_count,
@@ -316,9 +308,7 @@ static int call(struct erg_collective *c, enum erg_collective_operation what,
         for (int r = 0; r < c->count; r++)
             kernel.work[i].base[r] = part->buffer->peers[r];
     }
-    return (c->method == ERG_COLLECTIVE_BULK
-                ? erg_collective_launch_bulk
-                : erg_collective_launch_vector)(what, type, c->count, &kernel, sms, stream, err);
+    return erg_collective_launch(what, type, c->count, &kernel, sms, stream, err);
 }
 
 int erg_collective_all_reduce(struct erg_collective *collective, enum erg_collective_type type,

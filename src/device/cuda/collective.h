@@ -30,8 +30,7 @@ extern "C" {
 enum { ERG_COLLECTIVE_MOST_RANKS = 8, ERG_COLLECTIVE_MOST_SMS = 32, ERG_COLLECTIVE_MOST_PARTS = 2 };
 
 enum erg_collective_method {
-    ERG_COLLECTIVE_VECTOR, /* our kernels, through registers */
-    ERG_COLLECTIVE_BULK,   /* our kernels, through bulk copies into shared memory (9.0 and later) */
+    ERG_COLLECTIVE_PEER,    /* our kernels, over the peers' memory */
     ERG_COLLECTIVE_LIBRARY, /* NCCL, also across machines; its own order of sums */
 };
 
@@ -57,7 +56,7 @@ void erg_collective_close(struct erg_collective *collective);
 
 /*
  * World call: the library makes a communicator of its own for each budget, before the first call
- * with it. Our kernels need nothing.
+ * with it; budget 0 leaves its SMs to the library. Our kernels need nothing, and a budget.
  */
 int erg_collective_prepare(struct erg_collective *collective, int sms, struct erg_error *err);
 

@@ -53,14 +53,9 @@ struct erg_collective_call {
 };
 
 /* `ranks` is 2, 4 or 8. */
-int erg_collective_launch_vector(enum erg_collective_operation operation,
-                                 enum erg_collective_type type, int ranks,
-                                 const struct erg_collective_call *call, int sms,
-                                 struct CUstream_st *stream, struct erg_error *err);
-int erg_collective_launch_bulk(enum erg_collective_operation operation,
-                               enum erg_collective_type type, int ranks,
-                               const struct erg_collective_call *call, int sms,
-                               struct CUstream_st *stream, struct erg_error *err);
+int erg_collective_launch(enum erg_collective_operation operation, enum erg_collective_type type,
+                          int ranks, const struct erg_collective_call *call, int sms,
+                          struct CUstream_st *stream, struct erg_error *err);
 
 /* ---- NCCL ---- */
 

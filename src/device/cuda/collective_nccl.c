@@ -107,7 +107,8 @@ int erg_nccl_prepare(struct erg_nccl *nccl, int sms, const struct erg_nccl_name 
 {
     ncclUniqueId id;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.minCTAs = config.maxCTAs = sms;
+    if (sms > 0) /* else as the library likes */
+        config.minCTAs = config.maxCTAs = sms;
     memcpy(&id, name, sizeof id);
     return check(nccl, nccl->init(&nccl->by_sms[sms], nccl->ranks, id, nccl->rank, &config),
                  "making a communicator", err);
