@@ -66,6 +66,7 @@ struct erg_device {
     const struct erg_device_methods *methods;
     const char *identity; /* one line: kind, GPU, how many, what else makes results differ */
     size_t gpus;
+    bool fixed_clock; /* clocks cannot be set: everything runs at the GPUs' own */
 };
 
 /* How many of the latest spans a device remembers. */

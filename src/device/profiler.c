@@ -100,9 +100,10 @@ static int prepare(struct profiling *at, struct erg_profile_result *result, stru
     if (erg_device_set_clock(at->device, at->clock_mhz, &refusal) != 0) {
         if (refusal.status != ERG_NO_DEVICE)
             return erg_fail(err, refusal.status, "%s", refusal.message);
-        result->refused_clock = true;
+        result->refused_clock = true; /* and nothing has to settle */
+    } else {
+        pause_for(at, at->options->settle_s);
     }
-    pause_for(at, at->options->settle_s);
     if (erg_interrupt_check(err) != 0 || time_runs(at, 1, &at->run_s, err) != 0)
         return -1;
     /* The first run may be slow; a run of many milliseconds needs few to be timed. */

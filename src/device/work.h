@@ -49,7 +49,8 @@ struct erg_comm {
     enum erg_comm_kind kind;
     double wire_bytes; /* one direction, per GPU; 0 = no communication */
     int group;         /* GPUs that take part */
-    int sequences;     /* of the microbatch or nanobatch whose activations travel */
+    int part;          /* of enum erg_model_op_id: whose result travels */
+    int sequences;     /* of the microbatch or nanobatch that it belongs to */
     bool library;      /* the vendor library's kernel instead of our own with its SM budget */
 };
 

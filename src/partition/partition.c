@@ -408,7 +408,10 @@ int erg_stage_partitions(struct erg_workload *workload, const struct erg_workloa
         return -1;
     }
     size_t replayed = replay ? cuts_per_layer(workload, false) : 0;
+    /* Without communication all layers are one piece, and none of it a partition type. */
     size_t per_layer = replayed + cuts_per_layer(workload, backward);
+    if (!per_layer)
+        per_layer = 1;
     struct erg_stage_partition *entries =
         erg_arena_alloc(workload->arena, 2 * segments.count * sizeof *entries);
     *count = 0;

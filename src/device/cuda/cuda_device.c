@@ -1,0 +1,353 @@
+#include "device/cuda/cuda_device.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "telemetry/gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+enum command { COMMAND_BEGIN, COMMAND_ENQUEUE, COMMAND_SYNC, COMMAND_CLOSE };
+
+/* What rank 0 tells the others; the bytes of an enqueue's steps follow in a message of their own.
+ */
+struct message {
+    uint32_t command;
+    uint32_t steps;
+    uint64_t repeats, bytes;
+};
+
+/* Followers wait for the next command as long as rank 0 lives; its death is noticed sooner. */
+static const double patience_s = 1e9, answer_s = 60;
+
+/* ---- steps as bytes, for processes of one binary on one machine ---- */
+
+static size_t packed_bytes(const struct erg_step *steps, size_t count)
+{
+    size_t bytes = count * sizeof *steps;
+    for (size_t i = 0; i < count; i++)
+        bytes += steps[i].task.op_count * sizeof *steps[i].task.ops;
+    return bytes;
+}
+
+static void pack(const struct erg_step *steps, size_t count, char *bytes)
+{
+    memcpy(bytes, steps, count * sizeof *steps);
+    bytes += count * sizeof *steps;
+    for (size_t i = 0; i < count; i++) {
+        size_t size = steps[i].task.op_count * sizeof *steps[i].task.ops;
+        memcpy(bytes, steps[i].task.ops, size);
+        bytes += size;
+    }
+}
+
+/* The steps lie in `bytes` afterwards and point into it. */
+static const struct erg_step *unpack(char *bytes, size_t count)
+{
+    struct erg_step *steps = (struct erg_step *)(void *)bytes;
+    bytes += count * sizeof *steps;
+    for (size_t i = 0; i < count; i++) {
+        steps[i].task.ops = (const struct erg_op *)(const void *)bytes;
+        bytes += steps[i].task.op_count * sizeof *steps[i].task.ops;
+    }
+    return steps;
+}
+
+/* ---- rank 0 ---- */
+
+struct cuda_device {
+    struct erg_device base;
+    char identity[256];
+    const struct erg_worker_options *options;
+    struct erg_worker *worker;
+    struct erg_gpus *sensors;
+    size_t *sensor;                /* [gpus]: index in `sensors` of each rank's GPU */
+    struct erg_device_span *spans; /* [gpus][ERG_DEVICE_SPANS], of the latest sync */
+    struct erg_error failure;      /* of a call that cannot say so itself */
+};
+
+static struct cuda_device *self(struct erg_device *device)
+{
+    return (struct cuda_device *)(void *)device;
+}
+
+static int tell(struct cuda_device *device, struct message message, void *bytes,
+                struct erg_error *err)
+{
+    struct erg_rendezvous *rendezvous = device->options->rendezvous;
+    if (erg_rendezvous_broadcast(rendezvous, 0, &message, sizeof message, answer_s, err))
+        return -1;
+    return message.bytes
+               ? erg_rendezvous_broadcast(rendezvous, 0, bytes, message.bytes, answer_s, err)
+               : 0;
+}
+
+static int gather_spans(struct erg_worker *worker, const struct erg_worker_options *options,
+                        struct erg_device_span *all, struct erg_error *err)
+{
+    struct erg_device_span mine[ERG_DEVICE_SPANS];
+    return erg_worker_spans(worker, mine, err) ||
+                   erg_rendezvous_all_gather(options->rendezvous, mine, sizeof mine, all, answer_s,
+                                             err)
+               ? -1
+               : 0;
+}
+
+static void close_device(struct erg_device *base)
+{
+    struct cuda_device *device = self(base);
+    struct erg_error ignored;
+    if (!tell(device, (struct message){.command = COMMAND_CLOSE}, NULL, &ignored))
+        erg_worker_close(device->worker, &ignored);
+    erg_gpus_close(device->sensors);
+    free(device->sensor);
+    free(device->spans);
+    free(device);
+}
+
+static void begin(struct erg_device *base, uint64_t key)
+{
+    (void)key; /* real GPUs keep their past */
+    struct cuda_device *device = self(base);
+    if (tell(device, (struct message){.command = COMMAND_BEGIN}, NULL, &device->failure) == 0)
+        erg_worker_begin(device->worker, &device->failure);
+}
+
+static int set_clock(struct erg_device *base, int clock_mhz, struct erg_error *err)
+{
+    if (clock_mhz == 0)
+        return 0;
+    return erg_fail(err, ERG_NO_DEVICE,
+                    "locking the clock of %s at %d MHz: clocks are not set on "
+                    "real GPUs",
+                    base->identity, clock_mhz);
+}
+
+static int enqueue(struct erg_device *base, const struct erg_step *steps, size_t count,
+                   size_t repeats, struct erg_error *err)
+{
+    struct cuda_device *device = self(base);
+    if (device->failure.status) {
+        *err = device->failure;
+        return -1;
+    }
+    struct message message = {COMMAND_ENQUEUE, (uint32_t)count, repeats,
+                              packed_bytes(steps, count)};
+    char *bytes = erg_xmalloc(message.bytes);
+    pack(steps, count, bytes);
+    int status = tell(device, message, bytes, err) ||
+                         erg_worker_enqueue(device->worker, steps, count, repeats, err)
+                     ? -1
+                     : 0;
+    free(bytes);
+    return status;
+}
+
+static int sync_device(struct erg_device *base, struct erg_error *err)
+{
+    struct cuda_device *device = self(base);
+    return tell(device, (struct message){.command = COMMAND_SYNC}, NULL, err) ||
+                   erg_worker_sync(device->worker, err) ||
+                   gather_spans(device->worker, device->options, device->spans, err)
+               ? -1
+               : 0;
+}
+
+static int64_t now_ns(struct erg_device *base)
+{
+    (void)base;
+    return erg_now_ns();
+}
+
+static void sleep_ns(struct erg_device *base, int64_t duration_ns)
+{
+    (void)base;
+    struct timespec duration = {duration_ns / 1000000000, duration_ns % 1000000000};
+    nanosleep(&duration, NULL);
+}
+
+static void take(struct erg_sample *sample, const struct erg_gpu_sample *read)
+{
+    static const struct {
+        enum erg_metric metric;
+        enum erg_sense sense;
+    } known[] = {
+        {ERG_METRIC_ENERGY, ERG_SENSE_ENERGY},
+        {ERG_METRIC_POWER_INSTANT, ERG_SENSE_POWER},
+        {ERG_METRIC_TEMPERATURE, ERG_SENSE_TEMPERATURE},
+        {ERG_METRIC_SM_CLOCK, ERG_SENSE_CLOCK},
+        {ERG_METRIC_REASONS, ERG_SENSE_REASONS},
+    };
+    *sample = (struct erg_sample){.time_ns = read->start_ns + (read->end_ns - read->start_ns) / 2};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (erg_gpu_has(read, known[i].metric))
+            sample->valid |= known[i].sense;
+    sample->energy_mj = (uint64_t)read->readings[ERG_METRIC_ENERGY].value;
+    sample->power_w = 1e-3 * (double)read->readings[ERG_METRIC_POWER_INSTANT].value;
+    sample->temperature_c = (double)read->readings[ERG_METRIC_TEMPERATURE].value;
+    sample->clock_mhz = (int)read->readings[ERG_METRIC_SM_CLOCK].value;
+    sample->reasons = (uint32_t)read->readings[ERG_METRIC_REASONS].value;
+    if (sample->valid & ERG_SENSE_ENERGY)
+        sample->time_ns = read->readings[ERG_METRIC_ENERGY].time_ns;
+}
+
+static int sense(struct erg_device *base, struct erg_sample *samples, struct erg_error *err)
+{
+    struct cuda_device *device = self(base);
+    const uint64_t wanted = 1ull << ERG_METRIC_ENERGY | 1ull << ERG_METRIC_POWER_INSTANT |
+                            1ull << ERG_METRIC_TEMPERATURE | 1ull << ERG_METRIC_SM_CLOCK |
+                            1ull << ERG_METRIC_REASONS;
+    for (size_t g = 0; g < base->gpus; g++) {
+        struct erg_gpu_sample read = {0};
+        erg_gpu_read(device->sensors, device->sensor[g], wanted, &read);
+        if (read.lost)
+            return erg_fail(err, ERG_NO_DEVICE,
+                            "reading the sensors of GPU %zu of %s: it has "
+                            "fallen off the bus",
+                            g, base->identity);
+        take(&samples[g], &read);
+    }
+    return 0;
+}
+
+static int span(struct erg_device *base, size_t back, size_t gpu, struct erg_device_span *out,
+                struct erg_error *err)
+{
+    (void)err;
+    *out = self(base)->spans[gpu * ERG_DEVICE_SPANS + back];
+    return 0;
+}
+
+static const struct erg_device_methods methods = {
+    .close = close_device,
+    .begin = begin,
+    .set_clock = set_clock,
+    .enqueue = enqueue,
+    .sync = sync_device,
+    .now_ns = now_ns,
+    .sleep_ns = sleep_ns,
+    .sense = sense,
+    .span = span,
+};
+
+/* ---- the door ---- */
+
+/* PCI addresses end alike, "0000:1b:00.0", whoever writes the domain. */
+static bool same_bus(const char *a, const char *b)
+{
+    size_t x = strlen(a), y = strlen(b);
+    return x >= 12 && y >= 12 && strcasecmp(a + x - 12, b + y - 12) == 0;
+}
+
+static int find_sensors(struct cuda_device *device, const char *buses, struct erg_error *err)
+{
+    if (erg_gpus_open(&device->sensors, "all", err))
+        return -1;
+    enum { BUS = sizeof((struct erg_cuda *)0)->bus };
+    for (size_t g = 0; g < device->base.gpus; g++) {
+        size_t i = 0;
+        while (i < erg_gpus_count(device->sensors) &&
+               !same_bus(erg_gpus_info(device->sensors, i)->pci, buses + g * BUS))
+            i++;
+        if (i == erg_gpus_count(device->sensors))
+            return erg_fail(err, ERG_NO_DEVICE,
+                            "looking for the sensors of the GPU at %s: the driver lists none there",
+                            buses + g * BUS);
+        device->sensor[g] = i;
+    }
+    return 0;
+}
+
+static int share_buses(const struct erg_worker *worker, const struct erg_worker_options *options,
+                       char **buses, struct erg_error *err)
+{
+    const struct erg_cuda *cuda = erg_worker_cuda(worker);
+    *buses = erg_xcalloc((size_t)options->env->world, sizeof cuda->bus);
+    return erg_rendezvous_all_gather(options->rendezvous, cuda->bus, sizeof cuda->bus, *buses,
+                                     answer_s, err);
+}
+
+int erg_cuda_device_open(struct erg_device **out, const struct erg_worker_options *options,
+                         struct erg_error *err)
+{
+    struct erg_worker *worker;
+    if (erg_worker_open(&worker, options, err))
+        return -1;
+    struct cuda_device *device = erg_xcalloc(1, sizeof *device);
+    size_t gpus = (size_t)options->env->world;
+    device->options = options;
+    device->worker = worker;
+    device->sensor = erg_xcalloc(gpus, sizeof *device->sensor);
+    device->spans = erg_xcalloc(gpus * ERG_DEVICE_SPANS, sizeof *device->spans);
+    snprintf(device->identity, sizeof device->identity,
+             "%zu x %s, %s, microbatch %d x %d tokens, tensor %zu, default clocks", gpus,
+             erg_worker_cuda(worker)->name, options->model->name, options->sequences,
+             options->sequence, gpus);
+    device->base = (struct erg_device){&methods, device->identity, gpus, true};
+    char *buses = NULL;
+    int status =
+        share_buses(worker, options, &buses, err) || find_sensors(device, buses, err) ? -1 : 0;
+    free(buses);
+    if (status) {
+        close_device(&device->base);
+        return -1;
+    }
+    *out = &device->base;
+    return 0;
+}
+
+static int obey(struct erg_worker *worker, const struct erg_worker_options *options,
+                const struct message *message, struct erg_error *err)
+{
+    switch ((enum command)message->command) {
+    case COMMAND_BEGIN:
+        return erg_worker_begin(worker, err);
+    case COMMAND_ENQUEUE: {
+        char *bytes = erg_xmalloc(message->bytes);
+        int status = erg_rendezvous_broadcast(options->rendezvous, 0, bytes, message->bytes,
+                                              answer_s, err) ||
+                             erg_worker_enqueue(worker, unpack(bytes, message->steps),
+                                                message->steps, message->repeats, err)
+                         ? -1
+                         : 0;
+        free(bytes);
+        return status;
+    }
+    case COMMAND_SYNC: {
+        struct erg_device_span *all =
+            erg_xcalloc((size_t)options->env->world * ERG_DEVICE_SPANS, sizeof *all);
+        int status =
+            erg_worker_sync(worker, err) || gather_spans(worker, options, all, err) ? -1 : 0;
+        free(all);
+        return status;
+    }
+    case COMMAND_CLOSE:
+        break;
+    }
+    return 0;
+}
+
+int erg_cuda_device_follow(const struct erg_worker_options *options, struct erg_error *err)
+{
+    struct erg_worker *worker;
+    if (erg_worker_open(&worker, options, err))
+        return -1;
+    char *buses = NULL;
+    int status = share_buses(worker, options, &buses, err);
+    free(buses);
+    struct message message = {.command = COMMAND_BEGIN};
+    while (!status && message.command != COMMAND_CLOSE) {
+        status = erg_rendezvous_broadcast(options->rendezvous, 0, &message, sizeof message,
+                                          patience_s, err);
+        if (!status)
+            status = obey(worker, options, &message, err);
+    }
+    if (!status)
+        return erg_worker_close(worker, err);
+    struct erg_error ignored;
+    erg_worker_close(worker, &ignored);
+    return -1;
+}

@@ -1,0 +1,113 @@
+/*
+ * Decoder: its tensors; private to decoder*.c.
+ *
+ * T tokens of the microbatch, h the hidden size, Q = (heads + 2 KV groups) d / t, O = heads d / t,
+ * F = FFN / t.
+ */
+#ifndef ERG_CUDA_DECODER_INTERNAL_H
+#define ERG_CUDA_DECODER_INTERNAL_H
+
+#include "device/cuda/decoder.h"
+
+struct decoder_activations {
+    erg_bf16 *x_a;     /* [T, h] the residual stream before the attention: the layer's input */
+    erg_bf16 *n_a;     /* [T, h] normalised */
+    erg_bf16 *qkv;     /* [T, Q]; rotated in place unless heads are normalised */
+    erg_bf16 *rotated; /* [T, Q] queries and keys, where heads are normalised; else qkv */
+    erg_bf16 *attn;    /* [T, O] */
+    erg_bf16 *x_m;     /* [T, h] the residual stream before the MLP */
+    erg_bf16 *n_m;     /* [T, h] normalised */
+    erg_bf16 *gate_up; /* [T, 2F] */
+    erg_bf16 *act;     /* [T, F] */
+    float *inv_a, *inv_m, *stats;
+};
+
+struct decoder_layer {
+    erg_bf16 *weights[ERG_WEIGHTS]; /* NULL where the model has none */
+    float *gradients[ERG_WEIGHTS];
+    struct decoder_activations act;
+};
+
+/* What the ranks add up: outputs and input gradients of the two halves of a layer; embeddings. */
+enum { DECODER_REDUCE_A, DECODER_REDUCE_M, DECODER_INPUT, DECODER_REDUCES };
+
+/* Before and after the layers; vocabulary rows [first_id, first_id + ids) are this rank's. */
+struct decoder_vocabulary {
+    size_t first_id, ids;
+    erg_bf16 *weights[ERG_ALL_WEIGHTS - ERG_WEIGHTS];
+    float *gradients[ERG_ALL_WEIGHTS - ERG_WEIGHTS];
+    int32_t *tokens, *order, *targets; /* [T] */
+    erg_bf16 *n_final;                 /* [T, h] */
+    erg_bf16 *logits;                  /* [T, ids], then their gradients */
+    float *inv_final, *log_sum, *loss;
+    float *stats; /* [ranks, T, 3]; memory of the buffer where there are several */
+    struct erg_collective_buffer buffer;
+};
+
+struct erg_decoder {
+    struct erg_decoder_options options;
+    size_t tokens, hidden, ffn, heads, kv_heads, head_dim, qkv_row, attn_row;
+    struct decoder_layer *layers;
+    size_t weight_counts[ERG_ALL_WEIGHTS];
+    size_t gradient_bytes; /* of a layer; they lie together, from the first one on */
+
+    struct decoder_vocabulary vocabulary;
+    erg_bf16 *input, *output;
+    /* Gradients of one layer at a time: of its output, of the stream between its halves, … */
+    erg_bf16 *d_mid, *d_act, *d_gate_up, *d_attn, *d_qkv;
+    erg_bf16 *d_out[2]; /* by turns: a layer reads one and writes the other */
+    erg_bf16
+        *reduce[DECODER_REDUCES]; /* [T, h]; memory of the buffers below when there are ranks */
+    struct erg_collective_buffer buffers[DECODER_REDUCES];
+    float *rope_table;
+    void *scratch, *workspace, *gemm_workspace; /* of kernels; of the attention; of products */
+    struct erg_attention *attention[2];         /* of the microbatch, of half of it (or NULL) */
+
+    struct {
+        void **items;
+        size_t count, capacity;
+    } memory; /* everything allocated */
+};
+
+/* Rows of the sequences [first, first + count). */
+struct decoder_rows {
+    size_t first, count;
+};
+
+/* The gradients of a layer's output and of its input. A layer measured over and over does not feed
+ * itself with what it wrote, which would grow without bounds. */
+static inline erg_bf16 *decoder_output_gradient(const struct erg_decoder *decoder, size_t layer)
+{
+    return decoder->d_out[((size_t)decoder->options.layers - 1 - layer) % 2];
+}
+
+static inline erg_bf16 *decoder_input_gradient(const struct erg_decoder *decoder, size_t layer)
+{
+    return decoder->d_out[((size_t)decoder->options.layers - layer) % 2];
+}
+
+int decoder_forward(struct erg_decoder *decoder, size_t layer, unsigned parts,
+                    struct decoder_rows rows, const struct erg_decoder_launch *launch,
+                    struct erg_error *err);
+int decoder_backward(struct erg_decoder *decoder, size_t layer, const struct erg_op_code *code,
+                     struct decoder_rows rows, const struct erg_decoder_launch *launch,
+                     struct erg_error *err);
+/* Ops of the embedding, the head and the loss; *known says whether it was one. */
+int decoder_vocabulary_op(struct erg_decoder *decoder, const struct erg_op_code *code,
+                          struct decoder_rows rows, const struct erg_decoder_launch *launch,
+                          bool *known, struct erg_error *err);
+int decoder_make_vocabulary(struct erg_decoder *decoder, struct erg_error *err);
+int decoder_release_vocabulary(struct erg_decoder *decoder, struct erg_error *err);
+
+/* Memory of the decoder's own, freed with it; `pointer` is the address of any pointer. */
+int decoder_take(struct erg_decoder *decoder, void *pointer, size_t bytes, struct erg_error *err);
+int decoder_product(struct erg_decoder *decoder, enum erg_gemm_kind kind, struct decoder_rows rows,
+                    size_t inputs, size_t outputs, const void *a, const void *b, void *c,
+                    const struct erg_decoder_launch *launch, struct erg_error *err);
+
+struct erg_attention *decoder_attention(struct erg_decoder *decoder, struct decoder_rows rows);
+struct erg_attention_buffers decoder_attention_buffers(const struct erg_decoder *decoder,
+                                                       const struct decoder_activations *act,
+                                                       struct decoder_rows rows);
+
+#endif

@@ -1,0 +1,212 @@
+#include "device/cuda/executor.h"
+
+#include "base/memory.h"
+#include "device/cuda/cuda_internal.h"
+
+#include <stdlib.h>
+
+struct erg_executor {
+    struct erg_decoder *decoder;
+    int sms;                                /* of the GPU */
+    struct CUstream_st *compute, *comm;     /* of captures */
+    struct CUstream_st *launch;             /* of runs: one may be captured while another runs */
+    struct CUevent_st *launched, *finished; /* the slot was reached; the communication is done */
+};
+
+struct erg_run {
+    struct erg_executor *executor;
+    cudaGraphExec_t graph;
+};
+
+/* ---- the streams ---- */
+
+int erg_executor_open(struct erg_executor **out, struct erg_decoder *decoder,
+                      const struct erg_cuda *cuda, struct erg_error *err)
+{
+    struct erg_executor *executor = erg_xcalloc(1, sizeof *executor);
+    executor->decoder = decoder;
+    executor->sms = cuda->sms;
+    if (erg_cuda_stream_new(&executor->compute, false, err) ||
+        erg_cuda_stream_new(&executor->comm, true, err) ||
+        erg_cuda_stream_new(&executor->launch, false, err) ||
+        erg_cuda_event_new(&executor->launched, false, err) ||
+        erg_cuda_event_new(&executor->finished, false, err)) {
+        erg_executor_close(executor);
+        return -1;
+    }
+    *out = executor;
+    return 0;
+}
+
+void erg_executor_close(struct erg_executor *executor)
+{
+    if (!executor)
+        return;
+    erg_cuda_event_free(executor->launched);
+    erg_cuda_event_free(executor->finished);
+    erg_cuda_stream_free(executor->compute);
+    erg_cuda_stream_free(executor->comm);
+    erg_cuda_stream_free(executor->launch);
+    free(executor);
+}
+
+struct CUstream_st *erg_executor_stream(const struct erg_executor *executor)
+{
+    return executor->launch;
+}
+
+/* ---- one step ---- */
+
+/* Where a nanobatch has got to. */
+struct cursor {
+    enum erg_run_mode mode;
+    size_t layer; /* FORWARD: of the next norm_a; BACKWARD: of the next op */
+};
+
+/* The layer of an op, in the order of execution. */
+static size_t advance(struct cursor *cursor, const struct erg_op_code *code)
+{
+    bool opens = code->parts & 1u << ERG_MODEL_NORM_A;
+    if (cursor->mode == ERG_RUN_FORWARD)
+        return opens ? cursor->layer++ : cursor->layer - 1;
+    size_t layer = cursor->layer;
+    /* Backward, norm_a is the last op of its layer; in a replay of its forward it changes
+     * nothing. */
+    if (cursor->mode == ERG_RUN_BACKWARD && opens && code->backward && cursor->layer > 0)
+        cursor->layer--;
+    return layer;
+}
+
+static int start_comm(struct erg_executor *executor, const struct erg_run_step *item, int first,
+                      struct erg_error *err)
+{
+    const struct erg_step *step = &item->step;
+    return erg_cuda_event_record(executor->launched, executor->compute, err) ||
+                   erg_cuda_event_wait(executor->launched, executor->comm, err) ||
+                   erg_decoder_comm(executor->decoder, &step->task.comm, first, step->launch.sms,
+                                    executor->comm, err) ||
+                   erg_cuda_event_record(executor->finished, executor->comm, err)
+               ? -1
+               : 0;
+}
+
+static int run_step(struct erg_executor *executor, const struct erg_run_step *item,
+                    struct cursor *cursor, struct erg_error *err)
+{
+    const struct erg_task *task = &item->step.task;
+    bool communicates = task->comm.kind != ERG_COMM_NONE;
+    int first = 0, comm_first = 0;
+    if (item->nanobatch == 1)
+        first = task->op_count ? task->ops[0].code.sequences : task->comm.sequences;
+    if (item->nanobatch == 0)
+        comm_first = task->comm.sequences;
+    for (size_t i = 0; i <= task->op_count; i++) {
+        bool beside = communicates && i >= item->step.launch.slot;
+        if (communicates && i == item->step.launch.slot &&
+            start_comm(executor, item, comm_first, err))
+            return -1;
+        if (i == task->op_count)
+            break;
+        const struct erg_op_code *code = &task->ops[i].code;
+        struct erg_decoder_launch launch = {executor->compute, 0};
+        if (beside && !task->comm.library)
+            launch.sms = executor->sms - item->step.launch.sms;
+        if (erg_decoder_op(executor->decoder, advance(cursor, code), code, first, &launch, err))
+            return -1;
+    }
+    return communicates ? erg_cuda_event_wait(executor->finished, executor->compute, err) : 0;
+}
+
+/* ---- runs ---- */
+
+/* The parts whose sum over the ranks the compute of a step makes necessary. */
+static unsigned written_parts(const struct erg_task *task)
+{
+    const unsigned half_a = 1u << ERG_MODEL_PROJ, half_m = 1u << ERG_MODEL_FC2;
+    const unsigned back_a = 1u << ERG_MODEL_QKV, back_m = 1u << ERG_MODEL_FC1;
+    unsigned written = 0;
+    for (size_t i = 0; i < task->op_count; i++) {
+        const struct erg_op_code *code = &task->ops[i].code;
+        if (code->parts & (code->backward ? back_a : half_a))
+            written |= 1u << ERG_MODEL_REDUCE_A;
+        if (code->parts & (code->backward ? back_m : half_m))
+            written |= 1u << ERG_MODEL_REDUCE_M;
+    }
+    return written;
+}
+
+/*
+ * A partition that is run over and over would add up the same buffer again and again, until it
+ * overflows, when no compute of the run writes it: then the sum is that of what the run does write.
+ */
+static struct erg_run_step *make_steady(const struct erg_run_step *steps, size_t count)
+{
+    unsigned written = 0;
+    for (size_t i = 0; i < count; i++)
+        written |= written_parts(&steps[i].step.task);
+    struct erg_run_step *steady = erg_xcalloc(count, sizeof *steady);
+    for (size_t i = 0; i < count; i++) {
+        steady[i] = steps[i];
+        int *part = &steady[i].step.task.comm.part;
+        bool own = *part == ERG_MODEL_REDUCE_A || *part == ERG_MODEL_REDUCE_M;
+        if (own && written && !(written >> *part & 1))
+            *part = written >> ERG_MODEL_REDUCE_A & 1 ? ERG_MODEL_REDUCE_A : ERG_MODEL_REDUCE_M;
+    }
+    return steady;
+}
+
+static int capture(struct erg_executor *executor, const struct erg_run_step *steps, size_t count,
+                   enum erg_run_mode mode, struct erg_error *err)
+{
+    size_t last = (size_t)erg_decoder_layers(executor->decoder) - 1;
+    struct cursor start = {mode, mode == ERG_RUN_BACKWARD ? last : 0};
+    struct cursor cursors[2] = {start, start};
+    for (size_t i = 0; i < count; i++)
+        if (run_step(executor, &steps[i], &cursors[steps[i].nanobatch == 1], err))
+            return erg_fail_context(err, "capturing step %zu of %zu", i + 1, count);
+    return 0;
+}
+
+int erg_run_new(struct erg_run **out, struct erg_executor *executor,
+                const struct erg_run_step *steps, size_t count, enum erg_run_mode mode,
+                struct erg_error *err)
+{
+    /* Thread-local: other threads go on allocating and reading sensors meanwhile. */
+    if (erg_cuda_check(cudaStreamBeginCapture(executor->compute, cudaStreamCaptureModeThreadLocal),
+                       err, "starting to capture %zu steps", count))
+        return -1;
+    struct erg_run_step *steady = mode == ERG_RUN_STEADY ? make_steady(steps, count) : NULL;
+    int status = capture(executor, steady ? steady : steps, count, mode, err);
+    free(steady);
+    cudaGraph_t graph = NULL;
+    cudaError_t ended = cudaStreamEndCapture(executor->compute, &graph);
+    if (!status)
+        status = erg_cuda_check(ended, err, "capturing %zu steps as a graph", count);
+    struct erg_run *run = erg_xcalloc(1, sizeof *run);
+    run->executor = executor;
+    if (!status)
+        status = erg_cuda_check(cudaGraphInstantiate(&run->graph, graph, 0), err,
+                                "preparing a graph of %zu steps", count);
+    if (graph)
+        cudaGraphDestroy(graph);
+    if (status) {
+        free(run);
+        return -1;
+    }
+    *out = run;
+    return 0;
+}
+
+void erg_run_free(struct erg_run *run)
+{
+    if (!run)
+        return;
+    cudaGraphExecDestroy(run->graph);
+    free(run);
+}
+
+int erg_run_launch(struct erg_run *run, struct erg_error *err)
+{
+    return erg_cuda_check(cudaGraphLaunch(run->graph, run->executor->launch), err,
+                          "launching a captured run");
+}

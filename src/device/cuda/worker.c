@@ -1,0 +1,417 @@
+#include "device/cuda/worker.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/random.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Steps that were captured: one run, or one for each nanobatch that computes. */
+struct prepared {
+    uint64_t hash;
+    struct erg_run *runs[2];
+    size_t count;
+};
+
+struct job {
+    struct prepared *prepared;
+    size_t repeats;
+    struct CUevent_st *start, *end;
+};
+
+struct erg_worker {
+    struct erg_worker_options options;
+    struct erg_cuda cuda;
+    struct erg_cudnn *cudnn;
+    struct erg_gemm *gemm;
+    struct erg_collective *group, *library; /* NULL with a single GPU */
+    struct erg_decoder *decoder;
+    struct erg_executor *executor;
+    struct {
+        struct prepared **items;
+        size_t count, capacity;
+    } prepared;
+
+    struct CUevent_st *starts[ERG_DEVICE_SPANS], *ends[ERG_DEVICE_SPANS]; /* of call c: c % SPANS */
+    size_t calls;
+    struct CUevent_st *origin; /* happened at origin_ns */
+    int64_t origin_ns;
+
+    pthread_t feeder;
+    bool feeding; /* the thread exists */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct {
+        struct job *items;
+        size_t count, capacity;
+    } jobs;
+    size_t taken; /* of the jobs; the queue is emptied when all are done */
+    bool busy, stop;
+    struct erg_error failure; /* of the feeder; status ERG_OK while there is none */
+};
+
+/* ---- the feeder ---- */
+
+static int feed(struct erg_worker *worker, const struct job *job, struct erg_error *err)
+{
+    struct CUstream_st *stream = erg_executor_stream(worker->executor);
+    if (erg_cuda_event_record(job->start, stream, err))
+        return -1;
+    for (size_t i = 0; i < job->repeats; i++)
+        if (erg_run_launch(job->prepared->runs[i % job->prepared->count], err))
+            return -1;
+    return erg_cuda_event_record(job->end, stream, err);
+}
+
+/* A GPU takes some hundred launches ahead, a measurement makes thousands: this thread waits. */
+static void *feed_jobs(void *context)
+{
+    struct erg_worker *worker = context;
+    struct erg_error err = {0};
+    int status = erg_cuda_bind(&worker->cuda, &err);
+    pthread_mutex_lock(&worker->lock);
+    for (;;) {
+        if (status && !worker->failure.status)
+            worker->failure = err;
+        while (worker->taken == worker->jobs.count && !worker->stop) {
+            worker->busy = false;
+            pthread_cond_broadcast(&worker->changed);
+            pthread_cond_wait(&worker->changed, &worker->lock);
+        }
+        if (worker->stop)
+            break;
+        struct job job = worker->jobs.items[worker->taken++];
+        bool failed = worker->failure.status != ERG_OK;
+        pthread_mutex_unlock(&worker->lock);
+        if (!failed)
+            status = feed(worker, &job, &err);
+        pthread_mutex_lock(&worker->lock);
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return NULL;
+}
+
+/* ---- runs ---- */
+
+static uint64_t hash_steps(const struct erg_step *steps, size_t count)
+{
+    uint64_t hash = count;
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_task *task = &steps[i].task;
+        hash = erg_hash_u64(hash, task->op_count);
+        for (size_t k = 0; k < task->op_count; k++) {
+            const struct erg_op_code *code = &task->ops[k].code;
+            hash = erg_hash_u64(hash, code->parts);
+            hash = erg_hash_u64(hash, (uint64_t)code->sequences << 2 |
+                                          (uint64_t)code->backward << 1 | code->weights);
+        }
+        hash = erg_hash_u64(hash, (uint64_t)task->comm.kind << 32 | (uint64_t)task->comm.part << 1 |
+                                      task->comm.library);
+        hash = erg_hash_u64(hash, (uint64_t)task->comm.sequences);
+        hash = erg_hash_u64(hash, steps[i].launch.slot << 16 | (size_t)steps[i].launch.sms);
+    }
+    return hash;
+}
+
+static bool is_whole(const struct erg_worker *worker, const struct erg_step *step)
+{
+    int sequences =
+        step->task.op_count ? step->task.ops[0].code.sequences : step->task.comm.sequences;
+    return sequences == worker->options.sequences;
+}
+
+static int prepare_run(struct erg_worker *worker, const struct erg_step *steps, size_t count,
+                       int parity, struct prepared *prepared, struct erg_error *err)
+{
+    struct erg_run_step *items = erg_xcalloc(count, sizeof *items);
+    for (size_t i = 0; i < count; i++)
+        items[i] = (struct erg_run_step){
+            .step = steps[i],
+            .nanobatch =
+                is_whole(worker, &steps[i]) ? ERG_WHOLE_MICROBATCH : (int)(i + (size_t)parity) % 2,
+        };
+    int status = erg_run_new(&prepared->runs[prepared->count], worker->executor, items, count,
+                             ERG_RUN_STEADY, err);
+    prepared->count += !status;
+    free(items);
+    return status;
+}
+
+static int find_prepared(struct erg_worker *worker, const struct erg_step *steps, size_t count,
+                         struct prepared **out, struct erg_error *err)
+{
+    uint64_t hash = hash_steps(steps, count);
+    for (size_t i = 0; i < worker->prepared.count; i++)
+        if (worker->prepared.items[i]->hash == hash) {
+            *out = worker->prepared.items[i];
+            return 0;
+        }
+    struct prepared *prepared = erg_xcalloc(1, sizeof *prepared);
+    prepared->hash = hash;
+    ERG_PUSH(&worker->prepared, items, prepared);
+    *out = prepared;
+    bool alternates = count == 1 && !is_whole(worker, steps);
+    for (int parity = 0; parity <= alternates; parity++)
+        if (prepare_run(worker, steps, count, parity, prepared, err))
+            return -1;
+    return 0;
+}
+
+/*
+ * A pass through the layer in both directions, op by op: what is measured alone later finds the
+ * tensors that training would have left, and all kernels are loaded before one is captured.
+ */
+static int run_once(struct erg_worker *worker, struct erg_error *err)
+{
+#define PART(id) (1u << ERG_MODEL_##id)
+    static const struct {
+        unsigned parts;
+        bool backward, weights;
+        int reduce; /* after it, or 0 */
+    } ops[] = {
+        {PART(EMBEDDING), false, false, ERG_MODEL_REDUCE_EMBEDDING},
+        {PART(NORM_A), false, false, 0},
+        {PART(QKV), false, false, 0},
+        {PART(QKV_POST) | PART(ROPE), false, false, 0},
+        {PART(ATTENTION), false, false, 0},
+        {PART(PROJ), false, false, ERG_MODEL_REDUCE_A},
+        {PART(BDA_A) | PART(NORM_M), false, false, 0},
+        {PART(FC1), false, false, 0},
+        {PART(ACTIVATION), false, false, 0},
+        {PART(FC2), false, false, ERG_MODEL_REDUCE_M},
+        {PART(BDA_M), false, false, 0},
+        {PART(NORM_FINAL), false, false, 0},
+        {PART(HEAD), false, false, 0},
+        {PART(LOSS), false, false, 0},
+        {PART(LOSS), true, false, 0},
+        {PART(HEAD), true, false, ERG_MODEL_REDUCE_HEAD},
+        {PART(HEAD), true, true, 0},
+        {PART(NORM_FINAL), true, false, 0},
+        {PART(FC2), true, false, 0},
+        {PART(FC2), true, true, 0},
+        {PART(ACTIVATION), true, false, 0},
+        {PART(FC1), true, false, ERG_MODEL_REDUCE_M},
+        {PART(FC1), true, true, 0},
+        {PART(NORM_M) | PART(FORK_M) | PART(BDA_A), true, false, 0},
+        {PART(PROJ), true, false, 0},
+        {PART(PROJ), true, true, 0},
+        {PART(ATTENTION), true, false, 0},
+        {PART(QKV_POST) | PART(ROPE), true, false, 0},
+        {PART(QKV), true, false, ERG_MODEL_REDUCE_A},
+        {PART(QKV), true, true, 0},
+        {PART(NORM_A) | PART(FORK_A), true, false, 0},
+        {PART(EMBEDDING), true, false, 0},
+    };
+#undef PART
+    struct erg_decoder_launch launch = {erg_executor_stream(worker->executor), 0};
+    int sequences = worker->options.sequences;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        struct erg_op_code code = {ops[i].parts, ops[i].backward, ops[i].weights, sequences};
+        struct erg_comm comm = {
+            .kind = ERG_COMM_ALLREDUCE, .part = ops[i].reduce, .sequences = sequences};
+        if (erg_decoder_op(worker->decoder, 0, &code, 0, &launch, err) ||
+            (worker->group && ops[i].reduce &&
+             erg_decoder_comm(worker->decoder, &comm, 0, 16, launch.stream, err)))
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- the door ---- */
+
+static int open_collectives(struct erg_worker *worker, struct erg_error *err)
+{
+    int world = worker->options.env->world;
+    int *ranks = erg_xcalloc((size_t)world, sizeof *ranks);
+    for (int i = 0; i < world; i++)
+        ranks[i] = i;
+    struct erg_collective_options options = {
+        .env = worker->options.env,
+        .rendezvous = worker->options.rendezvous,
+        .ranks = ranks,
+        .rank_count = world,
+        .method = ERG_COLLECTIVE_PEER,
+        .timeout_s = 20,
+    };
+    int status = erg_collective_open(&worker->group, &options, err);
+    options.method = ERG_COLLECTIVE_LIBRARY;
+    if (!status)
+        status = erg_collective_open(&worker->library, &options, err) ||
+                         erg_collective_prepare(worker->library, 0, err)
+                     ? -1
+                     : 0;
+    free(ranks);
+    return status;
+}
+
+static int open_gpu(struct erg_worker *worker, struct erg_error *err)
+{
+    const struct erg_worker_options *options = &worker->options;
+    if (erg_cuda_init(&worker->cuda, options->env->local_rank, err) ||
+        erg_cudnn_open(&worker->cudnn, &worker->cuda, NULL, err) ||
+        erg_gemm_open(&worker->gemm, err) ||
+        (options->env->world > 1 && open_collectives(worker, err)))
+        return -1;
+    struct erg_decoder_options decoder = {
+        .cuda = &worker->cuda,
+        .cudnn = worker->cudnn,
+        .gemm = worker->gemm,
+        .model = options->model,
+        .tensor = options->env->world,
+        .rank = options->env->rank,
+        .group = worker->group,
+        .library = worker->library,
+        .layers = 1,
+        .embedding = true,
+        .head = true,
+        .sequences = options->sequences,
+        .sequence = options->sequence,
+        .seed = options->seed,
+    };
+    if (erg_decoder_open(&worker->decoder, &decoder, err) ||
+        erg_executor_open(&worker->executor, worker->decoder, &worker->cuda, err) ||
+        erg_cuda_event_new(&worker->origin, true, err))
+        return -1;
+    for (size_t i = 0; i < ERG_DEVICE_SPANS; i++)
+        if (erg_cuda_event_new(&worker->starts[i], true, err) ||
+            erg_cuda_event_new(&worker->ends[i], true, err))
+            return -1;
+    /* 8 SMs saturate the links between GPUs, more are not of much use to a collective. */
+    const int beside = worker->cuda.sms - 8;
+    struct CUstream_st *stream = erg_executor_stream(worker->executor);
+    return run_once(worker, err) || erg_decoder_tune(worker->decoder, beside, stream, err) ||
+                   erg_decoder_clear_gradients(worker->decoder, stream, err) ||
+                   run_once(worker, err) || erg_worker_begin(worker, err)
+               ? -1
+               : 0;
+}
+
+int erg_worker_open(struct erg_worker **out, const struct erg_worker_options *options,
+                    struct erg_error *err)
+{
+    struct erg_worker *worker = erg_xcalloc(1, sizeof *worker);
+    worker->options = *options;
+    pthread_mutex_init(&worker->lock, NULL);
+    pthread_cond_init(&worker->changed, NULL);
+    if (open_gpu(worker, err)) {
+        struct erg_error ignored;
+        erg_worker_close(worker, &ignored);
+        return -1;
+    }
+    if (pthread_create(&worker->feeder, NULL, feed_jobs, worker)) {
+        struct erg_error ignored;
+        erg_worker_close(worker, &ignored);
+        return erg_fail(err, ERG_FAILED, "starting the thread that feeds the GPU failed");
+    }
+    worker->feeding = true;
+    *out = worker;
+    return 0;
+}
+
+int erg_worker_close(struct erg_worker *worker, struct erg_error *err)
+{
+    if (!worker)
+        return 0;
+    if (worker->feeding) {
+        pthread_mutex_lock(&worker->lock);
+        worker->stop = true;
+        pthread_cond_broadcast(&worker->changed);
+        pthread_mutex_unlock(&worker->lock);
+        pthread_join(worker->feeder, NULL);
+    }
+    for (size_t i = 0; i < worker->prepared.count; i++) {
+        for (size_t k = 0; k < worker->prepared.items[i]->count; k++)
+            erg_run_free(worker->prepared.items[i]->runs[k]);
+        free(worker->prepared.items[i]);
+    }
+    free(worker->prepared.items);
+    free(worker->jobs.items);
+    for (size_t i = 0; i < ERG_DEVICE_SPANS; i++) {
+        erg_cuda_event_free(worker->starts[i]);
+        erg_cuda_event_free(worker->ends[i]);
+    }
+    erg_cuda_event_free(worker->origin);
+    erg_executor_close(worker->executor);
+    int status = erg_decoder_close(worker->decoder, err);
+    erg_collective_close(worker->library);
+    erg_collective_close(worker->group);
+    erg_gemm_close(worker->gemm);
+    erg_cudnn_close(worker->cudnn);
+    pthread_cond_destroy(&worker->changed);
+    pthread_mutex_destroy(&worker->lock);
+    free(worker);
+    return status;
+}
+
+const struct erg_cuda *erg_worker_cuda(const struct erg_worker *worker)
+{
+    return &worker->cuda;
+}
+
+/* The GPU counts time from an event; this says when that was on the host's clock. */
+int erg_worker_begin(struct erg_worker *worker, struct erg_error *err)
+{
+    struct CUstream_st *stream = erg_executor_stream(worker->executor);
+    if (erg_cuda_stream_sync(stream, err))
+        return -1;
+    int64_t before_ns = erg_now_ns();
+    if (erg_cuda_event_record(worker->origin, stream, err) ||
+        erg_cuda_event_sync(worker->origin, err))
+        return -1;
+    worker->origin_ns = before_ns + (erg_now_ns() - before_ns) / 2;
+    worker->calls = 0;
+    return 0;
+}
+
+int erg_worker_enqueue(struct erg_worker *worker, const struct erg_step *steps, size_t count,
+                       size_t repeats, struct erg_error *err)
+{
+    struct prepared *prepared;
+    if (find_prepared(worker, steps, count, &prepared, err))
+        return -1;
+    size_t call = worker->calls++ % ERG_DEVICE_SPANS;
+    struct job job = {prepared, repeats, worker->starts[call], worker->ends[call]};
+    pthread_mutex_lock(&worker->lock);
+    if (!worker->busy) { /* all jobs are done: start from an empty list */
+        worker->jobs.count = worker->taken = 0;
+        worker->busy = true;
+    }
+    ERG_PUSH(&worker->jobs, items, job);
+    pthread_cond_broadcast(&worker->changed);
+    pthread_mutex_unlock(&worker->lock);
+    return 0;
+}
+
+int erg_worker_sync(struct erg_worker *worker, struct erg_error *err)
+{
+    pthread_mutex_lock(&worker->lock);
+    while (worker->busy)
+        pthread_cond_wait(&worker->changed, &worker->lock);
+    struct erg_error failure = worker->failure;
+    pthread_mutex_unlock(&worker->lock);
+    if (failure.status) {
+        *err = failure;
+        return -1;
+    }
+    struct CUstream_st *stream = erg_executor_stream(worker->executor);
+    return worker->group ? erg_collective_wait(worker->group, stream, err)
+                         : erg_cuda_stream_sync(stream, err);
+}
+
+int erg_worker_spans(struct erg_worker *worker, struct erg_device_span spans[ERG_DEVICE_SPANS],
+                     struct erg_error *err)
+{
+    memset(spans, 0, ERG_DEVICE_SPANS * sizeof *spans);
+    for (size_t back = 0; back < ERG_DEVICE_SPANS && back < worker->calls; back++) {
+        size_t call = (worker->calls - 1 - back) % ERG_DEVICE_SPANS;
+        double start_ms, length_ms;
+        if (erg_cuda_event_ms(&start_ms, worker->origin, worker->starts[call], err) ||
+            erg_cuda_event_ms(&length_ms, worker->starts[call], worker->ends[call], err))
+            return -1;
+        spans[back].start_ns = worker->origin_ns + (int64_t)(start_ms * 1e6);
+        spans[back].end_ns = spans[back].start_ns + (int64_t)(length_ms * 1e6);
+    }
+    return 0;
+}

@@ -1,0 +1,42 @@
+/*
+ * Worker: what one process does for the CUDA device on its GPU. Keeps runs of steps ready as
+ * graphs, feeds the GPU from a thread of its own, and remembers when things ran.
+ *
+ * Steps of a nanobatch alternate: a partition that is run over and over computes the one nanobatch
+ * and communicates what the other one has computed in the run before, as in training.
+ */
+#ifndef ERG_CUDA_WORKER_H
+#define ERG_CUDA_WORKER_H
+
+#include "device/cuda/executor.h"
+#include "device/device.h"
+#include "launch/rendezvous.h"
+
+struct erg_worker;
+
+struct erg_worker_options {
+    const struct erg_launch_environment *env; /* world = tensor: one process per GPU of a stage */
+    struct erg_rendezvous *rendezvous;
+    const struct erg_model *model;
+    int sequences, sequence; /* of the microbatch */
+    uint64_t seed;           /* of weights and data */
+};
+
+/* A world call, as are close and sync. The thread's GPU is env->local_rank. */
+int erg_worker_open(struct erg_worker **worker, const struct erg_worker_options *options,
+                    struct erg_error *err);
+int erg_worker_close(struct erg_worker *worker, struct erg_error *err);
+
+const struct erg_cuda *erg_worker_cuda(const struct erg_worker *worker);
+
+/* As the device's methods of these names (device/device.h); spans are on erg_now_ns()'s axis. */
+int erg_worker_begin(struct erg_worker *worker, struct erg_error *err);
+int erg_worker_enqueue(struct erg_worker *worker, const struct erg_step *steps, size_t count,
+                       size_t repeats, struct erg_error *err);
+int erg_worker_sync(struct erg_worker *worker, struct erg_error *err);
+
+/* The latest spans, [0] the latest; those that never were are zero. Only after a sync. */
+int erg_worker_spans(struct erg_worker *worker, struct erg_device_span spans[ERG_DEVICE_SPANS],
+                     struct erg_error *err);
+
+#endif

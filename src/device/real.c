@@ -1,0 +1,107 @@
+#include "device/real.h"
+
+#if !ERGON_CUDA
+
+int erg_real_open(struct erg_real **real, const struct erg_real_request *request,
+                  struct erg_error *err)
+{
+    (void)real;
+    (void)request;
+    return erg_fail(err, ERG_NO_DEVICE,
+                    "opening the GPUs of this machine: this ergon was built "
+                    "without CUDA; build it where nvcc is installed");
+}
+
+struct erg_device *erg_real_device(const struct erg_real *real)
+{
+    (void)real;
+    return NULL;
+}
+
+void erg_real_close(struct erg_real *real)
+{
+    (void)real;
+}
+
+#else
+
+#include "base/memory.h"
+#include "device/cuda/cuda_device.h"
+
+#include <stdlib.h>
+
+struct erg_real {
+    struct erg_launch_environment env;
+    struct erg_rendezvous *rendezvous;
+    struct erg_worker_options options;
+    struct erg_device *device;
+};
+
+static const double meeting_s = 60;
+
+static int check_ranks(const struct erg_launch_environment *env,
+                       const struct erg_real_request *request, struct erg_error *err)
+{
+    if (request->context > 1)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "measuring on the GPUs of this machine: context parallelism is not "
+                        "measured there yet; expected context 1, got %d",
+                        request->context);
+    if (env->world == request->tensor)
+        return 0;
+    return erg_fail(err, ERG_USAGE,
+                    "measuring on the GPUs of this machine: tensor %d needs as many processes, one "
+                    "per GPU, but there %s; start them with: ergon run -n %d -- ergon ...",
+                    request->tensor, env->world == 1 ? "is one" : "is another number",
+                    request->tensor);
+}
+
+static int open_or_follow(struct erg_real *real, struct erg_error *err)
+{
+    if (real->env.rank == 0)
+        return erg_cuda_device_open(&real->device, &real->options, err);
+    return erg_cuda_device_follow(&real->options, err);
+}
+
+int erg_real_open(struct erg_real **out, const struct erg_real_request *request,
+                  struct erg_error *err)
+{
+    struct erg_real *real = erg_xcalloc(1, sizeof *real);
+    int gpus;
+    if (erg_launch_environment_read(&real->env, err) || check_ranks(&real->env, request, err) ||
+        erg_cuda_count(&gpus, err) ||
+        erg_rendezvous_open(&real->rendezvous, &real->env, meeting_s, err)) {
+        erg_real_close(real);
+        return -1;
+    }
+    real->options = (struct erg_worker_options){
+        .env = &real->env,
+        .rendezvous = real->rendezvous,
+        .model = request->model,
+        .sequences = request->sequences,
+        .sequence = request->sequence,
+        .seed = request->seed,
+    };
+    if (open_or_follow(real, err)) {
+        erg_real_close(real);
+        return -1;
+    }
+    *out = real;
+    return 0;
+}
+
+struct erg_device *erg_real_device(const struct erg_real *real)
+{
+    return real->device;
+}
+
+void erg_real_close(struct erg_real *real)
+{
+    if (!real)
+        return;
+    erg_device_close(real->device);
+    erg_rendezvous_close(real->rendezvous);
+    free(real);
+}
+
+#endif
