@@ -89,7 +89,7 @@ done
 mv "$prefix/share/ergon/models/llama-3.2-3b" "$prefix/share/ergon/models/only-here"
 sed 's/^model:.*/model: only-here/' "$prefix/share/doc/ergon/examples/quickstart.yaml" >job.yaml
 env -u ERGON_DATA "$prefix/bin/ergon" optimize --quiet job.yaml -o out >log
-for file in plan.json report.html trace.json profile.csv profile.db; do
+for file in plan.json report.html trace.json profile.csv measurements.csv profile.db; do
     [ -s "out/$file" ] || { echo "ergon optimize left no $file"; exit 1; }
 done
 

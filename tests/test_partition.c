@@ -166,15 +166,18 @@ static void ops_say_what_they_are(void **state)
     set_up(&f, "qwen3-1.7b", 8, 1, 8, 4096, true);
     const struct {
         const char *key;
+        enum erg_model_op_id comm; /* what the other nanobatch has left behind */
         struct erg_op_code codes[6];
     } cases[] = {
         {"fwd_attn",
+         ERG_MODEL_REDUCE_M,
          {{PART(BDA_M) | PART(NORM_A), false, false, 4},
           {PART(QKV), false, false, 4},
           {PART(QKV_POST) | PART(ROPE), false, false, 4},
           {PART(ATTENTION), false, false, 4},
           {PART(PROJ), false, false, 4}}},
         {"bwd_mlp",
+         ERG_MODEL_REDUCE_A,
          {{PART(NORM_A) | PART(FORK_A) | PART(BDA_M), true, false, 4},
           {PART(FC2), true, false, 4},
           {PART(FC2), true, true, 4},
@@ -186,6 +189,7 @@ static void ops_say_what_they_are(void **state)
         const struct erg_partition *partition = f.workload.partitions;
         while (strcmp(partition->key, cases[c].key) != 0)
             partition++;
+        assert_int_equal(partition->task.comm.part, cases[c].comm);
         assert_int_equal(partition->task.comm.sequences, 4);
         for (size_t i = 0; i < partition->task.op_count; i++) {
             const struct erg_op_code *code = &partition->task.ops[i].code;

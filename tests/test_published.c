@@ -18,7 +18,8 @@ static json_t *optimize(const char *workload)
     int file = mkstemp(store);
     assert_true(file >= 0);
     close(file);
-    struct erg_optimize_request request = {job, {true, true, true, true, true}, store};
+    struct erg_optimize_request request = {
+        .job = job, .methods = {true, true, true, true, true}, .store_path = store};
     json_t *plan;
     assert_ok(erg_optimize(&request, &plan, &err), &err);
     unlink(store);

@@ -2,9 +2,11 @@
 #include "cli/cli.h"
 
 #include "base/memory.h"
+#include "device/real.h"
 #include "io/csv.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/store.h"
 #include "job/job.h"
 #include "optimize/optimize.h"
 #include "report/report.h"
@@ -22,12 +24,14 @@ struct values {
 };
 
 static const char *const searches[] = {"gp", "trees", "random", "exhaustive", NULL};
-static const char *const devices[] = {"emulated", NULL};
+static const char *const devices[] = {"emulated", "cuda", NULL};
+enum { DEVICE_CUDA = 1 };
 
 #define AT(member) offsetof(struct values, member)
 static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(folder), .default_text = "ergon-out",
-     .help = "folder for plan.json, report.html, trace.json, profile.csv and profile.db"},
+     .help = "folder for plan.json, report.html, trace.json, profile.csv, measurements.csv and "
+             "profile.db"},
     {"method", 'm', ERG_OPTION_TEXT, "NAME,...", AT(methods),
      .help = "report only these: sequential, sequential+clocks, nanobatching, "
              "nanobatching+clocks, ergon"},
@@ -132,6 +136,21 @@ static int write_profile(const char *folder, const json_t *plan, struct erg_erro
     return status;
 }
 
+/* Everything in the store as a table. */
+static int write_measurements(const char *folder, const char *store_path, struct erg_error *err)
+{
+    struct erg_text path = {0};
+    struct erg_store *store;
+    erg_text_printf(&path, "%s/measurements.csv", folder);
+    int status = erg_store_open(&store, store_path, err);
+    if (!status) {
+        status = erg_store_export_csv(store, path.data, err);
+        erg_store_close(store);
+    }
+    erg_text_release(&path);
+    return status;
+}
+
 static int write_files(const char *folder, const json_t *plan, struct erg_error *err)
 {
     struct erg_text path = {0};
@@ -167,23 +186,44 @@ static int print_result(const struct erg_invocation *call, const char *folder, c
     return status;
 }
 
+static int open_gpus(const struct erg_job *job, struct erg_real **real, struct erg_error *err)
+{
+    struct erg_real_request request = {
+        .model = job->model,
+        .tensor = job->tensor,
+        .context = job->context,
+        .sequences = job->microbatch_size,
+        .sequence = job->sequence,
+        .seed = job->search.seed,
+    };
+    return erg_real_open(real, &request, err);
+}
+
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct values *values = call->values;
     struct erg_optimize_request request = {0};
     struct erg_job *job = NULL;
     struct erg_text store = {0};
+    struct erg_real *real = NULL;
     json_t *plan = NULL;
-    int status = parse_methods(values->methods, request.methods, err) ||
-                 load_job(call, &job, err) || erg_dir_make(values->folder, err);
-    if (!status) {
+    int status = parse_methods(values->methods, request.methods, err) || load_job(call, &job, err);
+    if (!status && values->device == DEVICE_CUDA)
+        status = open_gpus(job, &real, err);
+    bool leads = !real || erg_real_device(real);
+    if (!status && leads) {
         erg_text_printf(&store, "%s/profile.db", values->folder);
         request.job = job;
         request.store_path = store.data;
-        status = erg_optimize(&request, &plan, err) || write_files(values->folder, plan, err);
+        request.device = real ? erg_real_device(real) : NULL;
+        status = erg_dir_make(values->folder, err) || erg_optimize(&request, &plan, err) ||
+                 write_files(values->folder, plan, err) ||
+                 write_measurements(values->folder, store.data, err);
     }
     erg_terminal_finish();
-    status = status || print_result(call, values->folder, plan, err);
+    if (!status && leads)
+        status = print_result(call, values->folder, plan, err);
+    erg_real_close(real);
     json_decref(plan);
     erg_text_release(&store);
     erg_job_free(job);

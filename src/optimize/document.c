@@ -60,11 +60,13 @@ static json_t *device_document(const struct erg_optimization *o)
     for (size_t i = o->survey.clock_count; i-- > 0;)
         json_array_append_new(clocks, json_integer(o->survey.clocks_mhz[i]));
     const struct erg_gpu *gpu = o->job->gpu;
-    return json_pack("{s:s+, s:s, s:b, s:s, s:f, s:f, s:f, s:i, s:o}", "name", "emulated ",
-                     gpu->name, "identity", erg_lab_identity(o->lab), "emulated", true,
-                     "confidence", gpu->confidence, "blocking_power_w", gpu->blocking_power_w,
-                     "static_power_w", gpu->static_power_w, "power_cap_w", gpu->power_cap_w, "sms",
-                     gpu->sms, "clocks_mhz", clocks);
+    bool emulated = !o->request->device;
+    return json_pack("{s:s+, s:s, s:b, s:s*, s:f, s:f, s:f, s:i, s:o}", "name",
+                     emulated ? "emulated " : "", gpu->name, "identity", erg_lab_identity(o->lab),
+                     "emulated", emulated, "confidence", emulated ? gpu->confidence : NULL,
+                     "blocking_power_w", gpu->blocking_power_w, "static_power_w",
+                     gpu->static_power_w, "power_cap_w", gpu->power_cap_w, "sms", gpu->sms,
+                     "clocks_mhz", clocks);
 }
 
 /* Budgets are those of each partition; the largest stands for all. */

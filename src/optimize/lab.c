@@ -30,7 +30,7 @@ int erg_lab_open(struct erg_lab **out, const struct erg_lab_request *request, st
         return -1;
     }
     lab->identity = erg_xstrdup(device->identity);
-    erg_device_close(device);
+    erg_lab_bench_close(lab, device);
     *out = lab;
     return 0;
 }
@@ -59,12 +59,27 @@ struct erg_lab_counts erg_lab_counts(struct erg_lab *lab)
     return counts;
 }
 
+size_t erg_lab_benches(const struct erg_lab *lab)
+{
+    return lab->request.device ? 1 : 0;
+}
+
 int erg_lab_bench(struct erg_lab *lab, struct erg_device **device, struct erg_error *err)
 {
+    if (lab->request.device) {
+        *device = lab->request.device;
+        return 0;
+    }
     struct erg_emulated_options options = erg_emulated_options_default();
     options.gpus = lab->request.gpus;
     options.seed = lab->request.seed;
     return erg_emulated_open(device, lab->request.gpu, lab->request.stack, &options, err);
+}
+
+void erg_lab_bench_close(struct erg_lab *lab, struct erg_device *device)
+{
+    if (!lab->request.device)
+        erg_device_close(device);
 }
 
 /* ---- what a measurement is of ---- */

@@ -5,7 +5,8 @@
  * the profiler's window and pauses are is part of the question. The lab looks it up in the store,
  * and only if it is not there runs the profiler and stores the result before it returns. So a
  * computation that was killed and is run again asks the same questions and finds its answers.
- * Thread-safe; every thread opens a bench (a device) of its own.
+ * Thread-safe; every thread opens a bench (a device) of its own. There are as many emulated devices
+ * as wanted, but a real one only once.
  */
 #ifndef ERG_OPTIMIZE_LAB_H
 #define ERG_OPTIMIZE_LAB_H
@@ -26,8 +27,9 @@ struct erg_lab_request {
     const char *store_path; /* SQLite file, created when missing */
     const struct erg_gpu *gpu;
     const struct erg_stack *stack;
-    uint64_t seed; /* of the emulated device */
-    size_t gpus;   /* in the lockstep group */
+    struct erg_device *device; /* a real one, which outlives the lab; NULL: emulated ones ... */
+    uint64_t seed;             /* ... with this seed */
+    size_t gpus;               /* ... and so many GPUs in lockstep */
     struct erg_profile_options profiler;
 };
 
@@ -45,7 +47,10 @@ void erg_lab_close(struct erg_lab *lab);
 const char *erg_lab_identity(const struct erg_lab *lab);
 struct erg_lab_counts erg_lab_counts(struct erg_lab *lab);
 
+/* How many benches may be open at once; 0 = any number. */
+size_t erg_lab_benches(const struct erg_lab *lab);
 int erg_lab_bench(struct erg_lab *lab, struct erg_device **device, struct erg_error *err);
+void erg_lab_bench_close(struct erg_lab *lab, struct erg_device *device);
 
 /* What a measurement is called in the store, for people; the steps' content is the key. */
 struct erg_lab_name {

@@ -96,6 +96,7 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
         .store_path = o->request->store_path,
         .gpu = job->gpu,
         .stack = job->stack,
+        .device = o->request->device,
         .seed = job->search.seed,
         .gpus = (size_t)(job->tensor * job->context),
         .profiler = o->profiler,
@@ -111,6 +112,7 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
         .whole_sequential = true, /* the reference of every comparison */
         .whole_nanobatch = (nanobatching || methods[ERG_METHOD_ERGON]) && o->workload.nanobatched,
         .partitions = methods[ERG_METHOD_ERGON] && o->workload.nanobatched,
+        .fixed_clock = o->request->device && o->request->device->fixed_clock,
         .ends = job->stack->overhead <= 0,
     };
     o->plan_request = (struct erg_method_request){

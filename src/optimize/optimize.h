@@ -11,6 +11,7 @@
 #ifndef ERG_OPTIMIZE_H
 #define ERG_OPTIMIZE_H
 
+#include "device/device.h"
 #include "ergon/error.h"
 #include "job/job.h"
 #include "optimize/methods.h"
@@ -22,6 +23,7 @@ struct erg_optimize_request {
     const struct erg_job *job;
     bool methods[ERG_METHOD_COUNT]; /* which to report */
     const char *store_path;
+    struct erg_device *device; /* real GPUs to measure on; NULL: the job's GPU, emulated */
 };
 
 /*

@@ -177,7 +177,7 @@ static int search_partition(struct run *run, size_t index, struct erg_error *err
         erg_fail_context(err, "searching partition %s", partition->key);
     }
     free(parameter_sd);
-    erg_device_close(context.device);
+    erg_lab_bench_close(request->lab, context.device);
     return status;
 }
 
@@ -232,7 +232,7 @@ static int run_sweep(struct run *run, const struct sweep *sweep, struct erg_erro
     for (size_t clock = 0; !status && clock < clocks; clock++)
         sweep->costs[clock].energy_j = search->table[clock].energy_j;
     erg_search_free(search);
-    erg_device_close(context.device);
+    erg_lab_bench_close(run->request->lab, context.device);
     return status;
 }
 
@@ -258,10 +258,12 @@ static int run_piece(void *context, size_t i, struct erg_error *err)
 
 /* ---- the door ---- */
 
-static void list_clocks(struct erg_survey *survey, const struct erg_gpu *gpu)
+/* A device whose clocks are its own is measured at one: the highest, where it starts from. */
+static void list_clocks(struct erg_survey *survey, const struct erg_gpu *gpu, bool fixed_clock)
 {
     int step = gpu->search_step_mhz;
-    survey->clock_count = (size_t)((gpu->search_max_mhz - gpu->search_min_mhz) / step + 1);
+    survey->clock_count =
+        fixed_clock ? 1 : (size_t)((gpu->search_max_mhz - gpu->search_min_mhz) / step + 1);
     survey->clocks_mhz = erg_xcalloc(survey->clock_count, sizeof *survey->clocks_mhz);
     for (size_t i = 0; i < survey->clock_count; i++)
         survey->clocks_mhz[i] = gpu->search_max_mhz - step * (int)(survey->clock_count - 1 - i);
@@ -290,7 +292,7 @@ int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *r
     const struct erg_workload *workload = request->workload;
     struct run run = {.survey = survey, .request = request};
     pthread_mutex_init(&run.lock, NULL);
-    list_clocks(survey, request->job->gpu);
+    list_clocks(survey, request->job->gpu, request->fixed_clock);
     if (request->partitions)
         list_spaces(&run);
     static const char *const direction[] = {"forward", "backward"};
@@ -317,8 +319,8 @@ int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *r
         add_sweep(&run, erg_fixed_name((enum erg_fixed)fixed), &workload->fixed[fixed],
                   &survey->fixed[fixed]);
 
-    int status =
-        erg_parallel_for(survey->partition_count + run.sweep_count, 0, run_piece, &run, err);
+    int status = erg_parallel_for(survey->partition_count + run.sweep_count,
+                                  erg_lab_benches(request->lab), run_piece, &run, err);
     survey->search_cpu_s = run.search_cpu_s;
     pthread_mutex_destroy(&run.lock);
     if (status)
@@ -375,7 +377,7 @@ static int verify_partition(void *context, size_t index, struct erg_error *err)
                      : 0;
         verification->added[index] += !status;
     }
-    erg_device_close(measured.device);
+    erg_lab_bench_close(request->lab, measured.device);
     return status;
 }
 
@@ -385,7 +387,8 @@ int erg_survey_verify(struct erg_survey *survey, const struct erg_survey_request
 {
     struct verification verification = {survey, request, picks, count,
                                         erg_xcalloc(survey->partition_count, sizeof(size_t))};
-    int status = erg_parallel_for(survey->partition_count, 0, verify_partition, &verification, err);
+    int status = erg_parallel_for(survey->partition_count, erg_lab_benches(request->lab),
+                                  verify_partition, &verification, err);
     *added = 0;
     for (size_t i = 0; i < survey->partition_count; i++)
         *added += verification.added[i];
