@@ -141,7 +141,8 @@ static int run(const struct row *row, uint64_t seed, const char *search, double 
     if (file < 0)
         return erg_fail(err, ERG_FAILED, "making a temporary store in /tmp failed");
     close(file);
-    struct erg_optimize_request request = {job, {true, true, true, true, true}, store};
+    struct erg_optimize_request request = {
+        .job = job, .methods = {true, true, true, true, true}, .store_path = store};
     json_t *plan = NULL;
     int status = erg_optimize(&request, &plan, err);
     unlink(store);

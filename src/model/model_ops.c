@@ -225,6 +225,7 @@ static void tag_work(struct erg_model_ops *ops, const struct erg_model_shape *sh
 {
     for (size_t i = 0; i < ops->count; i++) {
         struct erg_model_op *op = &ops->items[i];
+        op->communication.part = (int)op->id;
         op->communication.sequences = (int)shape->sequences;
         for (int k = 0; k < op->work_count; k++)
             op->work[k].code = (struct erg_op_code){
