@@ -265,6 +265,7 @@ int main(void)
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
         for (int add = 0; add < 2; add++)
             check_norm(&rng, i == 0 ? 1 : 101, hidden[i], add);
+    check_norm(&rng, 20011, 64, true); /* more partial sums than are read at a time */
     const struct erg_ops_qkv qkv[] = {
         {.tokens = 1, .sequence = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 16},
         {.tokens = 333, .sequence = 111, .query_heads = 6, .kv_heads = 2, .head_dim = 128},

@@ -16,9 +16,13 @@ enum {
     MAX_HIDDEN = MAX_THREADS * 2 * VECTOR,
     MAX_STAGES = 4, /* rows on their way, backward: fewer with longer rows */
     /* Rows of one partial sum of the weight's gradient. Few make many partial sums to write and
-     * read again; many make few blocks, of which the last leave SMs idle. */
-    CHUNK = 16,
-    SLICES = 32, /* of the partial sums, summed side by side */
+     * read again; many make few blocks, of which the last leave SMs idle. Of rows of 3072, 132 SMs
+     * hold 396 blocks: 8192 rows fill them once, 16384 twice. */
+    CHUNK = 21,
+    SUM_THREADS = 1024,
+    SUM_COLUMNS = 32,
+    SLICES = SUM_THREADS / (SUM_COLUMNS / 4), /* of the partial sums, summed side by side */
+    AHEAD = 7, /* partial sums a thread reads at a time: all of those of 16384 rows */
 };
 
 __global__ void __launch_bounds__(ADD_THREADS)
@@ -107,26 +111,6 @@ __global__ void __launch_bounds__(MAX_THREADS)
     }
 }
 
-/* Starts copying a vector into shared memory, zeros if not `inside`; part of the next commit(). */
-__device__ inline void fetch(vector *shared, const erg_bf16 *from, bool inside)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(shared)),
-                 "l"(from), "r"(inside ? 16 : 0)
-                 : "memory");
-}
-
-__device__ inline void commit()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-/* Until all but the latest `pending` commits have arrived, for the thread that asked for them. */
-template <int pending> __device__ inline void wait_fetched()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
-}
-
 /*
  * A block goes through CHUNK rows. The next STAGES - 1 rows are on their way into shared memory, as
  * registers are needed for the weight's gradient; a thread reads only what it fetched itself.
@@ -140,6 +124,8 @@ __global__ void __launch_bounds__(MAX_THREADS)
     constexpr int STAGES = MAX_STAGES / V, TENSORS = ADD ? 3 : 2;
     extern __shared__ vector ring[];      /* [STAGES][TENSORS][V][threads] */
     __shared__ float shared[2][1][LANES]; /* in turns, so that one barrier a row is enough */
+    __shared__ float scales[CHUNK];       /* read once: a row must not wait for its own */
+    static_assert(CHUNK <= LANES, "a thread reads one scale");
     const uint32_t first = blockIdx.x * CHUNK;
     const erg_bf16 *const tensors[3] = {sum, d_out, d_sum};
     auto slot = [&](int row, int tensor, int j) {
@@ -166,8 +152,11 @@ __global__ void __launch_bounds__(MAX_THREADS)
         uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
         weights[j] = column < hidden ? load(weight + column) : make_uint4(0, 0, 0, 0);
     }
+    if (threadIdx.x < CHUNK && first + threadIdx.x < tokens)
+        scales[threadIdx.x] = inv_rms[first + threadIdx.x];
+    __syncthreads();
     for (int row = 0; row < CHUNK && first + row < tokens; row++) {
-        float scale = inv_rms[first + row], dot[1] = {0};
+        float scale = scales[row], dot[1] = {0};
         float n[VECTOR], d[VECTOR], w[VECTOR];
         fetch_row(row + STAGES - 1);
         wait_fetched<STAGES - 1>();
@@ -218,24 +207,54 @@ __global__ void __launch_bounds__(MAX_THREADS)
     }
 }
 
-__global__ void __launch_bounds__(LANES *SLICES)
-    sum_partials(uint32_t count, size_t stride, uint32_t columns, const float *partials, float *to)
+struct sums {
+    struct partials of[MAX_PARTIALS];
+};
+
+/*
+ * A block adds up SUM_COLUMNS columns of one weight, a thread four of them, so that all loads of a
+ * gradient are on their way at once: there is too little to read to wait for it twice.
+ */
+__global__ void __launch_bounds__(SUM_THREADS)
+    sum_partials(const __grid_constant__ struct sums sums, uint32_t columns)
 {
-    __shared__ float slices[SLICES][LANES];
-    uint32_t column = blockIdx.x * LANES + threadIdx.x;
-    float sum = 0;
+    __shared__ float shared[SUM_THREADS / LANES][SUM_COLUMNS];
+    const struct partials &task = sums.of[blockIdx.y];
+    const uint32_t quad = threadIdx.x % (SUM_COLUMNS / 4) * 4, warp = threadIdx.x / LANES;
+    const uint32_t column = blockIdx.x * SUM_COLUMNS + quad;
+    float4 sum = make_float4(0, 0, 0, 0);
     if (column < columns)
-#pragma unroll 8
-        for (uint32_t p = threadIdx.y; p < count; p += SLICES)
-            sum += partials[p * stride + column];
-    slices[threadIdx.y][threadIdx.x] = sum;
+        for (uint32_t p = threadIdx.x / (SUM_COLUMNS / 4); p < task.count; p += SLICES * AHEAD) {
+            float4 ahead[AHEAD];
+#pragma unroll
+            for (uint32_t k = 0; k < AHEAD; k++) {
+                const float *from = task.from + (size_t)(p + k * SLICES) * columns + column;
+                ahead[k] = p + k * SLICES < task.count ? *reinterpret_cast<const float4 *>(from)
+                                                       : make_float4(0, 0, 0, 0);
+            }
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                sum.x += ahead[k].x, sum.y += ahead[k].y;
+                sum.z += ahead[k].z, sum.w += ahead[k].w;
+            }
+        }
+    float four[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        for (int mask = SUM_COLUMNS / 4; mask < LANES; mask *= 2)
+            four[i] += __shfl_xor_sync(0xffffffffu, four[i], mask);
+        if (threadIdx.x % LANES < SUM_COLUMNS / 4)
+            shared[warp][quad + i] = four[i];
+    }
     __syncthreads();
-    if (threadIdx.y != 0 || column >= columns)
+    const uint32_t mine = blockIdx.x * SUM_COLUMNS + threadIdx.x;
+    if (threadIdx.x >= SUM_COLUMNS || mine >= columns)
         return;
-    sum = 0;
-    for (int i = 0; i < SLICES; i++)
-        sum += slices[i][threadIdx.x];
-    to[column] += sum;
+    float total = 0;
+#pragma unroll
+    for (int w = 0; w < SUM_THREADS / LANES; w++)
+        total += shared[w][threadIdx.x];
+    task.to[mine] += total;
 }
 
 /* Vectors a thread, and threads a block. */
@@ -262,11 +281,14 @@ int check_hidden(const char *kernel, size_t tokens, size_t hidden, struct erg_er
 
 } // namespace
 
-void erg::add_partials(size_t count, size_t stride, size_t columns, const float *partials,
-                       float *to, struct CUstream_st *stream)
+void erg::add_partials(size_t columns, const struct partials *sums, int count,
+                       struct CUstream_st *stream)
 {
-    sum_partials<<<(unsigned)blocks_for(columns, LANES), dim3(LANES, SLICES), 0, stream>>>(
-        (uint32_t)count, stride, (uint32_t)columns, partials, to);
+    struct sums all = {};
+    for (int i = 0; i < count; i++)
+        all.of[i] = sums[i];
+    dim3 blocks((unsigned)blocks_for(columns, SUM_COLUMNS), (unsigned)count);
+    sum_partials<<<blocks, SUM_THREADS, 0, stream>>>(all, (uint32_t)columns);
 }
 
 extern "C" int erg_cuda_add(size_t count, const erg_bf16 *a, const erg_bf16 *b, erg_bf16 *out,
@@ -330,6 +352,7 @@ extern "C" int erg_cuda_norm_backward(size_t tokens, size_t hidden, const erg_bf
         return -1;
     run<<<(unsigned)blocks, split.threads, ring, stream>>>(
         (uint32_t)tokens, (uint32_t)hidden, sum, weight, inv_rms, d_out, d_sum, d_in, partials);
-    add_partials(blocks, hidden, hidden, partials, d_weight, stream);
+    const struct partials sums = {(uint32_t)blocks, partials, d_weight};
+    add_partials(hidden, &sums, 1, stream);
     return erg_cuda_check_launch("RMSNorm backward", err);
 }

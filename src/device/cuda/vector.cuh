@@ -50,6 +50,26 @@ __device__ inline vector pack(const float (&wide)[VECTOR])
                       pack(wide[6], wide[7]));
 }
 
+/* Starts copying a vector into shared memory, zeros if not `inside`; part of the next commit(). */
+__device__ inline void fetch(vector *shared, const erg_bf16 *from, bool inside)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(shared)),
+                 "l"(from), "r"(inside ? 16 : 0)
+                 : "memory");
+}
+
+__device__ inline void commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Until all but the latest `pending` commits have arrived, for the thread that asked for them. */
+template <int pending> __device__ inline void wait_fetched()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+
 template <class T> __device__ inline T sum_over_lanes(T value, int lanes)
 {
     for (int mask = lanes / 2; mask > 0; mask /= 2)
@@ -77,11 +97,17 @@ __device__ inline void sum_over_block(float (&values)[N], float (&shared)[N][LAN
         values[i] = sum_over_lanes(lane < warps ? shared[i][lane] : 0.0f, LANES);
 }
 
-/*
- * The second stage of the gradients of weights: to[c] += the sum of partials[p][c] over p. Enqueues
- * a kernel; rows of `stride` floats.
- */
-void add_partials(size_t count, size_t stride, size_t columns, const float *partials, float *to,
+/* The second stage of a weight's gradient: to[c] += the sum of partials[p][c] over p < count. */
+struct partials {
+    uint32_t count;
+    const float *from;
+    float *to;
+};
+
+enum { MAX_PARTIALS = 2 };
+
+/* Enqueues one kernel for up to MAX_PARTIALS weights of `columns`, a multiple of 4. */
+void add_partials(size_t columns, const struct partials *sums, int count,
                   struct CUstream_st *stream);
 
 inline size_t blocks_for(size_t items, size_t per_block)
