@@ -115,6 +115,7 @@ struct erg_iteration_request {
     size_t slower_points; /* further deadlines beyond it, for stragglers */
     const double *deadlines_s; /* further deadlines; plans for these are searched harder */
     size_t deadline_count;
+    bool tries;    /* these deadlines are tries: searched no harder than the others */
     uint64_t seed; /* of the search among realised plans; equal seeds give equal plans */
 };
 

@@ -161,7 +161,7 @@ static void collect_plan(struct timecost_visitor *visitor, const int32_t *start,
         double deadline_s = collector->deadlines[collector->deadline++];
         if (deadline_s < collector->shortest_s)
             deadline_s = collector->shortest_s;
-        add_plan(collector, start, duration, flow, time, deadline_s, true);
+        add_plan(collector, start, duration, flow, time, deadline_s, !collector->request->tries);
     }
     visitor->deadline = next_deadline(collector);
 }
@@ -319,6 +319,31 @@ static double planned_meeting_s(const struct erg_iteration *iteration, double bu
     return high;
 }
 
+/* Adds the plans for some deadlines: tries are searched like the points of a grid. */
+static int add_deadlines(struct erg_iteration *iteration,
+                         const struct erg_iteration_request *request, const double *deadlines_s,
+                         size_t count, bool tries, struct erg_error *err)
+{
+    struct erg_iteration_request close = *request;
+    close.points = close.slower_points = 0;
+    close.deadlines_s = deadlines_s;
+    close.deadline_count = count;
+    close.tries = tries;
+    struct erg_iteration more;
+    if (erg_iteration_solve(&more, &close, err) != 0)
+        return -1;
+    iteration->plans =
+        erg_xrealloc(iteration->plans, iteration->plan_count + more.plan_count, sizeof *more.plans);
+    memcpy(iteration->plans + iteration->plan_count, more.plans,
+           more.plan_count * sizeof *more.plans);
+    iteration->plan_count += more.plan_count;
+    more.plan_count = 0;
+    erg_iteration_release(&more);
+    sort_plans(iteration);
+    return 0;
+}
+
+/* Tries lead to the deadline that just fits; that one, and the next shorter, are worth more. */
 int erg_iteration_refine_budget(struct erg_iteration *iteration,
                                 const struct erg_iteration_request *request, double budget_j,
                                 struct erg_error *err)
@@ -333,20 +358,11 @@ int erg_iteration_refine_budget(struct erg_iteration *iteration,
     double deadlines[TRIES];
     for (size_t i = 0; i < TRIES; i++)
         deadlines[i] = from + (to - from) * (double)i / TRIES;
-    struct erg_iteration_request close = *request;
-    close.points = close.slower_points = 0;
-    close.deadlines_s = deadlines;
-    close.deadline_count = TRIES;
-    struct erg_iteration more;
-    if (erg_iteration_solve(&more, &close, err) != 0)
+    if (add_deadlines(iteration, request, deadlines, TRIES, true, err))
         return -1;
-    iteration->plans =
-        erg_xrealloc(iteration->plans, iteration->plan_count + more.plan_count, sizeof *more.plans);
-    memcpy(iteration->plans + iteration->plan_count, more.plans,
-           more.plan_count * sizeof *more.plans);
-    iteration->plan_count += more.plan_count;
-    more.plan_count = 0;
-    erg_iteration_release(&more);
-    sort_plans(iteration);
-    return 0;
+    if (erg_iteration_pick(iteration, ERG_GOAL_BUDGET, budget_j, &known, NULL))
+        return 0; /* no plan is within the budget; whoever picks one will be told */
+    double best_s = iteration->plans[known].planned_time_s;
+    double last[2] = {best_s, best_s - (to - from) / TRIES};
+    return add_deadlines(iteration, request, last, last[1] >= from ? 2 : 1, false, err);
 }
