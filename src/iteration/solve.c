@@ -319,37 +319,24 @@ static double planned_meeting_s(const struct erg_iteration *iteration, double bu
     return high;
 }
 
-/* Adds the plans for some deadlines: tries are searched like the points of a grid. */
-static int add_deadlines(struct erg_iteration *iteration,
-                         const struct erg_iteration_request *request, const double *deadlines_s,
-                         size_t count, bool tries, struct erg_error *err)
+static void take_plans(struct erg_iteration *iteration, struct erg_iteration *from)
 {
-    struct erg_iteration_request close = *request;
-    close.points = close.slower_points = 0;
-    close.deadlines_s = deadlines_s;
-    close.deadline_count = count;
-    close.tries = tries;
-    struct erg_iteration more;
-    if (erg_iteration_solve(&more, &close, err) != 0)
-        return -1;
-    iteration->plans =
-        erg_xrealloc(iteration->plans, iteration->plan_count + more.plan_count, sizeof *more.plans);
-    memcpy(iteration->plans + iteration->plan_count, more.plans,
-           more.plan_count * sizeof *more.plans);
-    iteration->plan_count += more.plan_count;
-    more.plan_count = 0;
-    erg_iteration_release(&more);
+    iteration->plans = erg_xrealloc(iteration->plans, iteration->plan_count + from->plan_count,
+                                    sizeof *from->plans);
+    memcpy(iteration->plans + iteration->plan_count, from->plans,
+           from->plan_count * sizeof *from->plans);
+    iteration->plan_count += from->plan_count;
+    from->plan_count = 0;
     sort_plans(iteration);
-    return 0;
 }
 
-/* Tries lead to the deadline that just fits; that one, and the next shorter, are worth more. */
+/* Cheap tries lead to the deadline that just fits; it and the next shorter one are kept. */
 int erg_iteration_refine_budget(struct erg_iteration *iteration,
                                 const struct erg_iteration_request *request, double budget_j,
                                 struct erg_error *err)
 {
     enum { TRIES = 25 };
-    size_t known = 0;
+    size_t known = 0, fitting = 0;
     double from = planned_meeting_s(iteration, budget_j), to = from * 1.01;
     if (erg_iteration_pick(iteration, ERG_GOAL_BUDGET, budget_j, &known, NULL) == 0)
         to = iteration->plans[known].time_s;
@@ -358,11 +345,26 @@ int erg_iteration_refine_budget(struct erg_iteration *iteration,
     double deadlines[TRIES];
     for (size_t i = 0; i < TRIES; i++)
         deadlines[i] = from + (to - from) * (double)i / TRIES;
-    if (add_deadlines(iteration, request, deadlines, TRIES, true, err))
+    struct erg_iteration_request close = *request;
+    close.points = close.slower_points = 0;
+    close.deadlines_s = deadlines;
+    close.deadline_count = TRIES;
+    close.tries = true;
+    struct erg_iteration tries;
+    if (erg_iteration_solve(&tries, &close, err) != 0)
         return -1;
-    if (erg_iteration_pick(iteration, ERG_GOAL_BUDGET, budget_j, &known, NULL))
-        return 0; /* no plan is within the budget; whoever picks one will be told */
-    double best_s = iteration->plans[known].planned_time_s;
-    double last[2] = {best_s, best_s - (to - from) / TRIES};
-    return add_deadlines(iteration, request, last, last[1] >= from ? 2 : 1, false, err);
+    double last_s[2] = {to, to};
+    if (erg_iteration_pick(&tries, ERG_GOAL_BUDGET, budget_j, &fitting, NULL) == 0)
+        last_s[0] = tries.plans[fitting].planned_time_s;
+    last_s[1] = fmax(from, last_s[0] - (to - from) / TRIES);
+    erg_iteration_release(&tries);
+    close.deadlines_s = last_s;
+    close.deadline_count = 2;
+    close.tries = false;
+    struct erg_iteration last;
+    if (erg_iteration_solve(&last, &close, err) != 0)
+        return -1;
+    take_plans(iteration, &last);
+    erg_iteration_release(&last);
+    return 0;
 }
