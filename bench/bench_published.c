@@ -62,25 +62,43 @@ static const struct row rows[] = {
 
 struct deviation {
     const char *name;
-    double tolerance; /* of the mean: 3 % of times, 3 points, iso-energy time 5 points */
     double sum, worst;
     int count;
 };
 
 enum { TIME_M, TIME_K, TN, TK, EM, EN, EK, XN, XK, YN, YK, METRICS };
 static struct deviation deviations[METRICS] = {
-    [TIME_M] = {.name = "time M %", .tolerance = 3},
-    [TIME_K] = {.name = "time ours/Kareus %", .tolerance = 3},
-    [TN] = {.name = "time saving N+P", .tolerance = 3},
-    [TK] = {.name = "time saving ours", .tolerance = 3},
-    [EM] = {.name = "energy saving M+P", .tolerance = 3},
-    [EN] = {.name = "energy saving N+P", .tolerance = 3},
-    [EK] = {.name = "energy saving ours", .tolerance = 3},
-    [XN] = {.name = "iso-time energy N+P", .tolerance = 3},
-    [XK] = {.name = "iso-time energy ours", .tolerance = 3},
-    [YN] = {.name = "iso-energy time N+P", .tolerance = 5},
-    [YK] = {.name = "iso-energy time ours", .tolerance = 5},
+    [TIME_M] = {.name = "time M %"},         [TIME_K] = {.name = "time ours/Kareus %"},
+    [TN] = {.name = "time saving N+P"},      [TK] = {.name = "time saving ours"},
+    [EM] = {.name = "energy saving M+P"},    [EN] = {.name = "energy saving N+P"},
+    [EK] = {.name = "energy saving ours"},   [XN] = {.name = "iso-time energy N+P"},
+    [XK] = {.name = "iso-time energy ours"}, [YN] = {.name = "iso-energy time N+P"},
+    [YK] = {.name = "iso-energy time ours"},
 };
+
+/* The kinds of numbers that the emulated device has to get right, and how well on average. */
+static const struct kind {
+    const char *name;
+    int first, last; /* metrics */
+    double tolerance;
+} kinds[] = {
+    {"times, %", TIME_M, TIME_K, 3},
+    {"max-throughput savings", TN, EK, 3},
+    {"iso-time energy", XN, XK, 3},
+    {"iso-energy time", YN, YK, 5},
+};
+
+static void judge(const struct kind *kind)
+{
+    double sum = 0;
+    int count = 0;
+    for (int i = kind->first; i <= kind->last; i++) {
+        sum += deviations[i].sum;
+        count += deviations[i].count;
+    }
+    printf("all %-24s mean %5.2f, tolerance %.0f: %s\n", kind->name, sum / count, kind->tolerance,
+           sum / count <= kind->tolerance ? "met" : "missed");
+}
 
 static void compare(int metric, double ours, double published)
 {
@@ -112,7 +130,10 @@ static void read_plans(const json_t *plan, const char *method, struct erg_fronti
     }
 }
 
-/* The ten plans that the published evaluation would have run. */
+/*
+ * The ten plans that the published evaluation would have run. It had one for every millisecond;
+ * between two of ours another one would lie on the line that joins them, or below.
+ */
 static void thin_out(const struct erg_frontier *plans, struct erg_frontier *ten)
 {
     static const int steps[] = {0, 1, 2, 3, 4, 5, 7, 9, 11, 13};
@@ -120,10 +141,13 @@ static void thin_out(const struct erg_frontier *plans, struct erg_frontier *ten)
     double first_s = plans->points[0].time_s, last_s = plans->points[plans->count - 1].time_s;
     for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
         double time_s = first_s + steps[k] * (last_s - first_s) / 15;
-        size_t i = plans->count - 1;
-        while (plans->points[i].time_s > time_s * (1 + 1e-9))
-            i--;
-        erg_frontier_add(ten, plans->points[i].time_s, plans->points[i].energy_j, (int64_t)i);
+        size_t i = 0;
+        while (i + 2 < plans->count && plans->points[i + 1].time_s <= time_s)
+            i++;
+        const struct erg_point *a = &plans->points[i], *b = a + (i + 1 < plans->count);
+        double share = b->time_s > a->time_s ? (time_s - a->time_s) / (b->time_s - a->time_s) : 0;
+        erg_frontier_add(ten, time_s, a->energy_j + share * (b->energy_j - a->energy_j),
+                         (int64_t)k);
     }
 }
 
@@ -234,9 +258,10 @@ int main(int argc, char **argv)
     puts("\nmean and worst deviation (times in %, savings in points)");
     for (int i = 0; i < METRICS; i++) {
         const struct deviation *d = &deviations[i];
-        double mean = d->sum / d->count;
-        printf("  %-22s mean %5.2f (tolerance %.0f, %s)  worst %+6.2f  over %d\n", d->name, mean,
-               d->tolerance, mean <= d->tolerance ? "met" : "missed", d->worst, d->count);
+        printf("  %-22s mean %5.2f  worst %+6.2f  over %d\n", d->name, d->sum / d->count, d->worst,
+               d->count);
     }
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        judge(&kinds[i]);
     return 0;
 }
