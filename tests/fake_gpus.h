@@ -8,7 +8,9 @@
 #include "check.h"
 #include "fake_nvml.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
+#include <time.h>
 
 struct fake {
     void *library;
@@ -16,6 +18,7 @@ struct fake {
     double (*energy_j)(unsigned gpu, int64_t from_ns, int64_t to_ns);
     unsigned (*calls)(const char *call);
     int64_t (*start_ns)(void);
+    void (*release)(void);
 };
 
 #define FAKE_SYMBOL(fake, member, name)                                                            \
@@ -35,10 +38,32 @@ static inline struct fake fake_open(const char *library, const char *script)
     FAKE_SYMBOL(&fake, energy_j, "fake_nvml_energy_j");
     FAKE_SYMBOL(&fake, calls, "fake_nvml_calls");
     FAKE_SYMBOL(&fake, start_ns, "fake_nvml_start_ns");
+    FAKE_SYMBOL(&fake, release, "fake_nvml_release");
     assert_true(fake.script(script));
     setenv("ERGON_NVML", library, 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
     return fake;
+}
+
+/* Threads of this process. */
+static inline size_t fake_threads(void)
+{
+    size_t count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (const struct dirent *task; (task = readdir(tasks)) != NULL;)
+        count += task->d_name[0] != '.';
+    closedir(tasks);
+    return count;
+}
+
+/* Ends all hangs and waits for the threads that were left alone in them: `threads` remain. */
+static inline void fake_release(const struct fake *fake, size_t threads)
+{
+    fake->release();
+    for (int i = 0; i < 6000 && fake_threads() > threads; i++)
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+    assert_int_equal(fake_threads(), threads);
 }
 
 static inline void fake_close(struct fake *fake)

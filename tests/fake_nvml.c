@@ -80,7 +80,10 @@ static int obey(struct fake_gpu *gpu, const char *call)
             gpu->hung[i] = true;
             pthread_mutex_unlock(&lock);
         }
-        if (hangs || rule->kind == FAKE_SLOW)
+        for (double end_s = fake_now_s() + rule->duration_s;
+             hangs && fake_now_s() < end_s && !atomic_load(&fake_released);)
+            sleep_s(0.01);
+        if (rule->kind == FAKE_SLOW)
             sleep_s(rule->duration_s);
     }
     return fake_now_s() >= gpu->lost_s ? NVML_GPU_IS_LOST : NVML_SUCCESS;

@@ -35,6 +35,7 @@
 #ifndef ERGON_TESTS_FAKE_NVML_H
 #define ERGON_TESTS_FAKE_NVML_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -50,6 +51,9 @@ unsigned fake_nvml_calls(const char *call);
 
 /* CLOCK_MONOTONIC at which the world's time is 0. */
 int64_t fake_nvml_start_ns(void);
+
+/* Ends all hangs. */
+void fake_nvml_release(void);
 
 /* ---- between the files of the fake ---- */
 
@@ -95,6 +99,7 @@ struct fake_world {
 };
 
 extern struct fake_world fake_world;
+extern atomic_bool fake_released; /* not of the world: threads that hang look at it */
 
 double fake_now_s(void);
 double fake_energy_at(const struct fake_gpu *gpu, double at_s);

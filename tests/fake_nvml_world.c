@@ -12,6 +12,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 struct fake_world fake_world;
+atomic_bool fake_released;
 
 static int64_t now_ns(void)
 {
@@ -106,6 +107,11 @@ EXPORT double fake_nvml_energy_j(unsigned gpu, int64_t from_ns, int64_t to_ns)
 EXPORT int64_t fake_nvml_start_ns(void)
 {
     return fake_world.start_ns;
+}
+
+EXPORT void fake_nvml_release(void)
+{
+    atomic_store(&fake_released, true);
 }
 
 /* ---- the script ---- */
@@ -251,6 +257,7 @@ static bool run_line(char *line)
 EXPORT bool fake_nvml_script(const char *text)
 {
     memset(&fake_world, 0, sizeof fake_world);
+    atomic_store(&fake_released, false);
     fake_world.start_ns = now_ns();
     for (unsigned i = 0; i < FAKE_GPUS; i++)
         fake_world.gpus[i] = (struct fake_gpu){

@@ -14,15 +14,20 @@ static void test_energy_of_repeats(void **state)
     assert_string_equal(text_at(root, "command.1"), "0.6");
     double time_s = number_at(root, "summary.time_s.mean");
     assert_true(time_s >= 0.6);
-    /* Constant power: all there is to find out is the time. */
-    assert_close(number_at(root, "summary.energy_j.mean"), 350 * time_s, 0.02);
-    assert_close(number_at(root, "summary.power_mean_w.mean"), 350, 0.02);
-    assert_close(number_at(root, "gpus.1.energy_j.mean"), 250 * time_s, 0.02);
+    /* Constant power: all there is to find out is the time. A host that read late says so. */
+    double late =
+        2 * number_at(root, "summary.uncertainty_j.max") / number_at(root, "summary.energy_j.min");
+    double loose = fmax(0.02, late);
+    assert_close(number_at(root, "summary.energy_j.mean"), 350 * time_s, loose);
+    assert_close(number_at(root, "summary.power_mean_w.mean"), 350, loose);
+    assert_close(number_at(root, "gpus.1.energy_j.mean"), 250 * time_s, loose);
     assert_close(number_at(root, "gpus.0.power_peak_w.max"), 100, 0.01);
-    assert_close(number_at(root, "gpus.0.ratio.mean"), 1, 0.02);
+    assert_close(number_at(root, "gpus.0.ratio.mean"), 1,
+                 fmax(0.02, 2 * number_at(root, "gpus.0.uncertainty_j.max") /
+                                number_at(root, "gpus.0.energy_j.min")));
     assert_string_equal(text_at(root, "runs.2.gpus.1.quality"), "measured");
     assert_close(number_at(root, "runs.0.gpus.1.energy_j"), 250 * number_at(root, "runs.0.time_s"),
-                 0.03);
+                 fmax(0.03, late));
     double cv = number_at(root, "summary.time_s.sd") / time_s;
     assert_close(number_at(root, "summary.time_s.cv"), cv, 1e-9);
     assert_true(json_is_null(json_at(root, "summary.cpu_energy_j.mean")));

@@ -101,7 +101,8 @@ struct erg_window *erg_window_begin(struct erg_meter *meter);
 
 /*
  * The window ends when this is called. Returns once the counters have moved twice after that, about
- * 0.2 s later, or after a second for a GPU that does not answer. Frees the window.
+ * 0.2 s later, or after a second for a GPU that does not answer one read for so long. Frees the
+ * window.
  */
 void erg_window_end(struct erg_window *window, struct erg_window_result *result);
 

@@ -47,6 +47,7 @@ struct mark {
 struct window_gpu {
     struct mark begin, end;
     double peak_w, temperature_max_c, memory_temperature_max_c;
+    size_t after; /* samples that were taken after the end */
 };
 
 struct erg_window {

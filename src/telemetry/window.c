@@ -7,12 +7,11 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
 
-static const double patience_s = 1; /* for GPUs that do not answer */
+static const double patience_s = 1; /* for GPUs that do not answer and counters that stand still */
+static const size_t patience = 20;  /* the samples that belong to it */
 
 static double now_s(void)
 {
@@ -54,6 +53,7 @@ void erg_window_update(struct erg_window *window, size_t gpu, const struct watch
     settle_mark(&at->begin, watched, window->begin_s);
     if (isfinite(window->end_s))
         settle_mark(&at->end, watched, window->end_s);
+    at->after += time_s > window->end_s;
     if (time_s < window->begin_s || time_s > window->end_s)
         return;
     if (erg_gpu_has(sample, ERG_METRIC_POWER_INSTANT))
@@ -119,17 +119,31 @@ void erg_window_cancel(struct erg_window *window)
     free(window);
 }
 
+/*
+ * Whether nothing more is to be expected for a window's ends: the GPU is gone, it has not come back
+ * from one read for so long, or it answers but its counter stands still. Judged by what the GPU
+ * does and not by the time alone: on a busy host it is asked late, which is no fault of its own.
+ */
+static bool is_hopeless(const struct erg_window *window, size_t gpu)
+{
+    const struct erg_meter *meter = window->meter;
+    struct erg_sampler_stats stats;
+    erg_sampler_stats(meter->sampler, gpu, &stats);
+    double until_s = window->end_s + patience_s;
+    bool silent = 1e-9 * (double)stats.busy_ns > patience_s && now_s() > until_s;
+    bool still = window->gpus[gpu].after >= patience && meter->watched[gpu].seen_s > until_s;
+    return stats.lost || silent || still;
+}
+
 /* Under the lock: waits until all GPUs that answer have told what surrounds the window's ends. */
 static void wait_for_marks(struct erg_meter *meter, const struct erg_window *window)
 {
-    double until_s = window->end_s + patience_s;
-    struct timespec until = {(time_t)until_s, (long)(fmod(until_s, 1) * 1e9)};
-    for (;;) {
-        bool settled = true;
-        for (size_t i = 0; i < meter->count; i++)
-            settled &= window->gpus[i].begin.settled && window->gpus[i].end.settled;
-        if (settled || pthread_cond_timedwait(&meter->news, &meter->lock, &until) == ETIMEDOUT)
-            return;
+    for (size_t i = 0; i < meter->count;) {
+        const struct window_gpu *at = &window->gpus[i];
+        if ((at->begin.settled && at->end.settled) || is_hopeless(window, i))
+            i++;
+        else
+            pthread_cond_wait(&meter->news, &meter->lock); /* comes every few milliseconds */
     }
 }
 
