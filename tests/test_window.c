@@ -193,7 +193,7 @@ static void test_a_slow_gpu(void **state)
     (void)state;
     struct erg_meter *meter = open_meter("gpus 2\n"
                                          "gpu * power 0=400\n"
-                                         "gpu 1 slow GetTotalEnergyConsumption 0.6\n");
+                                         "gpu 1 slow GetTotalEnergyConsumption 0.4\n");
     struct erg_window_result result;
     sleep_until(2.5);
     struct erg_window *window = erg_window_begin(meter);

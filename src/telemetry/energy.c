@@ -55,6 +55,9 @@ double erg_median(double *values, size_t count)
 /* Polls of half the period do not tell when two steps happened. */
 static const double tells_share = 0.45;
 
+/* Of the variance of a gap over its length: where that is taken for the wrong reason. */
+static const double bias_share = 3;
+
 /* How loosely neighbouring steps were seen at best: the lower quartile, as single ones are lucky.
  */
 static double usual_looseness(const struct erg_energy_log *log)
@@ -104,7 +107,9 @@ static void learn(struct erg_energy_log *log)
             scatter += (gaps_s[i] - period_s) * (gaps_s[i] - period_s) / used;
     blur /= (double)count;
     double jitter_s = sqrt(fmax(scatter - blur, 0));
-    double error_s = (sqrt(blur) + jitter_s) / sqrt(used);
+    /* The mean of gaps that were seen loosely is no better for being one of many: those that seem
+     * long are taken rather than those that seem short. */
+    double error_s = (sqrt(blur) + jitter_s) / sqrt(used) + bias_share * blur / period_s;
     const struct step *last = step_at(log, log->step_count - 1);
     for (size_t back = 2; back < log->step_count - from; back *= 2) {
         const struct step *first = step_at(log, log->step_count - 1 - back);
@@ -133,7 +138,8 @@ static void add_energy(struct erg_energy_log *log, const struct erg_gpu_sample *
     if (log->has_energy && energy_j < log->energy_j)
         log->step_count = 0; /* the driver was reloaded: it counts from 0 again */
     else if (log->has_energy && energy_j > log->energy_j) {
-        log->steps[log->step_count++ % STEPS] = (struct step){log->read_begin_s, end_s, energy_j};
+        log->steps[log->step_count++ % STEPS] =
+            (struct step){log->read_begin_s, begin_s, end_s, energy_j};
         learn(log);
     }
     log->has_energy = true;

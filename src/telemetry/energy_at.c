@@ -22,13 +22,13 @@ static const double shape_share = 0.5;
 
 /* ---- when a step happened ---- */
 
-/* When a step happened, as its two polls say: of several steps between them the last one is seen.
- */
+/* When a step happened, as its two polls say: of several steps between them the last one before the
+ * reading is seen, which the host may have been kept from returning at once. */
 static void seen_between(const struct erg_energy_log *log, size_t i, double *low_s, double *high_s)
 {
     const struct step *step = step_at(log, i);
     *high_s = step->high_s;
-    *low_s = log->period_s > 0 ? fmax(step->low_s, step->high_s - log->period_s) : step->low_s;
+    *low_s = log->period_s > 0 ? fmax(step->low_s, step->call_s - log->period_s) : step->low_s;
 }
 
 /* A step's time, narrowed by its neighbours' as far as the counter is regular. */
@@ -37,7 +37,7 @@ static struct erg_edge refine(const struct erg_energy_log *log, size_t i)
     double low_s, high_s, period_s = log->period_s;
     seen_between(log, i, &low_s, &high_s);
     bool vague = high_s - low_s > 0.9 * period_s; /* any tick fits: which one is to be found out */
-    double middle_s = 0.5 * (low_s + high_s), last_s = high_s;
+    double middle_s = 0.5 * (low_s + high_s), call_s = step_at(log, i)->call_s, end_s = high_s;
     size_t from = first_of(log->step_count, STEPS);
     size_t first = i > from + NEIGHBOURS ? i - NEIGHBOURS : from;
     for (size_t k = first; period_s > 0 && k < log->step_count && k <= i + NEIGHBOURS; k++) {
@@ -47,12 +47,14 @@ static struct erg_edge refine(const struct erg_energy_log *log, size_t i)
             continue;
         double other_s = 0.5 * (other_low_s + other_high_s);
         double ticks =
-            vague ? floor((last_s - other_s) / period_s) : round((middle_s - other_s) / period_s);
+            vague ? floor((call_s - other_s) / period_s) : round((middle_s - other_s) / period_s);
         double slack_s = log->jitter_s * sqrt(fabs(ticks) + 1) + log->period_error_s * fabs(ticks);
         double shifted_low_s = other_low_s + ticks * period_s - slack_s;
         double shifted_high_s = other_high_s + ticks * period_s + slack_s;
-        if (vague && (shifted_high_s > last_s || shifted_low_s < last_s - period_s))
+        if (vague && (shifted_high_s > call_s || shifted_low_s < end_s - period_s))
             continue; /* this tick or the next? */
+        if (!vague && (shifted_low_s + period_s < high_s || shifted_high_s - period_s > low_s))
+            continue; /* both were seen so loosely that a neighbouring tick fits as well */
         if (fmax(low_s, shifted_low_s) < fmin(high_s, shifted_high_s)) { /* else irregular */
             low_s = fmax(low_s, shifted_low_s);
             high_s = fmin(high_s, shifted_high_s);

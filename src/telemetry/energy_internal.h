@@ -9,9 +9,9 @@
 /* The last 100 s of a counter that moves every 100 ms; 20 s of power read every 5 ms. */
 enum { STEPS = 1024, POWERS = 4096, LATENCIES = 64 };
 
-/* The counter moved after `low_s` and not after `high_s`. */
+/* The counter moved after `low_s` and not after `high_s`; it was read between `call_s` and then. */
 struct step {
-    double low_s, high_s, energy_j;
+    double low_s, call_s, high_s, energy_j;
 };
 
 struct power {
