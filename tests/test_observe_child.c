@@ -4,9 +4,6 @@
 #include "observe/child.h"
 #include "observe/spread.h"
 
-#include <sys/wait.h>
-#include <time.h>
-
 static struct erg_child_signals signals;
 
 static int block_signals(void **state)
@@ -55,32 +52,19 @@ static void test_what_cannot_be_started(void **state)
     assert_int_equal(err.status, 126);
 }
 
-/* Sends this process a signal a little later, from a process of its own. */
-static pid_t signal_later(int number)
-{
-    pid_t target = getpid(), pid = fork();
-    if (pid == 0) {
-        nanosleep(&(struct timespec){0, 200000000}, NULL);
-        kill(target, number);
-        _exit(0);
-    }
-    return pid;
-}
-
+/* The commands send this process a signal when they are ready for it, and get it back. */
 static void test_signals_are_passed_on(void **state)
 {
     (void)state;
-    const char *command[] = {"sh", "-c", "trap 'kill $!; exit 7' USR1; sleep 20 & wait", NULL};
+    const char *traps[] = {
+        "sh", "-c", "trap 'exit 7' USR1; kill -USR1 $PPID; while :; do sleep 0.1; done", NULL};
+    const char *sleeps[] = {"sh", "-c", "kill -TERM $PPID; exec sleep 60", NULL};
     struct erg_child_end end;
     struct erg_error err;
-    pid_t sender = signal_later(SIGUSR1);
-    assert_ok(erg_child_run(&signals, command, &end, &err), &err);
-    waitpid(sender, NULL, 0);
+    assert_ok(erg_child_run(&signals, traps, &end, &err), &err);
     assert_int_equal(end.status, 7);
     assert_false(end.interrupted);
-    sender = signal_later(SIGTERM);
-    assert_ok(erg_child_run(&signals, (const char *[]){"sleep", "20", NULL}, &end, &err), &err);
-    waitpid(sender, NULL, 0);
+    assert_ok(erg_child_run(&signals, sleeps, &end, &err), &err);
     assert_int_equal(end.status, 143);
     assert_true(end.interrupted);
 }
