@@ -51,7 +51,11 @@ static int resolve(struct addrinfo **list, const char *host, int port, int flags
     char service[16];
     snprintf(service, sizeof service, "%d", port);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
-    int code = getaddrinfo(host, service, &hints, list);
+    /* A machine that knows no names still has this one: no host at all is the loopback address. */
+    bool local = !strcmp(host, "localhost");
+    if (local)
+        hints.ai_flags &= ~AI_PASSIVE;
+    int code = getaddrinfo(local ? NULL : host, service, &hints, list);
     if (code)
         return erg_fail(err, ERG_FAILED, "cannot find the address of rank 0, \"%s\": %s",
                         host ? host : "any", gai_strerror(code));
