@@ -52,7 +52,7 @@ static int resolve(struct addrinfo **list, const char *host, int port, int flags
     snprintf(service, sizeof service, "%d", port);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
     /* A machine that knows no names still has this one: no host at all is the loopback address. */
-    bool local = !strcmp(host, "localhost");
+    bool local = host && !strcmp(host, "localhost");
     if (local)
         hints.ai_flags &= ~AI_PASSIVE;
     int code = getaddrinfo(local ? NULL : host, service, &hints, list);
