@@ -43,6 +43,18 @@ static void test_wrong_jobs(void **state)
     check_optimize("good", "never", "", 1, "good': Is a directory");
 }
 
+/* Real GPUs: none is visible here, wherever the tests run. */
+static void test_missing_gpus_are_named(void **state)
+{
+    (void)state;
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    write_job("single.yaml", "gpus_per_node: 4, gpu: A100-SXM4-40GB}\ntensor: 2\npipeline: 2\n",
+              "gpus_per_node: 2, gpu: A100-SXM4-40GB}\ntensor: 1\npipeline: 2\n");
+    check_optimize("single.yaml", "never", "--device cuda", 4, "GPUs");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    check_optimize("single.yaml", "never", "--device tpu", 2, "--device");
+}
+
 static void test_impossible_goals_name_what_binds(void **state)
 {
     (void)state;
@@ -180,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wrong_jobs),
+        cmocka_unit_test(test_missing_gpus_are_named),
         cmocka_unit_test(test_impossible_goals_name_what_binds),
         cmocka_unit_test(test_wrong_folders),
         cmocka_unit_test(test_broken_stores_are_refused_and_kept),

@@ -57,7 +57,10 @@ struct erg_host_model {
 struct erg_cost erg_host_floor(const struct erg_host_model *host, struct erg_cost layer,
                                int kernels);
 
-/* One layer of one instruction, composed from its partitions; independent of the stage. */
+/*
+ * Partitions composed: of one layer, or of all layers of an instruction, as often as the tables'
+ * occurrences say.
+ */
 struct erg_layer;
 
 /*

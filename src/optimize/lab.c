@@ -59,6 +59,11 @@ struct erg_lab_counts erg_lab_counts(struct erg_lab *lab)
     return counts;
 }
 
+bool erg_lab_fixed_clock(const struct erg_lab *lab)
+{
+    return lab->request.device && lab->request.device->fixed_clock;
+}
+
 size_t erg_lab_benches(const struct erg_lab *lab)
 {
     return lab->request.device ? 1 : 0;

@@ -18,6 +18,7 @@
 #include "hardware/hardware.h"
 #include "search/search.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,6 +47,9 @@ void erg_lab_close(struct erg_lab *lab);
 /* One line that names the device and all that makes its results differ. */
 const char *erg_lab_identity(const struct erg_lab *lab);
 struct erg_lab_counts erg_lab_counts(struct erg_lab *lab);
+
+/* Whether everything is measured at the device's own clock. */
+bool erg_lab_fixed_clock(const struct erg_lab *lab);
 
 /* How many benches may be open at once; 0 = any number. */
 size_t erg_lab_benches(const struct erg_lab *lab);

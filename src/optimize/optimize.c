@@ -112,7 +112,6 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
         .whole_sequential = true, /* the reference of every comparison */
         .whole_nanobatch = (nanobatching || methods[ERG_METHOD_ERGON]) && o->workload.nanobatched,
         .partitions = methods[ERG_METHOD_ERGON] && o->workload.nanobatched,
-        .fixed_clock = o->request->device && o->request->device->fixed_clock,
         .ends = job->stack->overhead <= 0,
     };
     o->plan_request = (struct erg_method_request){

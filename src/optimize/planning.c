@@ -8,10 +8,23 @@
 #include "base/memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { VERIFY_ROUNDS = 5 }; /* after that, plan with what was measured */
 
 /* ---- option tables ---- */
+
+/* Adds steps that an instruction runs `times` times beside its layers. */
+static void add_work(const struct erg_optimization *o, const struct erg_cost *cost,
+                     const struct erg_steps *steps, int times, struct erg_cost *fixed)
+{
+    struct erg_host_model host = {o->job->stack->host_per_kernel_s, o->job->gpu->static_power_w};
+    for (size_t clock = 0; clock < o->survey.clock_count; clock++) {
+        struct erg_cost one = erg_host_floor(&host, cost[clock], steps->kernels);
+        fixed[clock].time_s += times * one.time_s;
+        fixed[clock].energy_j += times * one.energy_j;
+    }
+}
 
 /* Work outside the layers of virtual stage x in one direction, at every clock. */
 static void fixed_work(const struct erg_optimization *o, size_t x, int direction, bool nanobatched,
@@ -34,16 +47,10 @@ static void fixed_work(const struct erg_optimization *o, size_t x, int direction
             direction == ERG_FORWARD ? ERG_FIXED_HEAD_FORWARD : ERG_FIXED_HEAD_BACKWARD;
         parts[count++].times = 1;
     }
-    struct erg_host_model host = {o->job->stack->host_per_kernel_s, o->job->gpu->static_power_w};
-    for (size_t clock = 0; clock < o->survey.clock_count; clock++) {
-        fixed[clock] = (struct erg_cost){0, 0};
-        for (size_t i = 0; i < count; i++) {
-            struct erg_cost one = erg_host_floor(&host, o->survey.fixed[parts[i].what][clock],
-                                                 o->workload.fixed[parts[i].what].kernels);
-            fixed[clock].time_s += parts[i].times * one.time_s;
-            fixed[clock].energy_j += parts[i].times * one.energy_j;
-        }
-    }
+    memset(fixed, 0, o->survey.clock_count * sizeof *fixed);
+    for (size_t i = 0; i < count; i++)
+        add_work(o, o->survey.fixed[parts[i].what], &o->workload.fixed[parts[i].what],
+                 parts[i].times, fixed);
 }
 
 static void new_tables(const struct erg_optimization *o, struct erg_method_result *result,
@@ -53,18 +60,6 @@ static void new_tables(const struct erg_optimization *o, struct erg_method_resul
     result->method = method;
     result->table_count = (size_t)(2 * o->job->pipeline * o->job->virtual_stages);
     result->tables = erg_xcalloc(result->table_count, sizeof *result->tables);
-}
-
-/* Adds steps that an instruction runs once, beside its layers. */
-static void add_once(const struct erg_optimization *o, const struct erg_cost *cost,
-                     const struct erg_steps *steps, struct erg_cost *fixed)
-{
-    struct erg_host_model host = {o->job->stack->host_per_kernel_s, o->job->gpu->static_power_w};
-    for (size_t clock = 0; clock < o->survey.clock_count; clock++) {
-        struct erg_cost one = erg_host_floor(&host, cost[clock], steps->kernels);
-        fixed[clock].time_s += one.time_s;
-        fixed[clock].energy_j += one.energy_j;
-    }
 }
 
 /* Tables of whole layers (sequential or nanobatched), unfiltered: one option per clock. */
@@ -84,8 +79,8 @@ static void add_whole_layers(const struct erg_optimization *o, struct erg_method
             nanobatched ? o->survey.nanobatch[direction] : o->survey.sequential[direction];
         int layers = o->job->chunk_layers[x];
         if (nanobatched && o->survey_request.ends) {
-            add_once(o, o->survey.nanobatch_single[direction],
-                     &o->workload.nanobatch_single[direction], fixed);
+            add_work(o, o->survey.nanobatch_single[direction],
+                     &o->workload.nanobatch_single[direction], 1, fixed);
             layers--;
         }
         erg_microbatch_add_whole(&result->tables[i], mode, cost, layer->kernels, layers, fixed,
@@ -114,7 +109,7 @@ static void add_partitions(const struct erg_optimization *o, struct erg_method_r
             }
             fixed_work(o, x, direction, true, fixed);
             if (o->survey_request.ends)
-                add_once(o, o->survey.ends[direction], &o->workload.ends[direction], fixed);
+                add_work(o, o->survey.ends[direction], &o->workload.ends[direction], 1, fixed);
             erg_microbatch_add_overlap(&result->tables[2 * x + (size_t)direction], composed, 1,
                                        fixed);
         }

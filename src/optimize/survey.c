@@ -292,7 +292,7 @@ int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *r
     const struct erg_workload *workload = request->workload;
     struct run run = {.survey = survey, .request = request};
     pthread_mutex_init(&run.lock, NULL);
-    list_clocks(survey, request->job->gpu, request->fixed_clock);
+    list_clocks(survey, request->job->gpu, erg_lab_fixed_clock(request->lab));
     if (request->partitions)
         list_spaces(&run);
     static const char *const direction[] = {"forward", "backward"};

@@ -21,7 +21,6 @@ struct erg_survey_request {
     const struct erg_workload *workload;
     const struct erg_job *job; /* its GPU's search clocks are the clocks of the survey */
     bool whole_sequential, whole_nanobatch, partitions; /* what the methods need */
-    bool fixed_clock;                                   /* the device's clocks cannot be set */
     bool ends; /* of instructions, too; false for a stack whose measured overhead has them in it */
 };
 

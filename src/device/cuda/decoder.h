@@ -98,7 +98,7 @@ int erg_decoder_loss(struct erg_decoder *decoder, struct CUstream_st *stream, fl
 /*
  * Times the products of the layers and the head on this GPU, for the whole microbatch and for half
  * of it, with all SMs and with `sms` of them, and keeps the fastest algorithms: once, when buffers
- * hold data. Blocks, for a minute or so; weight gradients are spoilt, so clear them afterwards.
+ * hold data. Blocks, for some ten seconds; weight gradients are spoilt, so clear them afterwards.
  */
 int erg_decoder_tune(struct erg_decoder *decoder, int sms, struct CUstream_st *stream,
                      struct erg_error *err);
