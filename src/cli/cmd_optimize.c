@@ -192,6 +192,7 @@ static int open_gpus(const struct erg_job *job, struct erg_real **real, struct e
         .model = job->model,
         .tensor = job->tensor,
         .context = job->context,
+        .layers = 1,
         .sequences = job->microbatch_size,
         .sequence = job->sequence,
         .seed = job->search.seed,

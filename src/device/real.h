@@ -15,6 +15,8 @@ struct erg_real;
 struct erg_real_request {
     const struct erg_model *model; /* outlives the device */
     int tensor, context;           /* degrees: as many processes */
+    int layers;                    /* that instructions go through, >= 1 */
+    bool replay;                   /* keep a layer's input only, run it again before its backward */
     int sequences, sequence;       /* of the microbatch */
     uint64_t seed;                 /* of weights and data */
 };

@@ -4,7 +4,8 @@
  * A task is a run of compute ops on one stream plus at most one communication op on a second
  * stream. A launch says when the communication starts and how many SMs it gets. A step is a
  * task under a launch; steps run one after the other, each ending with a join of both streams.
- * All sizes are per GPU.
+ * They are pieces of one layer in its steady state, measured alone, or together a whole
+ * instruction. All sizes are per GPU.
  */
 #ifndef ERG_DEVICE_WORK_H
 #define ERG_DEVICE_WORK_H
@@ -68,6 +69,7 @@ struct erg_launch {
 struct erg_step {
     struct erg_task task;
     struct erg_launch launch;
+    bool instruction; /* one of the steps that go through all layers that the device holds */
 };
 
 #endif

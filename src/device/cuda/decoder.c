@@ -147,7 +147,8 @@ static int make_shared(struct erg_decoder *decoder, struct erg_error *err)
         scratch = rope_scratch;
     size_t table_bytes = shape.sequence * shape.head_dim * sizeof(float);
     if (take_rows(decoder, &decoder->output, h, err) ||
-        take_rows(decoder, &decoder->d_out[0], h, err) ||
+        take_rows(decoder, &decoder->d_output, h, err) ||
+        (decoder->options.layers > 1 && take_rows(decoder, &decoder->d_out[0], h, err)) ||
         take_rows(decoder, &decoder->d_out[1], h, err) ||
         take_rows(decoder, &decoder->d_mid, h, err) ||
         take_rows(decoder, &decoder->d_act, f, err) ||
@@ -193,7 +194,7 @@ static int fill(struct erg_decoder *decoder, struct erg_error *err)
     size_t count = decoder->tokens * decoder->hidden;
     uint64_t seed = decoder->options.seed;
     return erg_cuda_random_normal(count, 0, 1, seed + 1, decoder->input, NULL, err) ||
-                   erg_cuda_random_normal(count, 0, 1e-3F, seed + 2, decoder->d_out[0], NULL,
+                   erg_cuda_random_normal(count, 0, 1e-3F, seed + 2, decoder->d_output, NULL,
                                           err) ||
                    erg_cuda_random_normal(count, 0, 1e-3F, seed + 4, decoder->d_out[1], NULL,
                                           err) ||
@@ -313,7 +314,7 @@ struct erg_decoder_ends erg_decoder_ends(const struct erg_decoder *decoder)
     return (struct erg_decoder_ends){
         .input = decoder->input,
         .output = decoder->output,
-        .output_gradient = decoder->d_out[0],
+        .output_gradient = decoder->d_output,
         .input_gradient = decoder_input_gradient(decoder, 0),
         .tokens = decoder->tokens,
         .hidden = decoder->hidden,

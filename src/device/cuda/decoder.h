@@ -103,6 +103,14 @@ int erg_decoder_loss(struct erg_decoder *decoder, struct CUstream_st *stream, fl
 int erg_decoder_tune(struct erg_decoder *decoder, int sms, struct CUstream_st *stream,
                      struct erg_error *err);
 
+/*
+ * Queues one forward and one backward of the microbatch through everything, op by op, sums over the
+ * ranks in between. What is measured alone later finds the tensors that training would have left,
+ * and no kernel is loaded while another one is captured.
+ */
+int erg_decoder_pass(struct erg_decoder *decoder, struct CUstream_st *stream,
+                     struct erg_error *err);
+
 int erg_decoder_layers(const struct erg_decoder *decoder);
 
 /* A weight of a layer and its gradient, on the GPU. */

@@ -55,7 +55,8 @@ struct erg_decoder {
     erg_bf16 *input, *output;
     /* Gradients of one layer at a time: of its output, of the stream between its halves, … */
     erg_bf16 *d_mid, *d_act, *d_gate_up, *d_attn, *d_qkv;
-    erg_bf16 *d_out[2]; /* by turns: a layer reads one and writes the other */
+    erg_bf16 *d_output; /* of the last layer: an instruction run over and over leaves it alone */
+    erg_bf16 *d_out[2]; /* of the others by turns: a layer reads one and writes the other */
     erg_bf16
         *reduce[DECODER_REDUCES]; /* [T, h]; memory of the buffers below when there are ranks */
     struct erg_collective_buffer buffers[DECODER_REDUCES];
@@ -74,11 +75,12 @@ struct decoder_rows {
     size_t first, count;
 };
 
-/* The gradients of a layer's output and of its input. A layer measured over and over does not feed
+/* The gradients of a layer's output and of its input. What is measured over and over does not feed
  * itself with what it wrote, which would grow without bounds. */
 static inline erg_bf16 *decoder_output_gradient(const struct erg_decoder *decoder, size_t layer)
 {
-    return decoder->d_out[((size_t)decoder->options.layers - 1 - layer) % 2];
+    size_t above = (size_t)decoder->options.layers - 1 - layer;
+    return above ? decoder->d_out[above % 2] : decoder->d_output;
 }
 
 static inline erg_bf16 *decoder_input_gradient(const struct erg_decoder *decoder, size_t layer)

@@ -50,7 +50,7 @@ int erg_decoder_tune(struct erg_decoder *decoder, int sms, struct CUstream_st *s
         {"fc1", h, 2 * decoder->ffn, act->n_m, w[ERG_WEIGHT_FC1], act->gate_up, decoder->d_gate_up,
          reduce[DECODER_REDUCE_M], g[ERG_WEIGHT_FC1]},
         {"fc2", decoder->ffn, h, act->act, w[ERG_WEIGHT_FC2], reduce[DECODER_REDUCE_M],
-         decoder->d_out[0], decoder->d_act, g[ERG_WEIGHT_FC2]},
+         decoder->d_output, decoder->d_act, g[ERG_WEIGHT_FC2]},
         {"head", h, v->ids, v->n_final, v->weights[head], v->logits, v->logits,
          reduce[DECODER_REDUCE_A], v->gradients[head]},
     };

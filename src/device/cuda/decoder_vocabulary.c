@@ -215,7 +215,7 @@ static int final_norm(struct erg_decoder *decoder, bool backward, struct decoder
                                      v->inv_final + rows.first, launch->stream, err);
     return erg_cuda_norm_backward(
         rows.count, h, decoder->output + at, weight, v->inv_final + rows.first,
-        decoder->reduce[DECODER_REDUCE_A] + at, NULL, decoder->d_out[0] + at,
+        decoder->reduce[DECODER_REDUCE_A] + at, NULL, decoder->d_output + at,
         v->gradients[ERG_WEIGHT_NORM_FINAL - ERG_WEIGHTS], decoder->scratch, launch->stream, err);
 }
 

@@ -159,7 +159,8 @@ static int capture(struct erg_executor *executor, const struct erg_run_step *ste
                    enum erg_run_mode mode, struct erg_error *err)
 {
     size_t last = (size_t)erg_decoder_layers(executor->decoder) - 1;
-    struct cursor start = {mode, mode == ERG_RUN_BACKWARD ? last : 0};
+    /* Steady runs are the last layer's: only that one has all ops to do. */
+    struct cursor start = {mode, mode == ERG_RUN_FORWARD ? 0 : last};
     struct cursor cursors[2] = {start, start};
     for (size_t i = 0; i < count; i++)
         if (run_step(executor, &steps[i], &cursors[steps[i].nanobatch == 1], err))

@@ -33,7 +33,7 @@ struct erg_run_step {
 
 /* Which layer the ops of a run belong to. */
 enum erg_run_mode {
-    ERG_RUN_STEADY,   /* all to the first: a partition measured over and over */
+    ERG_RUN_STEADY,   /* all to the last: a partition measured over and over */
     ERG_RUN_FORWARD,  /* an instruction, from the first layer to the last */
     ERG_RUN_BACKWARD, /* an instruction, from the last layer to the first */
 };

@@ -111,6 +111,7 @@ static uint64_t hash_steps(const struct erg_step *steps, size_t count)
                                       task->comm.library);
         hash = erg_hash_u64(hash, (uint64_t)task->comm.sequences);
         hash = erg_hash_u64(hash, steps[i].launch.slot << 16 | (size_t)steps[i].launch.sms);
+        hash = erg_hash_u64(hash, steps[i].instruction);
     }
     return hash;
 }
@@ -120,6 +121,17 @@ static bool is_whole(const struct erg_worker *worker, const struct erg_step *ste
     int sequences =
         step->task.op_count ? step->task.ops[0].code.sequences : step->task.comm.sequences;
     return sequences == worker->options.sequences;
+}
+
+static enum erg_run_mode mode_of(const struct erg_step *steps, size_t count)
+{
+    if (!steps[0].instruction)
+        return ERG_RUN_STEADY;
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < steps[i].task.op_count; k++)
+            if (steps[i].task.ops[k].code.backward)
+                return ERG_RUN_BACKWARD;
+    return ERG_RUN_FORWARD;
 }
 
 static int prepare_run(struct erg_worker *worker, const struct erg_step *steps, size_t count,
@@ -133,7 +145,7 @@ static int prepare_run(struct erg_worker *worker, const struct erg_step *steps, 
                 is_whole(worker, &steps[i]) ? ERG_WHOLE_MICROBATCH : (int)(i + (size_t)parity) % 2,
         };
     int status = erg_run_new(&prepared->runs[prepared->count], worker->executor, items, count,
-                             ERG_RUN_STEADY, err);
+                             mode_of(steps, count), err);
     prepared->count += !status;
     free(items);
     return status;
@@ -156,66 +168,6 @@ static int find_prepared(struct erg_worker *worker, const struct erg_step *steps
     for (int parity = 0; parity <= alternates; parity++)
         if (prepare_run(worker, steps, count, parity, prepared, err))
             return -1;
-    return 0;
-}
-
-/*
- * A pass through the layer in both directions, op by op: what is measured alone later finds the
- * tensors that training would have left, and all kernels are loaded before one is captured.
- */
-static int run_once(struct erg_worker *worker, struct erg_error *err)
-{
-#define PART(id) (1u << ERG_MODEL_##id)
-    static const struct {
-        unsigned parts;
-        bool backward, weights;
-        int reduce; /* after it, or 0 */
-    } ops[] = {
-        {PART(EMBEDDING), false, false, ERG_MODEL_REDUCE_EMBEDDING},
-        {PART(NORM_A), false, false, 0},
-        {PART(QKV), false, false, 0},
-        {PART(QKV_POST) | PART(ROPE), false, false, 0},
-        {PART(ATTENTION), false, false, 0},
-        {PART(PROJ), false, false, ERG_MODEL_REDUCE_A},
-        {PART(BDA_A) | PART(NORM_M), false, false, 0},
-        {PART(FC1), false, false, 0},
-        {PART(ACTIVATION), false, false, 0},
-        {PART(FC2), false, false, ERG_MODEL_REDUCE_M},
-        {PART(BDA_M), false, false, 0},
-        {PART(NORM_FINAL), false, false, 0},
-        {PART(HEAD), false, false, 0},
-        {PART(LOSS), false, false, 0},
-        {PART(LOSS), true, false, 0},
-        {PART(HEAD), true, false, ERG_MODEL_REDUCE_HEAD},
-        {PART(HEAD), true, true, 0},
-        {PART(NORM_FINAL), true, false, 0},
-        {PART(FC2), true, false, 0},
-        {PART(FC2), true, true, 0},
-        {PART(ACTIVATION), true, false, 0},
-        {PART(FC1), true, false, ERG_MODEL_REDUCE_M},
-        {PART(FC1), true, true, 0},
-        {PART(NORM_M) | PART(FORK_M) | PART(BDA_A), true, false, 0},
-        {PART(PROJ), true, false, 0},
-        {PART(PROJ), true, true, 0},
-        {PART(ATTENTION), true, false, 0},
-        {PART(QKV_POST) | PART(ROPE), true, false, 0},
-        {PART(QKV), true, false, ERG_MODEL_REDUCE_A},
-        {PART(QKV), true, true, 0},
-        {PART(NORM_A) | PART(FORK_A), true, false, 0},
-        {PART(EMBEDDING), true, false, 0},
-    };
-#undef PART
-    struct erg_decoder_launch launch = {erg_executor_stream(worker->executor), 0};
-    int sequences = worker->options.sequences;
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
-        struct erg_op_code code = {ops[i].parts, ops[i].backward, ops[i].weights, sequences};
-        struct erg_comm comm = {
-            .kind = ERG_COMM_ALLREDUCE, .part = ops[i].reduce, .sequences = sequences};
-        if (erg_decoder_op(worker->decoder, 0, &code, 0, &launch, err) ||
-            (worker->group && ops[i].reduce &&
-             erg_decoder_comm(worker->decoder, &comm, 0, 16, launch.stream, err)))
-            return -1;
-    }
     return 0;
 }
 
@@ -263,7 +215,8 @@ static int open_gpu(struct erg_worker *worker, struct erg_error *err)
         .rank = options->env->rank,
         .group = worker->group,
         .library = worker->library,
-        .layers = 1,
+        .layers = options->layers,
+        .replay = options->replay,
         .embedding = true,
         .head = true,
         .sequences = options->sequences,
@@ -281,9 +234,10 @@ static int open_gpu(struct erg_worker *worker, struct erg_error *err)
     /* 8 SMs saturate the links between GPUs, more are not of much use to a collective. */
     const int beside = worker->cuda.sms - 8;
     struct CUstream_st *stream = erg_executor_stream(worker->executor);
-    return run_once(worker, err) || erg_decoder_tune(worker->decoder, beside, stream, err) ||
+    return erg_decoder_pass(worker->decoder, stream, err) ||
+                   erg_decoder_tune(worker->decoder, beside, stream, err) ||
                    erg_decoder_clear_gradients(worker->decoder, stream, err) ||
-                   run_once(worker, err) || erg_worker_begin(worker, err)
+                   erg_decoder_pass(worker->decoder, stream, err) || erg_worker_begin(worker, err)
                ? -1
                : 0;
 }

@@ -18,6 +18,8 @@ struct erg_worker_options {
     const struct erg_launch_environment *env; /* world = tensor: one process per GPU of a stage */
     struct erg_rendezvous *rendezvous;
     const struct erg_model *model;
+    int layers;              /* that instructions go through, >= 1; their forward may be ... */
+    bool replay;             /* ... run again before their backward (device/cuda/decoder.h) */
     int sequences, sequence; /* of the microbatch */
     uint64_t seed;           /* of weights and data */
 };
