@@ -61,9 +61,33 @@ struct erg_device_methods {
                 struct erg_error *err);
 };
 
+/* How far a tensor of one pass is from the same of another one. */
+struct erg_difference {
+    char tensor[16];    /* "output"; of gradients: "input", or the weight: "qkv", "fc1", … */
+    uint32_t copies;    /* tensors of that name: layers times GPUs */
+    uint32_t identical; /* of these, bit by bit */
+    double
+        relative; /* |difference| / |reference|, the largest of the copies; NaN if there is one */
+};
+enum { ERG_DIFFERENCES = 10 }; /* at most */
+
+enum { ERG_DEVICE_PASSES = 4 };
+
+/* What a device that computes can tell of its tensors. After a sync only. */
+struct erg_device_numbers {
+    /* Clears the gradients of the weights, to which every backward adds. */
+    int (*clear)(struct erg_device *device, struct erg_error *err);
+    /* Notes what the layers' tensors hold now as `pass` < ERG_DEVICE_PASSES. */
+    int (*note)(struct erg_device *device, size_t pass, struct erg_error *err);
+    /* Compares two noted passes. `list` has room for ERG_DIFFERENCES. */
+    int (*compare)(struct erg_device *device, size_t pass, size_t reference,
+                   struct erg_difference *list, size_t *count, struct erg_error *err);
+};
+
 /* What every implementation starts with. */
 struct erg_device {
     const struct erg_device_methods *methods;
+    const struct erg_device_numbers *numbers; /* NULL for a device that does not compute */
     const char *identity; /* one line: kind, GPU, how many, what else makes results differ */
     size_t gpus;
     bool fixed_clock; /* clocks cannot be set: everything runs at the GPUs' own */

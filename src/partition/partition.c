@@ -1,7 +1,7 @@
 #include "partition/partition.h"
 
 #include "device/emulated/emulated.h"
-#include "partition/cut_internal.h"
+#include "partition/partition_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,12 +33,9 @@ static struct erg_model_shape shape_of(const struct erg_workload_request *reques
     };
 }
 
-/*
- * The segments of `layers` layers in one direction for a batch of `sequences`; `replay` puts the
- * layer's forward before its backward.
- */
-static int cut_layers(struct erg_segments *segments, const struct erg_workload_request *request,
-                      int sequences, int layers, bool backward, bool replay, struct erg_error *err)
+int partition_cut_layers(struct erg_segments *segments, const struct erg_workload_request *request,
+                         int sequences, int layers, bool backward, bool replay,
+                         struct erg_error *err)
 {
     struct erg_model_shape shape = shape_of(request, sequences);
     struct erg_model_ops forward_ops = {0}, backward_ops = {0};
@@ -59,7 +56,7 @@ static int cut_steady_layer(struct erg_segments *segments,
                             const struct erg_workload_request *request, int sequences,
                             bool backward, size_t *first, size_t *count, struct erg_error *err)
 {
-    if (cut_layers(segments, request, sequences, 3, backward, false, err))
+    if (partition_cut_layers(segments, request, sequences, 3, backward, false, err))
         return -1;
     size_t cuts = 0;
     for (size_t i = 0; i < segments->count; i++)
@@ -76,7 +73,7 @@ static bool has(unsigned parts, enum erg_model_op_id id)
     return parts & (1u << id);
 }
 
-static void name_base(char *name, size_t capacity, bool backward, unsigned parts)
+void partition_name(char *name, size_t capacity, bool backward, unsigned parts)
 {
     bool qkv = has(parts, ERG_MODEL_QKV), attention = has(parts, ERG_MODEL_ATTENTION);
     bool proj = has(parts, ERG_MODEL_PROJ);
@@ -191,7 +188,7 @@ static int add_partition(struct erg_workload *workload, size_t direction_first,
                          struct erg_error *err)
 {
     char base[sizeof workload->partitions->key];
-    name_base(base, sizeof base, backward, segment->parts);
+    partition_name(base, sizeof base, backward, segment->parts);
     size_t end = workload->forward_count + workload->backward_count;
     for (size_t i = direction_first; i < end; i++) {
         struct erg_partition *known = &workload->partitions[i];
@@ -239,8 +236,8 @@ static int derive_partitions(struct erg_workload *workload,
 
 /* ---- whole layers and fixed work ---- */
 
-static void append(struct erg_workload *workload, struct erg_steps *steps,
-                   const struct erg_step *step)
+void partition_append(struct erg_workload *workload, struct erg_steps *steps,
+                      const struct erg_step *step)
 {
     struct erg_step *grown = erg_arena_alloc(workload->arena, (steps->count + 1) * sizeof *grown);
     if (steps->count)
@@ -250,13 +247,24 @@ static void append(struct erg_workload *workload, struct erg_steps *steps,
     steps->kernels += erg_task_kernels(&step->task);
 }
 
+/* The compute of a segment beside the library's `comm`, launched at once or after all compute. */
 static void append_segment(struct erg_workload *workload, struct erg_steps *steps,
                            const struct erg_segment *segment, struct erg_comm comm, bool at_once)
 {
     comm.library = true;
     struct erg_step step = {.task = erg_segment_task(workload->arena, segment, comm, NULL)};
     step.launch.slot = at_once ? 0 : step.task.op_count;
-    append(workload, steps, &step);
+    partition_append(workload, steps, &step);
+}
+
+void partition_append_sequential(struct erg_workload *workload, struct erg_steps *steps,
+                                 const struct erg_workload_request *request,
+                                 const struct erg_segment *segment)
+{
+    struct erg_comm comm = segment->comm;
+    if (comm.kind == ERG_COMM_ALLGATHER_KV || comm.kind == ERG_COMM_REDUCESCATTER_KV)
+        comm.wire_bytes *= request->stack->kv_exchange_factor;
+    append_segment(workload, steps, segment, comm, false);
 }
 
 /* One layer in its steady state, communication after compute. */
@@ -270,16 +278,13 @@ static int add_sequential_layer(struct erg_workload *workload, struct erg_steps 
                                   &count, err);
     if (!status && !count) { /* no communication in a layer: one step of pure compute */
         erg_segments_release(&segments);
-        status = cut_layers(&segments, request, request->microbatch_size, 1, backward, false, err);
+        status = partition_cut_layers(&segments, request, request->microbatch_size, 1, backward,
+                                      false, err);
         first = 0;
         count = segments.count;
     }
-    for (size_t k = first; !status && k < first + count; k++) {
-        struct erg_comm comm = segments.items[k].comm;
-        if (comm.kind == ERG_COMM_ALLGATHER_KV || comm.kind == ERG_COMM_REDUCESCATTER_KV)
-            comm.wire_bytes *= request->stack->kv_exchange_factor;
-        append_segment(workload, steps, &segments.items[k], comm, false);
-    }
+    for (size_t k = first; !status && k < first + count; k++)
+        partition_append_sequential(workload, steps, request, &segments.items[k]);
     erg_segments_release(&segments);
     return status;
 }
@@ -368,77 +373,11 @@ static int add_fixed(struct erg_workload *workload, const struct erg_workload_re
 
 /* ---- the ends of an instruction ---- */
 
-/* The type that computes like `segment` beside `comm`; the ends of a stage miss some memory-bound
- * ops, so the compute-bound parts decide. -1: a tail of memory-bound ops. */
-static int type_of(const struct erg_workload *workload, bool backward,
-                   const struct erg_segment *segment, enum erg_comm_kind comm)
-{
-    char base[sizeof workload->partitions->key];
-    name_base(base, sizeof base, backward, segment->parts);
-    size_t first = backward ? workload->forward_count : 0;
-    size_t count = backward ? workload->backward_count : workload->forward_count;
-    for (size_t i = first; i < first + count; i++) {
-        const struct erg_partition *type = &workload->partitions[i];
-        bool same_base = !strncmp(type->key, base, strlen(base)) &&
-                         (type->key[strlen(base)] == '\0' || type->key[strlen(base)] == '_');
-        if (same_base && (comm == ERG_COMM_NONE || type->task.comm.kind == comm))
-            return (int)i;
-    }
-    return -1;
-}
-
-static size_t cuts_per_layer(const struct erg_workload *workload, bool backward)
-{
-    size_t first = backward ? workload->forward_count : 0, cuts = 0;
-    size_t count = backward ? workload->backward_count : workload->forward_count;
-    for (size_t i = first; i < first + count; i++)
-        cuts += (size_t)workload->partitions[i].occurrences;
-    return cuts / 2; /* two nanobatches */
-}
-
-int erg_stage_partitions(struct erg_workload *workload, const struct erg_workload_request *request,
-                         int layers, bool backward, const struct erg_stage_partition **list,
-                         size_t *count, struct erg_error *err)
-{
-    struct erg_segments segments = {0};
-    bool replay = backward && request->recompute;
-    if (cut_layers(&segments, request, request->microbatch_size / 2, layers, backward, replay,
-                   err)) {
-        erg_segments_release(&segments);
-        return -1;
-    }
-    size_t replayed = replay ? cuts_per_layer(workload, false) : 0;
-    /* Without communication all layers are one piece, and none of it a partition type. */
-    size_t per_layer = replayed + cuts_per_layer(workload, backward);
-    if (!per_layer)
-        per_layer = 1;
-    struct erg_stage_partition *entries =
-        erg_arena_alloc(workload->arena, 2 * segments.count * sizeof *entries);
-    *count = 0;
-    for (size_t k = 0; k < segments.count; k++)
-        for (int nanobatch = 0; nanobatch < 2; nanobatch++) {
-            struct erg_comm comm = {0};
-            if (nanobatch == 1)
-                comm = segments.items[k].comm;
-            else if (k > 0)
-                comm = segments.items[k - 1].comm;
-            entries[(*count)++] = (struct erg_stage_partition){
-                .nanobatch = nanobatch,
-                .type = type_of(workload, backward && k % per_layer >= replayed, &segments.items[k],
-                                comm.kind),
-                .task = erg_segment_task(workload->arena, &segments.items[k], comm, NULL),
-            };
-        }
-    *list = entries;
-    erg_segments_release(&segments);
-    return 0;
-}
-
 static void append_task(struct erg_workload *workload, struct erg_steps *steps,
                         struct erg_task task, int sms)
 {
     struct erg_step step = {.task = task, .launch = {.sms = sms}};
-    append(workload, steps, &step);
+    partition_append(workload, steps, &step);
 }
 
 static int add_ends(struct erg_workload *workload, const struct erg_workload_request *request,

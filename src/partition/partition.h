@@ -129,6 +129,18 @@ int erg_stage_partitions(struct erg_workload *workload, const struct erg_workloa
                          int layers, bool backward, const struct erg_stage_partition **list,
                          size_t *count, struct erg_error *err);
 
+/*
+ * The same as steps that a device runs in one go, which live as long as the workload: one
+ * microbatch with its communication after compute, or two nanobatches. launches[types] of these
+ * (forward types first; NULL: the library's communication at once); the last communication runs as
+ * `ends` says.
+ */
+int erg_stage_sequential(struct erg_workload *workload, const struct erg_workload_request *request,
+                         int layers, bool backward, struct erg_steps *steps, struct erg_error *err);
+int erg_stage_nanobatched(struct erg_workload *workload, const struct erg_workload_request *request,
+                          int layers, bool backward, const struct erg_launch *launches,
+                          struct erg_steps *steps, struct erg_error *err);
+
 /* One partition under one configuration as a step of a device. */
 struct erg_step erg_partition_step(const struct erg_partition *partition, size_t slot, int sms);
 

@@ -10,7 +10,15 @@
 #include <strings.h>
 #include <time.h>
 
-enum command { COMMAND_BEGIN, COMMAND_ENQUEUE, COMMAND_SYNC, COMMAND_CLOSE };
+enum command {
+    COMMAND_BEGIN,
+    COMMAND_ENQUEUE,
+    COMMAND_SYNC,
+    COMMAND_CLEAR,
+    COMMAND_NOTE,
+    COMMAND_COMPARE,
+    COMMAND_CLOSE,
+};
 
 /* What rank 0 tells the others; the bytes of an enqueue's steps follow in a message of their own.
  */
@@ -18,6 +26,7 @@ struct message {
     uint32_t command;
     uint32_t steps;
     uint64_t repeats, bytes;
+    uint64_t pass, reference; /* of numbers */
 };
 
 /* Followers wait for the next command as long as rank 0 lives; its death is noticed sooner. */
@@ -134,8 +143,10 @@ static int enqueue(struct erg_device *base, const struct erg_step *steps, size_t
         *err = device->failure;
         return -1;
     }
-    struct message message = {COMMAND_ENQUEUE, (uint32_t)count, repeats,
-                              packed_bytes(steps, count)};
+    struct message message = {.command = COMMAND_ENQUEUE,
+                              .steps = (uint32_t)count,
+                              .repeats = repeats,
+                              .bytes = packed_bytes(steps, count)};
     char *bytes = erg_xmalloc(message.bytes);
     pack(steps, count, bytes);
     int status = tell(device, message, bytes, err) ||
@@ -221,6 +232,63 @@ static int span(struct erg_device *base, size_t back, size_t gpu, struct erg_dev
     return 0;
 }
 
+static int clear(struct erg_device *base, struct erg_error *err)
+{
+    struct cuda_device *device = self(base);
+    return tell(device, (struct message){.command = COMMAND_CLEAR}, NULL, err) ||
+                   erg_worker_clear(device->worker, err)
+               ? -1
+               : 0;
+}
+
+static int note(struct erg_device *base, size_t pass, struct erg_error *err)
+{
+    struct cuda_device *device = self(base);
+    return tell(device, (struct message){.command = COMMAND_NOTE, .pass = pass}, NULL, err) ||
+                   erg_worker_note(device->worker, pass, err)
+               ? -1
+               : 0;
+}
+
+/* Of all ranks, [rank][ERG_DIFFERENCES]; the caller frees. */
+static int gather_differences(const struct erg_worker *worker,
+                              const struct erg_worker_options *options, size_t pass,
+                              size_t reference, struct erg_difference **all, size_t *count,
+                              struct erg_error *err)
+{
+    struct erg_difference mine[ERG_DIFFERENCES] = {0};
+    *count = erg_worker_compare(worker, pass, reference, mine);
+    *all = erg_xcalloc((size_t)options->env->world, sizeof mine);
+    return erg_rendezvous_all_gather(options->rendezvous, mine, sizeof mine, *all, answer_s, err);
+}
+
+static int compare(struct erg_device *base, size_t pass, size_t reference,
+                   struct erg_difference *list, size_t *count, struct erg_error *err)
+{
+    struct cuda_device *device = self(base);
+    struct message message = {.command = COMMAND_COMPARE, .pass = pass, .reference = reference};
+    struct erg_difference *all = NULL;
+    int status =
+        tell(device, message, NULL, err) || gather_differences(device->worker, device->options,
+                                                               pass, reference, &all, count, err)
+            ? -1
+            : 0;
+    for (size_t i = 0; !status && i < *count; i++) {
+        list[i] = all[i];
+        for (size_t g = 1; g < base->gpus; g++) {
+            const struct erg_difference *other = &all[g * ERG_DIFFERENCES + i];
+            list[i].copies += other->copies;
+            list[i].identical += other->identical;
+            if (!(other->relative <= list[i].relative))
+                list[i].relative = other->relative;
+        }
+    }
+    free(all);
+    return status;
+}
+
+static const struct erg_device_numbers numbers = {clear, note, compare};
+
 static const struct erg_device_methods methods = {
     .close = close_device,
     .begin = begin,
@@ -286,7 +354,7 @@ int erg_cuda_device_open(struct erg_device **out, const struct erg_worker_option
              "%zu x %s, %s, microbatch %d x %d tokens, tensor %zu, default clocks", gpus,
              erg_worker_cuda(worker)->name, options->model->name, options->sequences,
              options->sequence, gpus);
-    device->base = (struct erg_device){&methods, device->identity, gpus, true};
+    device->base = (struct erg_device){&methods, &numbers, device->identity, gpus, true};
     char *buses = NULL;
     int status =
         share_buses(worker, options, &buses, err) || find_sensors(device, buses, err) ? -1 : 0;
@@ -321,6 +389,18 @@ static int obey(struct erg_worker *worker, const struct erg_worker_options *opti
             erg_xcalloc((size_t)options->env->world * ERG_DEVICE_SPANS, sizeof *all);
         int status =
             erg_worker_sync(worker, err) || gather_spans(worker, options, all, err) ? -1 : 0;
+        free(all);
+        return status;
+    }
+    case COMMAND_CLEAR:
+        return erg_worker_clear(worker, err);
+    case COMMAND_NOTE:
+        return erg_worker_note(worker, message->pass, err);
+    case COMMAND_COMPARE: {
+        struct erg_difference *all = NULL;
+        size_t count;
+        int status = gather_differences(worker, options, message->pass, message->reference, &all,
+                                        &count, err);
         free(all);
         return status;
     }

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "device/cuda/numbers.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -36,7 +37,8 @@ struct erg_worker {
 
     struct CUevent_st *starts[ERG_DEVICE_SPANS], *ends[ERG_DEVICE_SPANS]; /* of call c: c % SPANS */
     size_t calls;
-    struct CUevent_st *origin; /* happened at origin_ns */
+    struct erg_numbers *passes[ERG_DEVICE_PASSES]; /* those that were noted */
+    struct CUevent_st *origin;                     /* happened at origin_ns */
     int64_t origin_ns;
 
     pthread_t feeder;
@@ -287,6 +289,8 @@ int erg_worker_close(struct erg_worker *worker, struct erg_error *err)
         erg_cuda_event_free(worker->ends[i]);
     }
     erg_cuda_event_free(worker->origin);
+    for (size_t i = 0; i < ERG_DEVICE_PASSES; i++)
+        erg_numbers_free(worker->passes[i]);
     erg_executor_close(worker->executor);
     int status = erg_decoder_close(worker->decoder, err);
     erg_collective_close(worker->library);
@@ -368,4 +372,25 @@ int erg_worker_spans(struct erg_worker *worker, struct erg_device_span spans[ERG
         spans[back].end_ns = spans[back].start_ns + (int64_t)(length_ms * 1e6);
     }
     return 0;
+}
+
+/* ---- numbers ---- */
+
+int erg_worker_clear(struct erg_worker *worker, struct erg_error *err)
+{
+    return erg_decoder_clear_gradients(worker->decoder, erg_executor_stream(worker->executor), err);
+}
+
+int erg_worker_note(struct erg_worker *worker, size_t pass, struct erg_error *err)
+{
+    erg_numbers_free(worker->passes[pass]);
+    worker->passes[pass] = NULL;
+    return erg_numbers_new(&worker->passes[pass], worker->decoder,
+                           erg_executor_stream(worker->executor), err);
+}
+
+size_t erg_worker_compare(const struct erg_worker *worker, size_t pass, size_t reference,
+                          struct erg_difference list[ERG_DIFFERENCES])
+{
+    return erg_numbers_compare(worker->passes[pass], worker->passes[reference], list);
 }

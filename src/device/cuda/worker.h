@@ -41,4 +41,10 @@ int erg_worker_sync(struct erg_worker *worker, struct erg_error *err);
 int erg_worker_spans(struct erg_worker *worker, struct erg_device_span spans[ERG_DEVICE_SPANS],
                      struct erg_error *err);
 
+/* As the device's numbers (device/device.h), of this GPU. */
+int erg_worker_clear(struct erg_worker *worker, struct erg_error *err);
+int erg_worker_note(struct erg_worker *worker, size_t pass, struct erg_error *err);
+size_t erg_worker_compare(const struct erg_worker *worker, size_t pass, size_t reference,
+                          struct erg_difference list[ERG_DIFFERENCES]);
+
 #endif

@@ -1,0 +1,22 @@
+/*
+ * Numbers: what a pass through a decoder's layers leaves in its tensors, kept on the host, and how
+ * far two passes are apart.
+ */
+#ifndef ERG_CUDA_NUMBERS_H
+#define ERG_CUDA_NUMBERS_H
+
+#include "device/cuda/decoder.h"
+#include "device/device.h"
+
+struct erg_numbers;
+
+/* Output, input gradient and all weight gradients of the layers. Waits for the stream. */
+int erg_numbers_new(struct erg_numbers **numbers, const struct erg_decoder *decoder,
+                    struct CUstream_st *stream, struct erg_error *err);
+void erg_numbers_free(struct erg_numbers *numbers);
+
+/* Of two passes through one decoder: a line per tensor, all layers together; how many lines. */
+size_t erg_numbers_compare(const struct erg_numbers *numbers, const struct erg_numbers *reference,
+                           struct erg_difference list[ERG_DIFFERENCES]);
+
+#endif

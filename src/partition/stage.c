@@ -1,0 +1,110 @@
+/* Whole instructions: the exact list of what runs, from the first layer to the last. */
+#include "partition/partition_internal.h"
+
+#include <string.h>
+
+/* The type that computes like `segment` beside `comm`; the ends of a stage miss some memory-bound
+ * ops, so the compute-bound parts decide. -1: a tail of memory-bound ops. */
+static int type_of(const struct erg_workload *workload, bool backward,
+                   const struct erg_segment *segment, enum erg_comm_kind comm)
+{
+    char base[sizeof workload->partitions->key];
+    partition_name(base, sizeof base, backward, segment->parts);
+    size_t first = backward ? workload->forward_count : 0;
+    size_t count = backward ? workload->backward_count : workload->forward_count;
+    for (size_t i = first; i < first + count; i++) {
+        const struct erg_partition *type = &workload->partitions[i];
+        bool same_base = !strncmp(type->key, base, strlen(base)) &&
+                         (type->key[strlen(base)] == '\0' || type->key[strlen(base)] == '_');
+        if (same_base && (comm == ERG_COMM_NONE || type->task.comm.kind == comm))
+            return (int)i;
+    }
+    return -1;
+}
+
+static size_t cuts_per_layer(const struct erg_workload *workload, bool backward)
+{
+    size_t first = backward ? workload->forward_count : 0, cuts = 0;
+    size_t count = backward ? workload->backward_count : workload->forward_count;
+    for (size_t i = first; i < first + count; i++)
+        cuts += (size_t)workload->partitions[i].occurrences;
+    return cuts / 2; /* two nanobatches */
+}
+
+int erg_stage_partitions(struct erg_workload *workload, const struct erg_workload_request *request,
+                         int layers, bool backward, const struct erg_stage_partition **list,
+                         size_t *count, struct erg_error *err)
+{
+    struct erg_segments segments = {0};
+    bool replay = backward && request->recompute;
+    if (partition_cut_layers(&segments, request, request->microbatch_size / 2, layers, backward,
+                             replay, err)) {
+        erg_segments_release(&segments);
+        return -1;
+    }
+    size_t replayed = replay ? cuts_per_layer(workload, false) : 0;
+    /* Without communication all layers are one piece, and none of it a partition type. */
+    size_t per_layer = replayed + cuts_per_layer(workload, backward);
+    if (!per_layer)
+        per_layer = 1;
+    struct erg_stage_partition *entries =
+        erg_arena_alloc(workload->arena, 2 * segments.count * sizeof *entries);
+    *count = 0;
+    for (size_t k = 0; k < segments.count; k++)
+        for (int nanobatch = 0; nanobatch < 2; nanobatch++) {
+            struct erg_comm comm = {0};
+            if (nanobatch == 1)
+                comm = segments.items[k].comm;
+            else if (k > 0)
+                comm = segments.items[k - 1].comm;
+            entries[(*count)++] = (struct erg_stage_partition){
+                .nanobatch = nanobatch,
+                .type = type_of(workload, backward && k % per_layer >= replayed, &segments.items[k],
+                                comm.kind),
+                .task = erg_segment_task(workload->arena, &segments.items[k], comm, NULL),
+            };
+        }
+    *list = entries;
+    erg_segments_release(&segments);
+    return 0;
+}
+
+/* ---- as steps ---- */
+
+int erg_stage_sequential(struct erg_workload *workload, const struct erg_workload_request *request,
+                         int layers, bool backward, struct erg_steps *steps, struct erg_error *err)
+{
+    struct erg_segments segments = {0};
+    bool replay = backward && request->recompute;
+    int status = partition_cut_layers(&segments, request, request->microbatch_size, layers,
+                                      backward, replay, err);
+    *steps = (struct erg_steps){0};
+    for (size_t k = 0; !status && k < segments.count; k++)
+        partition_append_sequential(workload, steps, request, &segments.items[k]);
+    erg_segments_release(&segments);
+    for (size_t i = 0; i < steps->count; i++)
+        steps->steps[i].instruction = true;
+    return status;
+}
+
+int erg_stage_nanobatched(struct erg_workload *workload, const struct erg_workload_request *request,
+                          int layers, bool backward, const struct erg_launch *launches,
+                          struct erg_steps *steps, struct erg_error *err)
+{
+    const struct erg_stage_partition *list;
+    size_t count;
+    if (erg_stage_partitions(workload, request, layers, backward, &list, &count, err))
+        return -1;
+    const struct erg_steps *ends = &workload->ends[backward];
+    *steps = (struct erg_steps){0};
+    for (size_t i = 0; i < count; i++) {
+        struct erg_step step = {.task = list[i].task, .instruction = true};
+        step.task.comm.library = !launches;
+        if (launches && list[i].type >= 0)
+            step.launch = launches[list[i].type];
+        else if (launches)
+            step.launch = ends->steps[ends->count - 1].launch;
+        partition_append(workload, steps, &step);
+    }
+    return 0;
+}
