@@ -311,6 +311,73 @@ static void the_ends_complete_an_instruction(void **state)
     }
 }
 
+static void count_work(const struct erg_steps *steps, double *flops, double *wire_bytes)
+{
+    *flops = *wire_bytes = 0;
+    for (size_t i = 0; i < steps->count; i++) {
+        for (size_t k = 0; k < steps->steps[i].task.op_count; k++)
+            *flops += steps->steps[i].task.ops[k].flops;
+        if (steps->steps[i].task.comm.kind != ERG_COMM_NONE)
+            *wire_bytes += steps->steps[i].task.comm.wire_bytes;
+    }
+}
+
+/* Steps of an instruction of four layers: the compute of four layers, all of its communication, and
+ * launches that are those of the types. */
+static void whole_instructions_are_steps_of_all_layers(void **state)
+{
+    (void)state;
+    static const struct {
+        int tensor, context;
+        bool recompute;
+    } cases[] = {{4, 1, false}, {4, 1, true}, {2, 2, false}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct fixture f;
+        set_up(&f, "llama-3.2-3b", cases[c].tensor, cases[c].context, 8, 4096, cases[c].recompute);
+        struct erg_launch launches[32];
+        for (int i = 0; i < 32; i++)
+            launches[i] = (struct erg_launch){.slot = 1, .sms = 3 + i};
+        for (int backward = 0; backward < 2; backward++) {
+            struct erg_error err = {0};
+            struct erg_steps stack, steady;
+            double flops[2], wire[2];
+            int layers = 4;
+            assert_ok(erg_stage_sequential(&f.workload, &f.request, layers, backward, &stack, &err),
+                      &err);
+            steady = f.workload.sequential[backward];
+            count_work(&stack, &flops[0], &wire[0]);
+            count_work(&steady, &flops[1], &wire[1]);
+            assert_close(flops[0], layers * flops[1], 1e-12);
+            assert_close(wire[0], layers * wire[1], 1e-12);
+            assert_true(stack.steps[0].instruction && stack.steps[stack.count - 1].instruction);
+
+            assert_ok(erg_stage_nanobatched(&f.workload, &f.request, layers, backward, NULL, &stack,
+                                            &err),
+                      &err);
+            steady = f.workload.nanobatch[backward];
+            count_work(&stack, &flops[0], &wire[0]);
+            count_work(&steady, &flops[1], &wire[1]);
+            assert_close(flops[0], layers * flops[1], 1e-12);
+            assert_close(wire[0], layers * wire[1], 1e-12);
+            assert_true(stack.steps[1].task.comm.library && stack.steps[1].launch.slot == 0);
+
+            assert_ok(erg_stage_nanobatched(&f.workload, &f.request, layers, backward, launches,
+                                            &stack, &err),
+                      &err);
+            size_t first = backward && !cases[c].recompute ? f.workload.forward_count : 0;
+            const struct erg_step *second = &stack.steps[1], *last = &stack.steps[stack.count - 2];
+            assert_false(second->task.comm.library);
+            assert_int_equal(second->launch.slot, 1);
+            assert_in_range(second->launch.sms, 3 + first, 4 + first);
+            assert_int_equal(last->launch.slot, 0);
+            assert_int_equal(last->launch.sms, f.workload.ends[backward].steps[1].launch.sms);
+            for (size_t i = 0; i < stack.count; i++)
+                assert_true(stack.steps[i].launch.slot <= stack.steps[i].task.op_count);
+        }
+        tear_down(&f);
+    }
+}
+
 /* Published kernel counts of a nanobatched layer: forward 30, replay and backward 74. */
 static void whole_layers_have_the_published_kernel_counts_and_costs(void **state)
 {
@@ -435,6 +502,7 @@ int main(void)
         cmocka_unit_test(ops_say_what_they_are),
         cmocka_unit_test(an_instruction_has_two_partitions_per_segment_and_two_at_its_end),
         cmocka_unit_test(the_ends_complete_an_instruction),
+        cmocka_unit_test(whole_instructions_are_steps_of_all_layers),
         cmocka_unit_test(whole_layers_have_the_published_kernel_counts_and_costs),
         cmocka_unit_test(adjacent_communications_fuse_and_memory_runs_merge),
         cmocka_unit_test(without_recomputation_a_backward_is_only_the_backward),

@@ -15,6 +15,7 @@ extern const struct erg_command erg_cmd_completion;
 extern const struct erg_command erg_cmd_optimize;
 extern const struct erg_command erg_cmd_run;
 extern const struct erg_command erg_cmd_show;
+extern const struct erg_command erg_cmd_verify;
 extern const struct erg_command erg_cmd_frontier;
 extern const struct erg_command erg_cmd_doctor;
 extern const struct erg_command erg_cmd_measure;

@@ -39,18 +39,6 @@ static void set_latencies(struct erg_pipeline *pipeline, const struct erg_job *j
                                             cluster->inter_node_latency_s + gather_s;
 }
 
-static struct erg_profile_options profile_options(const struct erg_job *job)
-{
-    struct erg_profile_options options = erg_profile_options_default();
-    if (job->profiler.window_s >= 0)
-        options.window_s = job->profiler.window_s;
-    if (job->profiler.cooldown_s >= 0)
-        options.cooldown_s = job->profiler.cooldown_s;
-    if (job->profiler.warmup_s >= 0)
-        options.warmup_s = job->profiler.warmup_s;
-    return options;
-}
-
 /* Without nanobatches there is sequential execution only; was anything else asked for? */
 static int check_methods(const struct erg_optimization *o, struct erg_error *err)
 {
@@ -87,7 +75,7 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
         .sequence = job->sequence,
         .recompute = job->recompute == ERG_RECOMPUTE_FULL,
     };
-    o->profiler = profile_options(job);
+    o->profiler = erg_survey_profile_options(job);
     if (erg_workload_build(&o->workload, &o->workload_request, err))
         return -1;
     if (check_methods(o, err))

@@ -40,6 +40,18 @@ struct erg_search_options erg_survey_search_options(const struct erg_job *job, s
     return options;
 }
 
+struct erg_profile_options erg_survey_profile_options(const struct erg_job *job)
+{
+    struct erg_profile_options options = erg_profile_options_default();
+    if (job->profiler.window_s >= 0)
+        options.window_s = job->profiler.window_s;
+    if (job->profiler.cooldown_s >= 0)
+        options.cooldown_s = job->profiler.cooldown_s;
+    if (job->profiler.warmup_s >= 0)
+        options.warmup_s = job->profiler.warmup_s;
+    return options;
+}
+
 /* Whole layers, ends of instructions or fixed work, to be measured at every clock. */
 struct sweep {
     char name[48];

@@ -39,6 +39,9 @@ struct erg_survey {
 /* How the job wants a partition whose run has `run_ops` ops to be searched. */
 struct erg_search_options erg_survey_search_options(const struct erg_job *job, size_t run_ops);
 
+/* How the job wants measurements to be made. */
+struct erg_profile_options erg_survey_profile_options(const struct erg_job *job);
+
 int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *request,
                    struct erg_error *err);
 void erg_survey_release(struct erg_survey *survey);

@@ -1,0 +1,257 @@
+/* ergon verify JOB.yaml PLAN.json: a plan's schedule on a stack of layers, beside its pieces. */
+#include "cli/cli.h"
+
+#include "device/real.h"
+#include "io/json.h"
+#include "job/job.h"
+#include "observe/table.h"
+#include "optimize/verify.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct values {
+    long layers;
+    int device;
+};
+
+static const char *const devices[] = {"emulated", "cuda", NULL};
+enum { DEVICE_CUDA = 1 };
+
+#define AT(member) offsetof(struct values, member)
+static const struct erg_option options[] = {
+    {"layers", 'l', ERG_OPTION_LONG, "N", AT(layers), 2, 1000, .default_text = "4",
+     .help = "layers of the stack"},
+    {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
+     .default_text = "emulated", .help = "what measures"},
+    {0},
+};
+
+static const char *const directions[] = {"forward", "backward"};
+
+/* ---- as text ---- */
+
+static const struct erg_verify_row *find_row(const struct erg_verification *verification,
+                                             bool backward, enum erg_verify_way way)
+{
+    for (size_t i = 0; i < verification->row_count; i++)
+        if (verification->rows[i].backward == backward && verification->rows[i].way == way)
+            return &verification->rows[i];
+    return NULL;
+}
+
+static double percent(double value, double reference)
+{
+    return 100 * (value / reference - 1);
+}
+
+static void add_costs(struct erg_table *table, const char *direction, const char *way,
+                      struct erg_cost composed, struct erg_cost stack, struct erg_cost sequential)
+{
+    erg_table_add(table, "%s", direction);
+    erg_table_add(table, "%s", way);
+    erg_table_add(table, "%.3f ms", 1e3 * composed.time_s);
+    erg_table_add(table, "%.3f ms", 1e3 * stack.time_s);
+    erg_table_add(table, "%+.1f %%", percent(stack.time_s, composed.time_s));
+    erg_table_add(table, "%.2f J", composed.energy_j);
+    erg_table_add(table, "%.2f J", stack.energy_j);
+    erg_table_add(table, "%+.1f %%", percent(stack.energy_j, composed.energy_j));
+    erg_table_add(table, "%+.1f %%", percent(stack.time_s, sequential.time_s));
+    erg_table_add(table, "%+.1f %%", percent(stack.energy_j, sequential.energy_j));
+}
+
+static struct erg_cost sum(struct erg_cost a, struct erg_cost b)
+{
+    return (struct erg_cost){a.time_s + b.time_s, a.energy_j + b.energy_j};
+}
+
+static void print_costs(const struct erg_verification *verification)
+{
+    enum { COLUMNS = 11 };
+    static const char *const heads[2][COLUMNS] = {
+        {"", "", "time", "", "", "energy", "", "", "to sequential", "", ""},
+        {"", "", "composed", "stack", "apart", "composed", "stack", "apart", "time", "energy",
+         "clock"},
+    };
+    struct erg_table table = {.columns = COLUMNS};
+    for (int line = 0; line < 2; line++)
+        for (int c = 0; c < COLUMNS; c++)
+            erg_table_add(&table, "%s", heads[line][c]);
+    for (int backward = 0; backward < 2; backward++)
+        for (int way = 0; way < ERG_VERIFY_WAYS; way++) {
+            const struct erg_verify_row *row =
+                find_row(verification, backward, (enum erg_verify_way)way);
+            add_costs(&table, directions[backward], erg_verify_way_name(row->way), row->composed,
+                      row->stack, find_row(verification, backward, ERG_VERIFY_SEQUENTIAL)->stack);
+            erg_table_add(&table, "%d MHz, pieces %.0f", row->profile.clock_mhz, row->composed_mhz);
+        }
+    for (int way = 0; way < ERG_VERIFY_WAYS; way++) {
+        const struct erg_verify_row *rows[2], *sequential[2];
+        for (int d = 0; d < 2; d++) {
+            rows[d] = find_row(verification, d, (enum erg_verify_way)way);
+            sequential[d] = find_row(verification, d, ERG_VERIFY_SEQUENTIAL);
+        }
+        add_costs(&table, "both", erg_verify_way_name((enum erg_verify_way)way),
+                  sum(rows[0]->composed, rows[1]->composed), sum(rows[0]->stack, rows[1]->stack),
+                  sum(sequential[0]->stack, sequential[1]->stack));
+        erg_table_add(&table, "%s", "");
+    }
+    struct erg_text text = {0};
+    erg_table_text(&text, &table, "");
+    fputs(text.data, stdout);
+    erg_text_release(&text);
+    erg_table_release(&table);
+}
+
+static void print_numbers(const struct erg_verification *verification)
+{
+    size_t columns = 1 + verification->comparison_count;
+    struct erg_table table = {.columns = columns + 1};
+    erg_table_add(&table, "%s", "relative difference");
+    for (size_t i = 0; i < verification->comparison_count; i++)
+        erg_table_add(&table, "%s", verification->comparisons[i].way);
+    erg_table_add(&table, "%s", "");
+    erg_table_add(&table, "%s", "(equal bit by bit)");
+    for (size_t i = 0; i < verification->comparison_count; i++)
+        erg_table_add(&table, "to %s", verification->comparisons[i].reference);
+    erg_table_add(&table, "%s", "");
+    for (size_t t = 0; t < verification->comparisons[0].count; t++) {
+        bool output = t == 0;
+        erg_table_add(&table, "%s%s", output ? "" : "gradient of ",
+                      verification->comparisons[0].tensors[t].tensor);
+        for (size_t i = 0; i < verification->comparison_count; i++) {
+            const struct erg_difference *seen = &verification->comparisons[i].tensors[t];
+            erg_table_add(&table, "%.1e (%u of %u)", seen->relative, (unsigned)seen->identical,
+                          (unsigned)seen->copies);
+        }
+        erg_table_add(&table, "%s", "");
+    }
+    struct erg_text text = {0};
+    erg_table_text(&text, &table, "");
+    printf("\n%s", text.data);
+    erg_text_release(&text);
+    erg_table_release(&table);
+}
+
+/* ---- as JSON ---- */
+
+static json_t *document(const struct erg_verification *verification, long layers)
+{
+    json_t *rows = json_array(), *comparisons = json_array();
+    for (size_t i = 0; i < verification->row_count; i++) {
+        const struct erg_verify_row *row = &verification->rows[i];
+        json_array_append_new(
+            rows,
+            json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f}", "direction",
+                      directions[row->backward], "way", erg_verify_way_name(row->way), "mode",
+                      erg_mode_name(row->mode), "composed_time_s", row->composed.time_s, "time_s",
+                      row->stack.time_s, "time_sd", row->profile.time_sd, "composed_energy_j",
+                      row->composed.energy_j, "energy_j", row->stack.energy_j, "energy_sd",
+                      row->profile.energy_sd, "composed_clock_mhz", row->composed_mhz, "clock_mhz",
+                      row->profile.clock_mhz, "temperature_c", row->profile.temperature_end_c));
+    }
+    for (size_t i = 0; i < verification->comparison_count; i++) {
+        const struct erg_verify_comparison *comparison = &verification->comparisons[i];
+        json_t *tensors = json_array();
+        for (size_t t = 0; t < comparison->count; t++) {
+            const struct erg_difference *seen = &comparison->tensors[t];
+            json_array_append_new(tensors,
+                                  json_pack("{s:s, s:f, s:i, s:i}", "tensor", seen->tensor,
+                                            "relative", seen->relative, "copies", (int)seen->copies,
+                                            "identical", (int)seen->identical));
+        }
+        json_array_append_new(comparisons,
+                              json_pack("{s:s, s:s, s:o}", "way", comparison->way, "reference",
+                                        comparison->reference, "tensors", tensors));
+    }
+    return json_pack("{s:i, s:I, s:o, s:o}", "schema_version", 1, "layers", (json_int_t)layers,
+                     "rows", rows, "numbers", comparisons);
+}
+
+/* ---- the command ---- */
+
+static int open_gpus(const struct erg_job *job, long layers, struct erg_real **real,
+                     struct erg_error *err)
+{
+    struct erg_real_request request = {
+        .model = job->model,
+        .tensor = job->tensor,
+        .context = job->context,
+        .layers = (int)layers,
+        .replay = job->recompute == ERG_RECOMPUTE_FULL,
+        .sequences = job->microbatch_size,
+        .sequence = job->sequence,
+        .seed = job->search.seed,
+    };
+    return erg_real_open(real, &request, err);
+}
+
+static void print(const struct erg_invocation *call, const struct erg_verify_request *request,
+                  const struct erg_verification *verification)
+{
+    const struct erg_job *job = request->job;
+    if (call->common.json) {
+        json_t *json = document(verification, request->layers);
+        char *text = erg_json_text(json);
+        puts(text);
+        free(text);
+        json_decref(json);
+        return;
+    }
+    printf("%s: %d layers of %s, a microbatch of %d x %d tokens, on %s%s\n\n", job->name,
+           request->layers, job->model->name, job->microbatch_size, job->sequence,
+           request->device ? "" : "the emulated ",
+           request->device ? request->device->identity : job->gpu->name);
+    print_costs(verification);
+    if (verification->comparison_count)
+        print_numbers(verification);
+}
+
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct values *values = call->values;
+    struct erg_verify_request request = {.layers = (int)values->layers};
+    struct erg_verification verification;
+    struct erg_job *job = NULL;
+    struct erg_plan_file *plan = NULL;
+    struct erg_real *real = NULL;
+    int status =
+        erg_job_load(&job, call->arguments[0], NULL, err) ||
+                erg_plan_file_load(&plan, call->arguments[1], err) ||
+                (values->device == DEVICE_CUDA && open_gpus(job, values->layers, &real, err))
+            ? -1
+            : 0;
+    if (!status && (!real || erg_real_device(real))) {
+        request.job = job;
+        request.plan = plan;
+        request.device = real ? erg_real_device(real) : NULL;
+        status = erg_verify(&request, &verification, err);
+        erg_terminal_finish();
+        if (!status) {
+            print(call, &request, &verification);
+            status = erg_verify_judge(&verification, err);
+        }
+    }
+    erg_real_close(real);
+    erg_plan_file_free(plan);
+    erg_job_free(job);
+    return status;
+}
+
+const struct erg_command erg_cmd_verify = {
+    .name = "verify",
+    .summary = "run a plan's schedule on a stack of layers, beside its pieces",
+    .arguments = "JOB.yaml PLAN.json",
+    .least_arguments = 2,
+    .most_arguments = 2,
+    .values_bytes = sizeof(struct values),
+    .options = options,
+    .details =
+        "Runs forward and backward of several layers in one go: sequentially, as plain nanobatches "
+        "and\nunder the plan's schedule. Beside each it measures the pieces that the plan was "
+        "composed of. Fails\nwhen a stack's time or energy is more than 3 % from the sum of its "
+        "pieces, or, on GPUs, when\nthe output or a gradient differs by more than roundings.",
+    .examples = "  ergon verify examples/quickstart.yaml ergon-out/plan.json\n"
+                "  ergon run -n 2 -- ergon verify job.yaml ergon-out/plan.json --device cuda\n",
+    .run = run,
+};

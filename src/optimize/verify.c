@@ -1,0 +1,378 @@
+#include "optimize/verify.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "device/emulated/emulated.h"
+#include "optimize/survey.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double cost_tolerance = 0.03;
+/* Sums of bf16 products in another order; several layers carry the difference on. */
+static const double tensor_tolerance = 0.03;
+static const double heat_s = 15; /* of work, until the GPUs are as hot as they will be */
+
+/* Steps that are part of a composition, and how often. */
+struct piece {
+    const struct erg_step *steps;
+    size_t count;
+    int times;
+};
+enum { MOST_PIECES = 32 };
+
+/* One way of running an instruction: in one go, and in pieces. */
+struct way {
+    struct erg_steps stack;
+    struct piece pieces[MOST_PIECES];
+    struct erg_step single[MOST_PIECES]; /* where pieces are partitions */
+    size_t count;
+    enum erg_mode mode;
+    int clock_mhz;
+};
+
+struct verifier {
+    const struct erg_verify_request *request;
+    struct erg_workload_request workload_request;
+    struct erg_workload workload;
+    struct erg_profile_options profiler;
+    struct erg_device *device;
+    const struct erg_plan_option *options[2]; /* of the plan, forward and backward */
+    struct way ways[2][ERG_VERIFY_WAYS];      /* [backward] */
+    size_t measured, expected;
+};
+
+const char *erg_verify_way_name(enum erg_verify_way way)
+{
+    static const char *const names[] = {"sequential", "nanobatching", "plan"};
+    return names[way];
+}
+
+/* ---- what the plan runs ---- */
+
+static int check_plan(const struct erg_verify_request *request, struct erg_error *err)
+{
+    const struct erg_job *job = request->job;
+    const struct erg_plan_file *plan = request->plan;
+    bool recompute = job->recompute == ERG_RECOMPUTE_FULL;
+    if (!strcmp(plan->model, job->model->name) && plan->tensor == job->tensor &&
+        plan->context == job->context && plan->microbatch_size == job->microbatch_size &&
+        plan->sequence == job->sequence && !strcmp(plan->recompute, "full") == recompute)
+        return 0;
+    return erg_fail(err, ERG_USAGE,
+                    "verifying a plan: it is one of %s, tensor %ld, context %ld, microbatches of "
+                    "%ld x %ld tokens, recomputation %s, expected a plan of the job %s",
+                    plan->model, plan->tensor, plan->context, plan->microbatch_size, plan->sequence,
+                    plan->recompute, job->name);
+}
+
+/* The option that most instructions of a direction run at the selected point; an overlapped one if
+ * there is any. */
+static const struct erg_plan_option *choose_option(const struct erg_plan_file *plan, int direction)
+{
+    const struct erg_plan_point *point =
+        &plan->methods[plan->selected_method].points[plan->selected_point];
+    const struct erg_plan_option *best = NULL;
+    size_t most = 0;
+    for (size_t i = 0; i < plan->schedule.count; i++) {
+        if ((int)plan->schedule.instructions[i].direction != direction)
+            continue;
+        const struct erg_plan_option *option = erg_plan_file_option(plan, point, i);
+        size_t uses = 0;
+        for (size_t k = 0; k < plan->schedule.count; k++)
+            uses += erg_plan_file_option(plan, point, k) == option;
+        if (option->mode == ERG_MODE_OVERLAP)
+            uses += plan->schedule.count;
+        if (uses > most) {
+            most = uses;
+            best = option;
+        }
+    }
+    return best;
+}
+
+static int find_launch(const struct erg_workload *workload,
+                       const struct erg_plan_configuration *wanted, struct erg_launch *launches,
+                       struct erg_error *err)
+{
+    for (size_t i = 0; i < workload->forward_count + workload->backward_count; i++) {
+        const struct erg_partition *partition = &workload->partitions[i];
+        if (strcmp(partition->key, wanted->partition))
+            continue;
+        for (size_t k = 0; k < partition->slot_count; k++)
+            if (!strcmp(partition->slots[k].name, wanted->slot)) {
+                launches[i] = (struct erg_launch){partition->slots[k].op, wanted->sms};
+                return 0;
+            }
+    }
+    return erg_fail(err, ERG_USAGE,
+                    "verifying a plan: it launches a communication of partition %s at %s, but the "
+                    "job has no such partition or launch slot",
+                    wanted->partition, wanted->slot);
+}
+
+/* ---- the ways ---- */
+
+static void add_piece(struct way *way, const struct erg_steps *steps, int times)
+{
+    way->pieces[way->count++] = (struct piece){steps->steps, steps->count, times};
+}
+
+static void add_partitions(const struct verifier *v, struct way *way, bool backward,
+                           const struct erg_launch *launches)
+{
+    const struct erg_workload *workload = &v->workload;
+    bool replay = backward && v->workload_request.recompute;
+    size_t first = backward && !replay ? workload->forward_count : 0;
+    size_t end = workload->forward_count + (backward ? workload->backward_count : 0);
+    for (size_t i = first; i < end; i++) {
+        const struct erg_partition *partition = &workload->partitions[i];
+        struct erg_step *step = &way->single[way->count];
+        *step = (struct erg_step){.task = partition->task, .launch = launches[i]};
+        int times = v->request->layers * partition->occurrences - (i == first);
+        way->pieces[way->count++] = (struct piece){step, 1, times};
+    }
+    add_piece(way, &workload->ends[backward], 1);
+}
+
+static int make_sequential(struct verifier *v, struct way *way, bool backward,
+                           struct erg_error *err)
+{
+    way->mode = ERG_MODE_SEQUENTIAL;
+    add_piece(way, &v->workload.sequential[backward], v->request->layers);
+    return erg_stage_sequential(&v->workload, &v->workload_request, v->request->layers, backward,
+                                &way->stack, err);
+}
+
+static int make_nanobatched(struct verifier *v, struct way *way, bool backward,
+                            struct erg_error *err)
+{
+    way->mode = ERG_MODE_NANOBATCH;
+    add_piece(way, &v->workload.nanobatch[backward], v->request->layers - 1);
+    add_piece(way, &v->workload.nanobatch_single[backward], 1);
+    return erg_stage_nanobatched(&v->workload, &v->workload_request, v->request->layers, backward,
+                                 NULL, &way->stack, err);
+}
+
+static int make_overlapped(struct verifier *v, struct way *way, bool backward,
+                           const struct erg_plan_option *option, struct erg_error *err)
+{
+    struct erg_launch launches[MOST_PIECES] = {0};
+    way->mode = ERG_MODE_OVERLAP;
+    for (size_t i = 0; i < option->configuration_count; i++)
+        if (find_launch(&v->workload, &option->configurations[i], launches, err))
+            return -1;
+    add_partitions(v, way, backward, launches);
+    return erg_stage_nanobatched(&v->workload, &v->workload_request, v->request->layers, backward,
+                                 launches, &way->stack, err);
+}
+
+static int make_ways(struct verifier *v, bool backward, struct erg_error *err)
+{
+    struct way *ways = v->ways[backward];
+    const struct erg_plan_option *option = v->options[backward];
+    for (int i = 0; i < ERG_VERIFY_WAYS; i++)
+        ways[i].clock_mhz =
+            i == ERG_VERIFY_PLAN ? option->clock_mhz : v->request->job->gpu->search_max_mhz;
+    struct way *plan = &ways[ERG_VERIFY_PLAN];
+    if (make_sequential(v, &ways[ERG_VERIFY_SEQUENTIAL], backward, err) ||
+        make_nanobatched(v, &ways[ERG_VERIFY_NANOBATCHING], backward, err))
+        return -1;
+    switch (option->mode) {
+    case ERG_MODE_SEQUENTIAL:
+        return make_sequential(v, plan, backward, err);
+    case ERG_MODE_NANOBATCH:
+        return make_nanobatched(v, plan, backward, err);
+    case ERG_MODE_OVERLAP:
+        return make_overlapped(v, plan, backward, option, err);
+    }
+    return 0;
+}
+
+/* ---- numbers ---- */
+
+static int pass(struct verifier *v, enum erg_verify_way way, size_t number, struct erg_error *err)
+{
+    const struct erg_device_numbers *numbers = v->device->numbers;
+    const struct erg_steps *forward = &v->ways[0][way].stack, *backward = &v->ways[1][way].stack;
+    return numbers->clear(v->device, err) ||
+                   erg_device_enqueue(v->device, forward->steps, forward->count, 1, err) ||
+                   erg_device_enqueue(v->device, backward->steps, backward->count, 1, err) ||
+                   erg_device_sync(v->device, err) || numbers->note(v->device, number, err)
+               ? -1
+               : 0;
+}
+
+static int compare_numbers(struct verifier *v, struct erg_verification *out, struct erg_error *err)
+{
+    static const enum erg_verify_way ways[] = {ERG_VERIFY_SEQUENTIAL, ERG_VERIFY_SEQUENTIAL,
+                                               ERG_VERIFY_NANOBATCHING, ERG_VERIFY_PLAN};
+    static const char *const names[] = {"sequential", "sequential again", "nanobatching", "plan"};
+    static const size_t pairs[ERG_VERIFY_COMPARISONS][2] = {{1, 0}, {2, 0}, {3, 0}, {3, 2}};
+    erg_device_begin(v->device, 0);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (pass(v, ways[i], i, err))
+            return erg_fail_context(err, "running %d layers, %s", v->request->layers, names[i]);
+    for (size_t i = 0; i < ERG_VERIFY_COMPARISONS; i++) {
+        struct erg_verify_comparison *comparison = &out->comparisons[i];
+        comparison->way = names[pairs[i][0]];
+        comparison->reference = names[pairs[i][1]];
+        if (v->device->numbers->compare(v->device, pairs[i][0], pairs[i][1], comparison->tensors,
+                                        &comparison->count, err))
+            return -1;
+    }
+    out->comparison_count = ERG_VERIFY_COMPARISONS;
+    return 0;
+}
+
+/* ---- time and energy ---- */
+
+static int measure(struct verifier *v, const struct erg_step *steps, size_t count, int clock_mhz,
+                   struct erg_profile_result *result, struct erg_error *err)
+{
+    uint64_t key = erg_hash_u64(v->request->job->search.seed, v->measured++);
+    int status = erg_profile(v->device, steps, count, clock_mhz, &v->profiler, key, result, err);
+    erg_progress("verifying", v->measured, v->expected);
+    return status;
+}
+
+static int measure_way(struct verifier *v, enum erg_verify_way name, bool backward,
+                       struct erg_verify_row *row, struct erg_error *err)
+{
+    const struct way *way = &v->ways[backward][name];
+    *row = (struct erg_verify_row){.backward = backward, .way = name, .mode = way->mode};
+    for (size_t i = 0; i < way->count; i++) {
+        const struct piece *piece = &way->pieces[i];
+        struct erg_profile_result seen;
+        if (measure(v, piece->steps, piece->count, way->clock_mhz, &seen, err))
+            return -1;
+        row->composed.time_s += piece->times * seen.time_s;
+        row->composed.energy_j += piece->times * seen.energy_j;
+        row->composed_mhz += piece->times * seen.time_s * seen.clock_mhz;
+    }
+    row->composed_mhz /= row->composed.time_s;
+    if (measure(v, way->stack.steps, way->stack.count, way->clock_mhz, &row->profile, err))
+        return -1;
+    row->stack = (struct erg_cost){row->profile.time_s, row->profile.energy_j};
+    return 0;
+}
+
+static int heat(struct verifier *v, struct erg_error *err)
+{
+    const struct way *way = &v->ways[0][ERG_VERIFY_SEQUENTIAL];
+    struct erg_profile_options options = v->profiler;
+    struct erg_profile_result ignored;
+    options.warmup_s = heat_s;
+    return erg_profile(v->device, way->stack.steps, way->stack.count, way->clock_mhz, &options, 0,
+                       &ignored, err);
+}
+
+static int measure_all(struct verifier *v, struct erg_verification *out, struct erg_error *err)
+{
+    for (int backward = 0; backward < 2; backward++)
+        for (int way = 0; way < ERG_VERIFY_WAYS; way++)
+            v->expected += v->ways[backward][way].count + 1;
+    if (v->request->device && heat(v, err))
+        return -1;
+    for (int backward = 0; backward < 2; backward++)
+        for (int way = 0; way < ERG_VERIFY_WAYS; way++)
+            if (measure_way(v, (enum erg_verify_way)way, backward, &out->rows[out->row_count++],
+                            err))
+                return -1;
+    return 0;
+}
+
+/* ---- the door ---- */
+
+static int prepare(struct verifier *v, struct erg_error *err)
+{
+    const struct erg_job *job = v->request->job;
+    v->workload_request = (struct erg_workload_request){
+        .model = job->model,
+        .gpu = job->gpu,
+        .stack = job->stack,
+        .tensor = job->tensor,
+        .context = job->context,
+        .microbatch_size = job->microbatch_size,
+        .sequence = job->sequence,
+        .recompute = job->recompute == ERG_RECOMPUTE_FULL,
+    };
+    v->profiler = erg_survey_profile_options(job);
+    if (check_plan(v->request, err) || erg_workload_build(&v->workload, &v->workload_request, err))
+        return -1;
+    if (!v->workload.nanobatched)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "verifying the plan of %s: its microbatches run sequentially only, there "
+                        "is nothing to compare",
+                        job->name);
+    for (int direction = 0; direction < 2; direction++) {
+        v->options[direction] = choose_option(v->request->plan, direction);
+        if (make_ways(v, direction, err))
+            return -1;
+    }
+    v->device = v->request->device;
+    if (v->device)
+        return 0;
+    struct erg_emulated_options options = erg_emulated_options_default();
+    options.gpus = (size_t)(job->tensor * job->context);
+    options.seed = job->search.seed;
+    return erg_emulated_open(&v->device, job->gpu, job->stack, &options, err);
+}
+
+int erg_verify(const struct erg_verify_request *request, struct erg_verification *verification,
+               struct erg_error *err)
+{
+    struct verifier v = {.request = request};
+    *verification = (struct erg_verification){0};
+    int status = prepare(&v, err) ||
+                         (v.device->numbers && compare_numbers(&v, verification, err)) ||
+                         measure_all(&v, verification, err)
+                     ? -1
+                     : 0;
+    if (!request->device)
+        erg_device_close(v.device);
+    erg_workload_release(&v.workload);
+    return status;
+}
+
+static int judge_tensors(const struct erg_verify_comparison *comparison, struct erg_error *err)
+{
+    for (size_t i = 0; i < comparison->count; i++)
+        if (!(comparison->tensors[i].relative <= tensor_tolerance))
+            return erg_fail(err, ERG_FAILED,
+                            "verifying a plan: the %s tensor of %s is %.2g from that of %s, "
+                            "relative to its size; expected at most %g",
+                            comparison->tensors[i].tensor, comparison->way,
+                            comparison->tensors[i].relative, comparison->reference,
+                            tensor_tolerance);
+    return 0;
+}
+
+int erg_verify_judge(const struct erg_verification *verification, struct erg_error *err)
+{
+    for (size_t i = 0; i < verification->comparison_count; i++)
+        if (judge_tensors(&verification->comparisons[i], err))
+            return -1;
+    const struct erg_verify_row *worst = NULL;
+    double worst_by = cost_tolerance, time_by = 0, energy_by = 0;
+    for (size_t i = 0; i < verification->row_count; i++) {
+        const struct erg_verify_row *row = &verification->rows[i];
+        double time = row->stack.time_s / row->composed.time_s - 1;
+        double energy = row->stack.energy_j / row->composed.energy_j - 1;
+        if (fmax(fabs(time), fabs(energy)) > worst_by) {
+            worst_by = fmax(fabs(time), fabs(energy));
+            worst = row;
+            time_by = time;
+            energy_by = energy;
+        }
+    }
+    if (!worst)
+        return 0;
+    return erg_fail(err, ERG_FAILED,
+                    "verifying a plan: %s %s takes %+.1f %% of time and %+.1f %% of energy beyond "
+                    "what its pieces add up to, expected at most %g %%",
+                    erg_verify_way_name(worst->way), worst->backward ? "backward" : "forward",
+                    100 * time_by, 100 * energy_by, 100 * cost_tolerance);
+}

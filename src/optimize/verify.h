@@ -1,0 +1,81 @@
+/*
+ * Verify: a plan's schedule on a stack of layers, beside what its pieces make one expect.
+ *
+ * The planner adds up pieces: partitions, whole layers, the ends of an instruction. Here an
+ * instruction of several layers is run in one go, in each direction and three ways: sequentially,
+ * as plain nanobatches with the library's communication at once, and as the plan says. Beside each,
+ * within the same minute and so equally hot, the pieces of its composition are measured
+ * again; the two should agree. Devices that compute are also asked whether all ways have the same
+ * output and gradients.
+ *
+ * What couples pieces and makes a stack differ from their sum: the power cap holds the mean of all,
+ * so a piece runs faster beside a frugal one than alone; joins; what is left in the cache.
+ */
+#ifndef ERG_OPTIMIZE_VERIFY_H
+#define ERG_OPTIMIZE_VERIFY_H
+
+#include "device/device.h"
+#include "device/profiler.h"
+#include "ergon/error.h"
+#include "job/job.h"
+#include "microbatch/microbatch.h"
+#include "optimize/plan_file.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum erg_verify_way {
+    ERG_VERIFY_SEQUENTIAL,
+    ERG_VERIFY_NANOBATCHING,
+    ERG_VERIFY_PLAN,
+    ERG_VERIFY_WAYS,
+};
+const char *erg_verify_way_name(enum erg_verify_way way); /* "sequential", "nanobatching", "plan" */
+
+struct erg_verify_request {
+    const struct erg_job *job;
+    const struct erg_plan_file *plan; /* made from this job */
+    struct erg_device *device;        /* a real one with so many layers; NULL: an emulated one */
+    int layers;                       /* >= 2: the ends of an instruction and what lies between */
+};
+
+/* One direction of one way; costs are those of one GPU and one instruction. */
+struct erg_verify_row {
+    bool backward;
+    enum erg_verify_way way;
+    enum erg_mode mode;                /* of the plan: what it runs in this direction */
+    struct erg_cost composed, stack;   /* from its pieces; as measured in one go */
+    double composed_mhz;               /* clock of the pieces, mean over time */
+    struct erg_profile_result profile; /* of the stack */
+};
+
+/* How far the tensors of one way are from those of another. */
+struct erg_verify_comparison {
+    const char *way, *reference; /* "sequential again": the same way twice */
+    struct erg_difference tensors[ERG_DIFFERENCES];
+    size_t count;
+};
+
+enum { ERG_VERIFY_COMPARISONS = 4 };
+
+struct erg_verification {
+    struct erg_verify_row rows[2 * ERG_VERIFY_WAYS]; /* forward, then backward */
+    size_t row_count;
+    struct erg_verify_comparison comparisons[ERG_VERIFY_COMPARISONS];
+    size_t comparison_count; /* 0 where nothing is computed */
+};
+
+/*
+ * ERG_USAGE when the plan is not of this job, ERG_INFEASIBLE when its microbatch cannot be split in
+ * two. Says nothing of whether the two agree: erg_verify_judge().
+ */
+int erg_verify(const struct erg_verify_request *request, struct erg_verification *verification,
+               struct erg_error *err);
+
+/*
+ * ERG_FAILED, naming the worst, when a stack's time or energy is more than 3 % from its
+ * composition, or tensors of two ways are further apart than roundings of bf16 explain.
+ */
+int erg_verify_judge(const struct erg_verification *verification, struct erg_error *err);
+
+#endif

@@ -1,0 +1,130 @@
+/*
+ * `ergon verify` on the emulated device: stacks of layers cost what their pieces add up to, a plan
+ * of another job is refused, and what is too far apart is named.
+ */
+#define _GNU_SOURCE /* nftw */
+#include "optimize.h"
+
+#include "optimize/verify.h"
+
+static int set_up(void **state)
+{
+    if (make_folder(state))
+        return -1;
+    write_job("job.yaml", "method: random", "method: gp");
+    write_job("replay.yaml", "sequence: 2048\nsearch: {method: random",
+              "sequence: 2048\nrecompute: full\nsearch: {method: gp");
+    check_optimize("job.yaml", "out", "", 0, "selected: ergon");
+    check_optimize("replay.yaml", "replay", "", 0, "selected: ergon");
+    return 0;
+}
+
+/* Runs `ergon verify FOLDER/job FOLDER/out/plan.json MORE 2>&1`. */
+static struct program_result verify(const char *job, const char *out, const char *more)
+{
+    struct erg_text arguments = {0};
+    erg_text_printf(&arguments, "verify %s/%s %s/%s/plan.json %s 2>&1", folder, job, folder, out,
+                    more);
+    struct program_result result = run_program(arguments.data);
+    erg_text_release(&arguments);
+    return result;
+}
+
+static double number(const json_t *row, const char *key)
+{
+    return json_number_value(json_object_get(row, key));
+}
+
+/* Both directions of all ways, composed and in one go, within 3 %. */
+static void check_rows(const char *job, const char *out, const char *more, const char *mode)
+{
+    struct program_result result = verify(job, out, more);
+    if (result.exit_code)
+        fail_msg("%s", result.out.data);
+    struct erg_error err = {0};
+    json_t *document = NULL, *row;
+    assert_ok(erg_json_parse(&document, "verification", result.out.data, result.out.count, &err),
+              &err);
+    const json_t *rows = json_object_get(document, "rows");
+    assert_int_equal(json_array_size(rows), 6);
+    assert_int_equal(json_array_size(json_object_get(document, "numbers")), 0);
+    bool seen = false;
+    size_t i;
+    json_array_foreach(rows, i, row)
+    {
+        assert_close(number(row, "time_s"), number(row, "composed_time_s"), 0.03);
+        assert_close(number(row, "energy_j"), number(row, "composed_energy_j"), 0.03);
+        assert_true(number(row, "time_s") > 0.005 && number(row, "energy_j") > 1);
+        seen |= !strcmp(json_string_value(json_object_get(row, "mode")), mode);
+    }
+    assert_true(seen);
+    json_decref(document);
+    erg_text_release(&result.out);
+}
+
+static void stacks_cost_what_their_pieces_add_up_to(void **state)
+{
+    (void)state;
+    check_rows("job.yaml", "out", "--json", "overlap");
+    check_rows("job.yaml", "out", "--json --layers 9", "overlap");
+    check_rows("replay.yaml", "replay", "--json --layers 3", "overlap");
+    struct program_result result = verify("job.yaml", "out", "");
+    assert_int_equal(result.exit_code, 0);
+    assert_non_null(strstr(result.out.data, "4 layers of meta-llama/Llama-3.2-1B"));
+    assert_non_null(strstr(result.out.data, "both"));
+    assert_null(strstr(result.out.data, "gradient")); /* nothing is computed there */
+    erg_text_release(&result.out);
+}
+
+static void a_plan_of_another_job_is_refused(void **state)
+{
+    (void)state;
+    struct program_result result = verify("replay.yaml", "out", "");
+    assert_int_equal(result.exit_code, 2);
+    assert_non_null(
+        strstr(result.out.data, "recomputation none, expected a plan of the job replay"));
+    erg_text_release(&result.out);
+}
+
+/* ---- judging ---- */
+
+static struct erg_verification sample(void)
+{
+    struct erg_verification verification = {
+        .rows = {{false, ERG_VERIFY_SEQUENTIAL, ERG_MODE_SEQUENTIAL, {1, 500}, {1.01, 490}},
+                 {true, ERG_VERIFY_PLAN, ERG_MODE_OVERLAP, {2, 900}, {1.96, 926}}},
+        .row_count = 2,
+        .comparisons = {{"plan", "sequential", {{"output", 2, 2, 0}, {"fc1", 8, 0, 0.004}}, 2}},
+        .comparison_count = 1,
+    };
+    return verification;
+}
+
+static void what_is_too_far_apart_is_named(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct erg_verification verification = sample();
+    assert_ok(erg_verify_judge(&verification, &err), &err);
+    verification.rows[1].stack.time_s = 1.93;
+    assert_fails(erg_verify_judge(&verification, &err), &err,
+                 "plan backward takes -3.5 % of time and +2.9 % of energy");
+    verification = sample();
+    verification.rows[0].stack.energy_j = 520;
+    assert_fails(erg_verify_judge(&verification, &err), &err, "sequential forward");
+    verification = sample();
+    verification.comparisons[0].tensors[1].relative = NAN;
+    assert_fails(erg_verify_judge(&verification, &err), &err, "the fc1 tensor of plan is");
+    verification.comparisons[0].tensors[1].relative = 0.05;
+    assert_fails(erg_verify_judge(&verification, &err), &err, "0.05 from that of sequential");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stacks_cost_what_their_pieces_add_up_to),
+        cmocka_unit_test(a_plan_of_another_job_is_refused),
+        cmocka_unit_test(what_is_too_far_apart_is_named),
+    };
+    return cmocka_run_group_tests_name("verify", tests, set_up, remove_folder);
+}
