@@ -46,6 +46,34 @@ static void every_entry_loads(void **state)
     erg_arena_release(&arena);
 }
 
+static void a_board_is_known_by_its_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *gpu, *board;
+        bool same;
+    } cases[] = {
+        {"H200-SXM", "NVIDIA H200", true},
+        {"H100-SXM", "NVIDIA H100 80GB HBM3", true},
+        {"H100-SXM", "NVIDIA H200", false},
+        {"H200-SXM", "NVIDIA GH200 480GB", false},
+        {"H100-SXM", "NVIDIA H100 PCIe", false},
+        {"H100-SXM", "NVIDIA H100 NVL", false},
+        {"H100 NVL", "NVIDIA H100 NVL", true},
+        {"A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB", true},
+        {"A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", false},
+        {"A40", "NVIDIA A40", true},
+        {"NVIDIA H200", "NVIDIA H200", true}, /* a file written for this very machine */
+        {"mine", "NVIDIA H200", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *name = erg_xstrdup(cases[i].gpu);
+        struct erg_gpu gpu = {.name = name};
+        assert_int_equal(erg_gpu_is_board(&gpu, cases[i].board), cases[i].same);
+        free(name);
+    }
+}
+
 static void units_are_converted(void **state)
 {
     (void)state;
@@ -214,6 +242,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_entry_loads),
+        cmocka_unit_test(a_board_is_known_by_its_name),
         cmocka_unit_test(units_are_converted),
         cmocka_unit_test(unknown_names_list_what_there_is),
         cmocka_unit_test(wrong_gpu_files_are_explained),

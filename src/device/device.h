@@ -88,6 +88,7 @@ struct erg_device_numbers {
 struct erg_device {
     const struct erg_device_methods *methods;
     const struct erg_device_numbers *numbers; /* NULL for a device that does not compute */
+    const char *board;    /* what the driver calls its GPUs; NULL for an emulated device */
     const char *identity; /* one line: kind, GPU, how many, what else makes results differ */
     size_t gpus;
     bool fixed_clock; /* clocks cannot be set: everything runs at the GPUs' own */

@@ -119,6 +119,12 @@ void erg_gpu_free(struct erg_gpu *gpu);
 int erg_stack_load(struct erg_stack **stack, const char *name, struct erg_error *err);
 void erg_stack_free(struct erg_stack *stack);
 
+/*
+ * Whether `board`, as a driver names it ("NVIDIA H100 80GB HBM3"), is this GPU: it has all words
+ * with a digit of the GPU's name ("H100-SXM"), and is no PCIe or NVL board unless that is.
+ */
+bool erg_gpu_is_board(const struct erg_gpu *gpu, const char *board);
+
 /* A number that changes with any constant: measurements on emulated devices are kept under it. */
 uint64_t erg_gpu_fingerprint(const struct erg_gpu *gpu);
 uint64_t erg_stack_fingerprint(const struct erg_stack *stack);

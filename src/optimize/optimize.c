@@ -62,6 +62,15 @@ static int check_methods(const struct erg_optimization *o, struct erg_error *err
     return 0;
 }
 
+void erg_optimize_check_board(const struct erg_job *job, const struct erg_device *device)
+{
+    if (device && device->board && !erg_gpu_is_board(job->gpu, device->board))
+        erg_log(ERG_LOG_WARNING,
+                "the job is for %s, but this machine has %s: times and energies are measured on "
+                "the latter, blocking power, links and clocks assumed of the former",
+                job->gpu->name, device->board);
+}
+
 static int prepare(struct erg_optimization *o, struct erg_error *err)
 {
     const struct erg_job *job = o->job;
@@ -75,6 +84,7 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
         .sequence = job->sequence,
         .recompute = job->recompute == ERG_RECOMPUTE_FULL,
     };
+    erg_optimize_check_board(job, o->request->device);
     o->profiler = erg_survey_profile_options(job);
     if (erg_workload_build(&o->workload, &o->workload_request, err))
         return -1;

@@ -26,6 +26,10 @@ struct erg_optimize_request {
     struct erg_device *device; /* real GPUs to measure on; NULL: the job's GPU, emulated */
 };
 
+/* Warns when a real device's GPUs are not those that the job plans for: what it assumes of them
+ * (idle and blocking power, links, clocks, the emulator's prior) is another GPU's. */
+void erg_optimize_check_board(const struct erg_job *job, const struct erg_device *device);
+
 /*
  * The plan document (docs/plan-format.md), owned by the caller. ERG_INFEASIBLE when no point of
  * the chosen method satisfies the job's goal; the message names the bound that binds.

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "device/emulated/emulated.h"
+#include "optimize/optimize.h"
 #include "optimize/survey.h"
 
 #include <math.h>
@@ -299,6 +300,7 @@ static int prepare(struct verifier *v, struct erg_error *err)
         .sequence = job->sequence,
         .recompute = job->recompute == ERG_RECOMPUTE_FULL,
     };
+    erg_optimize_check_board(job, v->request->device);
     v->profiler = erg_survey_profile_options(job);
     if (check_plan(v->request, err) || erg_workload_build(&v->workload, &v->workload_request, err))
         return -1;

@@ -354,7 +354,12 @@ int erg_cuda_device_open(struct erg_device **out, const struct erg_worker_option
              "%zu x %s, %s, microbatch %d x %d tokens, tensor %zu, default clocks", gpus,
              erg_worker_cuda(worker)->name, options->model->name, options->sequences,
              options->sequence, gpus);
-    device->base = (struct erg_device){&methods, &numbers, device->identity, gpus, true};
+    device->base = (struct erg_device){.methods = &methods,
+                                       .numbers = &numbers,
+                                       .board = erg_worker_cuda(worker)->name,
+                                       .identity = device->identity,
+                                       .gpus = gpus,
+                                       .fixed_clock = true};
     char *buses = NULL;
     int status =
         share_buses(worker, options, &buses, err) || find_sensors(device, buses, err) ? -1 : 0;

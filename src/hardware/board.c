@@ -1,0 +1,56 @@
+/* Whether a GPU of the catalogue is what a driver names. */
+#include "hardware/hardware.h"
+
+#include <ctype.h>
+#include <string.h>
+#include <strings.h>
+
+static const char separators[] = " -_/";
+
+/* The next word at or after *at, which is moved behind it; 0 at the end. */
+static size_t next_word(const char **at, const char **word)
+{
+    *word = *at + strspn(*at, separators);
+    size_t length = strcspn(*word, separators);
+    *at = *word + length;
+    return length;
+}
+
+static bool has_word(const char *name, const char *wanted, size_t wanted_length)
+{
+    const char *word;
+    size_t length;
+    while ((length = next_word(&name, &word)) > 0)
+        if (length == wanted_length && !strncasecmp(word, wanted, length))
+            return true;
+    return false;
+}
+
+static bool has_digit(const char *word, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (isdigit((unsigned char)word[i]))
+            return true;
+    return false;
+}
+
+bool erg_gpu_is_board(const struct erg_gpu *gpu, const char *board)
+{
+    /* Of one chip there are boards of other power, which say so where the usual one says nothing.
+     */
+    static const char *const slower[] = {"PCIe", "NVL"};
+    for (size_t i = 0; i < sizeof slower / sizeof *slower; i++)
+        if (has_word(board, slower[i], strlen(slower[i])) &&
+            !has_word(gpu->name, slower[i], strlen(slower[i])))
+            return false;
+    const char *name = gpu->name, *word;
+    size_t length;
+    bool any = false;
+    while ((length = next_word(&name, &word)) > 0)
+        if (has_digit(word, length)) {
+            if (!has_word(board, word, length))
+                return false;
+            any = true;
+        }
+    return any;
+}
