@@ -1,0 +1,31 @@
+/*
+ * Clock group: one SM clock for all GPUs that measure together, locked because a user asked for it
+ * by name. Every lock is verified and guarded as telemetry/clocks.h says.
+ */
+#ifndef ERG_DEVICE_CLOCK_GROUP_H
+#define ERG_DEVICE_CLOCK_GROUP_H
+
+#include "ergon/error.h"
+#include "telemetry/gpu.h"
+
+#include <stddef.h>
+
+struct erg_clock_group;
+
+/*
+ * Of the GPUs gpus[members[i]]. Locks and unlocks each once, so that a driver that refuses (no
+ * permission, not supported) is known before anything is measured: ERG_NO_DEVICE.
+ */
+int erg_clock_group_open(struct erg_clock_group **group, struct erg_gpus *gpus,
+                         const size_t *members, size_t count, struct erg_error *err);
+
+/*
+ * Locks all GPUs at `clock_mhz`, or unlocks them with 0. When one of them fails, none stays locked,
+ * and the status is never ERG_NO_DEVICE: whoever locks clocks does not go on without.
+ */
+int erg_clock_group_set(struct erg_clock_group *group, int clock_mhz, struct erg_error *err);
+
+/* Unlocks; NULL is fine. */
+int erg_clock_group_close(struct erg_clock_group *group, struct erg_error *err);
+
+#endif
