@@ -21,6 +21,7 @@ struct values {
     int search, device;
     long microbatches, microbatch_size, sequence;
     double deadline_s, budget_j;
+    bool lock_clocks;
 };
 
 static const char *const searches[] = {"gp", "trees", "random", "exhaustive", NULL};
@@ -39,6 +40,10 @@ static const struct erg_option options[] = {
      .help = "how configurations to measure are chosen"},
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
      .default_text = "emulated", .help = "what measures"},
+    {"lock-clocks", 0, ERG_OPTION_FLAG, NULL, AT(lock_clocks),
+     .help =
+         "with --device cuda: lock the GPUs' clocks to search them, too, and unlock them at the "
+         "end"},
     {"microbatches", 'M', ERG_OPTION_LONG, "N", AT(microbatches), 1, 100000,
      .help = "microbatches per iteration, instead of the job's"},
     {"microbatch-size", 'b', ERG_OPTION_LONG, "N", AT(microbatch_size), 1, 1000000,
@@ -186,7 +191,8 @@ static int print_result(const struct erg_invocation *call, const char *folder, c
     return status;
 }
 
-static int open_gpus(const struct erg_job *job, struct erg_real **real, struct erg_error *err)
+static int open_gpus(const struct erg_job *job, bool lock_clocks, struct erg_real **real,
+                     struct erg_error *err)
 {
     struct erg_real_request request = {
         .model = job->model,
@@ -196,6 +202,7 @@ static int open_gpus(const struct erg_job *job, struct erg_real **real, struct e
         .sequences = job->microbatch_size,
         .sequence = job->sequence,
         .seed = job->search.seed,
+        .lock_clocks = lock_clocks,
     };
     return erg_real_open(real, &request, err);
 }
@@ -210,7 +217,11 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     json_t *plan = NULL;
     int status = parse_methods(values->methods, request.methods, err) || load_job(call, &job, err);
     if (!status && values->device == DEVICE_CUDA)
-        status = open_gpus(job, &real, err);
+        status = open_gpus(job, values->lock_clocks, &real, err);
+    else if (!status && values->lock_clocks)
+        status = erg_fail(err, ERG_USAGE,
+                          "--lock-clocks: an emulated GPU has no clocks to lock; expected --device "
+                          "cuda beside it");
     bool leads = !real || erg_real_device(real);
     if (!status && leads) {
         erg_text_printf(&store, "%s/profile.db", values->folder);

@@ -119,6 +119,7 @@ struct legend {
     const struct erg_plan_option **items;
     size_t *forward; /* 1 if it runs forwards */
     size_t count;
+    bool default_clock; /* the GPUs chose their clocks themselves */
 };
 
 static size_t legend_number(const struct legend *legend, const struct erg_plan_option *option)
@@ -176,8 +177,12 @@ static void print_option(const struct legend *legend, size_t k)
     const struct erg_plan_option *option = legend->items[k];
     printf("  ");
     print_option_name(legend, option);
-    printf("  %s  %d MHz  %.4f s  %.2f J  %s", legend->forward[k] ? "forward " : "backward",
-           option->clock_mhz, option->time_s, option->energy_j, erg_mode_name(option->mode));
+    printf("  %s  ", legend->forward[k] ? "forward " : "backward");
+    if (legend->default_clock)
+        printf("default clock");
+    else
+        printf("%d MHz", option->clock_mhz);
+    printf("  %.4f s  %.2f J  %s", option->time_s, option->energy_j, erg_mode_name(option->mode));
     for (size_t i = 0; i < option->configuration_count; i++)
         printf("%s %s at %s on %d SM%s", i ? "," : ":", option->configurations[i].partition,
                option->configurations[i].slot, option->configurations[i].sms,
@@ -194,6 +199,7 @@ static void print_stage(const struct erg_plan_file *plan, const struct erg_plan_
     struct legend legend = {
         .items = erg_xcalloc(count, sizeof *legend.items),
         .forward = erg_xcalloc(count, sizeof *legend.forward),
+        .default_clock = plan->mean_clock_mhz > 0,
     };
     for (size_t i = 0; i < count; i++) {
         run[i] = erg_plan_file_option(plan, point, first + i);

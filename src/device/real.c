@@ -56,10 +56,10 @@ static int check_ranks(const struct erg_launch_environment *env,
                     request->tensor);
 }
 
-static int open_or_follow(struct erg_real *real, struct erg_error *err)
+static int open_or_follow(struct erg_real *real, bool lock_clocks, struct erg_error *err)
 {
     if (real->env.rank == 0)
-        return erg_cuda_device_open(&real->device, &real->options, err);
+        return erg_cuda_device_open(&real->device, &real->options, lock_clocks, err);
     return erg_cuda_device_follow(&real->options, err);
 }
 
@@ -84,7 +84,7 @@ int erg_real_open(struct erg_real **out, const struct erg_real_request *request,
         .sequence = request->sequence,
         .seed = request->seed,
     };
-    if (open_or_follow(real, err)) {
+    if (open_or_follow(real, request->lock_clocks, err)) {
         erg_real_close(real);
         return -1;
     }

@@ -8,6 +8,7 @@
 #include "device/device.h"
 #include "model/model.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct erg_real;
@@ -19,6 +20,7 @@ struct erg_real_request {
     bool replay;                   /* keep a layer's input only, run it again before its backward */
     int sequences, sequence;       /* of the microbatch */
     uint64_t seed;                 /* of weights and data */
+    bool lock_clocks;              /* a user asked by name for locked clocks */
 };
 
 /*

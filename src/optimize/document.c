@@ -60,13 +60,17 @@ static json_t *device_document(const struct erg_optimization *o)
     for (size_t i = o->survey.clock_count; i-- > 0;)
         json_array_append_new(clocks, json_integer(o->survey.clocks_mhz[i]));
     const struct erg_gpu *gpu = o->job->gpu;
-    bool emulated = !o->request->device;
-    return json_pack("{s:s+, s:s, s:b, s:s*, s:f, s:f, s:f, s:i, s:o}", "name",
-                     emulated ? "emulated " : "", gpu->name, "identity", erg_lab_identity(o->lab),
-                     "emulated", emulated, "confidence", emulated ? gpu->confidence : NULL,
-                     "blocking_power_w", gpu->blocking_power_w, "static_power_w",
-                     gpu->static_power_w, "power_cap_w", gpu->power_cap_w, "sms", gpu->sms,
-                     "clocks_mhz", clocks);
+    const struct erg_device *device = o->request->device;
+    json_t *document = json_pack(
+        "{s:s+, s:s, s:b, s:s*, s:f, s:f, s:f, s:i, s:o}", "name", device ? "" : "emulated ",
+        device && device->board ? device->board : gpu->name, "identity", erg_lab_identity(o->lab),
+        "emulated", !device, "confidence", device ? NULL : gpu->confidence, "blocking_power_w",
+        gpu->blocking_power_w, "static_power_w", gpu->static_power_w, "power_cap_w",
+        gpu->power_cap_w, "sms", gpu->sms, "clocks_mhz", clocks);
+    if (erg_lab_fixed_clock(o->lab))
+        json_object_set_new(document, "mean_clock_mhz",
+                            json_real(erg_lab_counts(o->lab).mean_clock_mhz));
+    return document;
 }
 
 /* Budgets are those of each partition; the largest stands for all. */

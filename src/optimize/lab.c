@@ -17,6 +17,8 @@ struct erg_lab {
     char *identity;
     pthread_mutex_t lock;
     struct erg_lab_counts counts;
+    double clocks_mhz; /* sum over energy measurements ... */
+    size_t clock_count;
 };
 
 int erg_lab_open(struct erg_lab **out, const struct erg_lab_request *request, struct erg_error *err)
@@ -55,6 +57,7 @@ struct erg_lab_counts erg_lab_counts(struct erg_lab *lab)
 {
     pthread_mutex_lock(&lab->lock);
     struct erg_lab_counts counts = lab->counts;
+    counts.mean_clock_mhz = lab->clock_count ? lab->clocks_mhz / (double)lab->clock_count : 0;
     pthread_mutex_unlock(&lab->lock);
     return counts;
 }
@@ -157,6 +160,14 @@ static void count_one(struct erg_lab *lab, bool cached, enum erg_store_kind kind
     pthread_mutex_unlock(&lab->lock);
 }
 
+static void count_clock(struct erg_lab *lab, const struct erg_store_value *value)
+{
+    pthread_mutex_lock(&lab->lock);
+    lab->clocks_mhz += value->clock_effective_mhz;
+    lab->clock_count++;
+    pthread_mutex_unlock(&lab->lock);
+}
+
 static int run_profiler(struct erg_lab *lab, struct erg_device *device,
                         const struct erg_store_key *key, const struct erg_step *steps, size_t count,
                         struct erg_store_value *value, struct erg_error *err)
@@ -216,6 +227,8 @@ static int lookup_or_measure(struct erg_lab *lab, struct erg_device *device,
     else if (run_profiler(lab, device, &row.key, steps, count, &row.value, err) ||
              erg_store_put(lab->store, &row, NULL, err))
         return erg_fail_context(err, "measuring %s at %d MHz", name.task, clock_mhz);
+    if (kind == ERG_STORE_FULL)
+        count_clock(lab, &row.value);
     *out = (struct erg_observation){
         .time_s = row.value.time_s,
         .energy_j = row.value.energy_j,

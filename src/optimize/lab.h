@@ -38,6 +38,7 @@ struct erg_lab_counts {
     size_t energy, time_only; /* measured now */
     size_t cached;            /* answered by the store */
     double device_s;          /* time the device was busy with the new ones, pauses included */
+    double mean_clock_mhz;    /* that all energy measurements ran at, cached ones too */
 };
 
 int erg_lab_open(struct erg_lab **lab, const struct erg_lab_request *request,

@@ -36,6 +36,13 @@ size_t erg_optimization_partition(const struct erg_optimization *o, int directio
     return k + (skips_forward ? o->workload.forward_count : 0);
 }
 
+/* What an instruction runs at: as set, or the mean of what the GPUs chose. */
+static int clock_of(const struct erg_optimization *o, const struct erg_microbatch_option *option)
+{
+    return erg_lab_fixed_clock(o->lab) ? (int)lround(erg_lab_counts(o->lab).mean_clock_mhz)
+                                       : o->survey.clocks_mhz[option->clock];
+}
+
 static json_t *timeline_document(const struct erg_optimization *o, const char *title,
                                  enum erg_method method, size_t point)
 {
@@ -55,13 +62,13 @@ static json_t *timeline_document(const struct erg_optimization *o, const char *t
                 &table->options[result->points[point].option[i]];
             end_s = fmax(end_s, start_s[i] + option->time_s);
             json_array_append_new(
-                spans, json_pack("{s:s, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:s}", "type",
-                                 erg_direction_name(instruction->direction), "microbatch",
-                                 (int)instruction->microbatch, "chunk", (int)instruction->chunk,
-                                 "start_s", start_s[i], "end_s", start_s[i] + option->time_s,
-                                 "clock_mhz", o->survey.clocks_mhz[option->clock], "power_w",
-                                 option->energy_j / option->time_s, "energy_j", option->energy_j,
-                                 "mode", erg_mode_name(option->mode)));
+                spans,
+                json_pack("{s:s, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:s}", "type",
+                          erg_direction_name(instruction->direction), "microbatch",
+                          (int)instruction->microbatch, "chunk", (int)instruction->chunk, "start_s",
+                          start_s[i], "end_s", start_s[i] + option->time_s, "clock_mhz",
+                          clock_of(o, option), "power_w", option->energy_j / option->time_s,
+                          "energy_j", option->energy_j, "mode", erg_mode_name(option->mode)));
         }
         json_array_append_new(stages, spans);
     }

@@ -146,7 +146,9 @@ static int read_device(struct reader *reader, struct erg_pipeline *pipeline, str
         erg_json_string(device, "name", &plan->device, err) ||
         erg_json_double(device, "blocking_power_w", 0, 1e6, &plan->scale.blocking_power_w, err) ||
         erg_json_double(device, "static_power_w", 0, 1e6, &plan->scale.static_power_w, err) ||
-        erg_json_array(device, "clocks_mhz", &reader->clocks_mhz, err))
+        erg_json_array(device, "clocks_mhz", &reader->clocks_mhz, err) ||
+        (erg_json_has(device, "mean_clock_mhz") &&
+         erg_json_double(device, "mean_clock_mhz", 0, 1e5, &plan->mean_clock_mhz, err)))
         return -1;
     pipeline->blocking_power_w = plan->scale.blocking_power_w;
     return 0;

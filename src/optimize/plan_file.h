@@ -62,7 +62,8 @@ struct erg_plan_file {
     struct erg_arena arena;
     const char *name, *model, *gpu, *stack, *device, *recompute;
     long nodes, gpus_per_node, tensor, context, data, microbatch_size, sequence, gpus_per_stage;
-    long *layers;                 /* [virtual stages] */
+    double mean_clock_mhz; /* of GPUs that chose their clocks themselves; 0: clocks were set */
+    long *layers;          /* [virtual stages] */
     struct erg_schedule schedule; /* with the pipeline */
     struct erg_scale scale;
     struct erg_plan_options *options; /* [2 * virtual stages], as erg_table_index() */

@@ -67,14 +67,18 @@ static void add_heading(struct erg_text *out, const json_t *plan)
 {
     const json_t *job = json_object_get(plan, "job");
     const json_t *device = json_object_get(plan, "device");
+    double mean_mhz = erg_report_number(device, "mean_clock_mhz", NAN);
+    char clock[CELL_BYTES] = "";
+    if (!isnan(mean_mhz))
+        snprintf(clock, sizeof clock, " at their default clock (mean %.0f MHz)", mean_mhz);
     erg_text_printf(out,
                     "%s: %s, %ld stages of %ld GPUs, %ld microbatches of %ld x %ld tokens\n"
-                    "measured on %s, search %s, seed %ld\n",
+                    "measured on %s%s, search %s, seed %ld\n",
                     erg_report_string(job, "name", "?"), erg_report_string(job, "model", "?"),
                     erg_report_long(job, "pipeline", 1), erg_report_long(job, "gpus_per_stage", 1),
                     erg_report_long(job, "microbatches", 0),
                     erg_report_long(job, "microbatch_size", 0), erg_report_long(job, "sequence", 0),
-                    erg_report_string(device, "name", "?"),
+                    erg_report_string(device, "name", "?"), clock,
                     erg_report_string(json_object_get(plan, "search"), "method", "?"),
                     erg_report_long(plan, "seed", 0));
     const char *confidence = erg_report_string(device, "confidence", NULL);

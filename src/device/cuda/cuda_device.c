@@ -1,7 +1,9 @@
 #include "device/cuda/cuda_device.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "device/clock_group.h"
 #include "telemetry/gpu.h"
 
 #include <stdio.h>
@@ -73,9 +75,10 @@ struct cuda_device {
     const struct erg_worker_options *options;
     struct erg_worker *worker;
     struct erg_gpus *sensors;
-    size_t *sensor;                /* [gpus]: index in `sensors` of each rank's GPU */
-    struct erg_device_span *spans; /* [gpus][ERG_DEVICE_SPANS], of the latest sync */
-    struct erg_error failure;      /* of a call that cannot say so itself */
+    size_t *sensor;                 /* [gpus]: index in `sensors` of each rank's GPU */
+    struct erg_clock_group *clocks; /* NULL: clocks are not ours to set */
+    struct erg_device_span *spans;  /* [gpus][ERG_DEVICE_SPANS], of the latest sync */
+    struct erg_error failure;       /* of a call that cannot say so itself */
 };
 
 static struct cuda_device *self(struct erg_device *device)
@@ -111,6 +114,8 @@ static void close_device(struct erg_device *base)
     struct erg_error ignored;
     if (!tell(device, (struct message){.command = COMMAND_CLOSE}, NULL, &ignored))
         erg_worker_close(device->worker, &ignored);
+    if (erg_clock_group_close(device->clocks, &ignored))
+        erg_log(ERG_LOG_ERROR, "%s", ignored.message);
     erg_gpus_close(device->sensors);
     free(device->sensor);
     free(device->spans);
@@ -123,16 +128,6 @@ static void begin(struct erg_device *base, uint64_t key)
     struct cuda_device *device = self(base);
     if (tell(device, (struct message){.command = COMMAND_BEGIN}, NULL, &device->failure) == 0)
         erg_worker_begin(device->worker, &device->failure);
-}
-
-static int set_clock(struct erg_device *base, int clock_mhz, struct erg_error *err)
-{
-    if (clock_mhz == 0)
-        return 0;
-    return erg_fail(err, ERG_NO_DEVICE,
-                    "locking the clock of %s at %d MHz: clocks are not set on "
-                    "real GPUs",
-                    base->identity, clock_mhz);
 }
 
 static int enqueue(struct erg_device *base, const struct erg_step *steps, size_t count,
@@ -165,6 +160,20 @@ static int sync_device(struct erg_device *base, struct erg_error *err)
                    gather_spans(device->worker, device->options, device->spans, err)
                ? -1
                : 0;
+}
+
+static int set_clock(struct erg_device *base, int clock_mhz, struct erg_error *err)
+{
+    struct cuda_device *device = self(base);
+    if (device->clocks)
+        return sync_device(base, err) || erg_clock_group_set(device->clocks, clock_mhz, err) ? -1
+                                                                                             : 0;
+    if (clock_mhz == 0)
+        return 0;
+    return erg_fail(err, ERG_NO_DEVICE,
+                    "locking the clock of %s at %d MHz: clocks are locked only when that was asked "
+                    "for by name",
+                    base->identity, clock_mhz);
 }
 
 static int64_t now_ns(struct erg_device *base)
@@ -339,7 +348,7 @@ static int share_buses(const struct erg_worker *worker, const struct erg_worker_
 }
 
 int erg_cuda_device_open(struct erg_device **out, const struct erg_worker_options *options,
-                         struct erg_error *err)
+                         bool lock_clocks, struct erg_error *err)
 {
     struct erg_worker *worker;
     if (erg_worker_open(&worker, options, err))
@@ -351,18 +360,21 @@ int erg_cuda_device_open(struct erg_device **out, const struct erg_worker_option
     device->sensor = erg_xcalloc(gpus, sizeof *device->sensor);
     device->spans = erg_xcalloc(gpus * ERG_DEVICE_SPANS, sizeof *device->spans);
     snprintf(device->identity, sizeof device->identity,
-             "%zu x %s, %s, microbatch %d x %d tokens, tensor %zu, default clocks", gpus,
+             "%zu x %s, %s, microbatch %d x %d tokens, tensor %zu, %s clocks", gpus,
              erg_worker_cuda(worker)->name, options->model->name, options->sequences,
-             options->sequence, gpus);
+             options->sequence, gpus, lock_clocks ? "locked" : "default");
     device->base = (struct erg_device){.methods = &methods,
                                        .numbers = &numbers,
                                        .board = erg_worker_cuda(worker)->name,
                                        .identity = device->identity,
                                        .gpus = gpus,
-                                       .fixed_clock = true};
+                                       .fixed_clock = !lock_clocks};
     char *buses = NULL;
-    int status =
-        share_buses(worker, options, &buses, err) || find_sensors(device, buses, err) ? -1 : 0;
+    int status = share_buses(worker, options, &buses, err) || find_sensors(device, buses, err) ||
+                         (lock_clocks && erg_clock_group_open(&device->clocks, device->sensors,
+                                                              device->sensor, gpus, err))
+                     ? -1
+                     : 0;
     free(buses);
     if (status) {
         close_device(&device->base);

@@ -69,9 +69,15 @@ function counts(point, entry, direction, key) {
   return [...found].sort((a, b) => b[1] - a[1]);
 }
 
+/* GPUs that chose their clocks themselves ran at none of those that the plan names. */
+function defaultClock() {
+  return `default clock, mean ${Math.round(device.mean_clock_mhz)}\u00a0MHz`;
+}
+
 /* "8 × 1410 MHz", or for many clocks "900 to 1410 MHz, mostly 1230 (107 of 128)". */
 function clocksText(used) {
   if (!used.length) return NONE;
+  if (isNumber(device.mean_clock_mhz)) return defaultClock();
   if (used.length <= 3) return `${used.map(([clock, count]) => `${count}\u00a0×\u00a0${clock}`).join(", ")}\u00a0MHz`;
   const most = used.reduce((a, b) => (b[1] > a[1] ? b : a)), all = used.reduce((sum, [, count]) => sum + count, 0);
   return `${used[used.length - 1][0]} to ${used[0][0]}\u00a0MHz, mostly ${most[0]} (${most[1]} of ${all})`;
@@ -114,7 +120,7 @@ function provenance() {
   const m = plan.measurements || {}, p = plan.profiler || {}, q = plan.search || {}, rows = [
     ["device", device.identity || device.name],
     ["how far its model was checked", device.confidence],
-    ["clocks", list(device.clocks_mhz).length && `${device.clocks_mhz.length}, ${Math.min(...device.clocks_mhz)} to ${Math.max(...device.clocks_mhz)} MHz`],
+    ["clocks", isNumber(device.mean_clock_mhz) ? defaultClock() : list(device.clocks_mhz).length && `${device.clocks_mhz.length}, ${Math.min(...device.clocks_mhz)} to ${Math.max(...device.clocks_mhz)} MHz`],
     ["assumed power", [isNumber(device.blocking_power_w) && `${device.blocking_power_w} W while waiting`,
       isNumber(device.static_power_w) && `${device.static_power_w} W static`, isNumber(device.power_cap_w) && `${device.power_cap_w} W power cap`].filter(Boolean).join(", ")],
     ["profiler", isNumber(p.window_s) && `${p.window_s} s window, ${p.cooldown_s} s cooldown`],

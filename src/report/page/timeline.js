@@ -217,7 +217,8 @@ function partitionCharts(place, legend) {
     place.append(h("div", {}, h("h3", {}, picture.key, direction ? ` (${direction})` : ""),
       h("p", {}, `${partition.communication || "Communication"} starts ${started ? `with ${started.name}` : ""} (slot ${picture.slot}) on ` +
         `${picture.sms}${plan.device && plan.device.sms ? ` of ${plan.device.sms}` : ""} SMs, at ` +
-        (Math.abs(clock - picture.clock_mhz) > 1 ? `${picture.clock_mhz} MHz, power-capped to ${clock} MHz` : `${clock} MHz`) +
+        (plan.device && plan.device.mean_clock_mhz ? "the default clock" :
+          Math.abs(clock - picture.clock_mhz) > 1 ? `${picture.clock_mhz} MHz, power-capped to ${clock} MHz` : `${clock} MHz`) +
         `: ${time(picture.time_s)}, ${energy(picture.energy_j)} per GPU.`), box));
     drawToWidth(box, width => {
       const end = Math.max(...lanes.flatMap(lane => list(lane.spans).map(span => span.end_s)), 1e-9);
