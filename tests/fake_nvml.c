@@ -168,8 +168,8 @@ ENTRY(VERSIONED(nvmlDeviceGetPciInfo_v3, nvmlDeviceGetPciInfo_v2), nvml_device d
       struct nvml_pci *pci)
 {
     BEGIN(device, "GetPciInfo");
-    pci->domain = 0;
-    pci->bus = 0x1b + gpu->index;
+    pci->domain = (unsigned)gpu->domain;
+    pci->bus = (unsigned)gpu->bus;
     pci->device = 0;
     return NVML_SUCCESS;
 }

@@ -199,6 +199,7 @@ static bool command(struct fake_gpu *gpu, char *const *words, size_t count)
         {"window", &gpu->window_s, NULL},
         {"temperature", &gpu->temperature_c, &gpu->memory_temperature_c},
         {"clock", &gpu->clock_mhz, NULL},
+        {"bus", &gpu->bus, &gpu->domain},
         {"pcie", &gpu->pcie[0], &gpu->pcie[1]},
         {"limit", &gpu->limit_w, NULL},
         {"lost", &gpu->lost_s, NULL},
@@ -262,6 +263,7 @@ EXPORT bool fake_nvml_script(const char *text)
     for (unsigned i = 0; i < FAKE_GPUS; i++)
         fake_world.gpus[i] = (struct fake_gpu){
             .index = i,
+            .bus = 0x1b + i,
             .power_w = {100},
             .points = 1,
             .period_s = 0.1,
