@@ -151,6 +151,7 @@ static void test_where_it_cannot_listen(void **state)
     check_program("serve --listen 192.0.2.1:9464 2>&1", 1, "listening at 192.0.2.1:9464 failed");
     set_world(NULL);
     check_program("serve 2>&1", 4, "looking for NVIDIA GPUs");
+    check_program("serve --listen 9464 2>&1", 2, "must be an address and a port");
 }
 
 int main(void)

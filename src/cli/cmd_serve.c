@@ -119,11 +119,8 @@ static int resolve(const char *listen, struct addrinfo **found, struct erg_error
 }
 
 static int listen_at(struct MHD_Daemon **daemon, struct server *server, const char *listen,
-                     struct erg_error *err)
+                     const struct addrinfo *address, struct erg_error *err)
 {
-    struct addrinfo *address;
-    if (resolve(listen, &address, err) != 0)
-        return -1;
     unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO;
     if (address->ai_family == AF_INET6)
         flags |= MHD_USE_IPv6;
@@ -131,7 +128,6 @@ static int listen_at(struct MHD_Daemon **daemon, struct server *server, const ch
         MHD_start_daemon(flags, 0, NULL, NULL, on_request, server, MHD_OPTION_SOCK_ADDR,
                          address->ai_addr, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S,
                          MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_END);
-    freeaddrinfo(address);
     if (!*daemon)
         return erg_fail(err, ERG_FAILED,
                         "listening at %s failed: the port is in use or not allowed, or the address "
@@ -154,15 +150,16 @@ static void wait_for_signal(struct server *server)
     }
 }
 
-static int serve(const struct values *values, struct server *server, struct erg_gpus *gpus,
-                 const struct erg_sampler_options *pace, struct erg_error *err)
+static int serve(const struct values *values, const struct addrinfo *address, struct server *server,
+                 struct erg_gpus *gpus, const struct erg_sampler_options *pace,
+                 struct erg_error *err)
 {
     struct erg_sampler_sink sink = {.put = erg_live_put, .context = server->live};
     struct erg_sampler *sampler;
     struct MHD_Daemon *daemon;
     if (erg_sampler_start(&sampler, gpus, pace, &sink, err) != 0)
         return -1;
-    int result = listen_at(&daemon, server, values->listen, err);
+    int result = listen_at(&daemon, server, values->listen, address, err);
     if (result == 0) {
         wait_for_signal(server);
         MHD_stop_daemon(daemon);
@@ -176,20 +173,26 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     const struct values *values = call->values;
     struct erg_sampler_options pace = erg_live_pace(values->interval_ms);
     struct server server = {0};
+    struct addrinfo *address; /* first: a wrong one is wrong on machines without GPUs, too */
     struct erg_gpus *gpus;
     struct erg_error cpu;
-    if (erg_gpus_open(&gpus, values->gpus, err) != 0)
+    if (resolve(values->listen, &address, err) != 0)
         return -1;
+    if (erg_gpus_open(&gpus, values->gpus, err) != 0) {
+        freeaddrinfo(address);
+        return -1;
+    }
     if (erg_rapl_open(&server.rapl, NULL, &cpu) != 0) {
         server.rapl = NULL;
         erg_log(ERG_LOG_INFO, "no CPU energy: %s", cpu.message);
     }
     server.live = erg_live_new(gpus, &pace, 1000000000, erg_now_ns());
-    int result = serve(values, &server, gpus, &pace, err);
+    int result = serve(values, address, &server, gpus, &pace, err);
     erg_live_free(server.live);
     if (server.rapl)
         erg_rapl_close(server.rapl);
     erg_gpus_close(gpus);
+    freeaddrinfo(address);
     return result;
 }
 
