@@ -25,8 +25,9 @@ static void call(struct bench *b, enum what what, size_t bytes, int sms)
     size_t count = bytes / 2, ranks = (size_t)b->world->env.world;
     /* K and V share the bytes of a gather or scatter. */
     struct erg_collective_part whole = {&b->buffers[0], 0, count};
-    struct erg_collective_part parts[2] = {{&b->buffers[0], 0, count / 2 / ranks},
-                                           {&b->buffers[1], 0, count / 2 / ranks}};
+    struct erg_collective_shards parts[2] = {
+        {.buffer = &b->buffers[0], .count = count / 2 / ranks},
+        {.buffer = &b->buffers[1], .count = count / 2 / ranks}};
     if (what == ALL_REDUCE)
         gpu_ok(erg_collective_all_reduce(b->collective, ERG_COLLECTIVE_BF16, &whole, sms, b->stream,
                                          &gpu_error));

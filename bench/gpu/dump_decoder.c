@@ -178,7 +178,6 @@ int main(int argc, char **argv)
         .cudnn = cudnn,
         .gemm = gemm,
         .model = model,
-        .tensor = 1,
         .layers = 1,
         .sequences = SEQUENCES,
         .sequence = SEQUENCE,

@@ -42,18 +42,30 @@ static const double meeting_s = 60;
 static int check_ranks(const struct erg_launch_environment *env,
                        const struct erg_real_request *request, struct erg_error *err)
 {
-    if (request->context > 1)
-        return erg_fail(err, ERG_INFEASIBLE,
-                        "measuring on the GPUs of this machine: context parallelism is not "
-                        "measured there yet; expected context 1, got %d",
-                        request->context);
-    if (env->world == request->tensor)
+    int wanted = request->tensor * request->context;
+    if (env->world == wanted)
         return 0;
     return erg_fail(err, ERG_USAGE,
-                    "measuring on the GPUs of this machine: tensor %d needs as many processes, one "
-                    "per GPU, but there %s; start them with: ergon run -n %d -- ergon ...",
-                    request->tensor, env->world == 1 ? "is one" : "is another number",
-                    request->tensor);
+                    "measuring on the GPUs of this machine: tensor %d x context %d needs %d "
+                    "processes, one per GPU, but there %s %d; start them with: ergon run -n %d -- "
+                    "ergon ...",
+                    request->tensor, request->context, wanted, env->world == 1 ? "is" : "are",
+                    env->world, wanted);
+}
+
+/* A GPU that two ranks share would measure neither. */
+static int check_gpus(const struct erg_launch_environment *env, struct erg_error *err)
+{
+    int gpus;
+    if (erg_cuda_count(&gpus, err))
+        return -1;
+    if (env->local_rank < gpus)
+        return 0;
+    return erg_fail(err, ERG_NO_DEVICE,
+                    "measuring on the GPUs of this machine: rank %d is the %d. here, but there %s "
+                    "%d GPU%s; expected a GPU for each rank",
+                    env->rank, env->local_rank + 1, gpus == 1 ? "is" : "are", gpus,
+                    gpus == 1 ? "" : "s");
 }
 
 static int open_or_follow(struct erg_real *real, bool lock_clocks, struct erg_error *err)
@@ -67,9 +79,8 @@ int erg_real_open(struct erg_real **out, const struct erg_real_request *request,
                   struct erg_error *err)
 {
     struct erg_real *real = erg_xcalloc(1, sizeof *real);
-    int gpus;
     if (erg_launch_environment_read(&real->env, err) || check_ranks(&real->env, request, err) ||
-        erg_cuda_count(&gpus, err) ||
+        check_gpus(&real->env, err) ||
         erg_rendezvous_open(&real->rendezvous, &real->env, meeting_s, err)) {
         erg_real_close(real);
         return -1;
@@ -78,6 +89,8 @@ int erg_real_open(struct erg_real **out, const struct erg_real_request *request,
         .env = &real->env,
         .rendezvous = real->rendezvous,
         .model = request->model,
+        .tensor = request->tensor,
+        .context = request->context,
         .layers = request->layers,
         .replay = request->replay,
         .sequences = request->sequences,

@@ -24,7 +24,7 @@ static struct head head_of(const struct erg_ops_attention *s, size_t b, size_t h
 
 static size_t visible(const struct erg_ops_attention *s, size_t query)
 {
-    return s->causal && query + 1 < s->keys ? query + 1 : s->keys;
+    return s->causal ? query + 1 + s->keys - s->queries : s->keys;
 }
 
 static float dot(size_t count, const erg_bf16 *a, const erg_bf16 *b)

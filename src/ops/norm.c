@@ -8,6 +8,13 @@ void erg_ops_add(size_t count, const erg_bf16 *a, const erg_bf16 *b, erg_bf16 *o
         out[i] = erg_bf16_round(erg_bf16_float(a[i]) + erg_bf16_float(b[i]));
 }
 
+void erg_ops_add_runs(size_t runs, size_t count, const erg_bf16 *x, size_t x_stride, erg_bf16 *to,
+                      size_t to_stride)
+{
+    for (size_t i = 0; i < runs; i++)
+        erg_ops_add(count, to + i * to_stride, x + i * x_stride, to + i * to_stride);
+}
+
 void erg_ops_norm_forward(size_t tokens, size_t hidden, float eps, const erg_bf16 *residual,
                           const erg_bf16 *x, const erg_bf16 *weight, erg_bf16 *sum, erg_bf16 *out,
                           float *inv_rms)

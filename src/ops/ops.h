@@ -33,6 +33,10 @@ void erg_ops_embedding_backward(size_t tokens, size_t hidden, size_t first, size
 /* Residual add alone, forward; and of two gradients at a fork, backward. out may be a or b. */
 void erg_ops_add(size_t count, const erg_bf16 *a, const erg_bf16 *b, erg_bf16 *out);
 
+/* to += x in `runs` runs of `count` elements, each so many elements further than the one before. */
+void erg_ops_add_runs(size_t runs, size_t count, const erg_bf16 *x, size_t x_stride, erg_bf16 *to,
+                      size_t to_stride);
+
 /*
  * Residual add and RMSNorm (Zhang & Sennrich 2019, arXiv 1910.07467) in one pass:
  *     sum = residual + x,  out = sum / rms(sum) x weight,  rms(v) = sqrt(mean(v^2) + eps)
@@ -91,7 +95,8 @@ void erg_ops_rope_backward(const struct erg_ops_qkv *shape, float eps, const erg
  * Grouped-query attention (Ainslie et al. 2023, arXiv 2305.13245), scores scaled by 1/sqrt(d):
  * query head h reads key head h / (query_heads / kv_heads). Tokens of q are [batch, queries], of k
  * and v [batch, keys]; a token's heads lie together, tokens are q_row, k_row, … elements apart, so
- * that all may be slices of packed rows. `causal`: query i sees the keys up to i. stats
+ * that all may be slices of packed rows. `causal`: the queries are the last of the keys' tokens,
+ * query i sees the keys up to i + keys - queries. stats
  * [batch, query_heads, queries]: natural log of the sum of exp of a query's scores.
  */
 struct erg_ops_attention {

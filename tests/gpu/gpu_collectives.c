@@ -131,12 +131,13 @@ static void check_shards(struct bench *b, enum erg_collective_type type, size_t 
                          size_t count, int sms, bool gather)
 {
     size_t counts[2] = {count, count / 2 + 1}, offsets[2] = {offset, offset + 3};
-    struct erg_collective_part parts[2];
+    struct erg_collective_shards parts[2];
     void *expected[2];
     b->seed++;
     for (int p = 0; p < 2; p++) {
         size_t each = counts[p], whole = each * (size_t)b->ranks, own = each * (size_t)b->rank;
-        parts[p] = (struct erg_collective_part){&b->buffers[p], offsets[p], each};
+        parts[p] = (struct erg_collective_shards){
+            .buffer = &b->buffers[p], .offset = offsets[p], .count = each};
         expected[p] = poisoned(type, offsets[p] + whole + GUARD);
         if (gather)
             fill(b, p, type, offsets[p], whole, own, own + each);

@@ -14,6 +14,8 @@
 /* How long ranks wait for each other in world calls. */
 static const double world_s = 120;
 
+enum { VECTOR_BYTES = 16 };
+
 struct erg_collective {
     struct erg_rendezvous *rendezvous;
     enum erg_collective_method method;
@@ -262,34 +264,83 @@ int erg_collective_prepare(struct erg_collective *c, int sms, struct erg_error *
 
 /* ---- calls ---- */
 
-static int check_part(const struct erg_collective_part *part, enum erg_collective_operation what,
-                      size_t element_bytes, size_t ranks, struct erg_error *err)
+static int check_room(const struct erg_collective_shards *part, size_t element_bytes, size_t shards,
+                      struct erg_error *err)
 {
-    size_t room = part->buffer->bytes / element_bytes;
-    size_t shards = what == ERG_ALL_REDUCE ? 1 : ranks;
-    if (part->offset > room || part->count > (room - part->offset) / shards)
-        return erg_fail(err, ERG_FAILED,
-                        "a collective of %zu times %zu elements from element %zu on does not fit "
-                        "into a buffer of %zu elements",
-                        shards, part->count, part->offset, room);
-    return 0;
+    size_t room = part->buffer->bytes / element_bytes, skipped = (part->pieces - 1) * part->stride;
+    if (part->offset <= room && skipped <= room - part->offset &&
+        part->count <= (room - part->offset - skipped) / shards)
+        return 0;
+    return erg_fail(err, ERG_FAILED,
+                    "a collective of %zu times %zu elements from element %zu on, in %zu pieces, does "
+                    "not fit into a buffer of %zu elements",
+                    shards, part->count, part->offset, part->pieces, room);
+}
+
+static int check_pieces(const struct erg_collective_shards *part, size_t width,
+                        struct erg_error *err)
+{
+    const struct erg_collective_rows *local = &part->local;
+    if (part->pieces == 1 && !local->memory)
+        return 0;
+    bool vectors = part->offset % width == 0 && part->count % width == 0 &&
+                   part->stride % width == 0 && part->count / width < UINT32_MAX;
+    bool rows = !local->memory || (local->row && local->row % width == 0 &&
+                                   local->stride % width == 0 && part->count % local->row == 0 &&
+                                   part->stride % local->row == 0 &&
+                                   (uintptr_t)local->memory % VECTOR_BYTES == 0);
+    if (vectors && rows)
+        return 0;
+    return erg_fail(err, ERG_FAILED,
+                    "a collective of pieces of %zu elements, %zu apart, in rows of %zu: expected "
+                    "multiples of 16 bytes, and of rows",
+                    part->count, part->stride, local->row);
+}
+
+static void fill_work(struct erg_collective_work *work, const struct erg_collective *c,
+                      enum erg_collective_operation what, const struct erg_collective_shards *part,
+                      size_t element_bytes)
+{
+    size_t width = VECTOR_BYTES / element_bytes;
+    int place = part->descending ? c->count - 1 - c->rank : c->rank;
+    size_t begin = part->offset + (size_t)place * part->count;
+    work->share = what == ERG_ALL_REDUCE
+                      ? erg_collective_own(part->offset, part->count, c->rank, c->count, width)
+                      : erg_collective_split(begin, begin + part->count, width);
+    for (int r = 0; r < c->count; r++)
+        work->base[r] = part->buffer->peers[r];
+    work->pieces = part->pieces;
+    work->stride = part->stride * element_bytes;
+    work->local = (struct erg_collective_local){
+        .memory = part->local.memory,
+        .row_vectors = (unsigned)(part->local.row / width),
+        .row_bytes = part->local.stride * element_bytes,
+        .piece_bytes = part->local_rows * part->local.stride * element_bytes,
+    };
 }
 
 static int call(struct erg_collective *c, enum erg_collective_operation what,
-                enum erg_collective_type type, const struct erg_collective_part *parts,
+                enum erg_collective_type type, const struct erg_collective_shards *parts,
                 size_t part_count, int sms, struct CUstream_st *stream, struct erg_error *err)
 {
-    size_t element_bytes = type == ERG_COLLECTIVE_BF16 ? 2 : 4, width = 16 / element_bytes;
+    size_t element_bytes = type == ERG_COLLECTIVE_BF16 ? 2 : 4;
+    struct erg_collective_shards checked[ERG_COLLECTIVE_MOST_PARTS];
     if (check_budget(c, sms, err))
         return -1;
     if (part_count < 1 || part_count > ERG_COLLECTIVE_MOST_PARTS)
         return erg_fail(err, ERG_FAILED, "a collective of %zu parts, expected 1 to %d", part_count,
                         ERG_COLLECTIVE_MOST_PARTS);
-    for (size_t i = 0; i < part_count; i++)
-        if (check_part(&parts[i], what, element_bytes, (size_t)c->count, err))
+    for (size_t i = 0; i < part_count; i++) {
+        checked[i] = parts[i];
+        if (!checked[i].pieces)
+            checked[i].pieces = 1;
+        if (check_room(&checked[i], element_bytes, what == ERG_ALL_REDUCE ? 1 : (size_t)c->count,
+                       err) ||
+            check_pieces(&checked[i], VECTOR_BYTES / element_bytes, err))
             return -1;
+    }
     if (c->method == ERG_COLLECTIVE_LIBRARY)
-        return erg_nccl_call(c->nccl, what, type, parts, part_count, sms, stream, err);
+        return erg_nccl_call(c->nccl, what, type, checked, part_count, sms, stream, err);
 
     struct erg_collective_call kernel = {.parts = (int)part_count,
                                          .rank = c->rank,
@@ -298,16 +349,8 @@ static int call(struct erg_collective *c, enum erg_collective_operation what,
                                          .timeout_ns = c->timeout_ns};
     for (int r = 0; r < c->count; r++)
         kernel.signals[r] = c->signals.peers[r];
-    for (size_t i = 0; i < part_count; i++) {
-        const struct erg_collective_part *part = &parts[i];
-        size_t begin = part->offset + (size_t)c->rank * part->count;
-        kernel.work[i].share =
-            what == ERG_ALL_REDUCE
-                ? erg_collective_own(part->offset, part->count, c->rank, c->count, width)
-                : erg_collective_split(begin, begin + part->count, width);
-        for (int r = 0; r < c->count; r++)
-            kernel.work[i].base[r] = part->buffer->peers[r];
-    }
+    for (size_t i = 0; i < part_count; i++)
+        fill_work(&kernel.work[i], c, what, &checked[i], element_bytes);
     return erg_collective_launch(what, type, c->count, &kernel, sms, stream, err);
 }
 
@@ -315,18 +358,20 @@ int erg_collective_all_reduce(struct erg_collective *collective, enum erg_collec
                               const struct erg_collective_part *part, int sms,
                               struct CUstream_st *stream, struct erg_error *err)
 {
-    return call(collective, ERG_ALL_REDUCE, type, part, 1, sms, stream, err);
+    struct erg_collective_shards whole = {
+        .buffer = part->buffer, .offset = part->offset, .count = part->count};
+    return call(collective, ERG_ALL_REDUCE, type, &whole, 1, sms, stream, err);
 }
 
 int erg_collective_all_gather(struct erg_collective *collective, enum erg_collective_type type,
-                              const struct erg_collective_part *parts, size_t part_count, int sms,
+                              const struct erg_collective_shards *parts, size_t part_count, int sms,
                               struct CUstream_st *stream, struct erg_error *err)
 {
     return call(collective, ERG_ALL_GATHER, type, parts, part_count, sms, stream, err);
 }
 
 int erg_collective_reduce_scatter(struct erg_collective *collective, enum erg_collective_type type,
-                                  const struct erg_collective_part *parts, size_t part_count,
+                                  const struct erg_collective_shards *parts, size_t part_count,
                                   int sms, struct CUstream_st *stream, struct erg_error *err)
 {
     return call(collective, ERG_REDUCE_SCATTER, type, parts, part_count, sms, stream, err);

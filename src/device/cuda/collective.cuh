@@ -95,6 +95,22 @@ template <int RANKS> __device__ inline bool meet(const erg_collective_call &call
 
 /* ---- elements ---- */
 
+/* Data of peers is new in every call: no use for it in the first-level cache. */
+__device__ inline vector load_once(const unsigned char *from)
+{
+    vector v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from)
+                 : "memory");
+    return v;
+}
+
+__device__ inline void store_vector(unsigned char *to, vector v)
+{
+    *reinterpret_cast<vector *>(to) = v;
+}
+
 /* Whether rank `rank` writes its share to rank r. */
 template <erg_collective_operation OPERATION> __device__ inline bool goes_to(int r, int rank)
 {

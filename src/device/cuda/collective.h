@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-enum { ERG_COLLECTIVE_MOST_RANKS = 8, ERG_COLLECTIVE_MOST_SMS = 32, ERG_COLLECTIVE_MOST_PARTS = 2 };
+enum { ERG_COLLECTIVE_MOST_RANKS = 8, ERG_COLLECTIVE_MOST_SMS = 32, ERG_COLLECTIVE_MOST_PARTS = 4 };
 
 enum erg_collective_method {
     ERG_COLLECTIVE_PEER,    /* our kernels, over the peers' memory */
@@ -85,17 +85,42 @@ int erg_collective_all_reduce(struct erg_collective *collective, enum erg_collec
                               const struct erg_collective_part *part, int sms,
                               struct CUstream_st *stream, struct erg_error *err);
 
+/* Rows of `row` elements, the next one `stride` elements further. */
+struct erg_collective_rows {
+    void *memory;
+    size_t row, stride;
+};
+
 /*
- * One or two parts (K and V) in one kernel. Here `count` is the elements of one rank: the shard of
- * the group's rank r lies at offset + r * count. Gather: each rank has written its own shard and
+ * One shard of each rank: that of the group's rank r is the `count` elements from offset + r * count
+ * on, or in reverse order of ranks where `descending`. With several pieces the same once more for
+ * each of them, `stride` elements further.
+ *
+ * Where `local` is set, it stands for this rank's own shard, which a gather reads there (and copies
+ * to its place in the buffer, too), and of which a scatter writes the sum there alone. The pieces'
+ * shards follow each other in it, those of piece p from row p * local_rows on. With pieces or
+ * `local` all sizes are multiples of 16 bytes, and with `local` also of rows.
+ */
+struct erg_collective_shards {
+    const struct erg_collective_buffer *buffer;
+    size_t offset, count;
+    size_t pieces, stride; /* 0 pieces stands for 1 */
+    bool descending;
+    struct erg_collective_rows local;
+    size_t local_rows;
+};
+
+/*
+ * Up to ERG_COLLECTIVE_MOST_PARTS in one kernel. Gather: each rank has written its own shard and
  * gets those of all others. Scatter: each rank gets, in its own shard, the sum of all ranks'; its
- * other shards keep what they held.
+ * other shards keep what they held (where `local` is set, and by the library, its own is undefined
+ * afterwards).
  */
 int erg_collective_all_gather(struct erg_collective *collective, enum erg_collective_type type,
-                              const struct erg_collective_part *parts, size_t part_count, int sms,
+                              const struct erg_collective_shards *parts, size_t part_count, int sms,
                               struct CUstream_st *stream, struct erg_error *err);
 int erg_collective_reduce_scatter(struct erg_collective *collective, enum erg_collective_type type,
-                                  const struct erg_collective_part *parts, size_t part_count,
+                                  const struct erg_collective_shards *parts, size_t part_count,
                                   int sms, struct CUstream_st *stream, struct erg_error *err);
 
 /*

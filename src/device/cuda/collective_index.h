@@ -64,4 +64,21 @@ ERG_HOST_DEVICE static inline size_t erg_collective_block_begin(size_t vectors, 
            vectors % (size_t)blocks * (size_t)block / (size_t)blocks;
 }
 
+/* This rank's own shard where it does not lie in the buffer: rows of vectors. */
+struct erg_collective_local {
+    unsigned char *memory; /* NULL: it lies in the buffer */
+    unsigned row_vectors;  /* of 16 bytes */
+    size_t row_bytes;      /* from one row to the next */
+    size_t piece_bytes;    /* from one piece to the next */
+};
+
+/* Bytes from local->memory to vector `index` of the shard of piece `piece`. */
+ERG_HOST_DEVICE static inline size_t
+erg_collective_local_at(const struct erg_collective_local *local, size_t piece, unsigned index)
+{
+    unsigned row = index / local->row_vectors;
+    return piece * local->piece_bytes + row * local->row_bytes +
+           (size_t)(index - row * local->row_vectors) * 16;
+}
+
 #endif

@@ -38,6 +38,9 @@ struct erg_collective_state {
 struct erg_collective_work {
     unsigned char *base[ERG_COLLECTIVE_MOST_RANKS]; /* the buffer on every rank */
     struct erg_collective_share share;              /* what this rank does of it */
+    /* Gather and scatter: the same for each piece; bytes from one to the next. */
+    size_t pieces, stride;
+    struct erg_collective_local local;
 };
 
 /* The argument of all kernels. */
@@ -66,18 +69,20 @@ void erg_nccl_close(struct erg_nccl *nccl);
 /* Ends what runs; for when a rank has died. */
 void erg_nccl_abort(struct erg_nccl *nccl);
 
-/* The name of a new communicator, made by one rank and handed to all others of the group. */
+/* The names of a new pair of communicators, made by one rank and handed to all others of the group.
+ * One has the ranks in their order, the other one in reverse, for descending shards. */
+enum { ERG_NCCL_ASCENDING, ERG_NCCL_DESCENDING, ERG_NCCL_ORDERS };
 struct erg_nccl_name {
-    char bytes[128];
+    char bytes[ERG_NCCL_ORDERS][128];
 };
 int erg_nccl_name_new(struct erg_nccl *nccl, struct erg_nccl_name *name, struct erg_error *err);
-/* Makes the communicator of `sms` CTAs; all ranks of the group at the same time. */
+/* Makes the communicators of `sms` CTAs; all ranks of the group at the same time. */
 int erg_nccl_prepare(struct erg_nccl *nccl, int sms, const struct erg_nccl_name *name,
                      struct erg_error *err);
 bool erg_nccl_prepared(const struct erg_nccl *nccl, int sms);
 
 int erg_nccl_call(struct erg_nccl *nccl, enum erg_collective_operation operation,
-                  enum erg_collective_type type, const struct erg_collective_part *parts,
+                  enum erg_collective_type type, const struct erg_collective_shards *parts,
                   size_t part_count, int sms, struct CUstream_st *stream, struct erg_error *err);
 
 #ifdef __cplusplus

@@ -6,28 +6,12 @@
  * 294 GB/s of bus bandwidth on 1, 2, 4, 8 and 16 SMs (NCCL 2.28: 21, 42, 82, 158, 246). Bulk copies
  * into shared memory were tried and are slower on every number of SMs (38 to 236 GB/s).
  */
-#include "device/cuda/collective.cuh"
+#include "device/cuda/collective_exchange.cuh"
 
 namespace erg
 {
 
 enum { THREADS = 512, IN_FLIGHT = 16 };
-
-/* Data of peers is new in every call: no use for it in the first-level cache. */
-__device__ inline vector load_once(const unsigned char *from)
-{
-    vector v;
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from)
-                 : "memory");
-    return v;
-}
-
-__device__ inline void store_vector(unsigned char *to, vector v)
-{
-    *reinterpret_cast<vector *>(to) = v;
-}
 
 template <class TYPE, int RANKS, erg_collective_operation OPERATION> struct mover {
     enum {
@@ -106,10 +90,8 @@ static void launch(erg_collective_operation operation, const erg_collective_call
 {
     if (operation == ERG_ALL_REDUCE)
         vector_kernel<TYPE, RANKS, ERG_ALL_REDUCE><<<sms, THREADS, 0, stream>>>(call);
-    else if (operation == ERG_ALL_GATHER)
-        vector_kernel<TYPE, RANKS, ERG_ALL_GATHER><<<sms, THREADS, 0, stream>>>(call);
     else
-        vector_kernel<TYPE, RANKS, ERG_REDUCE_SCATTER><<<sms, THREADS, 0, stream>>>(call);
+        launch_exchange<TYPE, RANKS>(operation, call, sms, stream);
 }
 
 template <class TYPE>

@@ -360,9 +360,10 @@ int erg_cuda_device_open(struct erg_device **out, const struct erg_worker_option
     device->sensor = erg_xcalloc(gpus, sizeof *device->sensor);
     device->spans = erg_xcalloc(gpus * ERG_DEVICE_SPANS, sizeof *device->spans);
     snprintf(device->identity, sizeof device->identity,
-             "%zu x %s, %s, microbatch %d x %d tokens, tensor %zu, %s clocks", gpus,
+             "%zu x %s, %s, microbatch %d x %d tokens, tensor %d, context %d, %s clocks", gpus,
              erg_worker_cuda(worker)->name, options->model->name, options->sequences,
-             options->sequence, gpus, lock_clocks ? "locked" : "default");
+             options->sequence, options->tensor, options->context,
+             lock_clocks ? "locked" : "default");
     device->base = (struct erg_device){.methods = &methods,
                                        .numbers = &numbers,
                                        .board = erg_worker_cuda(worker)->name,

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/random.h"
+#include "ops/context.h"
 
 #include <stdlib.h>
 
@@ -72,7 +73,7 @@ static int make_weights(struct erg_decoder *decoder, size_t index, struct erg_er
         /* The ranks' shares are different parts of one matrix, the vectors are the same. */
         uint64_t seed = decoder->options.seed + 1000 * index + 10 * (uint64_t)i;
         if (!vector)
-            seed += (uint64_t)decoder->options.rank << 32;
+            seed += (uint64_t)decoder_place(decoder, ERG_MESH_TENSOR) << 32;
         if (erg_cuda_random_normal(count, vector ? 1 : 0, vector ? 0 : 0.02F, seed,
                                    layer->weights[i], NULL, err))
             return -1;
@@ -121,36 +122,52 @@ static int make_layers(struct erg_decoder *decoder, struct erg_error *err)
 static int make_reduces(struct erg_decoder *decoder, struct erg_error *err)
 {
     for (int i = 0; i < DECODER_REDUCES; i++) {
-        if (decoder->options.tensor == 1) {
+        if (decoder_degree(decoder, ERG_MESH_TENSOR) == 1) {
             if (take_rows(decoder, &decoder->reduce[i], decoder->hidden, err))
                 return -1;
             continue;
         }
         struct erg_collective_buffer *buffer = &decoder->buffers[i];
-        if (erg_collective_buffer_init(buffer, decoder->options.group,
+        if (erg_collective_buffer_init(buffer, decoder->options.mesh->groups[ERG_MESH_TENSOR],
                                        decoder->tokens * decoder->hidden * sizeof(erg_bf16), err))
             return -1;
         decoder->reduce[i] = buffer->memory;
     }
     decoder->input = decoder->reduce[DECODER_INPUT];
+    decoder->output = decoder->reduce[DECODER_OUTPUT];
+    decoder->d_mid = decoder->reduce[DECODER_MID];
     return 0;
+}
+
+static int fill_rope_table(struct erg_decoder *decoder, size_t bytes, struct erg_error *err)
+{
+    size_t context = decoder_degree(decoder, ERG_MESH_CONTEXT);
+    int32_t *positions = context > 1 ? erg_xcalloc(decoder->sequence, sizeof *positions) : NULL;
+    float *table = erg_xmalloc(bytes);
+    if (positions)
+        erg_context_positions((size_t)decoder->options.sequence, context,
+                              decoder_place(decoder, ERG_MESH_CONTEXT), positions);
+    erg_ops_rope_table(decoder->sequence, positions, decoder->head_dim,
+                       decoder->options.model->rope_theta, table);
+    int status = erg_cuda_copy(decoder->rope_table, table, bytes, NULL, err);
+    free(table);
+    free(positions);
+    return status;
 }
 
 static int make_shared(struct erg_decoder *decoder, struct erg_error *err)
 {
     size_t h = decoder->hidden, f = decoder->ffn;
-    struct erg_ops_qkv shape = {decoder->tokens, (size_t)decoder->options.sequence, decoder->heads,
-                                decoder->kv_heads, decoder->head_dim};
+    struct erg_ops_qkv shape = {decoder->tokens, decoder->sequence, decoder->heads, decoder->kv_heads,
+                                decoder->head_dim};
     size_t scratch = erg_cuda_norm_backward_scratch(decoder->tokens, h);
     size_t rope_scratch = erg_cuda_rope_backward_scratch(&shape);
     if (rope_scratch > scratch)
         scratch = rope_scratch;
     size_t table_bytes = shape.sequence * shape.head_dim * sizeof(float);
-    if (take_rows(decoder, &decoder->output, h, err) ||
-        take_rows(decoder, &decoder->d_output, h, err) ||
+    if (take_rows(decoder, &decoder->d_output, h, err) ||
         (decoder->options.layers > 1 && take_rows(decoder, &decoder->d_out[0], h, err)) ||
         take_rows(decoder, &decoder->d_out[1], h, err) ||
-        take_rows(decoder, &decoder->d_mid, h, err) ||
         take_rows(decoder, &decoder->d_act, f, err) ||
         take_rows(decoder, &decoder->d_gate_up, 2 * f, err) ||
         take_rows(decoder, &decoder->d_attn, decoder->attn_row, err) ||
@@ -159,40 +176,16 @@ static int make_shared(struct erg_decoder *decoder, struct erg_error *err)
         decoder_take(decoder, &decoder->gemm_workspace, ERG_GEMM_WORKSPACE_BYTES, err) ||
         decoder_take(decoder, &decoder->rope_table, table_bytes, err))
         return -1;
-    float *table = erg_xmalloc(table_bytes);
-    erg_ops_rope_table(shape.sequence, NULL, shape.head_dim, decoder->options.model->rope_theta,
-                       table);
-    int status = erg_cuda_copy(decoder->rope_table, table, table_bytes, NULL, err);
-    free(table);
-    return status;
-}
-
-static int make_attention(struct erg_decoder *decoder, struct erg_error *err)
-{
-    size_t bytes = 0;
-    for (int half = 0; half < 2; half++) {
-        if (half && decoder->options.sequences % 2)
-            break;
-        struct erg_attention_shape shape = erg_attention_packed(
-            decoder->options.sequences >> half, (int64_t)decoder->heads, (int64_t)decoder->kv_heads,
-            (int64_t)decoder->head_dim, decoder->options.sequence);
-        if (erg_attention_new(&decoder->attention[half], decoder->options.cudnn, &shape, err))
-            return -1;
-        size_t forward = erg_attention_forward_bytes(decoder->attention[half]);
-        size_t backward = erg_attention_backward_bytes(decoder->attention[half]);
-        if (forward > bytes)
-            bytes = forward;
-        if (backward > bytes)
-            bytes = backward;
-    }
-    return decoder_take(decoder, &decoder->workspace, bytes, err);
+    return fill_rope_table(decoder, table_bytes, err);
 }
 
 /* So that gradients are those of something before a first forward pass has been run, too. */
 static int fill(struct erg_decoder *decoder, struct erg_error *err)
 {
     size_t count = decoder->tokens * decoder->hidden;
-    uint64_t seed = decoder->options.seed;
+    /* Context ranks have other tokens. */
+    uint64_t seed =
+        decoder->options.seed + ((uint64_t)decoder_place(decoder, ERG_MESH_CONTEXT) << 32);
     return erg_cuda_random_normal(count, 0, 1, seed + 1, decoder->input, NULL, err) ||
                    erg_cuda_random_normal(count, 0, 1e-3F, seed + 2, decoder->d_output, NULL,
                                           err) ||
@@ -229,9 +222,15 @@ int erg_decoder_open(struct erg_decoder **out, const struct erg_decoder_options 
     if (check_model(model, err))
         return -1;
     struct erg_decoder *decoder = erg_xcalloc(1, sizeof *decoder);
-    size_t tensor = (size_t)options->tensor;
     decoder->options = *options;
-    decoder->tokens = (size_t)options->sequences * (size_t)options->sequence;
+    decoder->single = (struct erg_mesh){.degrees = {1, 1}};
+    if (!decoder->options.mesh)
+        decoder->options.mesh = &decoder->single;
+    size_t tensor = decoder_degree(decoder, ERG_MESH_TENSOR);
+    size_t context = decoder_degree(decoder, ERG_MESH_CONTEXT);
+    decoder->sequence = (size_t)options->sequence / context;
+    decoder->tokens = (size_t)options->sequences * decoder->sequence;
+    decoder->loss_scale = 1.0F / (float)(decoder->tokens * context);
     decoder->hidden = (size_t)model->hidden;
     decoder->ffn = (size_t)model->ffn / tensor;
     decoder->heads = (size_t)model->heads / tensor;
@@ -241,7 +240,7 @@ int erg_decoder_open(struct erg_decoder **out, const struct erg_decoder_options 
     decoder->attn_row = decoder->heads * decoder->head_dim;
     count_weights(decoder);
     if (make_shared(decoder, err) || make_reduces(decoder, err) || make_layers(decoder, err) ||
-        decoder_make_vocabulary(decoder, err) || make_attention(decoder, err) ||
+        decoder_make_vocabulary(decoder, err) || decoder_make_attention(decoder, err) ||
         fill(decoder, err) || erg_cuda_stream_sync(NULL, err)) {
         struct erg_error ignored;
         erg_decoder_close(decoder, &ignored);
@@ -262,10 +261,11 @@ int erg_decoder_close(struct erg_decoder *decoder, struct erg_error *err)
     int status = decoder_release_vocabulary(decoder, err);
     for (int i = 0; i < DECODER_REDUCES; i++)
         if (decoder->buffers[i].memory &&
-            erg_collective_buffer_release(&decoder->buffers[i], decoder->options.group, err))
+            erg_collective_buffer_release(&decoder->buffers[i],
+                                          decoder->options.mesh->groups[ERG_MESH_TENSOR], err))
             status = -1;
-    for (int i = 0; i < 2; i++)
-        erg_attention_free(decoder->attention[i]);
+    if (decoder_release_attention(decoder, err))
+        status = -1;
     for (size_t i = 0; i < decoder->memory.count; i++)
         erg_cuda_free(decoder->memory.items[i]);
     free(decoder->memory.items);
@@ -274,11 +274,16 @@ int erg_decoder_close(struct erg_decoder *decoder, struct erg_error *err)
     return status;
 }
 
+static struct decoder_rows rows_of(const struct erg_decoder *decoder, int first, int sequences)
+{
+    return (struct decoder_rows){(size_t)first * decoder->sequence,
+                                 (size_t)sequences * decoder->sequence};
+}
+
 int erg_decoder_op(struct erg_decoder *decoder, size_t layer, const struct erg_op_code *code,
                    int first, const struct erg_decoder_launch *launch, struct erg_error *err)
 {
-    size_t sequence = (size_t)decoder->options.sequence;
-    struct decoder_rows rows = {(size_t)first * sequence, (size_t)code->sequences * sequence};
+    struct decoder_rows rows = rows_of(decoder, first, code->sequences);
     bool known = false;
     if (decoder_vocabulary_op(decoder, code, rows, launch, &known, err))
         return -1;
@@ -288,23 +293,36 @@ int erg_decoder_op(struct erg_decoder *decoder, size_t layer, const struct erg_o
                           : decoder_forward(decoder, layer, code->parts, rows, launch, err);
 }
 
-int erg_decoder_comm(struct erg_decoder *decoder, const struct erg_comm *comm, int first, int sms,
-                     struct CUstream_st *stream, struct erg_error *err)
+/* The buffer that holds what an op of enum erg_model_op_id has computed. */
+static int buffer_of(int part)
 {
+    switch (part) {
+    case ERG_MODEL_REDUCE_EMBEDDING:
+        return DECODER_INPUT;
+    case ERG_MODEL_REDUCE_M:
+        return DECODER_REDUCE_M;
+    case ERG_MODEL_BDA_M:
+        return DECODER_OUTPUT;
+    case ERG_MODEL_BDA_A:
+        return DECODER_MID;
+    default:
+        return DECODER_REDUCE_A;
+    }
+}
+
+int erg_decoder_comm(struct erg_decoder *decoder, size_t layer, const struct erg_comm *comm,
+                     int first, int sms, struct CUstream_st *stream, struct erg_error *err)
+{
+    const struct erg_mesh *mesh = decoder->options.mesh;
+    struct decoder_rows rows = rows_of(decoder, first, comm->sequences);
     if (comm->kind != ERG_COMM_ALLREDUCE)
-        return erg_fail(err, ERG_INFEASIBLE,
-                        "running a communication on the GPU: only the AllReduce of tensor "
-                        "parallelism is done there yet");
-    size_t row = (size_t)decoder->options.sequence * decoder->hidden;
-    int which = comm->part == ERG_MODEL_REDUCE_EMBEDDING ? DECODER_INPUT
-                : comm->part == ERG_MODEL_REDUCE_M       ? DECODER_REDUCE_M
-                                                         : DECODER_REDUCE_A;
+        return decoder_exchange(decoder, layer, comm, rows, sms, stream, err);
     struct erg_collective_part part = {
-        .buffer = &decoder->buffers[which],
-        .offset = (size_t)first * row,
-        .count = (size_t)comm->sequences * row,
+        .buffer = &decoder->buffers[buffer_of(comm->part)],
+        .offset = rows.first * decoder->hidden,
+        .count = rows.count * decoder->hidden,
     };
-    struct erg_collective *who = comm->library ? decoder->options.library : decoder->options.group;
+    struct erg_collective *who = (comm->library ? mesh->libraries : mesh->groups)[ERG_MESH_TENSOR];
     return erg_collective_all_reduce(who, ERG_COLLECTIVE_BF16, &part, comm->library ? 0 : sms,
                                      stream, err);
 }

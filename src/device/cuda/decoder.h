@@ -13,6 +13,11 @@
  * buffers that all of them reach: REDUCE_A for the attention half of a layer, REDUCE_M for the MLP
  * half, in both directions.
  *
+ * Context parallelism: this rank holds the tokens of its two chunks of each sequence (ops/context.h).
+ * Keys and values of all ranks are gathered before each attention, forward and backward, into a
+ * buffer that all layers share, and the gradients of all are scattered after it. Attention runs
+ * once for each chunk, one after the other on the stream of computation.
+ *
  * Backward, a weight's gradient is added to what is there. All operations are queued on a stream
  * and may be captured into CUDA graphs; those of one decoder that compute belong on one stream.
  */
@@ -20,8 +25,8 @@
 #define ERG_CUDA_DECODER_H
 
 #include "device/cuda/attention.h"
-#include "device/cuda/collective.h"
 #include "device/cuda/gemm.h"
+#include "device/cuda/mesh.h"
 #include "device/work.h"
 #include "model/model.h"
 #include "ops/bf16.h"
@@ -37,19 +42,18 @@ struct erg_decoder_options {
     struct erg_cudnn *cudnn;
     struct erg_gemm *gemm;
     const struct erg_model *model;
-    int tensor, rank; /* degree; place of this rank */
-    /* Tensor ranks only: our collectives, and the vendor's for communication marked `library`. */
-    struct erg_collective *group, *library;
-    int layers, sequences, sequence; /* sequences of the microbatch, tokens of each */
+    /* NULL for a single rank. Communication marked `library` runs by the mesh's libraries. */
+    const struct erg_mesh *mesh;
+    int layers, sequences, sequence; /* sequences of the microbatch, tokens of each on all ranks */
     bool embedding, head;            /* the first stage has the one, the last stage the other */
     /* Keep the input of every layer, and the other activations of one layer only: before its
      * backward a layer's forward is run again. */
     bool replay;
-    uint64_t seed; /* of the weights, equal on all ranks */
+    uint64_t seed; /* of weights and data, equal on all ranks */
 };
 
 /*
- * A world call when tensor > 1 (device/cuda/collective.h). Weights are normal with standard
+ * A world call when there are several ranks (device/cuda/collective.h). Weights are normal with standard
  * deviation 0.02, those of norms 1. ERG_INFEASIBLE when the GPU's memory does not suffice, and for
  * a model with operations that the GPU's kernels lack (LayerNorm, GELU, biases, learned positions).
  */
@@ -71,13 +75,24 @@ struct erg_decoder_launch {
 int erg_decoder_op(struct erg_decoder *decoder, size_t layer, const struct erg_op_code *code,
                    int first, const struct erg_decoder_launch *launch, struct erg_error *err);
 
-/* Queues a communication of the sequences [first, first + comm->sequences) on `sms` SMs. */
-int erg_decoder_comm(struct erg_decoder *decoder, const struct erg_comm *comm, int first, int sms,
-                     struct CUstream_st *stream, struct erg_error *err);
+/*
+ * Queues a communication of the sequences [first, first + comm->sequences) on `sms` SMs. `layer` is
+ * that of the op before it.
+ */
+int erg_decoder_comm(struct erg_decoder *decoder, size_t layer, const struct erg_comm *comm,
+                     int first, int sms, struct CUstream_st *stream, struct erg_error *err);
+
+/*
+ * Checks what SM budgets rely on, once, when buffers hold data: that attention gives the same bits
+ * on fewer SMs (device/cuda/attention.h). Blocks, and spoils what attention writes.
+ */
+int erg_decoder_verify(struct erg_decoder *decoder, struct CUstream_st *stream,
+                       struct erg_error *err);
 
 /*
  * Tensors, for tests and for what comes before and after the layers: input and output of the
- * decoder [tokens, hidden], and their gradients. The caller fills input and output_gradient.
+ * decoder [tokens, hidden], and their gradients. The caller fills input and output_gradient. Here
+ * and below `tokens` are those of this rank, sequence after sequence.
  */
 struct erg_decoder_ends {
     erg_bf16 *input, *output, *output_gradient, *input_gradient;
@@ -88,7 +103,8 @@ struct erg_decoder_ends erg_decoder_ends(const struct erg_decoder *decoder);
 /*
  * What a step trains on, [tokens] each, from host memory: ids of the tokens (with an embedding),
  * and of those that should come next (with a head; negative: not counted). Each loss pass adds
- * to a sum on the GPU, the mean over the microbatch; erg_decoder_loss() waits, reads and clears it.
+ * to a sum on the GPU, the mean over the microbatch (of context ranks: this one's share of it);
+ * erg_decoder_loss() waits, reads and clears it.
  */
 int erg_decoder_set_tokens(struct erg_decoder *decoder, const int32_t *ids, const int32_t *targets,
                            struct CUstream_st *stream, struct erg_error *err);
@@ -104,8 +120,8 @@ int erg_decoder_tune(struct erg_decoder *decoder, int sms, struct CUstream_st *s
                      struct erg_error *err);
 
 /*
- * Queues one forward and one backward of the microbatch through everything, op by op, sums over the
- * ranks in between. What is measured alone later finds the tensors that training would have left,
+ * Queues one forward and one backward of the microbatch through everything, op by op, with the
+ * communication in between. What is measured alone later finds the tensors that training would have left,
  * and no kernel is loaded while another one is captured.
  */
 int erg_decoder_pass(struct erg_decoder *decoder, struct CUstream_st *stream,

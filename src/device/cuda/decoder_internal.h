@@ -1,8 +1,8 @@
 /*
  * Decoder: its tensors; private to decoder*.c.
  *
- * T tokens of the microbatch, h the hidden size, Q = (heads + 2 KV groups) d / t, O = heads d / t,
- * F = FFN / t.
+ * T tokens of the microbatch on this rank, h the hidden size, Q = (heads + 2 KV groups) d / t,
+ * O = heads d / t, F = FFN / t, K = KV groups d / t; of c context ranks.
  */
 #ifndef ERG_CUDA_DECODER_INTERNAL_H
 #define ERG_CUDA_DECODER_INTERNAL_H
@@ -19,7 +19,8 @@ struct decoder_activations {
     erg_bf16 *n_m;     /* [T, h] normalised */
     erg_bf16 *gate_up; /* [T, 2F] */
     erg_bf16 *act;     /* [T, F] */
-    float *inv_a, *inv_m, *stats;
+    float *inv_a, *inv_m;
+    float *stats; /* of the low chunks of all sequences, then of the high ones (c > 1) */
 };
 
 struct decoder_layer {
@@ -28,8 +29,23 @@ struct decoder_layer {
     struct decoder_activations act;
 };
 
-/* What the ranks add up: outputs and input gradients of the two halves of a layer; embeddings. */
-enum { DECODER_REDUCE_A, DECODER_REDUCE_M, DECODER_INPUT, DECODER_REDUCES };
+/* What the ranks add up: outputs and input gradients of the two halves of a layer; embeddings. The
+ * last two only when a partition is measured that computes none of these (executor.c). */
+enum {
+    DECODER_REDUCE_A,
+    DECODER_REDUCE_M,
+    DECODER_INPUT,
+    DECODER_OUTPUT,
+    DECODER_MID, /* gradient of the stream between the halves of a layer */
+    DECODER_REDUCES
+};
+
+/* Keys, then values [sequences, S, K] of whole sequences, and their gradients (c > 1). */
+struct decoder_exchange {
+    struct erg_collective_buffer kv, d_kv;
+    erg_bf16 *d_low;    /* what the low chunk adds: of keys, then of values in each [S, K] */
+    size_t row, values; /* K; where the values begin */
+};
 
 /* Before and after the layers; vocabulary rows [first_id, first_id + ids) are this rank's. */
 struct decoder_vocabulary {
@@ -45,24 +61,29 @@ struct decoder_vocabulary {
 };
 
 struct erg_decoder {
-    struct erg_decoder_options options;
-    size_t tokens, hidden, ffn, heads, kv_heads, head_dim, qkv_row, attn_row;
+    struct erg_decoder_options options; /* with a mesh */
+    struct erg_mesh single;             /* where none was given */
+    size_t tokens, sequence;            /* of this rank, of the microbatch and of one sequence */
+    size_t hidden, ffn, heads, kv_heads, head_dim, qkv_row, attn_row;
+    float loss_scale;
     struct decoder_layer *layers;
     size_t weight_counts[ERG_ALL_WEIGHTS];
     size_t gradient_bytes; /* of a layer; they lie together, from the first one on */
 
     struct decoder_vocabulary vocabulary;
     erg_bf16 *input, *output;
-    /* Gradients of one layer at a time: of its output, of the stream between its halves, … */
+    /* Gradients of one layer at a time: of the stream between its halves, … */
     erg_bf16 *d_mid, *d_act, *d_gate_up, *d_attn, *d_qkv;
     erg_bf16 *d_output; /* of the last layer: an instruction run over and over leaves it alone */
     erg_bf16 *d_out[2]; /* of the others by turns: a layer reads one and writes the other */
     erg_bf16
         *reduce[DECODER_REDUCES]; /* [T, h]; memory of the buffers below when there are ranks */
     struct erg_collective_buffer buffers[DECODER_REDUCES];
+    struct decoder_exchange exchange;
     float *rope_table;
     void *scratch, *workspace, *gemm_workspace; /* of kernels; of the attention; of products */
-    struct erg_attention *attention[2];         /* of the microbatch, of half of it (or NULL) */
+    /* Of the microbatch and of half of it (or NULL); of each chunk (c = 1: the first one only). */
+    struct erg_attention *attention[2][2];
 
     struct {
         void **items;
@@ -107,9 +128,24 @@ int decoder_product(struct erg_decoder *decoder, enum erg_gemm_kind kind, struct
                     size_t inputs, size_t outputs, const void *a, const void *b, void *c,
                     const struct erg_decoder_launch *launch, struct erg_error *err);
 
-struct erg_attention *decoder_attention(struct erg_decoder *decoder, struct decoder_rows rows);
-struct erg_attention_buffers decoder_attention_buffers(const struct erg_decoder *decoder,
-                                                       const struct decoder_activations *act,
-                                                       struct decoder_rows rows);
+/* decoder_attention.c */
+int decoder_make_attention(struct erg_decoder *decoder, struct erg_error *err);
+int decoder_release_attention(struct erg_decoder *decoder, struct erg_error *err);
+int decoder_attention(struct erg_decoder *decoder, const struct decoder_activations *act,
+                      bool backward, struct decoder_rows rows,
+                      const struct erg_decoder_launch *launch, struct erg_error *err);
+int decoder_exchange(struct erg_decoder *decoder, size_t layer, const struct erg_comm *comm,
+                     struct decoder_rows rows, int sms, struct CUstream_st *stream,
+                     struct erg_error *err);
+
+static inline size_t decoder_degree(const struct erg_decoder *decoder, enum erg_mesh_axis axis)
+{
+    return (size_t)decoder->options.mesh->degrees[axis];
+}
+
+static inline size_t decoder_place(const struct erg_decoder *decoder, enum erg_mesh_axis axis)
+{
+    return (size_t)decoder->options.mesh->places[axis];
+}
 
 #endif

@@ -14,35 +14,10 @@ static struct erg_ops_qkv qkv_shape(const struct erg_decoder *decoder, struct de
 {
     return (struct erg_ops_qkv){
         .tokens = rows.count,
-        .sequence = (size_t)decoder->options.sequence,
+        .sequence = decoder->sequence,
         .query_heads = decoder->heads,
         .kv_heads = decoder->kv_heads,
         .head_dim = decoder->head_dim,
-    };
-}
-
-struct erg_attention *decoder_attention(struct erg_decoder *decoder, struct decoder_rows rows)
-{
-    return decoder->attention[rows.count != decoder->tokens];
-}
-
-struct erg_attention_buffers decoder_attention_buffers(const struct erg_decoder *decoder,
-                                                       const struct decoder_activations *act,
-                                                       struct decoder_rows rows)
-{
-    size_t k = decoder->heads * decoder->head_dim, v = k + decoder->kv_heads * decoder->head_dim;
-    erg_bf16 *qk = at(act->rotated, decoder->qkv_row, rows);
-    erg_bf16 *d_qkv = at(decoder->d_qkv, decoder->qkv_row, rows);
-    return (struct erg_attention_buffers){
-        .q = qk,
-        .k = qk + k,
-        .v = at(act->qkv, decoder->qkv_row, rows) + v,
-        .o = at(act->attn, decoder->attn_row, rows),
-        .stats = act->stats + rows.first * decoder->heads,
-        .d_o = at(decoder->d_attn, decoder->attn_row, rows),
-        .dq = d_qkv,
-        .dk = d_qkv + k,
-        .dv = d_qkv + v,
     };
 }
 
@@ -117,11 +92,8 @@ int decoder_forward(struct erg_decoder *decoder, size_t layer, unsigned parts,
             &shape, (float)decoder->options.model->norm_eps, w[ERG_WEIGHT_Q_NORM],
             w[ERG_WEIGHT_K_NORM], decoder->rope_table, at(act->qkv, decoder->qkv_row, rows),
             at(act->rotated, decoder->qkv_row, rows), decoder->qkv_row, launch->stream, err);
-    case PART(ATTENTION): {
-        struct erg_attention_buffers buffers = decoder_attention_buffers(decoder, act, rows);
-        return erg_attention_forward(decoder_attention(decoder, rows), &buffers, decoder->workspace,
-                                     launch->sms, launch->stream, err);
-    }
+    case PART(ATTENTION):
+        return decoder_attention(decoder, act, false, rows, launch, err);
     case PART(PROJ):
         return linear(decoder, rows, decoder->attn_row, h, act->attn, w[ERG_WEIGHT_PROJ],
                       decoder->reduce[DECODER_REDUCE_A], launch, err);
@@ -213,11 +185,8 @@ int decoder_backward(struct erg_decoder *decoder, size_t layer, const struct erg
         return linear_gradient(decoder, code->weights, rows, decoder->attn_row, h, act->attn,
                                w[ERG_WEIGHT_PROJ], decoder->d_mid, decoder->d_attn,
                                d[ERG_WEIGHT_PROJ], launch, err);
-    case PART(ATTENTION): {
-        struct erg_attention_buffers buffers = decoder_attention_buffers(decoder, act, rows);
-        return erg_attention_backward(decoder_attention(decoder, rows), &buffers,
-                                      decoder->workspace, launch->sms, launch->stream, err);
-    }
+    case PART(ATTENTION):
+        return decoder_attention(decoder, act, true, rows, launch, err);
     case PART(QKV_POST) | PART(ROPE):
         return erg_cuda_rope_backward(
             &shape, (float)decoder->options.model->norm_eps, w[ERG_WEIGHT_Q_NORM],

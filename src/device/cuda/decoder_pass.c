@@ -1,13 +1,13 @@
 /* A plain pass through all that a decoder has, op by op. */
 #include "device/cuda/decoder_internal.h"
 
-enum { REDUCE_SMS = 16 };
+enum { COMM_SMS = 16 };
 
-/* An op of a pass, on the whole microbatch, and the sum over the ranks after it (or 0). */
+/* An op of a pass, on the whole microbatch, and the communication after it (or 0). */
 struct pass_op {
     unsigned parts;
     bool backward, weights;
-    int reduce;
+    int comm;
 };
 
 #define PART(id) (1u << ERG_MODEL_##id)
@@ -18,7 +18,7 @@ static const struct pass_op first_ops[] = {{PART(NORM_A), false, false, 0}};
 static const struct pass_op next_ops[] = {{PART(BDA_M) | PART(NORM_A), false, false, 0}};
 static const struct pass_op forward_ops[] = {
     {PART(QKV), false, false, 0},
-    {PART(QKV_POST) | PART(ROPE), false, false, 0},
+    {PART(QKV_POST) | PART(ROPE), false, false, ERG_MODEL_GATHER_KV},
     {PART(ATTENTION), false, false, 0},
     {PART(PROJ), false, false, ERG_MODEL_REDUCE_A},
     {PART(BDA_A) | PART(NORM_M), false, false, 0},
@@ -44,8 +44,8 @@ static const struct pass_op backward_ops[] = {
     {PART(FC1), true, true, 0},
     {PART(NORM_M) | PART(FORK_M) | PART(BDA_A), true, false, 0},
     {PART(PROJ), true, false, 0},
-    {PART(PROJ), true, true, 0},
-    {PART(ATTENTION), true, false, 0},
+    {PART(PROJ), true, true, ERG_MODEL_GATHER_KV},
+    {PART(ATTENTION), true, false, ERG_MODEL_SCATTER_KV},
     {PART(QKV_POST) | PART(ROPE), true, false, 0},
     {PART(QKV), true, false, ERG_MODEL_REDUCE_A},
     {PART(QKV), true, true, 0},
@@ -54,18 +54,32 @@ static const struct pass_op backward_ops[] = {
 static const struct pass_op embedding_gradient_ops[] = {{PART(EMBEDDING), true, false, 0}};
 #undef PART
 
+/* Among as many ranks as there are. */
+static int communicate(struct erg_decoder *decoder, size_t layer, int part,
+                       struct CUstream_st *stream, struct erg_error *err)
+{
+    bool gather = part == ERG_MODEL_GATHER_KV, scatter = part == ERG_MODEL_SCATTER_KV;
+    struct erg_comm comm = {
+        .kind = gather    ? ERG_COMM_ALLGATHER_KV
+                : scatter ? ERG_COMM_REDUCESCATTER_KV
+                          : ERG_COMM_ALLREDUCE,
+        .part = part,
+        .sequences = decoder->options.sequences,
+    };
+    if (decoder_degree(decoder, gather || scatter ? ERG_MESH_CONTEXT : ERG_MESH_TENSOR) == 1)
+        return 0;
+    return erg_decoder_comm(decoder, layer, &comm, 0, COMM_SMS, stream, err);
+}
+
 static int run_ops(struct erg_decoder *decoder, const struct pass_op *ops, size_t count, int layer,
                    struct CUstream_st *stream, struct erg_error *err)
 {
     struct erg_decoder_launch launch = {stream, 0};
-    int sequences = decoder->options.sequences;
     for (size_t i = 0; i < count; i++) {
-        struct erg_op_code code = {ops[i].parts, ops[i].backward, ops[i].weights, sequences};
-        struct erg_comm comm = {
-            .kind = ERG_COMM_ALLREDUCE, .part = ops[i].reduce, .sequences = sequences};
+        struct erg_op_code code = {ops[i].parts, ops[i].backward, ops[i].weights,
+                                   decoder->options.sequences};
         if (erg_decoder_op(decoder, (size_t)layer, &code, 0, &launch, err) ||
-            (decoder->options.group && ops[i].reduce &&
-             erg_decoder_comm(decoder, &comm, 0, REDUCE_SMS, stream, err)))
+            (ops[i].comm && communicate(decoder, (size_t)layer, ops[i].comm, stream, err)))
             return -1;
     }
     return 0;

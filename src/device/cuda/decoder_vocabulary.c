@@ -25,7 +25,7 @@ static int make_weight(struct erg_decoder *decoder, enum erg_decoder_weight weig
     float **gradients = &v->gradients[weight - ERG_WEIGHTS];
     bool vector = weight == ERG_WEIGHT_NORM_FINAL;
     uint64_t seed = decoder->options.seed + 10 * (uint64_t)weight +
-                    ((uint64_t)decoder->options.rank << 32) * !vector;
+                    ((uint64_t)decoder_place(decoder, ERG_MESH_TENSOR) << 32) * !vector;
     decoder->weight_counts[weight] = count;
     return decoder_take(decoder, values, count * sizeof **values, err) ||
                    decoder_take(decoder, gradients, count * sizeof **gradients, err) ||
@@ -39,10 +39,12 @@ static int make_weight(struct erg_decoder *decoder, enum erg_decoder_weight weig
 static int make_stats(struct erg_decoder *decoder, struct erg_error *err)
 {
     struct decoder_vocabulary *v = &decoder->vocabulary;
-    size_t bytes = (size_t)decoder->options.tensor * decoder->tokens * 3 * sizeof *v->stats;
-    if (decoder->options.tensor == 1)
+    size_t ranks = decoder_degree(decoder, ERG_MESH_TENSOR);
+    size_t bytes = ranks * decoder->tokens * 3 * sizeof *v->stats;
+    if (ranks == 1)
         return decoder_take(decoder, &v->stats, bytes, err);
-    if (erg_collective_buffer_init(&v->buffer, decoder->options.group, bytes, err))
+    if (erg_collective_buffer_init(&v->buffer, decoder->options.mesh->groups[ERG_MESH_TENSOR],
+                                   bytes, err))
         return -1;
     v->stats = v->buffer.memory;
     return 0;
@@ -88,7 +90,7 @@ static int fill_tokens(struct erg_decoder *decoder, struct erg_error *err)
 {
     int32_t *ids = erg_xcalloc(decoder->tokens, sizeof *ids);
     struct erg_rng rng;
-    erg_rng_seed(&rng, decoder->options.seed);
+    erg_rng_seed(&rng, decoder->options.seed + decoder_place(decoder, ERG_MESH_CONTEXT));
     for (size_t i = 0; i < decoder->tokens; i++)
         ids[i] = (int32_t)erg_rng_below(&rng, (uint64_t)decoder->options.model->vocab);
     int status = erg_decoder_set_tokens(decoder, ids, ids, NULL, err);
@@ -99,8 +101,8 @@ static int fill_tokens(struct erg_decoder *decoder, struct erg_error *err)
 int decoder_make_vocabulary(struct erg_decoder *decoder, struct erg_error *err)
 {
     struct decoder_vocabulary *v = &decoder->vocabulary;
-    v->ids = (size_t)decoder->options.model->vocab / (size_t)decoder->options.tensor;
-    v->first_id = v->ids * (size_t)decoder->options.rank;
+    v->ids = (size_t)decoder->options.model->vocab / decoder_degree(decoder, ERG_MESH_TENSOR);
+    v->first_id = v->ids * decoder_place(decoder, ERG_MESH_TENSOR);
     if ((decoder->options.embedding && make_embedding(decoder, err)) ||
         (decoder->options.head && make_head(decoder, err)))
         return -1;
@@ -110,7 +112,8 @@ int decoder_make_vocabulary(struct erg_decoder *decoder, struct erg_error *err)
 int decoder_release_vocabulary(struct erg_decoder *decoder, struct erg_error *err)
 {
     struct erg_collective_buffer *buffer = &decoder->vocabulary.buffer;
-    return buffer->memory ? erg_collective_buffer_release(buffer, decoder->options.group, err) : 0;
+    struct erg_collective *group = decoder->options.mesh->groups[ERG_MESH_TENSOR];
+    return buffer->memory ? erg_collective_buffer_release(buffer, group, err) : 0;
 }
 
 /* ---- tokens and loss ---- */
@@ -170,16 +173,17 @@ static int loss_forward(struct erg_decoder *decoder, struct decoder_rows rows,
                         const struct erg_decoder_launch *launch, struct erg_error *err)
 {
     struct decoder_vocabulary *v = &decoder->vocabulary;
-    size_t ranks = (size_t)decoder->options.tensor;
-    float *own = v->stats + (size_t)decoder->options.rank * rows.count * 3;
-    struct erg_collective_part part = {&v->buffer, 0, rows.count * 3};
+    size_t ranks = decoder_degree(decoder, ERG_MESH_TENSOR);
+    float *own = v->stats + decoder_place(decoder, ERG_MESH_TENSOR) * rows.count * 3;
+    struct erg_collective *group = decoder->options.mesh->groups[ERG_MESH_TENSOR];
+    struct erg_collective_shards part = {.buffer = &v->buffer, .count = rows.count * 3};
     return erg_cuda_loss_stats(rows.count, v->ids, v->first_id, v->targets + rows.first,
                                v->logits + rows.first * v->ids, own, launch->stream, err) ||
                    (ranks > 1 &&
-                    erg_collective_all_gather(decoder->options.group, ERG_COLLECTIVE_FLOAT, &part,
-                                              1, EXCHANGE_SMS, launch->stream, err)) ||
+                    erg_collective_all_gather(group, ERG_COLLECTIVE_FLOAT, &part, 1, EXCHANGE_SMS,
+                                              launch->stream, err)) ||
                    erg_cuda_loss_combine(rows.count, ranks, v->targets + rows.first, v->stats,
-                                         1.0F / (float)decoder->tokens, v->log_sum + rows.first,
+                                         decoder->loss_scale, v->log_sum + rows.first,
                                          v->loss, launch->stream, err)
                ? -1
                : 0;
@@ -248,7 +252,7 @@ int decoder_vocabulary_op(struct erg_decoder *decoder, const struct erg_op_code 
         return code->backward
                    ? erg_cuda_loss_backward(rows.count, v->ids, v->first_id,
                                             v->targets + rows.first, v->log_sum + rows.first,
-                                            1.0F / (float)decoder->tokens,
+                                            decoder->loss_scale,
                                             v->logits + rows.first * v->ids, launch->stream, err)
                    : loss_forward(decoder, rows, launch, err);
     }

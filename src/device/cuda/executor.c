@@ -77,24 +77,35 @@ static size_t advance(struct cursor *cursor, const struct erg_op_code *code)
     return layer;
 }
 
-static int start_comm(struct erg_executor *executor, const struct erg_run_step *item, int first,
-                      struct erg_error *err)
+/* The layer of the op that the nanobatch ran last: its communication is about that one. */
+static size_t latest_layer(const struct cursor *cursor)
+{
+    return cursor->mode == ERG_RUN_FORWARD && cursor->layer > 0 ? cursor->layer - 1 : cursor->layer;
+}
+
+static int start_comm(struct erg_executor *executor, const struct erg_run_step *item, size_t layer,
+                      int first, struct erg_error *err)
 {
     const struct erg_step *step = &item->step;
     return erg_cuda_event_record(executor->launched, executor->compute, err) ||
                    erg_cuda_event_wait(executor->launched, executor->comm, err) ||
-                   erg_decoder_comm(executor->decoder, &step->task.comm, first, step->launch.sms,
-                                    executor->comm, err) ||
+                   erg_decoder_comm(executor->decoder, layer, &step->task.comm, first,
+                                    step->launch.sms, executor->comm, err) ||
                    erg_cuda_event_record(executor->finished, executor->comm, err)
                ? -1
                : 0;
 }
 
+/* cursors[2]: of both nanobatches; the whole microbatch has the first. */
 static int run_step(struct erg_executor *executor, const struct erg_run_step *item,
-                    struct cursor *cursor, struct erg_error *err)
+                    struct cursor *cursors, struct erg_error *err)
 {
     const struct erg_task *task = &item->step.task;
     bool communicates = task->comm.kind != ERG_COMM_NONE;
+    struct cursor *cursor = &cursors[item->nanobatch == 1];
+    /* As it was before this step's compute, which is of the other nanobatch; the whole microbatch
+     * communicates after its own. */
+    const struct cursor *comm_cursor = &cursors[item->nanobatch == 0];
     int first = 0, comm_first = 0;
     if (item->nanobatch == 1)
         first = task->op_count ? task->ops[0].code.sequences : task->comm.sequences;
@@ -103,7 +114,7 @@ static int run_step(struct erg_executor *executor, const struct erg_run_step *it
     for (size_t i = 0; i <= task->op_count; i++) {
         bool beside = communicates && i >= item->step.launch.slot;
         if (communicates && i == item->step.launch.slot &&
-            start_comm(executor, item, comm_first, err))
+            start_comm(executor, item, latest_layer(comm_cursor), comm_first, err))
             return -1;
         if (i == task->op_count)
             break;
@@ -119,38 +130,58 @@ static int run_step(struct erg_executor *executor, const struct erg_run_step *it
 
 /* ---- runs ---- */
 
-/* The parts whose sum over the ranks the compute of a step makes necessary. */
+/* What the compute of a step leaves that ranks can add up, as the bits of communications' parts. */
 static unsigned written_parts(const struct erg_task *task)
 {
-    const unsigned half_a = 1u << ERG_MODEL_PROJ, half_m = 1u << ERG_MODEL_FC2;
-    const unsigned back_a = 1u << ERG_MODEL_QKV, back_m = 1u << ERG_MODEL_FC1;
+#define PART(id) (1u << ERG_MODEL_##id)
+    static const struct {
+        unsigned op, part;
+        bool backward;
+    } writers[] = {
+        {PART(PROJ), PART(REDUCE_A), false}, {PART(QKV), PART(REDUCE_A), true},
+        {PART(FC2), PART(REDUCE_M), false},  {PART(FC1), PART(REDUCE_M), true},
+        {PART(BDA_M), PART(BDA_M), false},   {PART(BDA_A), PART(BDA_A), true},
+    };
+#undef PART
     unsigned written = 0;
     for (size_t i = 0; i < task->op_count; i++) {
         const struct erg_op_code *code = &task->ops[i].code;
-        if (code->parts & (code->backward ? back_a : half_a))
-            written |= 1u << ERG_MODEL_REDUCE_A;
-        if (code->parts & (code->backward ? back_m : half_m))
-            written |= 1u << ERG_MODEL_REDUCE_M;
+        for (size_t k = 0; k < sizeof writers / sizeof *writers; k++)
+            if (code->backward == writers[k].backward && code->parts & writers[k].op)
+                written |= writers[k].part;
     }
     return written;
 }
 
+/* One of the parts that are written, those of training first; -1 where there is none. */
+static int any_written(unsigned written)
+{
+    static const int parts[] = {ERG_MODEL_REDUCE_A, ERG_MODEL_REDUCE_M, ERG_MODEL_BDA_M,
+                                ERG_MODEL_BDA_A};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (written >> parts[i] & 1)
+            return parts[i];
+    return -1;
+}
+
 /*
  * A partition that is run over and over would add up the same buffer again and again, until it
- * overflows, when no compute of the run writes it: then the sum is that of what the run does write.
+ * overflows, when no compute of the run writes it: then the sum is that of what the run does write,
+ * of the same size.
  */
 static struct erg_run_step *make_steady(const struct erg_run_step *steps, size_t count)
 {
     unsigned written = 0;
     for (size_t i = 0; i < count; i++)
         written |= written_parts(&steps[i].step.task);
+    int instead = any_written(written);
     struct erg_run_step *steady = erg_xcalloc(count, sizeof *steady);
     for (size_t i = 0; i < count; i++) {
         steady[i] = steps[i];
         int *part = &steady[i].step.task.comm.part;
         bool own = *part == ERG_MODEL_REDUCE_A || *part == ERG_MODEL_REDUCE_M;
-        if (own && written && !(written >> *part & 1))
-            *part = written >> ERG_MODEL_REDUCE_A & 1 ? ERG_MODEL_REDUCE_A : ERG_MODEL_REDUCE_M;
+        if (own && instead >= 0 && !(written >> *part & 1))
+            *part = instead;
     }
     return steady;
 }
@@ -163,7 +194,7 @@ static int capture(struct erg_executor *executor, const struct erg_run_step *ste
     struct cursor start = {mode, mode == ERG_RUN_FORWARD ? 0 : last};
     struct cursor cursors[2] = {start, start};
     for (size_t i = 0; i < count; i++)
-        if (run_step(executor, &steps[i], &cursors[steps[i].nanobatch == 1], err))
+        if (run_step(executor, &steps[i], cursors, err))
             return erg_fail_context(err, "capturing step %zu of %zu", i + 1, count);
     return 0;
 }

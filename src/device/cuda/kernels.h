@@ -34,6 +34,10 @@ int erg_cuda_embedding_backward(size_t tokens, size_t hidden, size_t first, size
 int erg_cuda_add(size_t count, const erg_bf16 *a, const erg_bf16 *b, erg_bf16 *out,
                  struct CUstream_st *stream, struct erg_error *err);
 
+/* Up to 65535 runs. */
+int erg_cuda_add_runs(size_t runs, size_t count, const erg_bf16 *x, size_t x_stride, erg_bf16 *to,
+                      size_t to_stride, struct CUstream_st *stream, struct erg_error *err);
+
 /* Rows of up to 16384 elements. */
 int erg_cuda_norm_forward(size_t tokens, size_t hidden, float eps, const erg_bf16 *residual,
                           const erg_bf16 *x, const erg_bf16 *weight, erg_bf16 *sum, erg_bf16 *out,

@@ -27,7 +27,7 @@ struct erg_worker {
     struct erg_cuda cuda;
     struct erg_cudnn *cudnn;
     struct erg_gemm *gemm;
-    struct erg_collective *group, *library; /* NULL with a single GPU */
+    struct erg_mesh mesh;
     struct erg_decoder *decoder;
     struct erg_executor *executor;
     struct {
@@ -175,29 +175,18 @@ static int find_prepared(struct erg_worker *worker, const struct erg_step *steps
 
 /* ---- the door ---- */
 
-static int open_collectives(struct erg_worker *worker, struct erg_error *err)
+static int open_mesh(struct erg_worker *worker, struct erg_error *err)
 {
-    int world = worker->options.env->world;
-    int *ranks = erg_xcalloc((size_t)world, sizeof *ranks);
-    for (int i = 0; i < world; i++)
-        ranks[i] = i;
-    struct erg_collective_options options = {
-        .env = worker->options.env,
-        .rendezvous = worker->options.rendezvous,
-        .ranks = ranks,
-        .rank_count = world,
-        .method = ERG_COLLECTIVE_PEER,
+    const struct erg_worker_options *options = &worker->options;
+    struct erg_mesh_options mesh = {
+        .env = options->env,
+        .rendezvous = options->rendezvous,
+        .tensor = options->tensor,
+        .context = options->context,
+        .library = true,
         .timeout_s = 20,
     };
-    int status = erg_collective_open(&worker->group, &options, err);
-    options.method = ERG_COLLECTIVE_LIBRARY;
-    if (!status)
-        status = erg_collective_open(&worker->library, &options, err) ||
-                         erg_collective_prepare(worker->library, 0, err)
-                     ? -1
-                     : 0;
-    free(ranks);
-    return status;
+    return erg_mesh_open(&worker->mesh, &mesh, err);
 }
 
 static int open_gpu(struct erg_worker *worker, struct erg_error *err)
@@ -205,18 +194,14 @@ static int open_gpu(struct erg_worker *worker, struct erg_error *err)
     const struct erg_worker_options *options = &worker->options;
     if (erg_cuda_init(&worker->cuda, options->env->local_rank, err) ||
         erg_cudnn_open(&worker->cudnn, &worker->cuda, NULL, err) ||
-        erg_gemm_open(&worker->gemm, err) ||
-        (options->env->world > 1 && open_collectives(worker, err)))
+        erg_gemm_open(&worker->gemm, err) || open_mesh(worker, err))
         return -1;
     struct erg_decoder_options decoder = {
         .cuda = &worker->cuda,
         .cudnn = worker->cudnn,
         .gemm = worker->gemm,
         .model = options->model,
-        .tensor = options->env->world,
-        .rank = options->env->rank,
-        .group = worker->group,
-        .library = worker->library,
+        .mesh = &worker->mesh,
         .layers = options->layers,
         .replay = options->replay,
         .embedding = true,
@@ -237,6 +222,7 @@ static int open_gpu(struct erg_worker *worker, struct erg_error *err)
     const int beside = worker->cuda.sms - 8;
     struct CUstream_st *stream = erg_executor_stream(worker->executor);
     return erg_decoder_pass(worker->decoder, stream, err) ||
+                   erg_decoder_verify(worker->decoder, stream, err) ||
                    erg_decoder_tune(worker->decoder, beside, stream, err) ||
                    erg_decoder_clear_gradients(worker->decoder, stream, err) ||
                    erg_decoder_pass(worker->decoder, stream, err) || erg_worker_begin(worker, err)
@@ -293,8 +279,7 @@ int erg_worker_close(struct erg_worker *worker, struct erg_error *err)
         erg_numbers_free(worker->passes[i]);
     erg_executor_close(worker->executor);
     int status = erg_decoder_close(worker->decoder, err);
-    erg_collective_close(worker->library);
-    erg_collective_close(worker->group);
+    erg_mesh_close(&worker->mesh);
     erg_gemm_close(worker->gemm);
     erg_cudnn_close(worker->cudnn);
     pthread_cond_destroy(&worker->changed);
@@ -353,9 +338,7 @@ int erg_worker_sync(struct erg_worker *worker, struct erg_error *err)
         *err = failure;
         return -1;
     }
-    struct CUstream_st *stream = erg_executor_stream(worker->executor);
-    return worker->group ? erg_collective_wait(worker->group, stream, err)
-                         : erg_cuda_stream_sync(stream, err);
+    return erg_mesh_wait(&worker->mesh, erg_executor_stream(worker->executor), err);
 }
 
 int erg_worker_spans(struct erg_worker *worker, struct erg_device_span spans[ERG_DEVICE_SPANS],

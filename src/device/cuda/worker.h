@@ -15,9 +15,10 @@
 struct erg_worker;
 
 struct erg_worker_options {
-    const struct erg_launch_environment *env; /* world = tensor: one process per GPU of a stage */
+    const struct erg_launch_environment *env; /* one process per GPU of a stage */
     struct erg_rendezvous *rendezvous;
     const struct erg_model *model;
+    int tensor, context;     /* degrees, together as many as processes */
     int layers;              /* that instructions go through, >= 1; their forward may be ... */
     bool replay;             /* ... run again before their backward (device/cuda/decoder.h) */
     int sequences, sequence; /* of the microbatch */

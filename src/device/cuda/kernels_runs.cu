@@ -1,0 +1,58 @@
+#include "device/cuda/vector.cuh"
+
+namespace
+{
+using namespace erg;
+
+enum { THREADS = 256, PER_THREAD = 4, MOST_RUNS = 65535 };
+
+/* A block takes THREADS x PER_THREAD vectors of one run, all of them on their way at once. */
+__global__ void __launch_bounds__(THREADS)
+    add_runs(uint32_t vectors, const erg_bf16 *x, size_t x_stride, erg_bf16 *to, size_t to_stride)
+{
+    x += blockIdx.y * x_stride;
+    to += blockIdx.y * to_stride;
+    uint32_t first = blockIdx.x * (THREADS * PER_THREAD) + threadIdx.x;
+    vector a[PER_THREAD], b[PER_THREAD];
+#pragma unroll
+    for (int k = 0; k < PER_THREAD; k++) {
+        uint32_t i = first + k * THREADS;
+        if (i < vectors) {
+            a[k] = load(to + (size_t)i * VECTOR);
+            b[k] = load(x + (size_t)i * VECTOR);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < PER_THREAD; k++) {
+        uint32_t i = first + k * THREADS;
+        if (i < vectors) {
+            float sum[VECTOR], other[VECTOR];
+            unpack(sum, a[k]);
+            unpack(other, b[k]);
+#pragma unroll
+            for (int e = 0; e < VECTOR; e++)
+                sum[e] += other[e];
+            store(to + (size_t)i * VECTOR, pack(sum));
+        }
+    }
+}
+
+} // namespace
+
+extern "C" int erg_cuda_add_runs(size_t runs, size_t count, const erg_bf16 *x, size_t x_stride,
+                                 erg_bf16 *to, size_t to_stride, struct CUstream_st *stream,
+                                 struct erg_error *err)
+{
+    if (check_width("adding runs", runs, count, VECTOR, err))
+        return -1;
+    if (runs > MOST_RUNS || x_stride % VECTOR || to_stride % VECTOR)
+        return erg_fail(err, ERG_FAILED,
+                        "adding %zu runs that lie %zu and %zu elements apart: expected at most %d "
+                        "and multiples of %d",
+                        runs, x_stride, to_stride, MOST_RUNS, VECTOR);
+    size_t vectors = count / VECTOR;
+    dim3 grid((unsigned)blocks_for(vectors, THREADS * PER_THREAD), (unsigned)runs);
+    if (runs)
+        add_runs<<<grid, THREADS, 0, stream>>>((uint32_t)vectors, x, x_stride, to, to_stride);
+    return erg_cuda_check_launch("adding runs", err);
+}
