@@ -1,16 +1,14 @@
 /*
- * Layers of a decoder as instructions: against the same layers computed by the CPU twins, and every
- * way of execution against the sequential one. With ERGON_WORLD_SIZE ranks (ergon run -n N -- ...)
- * the layers are split over them.
+ * Layers of a decoder as instructions, split over meshes of ranks: against the whole model on the
+ * CPU, and every way of execution against the sequential one. Started by hand it runs itself on one
+ * mesh after the other. Where a mesh has more ranks than there are GPUs, they share them, which
+ * works for our collectives but not for the library's.
  */
+#include "decoder_twin.h"
 #include "device/cuda/executor.h"
-
-#include "gpu_check.h"
-#include "ops/ops.h"
+#include "gpu_ranks.h"
+#include "ops/context.h"
 #include "partition/partition.h"
-
-enum { LAYERS = 2, SEQUENCES = 4, SEQUENCE = 160, HIDDEN = 256, HEADS = 4, GROUPS = 2, DIM = 64 };
-enum { FFN = 512, TOKENS = SEQUENCES * SEQUENCE };
 
 static char test_name[] = "test", architecture[] = "LlamaForCausalLM";
 
@@ -57,43 +55,70 @@ static struct erg_model model = {
     .head_dim = DIM,
     .ffn = FFN,
     .vocab = 1024,
-    .norm_eps = 1e-5,
-    .rope_theta = 10000,
+    .norm_eps = NORM_EPS,
+    .rope_theta = ROPE_THETA,
     .gated = true,
 };
 
 struct machine {
-    struct erg_launch_environment env;
-    struct erg_rendezvous *rendezvous;
-    struct erg_cuda cuda;
+    struct gpu_world world;
     struct erg_cudnn *cudnn;
     struct erg_gemm *gemm;
-    struct erg_collective *group, *library;
+    struct erg_mesh mesh;
+    bool shared; /* GPUs have several ranks */
+    size_t tensor, context, tensor_place, context_place;
+    size_t tokens;      /* of this rank */
+    int32_t *positions; /* [tokens]: which of the whole's TOKENS each is */
 };
 
-static void open_machine(struct machine *m)
+static void open_machine(struct machine *m, int tensor, int context)
 {
-    gpu_ok(erg_launch_environment_read(&m->env, &gpu_error));
-    int count = 0;
-    if (erg_cuda_count(&count, &gpu_error) || count < m->env.world) {
-        printf("skipped: %d GPUs here, %d wanted\n", count, m->env.world);
-        exit(GPU_SKIPPED);
-    }
-    gpu_ok(erg_cuda_init(&m->cuda, m->env.local_rank, &gpu_error));
-    gpu_ok(erg_rendezvous_open(&m->rendezvous, &m->env, 60, &gpu_error));
-    gpu_ok(erg_cudnn_open(&m->cudnn, &m->cuda, NULL, &gpu_error));
+    int gpus;
+    gpu_ok(erg_cuda_count(&gpus, &gpu_error));
+    gpu_ok(erg_launch_environment_read(&m->world.env, &gpu_error));
+    gpu_meet(&m->world);
+    m->shared = m->world.env.world > gpus;
+    gpu_ok(erg_cudnn_open(&m->cudnn, &m->world.cuda, NULL, &gpu_error));
     gpu_ok(erg_gemm_open(&m->gemm, &gpu_error));
-    if (m->env.world == 1)
-        return;
-    int ranks[ERG_COLLECTIVE_MOST_RANKS];
-    for (int i = 0; i < m->env.world; i++)
-        ranks[i] = i;
-    struct erg_collective_options options = {&m->env,      m->rendezvous,       ranks,
-                                             m->env.world, ERG_COLLECTIVE_PEER, 20};
-    gpu_ok(erg_collective_open(&m->group, &options, &gpu_error));
-    options.method = ERG_COLLECTIVE_LIBRARY;
-    gpu_ok(erg_collective_open(&m->library, &options, &gpu_error));
-    gpu_ok(erg_collective_prepare(m->library, 0, &gpu_error));
+    struct erg_mesh_options options = {
+        .env = &m->world.env,
+        .rendezvous = m->world.rendezvous,
+        .tensor = tensor,
+        .context = context,
+        .library = !m->shared,
+        .timeout_s = 20,
+    };
+    gpu_ok(erg_mesh_open(&m->mesh, &options, &gpu_error));
+    m->tensor = (size_t)tensor;
+    m->context = (size_t)context;
+    m->tensor_place = (size_t)m->mesh.places[ERG_MESH_TENSOR];
+    m->context_place = (size_t)m->mesh.places[ERG_MESH_CONTEXT];
+    m->tokens = TOKENS / m->context;
+    m->positions = erg_xcalloc(m->tokens, sizeof *m->positions);
+    size_t sequence = SEQUENCE / m->context;
+    for (size_t s = 0; s < SEQUENCES; s++) {
+        erg_context_positions(SEQUENCE, m->context, m->context_place, m->positions + s * sequence);
+        for (size_t i = 0; i < sequence; i++)
+            m->positions[s * sequence + i] += (int32_t)(s * SEQUENCE);
+    }
+}
+
+static void close_machine(struct machine *m)
+{
+    erg_mesh_close(&m->mesh);
+    erg_gemm_close(m->gemm);
+    erg_cudnn_close(m->cudnn);
+    erg_rendezvous_close(m->world.rendezvous);
+    free(m->positions);
+}
+
+/* This rank's rows of the whole's [TOKENS, HIDDEN]. */
+static erg_bf16 *own_rows(const struct machine *m, const erg_bf16 *whole)
+{
+    erg_bf16 *rows = erg_xcalloc(m->tokens * HIDDEN, sizeof *rows);
+    for (size_t i = 0; i < m->tokens; i++)
+        memcpy(rows + i * HIDDEN, whole + (size_t)m->positions[i] * HIDDEN, HIDDEN * sizeof *rows);
+    return rows;
 }
 
 /* ---- the steps of an instruction ---- */
@@ -107,15 +132,15 @@ struct list {
  * before a random op on a random number of SMs (or at once, by the library). */
 enum how { SEQUENTIAL, NANOBATCHED, OVERLAPPED };
 
-static void build(struct list *list, struct erg_workload *workload, int tensor, bool backward,
-                  bool replay, enum how how, struct erg_rng *rng)
+static void build(struct list *list, struct erg_workload *workload, const struct machine *m,
+                  bool backward, bool replay, enum how how, struct erg_rng *rng)
 {
     struct erg_workload_request request = {
         .model = &model,
         .gpu = &gpu,
         .stack = &stack_costs,
-        .tensor = tensor,
-        .context = 1,
+        .tensor = (int)m->tensor,
+        .context = (int)m->context,
         /* Halves of twice the microbatch are whole microbatches. */
         .microbatch_size = how == SEQUENTIAL ? 2 * SEQUENCES : SEQUENCES,
         .sequence = SEQUENCE,
@@ -145,31 +170,13 @@ static void build(struct list *list, struct erg_workload *workload, int tensor, 
     }
 }
 
+/* What a rank is left with; `input` and what comes in from the end are the same in every run. */
 struct result {
     erg_bf16 *output, *input_gradient;
     float *gradients[LAYERS][ERG_WEIGHTS];
     size_t counts[ERG_WEIGHTS];
-    /* What went in. */
-    erg_bf16 *input, *output_gradient, *weights[LAYERS][ERG_WEIGHTS];
+    erg_bf16 *weights[LAYERS][ERG_WEIGHTS];
 };
-
-/* Every way of execution starts from the same weights and data. */
-static void note_inputs(struct result *result, const struct erg_decoder *decoder)
-{
-    struct erg_decoder_ends ends = erg_decoder_ends(decoder);
-    size_t bytes = ends.tokens * ends.hidden * sizeof(erg_bf16);
-    result->input = gpu_download(ends.input, bytes);
-    result->output_gradient = gpu_download(ends.output_gradient, bytes);
-    for (size_t layer = 0; layer < LAYERS; layer++)
-        for (int i = 0; i < ERG_WEIGHTS; i++) {
-            struct erg_decoder_tensor tensor =
-                erg_decoder_tensor(decoder, layer, (enum erg_decoder_weight)i);
-            result->counts[i] = tensor.count;
-            if (tensor.count)
-                result->weights[layer][i] =
-                    gpu_download(tensor.weight, tensor.count * sizeof(erg_bf16));
-        }
-}
 
 static void note_results(struct result *result, const struct erg_decoder *decoder)
 {
@@ -181,9 +188,13 @@ static void note_results(struct result *result, const struct erg_decoder *decode
         for (int i = 0; i < ERG_WEIGHTS; i++) {
             struct erg_decoder_tensor tensor =
                 erg_decoder_tensor(decoder, layer, (enum erg_decoder_weight)i);
-            if (tensor.count)
-                result->gradients[layer][i] =
-                    gpu_download(tensor.gradient, tensor.count * sizeof(float));
+            result->counts[i] = tensor.count;
+            if (!tensor.count)
+                continue;
+            result->gradients[layer][i] =
+                gpu_download(tensor.gradient, tensor.count * sizeof(float));
+            result->weights[layer][i] =
+                gpu_download(tensor.weight, tensor.count * sizeof(erg_bf16));
         }
 }
 
@@ -191,8 +202,6 @@ static void release(struct result *result)
 {
     free(result->output);
     free(result->input_gradient);
-    free(result->input);
-    free(result->output_gradient);
     for (int layer = 0; layer < LAYERS; layer++)
         for (int i = 0; i < ERG_WEIGHTS; i++) {
             free(result->gradients[layer][i]);
@@ -200,17 +209,39 @@ static void release(struct result *result)
         }
 }
 
-static struct result execute(struct machine *m, bool replay, enum how how, uint64_t seed)
+static void upload_rows(const struct machine *m, erg_bf16 *memory, const erg_bf16 *whole)
+{
+    erg_bf16 *rows = own_rows(m, whole);
+    gpu_ok(erg_cuda_copy(memory, rows, m->tokens * HIDDEN * sizeof *rows, NULL, &gpu_error));
+    gpu_ok(erg_cuda_stream_sync(NULL, &gpu_error));
+    free(rows);
+}
+
+static void run_instruction(struct machine *m, struct erg_executor *executor, bool backward,
+                            bool replay, enum how how, struct erg_rng *rng)
+{
+    struct erg_workload workload;
+    struct list list = {0};
+    struct erg_run *run;
+    build(&list, &workload, m, backward, replay, how, rng);
+    gpu_ok(erg_run_new(&run, executor, list.items, list.count,
+                       backward ? ERG_RUN_BACKWARD : ERG_RUN_FORWARD, &gpu_error));
+    gpu_ok(erg_run_launch(run, &gpu_error));
+    gpu_ok(erg_mesh_wait(&m->mesh, erg_executor_stream(executor), &gpu_error));
+    erg_run_free(run);
+    erg_workload_release(&workload);
+    free(list.items);
+}
+
+static struct result execute(struct machine *m, const struct twin *whole, bool replay, enum how how,
+                             uint64_t seed)
 {
     struct erg_decoder_options options = {
-        .cuda = &m->cuda,
+        .cuda = &m->world.cuda,
         .cudnn = m->cudnn,
         .gemm = m->gemm,
         .model = &model,
-        .tensor = m->env.world,
-        .rank = m->env.rank,
-        .group = m->group,
-        .library = m->library,
+        .mesh = &m->mesh,
         .layers = LAYERS,
         .sequences = SEQUENCES,
         .sequence = SEQUENCE,
@@ -220,25 +251,15 @@ static struct result execute(struct machine *m, bool replay, enum how how, uint6
     struct erg_decoder *decoder;
     struct erg_executor *executor;
     gpu_ok(erg_decoder_open(&decoder, &options, &gpu_error));
-    gpu_ok(erg_executor_open(&executor, decoder, &m->cuda, &gpu_error));
-    struct CUstream_st *stream = erg_executor_stream(executor);
+    gpu_ok(erg_executor_open(&executor, decoder, &m->world.cuda, &gpu_error));
+    struct erg_decoder_ends ends = erg_decoder_ends(decoder);
+    upload_rows(m, ends.input, whole->input);
+    upload_rows(m, ends.output_gradient, whole->output_gradient);
     struct result result = {0};
-    note_inputs(&result, decoder);
     struct erg_rng rng;
     erg_rng_seed(&rng, seed);
-    for (int backward = 0; backward < 2; backward++) {
-        struct erg_workload workload;
-        struct list list = {0};
-        struct erg_run *run;
-        build(&list, &workload, m->env.world, backward, replay, how, &rng);
-        gpu_ok(erg_run_new(&run, executor, list.items, list.count,
-                           backward ? ERG_RUN_BACKWARD : ERG_RUN_FORWARD, &gpu_error));
-        gpu_ok(erg_run_launch(run, &gpu_error));
-        gpu_ok(erg_cuda_stream_sync(stream, &gpu_error));
-        erg_run_free(run);
-        erg_workload_release(&workload);
-        free(list.items);
-    }
+    for (int backward = 0; backward < 2; backward++)
+        run_instruction(m, executor, backward, replay, how, &rng);
     note_results(&result, decoder);
     erg_executor_close(executor);
     gpu_ok(erg_decoder_close(decoder, &gpu_error));
@@ -267,11 +288,11 @@ static void check(const char *what, double distance, double allowed)
     gpu_failures += !good;
 }
 
-static void compare(const char *name, const struct result *result, const struct result *reference,
-                    double allowed_output, double allowed_gradient)
+static void compare(const struct machine *m, const char *name, const struct result *result,
+                    const struct result *reference, double allowed_output, double allowed_gradient)
 {
     char what[96];
-    size_t count = (size_t)TOKENS * HIDDEN;
+    size_t count = m->tokens * HIDDEN;
     snprintf(what, sizeof what, "%s: output", name);
     check(what, distance(result->output, reference->output, count, true), allowed_output);
     snprintf(what, sizeof what, "%s: input gradient", name);
@@ -289,164 +310,146 @@ static void compare(const char *name, const struct result *result, const struct 
         }
 }
 
-/* ---- the twins ---- */
+/* ---- the whole ---- */
 
-struct twin { /* of one layer's activations */
-    erg_bf16 *x_a, *n_a, *qkv, *rotated, *attn, *x_m, *n_m, *gate_up, *act;
-    float *inv_a, *inv_m, *stats;
-};
-
-enum { ROW = (HEADS + 2 * GROUPS) * DIM, KEYS = HEADS * DIM, VALUES = (HEADS + GROUPS) * DIM };
-static const struct erg_ops_qkv qkv_shape = {TOKENS, SEQUENCE, HEADS, GROUPS, DIM};
-static const struct erg_ops_attention attention_shape = {
-    SEQUENCES, SEQUENCE, SEQUENCE, HEADS, GROUPS, DIM, ROW, ROW, ROW, HEADS *DIM, true};
-
-static erg_bf16 *tensor(size_t row)
+/* What all ranks have, [world, bytes]. */
+static void *gather(struct machine *m, const void *mine, size_t bytes)
 {
-    return erg_xcalloc(TOKENS * row, sizeof(erg_bf16));
+    char *all = erg_xmalloc((size_t)m->world.env.world * bytes);
+    gpu_ok(erg_rendezvous_all_gather(m->world.rendezvous, mine, bytes, all, 60, &gpu_error));
+    return all;
 }
 
-static struct twin twin_forward(erg_bf16 *const *w, const erg_bf16 *input, const float *table,
-                                erg_bf16 *output)
+/* The weights of all tensor ranks; those of context ranks are equal. */
+static void assemble_weights(struct machine *m, struct twin *twin, const struct result *result)
 {
-    struct twin t = {
-        .x_a = tensor(HIDDEN),
-        .n_a = tensor(HIDDEN),
-        .qkv = tensor(ROW),
-        .rotated = tensor(ROW),
-        .attn = tensor(HEADS * DIM),
-        .x_m = tensor(HIDDEN),
-        .n_m = tensor(HIDDEN),
-        .gate_up = tensor(2 * FFN),
-        .act = tensor(FFN),
-        .inv_a = erg_xcalloc(TOKENS, sizeof(float)),
-        .inv_m = erg_xcalloc(TOKENS, sizeof(float)),
-        .stats = erg_xcalloc((size_t)TOKENS * HEADS, sizeof(float)),
-    };
-    float eps = (float)model.norm_eps;
-    erg_bf16 *sum = tensor(HIDDEN);
-    memcpy(t.x_a, input, (size_t)TOKENS * HIDDEN * sizeof *input);
-    erg_ops_norm_forward(TOKENS, HIDDEN, eps, t.x_a, NULL, w[ERG_WEIGHT_NORM_A], NULL, t.n_a,
-                         t.inv_a);
-    erg_ops_linear_forward(TOKENS, HIDDEN, ROW, t.n_a, w[ERG_WEIGHT_QKV], t.qkv);
-    erg_ops_rope_forward(&qkv_shape, eps, w[ERG_WEIGHT_Q_NORM], w[ERG_WEIGHT_K_NORM], table, t.qkv,
-                         t.rotated, ROW);
-    erg_ops_attention_forward(&attention_shape, t.rotated, t.rotated + KEYS, t.qkv + VALUES, t.attn,
-                              t.stats);
-    erg_ops_linear_forward(TOKENS, HEADS * DIM, HIDDEN, t.attn, w[ERG_WEIGHT_PROJ], sum);
-    erg_ops_norm_forward(TOKENS, HIDDEN, eps, t.x_a, sum, w[ERG_WEIGHT_NORM_M], t.x_m, t.n_m,
-                         t.inv_m);
-    erg_ops_linear_forward(TOKENS, HIDDEN, 2 * FFN, t.n_m, w[ERG_WEIGHT_FC1], t.gate_up);
-    erg_ops_swiglu_forward(TOKENS, FFN, t.gate_up, t.act);
-    erg_ops_linear_forward(TOKENS, FFN, HIDDEN, t.act, w[ERG_WEIGHT_FC2], sum);
-    erg_ops_add((size_t)TOKENS * HIDDEN, t.x_m, sum, output);
-    free(sum);
-    return t;
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int k = 0; k < ERG_WEIGHTS; k++) {
+            enum erg_decoder_weight weight = (enum erg_decoder_weight)k;
+            size_t count = result->counts[k];
+            if (!count)
+                continue;
+            erg_bf16 *all = gather(m, result->weights[layer][k], count * sizeof *all);
+            erg_bf16 *whole = erg_xcalloc(twin_count(weight, true), sizeof *whole);
+            for (size_t place = 0; place < m->tensor; place++)
+                for (size_t i = 0; i < count; i++)
+                    whole[twin_index(weight, i, place, m->tensor)] = all[place * count + i];
+            twin->weights[layer][k] = whole;
+            free(all);
+        }
 }
 
-/* d: the gradient of the layer's output, then of its input. */
-static void twin_backward(const struct twin *t, erg_bf16 *const *w, float *const *g,
-                          const float *table, erg_bf16 *d)
+/* What gradient reduction does: the sum over ranks that hold the same weight. Every tensor rank has
+ * the whole gradient of a layer's norms, and the part of its own heads of their norms. */
+static float *reduced_gradient(struct machine *m, enum erg_decoder_weight weight,
+                               const float *gradient, size_t count)
 {
-    erg_bf16 *d_act = tensor(FFN), *d_gate_up = tensor(2 * FFN), *d_n = tensor(HIDDEN);
-    erg_bf16 *d_attn = tensor(HEADS * DIM), *d_qkv = tensor(ROW);
-    float eps = (float)model.norm_eps;
-    erg_ops_linear_input_gradient(TOKENS, FFN, HIDDEN, d, w[ERG_WEIGHT_FC2], d_act);
-    erg_ops_linear_weight_gradient(TOKENS, FFN, HIDDEN, t->act, d, g[ERG_WEIGHT_FC2]);
-    erg_ops_swiglu_backward(TOKENS, FFN, t->gate_up, d_act, d_gate_up);
-    erg_ops_linear_input_gradient(TOKENS, HIDDEN, 2 * FFN, d_gate_up, w[ERG_WEIGHT_FC1], d_n);
-    erg_ops_linear_weight_gradient(TOKENS, HIDDEN, 2 * FFN, t->n_m, d_gate_up, g[ERG_WEIGHT_FC1]);
-    erg_ops_norm_backward(TOKENS, HIDDEN, t->x_m, w[ERG_WEIGHT_NORM_M], t->inv_m, d_n, d, d,
-                          g[ERG_WEIGHT_NORM_M]);
-    erg_ops_linear_input_gradient(TOKENS, HEADS * DIM, HIDDEN, d, w[ERG_WEIGHT_PROJ], d_attn);
-    erg_ops_linear_weight_gradient(TOKENS, HEADS * DIM, HIDDEN, t->attn, d, g[ERG_WEIGHT_PROJ]);
-    erg_ops_attention_backward(&attention_shape, t->rotated, t->rotated + KEYS, t->qkv + VALUES,
-                               t->attn, t->stats, d_attn, d_qkv, d_qkv + KEYS, d_qkv + VALUES);
-    erg_ops_rope_backward(&qkv_shape, eps, w[ERG_WEIGHT_Q_NORM], w[ERG_WEIGHT_K_NORM], table,
-                          t->qkv, d_qkv, g[ERG_WEIGHT_Q_NORM], g[ERG_WEIGHT_K_NORM]);
-    erg_ops_linear_input_gradient(TOKENS, HIDDEN, ROW, d_qkv, w[ERG_WEIGHT_QKV], d_n);
-    erg_ops_linear_weight_gradient(TOKENS, HIDDEN, ROW, t->n_a, d_qkv, g[ERG_WEIGHT_QKV]);
-    erg_ops_norm_backward(TOKENS, HIDDEN, t->x_a, w[ERG_WEIGHT_NORM_A], t->inv_a, d_n, d, d,
-                          g[ERG_WEIGHT_NORM_A]);
-    free(d_act), free(d_gate_up), free(d_n), free(d_attn), free(d_qkv);
+    bool heads = weight == ERG_WEIGHT_Q_NORM || weight == ERG_WEIGHT_K_NORM;
+    float *all = gather(m, gradient, count * sizeof *all);
+    float *sum = erg_xcalloc(count, sizeof *sum);
+    for (size_t r = 0; r < m->tensor * m->context; r++)
+        for (size_t i = 0; i < count && (heads || r % m->tensor == m->tensor_place); i++)
+            sum[i] += all[r * count + i];
+    free(all);
+    return sum;
 }
 
-static void twin_release(struct twin *t)
+static void check_whole(struct machine *m, struct twin *twin, const struct result *result)
 {
-    free(t->x_a), free(t->n_a), free(t->qkv), free(t->rotated), free(t->attn), free(t->x_m);
-    free(t->n_m), free(t->gate_up), free(t->act), free(t->inv_a), free(t->inv_m), free(t->stats);
-}
-
-/* What the CPU makes of the inputs of `result`. */
-static void check_twins(const struct result *result)
-{
-    size_t bytes = (size_t)TOKENS * HIDDEN * sizeof(erg_bf16);
-    struct result twin = {.output = erg_xmalloc(bytes), .input_gradient = erg_xmalloc(bytes)};
-    memcpy(twin.counts, result->counts, sizeof twin.counts);
-    float *table = erg_xcalloc((size_t)SEQUENCE * DIM, sizeof *table);
-    erg_ops_rope_table(SEQUENCE, NULL, DIM, model.rope_theta, table);
-    struct twin layers[LAYERS];
-    for (int i = 0; i < LAYERS; i++)
-        layers[i] =
-            twin_forward(result->weights[i], i ? twin.output : result->input, table, twin.output);
-    memcpy(twin.input_gradient, result->output_gradient, bytes);
-    for (int i = LAYERS - 1; i >= 0; i--) {
+    assemble_weights(m, twin, result);
+    twin_run(twin);
+    struct result reduced = *result, expected = {.output = own_rows(m, twin->output),
+                                                 .input_gradient =
+                                                     own_rows(m, twin->input_gradient)};
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int k = 0; k < ERG_WEIGHTS; k++) {
+            enum erg_decoder_weight weight = (enum erg_decoder_weight)k;
+            size_t count = result->counts[k];
+            if (!count)
+                continue;
+            reduced.gradients[layer][k] =
+                reduced_gradient(m, weight, result->gradients[layer][k], count);
+            float *own = expected.gradients[layer][k] = erg_xcalloc(count, sizeof *own);
+            for (size_t i = 0; i < count; i++)
+                own[i] =
+                    twin->gradients[layer][k][twin_index(weight, i, m->tensor_place, m->tensor)];
+        }
+    compare(m, "the whole on the CPU", &reduced, &expected, 1e-2, 2e-2);
+    release(&expected);
+    for (int layer = 0; layer < LAYERS; layer++)
         for (int k = 0; k < ERG_WEIGHTS; k++)
-            if (twin.counts[k])
-                twin.gradients[i][k] = erg_xcalloc(twin.counts[k], sizeof(float));
-        twin_backward(&layers[i], result->weights[i], twin.gradients[i], table,
-                      twin.input_gradient);
-        twin_release(&layers[i]);
-    }
-    compare("CPU twins", result, &twin, 1e-2, 2e-2);
-    free(table);
-    release(&twin);
+            free(reduced.gradients[layer][k]);
 }
 
 /* ---- all of it ---- */
 
 static void check_model(struct machine *m, bool replay)
 {
-    printf("-- %s heads, activations %s\n", model.qk_norm ? "normalised" : "plain",
-           replay ? "replayed" : "kept");
-    struct result sequential = execute(m, replay, SEQUENTIAL, 0);
-    if (m->env.world == 1)
-        check_twins(&sequential);
-    struct result again = execute(m, replay, SEQUENTIAL, 0);
-    compare("sequential again", &again, &sequential, 0, 1e-4);
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 11);
+    struct twin whole = {.input = gpu_random(&rng, (size_t)TOKENS * HIDDEN, 1),
+                         .output_gradient = gpu_random(&rng, (size_t)TOKENS * HIDDEN, 1e-3)};
+    if (m->world.env.rank == 0)
+        printf("-- %s heads, activations %s\n", model.qk_norm ? "normalised" : "plain",
+               replay ? "replayed" : "kept");
+    struct result sequential = execute(m, &whole, replay, SEQUENTIAL, 0);
+    if (!replay)
+        check_whole(m, &whole, &sequential);
+    struct result again = execute(m, &whole, replay, SEQUENTIAL, 0);
+    compare(m, "sequential again", &again, &sequential, 0, 1e-4);
     release(&again);
     /* Products of another size may add in another order. */
-    struct result nanobatched = execute(m, replay, OVERLAPPED, 1);
-    compare("nanobatches", &nanobatched, &sequential, 1e-2, 1e-2);
-    for (uint64_t seed = 2; m->env.world > 1 && seed <= 6; seed++) {
+    struct result nanobatched = execute(m, &whole, replay, OVERLAPPED, 1);
+    compare(m, "nanobatches", &nanobatched, &sequential, 1e-2, 1e-2);
+    uint64_t schedules = m->world.env.world == 1 ? 0 : m->shared ? 2 : 5;
+    for (uint64_t seed = 2; seed < 2 + schedules; seed++) {
         char name[40];
         snprintf(name, sizeof name, "schedule %d", (int)seed);
-        struct result overlapped = execute(m, replay, OVERLAPPED, seed);
-        compare(name, &overlapped, &nanobatched, 0, 1e-4);
+        struct result overlapped = execute(m, &whole, replay, OVERLAPPED, seed);
+        compare(m, name, &overlapped, &nanobatched, 0, 1e-4);
         release(&overlapped);
     }
-    if (m->env.world > 1) {
-        struct result library = execute(m, replay, NANOBATCHED, 0);
-        compare("the library's communication", &library, &nanobatched, 1e-2, 1e-2);
+    if (m->world.env.world > 1 && !m->shared) {
+        struct result library = execute(m, &whole, replay, NANOBATCHED, 0);
+        compare(m, "the library's communication", &library, &nanobatched, 1e-2, 1e-2);
         release(&library);
     }
     release(&nanobatched);
     release(&sequential);
+    twin_release(&whole);
 }
 
-int main(void)
+static int check_mesh(int tensor, int context)
 {
     struct machine m = {0};
-    open_machine(&m);
+    open_machine(&m, tensor, context);
     for (int norms = 0; norms < 2; norms++)
         for (int replay = 0; replay < 2; replay++) {
+            if (m.shared && norms == replay) /* one of each is enough where ranks take turns */
+                continue;
             model.qk_norm = norms;
             check_model(&m, replay);
         }
-    erg_collective_close(m.library);
-    erg_collective_close(m.group);
-    erg_gemm_close(m.gemm);
-    erg_cudnn_close(m.cudnn);
-    erg_rendezvous_close(m.rendezvous);
+    close_machine(&m);
     return gpu_result();
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const meshes[] = {"1x1", "2x1", "1x2", "2x2", "4x1", "1x4"};
+    int tensor = 1, context = 1, gpus = 0, failed = 0;
+    if (argc > 1)
+        return sscanf(argv[1], "%dx%d", &tensor, &context) == 2 ? check_mesh(tensor, context) : 2;
+    if (erg_cuda_count(&gpus, &gpu_error) || gpus == 0) {
+        printf("skipped: no GPU here (%s)\n", gpu_error.message);
+        return GPU_SKIPPED;
+    }
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        sscanf(meshes[i], "%dx%d", &tensor, &context);
+        printf("== tensor %d x context %d%s\n", tensor, context,
+               tensor * context > gpus ? ", ranks share GPUs" : "");
+        fflush(stdout);
+        failed |= gpu_run_ranks(tensor * context, meshes[i]) != 0;
+    }
+    return failed;
 }

@@ -1,6 +1,7 @@
 /*
  * For GPU programs of several ranks: started by hand they start themselves again, once for each
- * GPU (8, 4 or 2 of them), and where there are fewer than two GPUs they are skipped.
+ * GPU (8, 4 or 2 of them), and where there are fewer than two GPUs they are skipped. More ranks
+ * than GPUs share them, for tests of what is computed: their kernels take turns.
  */
 #ifndef ERGON_GPU_RANKS_H
 #define ERGON_GPU_RANKS_H
@@ -65,7 +66,9 @@ static inline void gpu_meet(struct gpu_world *world)
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (int r = 0; r < world->env.world && r < ERG_COLLECTIVE_MOST_RANKS; r++)
         world->ranks[r] = r;
-    gpu_ok(erg_cuda_init(&world->cuda, world->env.local_rank, &gpu_error));
+    int gpus;
+    gpu_ok(erg_cuda_count(&gpus, &gpu_error));
+    gpu_ok(erg_cuda_init(&world->cuda, world->env.local_rank % gpus, &gpu_error));
     gpu_ok(erg_rendezvous_open(&world->rendezvous, &world->env, 60, &gpu_error));
     if (world->env.rank == 0)
         printf("%d ranks on %s\n", world->env.world, world->cuda.name);
