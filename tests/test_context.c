@@ -63,8 +63,8 @@ static void release(struct tensors *t)
 static void run_whole(struct tensors *t)
 {
     const struct erg_ops_qkv rope = {TOKENS, SEQUENCE, HEADS, GROUPS, DIM};
-    const struct erg_ops_attention shape = {
-        BATCH, SEQUENCE, SEQUENCE, HEADS, GROUPS, DIM, ROW, ROW, ROW, WIDTH, true};
+    const struct erg_ops_attention shape = {BATCH, SEQUENCE, SEQUENCE, HEADS, GROUPS, DIM,
+                                            ROW,   ROW,      ROW,      WIDTH, true};
     float table[SEQUENCE * DIM], stats[TOKENS * HEADS];
     erg_bf16 *qkv = erg_xcalloc(TOKENS * ROW, sizeof *qkv);
     memcpy(qkv, t->qkv, TOKENS * ROW * sizeof *qkv);
@@ -125,8 +125,8 @@ static void attend(struct rank *r, const erg_bf16 *kv)
     erg_bf16 *d_low = erg_xcalloc(2 * SEQUENCE * KV, sizeof *d_low);
     for (size_t b = 0; b < BATCH; b++)
         for (int half = ERG_CONTEXT_HIGH; half >= ERG_CONTEXT_LOW; half--) {
-            struct erg_context_chunk chunk = erg_context_chunk(SEQUENCE, r->context, r->index,
-                                                               (enum erg_context_half)half);
+            struct erg_context_chunk chunk =
+                erg_context_chunk(SEQUENCE, r->context, r->index, (enum erg_context_half)half);
             const struct erg_ops_attention shape = {
                 1, chunk.count, chunk.keys, HEADS, GROUPS, DIM, ROW, KV, KV, WIDTH, true};
             size_t row = b * r->local + (size_t)half * chunk.count, at = b * SEQUENCE * KV;

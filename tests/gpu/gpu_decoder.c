@@ -358,9 +358,9 @@ static void check_whole(struct machine *m, struct twin *twin, const struct resul
 {
     assemble_weights(m, twin, result);
     twin_run(twin);
-    struct result reduced = *result, expected = {.output = own_rows(m, twin->output),
-                                                 .input_gradient =
-                                                     own_rows(m, twin->input_gradient)};
+    struct result reduced = *result,
+                  expected = {.output = own_rows(m, twin->output),
+                              .input_gradient = own_rows(m, twin->input_gradient)};
     for (int layer = 0; layer < LAYERS; layer++)
         for (int k = 0; k < ERG_WEIGHTS; k++) {
             enum erg_decoder_weight weight = (enum erg_decoder_weight)k;

@@ -271,10 +271,11 @@ static int check_room(const struct erg_collective_shards *part, size_t element_b
     if (part->offset <= room && skipped <= room - part->offset &&
         part->count <= (room - part->offset - skipped) / shards)
         return 0;
-    return erg_fail(err, ERG_FAILED,
-                    "a collective of %zu times %zu elements from element %zu on, in %zu pieces, does "
-                    "not fit into a buffer of %zu elements",
-                    shards, part->count, part->offset, part->pieces, room);
+    return erg_fail(
+        err, ERG_FAILED,
+        "a collective of %zu times %zu elements from element %zu on, in %zu pieces, does "
+        "not fit into a buffer of %zu elements",
+        shards, part->count, part->offset, part->pieces, room);
 }
 
 static int check_pieces(const struct erg_collective_shards *part, size_t width,
@@ -285,10 +286,10 @@ static int check_pieces(const struct erg_collective_shards *part, size_t width,
         return 0;
     bool vectors = part->offset % width == 0 && part->count % width == 0 &&
                    part->stride % width == 0 && part->count / width < UINT32_MAX;
-    bool rows = !local->memory || (local->row && local->row % width == 0 &&
-                                   local->stride % width == 0 && part->count % local->row == 0 &&
-                                   part->stride % local->row == 0 &&
-                                   (uintptr_t)local->memory % VECTOR_BYTES == 0);
+    bool rows =
+        !local->memory || (local->row && local->row % width == 0 && local->stride % width == 0 &&
+                           part->count % local->row == 0 && part->stride % local->row == 0 &&
+                           (uintptr_t)local->memory % VECTOR_BYTES == 0);
     if (vectors && rows)
         return 0;
     return erg_fail(err, ERG_FAILED,

@@ -92,9 +92,9 @@ struct erg_collective_rows {
 };
 
 /*
- * One shard of each rank: that of the group's rank r is the `count` elements from offset + r * count
- * on, or in reverse order of ranks where `descending`. With several pieces the same once more for
- * each of them, `stride` elements further.
+ * One shard of each rank: that of the group's rank r is the `count` elements from offset + r *
+ * count on, or in reverse order of ranks where `descending`. With several pieces the same once more
+ * for each of them, `stride` elements further.
  *
  * Where `local` is set, it stands for this rank's own shard, which a gather reads there (and copies
  * to its place in the buffer, too), and of which a scatter writes the sum there alone. The pieces'

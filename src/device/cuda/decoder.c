@@ -158,8 +158,8 @@ static int fill_rope_table(struct erg_decoder *decoder, size_t bytes, struct erg
 static int make_shared(struct erg_decoder *decoder, struct erg_error *err)
 {
     size_t h = decoder->hidden, f = decoder->ffn;
-    struct erg_ops_qkv shape = {decoder->tokens, decoder->sequence, decoder->heads, decoder->kv_heads,
-                                decoder->head_dim};
+    struct erg_ops_qkv shape = {decoder->tokens, decoder->sequence, decoder->heads,
+                                decoder->kv_heads, decoder->head_dim};
     size_t scratch = erg_cuda_norm_backward_scratch(decoder->tokens, h);
     size_t rope_scratch = erg_cuda_rope_backward_scratch(&shape);
     if (rope_scratch > scratch)

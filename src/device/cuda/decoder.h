@@ -13,10 +13,10 @@
  * buffers that all of them reach: REDUCE_A for the attention half of a layer, REDUCE_M for the MLP
  * half, in both directions.
  *
- * Context parallelism: this rank holds the tokens of its two chunks of each sequence (ops/context.h).
- * Keys and values of all ranks are gathered before each attention, forward and backward, into a
- * buffer that all layers share, and the gradients of all are scattered after it. Attention runs
- * once for each chunk, one after the other on the stream of computation.
+ * Context parallelism: this rank holds the tokens of its two chunks of each sequence
+ * (ops/context.h). Keys and values of all ranks are gathered before each attention, forward and
+ * backward, into a buffer that all layers share, and the gradients of all are scattered after it.
+ * Attention runs once for each chunk, one after the other on the stream of computation.
  *
  * Backward, a weight's gradient is added to what is there. All operations are queued on a stream
  * and may be captured into CUDA graphs; those of one decoder that compute belong on one stream.
@@ -53,9 +53,10 @@ struct erg_decoder_options {
 };
 
 /*
- * A world call when there are several ranks (device/cuda/collective.h). Weights are normal with standard
- * deviation 0.02, those of norms 1. ERG_INFEASIBLE when the GPU's memory does not suffice, and for
- * a model with operations that the GPU's kernels lack (LayerNorm, GELU, biases, learned positions).
+ * A world call when there are several ranks (device/cuda/collective.h). Weights are normal with
+ * standard deviation 0.02, those of norms 1. ERG_INFEASIBLE when the GPU's memory does not suffice,
+ * and for a model with operations that the GPU's kernels lack (LayerNorm, GELU, biases, learned
+ * positions).
  */
 int erg_decoder_open(struct erg_decoder **decoder, const struct erg_decoder_options *options,
                      struct erg_error *err);

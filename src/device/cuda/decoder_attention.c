@@ -24,9 +24,9 @@ static struct erg_context_chunk chunk_of(const struct erg_decoder *decoder, size
 static struct erg_attention_shape shape_of(const struct erg_decoder *decoder, int64_t sequences,
                                            size_t half)
 {
-    struct erg_attention_shape shape = erg_attention_packed(
-        sequences, (int64_t)decoder->heads, (int64_t)decoder->kv_heads, (int64_t)decoder->head_dim,
-        (int64_t)decoder->sequence);
+    struct erg_attention_shape shape =
+        erg_attention_packed(sequences, (int64_t)decoder->heads, (int64_t)decoder->kv_heads,
+                             (int64_t)decoder->head_dim, (int64_t)decoder->sequence);
     if (passes(decoder) == 1)
         return shape;
     struct erg_context_chunk chunk = chunk_of(decoder, half);
@@ -115,8 +115,8 @@ int erg_decoder_verify(struct erg_decoder *decoder, struct CUstream_st *stream,
             struct decoder_rows rows = {0, decoder->tokens >> batch};
             struct erg_attention *attention = decoder->attention[batch][half];
             struct erg_attention_buffers buffers = buffers_of(decoder, act, rows, half);
-            if (attention && erg_attention_verify(attention, &buffers, decoder->workspace, stream,
-                                                  err))
+            if (attention &&
+                erg_attention_verify(attention, &buffers, decoder->workspace, stream, err))
                 return -1;
         }
     return 0;
@@ -171,8 +171,8 @@ static int make_exchange(struct erg_decoder *decoder, struct erg_error *err)
     struct decoder_exchange *exchange = &decoder->exchange;
     struct erg_collective *group = decoder->options.mesh->groups[ERG_MESH_CONTEXT];
     exchange->row = decoder->kv_heads * decoder->head_dim;
-    exchange->values = (size_t)decoder->options.sequences * (size_t)decoder->options.sequence *
-                       exchange->row;
+    exchange->values =
+        (size_t)decoder->options.sequences * (size_t)decoder->options.sequence * exchange->row;
     size_t bytes = exchange->values * sizeof(erg_bf16);
     if (erg_collective_buffer_init(&exchange->kv, group, 2 * bytes, err) ||
         erg_collective_buffer_init(&exchange->d_kv, group, 2 * bytes, err))

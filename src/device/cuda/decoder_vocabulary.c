@@ -179,12 +179,11 @@ static int loss_forward(struct erg_decoder *decoder, struct decoder_rows rows,
     struct erg_collective_shards part = {.buffer = &v->buffer, .count = rows.count * 3};
     return erg_cuda_loss_stats(rows.count, v->ids, v->first_id, v->targets + rows.first,
                                v->logits + rows.first * v->ids, own, launch->stream, err) ||
-                   (ranks > 1 &&
-                    erg_collective_all_gather(group, ERG_COLLECTIVE_FLOAT, &part, 1, EXCHANGE_SMS,
-                                              launch->stream, err)) ||
+                   (ranks > 1 && erg_collective_all_gather(group, ERG_COLLECTIVE_FLOAT, &part, 1,
+                                                           EXCHANGE_SMS, launch->stream, err)) ||
                    erg_cuda_loss_combine(rows.count, ranks, v->targets + rows.first, v->stats,
-                                         decoder->loss_scale, v->log_sum + rows.first,
-                                         v->loss, launch->stream, err)
+                                         decoder->loss_scale, v->log_sum + rows.first, v->loss,
+                                         launch->stream, err)
                ? -1
                : 0;
 }
@@ -252,8 +251,8 @@ int decoder_vocabulary_op(struct erg_decoder *decoder, const struct erg_op_code 
         return code->backward
                    ? erg_cuda_loss_backward(rows.count, v->ids, v->first_id,
                                             v->targets + rows.first, v->log_sum + rows.first,
-                                            decoder->loss_scale,
-                                            v->logits + rows.first * v->ids, launch->stream, err)
+                                            decoder->loss_scale, v->logits + rows.first * v->ids,
+                                            launch->stream, err)
                    : loss_forward(decoder, rows, launch, err);
     }
 }
