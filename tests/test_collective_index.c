@@ -89,11 +89,22 @@ static void work_is_balanced(void **state)
     }
 }
 
+static void local_rows_follow_each_other_in_a_wider_tensor(void **state)
+{
+    (void)state;
+    const struct erg_collective_local local = {NULL, 3, 112, 74 * 112};
+    assert_int_equal(erg_collective_local_at(&local, 0, 0), 0);
+    assert_int_equal(erg_collective_local_at(&local, 0, 2), 32);
+    assert_int_equal(erg_collective_local_at(&local, 0, 3), 112);
+    assert_int_equal(erg_collective_local_at(&local, 2, 3 * 36 + 1), (2 * 74 + 36) * 112 + 16);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_has_one_owner),
         cmocka_unit_test(shards_are_split_at_vectors),
+        cmocka_unit_test(local_rows_follow_each_other_in_a_wider_tensor),
         cmocka_unit_test(work_is_balanced),
     };
     return cmocka_run_group_tests_name("collective_index", tests, NULL, NULL);

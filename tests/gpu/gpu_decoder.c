@@ -261,6 +261,8 @@ static struct result execute(struct machine *m, const struct twin *whole, bool r
     for (int backward = 0; backward < 2; backward++)
         run_instruction(m, executor, backward, replay, how, &rng);
     note_results(&result, decoder);
+    if (how == SEQUENTIAL)
+        gpu_ok(erg_decoder_verify(decoder, erg_executor_stream(executor), &gpu_error));
     erg_executor_close(executor);
     gpu_ok(erg_decoder_close(decoder, &gpu_error));
     return result;

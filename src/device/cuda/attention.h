@@ -127,10 +127,10 @@ int erg_attention_backward(struct erg_attention *attention,
 /*
  * Checks once, before training starts, what the budget relies on, on the caller's own buffers:
  * that the main kernels have one CTA per SM, and that the forward pass with fewer writes the same
- * O and stats, bit for bit. Q, K, V and dO must hold finite numbers that differ; O must have no
- * gaps; all outputs are overwritten. The workspace must do for both directions. The stream must
- * not be captured, and is waited for. It also loads the kernels, so that a later capture meets
- * nothing lazy.
+ * O and stats, bit for bit. Q, K, V and dO must hold finite numbers that differ; a sequence's O
+ * must have no gaps; all outputs are overwritten. The workspace must do for both directions. The
+ * stream must not be captured, and is waited for. It also loads the kernels, so that a later
+ * capture meets nothing lazy.
  */
 int erg_attention_verify(struct erg_attention *attention,
                          const struct erg_attention_buffers *buffers, void *workspace,
