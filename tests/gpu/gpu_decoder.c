@@ -385,6 +385,10 @@ static void check_whole(struct machine *m, struct twin *twin, const struct resul
 
 /* ---- all of it ---- */
 
+/* The forward pass gives the same bits again. Backward, dQ is summed by atomics: a relative 1e-6,
+ * which turns roundings of bf16 below it. */
+static const double again_output = 0, again_gradient = 1e-3;
+
 static void check_model(struct machine *m, bool replay)
 {
     struct erg_rng rng;
@@ -398,7 +402,7 @@ static void check_model(struct machine *m, bool replay)
     if (!replay)
         check_whole(m, &whole, &sequential);
     struct result again = execute(m, &whole, replay, SEQUENTIAL, 0);
-    compare(m, "sequential again", &again, &sequential, 0, 1e-4);
+    compare(m, "sequential again", &again, &sequential, again_output, again_gradient);
     release(&again);
     /* Products of another size may add in another order. */
     struct result nanobatched = execute(m, &whole, replay, OVERLAPPED, 1);
@@ -408,7 +412,7 @@ static void check_model(struct machine *m, bool replay)
         char name[40];
         snprintf(name, sizeof name, "schedule %d", (int)seed);
         struct result overlapped = execute(m, &whole, replay, OVERLAPPED, seed);
-        compare(m, name, &overlapped, &nanobatched, 0, 1e-4);
+        compare(m, name, &overlapped, &nanobatched, again_output, again_gradient);
         release(&overlapped);
     }
     if (m->world.env.world > 1 && !m->shared) {

@@ -60,6 +60,28 @@ int erg_collective_launch(enum erg_collective_operation operation, enum erg_coll
                           int ranks, const struct erg_collective_call *call, int sms,
                           struct CUstream_st *stream, struct erg_error *err);
 
+/* ---- the host side ---- */
+
+enum { ERG_COLLECTIVE_WORLD_S = 120 }; /* how long ranks wait for each other in world calls */
+
+struct erg_collective {
+    struct erg_rendezvous *rendezvous;
+    enum erg_collective_method method;
+    int world, world_rank;
+    int *ranks;      /* of the group, in the world */
+    int count, rank; /* of the group, and this one's place in it */
+    struct erg_nccl *nccl;
+    struct erg_collective_buffer signals;
+    struct erg_collective_state *state;   /* on the GPU */
+    struct erg_collective_status *status; /* on the host */
+    uint64_t timeout_ns;
+};
+
+/* World call: all ranks learn whether all have succeeded, so that none waits for one that gave up;
+ * `why` says what failed here. */
+int erg_collective_agree(const struct erg_collective *collective, int failed,
+                         const struct erg_error *why, struct erg_error *err);
+
 /* ---- NCCL ---- */
 
 struct erg_nccl;
