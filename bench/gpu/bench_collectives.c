@@ -1,8 +1,10 @@
 /*
- * Collectives against their SM budget, beside NCCL with as many CTAs: bus bandwidth in GB/s, which
- * is the bytes that each GPU must receive over NVLink, whatever the method, by the time. For an
- * all-reduce of S bytes on n GPUs that is 2 (n - 1) / n S, for a gather or scatter (n - 1) / n S.
- * Each number is the median of ROUNDS batches; all data is put back before each batch.
+ * Collectives against their SM budget, beside NCCL with as many CTAs: the sums of tensor ranks, and
+ * the exchange of context ranks, of 4 sequences with 8 heads of keys and values beside 24 of
+ * queries (for NCCL with the copies that it needs). Bus bandwidth in GB/s, which is the bytes that
+ * each GPU must receive over NVLink, whatever the method, by the time. For an all-reduce of S bytes
+ * on n GPUs that is 2 (n - 1) / n S, for a gather or scatter (n - 1) / n S. Each number is the
+ * median of ROUNDS batches; all data is put back before each batch.
  */
 #include "gpu_ranks.h"
 
@@ -16,24 +18,45 @@ struct bench {
     struct erg_collective_buffer buffers[2];
     struct CUstream_st *stream;
     struct CUevent_st *start, *end;
-    void *values; /* to put back */
-    size_t bytes; /* of a buffer */
+    void *values;   /* to put back */
+    erg_bf16 *rows; /* of queries, keys and values */
+    size_t bytes;   /* of a buffer */
 };
+
+enum { SEQUENCES = 4, QUERIES = 24 * 128, KEYS = 8 * 128, ROW = QUERIES + 2 * KEYS };
+
+/* Keys and values, each of the low and of the high chunks. */
+static void fill_exchange(const struct bench *b, size_t count, struct erg_collective_shards *parts)
+{
+    size_t ranks = (size_t)b->world->env.world;
+    size_t rows = count / 2 / SEQUENCES / 2 / ranks / KEYS; /* of a chunk */
+    for (size_t i = 0; i < 4; i++) {
+        size_t which = i / 2, high = i % 2;
+        parts[i] = (struct erg_collective_shards){
+            .buffer = &b->buffers[0],
+            .offset = which * count / 2 + high * ranks * rows * KEYS,
+            .count = rows * KEYS,
+            .pieces = SEQUENCES,
+            .stride = 2 * ranks * rows * KEYS,
+            .descending = high,
+            .local = {b->rows + high * rows * ROW + QUERIES + which * KEYS, KEYS, ROW},
+            .local_rows = 2 * rows,
+        };
+    }
+}
 
 static void call(struct bench *b, enum what what, size_t bytes, int sms)
 {
-    size_t count = bytes / 2, ranks = (size_t)b->world->env.world;
-    /* K and V share the bytes of a gather or scatter. */
+    size_t count = bytes / 2;
     struct erg_collective_part whole = {&b->buffers[0], 0, count};
-    struct erg_collective_shards parts[2] = {
-        {.buffer = &b->buffers[0], .count = count / 2 / ranks},
-        {.buffer = &b->buffers[1], .count = count / 2 / ranks}};
+    struct erg_collective_shards parts[4];
+    fill_exchange(b, count, parts);
     if (what == ALL_REDUCE)
         gpu_ok(erg_collective_all_reduce(b->collective, ERG_COLLECTIVE_BF16, &whole, sms, b->stream,
                                          &gpu_error));
     else
         gpu_ok((what == ALL_GATHER ? erg_collective_all_gather : erg_collective_reduce_scatter)(
-            b->collective, ERG_COLLECTIVE_BF16, parts, 2, sms, b->stream, &gpu_error));
+            b->collective, ERG_COLLECTIVE_BF16, parts, 4, sms, b->stream, &gpu_error));
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -81,6 +104,9 @@ static struct bench open_bench(struct gpu_world *world, enum erg_collective_meth
     for (size_t i = 0; i < 64; i++)
         gpu_ok(erg_cuda_copy((char *)b.values + i * (b.bytes / 64), values, b.bytes / 64, NULL,
                              &gpu_error));
+    /* Local rows hold half of what is in the buffer of two ranks, beside as many of queries. */
+    b.rows = gpu_alloc(b.bytes / 2 / (2 * KEYS) * ROW);
+    gpu_ok(erg_cuda_fill(b.rows, 0, b.bytes / 2 / (2 * KEYS) * ROW, NULL, &gpu_error));
     gpu_ok(erg_cuda_stream_sync(NULL, &gpu_error));
     free(values);
     return b;
@@ -94,6 +120,7 @@ static void close_bench(struct bench *b)
     erg_cuda_event_free(b->start), erg_cuda_event_free(b->end);
     erg_cuda_stream_free(b->stream);
     erg_cuda_free(b->values);
+    erg_cuda_free(b->rows);
 }
 
 static bool has_library(struct gpu_world *world)
@@ -123,8 +150,8 @@ int main(void)
         {"all-reduce, 100 MB", ALL_REDUCE, 100000000},
         {"all-reduce, 25 MB", ALL_REDUCE, 25000000},
         {"all-reduce, 1 MB", ALL_REDUCE, 1048576},
-        {"gather K and V, 100 MB", ALL_GATHER, 100000000},
-        {"scatter K and V, 100 MB", REDUCE_SCATTER, 100000000},
+        {"gather K and V, 105 MB", ALL_GATHER, 104857600},
+        {"scatter K and V, 105 MB", REDUCE_SCATTER, 104857600},
     };
     static const char *const names[] = {"ours", "NCCL"};
     static const int budgets[] = {1, 2, 4, 8, 12, 16, 24, 32};
