@@ -63,6 +63,34 @@ static void published_workloads_load(void **state)
     assert_int_equal(published, 10);
 }
 
+/* One stage on one machine, every GPU a rank: what `ergon optimize --device cuda` can measure. */
+static void jobs_of_real_gpus_load(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "llama3.2-3b_tp2", "llama3.2-3b_cp2", "llama3.2-3b_tp4",   "llama3.2-3b_cp2tp2",
+        "qwen3-1.7b_tp2",  "qwen3-1.7b_tp4",  "qwen3-1.7b_cp2tp2",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char name[80], tail[64];
+        snprintf(name, sizeof name, "h200/%s_mbs8_seq4096.yaml", names[i]);
+        struct erg_job *job = load_example(name);
+        assert_string_equal(job->gpu->name, "H200-SXM");
+        assert_int_equal(job->pipeline * job->data, 1);
+        assert_int_equal(job->cluster.nodes, 1);
+        assert_int_equal(job->cluster.gpus_per_node, job->tensor * job->context);
+        assert_true(job->even_microbatch);
+        char context[16] = "", tensor[16] = "";
+        if (job->context > 1)
+            snprintf(context, sizeof context, "cp%d", job->context);
+        if (job->tensor > 1)
+            snprintf(tensor, sizeof tensor, "tp%d", job->tensor);
+        snprintf(tail, sizeof tail, "_%s%s_mbs8_seq4096", context, tensor);
+        assert_non_null(strstr(job->name, tail));
+        erg_job_free(job);
+    }
+}
+
 static void quickstart_has_the_defaults(void **state)
 {
     (void)state;
@@ -331,6 +359,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_workloads_load),
+        cmocka_unit_test(jobs_of_real_gpus_load),
         cmocka_unit_test(quickstart_has_the_defaults),
         cmocka_unit_test(broken_rules_have_their_sentence),
         cmocka_unit_test(context_needs_a_sequence_in_chunks),

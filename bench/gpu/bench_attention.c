@@ -1,8 +1,9 @@
 /*
  * Attention by cuDNN: time and rate of both passes on all SMs and on fewer, batch 4, head dim 128,
- * causal. FLOPs count the visible half of the scores. Calls are captured into a graph, as training
- * runs them. "cool" is one graph after a pause, "hot" the same after some seconds of work, when the
- * power cap has lowered the clock; compare within a column only.
+ * causal; of whole sequences, and of the chunks that context ranks have. FLOPs count the visible
+ * half of the scores. Calls are captured into a graph, as training runs them. "cool" is one graph
+ * after a pause, "hot" the same after some seconds of work, when the power cap has lowered the
+ * clock; compare within a column only.
  *
  *   bench_attention
  */
@@ -111,14 +112,25 @@ static void bench_pass(const char *name, pass *run, double flops, struct erg_att
     erg_cuda_event_free(events[1]);
 }
 
+/* The last `queries` of `keys` tokens: of packed rows if these are all, else of gathered K and V.
+ */
 static void bench_shape(struct erg_cudnn *cudnn, const struct erg_cuda *cuda, int query_heads,
-                        int kv_heads, int tokens, struct CUstream_st *stream)
+                        int kv_heads, int queries, int keys, struct CUstream_st *stream)
 {
     struct erg_attention_shape shape =
-        erg_attention_packed(BATCH, query_heads, kv_heads, HEAD_DIM, tokens);
-    size_t in_count = (size_t)(BATCH * shape.q.batch), rows = (size_t)BATCH * query_heads * tokens;
+        erg_attention_packed(BATCH, query_heads, kv_heads, HEAD_DIM, queries);
+    size_t in_count = (size_t)(BATCH * shape.q.batch), rows = (size_t)BATCH * query_heads * queries;
     size_t k_at = (size_t)query_heads * HEAD_DIM, v_at = k_at + (size_t)kv_heads * HEAD_DIM;
-    double flops = (double)rows * tokens * HEAD_DIM / 2;
+    if (keys > queries) {
+        int64_t row = (int64_t)kv_heads * HEAD_DIM;
+        shape.keys = keys;
+        shape.mask = ERG_MASK_CAUSAL_LAST;
+        shape.kv = (struct erg_attention_strides){keys * row, row, HEAD_DIM};
+        k_at = in_count;
+        v_at = k_at + (size_t)(BATCH * shape.kv.batch);
+        in_count = v_at + (size_t)(BATCH * shape.kv.batch);
+    }
+    double flops = (double)rows * (keys - 0.5 * queries) * HEAD_DIM;
     struct erg_rng rng;
     struct erg_attention *attention;
     void *gradients, *o, *stats, *workspace;
@@ -142,8 +154,8 @@ static void bench_shape(struct erg_cudnn *cudnn, const struct erg_cuda *cuda, in
         .dk = (erg_bf16 *)gradients + k_at,
         .dv = (erg_bf16 *)gradients + v_at,
     };
-    printf("batch %d, heads %d/%d of %d, %d tokens\n", BATCH, query_heads, kv_heads, HEAD_DIM,
-           tokens);
+    printf("batch %d, heads %d/%d of %d, %d queries, %d keys\n", BATCH, query_heads, kv_heads,
+           HEAD_DIM, queries, keys);
     static const int free_sms[] = {0, 16, 24};
     bool limits = cuda->capability == 90;
     for (size_t i = 0; i < (limits ? 3 : 1); i++)
@@ -168,7 +180,9 @@ int main(void)
     must(erg_cuda_stream_new(&stream, false, &err));
     for (size_t h = 0; h < 2; h++)
         for (size_t t = 0; t < 2; t++)
-            bench_shape(cudnn, &cuda, heads[h][0], heads[h][1], tokens[t], stream);
+            bench_shape(cudnn, &cuda, heads[h][0], heads[h][1], tokens[t], tokens[t], stream);
+    for (int chunk = 1; chunk <= 4; chunk++)
+        bench_shape(cudnn, &cuda, 24, 8, 1024, 1024 * chunk, stream);
     erg_cuda_stream_free(stream);
     erg_cudnn_close(cudnn);
     return 0;
