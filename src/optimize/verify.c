@@ -266,6 +266,7 @@ static int heat(struct verifier *v, struct erg_error *err)
     struct erg_profile_options options = v->profiler;
     struct erg_profile_result ignored;
     options.warmup_s = heat_s;
+    options.attempts = 1;
     return erg_profile(v->device, way->stack.steps, way->stack.count, way->clock_mhz, &options, 0,
                        &ignored, err);
 }
