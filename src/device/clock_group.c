@@ -10,16 +10,16 @@ struct erg_clock_group {
     struct erg_gpus *gpus;
     struct erg_clocks *clocks;
     size_t *members, count;
-    int clock_mhz; /* 0 = unlocked */
+    int clock_mhz; /* 0 = unlocked, -1 = unknown */
 };
 
 static int unlock(struct erg_clock_group *group, struct erg_error *err)
 {
     int status = 0;
-    group->clock_mhz = 0;
     for (size_t i = 0; i < group->count; i++)
         if (erg_clocks_reset(group->clocks, group->members[i], err))
             status = -1;
+    group->clock_mhz = status;
     return status;
 }
 
