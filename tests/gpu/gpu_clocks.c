@@ -91,7 +91,15 @@ int main(void)
     take_fake(&cuda);
     struct erg_launch_environment env;
     struct erg_worker_options options = {
-        .env = &env, .model = &model, .layers = 1, .sequences = 2, .sequence = 128, .seed = 1};
+        .env = &env,
+        .model = &model,
+        .tensor = 1,
+        .context = 1,
+        .layers = 1,
+        .sequences = 2,
+        .sequence = 128,
+        .seed = 1,
+    };
     struct erg_device *device;
     gpu_ok(erg_launch_environment_read(&env, &gpu_error));
     gpu_ok(erg_rendezvous_open(&options.rendezvous, &env, 60, &gpu_error));
