@@ -77,4 +77,12 @@ int erg_profile_time(struct erg_device *device, const struct erg_step *steps, si
                      int clock_mhz, const struct erg_profile_options *options, uint64_t key,
                      struct erg_profile_result *result, struct erg_error *err);
 
+/*
+ * The GPUs at rest, from `since_s` after some of that work on for window_s: time_s is one second
+ * and energy_j what a GPU draws in it. The clock is left alone.
+ */
+int erg_profile_rest(struct erg_device *device, const struct erg_step *steps, size_t count,
+                     double since_s, const struct erg_profile_options *options, uint64_t key,
+                     struct erg_profile_result *result, struct erg_error *err);
+
 #endif

@@ -1,0 +1,94 @@
+/* The power of GPUs that have nothing to do. */
+#include "device/edges.h"
+#include "device/profiler.h"
+
+#include "base/interrupt.h"
+
+#include <math.h>
+
+static const double poll_s = 0.01;
+static const double work_s = 0.5;  /* enough to be as hot and as fast as work makes it */
+static const double edges_s = 0.2; /* around the window, for the counter's steps */
+
+static double now_s(struct erg_device *device)
+{
+    return (double)erg_device_now_ns(device) * 1e-9;
+}
+
+static int work(struct erg_device *device, const struct erg_step *steps, size_t count,
+                struct erg_error *err)
+{
+    struct erg_device_span span;
+    if (erg_device_enqueue(device, steps, count, 1, err) || erg_device_sync(device, err) ||
+        erg_device_span(device, 0, 0, &span, err))
+        return -1;
+    double run_s = (double)(span.end_ns - span.start_ns) * 1e-9;
+    size_t runs = run_s > 0 ? (size_t)ceil(work_s / run_s) : 1;
+    return erg_device_enqueue(device, steps, count, runs, err) || erg_device_sync(device, err) ? -1
+                                                                                               : 0;
+}
+
+static int poll_until(struct erg_device *device, struct erg_sensor_log *log, double end_s,
+                      struct erg_error *err)
+{
+    while (now_s(device) < end_s) {
+        if (erg_interrupt_check(err) || erg_sensor_log_poll(log, device, err))
+            return -1;
+        erg_device_sleep_ns(device, (int64_t)(poll_s * 1e9));
+    }
+    return 0;
+}
+
+static int measure(struct erg_device *device, struct erg_sensor_log *log, double start_s,
+                   double end_s, struct erg_profile_result *result, struct erg_error *err)
+{
+    struct erg_poll mean = erg_sensor_log_mean(log, start_s, end_s);
+    double energy_j = 0;
+    bool counted = log->valid & ERG_SENSE_ENERGY;
+    for (size_t g = 0; g < device->gpus && counted; g++) {
+        double one_j;
+        counted = erg_sensor_log_energy(log, g, start_s, end_s, &one_j);
+        energy_j += one_j / (double)device->gpus;
+    }
+    if (!counted && !(log->valid & ERG_SENSE_POWER))
+        return erg_fail(err, ERG_NO_DEVICE,
+                        "measuring the power at rest of %s: neither its energy counter nor its "
+                        "power can be read",
+                        device->identity);
+    *result = (struct erg_profile_result){
+        .time_s = 1,
+        .energy_j = counted ? energy_j / (end_s - start_s) : mean.power_w,
+        .energy_source = counted ? ERG_ENERGY_COUNTER : ERG_ENERGY_POWER,
+        .clock_mhz = (int)lround(mean.clock_mhz),
+        .reasons = mean.reasons,
+        .temperature_start_c = erg_sensor_log_mean(log, start_s, start_s).temperature_c,
+        .temperature_end_c = erg_sensor_log_mean(log, end_s, end_s).temperature_c,
+        .window_s = end_s - start_s,
+        .repeats = 1,
+        .attempts = 1,
+    };
+    return 0;
+}
+
+int erg_profile_rest(struct erg_device *device, const struct erg_step *steps, size_t count,
+                     double since_s, const struct erg_profile_options *options, uint64_t key,
+                     struct erg_profile_result *result, struct erg_error *err)
+{
+    struct erg_sensor_log log;
+    erg_sensor_log_init(&log, device->gpus);
+    erg_device_begin(device, key);
+    double begin_s = now_s(device);
+    int status = work(device, steps, count, err);
+    if (!status) {
+        double start_s = now_s(device) + since_s, end_s = start_s + options->window_s;
+        erg_device_sleep_ns(device, (int64_t)(fmax(since_s - edges_s, 0) * 1e9));
+        status = poll_until(device, &log, end_s + edges_s, err) ||
+                         measure(device, &log, start_s, end_s, result, err)
+                     ? -1
+                     : 0;
+    }
+    if (!status)
+        result->device_s = now_s(device) - begin_s;
+    erg_sensor_log_release(&log);
+    return status;
+}

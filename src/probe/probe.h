@@ -1,0 +1,103 @@
+/*
+ * Probe: what a machine's GPUs can do, measured in under three minutes, and the constants of the
+ * emulated GPU that follow from it.
+ *
+ * The program of measurements is the same on every device (device/device.h): single operations of
+ * one layer, an AllReduce by its SMs, partitions at some launch slots and SM counts, whole layers,
+ * and the GPU at rest. The layer's shapes are those of no job: what is learned from them is used to
+ * predict others. A row is one measurement; rows are kept in a CSV file that is complete on the
+ * disk before the next measurement begins, so that a probe that was stopped goes on where it was,
+ * and constants can be fitted again without a GPU.
+ *
+ * Times are seconds and energies joules of one GPU, for one execution.
+ */
+#ifndef ERG_PROBE_H
+#define ERG_PROBE_H
+
+#include "base/text.h"
+#include "device/device.h"
+#include "ergon/error.h"
+#include "hardware/hardware.h"
+#include "model/model.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* ---- the program of measurements ---- */
+
+enum erg_probe_family {
+    ERG_PROBE_PRODUCT,
+    ERG_PROBE_MEMORY,
+    ERG_PROBE_ATTENTION,
+    ERG_PROBE_COLLECTIVE, /* after the product that writes what is reduced */
+    ERG_PROBE_PARTITION,  /* communication beside compute */
+    ERG_PROBE_LAYER,
+    ERG_PROBE_REST, /* nothing runs */
+};
+
+struct erg_probe_item {
+    const char *name; /* unique in its program: "fwd fc1", "allreduce sms 4", "rest" */
+    enum erg_probe_family family;
+    const struct erg_step *steps;
+    size_t step_count;
+    double since_s; /* ERG_PROBE_REST: how long after work */
+};
+
+/* All measurements of one shape of layer. A real device must be opened for its model. */
+struct erg_probe_program {
+    const char *name; /* of the shape */
+    struct erg_model *model;
+    int gpus; /* tensor degree; 1: nothing is communicated */
+    int sequences, sequence;
+    struct erg_probe_item *items;
+    size_t count, capacity;
+    struct erg_probe_parts *parts; /* private: owns what the items point to */
+};
+
+size_t erg_probe_shapes(void);
+
+/*
+ * The program number `shape` < erg_probe_shapes(). `gpu` gives the products' tiles, nothing else
+ * that a real device would notice. ERG_FAILED when the model cannot be split over `gpus`.
+ */
+int erg_probe_program_init(struct erg_probe_program *program, size_t shape, int gpus,
+                           const struct erg_gpu *gpu, const struct erg_stack *stack,
+                           struct erg_error *err);
+void erg_probe_program_release(struct erg_probe_program *program);
+
+/* ---- rows ---- */
+
+struct erg_probe_row {
+    char shape[16], item[48];
+    int gpus;
+    double time_s, energy_j;         /* at rest: of one second */
+    double time_error, energy_error; /* relative standard deviations */
+    double clock_mhz, temperature_c; /* mean during the window; of the hottest GPU */
+    double window_s;
+    long reasons; /* why the clock was lowered: enum erg_clock_reason */
+    char conditions[200], created_utc[24];
+};
+
+struct erg_probe_rows { /* all-zero is a valid empty one */
+    struct erg_probe_row *items;
+    size_t count, capacity;
+};
+
+/* ERG_FAILED with file and line for what is no file of rows. */
+int erg_probe_rows_load(struct erg_probe_rows *rows, const char *path, struct erg_error *err);
+void erg_probe_rows_release(struct erg_probe_rows *rows);
+
+/* NULL when it was not measured. */
+const struct erg_probe_row *erg_probe_rows_find(const struct erg_probe_rows *rows,
+                                                const char *shape, int gpus, const char *item);
+
+/*
+ * Measures every item of the program that `rows` lacks and writes all rows to `path` (NULL:
+ * nowhere) after each. `conditions` names the device and its driver for people. Clocks are left
+ * alone.
+ */
+int erg_probe_measure(struct erg_device *device, const struct erg_probe_program *program,
+                      const char *conditions, const char *path, struct erg_probe_rows *rows,
+                      struct erg_error *err);
+
+#endif

@@ -1,0 +1,271 @@
+/* Which measurements are made, and in which order. */
+#include "probe/probe.h"
+
+#include "base/memory.h"
+#include "partition/partition.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Two layers that belong to no model: one wide with a long FFN and short sequences, one narrow with
+ * a short FFN and long sequences. Everything can be split over 1, 2, 4 or 8 GPUs. The vocabulary is
+ * small because nothing of it is measured.
+ */
+static const struct shape {
+    const char *name, *config;
+    int sequences, sequence;
+    bool everything; /* or only what shows how the first shape's numbers depend on sizes */
+} shapes[] = {
+    {"wide",
+     "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"],"
+     " \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 8,"
+     " \"head_dim\": 128, \"intermediate_size\": 14336, \"num_hidden_layers\": 1,"
+     " \"vocab_size\": 16384, \"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-05,"
+     " \"rope_theta\": 500000.0, \"hidden_act\": \"silu\", \"tie_word_embeddings\": true}",
+     8, 2048, true},
+    {"narrow",
+     "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"],"
+     " \"hidden_size\": 2560, \"num_attention_heads\": 24, \"num_key_value_heads\": 8,"
+     " \"head_dim\": 128, \"intermediate_size\": 7168, \"num_hidden_layers\": 1,"
+     " \"vocab_size\": 16384, \"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-05,"
+     " \"rope_theta\": 500000.0, \"hidden_act\": \"silu\", \"tie_word_embeddings\": true}",
+     8, 4096, false},
+};
+
+/* Microbatches of so many sequences show how a product's rate depends on its size. */
+static const int sizes[] = {1, 2, 4};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+static const int collective_sms[] = {1, 2, 3, 4, 6, 8, 12, 16, 20};
+
+struct erg_probe_parts {
+    struct erg_arena arena;
+    struct erg_workload whole, part[SIZES];
+    size_t workloads; /* built: whole, then part[] */
+};
+
+size_t erg_probe_shapes(void)
+{
+    return sizeof shapes / sizeof *shapes;
+}
+
+/* ---- names ---- */
+
+static const struct {
+    enum erg_model_op_id id;
+    const char *name;
+} op_names[] = {
+    {ERG_MODEL_QKV, "qkv"},       {ERG_MODEL_ROPE, "rope"},         {ERG_MODEL_ATTENTION, "attn"},
+    {ERG_MODEL_PROJ, "proj"},     {ERG_MODEL_FC1, "fc1"},           {ERG_MODEL_FC2, "fc2"},
+    {ERG_MODEL_NORM_A, "norm_a"}, {ERG_MODEL_ACTIVATION, "swiglu"}, {ERG_MODEL_NORM_M, "norm_m"},
+};
+
+/* NULL for an op that has no kernel of its own. */
+static const char *op_name(const struct erg_op *op)
+{
+    for (size_t i = 0; i < sizeof op_names / sizeof *op_names; i++)
+        if (op->code.parts & 1u << op_names[i].id)
+            return op_names[i].name;
+    return NULL;
+}
+
+/* ---- items ---- */
+
+static void add(struct erg_probe_program *program, enum erg_probe_family family,
+                const struct erg_step *steps, size_t count, const char *name)
+{
+    ERG_PUSH(program, items,
+             (struct erg_probe_item){
+                 .name = name, .family = family, .steps = steps, .step_count = count});
+}
+
+static const struct erg_step *one_step(struct erg_probe_program *program, struct erg_task task,
+                                       size_t slot, int sms)
+{
+    struct erg_step *step = erg_arena_alloc(&program->parts->arena, sizeof *step);
+    *step = (struct erg_step){.task = task, .launch = {.slot = slot, .sms = sms}};
+    return step;
+}
+
+static enum erg_probe_family family_of(const struct erg_op *op)
+{
+    switch (op->kind) {
+    case ERG_OP_GEMM:
+        return ERG_PROBE_PRODUCT;
+    case ERG_OP_ATTENTION_FORWARD:
+    case ERG_OP_ATTENTION_BACKWARD:
+        return ERG_PROBE_ATTENTION;
+    case ERG_OP_MEMORY:
+        break;
+    }
+    return ERG_PROBE_MEMORY;
+}
+
+static void add_op(struct erg_probe_program *program, const struct erg_op *op, const char *suffix)
+{
+    const char *name =
+        erg_arena_printf(&program->parts->arena, "%s %s%s%s", op->code.backward ? "bwd" : "fwd",
+                         op_name(op), op->code.weights ? " weights" : "", suffix);
+    add(program, family_of(op), one_step(program, (struct erg_task){op, 1, {0}}, 0, 0), 1, name);
+}
+
+/* Calls visit for every op of a layer in one direction. */
+static void each_op(const struct erg_workload *workload, int direction,
+                    void (*visit)(struct erg_probe_program *, const struct erg_op *, void *),
+                    struct erg_probe_program *program, void *context)
+{
+    const struct erg_steps *layer = &workload->sequential[direction];
+    for (size_t s = 0; s < layer->count; s++)
+        for (size_t i = 0; i < layer->steps[s].task.op_count; i++)
+            if (op_name(&layer->steps[s].task.ops[i]))
+                visit(program, &layer->steps[s].task.ops[i], context);
+}
+
+static void add_whole_op(struct erg_probe_program *program, const struct erg_op *op, void *context)
+{
+    const bool *everything = context;
+    bool one_of_its_kind = op->kind != ERG_OP_MEMORY || op->code.parts & 1u << ERG_MODEL_ACTIVATION;
+    if (*everything || (one_of_its_kind && !op->code.weights))
+        add_op(program, op, "");
+}
+
+static void add_sized_op(struct erg_probe_program *program, const struct erg_op *op, void *context)
+{
+    const char *suffix = context;
+    if (op->kind == ERG_OP_GEMM && op->code.parts & 1u << ERG_MODEL_FC1)
+        add_op(program, op, suffix);
+}
+
+/*
+ * The AllReduce follows the product whose output it adds up: alone, run over and over, it would add
+ * up the same buffer until it overflows.
+ */
+static void add_collectives(struct erg_probe_program *program)
+{
+    const struct erg_step *layer = program->parts->whole.sequential[0].steps;
+    struct erg_task task = layer[0].task;
+    task.ops += task.op_count - 1; /* proj */
+    task.op_count = 1;
+    add(program, ERG_PROBE_COLLECTIVE, one_step(program, task, 1, 0), 1, "allreduce library");
+    task.comm.library = false;
+    for (size_t i = 0; i < sizeof collective_sms / sizeof *collective_sms; i++)
+        add(program, ERG_PROBE_COLLECTIVE, one_step(program, task, 1, collective_sms[i]), 1,
+            erg_arena_printf(&program->parts->arena, "allreduce sms %d", collective_sms[i]));
+}
+
+/* Few and many SMs at each slot; a diagonal where everything would take too long. */
+static void add_partition(struct erg_probe_program *program, const struct erg_partition *partition,
+                          bool everything)
+{
+    static const int sms[] = {2, 6, 16};
+    for (size_t slot = 0; slot < partition->slot_count; slot++)
+        for (size_t k = 0; k < sizeof sms / sizeof *sms; k++) {
+            if (everything ? (slot + k) % 2 : slot != k)
+                continue;
+            struct erg_step *step = erg_arena_alloc(&program->parts->arena, sizeof *step);
+            *step = erg_partition_step(partition, slot, sms[k]);
+            add(program, ERG_PROBE_PARTITION, step, 1,
+                erg_arena_printf(&program->parts->arena, "%s %s sms %d", partition->key,
+                                 partition->slots[slot].name, sms[k]));
+        }
+}
+
+static void add_layers(struct erg_probe_program *program)
+{
+    const struct erg_workload *whole = &program->parts->whole;
+    static const char *const names[] = {"layer fwd", "layer bwd"};
+    static const char *const halves[] = {"layer fwd nanobatched", "layer bwd nanobatched"};
+    for (int d = 0; d < 2; d++) {
+        add(program, ERG_PROBE_LAYER, whole->sequential[d].steps, whole->sequential[d].count,
+            names[d]);
+        if (whole->nanobatched)
+            add(program, ERG_PROBE_LAYER, whole->nanobatch[d].steps, whole->nanobatch[d].count,
+                halves[d]);
+    }
+}
+
+static void add_rests(struct erg_probe_program *program)
+{
+    add(program, ERG_PROBE_REST, NULL, 0, "rest");
+    program->items[program->count - 1].since_s = 0.2;
+    add(program, ERG_PROBE_REST, NULL, 0, "idle");
+    program->items[program->count - 1].since_s = 3;
+}
+
+/* ---- the door ---- */
+
+static int build_workloads(struct erg_probe_program *program, const struct erg_gpu *gpu,
+                           const struct erg_stack *stack, struct erg_error *err)
+{
+    struct erg_workload_request request = {
+        .model = program->model,
+        .gpu = gpu,
+        .stack = stack,
+        .tensor = program->gpus,
+        .context = 1,
+        .microbatch_size = program->sequences,
+        .sequence = program->sequence,
+    };
+    struct erg_probe_parts *parts = program->parts;
+    if (erg_workload_build(&parts->whole, &request, err))
+        return -1;
+    for (parts->workloads = 1; parts->workloads <= SIZES; parts->workloads++) {
+        request.microbatch_size = sizes[parts->workloads - 1];
+        if (erg_workload_build(&parts->part[parts->workloads - 1], &request, err))
+            return -1;
+    }
+    return 0;
+}
+
+int erg_probe_program_init(struct erg_probe_program *program, size_t shape, int gpus,
+                           const struct erg_gpu *gpu, const struct erg_stack *stack,
+                           struct erg_error *err)
+{
+    const struct shape *made = &shapes[shape];
+    *program = (struct erg_probe_program){
+        .name = made->name,
+        .gpus = gpus,
+        .sequences = made->sequences,
+        .sequence = made->sequence,
+        .parts = erg_xcalloc(1, sizeof *program->parts),
+    };
+    if (erg_model_parse(&program->model, made->name, made->config, strlen(made->config), err) ||
+        erg_model_check_tensor(program->model, gpus, err) ||
+        build_workloads(program, gpu, stack, err)) {
+        erg_probe_program_release(program);
+        return erg_fail_context(err, "preparing the probe of %d GPUs", gpus);
+    }
+    struct erg_probe_parts *parts = program->parts;
+    bool everything = made->everything;
+    add_layers(program); /* first: they warm the GPUs */
+    for (int direction = 0; direction < 2; direction++)
+        each_op(&parts->whole, direction, add_whole_op, program, &everything);
+    for (size_t i = 0; everything && i < SIZES; i++)
+        each_op(&parts->part[i], 0, add_sized_op, program,
+                erg_arena_printf(&parts->arena, " x %d", sizes[i]));
+    if (gpus > 1) {
+        size_t types = parts->whole.forward_count + parts->whole.backward_count;
+        for (size_t i = 0; i < types; i++)
+            add_partition(program, &parts->whole.partitions[i], everything);
+        if (everything)
+            add_collectives(program);
+    }
+    if (everything)
+        add_rests(program);
+    return 0;
+}
+
+void erg_probe_program_release(struct erg_probe_program *program)
+{
+    struct erg_probe_parts *parts = program->parts;
+    if (!parts)
+        return;
+    for (size_t i = 0; i < parts->workloads; i++)
+        erg_workload_release(i ? &parts->part[i - 1] : &parts->whole);
+    erg_arena_release(&parts->arena);
+    free(parts);
+    free(program->items);
+    erg_model_free(program->model);
+    *program = (struct erg_probe_program){0};
+}

@@ -1,0 +1,195 @@
+/* Measuring the items of a program, and the file of what was measured. */
+#include "probe/probe.h"
+
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "device/profiler.h"
+#include "io/csv.h"
+#include "io/file.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- the file ---- */
+
+static const char *const columns[] = {
+    "gpus",       "shape",        "item",        "time_s",        "energy_j",
+    "time_error", "energy_error", "clock_mhz",   "temperature_c", "window_s",
+    "reasons",    "conditions",   "created_utc",
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static int write_rows(const char *path, const struct erg_probe_rows *rows, struct erg_error *err)
+{
+    struct erg_text text = {0};
+    for (size_t i = 0; i < COLUMNS; i++)
+        erg_csv_add(&text, columns[i]);
+    erg_csv_end_row(&text);
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct erg_probe_row *row = &rows->items[i];
+        const double numbers[] = {row->time_s,       row->energy_j,  row->time_error,
+                                  row->energy_error, row->clock_mhz, row->temperature_c,
+                                  row->window_s};
+        erg_csv_add_long(&text, row->gpus);
+        erg_csv_add(&text, row->shape);
+        erg_csv_add(&text, row->item);
+        for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
+            erg_csv_add_double(&text, numbers[k]);
+        erg_csv_add_long(&text, row->reasons);
+        erg_csv_add(&text, row->conditions);
+        erg_csv_add(&text, row->created_utc);
+        erg_csv_end_row(&text);
+    }
+    int status = erg_file_write(path, text.data, text.count, err);
+    erg_text_release(&text);
+    return status;
+}
+
+static int read_row(const struct erg_csv *csv, size_t r, const size_t *column,
+                    struct erg_probe_row *row, struct erg_error *err)
+{
+    double *const numbers[] = {&row->time_s,       &row->energy_j,  &row->time_error,
+                               &row->energy_error, &row->clock_mhz, &row->temperature_c,
+                               &row->window_s};
+    long gpus;
+    if (erg_csv_long(csv, r, column[0], &gpus, err) ||
+        erg_csv_long(csv, r, column[10], &row->reasons, err))
+        return -1;
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
+        if (erg_csv_double(csv, r, column[3 + k], numbers[k], err))
+            return -1;
+    if (gpus < 1 || gpus > 4096 || !(row->time_s > 0) || !(row->energy_j > 0))
+        return erg_csv_fail(
+            csv, r, err,
+            "expected a number of GPUs, a time and an energy above 0, got %ld, %g s "
+            "and %g J",
+            gpus, row->time_s, row->energy_j);
+    row->gpus = (int)gpus;
+    snprintf(row->shape, sizeof row->shape, "%s", erg_csv_text(csv, r, column[1]));
+    snprintf(row->item, sizeof row->item, "%s", erg_csv_text(csv, r, column[2]));
+    snprintf(row->conditions, sizeof row->conditions, "%s", erg_csv_text(csv, r, column[11]));
+    snprintf(row->created_utc, sizeof row->created_utc, "%s", erg_csv_text(csv, r, column[12]));
+    return 0;
+}
+
+int erg_probe_rows_load(struct erg_probe_rows *rows, const char *path, struct erg_error *err)
+{
+    struct erg_csv *csv;
+    size_t column[COLUMNS];
+    *rows = (struct erg_probe_rows){0};
+    if (erg_csv_load(&csv, path, err))
+        return -1;
+    int status = 0;
+    for (size_t i = 0; i < COLUMNS && !status; i++)
+        status = erg_csv_require(csv, columns[i], &column[i], err);
+    for (size_t r = 0; r < erg_csv_rows(csv) && !status; r++) {
+        struct erg_probe_row row = {0};
+        status = read_row(csv, r, column, &row, err);
+        if (!status)
+            ERG_PUSH(rows, items, row);
+    }
+    erg_csv_free(csv);
+    if (status)
+        erg_probe_rows_release(rows);
+    return status;
+}
+
+void erg_probe_rows_release(struct erg_probe_rows *rows)
+{
+    free(rows->items);
+    *rows = (struct erg_probe_rows){0};
+}
+
+const struct erg_probe_row *erg_probe_rows_find(const struct erg_probe_rows *rows,
+                                                const char *shape, int gpus, const char *item)
+{
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct erg_probe_row *row = &rows->items[i];
+        if (row->gpus == gpus && !strcmp(row->shape, shape) && !strcmp(row->item, item))
+            return row;
+    }
+    return NULL;
+}
+
+/* ---- measuring ---- */
+
+/*
+ * The GPUs stay hot and no clock has to settle, so neither cooling nor settling; short windows,
+ * several periods of the energy counter long, leave time for many items.
+ */
+static struct erg_profile_options profile_options(void)
+{
+    struct erg_profile_options options = erg_profile_options_default();
+    options.window_s = 0.6;
+    options.warmup_s = 0.35;
+    options.cooldown_s = options.settle_s = 0;
+    options.time_scatter_max = 0.03;
+    options.energy_scatter_max = 0.08;
+    options.attempts = 2;
+    return options;
+}
+
+static void fill(struct erg_probe_row *row, const struct erg_profile_result *result)
+{
+    row->time_s = result->time_s;
+    row->energy_j = result->energy_j;
+    row->time_error = result->time_sd;
+    row->energy_error = result->energy_sd;
+    row->clock_mhz = result->clock_mhz;
+    row->temperature_c = 0.5 * (result->temperature_start_c + result->temperature_end_c);
+    row->window_s = result->window_s;
+    row->reasons = result->reasons;
+    time_t now = time(NULL);
+    struct tm utc;
+    gmtime_r(&now, &utc);
+    strftime(row->created_utc, sizeof row->created_utc, "%Y-%m-%dT%H:%M:%SZ", &utc);
+}
+
+static int measure_item(struct erg_device *device, const struct erg_probe_program *program,
+                        const struct erg_probe_item *item, struct erg_probe_row *row,
+                        struct erg_error *err)
+{
+    struct erg_profile_result result;
+    struct erg_profile_options options = profile_options();
+    uint64_t key = erg_hash_u64(erg_hash_text(program->name), erg_hash_text(item->name));
+    const struct erg_probe_item *work = &program->items[0]; /* what a rest is a rest from */
+    int status =
+        item->family == ERG_PROBE_REST
+            ? erg_profile_rest(device, work->steps, work->step_count, item->since_s, &options, key,
+                               &result, err)
+            : erg_profile(device, item->steps, item->step_count, 0, &options, key, &result, err);
+    if (status)
+        return erg_fail_context(err, "probing \"%s\" of the shape %s", item->name, program->name);
+    fill(row, &result);
+    return 0;
+}
+
+int erg_probe_measure(struct erg_device *device, const struct erg_probe_program *program,
+                      const char *conditions, const char *path, struct erg_probe_rows *rows,
+                      struct erg_error *err)
+{
+    for (size_t i = 0; i < program->count; i++) {
+        const struct erg_probe_item *item = &program->items[i];
+        erg_progress(program->name, i, program->count);
+        if (erg_probe_rows_find(rows, program->name, program->gpus, item->name))
+            continue;
+        struct erg_probe_row row = {.gpus = program->gpus};
+        snprintf(row.shape, sizeof row.shape, "%s", program->name);
+        snprintf(row.item, sizeof row.item, "%s", item->name);
+        snprintf(row.conditions, sizeof row.conditions, "%s", conditions);
+        if (erg_interrupt_check(err) || measure_item(device, program, item, &row, err))
+            return -1;
+        ERG_PUSH(rows, items, row);
+        if (path && write_rows(path, rows, err))
+            return -1;
+        erg_log(ERG_LOG_INFO, "%s %s: %.6g s, %.6g J at %.0f MHz, %.0f C", row.shape, row.item,
+                row.time_s, row.energy_j, row.clock_mhz, row.temperature_c);
+    }
+    erg_progress(program->name, program->count, program->count);
+    return 0;
+}
