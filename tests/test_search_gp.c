@@ -2,8 +2,8 @@
 #include "check.h"
 #include "search_world.h"
 
+#include "base/least_squares.h"
 #include "base/random.h"
-#include "search/calibrate_internal.h"
 #include "search/ehvi_internal.h"
 #include "search/gp_internal.h"
 

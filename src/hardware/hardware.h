@@ -99,6 +99,10 @@ struct erg_stack {
     int library_blocks;
     double kv_exchange_factor; /* cpexp: sequential K/V exchange costs this times its bytes */
     double overhead;           /* ovh: measured = planned * (1 + ovh) in time */
+    bool fused_kernels;        /* memory-bound neighbours are one kernel (model/model.h) */
+    /* Products and attention that start from the launch slot on leave the SMs of a communication of
+     * ours free, until the step ends; so it starts beside them at once. */
+    bool leaves_sms;
 };
 
 struct erg_cluster {

@@ -16,6 +16,8 @@ static const cyaml_schema_field_t fields[] = {
     CYAML_FIELD_FLOAT("kv_exchange_factor", CYAML_FLAG_DEFAULT, struct erg_stack,
                       kv_exchange_factor),
     CYAML_FIELD_FLOAT("overhead", CYAML_FLAG_DEFAULT, struct erg_stack, overhead),
+    CYAML_FIELD_BOOL("fused_kernels", CYAML_FLAG_OPTIONAL, struct erg_stack, fused_kernels),
+    CYAML_FIELD_BOOL("leaves_sms", CYAML_FLAG_OPTIONAL, struct erg_stack, leaves_sms),
     CYAML_FIELD_END,
 };
 
@@ -64,6 +66,8 @@ void erg_stack_free(struct erg_stack *stack)
 
 uint64_t erg_stack_fingerprint(const struct erg_stack *stack)
 {
-    uint64_t hash = erg_hash_u64(erg_hash_text(stack->name), (uint64_t)stack->library_blocks);
+    uint64_t integers = (uint64_t)stack->library_blocks << 2 | (uint64_t)stack->fused_kernels << 1 |
+                        (uint64_t)stack->leaves_sms;
+    uint64_t hash = erg_hash_u64(erg_hash_text(stack->name), integers);
     return erg_quantities_hash(stack, quantities, sizeof quantities / sizeof *quantities, hash);
 }

@@ -63,6 +63,10 @@ struct erg_model_shape {
     /* Properties of the GPU; 0 stands for 128, 128 and 1. */
     long tile_m, tile_n;     /* GEMM output tile: 128 x 128 on Ampere, 128 x 256 on Hopper */
     double head_gemm_factor; /* FLOPs of the head's GEMMs count this much (erg_gpu) */
+    /* Memory-bound neighbours are one kernel (erg_stack): a norm with the residual add before it,
+     * in backward with the sum of the two gradients, and the rotary embedding in place with the
+     * per-head norm. Else the counts of the published stack, one kernel or more for each. */
+    bool fused_kernels;
 };
 
 enum erg_model_op_id {

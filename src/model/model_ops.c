@@ -12,6 +12,7 @@ struct sizes {
     double h, Q, R, O, F, V;
     double kv; /* width of the keys (and of the values) on one GPU */
     double tile_m, tile_n, head_factor;
+    bool fused;
 };
 
 static struct sizes sizes_of(const struct erg_model *model, const struct erg_model_shape *shape)
@@ -36,6 +37,7 @@ static struct sizes sizes_of(const struct erg_model *model, const struct erg_mod
         .tile_m = shape->tile_m ? (double)shape->tile_m : 128,
         .tile_n = shape->tile_n ? (double)shape->tile_n : 128,
         .head_factor = shape->head_gemm_factor > 0 ? shape->head_gemm_factor : 1,
+        .fused = shape->fused_kernels,
     };
 }
 
@@ -132,9 +134,16 @@ static void add_attention(struct erg_model_ops *ops, const struct sizes *s, bool
     };
 }
 
+/* Fused, it belongs to the rotary embedding's kernel; backward that reads what was normalised. */
 static void add_qkv_post(struct erg_model_ops *ops, const struct sizes *s, double factor)
 {
     bool norm = s->model->qk_norm;
+    if (s->fused) {
+        bool reads = norm && factor > 1;
+        add_memory(ops, ERG_MODEL_QKV_POST, "qkv_post", ERG_GROUP_ROPE, reads ? 2 * s->T * s->R : 0,
+                   reads);
+        return;
+    }
     double bytes = 4 * s->T * s->Q + (norm ? 4 * s->T * s->R : 0);
     add_memory(ops, ERG_MODEL_QKV_POST, "qkv_post", ERG_GROUP_ROPE, factor * bytes, norm ? 3 : 1);
 }
@@ -142,7 +151,35 @@ static void add_qkv_post(struct erg_model_ops *ops, const struct sizes *s, doubl
 static void add_rope(struct erg_model_ops *ops, const struct sizes *s, double factor)
 {
     if (!s->model->learned_positions)
-        add_memory(ops, ERG_MODEL_ROPE, "rope", ERG_GROUP_ROPE, factor * 4 * s->T * s->R, 2);
+        add_memory(ops, ERG_MODEL_ROPE, "rope", ERG_GROUP_ROPE,
+                   (s->fused ? 1 : factor) * 4 * s->T * s->R, s->fused ? 1 : 2);
+}
+
+/*
+ * The residual add around a half of the layer, its norm and the fork before that. Fused, the add of
+ * one half and the norm of the next are one kernel: two tensors in and two out; backward three in
+ * and one out, and a second kernel that sums the weight's gradient.
+ */
+static void add_residual(struct erg_model_ops *ops, const struct sizes *s, enum erg_model_op_id id,
+                         const char *name, bool backward)
+{
+    double bytes = backward ? 5 : 7;
+    if (s->fused)
+        bytes = backward ? 0 : 4;
+    add_memory(ops, id, name, ERG_GROUP_NORM, bytes * s->T * s->h, s->fused ? 0 : 1);
+}
+
+static void add_norm(struct erg_model_ops *ops, const struct sizes *s, enum erg_model_op_id id,
+                     const char *name, bool backward)
+{
+    double bytes = backward ? 6 : 4;
+    add_memory(ops, id, name, ERG_GROUP_NORM, bytes * s->T * s->h, s->fused && backward ? 2 : 1);
+}
+
+static void add_fork(struct erg_model_ops *ops, const struct sizes *s, enum erg_model_op_id id,
+                     const char *name)
+{
+    add_memory(ops, id, name, ERG_GROUP_NORM, (s->fused ? 2 : 6) * s->T * s->h, s->fused ? 0 : 1);
 }
 
 static void add_activation(struct erg_model_ops *ops, const struct sizes *s, bool backward)
@@ -247,10 +284,9 @@ void erg_model_layer_forward(struct erg_model_ops *ops, const struct erg_model *
                              const struct erg_model_shape *shape)
 {
     const struct sizes s = sizes_of(model, shape);
-    const double th = s.T * s.h;
     ops->count = 0;
     add(ops, ERG_MODEL_FORK_A, "fork_a", ERG_GROUP_NORM);
-    add_memory(ops, ERG_MODEL_NORM_A, "norm_a", ERG_GROUP_NORM, 4 * th, 1);
+    add_norm(ops, &s, ERG_MODEL_NORM_A, "norm_a", false);
     add_linear(ops, &s, ERG_MODEL_QKV, "qkv", s.h, s.Q, false, 1);
     add_qkv_post(ops, &s, 1);
     add_rope(ops, &s, 1);
@@ -258,14 +294,14 @@ void erg_model_layer_forward(struct erg_model_ops *ops, const struct erg_model *
     add_attention(ops, &s, false);
     add_linear(ops, &s, ERG_MODEL_PROJ, "proj", s.O, s.h, false, 1);
     add_reduce(ops, &s, ERG_MODEL_REDUCE_A);
-    add_memory(ops, ERG_MODEL_BDA_A, "bda_a", ERG_GROUP_NORM, 7 * th, 1);
+    add_residual(ops, &s, ERG_MODEL_BDA_A, "bda_a", false);
     add(ops, ERG_MODEL_FORK_M, "fork_m", ERG_GROUP_NORM);
-    add_memory(ops, ERG_MODEL_NORM_M, "norm_m", ERG_GROUP_NORM, 4 * th, 1);
+    add_norm(ops, &s, ERG_MODEL_NORM_M, "norm_m", false);
     add_linear(ops, &s, ERG_MODEL_FC1, "fc1", s.h, model->gated ? 2 * s.F : s.F, false, 1);
     add_activation(ops, &s, false);
     add_linear(ops, &s, ERG_MODEL_FC2, "fc2", s.F, s.h, false, 1);
     add_reduce(ops, &s, ERG_MODEL_REDUCE_M);
-    add_memory(ops, ERG_MODEL_BDA_M, "bda_m", ERG_GROUP_NORM, 7 * th, 1);
+    add_residual(ops, &s, ERG_MODEL_BDA_M, "bda_m", false);
     fill_state(ops, &s);
     tag_work(ops, shape, false);
 }
@@ -274,16 +310,15 @@ void erg_model_layer_backward(struct erg_model_ops *ops, const struct erg_model 
                               const struct erg_model_shape *shape)
 {
     const struct sizes s = sizes_of(model, shape);
-    const double th = s.T * s.h;
     ops->count = 0;
-    add_memory(ops, ERG_MODEL_BDA_M, "bda_m", ERG_GROUP_NORM, 5 * th, 1);
+    add_residual(ops, &s, ERG_MODEL_BDA_M, "bda_m", true);
     add_linear(ops, &s, ERG_MODEL_FC2, "fc2", s.F, s.h, true, 1);
     add_activation(ops, &s, true);
     add_linear(ops, &s, ERG_MODEL_FC1, "fc1", s.h, model->gated ? 2 * s.F : s.F, true, 1);
     add_reduce(ops, &s, ERG_MODEL_REDUCE_M);
-    add_memory(ops, ERG_MODEL_NORM_M, "norm_m", ERG_GROUP_NORM, 6 * th, 1);
-    add_memory(ops, ERG_MODEL_FORK_M, "fork_m", ERG_GROUP_NORM, 6 * th, 1);
-    add_memory(ops, ERG_MODEL_BDA_A, "bda_a", ERG_GROUP_NORM, 5 * th, 1);
+    add_norm(ops, &s, ERG_MODEL_NORM_M, "norm_m", true);
+    add_fork(ops, &s, ERG_MODEL_FORK_M, "fork_m");
+    add_residual(ops, &s, ERG_MODEL_BDA_A, "bda_a", true);
     add_linear(ops, &s, ERG_MODEL_PROJ, "proj", s.O, s.h, true, 1);
     add_exchange(ops, &s, ERG_MODEL_GATHER_KV);
     add_attention(ops, &s, true);
@@ -292,8 +327,8 @@ void erg_model_layer_backward(struct erg_model_ops *ops, const struct erg_model 
     add_qkv_post(ops, &s, 1.25);
     add_linear(ops, &s, ERG_MODEL_QKV, "qkv", s.h, s.Q, true, 1);
     add_reduce(ops, &s, ERG_MODEL_REDUCE_A);
-    add_memory(ops, ERG_MODEL_NORM_A, "norm_a", ERG_GROUP_NORM, 6 * th, 1);
-    add_memory(ops, ERG_MODEL_FORK_A, "fork_a", ERG_GROUP_NORM, 6 * th, 1);
+    add_norm(ops, &s, ERG_MODEL_NORM_A, "norm_a", true);
+    add_fork(ops, &s, ERG_MODEL_FORK_A, "fork_a");
     fill_state(ops, &s);
     tag_work(ops, shape, true);
     no_saved_bytes(ops);

@@ -1,7 +1,7 @@
 #include "search/surrogate_internal.h"
 
+#include "base/least_squares.h"
 #include "base/memory.h"
-#include "search/calibrate_internal.h"
 #include "search/gp_internal.h"
 
 #include <math.h>

@@ -10,6 +10,7 @@ enum comm_state { COMM_WAIT, COMM_LATENCY, COMM_MOVE, COMM_DONE };
 /* The communication of one step, resolved against the stack. */
 struct comm {
     double wire_bytes, blocks, taken_sms, join_s;
+    double left_sms; /* that products and attention leave free from the launch slot on */
     double link_rate;
     double rate[2]; /* bytes/s [compute is queued]; < 0 = not computed yet */
 };
@@ -31,6 +32,8 @@ static struct comm resolve_comm(const struct erg_gpu *gpu, const struct erg_stac
     }
     comm.link_rate = link_factor * gpu->link_bandwidth;
     comm.taken_sms = share * comm.blocks;
+    if (stack->leaves_sms && !asked->library && comm.wire_bytes > 0)
+        comm.left_sms = comm.blocks;
     return comm;
 }
 
@@ -98,7 +101,8 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
     for (;;) {
         if (state == COMM_WAIT && i >= slot) {
             /* A persistent GEMM owns every SM: what is launched before it starts after it. */
-            int held = gpu->persistent_gemm && i == slot && i < count && ops[i].kind == ERG_OP_GEMM;
+            int held = gpu->persistent_gemm && !(comm.left_sms > 0) && i == slot && i < count &&
+                       ops[i].kind == ERG_OP_GEMM;
             if (!held) {
                 state = COMM_LATENCY;
                 latency = gpu->comm_latency_s;
@@ -115,7 +119,9 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
         int executing = i < count && gap <= 0;
         if (executing) {
             const struct erg_op *op = &ops[i];
-            double sms = fmax(4, gpu->sms - (busy ? comm.taken_sms : 0));
+            bool bounded = comm.left_sms > 0 && i >= slot && op->kind != ERG_OP_MEMORY;
+            double taken = busy ? comm.taken_sms : 0;
+            double sms = fmax(4, gpu->sms - (bounded ? comm.left_sms : taken));
             double issue = issue_time(gpu, op, sms, clock_mhz);
             full = fmax(issue, op->bytes / bandwidth);
             double wanted = full > 0 ? op->bytes / full : 0;

@@ -1,4 +1,4 @@
-#include "search/calibrate_internal.h"
+#include "base/least_squares.h"
 
 #include "base/memory.h"
 

@@ -2,8 +2,8 @@
  * Damped least squares (Levenberg-Marquardt) with numerical derivatives, for models of few
  * parameters that already have the right scale: parameters are log factors around 0.
  */
-#ifndef ERG_SEARCH_CALIBRATE_INTERNAL_H
-#define ERG_SEARCH_CALIBRATE_INTERNAL_H
+#ifndef ERG_BASE_LEAST_SQUARES_H
+#define ERG_BASE_LEAST_SQUARES_H
 
 #include "ergon/error.h"
 
