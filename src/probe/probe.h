@@ -100,4 +100,36 @@ int erg_probe_measure(struct erg_device *device, const struct erg_probe_program 
                       const char *conditions, const char *path, struct erg_probe_rows *rows,
                       struct erg_error *err);
 
+/* ---- constants ---- */
+
+/* What was seen of some steps. */
+struct erg_probe_observation {
+    const struct erg_step *steps;
+    size_t step_count;
+    double time_s, energy_j;
+    double time_error, energy_error; /* relative standard deviations */
+    double clock_mhz, temperature_c;
+};
+
+enum { ERG_PROBE_MOST_CONSTANTS = 32 };
+
+struct erg_probe_fit {
+    struct erg_gpu gpu; /* strings borrowed from the GPU that the fit started from */
+    struct {
+        const char *name;
+        double before, after;
+        double error; /* relative standard deviation: what the rows leave open */
+    } constants[ERG_PROBE_MOST_CONSTANTS];
+    size_t count;
+};
+
+/*
+ * Fits constants of the emulated GPU to observations made at the GPUs' own clocks by damped least
+ * squares on their logarithms: time, energy and effective clock of each, with a prior around the
+ * constants of `gpu`. What only other clocks would show stays as it is.
+ */
+int erg_probe_fit(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
+                  const struct erg_stack *stack, const struct erg_probe_observation *observations,
+                  size_t count, struct erg_error *err);
+
 #endif

@@ -1,0 +1,110 @@
+/* Constants of the emulated GPU that explain what was measured. */
+#include "probe/probe.h"
+
+#include "base/least_squares.h"
+#include "base/memory.h"
+#include "device/emulated/emulated.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/*
+ * How far the truth may be from the start, as the standard deviation of a constant's logarithm:
+ * wide where a GPU's file only guesses.
+ */
+#define CONSTANT(field, log_sd)                                                                    \
+    {                                                                                              \
+#field, offsetof(struct erg_gpu, field), log_sd                                            \
+    }
+static const struct constant {
+    const char *name;
+    size_t offset;
+    double log_sd;
+} constants[] = {
+    CONSTANT(gemm_efficiency, 0.3),       CONSTANT(gemm_k0, 0.7),
+    CONSTANT(wave_weight, 0.7),           CONSTANT(attention_forward, 0.3),
+    CONSTANT(attention_backward, 0.3),    CONSTANT(memory_efficiency, 0.3),
+    CONSTANT(memory_issue, 0.3),          CONSTANT(launch_gap_s, 0.7),
+    CONSTANT(comm_sm_rate, 0.7),          CONSTANT(comm_link_factor, 0.15),
+    CONSTANT(comm_latency_s, 0.7),        CONSTANT(comm_blend, 0.5),
+    CONSTANT(comm_contention, 1.0),       CONSTANT(comm_sm_share, 0.5),
+    CONSTANT(comm_hbm_per_wire, 0.3),     CONSTANT(library_link_factor, 0.15),
+    CONSTANT(library_sm_share, 0.5),      CONSTANT(static_power_w, 0.1),
+    CONSTANT(active_power_w, 1.0),        CONSTANT(energy_per_flop_j, 0.5),
+    CONSTANT(energy_per_hbm_byte_j, 0.5), CONSTANT(energy_per_wire_byte_j, 0.7),
+    CONSTANT(spin_power_w, 1.0),          CONSTANT(voltage_slope_per_ghz, 0.3),
+    CONSTANT(power_cap_w, 0.03),
+};
+enum { CONSTANTS = sizeof constants / sizeof *constants };
+_Static_assert((int)CONSTANTS <= (int)ERG_PROBE_MOST_CONSTANTS, "the report has room for all");
+
+/* What the model is trusted to, relative; the reading's own error comes on top. */
+static const double model_time_sd = 0.01, model_energy_sd = 0.012, model_clock_sd = 0.01;
+
+static const int rounds = 40;
+
+struct problem {
+    const struct erg_gpu *gpu;
+    const struct erg_stack *stack;
+    const struct erg_probe_observation *observations;
+    size_t count;
+};
+
+static double *member(struct erg_gpu *gpu, size_t constant)
+{
+    return (double *)(void *)((char *)gpu + constants[constant].offset);
+}
+
+static void scale(const struct erg_gpu *gpu, const double *log_ratios, struct erg_gpu *out)
+{
+    *out = *gpu;
+    for (size_t i = 0; i < CONSTANTS; i++)
+        *member(out, i) *= exp(log_ratios[i]);
+    /* A share that may not reach the whole: a collective that never moves would never end. */
+    out->comm_contention = fmin(out->comm_contention, 0.95);
+    out->comm_link_factor = fmin(out->comm_link_factor, 1);
+    out->library_link_factor = fmin(out->library_link_factor, 1);
+}
+
+static int residuals_of(void *context, const double *log_ratios, double *residuals,
+                        struct erg_error *err)
+{
+    const struct problem *problem = context;
+    struct erg_gpu gpu;
+    scale(problem->gpu, log_ratios, &gpu);
+    for (size_t i = 0; i < problem->count; i++) {
+        const struct erg_probe_observation *seen = &problem->observations[i];
+        struct erg_emulated_result result;
+        if (erg_emulated_run_at(&gpu, problem->stack, seen->steps, seen->step_count,
+                                gpu.clock_max_mhz, seen->temperature_c, &result, err))
+            return -1;
+        residuals[3 * i] =
+            log(result.time_s / seen->time_s) / hypot(model_time_sd, seen->time_error);
+        residuals[3 * i + 1] =
+            log(result.energy_j / seen->energy_j) / hypot(model_energy_sd, seen->energy_error);
+        residuals[3 * i + 2] = log(result.clock_effective_mhz / seen->clock_mhz) / model_clock_sd;
+    }
+    return 0;
+}
+
+int erg_probe_fit(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
+                  const struct erg_stack *stack, const struct erg_probe_observation *observations,
+                  size_t count, struct erg_error *err)
+{
+    struct problem problem = {gpu, stack, observations, count};
+    double log_ratios[CONSTANTS] = {0}, sd[CONSTANTS];
+    for (size_t i = 0; i < CONSTANTS; i++)
+        sd[i] = constants[i].log_sd;
+    if (erg_least_squares(residuals_of, &problem, CONSTANTS, sd, 3 * count, rounds, log_ratios,
+                          err))
+        return erg_fail_context(err, "fitting the constants of %s", gpu->name);
+    *fit = (struct erg_probe_fit){.count = CONSTANTS};
+    scale(gpu, log_ratios, &fit->gpu);
+    for (size_t i = 0; i < CONSTANTS; i++) {
+        struct erg_gpu before = *gpu;
+        fit->constants[i].name = constants[i].name;
+        fit->constants[i].before = *member(&before, i);
+        fit->constants[i].after = *member(&fit->gpu, i);
+    }
+    return 0;
+}
