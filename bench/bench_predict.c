@@ -75,7 +75,7 @@ static bool steps_of(const struct erg_workload *w, const char *work, size_t slot
     static const char *const directions[] = {"forward", "backward"};
     for (size_t i = 0; i < w->forward_count + w->backward_count; i++)
         if (!strcmp(work, w->partitions[i].key) && slot <= w->partitions[i].task.op_count) {
-            *one = (struct erg_step){w->partitions[i].task, {slot, sms}};
+            *one = (struct erg_step){.task = w->partitions[i].task, .launch = {slot, sms}};
             *steps = one;
             *count = 1;
             return true;

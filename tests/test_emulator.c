@@ -566,6 +566,38 @@ static void the_host_floor_slows_small_work_only(void **state)
     assert_near(energy_j, 3e-4, 0);
 }
 
+/*
+ * A stack that leaves the SMs of a collective free: the collective starts beside a product at once,
+ * and the product keeps to its share although the collective ended long before.
+ */
+static void sms_left_free_stay_free(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    struct erg_stack leaving = {.leaves_sms = true};
+    gpu.power_cap_w = 1e4;
+    gpu.wave_weight = gpu.comm_hbm_per_wire = 0;
+    struct erg_error err;
+    struct erg_emulated_result alone, held, free;
+    struct erg_step step = step_of(hopper_mlp + 1, 1, 0, 0, 0);
+    assert_ok(erg_emulated_run(&gpu, &plain_stack, &step, 1, 1980, &alone, &err), &err);
+    step = step_of(hopper_mlp + 1, 1, 1e6, 0, 33); /* a quarter of 132 SMs */
+    assert_ok(erg_emulated_run(&gpu, &plain_stack, &step, 1, 1980, &held, &err), &err);
+    assert_ok(erg_emulated_run(&gpu, &leaving, &step, 1, 1980, &free, &err), &err);
+    assert_true(held.exposed_s > 0); /* the product owns every SM */
+    assert_near(free.exposed_s, 0, 0);
+    double gap_s = gpu.launch_gap_s;
+    assert_close(free.time_s - gap_s, (alone.time_s - gap_s) * 132 / 99, 1e-6);
+
+    step.launch.slot = 1; /* after the product: nothing is left free for it */
+    assert_ok(erg_emulated_run(&gpu, &leaving, &step, 1, 1980, &free, &err), &err);
+    assert_near(free.time_s - free.exposed_s, alone.time_s, 1e-9);
+    step.launch.slot = 0;
+    step.task.comm.library = true; /* nor for the library's kernel */
+    assert_ok(erg_emulated_run(&gpu, &leaving, &step, 1, 1980, &free, &err), &err);
+    assert_true(free.exposed_s > 0);
+}
+
 static void nonsense_is_refused_with_a_sentence(void **state)
 {
     (void)state;
@@ -630,6 +662,7 @@ int main(void)
         cmocka_unit_test(splitting_an_op_changes_nothing),
         cmocka_unit_test(the_timeline_holds_every_op),
         cmocka_unit_test(persistent_gemms_hold_a_launch),
+        cmocka_unit_test(sms_left_free_stay_free),
         cmocka_unit_test(a_hotter_die_leaks_and_throttles),
         cmocka_unit_test(library_collectives_use_the_stack),
         cmocka_unit_test(library_collectives_fall_back_to_the_gpu),

@@ -100,6 +100,52 @@ static void units_are_converted(void **state)
     erg_stack_free(stack);
 }
 
+static const char *as_measured(const void *context, size_t member)
+{
+    return member == offsetof(struct erg_gpu, launch_gap_s) ? context : "else";
+}
+
+static void what_is_written_is_read_back(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_gpu *gpu, *again;
+    char path[128], *text;
+    snprintf(path, sizeof path, "%s/written.yaml", folder);
+    for (int i = 0; i < 2; i++) { /* one with a curve of its own, and a persistent product */
+        assert_ok(erg_gpu_load(&gpu, i ? "a40" : "h200-sxm", &err), &err);
+        gpu->launch_gap_s = 3.25e-6;
+        assert_ok(
+            erg_gpu_write(gpu, path, "first line\nsecond line", as_measured, "measured", &err),
+            &err);
+        assert_ok(erg_gpu_load(&again, path, &err), &err);
+        assert_true(erg_gpu_fingerprint(gpu) == erg_gpu_fingerprint(again));
+        assert_string_equal(gpu->confidence, again->confidence);
+        assert_int_equal(gpu->gemm_tile_n, again->gemm_tile_n);
+        assert_int_equal(gpu->search_min_mhz, again->search_min_mhz);
+        erg_gpu_free(again);
+        erg_gpu_free(gpu);
+    }
+    assert_ok(erg_file_read(path, 0, &text, NULL, &err), &err);
+    assert_non_null(strstr(text, "# first line\n# second line\n"));
+    assert_non_null(strstr(text, "  launch_gap_us: 3.25"));
+    assert_non_null(strstr(text, "# measured\n"));
+    free(text);
+    unlink(path);
+}
+
+static void drivers_names_find_their_gpu(void **state)
+{
+    (void)state;
+    struct erg_arena arena = {0};
+    assert_string_equal(erg_gpu_catalogue_name("NVIDIA A100-SXM4-80GB", &arena), "a100-sxm4-80gb");
+    assert_string_equal(erg_gpu_catalogue_name("NVIDIA H100 80GB HBM3", &arena), "h100-sxm");
+    assert_string_equal(erg_gpu_catalogue_name("NVIDIA A40", &arena), "a40");
+    assert_null(erg_gpu_catalogue_name("NVIDIA A4000 SXM4 80GB", &arena));
+    assert_null(erg_gpu_catalogue_name("", &arena));
+    erg_arena_release(&arena);
+}
+
 static void unknown_names_list_what_there_is(void **state)
 {
     (void)state;
@@ -244,6 +290,8 @@ int main(void)
         cmocka_unit_test(every_entry_loads),
         cmocka_unit_test(a_board_is_known_by_its_name),
         cmocka_unit_test(units_are_converted),
+        cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(drivers_names_find_their_gpu),
         cmocka_unit_test(unknown_names_list_what_there_is),
         cmocka_unit_test(wrong_gpu_files_are_explained),
         cmocka_unit_test(clusters_are_checked),

@@ -267,6 +267,37 @@ static void head_and_embedding(void **state)
     erg_model_free(model);
 }
 
+/* What our own kernels read and write: 2 bytes an element, every tensor once. */
+static void fused_kernels_move_less(void **state)
+{
+    (void)state;
+    struct erg_model *model = load("llama-3.2-3b");
+    struct erg_model_shape shape = nanobatch;
+    struct erg_model_ops forward, backward;
+    struct erg_op work[ERG_MODEL_MAX_OPS * 2];
+    const double th = 16384.0 * 3072, tr = 16384.0 * 32 * 128 / 8;
+    shape.fused_kernels = true;
+    erg_model_layer_forward(&forward, model, &shape);
+    erg_model_layer_backward(&backward, model, &shape);
+    merged_work(&forward, ERG_MODEL_BDA_A, ERG_MODEL_FC1, work);
+    assert_near(work[0].bytes, 8 * th, 0); /* stream and addend; sum and norm */
+    assert_int_equal(work[0].kernels, 1);
+    merged_work(&forward, ERG_MODEL_QKV_POST, ERG_MODEL_ATTENTION, work);
+    assert_near(work[0].bytes, 4 * tr, 0); /* in place */
+    assert_int_equal(work[0].kernels, 1);
+    merged_work(&backward, ERG_MODEL_NORM_M, ERG_MODEL_BDA_A, work);
+    assert_near(work[0].bytes, 8 * th, 0); /* stream, gradients of sum and norm; gradient */
+    assert_int_equal(work[0].kernels, 2);
+    erg_model_free(model);
+
+    model = load("qwen3-1.7b"); /* backward, its per-head norms read what they normalised */
+    erg_model_layer_backward(&backward, model, &shape);
+    merged_work(&backward, ERG_MODEL_ROPE, ERG_MODEL_QKV_POST, work);
+    assert_near(work[0].bytes, 6 * 16384.0 * (16 + 8) * 128 / 8, 0);
+    assert_int_equal(work[0].kernels, 2);
+    erg_model_free(model);
+}
+
 static void hopper_tiles_are_wider(void **state)
 {
     (void)state;
@@ -456,6 +487,7 @@ int main(void)
         cmocka_unit_test(execution_order_and_communication),
         cmocka_unit_test(splitting_divides_the_work),
         cmocka_unit_test(head_and_embedding),
+        cmocka_unit_test(fused_kernels_move_less),
         cmocka_unit_test(hopper_tiles_are_wider),
         cmocka_unit_test(saved_activations_of_a_layer),
         cmocka_unit_test(gpt_has_one_width_and_no_rope),

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-static const double poll_s = 0.01;
+static const double poll_s = 0.001;
 static const double work_s = 0.5;  /* enough to be as hot and as fast as work makes it */
 static const double edges_s = 0.2; /* around the window, for the counter's steps */
 

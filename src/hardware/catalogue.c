@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static bool is_path(const char *name)
 {
@@ -57,6 +58,51 @@ int erg_catalogue_read(const char *kind, const char *what, const char *name,
         return -1;
     }
     return 0;
+}
+
+/* The length of the word at `text`; names separate words by blanks, dashes and underscores. */
+static size_t word_length(const char *text)
+{
+    return strcspn(text, " -_");
+}
+
+static bool has_word(const char *text, const char *word, size_t length)
+{
+    while (*text) {
+        size_t here = word_length(text);
+        if (here == length && !strncasecmp(text, word, length))
+            return true;
+        text += here + (text[here] != '\0');
+    }
+    return false;
+}
+
+/* How many words of `entry` the name has; 0 without the first one. */
+static int shared_words(const char *entry, const char *name)
+{
+    int shared = 0;
+    if (!has_word(name, entry, word_length(entry)))
+        return 0;
+    while (*entry) {
+        size_t length = word_length(entry);
+        shared += has_word(name, entry, length);
+        entry += length + (entry[length] != '\0');
+    }
+    return shared;
+}
+
+const char *erg_gpu_catalogue_name(const char *driver_name, struct erg_arena *arena)
+{
+    const char *const *names = erg_data_names("gpus", arena), *best = NULL;
+    int most = 0;
+    for (size_t i = 0; names[i]; i++) {
+        int shared = shared_words(names[i], driver_name);
+        if (shared > most) {
+            most = shared;
+            best = names[i];
+        }
+    }
+    return best;
 }
 
 int erg_quantities_finish(void *object, const struct erg_quantity *list, size_t count,

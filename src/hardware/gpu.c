@@ -2,6 +2,11 @@
 #include "hardware/hardware_internal.h"
 
 #include "base/random.h"
+#include "base/text.h"
+#include "io/file.h"
+
+#include <stdio.h>
+#include <string.h>
 
 /*
  * One line per number: section, key in the file, member, factor from the file's unit to the
@@ -136,6 +141,25 @@ static const struct erg_quantity quantities[] = {
     DATASHEET_NUMBERS(QUANTITY) COMPUTE_NUMBERS(QUANTITY) COMMUNICATION_NUMBERS(QUANTITY)
         POWER_NUMBERS(QUANTITY) HEAT_NUMBERS(QUANTITY) CURVE_NUMBERS(QUANTITY)};
 
+/* The numbers that have no unit to convert, for writing. */
+static const struct whole {
+    const char *key;
+    size_t offset;
+    bool is_bool;
+} wholes[] = {
+    {"datasheet.sms", offsetof(struct erg_gpu, sms), false},
+    {"datasheet.clock_max_mhz", offsetof(struct erg_gpu, clock_max_mhz), false},
+    {"datasheet.clock_min_mhz", offsetof(struct erg_gpu, clock_min_mhz), false},
+    {"datasheet.clock_step_mhz", offsetof(struct erg_gpu, clock_step_mhz), false},
+    {"search_clocks.max_mhz", offsetof(struct erg_gpu, search_max_mhz), false},
+    {"search_clocks.min_mhz", offsetof(struct erg_gpu, search_min_mhz), false},
+    {"search_clocks.step_mhz", offsetof(struct erg_gpu, search_step_mhz), false},
+    {"compute.gemm_tile_m", offsetof(struct erg_gpu, gemm_tile_m), false},
+    {"compute.gemm_tile_n", offsetof(struct erg_gpu, gemm_tile_n), false},
+    {"communication.persistent_gemm", offsetof(struct erg_gpu, persistent_gemm), true},
+    {"communication.library_blocks", offsetof(struct erg_gpu, library_blocks), false},
+};
+
 static int check_integers(const struct erg_gpu *gpu, const struct erg_yaml *yaml,
                           struct erg_error *err)
 {
@@ -225,4 +249,72 @@ uint64_t erg_gpu_fingerprint(const struct erg_gpu *gpu)
     for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
         hash = erg_hash_u64(hash, (uint64_t)integers[i]);
     return erg_quantities_hash(gpu, quantities, sizeof quantities / sizeof *quantities, hash);
+}
+
+/* ---- writing ---- */
+
+struct writer {
+    const struct erg_gpu *gpu;
+    struct erg_text text;
+    const char *(*origin)(const void *context, size_t member);
+    const void *context;
+};
+
+static void write_line(struct writer *writer, const char *key, size_t member, const char *value)
+{
+    const char *name = strchr(key, '.') + 1;
+    int used = (int)(strlen(name) + strlen(value));
+    erg_text_printf(&writer->text, "  %s: %s%*s # %s\n", name, value, used < 38 ? 38 - used : 0, "",
+                    writer->origin(writer->context, member));
+}
+
+static bool in_section(const char *key, const char *section)
+{
+    size_t length = strlen(section);
+    return !strncmp(key, section, length) && key[length] == '.';
+}
+
+static void write_section(struct writer *writer, const char *section)
+{
+    const char *gpu = (const char *)writer->gpu;
+    char value[40];
+    erg_text_printf(&writer->text, "\n%s:\n", section);
+    for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++) {
+        if (!in_section(wholes[i].key, section))
+            continue;
+        const void *member = gpu + wholes[i].offset;
+        if (wholes[i].is_bool)
+            snprintf(value, sizeof value, "%s", *(const bool *)member ? "true" : "false");
+        else
+            snprintf(value, sizeof value, "%d", *(const int *)member);
+        write_line(writer, wholes[i].key, wholes[i].offset, value);
+    }
+    for (size_t i = 0; i < sizeof quantities / sizeof *quantities; i++) {
+        if (!in_section(quantities[i].key, section))
+            continue;
+        const void *member = gpu + quantities[i].offset;
+        snprintf(value, sizeof value, "%.6g", *(const double *)member / quantities[i].factor);
+        write_line(writer, quantities[i].key, quantities[i].offset, value);
+    }
+}
+
+int erg_gpu_write(const struct erg_gpu *gpu, const char *path, const char *heading,
+                  const char *(*origin)(const void *context, size_t member), const void *context,
+                  struct erg_error *err)
+{
+    static const char *const sections[] = {"datasheet", "search_clocks", "compute", "communication",
+                                           "power",     "heat",          "curve"};
+    struct writer writer = {gpu, {0}, origin, context};
+    for (const char *line = heading; *line;) {
+        size_t length = strcspn(line, "\n");
+        erg_text_printf(&writer.text, "# %.*s\n", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+    erg_text_printf(&writer.text, "\nname: \"%s\"\nconfidence: \"%s\"\n", gpu->name,
+                    gpu->confidence);
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        write_section(&writer, sections[i]);
+    int status = erg_file_write(path, writer.text.data, writer.text.count, err);
+    erg_text_release(&writer.text);
+    return status;
 }

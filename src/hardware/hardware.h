@@ -8,6 +8,7 @@
 #ifndef ERG_HARDWARE_H
 #define ERG_HARDWARE_H
 
+#include "base/memory.h"
 #include "ergon/error.h"
 
 #include <stdbool.h>
@@ -120,6 +121,20 @@ struct erg_cluster {
  */
 int erg_gpu_load(struct erg_gpu **gpu, const char *name, struct erg_error *err);
 void erg_gpu_free(struct erg_gpu *gpu);
+
+/*
+ * The catalogue's GPU whose name shares most words with that of a driver ("NVIDIA H200"), its first
+ * word among them, or NULL.
+ */
+const char *erg_gpu_catalogue_name(const char *driver_name, struct erg_arena *arena);
+
+/*
+ * Writes a GPU as a catalogue file. `heading` is a comment (lines without "#"); each number's
+ * comment is what `origin` says of it, by the offset of its member in the struct.
+ */
+int erg_gpu_write(const struct erg_gpu *gpu, const char *path, const char *heading,
+                  const char *(*origin)(const void *context, size_t member), const void *context,
+                  struct erg_error *err);
 int erg_stack_load(struct erg_stack **stack, const char *name, struct erg_error *err);
 void erg_stack_free(struct erg_stack *stack);
 

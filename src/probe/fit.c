@@ -6,6 +6,7 @@
 #include "device/emulated/emulated.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /*
@@ -42,6 +43,7 @@ _Static_assert((int)CONSTANTS <= (int)ERG_PROBE_MOST_CONSTANTS, "the report has 
 static const double model_time_sd = 0.01, model_energy_sd = 0.012, model_clock_sd = 0.01;
 
 static const int rounds = 40;
+static const double unseen = 1e-9; /* the logarithm of a constant that no row depends on */
 
 struct problem {
     const struct erg_gpu *gpu;
@@ -66,6 +68,23 @@ static void scale(const struct erg_gpu *gpu, const double *log_ratios, struct er
     out->library_link_factor = fmin(out->library_link_factor, 1);
 }
 
+static int predict(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                   const struct erg_probe_observation *seen, struct erg_emulated_result *result,
+                   struct erg_error *err)
+{
+    if (seen->step_count)
+        return erg_emulated_run_at(gpu, stack, seen->steps, seen->step_count, gpu->clock_max_mhz,
+                                   seen->temperature_c, result, err);
+    /* At rest: nothing but static power. */
+    double leak = gpu->leak_per_k * (seen->temperature_c - gpu->reference_c);
+    *result = (struct erg_emulated_result){
+        .time_s = seen->time_s,
+        .energy_j = gpu->static_power_w * (1 + leak) * seen->time_s,
+        .clock_effective_mhz = seen->clock_mhz,
+    };
+    return 0;
+}
+
 static int residuals_of(void *context, const double *log_ratios, double *residuals,
                         struct erg_error *err)
 {
@@ -75,14 +94,27 @@ static int residuals_of(void *context, const double *log_ratios, double *residua
     for (size_t i = 0; i < problem->count; i++) {
         const struct erg_probe_observation *seen = &problem->observations[i];
         struct erg_emulated_result result;
-        if (erg_emulated_run_at(&gpu, problem->stack, seen->steps, seen->step_count,
-                                gpu.clock_max_mhz, seen->temperature_c, &result, err))
+        if (predict(&gpu, problem->stack, seen, &result, err))
             return -1;
         residuals[3 * i] =
             log(result.time_s / seen->time_s) / hypot(model_time_sd, seen->time_error);
         residuals[3 * i + 1] =
             log(result.energy_j / seen->energy_j) / hypot(model_energy_sd, seen->energy_error);
         residuals[3 * i + 2] = log(result.clock_effective_mhz / seen->clock_mhz) / model_clock_sd;
+    }
+    return 0;
+}
+
+static int judge(struct erg_probe_fit *fit, const struct problem *problem, struct erg_error *err)
+{
+    fit->observations = problem->count;
+    for (size_t i = 0; i < problem->count; i++) {
+        const struct erg_probe_observation *seen = &problem->observations[i];
+        struct erg_emulated_result result;
+        if (predict(&fit->gpu, problem->stack, seen, &result, err))
+            return -1;
+        fit->time_error += fabs(result.time_s / seen->time_s - 1) / (double)problem->count;
+        fit->energy_error += fabs(result.energy_j / seen->energy_j - 1) / (double)problem->count;
     }
     return 0;
 }
@@ -101,10 +133,16 @@ int erg_probe_fit(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
     *fit = (struct erg_probe_fit){.count = CONSTANTS};
     scale(gpu, log_ratios, &fit->gpu);
     for (size_t i = 0; i < CONSTANTS; i++) {
-        struct erg_gpu before = *gpu;
+        struct erg_gpu start = *gpu;
+        double before = *member(&start, i), after = *member(&fit->gpu, i);
         fit->constants[i].name = constants[i].name;
-        fit->constants[i].before = *member(&before, i);
-        fit->constants[i].after = *member(&fit->gpu, i);
+        fit->constants[i].member = constants[i].offset;
+        fit->constants[i].before = before;
+        fit->constants[i].after = after;
+        fit->constants[i].seen = fabs(log_ratios[i]) > unseen;
+        if (fit->constants[i].seen)
+            snprintf(fit->constants[i].note, sizeof fit->constants[i].note,
+                     "fitted; %+.0f %% of the start", 100 * (after / before - 1));
     }
-    return 0;
+    return judge(fit, &problem, err);
 }

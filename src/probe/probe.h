@@ -75,7 +75,7 @@ struct erg_probe_row {
     double clock_mhz, temperature_c; /* mean during the window; of the hottest GPU */
     double window_s;
     long reasons; /* why the clock was lowered: enum erg_clock_reason */
-    char conditions[200], created_utc[24];
+    char conditions[256], created_utc[24];
 };
 
 struct erg_probe_rows { /* all-zero is a valid empty one */
@@ -100,6 +100,35 @@ int erg_probe_measure(struct erg_device *device, const struct erg_probe_program 
                       const char *conditions, const char *path, struct erg_probe_rows *rows,
                       struct erg_error *err);
 
+/* ---- ceilings ---- */
+
+/* One line of what the machine can do. */
+struct erg_probe_ceiling {
+    const char *shape, *name; /* borrowed from the program */
+    enum erg_probe_family family;
+    /* FLOPs per second; bytes of memory per second; bytes per second that each GPU sends; 0 at rest
+     * and where several things ran. */
+    double rate;
+    double share;   /* of the datasheet's, products and attention at the clock they ran at */
+    double power_w; /* mean of the whole run */
+    double unit_j;  /* energy above rest per FLOP or byte; NAN where something else ran with it */
+    double clock_mhz;
+};
+
+struct erg_probe_ceilings {
+    struct erg_probe_ceiling *items;
+    size_t count, capacity;
+};
+
+/*
+ * Adds what the rows say of a program's single operations, collectives and rests. A collective's
+ * rate is that of its time beyond the product that it followed.
+ */
+void erg_probe_ceilings_add(struct erg_probe_ceilings *ceilings,
+                            const struct erg_probe_program *program,
+                            const struct erg_probe_rows *rows, const struct erg_gpu *gpu);
+void erg_probe_ceilings_release(struct erg_probe_ceilings *ceilings);
+
 /* ---- constants ---- */
 
 /* What was seen of some steps. */
@@ -114,11 +143,15 @@ struct erg_probe_observation {
 enum { ERG_PROBE_MOST_CONSTANTS = 32 };
 
 struct erg_probe_fit {
-    struct erg_gpu gpu; /* strings borrowed from the GPU that the fit started from */
+    struct erg_gpu gpu;              /* strings borrowed from the GPU that the fit started from */
+    double time_error, energy_error; /* mean |relative error| of what was fitted */
+    size_t observations;
     struct {
         const char *name;
+        size_t member; /* its offset in struct erg_gpu */
         double before, after;
-        double error; /* relative standard deviation: what the rows leave open */
+        bool seen; /* the rows say something of it */
+        char note[64];
     } constants[ERG_PROBE_MOST_CONSTANTS];
     size_t count;
 };
@@ -131,5 +164,15 @@ struct erg_probe_fit {
 int erg_probe_fit(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                   const struct erg_stack *stack, const struct erg_probe_observation *observations,
                   size_t count, struct erg_error *err);
+
+/* The same to all rows of the programs, at rest as well. */
+int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
+                        const struct erg_stack *stack, const struct erg_probe_program *programs,
+                        size_t program_count, const struct erg_probe_rows *rows,
+                        struct erg_error *err);
+
+/* The fitted GPU as a catalogue file that says of every number whether it was fitted. */
+int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows *rows,
+                    const char *path, struct erg_error *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* Which measurements are made, and in which order. */
 #include "probe/probe.h"
+#include "probe/probe_internal.h"
 
 #include "base/memory.h"
 #include "partition/partition.h"
@@ -187,9 +188,9 @@ static void add_layers(struct erg_probe_program *program)
 
 static void add_rests(struct erg_probe_program *program)
 {
-    add(program, ERG_PROBE_REST, NULL, 0, "rest");
+    add(program, ERG_PROBE_REST, NULL, 0, PROBE_REST);
     program->items[program->count - 1].since_s = 0.2;
-    add(program, ERG_PROBE_REST, NULL, 0, "idle");
+    add(program, ERG_PROBE_REST, NULL, 0, PROBE_IDLE);
     program->items[program->count - 1].since_s = 3;
 }
 

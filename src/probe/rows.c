@@ -176,7 +176,15 @@ int erg_probe_measure(struct erg_device *device, const struct erg_probe_program 
     for (size_t i = 0; i < program->count; i++) {
         const struct erg_probe_item *item = &program->items[i];
         erg_progress(program->name, i, program->count);
-        if (erg_probe_rows_find(rows, program->name, program->gpus, item->name))
+        const struct erg_probe_row *known =
+            erg_probe_rows_find(rows, program->name, program->gpus, item->name);
+        if (known && strcmp(known->conditions, conditions) != 0)
+            return erg_fail(
+                err, ERG_FAILED,
+                "probing %s: \"%s\" was measured on %s before; expected rows of the same "
+                "device, or another file for them",
+                conditions, item->name, known->conditions);
+        if (known)
             continue;
         struct erg_probe_row row = {.gpus = program->gpus};
         snprintf(row.shape, sizeof row.shape, "%s", program->name);

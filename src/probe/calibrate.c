@@ -1,0 +1,117 @@
+/* From the rows of a probe to a GPU's file. */
+#include "probe/probe.h"
+#include "probe/probe_internal.h"
+
+#include "base/memory.h"
+#include "device/emulated/emulated.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct observations {
+    struct erg_probe_observation *items;
+    size_t count, capacity;
+};
+
+static void observe(struct observations *list, const struct erg_probe_program *program,
+                    const struct erg_probe_rows *rows)
+{
+    for (size_t i = 0; i < program->count; i++) {
+        const struct erg_probe_item *item = &program->items[i];
+        const struct erg_probe_row *row =
+            erg_probe_rows_find(rows, program->name, program->gpus, item->name);
+        if (!row || !strcmp(item->name, PROBE_IDLE))
+            continue;
+        ERG_PUSH(list, items,
+                 (struct erg_probe_observation){
+                     .steps = item->steps,
+                     .step_count = item->step_count,
+                     .time_s = row->time_s,
+                     .energy_j = row->energy_j,
+                     .time_error = row->time_error,
+                     .energy_error = row->energy_error,
+                     .clock_mhz = row->clock_mhz,
+                     .temperature_c = row->temperature_c,
+                 });
+    }
+}
+
+/*
+ * Powers that no schedule of ours shows: a GPU that waits for a peer keeps one block spinning; one
+ * that has been idle for long has lowered its clock, if it does so at all.
+ */
+static void fit_waiting(struct erg_gpu *gpu, const struct erg_probe_program *program,
+                        const struct erg_probe_rows *rows)
+{
+    double above_ghz = (gpu->clock_max_mhz - gpu->voltage_knee_mhz) * 1e-3;
+    double volt = 1 + gpu->voltage_slope_per_ghz * above_ghz;
+    gpu->blocking_power_w =
+        gpu->static_power_w + volt * volt * (gpu->active_power_w + gpu->spin_power_w);
+    const struct erg_probe_row *idle =
+        erg_probe_rows_find(rows, program->name, program->gpus, PROBE_IDLE);
+    if (idle && idle->clock_mhz < 0.5 * gpu->clock_max_mhz)
+        gpu->idle_power_w = idle->energy_j / idle->time_s;
+}
+
+int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
+                        const struct erg_stack *stack, const struct erg_probe_program *programs,
+                        size_t program_count, const struct erg_probe_rows *rows,
+                        struct erg_error *err)
+{
+    struct observations list = {0};
+    for (size_t i = 0; i < program_count; i++)
+        observe(&list, &programs[i], rows);
+    int status = list.count ? erg_probe_fit(fit, gpu, stack, list.items, list.count, err)
+                            : erg_fail(err, ERG_FAILED,
+                                       "fitting the constants of %s: there are no measurements on "
+                                       "%d GPUs to fit them to",
+                                       gpu->name, program_count ? programs[0].gpus : 0);
+    free(list.items);
+    for (size_t i = 0; i < program_count && !status; i++)
+        fit_waiting(&fit->gpu, &programs[i], rows);
+    return status;
+}
+
+/* ---- the file ---- */
+
+/* What a number of the file rests on. */
+static const char *origin(const void *context, size_t member)
+{
+    const struct erg_probe_fit *fit = context;
+    for (size_t i = 0; i < fit->count; i++)
+        if (fit->constants[i].member == member && fit->constants[i].seen)
+            return fit->constants[i].note;
+    if (member == offsetof(struct erg_gpu, blocking_power_w))
+        return "static, active and one spinning block";
+    return "as at the start";
+}
+
+int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows *rows,
+                    const char *path, struct erg_error *err)
+{
+    struct erg_gpu gpu = fit->gpu;
+    struct erg_text name = {0}, heading = {0}, confidence = {0};
+    const struct erg_probe_row *last = &rows->items[rows->count - 1];
+    erg_text_printf(&name, "%s-measured", gpu.name);
+    erg_text_printf(
+        &heading,
+        "Written by ergon probe --calibrate, from the constants of %s.\n"
+        "%s, %s.\n"
+        "Fitted to %zu measurements of layers that belong to no model: mean error %.1f %% "
+        "in time, %.1f %% in energy.\n"
+        "Clocks were not varied: what only they would show is as at the start.",
+        gpu.name, last->conditions, last->created_utc, fit->observations, 100 * fit->time_error,
+        100 * fit->energy_error);
+    erg_text_printf(&confidence,
+                    "fitted by ergon probe to %zu measurements on %d GPUs at default clocks; what "
+                    "depends on the clock alone is as in %s",
+                    fit->observations, last->gpus, gpu.name);
+    gpu.name = name.data;
+    gpu.confidence = confidence.data;
+    int status = erg_gpu_write(&gpu, path, heading.data, origin, fit, err);
+    erg_text_release(&name);
+    erg_text_release(&heading);
+    erg_text_release(&confidence);
+    return status;
+}

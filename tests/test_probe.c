@@ -1,0 +1,390 @@
+/*
+ * The probe on emulated GPUs: its program, its rows, and constants that predict what it has not
+ * measured.
+ */
+#include "catalogue.h"
+#include "check.h"
+#include "program.h"
+
+#include "device/emulated/emulated.h"
+#include "device/profiler.h"
+#include "io/file.h"
+#include "partition/partition.h"
+#include "probe/probe.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static char folder[] = "/tmp/ergon-probe-XXXXXX";
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    catalogue_release(state);
+    char command[128];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    return system(command);
+}
+
+static const char *in_folder(const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+/* ---- the program ---- */
+
+static void every_item_has_its_name_and_runs(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    struct erg_stack stack = catalogue_stack("ergon");
+    struct erg_error err;
+    for (int gpus = 1; gpus <= 8; gpus *= 2)
+        for (size_t shape = 0; shape < erg_probe_shapes(); shape++) {
+            struct erg_probe_program program;
+            size_t families[ERG_PROBE_REST + 1] = {0};
+            assert_ok(erg_probe_program_init(&program, shape, gpus, &gpu, &stack, &err), &err);
+            for (size_t i = 0; i < program.count; i++) {
+                const struct erg_probe_item *item = &program.items[i];
+                for (size_t k = 0; k < i; k++)
+                    assert_string_not_equal(item->name, program.items[k].name);
+                families[item->family]++;
+                struct erg_emulated_result result;
+                assert_ok(erg_emulated_run(&gpu, &stack, item->steps, item->step_count, 1980,
+                                           &result, &err),
+                          &err);
+                assert_true(item->family == ERG_PROBE_REST || result.time_s > 1e-5);
+            }
+            assert_true(families[ERG_PROBE_PRODUCT] >= 8 && families[ERG_PROBE_MEMORY] >= 2);
+            assert_int_equal(families[ERG_PROBE_ATTENTION], 2);
+            assert_int_equal(families[ERG_PROBE_PARTITION] > 0, gpus > 1);
+            erg_probe_program_release(&program);
+        }
+    struct erg_probe_program program;
+    assert_fails(erg_probe_program_init(&program, 0, 3, &gpu, &stack, &err), &err, "3 GPUs");
+}
+
+/* ---- rows ---- */
+
+static struct erg_device *open_device(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                                      size_t gpus, uint64_t seed)
+{
+    struct erg_emulated_options options = erg_emulated_options_default();
+    struct erg_device *device;
+    struct erg_error err;
+    options.gpus = gpus;
+    options.seed = seed;
+    assert_ok(erg_emulated_open(&device, gpu, stack, &options, &err), &err);
+    return device;
+}
+
+static void what_was_measured_is_not_measured_again(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    struct erg_stack stack = catalogue_stack("ergon");
+    struct erg_error err;
+    struct erg_probe_program program;
+    struct erg_probe_rows rows = {0}, kept;
+    struct erg_device *device = open_device(&gpu, &stack, 1, 1);
+    const char *path = in_folder("rows.csv");
+    assert_ok(erg_probe_program_init(&program, 1, 1, &gpu, &stack, &err), &err);
+    assert_ok(erg_probe_measure(device, &program, "this one", path, &rows, &err), &err);
+    assert_int_equal(rows.count, program.count);
+
+    assert_ok(erg_probe_rows_load(&kept, path, &err), &err);
+    assert_int_equal(kept.count, rows.count);
+    for (size_t i = 0; i < rows.count; i++) {
+        assert_string_equal(kept.items[i].item, rows.items[i].item);
+        assert_near(kept.items[i].time_s, rows.items[i].time_s, 0);
+        assert_near(kept.items[i].energy_j, rows.items[i].energy_j, 0);
+        assert_near(kept.items[i].clock_mhz, rows.items[i].clock_mhz, 0);
+    }
+    kept.count--; /* killed before the last one */
+    kept.items[0].time_s = 42;
+    assert_ok(erg_probe_measure(device, &program, "this one", NULL, &kept, &err), &err);
+    assert_int_equal(kept.count, rows.count);
+    assert_near(kept.items[0].time_s, 42, 0);
+    assert_near(kept.items[kept.count - 1].time_s, rows.items[rows.count - 1].time_s, 0);
+    assert_fails(erg_probe_measure(device, &program, "another", NULL, &kept, &err), &err,
+                 "was measured on this one before");
+    erg_probe_rows_release(&kept);
+    erg_probe_rows_release(&rows);
+    erg_probe_program_release(&program);
+    erg_device_close(device);
+}
+
+static void rest_is_static_power_and_then_idle(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    struct erg_stack stack = catalogue_stack("ergon");
+    struct erg_error err;
+    struct erg_emulated_options options = {.gpus = 2, .seed = 3}; /* no noise, no heat */
+    struct erg_device *device;
+    struct erg_op product = {
+        .kind = ERG_OP_GEMM, .kernels = 1, .flops = 4e11, .k = 4096, .tiles = 2000};
+    struct erg_step step = {.task = {&product, 1, {0}}};
+    struct erg_profile_options profile = erg_profile_options_default();
+    struct erg_profile_result result;
+    profile.window_s = 0.6;
+    assert_ok(erg_emulated_open(&device, &gpu, &stack, &options, &err), &err);
+    assert_ok(erg_profile_rest(device, &step, 1, 0.2, &profile, 1, &result, &err), &err);
+    assert_close(result.energy_j, 120, 0.01);
+    assert_near(result.time_s, 1, 0);
+    assert_ok(erg_profile_rest(device, &step, 1, 2, &profile, 1, &result, &err), &err);
+    assert_close(result.energy_j, 79, 0.01);
+    assert_int_equal(result.clock_mhz, 345);
+    erg_device_close(device);
+}
+
+/* ---- constants ---- */
+
+/* Constants of a machine that its catalogue file does not know. */
+static const struct change {
+    const char *name;
+    size_t member;
+    double factor;
+    double tolerance; /* of what the probe makes of it; 0: it may trade with others */
+} changes[] = {
+#define CHANGE(field, factor, tolerance)                                                           \
+    {                                                                                              \
+#field, offsetof(struct erg_gpu, field), factor, tolerance                                 \
+    }
+    CHANGE(gemm_efficiency, 1.2, 0.015),    CHANGE(attention_forward, 1.3, 0.02),
+    CHANGE(attention_backward, 1.15, 0.02), CHANGE(memory_efficiency, 0.85, 0.015),
+    CHANGE(comm_sm_rate, 2.0, 0.05),        CHANGE(comm_link_factor, 0.95, 0.05),
+    CHANGE(comm_contention, 0.6, 0.15),     CHANGE(comm_latency_s, 0.4, 0),
+    CHANGE(energy_per_flop_j, 1.25, 0.05),  CHANGE(energy_per_hbm_byte_j, 0.7, 0.05),
+    CHANGE(energy_per_wire_byte_j, 0.5, 0), CHANGE(active_power_w, 1.5, 0),
+    CHANGE(voltage_slope_per_ghz, 1.2, 0),  CHANGE(static_power_w, 1.08, 0.03),
+#undef CHANGE
+};
+
+static double *constant(struct erg_gpu *gpu, const struct change *change)
+{
+    return (double *)(void *)((char *)gpu + change->member);
+}
+
+static struct erg_gpu changed_gpu(const struct erg_gpu *gpu)
+{
+    struct erg_gpu out = *gpu;
+    for (size_t i = 0; i < COUNT(changes); i++)
+        *constant(&out, &changes[i]) *= changes[i].factor;
+    return out;
+}
+
+static void probe_all(const struct erg_gpu *truth, const struct erg_gpu *known, int gpus,
+                      struct erg_probe_fit *fit, struct erg_probe_rows *rows)
+{
+    struct erg_stack stack = catalogue_stack("ergon");
+    struct erg_error err;
+    struct erg_probe_program programs[2];
+    struct erg_device *device = open_device(truth, &stack, (size_t)gpus, 7);
+    assert_int_equal(erg_probe_shapes(), 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_ok(erg_probe_program_init(&programs[i], i, gpus, known, &stack, &err), &err);
+        assert_ok(erg_probe_measure(device, &programs[i], "it", NULL, rows, &err), &err);
+    }
+    assert_ok(erg_probe_calibrate(fit, known, &stack, programs, 2, rows, &err), &err);
+    for (size_t i = 0; i < 2; i++)
+        erg_probe_program_release(&programs[i]);
+    erg_device_close(device);
+}
+
+/* The largest and the mean |error| over all partitions of Llama 3.2 3B, at some slots and SMs. */
+static void judge(const struct erg_gpu *truth, const struct erg_gpu *predicted, double *mean,
+                  double *worst)
+{
+    struct erg_stack stack = catalogue_stack("ergon");
+    struct erg_error err;
+    struct erg_model *model;
+    struct erg_workload workload;
+    size_t n = 0;
+    *mean = *worst = 0;
+    assert_ok(erg_model_load(&model, "llama-3.2-3b", &err), &err);
+    struct erg_workload_request request = {model, truth, &stack, 2, 1, 8, 4096, false};
+    assert_ok(erg_workload_build(&workload, &request, &err), &err);
+    for (size_t p = 0; p < workload.forward_count + workload.backward_count; p++)
+        for (size_t slot = 0; slot < workload.partitions[p].slot_count; slot++)
+            for (int sms = 1; sms <= 20; sms += 3, n++) {
+                struct erg_step step = erg_partition_step(&workload.partitions[p], slot, sms);
+                struct erg_emulated_result is, was;
+                assert_ok(erg_emulated_run(truth, &stack, &step, 1, 1980, &is, &err), &err);
+                assert_ok(erg_emulated_run(predicted, &stack, &step, 1, 1980, &was, &err), &err);
+                double time = fabs(was.time_s / is.time_s - 1);
+                double energy = fabs(was.energy_j / is.energy_j - 1);
+                *mean += 0.5 * (time + energy);
+                *worst = fmax(*worst, fmax(time, energy));
+            }
+    *mean /= (double)n;
+    erg_workload_release(&workload);
+    erg_model_free(model);
+}
+
+static void the_probe_predicts_what_it_has_not_measured(void **state)
+{
+    (void)state;
+    struct erg_gpu known = catalogue_gpu("H200-SXM"), truth = changed_gpu(&known);
+    struct erg_probe_fit fit;
+    struct erg_probe_rows rows = {0};
+    double mean, worst;
+    judge(&truth, &known, &mean, &worst);
+    if (mean < 0.05 || worst < 0.2) /* what the catalogue says is far off */
+        fail_msg("partitions are predicted with a mean error of %.2f %% and %.2f %% at most before",
+                 100 * mean, 100 * worst);
+    probe_all(&truth, &known, 2, &fit, &rows);
+    judge(&truth, &fit.gpu, &mean, &worst);
+    if (mean > 0.01 || worst > 0.04)
+        fail_msg("partitions are predicted with a mean error of %.2f %% and %.2f %% at most",
+                 100 * mean, 100 * worst);
+    for (size_t i = 0; i < COUNT(changes); i++) {
+        double found = *constant(&fit.gpu, &changes[i]) / *constant(&truth, &changes[i]) - 1;
+        if (changes[i].tolerance > 0 && fabs(found) > changes[i].tolerance)
+            fail_msg("%s was found with an error of %.1f %%, expected at most %.1f %%",
+                     changes[i].name, 100 * found, 100 * changes[i].tolerance);
+    }
+    assert_near(fit.gpu.voltage_knee_mhz, known.voltage_knee_mhz, 0); /* only clocks show it */
+
+    struct erg_error err;
+    struct erg_gpu *again;
+    const char *path = in_folder("fitted.yaml");
+    assert_ok(erg_probe_write(&fit, &rows, path, &err), &err);
+    assert_ok(erg_gpu_load(&again, path, &err), &err);
+    assert_string_equal(again->name, "H200-SXM-measured");
+    assert_close(again->gemm_efficiency, fit.gpu.gemm_efficiency, 1e-5);
+    assert_close(again->comm_sm_rate, fit.gpu.comm_sm_rate, 1e-5);
+    erg_gpu_free(again);
+    erg_probe_rows_release(&rows);
+}
+
+static void one_gpu_says_nothing_of_communication(void **state)
+{
+    (void)state;
+    struct erg_gpu known = catalogue_gpu("H200-SXM"), truth = changed_gpu(&known);
+    struct erg_probe_fit fit;
+    struct erg_probe_rows rows = {0};
+    probe_all(&truth, &known, 1, &fit, &rows);
+    for (size_t i = 0; i < fit.count; i++) {
+        bool communication =
+            strstr(fit.constants[i].name, "comm_") || strstr(fit.constants[i].name, "library_") ||
+            strstr(fit.constants[i].name, "wire") || strstr(fit.constants[i].name, "spin");
+        if (fit.constants[i].seen == communication)
+            fail_msg("%s is %s by a single GPU", fit.constants[i].name,
+                     communication ? "seen" : "not seen");
+    }
+    assert_close(fit.gpu.gemm_efficiency, truth.gemm_efficiency, 0.02);
+    erg_probe_rows_release(&rows);
+}
+
+static void ceilings_are_those_of_the_device(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    struct erg_stack stack = catalogue_stack("ergon");
+    struct erg_error err;
+    struct erg_probe_program program;
+    struct erg_probe_rows rows = {0};
+    struct erg_probe_ceilings ceilings = {0};
+    struct erg_device *device = open_device(&gpu, &stack, 2, 1);
+    assert_ok(erg_probe_program_init(&program, 0, 2, &gpu, &stack, &err), &err);
+    assert_ok(erg_probe_measure(device, &program, "it", NULL, &rows, &err), &err);
+    erg_probe_ceilings_add(&ceilings, &program, &rows, &gpu);
+    size_t seen = 0;
+    for (size_t i = 0; i < ceilings.count; i++) {
+        const struct erg_probe_ceiling *c = &ceilings.items[i];
+        if (!strcmp(c->name, "fwd fc1")) {
+            assert_close(c->share, 0.71829 / (1 + 64.0 / 4096), 0.02);
+            assert_near(c->power_w, 694, 15);
+        } else if (!strcmp(c->name, "bwd swiglu")) {
+            assert_close(c->rate, 0.998 * 4800e9, 0.02);
+        } else if (!strcmp(c->name, "allreduce sms 4")) {
+            assert_close(c->rate, 4 * 25.067e9, 0.05);
+        } else if (!strcmp(c->name, "rest")) {
+            assert_near(c->rate, 0, 0);
+            assert_true(c->power_w > 70 && c->power_w < 130);
+        } else {
+            continue;
+        }
+        seen++;
+    }
+    assert_int_equal(seen, 4);
+    erg_probe_ceilings_release(&ceilings);
+    erg_probe_rows_release(&rows);
+    erg_probe_program_release(&program);
+    erg_device_close(device);
+}
+
+/* ---- the command ---- */
+
+static void write_text(const char *path, const char *text)
+{
+    struct erg_error err;
+    assert_ok(erg_file_write(path, text, strlen(text), &err), &err);
+}
+
+static void the_command_probes_and_fits(void **state)
+{
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line, "probe -d emulated --base H200-SXM -c '%s/gpu.yaml'", folder);
+    check_program(line, 0, "TFLOP/s");
+    check_program(line, 0, "measurements fitted");
+    snprintf(line, sizeof line, "probe -f '%s/gpu.csv' --json -c '%s/again.yaml'", folder, folder);
+    check_program(line, 0, "\"comm_sm_rate\"");
+    char *first, *second, path[128];
+    struct erg_error err;
+    assert_ok(erg_file_read(in_folder("gpu.yaml"), 0, &first, NULL, &err), &err);
+    snprintf(path, sizeof path, "%s/again.yaml", folder);
+    assert_ok(erg_file_read(path, 0, &second, NULL, &err), &err);
+    assert_string_equal(first, second);
+    free(first);
+    free(second);
+    snprintf(line, sizeof line, "probe -d emulated --seed 2 -o '%s/gpu.csv' 2>&1", folder);
+    check_program(line, 1, "another file");
+}
+
+static void wrong_use_is_explained(void **state)
+{
+    (void)state;
+    char line[512];
+    check_program("probe --gpus 2 2>&1", 2, "--gpus is for emulated groups");
+    check_program("probe --from a.csv --rows b.csv 2>&1", 2, "one of them");
+    check_program("probe --from /nowhere/rows.csv 2>&1", 1, "/nowhere/rows.csv");
+    check_program("probe -d emulated --base H201-SXM 2>&1", 1, "did you mean 'h200-sxm'");
+    check_program("probe -d emulated --gpus 3 2>&1", 1, "3 GPUs");
+    write_text(in_folder("bad.csv"), "gpus,shape,item\n2,wide,rest\n");
+    snprintf(line, sizeof line, "probe --from '%s/bad.csv' 2>&1", folder);
+    check_program(line, 1, "time_s");
+    write_text(in_folder("bad.csv"),
+               "gpus,shape,item,time_s,energy_j,time_error,energy_error,clock_mhz,temperature_c,"
+               "window_s,reasons,conditions,created_utc\n2,wide,rest,0,1,0,0,1980,50,1,0,x,y\n");
+    check_program(line, 1, "bad.csv:2");
+    write_text(in_folder("none.csv"),
+               "gpus,shape,item,time_s,energy_j,time_error,energy_error,clock_mhz,temperature_c,"
+               "window_s,reasons,conditions,created_utc\n");
+    snprintf(line, sizeof line, "probe --from '%s/none.csv' -c '%s/none.yaml' 2>&1", folder,
+             folder);
+    check_program(line, 1, "no measurements on 2 GPUs");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_item_has_its_name_and_runs),
+        cmocka_unit_test(what_was_measured_is_not_measured_again),
+        cmocka_unit_test(rest_is_static_power_and_then_idle),
+        cmocka_unit_test(the_probe_predicts_what_it_has_not_measured),
+        cmocka_unit_test(one_gpu_says_nothing_of_communication),
+        cmocka_unit_test(ceilings_are_those_of_the_device),
+        cmocka_unit_test(the_command_probes_and_fits),
+        cmocka_unit_test(wrong_use_is_explained),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
