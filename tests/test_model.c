@@ -101,7 +101,7 @@ static void published_partitions_to_the_byte(void **state)
         {ERG_OP_MEMORY, 1, 0, 4.0 * 16384 * 3072, 0, 0},
         {ERG_OP_GEMM, 1, 64424509440, 125566976, 3072, 640},
         {ERG_OP_MEMORY, 3, 0, 75497472, 0, 0},
-        {ERG_OP_ATTENTION_FORWARD, 1, 51539607552, 33554432, 0, 0},
+        {ERG_OP_ATTENTION_FORWARD, 1, 51539607552, 33554432, 4096, 0},
         {ERG_OP_GEMM, 1, 38654705664, 115605504, 384, 3072},
     };
     assert_int_equal(merged_work(&forward, ERG_MODEL_FORK_A, ERG_MODEL_PROJ, work), 5);

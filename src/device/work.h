@@ -34,7 +34,7 @@ struct erg_op {
     int kernels;  /* kernels it stands for; each pays the launch gap */
     double flops; /* 0 for memory-bound ops */
     double bytes; /* HBM bytes read and written */
-    double k;     /* GEMM: length of the inner dimension, elements */
+    double k;     /* GEMM: length of the inner dimension, elements; attention: of a sequence */
     double tiles; /* GEMM: output tiles, for wave quantisation */
     struct erg_op_code code;
 };

@@ -31,6 +31,13 @@
     X(compute, launch_gap_us, launch_gap_s, 1e-6, 0, 1e4)                                          \
     X(compute, head_gemm_factor, head_gemm_factor, 1, 0.01, 10)
 
+/* What older files do not have: 0, but for the two factors, which are 1. */
+#define COMPUTE_OPTIONS(X) X(compute, attention_k0, attention_k0, 1, 0, 1e5)
+#define POWER_OPTIONS(X)                                                                           \
+    X(power, attention_forward_energy, attention_forward_energy, 1, 0.01, 100)                     \
+    X(power, attention_backward_energy, attention_backward_energy, 1, 0.01, 100)                   \
+    X(power, hbm_voltage_share, hbm_voltage_share, 1, 0, 1)
+
 #define COMMUNICATION_NUMBERS(X)                                                                   \
     X(communication, sm_rate_gb_s, comm_sm_rate, 1e9, 0.01, 1e5)                                   \
     X(communication, link_factor, comm_link_factor, 1, 0.01, 1)                                    \
@@ -77,6 +84,8 @@
 
 #define FIELD(section, name, member, factor, min, max)                                             \
     CYAML_FIELD_FLOAT(#name, CYAML_FLAG_DEFAULT, struct erg_gpu, member),
+#define OPTION(section, name, member, factor, min, max)                                            \
+    CYAML_FIELD_FLOAT(#name, CYAML_FLAG_OPTIONAL, struct erg_gpu, member),
 #define QUANTITY(section, name, member, factor, min, max)                                          \
     {#section "." #name, offsetof(struct erg_gpu, member), (factor), (min), (max)},
 #define INTEGER(key, member) CYAML_FIELD_INT(key, CYAML_FLAG_DEFAULT, struct erg_gpu, member)
@@ -97,7 +106,7 @@ static const cyaml_schema_field_t search_fields[] = {
 static const cyaml_schema_field_t compute_fields[] = {
     INTEGER("gemm_tile_m", gemm_tile_m),
     INTEGER("gemm_tile_n", gemm_tile_n),
-    COMPUTE_NUMBERS(FIELD) CYAML_FIELD_END,
+    COMPUTE_NUMBERS(FIELD) COMPUTE_OPTIONS(OPTION) CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t communication_fields[] = {
     COMMUNICATION_NUMBERS(FIELD)
@@ -105,7 +114,8 @@ static const cyaml_schema_field_t communication_fields[] = {
     INTEGER("library_blocks", library_blocks),
     CYAML_FIELD_END,
 };
-static const cyaml_schema_field_t power_fields[] = {POWER_NUMBERS(FIELD) CYAML_FIELD_END};
+static const cyaml_schema_field_t power_fields[] = {POWER_NUMBERS(FIELD) POWER_OPTIONS(OPTION)
+                                                        CYAML_FIELD_END};
 static const cyaml_schema_field_t heat_fields[] = {HEAT_NUMBERS(FIELD) CYAML_FIELD_END};
 static const cyaml_schema_field_t curve_fields[] = {CURVE_NUMBERS(FIELD) CYAML_FIELD_END};
 
@@ -138,8 +148,9 @@ static const cyaml_schema_value_t schema = {
 };
 
 static const struct erg_quantity quantities[] = {
-    DATASHEET_NUMBERS(QUANTITY) COMPUTE_NUMBERS(QUANTITY) COMMUNICATION_NUMBERS(QUANTITY)
-        POWER_NUMBERS(QUANTITY) HEAT_NUMBERS(QUANTITY) CURVE_NUMBERS(QUANTITY)};
+    DATASHEET_NUMBERS(QUANTITY) COMPUTE_NUMBERS(QUANTITY) COMPUTE_OPTIONS(QUANTITY)
+        COMMUNICATION_NUMBERS(QUANTITY) POWER_NUMBERS(QUANTITY) POWER_OPTIONS(QUANTITY)
+            HEAT_NUMBERS(QUANTITY) CURVE_NUMBERS(QUANTITY)};
 
 /* The numbers that have no unit to convert, for writing. */
 static const struct whole {
@@ -196,6 +207,10 @@ static int finish(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct erg_e
         erg_quantities_finish(gpu, quantities, sizeof quantities / sizeof *quantities, yaml, "",
                               err) != 0)
         return -1;
+    if (!erg_yaml_has(yaml, "power.attention_forward_energy"))
+        gpu->attention_forward_energy = 1;
+    if (!erg_yaml_has(yaml, "power.attention_backward_energy"))
+        gpu->attention_backward_energy = 1;
     if (!erg_yaml_has(yaml, "curve"))
         gpu->curve = (struct erg_gpu_curve){
             gpu->static_power_w,        gpu->voltage_knee_mhz,

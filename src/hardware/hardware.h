@@ -37,10 +37,11 @@ struct erg_gpu {
     double wave_weight;                           /* wq */
     int gemm_tile_m, gemm_tile_n;                 /* output tile of the library's GEMMs */
     double attention_forward, attention_backward; /* ea */
-    double memory_efficiency;                     /* em */
-    double memory_issue;                          /* fmem */
-    double launch_gap_s;                          /* tl */
-    double head_gemm_factor;                      /* heff: FLOPs of LM-head GEMMs count this much */
+    double attention_k0; /* tokens of a sequence that attention loses to its ends and diagonal */
+    double memory_efficiency; /* em */
+    double memory_issue;      /* fmem */
+    double launch_gap_s;      /* tl */
+    double head_gemm_factor;  /* heff: FLOPs of LM-head GEMMs count this much */
 
     /* Communication model. */
     double comm_sm_rate;      /* csm, bytes/s per SM */
@@ -57,10 +58,13 @@ struct erg_gpu {
     int library_blocks;
 
     /* Power model. */
-    double static_power_w;            /* ps */
-    double active_power_w;            /* pact */
-    double energy_per_flop_j;         /* efl */
-    double energy_per_hbm_byte_j;     /* ehb */
+    double static_power_w;    /* ps */
+    double active_power_w;    /* pact */
+    double energy_per_flop_j; /* efl */
+    /* Energy of an attention's FLOP over that of a product's. */
+    double attention_forward_energy, attention_backward_energy;
+    double energy_per_hbm_byte_j;     /* ehb, at the highest clock */
+    double hbm_voltage_share;         /* of it, what follows the voltage squared: on the chip */
     double energy_per_wire_byte_j;    /* elk */
     double spin_power_w;              /* psp, per SM */
     double voltage_knee_mhz;          /* f0 */

@@ -131,6 +131,7 @@ static void add_attention(struct erg_model_ops *ops, const struct sizes *s, bool
         .kernels = (backward ? 2 : 1) * (s->c > 1 ? 4 : 1),
         .flops = (backward ? 2.5 : 1) * 2 * s->S * tokens,
         .bytes = backward ? 10 * tokens + 8 * gathered : 4 * tokens + 4 * gathered,
+        .k = s->S,
     };
 }
 

@@ -14,19 +14,28 @@ struct observations {
     size_t count, capacity;
 };
 
+/* An idle GPU that has given up its clocks draws another power than the model's static one. */
+static bool lowered_clock(const struct erg_probe_row *row, const struct erg_gpu *gpu)
+{
+    return row->clock_mhz < 0.5 * gpu->clock_max_mhz;
+}
+
 static void observe(struct observations *list, const struct erg_probe_program *program,
-                    const struct erg_probe_rows *rows)
+                    const struct erg_probe_rows *rows, const struct erg_gpu *gpu)
 {
     for (size_t i = 0; i < program->count; i++) {
         const struct erg_probe_item *item = &program->items[i];
         const struct erg_probe_row *row =
             erg_probe_rows_find(rows, program->name, program->gpus, item->name);
-        if (!row || !strcmp(item->name, PROBE_IDLE))
+        if (!row || lowered_clock(row, gpu))
             continue;
         ERG_PUSH(list, items,
                  (struct erg_probe_observation){
+                     .shape = program->name,
+                     .name = item->name,
                      .steps = item->steps,
                      .step_count = item->step_count,
+                     .mixed = item->family == ERG_PROBE_PARTITION || item->family == ERG_PROBE_LAYER,
                      .time_s = row->time_s,
                      .energy_j = row->energy_j,
                      .time_error = row->time_error,
@@ -50,7 +59,7 @@ static void fit_waiting(struct erg_gpu *gpu, const struct erg_probe_program *pro
         gpu->static_power_w + volt * volt * (gpu->active_power_w + gpu->spin_power_w);
     const struct erg_probe_row *idle =
         erg_probe_rows_find(rows, program->name, program->gpus, PROBE_IDLE);
-    if (idle && idle->clock_mhz < 0.5 * gpu->clock_max_mhz)
+    if (idle && lowered_clock(idle, gpu))
         gpu->idle_power_w = idle->energy_j / idle->time_s;
 }
 
@@ -61,7 +70,7 @@ int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
 {
     struct observations list = {0};
     for (size_t i = 0; i < program_count; i++)
-        observe(&list, &programs[i], rows);
+        observe(&list, &programs[i], rows, gpu);
     int status = list.count ? erg_probe_fit(fit, gpu, stack, list.items, list.count, err)
                             : erg_fail(err, ERG_FAILED,
                                        "fitting the constants of %s: there are no measurements on "

@@ -2,6 +2,7 @@
 #include "probe/probe.h"
 
 #include "base/least_squares.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "device/emulated/emulated.h"
 
@@ -11,36 +12,55 @@
 
 /*
  * How far the truth may be from the start, as the standard deviation of a constant's logarithm:
- * wide where a GPU's file only guesses.
+ * wide where a GPU's file only guesses. A file that has 0 of something leaves no factor to find, so
+ * there the start is a guess of ours.
  */
-#define CONSTANT(field, log_sd)                                                                    \
+#define FROM(field, log_sd, guess)                                                                 \
     {                                                                                              \
-#field, offsetof(struct erg_gpu, field), log_sd                                            \
+#field, offsetof(struct erg_gpu, field), log_sd, guess                                     \
     }
+#define CONSTANT(field, log_sd) FROM(field, log_sd, 0)
 static const struct constant {
     const char *name;
     size_t offset;
-    double log_sd;
+    double log_sd, guess;
 } constants[] = {
-    CONSTANT(gemm_efficiency, 0.3),       CONSTANT(gemm_k0, 0.7),
-    CONSTANT(wave_weight, 0.7),           CONSTANT(attention_forward, 0.3),
-    CONSTANT(attention_backward, 0.3),    CONSTANT(memory_efficiency, 0.3),
-    CONSTANT(memory_issue, 0.3),          CONSTANT(launch_gap_s, 0.7),
-    CONSTANT(comm_sm_rate, 0.7),          CONSTANT(comm_link_factor, 0.15),
-    CONSTANT(comm_latency_s, 0.7),        CONSTANT(comm_blend, 0.5),
-    CONSTANT(comm_contention, 1.0),       CONSTANT(comm_sm_share, 0.5),
-    CONSTANT(comm_hbm_per_wire, 0.3),     CONSTANT(library_link_factor, 0.15),
-    CONSTANT(library_sm_share, 0.5),      CONSTANT(static_power_w, 0.1),
-    CONSTANT(active_power_w, 1.0),        CONSTANT(energy_per_flop_j, 0.5),
-    CONSTANT(energy_per_hbm_byte_j, 0.5), CONSTANT(energy_per_wire_byte_j, 0.7),
-    CONSTANT(spin_power_w, 1.0),          CONSTANT(voltage_slope_per_ghz, 0.3),
+    CONSTANT(gemm_efficiency, 0.3),
+    CONSTANT(gemm_k0, 0.7),
+    CONSTANT(wave_weight, 0.7),
+    CONSTANT(attention_forward, 0.3),
+    CONSTANT(attention_backward, 0.3),
+    FROM(attention_k0, 1.0, 300),
+    CONSTANT(memory_efficiency, 0.3),
+    CONSTANT(memory_issue, 0.3),
+    CONSTANT(launch_gap_s, 0.7),
+    CONSTANT(comm_sm_rate, 0.7),
+    CONSTANT(comm_link_factor, 0.15),
+    CONSTANT(comm_latency_s, 0.7),
+    CONSTANT(comm_blend, 0.5),
+    CONSTANT(comm_contention, 1.0),
+    CONSTANT(comm_sm_share, 0.5),
+    CONSTANT(comm_hbm_per_wire, 0.3),
+    CONSTANT(library_link_factor, 0.15),
+    CONSTANT(library_sm_share, 0.5),
+    CONSTANT(static_power_w, 0.1),
+    CONSTANT(active_power_w, 1.0),
+    CONSTANT(energy_per_flop_j, 0.5),
+    CONSTANT(attention_forward_energy, 0.3),
+    CONSTANT(attention_backward_energy, 0.3),
+    CONSTANT(energy_per_hbm_byte_j, 0.5),
+    FROM(hbm_voltage_share, 0.5, 0.5),
+    CONSTANT(energy_per_wire_byte_j, 0.7),
+    CONSTANT(spin_power_w, 1.0),
+    CONSTANT(voltage_slope_per_ghz, 0.3),
     CONSTANT(power_cap_w, 0.03),
+    CONSTANT(leak_per_k, 0.7),
 };
 enum { CONSTANTS = sizeof constants / sizeof *constants };
 _Static_assert((int)CONSTANTS <= (int)ERG_PROBE_MOST_CONSTANTS, "the report has room for all");
 
 /* What the model is trusted to, relative; the reading's own error comes on top. */
-static const double model_time_sd = 0.01, model_energy_sd = 0.012, model_clock_sd = 0.01;
+static const double mixed_sd = 0.01, single_sd = 0.03, clock_sd = 0.03;
 
 static const int rounds = 40;
 static const double unseen = 1e-9; /* the logarithm of a constant that no row depends on */
@@ -62,7 +82,8 @@ static void scale(const struct erg_gpu *gpu, const double *log_ratios, struct er
     *out = *gpu;
     for (size_t i = 0; i < CONSTANTS; i++)
         *member(out, i) *= exp(log_ratios[i]);
-    /* A share that may not reach the whole: a collective that never moves would never end. */
+    /* Shares; a collective that never moves would never end. */
+    out->hbm_voltage_share = fmin(out->hbm_voltage_share, 1);
     out->comm_contention = fmin(out->comm_contention, 0.95);
     out->comm_link_factor = fmin(out->comm_link_factor, 1);
     out->library_link_factor = fmin(out->library_link_factor, 1);
@@ -96,11 +117,11 @@ static int residuals_of(void *context, const double *log_ratios, double *residua
         struct erg_emulated_result result;
         if (predict(&gpu, problem->stack, seen, &result, err))
             return -1;
-        residuals[3 * i] =
-            log(result.time_s / seen->time_s) / hypot(model_time_sd, seen->time_error);
+        double sd = seen->mixed ? mixed_sd : single_sd;
+        residuals[3 * i] = log(result.time_s / seen->time_s) / hypot(sd, seen->time_error);
         residuals[3 * i + 1] =
-            log(result.energy_j / seen->energy_j) / hypot(model_energy_sd, seen->energy_error);
-        residuals[3 * i + 2] = log(result.clock_effective_mhz / seen->clock_mhz) / model_clock_sd;
+            log(result.energy_j / seen->energy_j) / hypot(sd, seen->energy_error);
+        residuals[3 * i + 2] = log(result.clock_effective_mhz / seen->clock_mhz) / clock_sd;
     }
     return 0;
 }
@@ -113,6 +134,11 @@ static int judge(struct erg_probe_fit *fit, const struct problem *problem, struc
         struct erg_emulated_result result;
         if (predict(&fit->gpu, problem->stack, seen, &result, err))
             return -1;
+        erg_log(ERG_LOG_DEBUG,
+                "%s %s: fitted %+.1f %% in time, %+.1f %% in energy, %+.1f %% in clock",
+                seen->shape, seen->name, 100 * (result.time_s / seen->time_s - 1),
+                100 * (result.energy_j / seen->energy_j - 1),
+                100 * (result.clock_effective_mhz / seen->clock_mhz - 1));
         fit->time_error += fabs(result.time_s / seen->time_s - 1) / (double)problem->count;
         fit->energy_error += fabs(result.energy_j / seen->energy_j - 1) / (double)problem->count;
     }
@@ -123,26 +149,33 @@ int erg_probe_fit(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                   const struct erg_stack *stack, const struct erg_probe_observation *observations,
                   size_t count, struct erg_error *err)
 {
-    struct problem problem = {gpu, stack, observations, count};
+    struct erg_gpu start = *gpu;
+    struct problem problem = {&start, stack, observations, count};
     double log_ratios[CONSTANTS] = {0}, sd[CONSTANTS];
-    for (size_t i = 0; i < CONSTANTS; i++)
+    for (size_t i = 0; i < CONSTANTS; i++) {
         sd[i] = constants[i].log_sd;
+        if (*member(&start, i) == 0)
+            *member(&start, i) = constants[i].guess;
+    }
     if (erg_least_squares(residuals_of, &problem, CONSTANTS, sd, 3 * count, rounds, log_ratios,
                           err))
         return erg_fail_context(err, "fitting the constants of %s", gpu->name);
     *fit = (struct erg_probe_fit){.count = CONSTANTS};
-    scale(gpu, log_ratios, &fit->gpu);
+    scale(&start, log_ratios, &fit->gpu);
+    start = *gpu;
     for (size_t i = 0; i < CONSTANTS; i++) {
-        struct erg_gpu start = *gpu;
+        bool seen = fabs(log_ratios[i]) > unseen;
+        if (!seen)
+            *member(&fit->gpu, i) = *member(&start, i);
         double before = *member(&start, i), after = *member(&fit->gpu, i);
         fit->constants[i].name = constants[i].name;
         fit->constants[i].member = constants[i].offset;
         fit->constants[i].before = before;
         fit->constants[i].after = after;
-        fit->constants[i].seen = fabs(log_ratios[i]) > unseen;
+        fit->constants[i].seen = seen;
         if (fit->constants[i].seen)
             snprintf(fit->constants[i].note, sizeof fit->constants[i].note,
-                     "fitted; %+.0f %% of the start", 100 * (after / before - 1));
+                     "fitted; %.4g times the start", after / before);
     }
     return judge(fit, &problem, err);
 }

@@ -133,14 +133,16 @@ void erg_probe_ceilings_release(struct erg_probe_ceilings *ceilings);
 
 /* What was seen of some steps. */
 struct erg_probe_observation {
+    const char *shape, *name; /* for people */
     const struct erg_step *steps;
     size_t step_count;
+    bool mixed; /* several things in turn or at once, as in training */
     double time_s, energy_j;
     double time_error, energy_error; /* relative standard deviations */
     double clock_mhz, temperature_c;
 };
 
-enum { ERG_PROBE_MOST_CONSTANTS = 32 };
+enum { ERG_PROBE_MOST_CONSTANTS = 40 };
 
 struct erg_probe_fit {
     struct erg_gpu gpu;              /* strings borrowed from the GPU that the fit started from */

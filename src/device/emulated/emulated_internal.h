@@ -12,7 +12,8 @@ struct erg_sim {
     double active_s;  /* all but the joins: launch gaps and lone communication count too */
     double spin_sm_s; /* SM-seconds held by communication blocks */
     double exposed_s;
-    double flops, hbm_bytes, wire_bytes;
+    double flops; /* in FLOPs of matrix products: what takes other energy counts as more or less */
+    double hbm_bytes, wire_bytes;
 };
 
 /* `timeline` may be NULL. */

@@ -24,8 +24,11 @@ static double sim_energy(const struct erg_gpu *gpu, const struct erg_sim *sim, d
     double core = gpu->active_power_w * clock_ratio * sim->active_s +
                   gpu->energy_per_flop_j * sim->flops +
                   gpu->spin_power_w * clock_ratio * sim->spin_sm_s;
-    return static_w * sim->time_s + volt * volt * core +
-           gpu->energy_per_hbm_byte_j * sim->hbm_bytes +
+    double highest = erg_voltage(gpu->voltage_knee_mhz, gpu->voltage_slope_per_ghz,
+                                 gpu->voltage_slope_low_per_ghz, gpu->clock_max_mhz);
+    double byte_j = gpu->energy_per_hbm_byte_j *
+                    (1 + gpu->hbm_voltage_share * (volt * volt / (highest * highest) - 1));
+    return static_w * sim->time_s + volt * volt * core + byte_j * sim->hbm_bytes +
            gpu->energy_per_wire_byte_j * sim->wire_bytes;
 }
 

@@ -51,6 +51,23 @@ static double comm_rate(const struct erg_gpu *gpu, struct comm *comm, double clo
     return *rate;
 }
 
+/* Short sequences are mostly diagonal, of which half is computed for nothing. */
+static double attention_cost(const struct erg_gpu *gpu, const struct erg_op *op)
+{
+    return op->k > 0 ? 1 + gpu->attention_k0 / op->k : 1;
+}
+
+/* FLOPs of a matrix product that take as much energy as those of the op. */
+static double product_flops(const struct erg_gpu *gpu, const struct erg_op *op)
+{
+    double factor = 1;
+    if (op->kind == ERG_OP_ATTENTION_FORWARD)
+        factor = gpu->attention_forward_energy * attention_cost(gpu, op);
+    if (op->kind == ERG_OP_ATTENTION_BACKWARD)
+        factor = gpu->attention_backward_energy * attention_cost(gpu, op);
+    return factor * op->flops;
+}
+
 /* Seconds the op needs from its instructions alone, on `sms` SM-equivalents. */
 static double issue_time(const struct erg_gpu *gpu, const struct erg_op *op, double sms,
                          double clock_mhz)
@@ -63,9 +80,9 @@ static double issue_time(const struct erg_gpu *gpu, const struct erg_op *op, dou
         return op->flops * wave_cost * (1 + gpu->gemm_k0 / op->k) / (gpu->gemm_efficiency * peak);
     }
     case ERG_OP_ATTENTION_FORWARD:
-        return op->flops / (gpu->attention_forward * peak);
+        return op->flops * attention_cost(gpu, op) / (gpu->attention_forward * peak);
     case ERG_OP_ATTENTION_BACKWARD:
-        return op->flops / (gpu->attention_backward * peak);
+        return op->flops * attention_cost(gpu, op) / (gpu->attention_backward * peak);
     case ERG_OP_MEMORY:
         break;
     }
@@ -179,7 +196,7 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
     sim->time_s = now;
 
     for (size_t k = 0; k < count; k++) {
-        sim->flops += ops[k].flops;
+        sim->flops += product_flops(gpu, &ops[k]);
         sim->hbm_bytes += ops[k].bytes;
     }
     sim->hbm_bytes += comm.wire_bytes * gpu->comm_hbm_per_wire;
