@@ -61,7 +61,7 @@ static void every_item_has_its_name_and_runs(void **state)
                           &err);
                 assert_true(item->family == ERG_PROBE_REST || result.time_s > 1e-5);
             }
-            assert_true(families[ERG_PROBE_PRODUCT] >= 8 && families[ERG_PROBE_MEMORY] >= 2);
+            assert_true(families[ERG_PROBE_PRODUCT] >= 4 && families[ERG_PROBE_MEMORY] >= 1);
             assert_int_equal(families[ERG_PROBE_ATTENTION], 2);
             assert_int_equal(families[ERG_PROBE_PARTITION] > 0, gpus > 1);
             erg_probe_program_release(&program);
@@ -163,7 +163,7 @@ static const struct change {
     CHANGE(comm_contention, 0.6, 0.15),     CHANGE(comm_latency_s, 0.4, 0),
     CHANGE(energy_per_flop_j, 1.25, 0.05),  CHANGE(energy_per_hbm_byte_j, 0.7, 0.05),
     CHANGE(energy_per_wire_byte_j, 0.5, 0), CHANGE(active_power_w, 1.5, 0),
-    CHANGE(voltage_slope_per_ghz, 1.2, 0),  CHANGE(static_power_w, 1.08, 0.03),
+    CHANGE(voltage_slope_per_ghz, 1.2, 0),  CHANGE(static_power_w, 1.08, 0.1),
 #undef CHANGE
 };
 
@@ -299,10 +299,10 @@ static void ceilings_are_those_of_the_device(void **state)
     size_t seen = 0;
     for (size_t i = 0; i < ceilings.count; i++) {
         const struct erg_probe_ceiling *c = &ceilings.items[i];
-        if (!strcmp(c->name, "fwd fc1")) {
+        if (!strcmp(c->name, "4 x fwd fc1")) {
             assert_close(c->share, 0.71829 / (1 + 64.0 / 4096), 0.02);
             assert_near(c->power_w, 694, 15);
-        } else if (!strcmp(c->name, "bwd swiglu")) {
+        } else if (!strcmp(c->name, "8 x bwd swiglu")) {
             assert_close(c->rate, 0.998 * 4800e9, 0.02);
         } else if (!strcmp(c->name, "allreduce sms 4")) {
             assert_close(c->rate, 4 * 25.067e9, 0.05);

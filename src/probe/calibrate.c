@@ -29,20 +29,21 @@ static void observe(struct observations *list, const struct erg_probe_program *p
             erg_probe_rows_find(rows, program->name, program->gpus, item->name);
         if (!row || lowered_clock(row, gpu))
             continue;
-        ERG_PUSH(list, items,
-                 (struct erg_probe_observation){
-                     .shape = program->name,
-                     .name = item->name,
-                     .steps = item->steps,
-                     .step_count = item->step_count,
-                     .mixed = item->family == ERG_PROBE_PARTITION || item->family == ERG_PROBE_LAYER,
-                     .time_s = row->time_s,
-                     .energy_j = row->energy_j,
-                     .time_error = row->time_error,
-                     .energy_error = row->energy_error,
-                     .clock_mhz = row->clock_mhz,
-                     .temperature_c = row->temperature_c,
-                 });
+        ERG_PUSH(
+            list, items,
+            (struct erg_probe_observation){
+                .shape = program->name,
+                .name = item->name,
+                .steps = item->steps,
+                .step_count = item->step_count,
+                .mixed = item->family == ERG_PROBE_PARTITION || item->family == ERG_PROBE_LAYER,
+                .time_s = row->time_s,
+                .energy_j = row->energy_j,
+                .time_error = row->time_error,
+                .energy_error = row->energy_error,
+                .clock_mhz = row->clock_mhz,
+                .temperature_c = row->temperature_c,
+            });
     }
 }
 

@@ -21,8 +21,10 @@ static double collective_time(const struct erg_probe_program *program,
                               const struct erg_probe_rows *rows, const struct erg_probe_row *row)
 {
     const struct erg_probe_row *product =
-        erg_probe_rows_find(rows, program->name, program->gpus, PROBE_BEFORE_COLLECTIVE);
-    return product ? row->time_s - product->time_s * product->clock_mhz / row->clock_mhz : NAN;
+        erg_probe_rows_find(rows, program->name, program->gpus, PROBE_PRODUCT);
+    return product ? row->time_s -
+                         product->time_s / PROBE_PRODUCTS * product->clock_mhz / row->clock_mhz
+                   : NAN;
 }
 
 static struct erg_probe_ceiling ceiling_of(const struct erg_probe_program *program,
@@ -44,14 +46,14 @@ static struct erg_probe_ceiling ceiling_of(const struct erg_probe_program *progr
     switch (item->family) {
     case ERG_PROBE_PRODUCT:
     case ERG_PROBE_ATTENTION: {
-        double flops = item->steps->task.ops->flops;
+        double flops = item->steps->task.ops->flops * (double)item->steps->task.op_count;
         ceiling.rate = flops / row->time_s;
         ceiling.share = ceiling.rate / peak;
         ceiling.unit_j = above_j / flops;
         break;
     }
     case ERG_PROBE_MEMORY: {
-        double bytes = item->steps->task.ops->bytes;
+        double bytes = item->steps->task.ops->bytes * (double)item->steps->task.op_count;
         ceiling.rate = bytes / row->time_s;
         ceiling.share = ceiling.rate / gpu->memory_bandwidth;
         ceiling.unit_j = above_j / bytes;

@@ -36,7 +36,7 @@ enum erg_probe_family {
 };
 
 struct erg_probe_item {
-    const char *name; /* unique in its program: "fwd fc1", "allreduce sms 4", "rest" */
+    const char *name; /* unique in its program: "4 x fwd fc1", "allreduce sms 4", "rest" */
     enum erg_probe_family family;
     const struct erg_step *steps;
     size_t step_count;

@@ -4,8 +4,10 @@
 #ifndef ERG_PROBE_INTERNAL_H
 #define ERG_PROBE_INTERNAL_H
 
-#define PROBE_REST "rest"                  /* right after work, clocks still up */
-#define PROBE_IDLE "idle"                  /* seconds after it */
-#define PROBE_BEFORE_COLLECTIVE "fwd proj" /* the product that a collective follows */
+#define PROBE_REST "rest"            /* right after work, clocks still up */
+#define PROBE_IDLE "idle"            /* seconds after it */
+#define PROBE_PRODUCT "4 x fwd proj" /* what a collective follows, PROBE_PRODUCTS times */
+
+enum { PROBE_PRODUCTS = 4 };
 
 #endif

@@ -35,10 +35,10 @@ static const struct shape {
 };
 
 /* Microbatches of so many sequences show how a product's rate depends on its size. */
-static const int sizes[] = {1, 2, 4};
+static const int sizes[] = {1, 2};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-static const int collective_sms[] = {1, 2, 3, 4, 6, 8, 12, 16, 20};
+static const int collective_sms[] = {1, 2, 4, 6, 8, 12, 20};
 
 struct erg_probe_parts {
     struct erg_arena arena;
@@ -103,12 +103,19 @@ static enum erg_probe_family family_of(const struct erg_op *op)
     return ERG_PROBE_MEMORY;
 }
 
+/* Several times in a row, so that what starts a run does not count. */
 static void add_op(struct erg_probe_program *program, const struct erg_op *op, const char *suffix)
 {
+    struct erg_arena *arena = &program->parts->arena;
+    size_t count = op->kind == ERG_OP_MEMORY ? 8 : PROBE_PRODUCTS;
+    struct erg_op *ops = erg_arena_alloc(arena, count * sizeof *ops);
+    for (size_t i = 0; i < count; i++)
+        ops[i] = *op;
     const char *name =
-        erg_arena_printf(&program->parts->arena, "%s %s%s%s", op->code.backward ? "bwd" : "fwd",
+        erg_arena_printf(arena, "%zu x %s %s%s%s", count, op->code.backward ? "bwd" : "fwd",
                          op_name(op), op->code.weights ? " weights" : "", suffix);
-    add(program, family_of(op), one_step(program, (struct erg_task){op, 1, {0}}, 0, 0), 1, name);
+    add(program, family_of(op), one_step(program, (struct erg_task){ops, count, {0}}, 0, 0), 1,
+        name);
 }
 
 /* Calls visit for every op of a layer in one direction. */
@@ -126,8 +133,12 @@ static void each_op(const struct erg_workload *workload, int direction,
 static void add_whole_op(struct erg_probe_program *program, const struct erg_op *op, void *context)
 {
     const bool *everything = context;
-    bool one_of_its_kind = op->kind != ERG_OP_MEMORY || op->code.parts & 1u << ERG_MODEL_ACTIVATION;
-    if (*everything || (one_of_its_kind && !op->code.weights))
+    const unsigned parts = op->code.parts, norm_m = 1u << ERG_MODEL_NORM_M; /* like norm_a */
+    const unsigned mlp = 1u << ERG_MODEL_FC1 | 1u << ERG_MODEL_FC2;
+    const unsigned simple = 1u << ERG_MODEL_ACTIVATION | 1u << ERG_MODEL_ATTENTION;
+    bool first_shape = !(parts & norm_m) && (!op->code.weights || parts & mlp);
+    bool next_shape = op->code.backward ? parts & simple : op->kind != ERG_OP_MEMORY;
+    if (*everything ? first_shape : next_shape)
         add_op(program, op, "");
 }
 
@@ -244,7 +255,7 @@ int erg_probe_program_init(struct erg_probe_program *program, size_t shape, int 
         each_op(&parts->whole, direction, add_whole_op, program, &everything);
     for (size_t i = 0; everything && i < SIZES; i++)
         each_op(&parts->part[i], 0, add_sized_op, program,
-                erg_arena_printf(&parts->arena, " x %d", sizes[i]));
+                erg_arena_printf(&parts->arena, " of %d", sizes[i]));
     if (gpus > 1) {
         size_t types = parts->whole.forward_count + parts->whole.backward_count;
         for (size_t i = 0; i < types; i++)

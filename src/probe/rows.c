@@ -126,7 +126,7 @@ static struct erg_profile_options profile_options(void)
 {
     struct erg_profile_options options = erg_profile_options_default();
     options.window_s = 0.6;
-    options.warmup_s = 0.35;
+    options.warmup_s = 0.3;
     options.cooldown_s = options.settle_s = 0;
     options.time_scatter_max = 0.03;
     options.energy_scatter_max = 0.08;
