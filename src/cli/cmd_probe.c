@@ -83,6 +83,7 @@ static int measure_cuda(struct probing *at, const struct erg_probe_program *prog
         .model = program->model,
         .tensor = program->gpus,
         .context = 1,
+        .layers = 1,
         .sequences = program->sequences,
         .sequence = program->sequence,
         .seed = seed,
