@@ -1,6 +1,7 @@
 #include "launch/launch.h"
 
 #include "base/text.h"
+#include "io/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,4 +132,14 @@ int erg_launch_environment_read(struct erg_launch_environment *env, struct erg_e
     if (result == 0 && variable("ERGON_PORT"))
         result = read_number("ERGON_PORT", 1, 65535, &env->port, err);
     return result;
+}
+
+void erg_launch_machine(char name[ERG_LAUNCH_MACHINE_BYTES])
+{
+    char *text = NULL;
+    snprintf(name, ERG_LAUNCH_MACHINE_BYTES, "unknown");
+    if (erg_file_read("/proc/sys/kernel/random/boot_id", ERG_FILE_SMALL_BYTES, &text, NULL, NULL))
+        return;
+    snprintf(name, ERG_LAUNCH_MACHINE_BYTES, "%.36s", text);
+    free(text);
 }

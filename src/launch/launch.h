@@ -38,6 +38,12 @@ struct erg_launch_environment {
  */
 int erg_launch_environment_read(struct erg_launch_environment *env, struct erg_error *err);
 
+/*
+ * Names this boot of this machine: processes with equal names share its memory and its GPUs.
+ */
+enum { ERG_LAUNCH_MACHINE_BYTES = 40 };
+void erg_launch_machine(char name[ERG_LAUNCH_MACHINE_BYTES]);
+
 struct erg_launch_job {
     int ranks;
     const char *const *command; /* ends with NULL; looked up in PATH */

@@ -1,6 +1,7 @@
 #include "device/cuda/collective.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "device/cuda/collective_internal.h"
 #include "device/cuda/cuda_internal.h"
@@ -60,6 +61,43 @@ static int open_peers(struct erg_collective *c, struct erg_error *err)
     return erg_rendezvous_barrier(c->rendezvous, ERG_COLLECTIVE_WORLD_S, err);
 }
 
+/* World call: whether ranks of this or another group of the call are on several machines. */
+static int find_spread(const struct erg_collective *c, bool *spread, struct erg_error *err)
+{
+    typedef char machine_name[ERG_LAUNCH_MACHINE_BYTES];
+    machine_name mine, *machines = erg_xcalloc((size_t)c->world, sizeof *machines);
+    int *groups = erg_xcalloc((size_t)c->world, sizeof *groups), own = 0;
+    erg_launch_machine(mine);
+    int result = erg_rendezvous_all_gather(c->rendezvous, mine, sizeof mine, machines,
+                                           ERG_COLLECTIVE_WORLD_S, err);
+    for (int r = 0; r < c->count; r++)
+        own |= strcmp(machines[c->ranks[r]], mine) != 0;
+    if (result == 0)
+        result = erg_rendezvous_all_gather(c->rendezvous, &own, sizeof own, groups,
+                                           ERG_COLLECTIVE_WORLD_S, err);
+    *spread = false;
+    for (int r = 0; r < c->world; r++)
+        *spread |= groups[r];
+    free(machines);
+    free(groups);
+    return result;
+}
+
+/* Peers map each other's memory, which machines cannot. */
+static int open_instead(struct erg_collective *c, struct erg_error *err)
+{
+    struct erg_error why = {0};
+    c->method = ERG_COLLECTIVE_LIBRARY;
+    c->stands_in = true;
+    if (c->world_rank == 0)
+        erg_log(ERG_LOG_WARNING,
+                "ranks of a group of %d are on several machines: NCCL stands in for the "
+                "collectives over peer memory",
+                c->count);
+    int failed = erg_nccl_open(&c->nccl, c->rank, c->count, &why);
+    return erg_collective_agree(c, failed, &why, err) || erg_collective_prepare(c, 0, err) ? -1 : 0;
+}
+
 int erg_collective_open(struct erg_collective **collective,
                         const struct erg_collective_options *options, struct erg_error *err)
 {
@@ -78,8 +116,12 @@ int erg_collective_open(struct erg_collective **collective,
     if (!failed && c->method == ERG_COLLECTIVE_LIBRARY)
         failed = erg_nccl_open(&c->nccl, c->rank, c->count, &why);
     int result = erg_collective_agree(c, failed, &why, err);
-    if (result == 0 && c->method != ERG_COLLECTIVE_LIBRARY)
-        result = open_peers(c, err);
+    if (result == 0 && c->method != ERG_COLLECTIVE_LIBRARY) {
+        bool spread = false;
+        result = find_spread(c, &spread, err);
+        if (result == 0)
+            result = spread ? open_instead(c, err) : open_peers(c, err);
+    }
     if (result) {
         erg_collective_close(c);
         return erg_fail_context(err, "connecting the GPUs of %d ranks", options->rank_count);
@@ -207,7 +249,9 @@ static int call(struct erg_collective *c, enum erg_collective_operation what,
             return -1;
     }
     if (c->method == ERG_COLLECTIVE_LIBRARY)
-        return erg_nccl_call(c->nccl, what, type, checked, part_count, sms, stream, err);
+        return erg_nccl_call(c->nccl, what, type, checked, part_count,
+                             c->stands_in && !erg_nccl_prepared(c->nccl, sms) ? 0 : sms, stream,
+                             err);
 
     struct erg_collective_call kernel = {.parts = (int)part_count,
                                          .rank = c->rank,

@@ -48,7 +48,11 @@ struct erg_collective_options {
     double timeout_s;
 };
 
-/* World call, on the calling thread's GPU. */
+/*
+ * World call, on the calling thread's GPU. Where any group of the call has ranks on several
+ * machines, the library stands in for our kernels in all of them: with as many CTAs as the budget
+ * where that was prepared, else with as many as it likes.
+ */
 int erg_collective_open(struct erg_collective **collective,
                         const struct erg_collective_options *options, struct erg_error *err);
 /* After the last call has ended on the GPU; NULL is fine. */

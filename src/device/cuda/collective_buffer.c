@@ -2,7 +2,6 @@
 #include "base/memory.h"
 #include "device/cuda/collective_internal.h"
 #include "device/cuda/cuda_internal.h"
-#include "io/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,21 +10,10 @@
 /* What each rank says of its memory. */
 struct offer {
     int good; /* whether it could be made */
-    char machine[40];
+    char machine[ERG_LAUNCH_MACHINE_BYTES];
     cudaIpcMemHandle_t handle;
     char why[256];
 };
-
-/* Processes of one boot of one kernel can map each other's GPU memory. */
-static void name_machine(char *out, size_t capacity)
-{
-    char *text = NULL;
-    snprintf(out, capacity, "unknown");
-    if (erg_file_read("/proc/sys/kernel/random/boot_id", ERG_FILE_SMALL_BYTES, &text, NULL, NULL))
-        return;
-    snprintf(out, capacity, "%.36s", text);
-    free(text);
-}
 
 static int make_memory(struct erg_collective_buffer *buffer, const struct erg_collective *c,
                        struct offer *mine, struct erg_error *err)
@@ -104,7 +92,7 @@ int erg_collective_buffer_init(struct erg_collective_buffer *buffer,
     struct offer *offers = erg_xcalloc((size_t)c->world + 1, sizeof *offers);
     struct offer *mine = &offers[c->world];
     struct erg_error why = {0};
-    name_machine(mine->machine, sizeof mine->machine);
+    erg_launch_machine(mine->machine);
     int failed = make_memory(buffer, c, mine, &why);
     int result = agree(c, failed, &why, mine, offers, err);
     if (result == 0 && c->method != ERG_COLLECTIVE_LIBRARY) {

@@ -67,6 +67,7 @@ enum { ERG_COLLECTIVE_WORLD_S = 120 }; /* how long ranks wait for each other in 
 struct erg_collective {
     struct erg_rendezvous *rendezvous;
     enum erg_collective_method method;
+    bool stands_in; /* the library does what was asked of our own collectives */
     int world, world_rank;
     int *ranks;      /* of the group, in the world */
     int count, rank; /* of the group, and this one's place in it */

@@ -338,6 +338,24 @@ static int find_sensors(struct cuda_device *device, const char *buses, struct er
     return 0;
 }
 
+/* Rank 0 reads the sensors of all GPUs and compares their spans: they are on its machine. */
+static int check_machines(const struct erg_worker_options *options, struct erg_error *err)
+{
+    typedef char machine_name[ERG_LAUNCH_MACHINE_BYTES];
+    machine_name mine, *all = erg_xcalloc((size_t)options->env->world, sizeof *all);
+    erg_launch_machine(mine);
+    int status =
+        erg_rendezvous_all_gather(options->rendezvous, mine, sizeof mine, all, answer_s, err);
+    for (int rank = 1; !status && rank < options->env->world; rank++)
+        if (strcmp(all[rank], all[0]) != 0)
+            status = erg_fail(err, ERG_INFEASIBLE,
+                              "measuring on several machines: rank %d is not on that of rank 0; "
+                              "expected all GPUs of a stage on one machine",
+                              rank);
+    free(all);
+    return status;
+}
+
 static int share_buses(const struct erg_worker *worker, const struct erg_worker_options *options,
                        char **buses, struct erg_error *err)
 {
@@ -351,7 +369,7 @@ int erg_cuda_device_open(struct erg_device **out, const struct erg_worker_option
                          bool lock_clocks, struct erg_error *err)
 {
     struct erg_worker *worker;
-    if (erg_worker_open(&worker, options, err))
+    if (check_machines(options, err) || erg_worker_open(&worker, options, err))
         return -1;
     struct cuda_device *device = erg_xcalloc(1, sizeof *device);
     size_t gpus = (size_t)options->env->world;
@@ -431,7 +449,7 @@ static int obey(struct erg_worker *worker, const struct erg_worker_options *opti
 int erg_cuda_device_follow(const struct erg_worker_options *options, struct erg_error *err)
 {
     struct erg_worker *worker;
-    if (erg_worker_open(&worker, options, err))
+    if (check_machines(options, err) || erg_worker_open(&worker, options, err))
         return -1;
     char *buses = NULL;
     int status = share_buses(worker, options, &buses, err);
