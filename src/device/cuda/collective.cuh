@@ -1,5 +1,5 @@
 /*
- * What both kinds of collective kernels share: meeting the same block of the peers, and adding.
+ * What collective kernels are made of: meeting the same block of the peers, and adding.
  */
 #ifndef ERG_CUDA_COLLECTIVE_CUH
 #define ERG_CUDA_COLLECTIVE_CUH

@@ -6,35 +6,60 @@
  * 294 GB/s of bus bandwidth on 1, 2, 4, 8 and 16 SMs (NCCL 2.28: 21, 42, 82, 158, 246). Bulk copies
  * into shared memory were tried and are slower on every number of SMs (38 to 236 GB/s).
  */
-#include "device/cuda/collective_exchange.cuh"
+#include "device/cuda/collective.cuh"
 
 namespace erg
 {
 
 enum { THREADS = 512, IN_FLIGHT = 16 };
 
+/* One piece of one part. */
 template <class TYPE, int RANKS, erg_collective_operation OPERATION> struct mover {
     enum {
-        SOURCES = OPERATION == ERG_ALL_GATHER ? 1 : RANKS,
+        SUM_FOR_ALL = OPERATION == ERG_ALL_REDUCE,
+        GATHER = OPERATION == ERG_ALL_GATHER,
+        SOURCES = GATHER ? 1 : RANKS,
         UNROLL = IN_FLIGHT / SOURCES,
     };
-    unsigned char *base[RANKS], *own;
+    unsigned char *base[RANKS], *own; /* where the share begins on each rank */
+    const erg_collective_local &local;
+    size_t piece;
     int rank;
 
-    __device__ mover(const erg_collective_call &call, const erg_collective_work &work)
-        : own(vectors_of<TYPE>(work, call.rank)), rank(call.rank)
+    __device__ mover(const erg_collective_call &call, const erg_collective_work &work, size_t piece)
+        : own(vectors_of<TYPE>(work, call.rank) + piece * work.stride), local(work.local),
+          piece(piece), rank(call.rank)
     {
 #pragma unroll
         for (int r = 0; r < RANKS; r++)
-            base[r] = vectors_of<TYPE>(work, r);
+            base[r] = vectors_of<TYPE>(work, r) + piece * work.stride;
     }
 
-    __device__ void send(size_t offset, vector sum) const
+    /* Of a vector of the own shard. */
+    __device__ unsigned char *place(size_t index) const
+    {
+        return local.memory ? local.memory + erg_collective_local_at(&local, piece, (unsigned)index)
+                            : own + index * 16;
+    }
+
+    __device__ void load(vector (&in)[SOURCES], size_t index) const
     {
 #pragma unroll
-        for (int r = 0; r < RANKS; r++)
-            if (goes_to<OPERATION>(r, rank))
-                store_vector(base[r] + offset, sum);
+        for (int s = 0; s < SOURCES; s++)
+            in[s] = load_once(GATHER ? place(index) : base[s] + index * 16);
+    }
+
+    __device__ void send(const vector (&in)[SOURCES], size_t index) const
+    {
+        vector result = GATHER ? in[0] : sum_of<TYPE>(in);
+        if (OPERATION == ERG_REDUCE_SCATTER) {
+            store_vector(place(index), result);
+        } else {
+#pragma unroll
+            for (int r = 0; r < RANKS; r++)
+                if (SUM_FOR_ALL || r != rank || local.memory)
+                    store_vector(base[r] + index * 16, result);
+        }
     }
 
     /* Vectors at, at + THREADS, …; WHOLE: all UNROLL of them are before `end`. */
@@ -44,30 +69,38 @@ template <class TYPE, int RANKS, erg_collective_operation OPERATION> struct move
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)
             if (WHOLE || at + u * THREADS < end)
-#pragma unroll
-                for (int s = 0; s < SOURCES; s++)
-                    in[u][s] = load_once((SOURCES == 1 ? own : base[s]) + (at + u * THREADS) * 16);
+                load(in[u], at + u * THREADS);
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)
             if (WHOLE || at + u * THREADS < end)
-                send((at + u * THREADS) * 16,
-                     OPERATION == ERG_ALL_GATHER ? in[u][0] : sum_of<TYPE>(in[u]));
+                send(in[u], at + u * THREADS);
+    }
+
+    __device__ void move_all(size_t begin, size_t end) const
+    {
+        const size_t step = UNROLL * THREADS;
+        size_t at = begin + threadIdx.x;
+        for (; at + step - THREADS < end; at += step)
+            move<true>(at, end);
+        if (at < end)
+            move<false>(at, end);
     }
 };
 
-/* This block's vectors of one part. */
+/* This block's vectors of one part: a run of those of all pieces. */
 template <class TYPE, int RANKS, erg_collective_operation OPERATION>
 __device__ void do_vectors(const erg_collective_call &call, const erg_collective_work &work)
 {
     typedef mover<TYPE, RANKS, OPERATION> mover;
-    const mover m(call, work);
-    size_t at = erg_collective_block_begin(work.share.vectors, blockIdx.x, gridDim.x) + threadIdx.x;
-    size_t end = erg_collective_block_begin(work.share.vectors, blockIdx.x + 1, gridDim.x);
-    const size_t step = mover::UNROLL * THREADS;
-    for (; at + step - THREADS < end; at += step)
-        m.template move<true>(at, end);
-    if (at < end)
-        m.template move<false>(at, end);
+    size_t each = work.share.vectors, all = each * work.pieces;
+    size_t at = erg_collective_block_begin(all, blockIdx.x, gridDim.x);
+    size_t end = erg_collective_block_begin(all, blockIdx.x + 1, gridDim.x);
+    while (at < end) {
+        size_t piece = at / each, first = at - piece * each, rest = end - piece * each;
+        size_t last = rest < each ? rest : each;
+        mover(call, work, piece).move_all(first, last);
+        at += last - first;
+    }
 }
 
 template <class TYPE, int RANKS, erg_collective_operation OPERATION>
@@ -78,7 +111,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         return;
     for (int part = 0; part < call.parts; part++) {
         do_vectors<TYPE, RANKS, OPERATION>(call, call.work[part]);
-        if (blockIdx.x == 0)
+        if (blockIdx.x == 0) /* none where there are several pieces */
             do_singles<TYPE, RANKS, OPERATION>(call, call.work[part]);
     }
     meet<RANKS>(call, true);
@@ -90,8 +123,10 @@ static void launch(erg_collective_operation operation, const erg_collective_call
 {
     if (operation == ERG_ALL_REDUCE)
         vector_kernel<TYPE, RANKS, ERG_ALL_REDUCE><<<sms, THREADS, 0, stream>>>(call);
+    else if (operation == ERG_ALL_GATHER)
+        vector_kernel<TYPE, RANKS, ERG_ALL_GATHER><<<sms, THREADS, 0, stream>>>(call);
     else
-        launch_exchange<TYPE, RANKS>(operation, call, sms, stream);
+        vector_kernel<TYPE, RANKS, ERG_REDUCE_SCATTER><<<sms, THREADS, 0, stream>>>(call);
 }
 
 template <class TYPE>
@@ -108,10 +143,9 @@ static void launch(int ranks, erg_collective_operation operation, const erg_coll
 
 } // namespace erg
 
-int erg_collective_launch(enum erg_collective_operation operation,
-                                 enum erg_collective_type type, int ranks,
-                                 const struct erg_collective_call *call, int sms,
-                                 struct CUstream_st *stream, struct erg_error *err)
+int erg_collective_launch(enum erg_collective_operation operation, enum erg_collective_type type,
+                          int ranks, const struct erg_collective_call *call, int sms,
+                          struct CUstream_st *stream, struct erg_error *err)
 {
     if (type == ERG_COLLECTIVE_BF16)
         erg::launch<erg::bf16_type>(ranks, operation, *call, sms, stream);
