@@ -111,8 +111,9 @@ static int make_layers(struct erg_decoder *decoder, struct erg_error *err)
             *act = decoder->layers[0].act;
         else if (make_activations(decoder, act, err))
             return -1;
-        act->x_a = decoder->input;
-        if ((i > 0 && take_rows(decoder, &act->x_a, decoder->hidden, err)) ||
+        bool last = i + 1 == count;
+        act->x_a = i == 0 ? decoder->input : decoder->reduce[DECODER_STREAM];
+        if ((i > 0 && !last && take_rows(decoder, &act->x_a, decoder->hidden, err)) ||
             make_weights(decoder, i, err))
             return -1;
     }
@@ -134,9 +135,10 @@ static int make_reduces(struct erg_decoder *decoder, struct erg_error *err)
         decoder->reduce[i] = buffer->memory;
     }
     decoder->input = decoder->reduce[DECODER_INPUT];
-    decoder->output = decoder->reduce[DECODER_OUTPUT];
     decoder->d_mid = decoder->reduce[DECODER_MID];
-    return 0;
+    decoder->output = decoder->reduce[DECODER_STREAM];
+    return decoder->options.layers > 1 ? take_rows(decoder, &decoder->output, decoder->hidden, err)
+                                       : 0;
 }
 
 static int fill_rope_table(struct erg_decoder *decoder, size_t bytes, struct erg_error *err)
@@ -302,7 +304,7 @@ static int buffer_of(int part)
     case ERG_MODEL_REDUCE_M:
         return DECODER_REDUCE_M;
     case ERG_MODEL_BDA_M:
-        return DECODER_OUTPUT;
+        return DECODER_STREAM;
     case ERG_MODEL_BDA_A:
         return DECODER_MID;
     default:

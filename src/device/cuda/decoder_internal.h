@@ -35,8 +35,8 @@ enum {
     DECODER_REDUCE_A,
     DECODER_REDUCE_M,
     DECODER_INPUT,
-    DECODER_OUTPUT,
-    DECODER_MID, /* gradient of the stream between the halves of a layer */
+    DECODER_STREAM, /* what the sum that opens the last layer leaves, in the steady state */
+    DECODER_MID,    /* gradient of the stream between the halves of a layer */
     DECODER_REDUCES
 };
 
