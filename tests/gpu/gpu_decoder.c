@@ -1,125 +1,8 @@
 /*
  * Layers of a decoder as instructions, split over meshes of ranks: against the whole model on the
- * CPU, and every way of execution against the sequential one. Started by hand it runs itself on one
- * mesh after the other. Where a mesh has more ranks than there are GPUs, they share them, which
- * works for our collectives but not for the library's.
+ * CPU, and every way of execution against the sequential one.
  */
-#include "decoder_twin.h"
-#include "device/cuda/executor.h"
-#include "gpu_ranks.h"
-#include "ops/context.h"
-#include "partition/partition.h"
-
-static char test_name[] = "test", architecture[] = "LlamaForCausalLM";
-
-/* Enough of a Hopper GPU for the rules that drop launch slots. */
-static const struct erg_gpu gpu = {
-    .name = test_name,
-    .sms = 132,
-    .clock_max_mhz = 1980,
-    .flops_per_sm_clock = 4096,
-    .memory_bandwidth = 3e12,
-    .link_bandwidth = 4e11,
-    .search_max_mhz = 1980,
-    .search_min_mhz = 1980,
-    .search_step_mhz = 15,
-    .gemm_efficiency = 0.7,
-    .gemm_k0 = 64,
-    .gemm_tile_m = 128,
-    .gemm_tile_n = 256,
-    .attention_forward = 0.5,
-    .attention_backward = 0.4,
-    .memory_efficiency = 0.9,
-    .memory_issue = 1.3,
-    .comm_sm_rate = 2.5e10,
-    .comm_link_factor = 0.8,
-    .comm_latency_s = 3e-5,
-    .comm_blend = 3.6,
-    .library_link_factor = 0.8,
-    .library_sm_share = 1,
-    .library_blocks = 16,
-    .static_power_w = 120,
-    .power_cap_w = 1e6,
-    .cap_softness_mhz = 15,
-    .head_gemm_factor = 1,
-};
-static const struct erg_stack stack_costs = {.name = test_name, .kv_exchange_factor = 1};
-
-static struct erg_model model = {
-    .name = test_name,
-    .architecture = architecture,
-    .layers = LAYERS,
-    .hidden = HIDDEN,
-    .heads = HEADS,
-    .kv_heads = GROUPS,
-    .head_dim = DIM,
-    .ffn = FFN,
-    .vocab = 1024,
-    .norm_eps = NORM_EPS,
-    .rope_theta = ROPE_THETA,
-    .gated = true,
-};
-
-struct machine {
-    struct gpu_world world;
-    struct erg_cudnn *cudnn;
-    struct erg_gemm *gemm;
-    struct erg_mesh mesh;
-    bool shared; /* GPUs have several ranks */
-    size_t tensor, context, tensor_place, context_place;
-    size_t tokens;      /* of this rank */
-    int32_t *positions; /* [tokens]: which of the whole's TOKENS each is */
-};
-
-static void open_machine(struct machine *m, int tensor, int context)
-{
-    int gpus;
-    gpu_ok(erg_cuda_count(&gpus, &gpu_error));
-    gpu_ok(erg_launch_environment_read(&m->world.env, &gpu_error));
-    gpu_meet(&m->world);
-    m->shared = m->world.env.world > gpus;
-    gpu_ok(erg_cudnn_open(&m->cudnn, &m->world.cuda, NULL, &gpu_error));
-    gpu_ok(erg_gemm_open(&m->gemm, &gpu_error));
-    struct erg_mesh_options options = {
-        .env = &m->world.env,
-        .rendezvous = m->world.rendezvous,
-        .tensor = tensor,
-        .context = context,
-        .library = !m->shared,
-        .timeout_s = 20,
-    };
-    gpu_ok(erg_mesh_open(&m->mesh, &options, &gpu_error));
-    m->tensor = (size_t)tensor;
-    m->context = (size_t)context;
-    m->tensor_place = (size_t)m->mesh.places[ERG_MESH_TENSOR];
-    m->context_place = (size_t)m->mesh.places[ERG_MESH_CONTEXT];
-    m->tokens = TOKENS / m->context;
-    m->positions = erg_xcalloc(m->tokens, sizeof *m->positions);
-    size_t sequence = SEQUENCE / m->context;
-    for (size_t s = 0; s < SEQUENCES; s++) {
-        erg_context_positions(SEQUENCE, m->context, m->context_place, m->positions + s * sequence);
-        for (size_t i = 0; i < sequence; i++)
-            m->positions[s * sequence + i] += (int32_t)(s * SEQUENCE);
-    }
-}
-
-static void close_machine(struct machine *m)
-{
-    erg_mesh_close(&m->mesh);
-    erg_gemm_close(m->gemm);
-    erg_cudnn_close(m->cudnn);
-    erg_rendezvous_close(m->world.rendezvous);
-    free(m->positions);
-}
-
-/* This rank's rows of the whole's [TOKENS, HIDDEN]. */
-static erg_bf16 *own_rows(const struct machine *m, const erg_bf16 *whole)
-{
-    erg_bf16 *rows = erg_xcalloc(m->tokens * HIDDEN, sizeof *rows);
-    for (size_t i = 0; i < m->tokens; i++)
-        memcpy(rows + i * HIDDEN, whole + (size_t)m->positions[i] * HIDDEN, HIDDEN * sizeof *rows);
-    return rows;
-}
+#include "decoder_mesh.h"
 
 /* ---- the steps of an instruction ---- */
 
@@ -136,9 +19,9 @@ static void build(struct list *list, struct erg_workload *workload, const struct
                   bool backward, bool replay, enum how how, struct erg_rng *rng)
 {
     struct erg_workload_request request = {
-        .model = &model,
-        .gpu = &gpu,
-        .stack = &stack_costs,
+        .model = &test_model,
+        .gpu = &test_gpu,
+        .stack = &test_stack,
         .tensor = (int)m->tensor,
         .context = (int)m->context,
         /* Halves of twice the microbatch are whole microbatches. */
@@ -236,22 +119,9 @@ static void run_instruction(struct machine *m, struct erg_executor *executor, bo
 static struct result execute(struct machine *m, const struct twin *whole, bool replay, enum how how,
                              uint64_t seed)
 {
-    struct erg_decoder_options options = {
-        .cuda = &m->world.cuda,
-        .cudnn = m->cudnn,
-        .gemm = m->gemm,
-        .model = &model,
-        .mesh = &m->mesh,
-        .layers = LAYERS,
-        .sequences = SEQUENCES,
-        .sequence = SEQUENCE,
-        .replay = replay,
-        .seed = 7,
-    };
     struct erg_decoder *decoder;
     struct erg_executor *executor;
-    gpu_ok(erg_decoder_open(&decoder, &options, &gpu_error));
-    gpu_ok(erg_executor_open(&executor, decoder, &m->world.cuda, &gpu_error));
+    open_decoder(m, LAYERS, replay, &decoder, &executor);
     struct erg_decoder_ends ends = erg_decoder_ends(decoder);
     upload_rows(m, ends.input, whole->input);
     upload_rows(m, ends.output_gradient, whole->output_gradient);
@@ -396,7 +266,7 @@ static void check_model(struct machine *m, bool replay)
     struct twin whole = {.input = gpu_random(&rng, (size_t)TOKENS * HIDDEN, 1),
                          .output_gradient = gpu_random(&rng, (size_t)TOKENS * HIDDEN, 1e-3)};
     if (m->world.env.rank == 0)
-        printf("-- %s heads, activations %s\n", model.qk_norm ? "normalised" : "plain",
+        printf("-- %s heads, activations %s\n", test_model.qk_norm ? "normalised" : "plain",
                replay ? "replayed" : "kept");
     struct result sequential = execute(m, &whole, replay, SEQUENTIAL, 0);
     if (!replay)
@@ -425,37 +295,18 @@ static void check_model(struct machine *m, bool replay)
     twin_release(&whole);
 }
 
-static int check_mesh(int tensor, int context)
+static void check_mesh(struct machine *m)
 {
-    struct machine m = {0};
-    open_machine(&m, tensor, context);
     for (int norms = 0; norms < 2; norms++)
         for (int replay = 0; replay < 2; replay++) {
-            if (m.shared && norms == replay) /* one of each is enough where ranks take turns */
+            if (m->shared && norms == replay) /* one of each is enough where ranks take turns */
                 continue;
-            model.qk_norm = norms;
-            check_model(&m, replay);
+            test_model.qk_norm = norms;
+            check_model(m, replay);
         }
-    close_machine(&m);
-    return gpu_result();
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const meshes[] = {"1x1", "2x1", "1x2", "2x2", "4x1", "1x4"};
-    int tensor = 1, context = 1, gpus = 0, failed = 0;
-    if (argc > 1)
-        return sscanf(argv[1], "%dx%d", &tensor, &context) == 2 ? check_mesh(tensor, context) : 2;
-    if (erg_cuda_count(&gpus, &gpu_error) || gpus == 0) {
-        printf("skipped: no GPU here (%s)\n", gpu_error.message);
-        return GPU_SKIPPED;
-    }
-    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-        sscanf(meshes[i], "%dx%d", &tensor, &context);
-        printf("== tensor %d x context %d%s\n", tensor, context,
-               tensor * context > gpus ? ", ranks share GPUs" : "");
-        fflush(stdout);
-        failed |= gpu_run_ranks(tensor * context, meshes[i]) != 0;
-    }
-    return failed;
+    return run_on_meshes(argc, argv, check_mesh);
 }
