@@ -288,6 +288,12 @@ static void fused_kernels_move_less(void **state)
     merged_work(&backward, ERG_MODEL_NORM_M, ERG_MODEL_BDA_A, work);
     assert_near(work[0].bytes, 8 * th, 0); /* stream, gradients of sum and norm; gradient */
     assert_int_equal(work[0].kernels, 2);
+    erg_model_head_forward(&forward, model, &shape);
+    erg_model_head_backward(&backward, model, &shape);
+    assert_near(forward.items[0].work[0].bytes, 4 * th, 0);
+    assert_near(forward.items[2].work[0].bytes, 2 * 16384.0 * 128256 / 8, 0);
+    assert_near(backward.items[0].work[0].bytes, 4 * 16384.0 * 128256 / 8, 0);
+    assert_near(backward.items[3].work[0].bytes, 6 * th, 0);
     erg_model_free(model);
 
     model = load("qwen3-1.7b"); /* backward, its per-head norms read what they normalised */

@@ -64,8 +64,9 @@ struct erg_model_shape {
     long tile_m, tile_n;     /* GEMM output tile: 128 x 128 on Ampere, 128 x 256 on Hopper */
     double head_gemm_factor; /* FLOPs of the head's GEMMs count this much (erg_gpu) */
     /* Memory-bound neighbours are one kernel (erg_stack): a norm with the residual add before it,
-     * in backward with the sum of the two gradients, and the rotary embedding in place with the
-     * per-head norm. Else the counts of the published stack, one kernel or more for each. */
+     * in backward with the sum of the two gradients; the rotary embedding in place with the
+     * per-head norm; the loss in one pass over the logits. Else the counts of the published stack,
+     * one kernel or more for each. */
     bool fused_kernels;
 };
 

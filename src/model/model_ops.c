@@ -183,6 +183,15 @@ static void add_fork(struct erg_model_ops *ops, const struct sizes *s, enum erg_
     add_memory(ops, id, name, ERG_GROUP_NORM, (s->fused ? 2 : 6) * s->T * s->h, s->fused ? 0 : 1);
 }
 
+/* Fused: backward, a second kernel sums the weight's gradient. */
+static void add_final_norm(struct erg_model_ops *ops, const struct sizes *s, bool backward)
+{
+    double fused = backward ? 6 : 4;
+    int kernels = backward ? 2 : 1;
+    add_memory(ops, ERG_MODEL_NORM_FINAL, "norm_final", ERG_GROUP_NORM,
+               (s->fused ? fused : 12) * s->T * s->h, s->fused ? kernels : 3);
+}
+
 static void add_activation(struct erg_model_ops *ops, const struct sizes *s, bool backward)
 {
     bool gated = s->model->gated;
@@ -364,9 +373,10 @@ void erg_model_head_forward(struct erg_model_ops *ops, const struct erg_model *m
 {
     const struct sizes s = sizes_of(model, shape);
     ops->count = 0;
-    add_memory(ops, ERG_MODEL_NORM_FINAL, "norm_final", ERG_GROUP_NORM, 12 * s.T * s.h, 3);
+    add_final_norm(ops, &s, false);
     add_linear(ops, &s, ERG_MODEL_HEAD, "head", s.h, s.V, false, s.head_factor);
-    add_memory(ops, ERG_MODEL_LOSS, "loss", ERG_GROUP_EMBEDDING, 10 * s.T * s.V, 3);
+    /* Fused: the logits once, then their statistics to all ranks and together. */
+    add_memory(ops, ERG_MODEL_LOSS, "loss", ERG_GROUP_EMBEDDING, (s.fused ? 2 : 10) * s.T * s.V, 3);
     fill_state(ops, &s);
     tag_work(ops, shape, false);
 }
@@ -376,10 +386,11 @@ void erg_model_head_backward(struct erg_model_ops *ops, const struct erg_model *
 {
     const struct sizes s = sizes_of(model, shape);
     ops->count = 0;
-    add_memory(ops, ERG_MODEL_LOSS, "loss", ERG_GROUP_EMBEDDING, 6 * s.T * s.V, 2);
+    add_memory(ops, ERG_MODEL_LOSS, "loss", ERG_GROUP_EMBEDDING, (s.fused ? 4 : 6) * s.T * s.V,
+               s.fused ? 1 : 2);
     add_linear(ops, &s, ERG_MODEL_HEAD, "head", s.h, s.V, true, s.head_factor);
     add_reduce(ops, &s, ERG_MODEL_REDUCE_HEAD);
-    add_memory(ops, ERG_MODEL_NORM_FINAL, "norm_final", ERG_GROUP_NORM, 12 * s.T * s.h, 3);
+    add_final_norm(ops, &s, true);
     fill_state(ops, &s);
     tag_work(ops, shape, true);
     no_saved_bytes(ops);
