@@ -141,6 +141,7 @@ static void drivers_names_find_their_gpu(void **state)
     assert_string_equal(erg_gpu_catalogue_name("NVIDIA A100-SXM4-80GB", &arena), "a100-sxm4-80gb");
     assert_string_equal(erg_gpu_catalogue_name("NVIDIA H100 80GB HBM3", &arena), "h100-sxm");
     assert_string_equal(erg_gpu_catalogue_name("NVIDIA A40", &arena), "a40");
+    assert_string_equal(erg_gpu_catalogue_name("NVIDIA H200", &arena), "h200-sxm");
     assert_null(erg_gpu_catalogue_name("NVIDIA A4000 SXM4 80GB", &arena));
     assert_null(erg_gpu_catalogue_name("", &arena));
     erg_arena_release(&arena);

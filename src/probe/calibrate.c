@@ -85,42 +85,49 @@ int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
 
 /* ---- the file ---- */
 
+struct origins {
+    const struct erg_probe_fit *fit;
+    const char *kept;
+};
+
 /* What a number of the file rests on. */
 static const char *origin(const void *context, size_t member)
 {
-    const struct erg_probe_fit *fit = context;
+    const struct origins *origins = context;
+    const struct erg_probe_fit *fit = origins->fit;
     for (size_t i = 0; i < fit->count; i++)
         if (fit->constants[i].member == member && fit->constants[i].seen)
             return fit->constants[i].note;
     if (member == offsetof(struct erg_gpu, blocking_power_w))
-        return "static, active and one spinning block";
-    return "as at the start";
+        return "static power, active power and one spinning block";
+    return origins->kept;
 }
 
 int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows *rows,
                     const char *path, struct erg_error *err)
 {
     struct erg_gpu gpu = fit->gpu;
-    struct erg_text name = {0}, heading = {0}, confidence = {0};
+    struct erg_text name = {0}, heading = {0}, confidence = {0}, kept = {0};
     const struct erg_probe_row *last = &rows->items[rows->count - 1];
     erg_text_printf(&name, "%s-measured", gpu.name);
-    erg_text_printf(
-        &heading,
-        "Written by ergon probe --calibrate, from the constants of %s.\n"
-        "%s, %s.\n"
-        "Fitted to %zu measurements of layers that belong to no model: mean error %.1f %% "
-        "in time, %.1f %% in energy.\n"
-        "Clocks were not varied: what only they would show is as at the start.",
-        gpu.name, last->conditions, last->created_utc, fit->observations, 100 * fit->time_error,
-        100 * fit->energy_error);
+    erg_text_printf(&kept, "as in %s", gpu.name);
+    erg_text_printf(&heading,
+                    "Written by ergon probe --calibrate, starting from %s.\n"
+                    "%s, %s.\n"
+                    "Fitted to %zu measurements of layers that belong to no model: mean error\n"
+                    "%.1f %% in time, %.1f %% in energy. Clocks were not varied.",
+                    gpu.name, last->conditions, last->created_utc, fit->observations,
+                    100 * fit->time_error, 100 * fit->energy_error);
     erg_text_printf(&confidence,
                     "fitted by ergon probe to %zu measurements on %d GPUs at default clocks; what "
-                    "depends on the clock alone is as in %s",
+                    "only other clocks show is as in %s",
                     fit->observations, last->gpus, gpu.name);
     gpu.name = name.data;
     gpu.confidence = confidence.data;
-    int status = erg_gpu_write(&gpu, path, heading.data, origin, fit, err);
+    struct origins origins = {fit, kept.data};
+    int status = erg_gpu_write(&gpu, path, heading.data, origin, &origins, err);
     erg_text_release(&name);
+    erg_text_release(&kept);
     erg_text_release(&heading);
     erg_text_release(&confidence);
     return status;

@@ -33,7 +33,7 @@ static const struct constant {
     FROM(attention_k0, 1.0, 300),
     CONSTANT(memory_efficiency, 0.3),
     CONSTANT(memory_issue, 0.3),
-    CONSTANT(launch_gap_s, 0.7),
+    CONSTANT(launch_gap_s, 0.3),
     CONSTANT(comm_sm_rate, 0.7),
     CONSTANT(comm_link_factor, 0.15),
     CONSTANT(comm_latency_s, 0.7),
@@ -173,9 +173,12 @@ int erg_probe_fit(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
         fit->constants[i].before = before;
         fit->constants[i].after = after;
         fit->constants[i].seen = seen;
-        if (fit->constants[i].seen)
+        if (seen && before > 0)
             snprintf(fit->constants[i].note, sizeof fit->constants[i].note,
-                     "fitted; %.4g times the start", after / before);
+                     "fitted; %.3g times that of %s", after / before, gpu->name);
+        else if (seen)
+            snprintf(fit->constants[i].note, sizeof fit->constants[i].note, "fitted; %s has none",
+                     gpu->name);
     }
     return judge(fit, &problem, err);
 }

@@ -154,7 +154,7 @@ struct erg_probe_fit {
         size_t member; /* its offset in struct erg_gpu */
         double before, after;
         bool seen; /* the rows say something of it */
-        char note[64];
+        char note[96];
     } constants[ERG_PROBE_MOST_CONSTANTS];
     size_t count;
 };
