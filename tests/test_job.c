@@ -75,7 +75,7 @@ static void jobs_of_real_gpus_load(void **state)
         char name[80], tail[64];
         snprintf(name, sizeof name, "h200/%s_mbs8_seq4096.yaml", names[i]);
         struct erg_job *job = load_example(name);
-        assert_string_equal(job->gpu->name, "H200-SXM");
+        assert_string_equal(job->gpu->name, "H200-SXM-measured");
         assert_int_equal(job->pipeline * job->data, 1);
         assert_int_equal(job->cluster.nodes, 1);
         assert_int_equal(job->cluster.gpus_per_node, job->tensor * job->context);
