@@ -294,35 +294,69 @@ static void load_plan(struct rounding *rounding, const int32_t *start, const int
     }
 }
 
-void rounding_round(struct rounding *rounding, const int32_t *start, const int32_t *duration,
-                    const int64_t *flow, double deadline_s, size_t widest, size_t effort,
-                    uint32_t *option)
+static void compete_beams(struct rounding *rounding, double deadline_s, size_t widest,
+                          double *best_j)
+{
+    size_t width = widest == BEAM_NARROWEST ? widest : 2 * BEAM_NARROWEST;
+    for (; width <= widest; width *= 2)
+        if (rounding_beam(rounding, deadline_s, width))
+            compete(rounding, deadline_s, best_j);
+}
+
+static void search_from_best(struct rounding *rounding, double deadline_s, size_t effort,
+                             struct erg_rng *rng, double *best_j)
 {
     size_t bytes = rounding->count * sizeof *rounding->choice;
+    memcpy(rounding->choice, rounding->best, bytes);
+    rounding_search(rounding, deadline_s, effort, rng);
+    double time_s = forward(rounding), energy = total_j(rounding, time_s);
+    if (time_s <= deadline_s && energy < *best_j) {
+        *best_j = energy;
+        memcpy(rounding->best, rounding->choice, bytes);
+    }
+}
+
+static void compete_all(struct rounding *rounding, double deadline_s, double *best_j)
+{
+    size_t bytes = rounding->count * sizeof *rounding->choice;
+    compete_beams(rounding, deadline_s, BEAM_NARROWEST, best_j);
+    diffuse(rounding);
+    compete(rounding, deadline_s, best_j);
+    memcpy(rounding->choice, rounding->floor, bytes);
+    compete(rounding, deadline_s, best_j);
+    if (*best_j < DBL_MAX)
+        return;
+    /* within the last tick of the shortest time */
+    memset(rounding->choice, 0, bytes);
+    approach(rounding, rounding->floor, deadline_s);
+    compete(rounding, deadline_s, best_j);
+    assert(*best_j < DBL_MAX && "all at the fastest option is always on time");
+}
+
+/* Looks at each instruction in the first search: milliseconds for a plan. */
+static size_t first_effort(const struct rounding *rounding)
+{
+    size_t effort = 100000 / rounding->count;
+    return effort < 16 ? 16 : effort > 100 ? 100 : effort;
+}
+
+void rounding_round(struct rounding *rounding, const int32_t *start, const int32_t *duration,
+                    const int64_t *flow, double deadline_s, const struct rounding_effort *effort,
+                    uint32_t *option)
+{
+    struct erg_rng rng;
+    uint64_t plan = erg_hash_u64((uint64_t)duration[0], rounding->count);
+    erg_rng_seed(&rng, erg_hash_u64(plan, rounding->seed));
     double best_j = DBL_MAX;
     load_plan(rounding, start, duration, flow);
-    for (size_t width = BEAM_NARROWEST; width <= widest; width *= 2)
-        if (rounding_beam(rounding, deadline_s, width))
-            compete(rounding, deadline_s, &best_j);
-    diffuse(rounding);
-    compete(rounding, deadline_s, &best_j);
-    memcpy(rounding->choice, rounding->floor, bytes);
-    compete(rounding, deadline_s, &best_j);
-    if (best_j == DBL_MAX) { /* within the last tick of the shortest time */
-        memset(rounding->choice, 0, bytes);
-        approach(rounding, rounding->floor, deadline_s);
-        compete(rounding, deadline_s, &best_j);
-    }
-    assert(best_j < DBL_MAX && "all at the fastest option is always on time");
-    if (effort) {
-        struct erg_rng rng;
-        uint64_t plan = erg_hash_u64((uint64_t)duration[0], rounding->count);
-        erg_rng_seed(&rng, erg_hash_u64(plan, rounding->seed));
-        memcpy(rounding->choice, rounding->best, bytes);
-        rounding_search(rounding, deadline_s, effort, &rng);
-        double time_s = forward(rounding);
-        if (time_s <= deadline_s && total_j(rounding, time_s) < best_j)
-            memcpy(rounding->best, rounding->choice, bytes);
+    compete_all(rounding, deadline_s, &best_j);
+    size_t looks = first_effort(rounding);
+    for (int round = 0; round < effort->most; round++, looks *= 4) {
+        if (round >= effort->least && best_j <= effort->enough_j)
+            break;
+        if (round == 1)
+            compete_beams(rounding, deadline_s, BEAM_WIDEST, &best_j);
+        search_from_best(rounding, deadline_s, looks, &rng, &best_j);
     }
     for (size_t p = 0; p < rounding->count; p++)
         option[rounding->places[p].instruction] =

@@ -7,7 +7,8 @@
  *    what then fits for the next on its stage; unused time flows downstream;
  *  - floor: always the option just below the planned duration.
  * Each then has its slack reclaimed: instructions move to slower options, the best savings
- * for the price of their time first. A local search then perturbs the winner.
+ * for the price of their time first. A local search then perturbs the winner, for longer where it
+ * still costs much more than the continuous plan.
  *
  * The continuous plan cannot be reached in general: it moves along hulls, options have gaps. What
  * branch and bound has proved of it on small pipelines is in bench/bench_solver.c.
@@ -55,14 +56,20 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
                               const struct option_tables *tables, uint64_t seed);
 void rounding_free(struct rounding *rounding);
 
+/* How long to look for a better choice: `least` to `most` rounds, each of four times the effort of
+ * the one before, until one costs no more than enough_j. Wide beams join in the second. */
+struct rounding_effort {
+    int least, most;
+    double enough_j;
+};
+
 /*
  * start and duration in ticks and flow per instruction, as the solver gives them; deadline_s at
  * least the true shortest time. Writes the index of the chosen option into `option` (as the
- * caller's tables count). Beams up to `widest` are tried, and the local search looks at every
- * instruction about `effort` times.
+ * caller's tables count).
  */
 void rounding_round(struct rounding *rounding, const int32_t *start, const int32_t *duration,
-                    const int64_t *flow, double deadline_s, size_t widest, size_t effort,
+                    const int64_t *flow, double deadline_s, const struct rounding_effort *effort,
                     uint32_t *option);
 
 /*

@@ -103,12 +103,20 @@ static double cost_at(const struct collector *collector, int64_t time)
            (double)cost * collector->tables->slope_unit_w * collector->tables->tick_s;
 }
 
-/* Of the local search, by plan: milliseconds, more for the plans that may really run. */
-static size_t search_effort(const struct collector *collector, bool will_run)
+/* Costing more than this beyond the continuous plan, a plan is looked at longer, where a pipeline
+ * is so short that this is a matter of milliseconds. */
+static const double good_loss = 0.0025;
+static const size_t short_pipeline = 1024; /* instructions */
+
+/* Plans that may really run are looked at longer than those that show what is possible. */
+static struct rounding_effort choose_effort(const struct collector *collector, bool will_run,
+                                            double planned_j)
 {
-    size_t effort = 100000 / collector->iteration->schedule.count;
-    effort = effort < 16 ? 16 : effort > 100 ? 100 : effort;
-    return will_run ? 4 * effort : effort;
+    int least = will_run && !collector->request->tries ? 2 : 1;
+    bool persist =
+        !collector->request->tries && collector->iteration->schedule.count <= short_pipeline;
+    return (struct rounding_effort){
+        .least = least, .most = persist ? 3 : least, .enough_j = planned_j * (1 + good_loss)};
 }
 
 static void add_plan(struct collector *collector, const int32_t *start, const int32_t *duration,
@@ -123,17 +131,16 @@ static void add_plan(struct collector *collector, const int32_t *start, const in
             erg_xrealloc(iteration->plans, collector->plan_capacity, sizeof *iteration->plans);
     }
     struct erg_plan *plan = &iteration->plans[iteration->plan_count++];
-    plan->option = erg_xcalloc(iteration->schedule.count, sizeof *plan->option);
-    rounding_round(collector->rounding, start, duration, flow, deadline_s,
-                   will_run ? BEAM_WIDEST : BEAM_NARROWEST, search_effort(collector, will_run),
-                   plan->option);
-    erg_iteration_evaluate(&iteration->schedule, collector->request->tables, plan->option, NULL,
-                           &plan->time_s, &plan->energy_j);
-    assert(plan->time_s <= deadline_s);
     plan->planned_time_s = (double)time * collector->tables->tick_s;
     plan->planned_energy_j = cost_at(collector, time) + pipeline->blocking_power_w *
                                                             (double)pipeline->stages *
                                                             plan->planned_time_s;
+    plan->option = erg_xcalloc(iteration->schedule.count, sizeof *plan->option);
+    struct rounding_effort effort = choose_effort(collector, will_run, plan->planned_energy_j);
+    rounding_round(collector->rounding, start, duration, flow, deadline_s, &effort, plan->option);
+    erg_iteration_evaluate(&iteration->schedule, collector->request->tables, plan->option, NULL,
+                           &plan->time_s, &plan->energy_j);
+    assert(plan->time_s <= deadline_s);
 }
 
 static void collect_plan(struct timecost_visitor *visitor, const int32_t *start,
@@ -161,7 +168,7 @@ static void collect_plan(struct timecost_visitor *visitor, const int32_t *start,
         double deadline_s = collector->deadlines[collector->deadline++];
         if (deadline_s < collector->shortest_s)
             deadline_s = collector->shortest_s;
-        add_plan(collector, start, duration, flow, time, deadline_s, !collector->request->tries);
+        add_plan(collector, start, duration, flow, time, deadline_s, true);
     }
     visitor->deadline = next_deadline(collector);
 }
