@@ -496,7 +496,7 @@ static void check_measured(const char *name, size_t microbatches, double power_w
     struct erg_iteration_request request = {.pipeline =
                                                 pipeline_1f1b(profile.virtual_stages, microbatches),
                                             .tables = profile.tables,
-                                            .points = 50};
+                                            .points = 20};
     request.pipeline.blocking_power_w = power_w;
     struct erg_iteration iteration;
     assert_ok(erg_iteration_solve(&iteration, &request, &err), &err);

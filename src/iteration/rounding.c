@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* More searches in a row without a gain than this: hardly one to come. */
+enum { IDLE = 2 };
+
 /* Looking ahead weighs so many options on either side of the one just below the plan. */
 enum { AHEAD = 4 };
 
@@ -168,7 +171,7 @@ static void reclaim(struct rounding *rounding, double deadline_s)
     }
 }
 
-/* --- the candidates; each leaves its options in `choice` --- */
+/* --- the starts; each leaves its options in `choice` --- */
 
 /*
  * When the successor of place `p` on its stage can start without regard to `p`: as its other
@@ -253,12 +256,9 @@ static void approach(struct rounding *rounding, const uint16_t *wanted, double d
     }
 }
 
-/* Reclaims, and keeps the current choice if it is on time and the cheapest so far. */
+/* The current choice, if it is on time and the cheapest so far, is the best. */
 static void compete(struct rounding *rounding, double deadline_s, double *best_j)
 {
-    if (forward(rounding) > deadline_s)
-        return;
-    reclaim(rounding, deadline_s);
     double time_s = forward(rounding);
     if (time_s > deadline_s)
         return;
@@ -267,6 +267,25 @@ static void compete(struct rounding *rounding, double deadline_s, double *best_j
         *best_j = energy;
         memcpy(rounding->best, rounding->choice, rounding->count * sizeof *rounding->best);
     }
+}
+
+enum start_kind { DIFFUSED, FLOOR, BEAM };
+
+/* Fills `choice` with a start and reclaims its slack. false if it is not on time, which happens
+ * within the last tick of the shortest time. */
+static bool start_from(struct rounding *rounding, enum start_kind kind, size_t width,
+                       double deadline_s)
+{
+    if (kind == DIFFUSED)
+        diffuse(rounding);
+    else if (kind == FLOOR)
+        memcpy(rounding->choice, rounding->floor, rounding->count * sizeof *rounding->choice);
+    else if (!rounding_beam(rounding, deadline_s, width))
+        return false;
+    if (forward(rounding) > deadline_s)
+        return false;
+    reclaim(rounding, deadline_s);
+    return true;
 }
 
 static void load_plan(struct rounding *rounding, const int32_t *start, const int32_t *duration,
@@ -294,41 +313,17 @@ static void load_plan(struct rounding *rounding, const int32_t *start, const int
     }
 }
 
-static void compete_beams(struct rounding *rounding, double deadline_s, size_t widest,
-                          double *best_j)
+/* From all starts. Some of them are always on time, but within the last tick. */
+static void compete_starts(struct rounding *rounding, double deadline_s, double *best_j)
 {
-    size_t width = widest == BEAM_NARROWEST ? widest : 2 * BEAM_NARROWEST;
-    for (; width <= widest; width *= 2)
-        if (rounding_beam(rounding, deadline_s, width))
+    for (int kind = DIFFUSED; kind <= BEAM; kind++)
+        if (start_from(rounding, (enum start_kind)kind, BEAM_NARROWEST, deadline_s))
             compete(rounding, deadline_s, best_j);
-}
-
-static void search_from_best(struct rounding *rounding, double deadline_s, size_t effort,
-                             struct erg_rng *rng, double *best_j)
-{
-    size_t bytes = rounding->count * sizeof *rounding->choice;
-    memcpy(rounding->choice, rounding->best, bytes);
-    rounding_search(rounding, deadline_s, effort, rng);
-    double time_s = forward(rounding), energy = total_j(rounding, time_s);
-    if (time_s <= deadline_s && energy < *best_j) {
-        *best_j = energy;
-        memcpy(rounding->best, rounding->choice, bytes);
-    }
-}
-
-static void compete_all(struct rounding *rounding, double deadline_s, double *best_j)
-{
-    size_t bytes = rounding->count * sizeof *rounding->choice;
-    compete_beams(rounding, deadline_s, BEAM_NARROWEST, best_j);
-    diffuse(rounding);
-    compete(rounding, deadline_s, best_j);
-    memcpy(rounding->choice, rounding->floor, bytes);
-    compete(rounding, deadline_s, best_j);
     if (*best_j < DBL_MAX)
         return;
-    /* within the last tick of the shortest time */
-    memset(rounding->choice, 0, bytes);
+    memset(rounding->choice, 0, rounding->count * sizeof *rounding->choice);
     approach(rounding, rounding->floor, deadline_s);
+    reclaim(rounding, deadline_s);
     compete(rounding, deadline_s, best_j);
     assert(*best_j < DBL_MAX && "all at the fastest option is always on time");
 }
@@ -340,6 +335,26 @@ static size_t first_effort(const struct rounding *rounding)
     return effort < 16 ? 16 : effort > 100 ? 100 : effort;
 }
 
+/*
+ * The first search improves the best start. Where a search ends is decided by where it begins far
+ * more than by how long it takes, and the best start does not lead to the best end: so the others
+ * begin anew, from each kind in turn.
+ */
+static void search_round(struct rounding *rounding, double deadline_s, int round,
+                         struct erg_rng *rng, double *best_j)
+{
+    size_t effort = first_effort(rounding);
+    if (round == 0)
+        memcpy(rounding->choice, rounding->best, rounding->count * sizeof *rounding->choice);
+    else if (start_from(rounding, (enum start_kind)((round - 1) % 3),
+                        BEAM_NARROWEST << (1 + (round - 1) / 3 % 3), deadline_s))
+        effort *= 4;
+    else
+        return;
+    rounding_search(rounding, deadline_s, effort, rng);
+    compete(rounding, deadline_s, best_j);
+}
+
 void rounding_round(struct rounding *rounding, const int32_t *start, const int32_t *duration,
                     const int64_t *flow, double deadline_s, const struct rounding_effort *effort,
                     uint32_t *option)
@@ -349,14 +364,14 @@ void rounding_round(struct rounding *rounding, const int32_t *start, const int32
     erg_rng_seed(&rng, erg_hash_u64(plan, rounding->seed));
     double best_j = DBL_MAX;
     load_plan(rounding, start, duration, flow);
-    compete_all(rounding, deadline_s, &best_j);
-    size_t looks = first_effort(rounding);
-    for (int round = 0; round < effort->most; round++, looks *= 4) {
-        if (round >= effort->least && best_j <= effort->enough_j)
+    compete_starts(rounding, deadline_s, &best_j);
+    int idle = 0; /* rounds in a row without a gain: options with wide gaps allow no better */
+    for (int round = 0; round < effort->most; round++) {
+        if (round >= effort->least && (best_j <= effort->enough_j || idle > IDLE))
             break;
-        if (round == 1)
-            compete_beams(rounding, deadline_s, BEAM_WIDEST, &best_j);
-        search_from_best(rounding, deadline_s, looks, &rng, &best_j);
+        double before_j = best_j;
+        search_round(rounding, deadline_s, round, &rng, &best_j);
+        idle = best_j < before_j ? 0 : idle + 1;
     }
     for (size_t p = 0; p < rounding->count; p++)
         option[rounding->places[p].instruction] =

@@ -1,14 +1,14 @@
 /*
  * From a continuous plan to one measured option per instruction, never beyond the deadline.
  *
- * Candidates, of which the cheapest feasible one wins:
+ * Starts:
  *  - beam search: in topological order, the partial choices that have lost least so far;
  *  - error diffusion: in topological order, the best option that finishes as planned together with
  *    what then fits for the next on its stage; unused time flows downstream;
  *  - floor: always the option just below the planned duration.
  * Each then has its slack reclaimed: instructions move to slower options, the best savings
- * for the price of their time first. A local search then perturbs the winner, for longer where it
- * still costs much more than the continuous plan.
+ * for the price of their time first. A local search then perturbs the best of them and, where that
+ * still costs much more than the continuous plan, each of them in turn.
  *
  * The continuous plan cannot be reached in general: it moves along hulls, options have gaps. What
  * branch and bound has proved of it on small pipelines is in bench/bench_solver.c.
@@ -56,8 +56,8 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
                               const struct option_tables *tables, uint64_t seed);
 void rounding_free(struct rounding *rounding);
 
-/* How long to look for a better choice: `least` to `most` rounds, each of four times the effort of
- * the one before, until one costs no more than enough_j. Wide beams join in the second. */
+/* How long to look for a better choice: `least` to `most` searches, until one has found a choice
+ * that costs no more than enough_j. */
 struct rounding_effort {
     int least, most;
     double enough_j;

@@ -103,20 +103,21 @@ static double cost_at(const struct collector *collector, int64_t time)
            (double)cost * collector->tables->slope_unit_w * collector->tables->tick_s;
 }
 
-/* Costing more than this beyond the continuous plan, a plan is looked at longer, where a pipeline
- * is so short that this is a matter of milliseconds. */
+/* Costing more than this beyond the continuous plan, a plan is searched again, where a pipeline is
+ * so short that this is a matter of milliseconds. */
 static const double good_loss = 0.0025;
 static const size_t short_pipeline = 1024; /* instructions */
 
-/* Plans that may really run are looked at longer than those that show what is possible. */
+/* Plans that may really run are searched more than those that show what is possible. */
 static struct rounding_effort choose_effort(const struct collector *collector, bool will_run,
                                             double planned_j)
 {
-    int least = will_run && !collector->request->tries ? 2 : 1;
-    bool persist =
-        !collector->request->tries && collector->iteration->schedule.count <= short_pipeline;
-    return (struct rounding_effort){
-        .least = least, .most = persist ? 3 : least, .enough_j = planned_j * (1 + good_loss)};
+    bool draft = collector->request->tries;
+    bool shorter = collector->iteration->schedule.count <= short_pipeline;
+    int least = !will_run || draft ? 1 : shorter ? 7 : 2;
+    return (struct rounding_effort){.least = least,
+                                    .most = shorter && !draft ? 13 : least,
+                                    .enough_j = planned_j * (1 + good_loss)};
 }
 
 static void add_plan(struct collector *collector, const int32_t *start, const int32_t *duration,
