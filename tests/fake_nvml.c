@@ -168,9 +168,9 @@ ENTRY(VERSIONED(nvmlDeviceGetPciInfo_v3, nvmlDeviceGetPciInfo_v2), nvml_device d
       struct nvml_pci *pci)
 {
     BEGIN(device, "GetPciInfo");
-    pci->domain = (unsigned)gpu->domain;
-    pci->bus = (unsigned)gpu->bus;
-    pci->device = 0;
+    pci->domain = (unsigned)gpu->place[0];
+    pci->bus = (unsigned)gpu->place[1];
+    pci->device = (unsigned)gpu->place[2];
     return NVML_SUCCESS;
 }
 

@@ -16,7 +16,7 @@
  *     window S                  instant power is the mean of the last S before a step (= PERIOD)
  *     temperature GPU MEMORY    degrees C
  *     clock MHZ                 SM clock when not locked
- *     bus NUMBER DOMAIN         place on the PCI bus (= 27 + I, 0)
+ *     place DOMAIN BUS DEVICE   on the PCI bus (= 0, 27 + I, 0)
  *     reasons BITS FROM TO      clock event reasons, hexadecimal; count as violation time
  *     pcie TX RX                bytes per second
  *     nvlink TX RX LINKS WAY    bytes per second; WAY is together, each, bytes or none
@@ -79,7 +79,8 @@ struct fake_gpu {
     size_t points;
     double cycle_s;
     double period_s, phase_s, jitter_s, gain, window_s;
-    double temperature_c, memory_temperature_c, clock_mhz, limit_w, bus, domain;
+    double temperature_c, memory_temperature_c, clock_mhz, limit_w;
+    double place[3];
     double pcie[2], nvlink[2];
     unsigned links;
     enum { FAKE_TOGETHER, FAKE_EACH, FAKE_BYTES, FAKE_NONE } link_way;

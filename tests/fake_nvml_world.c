@@ -199,7 +199,6 @@ static bool command(struct fake_gpu *gpu, char *const *words, size_t count)
         {"window", &gpu->window_s, NULL},
         {"temperature", &gpu->temperature_c, &gpu->memory_temperature_c},
         {"clock", &gpu->clock_mhz, NULL},
-        {"bus", &gpu->bus, &gpu->domain},
         {"pcie", &gpu->pcie[0], &gpu->pcie[1]},
         {"limit", &gpu->limit_w, NULL},
         {"lost", &gpu->lost_s, NULL},
@@ -217,6 +216,11 @@ static bool command(struct fake_gpu *gpu, char *const *words, size_t count)
         return set_power(gpu, words, count);
     if (strcmp(name, "nvlink") == 0)
         return set_nvlink(gpu, words, count);
+    if (strcmp(name, "place") == 0) {
+        for (size_t i = 0; i < 3; i++)
+            gpu->place[i] = number(words, count, i + 1, 0);
+        return true;
+    }
     if (strcmp(name, "xid") == 0) {
         gpu->xid = (int)number(words, count, 1, 0);
         gpu->xid_s = number(words, count, 2, 0);
@@ -263,7 +267,7 @@ EXPORT bool fake_nvml_script(const char *text)
     for (unsigned i = 0; i < FAKE_GPUS; i++)
         fake_world.gpus[i] = (struct fake_gpu){
             .index = i,
-            .bus = 0x1b + i,
+            .place = {0, 0x1b + i, 0},
             .power_w = {100},
             .points = 1,
             .period_s = 0.1,

@@ -83,7 +83,7 @@ static void print_costs(const struct erg_verification *verification)
                 find_row(verification, backward, (enum erg_verify_way)way);
             add_costs(&table, directions[backward], erg_verify_way_name(row->way), row->composed,
                       row->stack, find_row(verification, backward, ERG_VERIFY_SEQUENTIAL)->stack);
-            erg_table_add(&table, "%d MHz, pieces %.0f", row->profile.clock_mhz, row->composed_mhz);
+            erg_table_add(&table, "%.0f MHz, pieces %.0f", row->stack_mhz, row->composed_mhz);
         }
     for (int way = 0; way < ERG_VERIFY_WAYS; way++) {
         const struct erg_verify_row *rows[2], *sequential[2];
@@ -129,6 +129,8 @@ static void print_numbers(const struct erg_verification *verification)
     struct erg_text text = {0};
     erg_table_text(&text, &table, "");
     printf("\n%s", text.data);
+    if (!verification->repeatable)
+        puts("The GPU's attention sums gradients in an order that differs from run to run.");
     erg_text_release(&text);
     erg_table_release(&table);
 }
@@ -142,13 +144,13 @@ static json_t *document(const struct erg_verification *verification, long layers
         const struct erg_verify_row *row = &verification->rows[i];
         json_array_append_new(
             rows,
-            json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f}", "direction",
+            json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "direction",
                       directions[row->backward], "way", erg_verify_way_name(row->way), "mode",
                       erg_mode_name(row->mode), "composed_time_s", row->composed.time_s, "time_s",
                       row->stack.time_s, "time_sd", row->profile.time_sd, "composed_energy_j",
                       row->composed.energy_j, "energy_j", row->stack.energy_j, "energy_sd",
                       row->profile.energy_sd, "composed_clock_mhz", row->composed_mhz, "clock_mhz",
-                      row->profile.clock_mhz, "temperature_c", row->profile.temperature_end_c));
+                      row->stack_mhz, "temperature_c", row->profile.temperature_end_c));
     }
     for (size_t i = 0; i < verification->comparison_count; i++) {
         const struct erg_verify_comparison *comparison = &verification->comparisons[i];
@@ -164,8 +166,8 @@ static json_t *document(const struct erg_verification *verification, long layers
                               json_pack("{s:s, s:s, s:o}", "way", comparison->way, "reference",
                                         comparison->reference, "tensors", tensors));
     }
-    return json_pack("{s:i, s:I, s:o, s:o}", "schema_version", 1, "layers", (json_int_t)layers,
-                     "rows", rows, "numbers", comparisons);
+    return json_pack("{s:i, s:I, s:o, s:o, s:b}", "schema_version", 1, "layers", (json_int_t)layers,
+                     "rows", rows, "numbers", comparisons, "repeatable", verification->repeatable);
 }
 
 /* ---- the command ---- */

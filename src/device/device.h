@@ -75,6 +75,9 @@ enum { ERG_DEVICE_PASSES = 4 };
 
 /* What a device that computes can tell of its tensors. After a sync only. */
 struct erg_device_numbers {
+    /* Later steps give the same bits in every run, however much slower that is; or not any more.
+     * ERG_NO_DEVICE when it cannot. */
+    int (*repeat)(struct erg_device *device, bool repeatable, struct erg_error *err);
     /* Clears the gradients of the weights, to which every backward adds. */
     int (*clear)(struct erg_device *device, struct erg_error *err);
     /* Notes what the layers' tensors hold now as `pass` < ERG_DEVICE_PASSES. */

@@ -18,6 +18,7 @@ static const double heat_s = 15; /* of work, until the GPUs are as hot as they w
 
 /* Steps that are part of a composition, and how often. */
 struct piece {
+    const char *name;
     const struct erg_step *steps;
     size_t count;
     int times;
@@ -116,9 +117,9 @@ static int find_launch(const struct erg_workload *workload,
 
 /* ---- the ways ---- */
 
-static void add_piece(struct way *way, const struct erg_steps *steps, int times)
+static void add_piece(struct way *way, const char *name, const struct erg_steps *steps, int times)
 {
-    way->pieces[way->count++] = (struct piece){steps->steps, steps->count, times};
+    way->pieces[way->count++] = (struct piece){name, steps->steps, steps->count, times};
 }
 
 static void add_partitions(const struct verifier *v, struct way *way, bool backward,
@@ -133,16 +134,16 @@ static void add_partitions(const struct verifier *v, struct way *way, bool backw
         struct erg_step *step = &way->single[way->count];
         *step = (struct erg_step){.task = partition->task, .launch = launches[i]};
         int times = v->request->layers * partition->occurrences - (i == first);
-        way->pieces[way->count++] = (struct piece){step, 1, times};
+        way->pieces[way->count++] = (struct piece){partition->key, step, 1, times};
     }
-    add_piece(way, &workload->ends[backward], 1);
+    add_piece(way, "ends", &workload->ends[backward], 1);
 }
 
 static int make_sequential(struct verifier *v, struct way *way, bool backward,
                            struct erg_error *err)
 {
     way->mode = ERG_MODE_SEQUENTIAL;
-    add_piece(way, &v->workload.sequential[backward], v->request->layers);
+    add_piece(way, "layer", &v->workload.sequential[backward], v->request->layers);
     return erg_stage_sequential(&v->workload, &v->workload_request, v->request->layers, backward,
                                 &way->stack, err);
 }
@@ -151,8 +152,8 @@ static int make_nanobatched(struct verifier *v, struct way *way, bool backward,
                             struct erg_error *err)
 {
     way->mode = ERG_MODE_NANOBATCH;
-    add_piece(way, &v->workload.nanobatch[backward], v->request->layers - 1);
-    add_piece(way, &v->workload.nanobatch_single[backward], 1);
+    add_piece(way, "layer", &v->workload.nanobatch[backward], v->request->layers - 1);
+    add_piece(way, "single layer", &v->workload.nanobatch_single[backward], 1);
     return erg_stage_nanobatched(&v->workload, &v->workload_request, v->request->layers, backward,
                                  NULL, &way->stack, err);
 }
@@ -206,6 +207,19 @@ static int pass(struct verifier *v, enum erg_verify_way way, size_t number, stru
                : 0;
 }
 
+/* So that a difference in bits is one between the ways; without it, one may be of the runs. */
+static int make_repeatable(struct verifier *v, bool *repeatable, struct erg_error *err)
+{
+    struct erg_error refusal;
+    *repeatable = !v->device->numbers->repeat(v->device, true, &refusal);
+    if (*repeatable)
+        return 0;
+    if (refusal.status != ERG_NO_DEVICE)
+        return erg_fail(err, refusal.status, "%s", refusal.message);
+    erg_log(ERG_LOG_INFO, "gradients differ from run to run: %s", refusal.message);
+    return 0;
+}
+
 static int compare_numbers(struct verifier *v, struct erg_verification *out, struct erg_error *err)
 {
     static const enum erg_verify_way ways[] = {ERG_VERIFY_SEQUENTIAL, ERG_VERIFY_SEQUENTIAL,
@@ -213,6 +227,8 @@ static int compare_numbers(struct verifier *v, struct erg_verification *out, str
     static const char *const names[] = {"sequential", "sequential again", "nanobatching", "plan"};
     static const size_t pairs[ERG_VERIFY_COMPARISONS][2] = {{1, 0}, {2, 0}, {3, 0}, {3, 2}};
     erg_device_begin(v->device, 0);
+    if (make_repeatable(v, &out->repeatable, err))
+        return -1;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (pass(v, ways[i], i, err))
             return erg_fail_context(err, "running %d layers, %s", v->request->layers, names[i]);
@@ -225,7 +241,7 @@ static int compare_numbers(struct verifier *v, struct erg_verification *out, str
             return -1;
     }
     out->comparison_count = ERG_VERIFY_COMPARISONS;
-    return 0;
+    return out->repeatable ? v->device->numbers->repeat(v->device, false, err) : 0;
 }
 
 /* ---- time and energy ---- */
@@ -239,24 +255,39 @@ static int measure(struct verifier *v, const struct erg_step *steps, size_t coun
     return status;
 }
 
+static int measure_piece(struct verifier *v, const struct way *way, const struct piece *piece,
+                         struct erg_verify_row *row, struct erg_error *err)
+{
+    struct erg_profile_result seen;
+    if (measure(v, piece->steps, piece->count, way->clock_mhz, &seen, err))
+        return -1;
+    row->composed.time_s += piece->times * seen.time_s;
+    row->composed.energy_j += piece->times * seen.energy_j;
+    row->composed_mhz += piece->times * seen.time_s * seen.clock_mhz;
+    erg_log(ERG_LOG_INFO, "%s %s: %d x %s, each %.4f ms and %.4f J, at %d MHz, %.1f C",
+            row->backward ? "backward" : "forward", erg_verify_way_name(row->way), piece->times,
+            piece->name, 1e3 * seen.time_s, seen.energy_j, seen.clock_mhz, seen.temperature_end_c);
+    return 0;
+}
+
+/* The stack before and after its pieces, so that what drifts (heat) is the same for both. */
 static int measure_way(struct verifier *v, enum erg_verify_way name, bool backward,
                        struct erg_verify_row *row, struct erg_error *err)
 {
     const struct way *way = &v->ways[backward][name];
+    struct erg_profile_result before;
     *row = (struct erg_verify_row){.backward = backward, .way = name, .mode = way->mode};
-    for (size_t i = 0; i < way->count; i++) {
-        const struct piece *piece = &way->pieces[i];
-        struct erg_profile_result seen;
-        if (measure(v, piece->steps, piece->count, way->clock_mhz, &seen, err))
+    if (measure(v, way->stack.steps, way->stack.count, way->clock_mhz, &before, err))
+        return -1;
+    for (size_t i = 0; i < way->count; i++)
+        if (measure_piece(v, way, &way->pieces[i], row, err))
             return -1;
-        row->composed.time_s += piece->times * seen.time_s;
-        row->composed.energy_j += piece->times * seen.energy_j;
-        row->composed_mhz += piece->times * seen.time_s * seen.clock_mhz;
-    }
     row->composed_mhz /= row->composed.time_s;
     if (measure(v, way->stack.steps, way->stack.count, way->clock_mhz, &row->profile, err))
         return -1;
-    row->stack = (struct erg_cost){row->profile.time_s, row->profile.energy_j};
+    row->stack = (struct erg_cost){(before.time_s + row->profile.time_s) / 2,
+                                   (before.energy_j + row->profile.energy_j) / 2};
+    row->stack_mhz = (before.clock_mhz + row->profile.clock_mhz) / 2.0;
     return 0;
 }
 
@@ -275,7 +306,7 @@ static int measure_all(struct verifier *v, struct erg_verification *out, struct 
 {
     for (int backward = 0; backward < 2; backward++)
         for (int way = 0; way < ERG_VERIFY_WAYS; way++)
-            v->expected += v->ways[backward][way].count + 1;
+            v->expected += v->ways[backward][way].count + 2;
     if (v->request->device && heat(v, err))
         return -1;
     for (int backward = 0; backward < 2; backward++)

@@ -3,10 +3,10 @@
  *
  * The planner adds up pieces: partitions, whole layers, the ends of an instruction. Here an
  * instruction of several layers is run in one go, in each direction and three ways: sequentially,
- * as plain nanobatches with the library's communication at once, and as the plan says. Beside each,
- * within the same minute and so equally hot, the pieces of its composition are measured
- * again; the two should agree. Devices that compute are also asked whether all ways have the same
- * output and gradients.
+ * as plain nanobatches with the library's communication at once, and as the plan says. The pieces
+ * of its composition are measured between two measurements of the stack, within the same minute and
+ * so equally hot; the two should agree. Devices that compute are also asked whether all ways have
+ * the same output and gradients.
  *
  * What couples pieces and makes a stack differ from their sum: the power cap holds the mean of all,
  * so a piece runs faster beside a frugal one than alone; joins; what is left in the cache.
@@ -45,8 +45,8 @@ struct erg_verify_row {
     enum erg_verify_way way;
     enum erg_mode mode;                /* of the plan: what it runs in this direction */
     struct erg_cost composed, stack;   /* from its pieces; as measured in one go */
-    double composed_mhz;               /* clock of the pieces, mean over time */
-    struct erg_profile_result profile; /* of the stack */
+    double composed_mhz, stack_mhz;    /* clock, mean over time */
+    struct erg_profile_result profile; /* of the stack, the second time */
 };
 
 /* How far the tensors of one way are from those of another. */
@@ -63,6 +63,7 @@ struct erg_verification {
     size_t row_count;
     struct erg_verify_comparison comparisons[ERG_VERIFY_COMPARISONS];
     size_t comparison_count; /* 0 where nothing is computed */
+    bool repeatable;         /* compared with kernels that give the same bits in every run */
 };
 
 /*

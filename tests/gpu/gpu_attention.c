@@ -219,11 +219,41 @@ static void check_all_numbers(struct erg_cudnn *cudnn)
     }
 }
 
+/* dQ without atomics: right, and the same bits in every run. */
+static void check_repeatable(struct erg_cudnn *cudnn)
+{
+    for (int causal_last = 0; causal_last < 2; causal_last++) {
+        struct erg_attention_shape s = causal_last
+                                           ? chunk(2, 24, 8, 512, 1536, ERG_MASK_CAUSAL_LAST)
+                                           : erg_attention_packed(2, 24, 8, 128, 2048);
+        s.repeatable = true;
+        check_numbers(cudnn, &s);
+        struct problem p;
+        problem_init(&p, cudnn, &s, 8);
+        size_t bytes = p.in_count * sizeof(erg_bf16), same = 0;
+        forward(&p, 0, NULL);
+        backward(&p, 0, NULL);
+        void *first = gpu_download(p.on_grad, bytes);
+        for (int run = 0; run < 10; run++) {
+            backward(&p, 0, NULL);
+            void *again = gpu_download(p.on_grad, bytes);
+            same += !memcmp(first, again, bytes);
+            free(again);
+        }
+        printf("%s repeatable backward: %zu of 10 runs with the same bits\n",
+               same == 10 ? "ok    " : "FAILED", same);
+        gpu_failures += same != 10;
+        free(first);
+        problem_release(&p);
+    }
+}
+
 int main(void)
 {
     struct erg_cuda cuda = gpu_open();
     struct erg_cudnn *cudnn = open_cudnn(&cuda, "");
     check_all_numbers(cudnn);
+    check_repeatable(cudnn);
     erg_cudnn_close(cudnn);
     return gpu_result();
 }

@@ -39,8 +39,8 @@ static void take_fake(const struct erg_cuda *cuda)
     char library[4096];
     ssize_t length = readlink("/proc/self/exe", library, sizeof library - 32);
     unsigned domain, bus, device;
-    if (length < 0 || sscanf(cuda->bus, "%x:%x:%x", &domain, &bus, &device) != 3 || device != 0)
-        skip("the GPU's place on the PCI bus is none that the fake NVML knows");
+    if (length < 0 || sscanf(cuda->bus, "%x:%x:%x", &domain, &bus, &device) != 3)
+        skip("the GPU's place on the PCI bus cannot be read");
     library[length] = '\0';
     snprintf(strrchr(library, '/'), 32, "/fake_nvml.so");
     if (access(library, R_OK) != 0)
@@ -50,7 +50,7 @@ static void take_fake(const struct erg_cuda *cuda)
     snprintf(script, sizeof script, "%s/script", folder);
     snprintf(log_path, sizeof log_path, "%s/log", folder);
     FILE *file = fopen(script, "w");
-    fprintf(file, "gpus 1\nlog %s\ngpu 0 bus %u %u\n", log_path, bus, domain);
+    fprintf(file, "gpus 1\nlog %s\ngpu 0 place %u %u %u\n", log_path, domain, bus, device);
     fclose(file);
     setenv("ERGON_NVML", library, 1);
     setenv("ERGON_FAKE_NVML", script, 1);

@@ -34,7 +34,9 @@ static void lay_out_workspace(struct erg_attention *a)
     a->forward_bytes = align(forward_bytes ? forward_bytes : 1); /* always a pointer to check */
     a->softmax_sum_at = align((size_t)a->plans[ERG_ATTENTION_BACKWARD].workspace_bytes);
     a->dq_sum_at = align(a->softmax_sum_at + rows * sizeof(float));
-    a->backward_bytes = a->dq_sum_at + rows * (size_t)a->shape.head_dim * sizeof(float);
+    a->backward_bytes = a->dq_sum_at;
+    if (!a->shape.repeatable)
+        a->backward_bytes += rows * (size_t)a->shape.head_dim * sizeof(float);
 }
 
 int erg_attention_new(struct erg_attention **attention, struct erg_cudnn *cudnn,
@@ -128,7 +130,8 @@ static void fill_pack(struct pack *pack, struct erg_attention *a,
     add(pack, ERG_TENSOR_DV, buffers->dv);
     add_scalar(pack, ERG_TENSOR_ONE, &a->one);
     add(pack, ERG_TENSOR_SOFTMAX_SUM, (char *)workspace + a->softmax_sum_at);
-    add(pack, ERG_TENSOR_DQ_SUM, (char *)workspace + a->dq_sum_at);
+    if (!a->shape.repeatable)
+        add(pack, ERG_TENSOR_DQ_SUM, (char *)workspace + a->dq_sum_at);
 }
 
 static int execute(struct erg_attention *a, enum erg_attention_pass pass, const struct pack *pack,

@@ -32,6 +32,7 @@
 #include "device/cuda/cuda.h"
 #include "ergon/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -67,6 +68,9 @@ struct erg_attention_shape {
     enum erg_attention_mask mask;
     /* q: Q and dQ; kv: K, V, dK and dV; o: O and dO. All multiples of 8 (16 bytes). */
     struct erg_attention_strides q, kv, o;
+    /* The backward pass without atomics: slower, the same bits in every run, and a workspace with
+     * room for all scores, 2 batch query_heads queries keys bytes more. */
+    bool repeatable;
 };
 
 /*
@@ -115,7 +119,7 @@ struct erg_attention_buffers {
  * time, that is on two streams or in two graphs, need two workspaces.
  *
  * The forward pass gives the same bits in every run. The gradients may differ by a relative 1e-6
- * from run to run, since dQ is summed by atomics.
+ * from run to run, since dQ is summed by atomics, unless the shape is repeatable.
  */
 int erg_attention_forward(struct erg_attention *attention,
                           const struct erg_attention_buffers *buffers, void *workspace, int ctas,

@@ -344,8 +344,13 @@ static void build_backward(struct builder *b)
     descriptor dst = reshape(b, ds, virtual(b, CUDNN_DATA_BFLOAT16, transposed(scores_extent)));
     head_gradient(b, dst, q, ERG_TENSOR_DK);
 
-    /* dQ = dS K, summed in fp32. */
+    /* dQ = dS K, summed in fp32: by atomics in memory of ours, or by cuDNN in an order of its own,
+     * from dS as a whole. */
     descriptor k = reshape(b, kt, virtual(b, CUDNN_DATA_BFLOAT16, keys));
+    if (s->repeatable) {
+        matmul(b, ds, k, real(b, ERG_TENSOR_DQ, CUDNN_DATA_BFLOAT16, extent_of_q(s)));
+        return;
+    }
     descriptor dq_sum = matmul(b, ds, k, real(b, ERG_TENSOR_DQ_SUM, CUDNN_DATA_FLOAT, wide));
     unary(b, CUDNN_POINTWISE_IDENTITY, dq_sum,
           real(b, ERG_TENSOR_DQ, CUDNN_DATA_BFLOAT16, extent_of_q(s)));

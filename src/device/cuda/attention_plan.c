@@ -38,6 +38,8 @@ static int64_t expected_bytes(const struct erg_cudnn *cudnn, const struct erg_at
         return 0;
     if (s->query_heads != s->kv_heads) /* dK, dV of each query head in bf16, before their sums */
         bytes += row_bytes * s->keys;
+    if (s->repeatable) /* dS in bf16 */
+        bytes += 2 * s->batch * s->query_heads * s->queries * s->keys;
     if (!cudnn->is_hopper) /* the older kernels have their own fp32 dQ besides ours */
         bytes += row_bytes * s->queries;
     return bytes;
@@ -73,6 +75,8 @@ static char *plan_key(const struct erg_cudnn *cudnn, const struct erg_attention_
     for (size_t i = 0; i < 3; i++)
         erg_text_printf(&key, ", %" PRId64 " %" PRId64 " %" PRId64, strides[i]->batch,
                         strides[i]->token, strides[i]->head);
+    if (s->repeatable)
+        erg_text_add(&key, ", repeatable");
     return key.data;
 }
 

@@ -16,6 +16,7 @@ enum command {
     COMMAND_BEGIN,
     COMMAND_ENQUEUE,
     COMMAND_SYNC,
+    COMMAND_REPEAT,
     COMMAND_CLEAR,
     COMMAND_NOTE,
     COMMAND_COMPARE,
@@ -241,6 +242,16 @@ static int span(struct erg_device *base, size_t back, size_t gpu, struct erg_dev
     return 0;
 }
 
+/* GPUs of one kind have it or have it not: all ranks succeed or fail alike. */
+static int repeat(struct erg_device *base, bool repeatable, struct erg_error *err)
+{
+    struct cuda_device *device = self(base);
+    struct message message = {.command = COMMAND_REPEAT, .pass = repeatable};
+    return tell(device, message, NULL, err) || erg_worker_repeat(device->worker, repeatable, err)
+               ? -1
+               : 0;
+}
+
 static int clear(struct erg_device *base, struct erg_error *err)
 {
     struct cuda_device *device = self(base);
@@ -296,7 +307,7 @@ static int compare(struct erg_device *base, size_t pass, size_t reference,
     return status;
 }
 
-static const struct erg_device_numbers numbers = {clear, note, compare};
+static const struct erg_device_numbers numbers = {repeat, clear, note, compare};
 
 static const struct erg_device_methods methods = {
     .close = close_device,
@@ -427,6 +438,14 @@ static int obey(struct erg_worker *worker, const struct erg_worker_options *opti
             erg_worker_sync(worker, err) || gather_spans(worker, options, all, err) ? -1 : 0;
         free(all);
         return status;
+    }
+    case COMMAND_REPEAT: {
+        struct erg_error refusal; /* rank 0 gets the same one and decides */
+        if (!erg_worker_repeat(worker, message->pass != 0, &refusal) ||
+            refusal.status == ERG_NO_DEVICE)
+            return 0;
+        *err = refusal;
+        return -1;
     }
     case COMMAND_CLEAR:
         return erg_worker_clear(worker, err);

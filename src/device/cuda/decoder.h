@@ -77,6 +77,13 @@ int erg_decoder_op(struct erg_decoder *decoder, size_t layer, const struct erg_o
                    int first, const struct erg_decoder_launch *launch, struct erg_error *err);
 
 /*
+ * From now on the backward of attention, which else sums by atomics, gives the same bits in every
+ * run; it is slower then, takes all SMs, and wants memory for all scores of a layer. Or as before.
+ * ERG_NO_DEVICE when cuDNN has no such kernel for this GPU.
+ */
+int erg_decoder_repeat(struct erg_decoder *decoder, bool repeatable, struct erg_error *err);
+
+/*
  * Queues a communication of the sequences [first, first + comm->sequences) on `sms` SMs. `layer` is
  * that of the op before it.
  */

@@ -96,11 +96,14 @@ int decoder_attention(struct erg_decoder *decoder, const struct decoder_activati
                       bool backward, struct decoder_rows rows,
                       const struct erg_decoder_launch *launch, struct erg_error *err)
 {
+    bool repeats = backward && decoder->repeats;
+    const struct decoder_attention *made = repeats ? &decoder->repeatable : &decoder->attention;
     for (size_t half = 0; half < passes(decoder); half++) {
-        struct erg_attention *attention = decoder->attention[rows.count != decoder->tokens][half];
+        struct erg_attention *attention = made->calls[rows.count != decoder->tokens][half];
         struct erg_attention_buffers buffers = buffers_of(decoder, act, rows, half);
-        if ((backward ? erg_attention_backward : erg_attention_forward)(
-                attention, &buffers, decoder->workspace, launch->sms, launch->stream, err))
+        if ((backward ? erg_attention_backward
+                      : erg_attention_forward)(attention, &buffers, made->workspace,
+                                               repeats ? 0 : launch->sms, launch->stream, err))
             return -1;
     }
     return backward && passes(decoder) > 1 ? add_low(decoder, rows, launch->stream, err) : 0;
@@ -113,10 +116,10 @@ int erg_decoder_verify(struct erg_decoder *decoder, struct CUstream_st *stream,
     for (int batch = 0; batch < 2; batch++)
         for (size_t half = 0; half < passes(decoder); half++) {
             struct decoder_rows rows = {0, decoder->tokens >> batch};
-            struct erg_attention *attention = decoder->attention[batch][half];
+            struct erg_attention *attention = decoder->attention.calls[batch][half];
             struct erg_attention_buffers buffers = buffers_of(decoder, act, rows, half);
-            if (attention &&
-                erg_attention_verify(attention, &buffers, decoder->workspace, stream, err))
+            if (attention && erg_attention_verify(attention, &buffers, decoder->attention.workspace,
+                                                  stream, err))
                 return -1;
         }
     return 0;
@@ -166,6 +169,15 @@ int decoder_exchange(struct erg_decoder *decoder, size_t layer, const struct erg
 
 /* ---- making ---- */
 
+static void release_attention(struct decoder_attention *made)
+{
+    for (int batch = 0; batch < 2; batch++)
+        for (int half = 0; half < 2; half++) {
+            erg_attention_free(made->calls[batch][half]);
+            made->calls[batch][half] = NULL;
+        }
+}
+
 static int make_exchange(struct erg_decoder *decoder, struct erg_error *err)
 {
     struct decoder_exchange *exchange = &decoder->exchange;
@@ -184,18 +196,19 @@ static int make_exchange(struct erg_decoder *decoder, struct erg_error *err)
                : 0;
 }
 
-int decoder_make_attention(struct erg_decoder *decoder, struct erg_error *err)
+/* For the microbatch and half of it, with one workspace for all. */
+static int make_attention(struct erg_decoder *decoder, struct decoder_attention *made,
+                          bool repeatable, struct erg_error *err)
 {
     size_t bytes = 0;
-    if (passes(decoder) > 1 && make_exchange(decoder, err))
-        return -1;
     for (int batch = 0; batch < 2; batch++) {
         if (batch && decoder->options.sequences % 2)
             break;
         for (size_t half = 0; half < passes(decoder); half++) {
-            struct erg_attention **attention = &decoder->attention[batch][half];
+            struct erg_attention **attention = &made->calls[batch][half];
             struct erg_attention_shape shape =
                 shape_of(decoder, decoder->options.sequences >> batch, half);
+            shape.repeatable = repeatable;
             if (erg_attention_new(attention, decoder->options.cudnn, &shape, err))
                 return -1;
             size_t forward = erg_attention_forward_bytes(*attention);
@@ -206,7 +219,26 @@ int decoder_make_attention(struct erg_decoder *decoder, struct erg_error *err)
                 bytes = backward;
         }
     }
-    return decoder_take(decoder, &decoder->workspace, bytes, err);
+    return decoder_take(decoder, &made->workspace, bytes, err);
+}
+
+int decoder_make_attention(struct erg_decoder *decoder, struct erg_error *err)
+{
+    return (passes(decoder) > 1 && make_exchange(decoder, err)) ||
+                   make_attention(decoder, &decoder->attention, false, err)
+               ? -1
+               : 0;
+}
+
+int erg_decoder_repeat(struct erg_decoder *decoder, bool repeatable, struct erg_error *err)
+{
+    struct decoder_attention *made = &decoder->repeatable;
+    if (repeatable && !made->workspace && make_attention(decoder, made, true, err)) {
+        release_attention(made);
+        return -1;
+    }
+    decoder->repeats = repeatable;
+    return 0;
 }
 
 int decoder_release_attention(struct erg_decoder *decoder, struct erg_error *err)
@@ -214,11 +246,10 @@ int decoder_release_attention(struct erg_decoder *decoder, struct erg_error *err
     struct erg_collective *group = decoder->options.mesh->groups[ERG_MESH_CONTEXT];
     struct erg_collective_buffer *buffers[] = {&decoder->exchange.kv, &decoder->exchange.d_kv};
     int status = 0;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         if (buffers[i]->memory && erg_collective_buffer_release(buffers[i], group, err))
             status = -1;
-        for (int half = 0; half < 2; half++)
-            erg_attention_free(decoder->attention[i][half]);
-    }
+    release_attention(&decoder->attention);
+    release_attention(&decoder->repeatable);
     return status;
 }

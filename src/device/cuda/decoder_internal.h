@@ -60,6 +60,12 @@ struct decoder_vocabulary {
     struct erg_collective_buffer buffer;
 };
 
+struct decoder_attention {
+    /* Of the microbatch and of half of it (or NULL); of each chunk (c = 1: the first one only). */
+    struct erg_attention *calls[2][2];
+    void *workspace;
+};
+
 struct erg_decoder {
     struct erg_decoder_options options; /* with a mesh */
     struct erg_mesh single;             /* where none was given */
@@ -81,9 +87,9 @@ struct erg_decoder {
     struct erg_collective_buffer buffers[DECODER_REDUCES];
     struct decoder_exchange exchange;
     float *rope_table;
-    void *scratch, *workspace, *gemm_workspace; /* of kernels; of the attention; of products */
-    /* Of the microbatch and of half of it (or NULL); of each chunk (c = 1: the first one only). */
-    struct erg_attention *attention[2][2];
+    void *scratch, *gemm_workspace;                 /* of kernels; of products */
+    struct decoder_attention attention, repeatable; /* the latter when it is first wanted */
+    bool repeats;                                   /* the latter is the one for the backward */
 
     struct {
         void **items;

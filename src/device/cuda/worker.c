@@ -29,6 +29,7 @@ struct erg_worker {
     struct erg_gemm *gemm;
     struct erg_mesh mesh;
     struct erg_decoder *decoder;
+    bool repeats; /* what is captured now gives the same bits in every run */
     struct erg_executor *executor;
     struct {
         struct prepared **items;
@@ -156,7 +157,7 @@ static int prepare_run(struct erg_worker *worker, const struct erg_step *steps, 
 static int find_prepared(struct erg_worker *worker, const struct erg_step *steps, size_t count,
                          struct prepared **out, struct erg_error *err)
 {
-    uint64_t hash = hash_steps(steps, count);
+    uint64_t hash = erg_hash_u64(hash_steps(steps, count), worker->repeats);
     for (size_t i = 0; i < worker->prepared.count; i++)
         if (worker->prepared.items[i]->hash == hash) {
             *out = worker->prepared.items[i];
@@ -358,6 +359,14 @@ int erg_worker_spans(struct erg_worker *worker, struct erg_device_span spans[ERG
 }
 
 /* ---- numbers ---- */
+
+int erg_worker_repeat(struct erg_worker *worker, bool repeatable, struct erg_error *err)
+{
+    if (erg_decoder_repeat(worker->decoder, repeatable, err))
+        return -1;
+    worker->repeats = repeatable;
+    return 0;
+}
 
 int erg_worker_clear(struct erg_worker *worker, struct erg_error *err)
 {

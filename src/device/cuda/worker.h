@@ -43,6 +43,7 @@ int erg_worker_spans(struct erg_worker *worker, struct erg_device_span spans[ERG
                      struct erg_error *err);
 
 /* As the device's numbers (device/device.h), of this GPU. */
+int erg_worker_repeat(struct erg_worker *worker, bool repeatable, struct erg_error *err);
 int erg_worker_clear(struct erg_worker *worker, struct erg_error *err);
 int erg_worker_note(struct erg_worker *worker, size_t pass, struct erg_error *err);
 size_t erg_worker_compare(const struct erg_worker *worker, size_t pass, size_t reference,
