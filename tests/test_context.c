@@ -75,7 +75,7 @@ static void run_whole(struct tensors *t)
     erg_ops_attention_forward(&shape, qkv, qkv + WIDTH, qkv + WIDTH + KV, t->out, stats);
     erg_ops_attention_backward(&shape, qkv, qkv + WIDTH, qkv + WIDTH + KV, t->out, stats, t->d_out,
                                t->d_qkv, t->d_qkv + WIDTH, t->d_qkv + WIDTH + KV);
-    erg_ops_rope_backward(&rope, 0, NULL, NULL, table, NULL, t->d_qkv, NULL, NULL);
+    erg_ops_rope_backward(&rope, 0, NULL, NULL, table, NULL, t->d_qkv, t->d_qkv, NULL, NULL);
     free(qkv);
 }
 
@@ -159,7 +159,8 @@ static void take_gradients(struct rank *ranks, struct rank *r)
                 sum += erg_bf16_float(ranks[other].d_kv[at]);
             r->own.d_qkv[t * ROW + WIDTH + i] = erg_bf16_round(sum);
         }
-    erg_ops_rope_backward(&rope, 0, NULL, NULL, r->table, NULL, r->own.d_qkv, NULL, NULL);
+    erg_ops_rope_backward(&rope, 0, NULL, NULL, r->table, NULL, r->own.d_qkv, r->own.d_qkv, NULL,
+                          NULL);
 }
 
 static void check_rows(const struct rank *r, const erg_bf16 *rows, const erg_bf16 *whole,

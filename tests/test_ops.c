@@ -255,7 +255,7 @@ static void check_rope(bool norm)
 
     /* Gradients come packed; those of values pass through. */
     double *gradient = differences(&f, in, seed);
-    erg_bf16 d_qkv[TOKENS * ROW];
+    erg_bf16 d_qkv[TOKENS * ROW], d_rotated[TOKENS * ROW];
     float d_weights[2 * D] = {0};
     for (size_t i = 0; i < TOKENS * ROW; i++) {
         bool value = i % ROW >= HEADS * D;
@@ -263,8 +263,12 @@ static void check_rope(bool norm)
         if (value)
             gradient[i] = 7;
     }
-    erg_ops_rope_backward(qkv_shape, 0.01F, q_weight, k_weight, table, qkv, d_qkv, d_weights,
-                          d_weights + D);
+    memcpy(d_rotated, d_qkv, sizeof d_qkv);
+    for (size_t i = 0; norm && i < TOKENS * ROW; i++) /* from another tensor */
+        if (i % ROW < HEADS * D)
+            d_qkv[i] = 0;
+    erg_ops_rope_backward(qkv_shape, 0.01F, q_weight, k_weight, table, qkv,
+                          norm ? d_rotated : d_qkv, d_qkv, d_weights, d_weights + D);
     assert_bf16s(d_qkv, gradient, TOKENS * ROW);
     assert_floats(d_weights, gradient + TOKENS * ROW, 2 * D);
 
@@ -359,7 +363,9 @@ static void check_attention(size_t queries, size_t keys, bool causal)
     widen(in, all, f.inputs);
     evaluate_attention(&dense, in, expected);
     assert_bf16s(out, expected, q_count);
-    if (causal && queries == keys) { /* the first query sees one key, so its sum of exp is that of one score */
+    if (causal &&
+        queries ==
+            keys) { /* the first query sees one key, so its sum of exp is that of one score */
         double score = 0;
         for (size_t c = 0; c < D; c++)
             score += in[c] * in[q_count + c] / sqrt(D);

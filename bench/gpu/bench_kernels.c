@@ -162,8 +162,8 @@ static int run_rope(struct erg_error *err)
 
 static int run_rope_backward(struct erg_error *err)
 {
-    return erg_cuda_rope_backward(&qkv, 0, NULL, NULL, on.table, NULL, on.qkv, NULL, NULL, NULL,
-                                  NULL, err);
+    return erg_cuda_rope_backward(&qkv, 0, NULL, NULL, on.table, NULL, on.qkv, on.qkv, NULL, NULL,
+                                  NULL, NULL, err);
 }
 
 static int run_rope_norm(struct erg_error *err)
@@ -174,7 +174,7 @@ static int run_rope_norm(struct erg_error *err)
 
 static int run_rope_norm_backward(struct erg_error *err)
 {
-    return erg_cuda_rope_backward(&qkv, 1e-6F, on.weight, on.weight, on.table, on.qkv, on.qk,
+    return erg_cuda_rope_backward(&qkv, 1e-6F, on.weight, on.weight, on.table, on.qkv, on.qk, on.qk,
                                   on.d_norm, on.d_norm, on.scratch, NULL, err);
 }
 

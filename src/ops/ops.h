@@ -81,15 +81,16 @@ void erg_ops_rope_table(size_t count, const int32_t *positions, size_t head_dim,
  * row, queries then keys; it may be qkv itself (out_row = erg_ops_qkv_row()) where there is no
  * norm. With a norm the backward pass needs qkv, so out is another buffer. Values are not touched.
  *
- * Backward, in place: d_qkv has the gradients of the rotated queries and keys on entry, those of
- * qkv on return. Without a norm qkv and the last two arguments are not looked at.
+ * Backward: d_rotated has the gradients of the rotated queries and keys, in rows like those of
+ * d_qkv, and may be d_qkv itself. Without a norm qkv and the last two arguments are not looked at.
  */
 void erg_ops_rope_forward(const struct erg_ops_qkv *shape, float eps, const erg_bf16 *q_weight,
                           const erg_bf16 *k_weight, const float *table, const erg_bf16 *qkv,
                           erg_bf16 *out, size_t out_row);
 void erg_ops_rope_backward(const struct erg_ops_qkv *shape, float eps, const erg_bf16 *q_weight,
                            const erg_bf16 *k_weight, const float *table, const erg_bf16 *qkv,
-                           erg_bf16 *d_qkv, float *d_q_weight, float *d_k_weight);
+                           const erg_bf16 *d_rotated, erg_bf16 *d_qkv, float *d_q_weight,
+                           float *d_k_weight);
 
 /*
  * Grouped-query attention (Ainslie et al. 2023, arXiv 2305.13245), scores scaled by 1/sqrt(d):

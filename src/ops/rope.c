@@ -73,7 +73,8 @@ static void norm_head(size_t d, float eps, const erg_bf16 *in, const erg_bf16 *w
 
 void erg_ops_rope_backward(const struct erg_ops_qkv *shape, float eps, const erg_bf16 *q_weight,
                            const erg_bf16 *k_weight, const float *table, const erg_bf16 *qkv,
-                           erg_bf16 *d_qkv, float *d_q_weight, float *d_k_weight)
+                           const erg_bf16 *d_rotated, erg_bf16 *d_qkv, float *d_q_weight,
+                           float *d_k_weight)
 {
     const size_t d = shape->head_dim;
     float *head = erg_xcalloc(d, sizeof *head);
@@ -82,7 +83,7 @@ void erg_ops_rope_backward(const struct erg_ops_qkv *shape, float eps, const erg
             size_t at = t * erg_ops_qkv_row(shape) + h * d;
             bool query = h < shape->query_heads;
             for (size_t i = 0; i < d; i++)
-                head[i] = erg_bf16_float(d_qkv[at + i]);
+                head[i] = erg_bf16_float(d_rotated[at + i]);
             turn(d / 2, table + t % shape->sequence * d, -1, head);
             if (q_weight)
                 norm_head(d, eps, qkv + at, query ? q_weight : k_weight, head,

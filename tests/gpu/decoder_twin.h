@@ -138,7 +138,7 @@ static inline void twin_backward(const struct twin_layer *t, erg_bf16 *const *w,
     erg_ops_attention_backward(&twin_attention, t->rotated, t->rotated + WIDTH, t->qkv + VALUES,
                                t->attn, t->stats, d_attn, d_qkv, d_qkv + WIDTH, d_qkv + VALUES);
     erg_ops_rope_backward(&twin_qkv, eps, w[ERG_WEIGHT_Q_NORM], w[ERG_WEIGHT_K_NORM], table, t->qkv,
-                          d_qkv, g[ERG_WEIGHT_Q_NORM], g[ERG_WEIGHT_K_NORM]);
+                          d_qkv, d_qkv, g[ERG_WEIGHT_Q_NORM], g[ERG_WEIGHT_K_NORM]);
     erg_ops_linear_input_gradient(TOKENS, HIDDEN, ROW, d_qkv, w[ERG_WEIGHT_QKV], d_n);
     erg_ops_linear_weight_gradient(TOKENS, HIDDEN, ROW, t->n_a, d_qkv, g[ERG_WEIGHT_QKV]);
     erg_ops_norm_backward(TOKENS, HIDDEN, t->x_a, w[ERG_WEIGHT_NORM_A], t->inv_a, d_n, d, d,

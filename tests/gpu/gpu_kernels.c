@@ -146,7 +146,11 @@ static void check_rope(struct erg_rng *rng, const struct erg_ops_qkv *shape, boo
     erg_bf16 *weights = gpu_random(rng, 2 * d, 1), *out = erg_xcalloc(out_count, sizeof *out);
     float *table = zeros(shape->sequence * d), *d_weights = zeros(2 * d);
     erg_ops_rope_table(shape->sequence, NULL, d, 10000, table);
+    erg_bf16 *d_rotated = gpu_random(rng, count, 1); /* in place without a norm */
+    const erg_bf16 *d_from = norm ? d_rotated : d_qkv;
     void *on_qkv = upload_bf16(qkv, count), *on_d_qkv = upload_bf16(d_qkv, count);
+    void *on_d_rotated = upload_bf16(d_rotated, count);
+    const void *on_d_from = norm ? on_d_rotated : on_d_qkv;
     erg_bf16 *on_weights = upload_bf16(weights, 2 * d);
     void *on_table = gpu_upload(table, shape->sequence * d * sizeof *table);
     float *on_d_weights = upload_zeros(2 * d);
@@ -162,10 +166,10 @@ static void check_rope(struct erg_rng *rng, const struct erg_ops_qkv *shape, boo
     gpu_near_bf16(name("RoPE%s %zu x %zu", norm ? " with norm" : "", shape->tokens, d), on_out, out,
                   out_count, 1e-4);
     erg_ops_rope_backward(shape, eps, norm ? weights : NULL, norm ? weights + d : NULL, table, qkv,
-                          d_qkv, d_weights, d_weights + d);
-    gpu_ok(erg_cuda_rope_backward(shape, eps, norm ? on_weights : NULL,
-                                  norm ? on_weights + d : NULL, on_table, on_qkv, on_d_qkv,
-                                  on_d_weights, on_d_weights + d, scratch, NULL, &gpu_error));
+                          d_from, d_qkv, d_weights, d_weights + d);
+    gpu_ok(erg_cuda_rope_backward(
+        shape, eps, norm ? on_weights : NULL, norm ? on_weights + d : NULL, on_table, on_qkv,
+        on_d_from, on_d_qkv, on_d_weights, on_d_weights + d, scratch, NULL, &gpu_error));
     gpu_near_bf16(name("RoPE%s backward %zu x %zu", norm ? " with norm" : "", shape->tokens, d),
                   on_d_qkv, d_qkv, count, 1e-4);
     if (norm)
@@ -175,8 +179,10 @@ static void check_rope(struct erg_rng *rng, const struct erg_ops_qkv *shape, boo
     if (norm)
         erg_cuda_free(on_out);
     erg_cuda_free(on_qkv), erg_cuda_free(on_d_qkv), erg_cuda_free(on_weights);
-    erg_cuda_free(on_table), erg_cuda_free(on_d_weights), erg_cuda_free(scratch);
+    erg_cuda_free(on_d_rotated), erg_cuda_free(on_table), erg_cuda_free(on_d_weights),
+        erg_cuda_free(scratch);
     free(qkv), free(d_qkv), free(weights), free(out), free(table), free(d_weights);
+    free(d_rotated);
 }
 
 static void check_swiglu(struct erg_rng *rng, size_t tokens, size_t width)

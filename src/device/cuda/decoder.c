@@ -167,6 +167,7 @@ static int make_shared(struct erg_decoder *decoder, struct erg_error *err)
     if (rope_scratch > scratch)
         scratch = rope_scratch;
     size_t table_bytes = shape.sequence * shape.head_dim * sizeof(float);
+    bool apart = decoder->options.model->qk_norm && decoder_degree(decoder, ERG_MESH_CONTEXT) > 1;
     if (take_rows(decoder, &decoder->d_output, h, err) ||
         (decoder->options.layers > 1 && take_rows(decoder, &decoder->d_out[0], h, err)) ||
         take_rows(decoder, &decoder->d_out[1], h, err) ||
@@ -174,10 +175,13 @@ static int make_shared(struct erg_decoder *decoder, struct erg_error *err)
         take_rows(decoder, &decoder->d_gate_up, 2 * f, err) ||
         take_rows(decoder, &decoder->d_attn, decoder->attn_row, err) ||
         take_rows(decoder, &decoder->d_qkv, decoder->qkv_row, err) ||
+        (apart && take_rows(decoder, &decoder->d_rotated, decoder->qkv_row, err)) ||
         decoder_take(decoder, &decoder->scratch, scratch, err) ||
         decoder_take(decoder, &decoder->gemm_workspace, ERG_GEMM_WORKSPACE_BYTES, err) ||
         decoder_take(decoder, &decoder->rope_table, table_bytes, err))
         return -1;
+    if (!apart)
+        decoder->d_rotated = decoder->d_qkv;
     return fill_rope_table(decoder, table_bytes, err);
 }
 

@@ -129,8 +129,8 @@ int erg_decoder_tune(struct erg_decoder *decoder, int sms, struct CUstream_st *s
 
 /*
  * Queues one forward and one backward of the microbatch through everything, op by op, with the
- * communication in between. What is measured alone later finds the tensors that training would have left,
- * and no kernel is loaded while another one is captured.
+ * communication in between. What is measured alone later finds the tensors that training would have
+ * left, and no kernel is loaded while another one is captured.
  */
 int erg_decoder_pass(struct erg_decoder *decoder, struct CUstream_st *stream,
                      struct erg_error *err);

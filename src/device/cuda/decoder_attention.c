@@ -49,7 +49,7 @@ static struct erg_attention_buffers buffers_of(const struct erg_decoder *decoder
     size_t v = k + decoder->kv_heads * decoder->head_dim;
     size_t first = rows.first + half * decoder->sequence / 2;
     size_t stats = (half * decoder->tokens + rows.first) / passes(decoder);
-    erg_bf16 *d_qkv = decoder->d_qkv + first * row;
+    erg_bf16 *d_rotated = decoder->d_rotated + first * row;
     struct erg_attention_buffers buffers = {
         .q = act->rotated + first * row,
         .k = act->rotated + first * row + k,
@@ -57,9 +57,9 @@ static struct erg_attention_buffers buffers_of(const struct erg_decoder *decoder
         .o = act->attn + first * decoder->attn_row,
         .stats = act->stats + stats * decoder->heads,
         .d_o = decoder->d_attn + first * decoder->attn_row,
-        .dq = d_qkv,
-        .dk = d_qkv + k,
-        .dv = d_qkv + v,
+        .dq = d_rotated,
+        .dk = d_rotated + k,
+        .dv = decoder->d_qkv + first * row + v,
     };
     if (passes(decoder) == 1)
         return buffers;
@@ -132,8 +132,9 @@ static erg_bf16 *own_rows(const struct erg_decoder *decoder, const struct decode
                           bool gather, int which, size_t first_row)
 {
     size_t column = (decoder->heads + (size_t)which * decoder->kv_heads) * decoder->head_dim;
-    erg_bf16 *packed = !gather ? decoder->d_qkv : which ? act->qkv : act->rotated;
-    return packed + first_row * decoder->qkv_row + column;
+    erg_bf16 *keys = gather ? act->rotated : decoder->d_rotated;
+    erg_bf16 *values = gather ? act->qkv : decoder->d_qkv;
+    return (which ? values : keys) + first_row * decoder->qkv_row + column;
 }
 
 int decoder_exchange(struct erg_decoder *decoder, size_t layer, const struct erg_comm *comm,

@@ -80,6 +80,10 @@ struct erg_decoder {
     erg_bf16 *input, *output;
     /* Gradients of one layer at a time: of the stream between its halves, … */
     erg_bf16 *d_mid, *d_act, *d_gate_up, *d_attn, *d_qkv;
+    /* Of rotated queries and keys: d_qkv itself, but for normalised heads of context ranks. Their
+     * partitions turn back what another one has written, and over and over in place it would grow
+     * without bounds. */
+    erg_bf16 *d_rotated;
     erg_bf16 *d_output; /* of the last layer: an instruction run over and over leaves it alone */
     erg_bf16 *d_out[2]; /* of the others by turns: a layer reads one and writes the other */
     erg_bf16

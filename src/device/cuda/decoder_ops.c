@@ -191,6 +191,7 @@ int decoder_backward(struct erg_decoder *decoder, size_t layer, const struct erg
         return erg_cuda_rope_backward(
             &shape, (float)decoder->options.model->norm_eps, w[ERG_WEIGHT_Q_NORM],
             w[ERG_WEIGHT_K_NORM], decoder->rope_table, at(act->qkv, decoder->qkv_row, rows),
+            at(decoder->d_rotated, decoder->qkv_row, rows),
             at(decoder->d_qkv, decoder->qkv_row, rows), d[ERG_WEIGHT_Q_NORM], d[ERG_WEIGHT_K_NORM],
             decoder->scratch, launch->stream, err);
     case PART(QKV):

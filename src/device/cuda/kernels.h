@@ -57,8 +57,9 @@ int erg_cuda_rope_forward(const struct erg_ops_qkv *shape, float eps, const erg_
 size_t erg_cuda_rope_backward_scratch(const struct erg_ops_qkv *shape);
 int erg_cuda_rope_backward(const struct erg_ops_qkv *shape, float eps, const erg_bf16 *q_weight,
                            const erg_bf16 *k_weight, const float *table, const erg_bf16 *qkv,
-                           erg_bf16 *d_qkv, float *d_q_weight, float *d_k_weight, void *scratch,
-                           struct CUstream_st *stream, struct erg_error *err);
+                           const erg_bf16 *d_rotated, erg_bf16 *d_qkv, float *d_q_weight,
+                           float *d_k_weight, void *scratch, struct CUstream_st *stream,
+                           struct erg_error *err);
 
 int erg_cuda_swiglu_forward(size_t tokens, size_t width, const erg_bf16 *gate_up, erg_bf16 *out,
                             struct CUstream_st *stream, struct erg_error *err);

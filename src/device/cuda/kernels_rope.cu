@@ -201,7 +201,7 @@ __device__ inline void norm_back(const struct task &task, const struct pair &x,
 template <int SEGMENT>
 __global__ void __launch_bounds__(BACK_THREADS, 2)
     rotate_norm_backward(const __grid_constant__ struct task task, uint32_t query_blocks,
-                         const erg_bf16 *x, erg_bf16 *d, float *partials)
+                         const erg_bf16 *x, const erg_bf16 *d_rotated, erg_bf16 *d, float *partials)
 {
     extern __shared__ vector ring[]; /* [STAGES][d low, d high, x low, x high][BACK_THREADS] */
     __shared__ float sums[BACK_THREADS / LANES][2][SEGMENT * VECTOR];
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(BACK_THREADS, 2)
         const struct item item = find_round(round);
         const size_t token = item.inside ? item.token : 0;
         const size_t at = item.inside ? item.head * 2 * task.half + item.column : 0;
-        const erg_bf16 *d_at = d + token * task.out_row + at, *x_at = x + token * task.in_row + at;
+        const erg_bf16 *d_at = d_rotated + token * task.out_row + at, *x_at = x + token * task.in_row + at;
         fetch(slot(round, 0), d_at, item.inside);
         fetch(slot(round, 1), d_at + task.half, item.inside);
         fetch(slot(round, 2), x_at, item.inside);
@@ -356,9 +356,10 @@ extern "C" size_t erg_cuda_rope_backward_scratch(const struct erg_ops_qkv *shape
 
 extern "C" int erg_cuda_rope_backward(const struct erg_ops_qkv *shape, float eps,
                                       const erg_bf16 *q_weight, const erg_bf16 *k_weight,
-                                      const float *table, const erg_bf16 *qkv, erg_bf16 *d_qkv,
-                                      float *d_q_weight, float *d_k_weight, void *scratch,
-                                      struct CUstream_st *stream, struct erg_error *err)
+                                      const float *table, const erg_bf16 *qkv,
+                                      const erg_bf16 *d_rotated, erg_bf16 *d_qkv, float *d_q_weight,
+                                      float *d_k_weight, void *scratch, struct CUstream_st *stream,
+                                      struct erg_error *err)
 {
     if (check_heads("rotary embedding backward", shape, err))
         return -1;
@@ -367,7 +368,7 @@ extern "C" int erg_cuda_rope_backward(const struct erg_ops_qkv *shape, float eps
     struct task task = task_of(shape, eps, q_weight, k_weight, table);
     int segment = segment_of(shape);
     if (!q_weight) {
-        launch_rotate<false>(task, segment, -1, d_qkv, d_qkv, stream);
+        launch_rotate<false>(task, segment, -1, d_rotated, d_qkv, stream);
         return erg_cuda_check_launch("rotary embedding backward", err);
     }
     auto run = segment == 4   ? rotate_norm_backward<4>
@@ -382,7 +383,7 @@ extern "C" int erg_cuda_rope_backward(const struct erg_ops_qkv *shape, float eps
             "asking for %zu bytes of shared memory for rotary embedding backward", ring))
         return -1;
     run<<<(unsigned)(query_blocks + key_blocks), BACK_THREADS, ring, stream>>>(
-        task, (uint32_t)query_blocks, qkv, d_qkv, partials);
+        task, (uint32_t)query_blocks, qkv, d_rotated, d_qkv, partials);
     const struct partials sums[] = {
         {(uint32_t)query_blocks, partials, d_q_weight},
         {(uint32_t)key_blocks, partials + query_blocks * d, d_k_weight}};
