@@ -92,11 +92,17 @@ static void work_is_balanced(void **state)
 static void local_rows_follow_each_other_in_a_wider_tensor(void **state)
 {
     (void)state;
+    static const unsigned steps[] = {1, 2, 3, 5, 512};
     const struct erg_collective_local local = {NULL, 3, 112, 74 * 112};
-    assert_int_equal(erg_collective_local_at(&local, 0, 0), 0);
-    assert_int_equal(erg_collective_local_at(&local, 0, 2), 32);
-    assert_int_equal(erg_collective_local_at(&local, 0, 3), 112);
-    assert_int_equal(erg_collective_local_at(&local, 2, 3 * 36 + 1), (2 * 74 + 36) * 112 + 16);
+    for (size_t s = 0; s < sizeof steps / sizeof *steps; s++) {
+        struct erg_collective_spot step = erg_collective_spot_of(&local, steps[s]);
+        struct erg_collective_spot spot = erg_collective_spot_of(&local, 1);
+        for (unsigned index = 1; index < 10000; index += steps[s]) {
+            size_t row = index / 3, column = index % 3;
+            assert_int_equal(erg_collective_spot_at(&local, spot), row * 112 + column * 16);
+            spot = erg_collective_spot_add(&local, spot, step);
+        }
+    }
 }
 
 int main(void)

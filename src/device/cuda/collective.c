@@ -222,7 +222,7 @@ static void fill_work(struct erg_collective_work *work, const struct erg_collect
     work->stride = part->stride * element_bytes;
     work->local = (struct erg_collective_local){
         .memory = part->local.memory,
-        .row_vectors = (unsigned)(part->local.row / width),
+        .row_vectors = part->local.memory ? (unsigned)(part->local.row / width) : 1,
         .row_bytes = part->local.stride * element_bytes,
         .piece_bytes = part->local_rows * part->local.stride * element_bytes,
     };

@@ -67,18 +67,43 @@ ERG_HOST_DEVICE static inline size_t erg_collective_block_begin(size_t vectors, 
 /* This rank's own shard where it does not lie in the buffer: rows of vectors. */
 struct erg_collective_local {
     unsigned char *memory; /* NULL: it lies in the buffer */
-    unsigned row_vectors;  /* of 16 bytes */
+    unsigned row_vectors;  /* of 16 bytes, at least 1 */
     size_t row_bytes;      /* from one row to the next */
     size_t piece_bytes;    /* from one piece to the next */
 };
 
-/* Bytes from local->memory to vector `index` of the shard of piece `piece`. */
-ERG_HOST_DEVICE static inline size_t
-erg_collective_local_at(const struct erg_collective_local *local, size_t piece, unsigned index)
+/* Where a vector of a piece of it lies. Kernels go from one to the next by adding, which is so much
+ * cheaper than dividing that it shows. */
+struct erg_collective_spot {
+    unsigned row, column;
+};
+
+ERG_HOST_DEVICE static inline struct erg_collective_spot
+erg_collective_spot_of(const struct erg_collective_local *local, unsigned index)
 {
     unsigned row = index / local->row_vectors;
-    return piece * local->piece_bytes + row * local->row_bytes +
-           (size_t)(index - row * local->row_vectors) * 16;
+    struct erg_collective_spot spot = {row, index - row * local->row_vectors};
+    return spot;
+}
+
+ERG_HOST_DEVICE static inline struct erg_collective_spot
+erg_collective_spot_add(const struct erg_collective_local *local, struct erg_collective_spot spot,
+                        struct erg_collective_spot step)
+{
+    spot.row += step.row;
+    spot.column += step.column;
+    if (spot.column >= local->row_vectors) {
+        spot.column -= local->row_vectors;
+        spot.row++;
+    }
+    return spot;
+}
+
+/* Bytes from where the piece begins. */
+ERG_HOST_DEVICE static inline size_t
+erg_collective_spot_at(const struct erg_collective_local *local, struct erg_collective_spot spot)
+{
+    return spot.row * local->row_bytes + (size_t)spot.column * 16;
 }
 
 #endif

@@ -22,68 +22,75 @@ template <class TYPE, int RANKS, erg_collective_operation OPERATION> struct move
         UNROLL = IN_FLIGHT / SOURCES,
     };
     unsigned char *base[RANKS], *own; /* where the share begins on each rank */
+    unsigned char *rows;              /* of this rank, where it does not lie in the buffer */
     const erg_collective_local &local;
-    size_t piece;
+    erg_collective_spot step;
     int rank;
 
     __device__ mover(const erg_collective_call &call, const erg_collective_work &work, size_t piece)
-        : own(vectors_of<TYPE>(work, call.rank) + piece * work.stride), local(work.local),
-          piece(piece), rank(call.rank)
+        : own(vectors_of<TYPE>(work, call.rank) + piece * work.stride),
+          rows(work.local.memory ? work.local.memory + piece * work.local.piece_bytes : nullptr),
+          local(work.local), step(erg_collective_spot_of(&work.local, THREADS)), rank(call.rank)
     {
 #pragma unroll
         for (int r = 0; r < RANKS; r++)
             base[r] = vectors_of<TYPE>(work, r) + piece * work.stride;
     }
 
-    /* Of a vector of the own shard. */
-    __device__ unsigned char *place(size_t index) const
+    /* Of a vector of the own shard, which it leaves for the next one of this thread. */
+    __device__ unsigned char *take_place(erg_collective_spot &spot, size_t index) const
     {
-        return local.memory ? local.memory + erg_collective_local_at(&local, piece, (unsigned)index)
-                            : own + index * 16;
+        if (!rows)
+            return own + index * 16;
+        unsigned char *place = rows + erg_collective_spot_at(&local, spot);
+        spot = erg_collective_spot_add(&local, spot, step);
+        return place;
     }
 
-    __device__ void load(vector (&in)[SOURCES], size_t index) const
+    __device__ void load(vector (&in)[SOURCES], size_t index, erg_collective_spot &spot) const
     {
 #pragma unroll
         for (int s = 0; s < SOURCES; s++)
-            in[s] = load_once(GATHER ? place(index) : base[s] + index * 16);
+            in[s] = load_once(GATHER ? take_place(spot, index) : base[s] + index * 16);
     }
 
-    __device__ void send(const vector (&in)[SOURCES], size_t index) const
+    __device__ void send(const vector (&in)[SOURCES], size_t index, erg_collective_spot &spot) const
     {
         vector result = GATHER ? in[0] : sum_of<TYPE>(in);
         if (OPERATION == ERG_REDUCE_SCATTER) {
-            store_vector(place(index), result);
+            store_vector(take_place(spot, index), result);
         } else {
 #pragma unroll
             for (int r = 0; r < RANKS; r++)
-                if (SUM_FOR_ALL || r != rank || local.memory)
+                if (SUM_FOR_ALL || r != rank || rows)
                     store_vector(base[r] + index * 16, result);
         }
     }
 
     /* Vectors at, at + THREADS, …; WHOLE: all UNROLL of them are before `end`. */
-    template <bool WHOLE> __device__ void move(size_t at, size_t end) const
+    template <bool WHOLE>
+    __device__ void move(size_t at, size_t end, erg_collective_spot &spot) const
     {
         vector in[UNROLL][SOURCES];
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)
             if (WHOLE || at + u * THREADS < end)
-                load(in[u], at + u * THREADS);
+                load(in[u], at + u * THREADS, spot);
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)
             if (WHOLE || at + u * THREADS < end)
-                send(in[u], at + u * THREADS);
+                send(in[u], at + u * THREADS, spot);
     }
 
     __device__ void move_all(size_t begin, size_t end) const
     {
-        const size_t step = UNROLL * THREADS;
+        const size_t stride = UNROLL * THREADS;
         size_t at = begin + threadIdx.x;
-        for (; at + step - THREADS < end; at += step)
-            move<true>(at, end);
+        erg_collective_spot spot = erg_collective_spot_of(&local, (unsigned)at);
+        for (; at + stride - THREADS < end; at += stride)
+            move<true>(at, end, spot);
         if (at < end)
-            move<false>(at, end);
+            move<false>(at, end, spot);
     }
 };
 
