@@ -134,6 +134,25 @@ static void what_is_written_is_read_back(void **state)
     unlink(path);
 }
 
+static void numbers_are_moved_into_their_range(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_gpu *gpu;
+    assert_ok(erg_gpu_load(&gpu, "h200-sxm", &err), &err);
+    uint64_t before = erg_gpu_fingerprint(gpu);
+    erg_gpu_clamp(gpu);
+    assert_true(erg_gpu_fingerprint(gpu) == before);
+    gpu->comm_contention = 1.5;
+    gpu->launch_gap_s = -1e-6;
+    gpu->memory_efficiency = 2;
+    erg_gpu_clamp(gpu);
+    assert_near(gpu->comm_contention, 0.99, 1e-12);
+    assert_near(gpu->launch_gap_s, 0, 0);
+    assert_near(gpu->memory_efficiency, 1.5, 1e-12);
+    erg_gpu_free(gpu);
+}
+
 static void drivers_names_find_their_gpu(void **state)
 {
     (void)state;
@@ -292,6 +311,7 @@ int main(void)
         cmocka_unit_test(a_board_is_known_by_its_name),
         cmocka_unit_test(units_are_converted),
         cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(numbers_are_moved_into_their_range),
         cmocka_unit_test(drivers_names_find_their_gpu),
         cmocka_unit_test(unknown_names_list_what_there_is),
         cmocka_unit_test(wrong_gpu_files_are_explained),

@@ -1,6 +1,8 @@
 /* ergon probe: what the GPUs of this machine can do, and the emulated GPU that does the same. */
 #include "cli/cli.h"
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "device/emulated/emulated.h"
 #include "device/real.h"
@@ -110,10 +112,15 @@ static int measure_cuda(struct probing *at, const struct erg_probe_program *prog
 
 static int measure(struct probing *at, uint64_t seed, struct erg_error *err)
 {
+    int64_t start_ns = erg_now_ns();
+    size_t known = at->rows.count;
     for (size_t i = 0; i < at->program_count; i++)
         if (at->values->device == DEVICE_CUDA ? measure_cuda(at, &at->programs[i], seed, err)
                                               : measure_emulated(at, &at->programs[i], seed, err))
             return -1;
+    if (at->leads)
+        erg_log(ERG_LOG_INFO, "%zu measurements in %.0f s, opening the GPUs included",
+                at->rows.count - known, (double)(erg_now_ns() - start_ns) * 1e-9);
     return 0;
 }
 
@@ -145,9 +152,7 @@ static void name_rows(struct probing *at)
     if (values->rows || !values->calibrate)
         return;
     struct erg_text path = {0};
-    const char *dot = strrchr(values->calibrate, '.');
-    size_t stem = dot ? (size_t)(dot - values->calibrate) : strlen(values->calibrate);
-    erg_text_add_bytes(&path, values->calibrate, stem);
+    erg_text_add_bytes(&path, values->calibrate, strlen(values->calibrate) - strlen(".yaml"));
     erg_text_add(&path, ".csv");
     at->rows_path = path.data;
 }
@@ -158,6 +163,12 @@ static int check_values(const struct values *values, struct erg_error *err)
         return erg_fail(err, ERG_USAGE,
                         "--from and --rows were both given; expected one of them: rows that are "
                         "taken are not written again");
+    size_t length = values->calibrate ? strlen(values->calibrate) : 0;
+    if (values->calibrate && (length < 6 || strcmp(values->calibrate + length - 5, ".yaml") != 0))
+        return erg_fail(err, ERG_USAGE,
+                        "--calibrate: expected a file name that ends in .yaml, by which a job can "
+                        "name it, got '%s'",
+                        values->calibrate);
     if (values->gpus != ERG_NOT_GIVEN && values->device == DEVICE_CUDA && !values->from)
         return erg_fail(err, ERG_USAGE,
                         "--gpus is for emulated groups; expected as many processes as GPUs: ergon "

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "io/file.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -250,6 +251,16 @@ int erg_gpu_load(struct erg_gpu **gpu, const char *name, struct erg_error *err)
 void erg_gpu_free(struct erg_gpu *gpu)
 {
     erg_yaml_free(&schema, gpu);
+}
+
+void erg_gpu_clamp(struct erg_gpu *gpu)
+{
+    for (size_t i = 0; i < sizeof quantities / sizeof *quantities; i++) {
+        const struct erg_quantity *quantity = &quantities[i];
+        double *number = (double *)(void *)((char *)gpu + quantity->offset);
+        *number =
+            fmin(fmax(*number, quantity->min * quantity->factor), quantity->max * quantity->factor);
+    }
 }
 
 uint64_t erg_gpu_fingerprint(const struct erg_gpu *gpu)

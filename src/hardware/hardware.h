@@ -126,6 +126,9 @@ struct erg_cluster {
 int erg_gpu_load(struct erg_gpu **gpu, const char *name, struct erg_error *err);
 void erg_gpu_free(struct erg_gpu *gpu);
 
+/* Moves every number that left it into the range that a GPU file may hold. */
+void erg_gpu_clamp(struct erg_gpu *gpu);
+
 /*
  * The catalogue's GPU whose name shares most words with that of a driver ("NVIDIA H200"), its first
  * word among them, or NULL.

@@ -126,6 +126,12 @@ int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows
     gpu.confidence = confidence.data;
     struct origins origins = {fit, kept.data};
     int status = erg_gpu_write(&gpu, path, heading.data, origin, &origins, err);
+    struct erg_gpu *again;
+    if (!status) { /* what else a file must be */
+        status = erg_gpu_load(&again, path, err);
+        if (!status)
+            erg_gpu_free(again);
+    }
     erg_text_release(&name);
     erg_text_release(&kept);
     erg_text_release(&heading);

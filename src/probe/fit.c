@@ -82,11 +82,7 @@ static void scale(const struct erg_gpu *gpu, const double *log_ratios, struct er
     *out = *gpu;
     for (size_t i = 0; i < CONSTANTS; i++)
         *member(out, i) *= exp(log_ratios[i]);
-    /* Shares; a collective that never moves would never end. */
-    out->hbm_voltage_share = fmin(out->hbm_voltage_share, 1);
-    out->comm_contention = fmin(out->comm_contention, 0.95);
-    out->comm_link_factor = fmin(out->comm_link_factor, 1);
-    out->library_link_factor = fmin(out->library_link_factor, 1);
+    erg_gpu_clamp(out); /* shares beyond 1 make no sense, and a file would not hold them */
 }
 
 static int predict(const struct erg_gpu *gpu, const struct erg_stack *stack,
