@@ -1,4 +1,4 @@
-#include "device/cuda/cuda_device.h"
+#include "device/cuda/cuda_device_internal.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -11,29 +11,6 @@
 #include <string.h>
 #include <strings.h>
 #include <time.h>
-
-enum command {
-    COMMAND_BEGIN,
-    COMMAND_ENQUEUE,
-    COMMAND_SYNC,
-    COMMAND_REPEAT,
-    COMMAND_CLEAR,
-    COMMAND_NOTE,
-    COMMAND_COMPARE,
-    COMMAND_CLOSE,
-};
-
-/* What rank 0 tells the others; the bytes of an enqueue's steps follow in a message of their own.
- */
-struct message {
-    uint32_t command;
-    uint32_t steps;
-    uint64_t repeats, bytes;
-    uint64_t pass, reference; /* of numbers */
-};
-
-/* Followers wait for the next command as long as rank 0 lives; its death is noticed sooner. */
-static const double patience_s = 1e9, answer_s = 60;
 
 /* ---- steps as bytes, for processes of one binary on one machine ---- */
 
@@ -56,18 +33,6 @@ static void pack(const struct erg_step *steps, size_t count, char *bytes)
     }
 }
 
-/* The steps lie in `bytes` afterwards and point into it. */
-static const struct erg_step *unpack(char *bytes, size_t count)
-{
-    struct erg_step *steps = (struct erg_step *)(void *)bytes;
-    bytes += count * sizeof *steps;
-    for (size_t i = 0; i < count; i++) {
-        steps[i].task.ops = (const struct erg_op *)(const void *)bytes;
-        bytes += steps[i].task.op_count * sizeof *steps[i].task.ops;
-    }
-    return steps;
-}
-
 /* ---- rank 0 ---- */
 
 struct cuda_device {
@@ -87,25 +52,14 @@ static struct cuda_device *self(struct erg_device *device)
     return (struct cuda_device *)(void *)device;
 }
 
-static int tell(struct cuda_device *device, struct message message, void *bytes,
+static int tell(struct cuda_device *device, struct device_message message, void *bytes,
                 struct erg_error *err)
 {
     struct erg_rendezvous *rendezvous = device->options->rendezvous;
-    if (erg_rendezvous_broadcast(rendezvous, 0, &message, sizeof message, answer_s, err))
+    if (erg_rendezvous_broadcast(rendezvous, 0, &message, sizeof message, DEVICE_ANSWER_S, err))
         return -1;
     return message.bytes
-               ? erg_rendezvous_broadcast(rendezvous, 0, bytes, message.bytes, answer_s, err)
-               : 0;
-}
-
-static int gather_spans(struct erg_worker *worker, const struct erg_worker_options *options,
-                        struct erg_device_span *all, struct erg_error *err)
-{
-    struct erg_device_span mine[ERG_DEVICE_SPANS];
-    return erg_worker_spans(worker, mine, err) ||
-                   erg_rendezvous_all_gather(options->rendezvous, mine, sizeof mine, all, answer_s,
-                                             err)
-               ? -1
+               ? erg_rendezvous_broadcast(rendezvous, 0, bytes, message.bytes, DEVICE_ANSWER_S, err)
                : 0;
 }
 
@@ -113,7 +67,7 @@ static void close_device(struct erg_device *base)
 {
     struct cuda_device *device = self(base);
     struct erg_error ignored;
-    if (!tell(device, (struct message){.command = COMMAND_CLOSE}, NULL, &ignored))
+    if (!tell(device, (struct device_message){.command = COMMAND_CLOSE}, NULL, &ignored))
         erg_worker_close(device->worker, &ignored);
     if (erg_clock_group_close(device->clocks, &ignored))
         erg_log(ERG_LOG_ERROR, "%s", ignored.message);
@@ -127,7 +81,8 @@ static void begin(struct erg_device *base, uint64_t key)
 {
     (void)key; /* real GPUs keep their past */
     struct cuda_device *device = self(base);
-    if (tell(device, (struct message){.command = COMMAND_BEGIN}, NULL, &device->failure) == 0)
+    if (tell(device, (struct device_message){.command = COMMAND_BEGIN}, NULL, &device->failure) ==
+        0)
         erg_worker_begin(device->worker, &device->failure);
 }
 
@@ -139,10 +94,10 @@ static int enqueue(struct erg_device *base, const struct erg_step *steps, size_t
         *err = device->failure;
         return -1;
     }
-    struct message message = {.command = COMMAND_ENQUEUE,
-                              .steps = (uint32_t)count,
-                              .repeats = repeats,
-                              .bytes = packed_bytes(steps, count)};
+    struct device_message message = {.command = COMMAND_ENQUEUE,
+                                     .steps = (uint32_t)count,
+                                     .repeats = repeats,
+                                     .bytes = packed_bytes(steps, count)};
     char *bytes = erg_xmalloc(message.bytes);
     pack(steps, count, bytes);
     int status = tell(device, message, bytes, err) ||
@@ -156,9 +111,9 @@ static int enqueue(struct erg_device *base, const struct erg_step *steps, size_t
 static int sync_device(struct erg_device *base, struct erg_error *err)
 {
     struct cuda_device *device = self(base);
-    return tell(device, (struct message){.command = COMMAND_SYNC}, NULL, err) ||
+    return tell(device, (struct device_message){.command = COMMAND_SYNC}, NULL, err) ||
                    erg_worker_sync(device->worker, err) ||
-                   gather_spans(device->worker, device->options, device->spans, err)
+                   device_gather_spans(device->worker, device->options, device->spans, err)
                ? -1
                : 0;
 }
@@ -246,7 +201,7 @@ static int span(struct erg_device *base, size_t back, size_t gpu, struct erg_dev
 static int repeat(struct erg_device *base, bool repeatable, struct erg_error *err)
 {
     struct cuda_device *device = self(base);
-    struct message message = {.command = COMMAND_REPEAT, .pass = repeatable};
+    struct device_message message = {.command = COMMAND_REPEAT, .pass = repeatable};
     return tell(device, message, NULL, err) || erg_worker_repeat(device->worker, repeatable, err)
                ? -1
                : 0;
@@ -255,7 +210,7 @@ static int repeat(struct erg_device *base, bool repeatable, struct erg_error *er
 static int clear(struct erg_device *base, struct erg_error *err)
 {
     struct cuda_device *device = self(base);
-    return tell(device, (struct message){.command = COMMAND_CLEAR}, NULL, err) ||
+    return tell(device, (struct device_message){.command = COMMAND_CLEAR}, NULL, err) ||
                    erg_worker_clear(device->worker, err)
                ? -1
                : 0;
@@ -264,35 +219,25 @@ static int clear(struct erg_device *base, struct erg_error *err)
 static int note(struct erg_device *base, size_t pass, struct erg_error *err)
 {
     struct cuda_device *device = self(base);
-    return tell(device, (struct message){.command = COMMAND_NOTE, .pass = pass}, NULL, err) ||
+    return tell(device, (struct device_message){.command = COMMAND_NOTE, .pass = pass}, NULL,
+                err) ||
                    erg_worker_note(device->worker, pass, err)
                ? -1
                : 0;
-}
-
-/* Of all ranks, [rank][ERG_DIFFERENCES]; the caller frees. */
-static int gather_differences(const struct erg_worker *worker,
-                              const struct erg_worker_options *options, size_t pass,
-                              size_t reference, struct erg_difference **all, size_t *count,
-                              struct erg_error *err)
-{
-    struct erg_difference mine[ERG_DIFFERENCES] = {0};
-    *count = erg_worker_compare(worker, pass, reference, mine);
-    *all = erg_xcalloc((size_t)options->env->world, sizeof mine);
-    return erg_rendezvous_all_gather(options->rendezvous, mine, sizeof mine, *all, answer_s, err);
 }
 
 static int compare(struct erg_device *base, size_t pass, size_t reference,
                    struct erg_difference *list, size_t *count, struct erg_error *err)
 {
     struct cuda_device *device = self(base);
-    struct message message = {.command = COMMAND_COMPARE, .pass = pass, .reference = reference};
+    struct device_message message = {
+        .command = COMMAND_COMPARE, .pass = pass, .reference = reference};
     struct erg_difference *all = NULL;
-    int status =
-        tell(device, message, NULL, err) || gather_differences(device->worker, device->options,
-                                                               pass, reference, &all, count, err)
-            ? -1
-            : 0;
+    int status = tell(device, message, NULL, err) ||
+                         device_gather_differences(device->worker, device->options, pass, reference,
+                                                   &all, count, err)
+                     ? -1
+                     : 0;
     for (size_t i = 0; !status && i < *count; i++) {
         list[i] = all[i];
         for (size_t g = 1; g < base->gpus; g++) {
@@ -349,38 +294,11 @@ static int find_sensors(struct cuda_device *device, const char *buses, struct er
     return 0;
 }
 
-/* Rank 0 reads the sensors of all GPUs and compares their spans: they are on its machine. */
-static int check_machines(const struct erg_worker_options *options, struct erg_error *err)
-{
-    typedef char machine_name[ERG_LAUNCH_MACHINE_BYTES];
-    machine_name mine, *all = erg_xcalloc((size_t)options->env->world, sizeof *all);
-    erg_launch_machine(mine);
-    int status =
-        erg_rendezvous_all_gather(options->rendezvous, mine, sizeof mine, all, answer_s, err);
-    for (int rank = 1; !status && rank < options->env->world; rank++)
-        if (strcmp(all[rank], all[0]) != 0)
-            status = erg_fail(err, ERG_INFEASIBLE,
-                              "measuring on several machines: rank %d is not on that of rank 0; "
-                              "expected all GPUs of a stage on one machine",
-                              rank);
-    free(all);
-    return status;
-}
-
-static int share_buses(const struct erg_worker *worker, const struct erg_worker_options *options,
-                       char **buses, struct erg_error *err)
-{
-    const struct erg_cuda *cuda = erg_worker_cuda(worker);
-    *buses = erg_xcalloc((size_t)options->env->world, sizeof cuda->bus);
-    return erg_rendezvous_all_gather(options->rendezvous, cuda->bus, sizeof cuda->bus, *buses,
-                                     answer_s, err);
-}
-
 int erg_cuda_device_open(struct erg_device **out, const struct erg_worker_options *options,
                          bool lock_clocks, struct erg_error *err)
 {
     struct erg_worker *worker;
-    if (check_machines(options, err) || erg_worker_open(&worker, options, err))
+    if (device_check_machines(options, err) || erg_worker_open(&worker, options, err))
         return -1;
     struct cuda_device *device = erg_xcalloc(1, sizeof *device);
     size_t gpus = (size_t)options->env->world;
@@ -400,11 +318,12 @@ int erg_cuda_device_open(struct erg_device **out, const struct erg_worker_option
                                        .gpus = gpus,
                                        .fixed_clock = !lock_clocks};
     char *buses = NULL;
-    int status = share_buses(worker, options, &buses, err) || find_sensors(device, buses, err) ||
-                         (lock_clocks && erg_clock_group_open(&device->clocks, device->sensors,
-                                                              device->sensor, gpus, err))
-                     ? -1
-                     : 0;
+    int status =
+        device_share_buses(worker, options, &buses, err) || find_sensors(device, buses, err) ||
+                (lock_clocks &&
+                 erg_clock_group_open(&device->clocks, device->sensors, device->sensor, gpus, err))
+            ? -1
+            : 0;
     free(buses);
     if (status) {
         close_device(&device->base);
@@ -412,77 +331,4 @@ int erg_cuda_device_open(struct erg_device **out, const struct erg_worker_option
     }
     *out = &device->base;
     return 0;
-}
-
-static int obey(struct erg_worker *worker, const struct erg_worker_options *options,
-                const struct message *message, struct erg_error *err)
-{
-    switch ((enum command)message->command) {
-    case COMMAND_BEGIN:
-        return erg_worker_begin(worker, err);
-    case COMMAND_ENQUEUE: {
-        char *bytes = erg_xmalloc(message->bytes);
-        int status = erg_rendezvous_broadcast(options->rendezvous, 0, bytes, message->bytes,
-                                              answer_s, err) ||
-                             erg_worker_enqueue(worker, unpack(bytes, message->steps),
-                                                message->steps, message->repeats, err)
-                         ? -1
-                         : 0;
-        free(bytes);
-        return status;
-    }
-    case COMMAND_SYNC: {
-        struct erg_device_span *all =
-            erg_xcalloc((size_t)options->env->world * ERG_DEVICE_SPANS, sizeof *all);
-        int status =
-            erg_worker_sync(worker, err) || gather_spans(worker, options, all, err) ? -1 : 0;
-        free(all);
-        return status;
-    }
-    case COMMAND_REPEAT: {
-        struct erg_error refusal; /* rank 0 gets the same one and decides */
-        if (!erg_worker_repeat(worker, message->pass != 0, &refusal) ||
-            refusal.status == ERG_NO_DEVICE)
-            return 0;
-        *err = refusal;
-        return -1;
-    }
-    case COMMAND_CLEAR:
-        return erg_worker_clear(worker, err);
-    case COMMAND_NOTE:
-        return erg_worker_note(worker, message->pass, err);
-    case COMMAND_COMPARE: {
-        struct erg_difference *all = NULL;
-        size_t count;
-        int status = gather_differences(worker, options, message->pass, message->reference, &all,
-                                        &count, err);
-        free(all);
-        return status;
-    }
-    case COMMAND_CLOSE:
-        break;
-    }
-    return 0;
-}
-
-int erg_cuda_device_follow(const struct erg_worker_options *options, struct erg_error *err)
-{
-    struct erg_worker *worker;
-    if (check_machines(options, err) || erg_worker_open(&worker, options, err))
-        return -1;
-    char *buses = NULL;
-    int status = share_buses(worker, options, &buses, err);
-    free(buses);
-    struct message message = {.command = COMMAND_BEGIN};
-    while (!status && message.command != COMMAND_CLOSE) {
-        status = erg_rendezvous_broadcast(options->rendezvous, 0, &message, sizeof message,
-                                          patience_s, err);
-        if (!status)
-            status = obey(worker, options, &message, err);
-    }
-    if (!status)
-        return erg_worker_close(worker, err);
-    struct erg_error ignored;
-    erg_worker_close(worker, &ignored);
-    return -1;
 }

@@ -1,0 +1,143 @@
+/* The ranks of a CUDA device that follow rank 0, and what all of them say to each other. */
+#include "device/cuda/cuda_device_internal.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Followers wait for the next command as long as rank 0 lives; its death is noticed sooner. */
+static const double patience_s = 1e9;
+
+const struct erg_step *device_unpack(char *bytes, size_t count)
+{
+    struct erg_step *steps = (struct erg_step *)(void *)bytes;
+    bytes += count * sizeof *steps;
+    for (size_t i = 0; i < count; i++) {
+        steps[i].task.ops = (const struct erg_op *)(const void *)bytes;
+        bytes += steps[i].task.op_count * sizeof *steps[i].task.ops;
+    }
+    return steps;
+}
+
+int device_gather_spans(struct erg_worker *worker, const struct erg_worker_options *options,
+                        struct erg_device_span *all, struct erg_error *err)
+{
+    struct erg_device_span mine[ERG_DEVICE_SPANS];
+    return erg_worker_spans(worker, mine, err) ||
+                   erg_rendezvous_all_gather(options->rendezvous, mine, sizeof mine, all,
+                                             DEVICE_ANSWER_S, err)
+               ? -1
+               : 0;
+}
+
+int device_gather_differences(const struct erg_worker *worker,
+                              const struct erg_worker_options *options, size_t pass,
+                              size_t reference, struct erg_difference **all, size_t *count,
+                              struct erg_error *err)
+{
+    struct erg_difference mine[ERG_DIFFERENCES] = {0};
+    *count = erg_worker_compare(worker, pass, reference, mine);
+    *all = erg_xcalloc((size_t)options->env->world, sizeof mine);
+    return erg_rendezvous_all_gather(options->rendezvous, mine, sizeof mine, *all, DEVICE_ANSWER_S,
+                                     err);
+}
+
+int device_check_machines(const struct erg_worker_options *options, struct erg_error *err)
+{
+    typedef char machine_name[ERG_LAUNCH_MACHINE_BYTES];
+    machine_name mine, *all = erg_xcalloc((size_t)options->env->world, sizeof *all);
+    erg_launch_machine(mine);
+    int status = erg_rendezvous_all_gather(options->rendezvous, mine, sizeof mine, all,
+                                           DEVICE_ANSWER_S, err);
+    for (int rank = 1; !status && rank < options->env->world; rank++)
+        if (strcmp(all[rank], all[0]) != 0)
+            status = erg_fail(err, ERG_INFEASIBLE,
+                              "measuring on several machines: rank %d is not on that of rank 0; "
+                              "expected all GPUs of a stage on one machine",
+                              rank);
+    free(all);
+    return status;
+}
+
+int device_share_buses(const struct erg_worker *worker, const struct erg_worker_options *options,
+                       char **buses, struct erg_error *err)
+{
+    const struct erg_cuda *cuda = erg_worker_cuda(worker);
+    *buses = erg_xcalloc((size_t)options->env->world, sizeof cuda->bus);
+    return erg_rendezvous_all_gather(options->rendezvous, cuda->bus, sizeof cuda->bus, *buses,
+                                     DEVICE_ANSWER_S, err);
+}
+
+static int obey(struct erg_worker *worker, const struct erg_worker_options *options,
+                const struct device_message *message, struct erg_error *err)
+{
+    switch ((enum device_command)message->command) {
+    case COMMAND_BEGIN:
+        return erg_worker_begin(worker, err);
+    case COMMAND_ENQUEUE: {
+        char *bytes = erg_xmalloc(message->bytes);
+        int status = erg_rendezvous_broadcast(options->rendezvous, 0, bytes, message->bytes,
+                                              DEVICE_ANSWER_S, err) ||
+                             erg_worker_enqueue(worker, device_unpack(bytes, message->steps),
+                                                message->steps, message->repeats, err)
+                         ? -1
+                         : 0;
+        free(bytes);
+        return status;
+    }
+    case COMMAND_SYNC: {
+        struct erg_device_span *all =
+            erg_xcalloc((size_t)options->env->world * ERG_DEVICE_SPANS, sizeof *all);
+        int status =
+            erg_worker_sync(worker, err) || device_gather_spans(worker, options, all, err) ? -1 : 0;
+        free(all);
+        return status;
+    }
+    case COMMAND_REPEAT: {
+        struct erg_error refusal; /* rank 0 gets the same one and decides */
+        if (!erg_worker_repeat(worker, message->pass != 0, &refusal) ||
+            refusal.status == ERG_NO_DEVICE)
+            return 0;
+        *err = refusal;
+        return -1;
+    }
+    case COMMAND_CLEAR:
+        return erg_worker_clear(worker, err);
+    case COMMAND_NOTE:
+        return erg_worker_note(worker, message->pass, err);
+    case COMMAND_COMPARE: {
+        struct erg_difference *all = NULL;
+        size_t count;
+        int status = device_gather_differences(worker, options, message->pass, message->reference,
+                                               &all, &count, err);
+        free(all);
+        return status;
+    }
+    case COMMAND_CLOSE:
+        break;
+    }
+    return 0;
+}
+
+int erg_cuda_device_follow(const struct erg_worker_options *options, struct erg_error *err)
+{
+    struct erg_worker *worker;
+    if (device_check_machines(options, err) || erg_worker_open(&worker, options, err))
+        return -1;
+    char *buses = NULL;
+    int status = device_share_buses(worker, options, &buses, err);
+    free(buses);
+    struct device_message message = {.command = COMMAND_BEGIN};
+    while (!status && message.command != COMMAND_CLOSE) {
+        status = erg_rendezvous_broadcast(options->rendezvous, 0, &message, sizeof message,
+                                          patience_s, err);
+        if (!status)
+            status = obey(worker, options, &message, err);
+    }
+    if (!status)
+        return erg_worker_close(worker, err);
+    struct erg_error ignored;
+    erg_worker_close(worker, &ignored);
+    return -1;
+}
