@@ -7,7 +7,7 @@ using namespace erg;
 enum {
     THREADS = 128,
     AHEAD = 4, /* vectors a thread loads before it stores the first */
-    BACK_THREADS = 256,
+    BACK_THREADS = 128,
     PLACES = 4,     /* of the order, for each block of the backward pass */
     QUAD = 4,       /* elements of a thread there: 16 bytes of the float table */
     ROWS_AHEAD = 8, /* rows of equal tokens loaded at a time */
@@ -37,6 +37,12 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
+__device__ inline uint2 load_quad(const erg_bf16 *rows, int32_t row, uint32_t width,
+                                  uint32_t column)
+{
+    return __ldcs(reinterpret_cast<const uint2 *>(rows + (size_t)row * width + column));
+}
+
 __device__ inline float4 add_quad(float4 sum, uint2 d)
 {
     return make_float4(
@@ -45,10 +51,43 @@ __device__ inline float4 add_quad(float4 sum, uint2 d)
 }
 
 /*
+ * `sum` and the gradients of what follows from place `at` on, as long as it is the same id. The
+ * runs of frequent tokens are hundreds of places long: the next tokens are asked for while the
+ * gradients of these are on their way, and gradients before it is known whether they belong to the
+ * run.
+ */
+__device__ float4 add_run(float4 sum, uint32_t at, int32_t id, uint32_t tokens, uint32_t hidden,
+                          uint32_t column, const int32_t *ids, const int32_t *order,
+                          const erg_bf16 *d_out)
+{
+    int32_t next[ROWS_AHEAD];
+#pragma unroll
+    for (uint32_t j = 0; j < ROWS_AHEAD; j++)
+        next[j] = at + j < tokens ? order[at + j] : -1;
+    for (;;) {
+        uint2 d[ROWS_AHEAD];
+        bool same[ROWS_AHEAD];
+        at += ROWS_AHEAD;
+#pragma unroll
+        for (uint32_t j = 0; j < ROWS_AHEAD; j++) {
+            d[j] = next[j] >= 0 ? load_quad(d_out, next[j], hidden, column) : make_uint2(0, 0);
+            same[j] = next[j] >= 0 && ids[next[j]] == id;
+            next[j] = at + j < tokens ? order[at + j] : -1;
+        }
+#pragma unroll
+        for (int j = 0; j < ROWS_AHEAD; j++)
+            sum = add_quad(sum, same[j] ? d[j] : make_uint2(0, 0));
+        if (!same[ROWS_AHEAD - 1])
+            return sum;
+    }
+}
+
+/*
  * Each block has PLACES of the order; where a new id starts, it adds up all the id's tokens, which
- * follow in the order. What is known at once is asked for at once: the tokens and ids of all
- * places, then their gradients and rows of the table. Most ids occur once; the others go on from
- * there. Neighbouring blocks have neighbouring columns, and one thread four of a row.
+ * follow in the order. What is known at once is asked for at once: the tokens and ids of all places
+ * and their neighbours, then the gradients and rows of the table; one place beyond is among them,
+ * as most ids occur once or twice. Nothing of it is used again soon. Neighbouring blocks have
+ * neighbouring columns, and one thread four of a row.
  */
 __global__ void __launch_bounds__(BACK_THREADS)
     embedding_backward(uint32_t tokens, uint32_t hidden, uint32_t blocks_per_row, size_t first,
@@ -60,50 +99,49 @@ __global__ void __launch_bounds__(BACK_THREADS)
         ((blockIdx.x - row_block * blocks_per_row) * BACK_THREADS + threadIdx.x) * QUAD;
     if (column >= hidden)
         return;
-    int32_t token[PLACES], id[PLACES + 2]; /* with the ids before and after */
-    bool starts[PLACES];
-    uint2 d[PLACES];
-    float4 was[PLACES];
+    int32_t token[PLACES + 3], id[PLACES + 3]; /* from one place before to two after */
+    bool starts[PLACES + 1], mine[PLACES + 1];
+    uint2 d[PLACES + 1];
+    float4 was[PLACES], base, sum;
 #pragma unroll
-    for (int k = 0; k < PLACES + 2; k++) {
+    for (uint32_t k = 0; k < PLACES + 3; k++) {
         const uint32_t at = start + k - 1; /* wraps before the first */
-        const int32_t here = at < tokens ? order[at] : -1;
-        id[k] = here < 0 ? -1 : ids[here];
-        if (k >= 1 && k <= PLACES)
-            token[k - 1] = here;
+        token[k] = at < tokens ? order[at] : -1;
     }
 #pragma unroll
-    for (int k = 0; k < PLACES; k++) {
+    for (int k = 0; k < PLACES + 3; k++)
+        id[k] = token[k] < 0 ? -1 : ids[token[k]];
+#pragma unroll
+    for (int k = 0; k <= PLACES; k++) {
         const size_t row = (size_t)id[k + 1] - first; /* wraps to something huge below first */
-        starts[k] = token[k] >= 0 && row < rows && (start + k == 0 || id[k + 1] != id[k]);
-        if (starts[k]) {
-            d[k] = *reinterpret_cast<const uint2 *>(d_out + (size_t)token[k] * hidden + column);
-            was[k] = *reinterpret_cast<const float4 *>(d_table + row * hidden + column);
-        }
+        const bool same = token[k] >= 0 && id[k + 1] == id[k];
+        starts[k] = k < PLACES && token[k + 1] >= 0 && row < rows && !same;
+        mine[k] = starts[k] || (k > 0 && mine[k - 1] && same);
+        if (mine[k])
+            d[k] = load_quad(d_out, token[k + 1], hidden, column);
+        if (starts[k])
+            was[k] = __ldcs(reinterpret_cast<const float4 *>(d_table + row * hidden + column));
     }
 #pragma unroll
     for (int k = 0; k < PLACES; k++) {
-        if (!starts[k])
+        if (!mine[k])
             continue;
-        float4 sum = add_quad(make_float4(0, 0, 0, 0), d[k]);
-        bool more = id[k + 2] == id[k + 1];
-        for (uint32_t at = start + k + 1; more; at += ROWS_AHEAD) {
-            uint2 ahead[ROWS_AHEAD];
-#pragma unroll
-            for (int j = 0; j < ROWS_AHEAD; j++) {
-                const int32_t next = at + j < tokens ? order[at + j] : -1;
-                more = next >= 0 && ids[next] == id[k + 1];
-                ahead[j] =
-                    more ? *reinterpret_cast<const uint2 *>(d_out + (size_t)next * hidden + column)
-                         : make_uint2(0, 0);
-            }
-#pragma unroll
-            for (int j = 0; j < ROWS_AHEAD; j++)
-                sum = add_quad(sum, ahead[j]);
+        if (starts[k]) {
+            base = was[k];
+            sum = make_float4(0, 0, 0, 0);
+        }
+        sum = add_quad(sum, d[k]);
+        if (mine[k + 1] && !starts[k + 1]) {
+            if (k + 1 < PLACES)
+                continue;
+            sum = add_quad(sum, d[PLACES]);
+            if (id[PLACES + 2] == id[PLACES + 1])
+                sum = add_run(sum, start + PLACES + 1, id[PLACES + 1], tokens, hidden, column, ids,
+                              order, d_out);
         }
         float *to = d_table + ((size_t)id[k + 1] - first) * hidden + column;
-        *reinterpret_cast<float4 *>(to) =
-            make_float4(was[k].x + sum.x, was[k].y + sum.y, was[k].z + sum.z, was[k].w + sum.w);
+        __stcs(reinterpret_cast<float4 *>(to),
+               make_float4(base.x + sum.x, base.y + sum.y, base.z + sum.z, base.w + sum.w));
     }
 }
 
