@@ -12,17 +12,18 @@ enum {
     ADD_THREADS = 256,
     ROWS = 4, /* of one block, forward; half as many where two tensors are read */
     MAX_THREADS = 1024,
-    ONE_VECTOR_THREADS = 512, /* longer rows: two vectors a thread */
+    ONE_VECTOR_THREADS = 512, /* forward; longer rows: two vectors a thread */
     MAX_HIDDEN = MAX_THREADS * 2 * VECTOR,
-    MAX_STAGES = 4, /* rows on their way, backward: fewer with longer rows */
-    /* Rows of one partial sum of the weight's gradient. Few make many partial sums to write and
-     * read again; many make few blocks, of which the last leave SMs idle. Of rows of 3072, 132 SMs
-     * hold 396 blocks: 8192 rows fill them once, 16384 twice. */
-    CHUNK = 21,
+    /* Backward: few threads of several vectors each wait less for each other in every row. */
+    BACK_THREADS = 128,
+    BACK_VECTORS = 4, /* of a thread, at most; then the threads grow in number */
+    MAX_BACK_THREADS = MAX_HIDDEN / VECTOR / BACK_VECTORS,
+    /* Each makes one partial sum of the weight's gradient. Of rows of 3072, 132 SMs hold 528. */
+    BACK_BLOCKS = 512,
     SUM_THREADS = 1024,
     SUM_COLUMNS = 32,
     SLICES = SUM_THREADS / (SUM_COLUMNS / 4), /* of the partial sums, summed side by side */
-    AHEAD = 7, /* partial sums a thread reads at a time: all of those of 16384 rows */
+    AHEAD = 4, /* partial sums a thread reads at a time: those of BACK_BLOCKS blocks at once */
 };
 
 __global__ void __launch_bounds__(ADD_THREADS)
@@ -111,59 +112,71 @@ __global__ void __launch_bounds__(MAX_THREADS)
     }
 }
 
+/* Rows that are on their way or worked on: shared memory holds two of the longest. */
+__host__ __device__ constexpr int stages_of(int v)
+{
+    return v == BACK_VECTORS ? 2 : 3;
+}
+
 /*
- * A block goes through CHUNK rows. The next STAGES - 1 rows are on their way into shared memory, as
- * registers are needed for the weight's gradient; a thread reads only what it fetched itself.
+ * Blocks take rows in turn, so that all are in one region of memory at a time. The next STAGES - 1
+ * rows of a block are on their way into shared memory, as registers are needed for the weight's
+ * gradient; a thread reads only what it fetched itself.
  */
 template <int V, bool ADD>
-__global__ void __launch_bounds__(MAX_THREADS)
+__global__ void __launch_bounds__(V == BACK_VECTORS ? MAX_BACK_THREADS : BACK_THREADS)
     norm_backward(uint32_t tokens, uint32_t hidden, const erg_bf16 *sum, const erg_bf16 *weight,
                   const float *inv_rms, const erg_bf16 *d_out, const erg_bf16 *d_sum,
                   erg_bf16 *d_in, float *partials)
 {
-    constexpr int STAGES = MAX_STAGES / V, TENSORS = ADD ? 3 : 2;
+    constexpr int STAGES = stages_of(V), TENSORS = ADD ? 3 : 2;
     extern __shared__ vector ring[];      /* [STAGES][TENSORS][V][threads] */
     __shared__ float shared[2][1][LANES]; /* in turns, so that one barrier a row is enough */
-    __shared__ float scales[CHUNK];       /* read once: a row must not wait for its own */
-    static_assert(CHUNK <= LANES, "a thread reads one scale");
-    const uint32_t first = blockIdx.x * CHUNK;
     const erg_bf16 *const tensors[3] = {sum, d_out, d_sum};
-    auto slot = [&](int row, int tensor, int j) {
-        return ring + ((row % STAGES * TENSORS + tensor) * V + j) * blockDim.x + threadIdx.x;
+    auto slot = [&](int stage, int tensor, int j) {
+        return ring + ((stage * TENSORS + tensor) * V + j) * blockDim.x + threadIdx.x;
     };
-    auto fetch_row = [&](int row) {
+    auto fetch_row = [&](uint32_t row, int stage) {
 #pragma unroll
         for (int j = 0; j < V; j++) {
             uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
-            bool inside = row < CHUNK && first + row < tokens && column < hidden;
-            size_t at = inside ? (size_t)(first + row) * hidden + column : 0;
+            bool inside = row < tokens && column < hidden;
+            size_t at = inside ? (size_t)row * hidden + column : 0;
 #pragma unroll
             for (int tensor = 0; tensor < TENSORS; tensor++)
-                fetch(slot(row, tensor, j), tensors[tensor] + at, inside);
+                fetch(slot(stage, tensor, j), tensors[tensor] + at, inside);
         }
         commit();
     };
-    float d_weight[V][VECTOR] = {};
+    float d_weight[V][VECTOR] = {}, scales[STAGES]; /* of this row and those on their way */
     vector weights[V];
-    for (int row = 0; row < STAGES - 1; row++)
-        fetch_row(row);
+#pragma unroll
+    for (int k = 0; k < STAGES - 1; k++) {
+        uint32_t row = blockIdx.x + k * gridDim.x;
+        fetch_row(row, k);
+        scales[k] = row < tokens ? inv_rms[row] : 0;
+    }
 #pragma unroll
     for (int j = 0; j < V; j++) {
         uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
         weights[j] = column < hidden ? load(weight + column) : make_uint4(0, 0, 0, 0);
     }
-    if (threadIdx.x < CHUNK && first + threadIdx.x < tokens)
-        scales[threadIdx.x] = inv_rms[first + threadIdx.x];
-    __syncthreads();
-    for (int row = 0; row < CHUNK && first + row < tokens; row++) {
-        float scale = scales[row], dot[1] = {0};
-        float n[VECTOR], d[VECTOR], w[VECTOR];
-        fetch_row(row + STAGES - 1);
+    int stage = 0, turn = 0;
+#pragma unroll 1
+    for (uint32_t row = blockIdx.x; row < tokens; row += gridDim.x, turn ^= 1) {
+        const uint32_t ahead = row + (STAGES - 1) * gridDim.x;
+        const float scale = scales[0];
+        float n[VECTOR], d[VECTOR], w[VECTOR], dot[1] = {0};
+        fetch_row(ahead, stage == 0 ? STAGES - 1 : stage - 1);
+        scales[STAGES - 1] = ahead < tokens ? inv_rms[ahead] : 0;
         wait_fetched<STAGES - 1>();
 #pragma unroll
+        for (int k = 0; k < STAGES - 1; k++)
+            scales[k] = scales[k + 1];
+#pragma unroll
         for (int j = 0; j < V; j++) {
-            unpack(n, *slot(row, 0, j));
-            unpack(d, *slot(row, 1, j));
+            unpack(n, *slot(stage, 0, j));
+            unpack(d, *slot(stage, 1, j));
             unpack(w, weights[j]);
 #pragma unroll
             for (int i = 0; i < VECTOR; i++) {
@@ -172,26 +185,27 @@ __global__ void __launch_bounds__(MAX_THREADS)
                 dot[0] += part * w[i];
             }
         }
-        sum_over_block(dot, shared[row % 2]);
+        sum_over_block(dot, shared[turn]);
         float mean = dot[0] / hidden * scale;
 #pragma unroll
         for (int j = 0; j < V; j++) {
             uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
-            unpack(n, *slot(row, 0, j));
-            unpack(d, *slot(row, 1, j));
+            unpack(n, *slot(stage, 0, j));
+            unpack(d, *slot(stage, 1, j));
             unpack(w, weights[j]);
 #pragma unroll
             for (int i = 0; i < VECTOR; i++)
                 d[i] = scale * (d[i] * w[i] - n[i] * mean);
             if (ADD) {
-                unpack(w, *slot(row, 2, j));
+                unpack(w, *slot(stage, 2, j));
 #pragma unroll
                 for (int i = 0; i < VECTOR; i++)
                     d[i] += w[i];
             }
             if (column < hidden)
-                store(d_in + (size_t)(first + row) * hidden + column, pack(d));
+                store(d_in + (size_t)row * hidden + column, pack(d));
         }
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
     wait_fetched<0>();
 #pragma unroll
@@ -222,6 +236,9 @@ __global__ void __launch_bounds__(SUM_THREADS)
     const struct partials &task = sums.of[blockIdx.y];
     const uint32_t quad = threadIdx.x % (SUM_COLUMNS / 4) * 4, warp = threadIdx.x / LANES;
     const uint32_t column = blockIdx.x * SUM_COLUMNS + quad;
+    const uint32_t mine = blockIdx.x * SUM_COLUMNS + threadIdx.x;
+    const bool writes = threadIdx.x < SUM_COLUMNS && mine < columns;
+    float total = writes ? task.to[mine] : 0; /* not last: it would be waited for alone */
     float4 sum = make_float4(0, 0, 0, 0);
     if (column < columns)
         for (uint32_t p = threadIdx.x / (SUM_COLUMNS / 4); p < task.count; p += SLICES * AHEAD) {
@@ -247,14 +264,13 @@ __global__ void __launch_bounds__(SUM_THREADS)
             shared[warp][quad + i] = four[i];
     }
     __syncthreads();
-    const uint32_t mine = blockIdx.x * SUM_COLUMNS + threadIdx.x;
-    if (threadIdx.x >= SUM_COLUMNS || mine >= columns)
+    if (!writes)
         return;
-    float total = 0;
+    float all = 0;
 #pragma unroll
     for (int w = 0; w < SUM_THREADS / LANES; w++)
-        total += shared[w][threadIdx.x];
-    task.to[mine] += total;
+        all += shared[w][threadIdx.x];
+    task.to[mine] = total + all;
 }
 
 /* Vectors a thread, and threads a block. */
@@ -262,11 +278,18 @@ struct split {
     int v, threads;
 };
 
-struct split split_row(size_t hidden)
+/* Up to `few` threads, more where `most` vectors of each are too few. */
+struct split split_row(size_t hidden, int few, int most)
 {
-    int vectors = (int)(hidden / VECTOR), v = vectors > ONE_VECTOR_THREADS ? 2 : 1;
+    int vectors = (int)(hidden / VECTOR), v = (vectors + few - 1) / few;
+    v = v < most ? v : most;
     int threads = (vectors + v - 1) / v;
     return (struct split){v, (threads + LANES - 1) / LANES * LANES};
+}
+
+size_t backward_blocks(size_t tokens)
+{
+    return tokens < BACK_BLOCKS ? tokens : (size_t)BACK_BLOCKS;
 }
 
 int check_hidden(const char *kernel, size_t tokens, size_t hidden, struct erg_error *err)
@@ -315,7 +338,7 @@ extern "C" int erg_cuda_norm_forward(size_t tokens, size_t hidden, float eps,
         return -1;
     if (tokens == 0)
         return 0;
-    struct split split = split_row(hidden);
+    const struct split split = split_row(hidden, ONE_VECTOR_THREADS, 2);
     kernel *run = split.v == 1 ? (x ? norm_forward<1, true> : norm_forward<1, false>)
                                : (x ? norm_forward<2, true> : norm_forward<2, false>);
     run<<<(unsigned)blocks_for(tokens, x ? ROWS / 2 : ROWS), split.threads, 0, stream>>>(
@@ -325,7 +348,7 @@ extern "C" int erg_cuda_norm_forward(size_t tokens, size_t hidden, float eps,
 
 extern "C" size_t erg_cuda_norm_backward_scratch(size_t tokens, size_t hidden)
 {
-    return blocks_for(tokens, CHUNK) * hidden * sizeof(float);
+    return backward_blocks(tokens) * hidden * sizeof(float);
 }
 
 extern "C" int erg_cuda_norm_backward(size_t tokens, size_t hidden, const erg_bf16 *sum,
@@ -340,11 +363,17 @@ extern "C" int erg_cuda_norm_backward(size_t tokens, size_t hidden, const erg_bf
         return -1;
     if (tokens == 0)
         return 0;
-    struct split split = split_row(hidden);
-    kernel *run = split.v == 1 ? (d_sum ? norm_backward<1, true> : norm_backward<1, false>)
-                               : (d_sum ? norm_backward<2, true> : norm_backward<2, false>);
-    size_t blocks = blocks_for(tokens, CHUNK);
-    size_t ring = MAX_STAGES * (d_sum ? 3 : 2) * split.threads * sizeof(vector);
+    static kernel *const kernels[BACK_VECTORS][2] = {
+        {norm_backward<1, false>, norm_backward<1, true>},
+        {norm_backward<2, false>, norm_backward<2, true>},
+        {norm_backward<3, false>, norm_backward<3, true>},
+        {norm_backward<4, false>, norm_backward<4, true>},
+    };
+    const struct split split = split_row(hidden, BACK_THREADS, BACK_VECTORS);
+    kernel *run = kernels[split.v - 1][d_sum != NULL];
+    const size_t blocks = backward_blocks(tokens);
+    size_t ring =
+        (size_t)(stages_of(split.v) * (d_sum ? 3 : 2) * split.v * split.threads) * sizeof(vector);
     float *partials = static_cast<float *>(scratch);
     if (erg_cuda_check(
             cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)ring), err,
