@@ -5,7 +5,9 @@
  *
  * Two copies stand beside a memory-bound kernel: one of half a gigabyte, whose rate is the
  * memory's, and one that moves as many bytes as the kernel (at most as many as the first), as
- * starting and running dry takes microseconds of any kernel: much of one of 40 us.
+ * starting and running dry takes microseconds of any kernel: much of one of 40 us. Runs in a row,
+ * of kernels and of copies, work on different memory, so that the second-level cache holds nothing
+ * of what they read.
  */
 #include "base/memory.h"
 #include "base/random.h"
@@ -26,7 +28,8 @@ enum {
     HEAD_DIM = 128,
     FFN = 4096,
     COLUMNS = 128256 / 2,
-    BATCH = 10, /* runs of one timing */
+    SETS = 3,   /* of buffers, used in turn */
+    BATCH = 12, /* runs of one timing */
     TIMINGS = 15,
     FREE_SMS = 16,
 };
@@ -44,12 +47,13 @@ static void must(int status)
 
 /* What the kernels work on; only sizes matter, so tensors share buffers. */
 static struct buffers {
-    erg_bf16 *x, *y, *z, *logits, *weight, *qkv, *qk;
+    erg_bf16 *x, *y, *z, *out, *qkv, *qk; /* one of each in every set, like ids and their order */
+    erg_bf16 *logits, *weight;
     float *inv_rms, *d_weight, *d_norm, *table, *stats, *log_sum, *loss, *d_table;
     int32_t *ids, *order;
     size_t distinct_ids;
     void *scratch, *workspace;
-} on;
+} sets[SETS], on;
 
 static void *room(size_t bytes)
 {
@@ -75,14 +79,17 @@ static erg_bf16 *numbers(size_t count)
     return memory;
 }
 
-static void fill_tokens(void)
+static void fill_tokens(uint64_t seed)
 {
     int32_t *ids = erg_xcalloc(TOKENS, sizeof *ids), *order = erg_xcalloc(TOKENS, sizeof *order);
     struct erg_rng rng;
-    erg_rng_seed(&rng, 1);
+    erg_rng_seed(&rng, seed);
     for (size_t i = 0; i < TOKENS; i++)
         ids[i] = (int32_t)erg_rng_below(&rng, COLUMNS);
     erg_ops_embedding_order(TOKENS, ids, order);
+    on.ids = room(TOKENS * sizeof *on.ids);
+    on.order = room(TOKENS * sizeof *on.order);
+    on.distinct_ids = 0;
     for (size_t i = 0; i < TOKENS; i++)
         on.distinct_ids += i == 0 || ids[order[i]] != ids[order[i - 1]];
     must(erg_cuda_copy(on.ids, ids, TOKENS * sizeof *ids, NULL, &error));
@@ -96,13 +103,8 @@ static void make_buffers(void)
 {
     const size_t wide = (size_t)TOKENS * 2 * FFN;
     float table[HEAD_DIM];
-    on.x = numbers(wide);
-    on.y = numbers(wide);
-    on.z = numbers(wide);
     on.logits = numbers((size_t)TOKENS * COLUMNS);
     on.weight = numbers((size_t)HIDDEN * 2 * FFN);
-    on.qkv = numbers(TOKENS * erg_ops_qkv_row(&qkv));
-    on.qk = numbers(TOKENS * erg_ops_qkv_row(&qkv));
     on.inv_rms = room(TOKENS * sizeof(float));
     on.d_weight = room((size_t)HIDDEN * 2 * FFN * sizeof(float));
     on.d_norm = room(HIDDEN * sizeof(float));
@@ -114,13 +116,20 @@ static void make_buffers(void)
     on.log_sum = room(TOKENS * sizeof(float));
     on.loss = room(sizeof(float));
     on.d_table = room((size_t)COLUMNS * HIDDEN * sizeof(float));
-    on.ids = room(TOKENS * sizeof *on.ids);
-    on.order = room(TOKENS * sizeof *on.order);
     size_t norm = erg_cuda_norm_backward_scratch(TOKENS, HIDDEN);
     size_t rope = erg_cuda_rope_backward_scratch(&qkv);
     on.scratch = room(norm > rope ? norm : rope);
     on.workspace = room(ERG_GEMM_WORKSPACE_BYTES);
-    fill_tokens();
+    for (int i = 0; i < SETS; i++) {
+        on.x = numbers(wide);
+        on.y = numbers(wide);
+        on.z = numbers(wide);
+        on.out = numbers((size_t)TOKENS * HIDDEN);
+        on.qkv = numbers(TOKENS * erg_ops_qkv_row(&qkv));
+        on.qk = numbers(TOKENS * erg_ops_qkv_row(&qkv));
+        fill_tokens((uint64_t)i);
+        sets[i] = on;
+    }
 }
 
 static const size_t most_copied = (size_t)TOKENS * 2 * FFN * sizeof(erg_bf16);
@@ -144,14 +153,14 @@ static int run_norm(struct erg_error *err)
 
 static int run_add_norm(struct erg_error *err)
 {
-    return erg_cuda_norm_forward(TOKENS, HIDDEN, 1e-5F, on.x, on.y, on.weight, on.z, on.logits,
+    return erg_cuda_norm_forward(TOKENS, HIDDEN, 1e-5F, on.x, on.y, on.weight, on.z, on.out,
                                  on.inv_rms, NULL, err);
 }
 
 static int run_norm_backward(struct erg_error *err)
 {
-    return erg_cuda_norm_backward(TOKENS, HIDDEN, on.x, on.weight, on.inv_rms, on.y, on.z,
-                                  on.logits, on.d_norm, on.scratch, NULL, err);
+    return erg_cuda_norm_backward(TOKENS, HIDDEN, on.x, on.weight, on.inv_rms, on.y, on.z, on.out,
+                                  on.d_norm, on.scratch, NULL, err);
 }
 
 static int run_rope(struct erg_error *err)
@@ -227,8 +236,10 @@ static double time_runs(int (*run)(struct erg_error *err))
     double ms[TIMINGS];
     for (int i = -2; i < TIMINGS; i++) { /* the first two warm up */
         must(erg_cuda_event_record(start, NULL, &error));
-        for (int k = 0; k < BATCH; k++)
+        for (int k = 0; k < BATCH; k++) {
+            on = sets[k % SETS];
             must(run(&error));
+        }
         must(erg_cuda_event_record(end, NULL, &error));
         must(erg_cuda_event_sync(end, &error));
         if (i >= 0)

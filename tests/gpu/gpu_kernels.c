@@ -267,7 +267,7 @@ int main(void)
     check_embedding(&rng, 2000, 64, 1); /* long runs of one id */
     check_add(&rng, 8);
     check_add(&rng, 100008);
-    const size_t hidden[] = {8, 1000, 3072, 4104, 8200, 16384};
+    const size_t hidden[] = {8, 1000, 2048, 3072, 4104, 8200, 16384};
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
         for (int add = 0; add < 2; add++)
             check_norm(&rng, i == 0 ? 1 : 101, hidden[i], add);
@@ -279,6 +279,7 @@ int main(void)
         {.tokens = 66, .sequence = 33, .query_heads = 5, .kv_heads = 5, .head_dim = 80},
         {.tokens = 50, .sequence = 25, .query_heads = 9, .kv_heads = 3, .head_dim = 64},
         {.tokens = 20, .sequence = 20, .query_heads = 3, .kv_heads = 1, .head_dim = 256},
+        {.tokens = 9, .sequence = 3, .query_heads = 37, .kv_heads = 37, .head_dim = 256},
     };
     for (size_t i = 0; i < sizeof qkv / sizeof *qkv; i++)
         for (int norm = 0; norm < 2; norm++)
