@@ -424,6 +424,9 @@ static void the_command_probes_and_fits(void **state)
     assert_string_equal(first, second);
     free(first);
     free(second);
+    snprintf(line, sizeof line, "probe -f '%s/gpu.csv' -n 1 -c '%s/one.yaml' 2>&1", folder, folder);
+    check_program(line, 1, "no measurements on 1 GPUs");
+    check_program(line, 1, "79 of 79 measurements are of other GPUs");
     snprintf(line, sizeof line, "probe -d emulated --seed 2 -o '%s/gpu.csv' 2>&1", folder);
     check_program(line, 1, "another file");
 }

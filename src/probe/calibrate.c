@@ -2,6 +2,7 @@
 #include "probe/probe.h"
 #include "probe/probe_internal.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "device/emulated/emulated.h"
 
@@ -64,12 +65,29 @@ static void fit_waiting(struct erg_gpu *gpu, const struct erg_probe_program *pro
         gpu->idle_power_w = idle->energy_j / idle->time_s;
 }
 
+/* Launch slots follow from a GPU's constants, so rows of another start may have others. */
+static void warn_of_strangers(const struct erg_probe_program *programs, size_t program_count,
+                              const struct erg_probe_rows *rows)
+{
+    size_t known = 0;
+    for (size_t p = 0; p < program_count; p++)
+        for (size_t i = 0; i < programs[p].count; i++)
+            known += erg_probe_rows_find(rows, programs[p].name, programs[p].gpus,
+                                         programs[p].items[i].name) != NULL;
+    if (known < rows->count)
+        erg_log(ERG_LOG_WARNING,
+                "%zu of %zu measurements are of other GPUs or of nothing that the probe measures; "
+                "they are left out",
+                rows->count - known, rows->count);
+}
+
 int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                         const struct erg_stack *stack, const struct erg_probe_program *programs,
                         size_t program_count, const struct erg_probe_rows *rows,
                         struct erg_error *err)
 {
     struct observations list = {0};
+    warn_of_strangers(programs, program_count, rows);
     for (size_t i = 0; i < program_count; i++)
         observe(&list, &programs[i], rows, gpu);
     int status = list.count ? erg_probe_fit(fit, gpu, stack, list.items, list.count, err)
