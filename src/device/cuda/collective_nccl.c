@@ -123,7 +123,7 @@ int erg_nccl_prepare(struct erg_nccl *nccl, int sms, const struct erg_nccl_name 
     return 0;
 }
 
-/* Where rank `rank` has its shard of the first piece. */
+/* Where this rank has its shard of the first piece. */
 static char *own_shard(const struct erg_nccl *nccl, const struct erg_collective_shards *part,
                        size_t element_bytes)
 {
