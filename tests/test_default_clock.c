@@ -2,12 +2,14 @@
  * Planning on a device whose clocks are its own: what it ran at is said, and so is that its GPUs
  * are not those of the job. An emulated GPU stands for the real one.
  */
-#include "check.h"
+#include "program.h"
 
 #include "base/log.h"
 #include "base/memory.h"
 #include "device/emulated/emulated.h"
+#include "io/json.h"
 #include "optimize/optimize.h"
+#include "optimize/plan_file.h"
 #include "report/report.h"
 
 static const char job_text[] = "model: llama-3.2-1b\n"
@@ -82,6 +84,30 @@ static void the_mean_clock_is_said(void **state)
     json_decref(plan);
 }
 
+/* Read back, and shown: no clock stands where none was set. */
+static void a_plan_file_says_it_too(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    json_t *plan = plan_on("NVIDIA A100-SXM4-40GB");
+    char path[] = "/tmp/ergon-test-XXXXXX", arguments[64];
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    assert_ok(erg_json_write(path, plan, &err), &err);
+    struct erg_plan_file *read;
+    assert_ok(erg_plan_file_load(&read, path, &err), &err);
+    assert_close(
+        read->mean_clock_mhz,
+        json_number_value(json_object_get(json_object_get(plan, "device"), "mean_clock_mhz")),
+        1e-9);
+    erg_plan_file_free(read);
+    snprintf(arguments, sizeof arguments, "show %s", path);
+    check_program(arguments, 0, "forward   default clock  ");
+    unlink(path);
+    json_decref(plan);
+}
+
 static void another_gpu_is_warned_of(void **state)
 {
     (void)state;
@@ -97,6 +123,7 @@ int main(void)
     erg_log_set_sink(&sink);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_mean_clock_is_said),
+        cmocka_unit_test(a_plan_file_says_it_too),
         cmocka_unit_test(another_gpu_is_warned_of),
     };
     return cmocka_run_group_tests_name("default_clock", tests, NULL, NULL);
