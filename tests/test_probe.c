@@ -284,21 +284,11 @@ static void one_gpu_says_nothing_of_communication(void **state)
 }
 
 #define DATA ERGON_TEST_SOURCE_DIR "/data/"
-#define PROFILE DATA "profiles/h200/llama3.2-3b_tp2_mbs8_seq4096.csv"
-#define JOB ERGON_TEST_SOURCE_DIR "/examples/h200/llama3.2-3b_tp2_mbs8_seq4096.yaml"
+#define JOBS ERGON_TEST_SOURCE_DIR "/examples/h200/"
+#define LLAMA "llama3.2-3b_tp2_mbs8_seq4096"
 
-static const struct erg_probe_judgement *all_partitions(const struct erg_probe_judgements *list)
-{
-    assert_string_equal(list->items[0].work, "all partitions");
-    assert_true(list->items[0].partition);
-    assert_int_equal(list->items[0].time.count, 56);
-    assert_int_equal(list->items[0].burst.count, 280);
-    return &list->items[0];
-}
-
-/* What two H200 measured of a probe, and what they measured of a job that the probe does not know.
- */
-static void real_partitions_are_predicted(void **state)
+/* What the shipped file holds is what the shipped rows of two H200 say. */
+static void the_shipped_gpu_is_fitted_to_its_rows(void **state)
 {
     (void)state;
     struct erg_gpu known = catalogue_gpu("H200-SXM"), shipped = catalogue_gpu("H200-SXM-measured");
@@ -307,35 +297,61 @@ static void real_partitions_are_predicted(void **state)
     struct erg_probe_program programs[2];
     struct erg_probe_rows rows;
     struct erg_probe_fit fit;
-    struct erg_job_overrides overrides = {0};
-    struct erg_job *job;
-    struct erg_probe_judgements before, after;
     assert_ok(erg_probe_rows_load(&rows, DATA "profiles/h200/probe_tp2.csv", &err), &err);
     for (size_t i = 0; i < 2; i++)
         assert_ok(erg_probe_program_init(&programs[i], i, 2, &known, &stack, &err), &err);
     assert_ok(erg_probe_calibrate(&fit, &known, &stack, programs, 2, &rows, &err), &err);
     assert_int_equal(fit.observations, rows.count);
     assert_true(fit.time_error < 0.04 && fit.energy_error < 0.05);
-    for (size_t i = 0; i < fit.count; i++) { /* the shipped file is what the rows say */
+    for (size_t i = 0; i < fit.count; i++) {
         const char *to = (const char *)&shipped + fit.constants[i].member;
         assert_close(*(const double *)(const void *)to, fit.constants[i].after, 1e-3);
     }
-
-    assert_ok(erg_job_load(&job, JOB, &overrides, &err), &err);
-    assert_ok(erg_probe_judge(&before, job, PROFILE, &known, &err), &err);
-    assert_ok(erg_probe_judge(&after, job, PROFILE, &shipped, &err), &err);
-    const struct erg_probe_judgement *was = all_partitions(&before), *is = all_partitions(&after);
-    assert_true(was->time.worst > 0.5 && was->energy.worst > 0.25);
-    if (is->time.median > 0.05 || is->time.worst > 0.12 || is->energy.median > 0.07 ||
-        is->energy.worst > 0.15)
-        fail_msg("time: median error %.3f, worst %.3f; energy: %.3f and %.3f", is->time.median,
-                 is->time.worst, is->energy.median, is->energy.worst);
-    erg_probe_judgements_release(&before);
-    erg_probe_judgements_release(&after);
-    erg_job_free(job);
     for (size_t i = 0; i < 2; i++)
         erg_probe_program_release(&programs[i]);
     erg_probe_rows_release(&rows);
+}
+
+/* All partitions of a measured job together. */
+static struct erg_probe_judgement judge_profile(const char *name, const char *gpu_name)
+{
+    struct erg_gpu gpu = catalogue_gpu(gpu_name);
+    struct erg_error err;
+    struct erg_job_overrides overrides = {0};
+    struct erg_probe_judgements list;
+    struct erg_job *job;
+    char job_path[512], profile_path[512];
+    snprintf(job_path, sizeof job_path, JOBS "%s.yaml", name);
+    snprintf(profile_path, sizeof profile_path, DATA "profiles/h200/%s.csv", name);
+    assert_ok(erg_job_load(&job, job_path, &overrides, &err), &err);
+    assert_ok(erg_probe_judge(&list, job, profile_path, &gpu, &err), &err);
+    struct erg_probe_judgement all = list.items[0];
+    assert_string_equal(all.work, "all partitions");
+    assert_true(all.partition);
+    erg_probe_judgements_release(&list);
+    erg_job_free(job);
+    return all;
+}
+
+/* What two H200 measured of jobs that the probe does not know. */
+static void real_partitions_are_predicted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t full, bursts;
+    } profiles[] = {{LLAMA, 56, 280}, {"qwen3-1.7b_tp2_mbs8_seq4096", 60, 280}};
+    for (size_t i = 0; i < COUNT(profiles); i++) {
+        struct erg_probe_judgement was = judge_profile(profiles[i].name, "H200-SXM");
+        struct erg_probe_judgement is = judge_profile(profiles[i].name, "H200-SXM-measured");
+        assert_int_equal(is.time.count, profiles[i].full);
+        assert_int_equal(is.burst.count, profiles[i].bursts);
+        assert_true(was.time.worst > 0.5 && was.energy.worst > 0.25);
+        if (is.time.median > 0.05 || is.time.worst > 0.12 || is.energy.median > 0.07 ||
+            is.energy.worst > 0.15)
+            fail_msg("%s: time %.3f median, %.3f worst; energy %.3f and %.3f", profiles[i].name,
+                     is.time.median, is.time.worst, is.energy.median, is.energy.worst);
+    }
 }
 
 static void measurements_of_another_job_are_refused(void **state)
@@ -346,7 +362,7 @@ static void measurements_of_another_job_are_refused(void **state)
     struct erg_job_overrides overrides = {0};
     struct erg_job *job;
     struct erg_probe_judgements judgements;
-    assert_ok(erg_job_load(&job, JOB, &overrides, &err), &err);
+    assert_ok(erg_job_load(&job, JOBS LLAMA ".yaml", &overrides, &err), &err);
     const char *path = in_folder("other.csv");
     const char *const wrong[] = {
         "work,slot,sms,kind,time_s,energy_j\nfwd_qkv,0,1,full,1,1\n",
@@ -464,6 +480,7 @@ int main(void)
         cmocka_unit_test(rest_is_static_power_and_then_idle),
         cmocka_unit_test(the_probe_predicts_what_it_has_not_measured),
         cmocka_unit_test(one_gpu_says_nothing_of_communication),
+        cmocka_unit_test(the_shipped_gpu_is_fitted_to_its_rows),
         cmocka_unit_test(real_partitions_are_predicted),
         cmocka_unit_test(measurements_of_another_job_are_refused),
         cmocka_unit_test(ceilings_are_those_of_the_device),
