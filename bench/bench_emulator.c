@@ -5,24 +5,9 @@
 #include "base/clock.h"
 #include "device/emulated/emulated.h"
 #include "device/profiler.h"
+#include "golden_ops.h"
 
 #include <stdio.h>
-
-static const struct erg_op attention[] = {
-    {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}},
-    {ERG_OP_GEMM, 1, 64424509440, 125566976, 3072, 640, {0}},
-    {ERG_OP_MEMORY, 3, 0, 75497472, 0, 0, {0}},
-    {ERG_OP_ATTENTION_FORWARD, 1, 51539607552, 33554432, 0, 0, {0}},
-    {ERG_OP_GEMM, 1, 38654705664, 115605504, 384, 3072, {0}},
-};
-static const struct erg_op backward_mlp[] = {
-    {ERG_OP_MEMORY, 3, 0, 855638016, 0, 0, {0}},
-    {ERG_OP_GEMM, 1, 103079215104, 140509184, 3072, 1024, {0}},
-    {ERG_OP_GEMM, 1, 103079215104, 165675008, 16384, 192, {0}},
-    {ERG_OP_MEMORY, 1, 0, 167772160, 0, 0, {0}},
-    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 3072, {0}},
-    {ERG_OP_GEMM, 1, 206158430208, 230686720, 16384, 384, {0}},
-};
 
 static void measure_runs(const char *name, const struct erg_gpu *gpu, const struct erg_stack *stack,
                          const struct erg_op *ops, size_t count, int clock_mhz, double target)
@@ -80,9 +65,9 @@ int main(void)
         fprintf(stderr, "bench_emulator: %s\n", err.message);
         return 1;
     }
-    measure_runs("attention, 1200 MHz", gpu, stack, attention, 5, 1200, 200e3);
+    measure_runs("attention, 1200 MHz", gpu, stack, forward_attention, 5, 1200, 200e3);
     measure_runs("MLP backward, 1410 MHz", gpu, stack, backward_mlp, 6, 1410, 20e3);
-    measure_profiles("attention, 1200 MHz", gpu, stack, attention, 5, 1200, 1000);
+    measure_profiles("attention, 1200 MHz", gpu, stack, forward_attention, 5, 1200, 1000);
     measure_profiles("MLP backward, 1410 MHz", gpu, stack, backward_mlp, 6, 1410, 1000);
     erg_gpu_free(gpu);
     erg_stack_free(stack);

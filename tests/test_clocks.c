@@ -6,18 +6,31 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-static void open_clocks(struct erg_gpus **gpus, struct erg_clocks **clocks, const char *select)
+/* A driver in the state that `commands` say, and clocks of the GPUs `select` opened on it. */
+struct rig {
+    struct world world;
+    struct erg_gpus *gpus;
+    struct erg_clocks *clocks;
+    struct erg_error err;
+};
+
+static void open_clocks(struct rig *rig, const char *select)
 {
-    struct erg_error err = {0};
-    assert_ok(erg_gpus_open(gpus, select, &err), &err);
-    assert_ok(erg_clocks_open(clocks, *gpus, &err), &err);
+    assert_ok(erg_gpus_open(&rig->gpus, select, &rig->err), &rig->err);
+    assert_ok(erg_clocks_open(&rig->clocks, rig->gpus, &rig->err), &rig->err);
 }
 
-static void close_clocks(struct erg_gpus *gpus, struct erg_clocks *clocks)
+static struct rig rig_begin(const char *commands, const char *select)
 {
-    struct erg_error err = {0};
-    assert_ok(erg_clocks_close(clocks, &err), &err);
-    erg_gpus_close(gpus);
+    struct rig rig = {.world = world_begin(commands)};
+    open_clocks(&rig, select);
+    return rig;
+}
+
+static void close_clocks(struct rig *rig)
+{
+    assert_ok(erg_clocks_close(rig->clocks, &rig->err), &rig->err);
+    erg_gpus_close(rig->gpus);
 }
 
 static void test_supported_clocks(void **state)
@@ -42,75 +55,66 @@ static void test_supported_clocks(void **state)
 static void test_lock_and_reset(void **state)
 {
     (void)state;
-    struct world world = world_begin("");
-    struct erg_error err = {0};
-    struct erg_gpus *gpus;
-    struct erg_clocks *clocks;
+    struct rig rig = rig_begin("", "all");
     enum erg_clock_seen seen = ERG_CLOCK_BELOW;
-    open_clocks(&gpus, &clocks, "all");
-    assert_int_equal(latest_of(&world, 0).line, 0); /* opening touches nothing */
-    assert_ok(erg_clocks_reset(clocks, 0, &err), &err);
-    assert_int_equal(latest_of(&world, 0).line, 0);
+    assert_int_equal(latest_of(&rig.world, 0).line, 0); /* opening touches nothing */
+    assert_ok(erg_clocks_reset(rig.clocks, 0, &rig.err), &rig.err);
+    assert_int_equal(latest_of(&rig.world, 0).line, 0);
 
-    assert_ok(erg_clocks_lock(clocks, 0, 1200, &seen, &err), &err);
+    assert_ok(erg_clocks_lock(rig.clocks, 0, 1200, &seen, &rig.err), &rig.err);
     assert_int_equal(seen, ERG_CLOCK_HELD);
-    assert_int_equal(lock_of(&world, 0), 1200);
-    assert_int_equal(latest_of(&world, 1).line, 0);
+    assert_int_equal(lock_of(&rig.world, 0), 1200);
+    assert_int_equal(latest_of(&rig.world, 1).line, 0);
     struct erg_gpu_sample sample;
-    erg_gpu_read(gpus, 0, UINT64_C(1) << ERG_METRIC_SM_CLOCK, &sample);
+    erg_gpu_read(rig.gpus, 0, UINT64_C(1) << ERG_METRIC_SM_CLOCK, &sample);
     assert_int_equal(sample.readings[ERG_METRIC_SM_CLOCK].value, 1200);
 
-    assert_ok(erg_clocks_lock(clocks, 0, 1980, NULL, &err), &err);
-    assert_int_equal(lock_of(&world, 0), 1980);
-    assert_ok(erg_clocks_reset(clocks, 0, &err), &err);
-    assert_int_equal(lock_of(&world, 0), 0);
-    assert_ok(erg_clocks_lock(clocks, 0, 345, NULL, &err), &err);
-    assert_int_equal(lock_of(&world, 0), 345);
-    close_clocks(gpus, clocks);
-    assert_int_equal(lock_of(&world, 0), 0);
-    assert_int_equal(latest_of(&world, 0).process, getpid()); /* not left to the guardian */
-    world_end(&world);
+    assert_ok(erg_clocks_lock(rig.clocks, 0, 1980, NULL, &rig.err), &rig.err);
+    assert_int_equal(lock_of(&rig.world, 0), 1980);
+    assert_ok(erg_clocks_reset(rig.clocks, 0, &rig.err), &rig.err);
+    assert_int_equal(lock_of(&rig.world, 0), 0);
+    assert_ok(erg_clocks_lock(rig.clocks, 0, 345, NULL, &rig.err), &rig.err);
+    assert_int_equal(lock_of(&rig.world, 0), 345);
+    close_clocks(&rig);
+    assert_int_equal(lock_of(&rig.world, 0), 0);
+    assert_int_equal(latest_of(&rig.world, 0).process, getpid()); /* not left to the guardian */
+    world_end(&rig.world);
 }
 
 static void test_two_gpus(void **state)
 {
     (void)state;
-    struct world world = world_begin("");
-    struct erg_error err = {0};
-    struct erg_gpus *gpus;
-    struct erg_clocks *clocks;
-    open_clocks(&gpus, &clocks, "1,0"); /* index 0 of the list is the driver's GPU 1 */
-    assert_ok(erg_clocks_lock(clocks, 0, 900, NULL, &err), &err);
-    assert_ok(erg_clocks_lock(clocks, 1, 1500, NULL, &err), &err);
-    size_t first = (size_t)erg_gpus_info(gpus, 0)->index;
-    assert_int_equal(lock_of(&world, (int)first), 900);
-    assert_int_equal(lock_of(&world, 1 - (int)first), 1500);
-    assert_ok(erg_clocks_reset(clocks, 0, &err), &err);
-    assert_int_equal(lock_of(&world, (int)first), 0);
-    assert_int_equal(lock_of(&world, 1 - (int)first), 1500);
-    close_clocks(gpus, clocks);
-    assert_int_equal(lock_of(&world, 0), 0);
-    assert_int_equal(lock_of(&world, 1), 0);
-    world_end(&world);
+    struct rig rig = rig_begin("", "1,0");
+    /* index 0 of the list is the driver's GPU 1 */
+    assert_ok(erg_clocks_lock(rig.clocks, 0, 900, NULL, &rig.err), &rig.err);
+    assert_ok(erg_clocks_lock(rig.clocks, 1, 1500, NULL, &rig.err), &rig.err);
+    size_t first = (size_t)erg_gpus_info(rig.gpus, 0)->index;
+    assert_int_equal(lock_of(&rig.world, (int)first), 900);
+    assert_int_equal(lock_of(&rig.world, 1 - (int)first), 1500);
+    assert_ok(erg_clocks_reset(rig.clocks, 0, &rig.err), &rig.err);
+    assert_int_equal(lock_of(&rig.world, (int)first), 0);
+    assert_int_equal(lock_of(&rig.world, 1 - (int)first), 1500);
+    close_clocks(&rig);
+    assert_int_equal(lock_of(&rig.world, 0), 0);
+    assert_int_equal(lock_of(&rig.world, 1), 0);
+    world_end(&rig.world);
 }
 
 static void test_a_clock_the_gpu_does_not_have(void **state)
 {
     (void)state;
-    struct world world = world_begin("");
-    struct erg_error err = {0};
-    struct erg_gpus *gpus;
-    struct erg_clocks *clocks;
-    open_clocks(&gpus, &clocks, "all");
-    assert_fails(erg_clocks_lock(clocks, 0, 1213, NULL, &err), &err,
+    struct rig rig = rig_begin("", "all");
+    assert_fails(erg_clocks_lock(rig.clocks, 0, 1213, NULL, &rig.err), &rig.err,
                  "GPU 0 (NVIDIA Fake H200) at 1213 MHz: it has no such clock, the nearest are "
                  "1200 and 1215 MHz");
-    assert_int_equal(err.status, ERG_FAILED);
-    assert_fails(erg_clocks_lock(clocks, 0, 344, NULL, &err), &err, "from 345 to 1980 MHz only");
-    assert_fails(erg_clocks_lock(clocks, 0, 2000, NULL, &err), &err, "from 345 to 1980 MHz only");
-    assert_int_equal(latest_of(&world, 0).line, 0);
-    close_clocks(gpus, clocks);
-    world_end(&world);
+    assert_int_equal(rig.err.status, ERG_FAILED);
+    assert_fails(erg_clocks_lock(rig.clocks, 0, 344, NULL, &rig.err), &rig.err,
+                 "from 345 to 1980 MHz only");
+    assert_fails(erg_clocks_lock(rig.clocks, 0, 2000, NULL, &rig.err), &rig.err,
+                 "from 345 to 1980 MHz only");
+    assert_int_equal(latest_of(&rig.world, 0).line, 0);
+    close_clocks(&rig);
+    world_end(&rig.world);
 }
 
 /* ---- refusals ---- */
@@ -118,19 +122,15 @@ static void test_a_clock_the_gpu_does_not_have(void **state)
 /* Locking GPU 0 fails with `part` in the message, leaves it unlocked, and GPU 1 can be locked. */
 static void check_refusal(const char *commands, const char *part)
 {
-    struct world world = world_begin(commands);
-    struct erg_error err = {0};
-    struct erg_gpus *gpus;
-    struct erg_clocks *clocks;
-    open_clocks(&gpus, &clocks, "all");
-    assert_fails(erg_clocks_lock(clocks, 0, 1200, NULL, &err), &err, part);
-    assert_int_equal(err.status, ERG_NO_DEVICE);
-    assert_int_equal(lock_of(&world, 0), 0);
-    assert_ok(erg_clocks_lock(clocks, 1, 1200, NULL, &err), &err);
-    assert_int_equal(lock_of(&world, 1), 1200);
-    close_clocks(gpus, clocks);
-    assert_int_equal(lock_of(&world, 1), 0);
-    world_end(&world);
+    struct rig rig = rig_begin(commands, "all");
+    assert_fails(erg_clocks_lock(rig.clocks, 0, 1200, NULL, &rig.err), &rig.err, part);
+    assert_int_equal(rig.err.status, ERG_NO_DEVICE);
+    assert_int_equal(lock_of(&rig.world, 0), 0);
+    assert_ok(erg_clocks_lock(rig.clocks, 1, 1200, NULL, &rig.err), &rig.err);
+    assert_int_equal(lock_of(&rig.world, 1), 1200);
+    close_clocks(&rig);
+    assert_int_equal(lock_of(&rig.world, 1), 0);
+    world_end(&rig.world);
 }
 
 static void test_refusals(void **state)
@@ -150,53 +150,43 @@ static void test_refusals(void **state)
 static void test_an_old_driver(void **state)
 {
     (void)state;
-    struct world world = world_begin("");
-    struct erg_error err = {0};
-    struct erg_gpus *gpus;
-    struct erg_clocks *clocks;
+    struct rig rig = {.world = world_begin("")};
     setenv("ERGON_NVML", ERGON_TEST_FAKE_NVML_OLD, 1);
-    open_clocks(&gpus, &clocks, "all");
-    assert_fails(erg_clocks_lock(clocks, 0, 1200, NULL, &err), &err,
+    open_clocks(&rig, "all");
+    assert_fails(erg_clocks_lock(rig.clocks, 0, 1200, NULL, &rig.err), &rig.err,
                  "not in this driver's library, expected a newer driver");
-    assert_int_equal(err.status, ERG_NO_DEVICE);
-    close_clocks(gpus, clocks);
-    world_end(&world);
+    assert_int_equal(rig.err.status, ERG_NO_DEVICE);
+    close_clocks(&rig);
+    world_end(&rig.world);
 }
 
 static void test_an_idle_gpu_is_left_to_the_caller(void **state)
 {
     (void)state;
-    struct world world = world_begin("gpu * clock 345\ngpu * stuck\n");
-    struct erg_error err = {0};
-    struct erg_gpus *gpus;
-    struct erg_clocks *clocks;
+    struct rig rig = rig_begin("gpu * clock 345\ngpu * stuck\n", "all");
     enum erg_clock_seen seen = ERG_CLOCK_HELD;
-    open_clocks(&gpus, &clocks, "all");
-    assert_ok(erg_clocks_lock(clocks, 0, 1200, &seen, &err), &err);
+    assert_ok(erg_clocks_lock(rig.clocks, 0, 1200, &seen, &rig.err), &rig.err);
     assert_int_equal(seen, ERG_CLOCK_BELOW);
-    assert_int_equal(lock_of(&world, 0), 1200);
-    close_clocks(gpus, clocks);
-    assert_int_equal(lock_of(&world, 0), 0);
-    world_end(&world);
+    assert_int_equal(lock_of(&rig.world, 0), 1200);
+    close_clocks(&rig);
+    assert_int_equal(lock_of(&rig.world, 0), 0);
+    world_end(&rig.world);
 }
 
 /* NVML does not tell of it, so it cannot be put back; but it stays until a lock is asked for. */
 static void test_a_lock_of_somebody_else(void **state)
 {
     (void)state;
-    struct world world = world_begin("");
-    struct erg_error err = {0};
-    struct erg_gpus *gpus;
-    struct erg_clocks *clocks;
-    FILE *log = fopen(world.log, "w");
+    struct rig rig = {.world = world_begin("")};
+    FILE *log = fopen(rig.world.log, "w");
     fprintf(log, "1 set 0 1005 1005\n1 set 1 1005 1005\n");
     fclose(log);
-    open_clocks(&gpus, &clocks, "all");
-    assert_ok(erg_clocks_lock(clocks, 0, 1200, NULL, &err), &err);
-    close_clocks(gpus, clocks);
-    assert_int_equal(lock_of(&world, 0), 0);
-    assert_int_equal(lock_of(&world, 1), 1005); /* never asked for */
-    world_end(&world);
+    open_clocks(&rig, "all");
+    assert_ok(erg_clocks_lock(rig.clocks, 0, 1200, NULL, &rig.err), &rig.err);
+    close_clocks(&rig);
+    assert_int_equal(lock_of(&rig.world, 0), 0);
+    assert_int_equal(lock_of(&rig.world, 1), 1005); /* never asked for */
+    world_end(&rig.world);
 }
 
 /* ---- the guardian in trouble ---- */
@@ -224,66 +214,58 @@ static void test_no_guardian(void **state)
 static void test_no_lock_without_a_guardian(void **state)
 {
     (void)state;
-    struct world world = world_begin("");
-    struct erg_error err = {0};
-    struct erg_gpus *gpus;
-    struct erg_clocks *clocks;
-    open_clocks(&gpus, &clocks, "all");
-    assert_ok(erg_clocks_lock(clocks, 0, 1200, NULL, &err), &err);
-    FILE *log = fopen(world.log, "r");
+    struct rig rig = rig_begin("", "all");
+    assert_ok(erg_clocks_lock(rig.clocks, 0, 1200, NULL, &rig.err), &rig.err);
+    FILE *log = fopen(rig.world.log, "r");
     long guardian = 0;
     assert_int_equal(fscanf(log, "%ld", &guardian),
                      1); /* who unlocks a GPU before its first lock */
     fclose(log);
     assert_int_not_equal(guardian, getpid());
     assert_int_equal(kill((pid_t)guardian, SIGKILL), 0);
-    assert_fails(erg_clocks_lock(clocks, 0, 900, NULL, &err), &err, "its process has ended");
-    assert_fails(erg_clocks_lock(clocks, 1, 900, NULL, &err), &err, "its process has ended");
-    assert_int_equal(lock_of(&world, 0), 1200);
-    assert_int_equal(latest_of(&world, 1).line, 0);
-    close_clocks(gpus, clocks);
-    assert_int_equal(lock_of(&world, 0), 0);
-    world_end(&world);
+    assert_fails(erg_clocks_lock(rig.clocks, 0, 900, NULL, &rig.err), &rig.err,
+                 "its process has ended");
+    assert_fails(erg_clocks_lock(rig.clocks, 1, 900, NULL, &rig.err), &rig.err,
+                 "its process has ended");
+    assert_int_equal(lock_of(&rig.world, 0), 1200);
+    assert_int_equal(latest_of(&rig.world, 1).line, 0);
+    close_clocks(&rig);
+    assert_int_equal(lock_of(&rig.world, 0), 0);
+    world_end(&rig.world);
 }
 
 static void test_a_reset_that_fails_is_tried_again(void **state)
 {
     (void)state;
-    struct world world = world_begin("gpu 0 fail ResetGpuLockedClocks 999 3 5\n");
-    struct erg_error err = {0};
-    struct erg_gpus *gpus;
-    struct erg_clocks *clocks;
-    open_clocks(&gpus, &clocks, "all");
-    assert_ok(erg_clocks_lock(clocks, 0, 1200, NULL, &err), &err);
+    struct rig rig = rig_begin("gpu 0 fail ResetGpuLockedClocks 999 3 5\n", "all");
+    assert_ok(erg_clocks_lock(rig.clocks, 0, 1200, NULL, &rig.err), &rig.err);
     pause_s(3.3);
-    assert_fails(erg_clocks_reset(clocks, 0, &err), &err, "unlocking the SM clock of GPU 0");
-    assert_int_equal(lock_of(&world, 0), 1200);
-    close_clocks(gpus, clocks);
-    assert_int_equal(lock_of(&world, 0), 0);
-    assert_int_not_equal(latest_of(&world, 0).process, getpid());
-    world_end(&world);
+    assert_fails(erg_clocks_reset(rig.clocks, 0, &rig.err), &rig.err,
+                 "unlocking the SM clock of GPU 0");
+    assert_int_equal(lock_of(&rig.world, 0), 1200);
+    close_clocks(&rig);
+    assert_int_equal(lock_of(&rig.world, 0), 0);
+    assert_int_not_equal(latest_of(&rig.world, 0).process, getpid());
+    world_end(&rig.world);
 }
 
 static void test_a_child_closes_without_unlocking(void **state)
 {
     (void)state;
-    struct world world = world_begin("");
-    struct erg_error err = {0};
-    struct erg_gpus *gpus;
-    struct erg_clocks *clocks;
-    open_clocks(&gpus, &clocks, "all");
-    assert_ok(erg_clocks_lock(clocks, 0, 1200, NULL, &err), &err);
+    struct rig rig = rig_begin("", "all");
+    assert_ok(erg_clocks_lock(rig.clocks, 0, 1200, NULL, &rig.err), &rig.err);
     pid_t child = fork();
     if (child == 0)
-        _exit(erg_clocks_close(clocks, NULL));
+        _exit(erg_clocks_close(rig.clocks, NULL));
     int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    assert_int_equal(lock_of(&world, 0), 1200);
-    assert_ok(erg_clocks_lock(clocks, 1, 900, NULL, &err), &err); /* the guardian is still there */
-    close_clocks(gpus, clocks);
-    assert_int_equal(lock_of(&world, 1), 0);
-    world_end(&world);
+    assert_int_equal(lock_of(&rig.world, 0), 1200);
+    assert_ok(erg_clocks_lock(rig.clocks, 1, 900, NULL, &rig.err),
+              &rig.err); /* the guardian is still there */
+    close_clocks(&rig);
+    assert_int_equal(lock_of(&rig.world, 1), 0);
+    world_end(&rig.world);
 }
 
 int main(void)

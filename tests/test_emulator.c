@@ -1,6 +1,7 @@
 /* The exact model of the emulated GPU: golden rows, properties, measured data. */
 #include "catalogue.h"
 #include "check.h"
+#include "golden_ops.h"
 
 #include "base/random.h"
 #include "device/emulated/emulated.h"
@@ -11,26 +12,11 @@
 /* Joins and host cost nothing: the H200 constants were fitted that way. */
 static const struct erg_stack plain_stack = {0};
 
-static const struct erg_op forward_attention[] = {
-    {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}},
-    {ERG_OP_GEMM, 1, 64424509440, 125566976, 3072, 640, {0}},
-    {ERG_OP_MEMORY, 3, 0, 75497472, 0, 0, {0}},
-    {ERG_OP_ATTENTION_FORWARD, 1, 51539607552, 33554432, 0, 0, {0}},
-    {ERG_OP_GEMM, 1, 38654705664, 115605504, 384, 3072, {0}},
-};
 static const struct erg_op forward_mlp[] = {
     {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}},
     {ERG_OP_GEMM, 1, 206158430208, 180355072, 3072, 2048, {0}},
     {ERG_OP_MEMORY, 1, 0, 100663296, 0, 0, {0}},
     {ERG_OP_GEMM, 1, 103079215104, 140509184, 1024, 3072, {0}},
-};
-static const struct erg_op backward_mlp[] = {
-    {ERG_OP_MEMORY, 3, 0, 855638016, 0, 0, {0}},
-    {ERG_OP_GEMM, 1, 103079215104, 140509184, 3072, 1024, {0}},
-    {ERG_OP_GEMM, 1, 103079215104, 165675008, 16384, 192, {0}},
-    {ERG_OP_MEMORY, 1, 0, 167772160, 0, 0, {0}},
-    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 3072, {0}},
-    {ERG_OP_GEMM, 1, 206158430208, 230686720, 16384, 384, {0}},
 };
 static const struct erg_op hopper_mlp[] = {
     {ERG_OP_MEMORY, 1, 0, 201326592, 0, 0, {0}},

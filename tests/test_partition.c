@@ -3,6 +3,7 @@
  * section 3 and its artifact: partition types, order, slots, sizes), which no code here contains.
  */
 #include "check.h"
+#include "golden_ops.h"
 
 #include "device/emulated/emulated.h"
 #include "partition/cut_internal.h"
@@ -118,26 +119,11 @@ static void op_lists_are_those_of_the_golden_rows(void **state)
     (void)state;
     struct fixture f;
     set_up(&f, "llama-3.2-3b", 8, 1, 8, 4096, true);
-    static const struct erg_op fwd_attn[] = {
-        {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}},
-        {ERG_OP_GEMM, 1, 64424509440, 125566976, 3072, 640, {0}},
-        {ERG_OP_MEMORY, 3, 0, 75497472, 0, 0, {0}},
-        {ERG_OP_ATTENTION_FORWARD, 1, 51539607552, 33554432, 0, 0, {0}},
-        {ERG_OP_GEMM, 1, 38654705664, 115605504, 384, 3072, {0}},
-    };
-    static const struct erg_op bwd_mlp[] = {
-        {ERG_OP_MEMORY, 3, 0, 855638016, 0, 0, {0}},
-        {ERG_OP_GEMM, 1, 103079215104, 140509184, 3072, 1024, {0}},
-        {ERG_OP_GEMM, 1, 103079215104, 165675008, 16384, 192, {0}},
-        {ERG_OP_MEMORY, 1, 0, 167772160, 0, 0, {0}},
-        {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 3072, {0}},
-        {ERG_OP_GEMM, 1, 206158430208, 230686720, 16384, 384, {0}},
-    };
     const struct {
         size_t partition;
         const struct erg_op *ops;
         size_t count;
-    } cases[] = {{0, fwd_attn, 5}, {2, bwd_mlp, 6}};
+    } cases[] = {{0, forward_attention, 5}, {2, backward_mlp, 6}};
     for (size_t c = 0; c < 2; c++) {
         const struct erg_task *task = &f.workload.partitions[cases[c].partition].task;
         assert_int_equal(task->op_count, cases[c].count);
