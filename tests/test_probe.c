@@ -394,6 +394,7 @@ static void ceilings_are_those_of_the_device(void **state)
     for (size_t i = 0; i < ceilings.count; i++) {
         const struct erg_probe_ceiling *c = &ceilings.items[i];
         if (!strcmp(c->name, "4 x fwd fc1")) {
+            assert_near(c->amount, 2.0 * 16384 * 4096 * 14336, 0);
             assert_close(c->share, 0.71829 / (1 + 64.0 / 4096), 0.02);
             assert_near(c->power_w, 694, 15);
         } else if (!strcmp(c->name, "8 x bwd swiglu")) {

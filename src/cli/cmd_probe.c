@@ -208,36 +208,39 @@ static int prepare(struct probing *at, struct erg_error *err)
 
 /* ---- after it ---- */
 
-/* How a family's rate is written: factor and unit, of the rate and of the energy. */
+/* How a family's amounts, rates and energies are written. */
 static const struct {
     const char *title, *name;
-    double rate_factor;
-    const char *rate_unit, *energy_unit;
+    double amount_factor, rate_factor;
+    const char *amount_unit, *rate_unit, *energy_unit;
 } families[] = {
-    [ERG_PROBE_PRODUCT] = {"products", "product", 1e-12, "TFLOP/s", "pJ/FLOP"},
-    [ERG_PROBE_MEMORY] = {"memory", "memory", 1e-9, "GB/s", "pJ/B"},
-    [ERG_PROBE_ATTENTION] = {"attention", "attention", 1e-12, "TFLOP/s", "pJ/FLOP"},
-    [ERG_PROBE_COLLECTIVE] = {"collectives, one direction", "collective", 1e-9, "GB/s", "pJ/B"},
-    [ERG_PROBE_REST] = {"nothing", "rest", 0, "", ""},
+    [ERG_PROBE_PRODUCT] = {"products", "product", 1e-9, 1e-12, "GFLOP", "TFLOP/s", "pJ/FLOP"},
+    [ERG_PROBE_MEMORY] = {"memory", "memory", 1e-6, 1e-9, "MB", "GB/s", "pJ/B"},
+    [ERG_PROBE_ATTENTION] = {"attention", "attention", 1e-9, 1e-12, "GFLOP", "TFLOP/s", "pJ/FLOP"},
+    [ERG_PROBE_COLLECTIVE] = {"collectives, one direction", "collective", 1e-6, 1e-9, "MB", "GB/s",
+                              "pJ/B"},
+    [ERG_PROBE_REST] = {"nothing", "rest", 0, 0, "", "", ""},
 };
 
 static void print_ceilings(const struct erg_probe_ceilings *ceilings)
 {
     struct erg_text text = {0};
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
-        struct erg_table table = {.columns = 7};
+        struct erg_table table = {.columns = 8};
         for (size_t i = 0; i < ceilings->count; i++) {
             const struct erg_probe_ceiling *c = &ceilings->items[i];
             if ((size_t)c->family != f)
                 continue;
             erg_table_add(&table, "%s %s", c->shape, c->name);
             if (c->rate > 0) {
+                erg_table_add(&table, "%.0f %s", c->amount * families[f].amount_factor,
+                              families[f].amount_unit);
                 erg_table_add(&table, "%.0f %s", c->rate * families[f].rate_factor,
                               families[f].rate_unit);
                 erg_table_add(&table, "%.0f %%", 100 * c->share);
             } else {
-                erg_table_add(&table, "%s", "");
-                erg_table_add(&table, "%s", "");
+                for (int k = 0; k < 3; k++)
+                    erg_table_add(&table, "%s", "");
             }
             erg_table_add(&table, "%.0f MHz", c->clock_mhz);
             erg_table_add(&table, "%.0f W", c->power_w);
@@ -288,6 +291,7 @@ static void print_json(const struct probing *at, const struct erg_probe_ceilings
         json_object_set_new(entry, "shape", json_string(c->shape));
         json_object_set_new(entry, "name", json_string(c->name));
         json_object_set_new(entry, "kind", json_string(families[c->family].name));
+        json_object_set_new(entry, "amount", erg_json_number(c->rate > 0 ? c->amount : NAN));
         json_object_set_new(entry, "rate_per_s", erg_json_number(c->rate > 0 ? c->rate : NAN));
         json_object_set_new(entry, "share", erg_json_number(c->rate > 0 ? c->share : NAN));
         json_object_set_new(entry, "power_w", erg_json_number(c->power_w));

@@ -34,6 +34,7 @@ static struct erg_probe_ceiling ceiling_of(const struct erg_probe_program *progr
                                            const struct erg_gpu *gpu)
 {
     double above_j = row->energy_j - rest_power(rows, program->gpus, gpu) * row->time_s;
+    double times = (double)(item->step_count ? item->steps->task.op_count : 0);
     double peak = gpu->flops_per_sm_clock * gpu->sms * row->clock_mhz * 1e6;
     struct erg_probe_ceiling ceiling = {
         .shape = program->name,
@@ -45,22 +46,21 @@ static struct erg_probe_ceiling ceiling_of(const struct erg_probe_program *progr
     };
     switch (item->family) {
     case ERG_PROBE_PRODUCT:
-    case ERG_PROBE_ATTENTION: {
-        double flops = item->steps->task.ops->flops * (double)item->steps->task.op_count;
-        ceiling.rate = flops / row->time_s;
+    case ERG_PROBE_ATTENTION:
+        ceiling.amount = item->steps->task.ops->flops;
+        ceiling.rate = times * ceiling.amount / row->time_s;
         ceiling.share = ceiling.rate / peak;
-        ceiling.unit_j = above_j / flops;
+        ceiling.unit_j = above_j / (times * ceiling.amount);
         break;
-    }
-    case ERG_PROBE_MEMORY: {
-        double bytes = item->steps->task.ops->bytes * (double)item->steps->task.op_count;
-        ceiling.rate = bytes / row->time_s;
+    case ERG_PROBE_MEMORY:
+        ceiling.amount = item->steps->task.ops->bytes;
+        ceiling.rate = times * ceiling.amount / row->time_s;
         ceiling.share = ceiling.rate / gpu->memory_bandwidth;
-        ceiling.unit_j = above_j / bytes;
+        ceiling.unit_j = above_j / (times * ceiling.amount);
         break;
-    }
     case ERG_PROBE_COLLECTIVE:
-        ceiling.rate = item->steps->task.comm.wire_bytes / collective_time(program, rows, row);
+        ceiling.amount = item->steps->task.comm.wire_bytes;
+        ceiling.rate = ceiling.amount / collective_time(program, rows, row);
         ceiling.share = ceiling.rate / gpu->link_bandwidth;
         break;
     case ERG_PROBE_PARTITION:

@@ -107,6 +107,7 @@ int erg_probe_measure(struct erg_device *device, const struct erg_probe_program 
 struct erg_probe_ceiling {
     const char *shape, *name; /* borrowed from the program */
     enum erg_probe_family family;
+    double amount; /* FLOPs or bytes of one execution of the operation, as in rate */
     /* FLOPs per second; bytes of memory per second; bytes per second that each GPU sends; 0 at rest
      * and where several things ran. */
     double rate;
