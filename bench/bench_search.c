@@ -561,7 +561,7 @@ static int run_all(size_t seeds, const char *part, struct erg_error *err)
 int main(int argc, char **argv)
 {
     struct erg_error err;
-    long seeds = argc > 1 ? strtol(argv[1], NULL, 10) : 5;
+    long seeds = argc > 1 ? strtol(argv[1], NULL, 10) : 10;
     if (seeds < 1 || run_all((size_t)seeds, argc > 2 ? argv[2] : NULL, &err)) {
         fprintf(stderr, "bench_search: %s\n", seeds < 1 ? "seeds must be positive" : err.message);
         return 1;
