@@ -8,7 +8,7 @@ enum {
     THREADS = 128,
     AHEAD = 4, /* vectors a thread loads before it stores the first */
     BACK_THREADS = 128,
-    PLACES = 4,     /* of the order, for each block of the backward pass */
+    PLACES = 3,     /* of the order, for each block of the backward pass */
     QUAD = 4,       /* elements of a thread there: 16 bytes of the float table */
     ROWS_AHEAD = 8, /* rows of equal tokens loaded at a time */
 };
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(THREADS)
 __device__ inline uint2 load_quad(const erg_bf16 *rows, int32_t row, uint32_t width,
                                   uint32_t column)
 {
-    return __ldcs(reinterpret_cast<const uint2 *>(rows + (size_t)row * width + column));
+    return *reinterpret_cast<const uint2 *>(rows + (size_t)row * width + column);
 }
 
 __device__ inline float4 add_quad(float4 sum, uint2 d)
@@ -86,7 +86,7 @@ __device__ float4 add_run(float4 sum, uint32_t at, int32_t id, uint32_t tokens, 
  * Each block has PLACES of the order; where a new id starts, it adds up all the id's tokens, which
  * follow in the order. What is known at once is asked for at once: the tokens and ids of all places
  * and their neighbours, then the gradients and rows of the table; one place beyond is among them,
- * as most ids occur once or twice. Nothing of it is used again soon. Neighbouring blocks have
+ * as most ids occur once or twice. Neighbouring blocks have
  * neighbouring columns, and one thread four of a row.
  */
 __global__ void __launch_bounds__(BACK_THREADS)
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(BACK_THREADS)
         if (mine[k])
             d[k] = load_quad(d_out, token[k + 1], hidden, column);
         if (starts[k])
-            was[k] = __ldcs(reinterpret_cast<const float4 *>(d_table + row * hidden + column));
+            was[k] = *reinterpret_cast<const float4 *>(d_table + row * hidden + column);
     }
 #pragma unroll
     for (int k = 0; k < PLACES; k++) {
@@ -140,8 +140,8 @@ __global__ void __launch_bounds__(BACK_THREADS)
                               order, d_out);
         }
         float *to = d_table + ((size_t)id[k + 1] - first) * hidden + column;
-        __stcs(reinterpret_cast<float4 *>(to),
-               make_float4(base.x + sum.x, base.y + sum.y, base.z + sum.z, base.w + sum.w));
+        *reinterpret_cast<float4 *>(to) =
+            make_float4(base.x + sum.x, base.y + sum.y, base.z + sum.z, base.w + sum.w);
     }
 }
 
