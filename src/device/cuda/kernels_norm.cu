@@ -18,12 +18,10 @@ enum {
     BACK_THREADS = 128,
     BACK_VECTORS = 4, /* of a thread, at most; then the threads grow in number */
     MAX_BACK_THREADS = MAX_HIDDEN / VECTOR / BACK_VECTORS,
-    /* Each makes one partial sum of the weight's gradient. Of rows of 3072, 132 SMs hold 528. */
-    BACK_BLOCKS = 512,
     SUM_THREADS = 1024,
     SUM_COLUMNS = 32,
     SLICES = SUM_THREADS / (SUM_COLUMNS / 4), /* of the partial sums, summed side by side */
-    AHEAD = 4, /* partial sums a thread reads at a time: those of BACK_BLOCKS blocks at once */
+    AHEAD = 3, /* partial sums a thread reads at a time: those of PARTIAL_BLOCKS at once */
 };
 
 __global__ void __launch_bounds__(ADD_THREADS)
@@ -289,7 +287,7 @@ struct split split_row(size_t hidden, int few, int most)
 
 size_t backward_blocks(size_t tokens)
 {
-    return tokens < BACK_BLOCKS ? tokens : (size_t)BACK_BLOCKS;
+    return tokens < PARTIAL_BLOCKS ? tokens : (size_t)PARTIAL_BLOCKS;
 }
 
 int check_hidden(const char *kernel, size_t tokens, size_t hidden, struct erg_error *err)

@@ -4,15 +4,22 @@ namespace
 {
 using namespace erg;
 
-enum { HEADS = 2 /* of a place */, THREADS = 128 };
+enum { THREADS = 128 };
+
+/* Of a place. The norm has more to do for each, and so hides more. */
+__host__ __device__ constexpr int heads_of(bool norm)
+{
+    return norm ? 2 : 1;
+}
 
 /* Rotation by `direction`, after the norm where there is one. */
 template <int SEGMENT, bool NORM>
-__global__ void __launch_bounds__(THREADS, NORM ? 7 : 8)
+__global__ void __launch_bounds__(THREADS, NORM ? 6 : 10)
     rotate(const __grid_constant__ struct task task, float direction, const erg_bf16 *in,
            erg_bf16 *out)
 {
-    const struct place place = find<SEGMENT, HEADS>(task);
+    constexpr int HEADS = heads_of(NORM);
+    const struct place place = find<SEGMENT>(task);
     const uint32_t token = blockIdx.x * task.block_tokens + place.token;
     const bool inside = place.inside && token < task.tokens;
     const size_t head_size = 2 * task.half, at = place.head * head_size + place.column;
@@ -20,8 +27,8 @@ __global__ void __launch_bounds__(THREADS, NORM ? 7 : 8)
     struct angles angles;
 #pragma unroll
     for (int k = 0; k < HEADS; k++)
-        pairs[k] = load_pair(in + token * task.in_row + at + k * head_size, task.half,
-                             inside && place.head + k < place.heads_end);
+        pairs[k] = load_pair(in + token * task.in_row + at + k * place.step * head_size, task.half,
+                             inside && place.head + k * place.step < place.heads_end);
     read_angles(&angles, task, token, place);
     if (NORM)
         weight = load_weight(task, place);
@@ -42,8 +49,9 @@ __global__ void __launch_bounds__(THREADS, NORM ? 7 : 8)
             }
         }
         turn(low, high, angles, direction);
-        if (inside && place.head + k < place.heads_end)
-            store_pair(out + token * task.out_row + at + k * head_size, task.half, low, high);
+        if (inside && place.head + k * place.step < place.heads_end)
+            store_pair(out + token * task.out_row + at + k * place.step * head_size, task.half, low,
+                       high);
     }
 }
 
@@ -52,7 +60,7 @@ void launch_rotate(struct task *task, const struct erg_ops_qkv *shape, float dir
                    const erg_bf16 *in, erg_bf16 *out, struct CUstream_st *stream)
 {
     const int segment = segment_of(shape);
-    const struct grid grid = divide(task, shape, HEADS, THREADS, 1);
+    const struct grid grid = divide(task, shape, heads_of(NORM), THREADS);
     auto run = segment == 4 ? rotate<4, NORM> : segment == 8 ? rotate<8, NORM> : rotate<16, NORM>;
     run<<<grid.blocks, grid.threads, 0, stream>>>(*task, direction, in, out);
 }

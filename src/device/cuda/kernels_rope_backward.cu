@@ -6,9 +6,8 @@ using namespace erg;
 
 enum {
     HEADS = 4, /* of a place */
-    THREADS = 256,
+    THREADS = 128,
     STAGES = 4, /* heads of a segment on their way */
-    ROUNDS = 4, /* tokens of a segment: each block makes one partial sum of each weight */
 };
 
 /*
@@ -46,60 +45,64 @@ __device__ inline void norm_back(const struct task &task, const struct pair &x,
 }
 
 /*
- * Blocks take tokens in turn, so that all are in one region of memory at a time. The next STAGES -
- * 1 heads are on their way into shared memory; a thread reads only what it fetched itself. partials
+ * Blocks take tokens in turn, so that all are in one region of memory at a time. The next AHEAD
+ * heads are on their way into shared memory; a thread reads only what it fetched itself. partials
  * [queries, keys][blocks][2 half].
  */
 template <int SEGMENT>
-__global__ void __launch_bounds__(THREADS, 2)
+__global__ void __launch_bounds__(THREADS, 4)
     rotate_norm_backward(const __grid_constant__ struct task task, const erg_bf16 *x,
                          const erg_bf16 *d_rotated, erg_bf16 *d, float *partials)
 {
+    constexpr int AHEAD = STAGES - 1;
+    static_assert(HEADS % STAGES == 0, "a head of a place has one stage");
     extern __shared__ vector ring[]; /* [STAGES][d low, d high, x low, x high][threads] */
-    const struct place place = find<SEGMENT, HEADS>(task);
-    const uint32_t start = blockIdx.x * task.block_tokens + place.token;
+    const struct place place = find<SEGMENT>(task);
     const uint32_t step = gridDim.x * task.block_tokens;
     const size_t head_size = 2 * task.half, at = place.head * head_size + place.column;
-    auto slot = [&](uint32_t item, int part) {
-        return ring + (item % STAGES * 4 + part) * blockDim.x + threadIdx.x;
+    const size_t stride = place.step * head_size;
+    auto slot = [&](int k, int part) {
+        return ring + (k % STAGES * 4 + part) * blockDim.x + threadIdx.x;
     };
-    auto fetch_head = [&](uint32_t round, uint32_t k) {
-        const uint32_t token = start + round * step, item = round * HEADS + k;
-        const bool inside = place.inside && round < ROUNDS && token < task.tokens &&
-                            place.head + k < place.heads_end;
-        const size_t half = inside ? task.half : 0, head = inside ? at + k * head_size : 0;
+    auto has_head = [&](uint32_t token, int k) {
+        return place.inside && token < task.tokens && place.head + k * place.step < place.heads_end;
+    };
+    /* Head k of the place, or of the block's next token. */
+    auto fetch_head = [&](uint32_t token, int k) {
+        token += k / HEADS * step;
+        k %= HEADS;
+        const bool inside = has_head(token, k);
+        const size_t half = inside ? task.half : 0, head = inside ? at + k * stride : 0;
         const erg_bf16 *d_at = d_rotated + (inside ? token * task.out_row : 0) + head;
         const erg_bf16 *x_at = x + (inside ? token * task.in_row : 0) + head;
-        fetch(slot(item, 0), d_at, inside);
-        fetch(slot(item, 1), d_at + half, inside);
-        fetch(slot(item, 2), x_at, inside);
-        fetch(slot(item, 3), x_at + half, inside);
+        fetch(slot(k, 0), d_at, inside);
+        fetch(slot(k, 1), d_at + half, inside);
+        fetch(slot(k, 2), x_at, inside);
+        fetch(slot(k, 3), x_at + half, inside);
         commit();
     };
     float d_low[VECTOR] = {}, d_high[VECTOR] = {};
+    uint32_t first = blockIdx.x * task.block_tokens; /* of the tokens that the block is at */
 #pragma unroll
-    for (int item = 0; item < STAGES - 1; item++)
-        fetch_head(item / HEADS, item % HEADS);
+    for (int k = 0; k < AHEAD; k++)
+        fetch_head(first + place.token, k);
     const struct pair weight = load_weight(task, place);
 #pragma unroll 1
-    for (uint32_t round = 0; round < ROUNDS; round++) {
-        const uint32_t token = start + round * step;
+    for (; first < task.tokens; first += step) {
+        const uint32_t token = first + place.token;
         struct angles angles;
         read_angles(&angles, task, token, place);
 #pragma unroll
         for (int k = 0; k < HEADS; k++) {
-            constexpr int AHEAD = STAGES - 1;
-            const uint32_t item = round * HEADS + k;
             float low[VECTOR], high[VECTOR];
-            fetch_head(round + (k + AHEAD) / HEADS, (k + AHEAD) % HEADS);
+            fetch_head(token, k + AHEAD);
             wait_fetched<AHEAD>();
-            unpack(low, *slot(item, 0));
-            unpack(high, *slot(item, 1));
+            unpack(low, *slot(k, 0));
+            unpack(high, *slot(k, 1));
             turn(low, high, angles, -1);
-            norm_back<SEGMENT>(task, {*slot(item, 2), *slot(item, 3)}, weight, low, high, d_low,
-                               d_high);
-            if (place.inside && token < task.tokens && place.head + k < place.heads_end)
-                store_pair(d + token * task.out_row + at + k * head_size, task.half, low, high);
+            norm_back<SEGMENT>(task, {*slot(k, 2), *slot(k, 3)}, weight, low, high, d_low, d_high);
+            if (has_head(token, k))
+                store_pair(d + token * task.out_row + at + k * stride, task.half, low, high);
         }
     }
     wait_fetched<0>();
@@ -130,7 +133,11 @@ __global__ void __launch_bounds__(THREADS, 2)
 
 struct grid divide_backward(struct task *task, const struct erg_ops_qkv *shape)
 {
-    return divide(task, shape, HEADS, THREADS, ROUNDS);
+    struct grid grid = divide(task, shape, HEADS, THREADS);
+    const unsigned most = PARTIAL_BLOCKS / grid.blocks.y;
+    if (grid.blocks.x > most)
+        grid.blocks.x = most > 0 ? most : 1;
+    return grid;
 }
 
 } // namespace

@@ -1,8 +1,8 @@
 /*
  * Norm per head and rotary embedding: what their two kernels share. SEGMENT neighbouring lanes hold
  * one head: each a vector of its lower half and the vector of its upper half that turns with it. A
- * segment has a place in a token, which is up to HEADS neighbouring heads that are all queries or
- * all keys: so a thread reads its angles once for all of them, and its weights once for all tokens.
+ * segment has a place in a token, which is up to HEADS heads that are all queries or all keys: so a
+ * thread reads its angles once for all of them, and its weights once for all tokens.
  */
 #ifndef ERG_CUDA_ROPE_CUH
 #define ERG_CUDA_ROPE_CUH
@@ -26,13 +26,14 @@ struct task {
 
 /* What a thread keeps for all its tokens. */
 struct place {
-    uint32_t token;           /* of the tokens of the block */
-    uint32_t head, heads_end; /* the first of up to HEADS */
-    uint32_t column;          /* of this lane's vector in a half */
+    uint32_t token;                 /* of the tokens of the block */
+    uint32_t head, step, heads_end; /* head, head + step, …: neighbouring places together have
+                                     * neighbouring heads */
+    uint32_t column;                /* of this lane's vector in a half */
     bool keys, inside;
 };
 
-template <int SEGMENT, int HEADS> __device__ inline struct place find(const struct task &task)
+template <int SEGMENT> __device__ inline struct place find(const struct task &task)
 {
     const uint32_t segment = threadIdx.x / SEGMENT;
     struct place place;
@@ -40,8 +41,8 @@ template <int SEGMENT, int HEADS> __device__ inline struct place find(const stru
     const uint32_t index =
         blockIdx.y * task.block_places + segment - place.token * task.block_places;
     place.keys = index >= task.query_places;
-    place.head =
-        place.keys ? task.query_heads + (index - task.query_places) * HEADS : index * HEADS;
+    place.head = place.keys ? task.query_heads + index - task.query_places : index;
+    place.step = place.keys ? task.places - task.query_places : task.query_places;
     place.heads_end = place.keys ? task.heads : task.query_heads;
     place.column = threadIdx.x % SEGMENT * VECTOR;
     place.inside =
@@ -97,8 +98,8 @@ __device__ inline struct pair load_pair(const erg_bf16 *from, uint32_t half, boo
 __device__ inline void store_pair(erg_bf16 *to, uint32_t half, const float (&low)[VECTOR],
                                   const float (&high)[VECTOR])
 {
-    store(to, pack(low));
-    store(to + half, pack(high));
+    store_stream(to, pack(low));
+    store_stream(to + half, pack(high));
 }
 
 __device__ inline struct pair load_weight(const struct task &task, const struct place &place)
@@ -150,9 +151,9 @@ struct grid {
     unsigned threads;
 };
 
-/* Blocks of up to `threads` threads for places of `heads` heads, and `rounds` tokens a thread. */
+/* Blocks of up to `threads` threads for places of `heads` heads, enough for all tokens at once. */
 inline struct grid divide(struct task *task, const struct erg_ops_qkv *shape, size_t heads,
-                          size_t threads, size_t rounds)
+                          size_t threads)
 {
     const size_t segment = (size_t)segment_of(shape), segments = threads / segment;
     const size_t query_places = blocks_for(shape->query_heads, heads);
@@ -163,7 +164,7 @@ inline struct grid divide(struct task *task, const struct erg_ops_qkv *shape, si
     task->query_places = (uint32_t)query_places;
     task->block_places = (uint32_t)block_places;
     task->block_tokens = (uint32_t)block_tokens;
-    return {dim3((unsigned)blocks_for(shape->tokens, block_tokens * rounds),
+    return {dim3((unsigned)blocks_for(shape->tokens, block_tokens),
                  (unsigned)blocks_for(places, block_places)),
             (unsigned)(blocks_for(block_places * block_tokens * segment, LANES) * LANES)};
 }

@@ -27,6 +27,12 @@ __device__ inline void store(erg_bf16 *to, vector value)
     *reinterpret_cast<vector *>(to) = value;
 }
 
+/* What is written leaves the second-level cache before what others read. */
+__device__ inline void store_stream(erg_bf16 *to, vector value)
+{
+    __stcs(reinterpret_cast<vector *>(to), value);
+}
+
 __device__ inline void unpack(float (&wide)[VECTOR], vector v)
 {
     const uint32_t words[4] = {v.x, v.y, v.z, v.w};
@@ -104,7 +110,12 @@ struct partials {
     float *to;
 };
 
-enum { MAX_PARTIALS = 2 };
+enum {
+    MAX_PARTIALS = 2,
+    /* Blocks of a first stage, each with one partial sum: two for each of 132 SMs, which fill the
+     * memory; at least as many again find room there, so that other work may take half the SMs. */
+    PARTIAL_BLOCKS = 264,
+};
 
 /* Enqueues one kernel for up to MAX_PARTIALS weights of `columns`, a multiple of 4. */
 void add_partials(size_t columns, const struct partials *sums, int count,
