@@ -1,25 +1,25 @@
 /*
  * Collectives through registers. What bounds a block is latency: a load over NVLink takes more than
- * a microsecond, so every thread has 16 vectors on their way before it uses the first one, which is
- * 128 KB an SM, and stores are not waited for until the end. 512 threads of 128 registers fill an
- * SM, so that blocks are as many SMs. On two H200, 100 MB in bf16, that is 47, 88, 173, 288 and
- * 294 GB/s of bus bandwidth on 1, 2, 4, 8 and 16 SMs (NCCL 2.28: 21, 42, 82, 158, 246). Bulk copies
- * into shared memory were tried and are slower on every number of SMs (38 to 236 GB/s).
+ * a microsecond, so every thread has up to 16 vectors on their way, which is 128 KB an SM, uses the
+ * older half and asks for the next. Stores are not waited for until the end. 512 threads of 128
+ * registers fill an SM, so that blocks are as many SMs. NVLink is full with 8 SMs; from there on
+ * half as many vectors of a sum's loads, among its stores, carry more than all of them. Copies into
+ * shared memory were tried, in bulk and by vectors, and are slower on every number of SMs.
  */
 #include "device/cuda/collective.cuh"
 
 namespace erg
 {
 
-enum { THREADS = 512, IN_FLIGHT = 16 };
+enum { THREADS = 512, MOST_IN_FLIGHT = 16, FEW_SMS = 8 };
 
-/* One piece of one part. */
-template <class TYPE, int RANKS, erg_collective_operation OPERATION> struct mover {
+/* One piece of one part, IN_FLIGHT vectors of a thread at a time. */
+template <class TYPE, int RANKS, erg_collective_operation OPERATION, int IN_FLIGHT> struct mover {
     enum {
         SUM_FOR_ALL = OPERATION == ERG_ALL_REDUCE,
         GATHER = OPERATION == ERG_ALL_GATHER,
         SOURCES = GATHER ? 1 : RANKS,
-        UNROLL = IN_FLIGHT / SOURCES,
+        HALF = IN_FLIGHT / SOURCES > 1 ? IN_FLIGHT / SOURCES / 2 : 1,
     };
     unsigned char *base[RANKS], *own; /* where the share begins on each rank */
     unsigned char *rows;              /* of this rank, where it does not lie in the buffer */
@@ -67,38 +67,48 @@ template <class TYPE, int RANKS, erg_collective_operation OPERATION> struct move
         }
     }
 
-    /* Vectors at, at + THREADS, …; WHOLE: all UNROLL of them are before `end`. */
-    template <bool WHOLE>
-    __device__ void move(size_t at, size_t end, erg_collective_spot &spot) const
+    /* Vectors at, at + THREADS, …, of which HALF are asked for, and used, at a time. */
+    typedef vector half[HALF][SOURCES];
+
+    __device__ void ask(half &in, size_t at, size_t end, erg_collective_spot &spot) const
     {
-        vector in[UNROLL][SOURCES];
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++)
-            if (WHOLE || at + u * THREADS < end)
+        for (int u = 0; u < HALF; u++)
+            if (at + u * THREADS < end)
                 load(in[u], at + u * THREADS, spot);
+    }
+
+    __device__ void use(const half &in, size_t at, size_t end, erg_collective_spot &spot) const
+    {
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++)
-            if (WHOLE || at + u * THREADS < end)
+        for (int u = 0; u < HALF; u++)
+            if (at + u * THREADS < end)
                 send(in[u], at + u * THREADS, spot);
     }
 
     __device__ void move_all(size_t begin, size_t end) const
     {
-        const size_t stride = UNROLL * THREADS;
+        const size_t stride = HALF * THREADS;
         size_t at = begin + threadIdx.x;
         erg_collective_spot spot = erg_collective_spot_of(&local, (unsigned)at);
-        for (; at + stride - THREADS < end; at += stride)
-            move<true>(at, end, spot);
-        if (at < end)
-            move<false>(at, end, spot);
+        half one, other;
+        ask(one, at, end, spot);
+        ask(other, at + stride, end, spot);
+#pragma unroll 1
+        for (; at < end; at += 2 * stride) {
+            use(one, at, end, spot);
+            ask(one, at + 2 * stride, end, spot);
+            use(other, at + stride, end, spot);
+            ask(other, at + 3 * stride, end, spot);
+        }
     }
 };
 
 /* This block's vectors of one part: a run of those of all pieces. */
-template <class TYPE, int RANKS, erg_collective_operation OPERATION>
+template <class TYPE, int RANKS, erg_collective_operation OPERATION, int IN_FLIGHT>
 __device__ void do_vectors(const erg_collective_call &call, const erg_collective_work &work)
 {
-    typedef mover<TYPE, RANKS, OPERATION> mover;
+    typedef mover<TYPE, RANKS, OPERATION, IN_FLIGHT> mover;
     size_t each = work.share.vectors, all = each * work.pieces;
     size_t at = erg_collective_block_begin(all, blockIdx.x, gridDim.x);
     size_t end = erg_collective_block_begin(all, blockIdx.x + 1, gridDim.x);
@@ -110,14 +120,14 @@ __device__ void do_vectors(const erg_collective_call &call, const erg_collective
     }
 }
 
-template <class TYPE, int RANKS, erg_collective_operation OPERATION>
+template <class TYPE, int RANKS, erg_collective_operation OPERATION, int IN_FLIGHT = MOST_IN_FLIGHT>
 __global__ void __launch_bounds__(THREADS, 1)
     vector_kernel(const __grid_constant__ erg_collective_call call)
 {
     if (!meet<RANKS>(call, false))
         return;
     for (int part = 0; part < call.parts; part++) {
-        do_vectors<TYPE, RANKS, OPERATION>(call, call.work[part]);
+        do_vectors<TYPE, RANKS, OPERATION, IN_FLIGHT>(call, call.work[part]);
         if (blockIdx.x == 0) /* none where there are several pieces */
             do_singles<TYPE, RANKS, OPERATION>(call, call.work[part]);
     }
@@ -128,7 +138,10 @@ template <class TYPE, int RANKS>
 static void launch(erg_collective_operation operation, const erg_collective_call &call, int sms,
                    cudaStream_t stream)
 {
-    if (operation == ERG_ALL_REDUCE)
+    if (operation == ERG_ALL_REDUCE && sms > FEW_SMS)
+        vector_kernel<TYPE, RANKS, ERG_ALL_REDUCE, MOST_IN_FLIGHT / 2>
+            <<<sms, THREADS, 0, stream>>>(call);
+    else if (operation == ERG_ALL_REDUCE)
         vector_kernel<TYPE, RANKS, ERG_ALL_REDUCE><<<sms, THREADS, 0, stream>>>(call);
     else if (operation == ERG_ALL_GATHER)
         vector_kernel<TYPE, RANKS, ERG_ALL_GATHER><<<sms, THREADS, 0, stream>>>(call);
