@@ -31,7 +31,13 @@ int erg_interrupt_check(struct erg_error *err)
 {
     if (!erg_interrupted())
         return 0;
-    return erg_fail(
-        err, ERG_INTERRUPTED,
-        "interrupted; every finished measurement is kept, run the same command to go on");
+    return erg_fail(err, ERG_INTERRUPTED, "interrupted before it was done");
+}
+
+void erg_interrupt_explain(struct erg_error *err)
+{
+    if (err->status == ERG_INTERRUPTED)
+        (void)erg_fail(
+            err, ERG_INTERRUPTED,
+            "interrupted; every finished measurement is kept, run the same command to go on");
 }

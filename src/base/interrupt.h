@@ -15,4 +15,7 @@ bool erg_interrupted(void);
 /* -1 with status ERG_INTERRUPTED when a signal came, 0 otherwise. */
 int erg_interrupt_check(struct erg_error *err);
 
+/* Where finished steps are kept on the disk: says so when `err` is of an interrupt. */
+void erg_interrupt_explain(struct erg_error *err);
+
 #endif

@@ -1,6 +1,7 @@
 /* ergon optimize JOB.yaml: the frontier of a training iteration, the plan and the report. */
 #include "cli/cli.h"
 
+#include "base/interrupt.h"
 #include "base/memory.h"
 #include "device/real.h"
 #include "io/csv.h"
@@ -239,6 +240,8 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     json_decref(plan);
     erg_text_release(&store);
     erg_job_free(job);
+    if (status)
+        erg_interrupt_explain(err);
     return status ? -1 : 0;
 }
 
