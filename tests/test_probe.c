@@ -465,12 +465,22 @@ static void wrong_use_is_explained(void **state)
                "gpus,shape,item,time_s,energy_j,time_error,energy_error,clock_mhz,temperature_c,"
                "window_s,reasons,conditions,created_utc\n2,wide,rest,0,1,0,0,1980,50,1,0,x,y\n");
     check_program(line, 1, "bad.csv:2");
+    write_text(in_folder("bad.csv"),
+               "gpus,shape,item,time_s,energy_j,time_error,energy_error,clock_mhz,temperature_c,"
+               "window_s,reasons,conditions,created_utc\n2,wide,rest,1,80,0,0,0,50,1,0,x,y\n");
+    check_program(line, 1, "bad.csv:2: expected a clock above 0");
+    write_text(in_folder("bad.csv"),
+               "gpus,shape,item,time_s,energy_j,time_error,energy_error,clock_mhz,temperature_c,"
+               "window_s,reasons,conditions,created_utc\n2,wide,rest,1,80,0,-1,1980,50,1,0,x,y\n");
+    check_program(line, 1, "got 1980 MHz, 0 and -1");
     write_text(in_folder("none.csv"),
                "gpus,shape,item,time_s,energy_j,time_error,energy_error,clock_mhz,temperature_c,"
                "window_s,reasons,conditions,created_utc\n");
     snprintf(line, sizeof line, "probe --from '%s/none.csv' -c '%s/none.yaml' 2>&1", folder,
              folder);
     check_program(line, 1, "no measurements on 2 GPUs");
+    snprintf(line, sizeof line, "probe --from '%s/none.csv' -n 4 2>&1", folder);
+    check_program(line, 1, "none.csv' has no measurements on 4 GPUs");
 }
 
 int main(void)

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "device/emulated/emulated.h"
@@ -131,7 +132,8 @@ static int find_base(const char **base, struct erg_arena *arena, struct erg_erro
 {
     struct erg_gpus *gpus;
     if (erg_gpus_open(&gpus, NULL, err))
-        return erg_fail_context(err, "looking for the constants to start from (--base names them)");
+        return erg_fail_context(err, "probing the GPUs of this machine (--device emulated needs "
+                                     "none)");
     const char *name = erg_gpus_info(gpus, 0)->name;
     *base = erg_gpu_catalogue_name(name, arena);
     int status = *base
@@ -326,6 +328,11 @@ static int conclude(const struct probing *at, bool json, struct erg_error *err)
     for (size_t i = 0; i < at->program_count; i++)
         erg_probe_ceilings_add(&ceilings, &at->programs[i], &at->rows, at->gpu);
     const char *path = at->values->calibrate;
+    if (at->values->from && !ceilings.count && !path)
+        return erg_fail(err, ERG_FAILED,
+                        "probing: '%s' has no measurements on %d GPUs of what can be shown; "
+                        "expected rows that ergon probe wrote, and their number of GPUs as --gpus",
+                        at->values->from, at->gpus);
     int status = path ? erg_probe_calibrate(&fit, at->gpu, at->stack, at->programs,
                                             at->program_count, &at->rows, err) ||
                             erg_probe_write(&fit, &at->rows, path, err)
@@ -348,6 +355,8 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     int status = prepare(&at, err);
     if (!status && !at.values->from)
         status = measure(&at, seed, err);
+    if (status && at.rows_path)
+        erg_interrupt_explain(err);
     erg_terminal_finish();
     if (!status && at.leads)
         status = conclude(&at, call->common.json, err);

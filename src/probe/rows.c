@@ -69,6 +69,11 @@ static int read_row(const struct erg_csv *csv, size_t r, const size_t *column,
             "expected a number of GPUs, a time and an energy above 0, got %ld, %g s "
             "and %g J",
             gpus, row->time_s, row->energy_j);
+    if (!(row->clock_mhz > 0) || !(row->time_error >= 0) || !(row->energy_error >= 0))
+        return erg_csv_fail(csv, r, err,
+                            "expected a clock above 0 and errors of at least 0, got %g MHz, %g and "
+                            "%g",
+                            row->clock_mhz, row->time_error, row->energy_error);
     row->gpus = (int)gpus;
     snprintf(row->shape, sizeof row->shape, "%s", erg_csv_text(csv, r, column[1]));
     snprintf(row->item, sizeof row->item, "%s", erg_csv_text(csv, r, column[2]));
