@@ -84,6 +84,20 @@ static void a_plan_of_another_job_is_refused(void **state)
     assert_non_null(
         strstr(result.out.data, "recomputation none, expected a plan of the job replay"));
     erg_text_release(&result.out);
+    write_job("other.yaml", "A100-SXM4-40GB", "H200-SXM");
+    result = verify("other.yaml", "out", "");
+    assert_int_equal(result.exit_code, 2);
+    assert_non_null(strstr(result.out.data, "one for A100-SXM4-40GB, expected one for H200-SXM"));
+    erg_text_release(&result.out);
+}
+
+static void a_stack_has_no_more_layers_than_the_model(void **state)
+{
+    (void)state;
+    struct program_result result = verify("job.yaml", "out", "--layers 17");
+    assert_int_equal(result.exit_code, 2);
+    assert_non_null(strstr(result.out.data, "at most the 16 layers of meta-llama/Llama-3.2-1B"));
+    erg_text_release(&result.out);
 }
 
 /* ---- judging ---- */
@@ -124,6 +138,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stacks_cost_what_their_pieces_add_up_to),
         cmocka_unit_test(a_plan_of_another_job_is_refused),
+        cmocka_unit_test(a_stack_has_no_more_layers_than_the_model),
         cmocka_unit_test(what_is_too_far_apart_is_named),
     };
     return cmocka_run_group_tests_name("verify", tests, set_up, remove_folder);

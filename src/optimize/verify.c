@@ -59,6 +59,16 @@ static int check_plan(const struct erg_verify_request *request, struct erg_error
     const struct erg_job *job = request->job;
     const struct erg_plan_file *plan = request->plan;
     bool recompute = job->recompute == ERG_RECOMPUTE_FULL;
+    if (request->layers > job->model->layers)
+        return erg_fail(err, ERG_USAGE,
+                        "verifying a plan: expected a stack of at most the %ld layers of %s, got "
+                        "%d",
+                        job->model->layers, job->model->name, request->layers);
+    if (!request->device && strcmp(plan->gpu, job->gpu->name) != 0) /* its clocks and constants */
+        return erg_fail(err, ERG_USAGE,
+                        "verifying a plan: it is one for %s, expected one for %s, the GPU of the "
+                        "job %s",
+                        plan->gpu, job->gpu->name, job->name);
     if (!strcmp(plan->model, job->model->name) && plan->tensor == job->tensor &&
         plan->context == job->context && plan->microbatch_size == job->microbatch_size &&
         plan->sequence == job->sequence && !strcmp(plan->recompute, "full") == recompute)

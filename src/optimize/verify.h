@@ -67,8 +67,9 @@ struct erg_verification {
 };
 
 /*
- * ERG_USAGE when the plan is not of this job, ERG_INFEASIBLE when its microbatch cannot be split in
- * two. Says nothing of whether the two agree: erg_verify_judge().
+ * ERG_USAGE when the plan is not of this job (or, emulated, of another GPU) or when the model has
+ * fewer layers, ERG_INFEASIBLE when its microbatch cannot be split in two. Says nothing of whether
+ * the two agree: erg_verify_judge().
  */
 int erg_verify(const struct erg_verify_request *request, struct erg_verification *verification,
                struct erg_error *err);
