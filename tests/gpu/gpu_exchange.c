@@ -200,7 +200,10 @@ int main(void)
     struct gpu_world world;
     int gpus = 0;
     if (!gpu_is_rank(&world)) { /* also with ranks that share a GPU */
-        gpu_rank_count();
+        if (erg_cuda_count(&gpus, &gpu_error) || gpus == 0) {
+            printf("skipped: no GPU here (%s)\n", gpu_error.message);
+            return GPU_SKIPPED;
+        }
         int status = gpu_run_ranks(2, NULL);
         return gpu_run_ranks(4, NULL) || status;
     }
