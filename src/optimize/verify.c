@@ -217,19 +217,6 @@ static int pass(struct verifier *v, enum erg_verify_way way, size_t number, stru
                : 0;
 }
 
-/* So that a difference in bits is one between the ways; without it, one may be of the runs. */
-static int make_repeatable(struct verifier *v, bool *repeatable, struct erg_error *err)
-{
-    struct erg_error refusal;
-    *repeatable = !v->device->numbers->repeat(v->device, true, &refusal);
-    if (*repeatable)
-        return 0;
-    if (refusal.status != ERG_NO_DEVICE)
-        return erg_fail(err, refusal.status, "%s", refusal.message);
-    erg_log(ERG_LOG_INFO, "gradients differ from run to run: %s", refusal.message);
-    return 0;
-}
-
 static int compare_numbers(struct verifier *v, struct erg_verification *out, struct erg_error *err)
 {
     static const enum erg_verify_way ways[] = {ERG_VERIFY_SEQUENTIAL, ERG_VERIFY_SEQUENTIAL,
@@ -237,7 +224,8 @@ static int compare_numbers(struct verifier *v, struct erg_verification *out, str
     static const char *const names[] = {"sequential", "sequential again", "nanobatching", "plan"};
     static const size_t pairs[ERG_VERIFY_COMPARISONS][2] = {{1, 0}, {2, 0}, {3, 0}, {3, 2}};
     erg_device_begin(v->device, 0);
-    if (make_repeatable(v, &out->repeatable, err))
+    const struct erg_device_numbers *numbers = v->device->numbers;
+    if (v->request->repeatable && numbers->repeat(v->device, true, err))
         return -1;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (pass(v, ways[i], i, err))
@@ -246,12 +234,12 @@ static int compare_numbers(struct verifier *v, struct erg_verification *out, str
         struct erg_verify_comparison *comparison = &out->comparisons[i];
         comparison->way = names[pairs[i][0]];
         comparison->reference = names[pairs[i][1]];
-        if (v->device->numbers->compare(v->device, pairs[i][0], pairs[i][1], comparison->tensors,
-                                        &comparison->count, err))
+        if (numbers->compare(v->device, pairs[i][0], pairs[i][1], comparison->tensors,
+                             &comparison->count, err))
             return -1;
     }
     out->comparison_count = ERG_VERIFY_COMPARISONS;
-    return out->repeatable ? v->device->numbers->repeat(v->device, false, err) : 0;
+    return v->request->repeatable ? numbers->repeat(v->device, false, err) : 0;
 }
 
 /* ---- time and energy ---- */

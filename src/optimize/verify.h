@@ -36,7 +36,9 @@ struct erg_verify_request {
     const struct erg_job *job;
     const struct erg_plan_file *plan; /* made from this job */
     struct erg_device *device;        /* a real one with so many layers; NULL: an emulated one */
-    int layers;                       /* >= 2: the ends of an instruction and what lies between */
+    bool repeatable; /* compare with kernels that give the same bits in every run, so that a
+                      * difference in bits is one between the ways */
+    int layers;      /* >= 2: the ends of an instruction and what lies between */
 };
 
 /* One direction of one way; costs are those of one GPU and one instruction. */
@@ -63,7 +65,6 @@ struct erg_verification {
     size_t row_count;
     struct erg_verify_comparison comparisons[ERG_VERIFY_COMPARISONS];
     size_t comparison_count; /* 0 where nothing is computed */
-    bool repeatable;         /* compared with kernels that give the same bits in every run */
 };
 
 /*

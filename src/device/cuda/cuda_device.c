@@ -197,7 +197,6 @@ static int span(struct erg_device *base, size_t back, size_t gpu, struct erg_dev
     return 0;
 }
 
-/* GPUs of one kind have it or have it not: all ranks succeed or fail alike. */
 static int repeat(struct erg_device *base, bool repeatable, struct erg_error *err)
 {
     struct cuda_device *device = self(base);

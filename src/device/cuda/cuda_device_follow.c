@@ -94,14 +94,8 @@ static int obey(struct erg_worker *worker, const struct erg_worker_options *opti
         free(all);
         return status;
     }
-    case COMMAND_REPEAT: {
-        struct erg_error refusal; /* rank 0 gets the same one and decides */
-        if (!erg_worker_repeat(worker, message->pass != 0, &refusal) ||
-            refusal.status == ERG_NO_DEVICE)
-            return 0;
-        *err = refusal;
-        return -1;
-    }
+    case COMMAND_REPEAT:
+        return erg_worker_repeat(worker, message->pass != 0, err);
     case COMMAND_CLEAR:
         return erg_worker_clear(worker, err);
     case COMMAND_NOTE:
