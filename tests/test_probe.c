@@ -447,7 +447,7 @@ static void the_command_probes_and_fits(void **state)
     free(first);
     free(second);
     snprintf(line, sizeof line, "probe -f '%s/gpu.csv' -n 1 -c '%s/one.yaml' 2>&1", folder, folder);
-    check_program(line, 1, "no measurements on 1 GPUs");
+    check_program(line, 1, "0 measurements on 1 GPUs to fit them to, expected at least 12");
     check_program(line, 1, "79 of 79 measurements are of other GPUs");
     snprintf(line, sizeof line, "probe -d emulated --seed 2 -o '%s/gpu.csv' 2>&1", folder);
     check_program(line, 1, "another file");
@@ -483,9 +483,14 @@ static void wrong_use_is_explained(void **state)
                "window_s,reasons,conditions,created_utc\n");
     snprintf(line, sizeof line, "probe --from '%s/none.csv' -c '%s/none.yaml' 2>&1", folder,
              folder);
-    check_program(line, 1, "no measurements on 2 GPUs");
+    check_program(line, 1, "0 measurements on 2 GPUs to fit them to, expected at least 12");
     snprintf(line, sizeof line, "probe --from '%s/none.csv' -n 4 2>&1", folder);
     check_program(line, 1, "none.csv' has no measurements on 4 GPUs");
+    write_text(in_folder("few.csv"),
+               "gpus,shape,item,time_s,energy_j,time_error,energy_error,clock_mhz,temperature_c,"
+               "window_s,reasons,conditions,created_utc\n2,wide,rest,1,80,0,0,1980,50,1,0,x,y\n");
+    snprintf(line, sizeof line, "probe --from '%s/few.csv' -c '%s/few.yaml' 2>&1", folder, folder);
+    check_program(line, 1, "1 measurements on 2 GPUs to fit them to, expected at least 12");
 }
 
 int main(void)

@@ -81,6 +81,22 @@ static void warn_of_strangers(const struct erg_probe_program *programs, size_t p
                 rows->count - known, rows->count);
 }
 
+/* Fewer measurements, or a model that stays this far from them, make no GPU file worth writing. */
+enum { FEWEST_OBSERVATIONS = 12 };
+static const double worst_mean_error = 0.25;
+
+static int check_fit(const struct erg_probe_fit *fit, struct erg_error *err)
+{
+    if (fit->time_error <= worst_mean_error && fit->energy_error <= worst_mean_error)
+        return 0;
+    return erg_fail(err, ERG_FAILED,
+                    "fitting the constants of %s: the measurements are not those of such a GPU: "
+                    "fitted, they still differ by %.3g %% in time and %.3g %% in energy on "
+                    "average, expected at most %.0f %%",
+                    fit->gpu.name, 100 * fit->time_error, 100 * fit->energy_error,
+                    100 * worst_mean_error);
+}
+
 int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                         const struct erg_stack *stack, const struct erg_probe_program *programs,
                         size_t program_count, const struct erg_probe_rows *rows,
@@ -90,11 +106,17 @@ int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
     warn_of_strangers(programs, program_count, rows);
     for (size_t i = 0; i < program_count; i++)
         observe(&list, &programs[i], rows, gpu);
-    int status = list.count ? erg_probe_fit(fit, gpu, stack, list.items, list.count, err)
-                            : erg_fail(err, ERG_FAILED,
-                                       "fitting the constants of %s: there are no measurements on "
-                                       "%d GPUs to fit them to",
-                                       gpu->name, program_count ? programs[0].gpus : 0);
+    int status;
+    if (list.count < FEWEST_OBSERVATIONS)
+        status = erg_fail(err, ERG_FAILED,
+                          "fitting the constants of %s: there are %zu measurements on %d GPUs to "
+                          "fit them to, expected at least %d",
+                          gpu->name, list.count, program_count ? programs[0].gpus : 0,
+                          FEWEST_OBSERVATIONS);
+    else
+        status = erg_probe_fit(fit, gpu, stack, list.items, list.count, err) || check_fit(fit, err)
+                     ? -1
+                     : 0;
     free(list.items);
     for (size_t i = 0; i < program_count && !status; i++)
         fit_waiting(&fit->gpu, &programs[i], rows);

@@ -169,7 +169,8 @@ int erg_probe_fit(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                   const struct erg_stack *stack, const struct erg_probe_observation *observations,
                   size_t count, struct erg_error *err);
 
-/* The same to all rows of the programs, at rest as well. */
+/* The same to all rows of the programs, at rest as well. ERG_FAILED when they are fewer than a
+ * dozen, or when the fitted GPU still differs from them by more than a quarter on average. */
 int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                         const struct erg_stack *stack, const struct erg_probe_program *programs,
                         size_t program_count, const struct erg_probe_rows *rows,
