@@ -74,16 +74,7 @@ void erg_optimize_check_board(const struct erg_job *job, const struct erg_device
 static int prepare(struct erg_optimization *o, struct erg_error *err)
 {
     const struct erg_job *job = o->job;
-    o->workload_request = (struct erg_workload_request){
-        .model = job->model,
-        .gpu = job->gpu,
-        .stack = job->stack,
-        .tensor = job->tensor,
-        .context = job->context,
-        .microbatch_size = job->microbatch_size,
-        .sequence = job->sequence,
-        .recompute = job->recompute == ERG_RECOMPUTE_FULL,
-    };
+    o->workload_request = erg_survey_workload_request(job);
     erg_optimize_check_board(job, o->request->device);
     o->profiler = erg_survey_profile_options(job);
     if (erg_workload_build(&o->workload, &o->workload_request, err))

@@ -40,6 +40,20 @@ struct erg_search_options erg_survey_search_options(const struct erg_job *job, s
     return options;
 }
 
+struct erg_workload_request erg_survey_workload_request(const struct erg_job *job)
+{
+    return (struct erg_workload_request){
+        .model = job->model,
+        .gpu = job->gpu,
+        .stack = job->stack,
+        .tensor = job->tensor,
+        .context = job->context,
+        .microbatch_size = job->microbatch_size,
+        .sequence = job->sequence,
+        .recompute = job->recompute == ERG_RECOMPUTE_FULL,
+    };
+}
+
 struct erg_profile_options erg_survey_profile_options(const struct erg_job *job)
 {
     struct erg_profile_options options = erg_profile_options_default();

@@ -320,16 +320,7 @@ static int measure_all(struct verifier *v, struct erg_verification *out, struct 
 static int prepare(struct verifier *v, struct erg_error *err)
 {
     const struct erg_job *job = v->request->job;
-    v->workload_request = (struct erg_workload_request){
-        .model = job->model,
-        .gpu = job->gpu,
-        .stack = job->stack,
-        .tensor = job->tensor,
-        .context = job->context,
-        .microbatch_size = job->microbatch_size,
-        .sequence = job->sequence,
-        .recompute = job->recompute == ERG_RECOMPUTE_FULL,
-    };
+    v->workload_request = erg_survey_workload_request(job);
     erg_optimize_check_board(job, v->request->device);
     v->profiler = erg_survey_profile_options(job);
     if (check_plan(v->request, err) || erg_workload_build(&v->workload, &v->workload_request, err))
