@@ -377,7 +377,7 @@ const struct erg_command erg_cmd_probe = {
     .options = options,
     .details =
         "Runs single operations, collectives, partitions and layers of two shapes that "
-        "belong to no\nmodel, in under three minutes, and prints rates, powers and energies. "
+        "belong to no\nmodel, in about three minutes, and prints rates, powers and energies. "
         "With --calibrate, fits the\nconstants of the emulated GPU to them: a job that names "
         "FILE as its gpu is then planned without\nGPUs. Clocks are left alone. Start it once "
         "for each GPU: ergon run -n 2 -- ergon probe.",

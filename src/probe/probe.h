@@ -1,5 +1,5 @@
 /*
- * Probe: what a machine's GPUs can do, measured in under three minutes, and the constants of the
+ * Probe: what a machine's GPUs can do, measured in about three minutes, and the constants of the
  * emulated GPU that follow from it.
  *
  * The program of measurements is the same on every device (device/device.h): single operations of
