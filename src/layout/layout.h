@@ -1,0 +1,76 @@
+/*
+ * Layouts: how one training job is spread over GPUs, what memory that takes, and how long it runs.
+ *
+ * Ranks are numbered tensor fastest, then context, then data, then pipeline slowest, and nodes hold
+ * consecutive ranks: so a context group is `context` ranks `tensor` apart, and the group over which
+ * gradients are summed and optimizer state is sharded has data x context ranks, `tensor` apart.
+ *
+ * Source of the methods: Megatron-Kwai (pipeline-aware offloading, balanced recomputation).
+ */
+#ifndef ERG_LAYOUT_H
+#define ERG_LAYOUT_H
+
+#include "ergon/error.h"
+#include "hardware/hardware.h"
+#include "model/model.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * Rematerialization of a layer: what is dropped in the forward pass and computed again before it is
+ * needed in the backward pass.
+ */
+enum erg_remat {
+    ERG_REMAT_NONE,
+    ERG_REMAT_BALANCED, /* outputs of norms and of the activation: all that costs no matrix product
+                         */
+    ERG_REMAT_FULL,     /* everything but the layer's input */
+};
+const char *erg_remat_name(enum erg_remat remat); /* "none", "balanced", "full" */
+
+struct erg_layout {
+    long tensor, context, pipeline, data; /* degrees; their product is the GPUs of the job */
+    long virtual_stages;                  /* model chunks of a stage; above 1 the schedule is
+                                           * interleaved 1F1B, else 1F1B */
+    long microbatch;                      /* sequences */
+    long microbatches;                    /* of a pipeline in an iteration */
+    long sequence;                        /* tokens, over all context ranks */
+    /* Layers of each chunk in model order: chunk c of stage s is [c * pipeline + s]; NULL: equal.
+     */
+    const long *chunk_layers;
+    /* What a stage recomputes, and the share of a microbatch's activations that it moves to host
+     * memory, 0 to 1: of each stage, [pipeline], or where NULL of all. */
+    enum erg_remat remat;
+    double offload;
+    const enum erg_remat *stage_remat;
+    const double *stage_offload;
+};
+
+static inline enum erg_remat erg_layout_remat(const struct erg_layout *layout, long stage)
+{
+    return layout->stage_remat ? layout->stage_remat[stage] : layout->remat;
+}
+
+static inline double erg_layout_offload(const struct erg_layout *layout, long stage)
+{
+    return layout->stage_offload ? layout->stage_offload[stage] : layout->offload;
+}
+
+/* Layers of chunk `chunk` of stage `stage`, of a model with `layers`. */
+static inline long erg_layout_chunk_layers(const struct erg_layout *layout, long layers, long stage,
+                                           long chunk)
+{
+    return layout->chunk_layers ? layout->chunk_layers[chunk * layout->pipeline + stage]
+                                : layers / (layout->pipeline * layout->virtual_stages);
+}
+
+/*
+ * Whether the model can be spread so: degrees at least 1 that divide heads, groups, widths and
+ * sequence; layers enough for the chunks, equal where no split is given; interleaving needs as many
+ * microbatches as stages, or a multiple. The message names the constraint.
+ */
+int erg_layout_check(const struct erg_layout *layout, const struct erg_model *model,
+                     struct erg_error *err);
+
+#endif
