@@ -144,6 +144,48 @@ static void rest_is_static_power_and_then_idle(void **state)
     erg_device_close(device);
 }
 
+static void waiting_is_the_first_gpus_power(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    struct erg_stack stack = catalogue_stack("ergon");
+    struct erg_error err;
+    struct erg_emulated_options options = {.gpus = 4, .seed = 3}; /* no noise, no heat */
+    struct erg_device *device;
+    struct erg_op product = {
+        .kind = ERG_OP_GEMM, .kernels = 1, .flops = 4e11, .k = 4096, .tiles = 2000};
+    struct erg_step step = {.task = {&product, 1, {.wire_bytes = 1e8}}, .launch = {1, 1}};
+    struct erg_profile_options profile = erg_profile_options_default();
+    struct erg_profile_result result;
+    profile.window_s = 0.6;
+    gpu.blocking_power_w = 180;
+    for (int power = 0; power < 2; power++) {
+        options.refuse_counter = power;
+        assert_ok(erg_emulated_open(&device, &gpu, &stack, &options, &err), &err);
+        assert_ok(erg_profile_waiting(device, &step, 1, &profile, 1, &result, &err), &err);
+        assert_close(result.energy_j, 180, 0.01);
+        assert_near(result.time_s, 1, 0);
+        assert_int_equal(result.clock_mhz, 1980);
+        /* The others rest meanwhile, and then all run the steps. */
+        struct erg_device_span span;
+        struct erg_sample before[4], after[4];
+        int64_t start_ns = erg_device_now_ns(device);
+        assert_ok(erg_device_stagger(device, &step, 1, 1000000000, &err), &err);
+        erg_device_sleep_ns(device, 200000000);
+        assert_ok(erg_device_sense(device, before, &err), &err);
+        erg_device_sleep_ns(device, 700000000);
+        assert_ok(erg_device_sense(device, after, &err), &err);
+        for (int g = 0; g < 4 && !power; g++)
+            assert_near((double)(after[g].energy_mj - before[g].energy_mj) * 1e-3,
+                        0.7 * (g ? 120 : 180), g ? 13 : 19); /* a period of the counter */
+        assert_ok(erg_device_sync(device, &err), &err);
+        assert_ok(erg_device_span(device, 0, 3, &span, &err), &err);
+        assert_true(span.end_ns > start_ns + 1000000000);
+        assert_true(span.end_ns < start_ns + 1100000000);
+        erg_device_close(device);
+    }
+}
+
 /* ---- constants ---- */
 
 /* Constants of a machine that its catalogue file does not know. */
@@ -164,6 +206,7 @@ static const struct change {
     CHANGE(energy_per_flop_j, 1.25, 0.05),  CHANGE(energy_per_hbm_byte_j, 0.7, 0.05),
     CHANGE(energy_per_wire_byte_j, 0.5, 0), CHANGE(active_power_w, 1.5, 0),
     CHANGE(voltage_slope_per_ghz, 1.2, 0),  CHANGE(static_power_w, 1.08, 0.1),
+    CHANGE(blocking_power_w, 1.4, 0.1),
 #undef CHANGE
 };
 
@@ -274,12 +317,47 @@ static void one_gpu_says_nothing_of_communication(void **state)
     for (size_t i = 0; i < fit.count; i++) {
         bool communication =
             strstr(fit.constants[i].name, "comm_") || strstr(fit.constants[i].name, "library_") ||
-            strstr(fit.constants[i].name, "wire") || strstr(fit.constants[i].name, "spin");
+            strstr(fit.constants[i].name, "wire") || strstr(fit.constants[i].name, "spin") ||
+            strstr(fit.constants[i].name, "blocking");
         if (fit.constants[i].seen == communication)
             fail_msg("%s is %s by a single GPU", fit.constants[i].name,
                      communication ? "seen" : "not seen");
     }
     assert_close(fit.gpu.gemm_efficiency, truth.gemm_efficiency, 0.02);
+    erg_probe_rows_release(&rows);
+}
+
+/* Somebody else's clock lock is not what the model is fitted to. */
+static void work_at_lowered_clocks_is_left_out(void **state)
+{
+    (void)state;
+    struct erg_gpu known = catalogue_gpu("H200-SXM");
+    struct erg_stack stack = catalogue_stack("ergon");
+    struct erg_error err;
+    struct erg_probe_program programs[2];
+    struct erg_probe_rows rows;
+    struct erg_probe_fit fit, all;
+    assert_ok(
+        erg_probe_rows_load(&rows, ERGON_TEST_SOURCE_DIR "/data/profiles/h200/probe_tp2.csv", &err),
+        &err);
+    for (size_t i = 0; i < 2; i++)
+        assert_ok(erg_probe_program_init(&programs[i], i, 2, &known, &stack, &err), &err);
+    assert_ok(erg_probe_calibrate(&all, &known, &stack, programs, 2, &rows, &err), &err);
+    for (size_t i = 0; i < 3; i++) {
+        rows.items[i].clock_mhz = 900;
+        rows.items[i].time_s *= 2;
+    }
+    assert_ok(erg_probe_calibrate(&fit, &known, &stack, programs, 2, &rows, &err), &err);
+    assert_int_equal(fit.lowered, 3);
+    assert_near(fit.lowered_mhz, 990, 0);
+    assert_int_equal(fit.observations, all.observations - 3);
+    assert_true(fit.time_error < 0.04);
+    for (size_t i = 0; i < rows.count - 5; i++)
+        rows.items[i].clock_mhz = 900;
+    assert_fails(erg_probe_calibrate(&fit, &known, &stack, programs, 2, &rows, &err), &err,
+                 "5 measurements on 2 GPUs to fit them to and 72 at clocks below 990 MHz");
+    for (size_t i = 0; i < 2; i++)
+        erg_probe_program_release(&programs[i]);
     erg_probe_rows_release(&rows);
 }
 
@@ -297,6 +375,7 @@ static void the_shipped_gpu_is_fitted_to_its_rows(void **state)
     struct erg_probe_program programs[2];
     struct erg_probe_rows rows;
     struct erg_probe_fit fit;
+    size_t derived = 0;
     assert_ok(erg_probe_rows_load(&rows, DATA "profiles/h200/probe_tp2.csv", &err), &err);
     for (size_t i = 0; i < 2; i++)
         assert_ok(erg_probe_program_init(&programs[i], i, 2, &known, &stack, &err), &err);
@@ -306,7 +385,15 @@ static void the_shipped_gpu_is_fitted_to_its_rows(void **state)
     for (size_t i = 0; i < fit.count; i++) {
         const char *to = (const char *)&shipped + fit.constants[i].member;
         assert_close(*(const double *)(const void *)to, fit.constants[i].after, 1e-3);
+        if (!strcmp(fit.constants[i].name, "blocking_power_w")) { /* not measured in these rows */
+            assert_false(fit.constants[i].seen);
+            assert_string_equal(fit.constants[i].origin,
+                                "static power, active power and one spinning block");
+            derived++;
+        }
     }
+    assert_int_equal(derived, 1);
+    assert_int_equal(fit.lowered, 0);
     for (size_t i = 0; i < 2; i++)
         erg_probe_program_release(&programs[i]);
     erg_probe_rows_release(&rows);
@@ -435,9 +522,14 @@ static void the_command_probes_and_fits(void **state)
     char line[512];
     snprintf(line, sizeof line, "probe -d emulated --base H200-SXM -c '%s/gpu.yaml'", folder);
     check_program(line, 0, "TFLOP/s");
-    check_program(line, 0, "measurements fitted");
+    check_program(line, 0, "78 measurements fitted");
+    check_program(line, 0, "clock  power    energy (3)");
+    check_program(line, 0, "wide: a layer of hidden size 4096 with an FFN of 14336");
+    check_program(line, 0, "wide blocked");
     snprintf(line, sizeof line, "probe -f '%s/gpu.csv' --json -c '%s/again.yaml'", folder, folder);
     check_program(line, 0, "\"comm_sm_rate\"");
+    check_program(line, 0, "\"schema_version\": 1,");
+    check_program(line, 0, "\"gpu\": \"H200-SXM-measured\",\n  \"base\": \"H200-SXM\",");
     char *first, *second, path[128];
     struct erg_error err;
     assert_ok(erg_file_read(in_folder("gpu.yaml"), 0, &first, NULL, &err), &err);
@@ -447,10 +539,80 @@ static void the_command_probes_and_fits(void **state)
     free(first);
     free(second);
     snprintf(line, sizeof line, "probe -f '%s/gpu.csv' -n 1 -c '%s/one.yaml' 2>&1", folder, folder);
-    check_program(line, 1, "0 measurements on 1 GPUs to fit them to, expected at least 12");
-    check_program(line, 1, "79 of 79 measurements are of other GPUs");
+    check_program(line, 1, "there are 0 measurements on 1 GPU to fit them to");
+    check_program(line, 1, "80 of 80 measurements left out: of other GPUs");
+    snprintf(line, sizeof line,
+             "probe -f '%s/gpu.csv' --json -c '%s/twice.yaml' --base '%s/gpu.yaml'", folder, folder,
+             folder);
+    check_program(line, 0, "\"gpu\": \"H200-SXM-measured\",\n  \"base\": \"H200-SXM-measured\",");
     snprintf(line, sizeof line, "probe -d emulated --seed 2 -o '%s/gpu.csv' 2>&1", folder);
     check_program(line, 1, "another file");
+}
+
+/* Rows of a file: a header, then these. */
+static void write_rows(const char *name, const char *rows)
+{
+    struct erg_text text = {0};
+    erg_text_printf(&text,
+                    "gpus,shape,item,time_s,energy_j,time_error,energy_error,clock_mhz,"
+                    "temperature_c,window_s,reasons,conditions,created_utc\n%s",
+                    rows);
+    write_text(in_folder(name), text.data);
+    erg_text_release(&text);
+}
+
+#define H200 "\"2 x NVIDIA H200, wide\""
+#define DATE "2026-11-22T02:32:04Z"
+
+static void wrong_rows_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *rows, *said;
+    } wrong[] = {
+        {"2,wide,rest,0,1,0,0,1980,50,1,0," H200 "," DATE, "bad.csv:2: expected a number of GPUs"},
+        {"2,wide,rest,1,80,0,0,0,50,1,0," H200 "," DATE, "bad.csv:2: expected a clock above 0"},
+        {"2,wide,rest,1,80,0,-1,1980,50,1,0," H200 "," DATE, "got 1980 MHz, 0 and -1"},
+        {"2,wide,rest,1,80,0,0,1980,1e9,1,0," H200 "," DATE,
+         "bad.csv:2: expected a temperature of -50 to 150 C"},
+        {"2,wide,rest,1,80,0,0,1980,50,0,0," H200 "," DATE, "got 50 C, 0 s and 0"},
+        {"2,wide,rest,1,80,0,0,1980,50,1,-4," H200 "," DATE, "got 50 C, 1 s and -4"},
+        {"2,wide,rest,1,80,0,0,1980,50,1,0," H200 ",yesterday",
+         "bad.csv:2: expected created_utc like 2026-11-22T02:32:04Z, got 'yesterday'"},
+        {"2,wide,rest,1,80,0,0,1980,50,1,0," H200 ",2026-13-22T02:32:04Z", "expected created_utc"},
+        {"2,wider than fifteen,rest,1,80,0,0,1980,50,1,0," H200 "," DATE,
+         "bad.csv:2: expected a shape of 1 to 15 bytes, got 18"},
+        {"2,wide,rest,1,80,0,0,1980,50,1,0,," DATE, "expected a conditions of 1 to 255 bytes"},
+        {"2,wide,rest,1,80,0,0,1980,50,1,0," H200 "," DATE
+         "\n\n2,wide,rest,1,81,0,0,1980,50,1,0," H200 "," DATE,
+         "bad.csv:4: \"rest\" of the shape wide on 2 GPUs is in line 2 already"},
+        {"2,wide,rest,1,80,0,0,1980,50,1,0," H200 "," DATE
+         "\n2,narrow,layer fwd,1,81,0,0,1980,50,1,0,\"2 x NVIDIA H100 80GB HBM3, narrow\"," DATE,
+         "bad.csv:3: it was measured on '2 x NVIDIA H100 80GB HBM3, narrow', but line 2 on '2 x "
+         "NVIDIA H200, wide'; expected rows of one device"},
+        {"2,wide,rest,1,80,0,0,1980,50,1,0,\"emulated 2 x H200-SXM, seed 1\"," DATE
+         "\n2,wide,idle,1,81,0,0,1980,50,1,0,\"emulated 2 x H200-SXM, seed 2\"," DATE,
+         "bad.csv:3: it was measured on"},
+    };
+    struct erg_error err;
+    struct erg_probe_rows rows;
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        write_rows("bad.csv", wrong[i].rows);
+        assert_fails(erg_probe_rows_load(&rows, in_folder("bad.csv"), &err), &err, wrong[i].said);
+    }
+    write_text(in_folder("bad.csv"), "gpus,shape,item\n2,wide,rest\n");
+    assert_fails(erg_probe_rows_load(&rows, in_folder("bad.csv"), &err), &err, "time_s");
+    write_rows("good.csv", "2,wide,rest,1,80,0,0,1980,50,1,0," H200 "," DATE
+                           "\n4,wide,rest,1,81,0,0,1980,50,1,0,\"4 x NVIDIA H200, wide\"," DATE
+                           "\n2,narrow,rest,1,81,0,0,1980,50,1,0,\"2 x NVIDIA H200, n\"," DATE);
+    assert_ok(erg_probe_rows_load(&rows, in_folder("good.csv"), &err), &err);
+    assert_int_equal(rows.count, 3);
+    char gpu[64];
+    for (size_t i = 0; i < rows.count; i++) {
+        erg_probe_row_gpu(&rows.items[i], gpu, sizeof gpu);
+        assert_string_equal(gpu, "NVIDIA H200");
+    }
+    erg_probe_rows_release(&rows);
 }
 
 static void wrong_use_is_explained(void **state)
@@ -463,34 +625,42 @@ static void wrong_use_is_explained(void **state)
     check_program("probe --from /nowhere/rows.csv 2>&1", 1, "/nowhere/rows.csv");
     check_program("probe -d emulated --base H201-SXM 2>&1", 1, "did you mean 'h200-sxm'");
     check_program("probe -d emulated --gpus 3 2>&1", 1, "3 GPUs");
-    write_text(in_folder("bad.csv"), "gpus,shape,item\n2,wide,rest\n");
-    snprintf(line, sizeof line, "probe --from '%s/bad.csv' 2>&1", folder);
-    check_program(line, 1, "time_s");
-    write_text(in_folder("bad.csv"),
-               "gpus,shape,item,time_s,energy_j,time_error,energy_error,clock_mhz,temperature_c,"
-               "window_s,reasons,conditions,created_utc\n2,wide,rest,0,1,0,0,1980,50,1,0,x,y\n");
-    check_program(line, 1, "bad.csv:2");
-    write_text(in_folder("bad.csv"),
-               "gpus,shape,item,time_s,energy_j,time_error,energy_error,clock_mhz,temperature_c,"
-               "window_s,reasons,conditions,created_utc\n2,wide,rest,1,80,0,0,0,50,1,0,x,y\n");
-    check_program(line, 1, "bad.csv:2: expected a clock above 0");
-    write_text(in_folder("bad.csv"),
-               "gpus,shape,item,time_s,energy_j,time_error,energy_error,clock_mhz,temperature_c,"
-               "window_s,reasons,conditions,created_utc\n2,wide,rest,1,80,0,-1,1980,50,1,0,x,y\n");
-    check_program(line, 1, "got 1980 MHz, 0 and -1");
-    write_text(in_folder("none.csv"),
-               "gpus,shape,item,time_s,energy_j,time_error,energy_error,clock_mhz,temperature_c,"
-               "window_s,reasons,conditions,created_utc\n");
+    write_rows("none.csv", "");
     snprintf(line, sizeof line, "probe --from '%s/none.csv' -c '%s/none.yaml' 2>&1", folder,
              folder);
-    check_program(line, 1, "0 measurements on 2 GPUs to fit them to, expected at least 12");
-    snprintf(line, sizeof line, "probe --from '%s/none.csv' -n 4 2>&1", folder);
-    check_program(line, 1, "none.csv' has no measurements on 4 GPUs");
-    write_text(in_folder("few.csv"),
-               "gpus,shape,item,time_s,energy_j,time_error,energy_error,clock_mhz,temperature_c,"
-               "window_s,reasons,conditions,created_utc\n2,wide,rest,1,80,0,0,1980,50,1,0,x,y\n");
+    check_program(line, 1, "none.csv' has no measurements");
+    write_rows("few.csv", "2,wide,rest,1,80,0,0,1980,50,1,0," H200 "," DATE);
     snprintf(line, sizeof line, "probe --from '%s/few.csv' -c '%s/few.yaml' 2>&1", folder, folder);
-    check_program(line, 1, "1 measurements on 2 GPUs to fit them to, expected at least 12");
+    check_program(line, 1, "there is 1 measurement on 2 GPUs to fit them to");
+    snprintf(line, sizeof line, "probe --from '%s/few.csv' -n 4 2>&1", folder);
+    check_program(line, 1, "few.csv' has no measurements on 4 GPUs");
+}
+
+/* The GPU that a fit starts from is like the one that was measured. */
+static void the_start_is_a_gpu_like_the_rows(void **state)
+{
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line, "probe --from '%s/gpu.csv'", folder);
+    write_rows("gpu.csv", "2,wide,rest,1,80,0,0,1980,50,1,0," H200 "," DATE);
+    check_program(line, 0, "wide rest");
+    snprintf(line, sizeof line, "probe --from '%s/gpu.csv' --json", folder);
+    check_program(line, 0, "\"base\": \"H200-SXM\"");
+    snprintf(line, sizeof line, "probe --from '%s/gpu.csv' --base A100-SXM4-40GB 2>&1", folder);
+    check_program(line, 1,
+                  "the measurements are of \"NVIDIA H200\", but --base names A100-SXM4-40GB; "
+                  "expected a GPU like h200-sxm");
+    write_rows("gpu.csv",
+               "2,wide,rest,1,80,0,0,1410,50,1,0,\"2 x NVIDIA A100-SXM4-80GB, x\"," DATE);
+    snprintf(line, sizeof line, "probe --from '%s/gpu.csv' --json", folder);
+    check_program(line, 0, "\"base\": \"A100-SXM4-80GB\"");
+    write_rows("gpu.csv", "2,wide,rest,1,80,0,0,1410,50,1,0,\"2 x NVIDIA B999, x\"," DATE);
+    snprintf(line, sizeof line, "probe --from '%s/gpu.csv' 2>&1", folder);
+    check_program(line, 1,
+                  "the catalogue has no GPU like \"NVIDIA B999\" to start from; expected one named "
+                  "with --base");
+    snprintf(line, sizeof line, "probe --from '%s/gpu.csv' --base H200-SXM", folder);
+    check_program(line, 0, "wide rest");
 }
 
 int main(void)
@@ -499,14 +669,18 @@ int main(void)
         cmocka_unit_test(every_item_has_its_name_and_runs),
         cmocka_unit_test(what_was_measured_is_not_measured_again),
         cmocka_unit_test(rest_is_static_power_and_then_idle),
+        cmocka_unit_test(waiting_is_the_first_gpus_power),
         cmocka_unit_test(the_probe_predicts_what_it_has_not_measured),
         cmocka_unit_test(one_gpu_says_nothing_of_communication),
+        cmocka_unit_test(work_at_lowered_clocks_is_left_out),
         cmocka_unit_test(the_shipped_gpu_is_fitted_to_its_rows),
         cmocka_unit_test(real_partitions_are_predicted),
         cmocka_unit_test(measurements_of_another_job_are_refused),
         cmocka_unit_test(ceilings_are_those_of_the_device),
         cmocka_unit_test(the_command_probes_and_fits),
+        cmocka_unit_test(wrong_rows_are_refused),
         cmocka_unit_test(wrong_use_is_explained),
+        cmocka_unit_test(the_start_is_a_gpu_like_the_rows),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -16,6 +16,13 @@ double erg_cpu_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+void erg_sleep_ns(int64_t duration_ns)
+{
+    struct timespec duration = {duration_ns / 1000000000, duration_ns % 1000000000};
+    if (duration_ns > 0)
+        nanosleep(&duration, NULL);
+}
+
 void erg_utc_now(char *out, size_t capacity)
 {
     time_t now = time(NULL);

@@ -10,6 +10,9 @@
 int64_t erg_now_ns(void);     /* monotonic */
 double erg_cpu_seconds(void); /* of the calling thread */
 
+/* Returns at once for 0 or less, and may return early after a signal. */
+void erg_sleep_ns(int64_t duration_ns);
+
 /* "2026-01-31T12:00:00Z" into `out` (at least 21 bytes). */
 void erg_utc_now(char *out, size_t capacity);
 

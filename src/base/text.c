@@ -47,6 +47,11 @@ void erg_text_release(struct erg_text *text)
     *text = (struct erg_text){0};
 }
 
+const char *erg_plural(size_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 static locale_t c_locale;
 static pthread_once_t c_locale_once = PTHREAD_ONCE_INIT;
 

@@ -20,6 +20,9 @@ void erg_text_printf(struct erg_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void erg_text_release(struct erg_text *text);
 
+/* "s" behind a noun of which there are so many, or nothing: "1 GPU", "2 GPUs". */
+const char *erg_plural(size_t count);
+
 /*
  * The whole of `text` as a finite number; false for empty, trailing garbage, overflow, NaN, inf.
  * Independent of the locale's decimal point.

@@ -1,5 +1,6 @@
 /* ergon probe: what the GPUs of this machine can do, and the emulated GPU that does the same. */
 #include "cli/cli.h"
+#include "cli/probe_print.h"
 
 #include "base/clock.h"
 #include "base/interrupt.h"
@@ -8,14 +9,10 @@
 #include "device/emulated/emulated.h"
 #include "device/real.h"
 #include "hardware/hardware.h"
-#include "io/file.h"
-#include "io/json.h"
 #include "launch/launch.h"
-#include "observe/table.h"
 #include "probe/probe.h"
 #include "telemetry/gpu.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,8 +37,9 @@ static const struct erg_option options[] = {
     {"from", 'f', ERG_OPTION_FILE, "ROWS.csv", AT(from),
      .help = "measure nothing; take these measurements"},
     {"base", 'b', ERG_OPTION_TEXT, "GPU", AT(base),
-     .help = "name or file of the GPU whose constants are the start; that of the machine's GPU "
-             "unless given"},
+     .help =
+         "name or file of the GPU whose constants are the start; the catalogue's entry for what "
+         "is measured unless given"},
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
      .default_text = "cuda", .help = "what is measured"},
     {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 8,
@@ -52,11 +50,12 @@ static const struct erg_option options[] = {
 /* Everything of one call. */
 struct probing {
     const struct values *values;
+    bool real;  /* GPUs of this machine are measured */
     bool leads; /* rank 0 */
-    int gpus;
+    int gpus;   /* of a real machine as many as ranks */
     struct erg_gpu *gpu;
     struct erg_stack *stack;
-    struct erg_probe_program programs[4];
+    struct erg_probe_program *programs; /* one for each shape */
     size_t program_count;
     char *rows_path; /* NULL: they are kept nowhere */
     struct erg_probe_rows rows;
@@ -116,33 +115,76 @@ static int measure(struct probing *at, uint64_t seed, struct erg_error *err)
     int64_t start_ns = erg_now_ns();
     size_t known = at->rows.count;
     for (size_t i = 0; i < at->program_count; i++)
-        if (at->values->device == DEVICE_CUDA ? measure_cuda(at, &at->programs[i], seed, err)
-                                              : measure_emulated(at, &at->programs[i], seed, err))
+        if (at->real ? measure_cuda(at, &at->programs[i], seed, err)
+                     : measure_emulated(at, &at->programs[i], seed, err))
             return -1;
     if (at->leads)
-        erg_log(ERG_LOG_INFO, "%zu measurements in %.0f s, opening the GPUs included",
-                at->rows.count - known, (double)(erg_now_ns() - start_ns) * 1e-9);
+        erg_log(ERG_LOG_INFO, "%zu measurement%s in %.0f s, opening the GPUs included",
+                at->rows.count - known, erg_plural(at->rows.count - known),
+                (double)(erg_now_ns() - start_ns) * 1e-9);
     return 0;
 }
 
 /* ---- before it ---- */
 
-/* The catalogue's entry for a GPU by the name that its driver gives it, such as "NVIDIA H200". */
-static int find_base(const char **base, struct erg_arena *arena, struct erg_error *err)
+/* What the GPUs are called that are measured, or that the rows are of. */
+static int name_gpu(const struct probing *at, char *name, size_t capacity, struct erg_error *err)
 {
+    if (at->values->from) {
+        if (!at->rows.count)
+            return erg_fail(err, ERG_FAILED, "probing: '%s' has no measurements", at->values->from);
+        erg_probe_row_gpu(&at->rows.items[0], name, capacity);
+        return 0;
+    }
     struct erg_gpus *gpus;
     if (erg_gpus_open(&gpus, NULL, err))
         return erg_fail_context(err, "probing the GPUs of this machine (--device emulated needs "
                                      "none)");
-    const char *name = erg_gpus_info(gpus, 0)->name;
-    *base = erg_gpu_catalogue_name(name, arena);
-    int status = *base
-                     ? 0
-                     : erg_fail(err, ERG_FAILED,
-                                "the catalogue has no GPU like \"%s\" to start from; name one with "
-                                "--base",
-                                name);
+    snprintf(name, capacity, "%s", erg_gpus_info(gpus, 0)->name);
     erg_gpus_close(gpus);
+    return 0;
+}
+
+/* Whether two entries of the catalogue are the same kind of GPU: "h200-sxm", "h200-sxm-measured".
+ */
+static bool same_kind(const char *entry, const char *other)
+{
+    size_t length = strcspn(entry, "-");
+    return length == strcspn(other, "-") && !strncmp(entry, other, length);
+}
+
+/*
+ * Loads the GPU whose constants are the start: as asked for, else the catalogue's entry for what is
+ * measured. One that is known to be another kind of GPU explains nothing.
+ */
+static int load_base(struct probing *at, struct erg_error *err)
+{
+    const char *base = at->values->base, *entry, *asked;
+    char name[256];
+    struct erg_arena arena = {0};
+    if (!at->real && !at->values->from) /* what is emulated is for the user to say */
+        return erg_gpu_load(&at->gpu, base ? base : "H200-SXM", err);
+    if (name_gpu(at, name, sizeof name, err))
+        return -1;
+    entry = erg_gpu_catalogue_name(name, &arena);
+    int status = 0;
+    if (base) {
+        status = erg_gpu_load(&at->gpu, base, err);
+        asked = status ? NULL : erg_gpu_catalogue_name(at->gpu->name, &arena);
+        if (entry && asked && !same_kind(entry, asked))
+            status = erg_fail(err, ERG_FAILED,
+                              "probing: the measurements are of \"%s\", but --base names %s; "
+                              "expected a GPU like %s",
+                              name, at->gpu->name, entry);
+    } else if (entry) {
+        status = erg_gpu_load(&at->gpu, entry, err);
+    } else {
+        status = erg_fail(err, ERG_FAILED,
+                          "probing: the catalogue has no GPU like \"%s\" to start from; expected "
+                          "one named with --base",
+                          name);
+    }
+    erg_arena_release(&arena);
     return status;
 }
 
@@ -179,147 +221,28 @@ static int check_values(const struct values *values, struct erg_error *err)
     return 0;
 }
 
+static int load_rows(struct probing *at, struct erg_error *err)
+{
+    name_rows(at);
+    if (at->values->from)
+        return erg_probe_rows_load(&at->rows, at->values->from, err);
+    if (at->rows_path && access(at->rows_path, F_OK) == 0)
+        return erg_probe_rows_load(&at->rows, at->rows_path, err);
+    return 0;
+}
+
 static int prepare(struct probing *at, struct erg_error *err)
 {
-    const struct values *values = at->values;
-    struct erg_launch_environment env;
-    struct erg_arena arena = {0};
-    const char *base = values->base;
-    bool real = values->device == DEVICE_CUDA && !values->from;
-    int status = check_values(values, err) || erg_launch_environment_read(&env, err);
-    if (!status && !base)
-        status = real ? find_base(&base, &arena, err) : 0;
-    status = status || erg_gpu_load(&at->gpu, base ? base : "H200-SXM", err) ||
-             erg_stack_load(&at->stack, "ergon", err);
-    erg_arena_release(&arena);
-    if (status)
+    if (load_rows(at, err) || load_base(at, err) || erg_stack_load(&at->stack, "ergon", err))
         return -1;
-    at->leads = env.rank == 0;
-    at->gpus = real ? env.world : values->gpus == ERG_NOT_GIVEN ? 2 : (int)values->gpus;
-    name_rows(at);
-    if (values->from)
-        status = erg_probe_rows_load(&at->rows, values->from, err);
-    else if (at->rows_path && access(at->rows_path, F_OK) == 0)
-        status = erg_probe_rows_load(&at->rows, at->rows_path, err);
-    for (size_t i = 0; i < erg_probe_shapes() && !status; i++) {
-        status = erg_probe_program_init(&at->programs[i], i, at->gpus, at->gpu, at->stack, err);
-        at->program_count += !status;
-    }
-    return status;
+    at->programs = erg_xcalloc(erg_probe_shapes(), sizeof *at->programs);
+    for (size_t i = 0; i < erg_probe_shapes(); i++, at->program_count++)
+        if (erg_probe_program_init(&at->programs[i], i, at->gpus, at->gpu, at->stack, err))
+            return -1;
+    return 0;
 }
 
 /* ---- after it ---- */
-
-/* How a family's amounts, rates and energies are written. */
-static const struct {
-    const char *title, *name;
-    double amount_factor, rate_factor;
-    const char *amount_unit, *rate_unit, *energy_unit;
-} families[] = {
-    [ERG_PROBE_PRODUCT] = {"products", "product", 1e-9, 1e-12, "GFLOP", "TFLOP/s", "pJ/FLOP"},
-    [ERG_PROBE_MEMORY] = {"memory", "memory", 1e-6, 1e-9, "MB", "GB/s", "pJ/B"},
-    [ERG_PROBE_ATTENTION] = {"attention", "attention", 1e-9, 1e-12, "GFLOP", "TFLOP/s", "pJ/FLOP"},
-    [ERG_PROBE_COLLECTIVE] = {"collectives, one direction", "collective", 1e-6, 1e-9, "MB", "GB/s",
-                              "pJ/B"},
-    [ERG_PROBE_REST] = {"nothing", "rest", 0, 0, "", "", ""},
-};
-
-static void print_ceilings(const struct erg_probe_ceilings *ceilings)
-{
-    struct erg_text text = {0};
-    for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
-        struct erg_table table = {.columns = 8};
-        for (size_t i = 0; i < ceilings->count; i++) {
-            const struct erg_probe_ceiling *c = &ceilings->items[i];
-            if ((size_t)c->family != f)
-                continue;
-            erg_table_add(&table, "%s %s", c->shape, c->name);
-            if (c->rate > 0) {
-                erg_table_add(&table, "%.0f %s", c->amount * families[f].amount_factor,
-                              families[f].amount_unit);
-                erg_table_add(&table, "%.0f %s", c->rate * families[f].rate_factor,
-                              families[f].rate_unit);
-                erg_table_add(&table, "%.0f %%", 100 * c->share);
-            } else {
-                for (int k = 0; k < 3; k++)
-                    erg_table_add(&table, "%s", "");
-            }
-            erg_table_add(&table, "%.0f MHz", c->clock_mhz);
-            erg_table_add(&table, "%.0f W", c->power_w);
-            if (isnan(c->unit_j) || c->family == ERG_PROBE_REST)
-                erg_table_add(&table, "%s", "");
-            else
-                erg_table_add(&table, "%.2f %s", c->unit_j * 1e12, families[f].energy_unit);
-            erg_table_add(&table, "%s", "");
-        }
-        if (table.count) {
-            erg_text_printf(&text, "%s\n", families[f].title);
-            erg_table_text(&text, &table, "  ");
-        }
-        erg_table_release(&table);
-    }
-    fputs(text.data ? text.data : "", stdout);
-    erg_text_release(&text);
-}
-
-static void print_fit(const struct erg_probe_fit *fit, const char *path)
-{
-    struct erg_table table = {.columns = 4};
-    struct erg_text text = {0};
-    for (size_t i = 0; i < fit->count; i++) {
-        erg_table_add(&table, "%s", fit->constants[i].name);
-        erg_table_add(&table, "%.4g", fit->constants[i].before);
-        erg_table_add(&table, "%.4g", fit->constants[i].after);
-        erg_table_add(&table, "%s", fit->constants[i].seen ? "" : "not seen");
-    }
-    erg_table_text(&text, &table, "  ");
-    printf(
-        "constants, before and after\n%s"
-        "%zu measurements fitted with a mean error of %.1f %% in time and %.1f %% in energy: %s\n",
-        text.data, fit->observations, 100 * fit->time_error, 100 * fit->energy_error, path);
-    erg_text_release(&text);
-    erg_table_release(&table);
-}
-
-static void print_json(const struct probing *at, const struct erg_probe_ceilings *ceilings,
-                       const struct erg_probe_fit *fit)
-{
-    json_t *root = json_object(), *list = json_array(), *constants = json_object();
-    json_object_set_new(root, "gpu", json_string(at->gpu->name));
-    json_object_set_new(root, "gpus", json_integer(at->gpus));
-    for (size_t i = 0; i < ceilings->count; i++) {
-        const struct erg_probe_ceiling *c = &ceilings->items[i];
-        json_t *entry = json_object();
-        json_object_set_new(entry, "shape", json_string(c->shape));
-        json_object_set_new(entry, "name", json_string(c->name));
-        json_object_set_new(entry, "kind", json_string(families[c->family].name));
-        json_object_set_new(entry, "amount", erg_json_number(c->rate > 0 ? c->amount : NAN));
-        json_object_set_new(entry, "rate_per_s", erg_json_number(c->rate > 0 ? c->rate : NAN));
-        json_object_set_new(entry, "share", erg_json_number(c->rate > 0 ? c->share : NAN));
-        json_object_set_new(entry, "power_w", erg_json_number(c->power_w));
-        json_object_set_new(entry, "unit_j", erg_json_number(c->unit_j));
-        json_object_set_new(entry, "clock_mhz", erg_json_number(c->clock_mhz));
-        json_array_append_new(list, entry);
-    }
-    json_object_set_new(root, "ceilings", list);
-    for (size_t i = 0; i < fit->count; i++)
-        json_object_set_new(constants, fit->constants[i].name,
-                            json_pack("{s:o, s:o, s:b}", "before",
-                                      erg_json_number(fit->constants[i].before), "after",
-                                      erg_json_number(fit->constants[i].after), "seen",
-                                      fit->constants[i].seen));
-    if (fit->count) {
-        json_object_set_new(root, "constants", constants);
-        json_object_set_new(root, "time_error", erg_json_number(fit->time_error));
-        json_object_set_new(root, "energy_error", erg_json_number(fit->energy_error));
-    } else {
-        json_decref(constants);
-    }
-    char *text = erg_json_text(root);
-    puts(text);
-    free(text);
-    json_decref(root);
-}
 
 static int conclude(const struct probing *at, bool json, struct erg_error *err)
 {
@@ -330,43 +253,60 @@ static int conclude(const struct probing *at, bool json, struct erg_error *err)
     const char *path = at->values->calibrate;
     if (at->values->from && !ceilings.count && !path)
         return erg_fail(err, ERG_FAILED,
-                        "probing: '%s' has no measurements on %d GPUs of what can be shown; "
+                        "probing: '%s' has no measurements on %d GPU%s of what can be shown; "
                         "expected rows that ergon probe wrote, and their number of GPUs as --gpus",
-                        at->values->from, at->gpus);
+                        at->values->from, at->gpus, erg_plural((size_t)at->gpus));
     int status = path ? erg_probe_calibrate(&fit, at->gpu, at->stack, at->programs,
                                             at->program_count, &at->rows, err) ||
                             erg_probe_write(&fit, &at->rows, path, err)
                       : 0;
-    if (!status && json) {
-        print_json(at, &ceilings, &fit);
-    } else if (!status) {
-        print_ceilings(&ceilings);
-        if (path)
-            print_fit(&fit, path);
-    }
+    struct erg_probe_findings findings = {.gpu = at->gpu,
+                                          .gpus = at->gpus,
+                                          .programs = at->programs,
+                                          .program_count = at->program_count,
+                                          .ceilings = &ceilings,
+                                          .fit = path ? &fit : NULL,
+                                          .path = path};
+    if (!status && json)
+        erg_probe_print_json(&findings);
+    else if (!status)
+        erg_probe_print(&findings);
     erg_probe_ceilings_release(&ceilings);
+    return status ? -1 : 0;
+}
+
+static int probe(struct probing *at, const struct erg_invocation *call, struct erg_error *err)
+{
+    uint64_t seed = call->common.seed == ERG_NOT_GIVEN ? 1 : (uint64_t)call->common.seed;
+    int status = prepare(at, err) || (!at->values->from && measure(at, seed, err));
+    if (status && at->rows_path)
+        erg_interrupt_explain(err);
+    erg_terminal_finish();
+    if (!status && at->leads)
+        status = conclude(at, call->common.json, err);
+    for (size_t i = 0; i < at->program_count; i++)
+        erg_probe_program_release(&at->programs[i]);
+    free(at->programs);
+    erg_probe_rows_release(&at->rows);
+    erg_stack_free(at->stack);
+    erg_gpu_free(at->gpu);
+    free(at->rows_path);
     return status ? -1 : 0;
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    struct probing at = {.values = call->values};
-    uint64_t seed = call->common.seed == ERG_NOT_GIVEN ? 1 : (uint64_t)call->common.seed;
-    int status = prepare(&at, err);
-    if (!status && !at.values->from)
-        status = measure(&at, seed, err);
-    if (status && at.rows_path)
-        erg_interrupt_explain(err);
-    erg_terminal_finish();
-    if (!status && at.leads)
-        status = conclude(&at, call->common.json, err);
-    for (size_t i = 0; i < at.program_count; i++)
-        erg_probe_program_release(&at.programs[i]);
-    erg_probe_rows_release(&at.rows);
-    erg_stack_free(at.stack);
-    erg_gpu_free(at.gpu);
-    free(at.rows_path);
-    return status ? -1 : 0;
+    const struct values *values = call->values;
+    struct erg_launch_environment env;
+    if (check_values(values, err) || erg_launch_environment_read(&env, err))
+        return -1;
+    struct probing at = {.values = values,
+                         .real = values->device == DEVICE_CUDA && !values->from,
+                         .leads = env.rank == 0,
+                         .gpus = env.world};
+    if (!at.real)
+        at.gpus = values->gpus == ERG_NOT_GIVEN ? 2 : (int)values->gpus;
+    return at.real || at.leads ? probe(&at, call, err) : 0; /* no part in what one rank does */
 }
 
 const struct erg_command erg_cmd_probe = {

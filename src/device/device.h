@@ -53,6 +53,8 @@ struct erg_device_methods {
     int (*set_clock)(struct erg_device *device, int clock_mhz, struct erg_error *err);
     int (*enqueue)(struct erg_device *device, const struct erg_step *steps, size_t count,
                    size_t repeats, struct erg_error *err);
+    int (*stagger)(struct erg_device *device, const struct erg_step *steps, size_t count,
+                   int64_t delay_ns, struct erg_error *err);
     int (*sync)(struct erg_device *device, struct erg_error *err);
     int64_t (*now_ns)(struct erg_device *device);
     void (*sleep_ns)(struct erg_device *device, int64_t duration_ns);
@@ -136,6 +138,16 @@ static inline int erg_device_enqueue(struct erg_device *device, const struct erg
                                      size_t count, size_t repeats, struct erg_error *err)
 {
     return device->methods->enqueue(device, steps, count, repeats, err);
+}
+
+/*
+ * Queues one run of the steps that the first GPU begins at once and all others `delay_ns` later: so
+ * long it waits for them in the first communication. Expects several GPUs.
+ */
+static inline int erg_device_stagger(struct erg_device *device, const struct erg_step *steps,
+                                     size_t count, int64_t delay_ns, struct erg_error *err)
+{
+    return device->methods->stagger(device, steps, count, delay_ns, err);
 }
 
 /* Waits until all queued work is done. */

@@ -9,6 +9,7 @@ void erg_sensor_log_init(struct erg_sensor_log *log, size_t gpus)
 {
     *log = (struct erg_sensor_log){
         .gpus = gpus,
+        .watched = gpus,
         .edges = erg_xcalloc(gpus, sizeof *log->edges),
         .last = erg_xcalloc(gpus, sizeof *log->last),
         .now = erg_xcalloc(gpus, sizeof *log->now),
@@ -41,12 +42,12 @@ int erg_sensor_log_poll(struct erg_sensor_log *log, struct erg_device *device,
     if (erg_device_sense(device, log->now, err) != 0)
         return -1;
     struct erg_poll poll = {.temperature_c = -INFINITY};
-    for (size_t g = 0; g < log->gpus; g++) {
+    for (size_t g = 0; g < log->watched; g++) {
         const struct erg_sample *now = &log->now[g], *last = &log->last[g];
         log->valid &= now->valid;
-        poll.time_s += (double)now->time_ns * 1e-9 / (double)log->gpus;
-        poll.power_w += now->power_w / (double)log->gpus;
-        poll.clock_mhz += (double)now->clock_mhz / (double)log->gpus;
+        poll.time_s += (double)now->time_ns * 1e-9 / (double)log->watched;
+        poll.power_w += now->power_w / (double)log->watched;
+        poll.clock_mhz += (double)now->clock_mhz / (double)log->watched;
         poll.temperature_c = fmax(poll.temperature_c, now->temperature_c);
         poll.reasons |= now->reasons;
         if (log->polls.count && now->energy_mj != last->energy_mj)

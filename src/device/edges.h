@@ -10,8 +10,8 @@
 
 struct erg_poll {
     double time_s;
-    double power_w;       /* mean over the GPUs */
-    double clock_mhz;     /* mean over the GPUs */
+    double power_w;       /* mean over the watched GPUs */
+    double clock_mhz;     /* the same */
     double temperature_c; /* hottest */
     uint32_t reasons;     /* of any */
 };
@@ -22,11 +22,12 @@ struct erg_poll_list {
 };
 
 struct erg_sensor_log {
-    size_t gpus;
+    size_t gpus;                 /* of the device */
+    size_t watched;              /* the first ones: all, unless told otherwise before a poll */
     struct erg_edge_list *edges; /* one per GPU */
     struct erg_poll_list polls;
     struct erg_sample *last, *now;
-    uint32_t valid; /* what every sample of every GPU had */
+    uint32_t valid; /* what every sample of every watched GPU had */
 };
 
 void erg_sensor_log_init(struct erg_sensor_log *log, size_t gpus);

@@ -85,4 +85,12 @@ int erg_profile_rest(struct erg_device *device, const struct erg_step *steps, si
                      double since_s, const struct erg_profile_options *options, uint64_t key,
                      struct erg_profile_result *result, struct erg_error *err);
 
+/*
+ * A GPU that waits for the others in the first communication of the steps, right after some of that
+ * work: time_s is one second and energy_j what the waiting GPU draws in it. Expects several GPUs.
+ */
+int erg_profile_waiting(struct erg_device *device, const struct erg_step *steps, size_t count,
+                        const struct erg_profile_options *options, uint64_t key,
+                        struct erg_profile_result *result, struct erg_error *err);
+
 #endif

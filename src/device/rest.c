@@ -1,4 +1,4 @@
-/* The power of GPUs that have nothing to do. */
+/* The power of GPUs that have nothing to do, or wait for others. */
 #include "device/edges.h"
 #include "device/profiler.h"
 
@@ -9,6 +9,7 @@
 static const double poll_s = 0.001;
 static const double work_s = 0.5;  /* enough to be as hot and as fast as work makes it */
 static const double edges_s = 0.2; /* around the window, for the counter's steps */
+static const double spin_s = 0.1;  /* until a GPU that waits draws what it does from then on */
 
 static double now_s(struct erg_device *device)
 {
@@ -45,16 +46,17 @@ static int measure(struct erg_device *device, struct erg_sensor_log *log, double
     struct erg_poll mean = erg_sensor_log_mean(log, start_s, end_s);
     double energy_j = 0;
     bool counted = log->valid & ERG_SENSE_ENERGY;
-    for (size_t g = 0; g < device->gpus && counted; g++) {
+    for (size_t g = 0; g < log->watched && counted; g++) {
         double one_j;
         counted = erg_sensor_log_energy(log, g, start_s, end_s, &one_j);
-        energy_j += one_j / (double)device->gpus;
+        energy_j += one_j / (double)log->watched;
     }
     if (!counted && !(log->valid & ERG_SENSE_POWER))
-        return erg_fail(err, ERG_NO_DEVICE,
-                        "measuring the power at rest of %s: neither its energy counter nor its "
-                        "power can be read",
-                        device->identity);
+        return erg_fail(
+            err, ERG_NO_DEVICE,
+            "measuring the power of %s without work: neither its energy counter nor its "
+            "power can be read",
+            device->identity);
     *result = (struct erg_profile_result){
         .time_s = 1,
         .energy_j = counted ? energy_j / (end_s - start_s) : mean.power_w,
@@ -70,6 +72,15 @@ static int measure(struct erg_device *device, struct erg_sensor_log *log, double
     return 0;
 }
 
+static int watch(struct erg_device *device, struct erg_sensor_log *log, double start_s,
+                 double end_s, struct erg_profile_result *result, struct erg_error *err)
+{
+    return poll_until(device, log, end_s + edges_s, err) ||
+                   measure(device, log, start_s, end_s, result, err)
+               ? -1
+               : 0;
+}
+
 int erg_profile_rest(struct erg_device *device, const struct erg_step *steps, size_t count,
                      double since_s, const struct erg_profile_options *options, uint64_t key,
                      struct erg_profile_result *result, struct erg_error *err)
@@ -82,10 +93,34 @@ int erg_profile_rest(struct erg_device *device, const struct erg_step *steps, si
     if (!status) {
         double start_s = now_s(device) + since_s, end_s = start_s + options->window_s;
         erg_device_sleep_ns(device, (int64_t)(fmax(since_s - edges_s, 0) * 1e9));
-        status = poll_until(device, &log, end_s + edges_s, err) ||
-                         measure(device, &log, start_s, end_s, result, err)
+        status = watch(device, &log, start_s, end_s, result, err);
+    }
+    if (!status)
+        result->device_s = now_s(device) - begin_s;
+    erg_sensor_log_release(&log);
+    return status;
+}
+
+int erg_profile_waiting(struct erg_device *device, const struct erg_step *steps, size_t count,
+                        const struct erg_profile_options *options, uint64_t key,
+                        struct erg_profile_result *result, struct erg_error *err)
+{
+    struct erg_sensor_log log;
+    erg_sensor_log_init(&log, device->gpus);
+    log.watched = 1; /* the one that waits */
+    erg_device_begin(device, key);
+    double begin_s = now_s(device);
+    double wait_s = spin_s + options->window_s + 2 * edges_s;
+    int status = work(device, steps, count, err) ||
+                         erg_device_stagger(device, steps, count, (int64_t)(wait_s * 1e9), err)
                      ? -1
                      : 0;
+    if (!status) {
+        double start_s = now_s(device) + spin_s + edges_s;
+        status = watch(device, &log, start_s, start_s + options->window_s, result, err);
+        struct erg_error ignored;
+        if (erg_device_sync(device, status ? &ignored : err))
+            status = -1;
     }
     if (!status)
         result->device_s = now_s(device) - begin_s;

@@ -6,7 +6,9 @@
 #include "base/memory.h"
 #include "device/emulated/emulated.h"
 
+#include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,21 +17,35 @@ struct observations {
     size_t count, capacity;
 };
 
-/* An idle GPU that has given up its clocks draws another power than the model's static one. */
-static bool lowered_clock(const struct erg_probe_row *row, const struct erg_gpu *gpu)
+/*
+ * An idle GPU that has given up its clocks draws another power than the model's static one; one at
+ * work whose clock is as low was slowed down by something else than work.
+ */
+static double lowest_mhz(const struct erg_gpu *gpu)
 {
-    return row->clock_mhz < 0.5 * gpu->clock_max_mhz;
+    return 0.5 * gpu->clock_max_mhz;
 }
 
-static void observe(struct observations *list, const struct erg_probe_program *program,
-                    const struct erg_probe_rows *rows, const struct erg_gpu *gpu)
+static bool lowered_clock(const struct erg_probe_row *row, const struct erg_gpu *gpu)
+{
+    return row->clock_mhz < lowest_mhz(gpu);
+}
+
+/* Adds to `lowered` what is left out. */
+static void observe(struct observations *list, size_t *lowered,
+                    const struct erg_probe_program *program, const struct erg_probe_rows *rows,
+                    const struct erg_gpu *gpu)
 {
     for (size_t i = 0; i < program->count; i++) {
         const struct erg_probe_item *item = &program->items[i];
         const struct erg_probe_row *row =
             erg_probe_rows_find(rows, program->name, program->gpus, item->name);
-        if (!row || lowered_clock(row, gpu))
+        if (!row || item->family == ERG_PROBE_BLOCKED)
             continue;
+        if (lowered_clock(row, gpu)) {
+            *lowered += item->family != ERG_PROBE_REST;
+            continue;
+        }
         ERG_PUSH(
             list, items,
             (struct erg_probe_observation){
@@ -48,21 +64,69 @@ static void observe(struct observations *list, const struct erg_probe_program *p
     }
 }
 
-/*
- * Powers that no schedule of ours shows: a GPU that waits for a peer keeps one block spinning; one
- * that has been idle for long has lowered its clock, if it does so at all.
- */
-static void fit_waiting(struct erg_gpu *gpu, const struct erg_probe_program *program,
-                        const struct erg_probe_rows *rows)
+static const struct erg_probe_row *find_item(const struct erg_probe_program *programs, size_t count,
+                                             const struct erg_probe_rows *rows, const char *item)
 {
+    const struct erg_probe_row *row = NULL;
+    for (size_t p = 0; p < count && !row; p++)
+        row = erg_probe_rows_find(rows, programs[p].name, programs[p].gpus, item);
+    return row;
+}
+
+/* Sets a constant that is not the least squares' to find; origin NULL: nothing says anything. */
+static void set_power(struct erg_probe_fit *fit, const char *name, size_t member, double power_w,
+                      const char *origin, bool seen)
+{
+    double *value = (double *)(void *)((char *)&fit->gpu + member);
+    assert(fit->count < ERG_PROBE_MOST_CONSTANTS);
+    struct erg_probe_constant *constant = &fit->constants[fit->count++];
+    *constant = (struct erg_probe_constant){.name = name,
+                                            .member = member,
+                                            .before = *value,
+                                            .after = power_w,
+                                            .seen = seen,
+                                            .origin = origin ? origin : "not seen"};
+    *value = power_w;
+    snprintf(constant->note, sizeof constant->note, "%s", origin ? origin : "");
+}
+
+/*
+ * Of a GPU that waits for a peer. Probes of before it was measured have no such row: then what the
+ * model says of one spinning block.
+ */
+static void fit_blocked(struct erg_probe_fit *fit, const struct erg_probe_row *row)
+{
+    const struct erg_gpu *gpu = &fit->gpu;
     double above_ghz = (gpu->clock_max_mhz - gpu->voltage_knee_mhz) * 1e-3;
     double volt = 1 + gpu->voltage_slope_per_ghz * above_ghz;
-    gpu->blocking_power_w =
-        gpu->static_power_w + volt * volt * (gpu->active_power_w + gpu->spin_power_w);
-    const struct erg_probe_row *idle =
-        erg_probe_rows_find(rows, program->name, program->gpus, PROBE_IDLE);
-    if (idle && lowered_clock(idle, gpu))
-        gpu->idle_power_w = idle->energy_j / idle->time_s;
+    double power_w = gpu->static_power_w + volt * volt * (gpu->active_power_w + gpu->spin_power_w);
+    if (row) { /* it waits as warm as training makes it, where leak is that of the reference */
+        double leak = gpu->leak_per_k * (row->temperature_c - gpu->reference_c);
+        power_w =
+            fmax(row->energy_j / row->time_s - leak * gpu->static_power_w, gpu->static_power_w);
+    }
+    set_power(fit, "blocking_power_w", offsetof(struct erg_gpu, blocking_power_w), power_w,
+              row ? "measured" : "static power, active power and one spinning block", row != NULL);
+}
+
+/* Of a GPU that has been idle for long and has lowered its clock, if it does so at all. */
+static void fit_idle(struct erg_probe_fit *fit, const struct erg_probe_row *row)
+{
+    bool seen = row && lowered_clock(row, &fit->gpu);
+    set_power(fit, "idle_power_w", offsetof(struct erg_gpu, idle_power_w),
+              seen ? row->energy_j / row->time_s : fit->gpu.idle_power_w, seen ? "measured" : NULL,
+              seen);
+}
+
+/* A GPU that was measured already is called so once. */
+static void name_fitted(struct erg_probe_fit *fit)
+{
+    static const char suffix[] = "-measured";
+    size_t length = strlen(fit->gpu.name), most = sizeof fit->name - sizeof suffix;
+    bool measured =
+        length >= sizeof suffix && !strcmp(fit->gpu.name + length + 1 - sizeof suffix, suffix);
+    snprintf(fit->name, sizeof fit->name, "%.*s%s", (int)most, fit->gpu.name,
+             measured ? "" : suffix);
 }
 
 /* Launch slots follow from a GPU's constants, so rows of another start may have others. */
@@ -76,9 +140,9 @@ static void warn_of_strangers(const struct erg_probe_program *programs, size_t p
                                          programs[p].items[i].name) != NULL;
     if (known < rows->count)
         erg_log(ERG_LOG_WARNING,
-                "%zu of %zu measurements are of other GPUs or of nothing that the probe measures; "
-                "they are left out",
-                rows->count - known, rows->count);
+                "%zu of %zu measurement%s left out: of other GPUs, or of nothing that the probe "
+                "measures",
+                rows->count - known, rows->count, erg_plural(rows->count));
 }
 
 /* Fewer measurements, or a model that stays this far from them, make no GPU file worth writing. */
@@ -103,24 +167,31 @@ int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                         struct erg_error *err)
 {
     struct observations list = {0};
+    size_t lowered = 0;
     warn_of_strangers(programs, program_count, rows);
     for (size_t i = 0; i < program_count; i++)
-        observe(&list, &programs[i], rows, gpu);
-    int status;
+        observe(&list, &lowered, &programs[i], rows, gpu);
+    int status, gpus = program_count ? programs[0].gpus : 0;
     if (list.count < FEWEST_OBSERVATIONS)
-        status = erg_fail(err, ERG_FAILED,
-                          "fitting the constants of %s: there are %zu measurements on %d GPUs to "
-                          "fit them to, expected at least %d",
-                          gpu->name, list.count, program_count ? programs[0].gpus : 0,
-                          FEWEST_OBSERVATIONS);
+        status =
+            erg_fail(err, ERG_FAILED,
+                     "fitting the constants of %s: there %s %zu measurement%s on %d GPU%s to "
+                     "fit them to and %zu at clocks below %g MHz, expected at least %d",
+                     gpu->name, list.count == 1 ? "is" : "are", list.count, erg_plural(list.count),
+                     gpus, erg_plural((size_t)gpus), lowered, lowest_mhz(gpu), FEWEST_OBSERVATIONS);
     else
         status = erg_probe_fit(fit, gpu, stack, list.items, list.count, err) || check_fit(fit, err)
                      ? -1
                      : 0;
     free(list.items);
-    for (size_t i = 0; i < program_count && !status; i++)
-        fit_waiting(&fit->gpu, &programs[i], rows);
-    return status;
+    if (status)
+        return -1;
+    fit->lowered = lowered;
+    fit->lowered_mhz = lowest_mhz(gpu);
+    name_fitted(fit);
+    fit_blocked(fit, find_item(programs, program_count, rows, PROBE_BLOCKED));
+    fit_idle(fit, find_item(programs, program_count, rows, PROBE_IDLE));
+    return 0;
 }
 
 /* ---- the file ---- */
@@ -136,10 +207,8 @@ static const char *origin(const void *context, size_t member)
     const struct origins *origins = context;
     const struct erg_probe_fit *fit = origins->fit;
     for (size_t i = 0; i < fit->count; i++)
-        if (fit->constants[i].member == member && fit->constants[i].seen)
+        if (fit->constants[i].member == member && *fit->constants[i].note)
             return fit->constants[i].note;
-    if (member == offsetof(struct erg_gpu, blocking_power_w))
-        return "static power, active power and one spinning block";
     return origins->kept;
 }
 
@@ -147,9 +216,8 @@ int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows
                     const char *path, struct erg_error *err)
 {
     struct erg_gpu gpu = fit->gpu;
-    struct erg_text name = {0}, heading = {0}, confidence = {0}, kept = {0};
+    struct erg_text heading = {0}, confidence = {0}, kept = {0};
     const struct erg_probe_row *last = &rows->items[rows->count - 1];
-    erg_text_printf(&name, "%s-measured", gpu.name);
     erg_text_printf(&kept, "as in %s", gpu.name);
     erg_text_printf(&heading,
                     "Written by ergon probe --calibrate, starting from %s.\n"
@@ -162,7 +230,7 @@ int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows
                     "fitted by ergon probe to %zu measurements on %d GPUs at default clocks; what "
                     "only other clocks show is as in %s",
                     fit->observations, last->gpus, gpu.name);
-    gpu.name = name.data;
+    gpu.name = erg_xstrdup(fit->name);
     gpu.confidence = confidence.data;
     struct origins origins = {fit, kept.data};
     int status = erg_gpu_write(&gpu, path, heading.data, origin, &origins, err);
@@ -172,7 +240,7 @@ int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows
         if (!status)
             erg_gpu_free(again);
     }
-    erg_text_release(&name);
+    free(gpu.name);
     erg_text_release(&kept);
     erg_text_release(&heading);
     erg_text_release(&confidence);

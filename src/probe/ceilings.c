@@ -65,6 +65,7 @@ static struct erg_probe_ceiling ceiling_of(const struct erg_probe_program *progr
         break;
     case ERG_PROBE_PARTITION:
     case ERG_PROBE_LAYER:
+    case ERG_PROBE_BLOCKED:
     case ERG_PROBE_REST:
         break;
     }

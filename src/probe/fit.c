@@ -169,6 +169,7 @@ int erg_probe_fit(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
         fit->constants[i].before = before;
         fit->constants[i].after = after;
         fit->constants[i].seen = seen;
+        fit->constants[i].origin = seen ? "fitted" : "not seen";
         if (seen && before > 0)
             snprintf(fit->constants[i].note, sizeof fit->constants[i].note,
                      "fitted; %.3g times that of %s", after / before, gpu->name);

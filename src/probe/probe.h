@@ -33,7 +33,8 @@ enum erg_probe_family {
     ERG_PROBE_COLLECTIVE, /* after the product that writes what is reduced */
     ERG_PROBE_PARTITION,  /* communication beside compute */
     ERG_PROBE_LAYER,
-    ERG_PROBE_REST, /* nothing runs */
+    ERG_PROBE_BLOCKED, /* one GPU waits for the others in its communication */
+    ERG_PROBE_REST,    /* nothing runs */
 };
 
 struct erg_probe_item {
@@ -71,7 +72,7 @@ void erg_probe_program_release(struct erg_probe_program *program);
 struct erg_probe_row {
     char shape[16], item[48];
     int gpus;
-    double time_s, energy_j;         /* at rest: of one second */
+    double time_s, energy_j;         /* at rest, and of the GPU that is blocked: of one second */
     double time_error, energy_error; /* relative standard deviations */
     double clock_mhz, temperature_c; /* mean during the window; of the hottest GPU */
     double window_s;
@@ -84,9 +85,12 @@ struct erg_probe_rows { /* all-zero is a valid empty one */
     size_t count, capacity;
 };
 
-/* ERG_FAILED with file and line for what is no file of rows. */
+/* ERG_FAILED with file and line for what is no file of rows, or one of several machines' GPUs. */
 int erg_probe_rows_load(struct erg_probe_rows *rows, const char *path, struct erg_error *err);
 void erg_probe_rows_release(struct erg_probe_rows *rows);
+
+/* What the conditions of a row call the GPU: of "2 x NVIDIA H200, wide, ...", "NVIDIA H200". */
+void erg_probe_row_gpu(const struct erg_probe_row *row, char *gpu, size_t capacity);
 
 /* NULL when it was not measured. */
 const struct erg_probe_row *erg_probe_rows_find(const struct erg_probe_rows *rows,
@@ -146,17 +150,24 @@ struct erg_probe_observation {
 
 enum { ERG_PROBE_MOST_CONSTANTS = 40 };
 
+struct erg_probe_constant {
+    const char *name;
+    size_t member; /* its offset in struct erg_gpu */
+    double before, after;
+    bool seen;          /* the rows say something of it */
+    const char *origin; /* "fitted", "measured", "not seen", or what it was derived from */
+    char note[96]; /* the same in more words, for the GPU's file; empty where it was not seen */
+};
+
 struct erg_probe_fit {
     struct erg_gpu gpu;              /* strings borrowed from the GPU that the fit started from */
+    char name[96];                   /* of the fitted GPU */
     double time_error, energy_error; /* mean |relative error| of what was fitted */
     size_t observations;
-    struct {
-        const char *name;
-        size_t member; /* its offset in struct erg_gpu */
-        double before, after;
-        bool seen; /* the rows say something of it */
-        char note[96];
-    } constants[ERG_PROBE_MOST_CONSTANTS];
+    /* Measurements with work that were not fitted: the GPU ran at less than lowered_mhz. */
+    size_t lowered;
+    double lowered_mhz;
+    struct erg_probe_constant constants[ERG_PROBE_MOST_CONSTANTS];
     size_t count;
 };
 
@@ -169,8 +180,13 @@ int erg_probe_fit(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                   const struct erg_stack *stack, const struct erg_probe_observation *observations,
                   size_t count, struct erg_error *err);
 
-/* The same to all rows of the programs, at rest as well. ERG_FAILED when they are fewer than a
- * dozen, or when the fitted GPU still differs from them by more than a quarter on average. */
+/*
+ * The same to all rows of the programs, at rest as well; then the powers of a GPU that waits, which
+ * no schedule shows. Rows of work that ran at less than half of the highest clock are left out:
+ * something else than work lowered it, of which the model knows nothing. ERG_FAILED when they are
+ * fewer than a dozen, or when the fitted GPU still differs from them by more than a quarter on
+ * average.
+ */
 int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                         const struct erg_stack *stack, const struct erg_probe_program *programs,
                         size_t program_count, const struct erg_probe_rows *rows,

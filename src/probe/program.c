@@ -153,12 +153,17 @@ static void add_sized_op(struct erg_probe_program *program, const struct erg_op 
  * The AllReduce follows the product whose output it adds up: alone, run over and over, it would add
  * up the same buffer until it overflows.
  */
-static void add_collectives(struct erg_probe_program *program)
+static struct erg_task collective_task(const struct erg_probe_program *program)
 {
-    const struct erg_step *layer = program->parts->whole.sequential[0].steps;
-    struct erg_task task = layer[0].task;
+    struct erg_task task = program->parts->whole.sequential[0].steps[0].task;
     task.ops += task.op_count - 1; /* proj */
     task.op_count = 1;
+    return task;
+}
+
+static void add_collectives(struct erg_probe_program *program)
+{
+    struct erg_task task = collective_task(program);
     add(program, ERG_PROBE_COLLECTIVE, one_step(program, task, 1, 0), 1, "allreduce library");
     task.comm.library = false;
     for (size_t i = 0; i < sizeof collective_sms / sizeof *collective_sms; i++)
@@ -195,6 +200,14 @@ static void add_layers(struct erg_probe_program *program)
             add(program, ERG_PROBE_LAYER, whole->nanobatch[d].steps, whole->nanobatch[d].count,
                 halves[d]);
     }
+}
+
+/* On one SM: of a GPU that waits, one block spins and the rest is ready. */
+static void add_blocked(struct erg_probe_program *program)
+{
+    struct erg_task task = collective_task(program);
+    task.comm.library = false;
+    add(program, ERG_PROBE_BLOCKED, one_step(program, task, 1, 1), 1, PROBE_BLOCKED);
 }
 
 static void add_rests(struct erg_probe_program *program)
@@ -260,8 +273,10 @@ int erg_probe_program_init(struct erg_probe_program *program, size_t shape, int 
         size_t types = parts->whole.forward_count + parts->whole.backward_count;
         for (size_t i = 0; i < types; i++)
             add_partition(program, &parts->whole.partitions[i], everything);
-        if (everything)
+        if (everything) {
             add_collectives(program);
+            add_blocked(program);
+        }
     }
     if (everything)
         add_rests(program);

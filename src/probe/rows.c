@@ -1,6 +1,7 @@
 /* Measuring the items of a program, and the file of what was measured. */
 #include "probe/probe.h"
 
+#include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- the file ---- */
 
@@ -50,6 +50,32 @@ static int write_rows(const char *path, const struct erg_probe_rows *rows, struc
     return status;
 }
 
+static int read_text(const struct erg_csv *csv, size_t r, size_t column, char *out, size_t capacity,
+                     struct erg_error *err)
+{
+    const char *text = erg_csv_text(csv, r, column);
+    size_t length = strlen(text);
+    if (length == 0 || length >= capacity)
+        return erg_csv_fail(csv, r, err, "expected a %s of 1 to %zu bytes, got %zu",
+                            erg_csv_header(csv, column), capacity - 1, length);
+    memcpy(out, text, length + 1);
+    return 0;
+}
+
+static bool is_date(const char *text)
+{
+    static const char form[] = "0000-00-00T00:00:00Z";
+    int year, month, day, hour, minute, second;
+    if (strlen(text) != sizeof form - 1)
+        return false;
+    for (size_t i = 0; i < sizeof form - 1; i++)
+        if (form[i] == '0' ? text[i] < '0' || text[i] > '9' : text[i] != form[i])
+            return false;
+    sscanf(text, "%d-%d-%dT%d:%d:%dZ", &year, &month, &day, &hour, &minute, &second);
+    return month >= 1 && month <= 12 && day >= 1 && day <= 31 && hour < 24 && minute < 60 &&
+           second <= 60; /* a leap second */
+}
+
 static int read_row(const struct erg_csv *csv, size_t r, const size_t *column,
                     struct erg_probe_row *row, struct erg_error *err)
 {
@@ -74,11 +100,60 @@ static int read_row(const struct erg_csv *csv, size_t r, const size_t *column,
                             "expected a clock above 0 and errors of at least 0, got %g MHz, %g and "
                             "%g",
                             row->clock_mhz, row->time_error, row->energy_error);
+    if (!(row->temperature_c >= -50 && row->temperature_c <= 150) || !(row->window_s > 0) ||
+        row->reasons < 0)
+        return erg_csv_fail(csv, r, err,
+                            "expected a temperature of -50 to 150 C, a window above 0 s and "
+                            "reasons of at least 0, got %g C, %g s and %ld",
+                            row->temperature_c, row->window_s, row->reasons);
     row->gpus = (int)gpus;
-    snprintf(row->shape, sizeof row->shape, "%s", erg_csv_text(csv, r, column[1]));
-    snprintf(row->item, sizeof row->item, "%s", erg_csv_text(csv, r, column[2]));
-    snprintf(row->conditions, sizeof row->conditions, "%s", erg_csv_text(csv, r, column[11]));
-    snprintf(row->created_utc, sizeof row->created_utc, "%s", erg_csv_text(csv, r, column[12]));
+    if (read_text(csv, r, column[1], row->shape, sizeof row->shape, err) ||
+        read_text(csv, r, column[2], row->item, sizeof row->item, err) ||
+        read_text(csv, r, column[11], row->conditions, sizeof row->conditions, err) ||
+        read_text(csv, r, column[12], row->created_utc, sizeof row->created_utc, err))
+        return -1;
+    if (!is_date(row->created_utc))
+        return erg_csv_fail(csv, r, err, "expected created_utc like 2026-11-22T02:32:04Z, got '%s'",
+                            row->created_utc);
+    return 0;
+}
+
+void erg_probe_row_gpu(const struct erg_probe_row *row, char *gpu, size_t capacity)
+{
+    const char *start = row->conditions;
+    size_t length = strcspn(start, ",");
+    const char *times = strstr(start, " x ");
+    if (times && times < start + length) {
+        length -= (size_t)(times + 3 - start);
+        start = times + 3;
+    }
+    snprintf(gpu, capacity, "%.*s", (int)length, start);
+}
+
+/* Holds row r, the next one, against those before it: each thing once, and all of one machine. */
+static int check_together(const struct erg_csv *csv, size_t r, const struct erg_probe_rows *rows,
+                          const struct erg_probe_row *row, struct erg_error *err)
+{
+    const struct erg_probe_row *twin = erg_probe_rows_find(rows, row->shape, row->gpus, row->item);
+    if (twin)
+        return erg_csv_fail(csv, r, err,
+                            "\"%s\" of the shape %s on %d GPUs is in line %zu already; expected "
+                            "it once",
+                            row->item, row->shape, row->gpus,
+                            erg_csv_line(csv, (size_t)(twin - rows->items)));
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct erg_probe_row *other = &rows->items[i];
+        char gpu[sizeof row->conditions], other_gpu[sizeof row->conditions];
+        erg_probe_row_gpu(row, gpu, sizeof gpu);
+        erg_probe_row_gpu(other, other_gpu, sizeof other_gpu);
+        bool same_run = row->gpus == other->gpus && !strcmp(row->shape, other->shape);
+        if (strcmp(gpu, other_gpu) != 0 ||
+            (same_run && strcmp(row->conditions, other->conditions) != 0))
+            return erg_csv_fail(csv, r, err,
+                                "it was measured on '%s', but line %zu on '%s'; expected rows of "
+                                "one device",
+                                row->conditions, erg_csv_line(csv, i), other->conditions);
+    }
     return 0;
 }
 
@@ -94,14 +169,14 @@ int erg_probe_rows_load(struct erg_probe_rows *rows, const char *path, struct er
         status = erg_csv_require(csv, columns[i], &column[i], err);
     for (size_t r = 0; r < erg_csv_rows(csv) && !status; r++) {
         struct erg_probe_row row = {0};
-        status = read_row(csv, r, column, &row, err);
+        status = read_row(csv, r, column, &row, err) || check_together(csv, r, rows, &row, err);
         if (!status)
             ERG_PUSH(rows, items, row);
     }
     erg_csv_free(csv);
     if (status)
         erg_probe_rows_release(rows);
-    return status;
+    return status ? -1 : 0;
 }
 
 void erg_probe_rows_release(struct erg_probe_rows *rows)
@@ -149,10 +224,7 @@ static void fill(struct erg_probe_row *row, const struct erg_profile_result *res
     row->temperature_c = 0.5 * (result->temperature_start_c + result->temperature_end_c);
     row->window_s = result->window_s;
     row->reasons = result->reasons;
-    time_t now = time(NULL);
-    struct tm utc;
-    gmtime_r(&now, &utc);
-    strftime(row->created_utc, sizeof row->created_utc, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    erg_utc_now(row->created_utc, sizeof row->created_utc);
 }
 
 static int measure_item(struct erg_device *device, const struct erg_probe_program *program,
@@ -163,11 +235,15 @@ static int measure_item(struct erg_device *device, const struct erg_probe_progra
     struct erg_profile_options options = profile_options();
     uint64_t key = erg_hash_u64(erg_hash_text(program->name), erg_hash_text(item->name));
     const struct erg_probe_item *work = &program->items[0]; /* what a rest is a rest from */
-    int status =
-        item->family == ERG_PROBE_REST
-            ? erg_profile_rest(device, work->steps, work->step_count, item->since_s, &options, key,
-                               &result, err)
-            : erg_profile(device, item->steps, item->step_count, 0, &options, key, &result, err);
+    int status;
+    if (item->family == ERG_PROBE_REST)
+        status = erg_profile_rest(device, work->steps, work->step_count, item->since_s, &options,
+                                  key, &result, err);
+    else if (item->family == ERG_PROBE_BLOCKED)
+        status =
+            erg_profile_waiting(device, item->steps, item->step_count, &options, key, &result, err);
+    else
+        status = erg_profile(device, item->steps, item->step_count, 0, &options, key, &result, err);
     if (status)
         return erg_fail_context(err, "probing \"%s\" of the shape %s", item->name, program->name);
     fill(row, &result);

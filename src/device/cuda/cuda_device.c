@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 /* ---- steps as bytes, for processes of one binary on one machine ---- */
 
@@ -86,10 +85,9 @@ static void begin(struct erg_device *base, uint64_t key)
         erg_worker_begin(device->worker, &device->failure);
 }
 
-static int enqueue(struct erg_device *base, const struct erg_step *steps, size_t count,
-                   size_t repeats, struct erg_error *err)
+static int queue(struct cuda_device *device, const struct erg_step *steps, size_t count,
+                 size_t repeats, int64_t others_delay_ns, struct erg_error *err)
 {
-    struct cuda_device *device = self(base);
     if (device->failure.status) {
         *err = device->failure;
         return -1;
@@ -97,15 +95,28 @@ static int enqueue(struct erg_device *base, const struct erg_step *steps, size_t
     struct device_message message = {.command = COMMAND_ENQUEUE,
                                      .steps = (uint32_t)count,
                                      .repeats = repeats,
-                                     .bytes = packed_bytes(steps, count)};
+                                     .bytes = packed_bytes(steps, count),
+                                     .delay_ns = others_delay_ns};
     char *bytes = erg_xmalloc(message.bytes);
     pack(steps, count, bytes);
     int status = tell(device, message, bytes, err) ||
-                         erg_worker_enqueue(device->worker, steps, count, repeats, err)
+                         erg_worker_enqueue(device->worker, steps, count, repeats, 0, err)
                      ? -1
                      : 0;
     free(bytes);
     return status;
+}
+
+static int enqueue(struct erg_device *base, const struct erg_step *steps, size_t count,
+                   size_t repeats, struct erg_error *err)
+{
+    return queue(self(base), steps, count, repeats, 0, err);
+}
+
+static int stagger(struct erg_device *base, const struct erg_step *steps, size_t count,
+                   int64_t delay_ns, struct erg_error *err)
+{
+    return queue(self(base), steps, count, 1, delay_ns, err);
 }
 
 static int sync_device(struct erg_device *base, struct erg_error *err)
@@ -141,8 +152,7 @@ static int64_t now_ns(struct erg_device *base)
 static void sleep_ns(struct erg_device *base, int64_t duration_ns)
 {
     (void)base;
-    struct timespec duration = {duration_ns / 1000000000, duration_ns % 1000000000};
-    nanosleep(&duration, NULL);
+    erg_sleep_ns(duration_ns);
 }
 
 static void take(struct erg_sample *sample, const struct erg_gpu_sample *read)
@@ -258,6 +268,7 @@ static const struct erg_device_methods methods = {
     .begin = begin,
     .set_clock = set_clock,
     .enqueue = enqueue,
+    .stagger = stagger,
     .sync = sync_device,
     .now_ns = now_ns,
     .sleep_ns = sleep_ns,

@@ -77,12 +77,13 @@ static int obey(struct erg_worker *worker, const struct erg_worker_options *opti
         return erg_worker_begin(worker, err);
     case COMMAND_ENQUEUE: {
         char *bytes = erg_xmalloc(message->bytes);
-        int status = erg_rendezvous_broadcast(options->rendezvous, 0, bytes, message->bytes,
-                                              DEVICE_ANSWER_S, err) ||
-                             erg_worker_enqueue(worker, device_unpack(bytes, message->steps),
-                                                message->steps, message->repeats, err)
-                         ? -1
-                         : 0;
+        int status =
+            erg_rendezvous_broadcast(options->rendezvous, 0, bytes, message->bytes, DEVICE_ANSWER_S,
+                                     err) ||
+                    erg_worker_enqueue(worker, device_unpack(bytes, message->steps), message->steps,
+                                       message->repeats, message->delay_ns, err)
+                ? -1
+                : 0;
         free(bytes);
         return status;
     }

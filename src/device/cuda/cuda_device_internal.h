@@ -21,6 +21,7 @@ struct device_message {
     uint32_t command;
     uint32_t steps;
     uint64_t repeats, bytes;
+    int64_t delay_ns;         /* of the followers' run of an enqueue */
     uint64_t pass, reference; /* of numbers */
 };
 

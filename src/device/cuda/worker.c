@@ -19,6 +19,7 @@ struct prepared {
 struct job {
     struct prepared *prepared;
     size_t repeats;
+    int64_t delay_ns;
     struct CUevent_st *start, *end;
 };
 
@@ -60,6 +61,7 @@ struct erg_worker {
 static int feed(struct erg_worker *worker, const struct job *job, struct erg_error *err)
 {
     struct CUstream_st *stream = erg_executor_stream(worker->executor);
+    erg_sleep_ns(job->delay_ns);
     if (erg_cuda_event_record(job->start, stream, err))
         return -1;
     for (size_t i = 0; i < job->repeats; i++)
@@ -310,13 +312,13 @@ int erg_worker_begin(struct erg_worker *worker, struct erg_error *err)
 }
 
 int erg_worker_enqueue(struct erg_worker *worker, const struct erg_step *steps, size_t count,
-                       size_t repeats, struct erg_error *err)
+                       size_t repeats, int64_t delay_ns, struct erg_error *err)
 {
     struct prepared *prepared;
     if (find_prepared(worker, steps, count, &prepared, err))
         return -1;
     size_t call = worker->calls++ % ERG_DEVICE_SPANS;
-    struct job job = {prepared, repeats, worker->starts[call], worker->ends[call]};
+    struct job job = {prepared, repeats, delay_ns, worker->starts[call], worker->ends[call]};
     pthread_mutex_lock(&worker->lock);
     if (!worker->busy) { /* all jobs are done: start from an empty list */
         worker->jobs.count = worker->taken = 0;

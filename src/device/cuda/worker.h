@@ -32,10 +32,11 @@ int erg_worker_close(struct erg_worker *worker, struct erg_error *err);
 
 const struct erg_cuda *erg_worker_cuda(const struct erg_worker *worker);
 
-/* As the device's methods of these names (device/device.h); spans are on erg_now_ns()'s axis. */
+/* As the device's methods of these names (device/device.h); spans are on erg_now_ns()'s axis. What
+ * is queued begins `delay_ns` after what was queued before it was fed to the GPU. */
 int erg_worker_begin(struct erg_worker *worker, struct erg_error *err);
 int erg_worker_enqueue(struct erg_worker *worker, const struct erg_step *steps, size_t count,
-                       size_t repeats, struct erg_error *err);
+                       size_t repeats, int64_t delay_ns, struct erg_error *err);
 int erg_worker_sync(struct erg_worker *worker, struct erg_error *err);
 
 /* The latest spans, [0] the latest; those that never were are zero. Only after a sync. */

@@ -210,8 +210,23 @@ static int64_t run_work(struct emulated *self, const struct erg_step *steps, siz
     return at_ns;
 }
 
-static int emulated_enqueue(struct erg_device *device, const struct erg_step *steps, size_t count,
-                            size_t repeats, struct erg_error *err)
+/* What the first GPU draws until the others come: `from_ns` on, as long as the history says. */
+static void wait_for_others(struct emulated *self, int64_t from_ns)
+{
+    const struct erg_gpu *gpu = self->gpu;
+    struct erg_load load = {.dynamic_w = gpu->blocking_power_w - gpu->static_power_w,
+                            .static_w = gpu->static_power_w,
+                            .leak_per_k = self->history.heat ? gpu->leak_per_k : 0,
+                            .clock_mhz = self->clock_mhz};
+    double *factors = erg_xcalloc(self->base.gpus, sizeof *factors);
+    factors[0] = 1;
+    erg_history_append(&self->history, from_ns, &load, factors);
+    free(factors);
+}
+
+/* Queues work that all GPUs but the first begin `delay_ns` later. */
+static int queue(struct erg_device *device, const struct erg_step *steps, size_t count,
+                 size_t repeats, int64_t delay_ns, struct erg_error *err)
 {
     struct emulated *self = emulated_of(device);
     if (erg_steps_check(steps, count, err) != 0)
@@ -230,7 +245,10 @@ static int emulated_enqueue(struct erg_device *device, const struct erg_step *st
     int64_t start_ns = self->now_ns > self->busy_until_ns ? self->now_ns : self->busy_until_ns;
     erg_history_forget(&self->history, self->now_ns - 3 * second_ns);
     erg_history_truncate(&self->history, start_ns);
-    self->busy_until_ns = run_work(self, steps, count, (double)repeats, slowdown, start_ns);
+    if (delay_ns > 0)
+        wait_for_others(self, start_ns);
+    self->busy_until_ns =
+        run_work(self, steps, count, (double)repeats, slowdown, start_ns + delay_ns);
     self->spans[self->span_count++ % ERG_DEVICE_SPANS] =
         (struct erg_device_span){start_ns, self->busy_until_ns};
 
@@ -245,6 +263,18 @@ static int emulated_enqueue(struct erg_device *device, const struct erg_step *st
         .static_w = gpu->idle_power_w, .clock_mhz = gpu->clock_min_mhz, .reasons = ERG_REASON_IDLE};
     erg_history_append(&self->history, self->busy_until_ns + second_ns, &idle, NULL);
     return 0;
+}
+
+static int emulated_enqueue(struct erg_device *device, const struct erg_step *steps, size_t count,
+                            size_t repeats, struct erg_error *err)
+{
+    return queue(device, steps, count, repeats, 0, err);
+}
+
+static int emulated_stagger(struct erg_device *device, const struct erg_step *steps, size_t count,
+                            int64_t delay_ns, struct erg_error *err)
+{
+    return queue(device, steps, count, 1, delay_ns, err);
 }
 
 static void read_latch(struct emulated *self, size_t g, int64_t tick, int64_t period_ns)
@@ -319,6 +349,7 @@ static const struct erg_device_methods methods = {
     .begin = emulated_begin,
     .set_clock = emulated_set_clock,
     .enqueue = emulated_enqueue,
+    .stagger = emulated_stagger,
     .sync = emulated_sync,
     .now_ns = emulated_now_ns,
     .sleep_ns = emulated_sleep_ns,

@@ -1,0 +1,25 @@
+/*
+ * What ergon probe prints: what the machine can do, and the constants that follow, for people and
+ * for programs.
+ */
+#ifndef ERG_CLI_PROBE_PRINT_H
+#define ERG_CLI_PROBE_PRINT_H
+
+#include "probe/probe.h"
+
+#include <stddef.h>
+
+struct erg_probe_findings {
+    const struct erg_gpu *gpu; /* whose datasheet and constants were the start */
+    int gpus;                  /* that were measured */
+    const struct erg_probe_program *programs;
+    size_t program_count;
+    const struct erg_probe_ceilings *ceilings;
+    const struct erg_probe_fit *fit; /* NULL when nothing was fitted */
+    const char *path;                /* of the fitted GPU's file */
+};
+
+void erg_probe_print(const struct erg_probe_findings *findings);
+void erg_probe_print_json(const struct erg_probe_findings *findings);
+
+#endif
