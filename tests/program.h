@@ -43,4 +43,20 @@ static inline void check_program(const char *arguments, int exit_code, const cha
     erg_text_release(&result.out);
 }
 
+/* How often a part is in the output of two ranks that run the program with these arguments. */
+static inline size_t count_of_two_ranks(const char *arguments, const char *part)
+{
+    struct erg_text line = {0};
+    size_t times = 0;
+    erg_text_printf(&line, "run -n 2 --plain -- '%s' %s 2>&1", ERGON_TEST_PROGRAM, arguments);
+    struct program_result result = run_program(line.data);
+    if (result.exit_code)
+        fail_msg("ergon %s: exit code %d with:\n%s", line.data, result.exit_code, result.out.data);
+    for (const char *at = result.out.data; (at = strstr(at, part)); at++)
+        times++;
+    erg_text_release(&result.out);
+    erg_text_release(&line);
+    return times;
+}
+
 #endif

@@ -545,6 +545,8 @@ static void the_command_probes_and_fits(void **state)
              "probe -f '%s/gpu.csv' --json -c '%s/twice.yaml' --base '%s/gpu.yaml'", folder, folder,
              folder);
     check_program(line, 0, "\"gpu\": \"H200-SXM-measured\",\n  \"base\": \"H200-SXM-measured\",");
+    snprintf(line, sizeof line, "probe -d emulated -c '%s/ranks.yaml'", folder);
+    assert_int_equal(count_of_two_ranks(line, "measurements fitted"), 1);
     snprintf(line, sizeof line, "probe -d emulated --seed 2 -o '%s/gpu.csv' 2>&1", folder);
     check_program(line, 1, "another file");
 }

@@ -100,6 +100,16 @@ static void a_stack_has_no_more_layers_than_the_model(void **state)
     erg_text_release(&result.out);
 }
 
+static void one_rank_works_on_emulated_gpus(void **state)
+{
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line, "verify %s/job.yaml %s/out/plan.json", folder, folder);
+    assert_int_equal(count_of_two_ranks(line, "4 layers of meta-llama/Llama-3.2-1B"), 1);
+    snprintf(line, sizeof line, "optimize %s/job.yaml -o %s/ranks", folder, folder);
+    assert_int_equal(count_of_two_ranks(line, "selected: ergon"), 1);
+}
+
 /* ---- judging ---- */
 
 static struct erg_verification sample(void)
@@ -139,6 +149,7 @@ int main(void)
         cmocka_unit_test(stacks_cost_what_their_pieces_add_up_to),
         cmocka_unit_test(a_plan_of_another_job_is_refused),
         cmocka_unit_test(a_stack_has_no_more_layers_than_the_model),
+        cmocka_unit_test(one_rank_works_on_emulated_gpus),
         cmocka_unit_test(what_is_too_far_apart_is_named),
     };
     return cmocka_run_group_tests_name("verify", tests, set_up, remove_folder);

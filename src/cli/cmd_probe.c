@@ -137,9 +137,12 @@ static int name_gpu(const struct probing *at, char *name, size_t capacity, struc
         return 0;
     }
     struct erg_gpus *gpus;
-    if (erg_gpus_open(&gpus, NULL, err))
-        return erg_fail_context(err, "probing the GPUs of this machine (--device emulated needs "
-                                     "none)");
+    struct erg_error missing;
+    if (erg_gpus_open(&gpus, NULL, &missing))
+        return erg_fail(err, missing.status,
+                        "probing the GPUs of this machine: %s; install NVIDIA's driver, or take "
+                        "emulated GPUs with --device emulated",
+                        missing.message);
     snprintf(name, capacity, "%s", erg_gpus_info(gpus, 0)->name);
     erg_gpus_close(gpus);
     return 0;

@@ -4,6 +4,7 @@
 #include "device/real.h"
 #include "io/json.h"
 #include "job/job.h"
+#include "launch/launch.h"
 #include "observe/table.h"
 #include "optimize/verify.h"
 
@@ -220,13 +221,15 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     struct erg_job *job = NULL;
     struct erg_plan_file *plan = NULL;
     struct erg_real *real = NULL;
+    struct erg_launch_environment env;
     int status =
-        erg_job_load(&job, call->arguments[0], NULL, err) ||
+        erg_launch_environment_read(&env, err) ||
+                erg_job_load(&job, call->arguments[0], NULL, err) ||
                 erg_plan_file_load(&plan, call->arguments[1], err) ||
                 (values->device == DEVICE_CUDA && open_gpus(job, values->layers, &real, err))
             ? -1
             : 0;
-    if (!status && (!real || erg_real_device(real))) {
+    if (!status && env.rank == 0) { /* the others, if any, are done */
         request.job = job;
         request.plan = plan;
         request.device = real ? erg_real_device(real) : NULL;

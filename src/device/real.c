@@ -8,8 +8,8 @@ int erg_real_open(struct erg_real **real, const struct erg_real_request *request
     (void)real;
     (void)request;
     return erg_fail(err, ERG_NO_DEVICE,
-                    "opening the GPUs of this machine: this ergon was built "
-                    "without CUDA; build it where nvcc is installed");
+                    "opening the GPUs of this machine: this ergon was built without CUDA; build it "
+                    "where nvcc is installed, or take emulated GPUs with --device emulated");
 }
 
 struct erg_device *erg_real_device(const struct erg_real *real)
@@ -57,8 +57,13 @@ static int check_ranks(const struct erg_launch_environment *env,
 static int check_gpus(const struct erg_launch_environment *env, struct erg_error *err)
 {
     int gpus;
-    if (erg_cuda_count(&gpus, err))
-        return -1;
+    struct erg_error missing;
+    if (erg_cuda_count(&gpus, &missing))
+        return erg_fail(
+            err, missing.status,
+            "%s; install a driver of NVIDIA's that is new enough for this ergon's CUDA, "
+            "or take emulated GPUs with --device emulated",
+            missing.message);
     if (env->local_rank < gpus)
         return 0;
     return erg_fail(err, ERG_NO_DEVICE,
