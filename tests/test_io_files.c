@@ -74,6 +74,24 @@ static void writes_and_reads_back(void **state)
     free(text);
 }
 
+static void pipes_are_read_to_their_end(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    char *text, path[32], bytes[9000];
+    size_t length;
+    int ends[2];
+    memset(bytes, 'x', sizeof bytes);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], bytes, sizeof bytes), sizeof bytes);
+    close(ends[1]);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
+    assert_ok(erg_file_read(path, 0, &text, &length, &err), &err);
+    assert_int_equal(length, sizeof bytes);
+    free(text);
+    close(ends[0]);
+}
+
 static void link_keeps_its_target(void **state)
 {
     (void)state;
@@ -96,6 +114,9 @@ static void failures_are_sentences(void **state)
     (void)state;
     struct erg_error err;
     char *text;
+    assert_fails(erg_file_read("/dev/full", 0, &text, NULL, &err), &err,
+                 "reading '/dev/full': the file has more than the 268435456 bytes");
+    assert_fails(erg_file_read("/dev/zero", 1000, &text, NULL, &err), &err, "more than the 1000");
     assert_fails(erg_file_read(in_folder("none"), 0, &text, NULL, &err), &err,
                  "none': No such file");
     assert_fails(erg_file_read(folder, 0, &text, NULL, &err), &err, "Is a directory");
@@ -374,6 +395,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_and_reads_back),
+        cmocka_unit_test(pipes_are_read_to_their_end),
         cmocka_unit_test(link_keeps_its_target),
         cmocka_unit_test(failures_are_sentences),
         cmocka_unit_test(full_disk_leaves_the_old_file),

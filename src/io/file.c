@@ -28,7 +28,9 @@ int erg_file_read(const char *path, size_t limit_bytes, char **text, size_t *len
     size_t capacity = 4096;
     if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0)
         capacity = (size_t)info.st_size + 1; /* room to see the end in one read */
-    if (limit_bytes && capacity > limit_bytes + 2)
+    if (!limit_bytes)
+        limit_bytes = capacity > ERG_FILE_UNSIZED_BYTES ? capacity : ERG_FILE_UNSIZED_BYTES;
+    if (capacity > limit_bytes + 2)
         capacity = limit_bytes + 2;
     char *data = erg_xmalloc(capacity + 1);
     size_t count = 0;
@@ -47,7 +49,7 @@ int erg_file_read(const char *path, size_t limit_bytes, char **text, size_t *len
             return read_failed(err, path, reason);
         }
         count += (size_t)got;
-        if (limit_bytes && count > limit_bytes) {
+        if (count > limit_bytes) {
             free(data);
             close(file);
             return erg_fail(err, ERG_FAILED,

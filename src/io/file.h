@@ -15,10 +15,13 @@
 /* A limit for files that people write by hand (jobs, models, catalogue entries). */
 enum { ERG_FILE_SMALL_BYTES = 16 << 20 };
 
+/* A limit for what does not say how long it is: pipes and devices, of which some never end. */
+enum { ERG_FILE_UNSIZED_BYTES = 256 << 20 };
+
 /*
  * The whole of a file into *text (NUL-terminated, to be freed by the caller) and its size into
- * *length (may be NULL). A file of more than `limit_bytes` is refused; 0 means no limit.
- * Pipes and devices can be read too.
+ * *length (may be NULL). A file of more than `limit_bytes` is refused; 0 means no limit
+ * but its own size. Pipes and devices can be read too.
  */
 int erg_file_read(const char *path, size_t limit_bytes, char **text, size_t *length,
                   struct erg_error *err);
