@@ -59,6 +59,32 @@ static struct erg_profile_result profile(struct erg_device *device, int clock_mh
     return result;
 }
 
+/* Long runs are not warmed up for longer, and so no hotter, than short ones. */
+static void long_runs_are_as_warm_as_short_ones(void **state)
+{
+    (void)state;
+    struct fixture on;
+    struct erg_error err;
+    struct erg_emulated_options exact = exact_options();
+    struct erg_profile_options options = erg_profile_options_default();
+    struct erg_profile_result one, many;
+    enum { LONG = 375 };
+    struct erg_step *steps = calloc(LONG, sizeof *steps);
+    for (size_t i = 0; i < LONG; i++)
+        steps[i] = hot_step;
+    exact.heat = true;
+    open_fixture(&on, "H200-SXM", exact);
+    assert_ok(erg_profile(on.device, steps, 1, 1500, &options, 1, &one, &err), &err);
+    assert_ok(erg_profile(on.device, steps, LONG, 1500, &options, 1, &many, &err), &err);
+    assert_in_range((int)(1e3 * many.time_s), 500, 560);
+    assert_near(many.temperature_end_c, one.temperature_end_c, 1);
+    assert_close(many.time_s, LONG * one.time_s, 1e-3);
+    assert_close(many.energy_j, LONG * one.energy_j, 4e-3);
+    assert_true(many.device_s < 1.5 * one.device_s);
+    erg_device_close(on.device);
+    free(steps);
+}
+
 static void without_noise_the_model_is_measured(void **state)
 {
     (void)state;
@@ -444,6 +470,7 @@ static void threads_with_devices_of_their_own_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(long_runs_are_as_warm_as_short_ones),
         cmocka_unit_test(without_noise_the_model_is_measured),
         cmocka_unit_test(equal_keys_give_equal_bytes),
         cmocka_unit_test(measurements_repeat_within_a_percent),

@@ -100,6 +100,20 @@ static void a_stack_has_no_more_layers_than_the_model(void **state)
     erg_text_release(&result.out);
 }
 
+static void what_shares_the_power_cap_is_said(void **state)
+{
+    (void)state;
+    static const char said[] = "At the power cap all of a stack shares one clock";
+    struct program_result result = verify("job.yaml", "out", "");
+    assert_non_null(strstr(result.out.data, said));
+    erg_text_release(&result.out);
+    write_job("frugal.yaml", "sequence: 2048", "sequence: 2048\ngoal: least_energy");
+    check_optimize("frugal.yaml", "frugal", "", 0, "selected: ergon");
+    result = verify("frugal.yaml", "frugal", "");
+    assert_null(strstr(result.out.data, said));
+    erg_text_release(&result.out);
+}
+
 static void one_rank_works_on_emulated_gpus(void **state)
 {
     (void)state;
@@ -149,6 +163,7 @@ int main(void)
         cmocka_unit_test(stacks_cost_what_their_pieces_add_up_to),
         cmocka_unit_test(a_plan_of_another_job_is_refused),
         cmocka_unit_test(a_stack_has_no_more_layers_than_the_model),
+        cmocka_unit_test(what_shares_the_power_cap_is_said),
         cmocka_unit_test(one_rank_works_on_emulated_gpus),
         cmocka_unit_test(what_is_too_far_apart_is_named),
     };

@@ -8,6 +8,7 @@
 #include "observe/table.h"
 #include "optimize/verify.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -70,6 +71,20 @@ static struct erg_cost sum(struct erg_cost a, struct erg_cost b)
     return (struct erg_cost){a.time_s + b.time_s, a.energy_j + b.energy_j};
 }
 
+/* Why a stack is not the sum of its pieces where the clock is not what was asked for. */
+static void print_clocks(const struct erg_verification *verification)
+{
+    const double worth_saying = 0.5; /* percent */
+    double most = 0;
+    for (size_t i = 0; i < verification->row_count; i++)
+        most = fmax(most, fabs(percent(verification->rows[i].stack_mhz,
+                                       verification->rows[i].composed_mhz)));
+    if (most > worth_saying)
+        printf("\nAt the power cap all of a stack shares one clock, while each piece alone has its "
+               "own: they differ\nby up to %.1f %%, and so do time and energy.\n",
+               most);
+}
+
 static void print_costs(const struct erg_verification *verification)
 {
     enum { COLUMNS = 11 };
@@ -106,6 +121,7 @@ static void print_costs(const struct erg_verification *verification)
     fputs(text.data, stdout);
     erg_text_release(&text);
     erg_table_release(&table);
+    print_clocks(verification);
 }
 
 static void print_numbers(const struct erg_verification *verification)

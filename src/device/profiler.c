@@ -10,10 +10,11 @@
 enum {
     SUB_WINDOWS = 5,
     CALIBRATION_RUNS = 100, /* at most */
-    WARMUP_RUNS = 10,       /* at least */
+    WARMUP_RUNS = 10,       /* at least, where they take no longer than warmup_most_s */
 };
 
 static const double calibration_s = 0.2;  /* of work is enough to time a run */
+static const double warmup_most_s = 0.5;  /* more would heat what has long runs */
 static const double tail_s = 0.3;         /* work after the window, for the counter's next step */
 static const double fine_polls_s = 0.3;   /* around the window's ends, polls come without pause */
 static const double coarse_poll_s = 0.02; /* else */
@@ -107,7 +108,8 @@ static int prepare(struct profiling *at, struct erg_profile_result *result, stru
     if (erg_interrupt_check(err) != 0 || time_runs(at, 1, &at->run_s, err) != 0)
         return -1;
     /* The first run may be slow; a run of many milliseconds needs few to be timed. */
-    double runs = fmin(fmax(ceil(calibration_s / at->run_s), 3), CALIBRATION_RUNS);
+    double least = at->run_s < calibration_s ? 3 : 1;
+    double runs = fmin(fmax(ceil(calibration_s / at->run_s), least), CALIBRATION_RUNS);
     return time_runs(at, (size_t)runs, &at->run_s, err);
 }
 
@@ -226,9 +228,11 @@ static int measure_window(struct profiling *at, struct erg_profile_result *resul
     pause_for(at, options->cooldown_s);
     if (erg_interrupt_check(err) != 0)
         return -1;
-    size_t warmup = runs_for(at, options->warmup_s);
-    if (warmup < WARMUP_RUNS)
-        warmup = WARMUP_RUNS;
+    size_t few = runs_for(at, warmup_most_s), warmup = runs_for(at, options->warmup_s);
+    if (few > WARMUP_RUNS)
+        few = WARMUP_RUNS;
+    if (warmup < few)
+        warmup = few;
     size_t runs = runs_for(at, options->window_s / SUB_WINDOWS);
     size_t tail = runs_for(at, tail_s);
     double start_s = now_s(at) + (double)warmup * at->run_s;

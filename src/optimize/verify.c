@@ -7,6 +7,7 @@
 #include "optimize/optimize.h"
 #include "optimize/survey.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ struct piece {
     size_t count;
     int times;
 };
-enum { MOST_PIECES = 32 };
+enum { MOST_PIECES = 32 }; /* a layer has fewer partitions, and one for its ends */
 
 /* One way of running an instruction: in one go, and in pieces. */
 struct way {
@@ -129,6 +130,7 @@ static int find_launch(const struct erg_workload *workload,
 
 static void add_piece(struct way *way, const char *name, const struct erg_steps *steps, int times)
 {
+    assert(way->count < MOST_PIECES);
     way->pieces[way->count++] = (struct piece){name, steps->steps, steps->count, times};
 }
 
@@ -141,6 +143,7 @@ static void add_partitions(const struct verifier *v, struct way *way, bool backw
     size_t end = workload->forward_count + (backward ? workload->backward_count : 0);
     for (size_t i = first; i < end; i++) {
         const struct erg_partition *partition = &workload->partitions[i];
+        assert(way->count < MOST_PIECES);
         struct erg_step *step = &way->single[way->count];
         *step = (struct erg_step){.task = partition->task, .launch = launches[i]};
         int times = v->request->layers * partition->occurrences - (i == first);
@@ -172,6 +175,7 @@ static int make_overlapped(struct verifier *v, struct way *way, bool backward,
                            const struct erg_plan_option *option, struct erg_error *err)
 {
     struct erg_launch launches[MOST_PIECES] = {0};
+    assert(v->workload.forward_count + v->workload.backward_count <= MOST_PIECES);
     way->mode = ERG_MODE_OVERLAP;
     for (size_t i = 0; i < option->configuration_count; i++)
         if (find_launch(&v->workload, &option->configurations[i], launches, err))
