@@ -109,8 +109,9 @@ static int record(const struct erg_invocation *call, struct erg_gpus *gpus,
     }
     if (erg_recorder_close(sink.recorder, result ? NULL : err) != 0)
         result = -1;
-    erg_log(ERG_LOG_INFO, "%zu samples of %zu GPUs are in %s", sink.samples, erg_gpus_count(gpus),
-            values->output);
+    size_t count = erg_gpus_count(gpus);
+    erg_log(ERG_LOG_INFO, "%zu sample%s of %zu GPU%s in %s", sink.samples, erg_plural(sink.samples),
+            count, erg_plural(count), values->output);
     return result;
 }
 

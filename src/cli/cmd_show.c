@@ -186,7 +186,7 @@ static void print_option(const struct legend *legend, size_t k)
     for (size_t i = 0; i < option->configuration_count; i++)
         printf("%s %s at %s on %d SM%s", i ? "," : ":", option->configurations[i].partition,
                option->configurations[i].slot, option->configurations[i].sms,
-               option->configurations[i].sms == 1 ? "" : "s");
+               erg_plural((size_t)option->configurations[i].sms));
     puts("");
 }
 

@@ -70,7 +70,7 @@ static int check_gpus(const struct erg_launch_environment *env, struct erg_error
                     "measuring on the GPUs of this machine: rank %d is the %d. here, but there %s "
                     "%d GPU%s; expected a GPU for each rank",
                     env->rank, env->local_rank + 1, gpus == 1 ? "is" : "are", gpus,
-                    gpus == 1 ? "" : "s");
+                    erg_plural((size_t)gpus));
 }
 
 static int open_or_follow(struct erg_real *real, bool lock_clocks, struct erg_error *err)

@@ -125,11 +125,12 @@ static int check_degrees(const struct erg_job *job, const struct erg_yaml *yaml,
         char hint[96] = "";
         if (gpus % replica == 0)
             snprintf(hint, sizeof hint, "; with data: %ld they would be all used", gpus / replica);
-        return erg_yaml_fail(yaml, "cluster", err,
-                             "the cluster has %ld GPUs (%d nodes x %d), but tensor %d x context %d "
-                             "x pipeline %d x data %d makes %ld%s",
-                             gpus, job->cluster.nodes, job->cluster.gpus_per_node, job->tensor,
-                             job->context, job->pipeline, job->data, needed, hint);
+        return erg_yaml_fail(
+            yaml, "cluster", err,
+            "the cluster has %ld GPU%s (%d nodes x %d), but tensor %d x context %d "
+            "x pipeline %d x data %d makes %ld%s",
+            gpus, erg_plural((size_t)gpus), job->cluster.nodes, job->cluster.gpus_per_node,
+            job->tensor, job->context, job->pipeline, job->data, needed, hint);
     }
     if (group > job->cluster.gpus_per_node || job->cluster.gpus_per_node % group != 0)
         return erg_yaml_fail(yaml, "cluster.gpus_per_node", err,

@@ -288,7 +288,7 @@ void erg_doctor_gpus(struct erg_doctor *doctor, const char *select, double watch
     }
     size_t count = erg_gpus_count(gpus);
     erg_doctor_note(doctor, ERG_FINDING_OK, -1, "NVIDIA GPUs", NULL, "driver %s, %zu GPU%s",
-                    erg_gpus_info(gpus, 0)->driver, count, count == 1 ? "" : "s");
+                    erg_gpus_info(gpus, 0)->driver, count, erg_plural(count));
     struct exam **exams = erg_xcalloc(count, sizeof *exams);
     doctor->gpus = erg_xcalloc(count, sizeof *doctor->gpus);
     doctor->gpu_count = count;

@@ -231,7 +231,7 @@ void erg_runs_table(struct erg_text *out, const struct erg_runs *runs)
     erg_text_add(out, "\nEnergy of '");
     for (const char *const *word = runs->command; *word; word++)
         erg_text_printf(out, "%s%s", word == runs->command ? "" : " ", *word);
-    erg_text_printf(out, "', %zu run%s", runs->count, runs->count == 1 ? "" : "s");
+    erg_text_printf(out, "', %zu run%s", runs->count, erg_plural(runs->count));
     if (runs->warmups)
         erg_text_printf(out, " after %zu of warm-up", runs->warmups);
     if (runs->count > 1)

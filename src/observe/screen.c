@@ -95,7 +95,7 @@ static void draw_header(const struct erg_canvas *canvas, const struct erg_live_v
     erg_format_quantity(power, power_w, "W");
     erg_format_quantity(energy, energy_j, "J");
     erg_format_duration(time, view->seconds);
-    snprintf(sums, sizeof sums, "%zu GPU%s  %s  %s in %s", view->count, view->count == 1 ? "" : "s",
+    snprintf(sums, sizeof sums, "%zu GPU%s  %s  %s in %s", view->count, erg_plural(view->count),
              power, energy, time);
     snprintf(place, sizeof place, "ergon  %s  ", host);
     int columns = canvas->screen->columns, column = 0;

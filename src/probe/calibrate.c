@@ -73,9 +73,9 @@ static const struct erg_probe_row *find_item(const struct erg_probe_program *pro
     return row;
 }
 
-/* Sets a constant that is not the least squares' to find; origin NULL: nothing says anything. */
+/* Sets a constant that is not the least squares' to find. */
 static void set_power(struct erg_probe_fit *fit, const char *name, size_t member, double power_w,
-                      const char *origin, bool seen)
+                      bool seen, const char *origin, const char *note)
 {
     double *value = (double *)(void *)((char *)&fit->gpu + member);
     assert(fit->count < ERG_PROBE_MOST_CONSTANTS);
@@ -85,9 +85,9 @@ static void set_power(struct erg_probe_fit *fit, const char *name, size_t member
                                             .before = *value,
                                             .after = power_w,
                                             .seen = seen,
-                                            .origin = origin ? origin : "not seen"};
+                                            .origin = origin};
     *value = power_w;
-    snprintf(constant->note, sizeof constant->note, "%s", origin ? origin : "");
+    snprintf(constant->note, sizeof constant->note, "%s", note);
 }
 
 /*
@@ -106,7 +106,8 @@ static void fit_blocked(struct erg_probe_fit *fit, const struct erg_probe_row *r
             fmax(row->energy_j / row->time_s - leak * gpu->static_power_w, gpu->static_power_w);
     }
     set_power(fit, "blocking_power_w", offsetof(struct erg_gpu, blocking_power_w), power_w,
-              row ? "measured" : "static power, active power and one spinning block", row != NULL);
+              row != NULL, row ? "measured" : "derived: no row has it",
+              row ? "measured" : "static power, active power and one spinning block");
 }
 
 /* Of a GPU that has been idle for long and has lowered its clock, if it does so at all. */
@@ -114,8 +115,8 @@ static void fit_idle(struct erg_probe_fit *fit, const struct erg_probe_row *row)
 {
     bool seen = row && lowered_clock(row, &fit->gpu);
     set_power(fit, "idle_power_w", offsetof(struct erg_gpu, idle_power_w),
-              seen ? row->energy_j / row->time_s : fit->gpu.idle_power_w, seen ? "measured" : NULL,
-              seen);
+              seen ? row->energy_j / row->time_s : fit->gpu.idle_power_w, seen,
+              seen ? "measured" : "not seen", seen ? "measured" : "");
 }
 
 /* A GPU that was measured already is called so once. */
@@ -186,6 +187,7 @@ int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
     free(list.items);
     if (status)
         return -1;
+    fit->gpus = gpus;
     fit->lowered = lowered;
     fit->lowered_mhz = lowest_mhz(gpu);
     name_fitted(fit);
@@ -217,7 +219,10 @@ int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows
 {
     struct erg_gpu gpu = fit->gpu;
     struct erg_text heading = {0}, confidence = {0}, kept = {0};
-    const struct erg_probe_row *last = &rows->items[rows->count - 1];
+    size_t newest = rows->count - 1;
+    while (rows->items[newest].gpus != fit->gpus) /* not what was fitted */
+        newest--;
+    const struct erg_probe_row *last = &rows->items[newest];
     erg_text_printf(&kept, "as in %s", gpu.name);
     erg_text_printf(&heading,
                     "Written by ergon probe --calibrate, starting from %s.\n"
@@ -227,9 +232,9 @@ int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows
                     gpu.name, last->conditions, last->created_utc, fit->observations,
                     100 * fit->time_error, 100 * fit->energy_error);
     erg_text_printf(&confidence,
-                    "fitted by ergon probe to %zu measurements on %d GPUs at default clocks; what "
-                    "only other clocks show is as in %s",
-                    fit->observations, last->gpus, gpu.name);
+                    "fitted by ergon probe to %zu measurements on %d GPU%s at default clocks; "
+                    "what only other clocks show is as in %s",
+                    fit->observations, fit->gpus, erg_plural((size_t)fit->gpus), gpu.name);
     gpu.name = erg_xstrdup(fit->name);
     gpu.confidence = confidence.data;
     struct origins origins = {fit, kept.data};

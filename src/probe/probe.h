@@ -155,13 +155,14 @@ struct erg_probe_constant {
     size_t member; /* its offset in struct erg_gpu */
     double before, after;
     bool seen;          /* the rows say something of it */
-    const char *origin; /* "fitted", "measured", "not seen", or what it was derived from */
+    const char *origin; /* "fitted", "measured", "not seen", "derived: ..." */
     char note[96]; /* the same in more words, for the GPU's file; empty where it was not seen */
 };
 
 struct erg_probe_fit {
     struct erg_gpu gpu;              /* strings borrowed from the GPU that the fit started from */
     char name[96];                   /* of the fitted GPU */
+    int gpus;                        /* of the measurements */
     double time_error, energy_error; /* mean |relative error| of what was fitted */
     size_t observations;
     /* Measurements with work that were not fitted: the GPU ran at less than lowered_mhz. */

@@ -259,7 +259,8 @@ int erg_probe_program_init(struct erg_probe_program *program, size_t shape, int 
         erg_model_check_tensor(program->model, gpus, err) ||
         build_workloads(program, gpu, stack, err)) {
         erg_probe_program_release(program);
-        return erg_fail_context(err, "preparing the probe of %d GPUs", gpus);
+        return erg_fail_context(err, "preparing the probe of %d GPU%s", gpus,
+                                erg_plural((size_t)gpus));
     }
     struct erg_probe_parts *parts = program->parts;
     bool everything = made->everything;

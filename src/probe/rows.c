@@ -137,9 +137,9 @@ static int check_together(const struct erg_csv *csv, size_t r, const struct erg_
     const struct erg_probe_row *twin = erg_probe_rows_find(rows, row->shape, row->gpus, row->item);
     if (twin)
         return erg_csv_fail(csv, r, err,
-                            "\"%s\" of the shape %s on %d GPUs is in line %zu already; expected "
+                            "\"%s\" of the shape %s on %d GPU%s is in line %zu already; expected "
                             "it once",
-                            row->item, row->shape, row->gpus,
+                            row->item, row->shape, row->gpus, erg_plural((size_t)row->gpus),
                             erg_csv_line(csv, (size_t)(twin - rows->items)));
     for (size_t i = 0; i < rows->count; i++) {
         const struct erg_probe_row *other = &rows->items[i];

@@ -71,12 +71,15 @@ static void add_heading(struct erg_text *out, const json_t *plan)
     char clock[CELL_BYTES] = "";
     if (!isnan(mean_mhz))
         snprintf(clock, sizeof clock, " at their default clock (mean %.0f MHz)", mean_mhz);
+    long stages = erg_report_long(job, "pipeline", 1);
+    long gpus = erg_report_long(job, "gpus_per_stage", 1);
+    long microbatches = erg_report_long(job, "microbatches", 0);
     erg_text_printf(out,
-                    "%s: %s, %ld stages of %ld GPUs, %ld microbatches of %ld x %ld tokens\n"
+                    "%s: %s, %ld stage%s of %ld GPU%s, %ld microbatch%s of %ld x %ld tokens\n"
                     "measured on %s%s, search %s, seed %ld\n",
                     erg_report_string(job, "name", "?"), erg_report_string(job, "model", "?"),
-                    erg_report_long(job, "pipeline", 1), erg_report_long(job, "gpus_per_stage", 1),
-                    erg_report_long(job, "microbatches", 0),
+                    stages, erg_plural((size_t)stages), gpus, erg_plural((size_t)gpus),
+                    microbatches, microbatches == 1 ? "" : "es",
                     erg_report_long(job, "microbatch_size", 0), erg_report_long(job, "sequence", 0),
                     erg_report_string(device, "name", "?"), clock,
                     erg_report_string(json_object_get(plan, "search"), "method", "?"),

@@ -18,7 +18,6 @@
 #include <stdlib.h>
 
 static const int64_t second_ns = 1000000000;
-static const int64_t poll_ns = 5000000; /* reading energy and power, measured on H200 */
 static const double thermal_limit_c = 87;
 
 /* Standard deviations of the random factors. */
@@ -27,41 +26,6 @@ static const double run_time_noise = 0.003, run_energy_noise = 0.005; /* per mea
 static const double speed_spread = 0.005, counter_gain_spread = 0.01; /* per GPU, for good */
 
 enum draw { DRAW_TIME, DRAW_ENERGY, DRAW_SPEED, DRAW_GAIN, DRAW_PHASE, DRAW_OFFSET, DRAW_CLOCK };
-
-/* What the sensors show until their next tick. */
-struct latch {
-    int64_t tick;
-    uint64_t energy_mj;
-    double power_w, power_average_w, temperature_c;
-};
-
-struct emulated {
-    struct erg_device base;
-    const struct erg_gpu *gpu;
-    const struct erg_stack *stack;
-    struct erg_emulated_options options;
-    char *identity;
-
-    uint64_t stream; /* seed and key */
-    uint64_t calls;  /* since begin */
-    int64_t now_ns, busy_until_ns;
-    int clock_mhz, previous_clock_mhz; /* the second one holds until switch_ns */
-    int64_t switch_ns;
-    struct erg_history history;
-    struct erg_device_span spans[ERG_DEVICE_SPANS]; /* of call c: spans[c % ERG_DEVICE_SPANS] */
-    uint64_t span_count;
-    double *slowness, *factor; /* one per GPU: for good, and of the present enqueue */
-    double usual_slowness;     /* of the slowest of the group, on average */
-    double *gain;
-    int64_t *phase_ns;
-    uint64_t *offset_mj;
-    struct latch *latches;
-};
-
-static struct emulated *emulated_of(struct erg_device *device)
-{
-    return (struct emulated *)(void *)device;
-}
 
 static uint64_t draw_key(uint64_t stream, enum draw what, uint64_t call, uint64_t gpu)
 {
@@ -76,11 +40,6 @@ static double normal_draw(const struct emulated *self, enum draw what, uint64_t 
 static double uniform_draw(const struct emulated *self, enum draw what, uint64_t call, uint64_t gpu)
 {
     return erg_hash_uniform(draw_key(self->stream, what, call, gpu));
-}
-
-static int64_t to_ns(double seconds)
-{
-    return (int64_t)llround(seconds * 1e9);
 }
 
 static void emulated_close(struct erg_device *device)
@@ -275,60 +234,6 @@ static int emulated_stagger(struct erg_device *device, const struct erg_step *st
                             int64_t delay_ns, struct erg_error *err)
 {
     return queue(device, steps, count, 1, delay_ns, err);
-}
-
-static void read_latch(struct emulated *self, size_t g, int64_t tick, int64_t period_ns)
-{
-    int64_t at_ns = self->phase_ns[g] + tick * period_ns;
-    double gain = self->gain[g];
-    double energy_j = gain * erg_history_energy(&self->history, g, at_ns);
-    double before_j = gain * erg_history_energy(&self->history, g, at_ns - period_ns);
-    double second_before_j = gain * erg_history_energy(&self->history, g, at_ns - second_ns);
-    self->latches[g] = (struct latch){
-        .tick = tick,
-        .energy_mj = self->offset_mj[g] + (uint64_t)(energy_j * 1e3),
-        .power_w = (energy_j - before_j) / ((double)period_ns * 1e-9),
-        .power_average_w = energy_j - second_before_j,
-        .temperature_c = round(erg_history_temperature(&self->history, at_ns)),
-    };
-}
-
-static int emulated_sense(struct erg_device *device, struct erg_sample *samples,
-                          struct erg_error *err)
-{
-    (void)err;
-    struct emulated *self = emulated_of(device);
-    self->now_ns += poll_ns;
-    const struct erg_piece *piece =
-        &self->history.pieces[erg_history_find(&self->history, self->now_ns)];
-    int step_mhz = self->gpu->clock_step_mhz;
-    int64_t period_ns = to_ns(self->gpu->sensor_period_s);
-    for (size_t g = 0; g < device->gpus; g++) {
-        /* The phase is below one period, so that the first tick number may be -1. */
-        int64_t tick = (self->now_ns - self->phase_ns[g] + period_ns) / period_ns - 1;
-        if (tick != self->latches[g].tick)
-            read_latch(self, g, tick, period_ns);
-        const struct latch *latch = &self->latches[g];
-        samples[g] = (struct erg_sample){
-            .time_ns = self->now_ns,
-            .energy_mj = latch->energy_mj,
-            .power_w = latch->power_w,
-            .power_average_w = latch->power_average_w,
-            .temperature_c = latch->temperature_c,
-            .clock_mhz = step_mhz * (int)lround(piece->clock_mhz / step_mhz),
-            .reasons = piece->reasons,
-            .valid = ERG_SENSE_TEMPERATURE | ERG_SENSE_CLOCK | ERG_SENSE_REASONS,
-        };
-        if (!self->options.refuse_counter)
-            samples[g].valid |= ERG_SENSE_ENERGY;
-        else
-            samples[g].energy_mj = 0;
-        if (!self->options.refuse_power)
-            samples[g].valid |= ERG_SENSE_POWER | ERG_SENSE_POWER_AVERAGE;
-        else
-            samples[g].power_w = samples[g].power_average_w = 0;
-    }
-    return 0;
 }
 
 static int emulated_span(struct erg_device *device, size_t back, size_t gpu,

@@ -11,6 +11,7 @@
 
 #include "device/emulated/emulated_internal.h"
 
+#include <math.h>
 #include <stdint.h>
 
 struct erg_piece {
@@ -70,5 +71,50 @@ double erg_history_energy(const struct erg_history *history, size_t gpu, int64_t
 
 /* Where the temperature would settle under a load. */
 double erg_history_settled(const struct erg_history *history, const struct erg_load *load);
+
+/* ---- the device ---- */
+
+/* What the sensors show until their next tick. */
+struct latch {
+    int64_t tick;
+    uint64_t energy_mj;
+    double power_w, power_average_w, temperature_c;
+};
+
+struct emulated {
+    struct erg_device base;
+    const struct erg_gpu *gpu;
+    const struct erg_stack *stack;
+    struct erg_emulated_options options;
+    char *identity;
+
+    uint64_t stream; /* seed and key */
+    uint64_t calls;  /* since begin */
+    int64_t now_ns, busy_until_ns;
+    int clock_mhz, previous_clock_mhz; /* the second one holds until switch_ns */
+    int64_t switch_ns;
+    struct erg_history history;
+    struct erg_device_span spans[ERG_DEVICE_SPANS]; /* of call c: spans[c % ERG_DEVICE_SPANS] */
+    uint64_t span_count;
+    double *slowness, *factor; /* one per GPU: for good, and of the present enqueue */
+    double usual_slowness;     /* of the slowest of the group, on average */
+    double *gain;
+    int64_t *phase_ns;
+    uint64_t *offset_mj;
+    struct latch *latches;
+};
+
+static inline struct emulated *emulated_of(struct erg_device *device)
+{
+    return (struct emulated *)(void *)device;
+}
+
+static inline int64_t to_ns(double seconds)
+{
+    return (int64_t)llround(seconds * 1e9);
+}
+
+/* The device's method of that name. */
+int emulated_sense(struct erg_device *device, struct erg_sample *samples, struct erg_error *err);
 
 #endif

@@ -1,0 +1,60 @@
+/* The sensors of the emulated device: what they show, and how often they look. */
+#include "device/emulated/device_internal.h"
+
+#include <math.h>
+
+static const int64_t second_ns = 1000000000;
+static const int64_t poll_ns = 5000000; /* reading energy and power, measured on H200 */
+
+static void read_latch(struct emulated *self, size_t g, int64_t tick, int64_t period_ns)
+{
+    int64_t at_ns = self->phase_ns[g] + tick * period_ns;
+    double gain = self->gain[g];
+    double energy_j = gain * erg_history_energy(&self->history, g, at_ns);
+    double before_j = gain * erg_history_energy(&self->history, g, at_ns - period_ns);
+    double second_before_j = gain * erg_history_energy(&self->history, g, at_ns - second_ns);
+    self->latches[g] = (struct latch){
+        .tick = tick,
+        .energy_mj = self->offset_mj[g] + (uint64_t)(energy_j * 1e3),
+        .power_w = (energy_j - before_j) / ((double)period_ns * 1e-9),
+        .power_average_w = energy_j - second_before_j,
+        .temperature_c = round(erg_history_temperature(&self->history, at_ns)),
+    };
+}
+
+int emulated_sense(struct erg_device *device, struct erg_sample *samples, struct erg_error *err)
+{
+    (void)err;
+    struct emulated *self = emulated_of(device);
+    self->now_ns += poll_ns;
+    const struct erg_piece *piece =
+        &self->history.pieces[erg_history_find(&self->history, self->now_ns)];
+    int step_mhz = self->gpu->clock_step_mhz;
+    int64_t period_ns = to_ns(self->gpu->sensor_period_s);
+    for (size_t g = 0; g < device->gpus; g++) {
+        /* The phase is below one period, so that the first tick number may be -1. */
+        int64_t tick = (self->now_ns - self->phase_ns[g] + period_ns) / period_ns - 1;
+        if (tick != self->latches[g].tick)
+            read_latch(self, g, tick, period_ns);
+        const struct latch *latch = &self->latches[g];
+        samples[g] = (struct erg_sample){
+            .time_ns = self->now_ns,
+            .energy_mj = latch->energy_mj,
+            .power_w = latch->power_w,
+            .power_average_w = latch->power_average_w,
+            .temperature_c = latch->temperature_c,
+            .clock_mhz = step_mhz * (int)lround(piece->clock_mhz / step_mhz),
+            .reasons = piece->reasons,
+            .valid = ERG_SENSE_TEMPERATURE | ERG_SENSE_CLOCK | ERG_SENSE_REASONS,
+        };
+        if (!self->options.refuse_counter)
+            samples[g].valid |= ERG_SENSE_ENERGY;
+        else
+            samples[g].energy_mj = 0;
+        if (!self->options.refuse_power)
+            samples[g].valid |= ERG_SENSE_POWER | ERG_SENSE_POWER_AVERAGE;
+        else
+            samples[g].power_w = samples[g].power_average_w = 0;
+    }
+    return 0;
+}
