@@ -26,6 +26,7 @@ void erg_real_close(struct erg_real *real)
 #else
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "device/cuda/cuda_device.h"
 
 #include <stdlib.h>
