@@ -5,7 +5,7 @@
 #define ERG_PROBE_INTERNAL_H
 
 #define PROBE_REST "rest"            /* right after work, clocks still up */
-#define PROBE_IDLE "idle"            /* seconds after it */
+#define PROBE_IDLE "idle"            /* a while after it */
 #define PROBE_BLOCKED "blocked"      /* waiting for another GPU */
 #define PROBE_PRODUCT "4 x fwd proj" /* what a collective follows, PROBE_PRODUCTS times */
 

@@ -215,7 +215,7 @@ static void add_rests(struct erg_probe_program *program)
     add(program, ERG_PROBE_REST, NULL, 0, PROBE_REST);
     program->items[program->count - 1].since_s = 0.2;
     add(program, ERG_PROBE_REST, NULL, 0, PROBE_IDLE);
-    program->items[program->count - 1].since_s = 3;
+    program->items[program->count - 1].since_s = 1.5;
 }
 
 /* ---- the door ---- */

@@ -208,7 +208,7 @@ static struct erg_profile_options profile_options(void)
     options.window_s = 0.6;
     options.warmup_s = 0.3;
     options.cooldown_s = options.settle_s = 0;
-    options.time_scatter_max = 0.03;
+    options.time_scatter_max = 0.035; /* of 0.12 s each, at the power cap */
     options.energy_scatter_max = 0.08;
     options.attempts = 2;
     return options;
