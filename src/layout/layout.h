@@ -65,10 +65,30 @@ static inline long erg_layout_chunk_layers(const struct erg_layout *layout, long
                                 : layers / (layout->pipeline * layout->virtual_stages);
 }
 
+static inline long erg_layout_gpus(const struct erg_layout *layout)
+{
+    return layout->tensor * layout->context * layout->pipeline * layout->data;
+}
+
+/* Words of the vocabulary with padding: embedding and head have a multiple of 128 x tensor rows. */
+long erg_layout_vocabulary(const struct erg_model *model, long tensor);
+
+/*
+ * Degrees from text, for example "t=2,c=2,p=8,l=2": t tensor, c context, p pipeline, b microbatch,
+ * and either v virtual stages or l layers of a chunk (then `layers` decides v); what is not there
+ * is 1. Touches nothing else of the layout, and no layers may have been given for its chunks.
+ */
+int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
+                     struct erg_error *err);
+
+/* Sets data and microbatches so that `gpus` train on `batch` sequences in an iteration. */
+int erg_layout_fill(struct erg_layout *layout, long gpus, long batch, struct erg_error *err);
+
 /*
  * Whether the model can be spread so: degrees at least 1 that divide heads, groups, widths and
  * sequence; layers enough for the chunks, equal where no split is given; interleaving needs as many
- * microbatches as stages, or a multiple. The message names the constraint.
+ * microbatches as stages, or a multiple; offloading needs at least 3 stages. The message names the
+ * constraint.
  */
 int erg_layout_check(const struct erg_layout *layout, const struct erg_model *model,
                      struct erg_error *err);

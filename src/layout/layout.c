@@ -1,0 +1,197 @@
+#include "layout/layout.h"
+
+#include "base/text.h"
+
+#include <string.h>
+
+const char *erg_remat_name(enum erg_remat remat)
+{
+    static const char *const names[] = {
+        [ERG_REMAT_NONE] = "none",
+        [ERG_REMAT_BALANCED] = "balanced",
+        [ERG_REMAT_FULL] = "full",
+    };
+    return names[remat];
+}
+
+long erg_layout_vocabulary(const struct erg_model *model, long tensor)
+{
+    long step = 128 * tensor;
+    return (model->vocab + step - 1) / step * step;
+}
+
+/* ---- from text ---- */
+
+/* The letters of a layout, and where their numbers go. */
+enum letter { TENSOR, CONTEXT, PIPELINE, MICROBATCH, VIRTUAL, LAYERS, LETTERS };
+
+static int parse_part(long *numbers, char *part, const char *text, struct erg_error *err)
+{
+    static const char letters[LETTERS + 1] = "tcpbvl";
+    const char *place = *part && part[1] == '=' ? strchr(letters, *part) : NULL;
+    if (!place)
+        return erg_fail(err, ERG_USAGE,
+                        "the layout '%.80s' is not understood at '%.40s'; expected parts like t=2 "
+                        "of t (tensor), c (context), p (pipeline), b (microbatch) and l (layers "
+                        "of a chunk) or v (virtual stages), with commas between them",
+                        text, part);
+    long *number = &numbers[place - letters];
+    if (*number)
+        return erg_fail(err, ERG_USAGE, "the layout '%.80s' says %c twice", text, *part);
+    if (!erg_parse_long(part + 2, number) || *number < 1 || *number > 1000000)
+        return erg_fail(err, ERG_USAGE,
+                        "the layout '%.80s' has '%.40s', expected a whole number from 1 to a "
+                        "million",
+                        text, part);
+    return 0;
+}
+
+int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
+                     struct erg_error *err)
+{
+    char copy[128];
+    long numbers[LETTERS] = {0};
+    if (strlen(text) >= sizeof copy)
+        return erg_fail(err, ERG_USAGE, "the layout '%.40s…' is too long", text);
+    strcpy(copy, text);
+    for (char *rest = copy, *part; rest;) {
+        part = rest;
+        rest = strchr(rest, ',');
+        if (rest)
+            *rest++ = '\0';
+        if (parse_part(numbers, part, text, err) != 0)
+            return -1;
+    }
+    if (numbers[LAYERS] && numbers[VIRTUAL])
+        return erg_fail(err, ERG_USAGE,
+                        "the layout '%.80s' gives both l and v; expected one of them, since "
+                        "layers = p x v x l",
+                        text);
+    for (int i = TENSOR; i <= MICROBATCH; i++)
+        numbers[i] = numbers[i] ? numbers[i] : 1;
+    if (numbers[LAYERS]) {
+        long chunk = numbers[PIPELINE] * numbers[LAYERS];
+        if (layers % chunk != 0)
+            return erg_fail(err, ERG_FAILED,
+                            "%ld layers cannot be cut into chunks of %ld for %ld pipeline stages: "
+                            "%ld is no multiple of %ld",
+                            layers, numbers[LAYERS], numbers[PIPELINE], layers, chunk);
+        numbers[VIRTUAL] = layers / chunk;
+    }
+    layout->tensor = numbers[TENSOR];
+    layout->context = numbers[CONTEXT];
+    layout->pipeline = numbers[PIPELINE];
+    layout->microbatch = numbers[MICROBATCH];
+    layout->virtual_stages = numbers[VIRTUAL] ? numbers[VIRTUAL] : 1;
+    layout->chunk_layers = NULL;
+    return 0;
+}
+
+int erg_layout_fill(struct erg_layout *layout, long gpus, long batch, struct erg_error *err)
+{
+    long pipeline = layout->tensor * layout->context * layout->pipeline;
+    if (gpus < 1 || gpus % pipeline != 0)
+        return erg_fail(err, ERG_FAILED,
+                        "tensor %ld x context %ld x pipeline %ld makes %ld GPUs, and %ld GPUs are "
+                        "no multiple of that",
+                        layout->tensor, layout->context, layout->pipeline, pipeline, gpus);
+    layout->data = gpus / pipeline;
+    long step = layout->data * layout->microbatch;
+    if (batch < 1 || batch % step != 0)
+        return erg_fail(err, ERG_FAILED,
+                        "a batch of %ld sequences cannot be cut into microbatches of %ld on %ld "
+                        "data ranks: expected a multiple of %ld",
+                        batch, layout->microbatch, layout->data, step);
+    layout->microbatches = batch / step;
+    return 0;
+}
+
+/* ---- whether it is possible ---- */
+
+static int check_numbers(const struct erg_layout *layout, struct erg_error *err)
+{
+    const struct {
+        const char *name;
+        long value, most;
+    } numbers[] = {
+        {"tensor degree", layout->tensor, 1024},
+        {"context degree", layout->context, 1024},
+        {"pipeline degree", layout->pipeline, 4096},
+        {"data degree", layout->data, 1000000},
+        {"number of virtual stages", layout->virtual_stages, 4096},
+        {"microbatch", layout->microbatch, 1000000},
+        {"number of microbatches", layout->microbatches, 1000000},
+        {"sequence", layout->sequence, 1000000000},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i].value < 1 || numbers[i].value > numbers[i].most)
+            return erg_fail(err, ERG_FAILED, "expected a %s from 1 to %ld, got %ld",
+                            numbers[i].name, numbers[i].most, numbers[i].value);
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        double offload = erg_layout_offload(layout, stage);
+        if (!(offload >= 0 && offload <= 1))
+            return erg_fail(err, ERG_FAILED,
+                            "expected an offload ratio from 0 to 1 for stage %ld, got %g", stage,
+                            offload);
+        if (offload > 0 && layout->pipeline < 3)
+            return erg_fail(err, ERG_FAILED,
+                            "offloading hides its copies behind the microbatches of other stages "
+                            "and needs at least 3 pipeline stages, got %ld",
+                            layout->pipeline);
+    }
+    return 0;
+}
+
+static int check_layers(const struct erg_layout *layout, const struct erg_model *model,
+                        struct erg_error *err)
+{
+    long chunks = layout->pipeline * layout->virtual_stages, sum = 0;
+    if (model->layers < chunks)
+        return erg_fail(err, ERG_FAILED, "%s has %ld layers, too few for %ld stages of %ld chunks",
+                        model->name, model->layers, layout->pipeline, layout->virtual_stages);
+    if (!layout->chunk_layers && model->layers % chunks != 0)
+        return erg_fail(err, ERG_FAILED,
+                        "the %ld layers of %s cannot be divided among %ld stages of %ld chunks; "
+                        "say how many each has",
+                        model->layers, model->name, layout->pipeline, layout->virtual_stages);
+    for (long i = 0; layout->chunk_layers && i < chunks; i++) {
+        if (layout->chunk_layers[i] < 1)
+            return erg_fail(err, ERG_FAILED, "chunk %ld has %ld layers, expected at least 1", i,
+                            layout->chunk_layers[i]);
+        sum += layout->chunk_layers[i];
+    }
+    if (layout->chunk_layers && sum != model->layers)
+        return erg_fail(err, ERG_FAILED, "the chunks hold %ld layers together, but %s has %ld", sum,
+                        model->name, model->layers);
+    if (layout->virtual_stages == 1)
+        return 0;
+    if (layout->pipeline < 2)
+        return erg_fail(err, ERG_FAILED,
+                        "virtual stages interleave the stages of a pipeline, but there is 1 stage");
+    if (layout->microbatches % layout->pipeline != 0)
+        return erg_fail(err, ERG_FAILED,
+                        "the interleaved schedule needs a multiple of the %ld pipeline stages as "
+                        "microbatches, got %ld",
+                        layout->pipeline, layout->microbatches);
+    return 0;
+}
+
+int erg_layout_check(const struct erg_layout *layout, const struct erg_model *model,
+                     struct erg_error *err)
+{
+    struct erg_model padded = *model;
+    if (check_numbers(layout, err) != 0)
+        return -1;
+    padded.vocab = erg_layout_vocabulary(model, layout->tensor);
+    if (erg_model_check_tensor(&padded, layout->tensor, err) != 0 ||
+        erg_model_check_sequence(model, layout->context, layout->sequence, err) != 0 ||
+        check_layers(layout, model, err) != 0)
+        return -1;
+    long tokens = layout->microbatch * layout->sequence / layout->context;
+    if (tokens % layout->tensor != 0)
+        return erg_fail(err, ERG_FAILED,
+                        "the %ld tokens of a microbatch on a context rank cannot be divided among "
+                        "a tensor degree of %ld",
+                        tokens, layout->tensor);
+    return 0;
+}

@@ -1,0 +1,139 @@
+/*
+ * Memory of a layout: how many bytes each stage's GPU needs, item by item, in closed form and by
+ * following every allocation of two iterations.
+ *
+ * What lies where: weights in bf16 (2 bytes a parameter), gradients in fp32 (4), fp32 master
+ * weights and two moments of Adam (12) sharded over data x context ranks; the residual stream is
+ * split over the tensor group along the sequence (sequence parallelism), queries, keys, values and
+ * FFN along heads and channels. Keys and values are gathered over the context group for attention,
+ * and only the rank's own share of them is kept. Attention is a fused kernel that keeps its output
+ * and the log-sum-exp of its scores.
+ *
+ * An activation group is what one microbatch keeps of one chunk for its backward pass. Offloading
+ * moves the first part of each group to host memory: copied out during the next forward, copied
+ * back during the backward before its own, into one of two receive buffers. The chunk of the head
+ * is never moved, nor are tensors of less than 1 MiB.
+ *
+ * Two accountings: in the arena every tensor takes its bytes and a tensor that was split is read
+ * as two row ranges. In the framework a caching allocator serves requests from blocks that it
+ * keeps, and a split tensor is put together again in fresh memory. All sizes are bytes on one GPU.
+ *
+ * Source: Megatron-Kwai (pipeline-aware offloading, balanced recomputation); PyTorch's caching
+ * allocator (c10/cuda/CUDACachingAllocator.cpp); Megatron-LM's distributed optimizer.
+ */
+#ifndef ERG_LAYOUT_MEMORY_H
+#define ERG_LAYOUT_MEMORY_H
+
+#include "layout/layout.h"
+
+#include <stdint.h>
+
+enum erg_memory_accounting { ERG_MEMORY_ARENA, ERG_MEMORY_FRAMEWORK };
+
+enum erg_memory_item {
+    ERG_MEMORY_WEIGHTS,
+    ERG_MEMORY_GRADIENTS,
+    ERG_MEMORY_OPTIMIZER,
+    ERG_MEMORY_ACTIVATIONS, /* of all microbatches in flight, without what is offloaded */
+    ERG_MEMORY_OFFLOAD,     /* receive buffers, and what is put together from them */
+    ERG_MEMORY_ROPE,        /* tables of sines and cosines */
+    ERG_MEMORY_WORKSPACE,   /* of matrix products */
+    ERG_MEMORY_GATHER,      /* buffer in which the tensor group gathers hidden tensors */
+    ERG_MEMORY_HEAD,        /* logits and loss */
+    ERG_MEMORY_PIPELINE,    /* inputs, outputs and their gradients between stages */
+    ERG_MEMORY_TRANSIENT,   /* what lives within one layer */
+    ERG_MEMORY_ROUNDING,    /* what the allocator hands out beyond the request */
+    ERG_MEMORY_ITEMS,
+};
+const char *erg_memory_item_name(enum erg_memory_item item); /* "weights", … */
+
+/* ---- sizes ---- */
+
+/* The tensors that one layer keeps for its backward pass, in the order in which they are made. */
+enum erg_memory_role {
+    ERG_MEMORY_INPUT,
+    ERG_MEMORY_ATTENTION_NORM,
+    ERG_MEMORY_QK_INPUT, /* queries and keys before their norm */
+    ERG_MEMORY_QUERIES,
+    ERG_MEMORY_KEYS,
+    ERG_MEMORY_VALUES,
+    ERG_MEMORY_KV_SHARE, /* with context parallelism, in place of keys and values */
+    ERG_MEMORY_LOG_SUM_EXP,
+    ERG_MEMORY_ATTENTION_OUTPUT,
+    ERG_MEMORY_FFN_INPUT,
+    ERG_MEMORY_FFN_NORM,
+    ERG_MEMORY_FC1_OUTPUT,
+    ERG_MEMORY_GATE, /* activated, of a gated FFN */
+    ERG_MEMORY_ACTIVATED,
+    ERG_MEMORY_ROLES,
+};
+
+/* One of them for one microbatch; bytes 0: this model has none. */
+struct erg_memory_tensor {
+    const char *name;
+    int64_t bytes;
+    int64_t rows;   /* it can be split between any two */
+    unsigned saved; /* bits 1 << enum erg_remat: by which modes */
+    /* Framework, mode none: that many strided views of one allocation are kept, not it. */
+    int views;
+};
+
+/* Of one model under a tensor and context degree and a microbatch; bytes, or parameters. */
+struct erg_memory_sizes {
+    int64_t hidden;      /* a hidden tensor, split over the tensor group (U) */
+    int64_t full_hidden; /* the same of all its ranks (t U) */
+    int64_t query;       /* queries of this rank; U where heads x head_dim is the hidden size */
+    int64_t kv;          /* local keys and values (K) */
+    int64_t gathered_kv; /* those of all context ranks (K c); 0 without context parallelism */
+    int64_t ffn;         /* one width of the FFN (F) */
+    int64_t fc1;         /* what the first linear makes: two widths when gated */
+    int64_t qk;          /* queries and keys before the per-head norm; 0 without */
+    int64_t log_sum_exp;
+    int64_t logits; /* in bf16, vocabulary padded */
+    int64_t rope;   /* tables of one chunk */
+    bool gated, rotary;
+    long tensor, context;
+    double layer_parameters, embedding_parameters, head_parameters; /* on this GPU */
+    /* Parameters of the tensors of a layer, in the order in which they are registered. */
+    int64_t weights[16];
+    size_t weight_count;
+    int64_t embedding[2], head[3];
+    struct erg_memory_tensor tensors[ERG_MEMORY_ROLES];
+};
+
+void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                           long tensor, long context, long microbatch, long sequence);
+
+/* What a layer keeps for the backward pass under a mode, all tensors together. */
+int64_t erg_memory_layer_bytes(const struct erg_memory_sizes *sizes, enum erg_remat remat);
+
+/* ---- what a stage needs ---- */
+
+struct erg_memory_request {
+    const struct erg_model *model;
+    const struct erg_layout *layout; /* checked: erg_layout_check() */
+    enum erg_memory_accounting accounting;
+};
+
+/* One stage at its worst moment. */
+struct erg_memory_stage {
+    double items[ERG_MEMORY_ITEMS];
+    double peak_bytes; /* their sum */
+    const char *moment; /* "forward", "backward" or "head" */
+    /* What the offload ratio moves: bytes of one group, groups that lie in host memory at once. */
+    double offload_bytes;
+    long groups;
+};
+
+/* Forwards before the first backward, and groups in flight at once. */
+long erg_memory_warmup(const struct erg_layout *layout, long stage);
+long erg_memory_groups(const struct erg_layout *layout, long stage);
+
+/*
+ * Closed form. Fast: a few hundred nanoseconds with equal chunks, so that a search can ask for
+ * the first and the last stage of every candidate. `sizes` are of the layout's degrees.
+ */
+void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,
+                       const struct erg_memory_sizes *sizes, long index);
+
+#endif

@@ -1,0 +1,200 @@
+/* Memory of a stage in closed form. */
+#include "layout/memory_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+long erg_memory_warmup(const struct erg_layout *layout, long stage)
+{
+    long after = layout->pipeline - stage - 1, all = layout->microbatches * layout->virtual_stages;
+    long warmup = after;
+    if (layout->virtual_stages > 1)
+        warmup = layout->microbatches == layout->pipeline
+                     ? all
+                     : 2 * after + (layout->virtual_stages - 1) * layout->pipeline;
+    return warmup < all ? warmup : all;
+}
+
+long erg_memory_groups(const struct erg_layout *layout, long stage)
+{
+    long all = layout->microbatches * layout->virtual_stages;
+    long groups = erg_memory_warmup(layout, stage) + 1;
+    return groups < all ? groups : all;
+}
+
+static double stage_parameters(const struct erg_memory_request *request,
+                               const struct erg_memory_sizes *sizes, long stage)
+{
+    const struct erg_layout *layout = request->layout;
+    bool first = stage == 0, last = stage == layout->pipeline - 1;
+    long layers = 0;
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
+        layers += erg_layout_chunk_layers(layout, request->model->layers, stage, chunk);
+    double sum = (double)layers * sizes->layer_parameters;
+    if (first)
+        sum += sizes->embedding_parameters;
+    if (last)
+        sum += sizes->head_parameters;
+    return first && last && request->model->tied ? sum - (double)sizes->head[2] : sum;
+}
+
+/* What is there before the first microbatch and stays. */
+static void add_static(struct erg_memory_stage *stage, const struct erg_memory_request *request,
+                       const struct erg_memory_sizes *sizes, long index)
+{
+    const struct erg_layout *layout = request->layout;
+    double parameters = stage_parameters(request, sizes, index);
+    stage->items[ERG_MEMORY_WEIGHTS] = 2 * parameters;
+    stage->items[ERG_MEMORY_GRADIENTS] = 4 * parameters;
+    stage->items[ERG_MEMORY_OPTIMIZER] =
+        12 * parameters / (double)(layout->data * layout->context);
+    stage->items[ERG_MEMORY_WORKSPACE] =
+        (double)ERG_MEMORY_WORKSPACE_BYTES * (sizes->tensor > 1 ? 3 : 2);
+    stage->items[ERG_MEMORY_GATHER] = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
+    stage->items[ERG_MEMORY_ROPE] = (double)(layout->virtual_stages * sizes->rope);
+    if (request->accounting == ERG_MEMORY_FRAMEWORK)
+        stage->items[ERG_MEMORY_ROUNDING] =
+            (double)erg_memory_moments_rounding(request, sizes, index);
+}
+
+/* One group of activations: of the chunk with most layers where they differ. */
+struct group {
+    double kept;     /* all tensors */
+    double moved;    /* of them in host memory when the group waits */
+    double split;    /* the tensor of which only a part is moved */
+    double rounding; /* what the rest of that takes beyond its bytes */
+};
+
+static struct group group_of(const struct erg_memory_request *request,
+                             const struct erg_memory_sizes *sizes, long index, long layers)
+{
+    enum erg_remat remat = erg_layout_remat(request->layout, index);
+    double offload = erg_layout_offload(request->layout, index), movable = 0;
+    struct group group = {0};
+    for (int i = 0; i < ERG_MEMORY_ROLES; i++)
+        if (sizes->tensors[i].saved & 1u << remat) {
+            double bytes = (double)sizes->tensors[i].bytes;
+            group.kept += (double)layers * bytes;
+            if (bytes >= ERG_OFFLOAD_LEAST_BYTES)
+                movable += (double)layers * bytes;
+        }
+    if (!erg_memory_offloads(request->layout, index))
+        return group;
+    group.moved = offload * movable;
+    if (request->accounting == ERG_MEMORY_ARENA)
+        return group;
+    struct erg_memory_choice choice;
+    erg_memory_choose(&choice, sizes, remat, layers, offload, ERG_MEMORY_FRAMEWORK);
+    group.moved = (double)choice.moved;
+    if (choice.split) {
+        int64_t tail = choice.split->bytes - choice.split->moved;
+        group.split = (double)choice.split->bytes;
+        group.rounding = (double)(erg_memory_served_bytes(sizes, tail) - tail);
+    }
+    erg_memory_choice_release(&choice);
+    return group;
+}
+
+/*
+ * Layers in flight at the worst moment, in units of the largest chunk: as many groups as are in
+ * flight where chunks are equal. The forward passes run ahead of the backward passes by the
+ * warm-up, so the set of groups in flight repeats after every chunk of `pipeline` microbatches.
+ */
+static double groups_in_flight(const struct erg_memory_request *request, long index, long most)
+{
+    const struct erg_layout *layout = request->layout;
+    long period = layout->pipeline * layout->virtual_stages, layers = request->model->layers;
+    long all = layout->microbatches * layout->virtual_stages;
+    long groups = erg_memory_groups(layout, index), flying = 0, worst = 0;
+    if (!layout->chunk_layers)
+        return (double)groups;
+    for (long k = 0; k < all && k < groups + 2 * period; k++) {
+        long chunk = k % period / layout->pipeline;
+        flying += erg_layout_chunk_layers(layout, layers, index, chunk);
+        worst = flying > worst ? flying : worst;
+        long back = k + 1 - groups;
+        if (back >= 0) {
+            chunk = layout->virtual_stages - 1 - back % period / layout->pipeline;
+            flying -= erg_layout_chunk_layers(layout, layers, index, chunk);
+        }
+    }
+    return (double)worst / (double)most;
+}
+
+/* What lives beside the groups while a layer runs, without the tensors of the pipeline. */
+static double forward_transient(const struct erg_memory_sizes *sizes, enum erg_remat remat)
+{
+    double full = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
+    double attention = (double)sizes->kv * (double)sizes->context + 3 * (double)sizes->query;
+    double ffn = (double)sizes->gathered_kv + 2 * (double)sizes->hidden + full +
+                 (remat == ERG_REMAT_BALANCED ? (double)sizes->ffn : 0);
+    return larger(attention, ffn);
+}
+
+static double backward_transient(const struct erg_memory_sizes *sizes, enum erg_remat remat)
+{
+    double ffn = (double)sizes->ffn, keys = sizes->context > 1
+                                               ? (double)sizes->gathered_kv + (double)sizes->kv
+                                               : 0;
+    if (sizes->gated)
+        return keys + (remat == ERG_REMAT_BALANCED ? 6 : 3) * ffn;
+    return keys + (remat == ERG_REMAT_BALANCED ? 3 : 2) * ffn;
+}
+
+void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,
+                       const struct erg_memory_sizes *sizes, long index)
+{
+    const struct erg_layout *layout = request->layout;
+    enum erg_remat remat = erg_layout_remat(layout, index);
+    long most = 1;
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++) {
+        long layers = erg_layout_chunk_layers(layout, request->model->layers, index, chunk);
+        most = layers > most ? layers : most;
+    }
+    *stage = (struct erg_memory_stage){.groups = erg_memory_groups(layout, index)};
+    add_static(stage, request, sizes, index);
+    struct group group = group_of(request, sizes, index, most);
+    double flying = groups_in_flight(request, index, most);
+    double saved = group.moved - group.rounding;
+
+    /* The newest two groups are whole: one is being made, one copied out; in backward passes the
+     * newest is, and the oldest has come back. */
+    double forward_kept = flying * group.kept - larger(flying - 2, 0) * saved;
+    double backward_kept = flying * group.kept - larger(flying - 1, 0) * saved;
+    double buffers = 2 * group.moved, again = group.split;
+    double forward = forward_transient(sizes, remat), backward = backward_transient(sizes, remat);
+    if (remat == ERG_REMAT_FULL)
+        backward += (double)(erg_memory_layer_bytes(sizes, ERG_REMAT_NONE) -
+                             erg_memory_layer_bytes(sizes, ERG_REMAT_FULL));
+    /* bf16 logits and two copies in fp32 */
+    double head = index == layout->pipeline - 1 ? 5 * (double)sizes->logits : 0;
+
+    double kept = forward_kept, transient = forward;
+    stage->moment = "forward";
+    if (backward_kept + again + backward > kept + transient) {
+        kept = backward_kept;
+        transient = backward;
+        buffers += again;
+        stage->moment = "backward";
+    }
+    if (forward_kept + 2 * group.moved + head > kept + buffers + transient) {
+        kept = forward_kept;
+        transient = 0;
+        buffers = 2 * group.moved;
+        stage->items[ERG_MEMORY_HEAD] = head;
+        stage->moment = "head";
+    }
+    stage->items[ERG_MEMORY_ACTIVATIONS] = kept;
+    stage->items[ERG_MEMORY_OFFLOAD] = buffers;
+    stage->items[ERG_MEMORY_TRANSIENT] = transient;
+    /* Output sent, next input, both gradients, and the layer's residual path. */
+    stage->items[ERG_MEMORY_PIPELINE] = 5 * (double)sizes->hidden;
+    stage->offload_bytes = group.moved;
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        stage->peak_bytes += stage->items[i];
+}

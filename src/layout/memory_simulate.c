@@ -1,0 +1,355 @@
+/*
+ * One stage through two iterations: every tensor in the order in which it is allocated and freed.
+ * Gradients are there from the start, the moments of the optimizer from the end of the first
+ * iteration.
+ */
+#include "layout/memory_simulate.h"
+
+#include "base/memory.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define NO_BLOCK ERG_MEMORY_NO_BLOCK
+
+struct run {
+    struct erg_memory_simulation s;
+    long stages, chunks, steps, warmup; /* steps: forwards of an iteration */
+    bool offloads;
+    struct erg_memory_choice *choices; /* [chunks] */
+    struct erg_memory_group *groups;   /* [steps]: in order of their forward pass */
+    long copying_out;                  /* group, or -1 */
+    struct {
+        uint32_t block;
+        int64_t bytes;
+    } receive[2];
+    uint32_t input, output, gradient, sent; /* that wait for a step, or for their transfer's end */
+    struct erg_memory_timeline *timeline;   /* of the second iteration, or NULL */
+};
+
+static uint32_t take(struct run *run, enum erg_memory_item item, int64_t bytes)
+{
+    return erg_memory_take(&run->s.track, item, bytes, 0);
+}
+
+static void give(struct run *run, uint32_t *block)
+{
+    erg_memory_give(&run->s.track, block);
+}
+
+/* ---- which microbatch and chunk a step is of ---- */
+
+static long forward_chunk(const struct run *run, long k)
+{
+    return k % (run->stages * run->chunks) / run->stages;
+}
+
+static long backward_chunk(const struct run *run, long k)
+{
+    return run->chunks - 1 - forward_chunk(run, k);
+}
+
+static long microbatch_of(const struct run *run, long k)
+{
+    return run->chunks == 1 ? k
+                            : k / (run->stages * run->chunks) * run->stages + k % run->stages;
+}
+
+/* The forward step of the group that backward step k consumes. */
+static long group_of_backward(const struct run *run, long k)
+{
+    long period = run->stages * run->chunks;
+    return run->chunks == 1
+               ? k
+               : k / period * period + backward_chunk(run, k) * run->stages + k % run->stages;
+}
+
+static bool is_head(const struct run *run, long chunk)
+{
+    return run->s.stage == run->stages - 1 && chunk == run->chunks - 1;
+}
+
+/* ---- offloading ---- */
+
+static struct erg_memory_kept *kept_of(struct erg_memory_group *group,
+                                       const struct erg_memory_piece *piece)
+{
+    return &group->kept[(long)piece->layer * ERG_MEMORY_ROLES + piece->tensor];
+}
+
+/* What stays of a tensor that is moved in part needs memory of its own, since its owner goes. */
+static void begin_copy_out(struct run *run, long k)
+{
+    struct erg_memory_group *group = &run->groups[k];
+    if (!run->offloads || is_head(run, group->chunk))
+        return;
+    const struct erg_memory_choice *choice = &run->choices[group->chunk];
+    run->copying_out = k;
+    if (run->s.request->accounting == ERG_MEMORY_ARENA)
+        return;
+    for (size_t i = 0; i < choice->count; i++) {
+        const struct erg_memory_piece *piece = &choice->pieces[i];
+        bool touched = piece->moved > 0;
+        for (size_t other = 0; other < choice->count; other++)
+            touched |= choice->pieces[other].moved > 0 &&
+                       kept_of(group, &choice->pieces[other]) == kept_of(group, piece);
+        if (touched && piece->moved < piece->bytes)
+            kept_of(group, piece)->rest[piece->view] =
+                take(run, ERG_MEMORY_ACTIVATIONS, piece->bytes - piece->moved);
+    }
+}
+
+static void end_copy_out(struct run *run)
+{
+    if (run->copying_out < 0)
+        return;
+    struct erg_memory_group *group = &run->groups[run->copying_out];
+    const struct erg_memory_choice *choice = &run->choices[group->chunk];
+    for (size_t i = 0; i < choice->count; i++) {
+        const struct erg_memory_piece *piece = &choice->pieces[i];
+        if (!piece->moved)
+            continue;
+        struct erg_memory_kept *kept = kept_of(group, piece);
+        give(run, &kept->block);
+        if (run->s.request->accounting == ERG_MEMORY_ARENA)
+            kept->rest[0] = take(run, ERG_MEMORY_ACTIVATIONS, piece->bytes - piece->moved);
+    }
+    run->copying_out = -1;
+}
+
+/* For backward step k, into one of two buffers. */
+static void begin_copy_in(struct run *run, long k)
+{
+    if (k >= run->steps || !run->offloads || is_head(run, backward_chunk(run, k)))
+        return;
+    const struct erg_memory_choice *choice = &run->choices[backward_chunk(run, k)];
+    if (run->receive[k % 2].bytes >= choice->moved)
+        return;
+    give(run, &run->receive[k % 2].block);
+    run->receive[k % 2].bytes = choice->moved;
+    run->receive[k % 2].block = take(run, ERG_MEMORY_OFFLOAD, choice->moved);
+}
+
+/* A split tensor is put together when its layer's turn comes. */
+static void join_split(struct run *run, struct erg_memory_group *group, long layer)
+{
+    const struct erg_memory_choice *choice = &run->choices[group->chunk];
+    if (!run->offloads || is_head(run, group->chunk) || !choice->split ||
+        choice->split->layer != layer || run->s.request->accounting == ERG_MEMORY_ARENA)
+        return;
+    struct erg_memory_kept *kept = kept_of(group, choice->split);
+    uint32_t whole = take(run, ERG_MEMORY_OFFLOAD, choice->split->bytes);
+    give(run, &kept->rest[choice->split->view]);
+    kept->rest[choice->split->view] = whole;
+}
+
+/* ---- passes ---- */
+
+static void forward(struct run *run, long k)
+{
+    struct erg_memory_group *group = &run->groups[k];
+    long chunk = forward_chunk(run, k);
+    uint32_t x = run->input;
+    run->input = NO_BLOCK;
+    if (run->s.stage == 0 && chunk == 0)
+        x = erg_memory_embedding_forward(&run->s);
+    for (long layer = 0; layer < group->layers; layer++)
+        x = erg_memory_layer_forward(&run->s, group, layer, x, false);
+    if (is_head(run, chunk)) {
+        erg_memory_head_forward(&run->s, group, x);
+        x = NO_BLOCK;
+    }
+    give(run, &run->output); /* the last one has arrived */
+    run->output = x;
+}
+
+static void backward(struct run *run, long k)
+{
+    struct erg_memory_group *group = &run->groups[group_of_backward(run, k)];
+    uint32_t gradient = run->gradient;
+    run->gradient = NO_BLOCK;
+    if (is_head(run, group->chunk))
+        gradient = erg_memory_head_backward(&run->s, group);
+    for (long layer = group->layers; layer-- > 0;) {
+        join_split(run, group, layer);
+        gradient = erg_memory_layer_backward(&run->s, group, layer, gradient);
+    }
+    give(run, &run->sent);
+    run->sent = gradient;
+    if (run->s.stage == 0 && group->chunk == 0)
+        give(run, &run->sent); /* the embedding's */
+}
+
+/* Memory for what forward step k, or backward step k, will be sent. */
+static void receive_input(struct run *run, long k)
+{
+    if (k < run->steps && !(run->s.stage == 0 && forward_chunk(run, k) == 0))
+        run->input = take(run, ERG_MEMORY_PIPELINE, run->s.sizes->hidden);
+}
+
+static void receive_gradient(struct run *run, long k)
+{
+    if (k < run->steps && !is_head(run, backward_chunk(run, k)))
+        run->gradient = take(run, ERG_MEMORY_PIPELINE, run->s.sizes->hidden);
+}
+
+static void mark(struct run *run, bool is_backward, long k);
+
+static void iterate(struct run *run)
+{
+    long warmup = run->warmup, steps = run->steps;
+    receive_input(run, 0);
+    for (long k = 0; k < warmup; k++) {
+        end_copy_out(run);
+        if (k > 0)
+            begin_copy_out(run, k - 1);
+        forward(run, k);
+        mark(run, false, k);
+        receive_input(run, k + 1);
+    }
+    end_copy_out(run);
+    if (warmup > 0)
+        begin_copy_out(run, warmup - 1);
+    receive_gradient(run, 0);
+    begin_copy_in(run, 0);
+    for (long k = 0; k < steps; k++) {
+        if (k + warmup < steps) {
+            forward(run, k + warmup);
+            mark(run, false, k + warmup);
+            receive_input(run, k + warmup + 1);
+        }
+        end_copy_out(run);
+        if (k + warmup < steps)
+            begin_copy_out(run, k + warmup);
+        begin_copy_in(run, k + 1);
+        backward(run, k);
+        mark(run, true, k);
+        receive_gradient(run, k + 1);
+    }
+    give(run, &run->output);
+    give(run, &run->sent);
+}
+
+/* ---- what is there from the start ---- */
+
+static void take_weights(struct run *run, const struct erg_memory_weights *weights)
+{
+    int64_t total = 0;
+    for (size_t i = 0; i < weights->count; i++) {
+        take(run, ERG_MEMORY_WEIGHTS, 2 * weights->items[i]);
+        total += weights->items[i];
+    }
+    take(run, ERG_MEMORY_GRADIENTS, 4 * total);
+}
+
+/* fp32 state of this rank's part of every weight: first the master copies, or the two moments. */
+static void take_state(struct run *run, const struct erg_memory_weights *weights, bool moments)
+{
+    const struct erg_layout *layout = run->s.request->layout;
+    for (long chunk = 0; chunk < run->chunks; chunk++) {
+        int64_t *shard = erg_xcalloc(weights[chunk].count, sizeof *shard);
+        erg_memory_shard(&weights[chunk], layout->data * layout->context, run->s.rank, shard);
+        for (size_t i = 0; i < weights[chunk].count; i++) {
+            /* The master copy goes through a copy in bf16. */
+            uint32_t narrow =
+                moments ? NO_BLOCK : take(run, ERG_MEMORY_TRANSIENT, 2 * shard[i]);
+            take(run, ERG_MEMORY_OPTIMIZER, 4 * shard[i]);
+            if (moments)
+                take(run, ERG_MEMORY_OPTIMIZER, 4 * shard[i]);
+            give(run, &narrow);
+        }
+        free(shard);
+    }
+}
+
+static void take_buffers(struct run *run)
+{
+    const struct erg_memory_sizes *sizes = run->s.sizes;
+    for (long chunk = 0; chunk < run->chunks; chunk++)
+        take(run, ERG_MEMORY_ROPE, sizes->rope);
+    for (int i = 0; i < (sizes->tensor > 1 ? 3 : 2); i++)
+        take(run, ERG_MEMORY_WORKSPACE, ERG_MEMORY_WORKSPACE_BYTES);
+    if (sizes->tensor > 1)
+        take(run, ERG_MEMORY_GATHER, sizes->full_hidden);
+}
+
+/* ---- the whole ---- */
+
+static void mark(struct run *run, bool is_backward, long k)
+{
+    (void)is_backward; (void)k; (void)microbatch_of;
+    (void)run;
+}
+
+static void init(struct run *run, const struct erg_memory_request *request,
+                 const struct erg_memory_sizes *sizes, long stage, long rank)
+{
+    const struct erg_layout *layout = request->layout;
+    *run = (struct run){
+        .s = {.request = request, .sizes = sizes, .stage = stage, .rank = rank,
+              .remat = erg_layout_remat(layout, stage)},
+        .stages = layout->pipeline,
+        .chunks = layout->virtual_stages,
+        .steps = layout->microbatches * layout->virtual_stages,
+        .warmup = erg_memory_warmup(layout, stage),
+        .offloads = erg_memory_offloads(layout, stage),
+        .copying_out = -1,
+        .receive = {{.block = NO_BLOCK}, {.block = NO_BLOCK}},
+        .input = NO_BLOCK,
+        .output = NO_BLOCK,
+        .gradient = NO_BLOCK,
+        .sent = NO_BLOCK,
+    };
+    erg_memory_track_init(&run->s.track, request->accounting);
+    run->choices = erg_xcalloc((size_t)run->chunks, sizeof *run->choices);
+    for (long chunk = 0; chunk < run->chunks; chunk++)
+        erg_memory_choose(&run->choices[chunk], sizes, run->s.remat,
+                          erg_layout_chunk_layers(layout, request->model->layers, stage, chunk),
+                          erg_layout_offload(layout, stage), request->accounting);
+    run->groups = erg_xcalloc((size_t)run->steps, sizeof *run->groups);
+    for (long k = 0; k < run->steps; k++) {
+        struct erg_memory_group *group = &run->groups[k];
+        group->chunk = forward_chunk(run, k);
+        group->layers =
+            erg_layout_chunk_layers(layout, request->model->layers, stage, group->chunk);
+        size_t count = (size_t)group->layers * ERG_MEMORY_ROLES;
+        group->kept = erg_xcalloc(count, sizeof *group->kept);
+        for (size_t i = 0; i < count; i++)
+            group->kept[i] = (struct erg_memory_kept){NO_BLOCK, {NO_BLOCK, NO_BLOCK}};
+        group->head_input = group->head_norm = group->softmax = NO_BLOCK;
+    }
+}
+
+static void release(struct run *run)
+{
+    for (long chunk = 0; chunk < run->chunks; chunk++)
+        erg_memory_choice_release(&run->choices[chunk]);
+    for (long k = 0; k < run->steps; k++)
+        free(run->groups[k].kept);
+    free(run->choices);
+    free(run->groups);
+    erg_memory_track_release(&run->s.track);
+}
+
+void erg_memory_simulate_rank(struct erg_memory_moment *worst,
+                              const struct erg_memory_request *request,
+                              const struct erg_memory_sizes *sizes, long stage, long rank)
+{
+    struct run run;
+    init(&run, request, sizes, stage, rank);
+    struct erg_memory_weights *weights = erg_xcalloc((size_t)run.chunks, sizeof *weights);
+    for (long chunk = 0; chunk < run.chunks; chunk++) {
+        erg_memory_chunk_weights(&weights[chunk], request, sizes, stage, chunk);
+        take_weights(&run, &weights[chunk]);
+    }
+    take_state(&run, weights, false);
+    take_buffers(&run);
+    iterate(&run);
+    take_state(&run, weights, true);
+    iterate(&run);
+    *worst = run.s.track.worst;
+    for (long chunk = 0; chunk < run.chunks; chunk++)
+        free(weights[chunk].items);
+    free(weights);
+    release(&run);
+}
