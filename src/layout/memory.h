@@ -118,11 +118,10 @@ struct erg_memory_request {
 /* One stage at its worst moment. */
 struct erg_memory_stage {
     double items[ERG_MEMORY_ITEMS];
-    double peak_bytes; /* their sum */
-    const char *moment; /* "forward", "backward" or "head" */
-    /* What the offload ratio moves: bytes of one group, groups that lie in host memory at once. */
-    double offload_bytes;
-    long groups;
+    double peak_bytes;    /* their sum */
+    const char *moment;   /* "forward", "backward" or "head" */
+    long groups;          /* in flight at once */
+    double offload_bytes; /* of one group that is moved; 0 for a stage that moves nothing */
 };
 
 /* Forwards before the first backward, and groups in flight at once. */
@@ -135,5 +134,34 @@ long erg_memory_groups(const struct erg_layout *layout, long stage);
  */
 void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,
                        const struct erg_memory_sizes *sizes, long index);
+
+/* ---- event by event ---- */
+
+/* The worst moment of one pass of one microbatch through one chunk. */
+struct erg_memory_step {
+    bool backward;
+    long chunk, microbatch;
+    float items[ERG_MEMORY_ITEMS];
+};
+
+struct erg_memory_result {
+    struct erg_memory_stage *stages; /* [count] */
+    struct erg_memory_course {       /* [count]: an iteration of each stage, in order */
+        struct erg_memory_step *steps;
+        size_t count, capacity;
+    } * courses;
+    long count, worst; /* the stage that needs most */
+    /* Of each stage's course: what repeats is simulated only so often. */
+    long microbatches;
+};
+
+/*
+ * Follows every allocation of every stage; in the framework those of the data ranks whose parts of
+ * the optimizer's state fit worst into the blocks of activations, and the worst of them counts.
+ * Fails only when interrupted.
+ */
+int erg_memory_simulate(struct erg_memory_result *result, const struct erg_memory_request *request,
+                        struct erg_error *err);
+void erg_memory_result_release(struct erg_memory_result *result);
 
 #endif

@@ -8,8 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NONE = UINT32_MAX, STREAMS = 2, SMALL_SEGMENT = 2 << 20, LARGE_SEGMENT = 20 << 20,
-       OWN_SEGMENT = 10 << 20, ROUND = 512 };
+enum {
+    NONE = UINT32_MAX,
+    STREAMS = 2,
+    SMALL_SEGMENT = 2 << 20,
+    LARGE_SEGMENT = 20 << 20,
+    OWN_SEGMENT = 10 << 20,
+    ROUND = 512
+};
 
 struct block {
     int64_t size, address;
@@ -83,8 +89,7 @@ static size_t pool_place(const struct erg_memory_cache *cache, const struct pool
 static void pool_insert(struct erg_memory_cache *cache, uint32_t block)
 {
     struct pool *pool = pool_of(cache, block);
-    size_t place =
-        pool_place(cache, pool, cache->items[block].size, cache->items[block].address);
+    size_t place = pool_place(cache, pool, cache->items[block].size, cache->items[block].address);
     ERG_PUSH(pool, items, block);
     memmove(pool->items + place + 1, pool->items + place,
             (pool->count - 1 - place) * sizeof *pool->items);
@@ -94,8 +99,7 @@ static void pool_insert(struct erg_memory_cache *cache, uint32_t block)
 static void pool_remove(struct erg_memory_cache *cache, uint32_t block)
 {
     struct pool *pool = pool_of(cache, block);
-    size_t place =
-        pool_place(cache, pool, cache->items[block].size, cache->items[block].address);
+    size_t place = pool_place(cache, pool, cache->items[block].size, cache->items[block].address);
     assert(pool->items[place] == block);
     pool->count--;
     memmove(pool->items + place, pool->items + place + 1,

@@ -1,8 +1,9 @@
 /* Memory of a stage in closed form. */
 #include "layout/memory_internal.h"
 
-#include <math.h>
-#include <string.h>
+#include "base/memory.h"
+
+#include <stdlib.h>
 
 static double larger(double a, double b)
 {
@@ -51,15 +52,20 @@ static void add_static(struct erg_memory_stage *stage, const struct erg_memory_r
     double parameters = stage_parameters(request, sizes, index);
     stage->items[ERG_MEMORY_WEIGHTS] = 2 * parameters;
     stage->items[ERG_MEMORY_GRADIENTS] = 4 * parameters;
-    stage->items[ERG_MEMORY_OPTIMIZER] =
-        12 * parameters / (double)(layout->data * layout->context);
+    stage->items[ERG_MEMORY_OPTIMIZER] = 12 * parameters / (double)(layout->data * layout->context);
     stage->items[ERG_MEMORY_WORKSPACE] =
         (double)ERG_MEMORY_WORKSPACE_BYTES * (sizes->tensor > 1 ? 3 : 2);
     stage->items[ERG_MEMORY_GATHER] = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
     stage->items[ERG_MEMORY_ROPE] = (double)(layout->virtual_stages * sizes->rope);
-    if (request->accounting == ERG_MEMORY_FRAMEWORK)
+    if (request->accounting == ERG_MEMORY_ARENA)
+        return;
+    long ranks = layout->data * layout->context;
+    int64_t *rounding = erg_xcalloc((size_t)ranks, sizeof *rounding);
+    erg_memory_moments_rounding(request, sizes, index, rounding);
+    for (long rank = 0; rank < ranks; rank++)
         stage->items[ERG_MEMORY_ROUNDING] =
-            (double)erg_memory_moments_rounding(request, sizes, index);
+            larger(stage->items[ERG_MEMORY_ROUNDING], (double)rounding[rank]);
+    free(rounding);
 }
 
 /* One group of activations: of the chunk with most layers where they differ. */
@@ -138,9 +144,8 @@ static double forward_transient(const struct erg_memory_sizes *sizes, enum erg_r
 
 static double backward_transient(const struct erg_memory_sizes *sizes, enum erg_remat remat)
 {
-    double ffn = (double)sizes->ffn, keys = sizes->context > 1
-                                               ? (double)sizes->gathered_kv + (double)sizes->kv
-                                               : 0;
+    double ffn = (double)sizes->ffn,
+           keys = sizes->context > 1 ? (double)sizes->gathered_kv + (double)sizes->kv : 0;
     if (sizes->gated)
         return keys + (remat == ERG_REMAT_BALANCED ? 6 : 3) * ffn;
     return keys + (remat == ERG_REMAT_BALANCED ? 3 : 2) * ffn;

@@ -10,12 +10,12 @@ enum { ERG_MEMORY_WORKSPACE_BYTES = 32 << 20 };
 
 /* What the allocator of the framework does (PyTorch with max_split_size_mb:21). */
 enum {
-    ERG_CACHE_SMALL_BYTES = 1 << 20,      /* requests up to this share segments of 2 MiB */
-    ERG_CACHE_UNSPLIT_BYTES = 21 << 20,   /* blocks from this size on are never split … */
-    ERG_CACHE_OVERSIZE_BYTES = 20 << 20,  /* … and serve requests that are less than this smaller */
-    ERG_CACHE_ROUND_BYTES = 2 << 20,      /* new segments are a multiple of this */
-    ERG_OFFLOAD_LEAST_BYTES = 1 << 20,    /* smaller tensors are never moved */
-    ERG_OFFLOAD_ROUND_BYTES = 1 << 20,    /* what is moved is a multiple of this */
+    ERG_CACHE_SMALL_BYTES = 1 << 20,     /* requests up to this share segments of 2 MiB */
+    ERG_CACHE_UNSPLIT_BYTES = 21 << 20,  /* blocks from this size on are never split … */
+    ERG_CACHE_OVERSIZE_BYTES = 20 << 20, /* … and serve requests that are less than this smaller */
+    ERG_CACHE_ROUND_BYTES = 2 << 20,     /* new segments are a multiple of this */
+    ERG_OFFLOAD_LEAST_BYTES = 1 << 20,   /* smaller tensors are never moved */
+    ERG_OFFLOAD_ROUND_BYTES = 1 << 20,   /* what is moved is a multiple of this */
 };
 
 /* ---- which bytes of a group move to host memory ---- */
@@ -65,9 +65,10 @@ void erg_memory_chunk_weights(struct erg_memory_weights *weights,
 void erg_memory_shard(const struct erg_memory_weights *weights, long ranks, long rank,
                       int64_t *shard);
 
-/* What the moments of the worst rank take beyond their bytes when blocks of activations serve
- * them. */
-int64_t erg_memory_moments_rounding(const struct erg_memory_request *request,
-                                    const struct erg_memory_sizes *sizes, long stage);
+/* What the moments of each data x context rank take beyond their bytes when blocks of activations
+ * serve them, into rounding[]. */
+void erg_memory_moments_rounding(const struct erg_memory_request *request,
+                                 const struct erg_memory_sizes *sizes, long stage,
+                                 int64_t *rounding);
 
 #endif

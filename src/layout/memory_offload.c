@@ -10,8 +10,7 @@
 static void list_pieces(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
                         enum erg_remat remat, long layers, enum erg_memory_accounting accounting)
 {
-    choice->pieces = erg_xcalloc((size_t)layers * 2 * ERG_MEMORY_ROLES,
-                                 sizeof *choice->pieces);
+    choice->pieces = erg_xcalloc((size_t)layers * 2 * ERG_MEMORY_ROLES, sizeof *choice->pieces);
     for (long layer = 0; layer < layers; layer++)
         for (int i = 0; i < ERG_MEMORY_ROLES; i++) {
             const struct erg_memory_tensor *tensor = &sizes->tensors[i];
@@ -21,8 +20,7 @@ static void list_pieces(struct erg_memory_choice *choice, const struct erg_memor
                 continue;
             for (int view = 0; view < parts; view++) {
                 choice->pieces[choice->count++] = (struct erg_memory_piece){
-                    .layer = (int)layer, .tensor = i, .view = view,
-                    .bytes = tensor->bytes / parts};
+                    .layer = (int)layer, .tensor = i, .view = view, .bytes = tensor->bytes / parts};
                 choice->eligible += tensor->bytes / parts;
             }
         }
@@ -45,18 +43,19 @@ static int compare_ranked(const void *a, const void *b)
     return x->place < y->place ? -1 : 1;
 }
 
-/* Above one half the order is reversed, so that no half of FC1's output stays and pins all of it. */
+/* Above one half the order is reversed, so that no half of FC1's output stays and pins all of it.
+ */
 static void order_pieces(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
                          enum erg_remat remat, double offload,
                          enum erg_memory_accounting accounting)
 {
     struct ranked *ranked = erg_xcalloc(choice->count + 1, sizeof *ranked);
     for (size_t i = 0; i < choice->count; i++)
-        ranked[i] = (struct ranked){
-            .piece = choice->pieces[i],
-            .strided = accounting == ERG_MEMORY_FRAMEWORK && remat == ERG_REMAT_NONE &&
-                       sizes->tensors[choice->pieces[i].tensor].views > 1,
-            .place = i};
+        ranked[i] = (struct ranked){.piece = choice->pieces[i],
+                                    .strided = accounting == ERG_MEMORY_FRAMEWORK &&
+                                               remat == ERG_REMAT_NONE &&
+                                               sizes->tensors[choice->pieces[i].tensor].views > 1,
+                                    .place = i};
     qsort(ranked, choice->count, sizeof *ranked, compare_ranked);
     bool reversed = accounting == ERG_MEMORY_FRAMEWORK && offload > 0.5;
     for (size_t i = 0; i < choice->count; i++)
@@ -107,8 +106,8 @@ bool erg_memory_offloads(const struct erg_layout *layout, long stage)
 
 int64_t erg_memory_served_bytes(const struct erg_memory_sizes *sizes, int64_t bytes)
 {
-    const int64_t classes[] = {sizes->hidden, sizes->full_hidden, sizes->kv,
-                               sizes->gathered_kv, sizes->ffn, sizes->fc1};
+    const int64_t classes[] = {sizes->hidden,      sizes->full_hidden, sizes->kv,
+                               sizes->gathered_kv, sizes->ffn,         sizes->fc1};
     if (bytes < ERG_CACHE_UNSPLIT_BYTES)
         return bytes; /* cut from a larger block */
     int64_t best = 0;

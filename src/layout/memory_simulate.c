@@ -1,7 +1,7 @@
 /*
- * One stage through two iterations: every tensor in the order in which it is allocated and freed.
- * Gradients are there from the start, the moments of the optimizer from the end of the first
- * iteration.
+ * One stage through its iterations: every tensor in the order in which it is allocated and freed.
+ * Gradients are there from the start. In the framework the moments of the optimizer come with the
+ * end of the first iteration, out of blocks that activations left, and the second is the worse.
  */
 #include "layout/memory_simulate.h"
 
@@ -24,7 +24,9 @@ struct run {
         int64_t bytes;
     } receive[2];
     uint32_t input, output, gradient, sent; /* that wait for a step, or for their transfer's end */
-    struct erg_memory_timeline *timeline;   /* of the second iteration, or NULL */
+    struct erg_memory_moment worst;
+    const char *worst_moment;
+    struct erg_memory_course *course; /* NULL: not wanted */
 };
 
 static uint32_t take(struct run *run, enum erg_memory_item item, int64_t bytes)
@@ -51,8 +53,7 @@ static long backward_chunk(const struct run *run, long k)
 
 static long microbatch_of(const struct run *run, long k)
 {
-    return run->chunks == 1 ? k
-                            : k / (run->stages * run->chunks) * run->stages + k % run->stages;
+    return run->chunks == 1 ? k : k / (run->stages * run->chunks) * run->stages + k % run->stages;
 }
 
 /* The forward step of the group that backward step k consumes. */
@@ -193,7 +194,24 @@ static void receive_gradient(struct run *run, long k)
         run->gradient = take(run, ERG_MEMORY_PIPELINE, run->s.sizes->hidden);
 }
 
-static void mark(struct run *run, bool is_backward, long k);
+/* A pass has ended: what was its worst moment? */
+static void end_pass(struct run *run, bool is_backward, long k)
+{
+    struct erg_memory_track *track = &run->s.track;
+    long chunk = is_backward ? backward_chunk(run, k) : forward_chunk(run, k);
+    if (track->worst.total > run->worst.total) {
+        run->worst = track->worst;
+        run->worst_moment = is_head(run, chunk) ? "head" : is_backward ? "backward" : "forward";
+    }
+    if (run->course) {
+        struct erg_memory_step step = {
+            .backward = is_backward, .chunk = chunk, .microbatch = microbatch_of(run, k)};
+        for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+            step.items[i] = (float)track->worst.items[i];
+        ERG_PUSH(run->course, steps, step);
+    }
+    track->worst = track->now;
+}
 
 static void iterate(struct run *run)
 {
@@ -204,7 +222,7 @@ static void iterate(struct run *run)
         if (k > 0)
             begin_copy_out(run, k - 1);
         forward(run, k);
-        mark(run, false, k);
+        end_pass(run, false, k);
         receive_input(run, k + 1);
     }
     end_copy_out(run);
@@ -215,7 +233,7 @@ static void iterate(struct run *run)
     for (long k = 0; k < steps; k++) {
         if (k + warmup < steps) {
             forward(run, k + warmup);
-            mark(run, false, k + warmup);
+            end_pass(run, false, k + warmup);
             receive_input(run, k + warmup + 1);
         }
         end_copy_out(run);
@@ -223,11 +241,15 @@ static void iterate(struct run *run)
             begin_copy_out(run, k + warmup);
         begin_copy_in(run, k + 1);
         backward(run, k);
-        mark(run, true, k);
+        end_pass(run, true, k);
         receive_gradient(run, k + 1);
     }
     give(run, &run->output);
     give(run, &run->sent);
+    const int64_t *left = run->s.track.now.items;
+    assert(left[ERG_MEMORY_ACTIVATIONS] == 0 && left[ERG_MEMORY_TRANSIENT] == 0 &&
+           left[ERG_MEMORY_PIPELINE] == 0 && left[ERG_MEMORY_HEAD] == 0);
+    (void)left;
 }
 
 /* ---- what is there from the start ---- */
@@ -251,8 +273,7 @@ static void take_state(struct run *run, const struct erg_memory_weights *weights
         erg_memory_shard(&weights[chunk], layout->data * layout->context, run->s.rank, shard);
         for (size_t i = 0; i < weights[chunk].count; i++) {
             /* The master copy goes through a copy in bf16. */
-            uint32_t narrow =
-                moments ? NO_BLOCK : take(run, ERG_MEMORY_TRANSIENT, 2 * shard[i]);
+            uint32_t narrow = moments ? NO_BLOCK : take(run, ERG_MEMORY_TRANSIENT, 2 * shard[i]);
             take(run, ERG_MEMORY_OPTIMIZER, 4 * shard[i]);
             if (moments)
                 take(run, ERG_MEMORY_OPTIMIZER, 4 * shard[i]);
@@ -275,22 +296,19 @@ static void take_buffers(struct run *run)
 
 /* ---- the whole ---- */
 
-static void mark(struct run *run, bool is_backward, long k)
-{
-    (void)is_backward; (void)k; (void)microbatch_of;
-    (void)run;
-}
-
 static void init(struct run *run, const struct erg_memory_request *request,
-                 const struct erg_memory_sizes *sizes, long stage, long rank)
+                 const struct erg_memory_sizes *sizes, long stage, long rank, long microbatches)
 {
     const struct erg_layout *layout = request->layout;
     *run = (struct run){
-        .s = {.request = request, .sizes = sizes, .stage = stage, .rank = rank,
+        .s = {.request = request,
+              .sizes = sizes,
+              .stage = stage,
+              .rank = rank,
               .remat = erg_layout_remat(layout, stage)},
         .stages = layout->pipeline,
         .chunks = layout->virtual_stages,
-        .steps = layout->microbatches * layout->virtual_stages,
+        .steps = microbatches * layout->virtual_stages,
         .warmup = erg_memory_warmup(layout, stage),
         .offloads = erg_memory_offloads(layout, stage),
         .copying_out = -1,
@@ -331,12 +349,13 @@ static void release(struct run *run)
     erg_memory_track_release(&run->s.track);
 }
 
-void erg_memory_simulate_rank(struct erg_memory_moment *worst,
+void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory_course *course,
                               const struct erg_memory_request *request,
-                              const struct erg_memory_sizes *sizes, long stage, long rank)
+                              const struct erg_memory_sizes *sizes, long stage, long rank,
+                              long microbatches)
 {
     struct run run;
-    init(&run, request, sizes, stage, rank);
+    init(&run, request, sizes, stage, rank, microbatches);
     struct erg_memory_weights *weights = erg_xcalloc((size_t)run.chunks, sizeof *weights);
     for (long chunk = 0; chunk < run.chunks; chunk++) {
         erg_memory_chunk_weights(&weights[chunk], request, sizes, stage, chunk);
@@ -344,12 +363,33 @@ void erg_memory_simulate_rank(struct erg_memory_moment *worst,
     }
     take_state(&run, weights, false);
     take_buffers(&run);
-    iterate(&run);
+    if (request->accounting == ERG_MEMORY_FRAMEWORK)
+        iterate(&run);
     take_state(&run, weights, true);
+    run.course = course;
+    run.s.track.worst = run.s.track.now;
     iterate(&run);
-    *worst = run.s.track.worst;
+    *result = (struct erg_memory_stage){.peak_bytes = (double)run.worst.total,
+                                        .moment = run.worst_moment,
+                                        .groups = erg_memory_groups(request->layout, stage)};
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        result->items[i] = (double)run.worst.items[i];
+    for (long chunk = 0; chunk < run.chunks && run.offloads; chunk++)
+        if (!is_head(&run, chunk) && (double)run.choices[chunk].moved > result->offload_bytes)
+            result->offload_bytes = (double)run.choices[chunk].moved;
     for (long chunk = 0; chunk < run.chunks; chunk++)
         free(weights[chunk].items);
     free(weights);
     release(&run);
+}
+
+/* After the warm-up a stage repeats itself with every chunk of `pipeline` microbatches. */
+long erg_memory_microbatches(const struct erg_layout *layout)
+{
+    if (layout->microbatches == layout->pipeline)
+        return layout->microbatches;
+    long warmup = erg_memory_warmup(layout, 0) / layout->virtual_stages + 1;
+    long rounds = (warmup + layout->pipeline - 1) / layout->pipeline + 2;
+    long enough = rounds * layout->pipeline;
+    return layout->microbatches < enough ? layout->microbatches : enough;
 }

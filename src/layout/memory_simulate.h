@@ -12,7 +12,7 @@ struct erg_memory_group {
      * is in host memory, and what of it was put together again. */
     struct erg_memory_kept {
         uint32_t block, rest[2];
-    } *kept;
+    } * kept;
     /* Of the head's chunk: final norm's input and output, softmax. */
     uint32_t head_input, head_norm, softmax;
 };
@@ -41,12 +41,17 @@ uint32_t erg_memory_embedding_forward(struct erg_memory_simulation *s);
 /* Final norm, logits and loss; `input` stays with the group. */
 void erg_memory_head_forward(struct erg_memory_simulation *s, struct erg_memory_group *group,
                              uint32_t input);
-uint32_t erg_memory_head_backward(struct erg_memory_simulation *s,
-                                  struct erg_memory_group *group);
+uint32_t erg_memory_head_backward(struct erg_memory_simulation *s, struct erg_memory_group *group);
 
-void erg_memory_simulate_rank(struct erg_memory_moment *worst,
+/*
+ * A stage of one rank. `microbatches` of an iteration are followed; `course` may be NULL. With more
+ * microbatches than erg_memory_microbatches() nothing new happens.
+ */
+void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory_course *course,
                               const struct erg_memory_request *request,
-                              const struct erg_memory_sizes *sizes, long stage, long rank);
+                              const struct erg_memory_sizes *sizes, long stage, long rank,
+                              long microbatches);
+long erg_memory_microbatches(const struct erg_layout *layout);
 
 /* Frees what a group keeps of one tensor. */
 void erg_memory_drop(struct erg_memory_simulation *s, struct erg_memory_kept *kept);

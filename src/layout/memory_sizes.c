@@ -10,12 +10,18 @@ enum {
 const char *erg_memory_item_name(enum erg_memory_item item)
 {
     static const char *const names[ERG_MEMORY_ITEMS] = {
-        [ERG_MEMORY_WEIGHTS] = "weights",         [ERG_MEMORY_GRADIENTS] = "gradients",
-        [ERG_MEMORY_OPTIMIZER] = "optimizer",     [ERG_MEMORY_ACTIVATIONS] = "activations",
-        [ERG_MEMORY_OFFLOAD] = "offload_buffers", [ERG_MEMORY_ROPE] = "rope_tables",
-        [ERG_MEMORY_WORKSPACE] = "workspace",     [ERG_MEMORY_GATHER] = "gather_buffer",
-        [ERG_MEMORY_HEAD] = "head",               [ERG_MEMORY_PIPELINE] = "pipeline",
-        [ERG_MEMORY_TRANSIENT] = "transient",     [ERG_MEMORY_ROUNDING] = "rounding",
+        [ERG_MEMORY_WEIGHTS] = "weights",
+        [ERG_MEMORY_GRADIENTS] = "gradients",
+        [ERG_MEMORY_OPTIMIZER] = "optimizer",
+        [ERG_MEMORY_ACTIVATIONS] = "activations",
+        [ERG_MEMORY_OFFLOAD] = "offload_buffers",
+        [ERG_MEMORY_ROPE] = "rope_tables",
+        [ERG_MEMORY_WORKSPACE] = "workspace",
+        [ERG_MEMORY_GATHER] = "gather_buffer",
+        [ERG_MEMORY_HEAD] = "head",
+        [ERG_MEMORY_PIPELINE] = "pipeline",
+        [ERG_MEMORY_TRANSIENT] = "transient",
+        [ERG_MEMORY_ROUNDING] = "rounding",
     };
     return names[item];
 }
@@ -120,8 +126,8 @@ void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_mode
     padded.vocab = erg_layout_vocabulary(model, tensor);
     int64_t tokens = microbatch * sequence / context;
     int64_t heads = model->heads / tensor, groups = model->kv_heads / tensor;
-    const struct erg_model_shape shape = {.tensor = tensor, .context = 1, .sequences = 1,
-                                          .sequence = 1};
+    const struct erg_model_shape shape = {
+        .tensor = tensor, .context = 1, .sequences = 1, .sequence = 1};
     *sizes = (struct erg_memory_sizes){
         .hidden = 2 * tokens * model->hidden / tensor,
         .full_hidden = 2 * tokens * model->hidden,

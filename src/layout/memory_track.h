@@ -17,13 +17,13 @@ struct erg_memory_track {
         int64_t bytes, held;
         uint32_t number; /* in the cache */
         enum erg_memory_item item;
-    } *blocks;
+    } * blocks;
     size_t count, capacity;
     struct {
         uint32_t *items;
         size_t count, capacity;
     } spare;
-    struct erg_memory_moment now, worst; /* worst since it was last set to now */
+    struct erg_memory_moment now, worst; /* worst: since it was last set to now */
 };
 
 void erg_memory_track_init(struct erg_memory_track *track, enum erg_memory_accounting accounting);

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void erg_memory_chunk_weights(struct erg_memory_weights *weights,
                               const struct erg_memory_request *request,
@@ -42,26 +43,23 @@ void erg_memory_shard(const struct erg_memory_weights *weights, long ranks, long
     }
 }
 
-int64_t erg_memory_moments_rounding(const struct erg_memory_request *request,
-                                    const struct erg_memory_sizes *sizes, long stage)
+void erg_memory_moments_rounding(const struct erg_memory_request *request,
+                                 const struct erg_memory_sizes *sizes, long stage,
+                                 int64_t *rounding)
 {
     const struct erg_layout *layout = request->layout;
     long ranks = layout->data * layout->context;
-    int64_t worst = 0, *sum = erg_xcalloc((size_t)ranks, sizeof *sum);
     struct erg_memory_weights weights = {0};
+    memset(rounding, 0, (size_t)ranks * sizeof *rounding);
     for (long chunk = 0; chunk < layout->virtual_stages; chunk++) {
         erg_memory_chunk_weights(&weights, request, sizes, stage, chunk);
         int64_t *shard = erg_xcalloc(weights.count, sizeof *shard);
         for (long rank = 0; rank < ranks; rank++) {
             erg_memory_shard(&weights, ranks, rank, shard);
             for (size_t i = 0; i < weights.count; i++)
-                sum[rank] += 2 * (erg_memory_served_bytes(sizes, 4 * shard[i]) - 4 * shard[i]);
+                rounding[rank] += 2 * (erg_memory_served_bytes(sizes, 4 * shard[i]) - 4 * shard[i]);
         }
         free(shard);
     }
-    for (long rank = 0; rank < ranks; rank++)
-        worst = sum[rank] > worst ? sum[rank] : worst;
     free(weights.items);
-    free(sum);
-    return worst;
 }
