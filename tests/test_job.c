@@ -193,7 +193,7 @@ static void broken_rules_have_their_sentence(void **state)
         {10, "microbatches: 7", "virtual_stages: 2\n",
          "job.yaml:10: key 'microbatches': expected a multiple of the 2 pipeline stages"},
         {0, "", "recompute: selective\n",
-         "job.yaml:12: key 'recompute': expected one of none, "
+         "job.yaml:12: key 'recompute': expected one of none, balanced, "
          "full, got 'selective'"},
         {0, "", "search: {method: tree}\n",
          "job.yaml:12: key 'search.method': 'tree' is not known; did you mean 'trees'?"},

@@ -123,7 +123,8 @@ static void published_peaks(void **state)
         const struct kwai_row row = {
             "llama-65b", 8192, 256, 256, 2, 2, 8, 2, kwai_cells[i].remat, kwai_cells[i].offload};
         struct erg_layout layout = layout_of(model, &row);
-        struct erg_memory_request request = {model, &layout, ERG_MEMORY_FRAMEWORK};
+        struct erg_memory_request request = {
+            .model = model, .layout = &layout, .accounting = ERG_MEMORY_FRAMEWORK};
         long stage = -1;
         double peak = closed_worst(&request, &stage).peak_bytes;
         assert_close(peak, kwai_cells[i].measured_bytes, 0.014);
@@ -143,7 +144,8 @@ static void published_peaks(void **state)
                                 .microbatch = 1,
                                 .microbatches = 32,
                                 .sequence = 8192};
-    struct erg_memory_request request = {model, &layout, ERG_MEMORY_ARENA};
+    struct erg_memory_request request = {
+        .model = model, .layout = &layout, .accounting = ERG_MEMORY_ARENA};
     struct erg_memory_sizes sizes = sizes_of(model, &layout);
     struct erg_memory_stage stage;
     erg_memory_closed(&stage, &request, &sizes, 0);
@@ -162,7 +164,8 @@ static void published_offload_ratios(void **state)
     for (int i = 0; i < KWAI_ROWS; i++) {
         struct erg_model *model = load_model(kwai_rows[i].model, 32005);
         struct erg_layout layout = layout_of(model, &kwai_rows[i]);
-        struct erg_memory_request request = {model, &layout, ERG_MEMORY_ARENA};
+        struct erg_memory_request request = {
+            .model = model, .layout = &layout, .accounting = ERG_MEMORY_ARENA};
         long stage;
         double low = 0, high = 1;
         for (layout.offload = 0; high - low > 1e-6; layout.offload = (low + high) / 2) {
@@ -194,7 +197,8 @@ static void published_out_of_memory(void **state)
     for (int i = 0; i < 2; i++) {
         struct erg_model *model = load_model(runs[i].row.model, 32005);
         struct erg_layout layout = layout_of(model, &runs[i].row);
-        struct erg_memory_request request = {model, &layout, ERG_MEMORY_ARENA};
+        struct erg_memory_request request = {
+            .model = model, .layout = &layout, .accounting = ERG_MEMORY_ARENA};
         long stage;
         assert_close(closed_worst(&request, &stage).peak_bytes, runs[i].bytes, 0.005);
         erg_model_free(model);
@@ -210,7 +214,8 @@ static void more_offload_needs_less(void **state)
     for (int remat = ERG_REMAT_NONE; remat <= ERG_REMAT_FULL; remat++) {
         struct kwai_row row = {"llama-2-70b", 8192, 64, 256, 2, 1, 8, 2, (enum erg_remat)remat, 0};
         struct erg_layout layout = layout_of(model, &row);
-        struct erg_memory_request request = {model, &layout, ERG_MEMORY_ARENA};
+        struct erg_memory_request request = {
+            .model = model, .layout = &layout, .accounting = ERG_MEMORY_ARENA};
         double last = INFINITY;
         for (int step = 1; step <= 10; step++) {
             long stage;
@@ -237,7 +242,8 @@ static void unequal_chunks(void **state)
                                 .microbatch = 1,
                                 .microbatches = 16,
                                 .sequence = 4096};
-    struct erg_memory_request request = {model, &layout, ERG_MEMORY_ARENA};
+    struct erg_memory_request request = {
+        .model = model, .layout = &layout, .accounting = ERG_MEMORY_ARENA};
     struct erg_memory_sizes sizes = sizes_of(model, &layout);
     struct erg_memory_stage plain, same, other;
     struct erg_error err;

@@ -20,7 +20,8 @@ static void published_peaks(void **state)
         const struct kwai_row row = {
             "llama-65b", 8192, 256, 256, 2, 2, 8, 2, kwai_cells[i].remat, kwai_cells[i].offload};
         struct erg_layout layout = layout_of(model, &row);
-        struct erg_memory_request request = {model, &layout, ERG_MEMORY_FRAMEWORK};
+        struct erg_memory_request request = {
+            .model = model, .layout = &layout, .accounting = ERG_MEMORY_FRAMEWORK};
         struct erg_memory_result result = simulate(&request);
         double peak = result.stages[result.worst].peak_bytes;
         assert_close(peak, kwai_cells[i].measured_bytes, 0.0015);
@@ -83,7 +84,8 @@ static void random_layouts(void **state)
             continue;
         }
         tried++;
-        struct erg_memory_request request = {model, &layout, ERG_MEMORY_ARENA};
+        struct erg_memory_request request = {
+            .model = model, .layout = &layout, .accounting = ERG_MEMORY_ARENA};
         struct erg_memory_result arena = simulate(&request);
         long stage = -1;
         double closed = closed_worst(&request, &stage).peak_bytes;
@@ -107,7 +109,8 @@ static void long_iterations_repeat(void **state)
     struct erg_model *model = load_model("llama-65b", 32005);
     const struct kwai_row row = {"llama-65b", 4096, 32, 272, 2, 1, 8, 2, ERG_REMAT_BALANCED, 0.544};
     struct erg_layout layout = layout_of(model, &row);
-    struct erg_memory_request request = {model, &layout, ERG_MEMORY_FRAMEWORK};
+    struct erg_memory_request request = {
+        .model = model, .layout = &layout, .accounting = ERG_MEMORY_FRAMEWORK};
     struct erg_memory_result longer = simulate(&request);
     assert_int_equal(layout.microbatches, 136);
     assert_int_equal(longer.microbatches, 32);

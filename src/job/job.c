@@ -16,6 +16,7 @@
 #define OPTIONAL_WORD (CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT)
 
 static const cyaml_strval_t recompute_names[] = {{"none", ERG_RECOMPUTE_NONE},
+                                                 {"balanced", ERG_RECOMPUTE_BALANCED},
                                                  {"full", ERG_RECOMPUTE_FULL}};
 static const cyaml_strval_t schedule_names[] = {{"1f1b", ERG_JOB_1F1B},
                                                 {"interleaved", ERG_JOB_INTERLEAVED}};
@@ -72,6 +73,7 @@ static const cyaml_schema_field_t job_fields[] = {
     CYAML_FIELD_INT("sequence", CYAML_FLAG_DEFAULT, JOB, sequence),
     CYAML_FIELD_ENUM("recompute", OPTIONAL_WORD, JOB, recompute, recompute_names,
                      COUNT(recompute_names)),
+    CYAML_FIELD_FLOAT("offload", OPTIONAL, JOB, offload),
     CYAML_FIELD_MAPPING("search", OPTIONAL, JOB, search, search_fields),
     CYAML_FIELD_MAPPING("profiler", OPTIONAL, JOB, profiler, profiler_fields),
     CYAML_FIELD_ENUM("goal", OPTIONAL_WORD, JOB, goal, goal_names, COUNT(goal_names)),
@@ -141,7 +143,7 @@ int erg_job_parse(struct erg_job **out, const char *name, const char *text, size
     if (result == 0 && overrides)
         result = apply_overrides(value, overrides, err);
     if (result == 0)
-        result = erg_job_resolve(job, value, yaml, name, err);
+        result = erg_job_resolve(job, value, yaml, name, overrides && overrides->any_layout, err);
     erg_yaml_close(yaml);
     if (result == 0)
         *out = job;

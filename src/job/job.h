@@ -17,7 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum erg_job_recompute { ERG_RECOMPUTE_NONE, ERG_RECOMPUTE_FULL };
+/* Balanced: outputs of norms and of the activation; only layouts know it (layout/layout.h). */
+enum erg_job_recompute { ERG_RECOMPUTE_NONE, ERG_RECOMPUTE_FULL, ERG_RECOMPUTE_BALANCED };
 
 enum erg_job_schedule { ERG_JOB_1F1B, ERG_JOB_INTERLEAVED };
 
@@ -54,6 +55,7 @@ struct erg_job {
     int sequence;         /* tokens */
     bool even_microbatch; /* it can be split in two equal halves */
     enum erg_job_recompute recompute;
+    double offload; /* share of the activations that moves to host memory; only layouts know it */
 
     struct {
         enum erg_job_search method;
@@ -79,6 +81,9 @@ struct erg_job_overrides {
     long microbatches, microbatch_size, sequence;
     const char *search; /* method */
     const uint64_t *seed;
+    /* The job stands for layouts yet to be chosen: its own need not fill the cluster, and its
+     * vocabulary is padded by each layout. */
+    bool any_layout;
 };
 
 /* `overrides` may be NULL. erg_job_parse(): from memory; `name` stands for the file's path. */

@@ -33,6 +33,7 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
         {"microbatch_size", file->microbatch_size, 1, 1e6},
         {"microbatches", file->microbatches, 1, 1e5},
         {"sequence", file->sequence, 1, 1e8},
+        {"offload", file->offload, 0, 1},
         {"search.budget", file->search.budget, 1, 1e6},
         {"search.start", file->search.start, 1, 1e6},
         {"search.batch", file->search.batch, 1, 1e6},
@@ -137,6 +138,21 @@ static int check_degrees(const struct erg_job *job, const struct erg_yaml *yaml,
                              "tensor %d x context %d makes groups of %ld GPUs, which do not fill "
                              "nodes of %d evenly",
                              job->tensor, job->context, group, job->cluster.gpus_per_node);
+    return 0;
+}
+
+/* What layouts can do and partitions cannot yet. */
+static int check_partitioned(const struct erg_job *job, const struct erg_yaml *yaml,
+                             struct erg_error *err)
+{
+    if (job->recompute == ERG_RECOMPUTE_BALANCED)
+        return erg_yaml_fail(yaml, "recompute", err,
+                             "schedules and clocks are planned for none and full; balanced is for "
+                             "ergon memory");
+    if (job->offload > 0)
+        return erg_yaml_fail(yaml, "offload", err,
+                             "schedules and clocks are planned without offloading, which is for "
+                             "ergon memory");
     return 0;
 }
 
@@ -260,6 +276,7 @@ static void copy_plain(struct erg_job *job, const struct erg_job_file *file,
     job->microbatches = file->microbatches;
     job->sequence = file->sequence;
     job->recompute = file->recompute;
+    job->offload = file->offload;
     job->search.method = file->search.method;
     job->search.prior = file->search.prior;
     job->search.budget = file->search.budget;
@@ -275,7 +292,7 @@ static void copy_plain(struct erg_job *job, const struct erg_job_file *file,
 }
 
 int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct erg_yaml *yaml,
-                    const char *path, struct erg_error *err)
+                    const char *path, bool any_layout, struct erg_error *err)
 {
     if (check_ranges(file, yaml, err) != 0 ||
         erg_cluster_finish(&file->cluster, yaml, "cluster", err) != 0)
@@ -283,17 +300,21 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
     copy_plain(job, file, yaml);
     choose_name(job, file, path);
     if (load_names(job, file, yaml, path, err) != 0 || apply_to_model(job, file, yaml, err) != 0 ||
-        check_degrees(job, yaml, err) != 0 || check_schedule(job, file, yaml, err) != 0 ||
-        split_layers(job, file, yaml, err) != 0 || choose_goal(job, file, yaml, err) != 0)
+        (!any_layout &&
+         (check_degrees(job, yaml, err) != 0 || check_partitioned(job, yaml, err) != 0)) ||
+        check_schedule(job, file, yaml, err) != 0 || split_layers(job, file, yaml, err) != 0 ||
+        choose_goal(job, file, yaml, err) != 0)
         return -1;
     if (job->cluster.intra_node_bandwidth > 0)
         job->gpu->link_bandwidth = job->cluster.intra_node_bandwidth;
+    job->even_microbatch = job->microbatch_size % 2 == 0;
+    if (any_layout)
+        return 0;
     if (job->data > 1)
         erg_log(ERG_LOG_WARNING,
                 "%s:%zu: the reduction of gradients between the %d copies is not modelled: times "
                 "and energies are those of one copy",
                 path, erg_yaml_line(yaml, "data"), job->data);
-    job->even_microbatch = job->microbatch_size % 2 == 0;
     if (!job->even_microbatch)
         erg_log(ERG_LOG_WARNING,
                 "%s:%zu: a microbatch of %d cannot be split in two equal halves, so communication "

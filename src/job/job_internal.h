@@ -28,6 +28,7 @@ struct erg_job_file {
     unsigned layers_count;
     int microbatch_size, microbatches, sequence;
     enum erg_job_recompute recompute;
+    double offload;
     struct erg_job_file_search search;
     struct erg_job_file_profiler profiler;
     enum erg_job_goal goal;
@@ -39,6 +40,6 @@ struct erg_job_file {
  * resolved in the folder of `path`.
  */
 int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct erg_yaml *yaml,
-                    const char *path, struct erg_error *err);
+                    const char *path, bool any_layout, struct erg_error *err);
 
 #endif

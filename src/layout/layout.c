@@ -1,5 +1,6 @@
 #include "layout/layout.h"
 
+#include "base/memory.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -18,6 +19,36 @@ long erg_layout_vocabulary(const struct erg_model *model, long tensor)
 {
     long step = 128 * tensor;
     return (model->vocab + step - 1) / step * step;
+}
+
+/* ---- from a job ---- */
+
+void erg_layout_of_job(struct erg_layout *layout, const struct erg_job *job,
+                       struct erg_arena *arena)
+{
+    static const enum erg_remat remats[] = {
+        [ERG_RECOMPUTE_NONE] = ERG_REMAT_NONE,
+        [ERG_RECOMPUTE_BALANCED] = ERG_REMAT_BALANCED,
+        [ERG_RECOMPUTE_FULL] = ERG_REMAT_FULL,
+    };
+    int chunks = job->pipeline * job->virtual_stages;
+    bool equal = true;
+    *layout = (struct erg_layout){.tensor = job->tensor,
+                                  .context = job->context,
+                                  .pipeline = job->pipeline,
+                                  .data = job->data,
+                                  .virtual_stages = job->virtual_stages,
+                                  .microbatch = job->microbatch_size,
+                                  .microbatches = job->microbatches,
+                                  .sequence = job->sequence,
+                                  .remat = remats[job->recompute],
+                                  .offload = job->offload};
+    long *layers = erg_arena_alloc(arena, (size_t)chunks * sizeof *layers);
+    for (int i = 0; i < chunks; i++) {
+        layers[i] = job->chunk_layers[i];
+        equal &= layers[i] == layers[0];
+    }
+    layout->chunk_layers = equal ? NULL : layers;
 }
 
 /* ---- from text ---- */

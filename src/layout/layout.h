@@ -12,6 +12,7 @@
 
 #include "ergon/error.h"
 #include "hardware/hardware.h"
+#include "job/job.h"
 #include "model/model.h"
 
 #include <stdbool.h>
@@ -69,6 +70,13 @@ static inline long erg_layout_gpus(const struct erg_layout *layout)
 {
     return layout->tensor * layout->context * layout->pipeline * layout->data;
 }
+
+/*
+ * The layout that a job's own keys describe. The job may have been loaded for any layout; `arena`
+ * holds the layers of its chunks where they differ.
+ */
+void erg_layout_of_job(struct erg_layout *layout, const struct erg_job *job,
+                       struct erg_arena *arena);
 
 /* Words of the vocabulary with padding: embedding and head have a multiple of 128 x tensor rows. */
 long erg_layout_vocabulary(const struct erg_model *model, long tensor);

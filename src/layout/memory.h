@@ -113,6 +113,9 @@ struct erg_memory_request {
     const struct erg_model *model;
     const struct erg_layout *layout; /* checked: erg_layout_check() */
     enum erg_memory_accounting accounting;
+    /* Copy layer by layer instead of group by group: out while the next layer runs, in while the
+     * layer above it does, through a ring of two slots that each hold what one layer moves. */
+    bool layer_copies;
 };
 
 /* One stage at its worst moment. */
@@ -163,5 +166,30 @@ struct erg_memory_result {
 int erg_memory_simulate(struct erg_memory_result *result, const struct erg_memory_request *request,
                         struct erg_error *err);
 void erg_memory_result_release(struct erg_memory_result *result);
+
+/* ---- how much to offload ---- */
+
+/* The model's own error, relative: a layout that misses a budget by less may still fit. */
+#define ERG_MEMORY_ERROR 0.004
+
+struct erg_memory_solution {
+    double offload; /* the smallest ratio with which all stages fit */
+    /* The smallest of each stage alone, with as little recomputation as the layout allows that
+     * moves the fewest bytes: [count]. */
+    double *stage_offload;
+    enum erg_remat *stage_remat;
+    long count;
+    /* What all stages of a pipeline copy out in an iteration (and in again), one GPU of each. */
+    double offload_bytes, stage_offload_bytes;
+    double excess_bytes; /* all is moved, and this is missing: less than the model's error */
+};
+
+/*
+ * The least offloading with which the layout fits into `budget_bytes`, whatever its own ratio.
+ * ERG_INFEASIBLE when nothing fits; the message says which stage needs what.
+ */
+int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memory_request *request,
+                     double budget_bytes, struct erg_error *err);
+void erg_memory_solution_release(struct erg_memory_solution *solution);
 
 #endif

@@ -163,11 +163,13 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
     }
     *stage = (struct erg_memory_stage){.groups = erg_memory_groups(layout, index)};
     add_static(stage, request, sizes, index);
-    struct group group = group_of(request, sizes, index, most);
-    double flying = groups_in_flight(request, index, most);
+    /* What is copied at once, and how many such units are in flight. */
+    long unit = request->layer_copies ? 1 : most;
+    struct group group = group_of(request, sizes, index, unit);
+    double flying = groups_in_flight(request, index, most) * (double)most / (double)unit;
     double saved = group.moved - group.rounding;
 
-    /* The newest two groups are whole: one is being made, one copied out; in backward passes the
+    /* The newest two units are whole: one is being made, one copied out; in backward passes the
      * newest is, and the oldest has come back. */
     double forward_kept = flying * group.kept - larger(flying - 2, 0) * saved;
     double backward_kept = flying * group.kept - larger(flying - 1, 0) * saved;
@@ -199,7 +201,7 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
     stage->items[ERG_MEMORY_TRANSIENT] = transient;
     /* Output sent, next input, both gradients, and the layer's residual path. */
     stage->items[ERG_MEMORY_PIPELINE] = 5 * (double)sizes->hidden;
-    stage->offload_bytes = group.moved;
+    stage->offload_bytes = group.moved * (double)(most / unit);
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         stage->peak_bytes += stage->items[i];
 }

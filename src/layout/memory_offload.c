@@ -68,6 +68,88 @@ static int64_t round_up(int64_t bytes, int64_t step)
     return (bytes + step - 1) / step * step;
 }
 
+/*
+ * The arena's choice: whole tensors whose sum comes as near below `bytes` as can be, and of those
+ * as few as possible; one more is split where that is not exact. Equal tensors of different layers
+ * are one class, so that all counts of all classes can be tried.
+ */
+struct classes {
+    int64_t bytes[ERG_MEMORY_ROLES];
+    long most[ERG_MEMORY_ROLES], taken[ERG_MEMORY_ROLES], best[ERG_MEMORY_ROLES];
+    int count;
+    int64_t best_sum;
+    long best_taken;
+};
+
+static void fill(struct classes *c, int at, int64_t left, int64_t sum, long taken)
+{
+    if (at == c->count) {
+        if (sum > c->best_sum || (sum == c->best_sum && taken < c->best_taken)) {
+            c->best_sum = sum;
+            c->best_taken = taken;
+            for (int i = 0; i < c->count; i++)
+                c->best[i] = c->taken[i];
+        }
+        return;
+    }
+    int64_t fitting = left / c->bytes[at];
+    long most = fitting < c->most[at] ? (long)fitting : c->most[at];
+    /* The last class is best filled as far as it goes. */
+    for (long k = at == c->count - 1 ? most : 0; k <= most; k++) {
+        c->taken[at] = k;
+        fill(c, at + 1, left - k * c->bytes[at], sum + k * c->bytes[at], taken + k);
+    }
+}
+
+static void choose_whole(struct erg_memory_choice *choice, int64_t bytes)
+{
+    struct classes c = {.best_sum = -1};
+    for (size_t i = 0; i < choice->count; i++) { /* sorted by size */
+        if (!c.count || c.bytes[c.count - 1] != choice->pieces[i].bytes)
+            c.bytes[c.count++] = choice->pieces[i].bytes;
+        c.most[c.count - 1]++;
+    }
+    fill(&c, 0, bytes, 0, 0);
+    int class = 0;
+    for (size_t i = 0; i < choice->count; i++) {
+        struct erg_memory_piece *piece = &choice->pieces[i];
+        while (c.bytes[class] != piece->bytes)
+            class ++;
+        if (c.best[class]-- > 0)
+            piece->moved = piece->bytes;
+    }
+    choice->moved = c.best_sum;
+}
+
+/* Splits one of the tensors that stay, the largest, between two of its rows. */
+static void split_one(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
+                      int64_t left)
+{
+    for (size_t i = 0; i < choice->count && left > 0; i++) {
+        struct erg_memory_piece *piece = &choice->pieces[i];
+        if (piece->moved)
+            continue;
+        piece->moved = round_up(left, piece->bytes / sizes->tensors[piece->tensor].rows);
+        choice->moved += piece->moved;
+        if (piece->moved < piece->bytes)
+            choice->split = piece;
+        return;
+    }
+}
+
+/* The framework's: tensors in their order until there are enough bytes. */
+static void choose_in_order(struct erg_memory_choice *choice, int64_t left)
+{
+    for (size_t i = 0; i < choice->count && left > 0; i++) {
+        struct erg_memory_piece *piece = &choice->pieces[i];
+        piece->moved = left < piece->bytes ? left : piece->bytes;
+        if (piece->moved < piece->bytes)
+            choice->split = piece;
+        left -= piece->moved;
+        choice->moved += piece->moved;
+    }
+}
+
 void erg_memory_choose(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
                        enum erg_remat remat, long layers, double offload,
                        enum erg_memory_accounting accounting)
@@ -76,19 +158,12 @@ void erg_memory_choose(struct erg_memory_choice *choice, const struct erg_memory
     list_pieces(choice, sizes, remat, layers, accounting);
     order_pieces(choice, sizes, remat, offload, accounting);
     /* A ratio given in decimals is not exact: 0.7 of 1200 MiB are 840, not one byte more. */
-    int64_t left = (int64_t)ceil(offload * (double)choice->eligible * (1 - 1e-12));
-    if (accounting == ERG_MEMORY_FRAMEWORK)
-        left = round_up(left, ERG_OFFLOAD_ROUND_BYTES);
-    for (size_t i = 0; i < choice->count && left > 0; i++) {
-        struct erg_memory_piece *piece = &choice->pieces[i];
-        piece->moved = left < piece->bytes ? left : piece->bytes;
-        if (piece->moved < piece->bytes && accounting == ERG_MEMORY_ARENA)
-            piece->moved =
-                round_up(piece->moved, piece->bytes / sizes->tensors[piece->tensor].rows);
-        if (piece->moved < piece->bytes)
-            choice->split = piece;
-        left -= piece->moved;
-        choice->moved += piece->moved;
+    int64_t bytes = (int64_t)ceil(offload * (double)choice->eligible * (1 - 1e-12));
+    if (accounting == ERG_MEMORY_FRAMEWORK) {
+        choose_in_order(choice, round_up(bytes, ERG_OFFLOAD_ROUND_BYTES));
+    } else if (bytes > 0) {
+        choose_whole(choice, bytes);
+        split_one(choice, sizes, bytes - choice->moved);
     }
 }
 

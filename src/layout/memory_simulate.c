@@ -16,9 +16,11 @@ struct run {
     struct erg_memory_simulation s;
     long stages, chunks, steps, warmup; /* steps: forwards of an iteration */
     bool offloads;
-    struct erg_memory_choice *choices; /* [chunks] */
+    struct erg_memory_choice *choices; /* [chunks]: of a group, or of one layer of it */
     struct erg_memory_group *groups;   /* [steps]: in order of their forward pass */
     long copying_out;                  /* group, or -1 */
+    long copying_layer;                /* of it; 0 where groups are copied as a whole */
+    long received;                     /* copies in that were begun */
     struct {
         uint32_t block;
         int64_t bytes;
@@ -72,30 +74,35 @@ static bool is_head(const struct run *run, long chunk)
 
 /* ---- offloading ---- */
 
-static struct erg_memory_kept *kept_of(struct erg_memory_group *group,
+static struct erg_memory_kept *kept_of(struct erg_memory_group *group, long layer,
                                        const struct erg_memory_piece *piece)
 {
-    return &group->kept[(long)piece->layer * ERG_MEMORY_ROLES + piece->tensor];
+    return &group->kept[(layer + piece->layer) * ERG_MEMORY_ROLES + piece->tensor];
 }
 
-/* What stays of a tensor that is moved in part needs memory of its own, since its owner goes. */
-static void begin_copy_out(struct run *run, long k)
+/*
+ * Of a group from `layer` on: all of it, or that layer. What stays of a tensor that is moved in
+ * part needs memory of its own, since its owner goes.
+ */
+static void begin_copy_out(struct run *run, long k, long layer)
 {
     struct erg_memory_group *group = &run->groups[k];
     if (!run->offloads || is_head(run, group->chunk))
         return;
     const struct erg_memory_choice *choice = &run->choices[group->chunk];
     run->copying_out = k;
+    run->copying_layer = layer;
     if (run->s.request->accounting == ERG_MEMORY_ARENA)
         return;
     for (size_t i = 0; i < choice->count; i++) {
         const struct erg_memory_piece *piece = &choice->pieces[i];
-        bool touched = piece->moved > 0;
+        struct erg_memory_kept *kept = kept_of(group, layer, piece);
+        bool touched = false;
         for (size_t other = 0; other < choice->count; other++)
             touched |= choice->pieces[other].moved > 0 &&
-                       kept_of(group, &choice->pieces[other]) == kept_of(group, piece);
+                       kept_of(group, layer, &choice->pieces[other]) == kept;
         if (touched && piece->moved < piece->bytes)
-            kept_of(group, piece)->rest[piece->view] =
+            kept->rest[piece->view] =
                 take(run, ERG_MEMORY_ACTIVATIONS, piece->bytes - piece->moved);
     }
 }
@@ -110,7 +117,7 @@ static void end_copy_out(struct run *run)
         const struct erg_memory_piece *piece = &choice->pieces[i];
         if (!piece->moved)
             continue;
-        struct erg_memory_kept *kept = kept_of(group, piece);
+        struct erg_memory_kept *kept = kept_of(group, run->copying_layer, piece);
         give(run, &kept->block);
         if (run->s.request->accounting == ERG_MEMORY_ARENA)
             kept->rest[0] = take(run, ERG_MEMORY_ACTIVATIONS, piece->bytes - piece->moved);
@@ -118,30 +125,48 @@ static void end_copy_out(struct run *run)
     run->copying_out = -1;
 }
 
-/* For backward step k, into one of two buffers. */
+/* For backward step k, or for one of its layers, into one of two buffers. */
 static void begin_copy_in(struct run *run, long k)
 {
     if (k >= run->steps || !run->offloads || is_head(run, backward_chunk(run, k)))
         return;
     const struct erg_memory_choice *choice = &run->choices[backward_chunk(run, k)];
-    if (run->receive[k % 2].bytes >= choice->moved)
+    long slot = run->received++ % 2;
+    if (run->receive[slot].bytes >= choice->moved)
         return;
-    give(run, &run->receive[k % 2].block);
-    run->receive[k % 2].bytes = choice->moved;
-    run->receive[k % 2].block = take(run, ERG_MEMORY_OFFLOAD, choice->moved);
+    give(run, &run->receive[slot].block);
+    run->receive[slot].bytes = choice->moved;
+    run->receive[slot].block = take(run, ERG_MEMORY_OFFLOAD, choice->moved);
 }
 
 /* A split tensor is put together when its layer's turn comes. */
 static void join_split(struct run *run, struct erg_memory_group *group, long layer)
 {
     const struct erg_memory_choice *choice = &run->choices[group->chunk];
+    long first = run->s.request->layer_copies ? layer : 0;
     if (!run->offloads || is_head(run, group->chunk) || !choice->split ||
-        choice->split->layer != layer || run->s.request->accounting == ERG_MEMORY_ARENA)
+        first + choice->split->layer != layer || run->s.request->accounting == ERG_MEMORY_ARENA)
         return;
-    struct erg_memory_kept *kept = kept_of(group, choice->split);
+    struct erg_memory_kept *kept = kept_of(group, first, choice->split);
     uint32_t whole = take(run, ERG_MEMORY_OFFLOAD, choice->split->bytes);
     give(run, &kept->rest[choice->split->view]);
     kept->rest[choice->split->view] = whole;
+}
+
+/* Copies of whole groups: what the steps of the schedule begin and end. */
+static void groups_out(struct run *run, long k)
+{
+    if (run->s.request->layer_copies)
+        return;
+    end_copy_out(run);
+    if (k >= 0 && k < run->steps)
+        begin_copy_out(run, k, 0);
+}
+
+static void groups_in(struct run *run, long k)
+{
+    if (!run->s.request->layer_copies)
+        begin_copy_in(run, k);
 }
 
 /* ---- passes ---- */
@@ -154,8 +179,13 @@ static void forward(struct run *run, long k)
     run->input = NO_BLOCK;
     if (run->s.stage == 0 && chunk == 0)
         x = erg_memory_embedding_forward(&run->s);
-    for (long layer = 0; layer < group->layers; layer++)
+    for (long layer = 0; layer < group->layers; layer++) {
         x = erg_memory_layer_forward(&run->s, group, layer, x, false);
+        if (!run->s.request->layer_copies)
+            continue;
+        end_copy_out(run);
+        begin_copy_out(run, k, layer);
+    }
     if (is_head(run, chunk)) {
         erg_memory_head_forward(&run->s, group, x);
         x = NO_BLOCK;
@@ -172,6 +202,8 @@ static void backward(struct run *run, long k)
     if (is_head(run, group->chunk))
         gradient = erg_memory_head_backward(&run->s, group);
     for (long layer = group->layers; layer-- > 0;) {
+        if (run->s.request->layer_copies)
+            begin_copy_in(run, layer > 0 ? k : k + 1);
         join_split(run, group, layer);
         gradient = erg_memory_layer_backward(&run->s, group, layer, gradient);
     }
@@ -218,16 +250,12 @@ static void iterate(struct run *run)
     long warmup = run->warmup, steps = run->steps;
     receive_input(run, 0);
     for (long k = 0; k < warmup; k++) {
-        end_copy_out(run);
-        if (k > 0)
-            begin_copy_out(run, k - 1);
+        groups_out(run, k - 1);
         forward(run, k);
         end_pass(run, false, k);
         receive_input(run, k + 1);
     }
-    end_copy_out(run);
-    if (warmup > 0)
-        begin_copy_out(run, warmup - 1);
+    groups_out(run, warmup - 1);
     receive_gradient(run, 0);
     begin_copy_in(run, 0);
     for (long k = 0; k < steps; k++) {
@@ -236,14 +264,13 @@ static void iterate(struct run *run)
             end_pass(run, false, k + warmup);
             receive_input(run, k + warmup + 1);
         }
-        end_copy_out(run);
-        if (k + warmup < steps)
-            begin_copy_out(run, k + warmup);
-        begin_copy_in(run, k + 1);
+        groups_out(run, k + warmup);
+        groups_in(run, k + 1);
         backward(run, k);
         end_pass(run, true, k);
         receive_gradient(run, k + 1);
     }
+    end_copy_out(run);
     give(run, &run->output);
     give(run, &run->sent);
     const int64_t *left = run->s.track.now.items;
@@ -322,7 +349,9 @@ static void init(struct run *run, const struct erg_memory_request *request,
     run->choices = erg_xcalloc((size_t)run->chunks, sizeof *run->choices);
     for (long chunk = 0; chunk < run->chunks; chunk++)
         erg_memory_choose(&run->choices[chunk], sizes, run->s.remat,
-                          erg_layout_chunk_layers(layout, request->model->layers, stage, chunk),
+                          request->layer_copies ? 1
+                                                : erg_layout_chunk_layers(
+                                                      layout, request->model->layers, stage, chunk),
                           erg_layout_offload(layout, stage), request->accounting);
     run->groups = erg_xcalloc((size_t)run->steps, sizeof *run->groups);
     for (long k = 0; k < run->steps; k++) {
@@ -374,9 +403,12 @@ void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory
                                         .groups = erg_memory_groups(request->layout, stage)};
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         result->items[i] = (double)run.worst.items[i];
-    for (long chunk = 0; chunk < run.chunks && run.offloads; chunk++)
-        if (!is_head(&run, chunk) && (double)run.choices[chunk].moved > result->offload_bytes)
-            result->offload_bytes = (double)run.choices[chunk].moved;
+    for (long k = 0; k < run.steps && run.offloads; k++) {
+        double moved = (double)run.choices[run.groups[k].chunk].moved *
+                       (double)(request->layer_copies ? run.groups[k].layers : 1);
+        if (!is_head(&run, run.groups[k].chunk) && moved > result->offload_bytes)
+            result->offload_bytes = moved;
+    }
     for (long chunk = 0; chunk < run.chunks; chunk++)
         free(weights[chunk].items);
     free(weights);

@@ -53,6 +53,10 @@ void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory
                               long microbatches);
 long erg_memory_microbatches(const struct erg_layout *layout);
 
+/* Peak of the worst rank of a stage. */
+double erg_memory_stage_peak(const struct erg_memory_request *request,
+                             const struct erg_memory_sizes *sizes, long stage);
+
 /* Frees what a group keeps of one tensor. */
 void erg_memory_drop(struct erg_memory_simulation *s, struct erg_memory_kept *kept);
 

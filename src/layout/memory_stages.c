@@ -8,12 +8,6 @@
 /* Ranks of a stage that are tried in the framework. */
 enum { TRIED = 8 };
 
-struct work {
-    const struct erg_memory_request *request;
-    const struct erg_memory_sizes *sizes;
-    struct erg_memory_result *result;
-};
-
 /* The context rank whose halves make the largest partial gradients: one of the middle. */
 static long middle_rank(long context)
 {
@@ -30,13 +24,13 @@ static long middle_rank(long context)
 }
 
 /* The ranks whose moments waste most by the closed form, the worst first; how many. */
-static size_t worst_ranks(const struct work *work, long stage, long *ranks)
+static size_t worst_ranks(const struct erg_memory_request *request,
+                          const struct erg_memory_sizes *sizes, long stage, long *ranks)
 {
-    const struct erg_layout *layout = work->request->layout;
-    long count = layout->data * layout->context;
+    long count = request->layout->data * request->layout->context;
     int64_t *rounding = erg_xcalloc((size_t)count, sizeof *rounding);
     size_t found = 0;
-    erg_memory_moments_rounding(work->request, work->sizes, stage, rounding);
+    erg_memory_moments_rounding(request, sizes, stage, rounding);
     for (; found < TRIED && (long)found < count; found++) {
         long worst = 0;
         for (long rank = 0; rank < count; rank++)
@@ -49,26 +43,53 @@ static size_t worst_ranks(const struct work *work, long stage, long *ranks)
     return found;
 }
 
+/* The worst rank; its course too, unless `course` is NULL. */
+static void worst_of_stage(struct erg_memory_stage *worst, struct erg_memory_course *worst_course,
+                           const struct erg_memory_request *request,
+                           const struct erg_memory_sizes *sizes, long stage)
+{
+    long ranks[TRIED] = {middle_rank(request->layout->context)};
+    size_t count = 1;
+    if (request->accounting == ERG_MEMORY_FRAMEWORK)
+        count = worst_ranks(request, sizes, stage, ranks);
+    *worst = (struct erg_memory_stage){0};
+    for (size_t i = 0; i < count; i++) {
+        struct erg_memory_stage found;
+        struct erg_memory_course course = {0};
+        erg_memory_simulate_rank(&found, worst_course ? &course : NULL, request, sizes, stage,
+                                 ranks[i], erg_memory_microbatches(request->layout));
+        if (found.peak_bytes <= worst->peak_bytes) {
+            free(course.steps);
+            continue;
+        }
+        *worst = found;
+        if (worst_course) {
+            free(worst_course->steps);
+            *worst_course = course;
+        }
+    }
+}
+
+double erg_memory_stage_peak(const struct erg_memory_request *request,
+                             const struct erg_memory_sizes *sizes, long stage)
+{
+    struct erg_memory_stage worst;
+    worst_of_stage(&worst, NULL, request, sizes, stage);
+    return worst.peak_bytes;
+}
+
+struct work {
+    const struct erg_memory_request *request;
+    const struct erg_memory_sizes *sizes;
+    struct erg_memory_result *result;
+};
+
 static int simulate_stage(void *context, size_t index, struct erg_error *err)
 {
     (void)err;
     const struct work *work = context;
-    long stage = (long)index, ranks[TRIED] = {middle_rank(work->request->layout->context)};
-    size_t count = 1;
-    if (work->request->accounting == ERG_MEMORY_FRAMEWORK)
-        count = worst_ranks(work, stage, ranks);
-    for (size_t i = 0; i < count; i++) {
-        struct erg_memory_stage found;
-        struct erg_memory_course course = {0};
-        erg_memory_simulate_rank(&found, &course, work->request, work->sizes, stage, ranks[i],
-                                 work->result->microbatches);
-        bool worse = found.peak_bytes > work->result->stages[stage].peak_bytes;
-        free(worse ? work->result->courses[stage].steps : course.steps);
-        if (worse) {
-            work->result->stages[stage] = found;
-            work->result->courses[stage] = course;
-        }
-    }
+    worst_of_stage(&work->result->stages[index], &work->result->courses[index], work->request,
+                   work->sizes, (long)index);
     return 0;
 }
 
