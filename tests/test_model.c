@@ -20,7 +20,7 @@ static void catalogue_has_the_public_parameter_counts(void **state)
     } known[] = {
         {"llama-3.2-1b", 1235814400}, {"llama-3.2-3b", 3212749824},   {"llama-2-7b", 6738415616},
         {"llama-2-70b", 68976648192}, {"llama-3.3-70b", 70553706496}, {"llama-65b", 65285660672},
-        {"qwen3-1.7b", 1720574976},
+        {"qwen3-1.7b", 1720574976},   {"llama-175b", 174734979072},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         struct erg_model *model = load(known[i].name);
@@ -441,7 +441,7 @@ static void wrong_configs_are_refused(void **state)
     struct erg_model *model;
     assert_fails(erg_model_load(&model, "lama-3.2-3b", &err), &err, "did you mean 'llama-3.2-3b'?");
     assert_fails(erg_model_load(&model, "unheard", &err), &err,
-                 "one of the catalogue: gpt3-175b, llama-2-70b");
+                 "one of the catalogue: gpt3-175b, llama-175b, llama-2-70b");
     assert_fails(erg_model_load(&model, "/nonexistent/config.json", &err), &err,
                  "loading the model '/nonexistent/config.json'");
     assert_fails(erg_model_load(&model, ERGON_TEST_SOURCE_DIR "/data", &err), &err,
