@@ -12,6 +12,7 @@
 #include "cli/options.h"
 
 extern const struct erg_command erg_cmd_completion;
+extern const struct erg_command erg_cmd_fit;
 extern const struct erg_command erg_cmd_optimize;
 extern const struct erg_command erg_cmd_probe;
 extern const struct erg_command erg_cmd_run;

@@ -42,11 +42,16 @@ static int unknown_entry(const char *kind, const char *what, const char *name,
     return -1;
 }
 
+char *erg_catalogue_path(const char *kind, const char *name)
+{
+    return is_path(name) ? erg_xstrdup(name) : erg_data_find(kind, name);
+}
+
 int erg_catalogue_read(const char *kind, const char *what, const char *name,
                        const cyaml_schema_value_t *schema, struct erg_yaml **yaml, void **value,
                        struct erg_error *err)
 {
-    char *path = is_path(name) ? erg_xstrdup(name) : erg_data_find(kind, name);
+    char *path = erg_catalogue_path(kind, name);
     if (!path)
         return unknown_entry(kind, what, name, err);
     int result = erg_yaml_open(yaml, path, err);

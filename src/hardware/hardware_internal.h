@@ -23,6 +23,9 @@ int erg_quantities_finish(void *object, const struct erg_quantity *list, size_t 
 uint64_t erg_quantities_hash(const void *object, const struct erg_quantity *list, size_t count,
                              uint64_t hash);
 
+/* The file of the catalogue entry `name` of `kind`, to be freed by the caller; NULL: unknown. */
+char *erg_catalogue_path(const char *kind, const char *name);
+
 /*
  * Opens the catalogue entry `name` of `kind` ("gpus", "stacks") and reads it with the schema; the
  * caller closes *yaml and frees *value. `what` names the kind in messages.

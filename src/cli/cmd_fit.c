@@ -1,0 +1,242 @@
+/* ergon fit ROWS.csv: the constants of a training engine that explain measured iterations. */
+#include "cli/cli.h"
+
+#include "io/json.h"
+#include "job/job.h"
+#include "layout/fit.h"
+#include "observe/table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct values {
+    const char *job, *cluster, *engine, *keys, *output;
+    long folds;
+};
+
+#define AT(member) offsetof(struct values, member)
+static const struct erg_option options[] = {
+    {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(engine), .required = true,
+     .help = "name or file of the engine whose constants are the start, and stay where not fitted"},
+    {"cluster", 'c', ERG_OPTION_FILE, "FILE", AT(cluster),
+     .help = "the cluster that the rows were measured on"},
+    {"job", 'j', ERG_OPTION_FILE, "JOB.yaml", AT(job), .help = "the same, from a job"},
+    {"constants", 'k', ERG_OPTION_TEXT, "KEY,…", AT(keys),
+     .default_text = "gemm_efficiency,layer_overhead_us,link_efficiency,network_efficiency,"
+                     "pipeline_exposed",
+     .help = "what is fitted, at most eight"},
+    {"folds", 'f', ERG_OPTION_LONG, "N", AT(folds), 2, ERG_FIT_MOST_FOLDS, .default_text = "5",
+     .help = "parts of the rows, each of which is predicted from the others"},
+    {"output", 'o', ERG_OPTION_FILE, "FILE.yaml", AT(output),
+     .help = "write the engine with its fitted constants"},
+    {0},
+};
+
+/* Everything of one call. */
+struct fitting {
+    const struct values *values;
+    const char *rows_path;
+    struct erg_fit_rows rows;
+    struct erg_engine *start;
+    struct erg_time_machine machine;
+    char *list;                                   /* the keys, cut at their commas */
+    const char *keys[ERG_FIT_MOST_CONSTANTS + 2]; /* one too many is refused where they are used */
+    struct erg_fit fit;
+};
+
+static int find_machine(struct fitting *at, struct erg_error *err)
+{
+    const struct values *values = at->values;
+    if (!values->job == !values->cluster)
+        return erg_fail(err, ERG_USAGE,
+                        "expected --cluster FILE or --job JOB.yaml, one of them: it says what the "
+                        "rows were measured on");
+    if (values->job) {
+        struct erg_job *job;
+        if (erg_job_load(&job, values->job, NULL, err) != 0)
+            return -1;
+        erg_time_machine_init(&at->machine, job->gpu, &job->cluster);
+        erg_job_free(job);
+        return 0;
+    }
+    struct erg_cluster *cluster;
+    struct erg_gpu *gpu;
+    if (erg_cluster_load(&cluster, values->cluster, err) != 0)
+        return -1;
+    int status = erg_gpu_load(&gpu, cluster->gpu, err);
+    if (!status) {
+        erg_time_machine_init(&at->machine, gpu, cluster);
+        erg_gpu_free(gpu);
+    }
+    erg_cluster_free(cluster);
+    return status;
+}
+
+static void cut_keys(struct fitting *at)
+{
+    size_t count = 0;
+    at->list = erg_xstrdup(at->values->keys);
+    for (char *rest = at->list; rest && count <= ERG_FIT_MOST_CONSTANTS;) {
+        at->keys[count++] = rest;
+        rest = strchr(rest, ',');
+        if (rest)
+            *rest++ = '\0';
+    }
+}
+
+/* The constant's value in the unit of an engine's file. */
+static double in_file_unit(const struct erg_engine *engine, const char *key)
+{
+    const struct erg_engine_number *number = erg_engine_numbers;
+    while (strcmp(number->key, key) != 0)
+        number++;
+    return *(const double *)(const void *)((const char *)engine + number->offset) / number->factor;
+}
+
+/* ---- what comes out ---- */
+
+static void add_errors(struct erg_table *table, const char *name,
+                       const struct erg_fit_errors *errors)
+{
+    erg_table_add(table, "%s", name);
+    erg_table_add(table, "%.2f %%", 100 * errors->mean);
+    erg_table_add(table, "%.2f %%", 100 * errors->most);
+    erg_table_add(table, "%.3f", errors->spearman);
+}
+
+static void print_text(const struct fitting *at)
+{
+    struct erg_table constants = {.columns = 4}, errors = {.columns = 4};
+    struct erg_text text = {0};
+    erg_table_add(&constants, "constant");
+    erg_table_add(&constants, "start");
+    erg_table_add(&constants, "fitted");
+    erg_table_add(&constants, "uncertainty");
+    for (size_t k = 0; k < at->fit.constants; k++) {
+        erg_table_add(&constants, "%s", at->keys[k]);
+        erg_table_add(&constants, "%.4g", in_file_unit(at->start, at->keys[k]));
+        erg_table_add(&constants, "%.4g", in_file_unit(&at->fit.engine, at->keys[k]));
+        erg_table_add(&constants, "± %.1f %%", 100 * at->fit.uncertainty[k]);
+    }
+    erg_table_add(&errors, "error");
+    erg_table_add(&errors, "mean");
+    erg_table_add(&errors, "worst");
+    erg_table_add(&errors, "rank agreement");
+    add_errors(&errors, "of the rows fitted to", &at->fit.fitted);
+    add_errors(&errors, "of rows held out", &at->fit.held_out);
+    erg_table_text(&text, &constants, "");
+    erg_text_add(&text, "\n");
+    erg_table_text(&text, &errors, "");
+    erg_text_printf(&text, "\n%zu rows; held out in %ld folds:", at->rows.count, at->values->folds);
+    for (long fold = 0; fold < at->values->folds; fold++)
+        erg_text_printf(&text, " %.2f %%", 100 * at->fit.fold_mean[fold]);
+    puts(text.data);
+    erg_text_release(&text);
+    erg_table_release(&constants);
+    erg_table_release(&errors);
+}
+
+static json_t *errors_json(const struct erg_fit_errors *errors)
+{
+    return json_pack("{s:f, s:f, s:f}", "mean", errors->mean, "most", errors->most, "spearman",
+                     errors->spearman);
+}
+
+static void print_json(const struct fitting *at)
+{
+    json_t *constants = json_object(), *folds = json_array(), *rows = json_array();
+    for (size_t k = 0; k < at->fit.constants; k++)
+        json_object_set_new(constants, at->keys[k],
+                            json_pack("{s:f, s:f, s:f}", "start",
+                                      in_file_unit(at->start, at->keys[k]), "value",
+                                      in_file_unit(&at->fit.engine, at->keys[k]),
+                                      "relative_uncertainty", at->fit.uncertainty[k]));
+    for (long fold = 0; fold < at->values->folds; fold++)
+        json_array_append_new(folds, json_real(at->fit.fold_mean[fold]));
+    for (size_t i = 0; i < at->rows.count; i++) {
+        const struct erg_fit_row *row = &at->rows.items[i];
+        double predicted;
+        erg_fit_predict(&predicted, row, 1, &at->fit.engine, &at->machine);
+        json_array_append_new(
+            rows, json_pack("{s:f, s:f}", "measured_s", row->time_s, "predicted_s", predicted));
+    }
+    json_t *root = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "schema_version", 1, "constants",
+                             constants, "fitted", errors_json(&at->fit.fitted), "held_out",
+                             errors_json(&at->fit.held_out), "folds", folds, "rows", rows);
+    char *text = erg_json_text(root);
+    puts(text);
+    free(text);
+    json_decref(root);
+}
+
+static int write_engine(const struct fitting *at, struct erg_error *err)
+{
+    struct erg_arena arena = {0};
+    const char *comments[ERG_FIT_MOST_CONSTANTS];
+    for (size_t k = 0; k < at->fit.constants; k++)
+        comments[k] = erg_arena_printf(&arena, "fitted; +- %.1f %%", 100 * at->fit.uncertainty[k]);
+    const struct values *values = at->values;
+    const char *heading = erg_arena_printf(
+        &arena,
+        "Fitted to %zu measured iterations: mean error %.2f %%, of rows held out %.2f %%. By\n"
+        "  ergon fit %s \\\n    --%s %s \\\n    --engine %s \\\n    --constants %s --folds %ld",
+        at->rows.count, 100 * at->fit.fitted.mean, 100 * at->fit.held_out.mean, at->rows_path,
+        values->job ? "job" : "cluster", values->job ? values->job : values->cluster,
+        values->engine, values->keys, values->folds);
+    int status = erg_engine_write(&at->fit.engine, values->engine, values->output, heading,
+                                  at->keys, comments, err);
+    erg_arena_release(&arena);
+    return status;
+}
+
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    struct fitting at = {.values = call->values, .rows_path = call->arguments[0]};
+    cut_keys(&at);
+    int status = find_machine(&at, err) || erg_engine_load(&at.start, at.values->engine, err);
+    if (!status) {
+        status = erg_fit_rows_load(&at.rows, at.rows_path, err);
+        const struct erg_fit_request request = {
+            .rows = at.rows.items,
+            .count = at.rows.count,
+            .machine = &at.machine,
+            .start = at.start,
+            .keys = at.keys,
+            .folds = (size_t)at.values->folds,
+        };
+        status = status || erg_fit_engine(&at.fit, &request, err) ||
+                 (at.values->output && write_engine(&at, err));
+    }
+    if (!status)
+        call->common.json ? print_json(&at) : print_text(&at);
+    erg_fit_rows_release(&at.rows);
+    if (at.start)
+        erg_engine_free(at.start);
+    free(at.list);
+    return status ? -1 : 0;
+}
+
+const struct erg_command erg_cmd_fit = {
+    .name = "fit",
+    .summary = "fits a training engine's constants to measured iterations",
+    .arguments = "ROWS.csv",
+    .least_arguments = 1,
+    .most_arguments = 1,
+    .values_bytes = sizeof(struct values),
+    .options = options,
+    .details =
+        "ROWS.csv has a row for every measured iteration, with the columns model (a name of the\n"
+        "catalogue or a path), sequence (tokens), gpus, batch (sequences), t, c, p (tensor,\n"
+        "context and pipeline degree) and time_s or tokens_per_s; and, where they matter,\n"
+        "microbatch, l (layers of a chunk) or v (chunks of a stage), recompute (none, balanced,\n"
+        "full) and offload (0 to 1).\n"
+        "\n"
+        "Constants are fitted by least squares of the logarithm of the time. Every part of the\n"
+        "rows is also predicted by constants that were fitted to the other parts: that is the\n"
+        "error of rows held out, and the spread of those constants is their uncertainty.",
+    .examples =
+        "  ergon fit rows.csv --cluster cluster.yaml --engine megatron-kwai-h800\n"
+        "  ergon fit rows.csv -j job.yaml -e megatron-a100 -k gemm_efficiency -o mine.yaml\n",
+    .run = run,
+};

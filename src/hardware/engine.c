@@ -1,0 +1,191 @@
+/* Engines as data. */
+#include "hardware/engine.h"
+#include "hardware/hardware_internal.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "io/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * One line per number: key in the file, member, factor from the file's unit to the member's,
+ * smallest and largest value in the file's unit. The lists make schema, units and limits.
+ */
+#define REQUIRED(X)                                                                                \
+    X(peak_tflops, peak_flops, 1e12, 0.1, 1e5)                                                     \
+    X(gemm_efficiency, gemm_efficiency, 1, 0.01, 2)                                                \
+    X(attention_efficiency, attention_efficiency, 1, 0.01, 2)                                      \
+    X(memory_efficiency, memory_efficiency, 1, 0.01, 2)                                            \
+    X(link_efficiency, link_efficiency, 1, 0.01, 2)                                                \
+    X(network_efficiency, network_efficiency, 1, 0.01, 2)                                          \
+    X(tensor_forward, tensor_forward, 1, 0, 10)                                                    \
+    X(tensor_backward, tensor_backward, 1, 0, 10)                                                  \
+    X(context_exposed, context_exposed, 1, 0, 10)                                                  \
+    X(pipeline_exposed, pipeline_exposed, 1, 0, 10)                                                \
+    X(gradient_bytes, gradient_bytes, 1, 0, 100)                                                   \
+    X(optimizer_bytes, optimizer_bytes, 1, 0, 1000)
+
+/* 0 where the file has none. */
+#define OPTIONAL(X)                                                                                \
+    X(score_forward_bytes, score_forward_bytes, 1, 0, 100)                                         \
+    X(score_backward_bytes, score_backward_bytes, 1, 0, 100)                                       \
+    X(loss_bytes, loss_bytes, 1, 0, 1000)                                                          \
+    X(layer_overhead_us, layer_overhead_s, 1e-6, 0, 1e6)                                           \
+    X(host_layer_us, host_layer_s, 1e-6, 0, 1e6)                                                   \
+    X(host_wait_us, host_wait_s, 1e-6, 0, 1e6)                                                     \
+    X(host_head_us, host_head_s, 1e-6, 0, 1e6)                                                     \
+    X(collective_latency_us, collective_latency_s, 1e-6, 0, 1e6)                                   \
+    X(optimizer_sharded_bytes, optimizer_sharded_bytes, 1, 0, 1000)                                \
+    X(host_link_gb_s, host_link_bandwidth, 1e9, 0, 1e5)                                            \
+    X(offload_interference, offload_interference, 1, 0, 10)
+
+/* Another number of the file, or 1, where the file has none. */
+#define RELATIVE(X)                                                                                \
+    X(whole_head_efficiency, whole_head_efficiency, 1, 0.01, 2)                                    \
+    X(activation_factor, activation_factor, 1, 0.1, 10)                                            \
+    X(tensor_forward_context, tensor_forward_context, 1, 0, 10)                                    \
+    X(tensor_backward_context, tensor_backward_context, 1, 0, 10)                                  \
+    X(context_exposed_grouped, context_exposed_grouped, 1, 0, 10)
+
+#define FIELD(key, member, factor, min, max)                                                       \
+    CYAML_FIELD_FLOAT(#key, CYAML_FLAG_DEFAULT, struct erg_engine, member),
+#define OPTION(key, member, factor, min, max)                                                      \
+    CYAML_FIELD_FLOAT(#key, CYAML_FLAG_OPTIONAL, struct erg_engine, member),
+#define QUANTITY(key, member, factor, min, max)                                                    \
+    {#key, offsetof(struct erg_engine, member), factor, min, max},
+
+static const cyaml_schema_field_t fields[] = {
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct erg_engine, name, 1, 200),
+    CYAML_FIELD_BOOL("fused_kernels", CYAML_FLAG_DEFAULT, struct erg_engine, fused_kernels),
+    CYAML_FIELD_BOOL("sequence_parallel", CYAML_FLAG_DEFAULT, struct erg_engine, sequence_parallel),
+    REQUIRED(FIELD) OPTIONAL(OPTION) RELATIVE(OPTION) CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct erg_engine, fields),
+};
+
+const struct erg_engine_number erg_engine_numbers[] = {
+    REQUIRED(QUANTITY) OPTIONAL(QUANTITY) RELATIVE(QUANTITY){NULL, 0, 0, 0, 0},
+};
+
+static int finish(struct erg_engine *engine, const struct erg_yaml *yaml, struct erg_error *err)
+{
+    for (const struct erg_engine_number *number = erg_engine_numbers; number->key; number++) {
+        const struct erg_quantity quantity = {number->key, number->offset, number->factor,
+                                              number->min, number->max};
+        if (erg_quantities_finish(engine, &quantity, 1, yaml, "", err) != 0)
+            return -1;
+    }
+    const struct {
+        const char *key;
+        double *number, value;
+    } relatives[] = {
+        {"whole_head_efficiency", &engine->whole_head_efficiency, 1},
+        {"activation_factor", &engine->activation_factor, 1},
+        {"tensor_forward_context", &engine->tensor_forward_context, engine->tensor_forward},
+        {"tensor_backward_context", &engine->tensor_backward_context, engine->tensor_backward},
+        {"context_exposed_grouped", &engine->context_exposed_grouped, engine->context_exposed},
+    };
+    for (size_t i = 0; i < sizeof relatives / sizeof *relatives; i++)
+        if (!erg_yaml_has(yaml, relatives[i].key))
+            *relatives[i].number = relatives[i].value;
+    return 0;
+}
+
+int erg_engine_load(struct erg_engine **engine, const char *name, struct erg_error *err)
+{
+    struct erg_yaml *yaml;
+    void *value;
+    if (erg_catalogue_read("engines", "training engine", name, &schema, &yaml, &value, err) != 0)
+        return -1;
+    int result = finish(value, yaml, err);
+    if (result != 0)
+        erg_yaml_free(&schema, value);
+    else
+        *engine = value;
+    erg_yaml_close(yaml);
+    return result;
+}
+
+void erg_engine_free(struct erg_engine *engine)
+{
+    erg_yaml_free(&schema, engine);
+}
+
+/* ---- writing ---- */
+
+static const struct erg_engine_number *find_number(const char *key)
+{
+    for (const struct erg_engine_number *number = erg_engine_numbers; number->key; number++)
+        if (!strcmp(number->key, key))
+            return number;
+    return NULL;
+}
+
+/* The index of the key that the line sets, or -1. */
+static int line_key(const char *line, const char *const *keys)
+{
+    for (int i = 0; keys[i]; i++) {
+        size_t length = strlen(keys[i]);
+        if (!strncmp(line, keys[i], length) && line[length] == ':')
+            return i;
+    }
+    return -1;
+}
+
+static void add_number(struct erg_text *out, const struct erg_engine *engine, const char *key,
+                       const char *comment)
+{
+    const struct erg_engine_number *number = find_number(key);
+    char field[96];
+    double value = *(const double *)(const void *)((const char *)engine + number->offset);
+    snprintf(field, sizeof field, "%s: %.5g", key, value / number->factor);
+    erg_text_printf(out, "%-33s # %s\n", field, comment);
+}
+
+static void add_heading(struct erg_text *out, const char *heading)
+{
+    while (*heading) {
+        size_t length = strcspn(heading, "\n");
+        erg_text_printf(out, "# %.*s\n", (int)length, heading);
+        heading += length + (heading[length] != '\0');
+    }
+}
+
+int erg_engine_write(const struct erg_engine *engine, const char *source, const char *path,
+                     const char *heading, const char *const *keys, const char *const *comments,
+                     struct erg_error *err)
+{
+    char *found = erg_catalogue_path("engines", source), *text;
+    int status = erg_file_read(found ? found : source, ERG_FILE_SMALL_BYTES, &text, NULL, err);
+    free(found);
+    if (status)
+        return -1;
+    struct erg_text out = {0};
+    bool above = true, written[64] = {false};
+    add_heading(&out, heading);
+    for (char *line = text, *next; *line; line = next) {
+        size_t length = strcspn(line, "\n");
+        next = line + length + (line[length] == '\n');
+        above = above && *line == '#';
+        int key = line_key(line, keys);
+        if (key >= 0) {
+            add_number(&out, engine, keys[key], comments[key]);
+            written[key] = true;
+        } else if (!above) {
+            erg_text_add_bytes(&out, line, length);
+            erg_text_add(&out, "\n");
+        }
+    }
+    for (int i = 0; keys[i]; i++)
+        if (!written[i])
+            add_number(&out, engine, keys[i], comments[i]);
+    free(text);
+    status = erg_file_write(path, out.data, out.count, err);
+    erg_text_release(&out);
+    return status;
+}

@@ -1,0 +1,85 @@
+/*
+ * Engines: what a training software reaches on a kind of GPU and cluster when it runs whole layers,
+ * as data files data/engines/NAME.yaml. Constants and their origin: the files' comments. The model
+ * that uses them, and what each one multiplies: layout/time.h. `ergon fit` fits them to measured
+ * iterations.
+ *
+ * An engine is to layouts what a stack (hardware.h) is to partitions: a layout is timed without
+ * looking into the order of its kernels, so what overlaps is said as the share that stays exposed.
+ */
+#ifndef ERG_HARDWARE_ENGINE_H
+#define ERG_HARDWARE_ENGINE_H
+
+#include "ergon/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct erg_engine {
+    char *name;
+    double peak_flops; /* of the datasheet, dense 16 bit: what efficiencies and MFU refer to */
+
+    /* Compute: shares of the peak and of the HBM bandwidth that kernels reach. */
+    double gemm_efficiency;
+    double whole_head_efficiency; /* of the head's products, relative to gemm_efficiency, where one
+                                   * GPU holds the whole vocabulary */
+    double attention_efficiency;
+    double memory_efficiency;
+    /* HBM bytes per score (query, key and head) of an attention that keeps them all in memory, the
+     * masked ones too; 0: it is fused and skips what is masked. */
+    double score_forward_bytes, score_backward_bytes;
+    double activation_factor; /* bytes of the activation, relative to one fused kernel */
+    double loss_bytes;        /* per logit, forward and backward; 0: those of the op list */
+    bool fused_kernels;       /* as of a stack */
+
+    /* What a layer costs however small it is, in the forward pass; the backward pass twice that. */
+    double layer_overhead_s; /* the GPU's: gaps between kernels */
+    double host_layer_s;     /* a pass takes no less: the host launches its kernels */
+    double host_wait_s;      /* of that, for each further GPU that a collective waits for */
+    double host_head_s;      /* the head, with all that is done once a microbatch, takes no less */
+
+    /* Communication: shares of the links that collectives reach. */
+    double link_efficiency, network_efficiency;
+    double collective_latency_s;
+    bool sequence_parallel; /* norms and residuals on each rank's share of the tokens */
+    /* Shares of the transfers that nothing hides; tensor_*_context: with context parallelism. */
+    double tensor_forward, tensor_backward, tensor_forward_context, tensor_backward_context;
+    /* Of the exchange of keys and values, at the full speed of the links; grouped: with fewer of
+     * them than query heads. */
+    double context_exposed, context_exposed_grouped;
+    double pipeline_exposed;
+    double gradient_bytes; /* that a ring of many carries per parameter and direction */
+
+    /* Bytes per parameter that the optimizer's step reads and writes: for all of a GPU's
+     * parameters, and for its share of those that are sharded over the group that sums gradients.
+     */
+    double optimizer_bytes, optimizer_sharded_bytes;
+
+    /* Offloading: bytes/s of a GPU to host memory, one direction; what a second of copying costs
+     * the passes that it runs under, s. */
+    double host_link_bandwidth, offload_interference;
+};
+
+/* As erg_gpu_load(): by name in the catalogue, or by path. */
+int erg_engine_load(struct erg_engine **engine, const char *name, struct erg_error *err);
+void erg_engine_free(struct erg_engine *engine);
+
+/* The number of an engine's file by its key, for instance "gemm_efficiency", in the file's unit. */
+struct erg_engine_number {
+    const char *key;
+    size_t offset; /* of the double in struct erg_engine */
+    double factor; /* from the file's unit to the struct's */
+    double min, max;
+};
+extern const struct erg_engine_number erg_engine_numbers[]; /* ends with a NULL key */
+
+/*
+ * Writes the file of `source` (name or path, as for loading) to `path` with other numbers in
+ * place: for each key of `keys`, ended by NULL, the engine's value and the comment beside it.
+ * `heading`: comment lines, without "#", that replace those above the first key.
+ */
+int erg_engine_write(const struct erg_engine *engine, const char *source, const char *path,
+                     const char *heading, const char *const *keys, const char *const *comments,
+                     struct erg_error *err);
+
+#endif

@@ -1,0 +1,395 @@
+#include "layout/time.h"
+
+#include "layout/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *erg_time_item_name(enum erg_time_item item)
+{
+    static const char *const names[ERG_TIME_ITEMS] = {
+        [ERG_TIME_LINEAR] = "linear",       [ERG_TIME_ATTENTION] = "attention",
+        [ERG_TIME_MEMORY] = "memory",       [ERG_TIME_TENSOR] = "tensor",
+        [ERG_TIME_CONTEXT] = "context",     [ERG_TIME_OVERHEAD] = "overhead",
+        [ERG_TIME_RECOMPUTE] = "recompute", [ERG_TIME_OFFLOAD] = "offload",
+        [ERG_TIME_HEAD] = "head",           [ERG_TIME_PIPELINE] = "pipeline",
+        [ERG_TIME_BUBBLE] = "bubble",       [ERG_TIME_GRADIENTS] = "gradients",
+        [ERG_TIME_OPTIMIZER] = "optimizer", [ERG_TIME_STALLS] = "stalls",
+    };
+    return names[item];
+}
+
+void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gpu *gpu,
+                           const struct erg_cluster *cluster)
+{
+    *machine = (struct erg_time_machine){
+        .memory_bandwidth = gpu->memory_bandwidth,
+        .link_bandwidth =
+            cluster->intra_node_bandwidth > 0 ? cluster->intra_node_bandwidth : gpu->link_bandwidth,
+        .network_bandwidth = cluster->inter_node_bandwidth / cluster->gpus_per_node,
+        .node_gpus = cluster->gpus_per_node,
+    };
+}
+
+double erg_time_flops_per_token(const struct erg_model *model, long sequence)
+{
+    struct erg_model_flops forward = erg_model_forward_flops(model, 1, (double)sequence);
+    return 3 * (forward.linear + forward.head + forward.attention / 2);
+}
+
+double erg_time_mfu(const struct erg_model *model, long sequence, double tokens_per_s_gpu,
+                    double peak_flops)
+{
+    return tokens_per_s_gpu * erg_time_flops_per_token(model, sequence) / peak_flops;
+}
+
+/*
+ * The smallest number of ranks of a group in any of the nodes that it lies in, among groups of
+ * `size` ranks, `stride` apart; 0 where every group lies in one node.
+ */
+static long fewest_members(long node_gpus, long stride, long size, long gpus)
+{
+    long fewest = node_gpus + 1;
+    for (long block = 0; block < gpus; block += stride * size) {
+        for (long first = block; first < block + stride; first++) {
+            long last = first + (size - 1) * stride, members = 1;
+            if (first / node_gpus == last / node_gpus)
+                continue;
+            for (long rank = first + stride; rank <= last; rank += stride) {
+                if (rank / node_gpus != (rank - stride) / node_gpus) {
+                    fewest = members < fewest ? members : fewest;
+                    members = 0;
+                }
+                members++;
+            }
+            fewest = members < fewest ? members : fewest;
+        }
+    }
+    return fewest > node_gpus ? 0 : fewest;
+}
+
+/* A group's bandwidth when collectives reach these shares of link and network. */
+static double group_bandwidth(const struct erg_time_machine *machine, double link, double network,
+                              long members)
+{
+    double between = network * machine->network_bandwidth * (double)members;
+    link *= machine->link_bandwidth;
+    return members ? fmin(link, between) : link;
+}
+
+double erg_time_group_bandwidth(const struct erg_time_request *request, long stride, long size,
+                                long gpus)
+{
+    const struct erg_engine *engine = request->engine;
+    return group_bandwidth(request->machine, engine->link_efficiency, engine->network_efficiency,
+                           fewest_members(request->machine->node_gpus, stride, size, gpus));
+}
+
+/* ---- a pass of a layer ---- */
+
+/* What the sums over an op list need. */
+struct pass {
+    const struct erg_time_request *request;
+    double scores; /* of one layer's attention on this GPU */
+    double tensor; /* degree */
+    double tensor_bandwidth, context_bandwidth;
+    double tensor_exposed, context_exposed;
+    bool backward;
+};
+
+static double memory_s(const struct erg_time_request *request, double bytes)
+{
+    return bytes / (request->engine->memory_efficiency * request->machine->memory_bandwidth);
+}
+
+/* HBM bytes of a memory-bound op of a layer. */
+static double memory_bytes(const struct pass *pass, const struct erg_model_op *op)
+{
+    const struct erg_engine *engine = pass->request->engine;
+    double bytes = 0;
+    for (int i = 0; i < op->work_count; i++)
+        bytes += op->work[i].bytes;
+    if (op->group == ERG_GROUP_NORM && engine->sequence_parallel)
+        bytes /= pass->tensor;
+    return op->group == ERG_GROUP_ACTIVATION ? bytes * engine->activation_factor : bytes;
+}
+
+static double product_s(const struct pass *pass, const struct erg_model_op *op)
+{
+    const struct erg_engine *engine = pass->request->engine;
+    double flops = 0;
+    for (int i = 0; i < op->work_count; i++)
+        flops += op->work[i].flops;
+    return flops / (engine->gemm_efficiency * engine->peak_flops);
+}
+
+/* An attention that keeps all scores computes the masked half, too: two products forward and four
+ * backward, where the fused kernel's backward pass has a fifth. */
+static double attention_s(const struct pass *pass, const struct erg_model_op *op)
+{
+    const struct erg_engine *engine = pass->request->engine;
+    double bytes = pass->backward ? engine->score_backward_bytes : engine->score_forward_bytes;
+    double flops = op->work[0].flops;
+    if (bytes > 0)
+        flops *= pass->backward ? 2 * 2 / 2.5 : 2;
+    return flops / (engine->attention_efficiency * engine->peak_flops) +
+           memory_s(pass->request, bytes * pass->scores);
+}
+
+static double collective_s(const struct pass *pass, const struct erg_comm *comm)
+{
+    bool reduce = comm->kind == ERG_COMM_ALLREDUCE;
+    double bandwidth = reduce ? pass->tensor_bandwidth : pass->context_bandwidth;
+    double exposed = reduce ? pass->tensor_exposed : pass->context_exposed;
+    return exposed * (comm->wire_bytes / bandwidth + pass->request->engine->collective_latency_s);
+}
+
+/* Adds up one pass of one layer; returns its sum. */
+static double sum_pass(double *items, const struct pass *pass, const struct erg_model_ops *ops)
+{
+    const struct erg_engine *engine = pass->request->engine;
+    double passes = pass->backward ? 2 : 1, sum = 0;
+    memset(items, 0, (ERG_TIME_OVERHEAD + 1) * sizeof *items);
+    for (size_t i = 0; i < ops->count; i++) {
+        const struct erg_model_op *op = &ops->items[i];
+        if (op->comm)
+            items[op->communication.kind == ERG_COMM_ALLREDUCE ? ERG_TIME_TENSOR
+                                                               : ERG_TIME_CONTEXT] +=
+                collective_s(pass, &op->communication);
+        else if (op->group == ERG_GROUP_LINEAR)
+            items[ERG_TIME_LINEAR] += product_s(pass, op);
+        else if (op->group == ERG_GROUP_ATTENTION)
+            items[ERG_TIME_ATTENTION] += attention_s(pass, op);
+        else
+            items[ERG_TIME_MEMORY] += memory_s(pass->request, memory_bytes(pass, op));
+    }
+    items[ERG_TIME_OVERHEAD] = passes * engine->layer_overhead_s;
+    for (int i = 0; i <= ERG_TIME_OVERHEAD; i++)
+        sum += items[i];
+    double host = passes * (engine->host_layer_s + engine->host_wait_s * (pass->tensor - 1));
+    if (host > sum) {
+        items[ERG_TIME_OVERHEAD] += host - sum;
+        sum = host;
+    }
+    return sum;
+}
+
+/* What balanced recomputation runs again: both norms and the activation. */
+static double balanced_s(const struct pass *pass, const struct erg_model_ops *forward)
+{
+    double bytes = 0;
+    for (size_t i = 0; i < forward->count; i++) {
+        enum erg_model_op_id id = forward->items[i].id;
+        if (id == ERG_MODEL_NORM_A || id == ERG_MODEL_NORM_M || id == ERG_MODEL_ACTIVATION)
+            bytes += memory_bytes(pass, &forward->items[i]);
+    }
+    return memory_s(pass->request, bytes);
+}
+
+static double head_s(const struct pass *pass, const struct erg_model *model,
+                     const struct erg_model_shape *shape)
+{
+    const struct erg_engine *engine = pass->request->engine;
+    double time = 0, logits = (double)(shape->sequences * shape->sequence) * (double)model->vocab /
+                              (double)(shape->tensor * shape->context);
+    double efficiency = shape->tensor == 1 ? engine->whole_head_efficiency : 1;
+    for (int direction = 0; direction < 2; direction++) {
+        struct erg_model_ops ops;
+        (direction ? erg_model_head_backward : erg_model_head_forward)(&ops, model, shape);
+        for (size_t i = 0; i < ops.count; i++) {
+            const struct erg_model_op *op = &ops.items[i];
+            if (op->comm)
+                time += collective_s(pass, &op->communication);
+            else if (op->group == ERG_GROUP_LINEAR)
+                time += product_s(pass, op) / efficiency;
+            else if (op->id != ERG_MODEL_LOSS || !(engine->loss_bytes > 0))
+                time += memory_s(pass->request, memory_bytes(pass, op));
+        }
+    }
+    time += memory_s(pass->request, engine->loss_bytes * logits);
+    return fmax(time, engine->host_head_s);
+}
+
+static double parameters(const struct erg_model_ops *ops)
+{
+    double sum = 0;
+    for (size_t i = 0; i < ops->count; i++)
+        sum += ops->items[i].params;
+    return sum;
+}
+
+void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_request *request,
+                         long tensor, long context, long microbatch, long sequence, long gpus)
+{
+    const struct erg_engine *engine = request->engine;
+    const struct erg_time_machine *machine = request->machine;
+    struct erg_model model = *request->model; /* with the padded vocabulary */
+    model.vocab = erg_layout_vocabulary(request->model, tensor);
+    const struct erg_model_shape shape = {
+        .tensor = tensor,
+        .context = context,
+        .sequences = microbatch,
+        .sequence = sequence,
+        .fused_kernels = engine->fused_kernels,
+    };
+    bool grouped = model.kv_heads < model.heads;
+    struct pass pass = {
+        .request = request,
+        .scores = (double)microbatch * (double)sequence * (double)sequence * (double)model.heads /
+                  (double)(tensor * context),
+        .tensor = (double)tensor,
+        .tensor_bandwidth = erg_time_group_bandwidth(request, 1, tensor, gpus),
+        .context_bandwidth = group_bandwidth(
+            machine, 1, 1, fewest_members(machine->node_gpus, tensor, context, gpus)),
+        .tensor_exposed = context > 1 ? engine->tensor_forward_context : engine->tensor_forward,
+        .context_exposed = grouped ? engine->context_exposed_grouped : engine->context_exposed,
+    };
+    struct erg_model_ops ops;
+    erg_model_layer_forward(&ops, &model, &shape);
+    parts->forward_s = sum_pass(parts->forward, &pass, &ops);
+    parts->layer_parameters = parameters(&ops);
+    parts->recompute_s[ERG_REMAT_NONE] = 0;
+    parts->recompute_s[ERG_REMAT_BALANCED] = balanced_s(&pass, &ops);
+    parts->recompute_s[ERG_REMAT_FULL] = parts->forward_s;
+    erg_model_embedding_forward(&ops, &model, &shape);
+    parts->embedding_parameters = parameters(&ops);
+    erg_model_head_forward(&ops, &model, &shape);
+    parts->head_parameters = parameters(&ops);
+    pass.backward = true;
+    pass.tensor_exposed = context > 1 ? engine->tensor_backward_context : engine->tensor_backward;
+    erg_model_layer_backward(&ops, &model, &shape);
+    parts->backward_s = sum_pass(parts->backward, &pass, &ops);
+    parts->head_s = head_s(&pass, &model, &shape);
+    struct erg_memory_sizes sizes;
+    erg_memory_sizes_init(&sizes, &model, tensor, context, microbatch, sequence);
+    for (int remat = 0; remat <= ERG_REMAT_FULL; remat++)
+        parts->copy_s[remat] =
+            engine->host_link_bandwidth > 0
+                ? (double)erg_memory_layer_bytes(&sizes, remat) / engine->host_link_bandwidth
+                : 0;
+    double bandwidth = gpus <= machine->node_gpus
+                           ? engine->link_efficiency * machine->link_bandwidth
+                           : engine->network_efficiency * machine->network_bandwidth;
+    parts->message_s = engine->pipeline_exposed * (double)sizes.hidden / bandwidth;
+}
+
+/* ---- stages and the iteration ---- */
+
+/* Adds what `count` layers of a stage do for one microbatch. */
+static void add_layers(double *items, const struct erg_time_request *request,
+                       const struct erg_time_parts *parts, double count, enum erg_remat remat,
+                       double offload)
+{
+    for (int i = 0; i <= ERG_TIME_OVERHEAD; i++)
+        items[i] += count * (parts->forward[i] + parts->backward[i]);
+    items[ERG_TIME_RECOMPUTE] += count * parts->recompute_s[remat];
+    items[ERG_TIME_OFFLOAD] +=
+        count * request->engine->offload_interference * 2 * offload * parts->copy_s[remat];
+}
+
+/* The layers of a stage, all chunks together. */
+static long stage_layers(const struct erg_layout *layout, long layers, long stage)
+{
+    long sum = 0;
+    if (!layout->chunk_layers)
+        return layers / layout->pipeline;
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
+        sum += erg_layout_chunk_layers(layout, layers, stage, chunk);
+    return sum;
+}
+
+/* Seconds of one microbatch on a stage. */
+static double stage_s(const struct erg_time_request *request, const struct erg_time_parts *parts,
+                      const struct erg_layout *layout, long stage)
+{
+    double layers = (double)stage_layers(layout, request->model->layers, stage);
+    enum erg_remat remat = erg_layout_remat(layout, stage);
+    double offload = erg_layout_offload(layout, stage);
+    double layer = parts->forward_s + parts->backward_s + parts->recompute_s[remat] +
+                   request->engine->offload_interference * 2 * offload * parts->copy_s[remat];
+    double messages = layout->pipeline > 1 ? 2 * (double)layout->virtual_stages : 0;
+    double head = stage == layout->pipeline - 1 ? parts->head_s : 0;
+    return layers * layer + messages * parts->message_s + head;
+}
+
+/* Fills the stage that sets the pace, the bubble and the stalls. */
+static void compose_pipeline(struct erg_time *time, const struct erg_time_request *request,
+                             const struct erg_time_parts *parts, const struct erg_layout *layout)
+{
+    long last = layout->pipeline - 1, slowest = last, layers = request->model->layers;
+    double longest = stage_s(request, parts, layout, last), sum = longest;
+    bool equal = !layout->chunk_layers && !layout->stage_remat && !layout->stage_offload;
+    if (equal && last > 0) {
+        sum += (double)last * stage_s(request, parts, layout, 0);
+    } else {
+        for (long stage = last - 1; stage >= 0; stage--) {
+            double seconds = stage_s(request, parts, layout, stage);
+            sum += seconds;
+            slowest = seconds > longest ? stage : slowest;
+            longest = fmax(longest, seconds);
+        }
+    }
+    double *items = time->items, chunks = (double)layout->virtual_stages;
+    add_layers(items, request, parts, (double)stage_layers(layout, layers, slowest),
+               erg_layout_remat(layout, slowest), erg_layout_offload(layout, slowest));
+    items[ERG_TIME_HEAD] = slowest == last ? parts->head_s : 0;
+    items[ERG_TIME_PIPELINE] = last > 0 ? 2 * chunks * parts->message_s : 0;
+    for (int i = 0; i <= ERG_TIME_PIPELINE; i++)
+        items[i] *= (double)layout->microbatches;
+    items[ERG_TIME_BUBBLE] = (sum - longest) / chunks;
+    for (long stage = 0; stage <= (equal ? 0 : last); stage++) {
+        double copy =
+            erg_layout_offload(layout, stage) * parts->copy_s[erg_layout_remat(layout, stage)];
+        items[ERG_TIME_STALLS] =
+            fmax(items[ERG_TIME_STALLS], (double)layers * (copy - parts->forward_s));
+    }
+}
+
+/* Parameters of the GPU that has most of them. */
+static double most_parameters(const struct erg_time_request *request,
+                              const struct erg_time_parts *parts, const struct erg_layout *layout)
+{
+    long last = layout->pipeline - 1;
+    double most = 0;
+    for (long stage = 0; stage <= last; stage++) {
+        double sum =
+            parts->layer_parameters * (double)stage_layers(layout, request->model->layers, stage);
+        if (stage == 0)
+            sum += parts->embedding_parameters;
+        if (stage == last && (last > 0 || !request->model->tied))
+            sum += parts->head_parameters;
+        most = fmax(most, sum);
+        if (!layout->chunk_layers && stage == 0 && last > 0)
+            stage = last - 1; /* all between have the layers alone */
+    }
+    return most;
+}
+
+void erg_time_compose(struct erg_time *time, const struct erg_time_request *request,
+                      const struct erg_time_parts *parts, const struct erg_layout *layout,
+                      double gradient_bandwidth)
+{
+    const struct erg_engine *engine = request->engine;
+    double group = (double)(layout->context * layout->data);
+    double most = most_parameters(request, parts, layout);
+    *time = (struct erg_time){0};
+    compose_pipeline(time, request, parts, layout);
+    time->items[ERG_TIME_GRADIENTS] =
+        engine->gradient_bytes * most * (group - 1) / group / gradient_bandwidth;
+    time->items[ERG_TIME_OPTIMIZER] = memory_s(
+        request, most * (engine->optimizer_bytes + engine->optimizer_sharded_bytes / group));
+    for (int i = 0; i < ERG_TIME_ITEMS; i++)
+        time->total += time->items[i];
+}
+
+void erg_time_layout(struct erg_time *time, const struct erg_time_request *request,
+                     const struct erg_layout *layout)
+{
+    long gpus = erg_layout_gpus(layout);
+    struct erg_time_parts parts;
+    erg_time_parts_init(&parts, request, layout->tensor, layout->context, layout->microbatch,
+                        layout->sequence, gpus);
+    double bandwidth =
+        erg_time_group_bandwidth(request, layout->tensor, layout->context * layout->data, gpus);
+    erg_time_compose(time, request, &parts, layout, bandwidth);
+}

@@ -1,0 +1,115 @@
+/*
+ * How long an iteration of a layout takes, item by item, in closed form.
+ *
+ * FLOPs, HBM bytes and wire bytes come from the model's op lists (model/model.h); an engine
+ * (hardware/engine.h) says what share of peak and links they reach and what share of each transfer
+ * nothing hides. A pass of a layer costs
+ *
+ *   products / (e_g X) + attention / (e_a X) + memory-bound bytes / (e_m H)
+ *   + exposed share x (wire bytes / (e_l link) + latency) of every collective + overhead,
+ *
+ * and never less than the host needs to launch it. Recomputing everything costs one more forward
+ * pass with its communication, balanced recomputation the bytes of norms and activation. Where X_s
+ * is what stage s does for one microbatch (its layers both ways, its messages, on the last stage
+ * the head), v the chunks of a stage and m the microbatches, the pipeline takes
+ *
+ *   m max X + (sum of X - max X) / v,
+ *
+ * which is 1F1B's fill and drain (exact where the last stage is the slowest, else a few per cent
+ * too long), and with v > 1 about that of interleaved 1F1B. Gradients are summed after it, then the
+ * optimizer steps; nothing hides either. A collective between nodes can only use the network
+ * adapters of its own GPUs: it runs at one GPU's share of the network times the smallest number of
+ * its group's ranks in any node, in the rank order of layout.h.
+ *
+ * Left out: the embedding (no products), the loss's exchange of statistics, a tied head's sum of
+ * two gradients, the bytes of matrix products. Source: Megatron-Kwai's planner model, for the rule
+ * of the smallest number and the terms; Narayanan et al. (2021), section 2, for the bubble.
+ */
+#ifndef ERG_LAYOUT_TIME_H
+#define ERG_LAYOUT_TIME_H
+
+#include "hardware/engine.h"
+#include "layout/layout.h"
+
+enum erg_time_item {
+    ERG_TIME_LINEAR, /* matrix products of the layers */
+    ERG_TIME_ATTENTION,
+    ERG_TIME_MEMORY,  /* memory-bound kernels of the layers */
+    ERG_TIME_TENSOR,  /* exposed communication of the tensor group */
+    ERG_TIME_CONTEXT, /* exposed exchange of keys and values */
+    ERG_TIME_OVERHEAD,
+    ERG_TIME_RECOMPUTE,
+    ERG_TIME_OFFLOAD, /* what copies to host memory slow down */
+    ERG_TIME_HEAD,
+    ERG_TIME_PIPELINE, /* exposed messages between stages */
+    ERG_TIME_BUBBLE,
+    ERG_TIME_GRADIENTS,
+    ERG_TIME_OPTIMIZER,
+    ERG_TIME_STALLS, /* warm-up waits for copies that a forward pass does not hide */
+    ERG_TIME_ITEMS,
+};
+const char *erg_time_item_name(enum erg_time_item item); /* "linear", … */
+
+/* Seconds of one iteration. Layers, head and messages are those of the slowest stage. */
+struct erg_time {
+    double items[ERG_TIME_ITEMS];
+    double total; /* their sum */
+};
+
+/* The machine, as far as times depend on it; bandwidths in bytes/s, one direction, per GPU. */
+struct erg_time_machine {
+    double memory_bandwidth, link_bandwidth, network_bandwidth;
+    long node_gpus;
+};
+
+/* `gpu`'s links, and each GPU's share of what the cluster's nodes have between them. */
+void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gpu *gpu,
+                           const struct erg_cluster *cluster);
+
+struct erg_time_request {
+    const struct erg_model *model;
+    const struct erg_engine *engine;
+    const struct erg_time_machine *machine;
+};
+
+void erg_time_layout(struct erg_time *time, const struct erg_time_request *request,
+                     const struct erg_layout *layout); /* checked: erg_layout_check() */
+
+/*
+ * FLOPs per trained token: three times the forward pass, causal attention counted once, logits
+ * included, recomputation not. MFU is their share of `peak_flops` at a rate of tokens per second
+ * and GPU.
+ */
+double erg_time_flops_per_token(const struct erg_model *model, long sequence);
+double erg_time_mfu(const struct erg_model *model, long sequence, double tokens_per_s_gpu,
+                    double peak_flops);
+
+/* ---- the two steps apart, for a search ---- */
+
+/* One layer and the head for one microbatch, by tensor and context degree. Seconds. */
+struct erg_time_parts {
+    double forward[ERG_TIME_OVERHEAD + 1], backward[ERG_TIME_OVERHEAD + 1];
+    double forward_s, backward_s; /* their sums */
+    double recompute_s[ERG_REMAT_FULL + 1];
+    double copy_s[ERG_REMAT_FULL + 1]; /* all that a layer keeps, to host memory or back */
+    double head_s;
+    double message_s;                                               /* one of a chunk, one way */
+    double layer_parameters, embedding_parameters, head_parameters; /* on one GPU */
+};
+
+void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_request *request,
+                         long tensor, long context, long microbatch, long sequence, long gpus);
+
+/*
+ * Bytes/s of a ring in the slowest of the groups of `size` ranks, `stride` apart, into which
+ * `gpus` ranks fall.
+ */
+double erg_time_group_bandwidth(const struct erg_time_request *request, long stride, long size,
+                                long gpus);
+
+/* `gradient_bandwidth`: of groups of context x data ranks, `tensor` apart. */
+void erg_time_compose(struct erg_time *time, const struct erg_time_request *request,
+                      const struct erg_time_parts *parts, const struct erg_layout *layout,
+                      double gradient_bandwidth);
+
+#endif

@@ -1,0 +1,292 @@
+/* Fitting engines: constants that are known come back; the committed engines against published
+ * iterations. */
+#include "check.h"
+#include "program.h"
+
+#include "io/file.h"
+#include "layout/fit.h"
+
+static const char rows_path[] = ERGON_TEST_SOURCE_DIR "/tests/data/megatron-kwai-h800.csv";
+static const char cluster_path[] = ERGON_TEST_SOURCE_DIR "/data/clusters/32x8-h800-sxm-80gb.yaml";
+
+static char folder[] = "/tmp/ergon-fit-XXXXXX";
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
+static struct erg_time_machine h800(void)
+{
+    struct erg_error err;
+    struct erg_cluster *cluster;
+    struct erg_gpu *gpu;
+    struct erg_time_machine machine;
+    assert_ok(erg_cluster_load(&cluster, cluster_path, &err), &err);
+    assert_ok(erg_gpu_load(&gpu, cluster->gpu, &err), &err);
+    erg_time_machine_init(&machine, gpu, cluster);
+    erg_gpu_free(gpu);
+    erg_cluster_free(cluster);
+    assert_close(machine.link_bandwidth, 200e9, 1e-12);
+    assert_close(machine.network_bandwidth, 12.5e9, 1e-12);
+    return machine;
+}
+
+static struct erg_engine *engine_of(const char *name)
+{
+    struct erg_error err;
+    struct erg_engine *engine;
+    assert_ok(erg_engine_load(&engine, name, &err), &err);
+    return engine;
+}
+
+static void known_constants_come_back(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_fit_rows rows;
+    struct erg_fit fit;
+    struct erg_time_machine machine = h800();
+    struct erg_engine *start = engine_of("megatron-kwai-h800"), truth = *start;
+    assert_ok(erg_fit_rows_load(&rows, rows_path, &err), &err);
+    truth.gemm_efficiency = 0.7;
+    truth.layer_overhead_s = 100e-6;
+    truth.network_efficiency = 0.5;
+    for (size_t i = 0; i < rows.count; i++)
+        erg_fit_predict(&rows.items[i].time_s, &rows.items[i], 1, &truth, &machine);
+    const char *const keys[] = {"gemm_efficiency", "layer_overhead_us", "network_efficiency", NULL};
+    const struct erg_fit_request request = {rows.items, rows.count, &machine, start, keys, 4};
+    assert_ok(erg_fit_engine(&fit, &request, &err), &err);
+    assert_close(fit.engine.gemm_efficiency, 0.7, 1e-3);
+    assert_close(fit.engine.layer_overhead_s, 100e-6, 1e-2);
+    assert_close(fit.engine.network_efficiency, 0.5, 1e-3);
+    assert_true(fit.fitted.mean < 1e-4 && fit.held_out.mean < 1e-4);
+    assert_true(fit.fitted.spearman > 1 - 1e-9);
+    assert_true(fit.uncertainty[0] < 1e-3);
+    /* 5 % more or less by turns: errors of about 5 %, and constants that show it. */
+    for (size_t i = 0; i < rows.count; i++)
+        rows.items[i].time_s *= i % 2 ? 1.05 : 0.95;
+    assert_ok(erg_fit_engine(&fit, &request, &err), &err);
+    assert_true(fit.fitted.mean > 0.03 && fit.fitted.mean < 0.055);
+    assert_true(fit.held_out.mean > fit.fitted.mean);
+    assert_true(fit.uncertainty[0] > 0.005);
+    assert_near(fit.engine.gemm_efficiency, 0.7, 4 * fit.uncertainty[0] * 0.7);
+    /* A row without weight says nothing. */
+    rows.items[3].time_s *= 10;
+    rows.items[3].weight = 0;
+    struct erg_fit without;
+    assert_ok(erg_fit_engine(&without, &request, &err), &err);
+    assert_near(without.engine.gemm_efficiency, 0.7, 4 * fit.uncertainty[0] * 0.7);
+    erg_fit_rows_release(&rows);
+    erg_engine_free(start);
+}
+
+static void errors_are_judged(void **state)
+{
+    (void)state;
+    struct erg_model model = {0};
+    struct erg_fit_row rows[4];
+    const double measured[4] = {1, 2, 3, 4}, predicted[4] = {1.1, 1.8, 4, 3.5};
+    for (int i = 0; i < 4; i++)
+        rows[i] = (struct erg_fit_row){.model = &model,
+                                       .layout = {1, 1, 1, 1, 1, 1, 8, 10},
+                                       .batch = 8,
+                                       .time_s = measured[i]};
+    struct erg_fit_errors errors = erg_fit_judge(predicted, rows, 4);
+    assert_close(errors.mean, (0.1 + 0.1 + 1. / 3 + 0.125) / 4, 1e-12);
+    assert_close(errors.most, 1. / 3, 1e-12);
+    assert_close(errors.spearman, 0.8, 1e-12); /* 1 - 6 x 2 / (4 x 15) */
+}
+
+/* Table 5.3 of the published results, the rows that are given. */
+static void the_published_rows_are_met(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_fit_rows rows;
+    struct erg_time_machine machine = h800();
+    struct erg_engine *engine = engine_of("megatron-kwai-h800");
+    assert_ok(erg_fit_rows_load(&rows, rows_path, &err), &err);
+    assert_int_equal(rows.count, 28);
+    double time_s[28];
+    erg_fit_predict(time_s, rows.items, rows.count, engine, &machine);
+    struct erg_fit_errors errors = erg_fit_judge(time_s, rows.items, rows.count);
+    print_message("28 rows: mean error %.2f %%, worst %.2f %%, Spearman %.3f\n", 100 * errors.mean,
+                  100 * errors.most, errors.spearman);
+    assert_true(errors.mean <= 0.01);
+    assert_true(errors.spearman >= 0.98);
+    erg_fit_rows_release(&rows);
+    erg_engine_free(engine);
+}
+
+/* Published iterations that no constant was fitted to. */
+static void other_published_points_are_met(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *engine, *model;
+        struct erg_layout layout;
+        double rate; /* tokens per second and GPU */
+    } points[] = {
+        {"megatron-kwai-h800",
+         "llama-175b",
+         {4, 1, 8, 8, 6, 1, 32, 8192, .remat = ERG_REMAT_BALANCED, .offload = 0.63},
+         387},
+        {"megatron-kwai-h800",
+         "llama-175b",
+         {2, 2, 16, 4, 6, 1, 64, 8192, .remat = ERG_REMAT_FULL},
+         299},
+        {"megatron-h800",
+         "llama-175b",
+         {2, 2, 16, 4, 6, 1, 64, 8192, .remat = ERG_REMAT_FULL},
+         278},
+        {"megatron-kwai-h800",
+         "llama-2-7b",
+         {1, 1, 4, 1, 8, 1, 16, 12288, .remat = ERG_REMAT_BALANCED, .offload = 0.1},
+         8273},
+        {"megatron-kwai-h800",
+         "llama-2-7b",
+         {1, 1, 4, 1, 8, 1, 16, 12288, .remat = ERG_REMAT_FULL},
+         6639},
+    };
+    struct erg_error err;
+    struct erg_time_machine machine = h800();
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
+        const struct erg_layout *layout = &points[i].layout;
+        struct erg_engine *engine = engine_of(points[i].engine);
+        struct erg_model *model;
+        struct erg_time time;
+        assert_ok(erg_model_load(&model, points[i].model, &err), &err);
+        const struct erg_time_request request = {model, engine, &machine};
+        erg_time_layout(&time, &request, layout);
+        double rate = (double)(layout->microbatches * layout->sequence) /
+                      (double)(layout->tensor * layout->context * layout->pipeline) / time.total;
+        print_message("%s by %s: %.0f tokens/s per GPU, published %.0f (%+.1f %%)\n",
+                      points[i].model, points[i].engine, rate, points[i].rate,
+                      100 * (rate / points[i].rate - 1));
+        assert_close(rate, points[i].rate, 0.03);
+        erg_model_free(model);
+        erg_engine_free(engine);
+    }
+}
+
+/* ---- the command ---- */
+
+static void the_command_reproduces_the_committed_engine(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    char path[256], arguments[1024];
+    snprintf(path, sizeof path, "%s/engine.yaml", folder);
+    snprintf(arguments, sizeof arguments,
+             "fit '%s' --cluster '%s' --engine megatron-kwai-h800 -o '%s'", rows_path, cluster_path,
+             path);
+    check_program(arguments, 0, "of rows held out");
+    struct erg_engine *committed = engine_of("megatron-kwai-h800"), *fitted;
+    assert_ok(erg_engine_load(&fitted, path, &err), &err);
+    for (const struct erg_engine_number *at = erg_engine_numbers; at->key; at++) {
+        double a = *(const double *)(const void *)((const char *)committed + at->offset);
+        double b = *(const double *)(const void *)((const char *)fitted + at->offset);
+        if (!(fabs(a - b) <= 2e-3 * fabs(a)))
+            fail_msg("%s: %g, fitted again %g", at->key, a, b);
+    }
+    char *text;
+    assert_ok(erg_file_read(path, 0, &text, NULL, &err), &err);
+    assert_non_null(strstr(text, "# Fitted to 28 measured iterations: mean error 0."));
+    assert_non_null(strstr(text, "# published: SiLU and product are kernels of their own"));
+    free(text);
+    erg_engine_free(fitted);
+    erg_engine_free(committed);
+    unlink(path);
+}
+
+/* A table of one row with a cell replaced, or a header. */
+static const char *table(const char *text)
+{
+    static char path[256];
+    struct erg_error err;
+    snprintf(path, sizeof path, "%s/rows.csv", folder);
+    assert_ok(erg_file_write(path, text, strlen(text), &err), &err);
+    return path;
+}
+
+static void wrong_rows_are_explained(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"model,sequence,gpus,batch,t,c,p\n", "expected one of the columns 'time_s' and"},
+        {"model,sequence,gpus,batch,t,c,time_s\n", "'p'"},
+        {"model,sequence,gpus,batch,t,c,p,l,v,time_s\n", "both columns 'l' and 'v'"},
+        {"model,sequence,gpus,batch,t,c,p,time_s\nllama-65b,4096,16,16,2,1,8,0\n",
+         "rows.csv:2: column 'time_s': expected a number above 0"},
+        {"model,sequence,gpus,batch,t,c,p,time_s\nllama-65b,4096,17,16,2,1,8,1\n",
+         "rows.csv:2: tensor 2 x context 1 x pipeline 8 makes 16 GPUs, and 17"},
+        {"model,sequence,gpus,batch,t,c,p,l,time_s\nllama-65b,4096,16,16,2,1,8,3,1\n",
+         "rows.csv:2: column 'l': the 80 layers"},
+        {"model,sequence,gpus,batch,t,c,p,recompute,time_s\nllama-65b,4096,16,16,2,1,8,some,1\n",
+         "expected none, balanced or full, got 'some'"},
+        {"model,sequence,gpus,batch,t,c,p,time_s\nllama-65,4096,16,16,2,1,8,1\n", "llama-65"},
+        {"model,sequence,gpus,batch,t,c,p,time_s\nllama-65b,4096,16,16,0,1,8,1\n",
+         "rows.csv:2: expected degrees"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct erg_error err;
+        struct erg_fit_rows rows;
+        assert_fails(erg_fit_rows_load(&rows, table(cases[i].text), &err), &err, cases[i].message);
+        erg_fit_rows_release(&rows);
+    }
+    unlink(table(""));
+}
+
+static void wrong_requests_are_explained(void **state)
+{
+    (void)state;
+    char arguments[1024];
+    const struct {
+        const char *options, *message;
+        int exit_code;
+    } cases[] = {
+        {"--engine megatron-kwai-h800", "--cluster FILE or --job", 2},
+        {"--engine megatron-kwai-h800 -c C -j J", "--cluster FILE or --job", 2},
+        {"--engine megatron-kwai-h80 -c CLUSTER", "did you mean 'megatron-kwai-h800'", 1},
+        {"--engine megatron-kwai-h800 -c CLUSTER -k gemm_eficiency",
+         "no constant 'gemm_eficiency'; did you mean 'gemm_efficiency'?", 2},
+        {"--engine megatron-kwai-h800 -c CLUSTER -k host_layer_us", "to start from", 1},
+        {"--engine megatron-kwai-h800 -c CLUSTER -f 1", "--folds", 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char options[768], *place;
+        snprintf(options, sizeof options, "%s", cases[i].options);
+        if ((place = strstr(options, "CLUSTER")) != NULL) {
+            char rest[128];
+            snprintf(rest, sizeof rest, "%s", place + strlen("CLUSTER"));
+            snprintf(place, sizeof options - (size_t)(place - options), "'%s'%s", cluster_path,
+                     rest);
+        }
+        snprintf(arguments, sizeof arguments, "fit '%s' %s 2>&1", rows_path, options);
+        check_program(arguments, cases[i].exit_code, cases[i].message);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(known_constants_come_back),
+        cmocka_unit_test(errors_are_judged),
+        cmocka_unit_test(the_published_rows_are_met),
+        cmocka_unit_test(other_published_points_are_met),
+        cmocka_unit_test(the_command_reproduces_the_committed_engine),
+        cmocka_unit_test(wrong_rows_are_explained),
+        cmocka_unit_test(wrong_requests_are_explained),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

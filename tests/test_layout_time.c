@@ -1,0 +1,385 @@
+/* The time model of layouts: published formulas, MFU, the network rule, the pipeline. */
+#include "check.h"
+
+#include "layout/time.h"
+
+/* The published models; vocabulary with the end token. */
+static struct erg_model *llama(const char *name, int layers, int hidden, int ffn, int heads,
+                               int kv_heads)
+{
+    char text[512];
+    struct erg_error err;
+    struct erg_model *model;
+    snprintf(text, sizeof text,
+             "{\"architectures\": [\"LlamaForCausalLM\"], \"num_hidden_layers\": %d,"
+             "\"hidden_size\": %d, \"intermediate_size\": %d, \"num_attention_heads\": %d,"
+             "\"num_key_value_heads\": %d, \"vocab_size\": 32005, \"rms_norm_eps\": 1e-5,"
+             "\"tie_word_embeddings\": false, \"max_position_embeddings\": 32768}",
+             layers, hidden, ffn, heads, kv_heads);
+    assert_ok(erg_model_parse(&model, name, text, strlen(text), &err), &err);
+    return model;
+}
+
+static const struct erg_time_machine h800 = {
+    .memory_bandwidth = 3.35e12,
+    .link_bandwidth = 200e9,
+    .network_bandwidth = 12.5e9,
+    .node_gpus = 8,
+};
+
+/* As published: k_tp, k_dp and k_p 1, 5 constants of the full fit for the rest. */
+static struct erg_engine published_engine(void)
+{
+    return (struct erg_engine){
+        .peak_flops = 989.4e12,
+        .gemm_efficiency = 0.594,
+        .whole_head_efficiency = 1,
+        .attention_efficiency = 0.35,
+        .memory_efficiency = 0.8,
+        .activation_factor = 2,
+        .loss_bytes = 30,
+        .fused_kernels = true,
+        .layer_overhead_s = 333e-6,
+        .link_efficiency = 1,
+        .network_efficiency = 1,
+        .sequence_parallel = true,
+        .tensor_forward = 0.5 * 1.122,
+        .tensor_forward_context = 0.5 * 1.122,
+        .context_exposed = 0.5,
+        .context_exposed_grouped = 1,
+        .pipeline_exposed = 0.351,
+        .gradient_bytes = 1.188 * 6,
+        .optimizer_bytes = 24,
+        .optimizer_sharded_bytes = 28,
+        .host_link_bandwidth = 64e9,
+        .offload_interference = 0.04,
+    };
+}
+
+/*
+ * The published formulas, term by term. Bytes of memory-bound kernels are those of our op list:
+ * 12U + 6F forward and 12U + 10F backward without grouped keys, where 10U + 6F and 16U + 10F are
+ * published; the head's final norm (10U) is not in the published head.
+ */
+static void published_formulas(struct erg_time *time, const struct erg_model *model,
+                               const struct erg_layout *layout, long node_members, double a_layer)
+{
+    double h = (double)model->hidden, f = (double)model->ffn, L = (double)model->layers;
+    double hk = (double)(model->kv_heads * model->head_dim), s = (double)layout->sequence;
+    double t = (double)layout->tensor, c = (double)layout->context, p = (double)layout->pipeline;
+    double m = (double)layout->microbatches, v = (double)layout->virtual_stages;
+    double D = (double)(layout->context * layout->data), S = s / c;
+    double X = 989.4e12, H = 0.8 * 3.35e12, Bn = 200e9;
+    double U = 2 * S * h / t, F = 2 * S * f / t, K = 4 * S * hk / t;
+    double Vp = 128 * t * ceil(32005 / (128 * t));
+    double lin = 2 * (2 * h * h + 2 * h * hk + 3 * h * f) * S / t, att = 2 * s * h * S / t;
+    double rope = 4 * S * (h + hk) / t, y = K * (c - 1) / Bn;
+    bool grouped = hk < h;
+    double tensor = 1.122 * 2 * (2 * S * h) * (t - 1) / t / Bn;
+    double bytes_f = 8 * U + rope + 6 * F, bytes_b = 8 * U + rope + 10 * F;
+    double forward = lin / (0.594 * X) + att / (0.35 * X) + tensor + (grouped ? y : 0.5 * y) +
+                     bytes_f / H + 333e-6;
+    double offload = layout->offload * a_layer / 64e9;
+    double l = L / p, *items = time->items;
+    memset(time, 0, sizeof *time);
+    items[ERG_TIME_LINEAR] = l * 3 * lin / (0.594 * X);
+    items[ERG_TIME_ATTENTION] = l * 3.5 * att / (0.35 * X);
+    items[ERG_TIME_MEMORY] = l * (bytes_f + bytes_b) / H;
+    items[ERG_TIME_TENSOR] = l * tensor;
+    items[ERG_TIME_CONTEXT] = l * (grouped ? 3 * y : 1.5 * y);
+    items[ERG_TIME_OVERHEAD] = l * 3 * 333e-6;
+    items[ERG_TIME_RECOMPUTE] = layout->remat == ERG_REMAT_FULL       ? l * forward
+                                : layout->remat == ERG_REMAT_BALANCED ? l * (4 * U + 6 * F) / H
+                                                                      : 0;
+    items[ERG_TIME_OFFLOAD] = l * 0.04 * 2 * offload;
+    double stage = 0;
+    for (int i = 0; i < ERG_TIME_HEAD; i++)
+        stage += items[i];
+    items[ERG_TIME_HEAD] =
+        6 * h * Vp * S / t / (0.594 * X) + 30 * S * Vp / t / H + (4 + 6) * S * h / t / H;
+    items[ERG_TIME_PIPELINE] = 0.351 * v * 2 * U / 12.5e9;
+    items[ERG_TIME_BUBBLE] = (p - 1) / v * (stage + items[ERG_TIME_PIPELINE]) / m;
+    for (int i = 0; i <= ERG_TIME_BUBBLE; i++)
+        items[i] *= m;
+    double P = l * ((2 * h * h + 2 * h * hk + 3 * h * f) / t + 2 * h) + Vp * h / t + h;
+    double bandwidth = node_members ? 12.5e9 * (double)node_members : Bn;
+    items[ERG_TIME_GRADIENTS] = 1.188 * 6 * P * (D - 1) / D / bandwidth;
+    items[ERG_TIME_OPTIMIZER] = (24 * P + 28 * P / D) / H;
+    items[ERG_TIME_STALLS] = fmax(0, L * (offload - forward));
+    for (int i = 0; i < ERG_TIME_ITEMS; i++)
+        time->total += items[i];
+}
+
+static void the_published_formulas_fall_out(void **state)
+{
+    (void)state;
+    struct erg_model *models[] = {
+        llama("65B", 80, 8192, 22016, 64, 64),
+        llama("175B", 96, 12288, 32768, 96, 96),
+        llama("70B", 80, 8192, 28672, 64, 8),
+    };
+    struct erg_engine engine = published_engine();
+    /* Rows of the published table, with other ratios; what a layer keeps without its log-sum-exp
+     * (`u`, `k` and `f` times U, K and F); fewest ranks of a gradient group in any node. */
+    static const struct {
+        int model;
+        struct erg_layout layout;
+        double u, k, f;
+        long members;
+    } cases[] = {
+        {0, {2, 1, 8, 16, 5, 1, 16, 4096, .remat = ERG_REMAT_NONE, .offload = 0.355}, 6, 1, 4, 4},
+        {0,
+         {2, 1, 4, 7, 10, 1, 36, 4096, .remat = ERG_REMAT_BALANCED, .offload = 0.945},
+         4,
+         1,
+         2,
+         1},
+        {1, {4, 1, 8, 5, 6, 1, 48, 4096, .remat = ERG_REMAT_BALANCED}, 4, 1, 2, 1},
+        {1, {2, 2, 16, 4, 6, 1, 64, 8192, .remat = ERG_REMAT_FULL}, 1, 0, 0, 4},
+        {2, {2, 4, 8, 4, 5, 1, 64, 8192, .remat = ERG_REMAT_NONE}, 6, 1, 4, 4},
+        {2,
+         {2, 1, 8, 2, 5, 1, 136, 8192, .remat = ERG_REMAT_BALANCED, .offload = 0.858},
+         4,
+         1,
+         2,
+         0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct erg_model *model = models[cases[i].model];
+        const struct erg_layout *layout = &cases[i].layout;
+        const struct erg_time_request request = {model, &engine, &h800};
+        double local = (double)layout->sequence / (double)layout->context;
+        double tokens = 2 * local / (double)layout->tensor;
+        double sequences = 2 * tokens; /* log-sum-exp: 4 bytes a token and head */
+        double lse = layout->remat == ERG_REMAT_FULL ? 0 : sequences * (double)model->heads;
+        double kept = cases[i].u * tokens * (double)model->hidden +
+                      cases[i].k * 2 * tokens * (double)(model->kv_heads * model->head_dim) +
+                      cases[i].f * tokens * (double)model->ffn + lse;
+        struct erg_time time, expected;
+        erg_time_layout(&time, &request, layout);
+        published_formulas(&expected, model, layout, cases[i].members, kept);
+        for (int item = 0; item < ERG_TIME_ITEMS; item++)
+            if (!(fabs(time.items[item] - expected.items[item]) <= 1e-9 * expected.total))
+                fail_msg("case %zu, %s: %.12g, expected %.12g", i, erg_time_item_name(item),
+                         time.items[item], expected.items[item]);
+        assert_close(time.total, expected.total, 1e-9);
+    }
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        erg_model_free(models[i]);
+}
+
+static void mfu_is_as_stated(void **state)
+{
+    (void)state;
+    struct erg_model *small = llama("7B", 32, 4096, 11008, 32, 32);
+    struct erg_model *large = llama("175B", 96, 12288, 32768, 96, 96);
+    const struct {
+        const struct erg_model *model;
+        long sequence;
+        double peak, rate, stated;
+    } cases[] = {
+        {small, 12288, 312e12, 3016, 47.7}, {small, 12288, 312e12, 3803, 60.1},
+        {small, 12288, 312e12, 2847, 45.0}, {small, 12288, 989e12, 6639, 33.1},
+        {small, 12288, 989e12, 8273, 41.2}, {small, 12288, 989e12, 6138, 30.6},
+        {large, 8192, 989e12, 299, 33.4},   {large, 8192, 989e12, 387, 43.2},
+        {large, 8192, 989e12, 278, 31.0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_near(
+            100 * erg_time_mfu(cases[i].model, cases[i].sequence, cases[i].rate, cases[i].peak),
+            cases[i].stated, 0.06);
+    assert_close(erg_time_flops_per_token(small, 12288), 4.931e10, 1e-3);
+    erg_model_free(small);
+    erg_model_free(large);
+}
+
+static void a_ring_runs_at_its_fewest_ranks_of_a_node(void **state)
+{
+    (void)state;
+    struct erg_engine engine = published_engine();
+    const struct erg_time_request request = {NULL, &engine, &h800};
+    static const struct {
+        long stride, size, gpus;
+        double expected;
+    } cases[] = {
+        {1, 8, 64, 200e9},        /* a node */
+        {1, 1, 64, 200e9},        /* nothing travels */
+        {8, 4, 64, 12.5e9},       /* one rank of each node */
+        {4, 4, 64, 2 * 12.5e9},   /* two */
+        {1, 16, 64, 8 * 12.5e9},  /* all of two nodes */
+        {1, 32, 64, 8 * 12.5e9},  /* all of four */
+        {2, 7, 56, 1 * 12.5e9},   /* 14 ranks from 14 on: one in the second node */
+        {4, 5, 40, 1 * 12.5e9},   /* 0, 4 | 8, 12 | 16 */
+        {2, 16, 256, 4 * 12.5e9}, /* aligned */
+        {3, 2, 6, 200e9},         /* within one node */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_close(
+            erg_time_group_bandwidth(&request, cases[i].stride, cases[i].size, cases[i].gpus),
+            cases[i].expected, 1e-12);
+    engine.network_efficiency = 0.5;
+    assert_close(erg_time_group_bandwidth(&request, 1, 16, 64), 4 * 12.5e9, 1e-12);
+}
+
+/* ---- the pipeline ---- */
+
+enum { MOST_STAGES = 8, MOST_MICROBATCHES = 32 };
+
+/* The end of 1F1B by following it: each stage does its passes in order, each when its input is
+ * there. */
+static double follow_1f1b(const double *forward, const double *backward, int stages, int count)
+{
+    static double f[MOST_STAGES][MOST_MICROBATCHES], b[MOST_STAGES][MOST_MICROBATCHES];
+    double clock[MOST_STAGES] = {0}, end = 0;
+    int done_f[MOST_STAGES] = {0}, done_b[MOST_STAGES] = {0};
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int s = 0; s < stages; s++) {
+            int ahead = stages - s < count ? stages - s : count;
+            int i = done_f[s], j = done_b[s];
+            bool turn = i < count && i - j < ahead; /* else a backward pass is next */
+            if (turn && (s == 0 || done_f[s - 1] > i)) {
+                f[s][i] = fmax(clock[s], s ? f[s - 1][i] : 0) + forward[s];
+                clock[s] = f[s][i];
+                done_f[s]++;
+                moved = true;
+            } else if (!turn && j < count && (s == stages - 1 || done_b[s + 1] > j)) {
+                b[s][j] = fmax(clock[s], s < stages - 1 ? b[s + 1][j] : f[s][j]) + backward[s];
+                clock[s] = b[s][j];
+                done_b[s]++;
+                moved = true;
+            }
+            end = fmax(end, clock[s]);
+        }
+    }
+    return end;
+}
+
+static void the_pipeline_takes_what_its_schedule_takes(void **state)
+{
+    (void)state;
+    struct erg_model *model = llama("7B", 32, 4096, 11008, 32, 32);
+    struct erg_engine engine = published_engine();
+    const struct erg_time_request request = {model, &engine, &h800};
+    static const long splits[][4] = {{8, 8, 8, 8}, {9, 9, 8, 6}, {7, 7, 8, 10}, {6, 10, 8, 8}};
+    for (size_t i = 0; i < 4; i++) {
+        const struct erg_layout layout = {
+            .tensor = 1,
+            .context = 1,
+            .pipeline = 4,
+            .data = 1,
+            .virtual_stages = 1,
+            .microbatch = 1,
+            .microbatches = 12,
+            .sequence = 4096,
+            .chunk_layers = splits[i],
+        };
+        struct erg_time time;
+        struct erg_time_parts parts;
+        erg_time_layout(&time, &request, &layout);
+        erg_time_parts_init(&parts, &request, 1, 1, 1, 4096, 4);
+        double forward[4], backward[4];
+        for (int s = 0; s < 4; s++) { /* the head and messages count to the backward pass */
+            double layers = (double)splits[i][s];
+            forward[s] = layers * parts.forward_s;
+            backward[s] =
+                layers * parts.backward_s + 2 * parts.message_s + (s == 3 ? parts.head_s : 0);
+        }
+        double pipeline = 0, followed = follow_1f1b(forward, backward, 4, 12);
+        for (int item = 0; item <= ERG_TIME_BUBBLE; item++)
+            pipeline += time.items[item];
+        if (i == 0 || i == 2) /* the last stage is the slowest: exact */
+            assert_close(pipeline, followed, 1e-12);
+        else
+            assert_true(pipeline > followed && pipeline < 1.04 * followed);
+        assert_close(time.items[ERG_TIME_GRADIENTS] + 1, 1, 1e-12); /* one replica */
+    }
+    erg_model_free(model);
+}
+
+static void equal_chunks_need_no_list(void **state)
+{
+    (void)state;
+    struct erg_model *model = llama("65B", 80, 8192, 22016, 64, 64);
+    struct erg_engine engine = published_engine();
+    const struct erg_time_request request = {model, &engine, &h800};
+    long chunks[40];
+    enum erg_remat modes[8];
+    double ratios[8];
+    for (int i = 0; i < 40; i++)
+        chunks[i] = 2;
+    for (int i = 0; i < 8; i++) {
+        modes[i] = ERG_REMAT_BALANCED;
+        ratios[i] = 0.5;
+    }
+    struct erg_layout layout = {
+        2, 1, 8, 16, 5, 1, 16, 4096, .remat = ERG_REMAT_BALANCED, .offload = 0.5};
+    struct erg_time equal, listed;
+    erg_time_layout(&equal, &request, &layout);
+    layout.chunk_layers = chunks;
+    layout.stage_remat = modes;
+    layout.stage_offload = ratios;
+    erg_time_layout(&listed, &request, &layout);
+    assert_close(listed.total, equal.total, 1e-12);
+    ratios[0] = 1; /* only the first stage pays, and it becomes the slowest */
+    modes[0] = ERG_REMAT_FULL;
+    erg_time_layout(&listed, &request, &layout);
+    assert_true(listed.total > 1.05 * equal.total);
+    assert_near(listed.items[ERG_TIME_HEAD], 0, 0);
+    erg_model_free(model);
+}
+
+/* ---- what small layers and old software pay ---- */
+
+static void the_host_sets_a_floor(void **state)
+{
+    (void)state;
+    struct erg_model *model = llama("7B", 32, 4096, 11008, 32, 32);
+    struct erg_engine engine = published_engine();
+    const struct erg_time_request request = {model, &engine, &h800};
+    struct erg_time_parts free_host, bound;
+    erg_time_parts_init(&free_host, &request, 4, 1, 1, 1024, 8);
+    engine.host_layer_s = 5e-3;
+    engine.host_wait_s = 1e-4;
+    engine.host_head_s = 0.1;
+    erg_time_parts_init(&bound, &request, 4, 1, 1, 1024, 8);
+    assert_true(free_host.forward_s < 5e-3);
+    assert_close(bound.forward_s, 5.3e-3, 1e-12);
+    assert_close(bound.backward_s, 10.6e-3, 1e-12);
+    assert_close(bound.recompute_s[ERG_REMAT_FULL], 5.3e-3, 1e-12);
+    assert_close(bound.head_s, 0.1, 1e-12);
+    assert_close(bound.forward[ERG_TIME_LINEAR], free_host.forward[ERG_TIME_LINEAR], 1e-12);
+    erg_model_free(model);
+}
+
+static void kept_scores_cost_bytes_and_masked_products(void **state)
+{
+    (void)state;
+    struct erg_model *model = llama("7B", 32, 4096, 11008, 32, 32);
+    struct erg_engine engine = published_engine();
+    const struct erg_time_request request = {model, &engine, &h800};
+    struct erg_time_parts fused, kept;
+    erg_time_parts_init(&fused, &request, 2, 1, 3, 2048, 8);
+    engine.score_forward_bytes = 13;
+    engine.score_backward_bytes = 19;
+    erg_time_parts_init(&kept, &request, 2, 1, 3, 2048, 8);
+    double bytes = 3 * 16 * 2048. * 2048. / (0.8 * 3.35e12);
+    double fused_forward = fused.forward[ERG_TIME_ATTENTION];
+    assert_close(kept.forward[ERG_TIME_ATTENTION], 2 * fused_forward + 13 * bytes, 1e-12);
+    assert_close(kept.backward[ERG_TIME_ATTENTION], 4 * fused_forward + 19 * bytes, 1e-12);
+    erg_model_free(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_published_formulas_fall_out),
+        cmocka_unit_test(mfu_is_as_stated),
+        cmocka_unit_test(a_ring_runs_at_its_fewest_ranks_of_a_node),
+        cmocka_unit_test(the_pipeline_takes_what_its_schedule_takes),
+        cmocka_unit_test(equal_chunks_need_no_list),
+        cmocka_unit_test(the_host_sets_a_floor),
+        cmocka_unit_test(kept_scores_cost_bytes_and_masked_products),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
