@@ -92,6 +92,10 @@ static void random_layouts(void **state)
         assert_close(closed, arena.stages[arena.worst].peak_bytes, 0.06);
         request.accounting = ERG_MEMORY_FRAMEWORK;
         struct erg_memory_result framework = simulate(&request);
+        request.layer_copies = true;
+        struct erg_memory_result layers = simulate(&request);
+        check_sums(&layers);
+        erg_memory_result_release(&layers);
         check_sums(&arena);
         check_sums(&framework);
         for (long i = 0; i < layout.pipeline; i++)

@@ -169,6 +169,7 @@ static void test_foreign_documents_are_refused(void **state)
                  "'schema': expected \"ergon.plan\", got \"other.plan\"");
     json_t *list = json_array();
     assert_fails(erg_report_write(path, list, &err), &err, "plan document");
+    assert_fails(erg_report_memory_write(path, plan, &err), &err, "expected \"ergon.memory\"");
     assert_int_equal(access(path, F_OK), -1);
     assert_null(table.data);
     json_decref(list);

@@ -12,6 +12,7 @@ const struct erg_command *const erg_commands[] = {
     &erg_cmd_verify,
     &erg_cmd_show,
     &erg_cmd_frontier,
+    &erg_cmd_memory,
     &erg_cmd_run,
     &erg_cmd_measure,
     &erg_cmd_monitor,

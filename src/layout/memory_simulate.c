@@ -206,6 +206,8 @@ static void backward(struct run *run, long k)
             begin_copy_in(run, layer > 0 ? k : k + 1);
         join_split(run, group, layer);
         gradient = erg_memory_layer_backward(&run->s, group, layer, gradient);
+        if (run->s.request->layer_copies)
+            end_copy_out(run);
     }
     give(run, &run->sent);
     run->sent = gradient;

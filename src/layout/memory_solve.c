@@ -160,3 +160,59 @@ void erg_memory_solution_release(struct erg_memory_solution *solution)
     free(solution->stage_remat);
     *solution = (struct erg_memory_solution){0};
 }
+
+/* ---- what would help ---- */
+
+static int try_change(struct erg_memory_change *change, const struct erg_memory_request *request,
+                      enum erg_remat remat, bool solve, double budget, struct erg_error *err)
+{
+    struct erg_layout layout = *request->layout;
+    struct erg_memory_request changed = *request;
+    layout.remat = remat;
+    layout.stage_remat = NULL;
+    changed.layout = &layout;
+    change->remat = remat;
+    if (solve) {
+        struct erg_memory_solution solution;
+        struct erg_error inner = {0};
+        int status = erg_memory_solve(&solution, &changed, budget, &inner);
+        if (status != 0 && inner.status != ERG_INFEASIBLE) {
+            *err = inner;
+            return -1;
+        }
+        change->found = status == 0 && solution.excess_bytes == 0;
+        change->offload = status == 0 ? solution.offload : 1;
+        erg_memory_solution_release(&solution);
+        return 0;
+    }
+    struct erg_memory_result result;
+    if (erg_memory_simulate(&result, &changed, err) != 0)
+        return -1;
+    change->found = result.stages[result.worst].peak_bytes <= budget;
+    change->offload = layout.offload;
+    erg_memory_result_release(&result);
+    return 0;
+}
+
+int erg_memory_smallest_change(struct erg_memory_change *change,
+                               const struct erg_memory_request *request, double budget_bytes,
+                               struct erg_error *err)
+{
+    enum erg_remat now = request->layout->remat;
+    const struct {
+        enum erg_remat remat;
+        bool solve, useful;
+    } tries[] = {
+        {ERG_REMAT_BALANCED, false, now < ERG_REMAT_BALANCED},
+        {now, true, true},
+        {ERG_REMAT_BALANCED, true, now < ERG_REMAT_BALANCED},
+        {ERG_REMAT_FULL, false, now < ERG_REMAT_FULL},
+        {ERG_REMAT_FULL, true, now < ERG_REMAT_FULL},
+    };
+    *change = (struct erg_memory_change){0};
+    for (size_t i = 0; i < sizeof tries / sizeof *tries && !change->found; i++)
+        if (tries[i].useful &&
+            try_change(change, request, tries[i].remat, tries[i].solve, budget_bytes, err) != 0)
+            return -1;
+    return 0;
+}

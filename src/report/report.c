@@ -132,25 +132,48 @@ static void add_escaped(struct erg_text *out, const char *json)
     }
 }
 
+int erg_report_write_page(const char *path, const char *page, const json_t *document,
+                          struct erg_error *err)
+{
+    /* Seven digits are more than a screen shows. */
+    char *json = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(7));
+    if (!json)
+        return erg_fail(err, ERG_FAILED,
+                        "writing the report %s: the document holds a value that is not JSON", path);
+    const char *marker = "@PLAN@", *place = strstr(page, marker);
+    struct erg_text text = {0};
+    erg_text_add_bytes(&text, page, (size_t)(place - page));
+    add_escaped(&text, json);
+    erg_text_add(&text, place + strlen(marker));
+    free(json);
+    int status = erg_file_write(path, text.data, text.count, err);
+    erg_text_release(&text);
+    return status;
+}
+
 int erg_report_write(const char *path, const json_t *plan, struct erg_error *err)
 {
     if (erg_report_check(plan, err))
         return erg_fail_context(err, "writing the report %s", path);
     json_t *view = plan_view(plan);
-    /* Seven digits are more than a screen shows. */
-    char *json = json_dumps(view, JSON_COMPACT | JSON_REAL_PRECISION(7));
+    int status = erg_report_write_page(path, erg_report_page, view, err);
     json_decref(view);
-    if (!json)
-        return erg_fail(err, ERG_FAILED,
-                        "writing the report %s: the plan document holds a value that is not JSON",
-                        path);
-    const char *marker = "@PLAN@", *place = strstr(erg_report_page, marker);
-    struct erg_text page = {0};
-    erg_text_add_bytes(&page, erg_report_page, (size_t)(place - erg_report_page));
-    add_escaped(&page, json);
-    erg_text_add(&page, place + strlen(marker));
-    free(json);
-    int status = erg_file_write(path, page.data, page.count, err);
-    erg_text_release(&page);
     return status;
+}
+
+int erg_report_memory_write(const char *path, const json_t *memory, struct erg_error *err)
+{
+    struct erg_json_place root;
+    const char *schema;
+    long version;
+    if (erg_json_root(&root, memory, "memory document", err) ||
+        erg_json_string(&root, "schema", &schema, err) ||
+        erg_json_long(&root, "schema_version", 0, 1000000, &version, err))
+        return erg_fail_context(err, "writing the report %s", path);
+    if (strcmp(schema, "ergon.memory") != 0 || version != ERG_MEMORY_SCHEMA_VERSION)
+        return erg_json_fail(&root, "schema", err,
+                             "expected \"ergon.memory\" of version %d, got "
+                             "\"%s\" of version %ld",
+                             ERG_MEMORY_SCHEMA_VERSION, schema, version);
+    return erg_report_write_page(path, erg_report_memory_page, memory, err);
 }

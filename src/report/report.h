@@ -1,6 +1,6 @@
 /*
  * Report: a plan document (docs/plan-format.md) as something people look at: a page, a table and
- * a trace. Nothing is computed here that the document does not say.
+ * a trace; a memory document as a page. Nothing is computed here that the document does not say.
  *
  * Every function refuses a document of another schema or schema version with one sentence; parts
  * that are missing from a right one are left out of the picture.
@@ -15,6 +15,9 @@
 
 /* One HTML file that needs nothing else: no network, no fonts, no scripts. Written in one step. */
 int erg_report_write(const char *path, const json_t *plan, struct erg_error *err);
+
+/* The same of a memory document (layout/memory_document.h): memory over time of every stage. */
+int erg_report_memory_write(const char *path, const json_t *memory, struct erg_error *err);
 
 /* The comparison of the methods and the selected point, lines of text in UTF-8. */
 int erg_report_table(struct erg_text *out, const json_t *plan, struct erg_error *err);

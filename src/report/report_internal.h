@@ -4,17 +4,22 @@
 
 #include "report/report.h"
 
-enum { ERG_PLAN_SCHEMA_VERSION = 1 };
+enum { ERG_PLAN_SCHEMA_VERSION = 1, ERG_MEMORY_SCHEMA_VERSION = 1 };
 
 /* Whether the document is a plan that this version can show. */
 int erg_report_check(const json_t *plan, struct erg_error *err);
+
+/* Writes a page with the document inside it. */
+int erg_report_write_page(const char *path, const char *page, const json_t *document,
+                          struct erg_error *err);
 
 /* A member of an object as a number, text or whole number; the fallback when it is not one. */
 double erg_report_number(const json_t *object, const char *key, double fallback);
 const char *erg_report_string(const json_t *object, const char *key, const char *fallback);
 long erg_report_long(const json_t *object, const char *key, long fallback);
 
-/* The page (src/report/page), compiled in by CMake; "@PLAN@" stands where the document goes. */
+/* The pages (src/report/page), compiled in by CMake; "@PLAN@" stands where the document goes. */
 extern const char erg_report_page[];
+extern const char erg_report_memory_page[];
 
 #endif

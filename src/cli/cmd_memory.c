@@ -1,0 +1,377 @@
+/* ergon memory JOB.yaml: what each stage of a layout needs, and how much to offload. */
+#include "cli/cli.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "io/json.h"
+#include "layout/memory_document.h"
+#include "observe/table.h"
+#include "report/report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct values {
+    long gpus, batch, sequence;
+    const char *layout, *report;
+    int recompute, accounting, copies;
+    double offload, budget_bytes;
+    bool per_stage;
+};
+
+static const char *const recomputes[] = {"none", "balanced", "full", NULL};
+static const char *const accountings[] = {"arena", "framework", NULL};
+static const char *const copies[] = {"group", "layer", NULL};
+
+#define AT(member) offsetof(struct values, member)
+static const struct erg_option options[] = {
+    {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 1e7,
+     .help = "GPUs in all; the cluster's unless given"},
+    {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, 1e9,
+     .help = "sequences of an iteration; the job's unless given"},
+    {"sequence", 's', ERG_OPTION_LONG, "S", AT(sequence), 1, 1e9, .help = "tokens of a sequence"},
+    {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(layout),
+     .help = "degrees, for example t=2,c=2,p=8,l=2: tensor, context, pipeline, layers of a chunk; "
+             "b microbatch; v virtual stages in place of l"},
+    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = recomputes,
+     .help = "what is computed again in the backward pass"},
+    {"offload", 'a', ERG_OPTION_DOUBLE, "RATIO", AT(offload), 0, 1,
+     .help = "share of the activations that moves to host memory"},
+    {"solve-offload", 'S', ERG_OPTION_DOUBLE, "BYTES", AT(budget_bytes), 1, 1e18,
+     .help = "the smallest ratio that fits into this memory of a GPU"},
+    {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(per_stage),
+     .help = "with --solve-offload: a ratio for each stage"},
+    {"copies", 'c', ERG_OPTION_CHOICE, "UNIT", AT(copies), .choices = copies,
+     .default_text = "group", .help = "what is copied at once: all of a chunk, or a layer"},
+    {"accounting", 'A', ERG_OPTION_CHOICE, "KIND", AT(accounting), .choices = accountings,
+     .default_text = "arena",
+     .help = "bytes of the tensors, or of the blocks that a caching allocator gives them"},
+    {"report", 'o', ERG_OPTION_FILE, "FILE", AT(report),
+     .help = "write a page with memory over time as HTML"},
+    {0},
+};
+
+/* Of a GPU's memory what tensors can have. The published runs fit 72.8e9 B of an 80 GiB card and
+ * failed with 77.4e9 B: contexts, collectives and gaps between blocks took the rest. */
+static const double usable_share = 0.9;
+
+/* ---- as text ---- */
+
+static const struct {
+    const char *head;
+    unsigned items;
+} columns[] = {
+#define ITEM(name) (1u << ERG_MEMORY_##name)
+    {"weights", ITEM(WEIGHTS)},
+    {"gradients", ITEM(GRADIENTS)},
+    {"optimizer", ITEM(OPTIMIZER)},
+    {"activations", ITEM(ACTIVATIONS)},
+    {"offload", ITEM(OFFLOAD)},
+    {"head", ITEM(HEAD)},
+    {"pipeline", ITEM(PIPELINE)},
+    {"transient", ITEM(TRANSIENT)},
+    {"buffers", ITEM(ROPE) | ITEM(WORKSPACE) | ITEM(GATHER)},
+    {"rounding", ITEM(ROUNDING)},
+#undef ITEM
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static double gib(double bytes)
+{
+    return bytes / 0x1p30;
+}
+
+static void print_heading(const struct erg_memory_answer *answer)
+{
+    const struct erg_layout *layout = answer->request.layout;
+    printf("%s: %s on %ld %s\n"
+           "tensor %ld x context %ld x pipeline %ld x data %ld, %ld virtual stage%s\n"
+           "%ld microbatches of %ld x %ld tokens, recompute %s, offload %.3f%s\n\n",
+           answer->job->name, answer->request.model->name, erg_layout_gpus(layout),
+           answer->job->gpu->name, layout->tensor, layout->context, layout->pipeline, layout->data,
+           layout->virtual_stages, layout->virtual_stages > 1 ? "s" : "", layout->microbatches,
+           layout->microbatch, layout->sequence, erg_remat_name(layout->remat), layout->offload,
+           answer->per_stage ? " or less (each stage its own)" : "");
+}
+
+static double column_bytes(const struct erg_memory_stage *stage, int column)
+{
+    double sum = 0;
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        if (columns[column].items & 1u << i)
+            sum += stage->items[i];
+    return sum;
+}
+
+/* Whether any stage has something in the column. */
+static bool is_used(const struct erg_memory_result *result, int column)
+{
+    for (long s = 0; s < result->count; s++)
+        if (column_bytes(&result->stages[s], column) > 0)
+            return true;
+    return false;
+}
+
+static void print_table(const struct erg_memory_answer *answer)
+{
+    const struct erg_layout *layout = answer->request.layout;
+    const struct erg_memory_result *result = answer->result;
+    struct erg_table table = {.columns = answer->per_stage ? 5 : 3};
+    for (int c = 0; c < COLUMNS; c++)
+        table.columns += is_used(result, c);
+    erg_table_add(&table, "stage");
+    for (int c = 0; c < COLUMNS; c++)
+        if (is_used(result, c))
+            erg_table_add(&table, "%s", columns[c].head);
+    erg_table_add(&table, "peak GiB");
+    if (answer->per_stage) {
+        erg_table_add(&table, "ratio");
+        erg_table_add(&table, "recompute");
+    }
+    erg_table_add(&table, "worst in");
+    for (long s = 0; s < result->count; s++) {
+        const struct erg_memory_stage *stage = &result->stages[s];
+        erg_table_add(&table, "%ld%s", s, s == result->worst ? " *" : "");
+        for (int c = 0; c < COLUMNS; c++)
+            if (is_used(result, c))
+                erg_table_add(&table, "%.2f", gib(column_bytes(stage, c)));
+        erg_table_add(&table, "%.2f", gib(stage->peak_bytes));
+        if (answer->per_stage) {
+            erg_table_add(&table, "%.3f", erg_layout_offload(layout, s));
+            erg_table_add(&table, "%s", erg_remat_name(erg_layout_remat(layout, s)));
+        }
+        erg_table_add(&table, "%s", stage->moment);
+    }
+    struct erg_text text = {0};
+    erg_table_text(&text, &table, "");
+    fputs(text.data, stdout);
+    erg_text_release(&text);
+    erg_table_release(&table);
+}
+
+static void print_verdict(const struct erg_memory_answer *answer, const char *item)
+{
+    const struct erg_memory_result *result = answer->result;
+    const struct erg_memory_stage *worst = &result->stages[result->worst];
+    double host = 0, size = 0;
+    for (long s = 0; s < result->count; s++)
+        host = fmax(host, result->stages[s].offload_bytes * (double)result->stages[s].groups);
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        size = fmax(size, worst->items[i]);
+    printf("\nStage %ld binds with %.2f GiB, most of it %s (%.2f GiB).\n", result->worst,
+           gib(worst->peak_bytes), item, gib(size));
+    if (answer->fits)
+        printf("It fits: the budget is %.2f GiB of the %.0f GiB of a %s.\n",
+               gib(answer->budget_bytes), gib(answer->job->gpu->memory_bytes),
+               answer->job->gpu->name);
+    if (host > 0)
+        printf("Host memory: up to %.2f GiB for each GPU, %.0f GiB for a node of %d.\n", gib(host),
+               gib(host) * answer->job->cluster.gpus_per_node, answer->job->cluster.gpus_per_node);
+    const struct erg_memory_solution *solution = answer->solution;
+    if (!solution)
+        return;
+    printf("The smallest offload ratio that fits is %.4f", solution->offload);
+    if (solution->offload_bytes > 0)
+        printf("; one for each stage copies %.1f instead of %.1f GB in an iteration, %.0f %% less",
+               solution->stage_offload_bytes / 1e9, solution->offload_bytes / 1e9,
+               100 * (1 - solution->stage_offload_bytes / solution->offload_bytes));
+    printf(".\n");
+}
+
+/* ---- what was asked ---- */
+
+static int choose_layout(struct erg_layout *layout, const struct erg_job *job,
+                         const struct values *values, struct erg_arena *arena,
+                         struct erg_error *err)
+{
+    erg_layout_of_job(layout, job, arena);
+    long batch = layout->data * layout->microbatch * layout->microbatches;
+    long gpus = (long)job->cluster.nodes * job->cluster.gpus_per_node;
+    if (values->layout && erg_layout_parse(layout, values->layout, job->model->layers, err) != 0)
+        return erg_fail_context(err, "--layout");
+    if (values->recompute >= 0)
+        layout->remat = (enum erg_remat)values->recompute;
+    if (!isnan(values->offload))
+        layout->offload = values->offload;
+    if (!isnan(values->budget_bytes))
+        layout->offload = 0;
+    if (erg_layout_fill(layout, values->gpus != ERG_NOT_GIVEN ? values->gpus : gpus,
+                        values->batch != ERG_NOT_GIVEN ? values->batch : batch, err) != 0)
+        return -1;
+    long group = layout->tensor * layout->context;
+    if (job->cluster.gpus_per_node % group != 0)
+        erg_log(ERG_LOG_WARNING,
+                "tensor %ld x context %ld makes groups of %ld GPUs, which do not fill nodes of %d "
+                "evenly",
+                layout->tensor, layout->context, group, job->cluster.gpus_per_node);
+    return erg_layout_check(layout, job->model, err);
+}
+
+static int check_options(const struct values *values, struct erg_error *err)
+{
+    bool solve = !isnan(values->budget_bytes);
+    if (solve && !isnan(values->offload))
+        return erg_fail(err, ERG_USAGE,
+                        "--offload and --solve-offload were both given; expected one of them");
+    if (values->per_stage && !solve)
+        return erg_fail(err, ERG_USAGE, "--per-stage needs --solve-offload");
+    return 0;
+}
+
+/* The sentence of a layout that does not fit. */
+static int say_too_large(const struct erg_memory_answer *answer, struct erg_error *err)
+{
+    const struct erg_memory_stage *worst = &answer->result->stages[answer->result->worst];
+    const struct erg_memory_change *change = answer->change;
+    double ratio = ceil(1e3 * change->offload - 1e-6) / 1e3;
+    char hint[160] = "neither recomputation nor offloading is enough; more tensor, context or "
+                     "pipeline ranks are needed";
+    if (change->found && change->remat == answer->request.layout->remat)
+        snprintf(hint, sizeof hint, "it would with --offload %.3f", ratio);
+    else if (change->found && change->offload > 0)
+        snprintf(hint, sizeof hint, "it would with --recompute %s --offload %.3f",
+                 erg_remat_name(change->remat), ratio);
+    else if (change->found)
+        snprintf(hint, sizeof hint, "it would with --recompute %s", erg_remat_name(change->remat));
+    return erg_fail(err, ERG_INFEASIBLE,
+                    "stage %ld needs %.2f GiB, %.2f GiB more than the %.2f GiB that a %s has for "
+                    "it; %s",
+                    answer->result->worst, gib(worst->peak_bytes),
+                    gib(worst->peak_bytes - answer->budget_bytes), gib(answer->budget_bytes),
+                    answer->job->gpu->name, hint);
+}
+
+static int show(const struct erg_invocation *call, const struct erg_memory_answer *answer,
+                struct erg_error *err)
+{
+    const struct values *values = call->values;
+    json_t *document = erg_memory_document(answer);
+    int status = values->report ? erg_report_memory_write(values->report, document, err) : 0;
+    if (status == 0 && call->common.json) {
+        char *text = erg_json_text(document);
+        fputs(text, stdout);
+        free(text);
+    } else if (status == 0) {
+        print_heading(answer);
+        print_table(answer);
+        print_verdict(answer, json_string_value(json_object_get(document, "binding_item")));
+    }
+    json_decref(document);
+    return status;
+}
+
+/* ---- the steps ---- */
+
+/* Puts the ratios that were asked for into the layout; 3 when there are none, with the layout at
+ * its least memory. */
+static int solve(struct erg_memory_answer *answer, struct erg_layout *layout,
+                 struct erg_memory_solution *solution, struct erg_error *err)
+{
+    if (erg_memory_solve(solution, &answer->request, answer->budget_bytes, err) != 0) {
+        layout->offload = layout->pipeline >= 3 ? 1 : 0;
+        return -1;
+    }
+    if (solution->excess_bytes > 0)
+        erg_log(ERG_LOG_WARNING,
+                "with all that can be offloaded %.2f GiB are missing, %.2f %% of the budget, which "
+                "is within the error of this model",
+                gib(solution->excess_bytes), 100 * solution->excess_bytes / answer->budget_bytes);
+    answer->solution = solution;
+    layout->offload = solution->offload;
+    if (answer->per_stage) {
+        layout->stage_offload = solution->stage_offload;
+        layout->stage_remat = solution->stage_remat;
+    }
+    return 0;
+}
+
+static int answer_and_show(const struct erg_invocation *call, struct erg_memory_answer *answer,
+                           struct erg_layout *layout, struct erg_error *err)
+{
+    const struct values *values = call->values;
+    struct erg_memory_solution solution = {0};
+    struct erg_memory_result result = {0};
+    struct erg_memory_change change;
+    struct erg_error unsolved = {0};
+    int status = 0;
+    if (!isnan(values->budget_bytes) && solve(answer, layout, &solution, &unsolved) != 0 &&
+        unsolved.status != ERG_INFEASIBLE) {
+        *err = unsolved;
+        status = -1;
+    }
+    if (status == 0)
+        status = erg_memory_simulate(&result, &answer->request, err);
+    if (status == 0) {
+        answer->result = &result;
+        double slack = answer->solution ? solution.excess_bytes : 0;
+        answer->fits = !unsolved.status &&
+                       result.stages[result.worst].peak_bytes <= answer->budget_bytes + slack;
+        if (!answer->fits) {
+            answer->change = &change;
+            status =
+                erg_memory_smallest_change(&change, &answer->request, answer->budget_bytes, err);
+        }
+    }
+    if (status == 0)
+        status = show(call, answer, err);
+    if (status == 0 && !answer->fits)
+        status = say_too_large(answer, err);
+    erg_memory_result_release(&result);
+    erg_memory_solution_release(&solution);
+    return status;
+}
+
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct values *values = call->values;
+    struct erg_job_overrides overrides = {.any_layout = true};
+    struct erg_arena arena = {0};
+    struct erg_job *job = NULL;
+    struct erg_layout layout;
+    if (values->sequence != ERG_NOT_GIVEN)
+        overrides.sequence = values->sequence;
+    int status = check_options(values, err);
+    if (status == 0)
+        status = erg_job_load(&job, call->arguments[0], &overrides, err);
+    if (status == 0)
+        status = choose_layout(&layout, job, values, &arena, err);
+    if (status == 0) {
+        struct erg_memory_answer answer = {
+            .job = job,
+            .request = {.model = job->model,
+                        .layout = &layout,
+                        .accounting = (enum erg_memory_accounting)values->accounting,
+                        .layer_copies = values->copies == 1},
+            .budget_bytes = isnan(values->budget_bytes) ? usable_share * job->gpu->memory_bytes
+                                                        : values->budget_bytes,
+            .per_stage = values->per_stage,
+        };
+        status = answer_and_show(call, &answer, &layout, err);
+    }
+    erg_job_free(job);
+    erg_arena_release(&arena);
+    return status;
+}
+
+const struct erg_command erg_cmd_memory = {
+    .name = "memory",
+    .summary = "memory of every stage of a layout, item by item, and how much to offload",
+    .arguments = "JOB.yaml",
+    .least_arguments = 1,
+    .most_arguments = 1,
+    .values_bytes = sizeof(struct values),
+    .options = options,
+    .details =
+        "Every allocation of a GPU of each stage is followed through two iterations. Without\n"
+        "--layout the job's own degrees are used. A layout that does not fit the GPU ends with\n"
+        "status 3 and says the smallest change with which it would.",
+    .examples = "  ergon memory examples/kwai/llama-65b.yaml\n"
+                "  ergon memory examples/kwai/llama-65b.yaml -l t=4,p=8,l=2 -r none -a 0.3\n"
+                "  ergon memory examples/kwai/llama-65b.yaml --solve-offload 68719476736 "
+                "--per-stage\n"
+                "  ergon memory examples/kwai/llama-65b.yaml --accounting framework "
+                "--report memory.html\n",
+    .run = run,
+};

@@ -1,0 +1,28 @@
+/*
+ * Memory of a layout as a JSON document: what `ergon memory --json` prints and the page draws.
+ * Sizes are bytes on one GPU of a stage.
+ */
+#ifndef ERG_LAYOUT_MEMORY_DOCUMENT_H
+#define ERG_LAYOUT_MEMORY_DOCUMENT_H
+
+#include "job/job.h"
+#include "layout/memory.h"
+
+#include <jansson.h>
+
+/* What was asked and found; pointers that may be NULL say so. */
+struct erg_memory_answer {
+    const struct erg_job *job;
+    struct erg_memory_request request;
+    const struct erg_memory_result *result;
+    double budget_bytes;
+    bool fits;
+    const struct erg_memory_solution *solution; /* NULL: nothing was solved */
+    bool per_stage;                             /* the layout is the solution's, stage by stage */
+    const struct erg_memory_change *change;     /* NULL: it fits */
+};
+
+/* Schema "ergon.memory", version 1; owned by the caller. */
+json_t *erg_memory_document(const struct erg_memory_answer *answer);
+
+#endif

@@ -1,0 +1,152 @@
+/* The page of a layout's memory: bars of the stages, their course over an iteration, the numbers. */
+const GIB = 2 ** 30;
+const gib = bytes => `${(bytes / GIB).toFixed(2)}\u00a0GiB`;
+
+/* Items that stand together, from the bottom up. */
+const PARTS = [
+  ["weights", "Weights", ["weights"]],
+  ["gradients", "Gradients", ["gradients"]],
+  ["optimizer", "Optimizer", ["optimizer"]],
+  ["activations", "Activations", ["activations"]],
+  ["offload", "Offload buffers", ["offload_buffers"]],
+  ["head", "Head and loss", ["head"]],
+  ["layer", "Running layer", ["transient", "pipeline"]],
+  ["other", "Other buffers", ["rope_tables", "workspace", "gather_buffer"]],
+  ["rounding", "Allocator's rounding", ["rounding"]],
+].map(([key, title, items]) => ({ key, title, items, color: `var(--memory-${key})` }));
+const stages = list(plan.stages), limit = plan.budget_bytes;
+const partOf = (part, items) => part.items.reduce((sum, item) => sum + (items[item] || 0), 0);
+const present = PARTS.filter(part => stages.some(stage => partOf(part, stage.items) > 0));
+
+function heading() {
+  const layout = plan.layout || {}, binding = stages[plan.binding_stage] || {};
+  byId("job-name").textContent = plan.job || "";
+  document.title = `ergon memory: ${plan.job || ""}`;
+  byId("headline").textContent = plan.fits
+    ? `${gib(plan.peak_bytes)} on every GPU are enough.`
+    : `${gib(plan.peak_bytes)} are needed, ${gib(plan.peak_bytes - limit)} too many.`;
+  byId("subtitle").textContent =
+    `${plan.model} on ${plural(plan.gpus, "GPU")} (${plan.gpu}): tensor ${layout.tensor}, context ${layout.context}, ` +
+    `pipeline ${layout.pipeline} with ${plural(layout.virtual_stages, "virtual stage")}, data ${layout.data}; ` +
+    `${layout.microbatches} microbatches of ${layout.microbatch} × ${layout.sequence} tokens; ` +
+    `recomputation ${plan.recompute}, offload ratio ${digits(plan.offload)}` +
+    `${stages.some(stage => stage.offload !== plan.offload) ? " or less, each stage its own" : ""}.`;
+  const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
+  const host = Math.max(...stages.map(stage => stage.host_bytes));
+  byId("tiles").append(
+    tile(gib(plan.peak_bytes), `peak, of stage ${plan.binding_stage} in its ${binding.moment} pass`),
+    tile(gib(limit), `budget, of ${Math.round(plan.gpu_memory_bytes / GIB)} GiB on the card`),
+    ...(host > 0 ? [tile(gib(host), "host memory for each GPU, at most")] : []));
+  byId("memory-note").textContent = plan.accounting === "arena"
+    ? "Every tensor takes its bytes, as in an arena."
+    : "Every tensor takes the block that a caching allocator gives it.";
+}
+
+function legend() {
+  byId("memory-legend").append(...present.map(part =>
+    h("span", {}, h("i", { class: "swatch", style: `background:${part.color}` }), part.title)));
+}
+
+function stageTip(stage, part, items) {
+  return `stage ${stage.stage}: ${part.title.toLowerCase()}\n${gib(partOf(part, items))}`;
+}
+
+function bars() {
+  const most = Math.max(limit, ...stages.map(stage => stage.peak_bytes));
+  byId("memory-bars").append(...stages.map(stage => h("div", { class: "bar-row" },
+    h("span", {}, `stage ${stage.stage}`, h("small", {},
+      `${gib(stage.peak_bytes)}, worst in ${stage.moment === "head" ? "the head" : `a ${stage.moment} pass`}` +
+      (stage.offload > 0 ? `, ratio ${digits(stage.offload)}` : ""))),
+    h("div", { class: "bar memory-bar", role: "img", "aria-label": `stage ${stage.stage}: ${gib(stage.peak_bytes)}` },
+      present.map(part => h("i", {
+        style: `width:${100 * partOf(part, stage.items) / most}%;background:${part.color}`,
+        onpointermove: event => showTip(stageTip(stage, part, stage.items), event.clientX, event.clientY),
+        onpointerleave: hideTip })),
+      h("b", { style: `left:${100 * limit / most}%`, title: `budget ${gib(limit)}` })))));
+}
+
+/* The parts of pass k of a stage. */
+function itemsAt(stage, k) {
+  return Object.fromEntries(Object.entries(stage.course.bytes).map(([item, column]) => [item, column[k]]));
+}
+
+function courseChart(stage, place, most) {
+  const course = stage.course, count = list(course.pass).length;
+  if (!count) return;
+  drawToWidth(place, width => {
+    const height = 210, margin = { left: 40, right: 10, top: 24, bottom: 40 };
+    const { frame, atX, atY } = axes(width, height, margin,
+      { low: 0, high: count, title: "passes", ticks: ticks(0, count, 5).filter(Number.isInteger) },
+      { low: 0, high: most / GIB, title: "GiB", ticks: ticks(0, most / GIB, 4) });
+    const low = new Array(count).fill(0), areas = [];
+    for (const part of present) {
+      const up = [], down = [];
+      for (let k = 0; k < count; k++) {
+        const high = low[k] + part.items.reduce((sum, item) => sum + ((course.bytes[item] || [])[k] || 0), 0);
+        up.push(`${atX(k).toFixed(1)},${atY(high / GIB).toFixed(1)} ${atX(k + 1).toFixed(1)},${atY(high / GIB).toFixed(1)}`);
+        down.unshift(`${atX(k + 1).toFixed(1)},${atY(low[k] / GIB).toFixed(1)} ${atX(k).toFixed(1)},${atY(low[k] / GIB).toFixed(1)}`);
+        low[k] = high;
+      }
+      areas.push(s("polygon", { points: [...up, ...down].join(" "), fill: part.color }));
+    }
+    const cursor = s("line", { class: "axis", y1: margin.top, y2: height - margin.bottom, visibility: "hidden" });
+    const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
+      "aria-label": `Memory of stage ${stage.stage} over ${count} passes, at most ${gib(stage.peak_bytes)}. Arrow keys move.` },
+      frame, areas, s("line", { class: "guide", x1: margin.left, x2: width - margin.right, y1: atY(limit / GIB), y2: atY(limit / GIB) }),
+      cursor);
+    let at = -1;
+    const show = (k, x, y) => {
+      at = Math.min(count - 1, Math.max(0, k));
+      const items = itemsAt(stage, at), middle = (atX(at) + atX(at + 1)) / 2, box = svg.getBoundingClientRect();
+      cursor.setAttribute("x1", middle);
+      cursor.setAttribute("x2", middle);
+      cursor.setAttribute("visibility", "visible");
+      showTip([`pass ${at + 1} of ${count}: ${course.pass[at]} of microbatch ${course.microbatch[at]}, chunk ${course.chunk[at]}`,
+        ...present.filter(part => partOf(part, items) > 0).map(part => `${part.title}: ${gib(partOf(part, items))}`),
+        `together: ${gib(low[at])}`].join("\n"), x === undefined ? box.left + middle : x, y === undefined ? box.top + 40 : y);
+    };
+    const leave = () => { cursor.setAttribute("visibility", "hidden"); hideTip(); };
+    svg.addEventListener("pointermove", event => {
+      const x = event.clientX - svg.getBoundingClientRect().left;
+      if (x < margin.left || x > width - margin.right) leave();
+      else show(Math.floor((x - margin.left) / (width - margin.left - margin.right) * count), event.clientX, event.clientY);
+    });
+    svg.addEventListener("pointerleave", leave);
+    svg.addEventListener("blur", leave);
+    svg.addEventListener("keydown", event => {
+      const move = { ArrowLeft: -1, ArrowRight: 1, Home: -count, End: count }[event.key];
+      if (event.key === "Escape") leave();
+      if (!move) return;
+      show(at + move);
+      event.preventDefault();
+    });
+    place.replaceChildren(svg);
+  });
+}
+
+function courses() {
+  const most = 1.04 * Math.max(limit, ...stages.map(stage => stage.peak_bytes));
+  for (const stage of stages) {
+    const box = h("div", {});
+    byId("memory-charts").append(h("div", {}, h("h3", {}, `Stage ${stage.stage}`),
+      h("p", {}, `${gib(stage.peak_bytes)}; up to ${plural(stage.groups, "activation group")} in flight`), box));
+    courseChart(stage, box, most);
+  }
+  const all = (plan.layout || {}).microbatches;
+  byId("course-note").textContent = plan.simulated_microbatches < all
+    ? `The steady state repeats itself: ${plan.simulated_microbatches} of ${all} microbatches are drawn.` : "";
+}
+
+function numbers() {
+  byId("memory-table").append(h("table", {},
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "GiB"), stages.map(stage => h("th", { scope: "col" }, `stage ${stage.stage}`)))),
+    h("tbody", {}, present.map(part => h("tr", {}, h("th", { scope: "row" }, part.title),
+      stages.map(stage => h("td", {}, (partOf(part, stage.items) / GIB).toFixed(2))))),
+      h("tr", { class: "ours" }, h("th", { scope: "row" }, "Peak"), stages.map(stage => h("td", {}, (stage.peak_bytes / GIB).toFixed(2)))))));
+}
+
+heading();
+legend();
+bars();
+courses();
+numbers();

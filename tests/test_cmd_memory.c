@@ -1,0 +1,218 @@
+/* ergon memory: its document, its table, its page and its refusals. */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include "program.h"
+
+#include "io/file.h"
+#include "io/json.h"
+
+#include <unistd.h>
+
+#define JOBS "'" ERGON_TEST_SOURCE_DIR "/examples/kwai/"
+static char folder[] = "/tmp/ergon-memory-XXXXXX";
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
+/* The document that a command prints; checks its exit code. */
+static json_t *document_of(const char *arguments, int exit_code)
+{
+    struct program_result result = run_program(arguments);
+    struct erg_error err;
+    json_t *document = NULL;
+    assert_int_equal(result.exit_code, exit_code);
+    assert_ok(erg_json_parse(&document, "output", result.out.data, result.out.count, &err), &err);
+    erg_text_release(&result.out);
+    return document;
+}
+
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+/* Two published peaks, asked for as a person would, and what the document says of them. */
+static void test_published_peaks(void **state)
+{
+    (void)state;
+    json_t *document = document_of("memory " JOBS "llama-65b.yaml' --gpus 256 --batch 256 "
+                                   "--sequence 8192 --layout t=2,c=2,p=8,l=2 --recompute none "
+                                   "--offload 0.5 --accounting framework --json",
+                                   0);
+    const json_t *stages = json_object_get(document, "stages");
+    assert_int_equal(json_object_get(document, "schema_version") ? 1 : 0, 1);
+    assert_close(number(document, "peak_bytes"), 61136119808, 0.0015);
+    assert_close(number(document, "closed_form_bytes"), 61136119808, 0.014);
+    assert_int_equal(json_array_size(stages), 8);
+    assert_true(json_is_true(json_object_get(document, "fits")));
+    for (size_t s = 0; s < 8; s++) {
+        const json_t *stage = json_array_get(stages, s), *items = json_object_get(stage, "items");
+        const json_t *course = json_object_get(stage, "course"), *item;
+        const char *name;
+        double sum = 0;
+        json_object_foreach((json_t *)(uintptr_t)items, name, item) sum += json_number_value(item);
+        assert_near(sum, number(stage, "peak_bytes"), 0);
+        assert_true(sum <= number(document, "peak_bytes"));
+        assert_int_equal(json_array_size(json_object_get(course, "pass")), 2 * 32 * 5);
+    }
+    json_decref(document);
+    document = document_of(
+        "memory " JOBS "llama-65b.yaml' -a 1 -r balanced --accounting framework --json", 0);
+    assert_close(number(document, "peak_bytes"), 32462145024, 0.0015);
+    assert_int_equal(number(document, "binding_stage"), 7);
+    json_decref(document);
+}
+
+static void test_solved_ratios(void **state)
+{
+    (void)state;
+    json_t *document = document_of("memory " JOBS "llama-65b.yaml' --gpus 32 --batch 272 "
+                                   "--sequence 4096 --layout t=2,c=1,p=8,l=2 --recompute balanced "
+                                   "--solve-offload 68719476736 --json",
+                                   0);
+    assert_near(number(document, "offload"), 0.544, 0.02);
+    assert_true(number(document, "peak_bytes") <= 68719476736);
+    assert_true(number(document, "peak_bytes") > 0.999 * 68719476736);
+    json_decref(document);
+    /* Each stage for itself: the same peak, and no stage moves more. */
+    document = document_of("memory " JOBS "llama-65b.yaml' --gpus 32 --batch 272 "
+                           "--sequence 4096 --layout t=2,c=1,p=8,l=2 --recompute balanced "
+                           "--solve-offload 68719476736 --per-stage --json",
+                           0);
+    const json_t *solution = json_object_get(document, "solution"), *stage;
+    size_t s;
+    json_array_foreach((json_t *)(uintptr_t)json_object_get(document, "stages"), s, stage)
+    {
+        assert_true(number(stage, "peak_bytes") <= 68719476736);
+        assert_true(number(stage, "offload") <= number(document, "offload"));
+    }
+    assert_true(number(solution, "stage_offload_bytes") < 0.8 * number(solution, "offload_bytes"));
+    json_decref(document);
+    /* Just too much even with all that can be moved: within the model's error. */
+    check_program("memory " JOBS "llama-175b.yaml' --gpus 48 --batch 264 --sequence 4096 "
+                  "--layout t=4,p=12,l=1 --solve-offload 68719476736 2>&1",
+                  0, "within the error of this model");
+}
+
+/* Copies of single layers need smaller buffers. */
+static void test_copies_by_layer(void **state)
+{
+    (void)state;
+    json_t *groups = document_of("memory " JOBS "llama-175b.yaml' --json", 0);
+    json_t *layers = document_of("memory " JOBS "llama-175b.yaml' --copies layer --json", 0);
+    const char *names[] = {"items", "offload_buffers"};
+    double bytes[2];
+    for (int i = 0; i < 2; i++) {
+        const json_t *stage = json_array_get(json_object_get(i ? layers : groups, "stages"), 0);
+        bytes[i] = number(json_object_get(stage, names[0]), names[1]);
+    }
+    assert_close(bytes[1], bytes[0] / 2, 0.001); /* chunks of two layers */
+    assert_true(number(layers, "peak_bytes") < number(groups, "peak_bytes") - bytes[0] / 2);
+    json_decref(groups);
+    json_decref(layers);
+}
+
+static void test_what_does_not_fit(void **state)
+{
+    (void)state;
+    json_t *document = document_of("memory " JOBS "llama2-7b.yaml' --recompute none --offload 0 "
+                                   "--json 2>/dev/null",
+                                   3);
+    assert_true(json_is_false(json_object_get(document, "fits")));
+    assert_close(number(document, "peak_bytes"), 98.9e9, 0.005);
+    json_decref(document);
+    check_program("memory " JOBS "llama2-7b.yaml' --recompute none --offload 0 2>&1", 3,
+                  "it would with --recompute balanced");
+    check_program("memory " JOBS "llama-175b.yaml' --layout t=2,c=2,p=16,l=1 --recompute none "
+                  "--offload 0 2>&1",
+                  3, "stage 0 needs 137.");
+    check_program("memory " JOBS "llama-175b.yaml' --layout t=2,c=2,p=16,l=1 --offload 0 2>&1", 3,
+                  "it would with --offload 0.");
+    check_program("memory " JOBS "llama-175b.yaml' --gpus 8 --batch 8 --layout t=8 -a 0 2>&1", 3,
+                  "ranks are needed");
+    check_program("memory " JOBS "llama-175b.yaml' --solve-offload 1e10 2>&1", 3, "are needed");
+}
+
+static void test_every_example(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"llama2-7b", "llama-65b", "llama2-70b", "llama-175b"};
+    for (int i = 0; i < 4; i++) {
+        struct erg_text text = {0};
+        erg_text_printf(&text, "memory '%s/examples/kwai/%s.yaml' 2>&1", ERGON_TEST_SOURCE_DIR,
+                        names[i]);
+        check_program(text.data, 0, "It fits");
+        erg_text_release(&text);
+    }
+    /* Layouts can be asked for of any job. */
+    check_program("memory '" ERGON_TEST_SOURCE_DIR "/examples/quickstart.yaml' 2>&1", 0,
+                  "recompute full");
+}
+
+static void test_page(void **state)
+{
+    (void)state;
+    char *html = NULL;
+    struct erg_text text = {0};
+    struct erg_error err;
+    erg_text_printf(&text, "memory " JOBS "llama2-7b.yaml' --report '%s/memory.html'", folder);
+    check_program(text.data, 0, "binds");
+    text.count = 0;
+    erg_text_printf(&text, "%s/memory.html", folder);
+    assert_ok(erg_file_read(text.data, 0, &html, NULL, &err), &err);
+    assert_non_null(strstr(html, "\"schema\":\"ergon.memory\""));
+    assert_non_null(strstr(html, "function courseChart"));
+    assert_null(strstr(html, "@PLAN@"));
+    assert_null(strstr(html, "@SCRIPT@"));
+    assert_null(strstr(html, "http://www.w3.org/1999")); /* loads nothing */
+    assert_null(strstr(html, "<link rel=\"stylesheet\""));
+    unlink(text.data);
+    free(html);
+    erg_text_release(&text);
+}
+
+static void test_wrong_questions(void **state)
+{
+    (void)state;
+    const struct {
+        const char *arguments, *message;
+        int exit_code;
+    } cases[] = {
+        {"--layout t=3 --gpus 3 -a 0", "attention heads", 1},
+        {"--layout t=2,z=1", "not understood", 2},
+        {"--offload 0.1 --solve-offload 1e10", "expected one of them", 2},
+        {"--per-stage", "needs --solve-offload", 2},
+        {"--offload 1.5", "--offload", 2},
+        {"--gpus 100", "no multiple", 1},
+        {"--batch 255", "a multiple of 8", 1},
+        {"--layout p=2 -a 0.5", "at least 3", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct erg_text text = {0};
+        erg_text_printf(&text, "memory " JOBS "llama-65b.yaml' %s 2>&1", cases[i].arguments);
+        check_program(text.data, cases[i].exit_code, cases[i].message);
+        erg_text_release(&text);
+    }
+    check_program("optimize " JOBS "llama2-7b.yaml' 2>&1", 1, "balanced is for ergon memory");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_published_peaks), cmocka_unit_test(test_solved_ratios),
+        cmocka_unit_test(test_copies_by_layer), cmocka_unit_test(test_what_does_not_fit),
+        cmocka_unit_test(test_every_example),   cmocka_unit_test(test_page),
+        cmocka_unit_test(test_wrong_questions),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
