@@ -1,47 +1,23 @@
 /*
  * Memory of layouts against the published runs of Megatron-Kwai: the peaks of its memory table, in
- * closed form and event by event with the framework's allocator; its 28 given offload ratios; and
- * per row what a ratio of each stage's own saves over one for all. How fast the closed form is.
- *
- * The time that fewer copies save is not hidden by anything here: bytes over the PCIe link's
- * 64 GB/s, which is an upper bound.
+ * closed form and event by event with the framework's allocator; the offload ratios of 28 rows of
+ * its throughput table; and per row what a ratio of each stage's own saves over one for all, in
+ * bytes that are copied to the host and in the predicted time of an iteration. How fast the closed
+ * form is.
  */
 #include "base/clock.h"
 #include "kwai.h"
+#include "layout/fit.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-static struct erg_model *load(const char *name)
+static void stop(const struct erg_error *err)
 {
-    struct erg_model *model;
-    struct erg_error err;
-    if (erg_model_load(&model, name, &err) != 0) {
-        fprintf(stderr, "%s\n", err.message);
-        exit(1);
-    }
-    model->vocab = 32005;
-    return model;
-}
-
-static struct erg_layout layout_of(const struct erg_model *model, const struct kwai_row *row)
-{
-    struct erg_error err;
-    struct erg_layout layout = {.tensor = row->tensor,
-                                .context = row->context,
-                                .pipeline = row->pipeline,
-                                .virtual_stages = model->layers / (row->pipeline * row->layers),
-                                .microbatch = 1,
-                                .sequence = row->sequence,
-                                .remat = row->remat,
-                                .offload = row->offload};
-    if (erg_layout_fill(&layout, row->gpus, row->batch, &err) != 0 ||
-        erg_layout_check(&layout, model, &err) != 0) {
-        fprintf(stderr, "%s\n", err.message);
-        exit(1);
-    }
-    return layout;
+    fprintf(stderr, "%s\n", err->message);
+    exit(1);
 }
 
 static double closed_peak(const struct erg_memory_request *request)
@@ -72,24 +48,35 @@ static double simulated_peak(const struct erg_memory_request *request)
 
 static void cells(void)
 {
-    struct erg_model *model = load("llama-65b");
+    struct erg_model *model;
+    struct erg_error err;
+    struct erg_layout layout = {.tensor = 2,
+                                .context = 2,
+                                .pipeline = 8,
+                                .data = 8,
+                                .virtual_stages = 5,
+                                .microbatch = 1,
+                                .microbatches = 32,
+                                .sequence = 8192};
+    if (erg_model_load(&model, "llama-65b", &err) != 0)
+        stop(&err);
+    model->vocab = 32005;
     double sums[2] = {0}, worst[2] = {0}, start = erg_cpu_seconds();
     printf("peaks of Llama 65B on 256 GPUs, t 2, c 2, p 8, l 2, sequence 8192\n"
            "%-10s %5s %12s %9s %9s %12s\n",
            "recompute", "alpha", "measured", "closed", "events", "arena");
     for (int i = 0; i < KWAI_CELLS; i++) {
-        const struct kwai_row row = {
-            "llama-65b", 8192, 256, 256, 2, 2, 8, 2, kwai_cells[i].remat, kwai_cells[i].offload};
-        struct erg_layout layout = layout_of(model, &row);
+        layout.remat = kwai_cells[i].remat;
+        layout.offload = kwai_cells[i].offload;
         struct erg_memory_request request = {
             .model = model, .layout = &layout, .accounting = ERG_MEMORY_FRAMEWORK};
         double measured = kwai_cells[i].measured_bytes;
         double errors[2] = {closed_peak(&request) / measured - 1,
                             simulated_peak(&request) / measured - 1};
         request.accounting = ERG_MEMORY_ARENA;
-        printf("%-10s %5.1f %8.3f GB %+7.2f %% %+7.2f %% %+10.2f %%\n", erg_remat_name(row.remat),
-               row.offload, measured / 1e9, 100 * errors[0], 100 * errors[1],
-               100 * (simulated_peak(&request) / measured - 1));
+        printf("%-10s %5.1f %8.3f GB %+7.2f %% %+7.2f %% %+10.2f %%\n",
+               erg_remat_name(layout.remat), layout.offload, measured / 1e9, 100 * errors[0],
+               100 * errors[1], 100 * (simulated_peak(&request) / measured - 1));
         for (int k = 0; k < 2; k++) {
             sums[k] += fabs(errors[k]);
             worst[k] = fmax(worst[k], fabs(errors[k]));
@@ -101,48 +88,101 @@ static void cells(void)
     erg_model_free(model);
 }
 
+/* The time of an iteration, as predicted for the machine of the rows. */
+static double predicted_s(const struct erg_model *model, const struct erg_layout *layout)
+{
+    static struct erg_engine *engine;
+    static struct erg_time_machine machine;
+    struct erg_error err;
+    if (!engine) {
+        struct erg_gpu *gpu;
+        struct erg_cluster *cluster;
+        if (erg_engine_load(&engine, "megatron-kwai-h800", &err) != 0 ||
+            erg_gpu_load(&gpu, "h800-sxm-80gb", &err) != 0 ||
+            erg_cluster_load(&cluster,
+                             ERGON_TEST_SOURCE_DIR "/data/clusters/32x8-h800-sxm-80gb.yaml", &err))
+            stop(&err);
+        erg_time_machine_init(&machine, gpu, cluster);
+    }
+    const struct erg_time_request request = {model, engine, &machine};
+    struct erg_time time;
+    erg_time_layout(&time, &request, layout);
+    return time.total;
+}
+
+/* What each stage's own ratio saves, and copies by layer beside it. */
+static void print_row(const struct erg_fit_row *row, const struct erg_memory_solution *solution,
+                      const struct erg_memory_solution *by_layer)
+{
+    struct erg_layout layout = row->layout;
+    double apart = solution->offload - row->layout.offload;
+    double global = solution->offload_bytes, stages = solution->stage_offload_bytes;
+    layout.offload = solution->offload;
+    double global_s = predicted_s(row->model, &layout);
+    layout.stage_offload = solution->stage_offload;
+    layout.stage_remat = solution->stage_remat;
+    double stages_s = predicted_s(row->model, &layout);
+    const char *slash = strrchr(row->model->name, '/');
+    printf("%-14s %5ld %4ld %-9s %6.3f %7.4f %+8.4f %8.1f %8.1f %5.0f %% %6.3f s %6.2f %% %7.4f ",
+           slash ? slash + 1 : row->model->name, layout.sequence, erg_layout_gpus(&layout),
+           erg_remat_name(layout.remat), row->layout.offload, solution->offload, apart,
+           global / 1e9, stages / 1e9, global > 0 ? 100 * (1 - stages / global) : 0,
+           global_s - stages_s, 100 * (1 - stages_s / global_s), by_layer->offload);
+    for (long s = 0; s < solution->count; s++)
+        printf(" %s%.2f", solution->stage_remat[s] < row->layout.remat ? "n" : "",
+               solution->stage_offload[s]);
+    printf("\n");
+}
+
 static void rows(void)
 {
+    struct erg_fit_rows rows;
+    struct erg_error err;
     double sum = 0, worst = 0;
-    printf("offload ratios for 64 GiB, and copies of an iteration (all stages, one GPU of each)\n"
-           "%-12s %5s %4s %-9s %9s %9s %8s %10s %10s %8s %8s %s\n",
-           "model", "seq", "GPUs", "recompute", "published", "found", "apart", "global GB",
-           "stages GB", "saved", "PCIe s", "ratios of the stages (n: none)");
-    for (int i = 0; i < KWAI_ROWS; i++) {
-        struct erg_model *model = load(kwai_rows[i].model);
-        struct erg_layout layout = layout_of(model, &kwai_rows[i]);
-        struct erg_memory_request request = {.model = model, .layout = &layout};
-        struct erg_memory_solution solution;
-        struct erg_error err;
-        if (erg_memory_solve(&solution, &request, 64 * 0x1p30, &err) != 0) {
-            printf("%s\n", err.message);
-            erg_model_free(model);
-            continue;
-        }
-        double apart = solution.offload - kwai_rows[i].offload;
-        double global = solution.offload_bytes, stages = solution.stage_offload_bytes;
-        sum += fabs(apart);
-        worst = fmax(worst, fabs(apart));
-        printf("%-12s %5ld %4ld %-9s %9.3f %9.4f %+8.4f %10.1f %10.1f %6.0f %% %8.2f ",
-               kwai_rows[i].model, kwai_rows[i].sequence, kwai_rows[i].gpus,
-               erg_remat_name(kwai_rows[i].remat), kwai_rows[i].offload, solution.offload, apart,
-               global / 1e9, stages / 1e9, global > 0 ? 100 * (1 - stages / global) : 0,
-               (global - stages) / 64e9 / (double)layout.pipeline);
-        for (long s = 0; s < solution.count; s++)
-            printf(" %s%.2f", solution.stage_remat[s] < layout.remat ? "n" : "",
-                   solution.stage_offload[s]);
-        printf("\n");
+    if (erg_fit_rows_load(&rows, ERGON_TEST_SOURCE_DIR "/tests/data/megatron-kwai-h800.csv",
+                          &err) != 0)
+        stop(&err);
+    for (size_t i = 0; i < rows.models.count; i++)
+        rows.models.items[i].model->vocab = 32005;
+    printf("offload ratios for 64 GiB; GB that one GPU of each stage copies out in an iteration\n"
+           "%-14s %5s %4s %-9s %6s %7s %8s %8s %8s %7s %8s %8s %7s %s\n",
+           "model", "seq", "GPUs", "recompute", "given", "found", "apart", "one", "stages", "less",
+           "time", "less", "layers", "ratios of the stages");
+    for (size_t i = 0; i < rows.count; i++) {
+        struct erg_memory_request request = {.model = rows.items[i].model,
+                                             .layout = &rows.items[i].layout};
+        struct erg_memory_solution solution, by_layer;
+        if (erg_memory_solve(&solution, &request, 64 * 0x1p30, &err) != 0)
+            stop(&err);
+        request.layer_copies = true;
+        if (erg_memory_solve(&by_layer, &request, 64 * 0x1p30, &err) != 0)
+            stop(&err);
+        print_row(&rows.items[i], &solution, &by_layer);
+        double apart = fabs(solution.offload - rows.items[i].layout.offload);
+        sum += apart;
+        worst = fmax(worst, apart);
         erg_memory_solution_release(&solution);
-        erg_model_free(model);
+        erg_memory_solution_release(&by_layer);
     }
-    printf("mean %.4f, worst %.4f\n\n", sum / KWAI_ROWS, worst);
+    printf("mean %.4f, worst %.4f apart\n\n", sum / (double)rows.count, worst);
+    erg_fit_rows_release(&rows);
 }
 
 static void speed(void)
 {
     enum { TIMES = 1000000 };
-    struct erg_model *model = load("llama-65b");
-    struct erg_layout layout = layout_of(model, &kwai_rows[7]);
+    struct erg_model *model;
+    struct erg_error err;
+    struct erg_layout layout = {.tensor = 2,
+                                .context = 1,
+                                .pipeline = 8,
+                                .data = 16,
+                                .virtual_stages = 5,
+                                .microbatch = 1,
+                                .microbatches = 16,
+                                .sequence = 4096};
+    if (erg_model_load(&model, "llama-65b", &err) != 0)
+        stop(&err);
     struct erg_memory_request request = {.model = model, .layout = &layout};
     struct erg_memory_sizes sizes;
     struct erg_memory_stage stage;

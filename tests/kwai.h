@@ -1,7 +1,7 @@
 /*
  * Published numbers of Megatron-Kwai: peak bytes of Llama 65B on 256 GPUs by recomputation and
- * offload ratio, and the configurations of its throughput table. Source: the project's public
- * result tables (memory and throughput of 32 nodes of 8 H800 80 GB).
+ * offload ratio. Source: the project's public result tables (32 nodes of 8 H800 80 GB). Those of
+ * its throughput are tests/data/megatron-kwai-h800.csv.
  */
 #ifndef ERGON_TESTS_KWAI_H
 #define ERGON_TESTS_KWAI_H
@@ -25,43 +25,5 @@ static const struct kwai_cell {
     {ERG_REMAT_BALANCED, 1.0, 32462145024},
 };
 enum { KWAI_CELLS = sizeof kwai_cells / sizeof *kwai_cells };
-
-/* Offload ratios that were chosen for 64 GiB. */
-static const struct kwai_row {
-    const char *model;
-    long sequence, gpus, batch, tensor, context, pipeline, layers;
-    enum erg_remat remat;
-    double offload;
-} kwai_rows[] = {
-    {"llama-175b", 4096, 256, 256, 2, 2, 16, 1, ERG_REMAT_NONE, 0.522},
-    {"llama-175b", 4096, 240, 240, 4, 1, 12, 1, ERG_REMAT_NONE, 0.276},
-    {"llama-175b", 4096, 160, 240, 4, 1, 8, 2, ERG_REMAT_BALANCED, 0.334},
-    {"llama-175b", 4096, 144, 252, 4, 1, 6, 2, ERG_REMAT_BALANCED, 0.746},
-    {"llama-175b", 4096, 120, 270, 4, 1, 6, 2, ERG_REMAT_BALANCED, 0.851},
-    {"llama-175b", 4096, 96, 264, 4, 1, 12, 2, ERG_REMAT_BALANCED, 0.324},
-    {"llama-175b", 4096, 48, 264, 4, 1, 12, 1, ERG_REMAT_BALANCED, 0.999},
-    {"llama-65b", 4096, 256, 256, 2, 1, 8, 2, ERG_REMAT_NONE, 0.355},
-    {"llama-65b", 4096, 200, 250, 4, 1, 5, 4, ERG_REMAT_NONE, 0.000},
-    {"llama-65b", 4096, 192, 240, 4, 1, 8, 2, ERG_REMAT_NONE, 0.000},
-    {"llama-65b", 4096, 128, 256, 2, 1, 8, 2, ERG_REMAT_BALANCED, 0.000},
-    {"llama-65b", 4096, 120, 240, 2, 1, 5, 2, ERG_REMAT_BALANCED, 0.383},
-    {"llama-65b", 4096, 96, 240, 2, 1, 8, 2, ERG_REMAT_BALANCED, 0.035},
-    {"llama-65b", 4096, 80, 240, 2, 1, 10, 2, ERG_REMAT_BALANCED, 0.000},
-    {"llama-65b", 4096, 56, 252, 2, 1, 4, 2, ERG_REMAT_BALANCED, 0.945},
-    {"llama-65b", 4096, 48, 264, 2, 1, 8, 2, ERG_REMAT_BALANCED, 0.290},
-    {"llama-65b", 4096, 32, 272, 2, 1, 8, 2, ERG_REMAT_BALANCED, 0.544},
-    {"llama-2-70b", 8192, 256, 256, 2, 4, 8, 2, ERG_REMAT_NONE, 0.000},
-    {"llama-2-70b", 8192, 224, 252, 2, 4, 4, 4, ERG_REMAT_BALANCED, 0.352},
-    {"llama-2-70b", 8192, 200, 250, 2, 2, 5, 2, ERG_REMAT_BALANCED, 0.368},
-    {"llama-2-70b", 8192, 160, 260, 2, 4, 10, 2, ERG_REMAT_NONE, 0.000},
-    {"llama-2-70b", 8192, 144, 252, 2, 2, 4, 2, ERG_REMAT_BALANCED, 0.755},
-    {"llama-2-70b", 8192, 120, 270, 2, 2, 5, 2, ERG_REMAT_BALANCED, 0.460},
-    {"llama-2-70b", 8192, 112, 252, 2, 2, 4, 2, ERG_REMAT_BALANCED, 0.811},
-    {"llama-2-70b", 8192, 80, 260, 2, 2, 10, 2, ERG_REMAT_BALANCED, 0.024},
-    {"llama-2-70b", 8192, 64, 256, 2, 1, 8, 2, ERG_REMAT_BALANCED, 0.654},
-    {"llama-2-70b", 8192, 40, 260, 2, 1, 10, 2, ERG_REMAT_BALANCED, 0.713},
-    {"llama-2-70b", 8192, 32, 272, 2, 1, 8, 2, ERG_REMAT_BALANCED, 0.858},
-};
-enum { KWAI_ROWS = sizeof kwai_rows / sizeof *kwai_rows };
 
 #endif

@@ -16,7 +16,14 @@ static inline struct erg_model *load_model(const char *name, long vocabulary)
     return model;
 }
 
-static inline struct erg_layout layout_of(const struct erg_model *model, const struct kwai_row *row)
+struct published {
+    long sequence, gpus, batch, tensor, context, pipeline, layers; /* layers of a chunk */
+    enum erg_remat remat;
+    double offload;
+};
+
+static inline struct erg_layout layout_of(const struct erg_model *model,
+                                          const struct published *row)
 {
     struct erg_error err;
     struct erg_layout layout = {.tensor = row->tensor,

@@ -1,6 +1,8 @@
 /* layout/memory, closed form: sizes from the model's tensors, published peaks and ratios. */
 #include "memory_world.h"
 
+#include "layout/fit.h"
+
 static const double GiB = 0x1p30;
 static const int64_t MiB = 1 << 20;
 
@@ -120,8 +122,8 @@ static void published_peaks(void **state)
     struct erg_model *model = load_model("llama-65b", 32005);
     double sum = 0;
     for (int i = 0; i < KWAI_CELLS; i++) {
-        const struct kwai_row row = {
-            "llama-65b", 8192, 256, 256, 2, 2, 8, 2, kwai_cells[i].remat, kwai_cells[i].offload};
+        const struct published row = {
+            8192, 256, 256, 2, 2, 8, 2, kwai_cells[i].remat, kwai_cells[i].offload};
         struct erg_layout layout = layout_of(model, &row);
         struct erg_memory_request request = {
             .model = model, .layout = &layout, .accounting = ERG_MEMORY_FRAMEWORK};
@@ -160,12 +162,19 @@ static void published_peaks(void **state)
 static void published_offload_ratios(void **state)
 {
     (void)state;
+    struct erg_fit_rows rows;
+    struct erg_error err;
     double sum = 0;
-    for (int i = 0; i < KWAI_ROWS; i++) {
-        struct erg_model *model = load_model(kwai_rows[i].model, 32005);
-        struct erg_layout layout = layout_of(model, &kwai_rows[i]);
+    assert_ok(
+        erg_fit_rows_load(&rows, ERGON_TEST_SOURCE_DIR "/tests/data/megatron-kwai-h800.csv", &err),
+        &err);
+    assert_int_equal(rows.count, 28);
+    for (size_t i = 0; i < rows.models.count; i++)
+        rows.models.items[i].model->vocab = 32005;
+    for (size_t i = 0; i < rows.count; i++) {
+        struct erg_layout layout = rows.items[i].layout;
         struct erg_memory_request request = {
-            .model = model, .layout = &layout, .accounting = ERG_MEMORY_ARENA};
+            .model = rows.items[i].model, .layout = &layout, .accounting = ERG_MEMORY_ARENA};
         long stage;
         double low = 0, high = 1;
         for (layout.offload = 0; high - low > 1e-6; layout.offload = (low + high) / 2) {
@@ -176,11 +185,11 @@ static void published_offload_ratios(void **state)
             if (high == 0)
                 break;
         }
-        assert_near(high, kwai_rows[i].offload, 0.02);
-        sum += fabs(high - kwai_rows[i].offload);
-        erg_model_free(model);
+        assert_near(high, rows.items[i].layout.offload, 0.02);
+        sum += fabs(high - rows.items[i].layout.offload);
     }
-    assert_true(sum / KWAI_ROWS < 0.005);
+    assert_true(sum / (double)rows.count < 0.005);
+    erg_fit_rows_release(&rows);
 }
 
 /* Two published runs that ran out of memory, far beyond a card's 80 GB. */
@@ -188,14 +197,15 @@ static void published_out_of_memory(void **state)
 {
     (void)state;
     const struct {
-        struct kwai_row row;
+        const char *model;
+        struct published row;
         double bytes;
     } runs[] = {
-        {{"llama-2-7b", 12288, 4, 16, 1, 1, 4, 1, ERG_REMAT_NONE, 0}, 98.9e9},
-        {{"llama-175b", 8192, 256, 256, 2, 2, 16, 1, ERG_REMAT_NONE, 0}, 147.6e9},
+        {"llama-2-7b", {12288, 4, 16, 1, 1, 4, 1, ERG_REMAT_NONE, 0}, 98.9e9},
+        {"llama-175b", {8192, 256, 256, 2, 2, 16, 1, ERG_REMAT_NONE, 0}, 147.6e9},
     };
     for (int i = 0; i < 2; i++) {
-        struct erg_model *model = load_model(runs[i].row.model, 32005);
+        struct erg_model *model = load_model(runs[i].model, 32005);
         struct erg_layout layout = layout_of(model, &runs[i].row);
         struct erg_memory_request request = {
             .model = model, .layout = &layout, .accounting = ERG_MEMORY_ARENA};
@@ -212,7 +222,7 @@ static void more_offload_needs_less(void **state)
     (void)state;
     struct erg_model *model = load_model("llama-2-70b", 32005);
     for (int remat = ERG_REMAT_NONE; remat <= ERG_REMAT_FULL; remat++) {
-        struct kwai_row row = {"llama-2-70b", 8192, 64, 256, 2, 1, 8, 2, (enum erg_remat)remat, 0};
+        struct published row = {8192, 64, 256, 2, 1, 8, 2, (enum erg_remat)remat, 0};
         struct erg_layout layout = layout_of(model, &row);
         struct erg_memory_request request = {
             .model = model, .layout = &layout, .accounting = ERG_MEMORY_ARENA};

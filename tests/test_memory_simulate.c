@@ -17,8 +17,8 @@ static void published_peaks(void **state)
     struct erg_model *model = load_model("llama-65b", 32005);
     double sum = 0;
     for (int i = 0; i < KWAI_CELLS; i++) {
-        const struct kwai_row row = {
-            "llama-65b", 8192, 256, 256, 2, 2, 8, 2, kwai_cells[i].remat, kwai_cells[i].offload};
+        const struct published row = {
+            8192, 256, 256, 2, 2, 8, 2, kwai_cells[i].remat, kwai_cells[i].offload};
         struct erg_layout layout = layout_of(model, &row);
         struct erg_memory_request request = {
             .model = model, .layout = &layout, .accounting = ERG_MEMORY_FRAMEWORK};
@@ -111,7 +111,7 @@ static void long_iterations_repeat(void **state)
 {
     (void)state;
     struct erg_model *model = load_model("llama-65b", 32005);
-    const struct kwai_row row = {"llama-65b", 4096, 32, 272, 2, 1, 8, 2, ERG_REMAT_BALANCED, 0.544};
+    const struct published row = {4096, 32, 272, 2, 1, 8, 2, ERG_REMAT_BALANCED, 0.544};
     struct erg_layout layout = layout_of(model, &row);
     struct erg_memory_request request = {
         .model = model, .layout = &layout, .accounting = ERG_MEMORY_FRAMEWORK};
