@@ -67,7 +67,7 @@ static void test_what_was_not_measured(void **state)
     (void)state;
     struct erg_comm_tables *tables = load_text(HEADER "x,2,4,0,all-reduce,4,2,2,8,float32,3\n"
                                                       "x,2,4,0,all-reduce,4,1,2,8,float32,2\n"
-                                                      "x,2,1,0,send,2,1,1,8,float32,9\n"
+                                                      "x,2,1,0,send,2,2,1,8,float32,9\n"
                                                       "x,1,2,0,send,2,1,1,8,float32,7\n"
                                                       "x,1,2,0,send,2,1,1,8,float32,6\n"
                                                       "y,1,2,0,all-reduce,2,1,1,8,float32,1\n"
@@ -154,8 +154,6 @@ static struct run read_run(const struct erg_csv *csv, size_t row)
     for (run.op = 0; strcmp(erg_collective_name(run.op), erg_csv_text(csv, row, column)) != 0;)
         run.op++;
     run.group = (struct erg_comm_group){values[3], values[4]};
-    if (run.op == ERG_SEND && values[1] == 1)
-        run.group.nodes = 2;
     run.elements = (double)values[5];
     return run;
 }

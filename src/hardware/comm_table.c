@@ -93,9 +93,6 @@ static int read_row(const struct erg_csv *csv, size_t row, const size_t *columns
         erg_csv_double(csv, row, columns[ELEMENTS], elements, err) != 0 ||
         erg_csv_double(csv, row, columns[TIME], time_s, err) != 0)
         return -1;
-    /* A send between two nodes of one GPU is listed as if it stayed within a node. */
-    if (key->op == ERG_SEND && key->gpus_per_node == 1)
-        key->group.nodes = key->nodes;
     if (!(*elements > 0) || !(*time_s > 0))
         return erg_csv_fail(csv, row, err, "expected elements and a time above 0, got %g and %g",
                             *elements, *time_s);

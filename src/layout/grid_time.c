@@ -1,0 +1,79 @@
+/* The published iteration time of a grid's plan, and what its stages send each other. */
+#include "layout/grid.h"
+
+#include <math.h>
+
+#define FAILED_PROFILE_S 1e5
+
+/* Sum and slowest of a part made of computation and communication. */
+struct part {
+    double sum_compute, sum_communication;
+    double slowest, slowest_compute;
+};
+
+static void add(struct part *part, double compute, double communication)
+{
+    part->sum_compute += compute;
+    part->sum_communication += communication;
+    if (compute + communication > part->slowest) {
+        part->slowest = compute + communication;
+        part->slowest_compute = compute;
+    }
+}
+
+static double compute_of(const struct part *part, long microbatches)
+{
+    return part->sum_compute + (double)(microbatches - 1) * part->slowest_compute;
+}
+
+static double communication_of(const struct part *part, long microbatches)
+{
+    return part->sum_communication +
+           (double)(microbatches - 1) * (part->slowest - part->slowest_compute);
+}
+
+void erg_grid_time(const struct erg_stage_time *stages, size_t count, long microbatches,
+                   struct erg_iteration_time *time)
+{
+    struct part forward = {0}, backward = {0}, forward_send = {0}, backward_send = {0};
+    struct part apply = {0};
+    double sync_s = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_stage_time *stage = &stages[i];
+        add(&forward, stage->forward_s, stage->forward_intra_s);
+        add(&backward, stage->backward_s, stage->backward_intra_s);
+        add(&forward_send, 0, stage->forward_send_s);
+        add(&backward_send, 0, stage->backward_send_s);
+        if (stage->apply_s + stage->apply_intra_s < FAILED_PROFILE_S)
+            add(&apply, stage->apply_s, stage->apply_intra_s);
+        sync_s += stage->gradient_sync_s;
+    }
+    time->compute_s = compute_of(&forward, microbatches) + compute_of(&backward, microbatches) +
+                      apply.slowest_compute;
+    time->intra_s = communication_of(&forward, microbatches) +
+                    communication_of(&backward, microbatches) +
+                    (apply.slowest - apply.slowest_compute) + sync_s;
+    time->inter_s = communication_of(&forward_send, microbatches) +
+                    communication_of(&backward_send, microbatches);
+    time->total_s = time->compute_s + time->intra_s + time->inter_s;
+}
+
+bool erg_grid_tiles(struct erg_shape sender, struct erg_shape receiver, bool backward,
+                    double elements, struct erg_tiles *tiles)
+{
+    double data = (double)sender.data, tensor = (double)sender.tensor;
+    bool same = sender.data == receiver.data && sender.tensor == receiver.tensor;
+    bool same_gpus = sender.data * sender.tensor == receiver.data * receiver.tensor;
+    *tiles = (struct erg_tiles){sender.data * sender.tensor, elements};
+    if (same) {
+        /* A replica sends its share of the microbatch; in the backward direction the GPUs of a
+         * tensor group hold shards of the gradient, in the forward direction each has it all. */
+        tiles->tile_elements = elements / data / (backward ? tensor : 1);
+        return true;
+    }
+    if (same_gpus && sender.tensor == 1 && receiver.data == 1) {
+        tiles->tile_elements = backward ? elements : elements / data;
+        return true;
+    }
+    return same_gpus && sender.data == 1 && receiver.tensor == 1;
+}
