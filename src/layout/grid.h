@@ -12,6 +12,7 @@
 #ifndef ERG_GRID_H
 #define ERG_GRID_H
 
+#include "base/text.h"
 #include "ergon/error.h"
 #include "hardware/comm_table.h"
 
@@ -22,6 +23,19 @@ enum {
     ERG_GRID_MAX_STAGES = 16,
     ERG_GRID_MICROBATCHES = 16, /* of an iteration, in all published profiles */
 };
+
+struct erg_shape {
+    long data, tensor;
+};
+
+struct erg_grid_plan {
+    size_t stages;
+    size_t first[ERG_GRID_MAX_STAGES + 1]; /* stage s has layers [first[s], first[s + 1]) */
+    struct erg_shape shapes[ERG_GRID_MAX_STAGES];
+};
+
+/* "0_7__8_15::2_1__1_2": first and last layer of each stage, then data_tensor of each. */
+void erg_grid_plan_text(const struct erg_grid_plan *plan, struct erg_text *text);
 
 /* ---- Iteration time (grid_time.c) ---- */
 
@@ -47,10 +61,6 @@ struct erg_iteration_time {
  */
 void erg_grid_time(const struct erg_stage_time *stages, size_t count, long microbatches,
                    struct erg_iteration_time *time);
-
-struct erg_shape {
-    long data, tensor;
-};
 
 /*
  * What is sent one after another between two stages, for a tensor of which an unsharded microbatch

@@ -77,3 +77,12 @@ bool erg_grid_tiles(struct erg_shape sender, struct erg_shape receiver, bool bac
     }
     return same_gpus && sender.data == 1 && receiver.tensor == 1;
 }
+
+void erg_grid_plan_text(const struct erg_grid_plan *plan, struct erg_text *text)
+{
+    for (size_t i = 0; i < plan->stages; i++)
+        erg_text_printf(text, "%s%zu_%zu", i ? "__" : "", plan->first[i], plan->first[i + 1] - 1);
+    for (size_t i = 0; i < plan->stages; i++)
+        erg_text_printf(text, "%s%ld_%ld", i ? "__" : "::", plan->shapes[i].data,
+                        plan->shapes[i].tensor);
+}
