@@ -250,19 +250,13 @@ static double *constant(struct erg_estimator *estimator, size_t index)
     double *const constants[] = {&c->matmul_efficiency, &c->convolution_efficiency,
                                  &c->memory_efficiency, &c->convolution_rows,
                                  &c->collective_factor, &c->send_factor};
-    if (index < COUNT(constants))
-        return constants[index];
-    for (unsigned i = 0; i < estimator->devices_count; i++)
-        if (!strcmp(estimator->devices[i].type, "a10"))
-            return &estimator->devices[i].sustained;
-    abort();
+    return constants[index];
 }
-enum { CONSTANTS = 7 };
+enum { CONSTANTS = 6 };
 static const char *const constant_names[CONSTANTS] = {"matmul_efficiency", "convolution_efficiency",
                                                       "memory_efficiency", "convolution_rows",
-                                                      "collective_factor", "send_factor",
-                                                      "sustained (a10)"};
-static const double uncertainty[CONSTANTS] = {0.3, 0.3, 0.3, 1, 1, 1, 0.2};
+                                                      "collective_factor", "send_factor"};
+static const double uncertainty[CONSTANTS] = {0.3, 0.3, 0.3, 1, 1, 1};
 
 struct fit {
     struct data *data;

@@ -6,8 +6,9 @@
 
 enum {
     BACKWARD_PASSES = 3, /* the forward pass again, and the gradients of inputs and of weights */
-    UPDATE_PASSES = 7,
-    WEIGHT_TENSORS = 4, /* weights, gradients, two moments */
+    BACKWARD_WEIGHT_PASSES = 5, /* two reads; the gradient written, and added to its sum */
+    UPDATE_WEIGHT_PASSES = 7,   /* weights, gradient, two moments; all but the gradient written */
+    WEIGHT_TENSORS = 4,         /* weights, gradients, two moments */
     EXCHANGE_PASSES = 2 /* communication of a backward pass: recomputation, and the mirror image */
 };
 
@@ -71,8 +72,7 @@ static double forward_s(const struct setting *setting, const struct erg_grid_lay
     const struct erg_estimate_constants *c = setting->constants;
     const struct erg_grid_device *device = setting->device;
     double share = setting->microbatch / (double)(shape.data * shape.tensor);
-    double flops_s =
-        device->sustained * (setting->model->half ? device->half_flops : device->full_flops);
+    double flops_s = setting->model->half ? device->half_flops : device->full_flops;
     double convolution = layer->convolution_flops * share +
                          layer->flops_per_row * c->convolution_rows / (double)shape.tensor;
     return layer->matmul_flops * share / (c->matmul_efficiency * flops_s) +
@@ -80,6 +80,13 @@ static double forward_s(const struct setting *setting, const struct erg_grid_lay
            layer->traffic * share * setting->element_bytes /
                (c->memory_efficiency * device->memory_bandwidth) +
            (double)layer->op_count * c->kernel_s;
+}
+
+/* Every microbatch reads or writes the weights so often, whatever its size. */
+static double weight_passes_s(const struct setting *setting, double weights, int passes)
+{
+    return passes * weights * setting->element_bytes /
+           (setting->constants->memory_efficiency * setting->device->memory_bandwidth);
 }
 
 /* Adds the time of `count` operations on `elements` together. */
@@ -125,7 +132,9 @@ static int time_stage(const struct setting *setting, const struct erg_grid_layer
     tensor = erg_comm_group_of(place->first_gpu, 1, shape.tensor, per_node);
     data = erg_comm_group_of(place->first_gpu, shape.tensor, shape.data, per_node);
     *time = (struct erg_stage_time){.forward_s = forward_s(setting, stage, shape)};
-    time->backward_s = BACKWARD_PASSES * time->forward_s;
+    time->backward_s = BACKWARD_PASSES * time->forward_s +
+                       weight_passes_s(setting, weights, BACKWARD_WEIGHT_PASSES);
+    time->forward_s += weight_passes_s(setting, weights, 1);
     if (add_collective(setting, ERG_ALL_REDUCE, tensor, stage->reduced * samples, stage->reductions,
                        &time->forward_intra_s, err) != 0)
         return -1;
@@ -138,8 +147,7 @@ static int time_stage(const struct setting *setting, const struct erg_grid_layer
     if (add_collective(setting, ERG_ALL_REDUCE, data, synchronised, synchronised > 0,
                        &time->gradient_sync_s, err) != 0)
         return -1;
-    time->apply_s = weights * setting->element_bytes * UPDATE_PASSES /
-                    (setting->constants->memory_efficiency * setting->device->memory_bandwidth);
+    time->apply_s = weight_passes_s(setting, weights, UPDATE_WEIGHT_PASSES);
     return 0;
 }
 

@@ -8,14 +8,15 @@
  *
  * The model, per stage and microbatch of m samples in shape (d, t), x = m / (d t) of a sample's
  * work to a GPU:
- *   forward = matmul FLOPs x / (matmul_efficiency sustained P16)
+ *   forward = matmul FLOPs x / (matmul_efficiency P16)
  *           + convolution FLOPs (x + convolution_rows / (rows t)) / (convolution_efficiency
- *             sustained P32), since a kernel with few rows of output leaves SMs idle
- *           + traffic x / (memory_efficiency bandwidth) + operations x kernel_s
- *   backward = 3 x forward: the forward pass again (rematerialization), two gradients
+ *             P32), since a kernel with few rows of output leaves SMs idle
+ *           + (traffic x + weights) / (memory_efficiency bandwidth) + operations x kernel_s
+ *   backward = 3 x that: the forward pass again (rematerialization), two gradients, and the sum of
+ *             gradients over microbatches read and written
  *   collectives = collective_factor x what the tables say, of sums over tensor groups, exchanges of
  *           experts, and gradients once an iteration; sends = send_factor x the same
- *   update = weights, gradients and two moments read, all but gradients written: 7 passes
+ *   update = 7 passes over the weights
  * Memory: 4 tensors of weights, the inputs of layers of all microbatches in flight, and all
  * activations of the largest layer.
  *
@@ -37,7 +38,6 @@ struct erg_grid_device {
     double half_flops, full_flops; /* FLOP/s in half precision (tensor cores) and in fp32 */
     double memory_bandwidth;       /* bytes/s */
     double memory_bytes;
-    double sustained; /* share of those rates that its power limit leaves it, 1: all */
 };
 
 /* Fitted to measured iterations (bench/bench_arena.c says to which). */

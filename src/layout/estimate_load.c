@@ -32,7 +32,6 @@ static const cyaml_schema_field_t device_fields[] = {
     CYAML_FIELD_FLOAT("full_tflops", CYAML_FLAG_DEFAULT, DEVICE, full_flops),
     CYAML_FIELD_FLOAT("memory_bandwidth_gb_s", CYAML_FLAG_DEFAULT, DEVICE, memory_bandwidth),
     CYAML_FIELD_FLOAT("memory_mib", CYAML_FLAG_DEFAULT, DEVICE, memory_bytes),
-    CYAML_FIELD_FLOAT("sustained", CYAML_FLAG_DEFAULT, DEVICE, sustained),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t device_schema = {
@@ -105,8 +104,7 @@ static int finish_device(struct erg_grid_device *device, const char *key,
     if (check(yaml, key, device->half_flops, 0.01, 1e6, err) != 0 ||
         check(yaml, key, device->full_flops, 0.01, 1e6, err) != 0 ||
         check(yaml, key, device->memory_bandwidth, 1, 1e6, err) != 0 ||
-        check(yaml, key, device->memory_bytes, 1, 1e9, err) != 0 ||
-        check(yaml, key, device->sustained, 0.01, 1, err) != 0)
+        check(yaml, key, device->memory_bytes, 1, 1e9, err) != 0)
         return -1;
     device->half_flops *= 1e12;
     device->full_flops *= 1e12;

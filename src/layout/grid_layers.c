@@ -8,7 +8,7 @@
 void erg_grid_split(const double *weights, size_t count, size_t parts, size_t *first)
 {
     assert(parts >= 1 && parts <= count);
-    /* best[p][i]: the lightest heaviest run when the first i weights make p runs. */
+    /* best[p][i]: the least sum of squares when the first i weights make p runs. */
     size_t width = count + 1;
     double *best = erg_xmalloc((parts + 1) * width * sizeof *best);
     size_t *start = erg_xcalloc((parts + 1) * width, sizeof *start);
@@ -21,9 +21,9 @@ void erg_grid_split(const double *weights, size_t count, size_t parts, size_t *f
             for (size_t i = end; i-- > p - 1;) {
                 run += weights[i];
                 double before = best[(p - 1) * width + i];
-                double heaviest = before > run ? before : run;
-                if (heaviest < best[p * width + end]) {
-                    best[p * width + end] = heaviest;
+                double squares = before + run * run;
+                if (squares < best[p * width + end]) {
+                    best[p * width + end] = squares;
                     start[p * width + end] = i;
                 }
             }

@@ -73,8 +73,8 @@ struct erg_grid_layer {
 };
 
 /*
- * Cuts the operations at block boundaries into at most `count` layers such that the largest has as
- * few FLOPs as possible; returns how many there are (fewer where the model has fewer blocks).
+ * Cuts the operations at block boundaries into at most `count` layers of FLOPs as equal as possible
+ * (erg_grid_split); returns how many there are (fewer where the model has fewer blocks).
  */
 size_t erg_grid_cut_layers(const struct erg_grid_ops *ops, struct erg_grid_layer *layers,
                            size_t count);
@@ -84,8 +84,8 @@ struct erg_grid_layer erg_grid_join_layers(const struct erg_grid_layer *layers, 
                                            size_t end);
 
 /*
- * Cuts `count` weights in order into `parts` runs, none empty, such that the heaviest is as light
- * as possible: run p is [first[p], first[p + 1]). Needs 1 <= parts <= count.
+ * Cuts `count` weights in order into `parts` runs, none empty, as equal as possible: with the least
+ * sum of squares. Run p is [first[p], first[p + 1]). Needs 1 <= parts <= count.
  */
 void erg_grid_split(const double *weights, size_t count, size_t parts, size_t *first);
 
