@@ -10,6 +10,7 @@
  */
 #include "base/least_squares.h"
 #include "io/csv.h"
+#include "io/json.h"
 #include "layout/estimate.h"
 
 #include <math.h>
@@ -315,6 +316,149 @@ static void fit_third(struct data *data, size_t third)
         *constant(data->estimator, i) = fit.start[i];
 }
 
+/* "wide_resnet__1B::256__16::2::a40__2__2" into job, stages and allocation. */
+struct key {
+    char family[32], size[16], gpu_type[16];
+    long batch, stages, nodes, gpus_per_node;
+};
+
+static bool parse_key(const char *text, struct key *key)
+{
+    const char *split = strstr(text, "__");
+    if (!split || split - text >= (long)sizeof key->family)
+        return false;
+    snprintf(key->family, sizeof key->family, "%.*s", (int)(split - text), text);
+    return sscanf(split + 2, "%15[^:]::%ld__16::%ld::%15[^_]__%ld__%ld", key->size, &key->batch,
+                  &key->stages, key->gpu_type, &key->nodes, &key->gpus_per_node) == 6;
+}
+
+static bool listed(const json_t *plans, const char *text, size_t length)
+{
+    size_t i;
+    const json_t *plan;
+    json_array_foreach(plans, i, plan) if (!strncmp(json_string_value(plan), text, length) &&
+                                           (json_string_value(plan)[length] == 0 ||
+                                            json_string_value(plan)[length] == ':')) return true;
+    return false;
+}
+
+/* What the published planner kept of a grid, and what ours keeps. */
+struct agreement {
+    size_t published, kept, partitions, plans, in_set, chosen, grids, of_grids;
+};
+
+static void compare_grid(const struct data *data, const char *text, const json_t *plans,
+                         struct agreement *all)
+{
+    /* Of the A40, as the published planner has it. */
+    static const struct erg_roofline roofline = {37400, 696};
+    struct key key;
+    const struct erg_grid_model *model;
+    struct erg_error err;
+    if (!parse_key(text, &key) ||
+        erg_estimator_model(data->estimator, key.family, key.size, &model, &err) != 0 ||
+        json_array_size(plans) == 0) {
+        printf("%-46s nothing to compare\n", text);
+        return;
+    }
+    long gpus = key.nodes * key.gpus_per_node;
+    struct erg_allocation allocation = {key.gpu_type, key.nodes, key.gpus_per_node, true};
+    struct erg_planner_layers layers;
+    struct erg_grid_problem problem;
+    struct erg_grid_plan_set set;
+    struct erg_grid_plan plan;
+    struct erg_grid_partitions partitions;
+    erg_planner_layers_init(&layers, model, (double)key.batch / ERG_GRID_MICROBATCHES);
+    erg_grid_problem_init(&problem, &layers, &roofline, erg_planner_skew(model, gpus), gpus,
+                          (size_t)key.stages);
+    if (erg_grid_plan(&problem, &plan, &err) != 0 ||
+        erg_grid_plan_set(&problem, data->tables, &allocation, &set, &err) != 0)
+        die(&err);
+    erg_grid_partitions(&problem, &partitions);
+    erg_grid_keep_quiet(&problem, &partitions);
+    struct agreement grid = {.published = json_array_size(plans), .kept = set.count};
+    struct erg_text chosen = {0}, ours = {0};
+    erg_grid_plan_text(&plan, &chosen);
+    for (size_t i = 0; i < set.count; i++) {
+        ours.count = 0;
+        erg_grid_plan_text(&set.items[i].plan, &ours);
+        grid.in_set += listed(plans, ours.data, ours.count);
+    }
+    size_t index;
+    const json_t *published_plan;
+    json_array_foreach(plans, index, published_plan)
+    {
+        /* Whether its partition is among those that ours keeps before it looks at shapes. */
+        const char *name = json_string_value(published_plan);
+        size_t length = strcspn(name, ":");
+        for (size_t i = 0; i < partitions.count; i++) {
+            struct erg_grid_plan kept = {.stages = problem.stages};
+            memcpy(kept.first, partitions.items[i].first, sizeof kept.first);
+            ours.count = 0;
+            erg_grid_plan_text(&kept, &ours);
+            if (strcspn(ours.data, ":") == length && !strncmp(ours.data, name, length)) {
+                grid.partitions++;
+                break;
+            }
+        }
+    }
+    grid.chosen = listed(plans, chosen.data, chosen.count);
+    grid.plans = listed(plans, chosen.data, strcspn(chosen.data, ":"));
+    printf("%-46s published %2zu, ours %2zu, both %2zu; partitions kept by ours %2zu; ours %s%s\n",
+           text, grid.published, grid.kept, grid.in_set, grid.partitions, chosen.data,
+           grid.chosen  ? " (listed)"
+           : grid.plans ? " (partition listed)"
+                        : "");
+    all->published += grid.published;
+    all->kept += grid.kept;
+    all->in_set += grid.in_set;
+    all->partitions += grid.partitions;
+    all->chosen += grid.chosen;
+    all->plans += grid.plans;
+    all->grids++;
+    erg_text_release(&chosen);
+    erg_text_release(&ours);
+    free(partitions.items);
+    erg_planner_layers_release(&layers);
+}
+
+static void compare_plan_sets(const struct data *data)
+{
+    json_t *root;
+    struct erg_error err;
+    if (erg_json_load(&root, path_of("tuning_db.json"), &err) != 0)
+        die(&err);
+    const char *key;
+    json_t *value;
+    struct agreement all = {0};
+    printf("\nplan sets:\n");
+    json_object_foreach(json_object_get(root, "plan_set"), key, value)
+        compare_grid(data, key, value, &all);
+    printf(
+        "%zu grids: of %zu published plans ours keeps the partition of %zu (%.0f %%) and lists %zu "
+        "(%.0f %%), %zu in all; our choice is listed in %zu, its partition in %zu\n",
+        all.grids, all.published, all.partitions,
+        100 * (double)all.partitions / (double)all.published, all.in_set,
+        100 * (double)all.in_set / (double)all.published, all.kept, all.chosen, all.plans);
+    json_object_foreach(json_object_get(root, "selected_cell_num_stages"), key, value)
+    {
+        /* wide_resnet__1B::256__16::a40__2__2: the key of a plan set but for the stages. */
+        const struct erg_estimate_job job = {"wide_resnet", "1B", 256};
+        const struct erg_allocation allocation = {"a40", 2, 2, true};
+        struct erg_estimate estimate;
+        if (strcmp(key, "wide_resnet__1B::256__16::a40__2__2") != 0)
+            printf("%s: not compared\n", key);
+        else if (erg_estimate_proxy(data->estimator, data->tables, &job, &allocation, &estimate,
+                                    &err) != 0)
+            die(&err);
+        else
+            printf("%s: published %lld stages, our proxy plan has %zu (%.2f s)\n", key,
+                   (long long)json_integer_value(value), estimate.plan.stages,
+                   estimate.time.total_s);
+    }
+    json_decref(root);
+}
+
 int main(int argc, char **argv)
 {
     struct data data = {0};
@@ -322,6 +466,7 @@ int main(int argc, char **argv)
     load(&data);
     estimate_all(&data, rows);
     report(&data, 0);
+    compare_plan_sets(&data);
     for (size_t third = 0; third < 3 && argc > 1 && !strcmp(argv[1], "--fit"); third++)
         fit_third(&data, third);
     free(data.rows.items);

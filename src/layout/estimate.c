@@ -151,15 +151,15 @@ static int time_stage(const struct setting *setting, const struct erg_grid_layer
     return 0;
 }
 
-/* GPUs send side by side; the last GPU of a stage and the first of the next say over what. */
+/* From a stage to the next: GPUs send side by side, as the last of one to the first of the next. */
 static int time_send(const struct setting *setting, const struct erg_grid_layer *stage,
-                     long first_gpu, struct erg_shape sender, struct erg_shape receiver,
-                     double *seconds, struct erg_error *err)
+                     const long *first_gpu, const long *sizes, double *seconds,
+                     struct erg_error *err)
 {
-    long sending = sender.data * sender.tensor, receiving = receiver.data * receiver.tensor;
+    long last = first_gpu[0] + sizes[0] - 1;
     struct erg_comm_group pair =
-        erg_comm_group_of(first_gpu + sending - 1, 1, 2, setting->allocation->gpus_per_node);
-    double links = (double)(sending < receiving ? sending : receiving);
+        erg_comm_group_of(last, first_gpu[1] - last, 2, setting->allocation->gpus_per_node);
+    double links = (double)(sizes[0] < sizes[1] ? sizes[0] : sizes[1]);
     return add_collective(setting, ERG_SEND, pair, stage->output * setting->microbatch / links, 1,
                           seconds, err);
 }
@@ -187,23 +187,26 @@ static int time_plan(const struct setting *setting, const struct erg_grid_plan *
     struct erg_stage_time times[ERG_GRID_MAX_STAGES];
     struct stage_place place = {.shares_experts = shares_experts};
     *estimate = (struct erg_estimate){.plan = *plan, .shared_experts = shares_experts};
+    long sizes[ERG_GRID_MAX_STAGES], first_gpu[ERG_GRID_MAX_STAGES];
+    for (size_t i = 0; i < plan->stages; i++)
+        sizes[i] = plan->shapes[i].data * plan->shapes[i].tensor;
+    erg_grid_place(sizes, plan->stages, setting->allocation->gpus_per_node, first_gpu);
     double send_s = 0;
     for (size_t i = 0; i < plan->stages; i++) {
         struct erg_grid_layer stage =
             erg_grid_join_layers(setting->layers, plan->first[i], plan->first[i + 1]);
         place.shape = plan->shapes[i];
+        place.first_gpu = first_gpu[i];
         if (time_stage(setting, &stage, &place, &times[i], err) != 0)
             return -1;
         times[i].backward_send_s = send_s; /* what came forward goes back */
         if (i + 1 < plan->stages) {
             send_s = 0;
-            if (time_send(setting, &stage, place.first_gpu, place.shape, plan->shapes[i + 1],
-                          &send_s, err) != 0)
+            if (time_send(setting, &stage, &first_gpu[i], &sizes[i], &send_s, err) != 0)
                 return -1;
             times[i].forward_send_s = send_s;
         }
         estimate->memory_bytes = fmax(estimate->memory_bytes, memory_of(setting, plan, i, &place));
-        place.first_gpu += place.shape.data * place.shape.tensor;
     }
     erg_grid_time(times, plan->stages, ERG_GRID_MICROBATCHES, &estimate->time);
     return 0;
@@ -256,6 +259,37 @@ static void try_plan(const struct setting *setting, const struct erg_grid_plan *
     }
 }
 
+/* The best plan, or why there is none. */
+static int finish(const struct setting *setting, const struct search *search,
+                  const struct erg_estimate_job *job, struct erg_estimate *estimate,
+                  struct erg_error *err)
+{
+    const struct erg_allocation *allocation = setting->allocation;
+    if (search->found) {
+        *estimate = search->best;
+        return 0;
+    }
+    if (!search->priced)
+        return erg_fail(err, ERG_FAILED, "estimate of %s %s: %s", job->family, job->size,
+                        search->missing.message);
+    return erg_fail(
+        err, ERG_INFEASIBLE,
+        "%s %s does not fit on %ld x %ld %s: the smallest plan needs %.1f GiB of a GPU, "
+        "and a job may have %.1f",
+        job->family, job->size, allocation->nodes, allocation->gpus_per_node, allocation->gpu_type,
+        search->least_bytes / 0x1p30,
+        setting->constants->memory_fraction * setting->device->memory_bytes / 0x1p30);
+}
+
+/* A replica has at least a sample of a microbatch. */
+static bool shapes_fit(const struct setting *setting, const struct erg_grid_plan *plan)
+{
+    for (size_t i = 0; i < plan->stages; i++)
+        if ((double)plan->shapes[i].data > setting->microbatch)
+            return false;
+    return true;
+}
+
 int erg_estimate_job(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
                      const struct erg_estimate_job *job, const struct erg_allocation *allocation,
                      struct erg_estimate *estimate, struct erg_error *err)
@@ -275,18 +309,32 @@ int erg_estimate_job(const struct erg_estimator *estimator, const struct erg_com
                 try_plan(&setting, &plan, true, &search);
         }
     }
-    if (search.found) {
-        *estimate = search.best;
-        return 0;
+    return finish(&setting, &search, job, estimate, err);
+}
+
+int erg_estimate_proxy(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
+                       const struct erg_estimate_job *job, const struct erg_allocation *allocation,
+                       struct erg_estimate *estimate, struct erg_error *err)
+{
+    struct setting setting;
+    if (prepare(&setting, estimator, tables, job, allocation, err) != 0)
+        return -1;
+    const struct erg_grid_device *device = setting.device;
+    struct search search = {.least_bytes = INFINITY};
+    struct erg_planner_layers layers;
+    struct erg_roofline roofline = {
+        (setting.model->half ? device->half_flops : device->full_flops) / 1e9,
+        device->memory_bandwidth / 1e9};
+    long gpus = allocation->nodes * allocation->gpus_per_node;
+    double skew = erg_planner_skew(setting.model, gpus);
+    erg_planner_layers_init(&layers, setting.model, setting.microbatch);
+    for (long stages = 1; stages <= gpus && (size_t)stages <= layers.count; stages *= 2) {
+        struct erg_grid_problem problem;
+        struct erg_grid_plan plan;
+        erg_grid_problem_init(&problem, &layers, &roofline, skew, gpus, (size_t)stages);
+        if (erg_grid_plan(&problem, &plan, &search.missing) == 0 && shapes_fit(&setting, &plan))
+            try_plan(&setting, &plan, false, &search);
     }
-    if (!search.priced)
-        return erg_fail(err, ERG_FAILED, "estimate of %s %s: %s", job->family, job->size,
-                        search.missing.message);
-    return erg_fail(
-        err, ERG_INFEASIBLE,
-        "%s %s does not fit on %ld x %ld %s: the smallest plan needs %.1f GiB of a GPU, "
-        "and a job may have %.1f",
-        job->family, job->size, allocation->nodes, allocation->gpus_per_node, allocation->gpu_type,
-        search.least_bytes / 0x1p30,
-        setting.constants->memory_fraction * setting.device->memory_bytes / 0x1p30);
+    erg_planner_layers_release(&layers);
+    return finish(&setting, &search, job, estimate, err);
 }

@@ -27,8 +27,8 @@
 
 #include "ergon/error.h"
 #include "hardware/comm_table.h"
-#include "layout/grid.h"
 #include "layout/grid_model.h"
+#include "layout/grid_plan.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -87,6 +87,14 @@ struct erg_estimate {
 int erg_estimate_job(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
                      const struct erg_estimate_job *job, const struct erg_allocation *allocation,
                      struct erg_estimate *estimate, struct erg_error *err);
+
+/*
+ * The proxy plan of the published planner: of the grids of 1, 2, 4, … stages, planned without any
+ * timing (grid_plan.h), the one whose plan has the least estimated time of those that fit.
+ */
+int erg_estimate_proxy(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
+                       const struct erg_estimate_job *job, const struct erg_allocation *allocation,
+                       struct erg_estimate *estimate, struct erg_error *err);
 
 /* One plan, whatever it needs; fails where the tables lack a group that it communicates over. */
 int erg_estimate_plan(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,

@@ -76,7 +76,6 @@ static void add_experts(struct erg_grid_ops *ops, const struct erg_grid_model *m
     struct erg_grid_op up = product(slots, h, ffn), down = product(slots, ffn, h);
     struct erg_grid_op dispatch = product(s, mask, h), combine = dispatch;
     up.expert_weights = down.expert_weights = experts * h * ffn;
-    up.traffic = down.traffic = s * (h + ffn) * EXPERTS_OF_A_TOKEN;
     down.reduced = s * h;
     dispatch.output = dispatch.exchanged = slots * h;
     combine.exchanged = s * h;
@@ -110,9 +109,8 @@ static void add_transformer(struct erg_grid_ops *ops, const struct erg_grid_mode
         else
             add_feed_forward(ops, model);
     }
-    struct erg_grid_op head = product(s, h, vocabulary); /* with the weights of the embedding */
-    head.traffic += s * vocabulary * SOFTMAX;
-    add(ops, head);
+    add(ops, product(s, h, vocabulary)); /* with the weights of the embedding */
+    add_elementwise(ops, false, s, s * vocabulary, SOFTMAX);
 }
 
 /* A convolution from `in` to `out` channels, of a window of `window` pixels, and its batch norm. */
