@@ -194,6 +194,12 @@ static void report_line(const struct data *data, const char *label, struct choic
 
 static void report(const struct data *data, size_t fitted_third)
 {
+    size_t priced = 0;
+    for (size_t i = 0; i < data->rows.count; i++)
+        priced += data->rows.items[i].estimated_s > 0;
+    printf(
+        "%zu of %zu feasible rows are priced; for the others there are no communication tables\n",
+        priced, data->rows.count);
     static const char *const families[] = {"bert", "moe", "wide_resnet"};
     static const char *const types[] = {"a100", "v100", "a40", "a10"};
     struct choice all = {.fitted_third = fitted_third};
@@ -227,7 +233,7 @@ static void estimate_all(struct data *data, bool print)
         struct erg_estimate estimate;
         struct erg_error err;
         int result = estimate_row(data, row, &estimate, &err);
-        if (result != 0)
+        if (print && result != 0)
             printf("not priced: %s\n", err.message);
         else if (print) {
             struct erg_text plan = {0};
@@ -244,7 +250,7 @@ static void estimate_all(struct data *data, bool print)
     }
 }
 
-/* The fitted constants, and how uncertain each is beforehand (of its logarithm). */
+/* The fitted constants. */
 static double *constant(struct erg_estimator *estimator, size_t index)
 {
     struct erg_estimate_constants *c = &estimator->constants;
@@ -257,18 +263,19 @@ enum { CONSTANTS = 6 };
 static const char *const constant_names[CONSTANTS] = {"matmul_efficiency", "convolution_efficiency",
                                                       "memory_efficiency", "convolution_rows",
                                                       "collective_factor", "send_factor"};
+/* What one would guess, where every fit starts, and how uncertain that is (of its logarithm). */
+static const double guesses[CONSTANTS] = {0.7, 0.7, 0.9, 500, 1, 1};
 static const double uncertainty[CONSTANTS] = {0.3, 0.3, 0.3, 1, 1, 1};
 
 struct fit {
     struct data *data;
     size_t third;
-    double start[CONSTANTS];
 };
 
 static void set_constants(const struct fit *fit, const double *parameters)
 {
     for (size_t i = 0; i < CONSTANTS; i++)
-        *constant(fit->data->estimator, i) = fit->start[i] * exp(parameters[i]);
+        *constant(fit->data->estimator, i) = guesses[i] * exp(parameters[i]);
 }
 
 /*
@@ -300,8 +307,9 @@ static void fit_third(struct data *data, size_t third)
     struct fit fit = {.data = data, .third = third};
     double parameters[CONSTANTS] = {0};
     struct erg_error err;
+    double before[CONSTANTS];
     for (size_t i = 0; i < CONSTANTS; i++)
-        fit.start[i] = *constant(data->estimator, i);
+        before[i] = *constant(data->estimator, i);
     size_t count = (data->rows.count - third + 2) / 3;
     if (erg_least_squares(residuals_of, &fit, CONSTANTS, uncertainty, count, 50, parameters,
                           &err) != 0)
@@ -313,7 +321,7 @@ static void fit_third(struct data *data, size_t third)
     estimate_all(data, false);
     report(data, third);
     for (size_t i = 0; i < CONSTANTS; i++)
-        *constant(data->estimator, i) = fit.start[i];
+        *constant(data->estimator, i) = before[i];
 }
 
 /* "wide_resnet__1B::256__16::2::a40__2__2" into job, stages and allocation. */
