@@ -233,6 +233,10 @@ static void test_what_it_cannot_say(void **state)
                  &err, "t huge does not fit on 1 x 2 x");
     assert_int_equal(err.status, ERG_INFEASIBLE);
     job.size = "s";
+    const struct erg_grid_plan three = {1, {0, 3}, {{1, 2}}};
+    assert_fails(erg_estimate_plan(world->estimator, world->tables, &job, &gpus, &three, false,
+                                   &estimate, &err),
+                 &err, "expected a plan of its 2 layers, got one of 3");
     gpus.nodes = 2;
     assert_fails(erg_estimate_job(world->estimator, world->tables, &job, &gpus, &estimate, &err),
                  &err, "was measured in 2 x 2 x");

@@ -34,37 +34,6 @@ static void test_iteration_of_two_stages(void **state)
     assert_near(time.total_s, 6 + 3.5 + 12 + 7.5 + 1 + 0.5 + 3 + 0.4, 1e-12);
 }
 
-static void check_tiles(struct erg_shape sender, struct erg_shape receiver, bool backward,
-                        long count, double elements)
-{
-    struct erg_tiles tiles;
-    assert_true(erg_grid_tiles(sender, receiver, backward, 64, &tiles));
-    assert_int_equal(tiles.count, count);
-    assert_near(tiles.tile_elements, elements, 0);
-}
-
-/* Every row of the published table, for 64 elements. */
-static void test_tiles_between_stages(void **state)
-{
-    (void)state;
-    const struct erg_shape one = {1, 1}, data = {4, 1}, tensor = {1, 4}, hybrid = {2, 4};
-    check_tiles(one, one, false, 1, 64);
-    check_tiles(one, one, true, 1, 64);
-    check_tiles(data, data, false, 4, 16);
-    check_tiles(data, data, true, 4, 16);
-    check_tiles(tensor, tensor, false, 4, 64);
-    check_tiles(tensor, tensor, true, 4, 16);
-    check_tiles(data, tensor, false, 4, 16);
-    check_tiles(data, tensor, true, 4, 64);
-    check_tiles(tensor, data, false, 4, 64);
-    check_tiles(tensor, data, true, 4, 64);
-    check_tiles(hybrid, hybrid, false, 8, 32);
-    check_tiles(hybrid, hybrid, true, 8, 8);
-    struct erg_tiles tiles;
-    assert_false(erg_grid_tiles(one, data, false, 64, &tiles));
-    assert_false(erg_grid_tiles(hybrid, (struct erg_shape){4, 2}, false, 64, &tiles));
-}
-
 /*
  * The published estimates give the parts of an iteration summed over its stages. Spread evenly over
  * equal stages again, the formula must give their totals.
@@ -116,7 +85,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_iteration_of_two_stages),
-        cmocka_unit_test(test_tiles_between_stages),
         cmocka_unit_test(test_published_totals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

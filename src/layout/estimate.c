@@ -220,6 +220,10 @@ int erg_estimate_plan(const struct erg_estimator *estimator, const struct erg_co
     struct setting setting;
     if (prepare(&setting, estimator, tables, job, allocation, err) != 0)
         return -1;
+    if (plan->first[plan->stages] != setting.layer_count)
+        return erg_fail(err, ERG_FAILED,
+                        "estimate of %s %s: expected a plan of its %zu layers, got one of %zu",
+                        job->family, job->size, setting.layer_count, plan->first[plan->stages]);
     return time_plan(&setting, plan, shared_experts, estimate, err);
 }
 

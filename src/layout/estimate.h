@@ -15,7 +15,8 @@
  *   backward = 3 x that: the forward pass again (rematerialization), two gradients, and the sum of
  *             gradients over microbatches read and written
  *   collectives = collective_factor x what the tables say, of sums over tensor groups, exchanges of
- *           experts, and gradients once an iteration; sends = send_factor x the same
+ *           experts, and gradients once an iteration; sends = send_factor x the same, of all GPUs
+ *           of a stage side by side (one after another, as published, fits measurements worse)
  *   update = 7 passes over the weights
  * Memory: 4 tensors of weights, the inputs of layers of all microbatches in flight, and all
  * activations of the largest layer.

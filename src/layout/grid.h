@@ -3,8 +3,8 @@
  * which layers each stage has and how each stage spreads over its GPUs.
  *
  * A stage of n GPUs has a shape: `data` replicas, each of `tensor` GPUs, data x tensor = n, both
- * powers of two. Layers are pipeline layers: what a model was cut into, of equal work (16, or as
- * many as GPUs).
+ * powers of two. Layers are pipeline layers: what a model was cut into, of about equal work, 16 or
+ * fewer.
  *
  * Source of the method: Arena (published under that name and as Crius): grids, disaggregated
  * profiles, parallelism planner.
@@ -13,10 +13,7 @@
 #define ERG_GRID_H
 
 #include "base/text.h"
-#include "ergon/error.h"
-#include "hardware/comm_table.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 enum {
@@ -61,17 +58,5 @@ struct erg_iteration_time {
  */
 void erg_grid_time(const struct erg_stage_time *stages, size_t count, long microbatches,
                    struct erg_iteration_time *time);
-
-/*
- * What is sent one after another between two stages, for a tensor of which an unsharded microbatch
- * has `elements`: `count` tiles of `tile_elements`. False where the published tables have no rule
- * for the two shapes.
- */
-struct erg_tiles {
-    long count;
-    double tile_elements;
-};
-bool erg_grid_tiles(struct erg_shape sender, struct erg_shape receiver, bool backward,
-                    double elements, struct erg_tiles *tiles);
 
 #endif

@@ -15,8 +15,14 @@
 #ifndef ERG_GRID_PLAN_H
 #define ERG_GRID_PLAN_H
 
+#include "base/memory.h"
+#include "ergon/error.h"
+#include "hardware/comm_table.h"
 #include "layout/grid.h"
 #include "layout/grid_model.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 
 /* A matrix product or convolution, of one microbatch and in one direction. */
 struct erg_heavy_op {

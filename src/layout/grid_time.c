@@ -1,7 +1,5 @@
-/* The published iteration time of a grid's plan, and what its stages send each other. */
+/* The published iteration time of a grid's plan, and how a plan is written. */
 #include "layout/grid.h"
-
-#include <math.h>
 
 #define FAILED_PROFILE_S 1e5
 
@@ -56,26 +54,6 @@ void erg_grid_time(const struct erg_stage_time *stages, size_t count, long micro
     time->inter_s = communication_of(&forward_send, microbatches) +
                     communication_of(&backward_send, microbatches);
     time->total_s = time->compute_s + time->intra_s + time->inter_s;
-}
-
-bool erg_grid_tiles(struct erg_shape sender, struct erg_shape receiver, bool backward,
-                    double elements, struct erg_tiles *tiles)
-{
-    double data = (double)sender.data, tensor = (double)sender.tensor;
-    bool same = sender.data == receiver.data && sender.tensor == receiver.tensor;
-    bool same_gpus = sender.data * sender.tensor == receiver.data * receiver.tensor;
-    *tiles = (struct erg_tiles){sender.data * sender.tensor, elements};
-    if (same) {
-        /* A replica sends its share of the microbatch; in the backward direction the GPUs of a
-         * tensor group hold shards of the gradient, in the forward direction each has it all. */
-        tiles->tile_elements = elements / data / (backward ? tensor : 1);
-        return true;
-    }
-    if (same_gpus && sender.tensor == 1 && receiver.data == 1) {
-        tiles->tile_elements = backward ? elements : elements / data;
-        return true;
-    }
-    return same_gpus && sender.data == 1 && receiver.tensor == 1;
 }
 
 void erg_grid_plan_text(const struct erg_grid_plan *plan, struct erg_text *text)
