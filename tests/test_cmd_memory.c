@@ -104,6 +104,24 @@ static void test_solved_ratios(void **state)
                   0, "within the error of this model");
 }
 
+/* The 70B row that moved most filled half a node; with longer sequences there is no room. */
+static void test_host_memory(void **state)
+{
+    (void)state;
+    const char *row = "memory " JOBS "llama2-70b.yaml' --gpus 32 --batch 272 --sequence 8192 "
+                      "--layout t=2,p=8,l=2 --recompute balanced --offload 0.858 --json";
+    json_t *document = document_of(row, 0);
+    assert_close(number(document, "node_host_bytes"), 488e9, 0.01);
+    assert_null(
+        json_object_get(json_array_get(json_object_get(document, "stages"), 0), "copy_wait_s"));
+    json_decref(document);
+    check_program("memory " JOBS "llama2-70b.yaml' --gpus 32 --batch 272 --sequence 20480 "
+                  "--layout t=2,p=8,l=1 --recompute none -a 1 2>&1",
+                  3, "more than the 1024 GiB that it has");
+    check_program("memory " JOBS "llama-65b.yaml' --engine megatron-kwai-h800", 0,
+                  "waits up to 0.000 s");
+}
+
 /* Copies of single layers need smaller buffers. */
 static void test_copies_by_layer(void **state)
 {
@@ -209,9 +227,13 @@ static void test_wrong_questions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published_peaks), cmocka_unit_test(test_solved_ratios),
-        cmocka_unit_test(test_copies_by_layer), cmocka_unit_test(test_what_does_not_fit),
-        cmocka_unit_test(test_every_example),   cmocka_unit_test(test_page),
+        cmocka_unit_test(test_published_peaks),
+        cmocka_unit_test(test_solved_ratios),
+        cmocka_unit_test(test_copies_by_layer),
+        cmocka_unit_test(test_host_memory),
+        cmocka_unit_test(test_what_does_not_fit),
+        cmocka_unit_test(test_every_example),
+        cmocka_unit_test(test_page),
         cmocka_unit_test(test_wrong_questions),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -1,11 +1,12 @@
 /* ergon memory JOB.yaml: what each stage of a layout needs, and how much to offload. */
 #include "cli/cli.h"
+#include "cli/memory_print.h"
 
 #include "base/log.h"
 #include "base/memory.h"
 #include "io/json.h"
+#include "layout/memory_copies.h"
 #include "layout/memory_document.h"
-#include "observe/table.h"
 #include "report/report.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@
 
 struct values {
     long gpus, batch, sequence;
-    const char *layout, *report;
+    const char *layout, *report, *engine;
     int recompute, accounting, copies;
     double offload, budget_bytes;
     bool per_stage;
@@ -48,6 +49,9 @@ static const struct erg_option options[] = {
     {"accounting", 'A', ERG_OPTION_CHOICE, "KIND", AT(accounting), .choices = accountings,
      .default_text = "arena",
      .help = "bytes of the tensors, or of the blocks that a caching allocator gives them"},
+    {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(engine),
+     .help = "also say how long compute waits for copies on this engine: a name of the catalogue, "
+             "or a file"},
     {"report", 'o', ERG_OPTION_FILE, "FILE", AT(report),
      .help = "write a page with memory over time as HTML"},
     {0},
@@ -57,127 +61,9 @@ static const struct erg_option options[] = {
  * failed with 77.4e9 B: contexts, collectives and gaps between blocks took the rest. */
 static const double usable_share = 0.9;
 
-/* ---- as text ---- */
-
-static const struct {
-    const char *head;
-    unsigned items;
-} columns[] = {
-#define ITEM(name) (1u << ERG_MEMORY_##name)
-    {"weights", ITEM(WEIGHTS)},
-    {"gradients", ITEM(GRADIENTS)},
-    {"optimizer", ITEM(OPTIMIZER)},
-    {"activations", ITEM(ACTIVATIONS)},
-    {"offload", ITEM(OFFLOAD)},
-    {"head", ITEM(HEAD)},
-    {"pipeline", ITEM(PIPELINE)},
-    {"transient", ITEM(TRANSIENT)},
-    {"buffers", ITEM(ROPE) | ITEM(WORKSPACE) | ITEM(GATHER)},
-    {"rounding", ITEM(ROUNDING)},
-#undef ITEM
-};
-enum { COLUMNS = sizeof columns / sizeof *columns };
-
 static double gib(double bytes)
 {
     return bytes / 0x1p30;
-}
-
-static void print_heading(const struct erg_memory_answer *answer)
-{
-    const struct erg_layout *layout = answer->request.layout;
-    printf("%s: %s on %ld %s\n"
-           "tensor %ld x context %ld x pipeline %ld x data %ld, %ld virtual stage%s\n"
-           "%ld microbatches of %ld x %ld tokens, recompute %s, offload %.3f%s\n\n",
-           answer->job->name, answer->request.model->name, erg_layout_gpus(layout),
-           answer->job->gpu->name, layout->tensor, layout->context, layout->pipeline, layout->data,
-           layout->virtual_stages, layout->virtual_stages > 1 ? "s" : "", layout->microbatches,
-           layout->microbatch, layout->sequence, erg_remat_name(layout->remat), layout->offload,
-           answer->per_stage ? " or less (each stage its own)" : "");
-}
-
-static double column_bytes(const struct erg_memory_stage *stage, int column)
-{
-    double sum = 0;
-    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
-        if (columns[column].items & 1u << i)
-            sum += stage->items[i];
-    return sum;
-}
-
-/* Whether any stage has something in the column. */
-static bool is_used(const struct erg_memory_result *result, int column)
-{
-    for (long s = 0; s < result->count; s++)
-        if (column_bytes(&result->stages[s], column) > 0)
-            return true;
-    return false;
-}
-
-static void print_table(const struct erg_memory_answer *answer)
-{
-    const struct erg_layout *layout = answer->request.layout;
-    const struct erg_memory_result *result = answer->result;
-    struct erg_table table = {.columns = answer->per_stage ? 5 : 3};
-    for (int c = 0; c < COLUMNS; c++)
-        table.columns += is_used(result, c);
-    erg_table_add(&table, "stage");
-    for (int c = 0; c < COLUMNS; c++)
-        if (is_used(result, c))
-            erg_table_add(&table, "%s", columns[c].head);
-    erg_table_add(&table, "peak GiB");
-    if (answer->per_stage) {
-        erg_table_add(&table, "ratio");
-        erg_table_add(&table, "recompute");
-    }
-    erg_table_add(&table, "worst in");
-    for (long s = 0; s < result->count; s++) {
-        const struct erg_memory_stage *stage = &result->stages[s];
-        erg_table_add(&table, "%ld%s", s, s == result->worst ? " *" : "");
-        for (int c = 0; c < COLUMNS; c++)
-            if (is_used(result, c))
-                erg_table_add(&table, "%.2f", gib(column_bytes(stage, c)));
-        erg_table_add(&table, "%.2f", gib(stage->peak_bytes));
-        if (answer->per_stage) {
-            erg_table_add(&table, "%.3f", erg_layout_offload(layout, s));
-            erg_table_add(&table, "%s", erg_remat_name(erg_layout_remat(layout, s)));
-        }
-        erg_table_add(&table, "%s", stage->moment);
-    }
-    struct erg_text text = {0};
-    erg_table_text(&text, &table, "");
-    fputs(text.data, stdout);
-    erg_text_release(&text);
-    erg_table_release(&table);
-}
-
-static void print_verdict(const struct erg_memory_answer *answer, const char *item)
-{
-    const struct erg_memory_result *result = answer->result;
-    const struct erg_memory_stage *worst = &result->stages[result->worst];
-    double host = 0, size = 0;
-    for (long s = 0; s < result->count; s++)
-        host = fmax(host, result->stages[s].offload_bytes * (double)result->stages[s].groups);
-    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
-        size = fmax(size, worst->items[i]);
-    printf("\nStage %ld binds with %.2f GiB, most of it %s (%.2f GiB).\n", result->worst,
-           gib(worst->peak_bytes), item, gib(size));
-    if (answer->fits)
-        printf("It fits: the budget is %.2f GiB of the %.0f GiB of a %s.\n",
-               gib(answer->budget_bytes), gib(answer->job->gpu->memory_bytes),
-               answer->job->gpu->name);
-    if (host > 0)
-        printf("Host memory: up to %.2f GiB for each GPU, %.0f GiB for a node of %d.\n", gib(host),
-               gib(host) * answer->job->cluster.gpus_per_node, answer->job->cluster.gpus_per_node);
-    const struct erg_memory_solution *solution = answer->solution;
-    if (!solution)
-        return;
-    printf("The smallest offload ratio that fits is %.4f", solution->offload);
-    if (solution->offload_bytes > 0)
-        printf("; one for each stage copies %.1f instead of %.1f GB in an iteration, %.0f %% less",
-               solution->stage_offload_bytes / 1e9, solution->offload_bytes / 1e9,
-               100 * (1 - solution->stage_offload_bytes / solution->offload_bytes));
-    printf(".\n");
 }
 
 /* ---- what was asked ---- */
@@ -243,6 +129,19 @@ static int say_too_large(const struct erg_memory_answer *answer, struct erg_erro
                     answer->job->gpu->name, hint);
 }
 
+/* What is offloaded has to lie somewhere. */
+static int check_host(const struct erg_memory_answer *answer, struct erg_error *err)
+{
+    const struct erg_cluster *cluster = &answer->job->cluster;
+    if (cluster->host_memory_bytes == 0 || answer->host_bytes <= cluster->host_memory_bytes)
+        return 0;
+    return erg_fail(err, ERG_INFEASIBLE,
+                    "what is offloaded needs up to %.0f GiB of a node's host memory for its %d "
+                    "GPUs, more than the %.0f GiB that it has; recompute more or offload less",
+                    gib(answer->host_bytes), cluster->gpus_per_node,
+                    gib(cluster->host_memory_bytes));
+}
+
 static int show(const struct erg_invocation *call, const struct erg_memory_answer *answer,
                 struct erg_error *err)
 {
@@ -254,9 +153,7 @@ static int show(const struct erg_invocation *call, const struct erg_memory_answe
         fputs(text, stdout);
         free(text);
     } else if (status == 0) {
-        print_heading(answer);
-        print_table(answer);
-        print_verdict(answer, json_string_value(json_object_get(document, "binding_item")));
+        erg_memory_print(answer);
     }
     json_decref(document);
     return status;
@@ -287,8 +184,28 @@ static int solve(struct erg_memory_answer *answer, struct erg_layout *layout,
     return 0;
 }
 
+/* How long each stage waits for its copies, into storage of the arena. */
+static int find_waits(struct erg_memory_answer *answer, const char *engine_name,
+                      struct erg_arena *arena, struct erg_error *err)
+{
+    struct erg_engine *engine;
+    struct erg_time_machine machine;
+    const struct erg_cluster *cluster = &answer->job->cluster;
+    if (erg_engine_load(&engine, engine_name, err) != 0)
+        return -1;
+    erg_time_machine_init(&machine, answer->job->gpu, cluster);
+    const struct erg_time_request time = {answer->request.model, engine, &machine};
+    double *wait_s =
+        erg_arena_alloc(arena, (size_t)answer->request.layout->pipeline * sizeof *wait_s);
+    erg_memory_copies_waits(wait_s, &answer->request, &time, cluster->host_memory_bandwidth);
+    answer->wait_s = wait_s;
+    erg_engine_free(engine);
+    return 0;
+}
+
 static int answer_and_show(const struct erg_invocation *call, struct erg_memory_answer *answer,
-                           struct erg_layout *layout, struct erg_error *err)
+                           struct erg_layout *layout, struct erg_arena *arena,
+                           struct erg_error *err)
 {
     const struct values *values = call->values;
     struct erg_memory_solution solution = {0};
@@ -305,6 +222,10 @@ static int answer_and_show(const struct erg_invocation *call, struct erg_memory_
         status = erg_memory_simulate(&result, &answer->request, err);
     if (status == 0) {
         answer->result = &result;
+        for (long s = 0; s < result.count; s++)
+            answer->host_bytes = fmax(answer->host_bytes, result.stages[s].offload_bytes *
+                                                              (double)result.stages[s].groups *
+                                                              answer->job->cluster.gpus_per_node);
         double slack = answer->solution ? solution.excess_bytes : 0;
         answer->fits = !unsolved.status &&
                        result.stages[result.worst].peak_bytes <= answer->budget_bytes + slack;
@@ -314,10 +235,14 @@ static int answer_and_show(const struct erg_invocation *call, struct erg_memory_
                 erg_memory_smallest_change(&change, &answer->request, answer->budget_bytes, err);
         }
     }
+    if (status == 0 && values->engine)
+        status = find_waits(answer, values->engine, arena, err);
     if (status == 0)
         status = show(call, answer, err);
     if (status == 0 && !answer->fits)
         status = say_too_large(answer, err);
+    else if (status == 0)
+        status = check_host(answer, err);
     erg_memory_result_release(&result);
     erg_memory_solution_release(&solution);
     return status;
@@ -348,7 +273,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
                                                         : values->budget_bytes,
             .per_stage = values->per_stage,
         };
-        status = answer_and_show(call, &answer, &layout, err);
+        status = answer_and_show(call, &answer, &layout, &arena, err);
     }
     erg_job_free(job);
     erg_arena_release(&arena);

@@ -15,6 +15,10 @@ const cyaml_schema_field_t erg_cluster_fields[] = {
                       inter_node_bandwidth),
     CYAML_FIELD_FLOAT("inter_node_latency_us", CYAML_FLAG_OPTIONAL, struct erg_cluster,
                       inter_node_latency_s),
+    CYAML_FIELD_FLOAT("host_memory_gib", CYAML_FLAG_OPTIONAL, struct erg_cluster,
+                      host_memory_bytes),
+    CYAML_FIELD_FLOAT("host_memory_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,
+                      host_memory_bandwidth),
     CYAML_FIELD_END,
 };
 
@@ -28,6 +32,9 @@ static const struct erg_quantity quantities[] = {
     {"inter_node_bandwidth_gb_s", offsetof(struct erg_cluster, inter_node_bandwidth), 1e9, 0.01,
      1e5},
     {"inter_node_latency_us", offsetof(struct erg_cluster, inter_node_latency_s), 1e-6, 0, 1e6},
+    {"host_memory_gib", offsetof(struct erg_cluster, host_memory_bytes), 0x1p30, 1, 1e6},
+    {"host_memory_bandwidth_gb_s", offsetof(struct erg_cluster, host_memory_bandwidth), 1e9, 1,
+     1e5},
 };
 
 int erg_cluster_finish(struct erg_cluster *cluster, const struct erg_yaml *yaml, const char *prefix,

@@ -8,6 +8,8 @@
  *     intra_node_bandwidth_gb_s: 300  # one direction, per GPU; optional: the GPU's own link
  *     inter_node_bandwidth_gb_s: 50   # one direction, per node; needed with several nodes
  *     inter_node_latency_us: 15       # optional
+ *     host_memory_gib: 1024           # of a node; optional
+ *     host_memory_bandwidth_gb_s: 400 # of a node, reading and writing together; optional
  *
  * Embed with CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct job, cluster,
  * erg_cluster_fields), and call erg_cluster_finish() after reading.

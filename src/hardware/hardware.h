@@ -116,6 +116,8 @@ struct erg_cluster {
     double intra_node_bandwidth; /* bytes/s, one direction, per GPU; 0 = the GPU's link */
     double inter_node_bandwidth; /* bytes/s, one direction, per node */
     double inter_node_latency_s;
+    double host_memory_bytes;     /* of a node; 0 = not known */
+    double host_memory_bandwidth; /* bytes/s of a node, both directions together; 0 = not known */
 };
 
 /*

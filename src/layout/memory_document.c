@@ -79,6 +79,8 @@ static json_t *stage_document(const struct erg_memory_answer *answer, long index
     set(document, "groups", json_integer(stage->groups));
     set(document, "group_offload_bytes", whole(stage->offload_bytes));
     set(document, "host_bytes", whole(stage->offload_bytes * (double)stage->groups));
+    if (answer->wait_s)
+        set(document, "copy_wait_s", json_real(answer->wait_s[index]));
     set(document, "course", course_document(&answer->result->courses[index]));
     return document;
 }
@@ -131,6 +133,7 @@ json_t *erg_memory_document(const struct erg_memory_answer *answer)
     set(document, "gpu_memory_bytes", whole(answer->job->gpu->memory_bytes));
     set(document, "budget_bytes", whole(answer->budget_bytes));
     set(document, "fits", json_boolean(answer->fits));
+    set(document, "node_host_bytes", whole(answer->host_bytes));
     if (answer->solution)
         set(document, "solution", solution_document(answer->solution));
     if (answer->change && answer->change->found)

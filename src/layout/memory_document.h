@@ -16,10 +16,12 @@ struct erg_memory_answer {
     struct erg_memory_request request;
     const struct erg_memory_result *result;
     double budget_bytes;
-    bool fits;
+    bool fits;         /* into the GPUs */
+    double host_bytes; /* of a node for what is offloaded, if all its GPUs are of the worst stage */
     const struct erg_memory_solution *solution; /* NULL: nothing was solved */
     bool per_stage;                             /* the layout is the solution's, stage by stage */
     const struct erg_memory_change *change;     /* NULL: it fits */
+    const double *wait_s; /* of each stage, for its copies; NULL: no engine was named */
 };
 
 /* Schema "ergon.memory", version 1; owned by the caller. */
