@@ -64,15 +64,28 @@ static double smallest_ratio(const struct work *work, long stage, enum erg_remat
     return high;
 }
 
-static double group_bytes(const struct work *work, long stage, enum erg_remat remat, double offload)
+/* Copied out by one GPU of the stage in an iteration. */
+static double moved_bytes(const struct work *work, long stage, enum erg_remat remat, double offload)
 {
-    struct erg_memory_choice choice;
-    const struct erg_layout *layout = work->request->layout;
-    long layers = erg_layout_chunk_layers(layout, work->request->model->layers, stage, 0);
-    erg_memory_choose(&choice, work->sizes, remat, layers, offload, work->request->accounting);
-    double moved = (double)choice.moved;
-    erg_memory_choice_release(&choice);
-    return moved;
+    const struct erg_memory_request *request = work->request;
+    const struct erg_layout *layout = request->layout;
+    struct erg_layout own = *layout;
+    double sum = 0;
+    own.offload = offload;
+    own.stage_offload = NULL;
+    if (!erg_memory_offloads(&own, stage))
+        return 0;
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++) {
+        struct erg_memory_choice choice;
+        long layers = erg_layout_chunk_layers(layout, request->model->layers, stage, chunk);
+        if (stage == layout->pipeline - 1 && chunk == layout->virtual_stages - 1)
+            continue; /* the head's */
+        erg_memory_choose(&choice, work->sizes, remat, request->layer_copies ? 1 : layers, offload,
+                          request->accounting);
+        sum += (double)choice.moved * (double)(request->layer_copies ? layers : 1);
+        erg_memory_choice_release(&choice);
+    }
+    return sum * (double)layout->microbatches;
 }
 
 /* Less recomputation first: none that moves as few bytes is passed over. */
@@ -86,7 +99,7 @@ static int solve_stage(void *context, size_t index, struct erg_error *err)
     double best = -1;
     for (int remat = ERG_REMAT_NONE; remat <= (int)asked; remat++) {
         double least, offload = smallest_ratio(work, stage, (enum erg_remat)remat, &least);
-        double bytes = group_bytes(work, stage, (enum erg_remat)remat, offload);
+        double bytes = moved_bytes(work, stage, (enum erg_remat)remat, offload);
         bool fits = least <= work->budget || remat == (int)asked;
         if (fits && (best < 0 || bytes < best)) {
             best = bytes;
@@ -99,21 +112,6 @@ static int solve_stage(void *context, size_t index, struct erg_error *err)
     if (found->least_bytes > work->budget)
         found->excess = found->least_bytes - work->budget;
     return 0;
-}
-
-/* Copied out by one GPU of the stage in an iteration. */
-static double moved_bytes(const struct work *work, long stage, enum erg_remat remat, double offload)
-{
-    const struct erg_layout *layout = work->request->layout;
-    struct erg_layout own = *layout;
-    own.offload = offload;
-    own.stage_offload = NULL;
-    if (!erg_memory_offloads(&own, stage))
-        return 0;
-    long groups = layout->microbatches * layout->virtual_stages;
-    if (stage == layout->pipeline - 1)
-        groups -= layout->microbatches; /* the head's */
-    return (double)groups * group_bytes(work, stage, remat, offload);
 }
 
 int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memory_request *request,

@@ -1,0 +1,208 @@
+/* layout/memory: which bytes move, and the least of them with which a layout fits. */
+#include "memory_world.h"
+
+#include "base/random.h"
+#include "layout/memory_internal.h"
+
+static const double GiB = 0x1p30;
+
+/* ---- which bytes ---- */
+
+/* The nearest sum of whole pieces at or below `bytes`, by trying all of them. */
+static int64_t nearest_below(const struct erg_memory_choice *choice, size_t at, int64_t bytes)
+{
+    if (at == choice->count)
+        return 0;
+    int64_t without = nearest_below(choice, at + 1, bytes), piece = choice->pieces[at].bytes;
+    if (piece > bytes)
+        return without;
+    int64_t with = piece + nearest_below(choice, at + 1, bytes - piece);
+    return with > without ? with : without;
+}
+
+/*
+ * The arena moves what was asked for, to a row; at most one tensor in part, and of whole tensors as
+ * much as can be. The framework moves at least that, to a MiB, in its order.
+ */
+static void choices(void **state)
+{
+    (void)state;
+    struct erg_model *model = load_model("llama-2-70b", 0);
+    struct erg_memory_sizes sizes;
+    struct erg_rng rng;
+    erg_memory_sizes_init(&sizes, model, 2, 2, 1, 8192);
+    erg_rng_seed(&rng, 5);
+    for (int i = 0; i < 200; i++) {
+        enum erg_remat remat = (enum erg_remat)(i % 2);
+        double offload = erg_rng_uniform(&rng);
+        struct erg_memory_choice choice;
+        erg_memory_choose(&choice, &sizes, remat, 2, offload, ERG_MEMORY_ARENA);
+        int64_t asked = (int64_t)ceil(offload * (double)choice.eligible), sum = 0, whole = 0;
+        int split = 0;
+        for (size_t k = 0; k < choice.count; k++) {
+            const struct erg_memory_piece *piece = &choice.pieces[k];
+            bool is_whole = piece->moved == piece->bytes;
+            assert_true(piece->moved >= 0 && piece->moved <= piece->bytes);
+            sum += piece->moved;
+            whole += is_whole ? piece->moved : 0;
+            if (piece->moved && !is_whole) {
+                split++;
+                assert_int_equal(piece->moved % (piece->bytes / sizes.tensors[piece->tensor].rows),
+                                 0);
+                assert_ptr_equal(choice.split, piece);
+            }
+        }
+        assert_true(split <= 1 && (split == 1) == (choice.split != NULL));
+        assert_int_equal(sum, choice.moved);
+        assert_true(sum >= asked - 1 && sum < asked + 65536);
+        if (choice.count <= 16)
+            assert_int_equal(whole, nearest_below(&choice, 0, asked));
+        erg_memory_choice_release(&choice);
+        erg_memory_choose(&choice, &sizes, remat, 2, offload, ERG_MEMORY_FRAMEWORK);
+        assert_true(choice.moved >= asked - 1 && choice.moved < asked + (1 << 20));
+        erg_memory_choice_release(&choice);
+    }
+    erg_model_free(model);
+}
+
+/* ---- how many ---- */
+
+static double worst_peak(const struct erg_memory_request *request, double *peaks)
+{
+    struct erg_error err;
+    struct erg_memory_result result;
+    assert_ok(erg_memory_simulate(&result, request, &err), &err);
+    double peak = result.stages[result.worst].peak_bytes;
+    for (long i = 0; i < result.count && peaks; i++)
+        peaks[i] = result.stages[i].peak_bytes;
+    erg_memory_result_release(&result);
+    return peak;
+}
+
+/* A published row: its ratio, and that nothing less fits, for all and for each stage. */
+static void the_least_that_fits(void **state)
+{
+    (void)state;
+    struct erg_model *model = load_model("llama-65b", 32005);
+    const struct published row = {4096, 32, 272, 2, 1, 8, 2, ERG_REMAT_BALANCED, 0.544};
+    struct erg_layout layout = layout_of(model, &row);
+    struct erg_memory_request request = {.model = model, .layout = &layout};
+    struct erg_memory_solution solution;
+    struct erg_error err;
+    double peaks[8];
+    assert_ok(erg_memory_solve(&solution, &request, 64 * GiB, &err), &err);
+    assert_near(solution.offload, 0.544, 0.002);
+    assert_near(solution.excess_bytes, 0, 0);
+    layout.offload = solution.offload;
+    assert_true(worst_peak(&request, NULL) <= 64 * GiB);
+    layout.offload = solution.offload - 0.0005;
+    assert_true(worst_peak(&request, NULL) > 64 * GiB);
+    layout.stage_offload = solution.stage_offload;
+    layout.stage_remat = solution.stage_remat;
+    worst_peak(&request, peaks);
+    double sum = 0;
+    for (int i = 0; i < 8; i++) {
+        assert_true(peaks[i] <= 64 * GiB && peaks[i] > 63.99 * GiB);
+        assert_true(solution.stage_offload[i] <= solution.offload);
+        sum += solution.stage_offload[i] * (i == 7 ? 4 : 5) * 136;
+    }
+    assert_near(solution.stage_offload[0], solution.offload, 0);
+    struct erg_memory_sizes sizes = sizes_of(model, &layout);
+    double movable =
+        2 * (double)(erg_memory_layer_bytes(&sizes, ERG_REMAT_BALANCED) - sizes.log_sum_exp);
+    assert_close(solution.stage_offload_bytes, sum * movable, 1e-3);
+    assert_close(solution.offload_bytes, solution.offload * 39 * 136 * movable, 1e-3);
+    erg_memory_solution_release(&solution);
+    erg_model_free(model);
+}
+
+/* Where nothing need be moved, a stage that can keep all recomputes nothing either. */
+static void no_more_recomputation_than_needed(void **state)
+{
+    (void)state;
+    struct erg_model *model = load_model("llama-65b", 32005);
+    const struct published row = {4096, 128, 256, 2, 1, 8, 2, ERG_REMAT_BALANCED, 0};
+    struct erg_layout layout = layout_of(model, &row);
+    struct erg_memory_request request = {.model = model, .layout = &layout};
+    struct erg_memory_solution solution;
+    struct erg_error err;
+    assert_ok(erg_memory_solve(&solution, &request, 70 * GiB, &err), &err);
+    assert_near(solution.offload, 0, 0);
+    assert_int_equal(solution.stage_remat[0], ERG_REMAT_BALANCED);
+    assert_int_equal(solution.stage_remat[7], ERG_REMAT_NONE);
+    layout.stage_offload = solution.stage_offload;
+    layout.stage_remat = solution.stage_remat;
+    assert_true(worst_peak(&request, NULL) <= 70 * GiB);
+    erg_memory_solution_release(&solution);
+    erg_model_free(model);
+}
+
+/* The framework's blocks need a little more offloading; what is found fits. */
+static void framework(void **state)
+{
+    (void)state;
+    struct erg_model *model = load_model("llama-65b", 32005);
+    const struct published row = {8192, 256, 256, 2, 2, 8, 2, ERG_REMAT_BALANCED, 0};
+    struct erg_layout layout = layout_of(model, &row);
+    struct erg_memory_request request = {.model = model, .layout = &layout};
+    struct erg_memory_solution arena, blocks;
+    struct erg_error err;
+    assert_ok(erg_memory_solve(&arena, &request, 56e9, &err), &err);
+    request.accounting = ERG_MEMORY_FRAMEWORK;
+    assert_ok(erg_memory_solve(&blocks, &request, 56e9, &err), &err);
+    assert_true(blocks.offload > arena.offload && blocks.offload < arena.offload + 0.05);
+    layout.stage_offload = blocks.stage_offload;
+    layout.stage_remat = blocks.stage_remat;
+    assert_true(worst_peak(&request, NULL) <= 56e9);
+    erg_memory_solution_release(&arena);
+    erg_memory_solution_release(&blocks);
+    erg_model_free(model);
+}
+
+static void what_would_help(void **state)
+{
+    (void)state;
+    struct erg_model *model = load_model("llama-65b", 32005);
+    const struct published row = {8192, 256, 256, 2, 2, 8, 2, ERG_REMAT_NONE, 0};
+    struct erg_layout layout = layout_of(model, &row);
+    struct erg_memory_request request = {.model = model, .layout = &layout};
+    struct erg_memory_change change;
+    struct erg_memory_solution solution;
+    struct erg_error err;
+    const struct {
+        enum erg_remat now;
+        double budget;
+        bool found;
+        enum erg_remat remat;
+        double offload, tolerance;
+    } cases[] = {
+        {ERG_REMAT_NONE, 72e9, true, ERG_REMAT_BALANCED, 0, 0},
+        {ERG_REMAT_BALANCED, 58.9e9, true, ERG_REMAT_BALANCED, 0.2, 0.02},
+        {ERG_REMAT_NONE, 50e9, true, ERG_REMAT_NONE, 0.7, 0.02},
+        {ERG_REMAT_NONE, 33e9, true, ERG_REMAT_BALANCED, 0.97, 0.01},
+        {ERG_REMAT_FULL, 20e9, false, ERG_REMAT_FULL, 0, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        layout.remat = cases[i].now;
+        assert_ok(erg_memory_smallest_change(&change, &request, cases[i].budget, &err), &err);
+        assert_int_equal(change.found, cases[i].found);
+        assert_int_equal(change.remat, cases[i].remat);
+        assert_near(change.offload, cases[i].offload, cases[i].tolerance);
+    }
+    assert_fails(erg_memory_solve(&solution, &request, 20e9, &err), &err, "more than the budget");
+    assert_int_equal(err.status, ERG_INFEASIBLE);
+    erg_memory_solution_release(&solution);
+    erg_model_free(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(choices),
+        cmocka_unit_test(the_least_that_fits),
+        cmocka_unit_test(no_more_recomputation_than_needed),
+        cmocka_unit_test(framework),
+        cmocka_unit_test(what_would_help),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
