@@ -10,7 +10,7 @@
 static const char estimator_text[] =
     "constants:\n"
     "  matmul_efficiency: 0.5\n  convolution_efficiency: 0.25\n  memory_efficiency: 1\n"
-    "  convolution_rows: 100\n  collective_factor: 2\n  send_factor: 3\n  kernel_us: 1\n"
+    "  convolution_rows: 100\n  scaling_loss: 0.5\n  kernel_us: 1\n"
     "  memory_fraction: 0.5\n"
     "devices:\n"
     "  - {type: x, half_tflops: 0.02, full_tflops: 0.01, memory_bandwidth_gb_s: 1, memory_mib: 2}\n"
@@ -23,7 +23,8 @@ static const char tables_text[] =
     "gpu_type,num_nodes,gpus_per_node,infiniband,op,group_size,hosts_crossed,elements,time_s\n"
     "x,1,2,0,send,2,1,16,0.5\n"
     "x,1,2,0,all-reduce,2,1,16,0.001\n"
-    "x,1,2,0,all-reduce,2,1,128,0.004\n";
+    "x,1,2,0,all-reduce,2,1,128,0.004\n"
+    "x,1,4,0,all-reduce,4,1,128,0.006\n";
 
 static void write_file(char *path, const char *text)
 {
@@ -198,14 +199,14 @@ static void test_two_gpus(void **state)
     assert_ok(erg_estimate_plan(world->estimator, world->tables, &job, &two, &tensor, false,
                                 &estimate, &err),
               &err);
-    /* Two sums of 32 elements in 2 bytes: 16 of fp32, 2 x 1 ms each; twice that in backward. */
-    assert_close(estimate.time.intra_s, 16 * (2 * 2e-3 + 2 * 2 * 2e-3), 1e-12);
-    /* One send of 32 elements: 3 x 0.5 s, of each microbatch both ways; the other stage sends
-     * nothing on: 15 x 1.5 + 1.5, twice. */
+    /* Two sums of 32 elements in 2 bytes: 16 of fp32, 1 ms each; twice that in backward. */
+    assert_close(estimate.time.intra_s, 16 * (2 * 1e-3 + 2 * 2 * 1e-3), 1e-12);
+    /* One send of 32 elements: 0.5 s, of each microbatch both ways; the other stage sends nothing
+     * on: 15 x 0.5 + 0.5, twice. */
     assert_ok(erg_estimate_plan(world->estimator, world->tables, &job, &two, &stages, false,
                                 &estimate, &err),
               &err);
-    assert_close(estimate.time.inter_s, 2 * 16 * 1.5, 1e-12);
+    assert_close(estimate.time.inter_s, 2 * 16 * 0.5, 1e-12);
     /* Replicas of half a sample are none, so the fastest plan is one stage of two GPUs. */
     assert_ok(erg_estimate_job(world->estimator, world->tables, &job, &two, &estimate, &err), &err);
     assert_int_equal(estimate.plan.stages, 1);
@@ -214,12 +215,31 @@ static void test_two_gpus(void **state)
     erg_grid_plan_text(&estimate.plan, &text);
     assert_string_equal(text.data, "0_1::1_2");
     erg_text_release(&text);
-    /* Two samples a microbatch: replicas, whose gradients are 128 elements of fp32: 2 x 4 ms. */
+    /* Two samples a microbatch: replicas, whose gradients are 128 elements of fp32: 4 ms. */
     const struct erg_estimate_job larger = {"t", "s", 32};
     assert_ok(erg_estimate_job(world->estimator, world->tables, &larger, &two, &estimate, &err),
               &err);
     assert_int_equal(estimate.plan.shapes[0].data, 2);
-    assert_close(estimate.time.intra_s, 2 * 4e-3, 1e-12);
+    assert_close(estimate.time.intra_s, 4e-3, 1e-12);
+}
+
+/* Four GPUs of one node, a sample each: sqrt 2 times the computation of one GPU, but its weights.
+ */
+static void test_scaling_loss(void **state)
+{
+    struct world *world = *state;
+    const struct erg_estimate_job job = {"t", "s", 64};
+    const struct erg_allocation four = {"x", 1, 4, false};
+    const struct erg_grid_plan plan = {1, {0, 2}, {{4, 1}}};
+    struct erg_estimate estimate;
+    struct erg_error err;
+    assert_ok(erg_estimate_plan(world->estimator, world->tables, &job, &four, &plan, false,
+                                &estimate, &err),
+              &err);
+    double pass = small_flops / 10e9 + small_traffic * 2 / 1e9 + small_ops * 1e-6;
+    double weights = small_weights * 2 / 1e9;
+    assert_close(estimate.time.compute_s, 16 * (4 * sqrt(2) * pass + 6 * weights) + 7 * weights,
+                 1e-12);
 }
 
 static void test_what_it_cannot_say(void **state)
@@ -290,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_splits_evenly),
         cmocka_unit_test(test_one_gpu),
         cmocka_unit_test(test_two_gpus),
+        cmocka_unit_test(test_scaling_loss),
         cmocka_unit_test(test_what_it_cannot_say),
         cmocka_unit_test(test_refuses_wrong_files),
     };

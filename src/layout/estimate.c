@@ -75,11 +75,13 @@ static double forward_s(const struct setting *setting, const struct erg_grid_lay
     double flops_s = setting->model->half ? device->half_flops : device->full_flops;
     double convolution = layer->convolution_flops * share +
                          layer->flops_per_row * c->convolution_rows / (double)shape.tensor;
-    return layer->matmul_flops * share / (c->matmul_efficiency * flops_s) +
-           convolution / (c->convolution_efficiency * flops_s) +
-           layer->traffic * share * setting->element_bytes /
-               (c->memory_efficiency * device->memory_bandwidth) +
-           (double)layer->op_count * c->kernel_s;
+    double gpus = (double)(setting->allocation->nodes * setting->allocation->gpus_per_node);
+    double alone_s = layer->matmul_flops * share / (c->matmul_efficiency * flops_s) +
+                     convolution / (c->convolution_efficiency * flops_s) +
+                     layer->traffic * share * setting->element_bytes /
+                         (c->memory_efficiency * device->memory_bandwidth) +
+                     (double)layer->op_count * c->kernel_s;
+    return alone_s * pow(fmax(gpus / 2, 1), c->scaling_loss);
 }
 
 /* Every microbatch reads or writes the weights so often, whatever its size. */
@@ -99,10 +101,7 @@ static int add_collective(const struct setting *setting, enum erg_collective op,
         return 0;
     if (erg_comm_tables_find(setting->tables, setting->allocation, op, group, &curve, err) != 0)
         return -1;
-    double factor =
-        op == ERG_SEND ? setting->constants->send_factor : setting->constants->collective_factor;
-    *seconds +=
-        factor * count * erg_comm_time(&curve, erg_comm_elements(elements / count, setting->type));
+    *seconds += count * erg_comm_time(&curve, erg_comm_elements(elements / count, setting->type));
     return 0;
 }
 

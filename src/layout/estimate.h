@@ -14,9 +14,10 @@
  *           + (traffic x + weights) / (memory_efficiency bandwidth) + operations x kernel_s
  *   backward = 3 x that: the forward pass again (rematerialization), two gradients, and the sum of
  *             gradients over microbatches read and written
- *   collectives = collective_factor x what the tables say, of sums over tensor groups, exchanges of
- *           experts, and gradients once an iteration; sends = send_factor x the same, of all GPUs
- *           of a stage side by side (one after another, as published, fits measurements worse)
+ *   both (gpus / 2)^scaling_loss times as long beyond two GPUs of the job: what spreading costs in
+ *           measurements, and neither tables nor formula see
+ *   collectives as the tables say: sums over tensor groups, exchanges of experts, and gradients once
+ *           an iteration; sends too, of all GPUs of a stage side by side
  *   update = 7 passes over the weights
  * Memory: 4 tensors of weights, the inputs of layers of all microbatches in flight, and all
  * activations of the largest layer.
@@ -45,7 +46,7 @@ struct erg_grid_device {
 struct erg_estimate_constants {
     double matmul_efficiency, convolution_efficiency, memory_efficiency;
     double convolution_rows;
-    double collective_factor, send_factor;
+    double scaling_loss;
     double kernel_s;        /* launch and gaps of an operation; not fitted */
     double memory_fraction; /* of the GPU's memory that a job may have; not fitted */
 };

@@ -18,8 +18,7 @@ static const cyaml_schema_field_t constant_fields[] = {
     CONSTANT(convolution_efficiency),
     CONSTANT(memory_efficiency),
     CONSTANT(convolution_rows),
-    CONSTANT(collective_factor),
-    CONSTANT(send_factor),
+    CONSTANT(scaling_loss),
     CYAML_FIELD_FLOAT("kernel_us", CYAML_FLAG_DEFAULT, struct erg_estimate_constants, kernel_s),
     CONSTANT(memory_fraction),
     CYAML_FIELD_END,
@@ -89,8 +88,7 @@ static int finish_constants(struct erg_estimate_constants *c, const struct erg_y
             0 ||
         check(yaml, "constants.memory_efficiency", c->memory_efficiency, 0.01, 10, err) != 0 ||
         check(yaml, "constants.convolution_rows", c->convolution_rows, 0, 1e6, err) != 0 ||
-        check(yaml, "constants.collective_factor", c->collective_factor, 0.01, 100, err) != 0 ||
-        check(yaml, "constants.send_factor", c->send_factor, 0.01, 100, err) != 0 ||
+        check(yaml, "constants.scaling_loss", c->scaling_loss, 0, 1, err) != 0 ||
         check(yaml, "constants.kernel_us", c->kernel_s, 0, 1e6, err) != 0 ||
         check(yaml, "constants.memory_fraction", c->memory_fraction, 0.01, 1, err) != 0)
         return -1;
