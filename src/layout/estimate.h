@@ -14,8 +14,8 @@
  *           + (traffic x + weights) / (memory_efficiency bandwidth) + operations x kernel_s
  *   backward = 3 x that: the forward pass again (rematerialization), two gradients, and the sum of
  *             gradients over microbatches read and written
- *   both (gpus / 2)^scaling_loss times as long beyond two GPUs of the job: what spreading costs in
- *           measurements, and neither tables nor formula see
+ *   both but for the passes over weights (gpus / 2)^scaling_loss times as long beyond two GPUs of
+ *           the job: what spreading costs in measurements, and neither tables nor formula see
  *   collectives as the tables say: sums over tensor groups, exchanges of experts, and gradients once
  *           an iteration; sends too, of all GPUs of a stage side by side
  *   update = 7 passes over the weights
