@@ -16,8 +16,8 @@
  *             gradients over microbatches read and written
  *   both but for the passes over weights (gpus / 2)^scaling_loss times as long beyond two GPUs of
  *           the job: what spreading costs in measurements, and neither tables nor formula see
- *   collectives as the tables say: sums over tensor groups, exchanges of experts, and gradients once
- *           an iteration; sends too, of all GPUs of a stage side by side
+ *   collectives as the tables say: sums over tensor groups, exchanges of experts, and gradients
+ *           once an iteration; sends too, of all GPUs of a stage side by side
  *   update = 7 passes over the weights
  * Memory: 4 tensors of weights, the inputs of layers of all microbatches in flight, and all
  * activations of the largest layer.

@@ -86,7 +86,7 @@ static int finish_constants(struct erg_estimate_constants *c, const struct erg_y
     if (check(yaml, "constants.matmul_efficiency", c->matmul_efficiency, 0.01, 1, err) != 0 ||
         check(yaml, "constants.convolution_efficiency", c->convolution_efficiency, 0.01, 1, err) !=
             0 ||
-        check(yaml, "constants.memory_efficiency", c->memory_efficiency, 0.01, 10, err) != 0 ||
+        check(yaml, "constants.memory_efficiency", c->memory_efficiency, 0.01, 1, err) != 0 ||
         check(yaml, "constants.convolution_rows", c->convolution_rows, 0, 1e6, err) != 0 ||
         check(yaml, "constants.scaling_loss", c->scaling_loss, 0, 1, err) != 0 ||
         check(yaml, "constants.kernel_us", c->kernel_s, 0, 1e6, err) != 0 ||
