@@ -47,8 +47,8 @@ struct erg_estimate_constants {
     double matmul_efficiency, convolution_efficiency, memory_efficiency;
     double convolution_rows;
     double scaling_loss;
-    double kernel_s;        /* launch and gaps of an operation; not fitted */
-    double memory_fraction; /* of the GPU's memory that a job may have; not fitted */
+    double kernel_s;        /* launch and gap of an operation; set once, not fitted again */
+    double memory_fraction; /* of the GPU's memory that a job may have; given */
 };
 
 struct erg_estimator {
