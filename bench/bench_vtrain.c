@@ -1,0 +1,183 @@
+/*
+ * The time model against measured iterations of GPT models on A100 nodes (vTrain's tables, MICRO
+ * 2024, read from the shared data; nothing is done where they are absent). Eight constants of the
+ * engine megatron-a100 are fitted to every third row of both tables and judged on the others.
+ *
+ * bench_vtrain [FILE.yaml]: also writes the engine with what was fitted.
+ */
+#include "check.h"
+
+#include "io/csv.h"
+#include "layout/fit.h"
+
+/* A table's shapes are few: one model each. */
+static const struct erg_model *shape(struct erg_fit_rows *rows, long layers, long hidden,
+                                     long heads, long sequence)
+{
+    char name[96], text[512];
+    struct erg_error err;
+    struct erg_model *model;
+    snprintf(name, sizeof name, "gpt-%ldx%ldx%ldx%ld", layers, hidden, heads, sequence);
+    for (size_t i = 0; i < rows->models.count; i++)
+        if (!strcmp(rows->models.items[i].name, name))
+            return rows->models.items[i].model;
+    snprintf(text, sizeof text,
+             "{\"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": %ld, \"n_embd\": %ld,"
+             "\"n_head\": %ld, \"n_positions\": %ld, \"vocab_size\": 50257,"
+             "\"activation_function\": \"gelu\"}",
+             layers, hidden, heads, sequence);
+    if (erg_model_parse(&model, name, text, strlen(text), &err) != 0) {
+        fprintf(stderr, "%s\n", err.message);
+        exit(1);
+    }
+    ERG_PUSH(&rows->models, items, (struct erg_fit_model){model, erg_xstrdup(name)});
+    return model;
+}
+
+static long number(const struct erg_csv *csv, size_t row, const char *name)
+{
+    struct erg_error err;
+    size_t column;
+    long value = 0;
+    if (erg_csv_require(csv, name, &column, &err) || erg_csv_long(csv, row, column, &value, &err)) {
+        fprintf(stderr, "%s\n", err.message);
+        exit(1);
+    }
+    return value;
+}
+
+static bool read_table(struct erg_fit_rows *rows, const char *file)
+{
+    struct erg_error err;
+    struct erg_csv *csv;
+    const char *path = shared_data(file);
+    if (!path || erg_csv_load(&csv, path, &err) != 0)
+        return false;
+    size_t time = erg_csv_columns(csv) - 1;
+    for (size_t i = 0; i < erg_csv_rows(csv); i++) {
+        struct erg_fit_row row = {
+            .batch = number(csv, i, "global_batch"),
+            .weight = 1,
+            .layout =
+                {
+                    .tensor = number(csv, i, "tensor_parallelism"),
+                    .context = 1,
+                    .pipeline = number(csv, i, "pipeline_parallelism"),
+                    .virtual_stages = 1,
+                    .microbatch = number(csv, i, "micro_batch"),
+                    .sequence = number(csv, i, "sequence_length"),
+                    .remat = ERG_REMAT_FULL,
+                },
+        };
+        row.model = shape(rows, number(csv, i, "num_layers"), number(csv, i, "hidden_size"),
+                          number(csv, i, "attention_heads"), row.layout.sequence);
+        if (erg_csv_double(csv, i, time, &row.time_s, &err) ||
+            erg_layout_fill(&row.layout, number(csv, i, "num_gpus"), row.batch, &err)) {
+            fprintf(stderr, "%s\n", err.message);
+            exit(1);
+        }
+        row.time_s *= 1e-3;
+        ERG_PUSH(rows, items, row);
+    }
+    erg_csv_free(csv);
+    return true;
+}
+
+/* ---- fitting and judging ---- */
+
+static const char *const fitted_keys[] = {
+    "gemm_efficiency",    "whole_head_efficiency", "collective_latency_us",
+    "host_layer_us",      "host_wait_us",          "link_efficiency",
+    "network_efficiency", "pipeline_exposed",      NULL,
+};
+
+/* Every third row, or all others. */
+static struct erg_fit_rows take(const struct erg_fit_rows *tables, size_t count, bool fitted)
+{
+    struct erg_fit_rows rows = {0};
+    for (size_t t = 0; t < count; t++)
+        for (size_t i = 0; i < tables[t].count; i++)
+            if ((i % 3 == 0) == fitted)
+                ERG_PUSH(&rows, items, tables[t].items[i]);
+    return rows;
+}
+
+static void judge(const char *name, const struct erg_fit_rows *table, bool fitted,
+                  const struct erg_engine *engine, const struct erg_time_machine *machine)
+{
+    struct erg_fit_rows rows = take(table, 1, fitted);
+    double *time_s = erg_xcalloc(rows.count, sizeof *time_s);
+    erg_fit_predict(time_s, rows.items, rows.count, engine, machine);
+    struct erg_fit_errors errors = erg_fit_judge(time_s, rows.items, rows.count);
+    printf("%-13s %-10s %4zu rows   mean error %5.2f %%   worst %5.1f %%   rank agreement %.3f\n",
+           name, fitted ? "fitted" : "not fitted", rows.count, 100 * errors.mean, 100 * errors.most,
+           errors.spearman);
+    free(time_s);
+    free(rows.items);
+}
+
+static int write_engine(const struct erg_fit *fit, const char *path, struct erg_error *err)
+{
+    char comments[ERG_FIT_MOST_CONSTANTS][64];
+    const char *pointers[ERG_FIT_MOST_CONSTANTS];
+    for (size_t k = 0; k < fit->constants; k++) {
+        snprintf(comments[k], sizeof comments[k], "fitted; +- %.1f %%", 100 * fit->uncertainty[k]);
+        pointers[k] = comments[k];
+    }
+    return erg_engine_write(
+        &fit->engine, "megatron-a100", path,
+        "Megatron-LM of 2022 on nodes of eight A100s, fully recomputing, nothing overlapped. "
+        "Fitted by\n"
+        "bench_vtrain to every third of vTrain's measured iterations. Origin of each number: "
+        "datasheet,\n"
+        "published, fitted, counted or assumed. What each multiplies: src/layout/time.h. That the "
+        "head\n"
+        "is slow where one GPU holds the whole vocabulary is measured, but not explained.",
+        fitted_keys, pointers, err);
+}
+
+static int run(const char *output, const struct erg_fit_rows *tables, struct erg_error *err)
+{
+    struct erg_cluster *cluster;
+    struct erg_gpu *gpu;
+    struct erg_engine *start;
+    struct erg_time_machine machine;
+    struct erg_fit fit;
+    if (erg_cluster_load(&cluster, ERGON_TEST_SOURCE_DIR "/data/clusters/64x8-a100-sxm4-80gb.yaml",
+                         err) ||
+        erg_gpu_load(&gpu, cluster->gpu, err) || erg_engine_load(&start, "megatron-a100", err))
+        return -1;
+    erg_time_machine_init(&machine, gpu, cluster);
+    struct erg_fit_rows rows = take(tables, 2, true);
+    const struct erg_fit_request request = {rows.items, rows.count,  &machine,
+                                            start,      fitted_keys, 10};
+    int status = erg_fit_engine(&fit, &request, err);
+    static const char *const names[] = {"single node", "several nodes"};
+    for (int t = 0; t < 2 && !status; t++)
+        for (int fitted = 1; fitted >= 0; fitted--)
+            judge(names[t], &tables[t], fitted, &fit.engine, &machine);
+    if (!status && output)
+        status = write_engine(&fit, output, err);
+    erg_engine_free(start);
+    erg_gpu_free(gpu);
+    erg_cluster_free(cluster);
+    free(rows.items);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct erg_error err;
+    struct erg_fit_rows tables[2] = {0};
+    if (!read_table(&tables[0], "vtrain/single_node.csv") ||
+        !read_table(&tables[1], "vtrain/multi_node.csv")) {
+        printf("vTrain's tables are not here: nothing is judged\n");
+        return 0;
+    }
+    int status = run(argc > 1 ? argv[1] : NULL, tables, &err);
+    if (status)
+        fprintf(stderr, "%s\n", err.message);
+    erg_fit_rows_release(&tables[0]);
+    erg_fit_rows_release(&tables[1]);
+    return status ? 1 : 0;
+}
