@@ -117,7 +117,7 @@ static double groups_in_flight(const struct erg_memory_request *request, long in
     long period = layout->pipeline * layout->virtual_stages, layers = request->model->layers;
     long all = layout->microbatches * layout->virtual_stages;
     long groups = erg_memory_groups(layout, index), flying = 0, worst = 0;
-    if (!layout->chunk_layers)
+    if (!layout->chunk_layers || layout->virtual_stages == 1)
         return (double)groups;
     for (long k = 0; k < all && k < groups + 2 * period; k++) {
         long chunk = k % period / layout->pipeline;

@@ -50,6 +50,10 @@ double erg_time_mfu(const struct erg_model *model, long sequence, double tokens_
 static long fewest_members(long node_gpus, long stride, long size, long gpus)
 {
     long fewest = node_gpus + 1;
+    if (node_gpus % (stride * size) == 0)
+        return 0;
+    if (stride * size % node_gpus == 0 && node_gpus % stride == 0)
+        return node_gpus / stride; /* whole nodes, and in each as many of every group */
     for (long block = 0; block < gpus; block += stride * size) {
         for (long first = block; first < block + stride; first++) {
             long last = first + (size - 1) * stride, members = 1;

@@ -1,0 +1,82 @@
+/*
+ * Which layouts of a job are the fastest: all are tried.
+ *
+ * The space: tensor and context degrees whose product stays within a node, every number of stages
+ * that the layers allow (where they do not divide, the last stage gets what its head leaves it time
+ * for and the others the rest evenly), every number of chunks that cuts the layers evenly, every
+ * microbatch, every recomputation, and the least offloading that fits, which is the fastest, since
+ * offloading only costs time. Batches are the largest multiple within the bounds that the replicas
+ * share evenly and, for interleaved schedules, that fills the pipeline.
+ *
+ * Nothing is dropped by a guess. A layout's time without offloading bounds its time from below, so
+ * layouts that are slower even so than the slowest that is kept need no memory model. What remains
+ * is checked stage by stage in closed form (memory.h): with equal chunks the first and the last,
+ * since those between keep fewer groups than the first and have no head. The answer does not
+ * depend on the order of evaluation: ties go to the smaller degrees.
+ */
+#ifndef ERG_LAYOUT_SEARCH_H
+#define ERG_LAYOUT_SEARCH_H
+
+#include "layout/time.h"
+
+#include <stdint.h>
+
+struct erg_layout_candidate;
+
+struct erg_layout_search {
+    struct erg_time_request time;
+    long gpus, sequence;
+    long batch_least, batch_most; /* sequences of an iteration; equal: exactly so many */
+    double memory_bytes;          /* of one GPU, for what memory.h counts */
+    double host_bytes;            /* of one node, for offloaded activations; 0: no bound */
+    unsigned remats;              /* bits 1 << enum erg_remat: those that are tried */
+    bool offload;                 /* activations may be offloaded */
+    bool unequal;                 /* stages may differ in layers */
+    long group_most;              /* tensor x context; 0: the GPUs of a node */
+    long microbatch_most;         /* 0: no bound */
+    size_t top;                   /* how many are kept, at least 1 */
+    /* Every layout that fits, as it is found, the slow ones too: nothing is bounded by time then.
+     * NULL: none wanted. The candidate is valid during the call only. */
+    void (*each)(void *context, const struct erg_layout_candidate *candidate);
+    void *context;
+};
+
+struct erg_layout_candidate {
+    struct erg_layout layout;
+    long *chunk_layers; /* what the layout's points to, NULL where stages are equal */
+    long batch;
+    struct erg_time time;
+    double tokens_per_s; /* all GPUs together */
+    double peak_bytes;   /* of the stage that needs most */
+};
+
+struct erg_layout_found {
+    struct erg_layout_candidate *items; /* the fastest first */
+    size_t count;
+    /* Layouts of the space by what became of them; `evaluated` is their sum. */
+    uint64_t evaluated;
+    uint64_t feasible, slower, memory, host_memory; /* slower: than all that are kept, whatever
+                                                     * memory they need */
+    uint64_t batch; /* degrees for which no batch within the bounds exists; not evaluated */
+};
+
+/*
+ * ERG_INFEASIBLE where no layout fits; the message names the one that is nearest to fitting.
+ * Interruptible; reports progress.
+ */
+int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_search *search,
+                      struct erg_error *err);
+void erg_layout_found_release(struct erg_layout_found *found);
+
+/*
+ * One layout of given degrees, chunks, microbatch and recomputation (and, where the search may not
+ * offload, its own ratio): data degree, batch, offloading, memory and time. The error says why it
+ * is none of the search: the constraint that it breaks, ERG_INFEASIBLE where that is the budget of
+ * memory. To be released.
+ */
+int erg_layout_evaluate(struct erg_layout_candidate *candidate,
+                        const struct erg_layout_search *search, const struct erg_layout *layout,
+                        struct erg_error *err);
+void erg_layout_candidate_release(struct erg_layout_candidate *candidate);
+
+#endif

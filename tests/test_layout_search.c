@@ -1,0 +1,341 @@
+/* The search over layouts: it finds what trying all finds, and what was published. */
+#include "check.h"
+
+#include "layout/fit.h"
+#include "layout/search.h"
+
+static const char rows_path[] = ERGON_TEST_SOURCE_DIR "/tests/data/megatron-kwai-h800.csv";
+static const char cluster_path[] = ERGON_TEST_SOURCE_DIR "/data/clusters/32x8-h800-sxm-80gb.yaml";
+
+/* What every search here needs. */
+struct world {
+    struct erg_time_machine machine;
+    struct erg_engine *engine;
+    struct erg_model *model;
+};
+
+static struct world world_of(const char *model)
+{
+    struct erg_error err;
+    struct erg_cluster *cluster;
+    struct erg_gpu *gpu;
+    struct world world;
+    assert_ok(erg_cluster_load(&cluster, cluster_path, &err), &err);
+    assert_ok(erg_gpu_load(&gpu, cluster->gpu, &err), &err);
+    assert_ok(erg_engine_load(&world.engine, "megatron-kwai-h800", &err), &err);
+    assert_ok(erg_model_load(&world.model, model, &err), &err);
+    erg_time_machine_init(&world.machine, gpu, cluster);
+    erg_gpu_free(gpu);
+    erg_cluster_free(cluster);
+    return world;
+}
+
+static void world_release(struct world *world)
+{
+    erg_model_free(world->model);
+    erg_engine_free(world->engine);
+}
+
+static struct erg_layout_search search_of(const struct world *world, long gpus, long sequence)
+{
+    return (struct erg_layout_search){
+        .time = {world->model, world->engine, &world->machine},
+        .gpus = gpus,
+        .sequence = sequence,
+        .batch_least = 64,
+        .batch_most = 64,
+        .memory_bytes = 0x1p36,
+        .remats = 7,
+        .offload = true,
+        .unequal = true,
+        .top = 20,
+    };
+}
+
+/* ---- against trying all ---- */
+
+struct all {
+    struct erg_layout_candidate best[20];
+    size_t count, offered;
+};
+
+static void offer(struct all *all, const struct erg_layout_candidate *candidate)
+{
+    size_t place = all->count;
+    all->offered++;
+    while (place > 0 && candidate->tokens_per_s > all->best[place - 1].tokens_per_s)
+        place--;
+    if (place == 20)
+        return;
+    size_t moved = all->count - place - (all->count == 20);
+    memmove(&all->best[place + 1], &all->best[place], moved * sizeof *all->best);
+    all->best[place] = *candidate;
+    all->count += all->count < 20;
+}
+
+static void offer_each(void *context, const struct erg_layout_candidate *candidate)
+{
+    offer(context, candidate);
+}
+
+/* Every layout of small numbers, one by one, by the function that evaluates one. */
+static void try_all(struct all *all, const struct erg_layout_search *search)
+{
+    const struct erg_model *model = search->time.model;
+    for (long t = 1; t <= 8; t++)
+        for (long c = 1; c <= 8; c++)
+            for (long p = 1; p <= model->layers; p++)
+                for (long v = 1; v * p <= model->layers; v++)
+                    for (long b = 1; b <= 64; b++)
+                        for (int remat = 0; remat <= ERG_REMAT_FULL; remat++) {
+                            const struct erg_layout layout = {.tensor = t,
+                                                              .context = c,
+                                                              .pipeline = p,
+                                                              .virtual_stages = v,
+                                                              .microbatch = b,
+                                                              .remat = (enum erg_remat)remat};
+                            struct erg_layout_candidate candidate;
+                            if (search->gpus % (t * c * p) != 0 ||
+                                erg_layout_evaluate(&candidate, search, &layout, NULL) != 0)
+                                continue;
+                            offer(all, &candidate);
+                            erg_layout_candidate_release(&candidate);
+                        }
+}
+
+static void the_search_finds_what_trying_all_finds(void **state)
+{
+    (void)state;
+    struct world world = world_of("llama-2-7b");
+    static const struct {
+        long gpus, least, most, sequence;
+        double gib;
+    } cases[] = {
+        {8, 64, 64, 4096, 64},
+        {16, 60, 68, 2048, 24}, /* little memory: some offload */
+        {12, 64, 72, 4096, 40}, /* no power of two */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct erg_error err;
+        struct erg_layout_found found, seen;
+        struct all all = {0}, each = {0};
+        struct erg_layout_search search = search_of(&world, cases[i].gpus, cases[i].sequence);
+        search.batch_least = cases[i].least;
+        search.batch_most = cases[i].most;
+        search.memory_bytes = cases[i].gib * 0x1p30;
+        search.unequal = false;
+        search.microbatch_most = 64;
+        try_all(&all, &search);
+        assert_ok(erg_layout_search(&found, &search, &err), &err);
+        assert_int_equal(found.count, all.count);
+        for (size_t k = 0; k < found.count; k++) {
+            assert_close(found.items[k].tokens_per_s, all.best[k].tokens_per_s, 1e-12);
+            assert_true(found.items[k].peak_bytes <= search.memory_bytes * 1.005);
+            assert_ok(erg_layout_check(&found.items[k].layout, world.model, &err), &err);
+            assert_int_equal(found.items[k].batch, all.best[k].batch);
+        }
+        assert_true(found.slower > 0);
+        assert_int_equal(found.evaluated,
+                         found.feasible + found.slower + found.memory + found.host_memory);
+        /* Without the bound: the same, and all that fit. */
+        search.each = offer_each;
+        search.context = &each;
+        assert_ok(erg_layout_search(&seen, &search, &err), &err);
+        assert_int_equal(each.offered, all.offered);
+        assert_int_equal(seen.feasible, all.offered);
+        assert_int_equal(seen.slower, 0);
+        for (size_t k = 0; k < seen.count; k++)
+            assert_memory_equal(&seen.items[k].layout, &found.items[k].layout,
+                                sizeof found.items[k].layout);
+        erg_layout_found_release(&seen);
+        erg_layout_found_release(&found);
+    }
+    world_release(&world);
+}
+
+static void stages_may_differ(void **state)
+{
+    (void)state;
+    struct world world = world_of("gpt3-175b"); /* 96 layers */
+    struct erg_error err;
+    struct erg_layout_found found;
+    struct erg_layout_search search = search_of(&world, 640, 2048); /* 5 x 128 */
+    search.batch_least = search.batch_most = 640;
+    search.top = 2000;
+    assert_ok(erg_layout_search(&found, &search, &err), &err);
+    size_t unequal = 0;
+    for (size_t i = 0; i < found.count; i++) {
+        const struct erg_layout *layout = &found.items[i].layout;
+        assert_ok(erg_layout_check(layout, world.model, &err), &err);
+        if (!layout->chunk_layers)
+            continue;
+        unequal++;
+        struct erg_layout_candidate again;
+        assert_ok(erg_layout_evaluate(&again, &search, layout, &err), &err);
+        assert_close(again.tokens_per_s, found.items[i].tokens_per_s, 1e-12);
+        for (long stage = 1; stage + 1 < layout->pipeline; stage++)
+            assert_true(layout->chunk_layers[stage] - layout->chunk_layers[0] <= 1 &&
+                        layout->chunk_layers[stage] >= layout->chunk_layers[stage - 1]);
+        erg_layout_candidate_release(&again);
+    }
+    assert_true(unequal > 20);
+    erg_layout_found_release(&found);
+    world_release(&world);
+}
+
+/* ---- against what was published ---- */
+
+/* The published space: whole chunks of 1, 2, 4 or 8 layers, at least 3 stages, no full
+ * recomputation. */
+static bool was_tried(const struct erg_layout *layout, long layers)
+{
+    long chunk = layers / (layout->pipeline * layout->virtual_stages);
+    return layout->pipeline >= 3 && (chunk == 1 || chunk == 2 || chunk == 4 || chunk == 8);
+}
+
+static void published_layouts_are_among_the_best(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_fit_rows rows;
+    assert_ok(erg_fit_rows_load(&rows, rows_path, &err), &err);
+    int first = 0, third = 0;
+    double furthest = 0, worst_offload = 0;
+    struct world world = world_of("llama-65b");
+    for (size_t i = 0; i < rows.count; i++) {
+        const struct erg_fit_row *row = &rows.items[i];
+        const struct erg_layout *wanted = &row->layout;
+        struct erg_layout_found found;
+        struct erg_layout_search search =
+            search_of(&world, erg_layout_gpus(wanted), wanted->sequence);
+        search.time.model = row->model;
+        search.batch_least = 240;
+        search.batch_most = 272;
+        search.remats = 1 << ERG_REMAT_NONE | 1 << ERG_REMAT_BALANCED;
+        search.unequal = false;
+        search.microbatch_most = 1;
+        search.top = 2000;
+        assert_ok(erg_layout_search(&found, &search, &err), &err);
+        int place = 0;
+        double best = 0;
+        bool met = false;
+        for (size_t k = 0; k < found.count && !met; k++) {
+            const struct erg_layout_candidate *at = &found.items[k];
+            if (!was_tried(&at->layout, row->model->layers))
+                continue;
+            place++;
+            best = place == 1 ? at->tokens_per_s : best;
+            if (at->layout.tensor != wanted->tensor || at->layout.context != wanted->context ||
+                at->layout.pipeline != wanted->pipeline ||
+                at->layout.virtual_stages != wanted->virtual_stages ||
+                at->layout.remat != wanted->remat)
+                continue;
+            met = true;
+            assert_int_equal(at->batch, row->batch); /* the rule of the batch */
+            worst_offload = fmax(worst_offload, fabs(at->layout.offload - wanted->offload));
+            furthest = fmax(furthest, best / at->tokens_per_s - 1);
+            first += place == 1;
+            third += place <= 3;
+        }
+        if (!met)
+            fail_msg("row %zu: the published layout is none that fits", i);
+        erg_layout_found_release(&found);
+    }
+    print_message("published layout: best in %d of %zu, among the best 3 in %d; at most %.2f %% "
+                  "from our best; offload at most %.3f off\n",
+                  first, rows.count, third, 100 * furthest, worst_offload);
+    assert_true(third >= 21); /* the share that 30 of all 41 published rows are */
+    assert_true(furthest <= 0.025);
+    assert_true(worst_offload <= 0.02);
+    world_release(&world);
+    erg_fit_rows_release(&rows);
+}
+
+/* ---- why not ---- */
+
+static void rejected_layouts_say_why(void **state)
+{
+    (void)state;
+    struct world world = world_of("llama-65b");
+    struct erg_layout_search search = search_of(&world, 64, 4096);
+    struct erg_layout_candidate candidate;
+    struct erg_error err;
+    static const struct {
+        struct erg_layout layout;
+        enum erg_status status;
+        const char *message;
+    } cases[] = {
+        {{.tensor = 8, .context = 2, .pipeline = 4, .virtual_stages = 1, .microbatch = 1},
+         ERG_FAILED,
+         "tensor 8 x context 2 are 16 GPUs, more than the 8 of a node"},
+        {{.tensor = 2, .context = 1, .pipeline = 5, .virtual_stages = 1, .microbatch = 1},
+         ERG_FAILED,
+         "tensor 2 x context 1 x pipeline 5 are 10 GPUs, and 64 are no multiple"},
+        {{.tensor = 2, .context = 1, .pipeline = 4, .virtual_stages = 1, .microbatch = 3},
+         ERG_FAILED,
+         "no batch of 64 to 64 sequences is a multiple of 8 replicas x 3 sequences"},
+        {{.tensor = 2, .context = 1, .pipeline = 4, .virtual_stages = 3, .microbatch = 1},
+         ERG_FAILED,
+         "cannot be divided among 4 stages of 3 chunks"},
+        {{.tensor = 1, .context = 1, .pipeline = 4, .virtual_stages = 1, .microbatch = 1},
+         ERG_INFEASIBLE,
+         "GiB more than the 64.0 GiB of a GPU, even with all activations offloaded"},
+        {{.tensor = 8, .context = 1, .pipeline = 1, .virtual_stages = 1, .microbatch = 1},
+         ERG_INFEASIBLE,
+         "GiB more than the 64.0 GiB of a GPU"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_fails(erg_layout_evaluate(&candidate, &search, &cases[i].layout, &err), &err,
+                     cases[i].message);
+        assert_int_equal(err.status, cases[i].status);
+    }
+    const struct erg_layout offloads = {.tensor = 4,
+                                        .context = 1,
+                                        .pipeline = 8,
+                                        .virtual_stages = 1,
+                                        .microbatch = 2,
+                                        .remat = ERG_REMAT_NONE};
+    search.batch_least = search.batch_most = 256;
+    assert_ok(erg_layout_evaluate(&candidate, &search, &offloads, &err), &err);
+    assert_true(candidate.layout.offload > 0.05 && candidate.layout.offload < 1);
+    assert_close(candidate.peak_bytes, search.memory_bytes, 1e-6); /* no more than needed */
+    erg_layout_candidate_release(&candidate);
+    search.host_bytes = 0x1p30;
+    assert_fails(erg_layout_evaluate(&candidate, &search, &offloads, &err), &err,
+                 "to a node's host memory than its 1.0 GiB");
+    world_release(&world);
+}
+
+static void searches_without_an_answer_say_why(void **state)
+{
+    (void)state;
+    struct world world = world_of("gpt3-175b");
+    struct erg_error err;
+    struct erg_layout_found found;
+    struct erg_layout_search search = search_of(&world, 8, 2048);
+    assert_fails(erg_layout_search(&found, &search, &err), &err,
+                 "no layout of gpt3-175b on 8 GPUs fits into 64.0 GiB; nearest is tensor");
+    assert_int_equal(err.status, ERG_INFEASIBLE);
+    search.gpus = 1024;
+    search.batch_least = search.batch_most = 1;
+    assert_fails(erg_layout_search(&found, &search, &err), &err,
+                 "spreads a batch of 1 to 1 sequences over 1024 GPUs");
+    search.batch_least = 2;
+    assert_fails(erg_layout_search(&found, &search, &err), &err, "got 2 to 1");
+    search.sequence = 4096;
+    search.batch_most = 2;
+    assert_fails(erg_layout_search(&found, &search, &err), &err, "longer than the 2048 positions");
+    world_release(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_search_finds_what_trying_all_finds),
+        cmocka_unit_test(stages_may_differ),
+        cmocka_unit_test(published_layouts_are_among_the_best),
+        cmocka_unit_test(rejected_layouts_say_why),
+        cmocka_unit_test(searches_without_an_answer_say_why),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
