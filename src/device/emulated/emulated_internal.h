@@ -5,6 +5,7 @@
 #define ERG_DEVICE_EMULATED_INTERNAL_H
 
 #include "device/emulated/emulated.h"
+#include "device/emulated/power.h"
 
 /* What one pass of the event loop over all steps yields; the totals do not depend on the clock. */
 struct erg_sim {
@@ -21,20 +22,8 @@ void erg_sim_run(const struct erg_gpu *gpu, const struct erg_stack *stack,
                  const struct erg_step *steps, size_t count, double clock_mhz, struct erg_sim *sim,
                  struct erg_emulated_timeline *timeline);
 
-/* The power cap, for anything that knows its time and energy at a fixed clock. */
-struct erg_cap {
-    double power_w, softness_mhz, dither_mhz;
-    double static_w; /* the part of the power that voltage does not change */
-    void (*evaluate)(const void *context, double clock_mhz, double *time_s, double *energy_j);
-    const void *context;
-};
-
-/* Fills all of *out but exposed_s. */
+/* Runs something at a requested clock under a cap. Fills all of *out but exposed_s. */
 void erg_cap_run(const struct erg_cap *cap, double clock_mhz, struct erg_emulated_result *out);
-
-/* Voltage relative to the knee. */
-double erg_voltage(double knee_mhz, double slope_per_ghz, double slope_low_per_ghz,
-                   double clock_mhz);
 
 double erg_static_power(const struct erg_gpu *gpu, double temperature_c);
 

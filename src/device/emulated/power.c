@@ -10,6 +10,19 @@ double erg_voltage(double knee_mhz, double slope_per_ghz, double slope_low_per_g
     return 1 + (above_ghz > 0 ? slope_per_ghz : slope_low_per_ghz) * above_ghz;
 }
 
+double erg_gpu_voltage(const struct erg_gpu *gpu, double clock_mhz)
+{
+    return erg_voltage(gpu->voltage_knee_mhz, gpu->voltage_slope_per_ghz,
+                       gpu->voltage_slope_low_per_ghz, clock_mhz);
+}
+
+double erg_hbm_byte_energy(const struct erg_gpu *gpu, double voltage)
+{
+    double highest = erg_gpu_voltage(gpu, gpu->clock_max_mhz);
+    return gpu->energy_per_hbm_byte_j *
+           (1 + gpu->hbm_voltage_share * (voltage * voltage / (highest * highest) - 1));
+}
+
 double erg_static_power(const struct erg_gpu *gpu, double temperature_c)
 {
     return gpu->static_power_w * (1 + gpu->leak_per_k * (temperature_c - gpu->reference_c));
@@ -18,17 +31,13 @@ double erg_static_power(const struct erg_gpu *gpu, double temperature_c)
 static double sim_energy(const struct erg_gpu *gpu, const struct erg_sim *sim, double static_w,
                          double clock_mhz)
 {
-    double volt = erg_voltage(gpu->voltage_knee_mhz, gpu->voltage_slope_per_ghz,
-                              gpu->voltage_slope_low_per_ghz, clock_mhz);
+    double volt = erg_gpu_voltage(gpu, clock_mhz);
     double clock_ratio = clock_mhz / gpu->clock_max_mhz;
     double core = gpu->active_power_w * clock_ratio * sim->active_s +
                   gpu->energy_per_flop_j * sim->flops +
                   gpu->spin_power_w * clock_ratio * sim->spin_sm_s;
-    double highest = erg_voltage(gpu->voltage_knee_mhz, gpu->voltage_slope_per_ghz,
-                                 gpu->voltage_slope_low_per_ghz, gpu->clock_max_mhz);
-    double byte_j = gpu->energy_per_hbm_byte_j *
-                    (1 + gpu->hbm_voltage_share * (volt * volt / (highest * highest) - 1));
-    return static_w * sim->time_s + volt * volt * core + byte_j * sim->hbm_bytes +
+    return static_w * sim->time_s + volt * volt * core +
+           erg_hbm_byte_energy(gpu, volt) * sim->hbm_bytes +
            gpu->energy_per_wire_byte_j * sim->wire_bytes;
 }
 
@@ -39,14 +48,10 @@ static double over_cap(const struct erg_cap *cap, double clock_mhz)
     return energy_j / time_s - cap->power_w;
 }
 
-/*
- * The clock at which the mean power equals the cap, within [0.4, 1.25] of the request, by the
- * Illinois variant of the false position: it keeps the bracket and needs a third of the
- * evaluations of a bisection.
- */
-static double cap_clock(const struct erg_cap *cap, double request_mhz)
+/* By the Illinois variant of the false position: it keeps the bracket and needs a third of the
+ * evaluations of a bisection. */
+double erg_cap_clock(const struct erg_cap *cap, double low, double high)
 {
-    double low = 0.4 * request_mhz, high = 1.25 * request_mhz;
     double over_low = over_cap(cap, low), over_high = over_cap(cap, high);
     if (over_low >= 0)
         return low;
@@ -82,28 +87,35 @@ static double softplus(double x)
     return x > 40 ? x : log1p(exp(x));
 }
 
+struct erg_regulation erg_cap_regulate(const struct erg_cap *cap, double request_mhz,
+                                       double cap_mhz)
+{
+    double excess = (request_mhz - cap_mhz) / cap->softness_mhz;
+    struct erg_regulation regulation = {.throttle = 1 / (1 + exp(-excess))};
+    regulation.clock_mhz = request_mhz - cap->softness_mhz * softplus(excess);
+    double spread = cap->dither_mhz / regulation.clock_mhz;
+    regulation.dither = regulation.throttle * spread * spread;
+    return regulation;
+}
+
 void erg_cap_run(const struct erg_cap *cap, double clock_mhz, struct erg_emulated_result *out)
 {
     double time_s, energy_j;
+    struct erg_regulation regulation = {.clock_mhz = clock_mhz};
     cap->evaluate(cap->context, clock_mhz, &time_s, &energy_j);
-    double effective = clock_mhz, throttle = 0;
     if (energy_j > 0.85 * cap->power_w * time_s) {
-        double excess = (clock_mhz - cap_clock(cap, clock_mhz)) / cap->softness_mhz;
-        effective = clock_mhz - cap->softness_mhz * softplus(excess);
-        throttle = 1 / (1 + exp(-excess));
-        cap->evaluate(cap->context, effective, &time_s, &energy_j);
-        /* The regulator dithers: 1/f and f v^2 are convex, so the mean of both rises (Jensen). */
-        double spread = cap->dither_mhz / effective;
-        double jensen = throttle * spread * spread;
+        double low = 0.4 * clock_mhz, high = 1.25 * clock_mhz;
+        regulation = erg_cap_regulate(cap, clock_mhz, erg_cap_clock(cap, low, high));
+        cap->evaluate(cap->context, regulation.clock_mhz, &time_s, &energy_j);
         double dynamic_j = energy_j - cap->static_w * time_s;
-        time_s *= 1 + jensen;
-        energy_j = cap->static_w * time_s + dynamic_j * (1 + 3 * jensen);
+        time_s *= 1 + regulation.dither;
+        energy_j = cap->static_w * time_s + dynamic_j * (1 + 3 * regulation.dither);
     }
     out->time_s = time_s;
     out->energy_j = energy_j;
     out->power_w = time_s > 0 ? energy_j / time_s : 0;
-    out->clock_effective_mhz = effective;
-    out->throttle = throttle;
+    out->clock_effective_mhz = regulation.clock_mhz;
+    out->throttle = regulation.throttle;
 }
 
 struct group {
