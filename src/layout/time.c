@@ -190,28 +190,31 @@ static double balanced_s(const struct pass *pass, const struct erg_model_ops *fo
     return memory_s(pass->request, bytes);
 }
 
-static double head_s(const struct pass *pass, const struct erg_model *model,
+/* Fills the items of the head, both directions; returns its time. */
+static double head_s(double *items, const struct pass *pass, const struct erg_model *model,
                      const struct erg_model_shape *shape)
 {
     const struct erg_engine *engine = pass->request->engine;
-    double time = 0, logits = (double)(shape->sequences * shape->sequence) * (double)model->vocab /
-                              (double)(shape->tensor * shape->context);
+    double logits = (double)(shape->sequences * shape->sequence) * (double)model->vocab /
+                    (double)(shape->tensor * shape->context);
     double efficiency = shape->tensor == 1 ? engine->whole_head_efficiency : 1;
+    memset(items, 0, (ERG_TIME_TENSOR + 1) * sizeof *items);
     for (int direction = 0; direction < 2; direction++) {
         struct erg_model_ops ops;
         (direction ? erg_model_head_backward : erg_model_head_forward)(&ops, model, shape);
         for (size_t i = 0; i < ops.count; i++) {
             const struct erg_model_op *op = &ops.items[i];
             if (op->comm)
-                time += collective_s(pass, &op->communication);
+                items[ERG_TIME_TENSOR] += collective_s(pass, &op->communication);
             else if (op->group == ERG_GROUP_LINEAR)
-                time += product_s(pass, op) / efficiency;
+                items[ERG_TIME_LINEAR] += product_s(pass, op) / efficiency;
             else if (op->id != ERG_MODEL_LOSS || !(engine->loss_bytes > 0))
-                time += memory_s(pass->request, memory_bytes(pass, op));
+                items[ERG_TIME_MEMORY] += memory_s(pass->request, memory_bytes(pass, op));
         }
     }
-    time += memory_s(pass->request, engine->loss_bytes * logits);
-    return fmax(time, engine->host_head_s);
+    items[ERG_TIME_MEMORY] += memory_s(pass->request, engine->loss_bytes * logits);
+    return fmax(items[ERG_TIME_LINEAR] + items[ERG_TIME_MEMORY] + items[ERG_TIME_TENSOR],
+                engine->host_head_s);
 }
 
 static double parameters(const struct erg_model_ops *ops)
@@ -263,7 +266,7 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
     pass.tensor_exposed = context > 1 ? engine->tensor_backward_context : engine->tensor_backward;
     erg_model_layer_backward(&ops, &model, &shape);
     parts->backward_s = sum_pass(parts->backward, &pass, &ops);
-    parts->head_s = head_s(&pass, &model, &shape);
+    parts->head_s = head_s(parts->head, &pass, &model, &shape);
     struct erg_memory_sizes sizes;
     erg_memory_sizes_init(&sizes, &model, tensor, context, microbatch, sequence);
     for (int remat = 0; remat <= ERG_REMAT_FULL; remat++)

@@ -93,7 +93,8 @@ struct erg_time_parts {
     double recompute_s[ERG_REMAT_FULL + 1];
     double copy_s[ERG_REMAT_FULL + 1]; /* all that a layer keeps, to host memory or back */
     double head_s;
-    double message_s;                                               /* one of a chunk, one way */
+    double head[ERG_TIME_TENSOR + 1]; /* its items; less than head_s where the host sets the pace */
+    double message_s;                 /* one of a chunk, one way */
     double layer_parameters, embedding_parameters, head_parameters; /* on one GPU */
 };
 
