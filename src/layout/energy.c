@@ -1,0 +1,222 @@
+/* The energy of a layout: stages and the iteration. */
+#include "layout/energy.h"
+
+#include <math.h>
+
+const char *erg_layout_energy_item_name(enum erg_layout_energy_item item)
+{
+    static const char *const names[ERG_LAYOUT_ENERGY_ITEMS] = {
+        [ERG_LAYOUT_ENERGY_LINEAR] = "linear",       [ERG_LAYOUT_ENERGY_ATTENTION] = "attention",
+        [ERG_LAYOUT_ENERGY_MEMORY] = "memory",       [ERG_LAYOUT_ENERGY_WIRES] = "wires",
+        [ERG_LAYOUT_ENERGY_RECOMPUTE] = "recompute", [ERG_LAYOUT_ENERGY_OFFLOAD] = "offload",
+        [ERG_LAYOUT_ENERGY_HEAD] = "head",           [ERG_LAYOUT_ENERGY_GRADIENTS] = "gradients",
+        [ERG_LAYOUT_ENERGY_OPTIMIZER] = "optimizer", [ERG_LAYOUT_ENERGY_ACTIVE] = "active",
+        [ERG_LAYOUT_ENERGY_STATIC] = "static",       [ERG_LAYOUT_ENERGY_WAITING] = "waiting",
+        [ERG_LAYOUT_ENERGY_IDLE] = "idle",
+    };
+    return names[item];
+}
+
+/* ---- stages ---- */
+
+/* The next stage that is unlike this one: between the first and the last, equal ones are alike. */
+static long next_stage(const struct erg_layout *layout, long stage)
+{
+    bool equal = !layout->chunk_layers && !layout->stage_remat && !layout->stage_offload;
+    return equal && stage == 1 && layout->pipeline > 2 ? layout->pipeline - 1 : stage + 1;
+}
+
+static long stage_layers(const struct erg_layout *layout, long layers, long stage)
+{
+    long sum = 0;
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
+        sum += erg_layout_chunk_layers(layout, layers, stage, chunk);
+    return sum;
+}
+
+static void add_pass(struct erg_pass_cost *sum, const struct erg_pass_cost *pass, double times)
+{
+    sum->time_s += times * pass->time_s;
+    sum->total_j += times * pass->total_j;
+    for (int i = 0; i <= ERG_LAYOUT_ENERGY_STATIC; i++)
+        sum->items[i] += times * pass->items[i];
+}
+
+/* A forward pass that runs again: what its FLOPs and bytes take goes under another name. */
+static void add_again(struct erg_pass_cost *sum, const struct erg_pass_cost *forward, double times)
+{
+    sum->time_s += times * forward->time_s;
+    sum->total_j += times * forward->total_j;
+    sum->items[ERG_LAYOUT_ENERGY_ACTIVE] += times * forward->items[ERG_LAYOUT_ENERGY_ACTIVE];
+    sum->items[ERG_LAYOUT_ENERGY_STATIC] += times * forward->items[ERG_LAYOUT_ENERGY_STATIC];
+    for (int i = ERG_LAYOUT_ENERGY_LINEAR; i <= ERG_LAYOUT_ENERGY_WIRES; i++)
+        sum->items[ERG_LAYOUT_ENERGY_RECOMPUTE] += times * forward->items[i];
+}
+
+/* Working at no more than static and active power. */
+static void add_busy(struct erg_pass_cost *sum, const struct erg_layout_costs *costs, double time_s)
+{
+    sum->time_s += time_s;
+    sum->items[ERG_LAYOUT_ENERGY_ACTIVE] += costs->active_w * time_s;
+    sum->items[ERG_LAYOUT_ENERGY_STATIC] += costs->static_w * time_s;
+    sum->total_j += (costs->active_w + costs->static_w) * time_s;
+}
+
+struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_request *request,
+                                           const struct erg_time_parts *parts,
+                                           const struct erg_layout_costs *costs, long layers,
+                                           bool backward, bool head, enum erg_remat remat,
+                                           double offload)
+{
+    const struct erg_engine *engine = request->time.engine;
+    const struct erg_pass_cost *passes = costs->passes;
+    struct erg_pass_cost sum = {0};
+    add_pass(&sum, &passes[backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD], (double)layers);
+    if (backward && remat == ERG_REMAT_BALANCED)
+        add_pass(&sum, &passes[ERG_PASS_BALANCED], (double)layers);
+    if (backward && remat == ERG_REMAT_FULL)
+        add_again(&sum, &passes[ERG_PASS_FORWARD], (double)layers);
+    if (offload > 0) { /* out while going forward, in again backward */
+        double copy_s = (double)layers * offload * parts->copy_s[remat];
+        double copy_j = copy_s * engine->host_link_bandwidth * costs->hbm_byte_j;
+        add_busy(&sum, costs, engine->offload_interference * copy_s);
+        sum.items[ERG_LAYOUT_ENERGY_OFFLOAD] += copy_j;
+        sum.total_j += copy_j;
+    }
+    if (head)
+        add_pass(&sum, &passes[ERG_PASS_HEAD], (backward ? 2 : 1) / 3.0);
+    return sum;
+}
+
+/* ---- after the pipeline ---- */
+
+/* Parameters of a stage on one GPU. */
+static double stage_parameters(const struct erg_time_request *request,
+                               const struct erg_time_parts *parts, const struct erg_layout *layout,
+                               long stage)
+{
+    long last = layout->pipeline - 1;
+    double sum =
+        parts->layer_parameters * (double)stage_layers(layout, request->model->layers, stage);
+    if (stage == 0)
+        sum += parts->embedding_parameters;
+    if (stage == last && (last > 0 || !request->model->tied))
+        sum += parts->head_parameters;
+    return sum;
+}
+
+void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energy_request *request,
+                     const struct erg_time_parts *parts, const struct erg_layout_costs *costs,
+                     const struct erg_layout *layout, double gradient_bandwidth)
+{
+    const struct erg_time_request *time = &request->time;
+    const struct erg_engine *engine = time->engine;
+    double group = (double)(layout->context * layout->data), most = 0, sum = 0, stalls_s = 0;
+    double layers = (double)time->model->layers;
+    for (long stage = 0, next; stage < layout->pipeline; stage = next) {
+        next = next_stage(layout, stage);
+        double own = stage_parameters(time, parts, layout, stage);
+        double copy_s =
+            erg_layout_offload(layout, stage) * parts->copy_s[erg_layout_remat(layout, stage)];
+        most = fmax(most, own);
+        sum += own * (double)(next - stage);
+        stalls_s = fmax(stalls_s, layers * (copy_s - costs->passes[ERG_PASS_FORWARD].time_s));
+    }
+    double wire_bytes = engine->gradient_bytes * (group - 1) / group;
+    double bytes = engine->optimizer_bytes + engine->optimizer_sharded_bytes / group;
+    double byte_s =
+        costs->memory_slowdown / (engine->memory_efficiency * time->machine->memory_bandwidth);
+    double busy_s = sum * bytes * byte_s; /* of one GPU of each stage together */
+    double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
+    *tail = (struct erg_layout_tail){0};
+    tail->time_s = stalls_s + most * wire_bytes / gradient_bandwidth + most * bytes * byte_s;
+    tail->items[ERG_LAYOUT_ENERGY_GRADIENTS] = replicas * costs->wire_byte_j * sum * wire_bytes;
+    tail->items[ERG_LAYOUT_ENERGY_OPTIMIZER] = replicas * costs->hbm_byte_j * sum * bytes;
+    tail->items[ERG_LAYOUT_ENERGY_ACTIVE] = replicas * costs->active_w * busy_s;
+    tail->items[ERG_LAYOUT_ENERGY_STATIC] = replicas * costs->static_w * busy_s;
+    tail->items[ERG_LAYOUT_ENERGY_WAITING] = replicas * request->gpu->blocking_power_w *
+                                             ((double)layout->pipeline * tail->time_s - busy_s);
+    for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
+        tail->total_j += tail->items[i];
+}
+
+/* ---- the iteration ---- */
+
+/* One GPU of each stage; returns the pipeline's time. */
+static double add_pipeline(double *items, const struct erg_layout_energy_request *request,
+                           const struct erg_time_parts *parts, const struct erg_layout_costs *costs,
+                           const struct erg_layout *layout)
+{
+    long last = layout->pipeline - 1;
+    double chunks = (double)layout->virtual_stages, microbatches = (double)layout->microbatches;
+    double message_s = last > 0 ? 2 * chunks * parts->message_s : 0;
+    double sum_s = 0, longest_s = 0, busy_s = 0;
+    for (long stage = 0, next; stage <= last; stage = next) {
+        next = next_stage(layout, stage);
+        long layers = stage_layers(layout, request->time.model->layers, stage);
+        double alike = (double)(next - stage), stage_s = message_s;
+        for (int backward = 0; backward < 2; backward++) {
+            struct erg_pass_cost cost = erg_layout_chunk_cost(
+                request, parts, costs, layers, backward, stage == last,
+                erg_layout_remat(layout, stage), erg_layout_offload(layout, stage));
+            stage_s += cost.time_s;
+            busy_s += alike * microbatches * cost.time_s;
+            for (int i = 0; i <= ERG_LAYOUT_ENERGY_STATIC; i++)
+                items[i] += alike * microbatches * cost.items[i];
+        }
+        sum_s += alike * stage_s;
+        longest_s = fmax(longest_s, stage_s);
+    }
+    double boundaries = (double)layout->pipeline * chunks - 1;
+    items[ERG_LAYOUT_ENERGY_WIRES] += 2 * boundaries * microbatches * costs->message_j;
+    double time_s = microbatches * longest_s + (sum_s - longest_s) / chunks;
+    items[ERG_LAYOUT_ENERGY_WAITING] +=
+        request->gpu->blocking_power_w * ((double)layout->pipeline * time_s - busy_s);
+    return time_s;
+}
+
+void erg_layout_energy_compose(struct erg_layout_energy *energy,
+                               const struct erg_layout_energy_request *request,
+                               const struct erg_time_parts *parts,
+                               const struct erg_layout_costs *costs,
+                               const struct erg_layout *layout, double gradient_bandwidth)
+{
+    long gpus = erg_layout_gpus(layout);
+    double replicas = (double)(gpus / layout->pipeline);
+    struct erg_layout_tail tail;
+    *energy = (struct erg_layout_energy){0};
+    energy->time_s = add_pipeline(energy->items, request, parts, costs, layout);
+    erg_layout_tail(&tail, request, parts, costs, layout, gradient_bandwidth);
+    energy->time_s += tail.time_s;
+    for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++) {
+        energy->items[i] = replicas * energy->items[i] + tail.items[i];
+        energy->total_j += energy->items[i];
+    }
+    energy->gpu_power_w = energy->total_j / energy->time_s / (double)gpus;
+    if (request->held_gpus > gpus) {
+        double idle_j = request->gpu->idle_power_w * (double)(request->held_gpus - gpus);
+        energy->items[ERG_LAYOUT_ENERGY_IDLE] = idle_j * energy->time_s;
+        energy->total_j += energy->items[ERG_LAYOUT_ENERGY_IDLE];
+    }
+    energy->power_w = energy->total_j / energy->time_s;
+    energy->clock_mhz =
+        fmin(costs->passes[ERG_PASS_FORWARD].clock_mhz, costs->passes[ERG_PASS_BACKWARD].clock_mhz);
+}
+
+void erg_layout_energy(struct erg_layout_energy *energy,
+                       const struct erg_layout_energy_request *request,
+                       const struct erg_layout *layout, double clock_mhz)
+{
+    long gpus = erg_layout_gpus(layout);
+    struct erg_time_parts parts;
+    struct erg_layout_work work;
+    struct erg_layout_costs costs;
+    erg_time_parts_init(&parts, &request->time, layout->tensor, layout->context, layout->microbatch,
+                        layout->sequence, gpus);
+    erg_layout_work_init(&work, request, &parts, layout->tensor, layout->context,
+                         layout->microbatch, layout->sequence, gpus);
+    erg_layout_costs_at(&costs, request, &work, clock_mhz);
+    double bandwidth = erg_time_group_bandwidth(&request->time, layout->tensor,
+                                                layout->context * layout->data, gpus);
+    erg_layout_energy_compose(energy, request, &parts, &costs, layout, bandwidth);
+}

@@ -1,0 +1,91 @@
+/*
+ * The clock axis of layouts: from one layout to its frontier of time and energy, and from the
+ * frontiers of several layouts to the one that a bound or a goal asks for.
+ *
+ * Every pass of one microbatch through one chunk (an instruction, iteration/iteration.h) may run at
+ * its own clock; the options of an instruction are those of energy.h at the clocks that a search
+ * considers for the GPU. The layout's schedule is solved exactly for all deadlines, with the
+ * exposed part of messages as latency between stages. Then come the waits for copies, the sums of
+ * gradients and the optimizer, at the lowest clock at which memory-bound kernels are no slower.
+ * Layouts that save energy at no cost in time (an uneven split leaves stages waiting) show it here.
+ *
+ * The schedule is followed, not summed up: where the closed form of time.h is exact, at the highest
+ * clock the times are equal, else the frontier is a few per cent faster. `drift` says how much.
+ */
+#ifndef ERG_LAYOUT_ENERGY_FRONTIER_H
+#define ERG_LAYOUT_ENERGY_FRONTIER_H
+
+#include "iteration/iteration.h"
+#include "layout/energy.h"
+
+struct erg_layout_frontier_request {
+    const struct erg_layout_energy_request *energy;
+    const struct erg_layout *layout; /* checked: erg_layout_check() */
+    size_t points;                   /* from the fastest to the least energy, at least 2 */
+    size_t slower_points;            /* beyond it: more energy, less power */
+    /* About so many clocks; 0: all that a search considers. Nine cost at most some tenths of a per
+     * cent of energy and take a third of the time of 27. */
+    size_t clocks;
+    /* Further points that just meet these, of the whole iteration; those that are too short for the
+     * layout are passed over. */
+    const double *deadlines_s;
+    size_t deadline_count;
+};
+
+struct erg_layout_frontier {
+    /* Every plan; time and energy of the whole iteration over all GPUs; recipe: the index in
+     * iteration.plans, each of which has an option for every instruction. Time up. */
+    struct erg_frontier points;
+    struct erg_frontier frontier; /* of these, those that nothing beats */
+    /* The pipeline alone, one GPU of each stage. */
+    struct erg_iteration iteration;
+    struct erg_frontier *tables; /* what the options mean; recipe: the clock in MHz */
+    size_t table_count;
+    struct erg_layout_tail tail; /* what follows the pipeline */
+    double tail_clock_mhz;
+    double
+        drift; /* time of the closed form over the pipeline's, both at the highest clock, less 1 */
+};
+
+/* Some milliseconds to some hundred. Fails only when interrupted. To be released. */
+int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
+                             const struct erg_layout_frontier_request *request,
+                             struct erg_error *err);
+void erg_layout_frontier_release(struct erg_layout_frontier *frontier);
+
+/* ---- which layout, and which of its points ---- */
+
+/* One layout among others that train the same batch, on whatever number of GPUs. */
+struct erg_layout_option {
+    const struct erg_layout *layout;
+    const struct erg_layout_frontier *frontier;
+    double peak_bytes; /* of the GPU that needs most */
+};
+
+/* The fastest, or that of least energy, within all bounds; 0: no bound. */
+struct erg_layout_query {
+    bool least_energy;
+    double time_s, energy_j; /* of an iteration, all GPUs */
+    double power_w;          /* mean of all GPUs of the layout together */
+    double memory_bytes;     /* of one GPU */
+    double gpus;
+};
+
+struct erg_layout_pick {
+    size_t option, point; /* index into the options, and into the points of its frontier */
+    double time_s, energy_j, power_w;
+    long gpus;
+};
+
+/*
+ * Of equal ones the fewest GPUs, then the first. ERG_INFEASIBLE when no point is within the bounds;
+ * the message names the bound that binds and the smallest change with which something is.
+ */
+int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option *options,
+                    size_t count, const struct erg_layout_query *query, struct erg_error *err);
+
+/* The points of all options that nothing beats, time up; recipe: option << 32 | point. */
+void erg_layout_union(struct erg_frontier *out, const struct erg_layout_option *options,
+                      size_t count);
+
+#endif
