@@ -495,6 +495,58 @@ static void a_frontier_falls_and_its_points_are_plans(void **state)
     world_close(&world);
 }
 
+/* A pipeline of many microbatches is solved as a shorter one: what that loses. */
+static void many_microbatches_repeat_their_middle(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world);
+    static const struct erg_layout many[] = {
+        {8, 1, 8, 1, 1, 1, 144, 4096, .remat = ERG_REMAT_FULL},
+        {8, 1, 4, 2, 10, 1, 32, 4096, .remat = ERG_REMAT_FULL},
+    };
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++) {
+        struct erg_layout_energy closed;
+        struct erg_layout_frontier frontier;
+        struct erg_iteration exact;
+        struct erg_error err;
+        erg_layout_energy(&closed, &world.request, &many[i], 0);
+        double deadline_s = 1.08 * closed.time_s;
+        frontier_of(&frontier, &world, &many[i], deadline_s);
+        assert_int_equal(frontier.iteration.schedule.pipeline.microbatches, many[i].microbatches);
+        double share_s = INFINITY;
+        double times[32];
+        size_t count = 0;
+        for (size_t k = 0; k < frontier.frontier.count; k++) {
+            const struct erg_point *point = &frontier.frontier.points[k];
+            times[count++] = frontier.iteration.plans[point->recipe].time_s;
+            if (point->time_s <= deadline_s)
+                share_s = fmin(share_s, deadline_s - point->time_s);
+        }
+        assert_true(share_s < 0.005 * deadline_s);
+        const struct erg_iteration_request request = {
+            .pipeline = frontier.iteration.schedule.pipeline,
+            .tables = frontier.tables,
+            .deadlines_s = times,
+            .deadline_count = count,
+            .tries = true,
+        };
+        assert_ok(erg_iteration_solve(&exact, &request, &err), &err);
+        for (size_t k = 0; k < count; k++) {
+            const struct erg_plan *plan =
+                &frontier.iteration.plans[frontier.frontier.points[k].recipe];
+            double least_j = erg_iteration_planned_energy(&exact, plan->time_s);
+            if (!(plan->energy_j > 0.999 * least_j && plan->energy_j < 1.006 * least_j))
+                fail_msg("layout %zu, %g s: %.6g J, at best %.6g J", i, plan->time_s,
+                         plan->energy_j, least_j);
+        }
+        assert_close(times[0], exact.plans[0].time_s, 0.004);
+        erg_iteration_release(&exact);
+        erg_layout_frontier_release(&frontier);
+    }
+    world_close(&world);
+}
+
 /* ---- picks ---- */
 
 /* Two layouts: eight GPUs, and four that are slower and cheaper. */
@@ -576,6 +628,7 @@ int main(void)
         cmocka_unit_test(layers_are_as_on_the_emulated_device),
         cmocka_unit_test(at_one_clock_the_schedule_is_the_closed_form),
         cmocka_unit_test(a_frontier_falls_and_its_points_are_plans),
+        cmocka_unit_test(many_microbatches_repeat_their_middle),
         cmocka_unit_test(picks_keep_the_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

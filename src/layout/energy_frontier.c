@@ -11,9 +11,20 @@ struct solving {
     const struct erg_layout_frontier_request *request;
     struct erg_time_parts parts;
     struct erg_layout_work work;
-    struct erg_pipeline pipeline;
+    struct erg_pipeline pipeline, shorter; /* shorter: that is solved */
     double gradient_bandwidth;
 };
+
+/* As many microbatches as can be solved soon: a start and an end of as many as there are stages,
+ * and between them enough that it hardly matters how their repetitions fit together. A multiple of
+ * the stages, as interleaving needs. */
+static long solved_microbatches(const struct erg_layout *layout)
+{
+    enum { INSTRUCTIONS = 2048, LEAST = 4 };
+    long stages = layout->pipeline, group = 2 * stages * stages * layout->virtual_stages;
+    long groups = INSTRUCTIONS / group > LEAST ? INSTRUCTIONS / group : LEAST;
+    return groups * stages < layout->microbatches ? groups * stages : layout->microbatches;
+}
 
 static void start(struct solving *solving, const struct erg_layout_frontier_request *request)
 {
@@ -36,6 +47,8 @@ static void start(struct solving *solving, const struct erg_layout_frontier_requ
         .p2p_internode_latency_s = layout->pipeline > 1 ? solving->parts.message_s : 0,
         .blocking_power_w = energy->gpu->blocking_power_w,
     };
+    solving->shorter = solving->pipeline;
+    solving->shorter.microbatches = (size_t)solved_microbatches(layout);
 }
 
 /* Adds the options of every instruction at one clock. */
@@ -145,26 +158,102 @@ static void collect(struct erg_layout_frontier *frontier, const struct solving *
     erg_frontier_filter(&frontier->frontier);
 }
 
-/* The deadlines that the pipeline can meet, without what follows it. */
+/*
+ * The deadlines that the pipeline can meet, without what follows it. Those of a shorter pipeline
+ * are about the same share of its time: some tries, of which one will hardly be early or late.
+ */
+enum { TRIES = 6 };
+
 static size_t list_deadlines(double *deadlines_s, const struct erg_layout_frontier *frontier,
                              const struct solving *solving, double shortest_s)
 {
+    static const double early[TRIES] = {1.004, 1, 0.996, 0.992, 0.988, 0.984};
     const struct erg_layout_frontier_request *request = solving->request;
-    size_t count = 0;
-    for (size_t i = 0; i < request->deadline_count; i++) {
-        double deadline_s = request->deadlines_s[i] - frontier->tail.time_s;
+    double fill = (double)(solving->pipeline.stages - 1) / (double)solving->pipeline.chunks;
+    double share = ((double)solving->shorter.microbatches + fill) /
+                   ((double)solving->pipeline.microbatches + fill);
+    size_t count = 0, tries = share < 1 ? TRIES : 1;
+    for (size_t i = 0; i < request->deadline_count * tries; i++) {
+        double whole_s = request->deadlines_s[i / tries] - frontier->tail.time_s;
+        double deadline_s = share * (tries > 1 ? early[i % tries] : 1) * whole_s;
         if (deadline_s >= shortest_s)
             deadlines_s[count++] = deadline_s;
     }
     return count;
 }
 
-/* The time of the pipeline with every instruction at its fastest. */
+/* ---- from the pipeline that was solved to the whole one ---- */
+
+/* The microbatch of the shorter pipeline that does what microbatch `i` of the whole one does. */
+static size_t stands_for(const struct solving *solving, size_t i)
+{
+    size_t stages = solving->pipeline.stages, shorter = solving->shorter.microbatches;
+    size_t whole = solving->pipeline.microbatches, start = shorter - stages;
+    if (i < start || shorter == whole)
+        return i;
+    if (i >= whole - stages)
+        return i - (whole - shorter);
+    return stages + (i - start) % (shorter - 2 * stages);
+}
+
+static int by_time(const void *left, const void *right)
+{
+    const struct erg_plan *a = left, *b = right;
+    if (a->time_s != b->time_s)
+        return a->time_s < b->time_s ? -1 : 1;
+    return (a->energy_j > b->energy_j) - (a->energy_j < b->energy_j);
+}
+
+/* Repeats what the middle of each plan does; time and energy are then those of the whole plan. */
+static int stretch(struct erg_layout_frontier *frontier, const struct solving *solving,
+                   struct erg_error *err)
+{
+    struct erg_iteration *iteration = &frontier->iteration;
+    size_t shorter = solving->shorter.microbatches;
+    struct erg_schedule whole;
+    if (erg_schedule_init(&whole, &solving->pipeline, err) != 0)
+        return -1;
+    uint32_t *place = erg_xcalloc(frontier->table_count * shorter, sizeof *place);
+    for (size_t i = 0; i < iteration->schedule.count; i++) {
+        const struct erg_instruction *at = &iteration->schedule.instructions[i];
+        place[erg_table_index(&solving->shorter, at) * shorter + at->microbatch] = (uint32_t)i;
+    }
+    erg_frontier_clear(&iteration->frontier);
+    for (size_t k = 0; k < iteration->plan_count; k++) {
+        struct erg_plan *plan = &iteration->plans[k];
+        uint32_t *option = erg_xcalloc(whole.count, sizeof *option);
+        for (size_t i = 0; i < whole.count; i++) {
+            const struct erg_instruction *at = &whole.instructions[i];
+            size_t table = erg_table_index(&solving->pipeline, at);
+            option[i] = plan->option[place[table * shorter + stands_for(solving, at->microbatch)]];
+        }
+        free(plan->option);
+        plan->option = option;
+        erg_iteration_evaluate(&whole, frontier->tables, option, NULL, &plan->time_s,
+                               &plan->energy_j);
+        plan->planned_time_s = plan->time_s;
+        plan->planned_energy_j = plan->energy_j;
+    }
+    free(place);
+    qsort(iteration->plans, iteration->plan_count, sizeof *iteration->plans, by_time);
+    for (size_t k = 0; k < iteration->plan_count; k++)
+        erg_frontier_add(&iteration->frontier, iteration->plans[k].time_s,
+                         iteration->plans[k].energy_j, (int64_t)k);
+    erg_frontier_filter(&iteration->frontier);
+    erg_schedule_release(&iteration->schedule);
+    iteration->schedule = whole;
+    free(iteration->planned);
+    iteration->planned = NULL;
+    iteration->planned_count = 0;
+    return 0;
+}
+
+/* The time of the pipeline that is solved with every instruction at its fastest. */
 static int shortest(double *time_s, const struct erg_layout_frontier *frontier,
                     const struct solving *solving, struct erg_error *err)
 {
     struct erg_schedule schedule;
-    if (erg_schedule_init(&schedule, &solving->pipeline, err) != 0)
+    if (erg_schedule_init(&schedule, &solving->shorter, err) != 0)
         return -1;
     uint32_t *option = erg_xcalloc(schedule.count, sizeof *option);
     double energy_j;
@@ -179,24 +268,28 @@ int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
                              struct erg_error *err)
 {
     struct solving solving;
-    double *deadlines_s = erg_xcalloc(request->deadline_count + 1, sizeof *deadlines_s);
+    double *deadlines_s = erg_xcalloc(TRIES * request->deadline_count + 1, sizeof *deadlines_s);
     double shortest_s = 0;
     *frontier = (struct erg_layout_frontier){0};
     start(&solving, request);
     fill_tables(frontier, &solving);
     fill_tail(frontier, &solving);
+    bool stretched = solving.shorter.microbatches < solving.pipeline.microbatches;
     int result = shortest(&shortest_s, frontier, &solving, err);
     if (result == 0) {
         const struct erg_iteration_request iteration = {
-            .pipeline = solving.pipeline,
+            .pipeline = solving.shorter,
             .tables = frontier->tables,
             .points = request->points,
             .slower_points = request->slower_points,
             .deadlines_s = deadlines_s,
             .deadline_count = list_deadlines(deadlines_s, frontier, &solving, shortest_s),
+            .tries = stretched,
         };
         result = erg_iteration_solve(&frontier->iteration, &iteration, err);
     }
+    if (result == 0 && stretched)
+        result = stretch(frontier, &solving, err);
     free(deadlines_s);
     if (result != 0) {
         erg_layout_frontier_release(frontier);
