@@ -74,7 +74,7 @@ static int run(struct erg_error *err)
         double evaluated = 0, checksum = 0, fit = 0;
         long round = 0;
         start = erg_cpu_seconds();
-        for (; evaluated < calculon_candidates * (getenv("SHORT") ? 0.005 : 1); round++) {
+        for (; evaluated < calculon_candidates; round++) {
             struct erg_layout_search other = search;
             other.batch_least = other.batch_most = 1024 + 256 * (round % 64);
             other.memory_bytes = 0x1p30 * (double)(48 + round / 64);

@@ -1,6 +1,7 @@
-/* libFuzzer: any bytes as the file of a GPU, a software stack or a cluster. */
+/* libFuzzer: any bytes as the file of a GPU, a software stack, a training engine or a cluster. */
 #define _GNU_SOURCE /* memfd_create */
 
+#include "hardware/engine.h"
 #include "hardware/hardware.h"
 
 #include <math.h>
@@ -25,6 +26,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
     struct erg_error err;
     struct erg_gpu *gpu;
     struct erg_stack *stack;
+    struct erg_engine *engine;
     struct erg_cluster *cluster;
     if (file < 0) {
         file = memfd_create("fuzz.yaml", 0);
@@ -40,6 +42,11 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
     if (erg_stack_load(&stack, path, &err) == 0) {
         (void)erg_stack_fingerprint(stack);
         erg_stack_free(stack);
+    }
+    if (erg_engine_load(&engine, path, &err) == 0) {
+        if (!(engine->peak_flops > 0) || !(engine->gemm_efficiency > 0))
+            abort();
+        erg_engine_free(engine);
     }
     if (erg_cluster_load(&cluster, path, &err) == 0) {
         if (cluster->nodes < 1 || cluster->gpus_per_node < 1)
