@@ -21,6 +21,8 @@ struct walk {
     struct pieces pieces;
     double *gradient_bandwidths; /* by stages, of the tensor degree at hand; 0: not known yet */
     long *chunks;                /* of the layout at hand, where they are unequal */
+    long *stages;                /* numbers of them that the GPUs allow, for the group at hand */
+    size_t stage_count;
     struct erg_layout_candidate nearest; /* that does not fit, without its pointers */
     double nearest_excess;
 };
@@ -269,6 +271,8 @@ static bool split_layers(struct walk *walk, const struct erg_layout *layout)
         return false;
     for (long n = (layers + others) / (others + 1); n >= 1; n--) {
         double longest = fmax((double)((layers - n + others - 1) / others), (double)n + head);
+        if (longest > best)
+            break; /* it falls, then rises */
         if (longest < best) {
             best = longest;
             last = n;
@@ -286,8 +290,9 @@ static void walk_stages(struct walk *walk, struct erg_layout *layout)
     const struct erg_layout_search *search = walk->search;
     long layers = search->time.model->layers, rest = search->gpus;
     rest /= layout->tensor * layout->context;
-    for (long stages = 1; stages <= layers && stages <= rest; stages++) {
-        if (rest % stages != 0 || rest / stages * layout->microbatch > search->batch_most)
+    for (size_t i = 0; i < walk->stage_count; i++) {
+        long stages = walk->stages[i];
+        if (rest / stages * layout->microbatch > search->batch_most)
             continue;
         layout->pipeline = stages;
         layout->data = rest / stages;
@@ -321,6 +326,11 @@ static void walk_microbatches(struct walk *walk, long tensor, long context)
     long most = search->microbatch_most > 0 && search->microbatch_most < search->batch_most
                     ? search->microbatch_most
                     : search->batch_most;
+    long rest = search->gpus / (tensor * context);
+    walk->stage_count = 0;
+    for (long stages = 1; stages <= search->time.model->layers; stages++)
+        if (rest % stages == 0)
+            walk->stages[walk->stage_count++] = stages;
     for (long microbatch = 1; microbatch <= most; microbatch++) {
         struct erg_layout layout = {
             .tensor = tensor,
@@ -387,6 +397,7 @@ int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_se
         .found = found,
         .gradient_bandwidths = erg_xcalloc(layers + 1, sizeof(double)),
         .chunks = erg_xcalloc(layers + 1, sizeof(long)),
+        .stages = erg_xcalloc(layers + 1, sizeof(long)),
         .nearest_excess = INFINITY,
     };
     int status = 0;
@@ -403,6 +414,7 @@ int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_se
         status = none_fits(&walk, err);
     free(walk.gradient_bandwidths);
     free(walk.chunks);
+    free(walk.stages);
     if (status)
         erg_layout_found_release(found);
     return status;
