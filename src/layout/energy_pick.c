@@ -57,7 +57,7 @@ static bool better(const struct seen *a, const struct seen *b, bool least_energy
     return false;
 }
 
-/* "t=2,c=1,p=4 on 8 GPUs" */
+/* "t=2,c=1,p=4,v=1,b=1 on 8 GPUs" */
 static const char *describe(char *text, size_t size, const struct erg_layout *layout)
 {
     snprintf(text, size, "t=%ld,c=%ld,p=%ld,v=%ld,b=%ld on %ld GPUs", layout->tensor,
@@ -78,8 +78,8 @@ static const char *quantity(char *text, size_t size, int bound, double value)
     return text;
 }
 
-/* What a point must be given beyond the bound; of all points that miss this bound alone, the one
- * that misses it by least. False: there is none. */
+/* Of all points that keep the other bounds, the one nearest to keeping this one too. False: there is
+ * none. */
 static bool nearest(struct seen *nearest, const struct erg_layout_option *options, size_t count,
                     const double *bounds, int bound)
 {
