@@ -394,6 +394,7 @@ static void frontier_of(struct erg_layout_frontier *frontier, const struct world
         .points = 8,
         .slower_points = 3,
         .clocks = 6,
+        .most_instructions = 2048,
         .deadlines_s = &deadline_s,
         .deadline_count = deadline_s > 0,
     };
@@ -532,7 +533,7 @@ static void many_microbatches_repeat_their_middle(void **state)
             .tries = true,
         };
         assert_ok(erg_iteration_solve(&exact, &request, &err), &err);
-        for (size_t k = 0; k < count; k++) {
+        for (size_t k = 1; k < count; k++) {
             const struct erg_plan *plan =
                 &frontier.iteration.plans[frontier.frontier.points[k].recipe];
             double least_j = erg_iteration_planned_energy(&exact, plan->time_s);
@@ -540,7 +541,7 @@ static void many_microbatches_repeat_their_middle(void **state)
                 fail_msg("layout %zu, %g s: %.6g J, at best %.6g J", i, plan->time_s,
                          plan->energy_j, least_j);
         }
-        assert_close(times[0], exact.plans[0].time_s, 0.004);
+        assert_close(times[0], exact.plans[0].time_s, 1e-9); /* all at the highest clock */
         erg_iteration_release(&exact);
         erg_layout_frontier_release(&frontier);
     }

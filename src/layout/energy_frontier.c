@@ -16,13 +16,14 @@ struct solving {
 };
 
 /* As many microbatches as can be solved soon: a start and an end of as many as there are stages,
- * and between them enough that it hardly matters how their repetitions fit together. A multiple of
- * the stages, as interleaving needs. */
-static long solved_microbatches(const struct erg_layout *layout)
+ * and between them enough to repeat. A multiple of the stages, as interleaving needs. */
+static long solved_microbatches(const struct erg_layout_frontier_request *request)
 {
-    enum { INSTRUCTIONS = 2048, LEAST = 4 };
+    enum { MOST = 9000, LEAST = 4 };
+    const struct erg_layout *layout = request->layout;
     long stages = layout->pipeline, group = 2 * stages * stages * layout->virtual_stages;
-    long groups = INSTRUCTIONS / group > LEAST ? INSTRUCTIONS / group : LEAST;
+    long most = request->most_instructions ? (long)request->most_instructions : MOST;
+    long groups = most / group > LEAST ? most / group : LEAST;
     return groups * stages < layout->microbatches ? groups * stages : layout->microbatches;
 }
 
@@ -48,7 +49,7 @@ static void start(struct solving *solving, const struct erg_layout_frontier_requ
         .blocking_power_w = energy->gpu->blocking_power_w,
     };
     solving->shorter = solving->pipeline;
-    solving->shorter.microbatches = (size_t)solved_microbatches(layout);
+    solving->shorter.microbatches = (size_t)solved_microbatches(request);
 }
 
 /* Adds the options of every instruction at one clock. */
@@ -204,7 +205,11 @@ static int by_time(const void *left, const void *right)
     return (a->energy_j > b->energy_j) - (a->energy_j < b->energy_j);
 }
 
-/* Repeats what the middle of each plan does; time and energy are then those of the whole plan. */
+/*
+ * Repeats what the middle of each plan does; time and energy are then those of the whole plan.
+ * Stages that drift a little behind in the middle of a plan stall when that is repeated, so the
+ * fastest plan is another one, with everything at the highest clock.
+ */
 static int stretch(struct erg_layout_frontier *frontier, const struct solving *solving,
                    struct erg_error *err)
 {
@@ -219,6 +224,10 @@ static int stretch(struct erg_layout_frontier *frontier, const struct solving *s
         place[erg_table_index(&solving->shorter, at) * shorter + at->microbatch] = (uint32_t)i;
     }
     erg_frontier_clear(&iteration->frontier);
+    iteration->plans =
+        erg_xrealloc(iteration->plans, iteration->plan_count + 1, sizeof *iteration->plans);
+    iteration->plans[iteration->plan_count++] =
+        (struct erg_plan){.option = erg_xcalloc(iteration->schedule.count, sizeof(uint32_t))};
     for (size_t k = 0; k < iteration->plan_count; k++) {
         struct erg_plan *plan = &iteration->plans[k];
         uint32_t *option = erg_xcalloc(whole.count, sizeof *option);

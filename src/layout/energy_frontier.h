@@ -9,10 +9,10 @@
  * gradients and the optimizer, at the lowest clock at which memory-bound kernels are no slower.
  * Layouts that save energy at no cost in time (an uneven split leaves stages waiting) show it here.
  *
- * Of more than some 2,000 instructions only as many microbatches are solved (at least four times
- * the stages), and every plan is stretched by repeating its middle. Its time and energy are those
- * of the whole plan; what is lost is that another plan of the same time might need less energy,
- * seen up to 0.5 %, and the fastest is up to 0.4 % slower than it could be.
+ * Of very many instructions only as many microbatches are solved (at least four times the stages),
+ * and every plan is stretched by repeating its middle. Its time and energy are those of the whole
+ * plan; what is lost is that another plan of the same time might need less energy: seen up to 0.5 %
+ * where most microbatches were solved, and some per cent towards the fastest where a quarter was.
  *
  * The schedule is followed, not summed up: where the closed form of time.h is exact, at the highest
  * clock the times are equal, else the frontier is a few per cent faster. `drift` says how much.
@@ -31,6 +31,9 @@ struct erg_layout_frontier_request {
     /* About so many clocks; 0: all that a search considers. Nine cost at most some tenths of a per
      * cent of energy and take a third of the time of 27. */
     size_t clocks;
+    /* Longer pipelines are solved as shorter ones; 0: 9,000, which takes some seconds at most with
+     * nine clocks. */
+    size_t most_instructions;
     /* Further points that just meet these, of the whole iteration (a stretched one may be up to
      * some tenths of a per cent early); those that are too short for the layout are passed over. */
     const double *deadlines_s;
@@ -52,7 +55,8 @@ struct erg_layout_frontier {
         drift; /* time of the closed form over the pipeline's, both at the highest clock, less 1 */
 };
 
-/* Some milliseconds to some hundred. Fails only when interrupted. To be released. */
+/* Some milliseconds; from some thousand instructions on seconds. Fails only when interrupted. To be
+ * released. */
 int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
                              const struct erg_layout_frontier_request *request,
                              struct erg_error *err);
