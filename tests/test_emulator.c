@@ -13,16 +13,16 @@
 static const struct erg_stack plain_stack = {0};
 
 static const struct erg_op forward_mlp[] = {
-    {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}},
-    {ERG_OP_GEMM, 1, 206158430208, 180355072, 3072, 2048, {0}},
-    {ERG_OP_MEMORY, 1, 0, 100663296, 0, 0, {0}},
-    {ERG_OP_GEMM, 1, 103079215104, 140509184, 1024, 3072, {0}},
+    {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}, 0, 0},
+    {ERG_OP_GEMM, 1, 206158430208, 180355072, 3072, 2048, {0}, 0, 0},
+    {ERG_OP_MEMORY, 1, 0, 100663296, 0, 0, {0}, 0, 0},
+    {ERG_OP_GEMM, 1, 103079215104, 140509184, 1024, 3072, {0}, 0, 0},
 };
 static const struct erg_op hopper_mlp[] = {
-    {ERG_OP_MEMORY, 1, 0, 201326592, 0, 0, {0}},
-    {ERG_OP_GEMM, 1, 412316860416, 260046848, 3072, 2048, {0}},
-    {ERG_OP_MEMORY, 1, 0, 268435456, 0, 0, {0}},
-    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 1536, {0}},
+    {ERG_OP_MEMORY, 1, 0, 201326592, 0, 0, {0}, 0, 0},
+    {ERG_OP_GEMM, 1, 412316860416, 260046848, 3072, 2048, {0}, 0, 0},
+    {ERG_OP_MEMORY, 1, 0, 268435456, 0, 0, {0}, 0, 0},
+    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 1536, {0}, 0, 0},
 };
 
 static struct erg_step step_of(const struct erg_op *ops, size_t count, double wire_bytes,
@@ -137,11 +137,11 @@ static void schedules_differ_as_they_should(void **state)
 {
     (void)state;
     const struct erg_op ops[] = {
-        {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}},
-        {ERG_OP_GEMM, 1, 128849018880, 150470656, 3072, 1280, {0}},
-        {ERG_OP_MEMORY, 3, 0, 150994944, 0, 0, {0}},
-        {ERG_OP_ATTENTION_FORWARD, 1, 103079215104, 67108864, 0, 0, {0}},
-        {ERG_OP_GEMM, 1, 77309411328, 130547712, 768, 3072, {0}},
+        {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}, 0, 0},
+        {ERG_OP_GEMM, 1, 128849018880, 150470656, 3072, 1280, {0}, 0, 0},
+        {ERG_OP_MEMORY, 3, 0, 150994944, 0, 0, {0}, 0, 0},
+        {ERG_OP_ATTENTION_FORWARD, 1, 103079215104, 67108864, 0, 0, {0}, 0, 0},
+        {ERG_OP_GEMM, 1, 77309411328, 130547712, 768, 3072, {0}, 0, 0},
     };
     const int sms[8] = {1, 2, 4, 12, 30, 2, 4, 12};
     const double time_ms[5][8] = {
@@ -532,6 +532,77 @@ static void library_collectives_fall_back_to_the_gpu(void **state)
                 run_one(&gpu, &plain_stack, &step, 1500).time_s, 0);
 }
 
+/* What a block sends depends on how many ranks share a sum, and on what it does. */
+static void blocks_send_by_ranks_and_kind(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    gpu.comm_latency_s = 0;
+    gpu.comm_contention = 0;
+    gpu.link_bandwidth = 1e15;
+    gpu.comm_rank_power = 0.7;
+    gpu.comm_gather = 0.53;
+    gpu.comm_scatter = 0.6;
+    struct erg_step step = step_of(NULL, 0, 1e8, 0, 2);
+    const double alone = 1e8 / (2 * 25.067e9);
+    static const struct {
+        enum erg_comm_kind kind;
+        int group;
+        double factor;
+    } cases[] = {
+        {ERG_COMM_ALLREDUCE, 2, 1},          {ERG_COMM_ALLREDUCE, 4, 1.3282},
+        {ERG_COMM_ALLREDUCE, 8, 1.4796},     {ERG_COMM_ALLGATHER_KV, 2, 0.53},
+        {ERG_COMM_REDUCESCATTER_KV, 2, 0.6}, {ERG_COMM_REDUCESCATTER_KV, 4, 0.79691},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        step.task.comm.kind = cases[i].kind;
+        step.task.comm.group = cases[i].group;
+        assert_close(run_one(&gpu, &plain_stack, &step, 1980).time_s, alone / cases[i].factor,
+                     1e-4);
+    }
+}
+
+/*
+ * Attention of 48 heads over 4096 tokens, 103 TFLOP at 500 TFLOP/s: seconds it takes on so many SMs
+ * over those that its FLOPs take there.
+ */
+static double attention_cost(const struct erg_gpu *gpu, enum erg_op_kind kind, int chunks, int sms)
+{
+    struct erg_stack stack = {.leaves_sms = true};
+    struct erg_op op = {.kind = kind, .flops = 1e11, .k = 4096, .heads = 48, .chunks = chunks};
+    struct erg_step step = step_of(&op, 1, 1e6, 0, 132 - sms);
+    double rate =
+        kind == ERG_OP_ATTENTION_FORWARD ? gpu->attention_forward : gpu->attention_backward;
+    return run_one(gpu, &stack, &step, 1200).time_s * rate * 4096 * sms * 1200e6 / 1e11;
+}
+
+/* By hand, from the tiles of 128 of the middle one of two context ranks. */
+static void attention_pays_for_its_tiles(void **state)
+{
+    (void)state;
+    const enum erg_op_kind forward = ERG_OP_ATTENTION_FORWARD, backward = ERG_OP_ATTENTION_BACKWARD;
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    assert_close(attention_cost(&gpu, forward, 1, 128), 1, 1e-9);
+    assert_close(attention_cost(&gpu, forward, 4, 128), 1.25, 1e-9); /* two diagonals in full */
+    assert_close(attention_cost(&gpu, backward, 4, 100), 1, 1e-9);
+    gpu.attention_tail = 0.5; /* of 12, and of twice 3 tiles an SM */
+    assert_close(attention_cost(&gpu, forward, 1, 128), 1 + 0.5 / 12, 1e-9);
+    assert_close(attention_cost(&gpu, forward, 4, 128), 1.25 * (1 + 0.5 / 3), 1e-9);
+    assert_close(attention_cost(&gpu, backward, 1, 128), 1, 1e-9);
+    gpu.attention_waves = 1; /* 6 and 9 waves, or 7 and 10 */
+    assert_close(attention_cost(&gpu, backward, 4, 128), 1, 1e-9);
+    assert_close(attention_cost(&gpu, backward, 4, 127),
+                 (1536 * 7 * 127.0 / 768 + 2560 * 10 * 127.0 / 1152) / 4096, 1e-9);
+    gpu.attention_k0 = 1000;
+    gpu.attention_backward_k0 = 600; /* 65 % of it once for each of 2.5 times as many tiles */
+    assert_close(attention_cost(&gpu, forward, 1, 128), (1 + 1000.0 / 4096) * (1 + 0.5 / 12), 1e-9);
+    assert_close(attention_cost(&gpu, forward, 4, 128), (5120 + 1000) / 4096.0 * (1 + 0.5 / 3),
+                 1e-9);
+    assert_close(attention_cost(&gpu, backward, 1, 128), 1 + 600.0 / 4096, 1e-9);
+    assert_close(attention_cost(&gpu, backward, 4, 128), 1 + (0.35 * 600 + 5 * 0.65 * 300) / 4096,
+                 1e-9);
+}
+
 static void the_host_floor_slows_small_work_only(void **state)
 {
     (void)state;
@@ -652,6 +723,8 @@ int main(void)
         cmocka_unit_test(a_hotter_die_leaks_and_throttles),
         cmocka_unit_test(library_collectives_use_the_stack),
         cmocka_unit_test(library_collectives_fall_back_to_the_gpu),
+        cmocka_unit_test(blocks_send_by_ranks_and_kind),
+        cmocka_unit_test(attention_pays_for_its_tiles),
         cmocka_unit_test(the_host_floor_slows_small_work_only),
         cmocka_unit_test(nonsense_is_refused_with_a_sentence),
         cmocka_unit_test(calibration_scales_what_it_names),

@@ -419,7 +419,12 @@ static struct erg_probe_judgement judge_profile(const char *name, const char *gp
     return all;
 }
 
-/* What two H200 measured of jobs that the probe does not know. */
+/*
+ * What two and four H200 measured of jobs that the probe does not know. Beyond the limits of the
+ * others: one row of Qwen over four (a product beside 21 SMs of communication); under context and
+ * tensor ranks, gathers on 2 to 4 SMs, which the probe does not measure, and three rows of the
+ * backward pass measured after the head's small gradients, which draw less power.
+ */
 static void real_partitions_are_predicted(void **state)
 {
     (void)state;
@@ -427,10 +432,14 @@ static void real_partitions_are_predicted(void **state)
         const char *name;
         size_t full, bursts;
         bool far; /* from what the catalogue says */
+        double time_worst, energy_worst;
     } profiles[] = {
-        {LLAMA, 56, 280, true},
-        {"qwen3-1.7b_tp2_mbs8_seq4096", 60, 280, true},
-        {"llama3.2-3b_cp2_mbs8_seq4096", 28, 300, false}, /* an exchange that is not probed */
+        {LLAMA, 56, 280, true, 0.12, 0.15},
+        {"qwen3-1.7b_tp2_mbs8_seq4096", 60, 280, true, 0.12, 0.15},
+        {"llama3.2-3b_cp2_mbs8_seq4096", 28, 300, false, 0.12, 0.15},
+        {"llama3.2-3b_tp4_mbs8_seq4096", 52, 140, true, 0.12, 0.15},
+        {"qwen3-1.7b_tp4_mbs8_seq4096", 60, 140, true, 0.15, 0.15},
+        {"llama3.2-3b_cp2tp2_mbs8_seq4096", 108, 420, true, 0.22, 0.20},
     };
     for (size_t i = 0; i < COUNT(profiles); i++) {
         struct erg_probe_judgement was = judge_profile(profiles[i].name, "H200-SXM");
@@ -438,8 +447,8 @@ static void real_partitions_are_predicted(void **state)
         assert_int_equal(is.time.count, profiles[i].full);
         assert_int_equal(is.burst.count, profiles[i].bursts);
         assert_int_equal(was.time.worst > 0.5 && was.energy.worst > 0.25, profiles[i].far);
-        if (is.time.median > 0.05 || is.time.worst > 0.12 || is.energy.median > 0.07 ||
-            is.energy.worst > 0.15)
+        if (is.time.median > 0.05 || is.time.worst > profiles[i].time_worst ||
+            is.energy.median > 0.07 || is.energy.worst > profiles[i].energy_worst)
             fail_msg("%s: time %.3f median, %.3f worst; energy %.3f and %.3f", profiles[i].name,
                      is.time.median, is.time.worst, is.energy.median, is.energy.worst);
     }

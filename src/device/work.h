@@ -37,6 +37,8 @@ struct erg_op {
     double k;     /* GEMM: length of the inner dimension, elements; attention: of a sequence */
     double tiles; /* GEMM: output tiles, for wave quantisation */
     struct erg_op_code code;
+    double heads; /* attention: heads of queries, of all sequences together */
+    int chunks;   /* attention: of a sequence over context ranks, two on each; 1: it is whole */
 };
 
 enum erg_comm_kind {

@@ -32,8 +32,16 @@
     X(compute, launch_gap_us, launch_gap_s, 1e-6, 0, 1e4)                                          \
     X(compute, head_gemm_factor, head_gemm_factor, 1, 0.01, 10)
 
-/* What older files do not have: 0, but for the two factors, which are 1. */
-#define COMPUTE_OPTIONS(X) X(compute, attention_k0, attention_k0, 1, 0, 1e5)
+/* What older files do not have: 0, but for factors, which are 1, and the backward k0. */
+#define COMPUTE_OPTIONS(X)                                                                         \
+    X(compute, attention_k0, attention_k0, 1, 0, 1e5)                                              \
+    X(compute, attention_backward_k0, attention_backward_k0, 1, 0, 1e5)                            \
+    X(compute, attention_tail, attention_tail, 1, 0, 10)                                           \
+    X(compute, attention_waves, attention_waves, 1, 0, 1)
+#define COMMUNICATION_OPTIONS(X)                                                                   \
+    X(communication, rank_power, comm_rank_power, 1, 0, 4)                                         \
+    X(communication, gather_rate, comm_gather, 1, 0.01, 10)                                        \
+    X(communication, scatter_rate, comm_scatter, 1, 0.01, 10)
 #define POWER_OPTIONS(X)                                                                           \
     X(power, attention_forward_energy, attention_forward_energy, 1, 0.01, 100)                     \
     X(power, attention_backward_energy, attention_backward_energy, 1, 0.01, 100)                   \
@@ -110,7 +118,7 @@ static const cyaml_schema_field_t compute_fields[] = {
     COMPUTE_NUMBERS(FIELD) COMPUTE_OPTIONS(OPTION) CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t communication_fields[] = {
-    COMMUNICATION_NUMBERS(FIELD)
+    COMMUNICATION_NUMBERS(FIELD) COMMUNICATION_OPTIONS(OPTION)
         CYAML_FIELD_BOOL("persistent_gemm", CYAML_FLAG_DEFAULT, struct erg_gpu, persistent_gemm),
     INTEGER("library_blocks", library_blocks),
     CYAML_FIELD_END,
@@ -150,8 +158,8 @@ static const cyaml_schema_value_t schema = {
 
 static const struct erg_quantity quantities[] = {
     DATASHEET_NUMBERS(QUANTITY) COMPUTE_NUMBERS(QUANTITY) COMPUTE_OPTIONS(QUANTITY)
-        COMMUNICATION_NUMBERS(QUANTITY) POWER_NUMBERS(QUANTITY) POWER_OPTIONS(QUANTITY)
-            HEAT_NUMBERS(QUANTITY) CURVE_NUMBERS(QUANTITY)};
+        COMMUNICATION_NUMBERS(QUANTITY) COMMUNICATION_OPTIONS(QUANTITY) POWER_NUMBERS(QUANTITY)
+            POWER_OPTIONS(QUANTITY) HEAT_NUMBERS(QUANTITY) CURVE_NUMBERS(QUANTITY)};
 
 /* The numbers that have no unit to convert, for writing. */
 static const struct whole {
@@ -208,6 +216,12 @@ static int finish(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct erg_e
         erg_quantities_finish(gpu, quantities, sizeof quantities / sizeof *quantities, yaml, "",
                               err) != 0)
         return -1;
+    if (!erg_yaml_has(yaml, "compute.attention_backward_k0"))
+        gpu->attention_backward_k0 = gpu->attention_k0;
+    if (!erg_yaml_has(yaml, "communication.gather_rate"))
+        gpu->comm_gather = 1;
+    if (!erg_yaml_has(yaml, "communication.scatter_rate"))
+        gpu->comm_scatter = 1;
     if (!erg_yaml_has(yaml, "power.attention_forward_energy"))
         gpu->attention_forward_energy = 1;
     if (!erg_yaml_has(yaml, "power.attention_backward_energy"))

@@ -37,22 +37,27 @@ struct erg_gpu {
     double wave_weight;                           /* wq */
     int gemm_tile_m, gemm_tile_n;                 /* output tile of the library's GEMMs */
     double attention_forward, attention_backward; /* ea */
-    double attention_k0; /* tokens of a sequence that attention loses to its ends and diagonal */
+    /* Tokens of a sequence that attention loses to its tiles' ends and diagonal. */
+    double attention_k0, attention_backward_k0;
+    double attention_tail;    /* tiles that a call's last SM works on while the others have none */
+    double attention_waves;   /* of chunks, backward: share of a last wave that is waited for */
     double memory_efficiency; /* em */
     double memory_issue;      /* fmem */
     double launch_gap_s;      /* tl */
     double head_gemm_factor;  /* heff: FLOPs of LM-head GEMMs count this much */
 
     /* Communication model. */
-    double comm_sm_rate;      /* csm, bytes/s per SM */
-    double comm_link_factor;  /* clink of our grid kernels */
-    double comm_latency_s;    /* ct0 */
-    double comm_blend;        /* cp */
-    double comm_clock_power;  /* calpha */
-    double comm_contention;   /* chi */
-    double comm_sm_share;     /* share: SM-equivalents taken from compute per block */
-    double comm_hbm_per_wire; /* hc, HBM bytes per wire byte */
-    bool persistent_gemm;     /* a GEMM owns every SM until it ends */
+    double comm_sm_rate;    /* csm, bytes/s per SM; where ranks count, of an AllReduce of two */
+    double comm_rank_power; /* that rate grows with (2 (n - 1) / n) to this power */
+    double comm_gather, comm_scatter; /* that of keys and values over that of an AllReduce */
+    double comm_link_factor;          /* clink of our grid kernels */
+    double comm_latency_s;            /* ct0 */
+    double comm_blend;                /* cp */
+    double comm_clock_power;          /* calpha */
+    double comm_contention;           /* chi */
+    double comm_sm_share;             /* share: SM-equivalents taken from compute per block */
+    double comm_hbm_per_wire;         /* hc, HBM bytes per wire byte */
+    bool persistent_gemm;             /* a GEMM owns every SM until it ends */
     /* The vendor library's collectives, unless the stack says otherwise. */
     double library_link_factor, library_sm_share;
     int library_blocks;

@@ -10,7 +10,8 @@ struct sizes {
     double S;         /* tokens of one whole sequence */
     double kv_tokens; /* tokens of the gathered keys and values: sequences x sequence */
     double h, Q, R, O, F, V;
-    double kv; /* width of the keys (and of the values) on one GPU */
+    double heads; /* of queries on one GPU */
+    double kv;    /* width of the keys (and of the values) on one GPU */
     double tile_m, tile_n, head_factor;
     bool fused;
 };
@@ -33,6 +34,7 @@ static struct sizes sizes_of(const struct erg_model *model, const struct erg_mod
         .O = heads * d / t,
         .F = (double)model->ffn / t,
         .V = (double)model->vocab / t,
+        .heads = heads / t,
         .kv = groups * d / t,
         .tile_m = shape->tile_m ? (double)shape->tile_m : 128,
         .tile_n = shape->tile_n ? (double)shape->tile_n : 128,
@@ -119,19 +121,23 @@ static void add_exchange(struct erg_model_ops *ops, const struct sizes *s, enum 
 
 /*
  * Causal flash attention: half of the dense product. With context parallelism it runs in two
- * passes (one per local chunk of the sequence) and reorders keys and values, which makes four
- * times the kernels.
+ * passes (one per local chunk of the sequence), which makes twice the kernels, and reorders keys
+ * and values, which makes four times as many; fused, the exchange leaves them in order.
  */
 static void add_attention(struct erg_model_ops *ops, const struct sizes *s, bool backward)
 {
     double tokens = s->T * s->O, gathered = s->kv_tokens * s->kv;
+    int chunks = s->c > 1 ? 2 * (int)s->c : 1;
+    int passes = s->fused ? 2 : 4;
     struct erg_model_op *op = add(ops, ERG_MODEL_ATTENTION, "attn", ERG_GROUP_ATTENTION);
     op->work[op->work_count++] = (struct erg_op){
         .kind = backward ? ERG_OP_ATTENTION_BACKWARD : ERG_OP_ATTENTION_FORWARD,
-        .kernels = (backward ? 2 : 1) * (s->c > 1 ? 4 : 1),
+        .kernels = (backward ? 2 : 1) * (chunks > 1 ? passes : 1),
         .flops = (backward ? 2.5 : 1) * 2 * s->S * tokens,
         .bytes = backward ? 10 * tokens + 8 * gathered : 4 * tokens + 4 * gathered,
         .k = s->S,
+        .heads = s->kv_tokens / s->S * s->heads,
+        .chunks = chunks,
     };
 }
 

@@ -114,6 +114,8 @@ static uint64_t hash_steps(uint64_t hash, const struct erg_step *steps, size_t c
             hash = mix_double(hash, op->bytes);
             hash = mix_double(hash, op->k);
             hash = mix_double(hash, op->tiles);
+            if (op->chunks > 1)
+                hash = mix_double(erg_hash_u64(hash, (uint64_t)op->chunks), op->heads);
         }
         hash = erg_hash_u64(hash, (uint64_t)comm->kind);
         hash = mix_double(hash, comm->wire_bytes);

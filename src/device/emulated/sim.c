@@ -11,9 +11,25 @@ enum comm_state { COMM_WAIT, COMM_LATENCY, COMM_MOVE, COMM_DONE };
 struct comm {
     double wire_bytes, blocks, taken_sms, join_s;
     double left_sms; /* that products and attention leave free from the launch slot on */
-    double link_rate;
+    double link_rate, sm_rate;
     double rate[2]; /* bytes/s [compute is queued]; < 0 = not computed yet */
 };
+
+/*
+ * Bytes/s that a block sends. It has a fixed amount on its way, of which a sum brings more from
+ * other GPUs the more ranks there are; a sum goes both ways at once, an exchange one way.
+ */
+static double sm_rate(const struct erg_gpu *gpu, const struct erg_comm *asked)
+{
+    double rate = gpu->comm_sm_rate;
+    if (asked->group > 2)
+        rate *= pow(2 * (asked->group - 1.0) / asked->group, gpu->comm_rank_power);
+    if (asked->kind == ERG_COMM_ALLGATHER_KV)
+        rate *= gpu->comm_gather;
+    if (asked->kind == ERG_COMM_REDUCESCATTER_KV)
+        rate *= gpu->comm_scatter;
+    return rate;
+}
 
 static struct comm resolve_comm(const struct erg_gpu *gpu, const struct erg_stack *stack,
                                 const struct erg_step *step)
@@ -31,6 +47,7 @@ static struct comm resolve_comm(const struct erg_gpu *gpu, const struct erg_stac
         comm.join_s = stack->join_library_s;
     }
     comm.link_rate = link_factor * gpu->link_bandwidth;
+    comm.sm_rate = sm_rate(gpu, asked);
     comm.taken_sms = share * comm.blocks;
     if (stack->leaves_sms && !asked->library && comm.wire_bytes > 0)
         comm.left_sms = comm.blocks;
@@ -43,7 +60,7 @@ static double comm_rate(const struct erg_gpu *gpu, struct comm *comm, double clo
 {
     double *rate = &comm->rate[compute_queued];
     if (*rate < 0) {
-        double copy = comm->blocks * gpu->comm_sm_rate * pow(clock_ratio, gpu->comm_clock_power) *
+        double copy = comm->blocks * comm->sm_rate * pow(clock_ratio, gpu->comm_clock_power) *
                       (1 - gpu->comm_contention * compute_queued);
         *rate = comm->link_rate *
                 pow(1 + pow(comm->link_rate / copy, gpu->comm_blend), -1 / gpu->comm_blend);
@@ -51,10 +68,60 @@ static double comm_rate(const struct erg_gpu *gpu, struct comm *comm, double clo
     return *rate;
 }
 
-/* Short sequences are mostly diagonal, of which half is computed for nothing. */
-static double attention_cost(const struct erg_gpu *gpu, const struct erg_op *op)
+/* Queries, or backward keys, that a block works on at a time. */
+static const double attention_tile = 128;
+
+/*
+ * Of what a backward pass does beyond its FLOPs, what is done once for each query: sums of rows,
+ * conversion of the gradient. By their bytes 9 % of the time for 4096 tokens.
+ */
+static const double per_query = 0.35;
+
+/* Whole sequences: short ones are mostly diagonal, of which half is computed for nothing. */
+static double sequence_cost(const struct erg_gpu *gpu, const struct erg_op *op, double k0,
+                            double sms)
 {
-    return op->k > 0 ? 1 + gpu->attention_k0 / op->k : 1;
+    double tiles = op->heads * ceil(op->k / attention_tile), tail = 0;
+    if (op->kind == ERG_OP_ATTENTION_FORWARD && sms > 0 && tiles > 0)
+        tail = gpu->attention_tail * sms / tiles;
+    return (1 + k0 / op->k) * (1 + tail);
+}
+
+/*
+ * Context ranks call once for each of their two chunks; those of the middle rank stand for all.
+ * Forward, a tile of queries of chunk i works on i + 1 chunks of keys, that on the diagonal too.
+ * Backward, each tile of i + 1 chunks of keys works on one chunk of queries, or on half of it on
+ * the diagonal; tiles are alike, so that a last wave on few SMs takes as long as any.
+ */
+static double chunks_cost(const struct erg_gpu *gpu, const struct erg_op *op, double k0, double sms)
+{
+    bool forward = op->kind == ERG_OP_ATTENTION_FORWARD;
+    double chunk = op->k / op->chunks, tiles = op->heads * ceil(chunk / attention_tile);
+    double cost = forward ? 0 : per_query * k0;
+    for (int i = op->chunks / 2 - 1; i <= op->chunks / 2; i++) {
+        double waves = (forward ? 1 : i + 1) * tiles / floor(sms > 0 ? sms : INFINITY);
+        if (forward) {
+            double tail = waves > 0 ? gpu->attention_tail / waves : 0;
+            cost += ((i + 1) * chunk + k0 / 2) * (1 + tail);
+        } else {
+            double last = waves > 0 ? gpu->attention_waves * (ceil(waves) / waves - 1) : 0;
+            cost += ((i + 0.5) * chunk + (i + 1) * (1 - per_query) * k0 / 2) * (1 + last);
+        }
+    }
+    return cost / op->k;
+}
+
+/*
+ * What an attention costs over its FLOPs: a tile pays for what it sees and for k0 / 2 tokens more.
+ * `sms` = 0: without those that wait for the last tiles.
+ */
+static double attention_cost(const struct erg_gpu *gpu, const struct erg_op *op, double sms)
+{
+    double k0 =
+        op->kind == ERG_OP_ATTENTION_FORWARD ? gpu->attention_k0 : gpu->attention_backward_k0;
+    if (!(op->k > 0))
+        return 1;
+    return op->chunks > 1 ? chunks_cost(gpu, op, k0, sms) : sequence_cost(gpu, op, k0, sms);
 }
 
 /* FLOPs of a matrix product that take as much energy as those of the op. */
@@ -62,9 +129,9 @@ static double product_flops(const struct erg_gpu *gpu, const struct erg_op *op)
 {
     double factor = 1;
     if (op->kind == ERG_OP_ATTENTION_FORWARD)
-        factor = gpu->attention_forward_energy * attention_cost(gpu, op);
+        factor = gpu->attention_forward_energy * attention_cost(gpu, op, 0);
     if (op->kind == ERG_OP_ATTENTION_BACKWARD)
-        factor = gpu->attention_backward_energy * attention_cost(gpu, op);
+        factor = gpu->attention_backward_energy * attention_cost(gpu, op, 0);
     return factor * op->flops;
 }
 
@@ -80,9 +147,9 @@ static double issue_time(const struct erg_gpu *gpu, const struct erg_op *op, dou
         return op->flops * wave_cost * (1 + gpu->gemm_k0 / op->k) / (gpu->gemm_efficiency * peak);
     }
     case ERG_OP_ATTENTION_FORWARD:
-        return op->flops * attention_cost(gpu, op) / (gpu->attention_forward * peak);
+        return op->flops * attention_cost(gpu, op, sms) / (gpu->attention_forward * peak);
     case ERG_OP_ATTENTION_BACKWARD:
-        return op->flops * attention_cost(gpu, op) / (gpu->attention_backward * peak);
+        return op->flops * attention_cost(gpu, op, sms) / (gpu->attention_backward * peak);
     case ERG_OP_MEMORY:
         break;
     }
