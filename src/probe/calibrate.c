@@ -162,9 +162,8 @@ static void explain_kernels(struct erg_probe_fit *fit, const struct erg_gpu *bas
         if (before != kernels[i].neutral || (known && known->seen))
             continue;
         if (!known) {
-            set_constant(fit, kernels[i].name, kernels[i].member, kernels[i].value, false, origin,
-                         kernels[i].note);
-            continue;
+            set_constant(fit, kernels[i].name, kernels[i].member, kernels[i].value, false, "", "");
+            known = &fit->constants[fit->count - 1];
         }
         known->before = before;
         known->origin = origin;
