@@ -583,7 +583,9 @@ static void attention_pays_for_its_tiles(void **state)
     const enum erg_op_kind forward = ERG_OP_ATTENTION_FORWARD, backward = ERG_OP_ATTENTION_BACKWARD;
     struct erg_gpu gpu = catalogue_gpu("H200-SXM");
     assert_close(attention_cost(&gpu, forward, 1, 128), 1, 1e-9);
-    assert_close(attention_cost(&gpu, forward, 4, 128), 1.25, 1e-9); /* two diagonals in full */
+    assert_close(attention_cost(&gpu, forward, 4, 100), 1, 1e-9);
+    gpu.attention_diagonal = 1;
+    assert_close(attention_cost(&gpu, forward, 4, 128), 1.25, 1e-9);
     assert_close(attention_cost(&gpu, backward, 4, 100), 1, 1e-9);
     gpu.attention_tail = 0.5; /* of 12, and of twice 3 tiles an SM */
     assert_close(attention_cost(&gpu, forward, 1, 128), 1 + 0.5 / 12, 1e-9);

@@ -46,7 +46,7 @@ static void every_item_has_its_name_and_runs(void **state)
     struct erg_stack stack = catalogue_stack("ergon");
     struct erg_error err;
     for (int gpus = 1; gpus <= 8; gpus *= 2)
-        for (size_t shape = 0; shape < erg_probe_shapes(); shape++) {
+        for (size_t shape = 0; shape < erg_probe_shapes(gpus); shape++) {
             struct erg_probe_program program;
             size_t families[ERG_PROBE_REST + 1] = {0};
             assert_ok(erg_probe_program_init(&program, shape, gpus, &gpu, &stack, &err), &err);
@@ -61,9 +61,16 @@ static void every_item_has_its_name_and_runs(void **state)
                           &err);
                 assert_true(item->family == ERG_PROBE_REST || result.time_s > 1e-5);
             }
-            assert_true(families[ERG_PROBE_PRODUCT] >= 4 && families[ERG_PROBE_MEMORY] >= 1);
-            assert_int_equal(families[ERG_PROBE_ATTENTION], 2);
-            assert_int_equal(families[ERG_PROBE_PARTITION] > 0, gpus > 1);
+            assert_int_equal(program.tensor * program.context, gpus);
+            if (program.context > 1) { /* where keys, values or their gradients travel */
+                assert_true(gpus >= 4);
+                assert_int_equal(families[ERG_PROBE_PARTITION], 6);
+                assert_int_equal(program.count, 6);
+            } else {
+                assert_true(families[ERG_PROBE_PRODUCT] >= 4 && families[ERG_PROBE_MEMORY] >= 1);
+                assert_int_equal(families[ERG_PROBE_ATTENTION], 2);
+                assert_int_equal(families[ERG_PROBE_PARTITION] > 0, gpus > 1);
+            }
             erg_probe_program_release(&program);
         }
     struct erg_probe_program program;
@@ -199,13 +206,20 @@ static const struct change {
     {                                                                                              \
 #field, offsetof(struct erg_gpu, field), factor, tolerance                                 \
     }
-    CHANGE(gemm_efficiency, 1.2, 0.015),    CHANGE(attention_forward, 1.3, 0.02),
-    CHANGE(attention_backward, 1.15, 0.02), CHANGE(memory_efficiency, 0.85, 0.015),
-    CHANGE(comm_sm_rate, 2.0, 0.05),        CHANGE(comm_link_factor, 0.95, 0.05),
-    CHANGE(comm_contention, 0.6, 0.15),     CHANGE(comm_latency_s, 0.4, 0),
-    CHANGE(energy_per_flop_j, 1.25, 0.05),  CHANGE(energy_per_hbm_byte_j, 0.7, 0.05),
-    CHANGE(energy_per_wire_byte_j, 0.5, 0), CHANGE(active_power_w, 1.5, 0),
-    CHANGE(voltage_slope_per_ghz, 1.2, 0),  CHANGE(static_power_w, 1.08, 0.1),
+    CHANGE(gemm_efficiency, 1.2, 0.015),
+    CHANGE(attention_forward, 1.3, 0.05), /* it trades with its tail */
+    CHANGE(attention_backward, 1.15, 0.02),
+    CHANGE(memory_efficiency, 0.85, 0.015),
+    CHANGE(comm_sm_rate, 2.0, 0.05),
+    CHANGE(comm_link_factor, 0.95, 0.05),
+    CHANGE(comm_contention, 0.6, 0.15),
+    CHANGE(comm_latency_s, 0.4, 0),
+    CHANGE(energy_per_flop_j, 1.25, 0.05),
+    CHANGE(energy_per_hbm_byte_j, 0.7, 0.05),
+    CHANGE(energy_per_wire_byte_j, 0.5, 0),
+    CHANGE(active_power_w, 1.5, 0),
+    CHANGE(voltage_slope_per_ghz, 1.2, 0),
+    CHANGE(static_power_w, 1.08, 0.1),
     CHANGE(blocking_power_w, 1.4, 0.1),
 #undef CHANGE
 };
@@ -228,15 +242,16 @@ static void probe_all(const struct erg_gpu *truth, const struct erg_gpu *known, 
 {
     struct erg_stack stack = catalogue_stack("ergon");
     struct erg_error err;
-    struct erg_probe_program programs[2];
+    struct erg_probe_program programs[3];
     struct erg_device *device = open_device(truth, &stack, (size_t)gpus, 7);
-    assert_int_equal(erg_probe_shapes(), 2);
-    for (size_t i = 0; i < 2; i++) {
+    size_t count = erg_probe_shapes(gpus);
+    assert_int_equal(count, gpus < 4 ? 2 : 3);
+    for (size_t i = 0; i < count; i++) {
         assert_ok(erg_probe_program_init(&programs[i], i, gpus, known, &stack, &err), &err);
         assert_ok(erg_probe_measure(device, &programs[i], "it", NULL, rows, &err), &err);
     }
-    assert_ok(erg_probe_calibrate(fit, known, &stack, programs, 2, rows, &err), &err);
-    for (size_t i = 0; i < 2; i++)
+    assert_ok(erg_probe_calibrate(fit, known, &stack, programs, count, rows, &err), &err);
+    for (size_t i = 0; i < count; i++)
         erg_probe_program_release(&programs[i]);
     erg_device_close(device);
 }
@@ -307,6 +322,33 @@ static void the_probe_predicts_what_it_has_not_measured(void **state)
     erg_probe_rows_release(&rows);
 }
 
+/* Sequences split over two of them, beside sums of two and of four. */
+static void four_gpus_say_how_collectives_differ(void **state)
+{
+    (void)state;
+    struct erg_gpu known = catalogue_gpu("H200-SXM"), truth = changed_gpu(&known);
+    struct erg_probe_fit fit, two;
+    struct erg_probe_rows rows = {0}, few = {0};
+    truth.comm_rank_power = 0.9;
+    truth.comm_gather = 0.35;
+    truth.comm_scatter = 0.65;
+    truth.attention_waves = 1;
+    probe_all(&truth, &known, 4, &fit, &rows);
+    assert_close(fit.gpu.comm_gather, 0.35, 0.05);
+    assert_close(fit.gpu.comm_scatter, 0.65, 0.1);
+    probe_all(&truth, &known, 2, &two, &few); /* what is known of the kernels stands for them */
+    assert_near(two.gpu.comm_gather, 0.53, 0);
+    assert_near(two.gpu.comm_rank_power, 0.7, 0);
+    for (size_t i = 0; i < two.count; i++)
+        if (!strncmp(two.constants[i].name, "comm_gather", 11)) {
+            assert_false(two.constants[i].seen);
+            assert_near(two.constants[i].before, 1, 0);
+            assert_string_equal(two.constants[i].origin, "not seen; of the kernels");
+        }
+    erg_probe_rows_release(&rows);
+    erg_probe_rows_release(&few);
+}
+
 static void one_gpu_says_nothing_of_communication(void **state)
 {
     (void)state;
@@ -318,7 +360,8 @@ static void one_gpu_says_nothing_of_communication(void **state)
         bool communication =
             strstr(fit.constants[i].name, "comm_") || strstr(fit.constants[i].name, "library_") ||
             strstr(fit.constants[i].name, "wire") || strstr(fit.constants[i].name, "spin") ||
-            strstr(fit.constants[i].name, "blocking");
+            strstr(fit.constants[i].name, "blocking") ||
+            strstr(fit.constants[i].name, "diagonal") || strstr(fit.constants[i].name, "waves");
         if (fit.constants[i].seen == communication)
             fail_msg("%s is %s by a single GPU", fit.constants[i].name,
                      communication ? "seen" : "not seen");
@@ -446,7 +489,7 @@ static void real_partitions_are_predicted(void **state)
         struct erg_probe_judgement is = judge_profile(profiles[i].name, "H200-SXM-measured");
         assert_int_equal(is.time.count, profiles[i].full);
         assert_int_equal(is.burst.count, profiles[i].bursts);
-        assert_int_equal(was.time.worst > 0.5 && was.energy.worst > 0.25, profiles[i].far);
+        assert_int_equal(was.time.worst > 0.5 && was.energy.worst > 0.2, profiles[i].far);
         if (is.time.median > 0.05 || is.time.worst > profiles[i].time_worst ||
             is.energy.median > 0.07 || is.energy.worst > profiles[i].energy_worst)
             fail_msg("%s: time %.3f median, %.3f worst; energy %.3f and %.3f", profiles[i].name,
@@ -681,6 +724,7 @@ int main(void)
         cmocka_unit_test(rest_is_static_power_and_then_idle),
         cmocka_unit_test(waiting_is_the_first_gpus_power),
         cmocka_unit_test(the_probe_predicts_what_it_has_not_measured),
+        cmocka_unit_test(four_gpus_say_how_collectives_differ),
         cmocka_unit_test(one_gpu_says_nothing_of_communication),
         cmocka_unit_test(work_at_lowered_clocks_is_left_out),
         cmocka_unit_test(the_shipped_gpu_is_fitted_to_its_rows),

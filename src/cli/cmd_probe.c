@@ -83,8 +83,8 @@ static int measure_cuda(struct probing *at, const struct erg_probe_program *prog
 {
     struct erg_real_request request = {
         .model = program->model,
-        .tensor = program->gpus,
-        .context = 1,
+        .tensor = program->tensor,
+        .context = program->context,
         .layers = 1,
         .sequences = program->sequences,
         .sequence = program->sequence,
@@ -238,8 +238,8 @@ static int prepare(struct probing *at, struct erg_error *err)
 {
     if (load_rows(at, err) || load_base(at, err) || erg_stack_load(&at->stack, "ergon", err))
         return -1;
-    at->programs = erg_xcalloc(erg_probe_shapes(), sizeof *at->programs);
-    for (size_t i = 0; i < erg_probe_shapes(); i++, at->program_count++)
+    at->programs = erg_xcalloc(erg_probe_shapes(at->gpus), sizeof *at->programs);
+    for (size_t i = 0; i < erg_probe_shapes(at->gpus); i++, at->program_count++)
         if (erg_probe_program_init(&at->programs[i], i, at->gpus, at->gpu, at->stack, err))
             return -1;
     return 0;

@@ -100,10 +100,10 @@ static void print_ceilings(const struct erg_probe_findings *findings)
             print_family(&text, findings->ceilings, (enum erg_probe_family)f);
     for (size_t i = 0; text.data && i < findings->program_count; i++) {
         const struct erg_probe_program *program = &findings->programs[i];
-        erg_text_printf(&text,
-                        "%s: a layer of hidden size %ld with an FFN of %ld, %d x %d tokens\n",
-                        program->name, program->model->hidden, program->model->ffn,
-                        program->sequences, program->sequence);
+        erg_text_printf(
+            &text, "%s: a layer of hidden size %ld with an FFN of %ld, %d x %d tokens%s\n",
+            program->name, program->model->hidden, program->model->ffn, program->sequences,
+            program->sequence, program->context > 1 ? ", each sequence on two GPUs" : "");
     }
     if (text.data)
         printf("%seach on %d GPU%s\n"

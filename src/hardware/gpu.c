@@ -37,6 +37,7 @@
     X(compute, attention_k0, attention_k0, 1, 0, 1e5)                                              \
     X(compute, attention_backward_k0, attention_backward_k0, 1, 0, 1e5)                            \
     X(compute, attention_tail, attention_tail, 1, 0, 10)                                           \
+    X(compute, attention_diagonal, attention_diagonal, 1, 0, 1)                                    \
     X(compute, attention_waves, attention_waves, 1, 0, 1)
 #define COMMUNICATION_OPTIONS(X)                                                                   \
     X(communication, rank_power, comm_rank_power, 1, 0, 4)                                         \

@@ -39,12 +39,13 @@ struct erg_gpu {
     double attention_forward, attention_backward; /* ea */
     /* Tokens of a sequence that attention loses to its tiles' ends and diagonal. */
     double attention_k0, attention_backward_k0;
-    double attention_tail;    /* tiles that a call's last SM works on while the others have none */
-    double attention_waves;   /* of chunks, backward: share of a last wave that is waited for */
-    double memory_efficiency; /* em */
-    double memory_issue;      /* fmem */
-    double launch_gap_s;      /* tl */
-    double head_gemm_factor;  /* heff: FLOPs of LM-head GEMMs count this much */
+    double attention_tail;     /* tiles that a call's last SM works on while the others have none */
+    double attention_diagonal; /* of chunks, forward: share of what is masked that is computed */
+    double attention_waves;    /* of chunks, backward: share of a last wave that is waited for */
+    double memory_efficiency;  /* em */
+    double memory_issue;       /* fmem */
+    double launch_gap_s;       /* tl */
+    double head_gemm_factor;   /* heff: FLOPs of LM-head GEMMs count this much */
 
     /* Communication model. */
     double comm_sm_rate;    /* csm, bytes/s per SM; where ranks count, of an AllReduce of two */

@@ -122,8 +122,8 @@ static void fit_idle(struct erg_probe_fit *fit, const struct erg_probe_row *row)
 /*
  * What the rows of two GPUs cannot show and other measurements of the same kernels have: on two and
  * four H200, 100 MB on 1 to 4 SMs (bench_collectives), an AllReduce's blocks sent 1.30 to 1.38
- * times as much on four; gathers and scatters of two sent 0.53 to 0.57 of an AllReduce. A GPU's
- * file that has other values keeps them.
+ * times as much on four; gathers and scatters of two sent 0.53 to 0.57 of an AllReduce. How
+ * attention works on chunks: device/emulated/sim.c. A GPU's file that has other values keeps them.
  */
 static const struct {
     const char *name;
@@ -135,6 +135,8 @@ static const struct {
      "of our kernels on 2 and 4 H200"},
     {"comm_gather", offsetof(struct erg_gpu, comm_gather), 1, 0.53, "of our kernels on 2 H200"},
     {"comm_scatter", offsetof(struct erg_gpu, comm_scatter), 1, 0.53, "of our kernels on 2 H200"},
+    {"attention_diagonal", offsetof(struct erg_gpu, attention_diagonal), 0, 1,
+     "of our kernels under context ranks"},
     {"attention_waves", offsetof(struct erg_gpu, attention_waves), 0, 1,
      "by how tiles are shared out"},
 };

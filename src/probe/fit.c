@@ -30,9 +30,10 @@ static const struct constant {
     CONSTANT(wave_weight, 0.7),
     CONSTANT(attention_forward, 0.3),
     CONSTANT(attention_backward, 0.3),
-    FROM(attention_k0, 0.5, 500),
+    FROM(attention_k0, 1.0, 300),
     FROM(attention_backward_k0, 1.0, 300),
-    FROM(attention_tail, 0.5, 0.5),
+    FROM(attention_tail, 0.5, 0.5), /* half a tile where their order is left to chance */
+    CONSTANT(attention_diagonal, 0.3),
     CONSTANT(memory_efficiency, 0.3),
     CONSTANT(memory_issue, 0.3),
     CONSTANT(launch_gap_s, 0.3),

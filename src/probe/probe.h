@@ -49,18 +49,20 @@ struct erg_probe_item {
 struct erg_probe_program {
     const char *name; /* of the shape */
     struct erg_model *model;
-    int gpus; /* tensor degree; 1: nothing is communicated */
+    int gpus;            /* 1: nothing is communicated */
+    int tensor, context; /* degrees, together all GPUs */
     int sequences, sequence;
     struct erg_probe_item *items;
     size_t count, capacity;
     struct erg_probe_parts *parts; /* private: owns what the items point to */
 };
 
-size_t erg_probe_shapes(void);
+/* Four GPUs and more are also split over the tokens of a sequence. */
+size_t erg_probe_shapes(int gpus);
 
 /*
- * The program number `shape` < erg_probe_shapes(). `gpu` gives the products' tiles, nothing else
- * that a real device would notice. ERG_FAILED when the model cannot be split over `gpus`.
+ * The program number `shape` < erg_probe_shapes(gpus). `gpu` gives the products' tiles, nothing
+ * else that a real device would notice. ERG_FAILED when the model cannot be split over `gpus`.
  */
 int erg_probe_program_init(struct erg_probe_program *program, size_t shape, int gpus,
                            const struct erg_gpu *gpu, const struct erg_stack *stack,

@@ -11,11 +11,18 @@
 /*
  * Two layers that belong to no model: one wide with a long FFN and short sequences, one narrow with
  * a short FFN and long sequences. Everything can be split over 1, 2, 4 or 8 GPUs. The vocabulary is
- * small because nothing of it is measured.
+ * small because nothing of it is measured. The narrow one once more with its sequences split, for
+ * the exchange of keys and values and the attention of chunks.
  */
+#define NARROW                                                                                     \
+    "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"],"                       \
+    " \"hidden_size\": 2560, \"num_attention_heads\": 24, \"num_key_value_heads\": 8,"             \
+    " \"head_dim\": 128, \"intermediate_size\": 7168, \"num_hidden_layers\": 1,"                   \
+    " \"vocab_size\": 16384, \"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-05,"          \
+    " \"rope_theta\": 500000.0, \"hidden_act\": \"silu\", \"tie_word_embeddings\": true}"
 static const struct shape {
     const char *name, *config;
-    int sequences, sequence;
+    int sequences, sequence, context;
     bool everything; /* or only what shows how the first shape's numbers depend on sizes */
 } shapes[] = {
     {"wide",
@@ -24,14 +31,9 @@ static const struct shape {
      " \"head_dim\": 128, \"intermediate_size\": 14336, \"num_hidden_layers\": 1,"
      " \"vocab_size\": 16384, \"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-05,"
      " \"rope_theta\": 500000.0, \"hidden_act\": \"silu\", \"tie_word_embeddings\": true}",
-     8, 2048, true},
-    {"narrow",
-     "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"],"
-     " \"hidden_size\": 2560, \"num_attention_heads\": 24, \"num_key_value_heads\": 8,"
-     " \"head_dim\": 128, \"intermediate_size\": 7168, \"num_hidden_layers\": 1,"
-     " \"vocab_size\": 16384, \"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-05,"
-     " \"rope_theta\": 500000.0, \"hidden_act\": \"silu\", \"tie_word_embeddings\": true}",
-     8, 4096, false},
+     8, 2048, 1, true},
+    {"narrow", NARROW, 8, 4096, 1, false},
+    {"context", NARROW, 8, 4096, 2, false},
 };
 
 /* Microbatches of so many sequences show how a product's rate depends on its size. */
@@ -46,9 +48,9 @@ struct erg_probe_parts {
     size_t workloads; /* built: whole, then part[] */
 };
 
-size_t erg_probe_shapes(void)
+size_t erg_probe_shapes(int gpus)
 {
-    return sizeof shapes / sizeof *shapes;
+    return sizeof shapes / sizeof *shapes - (gpus < 4);
 }
 
 /* ---- names ---- */
@@ -188,6 +190,26 @@ static void add_partition(struct erg_probe_program *program, const struct erg_pa
         }
 }
 
+/*
+ * Where keys and values, or their gradients, travel: one block where nothing but products is in the
+ * way, so that its rate shows; with attention as many as hide it.
+ */
+static void add_exchange(struct erg_probe_program *program, const struct erg_partition *partition)
+{
+    const struct erg_task *task = &partition->task;
+    bool attention = false;
+    for (size_t i = 0; i < task->op_count; i++)
+        attention |= family_of(&task->ops[i]) == ERG_PROBE_ATTENTION;
+    if (task->comm.kind == ERG_COMM_ALLREDUCE)
+        return;
+    int sms = attention ? 8 : 1;
+    struct erg_step *step = erg_arena_alloc(&program->parts->arena, sizeof *step);
+    *step = erg_partition_step(partition, 0, sms);
+    add(program, ERG_PROBE_PARTITION, step, 1,
+        erg_arena_printf(&program->parts->arena, "%s %s sms %d", partition->key,
+                         partition->slots[0].name, sms));
+}
+
 static void add_layers(struct erg_probe_program *program)
 {
     const struct erg_workload *whole = &program->parts->whole;
@@ -227,8 +249,8 @@ static int build_workloads(struct erg_probe_program *program, const struct erg_g
         .model = program->model,
         .gpu = gpu,
         .stack = stack,
-        .tensor = program->gpus,
-        .context = 1,
+        .tensor = program->tensor,
+        .context = program->context,
         .microbatch_size = program->sequences,
         .sequence = program->sequence,
     };
@@ -251,12 +273,14 @@ int erg_probe_program_init(struct erg_probe_program *program, size_t shape, int 
     *program = (struct erg_probe_program){
         .name = made->name,
         .gpus = gpus,
+        .tensor = gpus / made->context,
+        .context = made->context,
         .sequences = made->sequences,
         .sequence = made->sequence,
         .parts = erg_xcalloc(1, sizeof *program->parts),
     };
     if (erg_model_parse(&program->model, made->name, made->config, strlen(made->config), err) ||
-        erg_model_check_tensor(program->model, gpus, err) ||
+        erg_model_check_tensor(program->model, program->tensor, err) ||
         build_workloads(program, gpu, stack, err)) {
         erg_probe_program_release(program);
         return erg_fail_context(err, "preparing the probe of %d GPU%s", gpus,
@@ -264,6 +288,12 @@ int erg_probe_program_init(struct erg_probe_program *program, size_t shape, int 
     }
     struct erg_probe_parts *parts = program->parts;
     bool everything = made->everything;
+    size_t types = parts->whole.forward_count + parts->whole.backward_count;
+    if (made->context > 1) {
+        for (size_t i = 0; i < types; i++)
+            add_exchange(program, &parts->whole.partitions[i]);
+        return 0;
+    }
     add_layers(program); /* first: they warm the GPUs */
     for (int direction = 0; direction < 2; direction++)
         each_op(&parts->whole, direction, add_whole_op, program, &everything);
@@ -271,7 +301,6 @@ int erg_probe_program_init(struct erg_probe_program *program, size_t shape, int 
         each_op(&parts->part[i], 0, add_sized_op, program,
                 erg_arena_printf(&parts->arena, " of %d", sizes[i]));
     if (gpus > 1) {
-        size_t types = parts->whole.forward_count + parts->whole.backward_count;
         for (size_t i = 0; i < types; i++)
             add_partition(program, &parts->whole.partitions[i], everything);
         if (everything) {

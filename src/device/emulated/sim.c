@@ -89,9 +89,10 @@ static double sequence_cost(const struct erg_gpu *gpu, const struct erg_op *op, 
 
 /*
  * Context ranks call once for each of their two chunks; those of the middle rank stand for all.
- * Forward, a tile of queries of chunk i works on i + 1 chunks of keys, that on the diagonal too.
- * Backward, each tile of i + 1 chunks of keys works on one chunk of queries, or on half of it on
- * the diagonal; tiles are alike, so that a last wave on few SMs takes as long as any.
+ * Forward, a tile of queries of chunk i sees i chunks of keys and half of the diagonal one, of
+ * which the other half may be computed and masked. Backward, each tile of i + 1 chunks of keys
+ * works on one chunk of queries, or on half of it on the diagonal; tiles are alike, so that a last
+ * wave on few SMs takes as long as any.
  */
 static double chunks_cost(const struct erg_gpu *gpu, const struct erg_op *op, double k0, double sms)
 {
@@ -102,7 +103,8 @@ static double chunks_cost(const struct erg_gpu *gpu, const struct erg_op *op, do
         double waves = (forward ? 1 : i + 1) * tiles / floor(sms > 0 ? sms : INFINITY);
         if (forward) {
             double tail = waves > 0 ? gpu->attention_tail / waves : 0;
-            cost += ((i + 1) * chunk + k0 / 2) * (1 + tail);
+            double seen = i + 0.5 + 0.5 * gpu->attention_diagonal;
+            cost += (seen * chunk + k0 / 2) * (1 + tail);
         } else {
             double last = waves > 0 ? gpu->attention_waves * (ceil(waves) / waves - 1) : 0;
             cost += ((i + 0.5) * chunk + (i + 1) * (1 - per_query) * k0 / 2) * (1 + last);
