@@ -13,6 +13,7 @@
 
 extern const struct erg_command erg_cmd_completion;
 extern const struct erg_command erg_cmd_fit;
+extern const struct erg_command erg_cmd_import;
 extern const struct erg_command erg_cmd_memory;
 extern const struct erg_command erg_cmd_optimize;
 extern const struct erg_command erg_cmd_probe;

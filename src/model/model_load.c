@@ -99,7 +99,11 @@ static int read_llama(struct erg_model *model, const struct erg_json_place *plac
     return 0;
 }
 
-/* GPT-2 and GPT-3: LayerNorm, learned positions, GELU, biases, one key and value per head. */
+/*
+ * GPT-2 and GPT-3: LayerNorm, learned positions, GELU, biases, one key and value per head. Others
+ * of that kind have heads of another width; `head_dim` says so, as in the configs of other
+ * families.
+ */
 static int read_gpt2(struct erg_model *model, const struct erg_json_place *place,
                      struct erg_error *err)
 {
@@ -116,16 +120,20 @@ static int read_gpt2(struct erg_model *model, const struct erg_json_place *place
     model->kv_heads = model->heads;
     model->ffn = 4 * model->hidden;
     if (optional_long(place, "n_inner", MAX_WIDTH, &model->ffn, err) ||
+        optional_long(place, "head_dim", MAX_HEAD_DIM, &model->head_dim, err) ||
         optional_bool(place, "tie_word_embeddings", &model->tied, err) ||
         check_activation(place, "activation_function", "gelu", err))
         return -1;
     if (erg_json_has(place, "layer_norm_epsilon") &&
         erg_json_double(place, "layer_norm_epsilon", 0, 1, &model->norm_eps, err))
         return -1;
+    if (model->head_dim)
+        return 0;
     if (model->hidden % model->heads != 0)
         return erg_json_fail(place, "n_head", err,
-                             "expected a divisor of the embedding size %ld, got %ld", model->hidden,
-                             model->heads);
+                             "expected a divisor of the embedding size %ld (or a key 'head_dim'), "
+                             "got %ld",
+                             model->hidden, model->heads);
     model->head_dim = model->hidden / model->heads;
     return 0;
 }

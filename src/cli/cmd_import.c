@@ -1,0 +1,150 @@
+/* ergon import calculon MODEL.json SYSTEM.json -o DIR: other tools' files as files of ours. */
+#include "cli/cli.h"
+
+#include "hardware/engine.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "job/job.h"
+#include "layout/calculon.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct values {
+    const char *output;
+    long gpus, batch;
+};
+
+#define AT(member) offsetof(struct values, member)
+static const struct erg_option options[] = {
+    {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output), .required = true,
+     .help = "write config.json, gpu.yaml, engine.yaml and job.yaml there"},
+    {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 1e7,
+     .help = "GPUs in all, of whole nodes; one node unless given"},
+    {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, 1e6,
+     .help = "sequences of an iteration; one for each GPU unless given"},
+    {0},
+};
+
+static const char *const formats[] = {"calculon", NULL};
+
+/* The name of a file without folder and suffix; to be freed. */
+static char *stem(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *name = erg_xstrdup(slash ? slash + 1 : path), *dot = strrchr(name, '.');
+    if (dot && dot != name)
+        *dot = '\0';
+    return name;
+}
+
+static int read_model(struct erg_calculon_model *model, const char *path, struct erg_error *err)
+{
+    char *text;
+    size_t length;
+    if (erg_file_read(path, ERG_FILE_SMALL_BYTES, &text, &length, err) != 0)
+        return -1;
+    int status = erg_calculon_model_parse(model, path, text, length, err);
+    free(text);
+    return status;
+}
+
+static int read_system(struct erg_calculon_system *system, const char *path, struct erg_error *err)
+{
+    char *text;
+    size_t length;
+    if (erg_file_read(path, ERG_FILE_SMALL_BYTES, &text, &length, err) != 0)
+        return -1;
+    int status = erg_calculon_system_parse(system, path, text, length, err);
+    free(text);
+    return status;
+}
+
+static void print(const struct erg_invocation *call, const struct erg_job *job,
+                  const struct erg_gpu *base)
+{
+    const struct values *values = call->values;
+    double parameters = erg_model_parameters(job->model);
+    long gpus = (long)job->cluster.nodes * job->cluster.gpus_per_node;
+    if (call->common.json) {
+        json_t *root = json_pack("{s:s, s:i, s:s, s:o, s:I, s:I, s:s}", "schema", "ergon.import",
+                                 "schema_version", 1, "model", job->model->name, "parameters",
+                                 erg_json_number(parameters), "gpus", (json_int_t)gpus, "batch",
+                                 (json_int_t)job->microbatches, "gpu_base", base->name);
+        char *text = erg_json_text(root);
+        fputs(text, stdout);
+        free(text);
+        json_decref(root);
+        return;
+    }
+    printf("%s: %.4g billion parameters, %ld layers, sequences of %d\n", job->model->name,
+           parameters / 1e9, job->model->layers, job->sequence);
+    printf("%s: %ld GPUs in nodes of %d; what the system does not say is as in %s\n",
+           job->gpu->name, gpus, job->cluster.gpus_per_node, base->name);
+    printf("Written: config.json, gpu.yaml, engine.yaml and job.yaml in %s\n", values->output);
+}
+
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct values *values = call->values;
+    const char *const *arguments = call->arguments;
+    const struct erg_job_overrides overrides = {.any_layout = true};
+    struct erg_calculon_model model;
+    struct erg_calculon_system system;
+    struct erg_gpu *base = NULL;
+    struct erg_job *job = NULL;
+    struct erg_engine *engine = NULL;
+    struct erg_text path = {0}, engine_path = {0};
+    if (strcmp(arguments[0], formats[0]) != 0)
+        return erg_fail(err, ERG_USAGE, "files of '%.80s' cannot be imported, expected 'calculon'",
+                        arguments[0]);
+    if (read_model(&model, arguments[1], err) != 0 ||
+        read_system(&system, arguments[2], err) != 0 ||
+        erg_calculon_base_gpu(&base, &system, err) != 0)
+        return -1;
+    char *model_name = stem(arguments[1]), *system_name = stem(arguments[2]);
+    long gpus = values->gpus != ERG_NOT_GIVEN ? values->gpus : system.networks[0].size;
+    const struct erg_calculon_import import = {
+        .model = &model,
+        .system = &system,
+        .model_name = model_name,
+        .system_name = system_name,
+        .gpus = gpus,
+        .batch = values->batch != ERG_NOT_GIVEN ? values->batch : gpus,
+    };
+    erg_text_printf(&path, "%s/job.yaml", values->output);
+    erg_text_printf(&engine_path, "%s/engine.yaml", values->output);
+    int status = erg_calculon_write(&import, base, values->output, err);
+    if (status == 0)
+        status = erg_job_load(&job, path.data, &overrides, err);
+    if (status == 0)
+        status = erg_engine_load(&engine, engine_path.data, err);
+    if (status == 0)
+        print(call, job, base);
+    erg_engine_free(engine);
+    erg_job_free(job);
+    erg_gpu_free(base);
+    erg_text_release(&path);
+    erg_text_release(&engine_path);
+    free(model_name);
+    free(system_name);
+    return status;
+}
+
+const struct erg_command erg_cmd_import = {
+    .name = "import",
+    .summary = "a model and a system of Calculon as files of ergon",
+    .arguments = "calculon MODEL.json SYSTEM.json",
+    .argument_choices = formats,
+    .least_arguments = 3,
+    .most_arguments = 3,
+    .values_bytes = sizeof(struct values),
+    .options = options,
+    .details =
+        "What a system does not say, power above all, is taken from the GPU of the catalogue that\n"
+        "is nearest to it. What is left out, and why: ergon-import(1).",
+    .examples = "  ergon import calculon gpt3-175B.json a100_80g.json -n 64 -b 256 -o imported\n"
+                "  ergon plan imported/job.yaml --engine imported/engine.yaml\n",
+    .run = run,
+};

@@ -1,0 +1,202 @@
+/* layout/calculon and ergon import: files of Calculon become a job that the planner takes. */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include "program.h"
+
+#include "hardware/engine.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "job/job.h"
+#include "layout/calculon.h"
+
+#include <unistd.h>
+
+#define DATA ERGON_TEST_SOURCE_DIR "/tests/data/calculon/"
+static char folder[] = "/tmp/ergon-import-XXXXXX";
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    static const char *const files[] = {"config.json", "gpu.yaml", "engine.yaml", "job.yaml"};
+    char path[200];
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        unlink(path);
+    }
+    return rmdir(folder);
+}
+
+/* The text of a file of the tests with one part replaced; NULL: as it is. */
+static char *text_of(const char *file, const char *part, const char *other)
+{
+    struct erg_error err;
+    struct erg_text text = {0};
+    char path[300], *whole;
+    snprintf(path, sizeof path, DATA "%s", file);
+    assert_ok(erg_file_read(path, ERG_FILE_SMALL_BYTES, &whole, NULL, &err), &err);
+    if (!part)
+        return whole;
+    char *at = strstr(whole, part);
+    assert_non_null(at);
+    erg_text_add_bytes(&text, whole, (size_t)(at - whole));
+    erg_text_add(&text, other);
+    erg_text_add(&text, at + strlen(part));
+    free(whole);
+    return text.data;
+}
+
+static void parsed(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_calculon_model model;
+    struct erg_calculon_system system;
+    char *text = text_of("wide.json", NULL, NULL);
+    assert_ok(erg_calculon_model_parse(&model, "wide", text, strlen(text), &err), &err);
+    free(text);
+    assert_int_equal(model.hidden, 4096);
+    assert_int_equal(model.feedforward, 20480);
+    assert_int_equal(model.sequence, 2048);
+    assert_int_equal(model.heads, 64);
+    assert_int_equal(model.head_dim, 128);
+    assert_int_equal(model.blocks, 24);
+    text = text_of("node4.json", NULL, NULL);
+    assert_ok(erg_calculon_system_parse(&system, "node4", text, strlen(text), &err), &err);
+    free(text);
+    assert_close(system.peak_flops, 300e12, 1e-12);
+    assert_close(system.matrix_efficiency, 0.8, 1e-12);
+    assert_close(system.memory.bytes, 64 * 0x1p30, 1e-12);
+    assert_close(system.memory.bandwidth, 1800e9, 1e-12);
+    assert_close(system.memory.efficiency, 0.85, 1e-12);
+    assert_close(system.host.bytes, 256 * 0x1p30, 1e-12);
+    assert_int_equal(system.network_count, 2);
+    assert_int_equal(system.networks[0].size, 4);
+    assert_close(system.networks[0].bandwidth, 250e9, 1e-12);
+    assert_close(system.networks[1].efficiency, 0.9, 1e-12);
+    assert_close(system.networks[1].latency_s, 2e-5, 1e-12);
+}
+
+/* What is wrong is named by file and key. */
+static void refused(void **state)
+{
+    (void)state;
+    const struct {
+        const char *part, *other, *message;
+    } models[] =
+        {
+            {"\"hidden\"", "\"hiden\"", "wide: key 'hidden'"},
+            {"24", "0", "'num_blocks'"},
+            {"24", "24.5", "'num_blocks'"},
+            {"}", "", "wide"},
+        },
+      systems[] = {
+          {"\"float16\"", "\"float8\"", "node4: key 'matrix.float16'"},
+          {"300", "-300", "'matrix.float16.tflops'"},
+          {"[[128, 0.8], [16, 0.7], [0, 0.1]]", "[]", "at least one row"},
+          {"[16, 0.7]", "[256, 0.7]", "sizes that fall from row to row, got 256 after 128"},
+          {"[16, 0.7]", "[16]", "rows of two numbers"},
+          {"[16, 0.7]", "[16, 70]", "efficiencies from 0.01 to 1, got 70"},
+          {"\"GiB\": 64", "\"GB\": 64", "'mem1.GiB'"},
+          {"\"networks\"", "\"network\"", "'networks'"},
+          {"\"size\": 4,", "\"size\": 0,", "size"},
+          {"\"size\": 4,", "\"size\": 4096,", "at most 1024, got 4096"},
+          {"0.9,", "1.9,", "efficiency"},
+      };
+    struct erg_error err;
+    struct erg_calculon_model model;
+    struct erg_calculon_system system;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char *text = text_of("wide.json", models[i].part, models[i].other);
+        assert_fails(erg_calculon_model_parse(&model, "wide", text, strlen(text), &err), &err,
+                     models[i].message);
+        free(text);
+    }
+    for (size_t i = 0; i < sizeof systems / sizeof *systems; i++) {
+        char *text = text_of("node4.json", systems[i].part, systems[i].other);
+        assert_fails(erg_calculon_system_parse(&system, "node4", text, strlen(text), &err), &err,
+                     systems[i].message);
+        free(text);
+    }
+}
+
+/* The job that comes out, read again: heads wider than the hidden size, GPU, engine, nodes. */
+static void imported(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_text arguments = {0};
+    const struct erg_job_overrides overrides = {.any_layout = true};
+    struct erg_job *job;
+    struct erg_engine *engine;
+    erg_text_printf(&arguments,
+                    "import calculon " DATA "wide.json " DATA "node4.json -n 16 -b 64 -o %s",
+                    folder);
+    check_program(arguments.data, 0, "node4: 16 GPUs in nodes of 4");
+    erg_text_add(&arguments, " --json");
+    check_program(arguments.data, 0, "\"gpu_base\": \"A100-SXM4-80GB\"");
+    erg_text_release(&arguments);
+    erg_text_printf(&arguments, "%s/job.yaml", folder);
+    assert_ok(erg_job_load(&job, arguments.data, &overrides, &err), &err);
+    assert_int_equal(job->model->layers, 24);
+    assert_int_equal(job->model->head_dim, 128);
+    assert_int_equal(job->model->ffn, 20480);
+    assert_int_equal(job->model->vocab, 51200);
+    assert_true(job->model->layer_norm && job->model->learned_positions && !job->model->gated);
+    /* 24 x (4 h heads d + 2 h f) and the embeddings of 51200 words and 2048 positions; norms and
+     * biases are the rest. */
+    assert_close(erg_model_parameters(job->model),
+                 24.0 * (4 * 4096 * 8192.0 + 2 * 4096 * 20480.0) + 53248 * 4096.0, 1e-3);
+    assert_int_equal(job->sequence, 2048);
+    assert_int_equal(job->microbatches, 64);
+    assert_int_equal(job->cluster.nodes, 4);
+    assert_int_equal(job->cluster.gpus_per_node, 4);
+    assert_close(job->cluster.inter_node_bandwidth, 4 * 25e9, 1e-5);
+    assert_close(job->cluster.host_memory_bytes, 4 * 256 * 0x1p30, 1e-5);
+    assert_string_equal(job->gpu->name, "node4");
+    assert_non_null(strstr(job->gpu->confidence, "as in A100-SXM4-80GB"));
+    assert_close(job->gpu->flops_per_sm_clock * job->gpu->sms * job->gpu->clock_max_mhz * 1e6,
+                 300e12, 1e-5);
+    assert_close(job->gpu->memory_bandwidth, 1800e9, 1e-5);
+    assert_close(job->gpu->link_bandwidth, 250e9, 1e-5);
+    erg_job_free(job);
+    erg_text_release(&arguments);
+    erg_text_printf(&arguments, "%s/engine.yaml", folder);
+    assert_ok(erg_engine_load(&engine, arguments.data, &err), &err);
+    assert_close(engine->peak_flops, 300e12, 1e-5);
+    assert_close(engine->gemm_efficiency, 0.8, 1e-5);
+    assert_close(engine->link_efficiency, 0.6, 1e-5);
+    assert_close(engine->network_efficiency, 0.9, 1e-5);
+    assert_close(engine->host_link_bandwidth, 32e9 * 0.95, 1e-5);
+    erg_engine_free(engine);
+    erg_text_release(&arguments);
+}
+
+static void wrong_calls(void **state)
+{
+    (void)state;
+#define FILES DATA "wide.json " DATA "node4.json"
+    check_program("import calculon " FILES " 2>&1", 2, "--output");
+    check_program("import megatron " FILES " -o /tmp/none 2>&1", 2, "expected 'calculon'");
+    check_program("import calculon " DATA "node4.json " DATA "wide.json -o /tmp/none 2>&1", 1,
+                  "node4.json: key 'hidden'");
+    check_program("import calculon /nowhere.json " DATA "node4.json -o /tmp/none 2>&1", 1,
+                  "/nowhere.json");
+    check_program("import calculon " FILES " -n 6 -o /tmp/none 2>&1", 1,
+                  "6 GPUs do not make whole nodes");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parsed),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(imported),
+        cmocka_unit_test(wrong_calls),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
