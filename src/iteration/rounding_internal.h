@@ -50,6 +50,7 @@ struct rounding {
     size_t microbatches;
     int32_t *place_of; /* [table * microbatches + microbatch] */
     struct beam *beam;
+    struct annealing *annealing;
 };
 
 struct rounding *rounding_new(const struct erg_schedule *schedule,
@@ -57,9 +58,10 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
 void rounding_free(struct rounding *rounding);
 
 /* How long to look for a better choice: `least` to `most` searches, until one has found a choice
- * that costs no more than enough_j. */
+ * that costs no more than enough_j; in annealing, so many moves. */
 struct rounding_effort {
     int least, most;
+    size_t moves;
     double enough_j;
 };
 
@@ -92,6 +94,17 @@ void beam_free(struct beam *beam);
  */
 void rounding_search(struct rounding *rounding, double deadline_s, size_t effort,
                      struct erg_rng *rng);
+
+/*
+ * Improves `choice`, which must be on time, by simulated annealing of the times between
+ * instructions (Kirkpatrick, Gelatt and Vecchi 1983): each takes the slowest option between its
+ * start and the starts of its successors, so a plan is a set of such times, and moving one changes
+ * the options of the few instructions that end or start by it. `moves` of them, within limits.
+ */
+void rounding_anneal(struct rounding *rounding, double deadline_s, size_t moves,
+                     struct erg_rng *rng);
+struct annealing *annealing_new(const struct rounding *rounding);
+void annealing_free(struct annealing *annealing);
 
 static inline double rounding_time(const struct rounding *rounding, int32_t p)
 {

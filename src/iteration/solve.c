@@ -104,7 +104,7 @@ static double cost_at(const struct collector *collector, int64_t time)
 }
 
 /* Costing more than this beyond the continuous plan, a plan is searched again, where a pipeline is
- * so short that this is a matter of milliseconds. */
+ * so short that this is a matter of milliseconds more often than once. */
 static const double good_loss = 0.0025;
 static const size_t short_pipeline = 1024; /* instructions */
 
@@ -112,11 +112,14 @@ static const size_t short_pipeline = 1024; /* instructions */
 static struct rounding_effort choose_effort(const struct collector *collector, bool will_run,
                                             double planned_j)
 {
-    bool draft = collector->request->tries;
+    if (collector->request->tries)
+        return (struct rounding_effort){.least = 1, .most = 1};
     bool shorter = collector->iteration->schedule.count <= short_pipeline;
-    int least = !will_run || draft ? 1 : shorter ? 7 : 2;
-    return (struct rounding_effort){.least = least,
-                                    .most = shorter && !draft ? 13 : least,
+    return (struct rounding_effort){.least = !will_run ? 1
+                                             : shorter ? 8
+                                                       : 2,
+                                    .most = shorter ? 14 : 2,
+                                    .moves = will_run ? 1500000 : 400000,
                                     .enough_j = planned_j * (1 + good_loss)};
 }
 
