@@ -97,12 +97,14 @@ static void test_impossible_pipelines(void **state)
 
 /* --- tables --- */
 
-/* Clock curves like those of a GPU: t = work / f + fixed, e rising with f, with some noise. */
-static struct erg_frontier *random_tables(struct erg_rng *rng, size_t count, size_t options)
+/* Clock curves like those of a GPU: t = work / f + fixed, e rising with f, with some noise. The
+ * work of the stages differs from its mean by up to `spread` of it. */
+static struct erg_frontier *tables_within(struct erg_rng *rng, size_t count, size_t options,
+                                          double spread)
 {
     struct erg_frontier *tables = erg_xcalloc(count, sizeof *tables);
     for (size_t t = 0; t < count; t++) {
-        double work = (t % 2 ? 0.09 : 0.05) * (0.8 + 0.4 * erg_rng_uniform(rng));
+        double work = (t % 2 ? 0.09 : 0.05) * (1 - spread + 2 * spread * erg_rng_uniform(rng));
         for (size_t o = 0; o < options; o++) {
             double f = 1 - 0.45 * (double)o / (double)(options > 1 ? options - 1 : 1);
             double time = work * (0.2 + 0.8 / f) * (1 + 0.002 * erg_rng_uniform(rng));
@@ -111,6 +113,11 @@ static struct erg_frontier *random_tables(struct erg_rng *rng, size_t count, siz
         }
     }
     return tables;
+}
+
+static struct erg_frontier *random_tables(struct erg_rng *rng, size_t count, size_t options)
+{
+    return tables_within(rng, count, options, 0.2);
 }
 
 static void free_tables(struct erg_frontier *tables, size_t count)
@@ -311,6 +318,22 @@ static void test_rounding_of_full_clock_tables_costs_little(void **state)
         .pipeline = pipeline_1f1b(4, 24), .tables = tables, .points = 12};
     assert_true(worst_loss(&request) < 0.3);
     free_tables(tables, 8);
+}
+
+/* The hardest: all stages nearly equal, so that all have to keep step in each microbatch. */
+static void test_rounding_of_long_pipelines_costs_little(void **state)
+{
+    (void)state;
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 3);
+    struct erg_frontier *tables = tables_within(&rng, 16, 25, 0.03);
+    struct erg_iteration_request request = {
+        .pipeline = pipeline_1f1b(8, 70), .tables = tables, .points = 6};
+    request.pipeline.blocking_power_w = 80;
+    double loss = worst_loss(&request);
+    if (loss >= 0.3)
+        fail_msg("rounding costs up to %.3f%%, expected less than 0.3%%", loss);
+    free_tables(tables, 16);
 }
 
 static double sum_energy_j(const struct erg_iteration_request *request)
@@ -686,6 +709,7 @@ int main(void)
         cmocka_unit_test(test_plans_keep_every_promise),
         cmocka_unit_test(test_tiny_plans_are_close_to_the_best_assignment),
         cmocka_unit_test(test_rounding_of_full_clock_tables_costs_little),
+        cmocka_unit_test(test_rounding_of_long_pipelines_costs_little),
         cmocka_unit_test(test_the_seed_decides_the_search),
         cmocka_unit_test(test_deadlines_and_picks),
         cmocka_unit_test(test_impossible_tables),

@@ -338,25 +338,25 @@ static size_t first_effort(const struct rounding *rounding)
 }
 
 /*
- * The first search improves the best start, the second what annealing makes of it. Where a search
- * ends is decided by where it begins far more than by how long it takes, and the best start does
- * not lead to the best end: so the others begin anew, from each kind in turn.
+ * The first search improves the best start, the next what annealing makes of the best so far. Where
+ * a search ends is decided by where it begins far more than by how long it takes, and the best
+ * start does not lead to the best end: so the others begin anew, from each kind in turn.
  */
-static void search_round(struct rounding *rounding, double deadline_s, int round, size_t moves,
-                         struct erg_rng *rng, double *best_j)
+static void search_round(struct rounding *rounding, double deadline_s, int round,
+                         const struct rounding_effort *effort, struct erg_rng *rng, double *best_j)
 {
-    size_t effort = first_effort(rounding);
-    if (round < 2)
+    size_t searched = first_effort(rounding);
+    int anew = round - 1 - effort->annealings;
+    if (anew < 0)
         memcpy(rounding->choice, rounding->best, rounding->count * sizeof *rounding->choice);
-    if (round == 1) {
-        rounding_anneal(rounding, deadline_s, moves, rng);
-    } else if (round > 1) {
-        int kind = (round - 2) % 3, wider = 1 + (round - 2) / 3 % 3;
-        if (!start_from(rounding, (enum start_kind)kind, BEAM_NARROWEST << wider, deadline_s))
-            return;
-        effort *= 4;
-    }
-    rounding_search(rounding, deadline_s, effort, rng);
+    else if (start_from(rounding, (enum start_kind)(anew % 3), BEAM_NARROWEST << (1 + anew / 3 % 3),
+                        deadline_s))
+        searched *= 4;
+    else
+        return;
+    if (round > 0 && anew < 0)
+        rounding_anneal(rounding, deadline_s, effort->moves << (round - 1), rng);
+    rounding_search(rounding, deadline_s, searched, rng);
     compete(rounding, deadline_s, best_j);
 }
 
@@ -375,7 +375,7 @@ void rounding_round(struct rounding *rounding, const int32_t *start, const int32
         if (round >= effort->least && (best_j <= effort->enough_j || idle > IDLE))
             break;
         double before_j = best_j;
-        search_round(rounding, deadline_s, round, effort->moves, &rng, &best_j);
+        search_round(rounding, deadline_s, round, effort, &rng, &best_j);
         idle = best_j < before_j ? 0 : idle + 1;
     }
     for (size_t p = 0; p < rounding->count; p++)

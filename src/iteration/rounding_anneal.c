@@ -6,10 +6,10 @@
 #include <stdlib.h>
 
 /* An event looks so many changes of option into the past and into the future. */
-enum { STEPS = 10 };
+enum { STEPS = 12 };
 
 /* Sweeps over all events: fewer find little, more find hardly more. */
-enum { FEWEST = 100, MOST = 1000 };
+enum { FEWEST = 150, MOST = 2000 };
 
 /* Temperatures in units of what the next slower option saves on average. */
 static const double hottest = 0.3, coldest = 0.08;

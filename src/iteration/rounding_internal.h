@@ -8,7 +8,8 @@
  *  - floor: always the option just below the planned duration.
  * Each then has its slack reclaimed: instructions move to slower options, the best savings
  * for the price of their time first. A local search then perturbs the best of them and, where that
- * still costs much more than the continuous plan, each of them in turn.
+ * still costs much more than the continuous plan, what annealing makes of it; in short pipelines
+ * each of the starts in turn, too.
  *
  * The continuous plan cannot be reached in general: it moves along hulls, options have gaps. What
  * branch and bound has proved of it on small pipelines is in bench/bench_solver.c.
@@ -57,10 +58,13 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
                               const struct option_tables *tables, uint64_t seed);
 void rounding_free(struct rounding *rounding);
 
-/* How long to look for a better choice: `least` to `most` searches, until one has found a choice
- * that costs no more than enough_j; in annealing, so many moves. */
+/*
+ * How long to look for a better choice: `least` to `most` rounds of search, until one has found a
+ * choice that costs no more than enough_j. After the first come so many with annealing, of `moves`
+ * moves, then of twice as many.
+ */
 struct rounding_effort {
-    int least, most;
+    int least, most, annealings;
     size_t moves;
     double enough_j;
 };

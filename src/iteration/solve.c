@@ -103,9 +103,9 @@ static double cost_at(const struct collector *collector, int64_t time)
            (double)cost * collector->tables->slope_unit_w * collector->tables->tick_s;
 }
 
-/* Costing more than this beyond the continuous plan, a plan is searched again, where a pipeline is
- * so short that this is a matter of milliseconds more often than once. */
-static const double good_loss = 0.0025;
+/* Costing more than this beyond the continuous plan, a plan is searched again: sooner and more
+ * often where a pipeline is so short that this is a matter of milliseconds. */
+static const double good_loss = 0.0025, fair_loss = 0.003;
 static const size_t short_pipeline = 1024; /* instructions */
 
 /* Plans that may really run are searched more than those that show what is possible. */
@@ -118,9 +118,11 @@ static struct rounding_effort choose_effort(const struct collector *collector, b
     return (struct rounding_effort){.least = !will_run ? 1
                                              : shorter ? 8
                                                        : 2,
-                                    .most = shorter ? 14 : 2,
+                                    .most = shorter ? 14 : 3,
+                                    .annealings = shorter ? 1 : 2,
                                     .moves = will_run ? 1500000 : 400000,
-                                    .enough_j = planned_j * (1 + good_loss)};
+                                    .enough_j =
+                                        planned_j * (1 + (shorter ? good_loss : fair_loss))};
 }
 
 static void add_plan(struct collector *collector, const int32_t *start, const int32_t *duration,
