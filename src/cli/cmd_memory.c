@@ -57,10 +57,6 @@ static const struct erg_option options[] = {
     {0},
 };
 
-/* Of a GPU's memory what tensors can have. The published runs fit 72.8e9 B of an 80 GiB card and
- * failed with 77.4e9 B: contexts, collectives and gaps between blocks took the rest. */
-static const double usable_share = 0.9;
-
 static double gib(double bytes)
 {
     return bytes / 0x1p30;
@@ -269,8 +265,9 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
                         .layout = &layout,
                         .accounting = (enum erg_memory_accounting)values->accounting,
                         .layer_copies = values->copies == 1},
-            .budget_bytes = isnan(values->budget_bytes) ? usable_share * job->gpu->memory_bytes
-                                                        : values->budget_bytes,
+            .budget_bytes = isnan(values->budget_bytes)
+                                ? ERG_MEMORY_USABLE_SHARE * job->gpu->memory_bytes
+                                : values->budget_bytes,
             .per_stage = values->per_stage,
         };
         status = answer_and_show(call, &answer, &layout, &arena, err);

@@ -59,6 +59,7 @@ static const cyaml_schema_field_t job_fields[] = {
     CYAML_FIELD_INT("vocabulary", OPTIONAL, JOB, vocabulary),
     CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, JOB, cluster, erg_cluster_fields),
     CYAML_FIELD_STRING_PTR("stack", OPTIONAL | CYAML_FLAG_POINTER, JOB, stack, 1, 4000),
+    CYAML_FIELD_STRING_PTR("engine", OPTIONAL | CYAML_FLAG_POINTER, JOB, engine, 1, 4000),
     CYAML_FIELD_INT("tensor", OPTIONAL, JOB, tensor),
     CYAML_FIELD_INT("context", OPTIONAL, JOB, context),
     CYAML_FIELD_INT("pipeline", OPTIONAL, JOB, pipeline),
@@ -84,6 +85,14 @@ static const cyaml_schema_field_t job_fields[] = {
 
 static const cyaml_schema_value_t job_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct erg_job_file, job_fields)};
+
+const char *erg_job_recompute_name(enum erg_job_recompute recompute)
+{
+    size_t i = 0;
+    while (recompute_names[i].val != (int64_t)recompute)
+        i++;
+    return recompute_names[i].str;
+}
 
 const char *erg_job_search_name(enum erg_job_search method)
 {
@@ -171,8 +180,10 @@ void erg_job_free(struct erg_job *job)
     erg_model_free(job->model);
     erg_gpu_free(job->gpu);
     erg_stack_free(job->stack);
+    erg_engine_free(job->engine);
     free(job->chunk_layers);
     free(job->own_name);
+    free(job->path);
     erg_yaml_free(&job_schema, job->file);
     free(job);
 }

@@ -9,7 +9,9 @@
 #ifndef ERG_JOB_H
 #define ERG_JOB_H
 
+#include "base/text.h"
 #include "ergon/error.h"
+#include "hardware/engine.h"
 #include "hardware/hardware.h"
 #include "model/model.h"
 
@@ -43,6 +45,7 @@ struct erg_job {
     struct erg_cluster cluster;
     struct erg_gpu *gpu; /* of the cluster, and with the cluster's links between its GPUs */
     struct erg_stack *stack;
+    struct erg_engine *engine; /* what trains whole layers, for ergon plan; NULL: not named */
 
     int tensor, context, pipeline, data; /* degrees; their product is all GPUs of the cluster */
     int virtual_stages;                  /* model chunks per stage; above 1 only interleaved */
@@ -72,6 +75,7 @@ struct erg_job {
     enum erg_job_goal goal;
     double goal_bound; /* s or J; 0 where the goal has none */
 
+    char *path;     /* of the file */
     void *file;     /* private: what was read */
     char *own_name; /* private */
 };
@@ -92,6 +96,25 @@ int erg_job_load(struct erg_job **job, const char *path, const struct erg_job_ov
 int erg_job_parse(struct erg_job **job, const char *name, const char *text, size_t length,
                   const struct erg_job_overrides *overrides, struct erg_error *err);
 void erg_job_free(struct erg_job *job);
+
+/* A layout in the words of a job file. */
+struct erg_job_layout {
+    long tensor, context, pipeline, data, virtual_stages;
+    const long *chunk_layers; /* as in struct erg_job; NULL: even */
+    long microbatch, microbatches, sequence, vocabulary;
+    enum erg_job_recompute recompute;
+    double offload;
+};
+
+/*
+ * The job's file with another layout, on as many GPUs as that has: what says how schedules are
+ * searched and chosen is left to the defaults. Relative paths become absolute.
+ */
+void erg_job_write(struct erg_text *out, const struct erg_job *job,
+                   const struct erg_job_layout *layout);
+
+/* "none", "full", "balanced". */
+const char *erg_job_recompute_name(enum erg_job_recompute recompute);
 
 /* "gp", "trees", "random", "exhaustive". */
 const char *erg_job_search_name(enum erg_job_search method);

@@ -60,8 +60,7 @@ static bool is_relative_path(const char *name)
     return *name != '/' && (strchr(name, '/') || file);
 }
 
-/* A name that is a relative path is one from the job's folder. */
-static char *relative_to(const char *path, const char *name)
+char *erg_job_relative_to(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
     if (!is_relative_path(name) || !slash)
@@ -72,14 +71,14 @@ static char *relative_to(const char *path, const char *name)
     return text.data;
 }
 
-/* Model, GPU and stack: the failure of each load gets the line of the key that names it. */
+/* Model, GPU, stack and engine: the failure of each load gets the line of the key that names it. */
 static int load_names(struct erg_job *job, const struct erg_job_file *file,
                       const struct erg_yaml *yaml, const char *path, struct erg_error *err)
 {
     struct erg_error inner = {0};
-    char *model = relative_to(path, file->model);
-    char *gpu = relative_to(path, file->cluster.gpu);
-    char *stack = relative_to(path, file->stack ? file->stack : "ergon");
+    char *model = erg_job_relative_to(path, file->model);
+    char *gpu = erg_job_relative_to(path, file->cluster.gpu);
+    char *stack = erg_job_relative_to(path, file->stack ? file->stack : "ergon");
     int result = 0;
     if (erg_model_load(&job->model, model, &inner) != 0)
         result = erg_yaml_fail(yaml, "model", err, "%.700s", inner.message);
@@ -87,6 +86,12 @@ static int load_names(struct erg_job *job, const struct erg_job_file *file,
         result = erg_yaml_fail(yaml, "cluster.gpu", err, "%.700s", inner.message);
     else if (erg_stack_load(&job->stack, stack, &inner) != 0)
         result = erg_yaml_fail(yaml, "stack", err, "%.700s", inner.message);
+    if (result == 0 && file->engine) {
+        char *engine = erg_job_relative_to(path, file->engine);
+        if (erg_engine_load(&job->engine, engine, &inner) != 0)
+            result = erg_yaml_fail(yaml, "engine", err, "%.700s", inner.message);
+        free(engine);
+    }
     free(model);
     free(gpu);
     free(stack);
@@ -298,6 +303,7 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
         erg_cluster_finish(&file->cluster, yaml, "cluster", err) != 0)
         return -1;
     copy_plain(job, file, yaml);
+    job->path = erg_xstrdup(path);
     choose_name(job, file, path);
     if (load_names(job, file, yaml, path, err) != 0 || apply_to_model(job, file, yaml, err) != 0 ||
         (!any_layout &&

@@ -18,7 +18,7 @@ struct erg_job_file_profiler {
 
 /* One member per key; zero where a key is absent. */
 struct erg_job_file {
-    char *name, *model, *stack;
+    char *name, *model, *stack, *engine;
     bool tie_embeddings;
     int vocabulary;
     struct erg_cluster cluster;
@@ -41,5 +41,8 @@ struct erg_job_file {
  */
 int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct erg_yaml *yaml,
                     const char *path, bool any_layout, struct erg_error *err);
+
+/* A name that is a relative path is one from the job's folder; to be freed. */
+char *erg_job_relative_to(const char *path, const char *name);
 
 #endif

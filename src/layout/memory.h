@@ -167,6 +167,10 @@ int erg_memory_simulate(struct erg_memory_result *result, const struct erg_memor
                         struct erg_error *err);
 void erg_memory_result_release(struct erg_memory_result *result);
 
+/* Of a GPU's memory what tensors can have. The published runs fit 72.8e9 B of an 80 GiB card and
+ * failed with 77.4e9 B: contexts, collectives and gaps between blocks took the rest. */
+#define ERG_MEMORY_USABLE_SHARE 0.9
+
 /* ---- how much to offload ---- */
 
 /* The model's own error, relative: a layout that misses a budget by less may still fit. */

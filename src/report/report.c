@@ -161,19 +161,32 @@ int erg_report_write(const char *path, const json_t *plan, struct erg_error *err
     return status;
 }
 
-int erg_report_memory_write(const char *path, const json_t *memory, struct erg_error *err)
+/* Writes the page of a document that is no plan, if it has this schema and version. */
+static int write_document(const char *path, const char *page, const json_t *document,
+                          const char *wanted, long wanted_version, struct erg_error *err)
 {
     struct erg_json_place root;
     const char *schema;
     long version;
-    if (erg_json_root(&root, memory, "memory document", err) ||
+    if (erg_json_root(&root, document, "document", err) ||
         erg_json_string(&root, "schema", &schema, err) ||
         erg_json_long(&root, "schema_version", 0, 1000000, &version, err))
         return erg_fail_context(err, "writing the report %s", path);
-    if (strcmp(schema, "ergon.memory") != 0 || version != ERG_MEMORY_SCHEMA_VERSION)
+    if (strcmp(schema, wanted) != 0 || version != wanted_version)
         return erg_json_fail(&root, "schema", err,
-                             "expected \"ergon.memory\" of version %d, got "
-                             "\"%s\" of version %ld",
-                             ERG_MEMORY_SCHEMA_VERSION, schema, version);
-    return erg_report_write_page(path, erg_report_memory_page, memory, err);
+                             "expected \"%s\" of version %ld, got \"%s\" of version %ld", wanted,
+                             wanted_version, schema, version);
+    return erg_report_write_page(path, page, document, err);
+}
+
+int erg_report_memory_write(const char *path, const json_t *memory, struct erg_error *err)
+{
+    return write_document(path, erg_report_memory_page, memory, "ergon.memory",
+                          ERG_MEMORY_SCHEMA_VERSION, err);
+}
+
+int erg_report_layouts_write(const char *path, const json_t *layouts, struct erg_error *err)
+{
+    return write_document(path, erg_report_layouts_page, layouts, "ergon.layouts",
+                          ERG_LAYOUTS_SCHEMA_VERSION, err);
 }

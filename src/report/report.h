@@ -1,6 +1,7 @@
 /*
  * Report: a plan document (docs/plan-format.md) as something people look at: a page, a table and
- * a trace; a memory document as a page. Nothing is computed here that the document does not say.
+ * a trace; documents of memory and of layouts as pages. Nothing is computed here that the document
+ * does not say.
  *
  * Every function refuses a document of another schema or schema version with one sentence; parts
  * that are missing from a right one are left out of the picture.
@@ -18,6 +19,10 @@ int erg_report_write(const char *path, const json_t *plan, struct erg_error *err
 
 /* The same of a memory document (layout/memory_document.h): memory over time of every stage. */
 int erg_report_memory_write(const char *path, const json_t *memory, struct erg_error *err);
+
+/* The same of a layouts document (layout/layout_document.h): all that fit, the fastest, their time.
+ */
+int erg_report_layouts_write(const char *path, const json_t *layouts, struct erg_error *err);
 
 /* The comparison of the methods and the selected point, lines of text in UTF-8. */
 int erg_report_table(struct erg_text *out, const json_t *plan, struct erg_error *err);

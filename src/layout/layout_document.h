@@ -1,0 +1,37 @@
+/*
+ * Layouts as a JSON document: what `ergon plan --json` prints and the page draws; and a layout as a
+ * job file that other commands take.
+ */
+#ifndef ERG_LAYOUT_DOCUMENT_H
+#define ERG_LAYOUT_DOCUMENT_H
+
+#include "base/text.h"
+#include "layout/search.h"
+
+#include <jansson.h>
+
+/* What was asked and found. */
+struct erg_layout_answer {
+    const struct erg_job *job;
+    const struct erg_layout_search *search;
+    const struct erg_layout_found *found;
+    /* Every layout that fits, for the picture: time_s, peak_bytes of each in turn; may be empty. */
+    const float *points;
+    size_t point_count;
+};
+
+/* Schema "ergon.layouts", version 1; owned by the caller. */
+json_t *erg_layout_document(const struct erg_layout_answer *answer);
+
+/* One layout with its items; owned by the caller. */
+json_t *erg_layout_json(const struct erg_layout_candidate *candidate,
+                        const struct erg_layout_search *search);
+
+/* "t=2,c=2,p=8,l=2", as erg_layout_parse() reads it. */
+void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long layers);
+
+/* The job with this layout in place of its own, in YAML. */
+void erg_layout_job(struct erg_text *out, const struct erg_job *job,
+                    const struct erg_layout_candidate *candidate);
+
+#endif

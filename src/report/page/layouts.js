@@ -1,0 +1,118 @@
+/* The page of a job's layouts: all that fit, the fastest, and where their time goes. */
+const GIB = 2 ** 30;
+const gib = bytes => `${(bytes / GIB).toFixed(1)}\u00a0GiB`;
+const layouts = list(plan.layouts), points = plan.points || {}, best = layouts[0];
+const pointTimes = list(points.time_s), pointBytes = list(points.peak_bytes), pointJoules = list(points.energy_j);
+const hasEnergy = pointJoules.length > 0;
+const degrees = layout => ["t", "c", "p", layout.l === undefined ? "v" : "l", "d", "microbatch"]
+  .map(key => `${key === "microbatch" ? "b" : key}\u00a0${layout[key]}`).join(" ");
+
+const words = layout => [["tensor", "t"], ["context", "c"], ["pipeline", "p"], ["data", "d"]]
+  .filter(([, key]) => layout[key] > 1).map(([word, key]) => `${word}\u00a0${layout[key]}`)
+  .concat(layout.v > 1 ? [plural(layout.v, "virtual stage")] : []).join(", ") || "one GPU";
+
+/* Items that stand together, in the order of a step. */
+const PARTS = [
+  ["Products", ["linear", "attention"]],
+  ["Memory-bound kernels", ["memory", "overhead"]],
+  ["Tensor and context groups", ["tensor", "context"]],
+  ["Recomputation and offloading", ["recompute", "offload", "stalls"]],
+  ["Head", ["head"]],
+  ["Pipeline", ["pipeline", "bubble"]],
+  ["Gradients and optimizer", ["gradients", "optimizer"]],
+].map(([title, items], i) => ({ title, items, color: `hsl(${[212, 190, 160, 45, 20, 330, 270][i]} 55% 52%)` }));
+const partOf = (part, layout) => part.items.reduce((sum, item) => sum + (layout.time_items_s[item] || 0), 0);
+
+function heading() {
+  byId("job-name").textContent = plan.job || "";
+  document.title = `ergon plan: ${plan.job || ""}`;
+  byId("headline").textContent = `${time(best.time_s)} an iteration, with ${words(best)}.`;
+  byId("subtitle").textContent =
+    `${plan.model} on ${plural(plan.gpus, "GPU")} (${plan.gpu}), ${best.batch} sequences of ${plan.sequence} tokens; ` +
+    `times of the engine ${plan.engine}; ${gib(plan.memory_budget_bytes)} a GPU. Recomputation ${best.recompute}, ` +
+    `offload ratio ${digits(best.offload)}.`;
+  const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
+  byId("tiles").append(
+    tile(Math.round(best.tokens_per_s).toLocaleString("en"), "tokens a second"),
+    tile(`${(100 * best.mfu).toFixed(1)}\u00a0%`, "of the GPUs' peak (MFU)"),
+    tile(gib(best.peak_bytes), "of the GPU that needs most"),
+    tile(plan.tried.evaluated.toLocaleString("en"), "layouts tried"));
+}
+
+const shade = bytes =>
+  `hsl(${210 - 190 * Math.min(1, Math.max(0, bytes / plan.memory_budget_bytes))} 65% 50%)`;
+
+function scatter() {
+  if (!pointTimes.length) {
+    byId("scatter-section").hidden = true;
+    return () => {};
+  }
+  const ys = hasEnergy ? pointJoules : pointBytes.map(bytes => bytes / GIB);
+  const [timeUnit, timeSize] = unitOf(Math.max(...pointTimes), TIME_UNITS);
+  const [energyUnit, energySize] = hasEnergy ? unitOf(Math.max(...ys), ENERGY_UNITS) : ["GiB", 1];
+  byId("scatter-text").textContent = hasEnergy
+    ? "Time and energy of an iteration, all GPUs together; the colour is the memory of the GPU that needs most."
+    : "Time of an iteration against the memory of the GPU that needs most.";
+  byId("scatter-legend").append(...[0.1, 0.4, 0.7, 1].map(share => h("span", {},
+    h("i", { class: "swatch", style: `background:${shade(share * plan.memory_budget_bytes)}` }),
+    gib(share * plan.memory_budget_bytes))));
+  const feasible = plan.tried.feasible;
+  byId("scatter-note").textContent = pointTimes.length < feasible
+    ? `${pointTimes.length.toLocaleString("en")} of ${feasible.toLocaleString("en")} are drawn.` : "";
+  let ring, placeOf;
+  drawToWidth(byId("scatter"), width => {
+    const height = Math.round(Math.min(480, Math.max(300, width * 0.6)));
+    const low = Math.min(...pointTimes) / timeSize, high = Math.max(...pointTimes) / timeSize;
+    const [yLow, yHigh] = limits(ys.map(y => y / energySize), 0.05, 0.05);
+    const { frame, atX, atY } = axes(width, height, { left: 50, right: 14, top: 26, bottom: 42 },
+      { low: low - 0.02 * (high - low), high: high + 0.02 * (high - low), title: `Time per iteration (${timeUnit})` },
+      { low: yLow, high: yHigh, title: hasEnergy ? `Energy per iteration (${energyUnit})` : "Memory (GiB)" });
+    const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
+      "aria-label": `${pointTimes.length} layouts by time and ${hasEnergy ? "energy" : "memory"}` }, frame,
+      pointTimes.map((t, i) => s("circle", { cx: atX(t / timeSize).toFixed(1), cy: atY(ys[i] / energySize).toFixed(1), r: 2.5,
+        fill: shade(pointBytes[i]), opacity: 0.7 })));
+    ring = s("circle", { r: 8, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5 });
+    svg.append(ring);
+    placeOf = layout => [atX(layout.time_s / timeSize), atY((hasEnergy ? layout.energy_j : layout.peak_bytes / GIB) / energySize)];
+    const [x, y] = placeOf(best);
+    ring.setAttribute("cx", x); ring.setAttribute("cy", y);
+    byId("scatter").replaceChildren(svg);
+  });
+  return layout => {
+    const [x, y] = placeOf(layout);
+    ring.setAttribute("cx", x); ring.setAttribute("cy", y);
+  };
+}
+
+function ranking(show) {
+  const heads = ["layout", "batch", "recompute", "offload", "GiB", "time", "tokens/s", "MFU",
+    ...(best.energy_j === undefined ? [] : ["energy", "J/token", "W a GPU"])];
+  byId("top").append(h("table", {},
+    h("thead", {}, h("tr", {}, heads.map(text => h("th", { scope: "col" }, text)))),
+    h("tbody", {}, layouts.map((layout, i) => h("tr", { class: i ? "" : "ours", onpointerenter: () => show(layout) },
+      h("th", { scope: "row" }, degrees(layout)), h("td", {}, layout.batch), h("td", {}, layout.recompute),
+      h("td", {}, layout.offload.toFixed(3)), h("td", {}, (layout.peak_bytes / GIB).toFixed(1)), h("td", {}, time(layout.time_s)),
+      h("td", {}, Math.round(layout.tokens_per_s).toLocaleString("en")), h("td", {}, `${(100 * layout.mfu).toFixed(1)} %`),
+      layout.energy_j === undefined ? [] : [h("td", {}, energy(layout.energy_j)),
+        h("td", {}, digits(layout.energy_j / (layout.tokens_per_s * layout.time_s))),
+        h("td", {}, Math.round(layout.energy_j / layout.time_s / plan.gpus))])))));
+}
+
+function items() {
+  const present = PARTS.filter(part => layouts.some(layout => partOf(part, layout) > 0));
+  byId("items-legend").append(...present.map(part =>
+    h("span", {}, h("i", { class: "swatch", style: `background:${part.color}` }), part.title)));
+  const most = Math.max(...layouts.map(layout => layout.time_s));
+  byId("items").append(...layouts.map(layout => h("div", { class: "bar-row" },
+    h("span", {}, degrees(layout), h("small", {}, time(layout.time_s))),
+    h("div", { class: "bar memory-bar", role: "img", "aria-label": `${degrees(layout)}: ${time(layout.time_s)}` },
+      present.map(part => h("i", {
+        style: `width:${100 * partOf(part, layout) / most}%;background:${part.color}`,
+        onpointermove: event => showTip(`${part.title}\n${time(partOf(part, layout))}, ` +
+          `${(100 * partOf(part, layout) / layout.time_s).toFixed(1)} %`, event.clientX, event.clientY),
+        onpointerleave: hideTip }))))));
+}
+
+heading();
+ranking(scatter());
+items();
