@@ -2,7 +2,6 @@
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "program.h"
 
-#include "hardware/engine.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "job/job.h"
@@ -132,7 +131,6 @@ static void imported(void **state)
     struct erg_text arguments = {0};
     const struct erg_job_overrides overrides = {.any_layout = true};
     struct erg_job *job;
-    struct erg_engine *engine;
     erg_text_printf(&arguments,
                     "import calculon " DATA "wide.json " DATA "node4.json -n 16 -b 64 -o %s",
                     folder);
@@ -163,16 +161,22 @@ static void imported(void **state)
                  300e12, 1e-5);
     assert_close(job->gpu->memory_bandwidth, 1800e9, 1e-5);
     assert_close(job->gpu->link_bandwidth, 250e9, 1e-5);
+    assert_close(job->engine->peak_flops, 300e12, 1e-5);
+    assert_close(job->engine->gemm_efficiency, 0.8, 1e-5);
+    assert_close(job->engine->link_efficiency, 0.6, 1e-5);
+    assert_close(job->engine->network_efficiency, 0.9, 1e-5);
+    assert_close(job->engine->host_link_bandwidth, 32e9 * 0.95, 1e-5);
     erg_job_free(job);
     erg_text_release(&arguments);
-    erg_text_printf(&arguments, "%s/engine.yaml", folder);
-    assert_ok(erg_engine_load(&engine, arguments.data, &err), &err);
-    assert_close(engine->peak_flops, 300e12, 1e-5);
-    assert_close(engine->gemm_efficiency, 0.8, 1e-5);
-    assert_close(engine->link_efficiency, 0.6, 1e-5);
-    assert_close(engine->network_efficiency, 0.9, 1e-5);
-    assert_close(engine->host_link_bandwidth, 32e9 * 0.95, 1e-5);
-    erg_engine_free(engine);
+}
+
+/* What the planner makes of it. */
+static void planned(void **state)
+{
+    (void)state;
+    struct erg_text arguments = {0};
+    erg_text_printf(&arguments, "plan %s/job.yaml --top 1 --json", folder);
+    check_program(arguments.data, 0, "\"tokens_per_s\"");
     erg_text_release(&arguments);
 }
 
@@ -193,10 +197,8 @@ static void wrong_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parsed),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(imported),
-        cmocka_unit_test(wrong_calls),
+        cmocka_unit_test(parsed),  cmocka_unit_test(refused),     cmocka_unit_test(imported),
+        cmocka_unit_test(planned), cmocka_unit_test(wrong_calls),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

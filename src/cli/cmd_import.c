@@ -1,7 +1,6 @@
 /* ergon import calculon MODEL.json SYSTEM.json -o DIR: other tools' files as files of ours. */
 #include "cli/cli.h"
 
-#include "hardware/engine.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "job/job.h"
@@ -94,8 +93,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     struct erg_calculon_system system;
     struct erg_gpu *base = NULL;
     struct erg_job *job = NULL;
-    struct erg_engine *engine = NULL;
-    struct erg_text path = {0}, engine_path = {0};
+    struct erg_text path = {0};
     if (strcmp(arguments[0], formats[0]) != 0)
         return erg_fail(err, ERG_USAGE, "files of '%.80s' cannot be imported, expected 'calculon'",
                         arguments[0]);
@@ -114,19 +112,14 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .batch = values->batch != ERG_NOT_GIVEN ? values->batch : gpus,
     };
     erg_text_printf(&path, "%s/job.yaml", values->output);
-    erg_text_printf(&engine_path, "%s/engine.yaml", values->output);
     int status = erg_calculon_write(&import, base, values->output, err);
     if (status == 0)
         status = erg_job_load(&job, path.data, &overrides, err);
     if (status == 0)
-        status = erg_engine_load(&engine, engine_path.data, err);
-    if (status == 0)
         print(call, job, base);
-    erg_engine_free(engine);
     erg_job_free(job);
     erg_gpu_free(base);
     erg_text_release(&path);
-    erg_text_release(&engine_path);
     free(model_name);
     free(system_name);
     return status;
@@ -145,6 +138,6 @@ const struct erg_command erg_cmd_import = {
         "What a system does not say, power above all, is taken from the GPU of the catalogue that\n"
         "is nearest to it. What is left out, and why: ergon-import(1).",
     .examples = "  ergon import calculon gpt3-175B.json a100_80g.json -n 64 -b 256 -o imported\n"
-                "  ergon plan imported/job.yaml --engine imported/engine.yaml\n",
+                "  ergon plan imported/job.yaml\n",
     .run = run,
 };

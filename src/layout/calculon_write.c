@@ -186,7 +186,7 @@ static void add_job(struct erg_text *out, const struct erg_calculon_import *impo
     erg_text_printf(out,
                     "# Written by ergon import from Calculon's model %.100s and system %.100s.\n"
                     "#\n"
-                    "#   ergon plan job.yaml --engine engine.yaml\n"
+                    "#   ergon plan job.yaml\n"
                     "model: config.json\n"
                     "cluster:\n"
                     "  nodes: %ld\n"
@@ -203,6 +203,7 @@ static void add_job(struct erg_text *out, const struct erg_calculon_import *impo
         erg_text_printf(out, "  host_memory_gib: %.6g\n",
                         system->host.bytes / 0x1p30 * (double)node->size);
     erg_text_printf(out,
+                    "engine: engine.yaml\n"
                     "microbatch_size: 1\n"
                     "microbatches: %ld  # sequences of an iteration\n"
                     "sequence: %ld\n",
