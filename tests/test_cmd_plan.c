@@ -71,6 +71,12 @@ static void test_document(void **state)
                     256, 0);
         assert_close(number(layout, "tokens_per_s"), 256 * 4096 / number(layout, "time_s"), 1e-9);
         assert_true(number(layout, "peak_bytes") <= (1 + ERG_MEMORY_ERROR) * budget);
+        sum = 0;
+        json_object_foreach(json_object_get(layout, "energy_items_j"), name, item) sum +=
+            json_number_value(item);
+        assert_close(sum, number(layout, "energy_j"), 1e-9);
+        assert_close(number(layout, "gpu_power_w"),
+                     number(layout, "energy_j") / number(layout, "time_s") / 64, 1e-6);
         assert_true(number(layout, "time_s") >= before);
         before = number(layout, "time_s");
     }
@@ -107,6 +113,9 @@ static void test_tables(void **state)
     check_output("plan " JOB " --why t=8,p=4,l=2 --recompute balanced", 0,
                  "slower than the fastest");
     check_output("plan " JOB " --layout t=2,c=2,p=8,l=2", 0, "where the time goes");
+    check_output("plan " JOB " --layout t=2,c=2,p=8,l=2 --export megatron", 0,
+                 "--pipeline-model-parallel-size 8");
+    check_output("plan " JOB " --export torchtitan", 0, "[parallelism]");
 }
 
 /* The job with the fastest layout is one that other commands take. */

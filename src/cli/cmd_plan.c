@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "layout/export.h"
 #include "layout/layout_document.h"
 #include "layout/memory.h"
 #include "observe/table.h"
@@ -18,11 +19,12 @@
 struct values {
     long gpus, batch, sequence, top;
     const char *cluster, *engine, *layout, *why, *output;
-    int recompute;
+    int recompute, export;
     double slack, memory_bytes, host_bytes;
 };
 
 static const char *const recomputes[] = {"none", "balanced", "full", NULL};
+static const char *const exports[] = {"megatron", "torchtitan", NULL};
 
 #define AT(member) offsetof(struct values, member)
 static const struct erg_option options[] = {
@@ -51,6 +53,8 @@ static const struct erg_option options[] = {
              "chunk; b microbatch; v virtual stages in place of l"},
     {"why", 'w', ERG_OPTION_TEXT, "TEXT", AT(why),
      .help = "this one beside the fastest: what makes it slower, or what forbids it"},
+    {"export", 'x', ERG_OPTION_CHOICE, "SOFTWARE", AT(export), .choices = exports,
+     .help = "print the fastest, or that of --layout, as what this software is started with"},
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
      .help = "write layouts.json, layouts.html and job.yaml, the job with the fastest layout"},
     {0},
@@ -65,9 +69,10 @@ struct planning {
     struct erg_engine *engine;   /* likewise */
     struct erg_time_machine machine;
     struct erg_layout_search search;
+    struct erg_layout_energy_request energy;
     struct erg_layout_found found;
     struct {
-        float *items;
+        struct erg_layout_point *items;
         size_t count, capacity;
     } points;
 };
@@ -108,10 +113,13 @@ static void note_point(void *context, const struct erg_layout_candidate *candida
 {
     enum { MOST = 20000 }; /* as many as a page can draw */
     struct planning *at = context;
-    if (at->points.count / 2 >= MOST)
+    struct erg_layout_energy energy;
+    if (at->points.count >= MOST)
         return;
-    ERG_PUSH(&at->points, items, (float)candidate->time.total);
-    ERG_PUSH(&at->points, items, (float)candidate->peak_bytes);
+    erg_layout_energy(&energy, &at->energy, &candidate->layout, 0);
+    ERG_PUSH(&at->points, items,
+             (struct erg_layout_point){(float)candidate->time.total, (float)energy.total_j,
+                                       (float)candidate->peak_bytes});
 }
 
 static int prepare(struct planning *at, const char *path, struct erg_error *err)
@@ -128,6 +136,8 @@ static int prepare(struct planning *at, const char *path, struct erg_error *err)
                              : (double)job->data * job->microbatch_size * job->microbatches;
     search->time =
         (struct erg_time_request){job->model, at->engine ? at->engine : job->engine, &at->machine};
+    at->energy = (struct erg_layout_energy_request){.time = search->time,
+                                                    .gpu = at->gpu ? at->gpu : job->gpu};
     search->sequence = job->sequence;
     search->batch_least = (long)ceil(batch * (1 - values->slack));
     search->batch_most = (long)floor(batch * (1 + values->slack));
@@ -195,13 +205,19 @@ static void add_row(struct erg_table *table, const struct planning *at,
     erg_table_add(table, "%.4g", candidate->time.total);
     erg_table_add(table, "%.0f", candidate->tokens_per_s);
     erg_table_add(table, "%.1f %%", 100 * mfu(at, candidate));
+    struct erg_layout_energy energy;
+    erg_layout_energy(&energy, &at->energy, &candidate->layout, 0);
+    erg_table_add(table, "%.3g",
+                  energy.total_j / (double)candidate->batch / (double)at->search.sequence);
+    erg_table_add(table, "%.0f", energy.gpu_power_w);
     erg_text_release(&name);
 }
 
 static void add_heads(struct erg_table *table)
 {
-    static const char *const heads[] = {"layout", "d",      "batch",    "recompute", "offload",
-                                        "GiB",    "time s", "tokens/s", "MFU"};
+    static const char *const heads[] = {"layout",  "d",       "batch",  "recompute",
+                                        "offload", "GiB",     "time s", "tokens/s",
+                                        "MFU",     "J/token", "W a GPU"};
     table->columns = sizeof heads / sizeof *heads;
     for (size_t i = 0; i < table->columns; i++)
         erg_table_add(table, "%s", heads[i]);
@@ -292,8 +308,9 @@ static int print_json(const struct planning *at)
     const struct erg_layout_answer answer = {.job = at->job,
                                              .search = &at->search,
                                              .found = &at->found,
+                                             .energy = &at->energy,
                                              .points = at->points.items,
-                                             .point_count = at->points.count / 2};
+                                             .point_count = at->points.count};
     json_t *document = erg_layout_document(&answer);
     char *text = erg_json_text(document);
     puts(text);
@@ -302,12 +319,22 @@ static int print_json(const struct planning *at)
     return 0;
 }
 
+static void print_export(const struct planning *at, const struct erg_layout *layout)
+{
+    struct erg_text text = {0};
+    erg_layout_export(&text, (enum erg_export_format)at->values->export, at->job->model, layout);
+    fputs(text.data, stdout);
+    erg_text_release(&text);
+}
+
 static int show_one(struct planning *at, bool json, struct erg_error *err)
 {
     struct erg_layout_candidate one = {0};
     if (evaluate(&one, at, "--layout", at->values->layout, err) != 0)
         return -1;
-    if (json) {
+    if (at->values->export >= 0) {
+        print_export(at, &one.layout);
+    } else if (json) {
         struct erg_layout_found found = {.items = &one, .count = 1, .evaluated = 1, .feasible = 1};
         at->found = found;
         print_json(at);
@@ -355,8 +382,9 @@ static int write_files(const struct planning *at, struct erg_error *err)
     const struct erg_layout_answer answer = {.job = at->job,
                                              .search = &at->search,
                                              .found = &at->found,
+                                             .energy = &at->energy,
                                              .points = at->points.items,
-                                             .point_count = at->points.count / 2};
+                                             .point_count = at->points.count};
     struct erg_arena arena = {0};
     struct erg_text job = {0};
     json_t *document = erg_layout_document(&answer);
@@ -382,6 +410,10 @@ static int find(struct planning *at, bool json, struct erg_error *err)
     if (erg_layout_search(&at->found, &at->search, err) != 0 ||
         (folder && write_files(at, err) != 0))
         return -1;
+    if (at->values->export >= 0) {
+        print_export(at, &at->found.items[0].layout);
+        return 0;
+    }
     if (json)
         return print_json(at);
     print_found(at);

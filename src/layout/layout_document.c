@@ -37,9 +37,20 @@ static json_t *times_json(const struct erg_time *time)
     return items;
 }
 
-json_t *erg_layout_json(const struct erg_layout_candidate *candidate,
-                        const struct erg_layout_search *search)
+static json_t *energies_json(const struct erg_layout_energy *energy)
 {
+    json_t *items = json_object();
+    for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
+        if (energy->items[i] > 0)
+            json_object_set_new(items, erg_layout_energy_item_name((enum erg_layout_energy_item)i),
+                                erg_json_number(energy->items[i]));
+    return items;
+}
+
+static json_t *layout_json(const struct erg_layout_answer *answer,
+                           const struct erg_layout_candidate *candidate)
+{
+    const struct erg_layout_search *search = answer->search;
     const struct erg_layout *layout = &candidate->layout;
     const struct erg_model *model = search->time.model;
     const double gpus = (double)erg_layout_gpus(layout);
@@ -66,17 +77,23 @@ json_t *erg_layout_json(const struct erg_layout_candidate *candidate,
         erg_json_number(erg_time_mfu(model, layout->sequence, candidate->tokens_per_s / gpus,
                                      search->time.engine->peak_flops)));
     json_object_set_new(json, "peak_bytes", erg_json_number(candidate->peak_bytes));
+    struct erg_layout_energy energy;
+    erg_layout_energy(&energy, answer->energy, layout, 0);
+    json_object_set_new(json, "energy_j", erg_json_number(energy.total_j));
+    json_object_set_new(json, "energy_items_j", energies_json(&energy));
+    json_object_set_new(json, "gpu_power_w", erg_json_number(energy.gpu_power_w));
     return json;
 }
 
 static json_t *points_json(const struct erg_layout_answer *answer)
 {
-    json_t *times = json_array(), *bytes = json_array();
+    json_t *times = json_array(), *energies = json_array(), *bytes = json_array();
     for (size_t i = 0; i < answer->point_count; i++) {
-        json_array_append_new(times, erg_json_number(answer->points[2 * i]));
-        json_array_append_new(bytes, erg_json_number(answer->points[2 * i + 1]));
+        json_array_append_new(times, erg_json_number((double)answer->points[i].time_s));
+        json_array_append_new(energies, erg_json_number((double)answer->points[i].energy_j));
+        json_array_append_new(bytes, erg_json_number((double)answer->points[i].peak_bytes));
     }
-    return json_pack("{s:o, s:o}", "time_s", times, "peak_bytes", bytes);
+    return json_pack("{s:o, s:o, s:o}", "time_s", times, "energy_j", energies, "peak_bytes", bytes);
 }
 
 json_t *erg_layout_document(const struct erg_layout_answer *answer)
@@ -85,7 +102,7 @@ json_t *erg_layout_document(const struct erg_layout_answer *answer)
     const struct erg_layout_found *found = answer->found;
     json_t *layouts = json_array();
     for (size_t i = 0; i < found->count; i++)
-        json_array_append_new(layouts, erg_layout_json(&found->items[i], search));
+        json_array_append_new(layouts, layout_json(answer, &found->items[i]));
     json_t *counts = json_pack(
         "{s:I, s:I, s:I, s:I, s:I}", "evaluated", (json_int_t)found->evaluated, "feasible",
         (json_int_t)found->feasible, "slower", (json_int_t)found->slower, "memory",

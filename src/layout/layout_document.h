@@ -6,6 +6,7 @@
 #define ERG_LAYOUT_DOCUMENT_H
 
 #include "base/text.h"
+#include "layout/energy.h"
 #include "layout/search.h"
 
 #include <jansson.h>
@@ -15,17 +16,16 @@ struct erg_layout_answer {
     const struct erg_job *job;
     const struct erg_layout_search *search;
     const struct erg_layout_found *found;
-    /* Every layout that fits, for the picture: time_s, peak_bytes of each in turn; may be empty. */
-    const float *points;
+    const struct erg_layout_energy_request *energy;
+    /* Every layout that fits, for the picture; may be empty. */
+    const struct erg_layout_point {
+        float time_s, energy_j, peak_bytes;
+    } * points;
     size_t point_count;
 };
 
 /* Schema "ergon.layouts", version 1; owned by the caller. */
 json_t *erg_layout_document(const struct erg_layout_answer *answer);
-
-/* One layout with its items; owned by the caller. */
-json_t *erg_layout_json(const struct erg_layout_candidate *candidate,
-                        const struct erg_layout_search *search);
 
 /* "t=2,c=2,p=8,l=2", as erg_layout_parse() reads it. */
 void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long layers);

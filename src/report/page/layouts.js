@@ -3,7 +3,6 @@ const GIB = 2 ** 30;
 const gib = bytes => `${(bytes / GIB).toFixed(1)}\u00a0GiB`;
 const layouts = list(plan.layouts), points = plan.points || {}, best = layouts[0];
 const pointTimes = list(points.time_s), pointBytes = list(points.peak_bytes), pointJoules = list(points.energy_j);
-const hasEnergy = pointJoules.length > 0;
 const degrees = layout => ["t", "c", "p", layout.l === undefined ? "v" : "l", "d", "microbatch"]
   .map(key => `${key === "microbatch" ? "b" : key}\u00a0${layout[key]}`).join(" ");
 
@@ -35,6 +34,7 @@ function heading() {
   byId("tiles").append(
     tile(Math.round(best.tokens_per_s).toLocaleString("en"), "tokens a second"),
     tile(`${(100 * best.mfu).toFixed(1)}\u00a0%`, "of the GPUs' peak (MFU)"),
+    tile(energy(best.energy_j), `an iteration, ${Math.round(best.gpu_power_w)} W a GPU`),
     tile(gib(best.peak_bytes), "of the GPU that needs most"),
     tile(plan.tried.evaluated.toLocaleString("en"), "layouts tried"));
 }
@@ -47,12 +47,11 @@ function scatter() {
     byId("scatter-section").hidden = true;
     return () => {};
   }
-  const ys = hasEnergy ? pointJoules : pointBytes.map(bytes => bytes / GIB);
+  const ys = pointJoules;
   const [timeUnit, timeSize] = unitOf(Math.max(...pointTimes), TIME_UNITS);
-  const [energyUnit, energySize] = hasEnergy ? unitOf(Math.max(...ys), ENERGY_UNITS) : ["GiB", 1];
-  byId("scatter-text").textContent = hasEnergy
-    ? "Time and energy of an iteration, all GPUs together; the colour is the memory of the GPU that needs most."
-    : "Time of an iteration against the memory of the GPU that needs most.";
+  const [energyUnit, energySize] = unitOf(Math.max(...ys), ENERGY_UNITS);
+  byId("scatter-text").textContent =
+    "Time and energy of an iteration, all GPUs together; the colour is the memory of the GPU that needs most.";
   byId("scatter-legend").append(...[0.1, 0.4, 0.7, 1].map(share => h("span", {},
     h("i", { class: "swatch", style: `background:${shade(share * plan.memory_budget_bytes)}` }),
     gib(share * plan.memory_budget_bytes))));
@@ -66,14 +65,14 @@ function scatter() {
     const [yLow, yHigh] = limits(ys.map(y => y / energySize), 0.05, 0.05);
     const { frame, atX, atY } = axes(width, height, { left: 50, right: 14, top: 26, bottom: 42 },
       { low: low - 0.02 * (high - low), high: high + 0.02 * (high - low), title: `Time per iteration (${timeUnit})` },
-      { low: yLow, high: yHigh, title: hasEnergy ? `Energy per iteration (${energyUnit})` : "Memory (GiB)" });
+      { low: yLow, high: yHigh, title: `Energy per iteration (${energyUnit})` });
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
-      "aria-label": `${pointTimes.length} layouts by time and ${hasEnergy ? "energy" : "memory"}` }, frame,
+      "aria-label": `${pointTimes.length} layouts by time and energy` }, frame,
       pointTimes.map((t, i) => s("circle", { cx: atX(t / timeSize).toFixed(1), cy: atY(ys[i] / energySize).toFixed(1), r: 2.5,
         fill: shade(pointBytes[i]), opacity: 0.7 })));
     ring = s("circle", { r: 8, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5 });
     svg.append(ring);
-    placeOf = layout => [atX(layout.time_s / timeSize), atY((hasEnergy ? layout.energy_j : layout.peak_bytes / GIB) / energySize)];
+    placeOf = layout => [atX(layout.time_s / timeSize), atY(layout.energy_j / energySize)];
     const [x, y] = placeOf(best);
     ring.setAttribute("cx", x); ring.setAttribute("cy", y);
     byId("scatter").replaceChildren(svg);
@@ -86,16 +85,15 @@ function scatter() {
 
 function ranking(show) {
   const heads = ["layout", "batch", "recompute", "offload", "GiB", "time", "tokens/s", "MFU",
-    ...(best.energy_j === undefined ? [] : ["energy", "J/token", "W a GPU"])];
+    "energy", "J/token", "W a GPU"];
   byId("top").append(h("table", {},
     h("thead", {}, h("tr", {}, heads.map(text => h("th", { scope: "col" }, text)))),
     h("tbody", {}, layouts.map((layout, i) => h("tr", { class: i ? "" : "ours", onpointerenter: () => show(layout) },
       h("th", { scope: "row" }, degrees(layout)), h("td", {}, layout.batch), h("td", {}, layout.recompute),
       h("td", {}, layout.offload.toFixed(3)), h("td", {}, (layout.peak_bytes / GIB).toFixed(1)), h("td", {}, time(layout.time_s)),
       h("td", {}, Math.round(layout.tokens_per_s).toLocaleString("en")), h("td", {}, `${(100 * layout.mfu).toFixed(1)} %`),
-      layout.energy_j === undefined ? [] : [h("td", {}, energy(layout.energy_j)),
-        h("td", {}, digits(layout.energy_j / (layout.tokens_per_s * layout.time_s))),
-        h("td", {}, Math.round(layout.energy_j / layout.time_s / plan.gpus))])))));
+      h("td", {}, energy(layout.energy_j)), h("td", {}, digits(layout.energy_j / (layout.tokens_per_s * layout.time_s))),
+      h("td", {}, Math.round(layout.gpu_power_w)))))));
 }
 
 function items() {
