@@ -12,6 +12,9 @@
 /* More searches in a row without a gain than this: hardly one to come. */
 enum { IDLE = 2 };
 
+/* Moves of the first annealing: 0.1 s. Each further one makes three times as many. */
+enum { FIRST_MOVES = 500000 };
+
 /* Looking ahead weighs so many options on either side of the one just below the plan. */
 enum { AHEAD = 4 };
 
@@ -354,8 +357,12 @@ static void search_round(struct rounding *rounding, double deadline_s, int round
         searched *= 4;
     else
         return;
-    if (round > 0 && anew < 0)
-        rounding_anneal(rounding, deadline_s, effort->moves << (round - 1), rng);
+    if (round > 0 && anew < 0) {
+        size_t moves = FIRST_MOVES;
+        for (int longer = 1; longer < round; longer++)
+            moves *= 3;
+        rounding_anneal(rounding, deadline_s, moves, rng);
+    }
     rounding_search(rounding, deadline_s, searched, rng);
     compete(rounding, deadline_s, best_j);
 }

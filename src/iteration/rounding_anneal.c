@@ -9,7 +9,7 @@
 enum { STEPS = 12 };
 
 /* Sweeps over all events: fewer find little, more find hardly more. */
-enum { FEWEST = 150, MOST = 2000 };
+enum { FEWEST = 150, MOST = 3000 };
 
 /* Temperatures in units of what the next slower option saves on average. */
 static const double hottest = 0.3, coldest = 0.08;

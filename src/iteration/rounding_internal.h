@@ -60,12 +60,11 @@ void rounding_free(struct rounding *rounding);
 
 /*
  * How long to look for a better choice: `least` to `most` rounds of search, until one has found a
- * choice that costs no more than enough_j. After the first come so many with annealing, of `moves`
- * moves, then of twice as many.
+ * choice that costs no more than enough_j. After the first come so many with annealing, each longer
+ * than the one before.
  */
 struct rounding_effort {
     int least, most, annealings;
-    size_t moves;
     double enough_j;
 };
 
