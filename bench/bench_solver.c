@@ -18,11 +18,11 @@
  *   Bloom on A40, 8 x 48, T = 21.425 s                    at least 0.023, known 0.196
  * So a loss of zero is out of reach; what lies between the two numbers is open. The known ones of
  * 2 x 8, 4 x 8 and 4 x 12 came from those solvers, the others from here. Of the frontier's plans on
- * the measured profiles none loses 0.3 %, nor does one of 10 x 32, 10 x 64 or 10 x 128 on distorted
- * tables. Hardly less is possible on those: eight microbatches in the steady state of ten such
- * stages, repeated for ever, lose 0.30 % at the shortest time and at 1.1 times it with what the
- * longest annealings (many millions of moves) find, one microbatch repeated 0.48 % (exactly), two
- * 0.36 %; warm-up and cool-down, where slack costs less, dilute that.
+ * the measured profiles none loses 0.3 %, and on distorted tables up to 10 x 128 none loses more;
+ * 16 x 512 loses up to 0.32 %. Hardly less is possible there: eight microbatches in the steady
+ * state of ten such stages, repeated for ever, lose 0.30 % at the shortest time and at 1.1 times it
+ * with what the longest annealings found (some ten million moves; no proof), two 0.36 %, one 0.48 %
+ * (exactly). Warm-up and cool-down, where slack costs less, dilute that.
  */
 #include "base/clock.h"
 #include "base/memory.h"

@@ -12,8 +12,8 @@
 /* More searches in a row without a gain than this: hardly one to come. */
 enum { IDLE = 2 };
 
-/* Moves of the first annealing: 0.1 s. Each further one makes three times as many. */
-enum { FIRST_MOVES = 500000 };
+/* Moves of the first annealing: less than 0.1 s. Each further one makes three times as many. */
+enum { FIRST_MOVES = 200000 };
 
 /* Looking ahead weighs so many options on either side of the one just below the plan. */
 enum { AHEAD = 4 };

@@ -118,8 +118,8 @@ static struct rounding_effort choose_effort(const struct collector *collector, b
     return (struct rounding_effort){.least = !will_run ? 1
                                              : shorter ? 8
                                                        : 2,
-                                    .most = shorter ? 14 : 4,
-                                    .annealings = shorter ? 1 : 3,
+                                    .most = shorter ? 14 : 5,
+                                    .annealings = shorter ? 1 : 4,
                                     .enough_j =
                                         planned_j * (1 + (shorter ? good_loss : fair_loss))};
 }
