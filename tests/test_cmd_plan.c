@@ -127,6 +127,15 @@ static void test_files(void **state)
     check_output(command, 0, "the fastest as a job");
     snprintf(command, sizeof command, "memory %s/job.yaml", folder);
     check_output(command, 0, "It fits");
+    /* On another cluster, and on GPUs that do not fill its nodes, too. */
+    snprintf(command, sizeof command,
+             "plan " JOB " --cluster '" ERGON_TEST_SOURCE_DIR
+             "/data/clusters/2x8-a100-sxm4-40gb.yaml' --gpus 12 --batch 240 --sequence 2048 "
+             "--memory 1.2e11 --top 1 -o %s",
+             folder);
+    check_output(command, 0, "on 12 A100-SXM4-40GB");
+    snprintf(command, sizeof command, "plan %s/job.yaml --top 1 --memory 1.2e11", folder);
+    check_output(command, 0, "on 12 A100-SXM4-40GB");
     static const char *const names[] = {"layouts.json", "layouts.html", "job.yaml"};
     for (size_t i = 0; i < 3; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
@@ -143,6 +152,9 @@ static void test_refusals(void **state)
     check_output("plan " JOB " --layout t=3 2>&1", 1, "--layout t=3");
     check_output("plan " JOB " --layout t=1,p=4,l=20 2>&1", 3, "--layout t=1,p=4,l=20");
     check_output("plan " JOB " --layout t=2 --why t=4 2>&1", 2, "expected one of them");
+    check_output("plan " JOB " --why t=4 --json 2>&1", 2, "--why is text for people");
+    check_output("plan " JOB " --layout t=4 -o /nowhere 2>&1", 2, "--output writes all layouts");
+    check_output("plan " JOB " --export megatron --json 2>&1", 2, "expected one of them");
     check_output("plan " JOB " --gpus 1 --batch 4 2>&1", 3, "GiB");
     check_output("plan " JOB " --batch-slack 2 2>&1", 2, "batch-slack");
 }

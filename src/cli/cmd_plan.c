@@ -182,7 +182,7 @@ static void print_heading(const struct planning *at)
 {
     const struct erg_layout_search *search = &at->search;
     printf("%s: %s on %ld %s, ", at->job->name, at->job->model->name, search->gpus,
-           (at->gpu ? at->gpu : at->job->gpu)->name);
+           at->energy.gpu->name);
     if (search->batch_least == search->batch_most)
         printf("%ld", search->batch_most);
     else
@@ -303,7 +303,7 @@ static int evaluate(struct erg_layout_candidate *one, const struct planning *at,
     return status ? erg_fail_context(err, "%s %s", option, text) : 0;
 }
 
-static int print_json(const struct planning *at)
+static json_t *document_of(const struct planning *at)
 {
     const struct erg_layout_answer answer = {.job = at->job,
                                              .search = &at->search,
@@ -311,7 +311,12 @@ static int print_json(const struct planning *at)
                                              .energy = &at->energy,
                                              .points = at->points.items,
                                              .point_count = at->points.count};
-    json_t *document = erg_layout_document(&answer);
+    return erg_layout_document(&answer);
+}
+
+static int print_json(const struct planning *at)
+{
+    json_t *document = document_of(at);
     char *text = erg_json_text(document);
     puts(text);
     free(text);
@@ -379,16 +384,10 @@ static int explain(struct planning *at, struct erg_error *err)
 static int write_files(const struct planning *at, struct erg_error *err)
 {
     const char *folder = at->values->output;
-    const struct erg_layout_answer answer = {.job = at->job,
-                                             .search = &at->search,
-                                             .found = &at->found,
-                                             .energy = &at->energy,
-                                             .points = at->points.items,
-                                             .point_count = at->points.count};
     struct erg_arena arena = {0};
     struct erg_text job = {0};
-    json_t *document = erg_layout_document(&answer);
-    erg_layout_job(&job, at->job, &at->found.items[0]);
+    json_t *document = document_of(at);
+    erg_layout_job(&job, at->job, at->cluster, &at->found.items[0]);
     int status = erg_dir_make(folder, err) ||
                          erg_json_write(erg_arena_printf(&arena, "%s/layouts.json", folder),
                                         document, err) ||
@@ -424,17 +423,36 @@ static int find(struct planning *at, bool json, struct erg_error *err)
     return 0;
 }
 
+/* Options that would have no effect beside others. */
+static int check_options(const struct values *values, bool json, struct erg_error *err)
+{
+    const bool one = values->layout || values->why;
+    if (values->layout && values->why)
+        return erg_fail(err, ERG_USAGE, "--layout and --why were both given; expected one of them");
+    if (json && values->export >= 0)
+        return erg_fail(err, ERG_USAGE,
+                        "--json and --export were both given; expected one of them");
+    if (values->why && (json || values->export >= 0))
+        return erg_fail(err, ERG_USAGE,
+                        "--why is text for people; --json and --export go with --layout");
+    if (one && values->output)
+        return erg_fail(err, ERG_USAGE,
+                        "--output writes all layouts; it goes neither with --layout nor with "
+                        "--why");
+    return 0;
+}
+
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     struct planning at = {.values = call->values};
-    int status =
-        at.values->layout && at.values->why
-            ? erg_fail(err, ERG_USAGE, "--layout and --why were both given; expected one of them")
-            : prepare(&at, call->arguments[0], err);
+    const bool json = call->common.json;
+    int status = check_options(at.values, json, err);
     if (!status)
-        status = at.values->layout ? show_one(&at, call->common.json, err)
+        status = prepare(&at, call->arguments[0], err);
+    if (!status)
+        status = at.values->layout ? show_one(&at, json, err)
                  : at.values->why  ? explain(&at, err)
-                                   : find(&at, call->common.json, err);
+                                   : find(&at, json, err);
     release(&at);
     return status;
 }

@@ -99,6 +99,7 @@ void erg_job_free(struct erg_job *job);
 
 /* A layout in the words of a job file. */
 struct erg_job_layout {
+    const struct erg_cluster *cluster; /* NULL: the job's */
     long tensor, context, pipeline, data, virtual_stages;
     const long *chunk_layers; /* as in struct erg_job; NULL: even */
     long microbatch, microbatches, sequence, vocabulary;

@@ -17,15 +17,15 @@ static void add_name(struct erg_text *out, const char *key, const char *name, co
     free(relative);
 }
 
+/* As few nodes as hold the GPUs, with equally many on each where that is possible. */
 static void add_cluster(struct erg_text *out, const struct erg_job *job,
-                        const struct erg_job_file *file, long gpus)
+                        const struct erg_cluster *cluster, long gpus)
 {
-    const struct erg_cluster *cluster = &job->cluster;
     long per_node = cluster->gpus_per_node, nodes = (gpus + per_node - 1) / per_node;
-    if (nodes == 1)
-        per_node = gpus;
+    if (gpus % nodes == 0)
+        per_node = gpus / nodes;
     erg_text_printf(out, "cluster:\n  nodes: %ld\n  gpus_per_node: %ld\n  ", nodes, per_node);
-    add_name(out, "gpu", file->cluster.gpu, job->path);
+    add_name(out, "gpu", cluster->gpu, job->path);
     if (cluster->intra_node_bandwidth > 0)
         erg_text_printf(out, "  intra_node_bandwidth_gb_s: %.10g\n",
                         cluster->intra_node_bandwidth / 1e9);
@@ -70,7 +70,7 @@ void erg_job_write(struct erg_text *out, const struct erg_job *job,
     add_name(out, "model", file->model, job->path);
     erg_text_printf(out, "tie_embeddings: %s\nvocabulary: %ld\n",
                     job->model->tied ? "true" : "false", layout->vocabulary);
-    add_cluster(out, job, file, gpus);
+    add_cluster(out, job, layout->cluster ? layout->cluster : &job->cluster, gpus);
     if (file->stack)
         add_name(out, "stack", file->stack, job->path);
     if (file->engine)

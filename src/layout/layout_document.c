@@ -110,7 +110,7 @@ json_t *erg_layout_document(const struct erg_layout_answer *answer)
     json_t *document = json_pack(
         "{s:s, s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:f}", "schema", "ergon.layouts",
         "schema_version", 1, "job", answer->job->name, "model", search->time.model->name, "gpu",
-        answer->job->gpu->name, "engine", search->time.engine->name, "gpus", (int)search->gpus,
+        answer->energy->gpu->name, "engine", search->time.engine->name, "gpus", (int)search->gpus,
         "sequence", (int)search->sequence, "memory_budget_bytes", search->memory_bytes);
     json_object_set_new(document, "tried", counts);
     json_object_set_new(document, "layouts", layouts);
@@ -120,7 +120,7 @@ json_t *erg_layout_document(const struct erg_layout_answer *answer)
 }
 
 void erg_layout_job(struct erg_text *out, const struct erg_job *job,
-                    const struct erg_layout_candidate *candidate)
+                    const struct erg_cluster *cluster, const struct erg_layout_candidate *candidate)
 {
     static const enum erg_job_recompute recomputes[] = {
         [ERG_REMAT_NONE] = ERG_RECOMPUTE_NONE,
@@ -129,6 +129,7 @@ void erg_layout_job(struct erg_text *out, const struct erg_job *job,
     };
     const struct erg_layout *layout = &candidate->layout;
     const struct erg_job_layout own = {
+        .cluster = cluster,
         .tensor = layout->tensor,
         .context = layout->context,
         .pipeline = layout->pipeline,
