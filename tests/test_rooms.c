@@ -12,9 +12,9 @@
 
 /* From the top of the table to its bottom. The public headers, include/ergon/, are for everyone. */
 static const char *const rooms[] = {
-    "base",      "io",        "launch",   "frontier",  "model",   "ops",   "hardware",
-    "job",       "telemetry", "device",   "partition", "search",  "probe", "microbatch",
-    "iteration", "layout",    "optimize", "report",    "observe", "cli",
+    "base",      "io",        "launch",  "frontier",  "model",  "ops",     "hardware",
+    "job",       "telemetry", "device",  "partition", "search", "probe",   "microbatch",
+    "iteration", "layout",    "cluster", "optimize",  "report", "observe", "cli",
 };
 enum { ROOMS = sizeof rooms / sizeof *rooms };
 

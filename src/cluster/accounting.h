@@ -1,0 +1,63 @@
+/*
+ * Accounting: what running a job for a while amounts to, and what changing its GPUs costs.
+ *
+ * One simulator, two ways of counting, so that policies need not know:
+ *
+ * fair: work is the integral of speed, exact between events; a job that gets other GPUs, or
+ *   another operating point on other GPUs, makes no progress for the time that the fleet's file
+ *   gives; work since the last checkpoint is lost with a node. Jobs arrive and end at any time.
+ *
+ * artifact: the rules of the published comparison of Arena (EuroSys'26 artifact), quirks included,
+ *   so that it can be replayed. Everything happens at multiples of 300 s. A fifth of a trace's
+ *   iterations is run. Progress is all seconds executed so far over the present iteration time,
+ *   rounded down: rescaling rewrites history. A restart takes 150 s per GPU, at most 600 s (10 and
+ *   40 s for a policy that prunes the search for a plan): up to 300 s of that lower the throughput
+ *   of one round and cost no progress; beyond that, two rounds count no throughput, and one of them
+ *   no progress. Deadlines are 5 times as far away, and none at all where a policy drops them.
+ */
+#ifndef ERG_CLUSTER_ACCOUNTING_H
+#define ERG_CLUSTER_ACCOUNTING_H
+
+#include "cluster/fleet.h"
+#include "cluster/job_trace.h"
+#include "cluster/policy.h"
+
+/* A job's account; since_s .. changed at every change of its allocation. */
+struct erg_work {
+    double iterations; /* to do in all; the artifact lowers it to what is left at suspensions */
+    double remaining;  /* at since_s */
+    double since_s;    /* when the fields below were right */
+    double resume_s;   /* no progress before; INFINITY while it has no GPUs */
+    double iteration_s;
+    double executed_s;     /* artifact: all time that ever counted */
+    double overhead_s;     /* artifact: of the last reconfiguration */
+    double saved;          /* fair: iterations left at the last checkpoint */
+    double attained_gpu_s; /* until since_s */
+    int gpus;              /* 0 while it has none */
+};
+
+struct erg_accounting {
+    const char *name;
+    double
+        round_s; /* everything happens at its multiples after the first submission; 0: any time */
+    bool baselines_data_parallel; /* what policies published for such jobs reckon with */
+
+    /* A job's account at its submission; may change iterations and deadline. */
+    void (*submit)(struct erg_cluster_job *job, struct erg_work *work);
+    /* Iterations left at a time from since_s on. */
+    double (*remaining)(const struct erg_work *work, double now_s);
+    /* When it will have none left, if nothing changes. */
+    double (*end)(const struct erg_work *work);
+    /* Its allocation changed: to `gpus` that take iteration_s; 0 = none. `restarts`: other GPUs. */
+    void (*change)(struct erg_work *work, const struct erg_fleet *fleet,
+                   const struct erg_policy *policy, double now_s, int gpus, double iteration_s,
+                   bool restarts);
+    /* Seconds that a change to so many GPUs costs. */
+    double (*cost)(const struct erg_fleet *fleet, const struct erg_policy *policy, int gpus);
+    /* Which share of its speed counts as throughput at a time. */
+    double (*share)(const struct erg_work *work, double now_s);
+};
+
+extern const struct erg_accounting erg_accounting_fair, erg_accounting_artifact;
+
+#endif

@@ -1,0 +1,162 @@
+#include "cluster/fleet.h"
+
+#include "base/text.h"
+#include "io/yaml.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define OPTIONAL CYAML_FLAG_OPTIONAL
+
+#define POINT struct erg_operating_point
+static const cyaml_schema_field_t point_fields[] = {
+    CYAML_FIELD_FLOAT("slowdown", CYAML_FLAG_DEFAULT, POINT, slowdown),
+    CYAML_FIELD_FLOAT("power_w", CYAML_FLAG_DEFAULT, POINT, power_w),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t point_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, POINT, point_fields)};
+
+#define TYPE struct erg_gpu_type
+static const cyaml_schema_field_t type_fields[] = {
+    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, TYPE, name, 1, 100),
+    CYAML_FIELD_INT("nodes", CYAML_FLAG_DEFAULT, TYPE, nodes),
+    CYAML_FIELD_INT("gpus_per_node", CYAML_FLAG_DEFAULT, TYPE, gpus_per_node),
+    CYAML_FIELD_FLOAT("memory_gb", CYAML_FLAG_DEFAULT, TYPE, memory_bytes),
+    CYAML_FIELD_FLOAT("idle_power_w", OPTIONAL, TYPE, idle_power_w),
+    CYAML_FIELD_SEQUENCE("points", OPTIONAL | CYAML_FLAG_POINTER, TYPE, points, &point_schema, 1,
+                         1000),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t type_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, TYPE, type_fields)};
+
+#define COSTS struct erg_reconfiguration
+static const cyaml_schema_field_t cost_fields[] = {
+    CYAML_FIELD_FLOAT("fixed_s", CYAML_FLAG_DEFAULT, COSTS, fixed_s),
+    CYAML_FIELD_FLOAT("per_gpu_s", OPTIONAL, COSTS, per_gpu_s),
+    CYAML_FIELD_FLOAT("most_s", OPTIONAL, COSTS, most_s),
+    CYAML_FIELD_END,
+};
+
+#define FLEET struct erg_fleet
+static const cyaml_schema_field_t fields[] = {
+    CYAML_FIELD_SEQUENCE("types", CYAML_FLAG_POINTER, FLEET, types, &type_schema, 1, 1000),
+    CYAML_FIELD_MAPPING("reconfiguration", OPTIONAL, FLEET, reconfiguration, cost_fields),
+    CYAML_FIELD_FLOAT("checkpoint_interval_s", OPTIONAL, FLEET, checkpoint_interval_s),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, FLEET, fields)};
+
+static int finish_points(struct erg_gpu_type *type, unsigned index, const struct erg_yaml *yaml,
+                         struct erg_error *err)
+{
+    char key[96];
+    if (!type->points) {
+        type->points = erg_xmalloc(sizeof *type->points);
+        type->points[0] = (struct erg_operating_point){1, type->idle_power_w};
+        type->points_count = 1;
+    }
+    for (unsigned i = 0; i < type->points_count; i++) {
+        const struct erg_operating_point *point = &type->points[i];
+        snprintf(key, sizeof key, "types[%u].points[%u]", index, i);
+        if (erg_yaml_check_range(yaml, key, point->power_w, 0, 1e5, err) != 0 ||
+            erg_yaml_check_range(yaml, key, point->slowdown, 1, 1e3, err) != 0)
+            return -1;
+        if (i == 0 && point->slowdown != 1)
+            return erg_yaml_fail(yaml, key, err,
+                                 "the first point is the fastest: expected a slowdown of 1, got %g",
+                                 point->slowdown);
+        if (i > 0 && (point->slowdown <= point[-1].slowdown || point->power_w >= point[-1].power_w))
+            return erg_yaml_fail(yaml, key, err,
+                                 "expected a point that is slower than the one before it and draws "
+                                 "less than its %g W",
+                                 point[-1].power_w);
+    }
+    return 0;
+}
+
+static int finish_type(struct erg_fleet *fleet, unsigned index, const struct erg_yaml *yaml,
+                       struct erg_error *err)
+{
+    struct erg_gpu_type *type = &fleet->types[index];
+    char key[64];
+    snprintf(key, sizeof key, "types[%u].nodes", index);
+    if (erg_yaml_check_range(yaml, key, type->nodes, 1, 100000, err) != 0)
+        return -1;
+    snprintf(key, sizeof key, "types[%u].gpus_per_node", index);
+    if (erg_yaml_check_range(yaml, key, type->gpus_per_node, 1, ERG_NODE_GPUS_MOST, err) != 0)
+        return -1;
+    snprintf(key, sizeof key, "types[%u].memory_gb", index);
+    if (erg_yaml_check_range(yaml, key, type->memory_bytes, 0.1, 1e5, err) != 0)
+        return -1;
+    snprintf(key, sizeof key, "types[%u].idle_power_w", index);
+    if (erg_yaml_check_range(yaml, key, type->idle_power_w, 0, 1e5, err) != 0)
+        return -1;
+    snprintf(key, sizeof key, "types[%u].name", index);
+    if (erg_fleet_type(fleet, type->name) != (int)index)
+        return erg_yaml_fail(yaml, key, err, "the type '%s' is there twice", type->name);
+    type->memory_bytes *= 1e9;
+    type->first_node = fleet->nodes;
+    fleet->nodes += type->nodes;
+    fleet->gpus += type->nodes * type->gpus_per_node;
+    return finish_points(type, index, yaml, err);
+}
+
+static int finish(struct erg_fleet *fleet, const struct erg_yaml *yaml, struct erg_error *err)
+{
+    struct erg_reconfiguration *costs = &fleet->reconfiguration;
+    if (!erg_yaml_has(yaml, "reconfiguration.most_s"))
+        costs->most_s = INFINITY;
+    else if (erg_yaml_check_range(yaml, "reconfiguration.most_s", costs->most_s, 0, 1e6, err) != 0)
+        return -1;
+    if (!erg_yaml_has(yaml, "checkpoint_interval_s"))
+        fleet->checkpoint_interval_s = INFINITY;
+    else if (erg_yaml_check_range(yaml, "checkpoint_interval_s", fleet->checkpoint_interval_s, 1,
+                                  1e9, err) != 0)
+        return -1;
+    if (erg_yaml_check_range(yaml, "reconfiguration.fixed_s", costs->fixed_s, 0, 1e6, err) != 0 ||
+        erg_yaml_check_range(yaml, "reconfiguration.per_gpu_s", costs->per_gpu_s, 0, 1e6, err) != 0)
+        return -1;
+    for (unsigned i = 0; i < fleet->types_count; i++)
+        if (finish_type(fleet, i, yaml, err) != 0)
+            return -1;
+    return 0;
+}
+
+int erg_fleet_load(struct erg_fleet **fleet, const char *path, struct erg_error *err)
+{
+    struct erg_yaml *yaml;
+    void *value;
+    if (erg_yaml_open(&yaml, path, err) != 0)
+        return -1;
+    int result = erg_yaml_read(yaml, &schema, &value, err);
+    if (result == 0 && (result = finish(value, yaml, err)) != 0)
+        erg_yaml_free(&schema, value);
+    if (result == 0)
+        *fleet = value;
+    erg_yaml_close(yaml);
+    return result;
+}
+
+void erg_fleet_free(struct erg_fleet *fleet)
+{
+    erg_yaml_free(&schema, fleet);
+}
+
+int erg_fleet_type(const struct erg_fleet *fleet, const char *name)
+{
+    for (unsigned i = 0; i < fleet->types_count; i++)
+        if (!strcmp(fleet->types[i].name, name))
+            return (int)i;
+    return -1;
+}
+
+const char *erg_fleet_type_names(const struct erg_fleet *fleet, struct erg_arena *arena)
+{
+    const char *names = "";
+    for (unsigned i = 0; i < fleet->types_count; i++)
+        names = erg_arena_printf(arena, "%s%s%s", names, i ? ", " : "", fleet->types[i].name);
+    return names;
+}

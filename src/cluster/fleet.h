@@ -1,0 +1,65 @@
+/*
+ * The fleet: the nodes of a shared, mixed cluster, as a YAML file.
+ *
+ *   types:                      # nodes are numbered in this order, from 0
+ *     - name: a100              # as traces and profiles call it
+ *       nodes: 80
+ *       gpus_per_node: 4        # at most 64
+ *       memory_gb: 40           # of one GPU, decimal
+ *       idle_power_w: 55        # of one GPU that no job has, or whose job restarts
+ *       points:                 # how a GPU can be run, the fastest first; optional
+ *         - {slowdown: 1.0, power_w: 400}
+ *         - {slowdown: 1.06, power_w: 310}
+ *   reconfiguration:            # optional; what a changed allocation costs, in seconds
+ *     fixed_s: 60               # a checkpoint is saved, the job restarts from it
+ *     per_gpu_s: 0              # beside that, for each of its GPUs
+ *     most_s: 600               # never longer than that
+ *   checkpoint_interval_s: 1800 # optional; work since the last one is lost when a node fails
+ *
+ * Operating points stand for a GPU type where a profile has only times: an iteration takes
+ * `slowdown` times as long and each GPU draws `power_w` meanwhile. A type without points has one,
+ * at the idle power, so that no energy is made up.
+ */
+#ifndef ERG_CLUSTER_FLEET_H
+#define ERG_CLUSTER_FLEET_H
+
+#include "base/memory.h"
+#include "ergon/error.h"
+
+enum { ERG_NODE_GPUS_MOST = 64 };
+
+struct erg_operating_point {
+    double slowdown; /* at least 1 */
+    double power_w;  /* of one GPU */
+};
+
+struct erg_gpu_type {
+    char *name;
+    int nodes, gpus_per_node;
+    double memory_bytes;
+    double idle_power_w;
+    struct erg_operating_point *points; /* by rising slowdown; the first has slowdown 1 */
+    unsigned points_count;
+    int first_node; /* of the fleet's numbering */
+};
+
+struct erg_fleet {
+    struct erg_gpu_type *types;
+    unsigned types_count;
+    struct erg_reconfiguration {
+        double fixed_s, per_gpu_s, most_s;
+    } reconfiguration;
+    double checkpoint_interval_s; /* INFINITY: none is taken but at reconfigurations */
+    int nodes, gpus;              /* of all types */
+};
+
+int erg_fleet_load(struct erg_fleet **fleet, const char *path, struct erg_error *err);
+void erg_fleet_free(struct erg_fleet *fleet);
+
+/* The index of a type, or -1. */
+int erg_fleet_type(const struct erg_fleet *fleet, const char *name);
+
+/* "a100, v100", for messages. */
+const char *erg_fleet_type_names(const struct erg_fleet *fleet, struct erg_arena *arena);
+
+#endif

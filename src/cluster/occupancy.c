@@ -1,0 +1,276 @@
+#include "cluster/occupancy.h"
+
+#include "base/memory.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The words of a type's nodes with exactly `free` GPUs free. */
+static uint64_t *level_of(const struct erg_occupancy *occupancy, int type, int free)
+{
+    return occupancy->levels[type] + (size_t)free * (size_t)occupancy->words[type];
+}
+
+static int bits(uint64_t gpus)
+{
+    return __builtin_popcountll(gpus);
+}
+
+static uint64_t lowest_bits(uint64_t gpus, int count)
+{
+    uint64_t chosen = 0;
+    for (int i = 0; i < count; i++) {
+        uint64_t lowest = gpus & -gpus;
+        chosen |= lowest;
+        gpus ^= lowest;
+    }
+    return chosen;
+}
+
+static uint64_t all_gpus(const struct erg_gpu_type *type)
+{
+    return type->gpus_per_node == 64 ? ~(uint64_t)0 : ((uint64_t)1 << type->gpus_per_node) - 1;
+}
+
+/* Moves a node from the set that it is in to that of its new free GPUs. */
+static void set_free(struct erg_occupancy *occupancy, int node, uint64_t gpus)
+{
+    int index = occupancy->type_of[node];
+    const struct erg_gpu_type *type = &occupancy->fleet->types[index];
+    int before = bits(occupancy->free[node]), after = bits(gpus);
+    int at = node - type->first_node;
+    uint64_t bit = (uint64_t)1 << (at & 63);
+    level_of(occupancy, index, before)[at >> 6] &= ~bit;
+    level_of(occupancy, index, after)[at >> 6] |= bit;
+    occupancy->free_gpus[index] += after - before;
+    occupancy->idle_nodes[index] +=
+        (after == type->gpus_per_node) - (before == type->gpus_per_node);
+    occupancy->free[node] = gpus;
+}
+
+struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet)
+{
+    struct erg_occupancy *occupancy = erg_xcalloc(1, sizeof *occupancy);
+    size_t types = fleet->types_count, nodes = (size_t)fleet->nodes;
+    occupancy->fleet = fleet;
+    occupancy->free = erg_xcalloc(nodes, sizeof *occupancy->free);
+    occupancy->down = erg_xcalloc(nodes, sizeof *occupancy->down);
+    occupancy->type_of = erg_xcalloc(nodes, sizeof *occupancy->type_of);
+    occupancy->first_owner = erg_xcalloc(nodes, sizeof *occupancy->first_owner);
+    occupancy->owners = erg_xcalloc((size_t)fleet->gpus, sizeof *occupancy->owners);
+    occupancy->levels = erg_xcalloc(types, sizeof *occupancy->levels);
+    occupancy->words = erg_xcalloc(types, sizeof *occupancy->words);
+    occupancy->free_gpus = erg_xcalloc(types, sizeof *occupancy->free_gpus);
+    occupancy->idle_nodes = erg_xcalloc(types, sizeof *occupancy->idle_nodes);
+    for (int i = 0; i < fleet->gpus; i++)
+        occupancy->owners[i] = -1;
+    int owners = 0;
+    for (size_t t = 0; t < types; t++) {
+        const struct erg_gpu_type *type = &fleet->types[t];
+        occupancy->words[t] = (type->nodes + 63) / 64;
+        occupancy->levels[t] =
+            erg_xcalloc((size_t)(type->gpus_per_node + 1) * (size_t)occupancy->words[t],
+                        sizeof *occupancy->levels[t]);
+        for (int node = type->first_node; node < type->first_node + type->nodes; node++) {
+            occupancy->type_of[node] = (int)t;
+            occupancy->first_owner[node] = owners;
+            owners += type->gpus_per_node;
+            set_free(occupancy, node, all_gpus(type));
+        }
+    }
+    return occupancy;
+}
+
+void erg_occupancy_free(struct erg_occupancy *occupancy)
+{
+    if (!occupancy)
+        return;
+    for (unsigned t = 0; t < occupancy->fleet->types_count; t++)
+        free(occupancy->levels[t]);
+    free(occupancy->free);
+    free(occupancy->down);
+    free(occupancy->type_of);
+    free(occupancy->owners);
+    free(occupancy->first_owner);
+    free(occupancy->levels);
+    free(occupancy->words);
+    free(occupancy->free_gpus);
+    free(occupancy->idle_nodes);
+    free(occupancy);
+}
+
+int erg_occupancy_free_of(const struct erg_occupancy *occupancy, int node)
+{
+    return bits(occupancy->free[node]);
+}
+
+int erg_occupancy_owner(const struct erg_occupancy *occupancy, int node, int gpu)
+{
+    return occupancy->owners[occupancy->first_owner[node] + gpu];
+}
+
+int erg_occupancy_next(const struct erg_occupancy *occupancy, int type, int free, int node)
+{
+    const struct erg_gpu_type *gpus = &occupancy->fleet->types[type];
+    const uint64_t *level = level_of(occupancy, type, free);
+    int at = node < 0 ? 0 : node - gpus->first_node + 1;
+    for (int word = at >> 6; word < occupancy->words[type]; word++) {
+        uint64_t rest = level[word];
+        if (word == at >> 6)
+            rest &= ~(uint64_t)0 << (at & 63);
+        if (rest)
+            return gpus->first_node + 64 * word + __builtin_ctzll(rest);
+    }
+    return -1;
+}
+
+/* How many nodes have at least so many GPUs free, counted only as far as `enough`. */
+static int count_nodes(const struct erg_occupancy *occupancy, int type, int free, int enough)
+{
+    int count = 0;
+    for (; free <= occupancy->fleet->types[type].gpus_per_node && count < enough; free++) {
+        const uint64_t *level = level_of(occupancy, type, free);
+        for (int word = 0; word < occupancy->words[type]; word++)
+            count += bits(level[word]);
+    }
+    return count;
+}
+
+/* The next node after `node` with at least so many GPUs free. */
+static int next_at_least(const struct erg_occupancy *occupancy, int type, int free, int node)
+{
+    int nearest = -1;
+    for (; free <= occupancy->fleet->types[type].gpus_per_node; free++) {
+        int next = erg_occupancy_next(occupancy, type, free, node);
+        if (next >= 0 && (nearest < 0 || next < nearest))
+            nearest = next;
+    }
+    return nearest;
+}
+
+static void choose(const struct erg_occupancy *occupancy, int node, int gpus,
+                   struct erg_placement *placement)
+{
+    erg_placement_add(placement, node, lowest_bits(occupancy->free[node], gpus));
+}
+
+bool erg_occupancy_find(const struct erg_occupancy *occupancy, const struct erg_gpu_shape *shape,
+                        enum erg_node_order order, struct erg_placement *placement)
+{
+    int type = shape->type, gpus = shape->gpus_per_node, nodes = shape->nodes;
+    int capacity = occupancy->fleet->types[type].gpus_per_node;
+    if (erg_shape_gpus(shape) > occupancy->free_gpus[type] ||
+        count_nodes(occupancy, type, gpus, nodes) < nodes)
+        return false;
+    placement->count = 0;
+    if (order == ERG_FIRST_NODES) {
+        for (int node = -1; placement->count < nodes;) {
+            node = next_at_least(occupancy, type, gpus, node);
+            choose(occupancy, node, gpus, placement);
+        }
+        return true;
+    }
+    bool most = order == ERG_MOST_FREE;
+    for (int free = most ? capacity : gpus; placement->count < nodes; free += most ? -1 : 1)
+        for (int node = erg_occupancy_next(occupancy, type, free, -1);
+             node >= 0 && placement->count < nodes;
+             node = erg_occupancy_next(occupancy, type, free, node))
+            choose(occupancy, node, gpus, placement);
+    return true;
+}
+
+/* Makes GPUs of `from` (a job, or -1) those of `to`. */
+static void hand_over(struct erg_occupancy *occupancy, const struct erg_slice *slice, int from,
+                      int to)
+{
+    int *owners = occupancy->owners + occupancy->first_owner[slice->node];
+    for (uint64_t rest = slice->gpus; rest; rest &= rest - 1) {
+        int *owner = &owners[__builtin_ctzll(rest)];
+        assert(*owner == from);
+        (void)from;
+        *owner = to;
+    }
+}
+
+void erg_occupancy_take(struct erg_occupancy *occupancy, int job,
+                        const struct erg_placement *placement)
+{
+    for (int i = 0; i < placement->count; i++) {
+        const struct erg_slice *slice = &placement->slices[i];
+        assert((occupancy->free[slice->node] & slice->gpus) == slice->gpus);
+        hand_over(occupancy, slice, -1, job);
+        set_free(occupancy, slice->node, occupancy->free[slice->node] & ~slice->gpus);
+    }
+}
+
+void erg_occupancy_give(struct erg_occupancy *occupancy, int job,
+                        const struct erg_placement *placement)
+{
+    for (int i = 0; i < placement->count; i++) {
+        const struct erg_slice *slice = &placement->slices[i];
+        hand_over(occupancy, slice, job, -1);
+        set_free(occupancy, slice->node, occupancy->free[slice->node] | slice->gpus);
+    }
+}
+
+void erg_occupancy_fail(struct erg_occupancy *occupancy, int node)
+{
+    assert(occupancy->free[node] == all_gpus(&occupancy->fleet->types[occupancy->type_of[node]]));
+    occupancy->down[node] = true;
+    set_free(occupancy, node, 0);
+}
+
+void erg_occupancy_repair(struct erg_occupancy *occupancy, int node)
+{
+    assert(occupancy->down[node]);
+    occupancy->down[node] = false;
+    set_free(occupancy, node, all_gpus(&occupancy->fleet->types[occupancy->type_of[node]]));
+}
+
+void erg_placement_add(struct erg_placement *placement, int node, uint64_t gpus)
+{
+    if (placement->count == placement->capacity) {
+        placement->capacity = placement->capacity ? 2 * placement->capacity : 4;
+        placement->slices =
+            erg_xrealloc(placement->slices, (size_t)placement->capacity, sizeof *placement->slices);
+    }
+    placement->slices[placement->count++] = (struct erg_slice){node, gpus};
+}
+
+void erg_placement_assign(struct erg_placement *to, const struct erg_placement *from)
+{
+    if (to == from)
+        return;
+    if (to->capacity < from->count) {
+        to->capacity = from->count;
+        to->slices = erg_xrealloc(to->slices, (size_t)to->capacity, sizeof *to->slices);
+    }
+    to->count = from->count;
+    if (from->count > 0)
+        memcpy(to->slices, from->slices, (size_t)from->count * sizeof *to->slices);
+}
+
+bool erg_placement_equal(const struct erg_placement *a, const struct erg_placement *b)
+{
+    if (a->count != b->count)
+        return false;
+    for (int i = 0; i < a->count; i++)
+        if (a->slices[i].node != b->slices[i].node || a->slices[i].gpus != b->slices[i].gpus)
+            return false;
+    return true;
+}
+
+int erg_placement_gpus(const struct erg_placement *placement)
+{
+    int gpus = 0;
+    for (int i = 0; i < placement->count; i++)
+        gpus += bits(placement->slices[i].gpus);
+    return gpus;
+}
+
+void erg_placement_release(struct erg_placement *placement)
+{
+    free(placement->slices);
+    *placement = (struct erg_placement){0};
+}

@@ -1,0 +1,87 @@
+/*
+ * Occupancy: which job has which GPUs.
+ *
+ * Nodes of a type are kept in one set for each number of free GPUs, as bits in node order, so that
+ * "the first node with at least 4 free GPUs" and "the fullest node that still has 2" cost a few
+ * words, however many nodes there are. GPUs of a node are bits, too; which of them a job gets
+ * matters, since a job that changes GPUs restarts.
+ */
+#ifndef ERG_CLUSTER_OCCUPANCY_H
+#define ERG_CLUSTER_OCCUPANCY_H
+
+#include "cluster/fleet.h"
+#include "cluster/speeds.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* GPUs of one node. */
+struct erg_slice {
+    int node;
+    uint64_t gpus; /* bits, the node's first GPU the lowest */
+};
+
+/* All GPUs of a job: the same number on each of its nodes. Zero slices: none. */
+struct erg_placement {
+    struct erg_slice *slices;
+    int count, capacity;
+};
+
+struct erg_occupancy {
+    const struct erg_fleet *fleet;
+    uint64_t *free;    /* by node; none of a node that is down */
+    bool *down;        /* by node */
+    int *type_of;      /* by node */
+    int *owners;       /* by GPU: the job that has it; -1: nobody */
+    int *first_owner;  /* by node: where its GPUs' owners begin */
+    uint64_t **levels; /* by type: [free GPUs][word] of the nodes with exactly so many free */
+    int *words;        /* by type: of a level */
+    int *free_gpus;    /* by type */
+    int *idle_nodes;   /* by type: nodes that are entirely free */
+};
+
+struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet);
+void erg_occupancy_free(struct erg_occupancy *occupancy);
+
+int erg_occupancy_free_of(const struct erg_occupancy *occupancy, int node);
+int erg_occupancy_owner(const struct erg_occupancy *occupancy, int node, int gpu);
+
+/*
+ * The next node of a type after `node` (-1: from the first) in the order of nodes that has exactly
+ * so many free GPUs, or -1.
+ */
+int erg_occupancy_next(const struct erg_occupancy *occupancy, int type, int free, int node);
+
+/* In which order nodes are chosen; among equals always in the order of nodes. */
+enum erg_node_order {
+    ERG_FIRST_NODES, /* whatever is free on them */
+    ERG_MOST_FREE,
+    ERG_LEAST_FREE, /* packs */
+};
+
+/*
+ * Finds GPUs for a shape: its nodes with least GPUs free enough, the lowest free GPUs of each.
+ * Nothing is taken. False, and `placement` unchanged, where there is no room.
+ */
+bool erg_occupancy_find(const struct erg_occupancy *occupancy, const struct erg_gpu_shape *shape,
+                        enum erg_node_order order, struct erg_placement *placement);
+
+/* The GPUs must be free, and the job's, respectively. */
+void erg_occupancy_take(struct erg_occupancy *occupancy, int job,
+                        const struct erg_placement *placement);
+void erg_occupancy_give(struct erg_occupancy *occupancy, int job,
+                        const struct erg_placement *placement);
+
+/* A node that fails must have been given back by all its jobs. */
+void erg_occupancy_fail(struct erg_occupancy *occupancy, int node);
+void erg_occupancy_repair(struct erg_occupancy *occupancy, int node);
+
+/* Placements: to be released; assign copies, equal compares the same GPUs in the same order of
+ * nodes. */
+void erg_placement_add(struct erg_placement *placement, int node, uint64_t gpus);
+void erg_placement_assign(struct erg_placement *to, const struct erg_placement *from);
+bool erg_placement_equal(const struct erg_placement *a, const struct erg_placement *b);
+int erg_placement_gpus(const struct erg_placement *placement);
+void erg_placement_release(struct erg_placement *placement);
+
+#endif

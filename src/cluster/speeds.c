@@ -1,0 +1,146 @@
+#include "cluster/speeds.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* How many GPUs a node of the fleet has at most. */
+static int node_gpus_most(const struct erg_fleet *fleet)
+{
+    int most = 0;
+    for (unsigned t = 0; t < fleet->types_count; t++)
+        most = fleet->types[t].gpus_per_node > most ? fleet->types[t].gpus_per_node : most;
+    return most;
+}
+
+static size_t best_index(const struct erg_speeds *speeds, int type, int gpus)
+{
+    return (size_t)type * (size_t)(speeds->gpus_most + 1) + (size_t)gpus;
+}
+
+static size_t shape_index(const struct erg_speeds *speeds, int type, int nodes, int gpus_per_node)
+{
+    return ((size_t)type * (size_t)(speeds->gpus_most + 1) + (size_t)nodes) *
+               (size_t)(speeds->node_gpus_most + 1) +
+           (size_t)gpus_per_node;
+}
+
+static void add_shape(struct erg_speeds *speeds, int type, int nodes, int gpus_per_node)
+{
+    int index = speeds->shapes_count++;
+    speeds->shapes =
+        erg_xrealloc(speeds->shapes, (size_t)speeds->shapes_count, sizeof *speeds->shapes);
+    speeds->shapes[index] = (struct erg_gpu_shape){type, nodes, gpus_per_node};
+    speeds->shape_of[shape_index(speeds, type, nodes, gpus_per_node)] = index;
+    int *best = &speeds->best[best_index(speeds, type, nodes * gpus_per_node)];
+    if (*best < 0)
+        *best = index;
+}
+
+static int *indices(size_t count)
+{
+    int *items = erg_xmalloc(count * sizeof *items);
+    for (size_t i = 0; i < count; i++)
+        items[i] = -1;
+    return items;
+}
+
+struct erg_speeds *erg_speeds_new(const struct erg_fleet *fleet, size_t workloads,
+                                  const int *counts, size_t counts_count)
+{
+    struct erg_speeds *speeds = erg_xcalloc(1, sizeof *speeds);
+    int types = (int)fleet->types_count;
+    speeds->fleet = fleet;
+    speeds->workloads = (int)workloads;
+    speeds->gpus_most = counts_count ? counts[counts_count - 1] : 0;
+    speeds->node_gpus_most = node_gpus_most(fleet);
+    speeds->best = indices(best_index(speeds, types, 0));
+    speeds->shape_of = indices(shape_index(speeds, types, 0, 0));
+    for (int type = 0; type < types; type++) {
+        const struct erg_gpu_type *gpus = &fleet->types[type];
+        for (size_t i = 0; i < counts_count; i++)
+            for (int nodes = 1; nodes <= counts[i] && nodes <= gpus->nodes; nodes++)
+                if (counts[i] % nodes == 0 && counts[i] / nodes <= gpus->gpus_per_node)
+                    add_shape(speeds, type, nodes, counts[i] / nodes);
+    }
+    for (int plans = 0; plans < ERG_PLANS_KINDS; plans++) {
+        size_t cells = workloads * (size_t)speeds->shapes_count;
+        speeds->cells[plans] = erg_xcalloc(cells, sizeof *speeds->cells[plans]);
+        for (size_t i = 0; i < cells; i++) {
+            int type = speeds->shapes[i % (size_t)speeds->shapes_count].type;
+            speeds->cells[plans][i] = (struct erg_speed){
+                .samples_per_s = ERG_SPEED_NONE,
+                .iteration_s = INFINITY,
+                .points = fleet->types[type].points,
+                .points_count = (int)fleet->types[type].points_count,
+            };
+        }
+    }
+    return speeds;
+}
+
+void erg_speeds_free(struct erg_speeds *speeds)
+{
+    if (!speeds)
+        return;
+    for (int plans = 0; plans < ERG_PLANS_KINDS; plans++)
+        free(speeds->cells[plans]);
+    free(speeds->shapes);
+    free(speeds->best);
+    free(speeds->shape_of);
+    free(speeds);
+}
+
+int erg_speeds_shape(const struct erg_speeds *speeds, int type, int nodes, int gpus_per_node)
+{
+    if (nodes < 1 || nodes > speeds->gpus_most || gpus_per_node < 1 ||
+        gpus_per_node > speeds->node_gpus_most)
+        return -1;
+    return speeds->shape_of[shape_index(speeds, type, nodes, gpus_per_node)];
+}
+
+int erg_speeds_best(const struct erg_speeds *speeds, int type, int gpus)
+{
+    if (gpus < 1 || gpus > speeds->gpus_most)
+        return -1;
+    return speeds->best[best_index(speeds, type, gpus)];
+}
+
+int erg_shape_gpus(const struct erg_gpu_shape *shape)
+{
+    return shape->nodes * shape->gpus_per_node;
+}
+
+static size_t cell_index(const struct erg_speeds *speeds, int workload, int shape)
+{
+    return (size_t)workload * (size_t)speeds->shapes_count + (size_t)shape;
+}
+
+const struct erg_speed *erg_speed_at(const struct erg_speeds *speeds, enum erg_plans plans,
+                                     int workload, int shape)
+{
+    return &speeds->cells[plans][cell_index(speeds, workload, shape)];
+}
+
+void erg_speeds_set(struct erg_speeds *speeds, enum erg_plans plans, int workload, int shape,
+                    double samples_per_s, double iteration_s)
+{
+    struct erg_speed *speed = &speeds->cells[plans][cell_index(speeds, workload, shape)];
+    speed->samples_per_s = samples_per_s;
+    speed->iteration_s = samples_per_s > 0 ? iteration_s : INFINITY;
+}
+
+bool erg_speed_feasible(const struct erg_speed *speed)
+{
+    return speed->samples_per_s > 0;
+}
+
+bool erg_speeds_runnable(const struct erg_speeds *speeds, int workload, int type)
+{
+    for (int shape = 0; shape < speeds->shapes_count; shape++)
+        if ((type < 0 || speeds->shapes[shape].type == type) &&
+            erg_speed_feasible(erg_speed_at(speeds, ERG_PLANS_ANY, workload, shape)))
+            return true;
+    return false;
+}

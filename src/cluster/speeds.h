@@ -1,0 +1,94 @@
+/*
+ * Speeds: how fast each workload runs on each shape of GPUs, and at what power.
+ *
+ * A shape is a GPU type, a number of nodes and the same number of GPUs on each of them. Speeds are
+ * looked up so often that they are one dense table, filled once from a source, by workload and
+ * shape; what fills it (profiles of a folder, estimates, frontiers of one's own) is nobody's
+ * concern who reads it. Where the truth and what a scheduler believes differ, there are two tables.
+ */
+#ifndef ERG_CLUSTER_SPEEDS_H
+#define ERG_CLUSTER_SPEEDS_H
+
+#include "cluster/fleet.h"
+#include "cluster/job_trace.h"
+
+#include <stdbool.h>
+
+struct erg_gpu_shape {
+    int type; /* index in the fleet */
+    int nodes, gpus_per_node;
+};
+
+int erg_shape_gpus(const struct erg_gpu_shape *shape);
+
+/* What published planners call the speed of that which cannot run. */
+#define ERG_SPEED_NONE (-1e9)
+
+/* Which parallel plans a job may use: all, or only data parallel ones, each replica on one GPU. */
+enum erg_plans { ERG_PLANS_ANY, ERG_PLANS_DATA_PARALLEL, ERG_PLANS_KINDS };
+
+struct erg_speed {
+    double samples_per_s; /* not above 0: the workload cannot run so; published planners reckon with
+                           * the negative number */
+    double iteration_s;   /* at the fastest operating point; INFINITY where it cannot run */
+    /* The frontier: iteration_s x slowdown, power of one GPU; borrowed. */
+    const struct erg_operating_point *points; /* at least one */
+    int points_count;
+};
+
+struct erg_speeds {
+    const struct erg_fleet *fleet; /* borrowed, as long as the speeds live */
+    int gpus_most;                 /* of any shape */
+    int node_gpus_most;            /* of any node */
+    struct erg_gpu_shape *shapes;  /* by type, then GPUs, then nodes: the best locality first */
+    int shapes_count;
+    int *best;     /* [type][GPUs]: the shape with fewest nodes, or -1 */
+    int *shape_of; /* [type][nodes][GPUs per node]: index of the shape, or -1 */
+    int workloads;
+    struct erg_speed *cells[ERG_PLANS_KINDS]; /* [workload][shape] */
+};
+
+/*
+ * A table in which nothing can run yet, of all shapes with the given GPU counts (rising) that fit
+ * the fleet's nodes: 8 GPUs on nodes of 4 have the shapes 2x4, 4x2 and 8x1.
+ */
+struct erg_speeds *erg_speeds_new(const struct erg_fleet *fleet, size_t workloads,
+                                  const int *counts, size_t counts_count);
+void erg_speeds_free(struct erg_speeds *speeds);
+
+/* Fills one cell, for sources. A speed not above 0 says that the workload cannot run so. */
+void erg_speeds_set(struct erg_speeds *speeds, enum erg_plans plans, int workload, int shape,
+                    double samples_per_s, double iteration_s);
+
+/*
+ * The published profiles: DIR/prof_optimal.csv (model, param_num, global_batch, gpu_type,
+ * num_nodes, gpus_per_node, iter_time_s: seconds, -1 where the search found nothing) and
+ * DIR/dp_mem.csv (model, param_num, global_batch, num_gpus, dp_replica_mem_gb: -1 = does not fit).
+ *
+ * Times come by the published rules: the exact shape; else the best locality of as many GPUs, at
+ * 0.9 of its speed for each halving of GPUs per node; else the next larger model of the family that
+ * has the shape, 1.8 times as fast for each size between. Times above 300 s are not valid. Speeds
+ * are kept to 3 decimals, as they were published. Data parallel plans must have 1.2 times the
+ * memory of a replica within 0.8 of the GPU's, and take those times without the two factors.
+ *
+ * Fails where files, columns or numbers are wrong, GPUs of the profiles do not fit nodes of the
+ * fleet, or one row contradicts another. A workload that has no row is not an error here: see
+ * erg_speeds_runnable().
+ */
+int erg_speeds_load(struct erg_speeds **speeds, const char *folder, const struct erg_fleet *fleet,
+                    const struct erg_job_trace *trace, struct erg_error *err);
+
+/* The shape's index, or -1 where the table has none such. */
+int erg_speeds_shape(const struct erg_speeds *speeds, int type, int nodes, int gpus_per_node);
+
+/* The shape of so many GPUs on fewest nodes, or -1. */
+int erg_speeds_best(const struct erg_speeds *speeds, int type, int gpus);
+
+const struct erg_speed *erg_speed_at(const struct erg_speeds *speeds, enum erg_plans plans,
+                                     int workload, int shape);
+bool erg_speed_feasible(const struct erg_speed *speed);
+
+/* Whether the workload can run on any shape of a type (-1: of any type). */
+bool erg_speeds_runnable(const struct erg_speeds *speeds, int workload, int type);
+
+#endif

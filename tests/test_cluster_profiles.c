@@ -1,0 +1,309 @@
+/*
+ * Fleets, traces and speeds from files: a small case of our own, and all look-ups of the published
+ * profiles.
+ */
+#include "check.h"
+#include "cluster/speeds.h"
+#include "io/csv.h"
+#include "io/file.h"
+
+#define FLEET                                                                                      \
+    "types:\n"                                                                                     \
+    "  - {name: big, nodes: 2, gpus_per_node: 8, memory_gb: 80, idle_power_w: 60,\n"               \
+    "     points: [{slowdown: 1, power_w: 700}, {slowdown: 1.2, power_w: 450}]}\n"                 \
+    "  - {name: small, nodes: 4, gpus_per_node: 2, memory_gb: 24}\n"                               \
+    "reconfiguration: {fixed_s: 30, per_gpu_s: 2}\n"
+
+#define TRACE_HEADER                                                                               \
+    "job_id,submit_time_s,num_iterations,model,param_num,deadline_s,global_batch,num_gpus,"        \
+    "gpu_type\n"
+
+#define TIMES_HEADER "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,iter_time_s\n"
+#define MEMORY_HEADER "model,param_num,global_batch,num_gpus,dp_replica_mem_gb\n"
+
+static char folder[] = "/tmp/ergon-cluster-XXXXXX";
+
+static const char *write_file(const char *name, const char *text)
+{
+    static char path[4096];
+    struct erg_error err;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_ok(erg_file_write(path, text, strlen(text), &err), &err);
+    return path;
+}
+
+static struct erg_fleet *fleet_of(const char *text)
+{
+    struct erg_fleet *fleet;
+    struct erg_error err;
+    assert_ok(erg_fleet_load(&fleet, write_file("cluster.yaml", text), &err), &err);
+    return fleet;
+}
+
+static void assert_no_fleet(const char *text, const char *part)
+{
+    struct erg_fleet *fleet;
+    struct erg_error err;
+    assert_fails(erg_fleet_load(&fleet, write_file("cluster.yaml", text), &err), &err, part);
+}
+
+static void test_fleet(void **state)
+{
+    (void)state;
+    struct erg_fleet *fleet = fleet_of(FLEET);
+    assert_int_equal(fleet->nodes, 6);
+    assert_int_equal(fleet->gpus, 24);
+    assert_int_equal(fleet->types[1].first_node, 2);
+    assert_near(fleet->types[0].memory_bytes, 80e9, 0);
+    assert_near(fleet->types[0].points[1].power_w, 450, 0);
+    assert_int_equal(fleet->types[1].points_count, 1);
+    assert_near(fleet->types[1].points[0].slowdown, 1, 0);
+    assert_near(fleet->reconfiguration.per_gpu_s, 2, 0);
+    assert_true(isinf(fleet->reconfiguration.most_s));
+    assert_true(isinf(fleet->checkpoint_interval_s));
+    assert_int_equal(erg_fleet_type(fleet, "small"), 1);
+    assert_int_equal(erg_fleet_type(fleet, "tiny"), -1);
+    erg_fleet_free(fleet);
+    assert_no_fleet("types: []\n", "types");
+    assert_no_fleet("types:\n  - {name: a, nodes: 0, gpus_per_node: 1, memory_gb: 1}\n", ":2:");
+    assert_no_fleet("types:\n  - {name: a, nodes: 1, gpus_per_node: 65, memory_gb: 1}\n",
+                    "1 to 64");
+    assert_no_fleet("types:\n  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1}\n"
+                    "  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1}\n",
+                    "twice");
+    assert_no_fleet("types:\n  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1,\n"
+                    "     points: [{slowdown: 1, power_w: 9}, {slowdown: 2, power_w: 9}]}\n",
+                    "draws less than its 9 W");
+}
+
+static void assert_no_trace(const struct erg_fleet *fleet, const char *rows, const char *part)
+{
+    struct erg_job_trace *trace;
+    struct erg_error err;
+    struct erg_text text = {0};
+    erg_text_printf(&text, "%s%s", TRACE_HEADER, rows);
+    assert_fails(erg_job_trace_load(&trace, write_file("trace.csv", text.data), fleet, &err), &err,
+                 part);
+    erg_text_release(&text);
+}
+
+static void test_trace(void **state)
+{
+    (void)state;
+    struct erg_fleet *fleet = fleet_of(FLEET);
+    struct erg_job_trace *trace;
+    struct erg_error err;
+    const char *path = write_file("trace.csv", TRACE_HEADER "a,100,10,bert,1B,200.5,64,4,big\n"
+                                                            "b,90,20,bert,1B,,64,2,small\n"
+                                                            "c,95,30,bert,2B,,64,2,\n");
+    assert_ok(erg_job_trace_load(&trace, path, fleet, &err), &err);
+    assert_int_equal(trace->count, 3);
+    assert_int_equal(trace->workloads_count, 2);
+    assert_int_equal(trace->jobs[1].workload, 0);
+    assert_int_equal(trace->jobs[2].workload, 1);
+    assert_string_equal(trace->workloads[1].size, "2B");
+    assert_near(trace->jobs[0].deadline_s, 200.5, 0);
+    assert_true(isinf(trace->jobs[1].deadline_s));
+    assert_int_equal(trace->jobs[1].type, 1);
+    assert_int_equal(trace->jobs[2].type, -1);
+    assert_int_equal(trace->inversions, 1);
+    assert_int_equal(trace->first_inversion, 1);
+    assert_int_equal(trace->tenants_count, 1);
+    erg_job_trace_free(trace);
+    assert_no_trace(fleet, "", "at least one job");
+    assert_no_trace(fleet, "a,1,5,bert,1B,,64,4,big\na,2,5,bert,1B,,64,4,big\n",
+                    "trace.csv:3: the job 'a' is in line 2");
+    assert_no_trace(fleet, "a,1,-5,bert,1B,,64,4,big\n", "trace.csv:2: column 'num_iterations'");
+    assert_no_trace(fleet, "a,1,5,bert,1B,,64,0,big\n", "'num_gpus'");
+    assert_no_trace(fleet, "a,1,5,bert,1B,,64,4,huge\n", "no GPU type 'huge', but big, small");
+    assert_no_trace(fleet, "a,soon,5,bert,1B,,64,4,big\n", "expected a number, got 'soon'");
+    erg_fleet_free(fleet);
+}
+
+/* Workloads: 0 = bert 1B, 1 = bert 2B, 2 = gpt 1B of which no profile speaks. */
+static int load_small(struct erg_speeds **speeds, struct erg_fleet **fleet,
+                      struct erg_job_trace **trace, const char *times, const char *memory,
+                      struct erg_error *err)
+{
+    *fleet = fleet_of(FLEET);
+    struct erg_error bad;
+    assert_ok(erg_job_trace_load(trace,
+                                 write_file("trace.csv", TRACE_HEADER "a,1,10,bert,1B,,64,4,big\n"
+                                                                      "b,1,10,bert,2B,,64,4,big\n"
+                                                                      "c,1,10,gpt,1B,,64,4,big\n"),
+                                 *fleet, &bad),
+              &bad);
+    write_file("prof_optimal.csv", times);
+    write_file("dp_mem.csv", memory);
+    return erg_speeds_load(speeds, folder, *fleet, *trace, err);
+}
+
+static double speed(const struct erg_speeds *speeds, enum erg_plans plans, int workload, int type,
+                    int nodes, int gpus)
+{
+    int shape = erg_speeds_shape(speeds, type, nodes, gpus);
+    assert_true(shape >= 0);
+    return erg_speed_at(speeds, plans, workload, shape)->samples_per_s;
+}
+
+static void test_speeds_of_our_own(void **state)
+{
+    (void)state;
+    struct erg_speeds *speeds;
+    struct erg_fleet *fleet;
+    struct erg_job_trace *trace;
+    struct erg_error err;
+    assert_ok(load_small(&speeds, &fleet, &trace,
+                         TIMES_HEADER "bert,1B,64,big,1,4,3\n"
+                                      "bert,1B,64,big,1,8,301\n"
+                                      "bert,1B,64,big,1,2,-1\n"
+                                      "bert,2B,64,big,1,2,10\n"
+                                      "bert,4B,64,big,1,8,8\n"
+                                      "bert,4B,64,small,1,2,20\n"
+                                      "bert,4B,64,small,1,4,20\n"
+                                      "bert,4B,64,else,1,4,20\n",
+                         MEMORY_HEADER "bert,1B,64,4,50\nbert,1B,64,2,54\nbert,2B,64,2,-1\n", &err),
+              &err);
+    /* 64 / 3 samples a second to 3 decimals; on 2 x 2 GPUs 0.9 of that, on 4 x 1 too many nodes. */
+    assert_near(speed(speeds, ERG_PLANS_ANY, 0, 0, 1, 4), 21.333, 0);
+    assert_near(speed(speeds, ERG_PLANS_ANY, 0, 0, 2, 2), 21.333 * 0.9, 1e-12);
+    assert_int_equal(erg_speeds_shape(speeds, 0, 4, 1), -1);
+    /* Above 300 s it does not count: two sizes larger is 8 samples a second, 1.8^2 times as fast.
+     */
+    assert_near(speed(speeds, ERG_PLANS_ANY, 0, 0, 1, 8), 8 * 1.8 * 1.8, 1e-12);
+    assert_near(speed(speeds, ERG_PLANS_ANY, 1, 0, 1, 8), 8 * 1.8, 1e-12);
+    /* What was seen not to run does not run, whatever a larger model does. */
+    assert_true(speed(speeds, ERG_PLANS_ANY, 0, 0, 1, 2) < 0);
+    assert_near(speed(speeds, ERG_PLANS_ANY, 0, 1, 1, 2), 3.2 * 1.8 * 1.8, 1e-12);
+    /* Data parallel: 1.2 x 50 <= 0.8 x 80 < 1.2 x 54. */
+    assert_near(speed(speeds, ERG_PLANS_DATA_PARALLEL, 0, 0, 1, 4), 21.333, 0);
+    assert_near(speed(speeds, ERG_PLANS_DATA_PARALLEL, 0, 0, 2, 2), 21.333, 0);
+    assert_near(speed(speeds, ERG_PLANS_DATA_PARALLEL, 0, 1, 1, 2), ERG_SPEED_NONE, 0);
+    assert_near(speed(speeds, ERG_PLANS_DATA_PARALLEL, 1, 0, 1, 2), ERG_SPEED_NONE, 0);
+    const struct erg_speed *best =
+        erg_speed_at(speeds, ERG_PLANS_ANY, 0, erg_speeds_best(speeds, 0, 4));
+    assert_near(best->iteration_s, 64 / 21.333, 1e-12);
+    assert_int_equal(best->points_count, 2);
+    assert_int_equal(erg_speeds_best(speeds, 0, 3), -1);
+    assert_true(erg_speeds_runnable(speeds, 0, -1));
+    assert_false(erg_speeds_runnable(speeds, 2, -1));
+    erg_speeds_free(speeds);
+    erg_job_trace_free(trace);
+    erg_fleet_free(fleet);
+}
+
+static void assert_no_speeds(const char *times, const char *memory, const char *part)
+{
+    struct erg_speeds *speeds;
+    struct erg_fleet *fleet;
+    struct erg_job_trace *trace;
+    struct erg_error err;
+    assert_fails(load_small(&speeds, &fleet, &trace, times, memory, &err), &err, part);
+    erg_job_trace_free(trace);
+    erg_fleet_free(fleet);
+}
+
+static void test_wrong_profiles(void **state)
+{
+    (void)state;
+    assert_no_speeds(TIMES_HEADER "bert,1B,64,big,1,4,0\n", MEMORY_HEADER,
+                     "prof_optimal.csv:2: column 'iter_time_s'");
+    assert_no_speeds(TIMES_HEADER "bert,1B,64,big,1,4,\n", MEMORY_HEADER, "got ''");
+    assert_no_speeds(TIMES_HEADER "bert,1,64,big,1,4,1\n", MEMORY_HEADER, "760M or 2.6B");
+    assert_no_speeds(TIMES_HEADER "bert,1B,64,big,1,4,1\nbert,1B,64,big,1,4,2\n", MEMORY_HEADER,
+                     "prof_optimal.csv:3: 2 s, but an earlier row");
+    assert_no_speeds(TIMES_HEADER "bert,1B,64,else,1,4,1\n", MEMORY_HEADER, "which has big, small");
+    assert_no_speeds(TIMES_HEADER "bert,1B,64,big,1,4,1\n", MEMORY_HEADER "bert,1B,64,4,-2\n",
+                     "dp_mem.csv:2:");
+}
+
+/* Loads the published profiles with a trace of one job for each model of the golden look-ups. */
+static void test_golden_lookups(void **state)
+{
+    (void)state;
+    char golden_path[4096], profiles[4096];
+    const char *path = shared_data("arena/golden_lookup.csv");
+    skip_without(path, "arena/golden_lookup.csv");
+    strcpy(golden_path, path);
+    strcpy(profiles, shared_data("arena"));
+    struct erg_error err;
+    struct erg_csv *golden;
+    struct erg_fleet *fleet;
+    struct erg_job_trace *trace;
+    struct erg_speeds *speeds;
+    assert_ok(erg_csv_load(&golden, golden_path, &err), &err);
+    assert_ok(
+        erg_fleet_load(&fleet, ERGON_TEST_SOURCE_DIR "/examples/arena/cluster-1280.yaml", &err),
+        &err);
+    struct erg_text jobs = {0};
+    erg_text_add(&jobs, TRACE_HEADER);
+    for (size_t row = 0; row < erg_csv_rows(golden); row++)
+        erg_text_printf(&jobs, "%zu,0,1,%s,%s,,%s,1,a100\n", row, erg_csv_text(golden, row, 0),
+                        erg_csv_text(golden, row, 1), erg_csv_text(golden, row, 2));
+    assert_ok(erg_job_trace_load(&trace, write_file("trace.csv", jobs.data), fleet, &err), &err);
+    assert_int_equal(trace->workloads_count, 54);
+    assert_ok(erg_speeds_load(&speeds, profiles, fleet, trace, &err), &err);
+    size_t feasible[ERG_PLANS_KINDS] = {0};
+    for (size_t row = 0; row < erg_csv_rows(golden); row++) {
+        static const size_t columns[ERG_PLANS_KINDS] = {8, 11};
+        double batch = (double)trace->workloads[trace->jobs[row].workload].batch, iteration;
+        long nodes, gpus;
+        assert_ok(erg_csv_long(golden, row, 5, &nodes, &err), &err);
+        assert_ok(erg_csv_long(golden, row, 6, &gpus, &err), &err);
+        int shape = erg_speeds_shape(speeds, erg_fleet_type(fleet, erg_csv_text(golden, row, 3)),
+                                     (int)nodes, (int)gpus);
+        assert_true(shape >= 0);
+        for (int plans = 0; plans < ERG_PLANS_KINDS; plans++) {
+            const struct erg_speed *found =
+                erg_speed_at(speeds, plans, trace->jobs[row].workload, shape);
+            double expected;
+            assert_ok(erg_csv_double(golden, row, columns[plans], &expected, &err), &err);
+            assert_near(found->samples_per_s, expected, 0);
+            feasible[plans] += erg_speed_feasible(found);
+            if (plans == ERG_PLANS_ANY && expected > 0) {
+                assert_ok(erg_csv_double(golden, row, 9, &iteration, &err), &err);
+                assert_near(found->iteration_s, iteration, 0.00051);
+                assert_near(found->iteration_s, batch / expected, 0);
+            }
+        }
+    }
+    assert_int_equal(erg_csv_rows(golden), 2430);
+    assert_int_equal(feasible[ERG_PLANS_ANY], 791);
+    assert_int_equal(feasible[ERG_PLANS_DATA_PARALLEL], 482);
+    erg_text_release(&jobs);
+    erg_speeds_free(speeds);
+    erg_job_trace_free(trace);
+    erg_fleet_free(fleet);
+    erg_csv_free(golden);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"cluster.yaml", "trace.csv", "prof_optimal.csv",
+                                        "dp_mem.csv"};
+    char path[4096];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fleet),
+        cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_speeds_of_our_own),
+        cmocka_unit_test(test_wrong_profiles),
+        cmocka_unit_test(test_golden_lookups),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
