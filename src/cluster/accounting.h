@@ -22,18 +22,15 @@
 #include "cluster/job_trace.h"
 #include "cluster/policy.h"
 
-/* A job's account; since_s .. changed at every change of its allocation. */
+/* A job's account. What it says holds from the last change of the job's allocation on. */
 struct erg_work {
     double iterations; /* to do in all; the artifact lowers it to what is left at suspensions */
-    double remaining;  /* at since_s */
-    double since_s;    /* when the fields below were right */
+    double since_s;    /* of that change */
+    double remaining;  /* iterations, then */
+    double executed_s; /* artifact: all time that ever counted, then */
+    double overhead_s; /* what the change cost */
     double resume_s;   /* no progress before; INFINITY while it has no GPUs */
     double iteration_s;
-    double executed_s;     /* artifact: all time that ever counted */
-    double overhead_s;     /* artifact: of the last reconfiguration */
-    double saved;          /* fair: iterations left at the last checkpoint */
-    double attained_gpu_s; /* until since_s */
-    int gpus;              /* 0 while it has none */
 };
 
 struct erg_accounting {
@@ -41,21 +38,26 @@ struct erg_accounting {
     double
         round_s; /* everything happens at its multiples after the first submission; 0: any time */
     bool baselines_data_parallel; /* what policies published for such jobs reckon with */
+    double throughput_least;      /* of a round that counts in the mean */
 
+    /* When a job is submitted, after the first submission; `previous_s`: the job before it. */
+    double (*submission)(double asked_s, double previous_s);
     /* A job's account at its submission; may change iterations and deadline. */
     void (*submit)(struct erg_cluster_job *job, struct erg_work *work);
     /* Iterations left at a time from since_s on. */
     double (*remaining)(const struct erg_work *work, double now_s);
-    /* When it will have none left, if nothing changes. */
-    double (*end)(const struct erg_work *work);
-    /* Its allocation changed: to `gpus` that take iteration_s; 0 = none. `restarts`: other GPUs. */
-    void (*change)(struct erg_work *work, const struct erg_fleet *fleet,
-                   const struct erg_policy *policy, double now_s, int gpus, double iteration_s,
-                   bool restarts);
     /* Seconds that a change to so many GPUs costs. */
     double (*cost)(const struct erg_fleet *fleet, const struct erg_policy *policy, int gpus);
-    /* Which share of its speed counts as throughput at a time. */
-    double (*share)(const struct erg_work *work, double now_s);
+    /* The allocation changed: iterations take iteration_s now, INFINITY: it has no GPUs. `cost_s`:
+     * of a restart, 0: it goes on at another pace. */
+    void (*change)(struct erg_work *work, double now_s, double iteration_s, double cost_s);
+    /* Work since the last checkpoint is lost; to be followed by change(). */
+    void (*lose)(struct erg_work *work, const struct erg_fleet *fleet, double now_s);
+    /* When it will have no iterations left, if nothing changes; INFINITY without GPUs. */
+    double (*end)(const struct erg_work *work);
+    /* Which share of its speed counts as throughput at a time, and when that will change next;
+     * INFINITY: never. */
+    double (*share)(const struct erg_work *work, double now_s, double *until_s);
 };
 
 extern const struct erg_accounting erg_accounting_fair, erg_accounting_artifact;

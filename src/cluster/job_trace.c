@@ -143,6 +143,8 @@ static int read_job(struct erg_job_trace *trace, struct reading *reading, size_t
         reading->tenant_column >= 0 ? erg_csv_text(csv, row, (size_t)reading->tenant_column) : "";
     job.tenant = (int)intern(&reading->tenants, tenant);
     job.id = erg_xstrdup(id);
+    if (trace->count == 0 || job.submit_s < trace->first_submit_s)
+        trace->first_submit_s = job.submit_s;
     if (trace->count > 0 && job.submit_s < trace->jobs[trace->count - 1].submit_s &&
         trace->inversions++ == 0)
         trace->first_inversion = trace->count;

@@ -39,6 +39,7 @@ struct erg_job_trace {
     size_t workloads_count;
     char **tenants;
     size_t tenants_count;
+    double first_submit_s; /* the earliest of all */
     /* How many jobs were submitted before the one that precedes them in the file, and the first of
      * them (an index). Such a trace is taken as it is: rounds keep the file's order. */
     size_t inversions, first_inversion;

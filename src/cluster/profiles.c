@@ -6,7 +6,6 @@
 #include "io/csv.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,15 +231,6 @@ static int fill_times(struct times *times, struct erg_error *err)
     return 0;
 }
 
-static double round3(double value)
-{
-    char digits[64];
-    double rounded = value;
-    snprintf(digits, sizeof digits, "%.3f", value);
-    erg_parse_double(digits, &rounded);
-    return rounded;
-}
-
 /* Samples per second of a row, and false where it is none that counts. */
 static bool row_speed(const struct times *times, const struct model *model, size_t row_model,
                       int shape, double *samples_per_s)
@@ -248,7 +238,7 @@ static bool row_speed(const struct times *times, const struct model *model, size
     double time = shape >= 0 ? *time_of(times, row_model, shape) : NAN;
     if (isnan(time) || time > ITERATION_MOST_S)
         return false;
-    *samples_per_s = round3((double)model->batch / time);
+    *samples_per_s = erg_speeds_round((double)model->batch / time);
     return true;
 }
 

@@ -19,6 +19,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct erg_policy;
+struct erg_accounting;
+struct erg_work;
+struct erg_change_log;
+
 enum erg_cluster_job_state {
     ERG_JOB_FUTURE,   /* not submitted yet; policies never see one */
     ERG_JOB_WAITING,  /* has no GPUs */
@@ -64,11 +69,11 @@ struct erg_scheduler {
      * under the accounting of their comparison (accounting.h), all plans otherwise. */
     enum erg_plans baseline_plans;
     double power_cap_w; /* of all GPUs together; INFINITY: none */
-    double wake_s;      /* when the policy wants to be called whatever happens; see below */
 
     const struct erg_accounting *accounting;
+    const struct erg_policy *policy;
+    struct erg_work *works;         /* by id: the accounts; the simulator's */
     struct erg_change_log *changes; /* of this decision; the simulator's */
-    struct erg_work *works;         /* by id; the simulator's */
 };
 
 /* `for (int j = list.first; j >= 0; j = erg_scheduler_job(scheduler, j)->next)`. */
@@ -102,13 +107,19 @@ void erg_scheduler_place(struct erg_scheduler *scheduler, int job,
 bool erg_scheduler_fit(struct erg_scheduler *scheduler, int job, int shape,
                        enum erg_node_order order, int point);
 
+/*
+ * Takes a running job's GPUs for the moment, so that others can have them. It keeps its place among
+ * the running jobs, and must be placed again or suspended before the policy returns.
+ */
+void erg_scheduler_lift(struct erg_scheduler *scheduler, int job);
+
 /* Takes a running job's GPUs: it waits again, behind all others in the list, its work kept. */
 void erg_scheduler_suspend(struct erg_scheduler *scheduler, int job);
 
 /* Turns a waiting job away for good. */
 void erg_scheduler_reject(struct erg_scheduler *scheduler, int job);
 
-/* Has the policy called at that time at the latest, whatever happens; the nearest counts. */
+/* Has the policy called at that time, whatever happens until then (the nearest time counts). */
 void erg_scheduler_wake(struct erg_scheduler *scheduler, double at_s);
 
 #endif

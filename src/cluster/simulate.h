@@ -95,8 +95,8 @@ struct erg_summary {
     double reconfiguration_gpu_s;
     double deadlines_met; /* share of finished and overdue jobs with one */
     double energy_j, peak_power_w;
-    double makespan_s; /* from the first submission to the last end, or the end of the simulation */
-    double cpu_s;      /* of the simulation itself */
+    double simulated_s; /* from the first submission to the end of the simulation */
+    double cpu_s;       /* of the simulation itself */
 };
 
 struct erg_simulated {

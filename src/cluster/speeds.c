@@ -1,8 +1,10 @@
 #include "cluster/speeds.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* How many GPUs a node of the fleet has at most. */
@@ -129,6 +131,15 @@ void erg_speeds_set(struct erg_speeds *speeds, enum erg_plans plans, int workloa
     struct erg_speed *speed = &speeds->cells[plans][cell_index(speeds, workload, shape)];
     speed->samples_per_s = samples_per_s;
     speed->iteration_s = samples_per_s > 0 ? iteration_s : INFINITY;
+}
+
+double erg_speeds_round(double value)
+{
+    char digits[64];
+    double rounded = value;
+    snprintf(digits, sizeof digits, "%.3f", value);
+    erg_parse_double(digits, &rounded);
+    return rounded;
 }
 
 bool erg_speed_feasible(const struct erg_speed *speed)

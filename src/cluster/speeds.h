@@ -86,6 +86,9 @@ int erg_speeds_best(const struct erg_speeds *speeds, int type, int gpus);
 
 const struct erg_speed *erg_speed_at(const struct erg_speeds *speeds, enum erg_plans plans,
                                      int workload, int shape);
+/* To 3 decimals, as published planners keep their numbers. */
+double erg_speeds_round(double value);
+
 bool erg_speed_feasible(const struct erg_speed *speed);
 
 /* Whether the workload can run on any shape of a type (-1: of any type). */

@@ -1,0 +1,226 @@
+#include "cluster/meter_internal.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static double idle_power(const struct erg_fleet *fleet)
+{
+    double power_w = 0;
+    for (unsigned t = 0; t < fleet->types_count; t++)
+        power_w +=
+            fleet->types[t].nodes * fleet->types[t].gpus_per_node * fleet->types[t].idle_power_w;
+    return power_w;
+}
+
+void meter_init(struct meter *meter, const struct erg_simulation *simulation,
+                const struct erg_scheduler *scheduler)
+{
+    size_t count = scheduler->jobs_count;
+    *meter = (struct meter){
+        .simulation = simulation,
+        .scheduler = scheduler,
+        .results = erg_xcalloc(count, sizeof *meter->results),
+        .jobs = erg_xcalloc(count, sizeof *meter->jobs),
+        .power_w = idle_power(simulation->fleet),
+    };
+}
+
+void meter_release(struct meter *meter)
+{
+    free(meter->results);
+    free(meter->jobs);
+}
+
+void meter_advance(struct meter *meter, double now_s)
+{
+    double passed_s = now_s - meter->now_s;
+    if (passed_s > 0) {
+        meter->energy_j += meter->power_w * passed_s;
+        meter->busy_gpu_s += meter->busy_gpus * passed_s;
+        meter->up_gpu_s += (meter->simulation->fleet->gpus - meter->down_gpus) * passed_s;
+        meter->peak_power_w = fmax(meter->peak_power_w, meter->power_w);
+        meter->peak_samples_per_s = fmax(meter->peak_samples_per_s, meter->samples_per_s);
+        if (meter->samples_per_s >= meter->simulation->accounting->throughput_least) {
+            meter->counted_s += passed_s;
+            meter->counted_samples += meter->samples_per_s * passed_s;
+        }
+    }
+    meter->now_s = now_s;
+}
+
+/* Adds what a job did since its last event to its result. */
+static void settle(struct meter *meter, int id)
+{
+    struct job_meter *job = &meter->jobs[id];
+    struct erg_job_result *result = &meter->results[id];
+    double passed_s = meter->now_s - job->since_s;
+    result->energy_j += job->power_w * passed_s;
+    result->gpu_s += job->gpus * passed_s;
+    result->lost_s += job->gpus * passed_s * (1 - job->share);
+    if (meter->scheduler->jobs[id].state != ERG_JOB_FUTURE && job->gpus == 0)
+        result->queued_s += passed_s;
+    job->since_s = meter->now_s;
+}
+
+void meter_update(struct meter *meter, int id)
+{
+    const struct erg_cluster_job *job = &meter->scheduler->jobs[id];
+    struct job_meter *now = &meter->jobs[id], before = *now;
+    settle(meter, id);
+    now->gpus = erg_placement_gpus(&job->placement);
+    now->power_w = now->samples_per_s = now->share = 0;
+    if (now->gpus > 0) {
+        const struct erg_speeds *speeds = meter->simulation->speeds;
+        const struct erg_speed *speed =
+            erg_speed_at(speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
+        int type = speeds->shapes[job->shape].type;
+        double idle_w = meter->simulation->fleet->types[type].idle_power_w, until_s;
+        double busy_w = speed->points[job->point].power_w;
+        now->share = meter->scheduler->accounting->share(&meter->scheduler->works[id], meter->now_s,
+                                                         &until_s);
+        now->power_w = now->gpus * (idle_w + now->share * (busy_w - idle_w));
+        now->samples_per_s = now->share * speed->samples_per_s / speed->points[job->point].slowdown;
+        now->idle_w = now->gpus * idle_w;
+    } else {
+        now->idle_w = 0;
+    }
+    meter->busy_gpus += now->gpus - before.gpus;
+    meter->power_w += (now->power_w - now->idle_w) - (before.power_w - before.idle_w);
+    meter->samples_per_s += now->samples_per_s - before.samples_per_s;
+    if (meter->busy_gpus == 0)
+        meter->samples_per_s = 0; /* and not what rounding left */
+}
+
+void meter_submit(struct meter *meter, int id)
+{
+    meter->jobs[id].since_s = meter->now_s;
+}
+
+void meter_node(struct meter *meter, int node, bool down)
+{
+    const struct erg_gpu_type *type =
+        &meter->simulation->fleet->types[meter->scheduler->occupancy->type_of[node]];
+    int sign = down ? 1 : -1;
+    meter->down_gpus += sign * type->gpus_per_node;
+    meter->power_w -= sign * type->gpus_per_node * type->idle_power_w;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The smallest value that a share of all are not above; NAN of nothing. Values are sorted. */
+static double quantile(const double *values, size_t count, double share)
+{
+    if (count == 0)
+        return NAN;
+    double at = share * (double)(count - 1);
+    size_t low = (size_t)at, high = low + 1 < count ? low + 1 : low;
+    return values[low] + (at - (double)low) * (values[high] - values[low]);
+}
+
+/* Seconds that a job would take alone on what it asked for; NAN where that cannot run. */
+static double alone_s(const struct meter *meter, const struct erg_cluster_job *job)
+{
+    const struct erg_speeds *speeds = meter->simulation->speeds;
+    double best_s = INFINITY;
+    for (int type = 0; type < (int)meter->simulation->fleet->types_count; type++) {
+        int shape = erg_speeds_best(speeds, type, job->request->gpus);
+        if (shape < 0 || (job->request->type >= 0 && job->request->type != type))
+            continue;
+        best_s =
+            fmin(best_s,
+                 erg_speed_at(speeds, ERG_PLANS_ANY, job->request->workload, shape)->iteration_s);
+    }
+    return isinf(best_s) ? NAN : best_s * job->iterations;
+}
+
+static void close_job(struct meter *meter, int id)
+{
+    const struct erg_cluster_job *job = &meter->scheduler->jobs[id];
+    struct erg_job_result *result = &meter->results[id];
+    if (job->state == ERG_JOB_WAITING || job->state == ERG_JOB_RUNNING)
+        settle(meter, id);
+    result->state = job->state;
+    result->runnable =
+        erg_speeds_runnable(meter->simulation->speeds, job->request->workload, job->request->type);
+    result->submitted_s = job->state == ERG_JOB_FUTURE ? NAN : job->submitted_s;
+    result->started_s = job->started_s;
+    if (job->state != ERG_JOB_ENDED)
+        result->ended_s = NAN;
+    result->iterations = job->iterations;
+    result->remaining = job->state == ERG_JOB_ENDED ? 0
+                        : job->state == ERG_JOB_FUTURE
+                            ? job->request->iterations
+                            : erg_scheduler_remaining(meter->scheduler, id);
+    result->reconfigurations = job->reconfigurations;
+}
+
+static void summarize(const struct meter *meter, struct erg_summary *summary)
+{
+    size_t count = meter->scheduler->jobs_count, finished = 0, slowdowns = 0, with_deadline = 0;
+    double *jcts = erg_xcalloc(count, sizeof *jcts);
+    double jct_s = 0, system_s = 0, queue_s = 0, slowdown = 0, lost_s = 0, met = 0, used_s = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_cluster_job *job = &meter->scheduler->jobs[i];
+        const struct erg_job_result *result = &meter->results[i];
+        if (job->state == ERG_JOB_FUTURE)
+            continue;
+        bool ended = job->state == ERG_JOB_ENDED;
+        double until_s = ended ? result->ended_s : meter->now_s;
+        summary->submitted_jobs++;
+        summary->rejected_jobs += job->state == ERG_JOB_REJECTED;
+        summary->unrunnable_jobs += !result->runnable;
+        summary->reconfigurations += result->reconfigurations;
+        system_s += until_s - result->submitted_s;
+        queue_s += result->queued_s;
+        lost_s += result->lost_s;
+        used_s += result->gpu_s;
+        if (!isinf(job->deadline_s) && (ended || meter->now_s > job->deadline_s)) {
+            with_deadline++;
+            met += ended && result->ended_s <= job->deadline_s;
+        }
+        if (!ended)
+            continue;
+        double alone = alone_s(meter, job);
+        jcts[finished++] = until_s - result->submitted_s;
+        jct_s += until_s - result->submitted_s;
+        if (alone > 0) {
+            slowdown += (until_s - result->submitted_s) / alone;
+            slowdowns++;
+        }
+    }
+    qsort(jcts, finished, sizeof *jcts, compare_doubles);
+    double submitted = (double)summary->submitted_jobs;
+    summary->finished_jobs = (long)finished;
+    summary->mean_jct_s = jct_s / (double)finished;
+    summary->median_jct_s = quantile(jcts, finished, 0.5);
+    summary->p99_jct_s = quantile(jcts, finished, 0.99);
+    summary->mean_time_in_system_s = system_s / submitted;
+    summary->mean_queue_s = queue_s / submitted;
+    summary->mean_slowdown = slowdown / (double)slowdowns;
+    summary->mean_throughput = meter->counted_samples / meter->counted_s;
+    summary->peak_throughput = meter->peak_samples_per_s;
+    summary->utilization = meter->busy_gpu_s / meter->up_gpu_s;
+    summary->goodput = (used_s - lost_s) / meter->up_gpu_s;
+    summary->reconfiguration_gpu_s = lost_s;
+    summary->deadlines_met = met / (double)with_deadline;
+    summary->energy_j = meter->energy_j;
+    summary->peak_power_w = meter->peak_power_w;
+    summary->simulated_s = meter->now_s;
+    free(jcts);
+}
+
+void meter_finish(struct meter *meter, struct erg_job_result **jobs, struct erg_summary *summary)
+{
+    for (size_t i = 0; i < meter->scheduler->jobs_count; i++)
+        close_job(meter, (int)i);
+    *summary = (struct erg_summary){0};
+    summarize(meter, summary);
+    *jobs = meter->results;
+    meter->results = NULL;
+}

@@ -1,0 +1,54 @@
+/*
+ * What the simulator measures while it runs: integrals of power, throughput and use, per job and of
+ * the cluster, and the summary that follows from them.
+ */
+#ifndef ERG_CLUSTER_METER_INTERNAL_H
+#define ERG_CLUSTER_METER_INTERNAL_H
+
+#include "cluster/scheduler.h"
+#include "cluster/simulate.h"
+
+/* What a job does from one of its events to the next. */
+struct job_meter {
+    double since_s;
+    int gpus;
+    double power_w; /* of its GPUs, and what they would draw without it */
+    double idle_w;
+    double samples_per_s; /* as the accounting counts it */
+    double share;         /* of its speed */
+};
+
+struct meter {
+    const struct erg_simulation *simulation;
+    const struct erg_scheduler *scheduler;
+    struct erg_job_result *results; /* by job */
+    struct job_meter *jobs;         /* by job */
+    double now_s;
+    /* Of the cluster, now. */
+    double power_w, samples_per_s;
+    int busy_gpus, down_gpus;
+    /* Integrals until now. */
+    double energy_j, busy_gpu_s, up_gpu_s, counted_s, counted_samples;
+    double peak_power_w, peak_samples_per_s;
+};
+
+void meter_init(struct meter *meter, const struct erg_simulation *simulation,
+                const struct erg_scheduler *scheduler);
+void meter_release(struct meter *meter);
+
+/* Everything goes on as it is until then. */
+void meter_advance(struct meter *meter, double now_s);
+
+/* A job was submitted: from now on it waits. */
+void meter_submit(struct meter *meter, int job);
+
+/* A job's allocation or share of speed is different from now on. */
+void meter_update(struct meter *meter, int job);
+
+/* A node's GPUs went down or came up; no job had them. */
+void meter_node(struct meter *meter, int node, bool down);
+
+/* Closes all accounts; *jobs is taken over by the caller. */
+void meter_finish(struct meter *meter, struct erg_job_result **jobs, struct erg_summary *summary);
+
+#endif

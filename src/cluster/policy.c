@@ -1,0 +1,27 @@
+#include "cluster/policies.h"
+
+#include "base/text.h"
+
+#include <string.h>
+
+const struct erg_policy *const erg_policies[] = {
+    &erg_policy_fcfs,
+    &erg_policy_fcfs_relaxed,
+    NULL,
+};
+
+int erg_policy_find(const struct erg_policy **policy, const char *name, struct erg_error *err)
+{
+    struct erg_text known = {0};
+    for (size_t i = 0; erg_policies[i]; i++) {
+        if (!strcmp(erg_policies[i]->name, name)) {
+            *policy = erg_policies[i];
+            erg_text_release(&known);
+            return 0;
+        }
+        erg_text_printf(&known, "%s%s", i ? ", " : "", erg_policies[i]->name);
+    }
+    erg_fail(err, ERG_USAGE, "there is no policy '%s', but %s", name, known.data);
+    erg_text_release(&known);
+    return -1;
+}

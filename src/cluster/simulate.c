@@ -1,0 +1,485 @@
+#include "cluster/event_heap_internal.h"
+#include "cluster/meter_internal.h"
+#include "cluster/scheduler_internal.h"
+
+#include "base/clock.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+struct ids {
+    int *items;
+    size_t count, capacity;
+};
+
+/* A node's outage that has begun or is to begin. */
+struct outages {
+    const struct erg_outage **begins, **ends; /* by from_s and by to_s */
+    size_t begun, ended;
+};
+
+struct simulator {
+    const struct erg_simulation *simulation;
+    struct erg_scheduler *scheduler;
+    struct meter meter;
+    struct event_heap heap;
+    void *policy_state;
+    double *submission_s; /* by job */
+    int *order;           /* jobs by submission */
+    size_t submitted;
+    struct outages outages;
+    /* Since the policy was last called. */
+    unsigned events;
+    struct ids arrived, ended, evicted;
+    double round_s; /* when its next round is, at the earliest */
+    struct {
+        struct erg_cluster_record *items;
+        size_t count, capacity;
+    } records;
+    struct {
+        struct erg_cluster_sample *items;
+        size_t count, capacity;
+    } samples;
+};
+
+static void record(struct simulator *sim, enum erg_record_kind kind, int job, int node)
+{
+    if (!sim->simulation->keep_events)
+        return;
+    const struct erg_cluster_job *now = job >= 0 ? &sim->scheduler->jobs[job] : NULL;
+    ERG_PUSH(&sim->records, items,
+             (struct erg_cluster_record){
+                 .at_s = sim->scheduler->now_s,
+                 .kind = kind,
+                 .job = job,
+                 .node = node,
+                 .shape = now ? now->shape : -1,
+                 .point = now && now->shape >= 0 ? now->point : -1,
+             });
+}
+
+/* Finds out when a job will next do something by itself. */
+static void refresh(struct simulator *sim, int id)
+{
+    const struct erg_accounting *accounting = sim->simulation->accounting;
+    const struct erg_work *work = &sim->scheduler->works[id];
+    double share_until_s = INFINITY;
+    meter_update(&sim->meter, id);
+    if (sim->scheduler->jobs[id].state == ERG_JOB_RUNNING)
+        accounting->share(work, sim->scheduler->now_s, &share_until_s);
+    event_heap_set(&sim->heap, id, fmin(accounting->end(work), share_until_s));
+}
+
+/* Books what became of a job in a call of the policy. */
+static int book_change(struct simulator *sim, const struct change *before, struct erg_error *err)
+{
+    struct erg_scheduler *scheduler = sim->scheduler;
+    struct erg_cluster_job *job = &scheduler->jobs[before->job];
+    const struct erg_speeds *speeds = sim->simulation->speeds;
+    bool same_gpus = erg_placement_equal(&before->placement, &job->placement);
+    if (job->state == ERG_JOB_REJECTED) {
+        record(sim, ERG_RECORD_REJECT, job->id, -1);
+        meter_update(&sim->meter, job->id);
+        return 0;
+    }
+    if (same_gpus && before->point == job->point)
+        return 0;
+    scheduler->changes->used_s[job->id] += erg_placement_gpus(&before->placement) *
+                                           (scheduler->now_s - scheduler->works[job->id].since_s);
+    double iteration_s = INFINITY, cost_s = 0;
+    if (job->placement.count > 0) {
+        const struct erg_speed *speed =
+            erg_speed_at(speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
+        if (!erg_speed_feasible(speed) || job->point < 0 || job->point >= speed->points_count)
+            return erg_fail(
+                err, ERG_FAILED,
+                "policy %s: at %g s job '%s' got %d x %d GPUs of type %s at operating "
+                "point %d, where it cannot run",
+                sim->simulation->policy->name, scheduler->now_s, job->request->id,
+                speeds->shapes[job->shape].nodes, speeds->shapes[job->shape].gpus_per_node,
+                scheduler->fleet->types[speeds->shapes[job->shape].type].name, job->point);
+        iteration_s = speed->iteration_s * speed->points[job->point].slowdown;
+        if (!same_gpus)
+            cost_s = erg_scheduler_cost(scheduler, erg_placement_gpus(&job->placement));
+    }
+    sim->simulation->accounting->change(&scheduler->works[job->id], scheduler->now_s, iteration_s,
+                                        cost_s);
+    if (job->placement.count > 0 && !same_gpus) {
+        job->reconfigurations++;
+        job->changed_s = scheduler->now_s;
+        if (isnan(job->started_s))
+            job->started_s = scheduler->now_s;
+    }
+    record(sim,
+           job->state == ERG_JOB_WAITING      ? ERG_RECORD_SUSPEND
+           : before->state == ERG_JOB_RUNNING ? ERG_RECORD_CHANGE
+                                              : ERG_RECORD_START,
+           job->id, -1);
+    refresh(sim, job->id);
+    return 0;
+}
+
+static int book_changes(struct simulator *sim, struct erg_error *err)
+{
+    const struct erg_change_log *changes = sim->scheduler->changes;
+    int result = 0;
+    for (size_t i = 0; i < changes->count && result == 0; i++) {
+        const struct erg_cluster_job *job = &sim->scheduler->jobs[changes->items[i].job];
+        assert((job->state == ERG_JOB_RUNNING) == (job->placement.count > 0));
+        (void)job;
+        result = book_change(sim, &changes->items[i], err);
+    }
+    scheduler_settle(sim->scheduler);
+    return result;
+}
+
+static void end_job(struct simulator *sim, int id)
+{
+    struct erg_scheduler *scheduler = sim->scheduler;
+    record(sim, ERG_RECORD_END, id, -1);
+    scheduler_end(scheduler, id);
+    meter_update(&sim->meter, id);
+    sim->meter.results[id].ended_s = scheduler->now_s;
+    sim->events |= ERG_EVENT_END;
+    ERG_PUSH(&sim->ended, items, id);
+}
+
+/* Ends, and jobs that resume or whose share of speed changes. */
+static void pass_job_events(struct simulator *sim)
+{
+    double now_s = sim->scheduler->now_s;
+    while (event_heap_next(&sim->heap) <= now_s) {
+        int id = event_heap_pop(&sim->heap);
+        if (sim->simulation->accounting->end(&sim->scheduler->works[id]) <= now_s)
+            end_job(sim, id);
+        else
+            refresh(sim, id);
+    }
+}
+
+static void evict(struct simulator *sim, int id, int node)
+{
+    struct erg_scheduler *scheduler = sim->scheduler;
+    const struct erg_accounting *accounting = sim->simulation->accounting;
+    record(sim, ERG_RECORD_EVICT, id, node);
+    scheduler->changes->used_s[id] = erg_scheduler_attained(scheduler, id);
+    accounting->lose(&scheduler->works[id], scheduler->fleet, scheduler->now_s);
+    erg_scheduler_suspend(scheduler, id);
+    scheduler_settle(scheduler);
+    accounting->change(&scheduler->works[id], scheduler->now_s, INFINITY, 0);
+    refresh(sim, id);
+    ERG_PUSH(&sim->evicted, items, id);
+}
+
+static void fail_node(struct simulator *sim, int node)
+{
+    struct erg_occupancy *occupancy = sim->scheduler->occupancy;
+    int gpus = sim->scheduler->fleet->types[occupancy->type_of[node]].gpus_per_node;
+    for (int gpu = 0; gpu < gpus; gpu++) {
+        int owner = erg_occupancy_owner(occupancy, node, gpu);
+        if (owner >= 0)
+            evict(sim, owner, node);
+    }
+    erg_occupancy_fail(occupancy, node);
+    meter_node(&sim->meter, node, true);
+    record(sim, ERG_RECORD_FAILURE, -1, node);
+    sim->events |= ERG_EVENT_FAILURE;
+}
+
+static void repair_node(struct simulator *sim, int node)
+{
+    erg_occupancy_repair(sim->scheduler->occupancy, node);
+    meter_node(&sim->meter, node, false);
+    record(sim, ERG_RECORD_REPAIR, -1, node);
+    sim->events |= ERG_EVENT_REPAIR;
+}
+
+static double next_outage(const struct simulator *sim)
+{
+    const struct outages *outages = &sim->outages;
+    size_t count = sim->simulation->outages_count;
+    double begin_s = outages->begun < count ? outages->begins[outages->begun]->from_s : INFINITY;
+    double end_s = outages->ended < count ? outages->ends[outages->ended]->to_s : INFINITY;
+    return fmin(begin_s, end_s);
+}
+
+/* Repairs before failures, so that a node whose outages touch is up in between for no time. */
+static void pass_outages(struct simulator *sim)
+{
+    struct outages *outages = &sim->outages;
+    size_t count = sim->simulation->outages_count;
+    double now_s = sim->scheduler->now_s;
+    while (next_outage(sim) <= now_s) {
+        if (outages->ended < count && outages->ends[outages->ended]->to_s <= now_s)
+            repair_node(sim, outages->ends[outages->ended++]->node);
+        else
+            fail_node(sim, outages->begins[outages->begun++]->node);
+    }
+}
+
+static double next_submission(const struct simulator *sim)
+{
+    if (sim->submitted == sim->scheduler->jobs_count)
+        return INFINITY;
+    return sim->submission_s[sim->order[sim->submitted]];
+}
+
+static void submit_job(struct simulator *sim, int id)
+{
+    struct erg_scheduler *scheduler = sim->scheduler;
+    struct erg_cluster_job *job = &scheduler->jobs[id];
+    const struct erg_trace_job *request = job->request;
+    double asked_s = request->submit_s - sim->simulation->trace->first_submit_s;
+    job->iterations = request->iterations;
+    scheduler_submit(scheduler, id);
+    job->deadline_s = request->deadline_s - request->submit_s + asked_s;
+    sim->simulation->accounting->submit(job, &scheduler->works[id]);
+    meter_submit(&sim->meter, id);
+    record(sim, ERG_RECORD_SUBMIT, id, -1);
+    if (!erg_speeds_runnable(sim->simulation->speeds, request->workload, -1)) {
+        const struct erg_trace_workload *workload =
+            &sim->simulation->trace->workloads[request->workload];
+        erg_log(ERG_LOG_WARNING,
+                "%s:%zu: job '%s' can never run: no profile of %s %s at batch %ld fits any GPUs of "
+                "this cluster",
+                sim->simulation->trace->path, request->line, request->id, workload->family,
+                workload->size, workload->batch);
+        erg_scheduler_reject(scheduler, id);
+        return;
+    }
+    sim->events |= ERG_EVENT_ARRIVAL;
+    ERG_PUSH(&sim->arrived, items, id);
+}
+
+static void pass_submissions(struct simulator *sim)
+{
+    while (next_submission(sim) <= sim->scheduler->now_s)
+        submit_job(sim, sim->order[sim->submitted++]);
+}
+
+/* The first moment from now on at which the policy has a round. */
+static double next_round(const struct simulator *sim)
+{
+    const struct erg_scheduler *scheduler = sim->scheduler;
+    double length_s = sim->simulation->policy->round_s;
+    if (length_s <= 0 || scheduler->waiting.count + scheduler->running.count == 0)
+        return INFINITY;
+    return fmax(sim->round_s, ceil(scheduler->now_s / length_s) * length_s);
+}
+
+static double next_wake(const struct simulator *sim)
+{
+    double wake_s = sim->scheduler->changes->wake_s, round_s = sim->simulation->accounting->round_s;
+    if (round_s > 0 && !isinf(wake_s))
+        wake_s = ceil(wake_s / round_s) * round_s;
+    return wake_s;
+}
+
+static int call_policy(struct simulator *sim, struct erg_error *err)
+{
+    const struct erg_policy *policy = sim->simulation->policy;
+    struct erg_scheduler *scheduler = sim->scheduler;
+    double now_s = scheduler->now_s;
+    bool round = next_round(sim) <= now_s || next_wake(sim) <= now_s;
+    if (!round && !(sim->events & policy->events))
+        return 0;
+    if (next_round(sim) <= now_s)
+        sim->round_s = now_s + policy->round_s;
+    if (next_wake(sim) <= now_s)
+        scheduler->changes->wake_s = INFINITY;
+    struct erg_occasion occasion = {
+        .events = sim->events | (round ? ERG_EVENT_ROUND : 0),
+        .arrived = sim->arrived.items,
+        .arrived_count = sim->arrived.count,
+        .ended = sim->ended.items,
+        .ended_count = sim->ended.count,
+        .evicted = sim->evicted.items,
+        .evicted_count = sim->evicted.count,
+    };
+    if (policy->decide(sim->policy_state, scheduler, &occasion, err) != 0)
+        return erg_fail_context(err, "policy %s at %g s", policy->name, now_s);
+    sim->events = 0;
+    sim->arrived.count = sim->ended.count = sim->evicted.count = 0;
+    return book_changes(sim, err);
+}
+
+static void take_sample(struct simulator *sim)
+{
+    const struct erg_scheduler *scheduler = sim->scheduler;
+    if (!sim->simulation->keep_samples)
+        return;
+    ERG_PUSH(&sim->samples, items,
+             (struct erg_cluster_sample){
+                 .at_s = scheduler->now_s,
+                 .running = scheduler->running.count,
+                 .waiting = scheduler->waiting.count,
+                 .busy_gpus = sim->meter.busy_gpus,
+                 .down_gpus = sim->meter.down_gpus,
+                 .samples_per_s = sim->meter.samples_per_s,
+                 .power_w = sim->meter.power_w,
+             });
+}
+
+/* Nothing can happen any more but rounds of a policy that does nothing. */
+static bool stuck(const struct simulator *sim)
+{
+    return sim->scheduler->running.count == 0 && isinf(next_submission(sim)) &&
+           isinf(next_outage(sim)) && isinf(next_wake(sim));
+}
+
+static int run(struct simulator *sim, struct erg_error *err)
+{
+    struct erg_scheduler *scheduler = sim->scheduler;
+    double until_s = sim->simulation->until_s;
+    for (size_t steps = 0;; steps++) {
+        double next_s = fmin(fmin(event_heap_next(&sim->heap), next_outage(sim)),
+                             fmin(next_submission(sim), next_wake(sim)));
+        if (!stuck(sim))
+            next_s = fmin(next_s, next_round(sim));
+        if (next_s >= until_s || isinf(next_s))
+            break;
+        if (steps % 1024 == 0 && erg_interrupt_check(err) != 0)
+            return -1;
+        scheduler->now_s = next_s;
+        meter_advance(&sim->meter, next_s);
+        pass_job_events(sim);
+        pass_outages(sim);
+        pass_submissions(sim);
+        if (book_changes(sim, err) != 0 || call_policy(sim, err) != 0)
+            return -1;
+        take_sample(sim);
+    }
+    if (!isinf(until_s)) {
+        scheduler->now_s = until_s;
+        meter_advance(&sim->meter, until_s);
+    }
+    return 0;
+}
+
+static int compare_begins(const void *a, const void *b)
+{
+    const struct erg_outage *x = *(const struct erg_outage *const *)a;
+    const struct erg_outage *y = *(const struct erg_outage *const *)b;
+    if (x->from_s != y->from_s)
+        return x->from_s < y->from_s ? -1 : 1;
+    return x->node - y->node;
+}
+
+static int compare_ends(const void *a, const void *b)
+{
+    const struct erg_outage *x = *(const struct erg_outage *const *)a;
+    const struct erg_outage *y = *(const struct erg_outage *const *)b;
+    if (x->to_s != y->to_s)
+        return x->to_s < y->to_s ? -1 : 1;
+    return x->node - y->node;
+}
+
+static void sort_outages(struct outages *outages, const struct erg_simulation *simulation)
+{
+    size_t count = simulation->outages_count;
+    outages->begins = erg_xcalloc(count, sizeof *outages->begins);
+    outages->ends = erg_xcalloc(count, sizeof *outages->ends);
+    for (size_t i = 0; i < count; i++)
+        outages->begins[i] = outages->ends[i] = &simulation->outages[i];
+    qsort(outages->begins, count, sizeof *outages->begins, compare_begins);
+    qsort(outages->ends, count, sizeof *outages->ends, compare_ends);
+}
+
+struct submission {
+    double at_s;
+    int job;
+};
+
+static int compare_submissions(const void *a, const void *b)
+{
+    const struct submission *x = a, *y = b;
+    if (x->at_s != y->at_s)
+        return x->at_s < y->at_s ? -1 : 1;
+    return x->job - y->job;
+}
+
+/* Jobs in the order of their submission, those of one moment in the order of the file. */
+static void sort_submissions(struct simulator *sim)
+{
+    const struct erg_job_trace *trace = sim->simulation->trace;
+    struct submission *items = erg_xcalloc(trace->count, sizeof *items);
+    double previous_s = 0;
+    for (size_t i = 0; i < trace->count; i++) {
+        previous_s = sim->simulation->accounting->submission(
+            trace->jobs[i].submit_s - trace->first_submit_s, previous_s);
+        items[i] = (struct submission){previous_s, (int)i};
+        sim->submission_s[i] = previous_s;
+    }
+    qsort(items, trace->count, sizeof *items, compare_submissions);
+    for (size_t i = 0; i < trace->count; i++)
+        sim->order[i] = items[i].job;
+    free(items);
+}
+
+static void release(struct simulator *sim)
+{
+    meter_release(&sim->meter);
+    event_heap_release(&sim->heap);
+    scheduler_free(sim->scheduler);
+    free(sim->submission_s);
+    free(sim->order);
+    free(sim->outages.begins);
+    free(sim->outages.ends);
+    free(sim->arrived.items);
+    free(sim->ended.items);
+    free(sim->evicted.items);
+    free(sim->records.items);
+    free(sim->samples.items);
+}
+
+int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simulation,
+                 struct erg_error *err)
+{
+    double began_s = erg_cpu_seconds();
+    const struct erg_policy *policy = simulation->policy;
+    size_t count = simulation->trace->count;
+    struct simulator sim = {
+        .simulation = simulation,
+        .scheduler = scheduler_new(simulation->fleet, simulation->trace,
+                                   simulation->beliefs ? simulation->beliefs : simulation->speeds,
+                                   policy, simulation->accounting),
+        .submission_s = erg_xcalloc(count, sizeof *sim.submission_s),
+        .order = erg_xcalloc(count, sizeof *sim.order),
+    };
+    sim.scheduler->power_cap_w = simulation->power_cap_w;
+    meter_init(&sim.meter, simulation, sim.scheduler);
+    event_heap_init(&sim.heap, count);
+    sort_submissions(&sim);
+    sort_outages(&sim.outages, simulation);
+    int status = policy->open ? policy->open(&sim.policy_state, sim.scheduler, err) : 0;
+    if (status == 0) {
+        status = run(&sim, err);
+        if (policy->close)
+            policy->close(sim.policy_state);
+    }
+    if (status == 0) {
+        *result = (struct erg_simulated){.jobs_count = count,
+                                         .records = sim.records.items,
+                                         .records_count = sim.records.count,
+                                         .samples = sim.samples.items,
+                                         .samples_count = sim.samples.count};
+        sim.records.items = NULL;
+        sim.samples.items = NULL;
+        meter_finish(&sim.meter, &result->jobs, &result->summary);
+        result->summary.cpu_s = erg_cpu_seconds() - began_s;
+    }
+    release(&sim);
+    return status;
+}
+
+void erg_simulated_release(struct erg_simulated *result)
+{
+    free(result->jobs);
+    free(result->records);
+    free(result->samples);
+    *result = (struct erg_simulated){0};
+}
