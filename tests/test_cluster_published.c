@@ -8,8 +8,8 @@ static void check_policy(const char *policy, const char *golden)
     if (!published_load(&published, "simulate_trace_philly.csv"))
         skip_without(NULL, "arena");
     published_run(&result, &published, policy);
-    check_golden_jobs(&result, golden);
     check_golden_rounds(&result, golden);
+    check_golden_jobs(&result, golden);
     erg_simulated_release(&result);
     published_release(&published);
 }
@@ -20,10 +20,17 @@ static void test_fcfs(void **state)
     check_policy("fcfs", "fcfs");
 }
 
+static void test_elasticflow(void **state)
+{
+    (void)state;
+    check_policy("elasticflow-ls", "elasticflow-l");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fcfs),
+        cmocka_unit_test(test_elasticflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,9 +36,10 @@ struct erg_work {
 struct erg_accounting {
     const char *name;
     double
-        round_s; /* everything happens at its multiples after the first submission; 0: any time */
-    bool baselines_data_parallel; /* what policies published for such jobs reckon with */
-    double throughput_least;      /* of a round that counts in the mean */
+        round_s;  /* everything happens at its multiples after the first submission; 0: any time */
+    bool replays; /* a published comparison, with what its policies did (scheduler.h) */
+    bool shrinks_in_place;   /* a job that keeps some of its GPUs and gets no other restarts not */
+    double throughput_least; /* of a round that counts in the mean */
 
     /* When a job is submitted, after the first submission; `previous_s`: the job before it. */
     double (*submission)(double asked_s, double previous_s);

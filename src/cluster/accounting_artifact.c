@@ -66,6 +66,8 @@ static void change(struct erg_work *work, double now_s, double iteration_s, doub
         work->executed_s = executed(work, rounds_since(work, now_s));
     if (isinf(iteration_s))
         work->iterations = work->remaining; /* but the executed time is kept */
+    if (cost_s == 0)                        /* what it still owes of the last restart stays */
+        cost_s = fmax(0, work->overhead_s - ROUND_S * rounds_since(work, now_s));
     work->since_s = now_s;
     work->iteration_s = isinf(iteration_s) ? iteration_s : erg_speeds_round(iteration_s);
     work->overhead_s = cost_s;
@@ -101,7 +103,8 @@ static double share(const struct erg_work *work, double now_s, double *until_s)
 const struct erg_accounting erg_accounting_artifact = {
     .name = "artifact",
     .round_s = ROUND_S,
-    .baselines_data_parallel = true,
+    .replays = true,
+    .shrinks_in_place = true,
     .throughput_least = THROUGHPUT_LEAST,
     .submission = submission,
     .submit = submit,

@@ -155,7 +155,7 @@ static void close_job(struct meter *meter, int id)
     result->iterations = job->iterations;
     result->remaining = job->state == ERG_JOB_ENDED ? 0
                         : job->state == ERG_JOB_FUTURE
-                            ? job->request->iterations
+                            ? job->iterations
                             : erg_scheduler_remaining(meter->scheduler, id);
     result->reconfigurations = job->reconfigurations;
 }

@@ -251,14 +251,23 @@ void erg_placement_assign(struct erg_placement *to, const struct erg_placement *
         memcpy(to->slices, from->slices, (size_t)from->count * sizeof *to->slices);
 }
 
+bool erg_placement_within(const struct erg_placement *a, const struct erg_placement *b)
+{
+    for (int i = 0; i < a->count; i++) {
+        const struct erg_slice *slice = &a->slices[i];
+        int at = 0;
+        while (at < b->count && b->slices[at].node != slice->node)
+            at++;
+        if (at == b->count || (slice->gpus & ~b->slices[at].gpus))
+            return false;
+    }
+    return true;
+}
+
 bool erg_placement_equal(const struct erg_placement *a, const struct erg_placement *b)
 {
-    if (a->count != b->count)
-        return false;
-    for (int i = 0; i < a->count; i++)
-        if (a->slices[i].node != b->slices[i].node || a->slices[i].gpus != b->slices[i].gpus)
-            return false;
-    return true;
+    return a->count == b->count && erg_placement_gpus(a) == erg_placement_gpus(b) &&
+           erg_placement_within(a, b);
 }
 
 int erg_placement_gpus(const struct erg_placement *placement)

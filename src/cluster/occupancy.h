@@ -76,11 +76,12 @@ void erg_occupancy_give(struct erg_occupancy *occupancy, int job,
 void erg_occupancy_fail(struct erg_occupancy *occupancy, int node);
 void erg_occupancy_repair(struct erg_occupancy *occupancy, int node);
 
-/* Placements: to be released; assign copies, equal compares the same GPUs in the same order of
- * nodes. */
+/* Placements: to be released; assign copies; the order of slices does not matter to equal. */
 void erg_placement_add(struct erg_placement *placement, int node, uint64_t gpus);
 void erg_placement_assign(struct erg_placement *to, const struct erg_placement *from);
 bool erg_placement_equal(const struct erg_placement *a, const struct erg_placement *b);
+/* Whether all GPUs of a are of b; so are none. */
+bool erg_placement_within(const struct erg_placement *a, const struct erg_placement *b);
 int erg_placement_gpus(const struct erg_placement *placement);
 void erg_placement_release(struct erg_placement *placement);
 

@@ -4,6 +4,7 @@
 
 #include "cluster/policy.h"
 
+extern const struct erg_policy erg_policy_elasticflow, erg_policy_elasticflow_ls;
 extern const struct erg_policy erg_policy_fcfs, erg_policy_fcfs_relaxed;
 
 #endif

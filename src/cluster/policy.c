@@ -7,6 +7,8 @@
 const struct erg_policy *const erg_policies[] = {
     &erg_policy_fcfs,
     &erg_policy_fcfs_relaxed,
+    &erg_policy_elasticflow,
+    &erg_policy_elasticflow_ls,
     NULL,
 };
 

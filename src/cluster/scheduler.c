@@ -65,8 +65,8 @@ struct erg_scheduler *scheduler_new(const struct erg_fleet *fleet,
         .waiting = {-1, -1, 0},
         .running = {-1, -1, 0},
         .occupancy = erg_occupancy_new(fleet),
-        .baseline_plans =
-            accounting->baselines_data_parallel ? ERG_PLANS_DATA_PARALLEL : ERG_PLANS_ANY,
+        .replays = accounting->replays,
+        .baseline_plans = accounting->replays ? ERG_PLANS_DATA_PARALLEL : ERG_PLANS_ANY,
         .power_cap_w = INFINITY,
         .accounting = accounting,
         .policy = policy,
@@ -81,6 +81,7 @@ struct erg_scheduler *scheduler_new(const struct erg_fleet *fleet,
         scheduler->jobs[i] = (struct erg_cluster_job){
             .id = (int)i,
             .request = &trace->jobs[i],
+            .iterations = trace->jobs[i].iterations,
             .shape = -1,
             .started_s = NAN,
             .changed_s = NAN,
@@ -164,7 +165,7 @@ void scheduler_end(struct erg_scheduler *scheduler, int id)
 
 double erg_scheduler_remaining(const struct erg_scheduler *scheduler, int id)
 {
-    return scheduler->accounting->remaining(&scheduler->works[id], scheduler->now_s);
+    return fmax(0, scheduler->accounting->remaining(&scheduler->works[id], scheduler->now_s));
 }
 
 double erg_scheduler_attained(const struct erg_scheduler *scheduler, int id)

@@ -65,8 +65,10 @@ struct erg_scheduler {
     size_t jobs_count;
     struct erg_job_list waiting, running;
     struct erg_occupancy *occupancy;
-    /* What policies that were published for data parallel jobs may reckon with: only such plans
-     * under the accounting of their comparison (accounting.h), all plans otherwise. */
+    /* A published comparison is replayed (accounting.h): policies that were part of it do as its
+     * implementation did where that departs from their papers, and reckon with data parallel plans
+     * only where it did. */
+    bool replays;
     enum erg_plans baseline_plans;
     double power_cap_w; /* of all GPUs together; INFINITY: none */
 

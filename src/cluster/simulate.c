@@ -91,6 +91,9 @@ static int book_change(struct simulator *sim, const struct change *before, struc
     scheduler->changes->used_s[job->id] += erg_placement_gpus(&before->placement) *
                                            (scheduler->now_s - scheduler->works[job->id].since_s);
     double iteration_s = INFINITY, cost_s = 0;
+    bool restarts = job->placement.count > 0 && !same_gpus;
+    if (sim->simulation->accounting->shrinks_in_place)
+        restarts = !erg_placement_within(&job->placement, &before->placement);
     if (job->placement.count > 0) {
         const struct erg_speed *speed =
             erg_speed_at(speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
@@ -103,12 +106,12 @@ static int book_change(struct simulator *sim, const struct change *before, struc
                 speeds->shapes[job->shape].nodes, speeds->shapes[job->shape].gpus_per_node,
                 scheduler->fleet->types[speeds->shapes[job->shape].type].name, job->point);
         iteration_s = speed->iteration_s * speed->points[job->point].slowdown;
-        if (!same_gpus)
+        if (restarts)
             cost_s = erg_scheduler_cost(scheduler, erg_placement_gpus(&job->placement));
     }
     sim->simulation->accounting->change(&scheduler->works[job->id], scheduler->now_s, iteration_s,
                                         cost_s);
-    if (job->placement.count > 0 && !same_gpus) {
+    if (restarts) {
         job->reconfigurations++;
         job->changed_s = scheduler->now_s;
         if (isnan(job->started_s))
@@ -234,7 +237,6 @@ static void submit_job(struct simulator *sim, int id)
     struct erg_cluster_job *job = &scheduler->jobs[id];
     const struct erg_trace_job *request = job->request;
     double asked_s = request->submit_s - sim->simulation->trace->first_submit_s;
-    job->iterations = request->iterations;
     scheduler_submit(scheduler, id);
     job->deadline_s = request->deadline_s - request->submit_s + asked_s;
     sim->simulation->accounting->submit(job, &scheduler->works[id]);

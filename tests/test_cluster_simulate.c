@@ -1,0 +1,429 @@
+/*
+ * The simulator: small cases worked out by hand, and what must hold for any policy on any cluster.
+ */
+#include "base/memory.h"
+#include "base/random.h"
+#include "check.h"
+#include "cluster/simulate.h"
+
+/* A world without files: two types, speeds as set by the test. */
+struct world {
+    struct erg_operating_point points[2];
+    struct erg_gpu_type types[2];
+    struct erg_fleet fleet;
+    struct erg_trace_job jobs[200];
+    struct erg_trace_workload workloads[3];
+    char *tenants[1];
+    struct erg_job_trace trace;
+    struct erg_speeds *speeds;
+    struct erg_outage outages[4];
+    struct erg_simulation simulation;
+};
+
+static char bert[] = "bert", moe[] = "moe", gpt[] = "gpt", size_1b[] = "1B", big[] = "big";
+static char small[] = "small", trace_path[] = "trace.csv";
+static const int counts[] = {1, 2, 4, 8};
+
+/* 2 nodes of 4 GPUs at 100 W, idle 10 W, or 60 W at half the speed; 4 nodes of 2 at 50 W, idle 5 W.
+ */
+static void make_world(struct world *world)
+{
+    *world = (struct world){
+        .points = {{1, 100}, {2, 60}},
+        .workloads = {{bert, size_1b, 12}, {moe, size_1b, 10}, {gpt, size_1b, 8}},
+    };
+    world->types[0] = (struct erg_gpu_type){.name = big,
+                                            .nodes = 2,
+                                            .gpus_per_node = 4,
+                                            .memory_bytes = 80e9,
+                                            .idle_power_w = 10,
+                                            .points = world->points,
+                                            .points_count = 2};
+    static struct erg_operating_point small_point = {1, 50};
+    world->types[1] = (struct erg_gpu_type){.name = small,
+                                            .nodes = 4,
+                                            .gpus_per_node = 2,
+                                            .memory_bytes = 24e9,
+                                            .idle_power_w = 5,
+                                            .points = &small_point,
+                                            .points_count = 1,
+                                            .first_node = 2};
+    world->fleet = (struct erg_fleet){.types = world->types,
+                                      .types_count = 2,
+                                      .reconfiguration = {20, 5, 1000},
+                                      .checkpoint_interval_s = 50,
+                                      .nodes = 6,
+                                      .gpus = 16};
+    world->trace = (struct erg_job_trace){.path = trace_path,
+                                          .jobs = world->jobs,
+                                          .workloads = world->workloads,
+                                          .workloads_count = 3,
+                                          .tenants = world->tenants,
+                                          .tenants_count = 1};
+    world->speeds = erg_speeds_new(&world->fleet, 3, counts, 4);
+    world->simulation = (struct erg_simulation){.fleet = &world->fleet,
+                                                .trace = &world->trace,
+                                                .speeds = world->speeds,
+                                                .accounting = &erg_accounting_fair,
+                                                .until_s = INFINITY,
+                                                .power_cap_w = INFINITY,
+                                                .outages = world->outages,
+                                                .keep_events = true,
+                                                .keep_samples = true};
+}
+
+static void add_job(struct world *world, double submit_s, double iterations, int type, int gpus)
+{
+    static char ids[200][8];
+    size_t index = world->trace.count++;
+    snprintf(ids[index], sizeof ids[index], "%zu", index);
+    world->jobs[index] = (struct erg_trace_job){.id = ids[index],
+                                                .submit_s = submit_s,
+                                                .deadline_s = INFINITY,
+                                                .iterations = iterations,
+                                                .type = type,
+                                                .gpus = gpus,
+                                                .line = index + 2};
+    if (index == 0 || submit_s < world->trace.first_submit_s)
+        world->trace.first_submit_s = submit_s;
+}
+
+/* A workload on a shape: seconds of an iteration, under all plans. */
+static void set_time(struct world *world, int workload, int type, int nodes, int gpus,
+                     double iteration_s)
+{
+    int shape = erg_speeds_shape(world->speeds, type, nodes, gpus);
+    assert_true(shape >= 0);
+    for (int plans = 0; plans < ERG_PLANS_KINDS; plans++)
+        erg_speeds_set(world->speeds, plans, workload, shape,
+                       (double)world->workloads[workload].batch / iteration_s, iteration_s);
+}
+
+static void simulate(struct erg_simulated *result, struct world *world, const char *policy)
+{
+    struct erg_error err;
+    assert_ok(erg_policy_find(&world->simulation.policy, policy, &err), &err);
+    assert_ok(erg_simulate(result, &world->simulation, &err), &err);
+}
+
+static void test_one_job_by_hand(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    set_time(&world, 0, 0, 1, 4, 3);
+    add_job(&world, 1000, 10, 0, 4);
+    simulate(&result, &world, "fcfs");
+    /* 20 s + 4 x 5 s until it runs, 10 x 3 s to its end. */
+    assert_near(result.jobs[0].started_s, 0, 0);
+    assert_near(result.jobs[0].ended_s, 70, 1e-9);
+    assert_near(result.jobs[0].gpu_s, 280, 1e-9);
+    assert_near(result.jobs[0].lost_s, 160, 1e-9);
+    assert_near(result.jobs[0].energy_j, 4 * (40 * 10 + 30 * 100), 1e-9);
+    /* The other 4 GPUs of the type and 8 small ones idle for 70 s. */
+    assert_near(result.summary.energy_j, 13600 + 70 * (4 * 10 + 8 * 5), 1e-9);
+    assert_near(result.summary.peak_power_w, 4 * 100 + 4 * 10 + 8 * 5, 1e-9);
+    assert_near(result.summary.peak_throughput, 4, 1e-12);
+    assert_near(result.summary.mean_throughput, 10 * 12 / 70.0, 1e-12);
+    assert_near(result.summary.mean_slowdown, 70 / 30.0, 1e-12);
+    assert_near(result.summary.utilization, 280 / (16 * 70.0), 1e-12);
+    assert_near(result.summary.mean_queue_s, 0, 0);
+    assert_true(isnan(result.summary.deadlines_met));
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
+static void test_queue_by_hand(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    world.fleet.reconfiguration = (struct erg_reconfiguration){0};
+    set_time(&world, 0, 0, 2, 4, 1);
+    set_time(&world, 0, 0, 1, 4, 2);
+    set_time(&world, 0, 0, 2, 2, 4);
+    set_time(&world, 0, 1, 1, 2, 1);
+    set_time(&world, 0, 0, 1, 2, 1);
+    add_job(&world, 0, 10, 0, 2);  /* 0 to 10 on one node */
+    add_job(&world, 1, 6, 0, 2);   /* 1 to 7 on the node with most free GPUs */
+    add_job(&world, 2, 5, 0, 4);   /* needs a whole node, or two halves when relaxed */
+    add_job(&world, 3, 100, 0, 2); /* may not overtake */
+    add_job(&world, 3, 2, 1, 2);   /* of another type */
+    world.jobs[1].deadline_s = 7;
+    world.jobs[3].deadline_s = 10;
+    world.simulation.until_s = 20;
+    simulate(&result, &world, "fcfs");
+    assert_near(result.jobs[1].ended_s, 7, 1e-9);
+    assert_near(result.jobs[2].started_s, 7, 1e-9);
+    assert_near(result.jobs[2].ended_s, 17, 1e-9);
+    assert_near(result.jobs[3].started_s, 7, 1e-9);
+    assert_near(result.jobs[3].remaining, 87, 1e-9);
+    assert_near(result.jobs[4].ended_s, 5, 1e-9);
+    assert_int_equal(result.summary.finished_jobs, 4);
+    assert_near(result.summary.mean_queue_s, (5 + 4) / 5.0, 1e-9);
+    assert_near(result.summary.mean_jct_s, (10 + 6 + 15 + 2) / 4.0, 1e-9);
+    assert_near(result.summary.median_jct_s, 8, 1e-9);
+    assert_near(result.summary.mean_time_in_system_s, (10 + 6 + 15 + 17 + 2) / 5.0, 1e-9);
+    assert_near(result.summary.deadlines_met, 0.5, 0);
+    erg_simulated_release(&result);
+    simulate(&result, &world, "fcfs-relaxed");
+    assert_near(result.jobs[2].started_s, 2, 1e-9);
+    assert_near(result.jobs[3].started_s, 7, 1e-9);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
+static void test_failure_by_hand(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    set_time(&world, 0, 0, 2, 4, 1);
+    add_job(&world, 0, 200, 0, 8);
+    /* It runs from 60 on; checkpoints at 110 and 160. At 170 a node fails: 100 of 200 are left, and
+     * only when the node is back at 300 are there 8 GPUs. */
+    world.outages[0] = (struct erg_outage){1, 170, 300};
+    world.outages[1] = (struct erg_outage){4, 10, INFINITY};
+    world.simulation.outages_count = 2;
+    simulate(&result, &world, "fcfs");
+    assert_near(result.jobs[0].ended_s, 300 + 60 + 100, 1e-9);
+    assert_near(result.jobs[0].queued_s, 130, 1e-9);
+    assert_int_equal(result.jobs[0].reconfigurations, 2);
+    assert_near(result.summary.utilization, (170 + 160) * 8 / (460 * 16.0 - 130 * 4 - 450 * 2),
+                1e-12);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
+/* The rules of the published comparison, on numbers of our own. */
+static void test_artifact_by_hand(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    world.simulation.accounting = &erg_accounting_artifact;
+    set_time(&world, 0, 0, 1, 4, 1.00049);
+    set_time(&world, 0, 0, 1, 2, 2);
+    add_job(&world, 100, 5004, 0, 4);
+    add_job(&world, 401, 751, 0, 2);
+    simulate(&result, &world, "fcfs");
+    /* A fifth of 5004 is 1000 at 1.000 s: 1200 s after one lost round. */
+    assert_near(result.jobs[0].submitted_s, 0, 0);
+    assert_near(result.jobs[0].iterations, 1000, 0);
+    assert_near(result.jobs[0].ended_s, 300 + 1200, 0);
+    /* 301 s after the first is the second round. 150 x 2 s: 300 s at 2 s, a whole round, no work.
+     */
+    assert_near(result.jobs[1].submitted_s, 300, 0);
+    assert_near(result.jobs[1].ended_s, 600, 0);
+    /* No round counts more than 100 samples a second. */
+    assert_true(isnan(result.summary.mean_throughput));
+    assert_near(result.summary.peak_throughput, 12 / 1.00049, 1e-12);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
+/* A job that fits nothing is named and turned away; one that fits only elsewhere waits. */
+static void test_what_cannot_run(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    set_time(&world, 0, 0, 1, 4, 1);
+    add_job(&world, 0, 10, 0, 4);
+    add_job(&world, 0, 10, 0, 4);
+    world.jobs[1].workload = 1;
+    simulate(&result, &world, "fcfs");
+    assert_int_equal(result.jobs[0].state, ERG_JOB_ENDED);
+    assert_int_equal(result.jobs[1].state, ERG_JOB_REJECTED);
+    assert_false(result.jobs[1].runnable);
+    assert_int_equal(result.summary.rejected_jobs, 1);
+    assert_int_equal(result.summary.unrunnable_jobs, 1);
+    erg_simulated_release(&result);
+    struct erg_error err;
+    const struct erg_policy *policy;
+    assert_fails(erg_policy_find(&policy, "fcsf", &err), &err, "there is no policy 'fcsf', but");
+    erg_speeds_free(world.speeds);
+}
+
+/* Runs another policy and looks at the cluster after each of its decisions. */
+static const struct erg_policy *watched;
+
+static int watched_open(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+{
+    return watched->open ? watched->open(state, scheduler, err) : 0;
+}
+
+static void watched_close(void *state)
+{
+    if (watched->close)
+        watched->close(state);
+}
+
+static void check_cluster(const struct erg_scheduler *scheduler)
+{
+    const struct erg_occupancy *occupancy = scheduler->occupancy;
+    int used = 0, owned = 0, up = 0, free = 0, running = 0, waiting = 0;
+    for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
+        const struct erg_cluster_job *job = &scheduler->jobs[id];
+        running++;
+        assert_int_equal(job->state, ERG_JOB_RUNNING);
+        assert_true(
+            erg_speed_feasible(erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, job->shape)));
+        assert_int_equal(erg_placement_gpus(&job->placement),
+                         erg_shape_gpus(&scheduler->speeds->shapes[job->shape]));
+        for (int i = 0; i < job->placement.count; i++) {
+            const struct erg_slice *slice = &job->placement.slices[i];
+            assert_false(occupancy->down[slice->node]);
+            assert_true((occupancy->free[slice->node] & slice->gpus) == 0);
+            for (int gpu = 0; gpu < ERG_NODE_GPUS_MOST; gpu++)
+                if (slice->gpus >> gpu & 1) {
+                    assert_int_equal(erg_occupancy_owner(occupancy, slice->node, gpu), id);
+                    used++;
+                }
+        }
+    }
+    for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next) {
+        waiting++;
+        assert_int_equal(scheduler->jobs[id].state, ERG_JOB_WAITING);
+        assert_int_equal(scheduler->jobs[id].placement.count, 0);
+    }
+    assert_int_equal(running, scheduler->running.count);
+    assert_int_equal(waiting, scheduler->waiting.count);
+    for (int node = 0; node < scheduler->fleet->nodes; node++) {
+        int gpus = scheduler->fleet->types[occupancy->type_of[node]].gpus_per_node;
+        for (int gpu = 0; gpu < gpus; gpu++)
+            owned += erg_occupancy_owner(occupancy, node, gpu) >= 0;
+        up += occupancy->down[node] ? 0 : gpus;
+    }
+    for (unsigned type = 0; type < scheduler->fleet->types_count; type++)
+        free += occupancy->free_gpus[type];
+    assert_int_equal(used, owned);
+    assert_int_equal(used + free, up);
+}
+
+static int watched_decide(void *state, struct erg_scheduler *scheduler,
+                          const struct erg_occasion *occasion, struct erg_error *err)
+{
+    int result = watched->decide(state, scheduler, occasion, err);
+    check_cluster(scheduler);
+    return result;
+}
+
+static void make_random(struct world *world, struct erg_rng *rng)
+{
+    make_world(world);
+    for (int workload = 0; workload < 3; workload++)
+        for (int shape = 0; shape < world->speeds->shapes_count; shape++) {
+            const struct erg_gpu_shape *gpus = &world->speeds->shapes[shape];
+            if (erg_shape_gpus(gpus) > 1 && erg_rng_uniform(rng) < 0.2)
+                continue;
+            set_time(world, workload, gpus->type, gpus->nodes, gpus->gpus_per_node,
+                     (1 + erg_rng_uniform(rng)) * (1 + gpus->type) * (0.8 + 0.2 * gpus->nodes) *
+                         30 / erg_shape_gpus(gpus));
+        }
+    double at_s = 50;
+    size_t jobs = 20 + erg_rng_below(rng, 100);
+    for (size_t i = 0; i < jobs; i++) {
+        at_s += erg_rng_uniform(rng) < 0.3 ? 0 : 200 * erg_rng_uniform(rng);
+        add_job(world, at_s, 1 + (double)erg_rng_below(rng, 200), (int)erg_rng_below(rng, 3) - 1,
+                counts[erg_rng_below(rng, 4)]);
+        world->jobs[i].workload = (int)erg_rng_below(rng, 3);
+        if (erg_rng_uniform(rng) < 0.5)
+            world->jobs[i].deadline_s = at_s + 10000 * erg_rng_uniform(rng);
+    }
+    world->outages[0] = (struct erg_outage){0, 500, 900};
+    world->outages[1] = (struct erg_outage){5, 800, 2000};
+    world->outages[2] = (struct erg_outage){5, 2000, 2100};
+    world->simulation.outages_count = 3;
+}
+
+static void check_result(const struct world *world, const struct erg_simulated *result)
+{
+    bool fair = world->simulation.accounting == &erg_accounting_fair;
+    const struct erg_summary *summary = &result->summary;
+    double jobs_j = 0, gpu_s = 0, power_j = 0, done = 0, counted = 0;
+    for (size_t i = 0; i < result->jobs_count; i++) {
+        const struct erg_job_result *job = &result->jobs[i];
+        jobs_j += job->energy_j;
+        gpu_s += job->gpu_s;
+        if (!(job->remaining >= 0 && job->remaining <= job->iterations))
+            fail_msg("%s %s: job %zu, state %d, has %g of %g iterations left",
+                     world->simulation.accounting->name, watched->name, i, (int)job->state,
+                     job->remaining, job->iterations);
+        if (job->state == ERG_JOB_ENDED) {
+            assert_near(job->remaining, 0, 0);
+            assert_true(job->ended_s > job->started_s && job->started_s >= job->submitted_s);
+        }
+        done += (job->iterations - job->remaining) *
+                (double)world->workloads[world->jobs[i].workload].batch;
+    }
+    for (size_t i = 0; i < result->samples_count; i++) {
+        const struct erg_cluster_sample *sample = &result->samples[i];
+        bool last = i + 1 == result->samples_count;
+        double passed_s = (last ? summary->simulated_s : sample[1].at_s) - sample->at_s;
+        assert_true(last || passed_s > 0);
+        power_j += sample->power_w * passed_s;
+        counted += sample->samples_per_s * passed_s;
+    }
+    assert_close(power_j, summary->energy_j, 1e-9);
+    assert_true(jobs_j <= summary->energy_j);
+    assert_true(summary->utilization <= 1 + 1e-12 && summary->goodput <= summary->utilization);
+    /* Without failures all samples that were counted are work done; failures lose some. */
+    if (fair && world->simulation.outages_count == 0)
+        assert_close(counted, done, 1e-9);
+    else if (fair)
+        assert_true(counted >= done * (1 - 1e-9));
+}
+
+static void test_any_policy_on_any_cluster(void **state)
+{
+    (void)state;
+    static const struct erg_accounting *const accountings[] = {&erg_accounting_fair,
+                                                               &erg_accounting_artifact};
+    struct erg_policy watching = {
+        .open = watched_open, .decide = watched_decide, .close = watched_close};
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 5);
+    for (int round = 0; round < 12; round++) {
+        struct world world;
+        make_random(&world, &rng);
+        for (size_t p = 0; erg_policies[p]; p++)
+            for (int a = 0; a < 2; a++) {
+                struct erg_simulated result, again;
+                struct erg_error err;
+                watched = erg_policies[p];
+                watching.name = watched->name;
+                watching.events = watched->events;
+                watching.round_s = watched->round_s;
+                watching.prunes_search = watched->prunes_search;
+                world.simulation.accounting = accountings[a];
+                world.simulation.policy = &watching;
+                world.simulation.until_s = round % 3 == 2 ? 3000 : INFINITY;
+                world.simulation.outages_count = a == 1 || round % 2 ? 0 : 3;
+                assert_ok(erg_simulate(&result, &world.simulation, &err), &err);
+                check_result(&world, &result);
+                assert_ok(erg_simulate(&again, &world.simulation, &err), &err);
+                assert_int_equal(result.records_count, again.records_count);
+                assert_memory_equal(result.samples, again.samples,
+                                    result.samples_count * sizeof *result.samples);
+                erg_simulated_release(&result);
+                erg_simulated_release(&again);
+            }
+        erg_speeds_free(world.speeds);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_job_by_hand), cmocka_unit_test(test_queue_by_hand),
+        cmocka_unit_test(test_failure_by_hand), cmocka_unit_test(test_artifact_by_hand),
+        cmocka_unit_test(test_what_cannot_run), cmocka_unit_test(test_any_policy_on_any_cluster),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
