@@ -79,6 +79,7 @@ static int run(struct erg_error *err)
             other.batch_least = other.batch_most = 1024 + 256 * (round % 64);
             other.memory_bytes = 0x1p30 * (double)(48 + round / 64);
             other.each = all ? count_one : NULL;
+            other.unequal = !all;
             other.context = &checksum;
             if (erg_layout_search(&found, &other, err) != 0)
                 return -1;
@@ -89,8 +90,10 @@ static int run(struct erg_error *err)
         seconds = erg_cpu_seconds() - start;
         printf("%s: %.0f layouts in %.2f s (%ld searches, %.0f fit): %.2f million a second, %.0f "
                "times Calculon's %.0f\n",
-               all ? "memory and time of all" : "bounded by time       ", evaluated, seconds, round,
-               fit, evaluated / seconds * 1e-6, evaluated / seconds / calculon_rate, calculon_rate);
+               all ? "equal stages, memory and time of all"
+                   : "all splits, bounded                 ",
+               evaluated, seconds, round, fit, evaluated / seconds * 1e-6,
+               evaluated / seconds / calculon_rate, calculon_rate);
     }
     erg_model_free(model);
     erg_engine_free(engine);

@@ -1,6 +1,7 @@
 /* The search over layouts: it finds what trying all finds, and what was published. */
 #include "check.h"
 
+#include "base/random.h"
 #include "layout/fit.h"
 #include "layout/search.h"
 
@@ -153,32 +154,160 @@ static void the_search_finds_what_trying_all_finds(void **state)
     world_release(&world);
 }
 
+/* ---- stages that differ ---- */
+
+/* The fastest of all splits of a layout, chunk by chunk: those of a stage differ by at most one
+ * layer, whichever they are. */
+struct splits {
+    const struct erg_layout_search *search;
+    struct erg_layout layout;
+    long chunks[12];
+    double best_s;
+    long fit;
+};
+
+static void try_split(struct splits *splits)
+{
+    const struct erg_layout *layout = &splits->layout;
+    struct erg_layout_candidate candidate;
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        long least = splits->chunks[stage], most = least;
+        for (long chunk = 1; chunk < layout->virtual_stages; chunk++) {
+            long layers = splits->chunks[chunk * layout->pipeline + stage];
+            least = layers < least ? layers : least;
+            most = layers > most ? layers : most;
+        }
+        if (most - least > 1)
+            return;
+    }
+    if (erg_layout_evaluate(&candidate, splits->search, layout, NULL) != 0)
+        return;
+    splits->fit++;
+    splits->best_s = fmin(splits->best_s, candidate.time.total);
+    erg_layout_candidate_release(&candidate);
+}
+
+static void try_splits(struct splits *splits, long at, long left)
+{
+    long count = splits->layout.pipeline * splits->layout.virtual_stages;
+    if (at + 1 == count) {
+        splits->chunks[at] = left;
+        if (left > 0)
+            try_split(splits);
+        return;
+    }
+    for (splits->chunks[at] = 1; splits->chunks[at] <= left - (count - at - 1);
+         splits->chunks[at]++)
+        try_splits(splits, at + 1, left - splits->chunks[at]);
+}
+
+/* Of what a search with stages that may differ kept, those of one layout's degrees. */
+static double fastest_found(const struct erg_layout_found *found, const struct erg_layout *layout)
+{
+    double best = INFINITY;
+    for (size_t i = 0; i < found->count; i++) {
+        const struct erg_layout *at = &found->items[i].layout;
+        if (at->tensor == layout->tensor && at->context == layout->context &&
+            at->pipeline == layout->pipeline && at->virtual_stages == layout->virtual_stages &&
+            at->microbatch == layout->microbatch && at->remat == layout->remat)
+            best = fmin(best, found->items[i].time.total);
+    }
+    return best;
+}
+
+/* Models, machines and budgets of random sizes, in which sometimes all fits, sometimes hardly
+ * anything: every layout's fastest split is found. */
+static void no_split_that_fits_is_faster(void **state)
+{
+    (void)state;
+    struct world world = world_of("llama-2-7b");
+    struct erg_rng rng;
+    long compared = 0, offloads = 0, unequal = 0, none = 0, host = 0;
+    erg_rng_seed(&rng, 5);
+    for (int i = 0; i < 120; i++) {
+        static const long gpus[] = {2, 3, 4, 6, 8, 10, 12};
+        struct erg_error err;
+        struct erg_layout_found found;
+        struct erg_layout_search search =
+            search_of(&world, gpus[erg_rng_below(&rng, 7)], 4096 << erg_rng_below(&rng, 2));
+        world.model->layers = 4 + (long)erg_rng_below(&rng, 8);
+        world.model->vocab = 4000 * (1 + (long)erg_rng_below(&rng, 32));
+        world.engine->offload_interference = 0.2 * erg_rng_uniform(&rng);
+        search.group_most = 2;
+        search.microbatch_most = 2;
+        search.batch_least = search.batch_most = 24 * (long)(1 + erg_rng_below(&rng, 3));
+        search.memory_bytes = 0x1p30 * (8 + 24 * erg_rng_uniform(&rng));
+        search.host_bytes = erg_rng_below(&rng, 3) ? 0 : 0x1p30 * (2 + 60 * erg_rng_uniform(&rng));
+        search.top = 5000;
+        if (erg_layout_search(&found, &search, &err) != 0) {
+            assert_int_equal(err.status, ERG_INFEASIBLE);
+            found = (struct erg_layout_found){0};
+        }
+        for (size_t k = 0; k < found.count; k++) {
+            offloads += found.items[k].layout.offload > 0 && found.items[k].layout.chunk_layers;
+            unequal += found.items[k].layout.chunk_layers != NULL;
+            assert_ok(erg_layout_check(&found.items[k].layout, world.model, &err), &err);
+            assert_true(found.items[k].peak_bytes <= search.memory_bytes * 1.005);
+        }
+        host += (long)found.host_memory;
+        for (long t = 1; t <= 2; t++)
+            for (long p = 2; p <= world.model->layers && t * p <= search.gpus; p++)
+                for (long v = 1; v * p <= world.model->layers && v * p <= 12; v++)
+                    for (int kind = 0; kind < 6; kind++) {
+                        struct splits splits = {.search = &search, .best_s = INFINITY};
+                        splits.layout = (struct erg_layout){.tensor = t,
+                                                            .context = 1,
+                                                            .pipeline = p,
+                                                            .virtual_stages = v,
+                                                            .microbatch = 1 + kind % 2,
+                                                            .remat = (enum erg_remat)(kind / 2),
+                                                            .chunk_layers = splits.chunks};
+                        if (search.gpus % (t * p) != 0)
+                            continue;
+                        try_splits(&splits, 0, world.model->layers);
+                        double fastest = fastest_found(&found, &splits.layout);
+                        if (splits.best_s == INFINITY) {
+                            assert_true(fastest == INFINITY);
+                            none++;
+                        } else {
+                            assert_close(fastest, splits.best_s, 1e-9);
+                            compared++;
+                        }
+                    }
+        erg_layout_found_release(&found);
+    }
+    print_message("%ld layouts: %ld of unequal stages, %ld of them offload; %ld too large, %ld "
+                  "for the host\n",
+                  compared, unequal, offloads, none, host);
+    assert_true(compared > 500 && unequal > 500 && offloads > 20 && none > 100 && host > 0);
+    world_release(&world);
+}
+
+/* Stages that cannot be equal: 96 layers on 5 x 128 GPUs, with and without chunks. */
 static void stages_may_differ(void **state)
 {
     (void)state;
-    struct world world = world_of("gpt3-175b"); /* 96 layers */
+    struct world world = world_of("gpt3-175b");
     struct erg_error err;
     struct erg_layout_found found;
-    struct erg_layout_search search = search_of(&world, 640, 2048); /* 5 x 128 */
+    struct erg_layout_search search = search_of(&world, 640, 2048);
     search.batch_least = search.batch_most = 640;
     search.top = 2000;
     assert_ok(erg_layout_search(&found, &search, &err), &err);
-    size_t unequal = 0;
+    size_t unequal = 0, interleaved = 0;
     for (size_t i = 0; i < found.count; i++) {
         const struct erg_layout *layout = &found.items[i].layout;
         assert_ok(erg_layout_check(layout, world.model, &err), &err);
         if (!layout->chunk_layers)
             continue;
         unequal++;
+        interleaved += layout->virtual_stages > 1;
         struct erg_layout_candidate again;
         assert_ok(erg_layout_evaluate(&again, &search, layout, &err), &err);
         assert_close(again.tokens_per_s, found.items[i].tokens_per_s, 1e-12);
-        for (long stage = 1; stage + 1 < layout->pipeline; stage++)
-            assert_true(layout->chunk_layers[stage] - layout->chunk_layers[0] <= 1 &&
-                        layout->chunk_layers[stage] >= layout->chunk_layers[stage - 1]);
         erg_layout_candidate_release(&again);
     }
-    assert_true(unequal > 20);
+    assert_true(unequal > 20 && interleaved > 20);
     erg_layout_found_release(&found);
     world_release(&world);
 }
@@ -274,9 +403,9 @@ static void rejected_layouts_say_why(void **state)
         {{.tensor = 2, .context = 1, .pipeline = 4, .virtual_stages = 1, .microbatch = 3},
          ERG_FAILED,
          "no batch of 64 to 64 sequences is a multiple of 8 replicas x 3 sequences"},
-        {{.tensor = 2, .context = 1, .pipeline = 4, .virtual_stages = 3, .microbatch = 1},
+        {{.tensor = 2, .context = 1, .pipeline = 4, .virtual_stages = 32, .microbatch = 1},
          ERG_FAILED,
-         "cannot be divided among 4 stages of 3 chunks"},
+         "has 80 layers, too few for 4 stages of 32 chunks"},
         {{.tensor = 1, .context = 1, .pipeline = 4, .virtual_stages = 1, .microbatch = 1},
          ERG_INFEASIBLE,
          "GiB more than the 64.0 GiB of a GPU, even with all activations offloaded"},
@@ -303,6 +432,17 @@ static void rejected_layouts_say_why(void **state)
     search.host_bytes = 0x1p30;
     assert_fails(erg_layout_evaluate(&candidate, &search, &offloads, &err), &err,
                  "to a node's host memory than its 1.0 GiB");
+    /* 80 layers in 12 chunks: the fastest split, unless stages must be equal. */
+    const struct erg_layout uneven = {
+        .tensor = 2, .context = 1, .pipeline = 4, .virtual_stages = 3, .microbatch = 1};
+    search.memory_bytes = 0x1p37;
+    assert_ok(erg_layout_evaluate(&candidate, &search, &uneven, &err), &err);
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(candidate.layout.chunk_layers[i], 6 + (i > 3));
+    erg_layout_candidate_release(&candidate);
+    search.unequal = false;
+    assert_fails(erg_layout_evaluate(&candidate, &search, &uneven, &err), &err,
+                 "cannot be divided among 4 stages of 3 chunks");
     world_release(&world);
 }
 
@@ -332,6 +472,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_search_finds_what_trying_all_finds),
+        cmocka_unit_test(no_split_that_fits_is_faster),
         cmocka_unit_test(stages_may_differ),
         cmocka_unit_test(published_layouts_are_among_the_best),
         cmocka_unit_test(rejected_layouts_say_why),

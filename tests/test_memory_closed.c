@@ -1,6 +1,7 @@
 /* layout/memory, closed form: sizes from the model's tensors, published peaks and ratios. */
 #include "memory_world.h"
 
+#include "base/random.h"
 #include "layout/fit.h"
 
 static const double GiB = 0x1p30;
@@ -273,6 +274,55 @@ static void unequal_chunks(void **state)
     erg_model_free(model);
 }
 
+/* Layers in flight, step by step through an iteration. */
+static long most_in_flight(const struct erg_layout *layout, long stage)
+{
+    long p = layout->pipeline, v = layout->virtual_stages, all = layout->microbatches * v;
+    long groups = erg_memory_groups(layout, stage), flying = 0, worst = 0;
+    for (long k = 0; k < all; k++) {
+        long back = k + 1 - groups;
+        flying += layout->chunk_layers[k % (p * v) / p * p + stage];
+        worst = flying > worst ? flying : worst;
+        if (back >= 0)
+            flying -= layout->chunk_layers[(v - 1 - back % (p * v) / p) * p + stage];
+    }
+    return worst;
+}
+
+static void random_chunks(void **state)
+{
+    (void)state;
+    struct erg_model *model = load_model("llama-2-7b", 0);
+    struct erg_rng rng;
+    long chunk_layers[5 * 6];
+    double layer = 0;
+    erg_rng_seed(&rng, 3);
+    for (int i = 0; i < 2000; i++) {
+        struct erg_layout layout = {.tensor = 1,
+                                    .context = 1,
+                                    .pipeline = 2 + (long)erg_rng_below(&rng, 4),
+                                    .data = 1,
+                                    .virtual_stages = 2 + (long)erg_rng_below(&rng, 5),
+                                    .microbatch = 1,
+                                    .sequence = 4096,
+                                    .chunk_layers = chunk_layers};
+        struct erg_memory_request request = {
+            .model = model, .layout = &layout, .accounting = ERG_MEMORY_ARENA};
+        struct erg_memory_sizes sizes = sizes_of(model, &layout);
+        struct erg_memory_stage stage;
+        layout.microbatches = layout.pipeline * (1 + (long)erg_rng_below(&rng, 4));
+        for (long k = 0; k < layout.pipeline * layout.virtual_stages; k++)
+            chunk_layers[k] = 1 + (long)erg_rng_below(&rng, 3);
+        layer = (double)erg_memory_layer_bytes(&sizes, ERG_REMAT_NONE);
+        for (long s = 0; s < layout.pipeline; s++) {
+            erg_memory_closed(&stage, &request, &sizes, s);
+            assert_close(stage.items[ERG_MEMORY_ACTIVATIONS],
+                         (double)most_in_flight(&layout, s) * layer, 1e-9);
+        }
+    }
+    erg_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +336,7 @@ int main(void)
         cmocka_unit_test(published_out_of_memory),
         cmocka_unit_test(more_offload_needs_less),
         cmocka_unit_test(unequal_chunks),
+        cmocka_unit_test(random_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,149 +3,23 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "layout/memory.h"
+#include "layout/search_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What is the same for all layouts of one tensor and context degree and one microbatch. */
-struct pieces {
-    struct erg_time_parts parts;
-    struct erg_memory_sizes sizes;
-};
-
 struct walk {
     const struct erg_layout_search *search;
     struct erg_layout_found *found;
-    struct pieces pieces;
+    struct erg_layout_pieces pieces;
+    struct erg_layout_splitter splitter;
     double *gradient_bandwidths; /* by stages, of the tensor degree at hand; 0: not known yet */
-    long *chunks;                /* of the layout at hand, where they are unequal */
     long *stages;                /* numbers of them that the GPUs allow, for the group at hand */
     size_t stage_count;
     struct erg_layout_candidate nearest; /* that does not fit, without its pointers */
     double nearest_excess;
 };
-
-static void fill_pieces(struct pieces *pieces, const struct erg_layout_search *search,
-                        const struct erg_layout *layout)
-{
-    erg_time_parts_init(&pieces->parts, &search->time, layout->tensor, layout->context,
-                        layout->microbatch, layout->sequence, search->gpus);
-    erg_memory_sizes_init(&pieces->sizes, search->time.model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
-}
-
-/* ---- memory ---- */
-
-static double stage_peak(const struct erg_layout_search *search, const struct pieces *pieces,
-                         const struct erg_layout *layout, long stage, double offload,
-                         double *host_bytes)
-{
-    struct erg_layout own = *layout;
-    own.offload = offload;
-    const struct erg_memory_request request = {
-        .model = search->time.model, .layout = &own, .accounting = ERG_MEMORY_ARENA};
-    struct erg_memory_stage memory;
-    erg_memory_closed(&memory, &request, &pieces->sizes, stage);
-    *host_bytes = (double)memory.groups * memory.offload_bytes;
-    return memory.peak_bytes;
-}
-
-/*
- * The smallest ratio with which a stage fits. Its peak is the largest of a few functions that are
- * linear in the ratio: convex, so Newton's method from below ends after as many steps as they have
- * kinks. False: even all is not enough, and *excess is what is missing then.
- */
-static bool smallest_offload(const struct erg_layout_search *search, const struct pieces *pieces,
-                             const struct erg_layout *layout, long stage, double *offload,
-                             double *excess)
-{
-    const double step = 1e-4, budget = search->memory_bytes;
-    double host, ratio = *offload;
-    double peak = stage_peak(search, pieces, layout, stage, ratio, &host);
-    if (peak <= budget)
-        return true;
-    *excess = peak - budget;
-    if (!search->offload || layout->pipeline < 3)
-        return false;
-    double least = stage_peak(search, pieces, layout, stage, 1, &host);
-    *excess = fmin(least, peak) - budget;
-    if (least > budget) {
-        *offload = 1; /* what is missing may be the model's own error */
-        return least <= budget * (1 + ERG_MEMORY_ERROR);
-    }
-    while (peak > budget * (1 + 1e-9) && ratio + step < 1) {
-        double slope =
-            (stage_peak(search, pieces, layout, stage, ratio + step, &host) - peak) / step;
-        if (!(slope < 0))
-            break;
-        ratio = fmin(1, ratio + fmax((budget - peak) / slope, 1e-9));
-        peak = stage_peak(search, pieces, layout, stage, ratio, &host);
-    }
-    *offload = peak <= budget * (1 + 1e-9) ? ratio : 1;
-    return true;
-}
-
-enum verdict { FITS, TOO_LARGE, HOST_TOO_SMALL };
-
-/*
- * The next stage after `stage` whose memory must be looked at, `pipeline` after the last. With
- * equal chunks the first has most microbatches in flight and the last the head; where stages
- * differ, the first of those that have more layers than the stage before counts, too.
- */
-static long next_stage(const struct erg_layout *layout, long stage)
-{
-    long last = layout->pipeline - 1;
-    if (layout->chunk_layers)
-        for (long next = stage + 1; next < last; next++)
-            if (layout->chunk_layers[next] > layout->chunk_layers[next - 1])
-                return next;
-    return stage < last ? last : layout->pipeline;
-}
-
-/* Sets the layout's offloading and the candidate's peak. */
-static enum verdict settle_memory(struct erg_layout_candidate *candidate,
-                                  const struct erg_layout_search *search,
-                                  const struct pieces *pieces, double *excess)
-{
-    struct erg_layout *layout = &candidate->layout;
-    double offload = layout->offload, host, most_host = 0;
-    for (long stage = 0; stage < layout->pipeline; stage = next_stage(layout, stage))
-        if (!smallest_offload(search, pieces, layout, stage, &offload, excess))
-            return TOO_LARGE;
-    layout->offload = offload;
-    candidate->peak_bytes = 0;
-    for (long stage = 0; stage < layout->pipeline; stage = next_stage(layout, stage)) {
-        double peak = stage_peak(search, pieces, layout, stage, offload, &host);
-        candidate->peak_bytes = fmax(candidate->peak_bytes, peak);
-        most_host = fmax(most_host, host);
-    }
-    *excess = most_host * (double)search->time.machine->node_gpus - search->host_bytes;
-    return search->host_bytes > 0 && *excess > 0 ? HOST_TOO_SMALL : FITS;
-}
-
-/* ---- time ---- */
-
-static void settle_time(struct erg_layout_candidate *candidate,
-                        const struct erg_layout_search *search, const struct pieces *pieces,
-                        double gradient_bandwidth)
-{
-    erg_time_compose(&candidate->time, &search->time, &pieces->parts, &candidate->layout,
-                     gradient_bandwidth);
-    candidate->tokens_per_s =
-        (double)(candidate->batch * candidate->layout.sequence) / candidate->time.total;
-}
-
-/* The largest batch within the bounds; 0: none. */
-static long choose_batch(const struct erg_layout_search *search, const struct erg_layout *layout)
-{
-    long step = layout->data * layout->microbatch;
-    if (layout->virtual_stages > 1)
-        step *= layout->pipeline;
-    long batch = search->batch_most / step * step;
-    return batch >= search->batch_least ? batch : 0;
-}
 
 /* ---- what is kept ---- */
 
@@ -173,22 +47,6 @@ static bool is_better(const struct erg_layout_candidate *a, const struct erg_lay
     return compare_layouts(&a->layout, &b->layout) < 0;
 }
 
-static void own_chunks(struct erg_layout_candidate *candidate)
-{
-    struct erg_layout *layout = &candidate->layout;
-    if (!layout->chunk_layers)
-        return;
-    size_t count = (size_t)(layout->pipeline * layout->virtual_stages);
-    candidate->chunk_layers = erg_xcalloc(count, sizeof(long));
-    memcpy(candidate->chunk_layers, layout->chunk_layers, count * sizeof(long));
-    layout->chunk_layers = candidate->chunk_layers;
-}
-
-void erg_layout_candidate_release(struct erg_layout_candidate *candidate)
-{
-    free(candidate->chunk_layers);
-}
-
 static void keep(struct walk *walk, const struct erg_layout_candidate *candidate)
 {
     struct erg_layout_found *found = walk->found;
@@ -202,49 +60,124 @@ static void keep(struct walk *walk, const struct erg_layout_candidate *candidate
     memmove(&found->items[place + 1], &found->items[place],
             (found->count - place) * sizeof *found->items);
     found->items[place] = *candidate;
-    own_chunks(&found->items[place]);
+    erg_layout_own_chunks(&found->items[place]);
     found->count++;
 }
 
 /* ---- the walk ---- */
 
-static void consider(struct walk *walk, const struct erg_layout *layout, long batch)
+static double gradient_bandwidth(struct walk *walk, const struct erg_layout *layout)
 {
-    const struct erg_layout_search *search = walk->search;
-    struct erg_layout_found *found = walk->found;
-    struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
-    double *bandwidth = &walk->gradient_bandwidths[layout->pipeline], excess = 0;
+    double *bandwidth = &walk->gradient_bandwidths[layout->pipeline];
     if (*bandwidth == 0)
-        *bandwidth = erg_time_group_bandwidth(&search->time, layout->tensor,
-                                              layout->context * layout->data, search->gpus);
-    found->evaluated++;
-    settle_time(&candidate, search, &walk->pieces, *bandwidth);
-    if (!search->each && found->count == search->top &&
-        candidate.tokens_per_s < found->items[found->count - 1].tokens_per_s) {
-        found->slower++;
-        return;
-    }
-    enum verdict verdict = settle_memory(&candidate, search, &walk->pieces, &excess);
-    if (verdict != FITS) {
-        found->memory += verdict == TOO_LARGE;
-        found->host_memory += verdict == HOST_TOO_SMALL;
-        if (verdict == TOO_LARGE && excess < walk->nearest_excess) {
-            walk->nearest_excess = excess;
-            walk->nearest = candidate;
-        }
-        return;
-    }
-    found->feasible++;
-    if (candidate.layout.offload > 0)
-        settle_time(&candidate, search, &walk->pieces, *bandwidth);
-    if (search->each)
-        search->each(search->context, &candidate);
-    keep(walk, &candidate);
+        *bandwidth = erg_time_group_bandwidth(&walk->search->time, layout->tensor,
+                                              layout->context * layout->data, walk->search->gpus);
+    return *bandwidth;
 }
 
+/* Seconds above which a layout with this batch is slower than all that are kept. */
+static double slowest_wanted(const struct walk *walk, const struct erg_layout *layout, long batch)
+{
+    const struct erg_layout_found *found = walk->found;
+    if (walk->search->each || found->count < walk->search->top)
+        return INFINITY;
+    return (double)(batch * layout->sequence) / found->items[found->count - 1].tokens_per_s;
+}
+
+static void note_unfit(struct walk *walk, const struct erg_layout_candidate *candidate,
+                       enum erg_layout_verdict verdict, double excess)
+{
+    walk->found->memory += verdict == ERG_LAYOUT_TOO_LARGE;
+    walk->found->host_memory += verdict == ERG_LAYOUT_HOST_TOO_SMALL;
+    if (verdict == ERG_LAYOUT_TOO_LARGE && excess < walk->nearest_excess) {
+        walk->nearest_excess = excess;
+        walk->nearest = *candidate;
+    }
+}
+
+static void note_fit(struct walk *walk, const struct erg_layout_candidate *candidate)
+{
+    walk->found->feasible++;
+    if (walk->search->each)
+        walk->search->each(walk->search->context, candidate);
+    keep(walk, candidate);
+}
+
+/* Equal stages, or the chunks that the layout has. Its seconds; INFINITY: it does not fit or is
+ * slower than all that are kept. */
+static double consider(struct walk *walk, const struct erg_layout *layout, long batch)
+{
+    const struct erg_layout_search *search = walk->search;
+    struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
+    double bandwidth = gradient_bandwidth(walk, layout), excess = 0;
+    walk->found->evaluated++;
+    erg_layout_settle_time(&candidate, search, &walk->pieces, bandwidth);
+    if (candidate.time.total > slowest_wanted(walk, layout, batch)) {
+        walk->found->slower++;
+        return INFINITY;
+    }
+    enum erg_layout_verdict verdict =
+        erg_layout_settle_memory(&candidate, search, &walk->pieces, &excess);
+    if (verdict != ERG_LAYOUT_FITS) {
+        note_unfit(walk, &candidate, verdict, excess);
+        return INFINITY;
+    }
+    if (candidate.layout.offload > 0)
+        erg_layout_settle_time(&candidate, search, &walk->pieces, bandwidth);
+    note_fit(walk, &candidate);
+    return candidate.time.total;
+}
+
+/* The fastest split into stages that differ, if it is faster than `equal_s`, that into equal
+ * stages. */
+static void consider_splits(struct walk *walk, const struct erg_layout *layout, long batch,
+                            double equal_s)
+{
+    const struct erg_layout_search *search = walk->search;
+    struct erg_layout_splitter *splitter = &walk->splitter;
+    struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
+    double bandwidth = gradient_bandwidth(walk, layout), excess = 0;
+    double wanted = slowest_wanted(walk, layout, batch);
+    double bound = erg_layout_split_bound(splitter, search, &walk->pieces, layout, bandwidth);
+    equal_s *= 1 - 1e-12;
+    if (bound >= equal_s)
+        return;
+    walk->found->evaluated++;
+    if (bound > wanted) {
+        walk->found->slower++;
+        return;
+    }
+    double seconds = erg_layout_split_fastest(splitter, search, &walk->pieces, layout, bandwidth,
+                                              fmin(equal_s, nextafter(wanted, INFINITY)));
+    if (seconds == INFINITY && fmin(equal_s, wanted) < INFINITY) {
+        if (wanted < INFINITY)
+            walk->found->slower++;
+        else
+            walk->found->evaluated--; /* equal stages are the fastest split */
+        return;
+    }
+    if (seconds == INFINITY)
+        erg_layout_split_of_any_memory(splitter, search, &walk->pieces, layout, bandwidth);
+    candidate.layout.chunk_layers = splitter->chunk_layers;
+    enum erg_layout_verdict verdict =
+        erg_layout_settle_memory(&candidate, search, &walk->pieces, &excess);
+    if (verdict != ERG_LAYOUT_FITS) {
+        note_unfit(walk, &candidate, verdict, excess);
+        return;
+    }
+    erg_layout_settle_time(&candidate, search, &walk->pieces, bandwidth);
+    note_fit(walk, &candidate);
+}
+
+/* All recomputations of a layout; as they need it, with equal stages, and with others. */
 static void consider_remats(struct walk *walk, struct erg_layout *layout)
 {
-    long batch = choose_batch(walk->search, layout);
+    const struct erg_layout_search *search = walk->search;
+    long batch = erg_layout_choose_batch(search, layout);
+    bool equal = search->time.model->layers % (layout->pipeline * layout->virtual_stages) == 0;
+    bool unequal = search->unequal && layout->pipeline > 1;
+    if (!equal && !unequal)
+        return;
     if (!batch) {
         walk->found->batch++;
         return;
@@ -252,37 +185,12 @@ static void consider_remats(struct walk *walk, struct erg_layout *layout)
     layout->microbatches = batch / (layout->data * layout->microbatch);
     for (int remat = ERG_REMAT_NONE; remat <= ERG_REMAT_FULL; remat++) {
         layout->remat = (enum erg_remat)remat;
-        if (walk->search->remats & 1u << remat)
-            consider(walk, layout, batch);
+        if (!(search->remats & 1u << remat))
+            continue;
+        double equal_s = equal ? consider(walk, layout, batch) : INFINITY;
+        if (unequal)
+            consider_splits(walk, layout, batch, equal_s);
     }
-}
-
-/*
- * Layers of each stage where they differ: as many on the last stage as make its time with the head
- * and that of the longest other as short as can be; the others share evenly, those with one more
- * late in the pipeline, where fewer microbatches are in flight. False: all are equal.
- */
-static bool split_layers(struct walk *walk, const struct erg_layout *layout)
-{
-    const struct erg_time_parts *parts = &walk->pieces.parts;
-    long layers = walk->search->time.model->layers, others = layout->pipeline - 1, last = 0;
-    double head = parts->head_s / (parts->forward_s + parts->backward_s), best = INFINITY;
-    if (others < 1)
-        return false;
-    for (long n = (layers + others) / (others + 1); n >= 1; n--) {
-        double longest = fmax((double)((layers - n + others - 1) / others), (double)n + head);
-        if (longest > best)
-            break; /* it falls, then rises */
-        if (longest < best) {
-            best = longest;
-            last = n;
-        }
-    }
-    long rest = layers - last, few = rest / others, more = rest % others;
-    for (long stage = 0; stage < others; stage++)
-        walk->chunks[stage] = few + (stage >= others - more);
-    walk->chunks[others] = last;
-    return more > 0 || last != few;
 }
 
 static void walk_stages(struct walk *walk, struct erg_layout *layout)
@@ -298,14 +206,7 @@ static void walk_stages(struct walk *walk, struct erg_layout *layout)
         layout->data = rest / stages;
         for (long chunks = 1; chunks <= (stages > 1 ? layers / stages : 1); chunks++) {
             layout->virtual_stages = chunks;
-            if (layers % (stages * chunks) == 0)
-                consider_remats(walk, layout);
-        }
-        layout->virtual_stages = 1;
-        if (search->unequal && split_layers(walk, layout)) {
-            layout->chunk_layers = walk->chunks;
             consider_remats(walk, layout);
-            layout->chunk_layers = NULL;
         }
     }
 }
@@ -342,7 +243,7 @@ static void walk_microbatches(struct walk *walk, long tensor, long context)
         if ((exact && search->batch_most % microbatch != 0) ||
             microbatch * search->sequence / context % tensor != 0)
             continue;
-        fill_pieces(&walk->pieces, search, &layout);
+        erg_layout_pieces_init(&walk->pieces, search, &layout);
         walk_stages(walk, &layout);
     }
 }
@@ -396,10 +297,10 @@ int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_se
         .search = search,
         .found = found,
         .gradient_bandwidths = erg_xcalloc(layers + 1, sizeof(double)),
-        .chunks = erg_xcalloc(layers + 1, sizeof(long)),
         .stages = erg_xcalloc(layers + 1, sizeof(long)),
         .nearest_excess = INFINITY,
     };
+    erg_layout_splitter_init(&walk.splitter, search->time.model->layers);
     int status = 0;
     for (long tensor = 1; tensor <= most && !status; tensor++) {
         memset(walk.gradient_bandwidths, 0, (layers + 1) * sizeof(double));
@@ -413,7 +314,7 @@ int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_se
     if (!status && found->count == 0)
         status = none_fits(&walk, err);
     free(walk.gradient_bandwidths);
-    free(walk.chunks);
+    erg_layout_splitter_release(&walk.splitter);
     free(walk.stages);
     if (status)
         erg_layout_found_release(found);
@@ -427,57 +328,4 @@ void erg_layout_found_release(struct erg_layout_found *found)
     free(found->items);
     found->items = NULL;
     found->count = 0;
-}
-
-/* ---- one layout ---- */
-
-int erg_layout_evaluate(struct erg_layout_candidate *candidate,
-                        const struct erg_layout_search *search, const struct erg_layout *layout,
-                        struct erg_error *err)
-{
-    const struct erg_time_machine *machine = search->time.machine;
-    struct pieces pieces;
-    double excess = 0;
-    *candidate = (struct erg_layout_candidate){.layout = *layout};
-    struct erg_layout *own = &candidate->layout;
-    long most = search->group_most > 0 ? search->group_most : machine->node_gpus;
-    long pipeline = own->tensor * own->context * own->pipeline;
-    if (own->tensor * own->context > most)
-        return erg_fail(err, ERG_FAILED,
-                        "tensor %ld x context %ld are %ld GPUs, more than the %ld of a node",
-                        own->tensor, own->context, own->tensor * own->context, most);
-    if (pipeline < 1 || search->gpus % pipeline != 0)
-        return erg_fail(err, ERG_FAILED,
-                        "tensor %ld x context %ld x pipeline %ld are %ld GPUs, and %ld are no "
-                        "multiple of that",
-                        own->tensor, own->context, own->pipeline, pipeline, search->gpus);
-    own->data = search->gpus / pipeline;
-    own->sequence = search->sequence;
-    own->offload = search->offload ? 0 : own->offload;
-    candidate->batch = choose_batch(search, own);
-    if (!candidate->batch)
-        return erg_fail(err, ERG_FAILED,
-                        "no batch of %ld to %ld sequences is a multiple of %ld replicas x %ld "
-                        "sequences%s",
-                        search->batch_least, search->batch_most, own->data, own->microbatch,
-                        own->virtual_stages > 1 ? " x stages, as interleaving needs" : "");
-    own->microbatches = candidate->batch / (own->data * own->microbatch);
-    if (erg_layout_check(own, search->time.model, err) != 0)
-        return -1;
-    fill_pieces(&pieces, search, own);
-    enum verdict verdict = settle_memory(candidate, search, &pieces, &excess);
-    if (verdict == TOO_LARGE)
-        return erg_fail(
-            err, ERG_INFEASIBLE, "needs %.1f GiB more than the %.1f GiB of a GPU%s",
-            excess / 0x1p30, search->memory_bytes / 0x1p30,
-            search->offload && own->pipeline >= 3 ? ", even with all activations offloaded" : "");
-    if (verdict == HOST_TOO_SMALL)
-        return erg_fail(err, ERG_INFEASIBLE,
-                        "offloads %.1f GiB more to a node's host memory than its %.1f GiB",
-                        excess / 0x1p30, search->host_bytes / 0x1p30);
-    settle_time(candidate, search, &pieces,
-                erg_time_group_bandwidth(&search->time, own->tensor, own->context * own->data,
-                                         search->gpus));
-    own_chunks(candidate);
-    return 0;
 }

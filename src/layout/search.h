@@ -2,17 +2,25 @@
  * Which layouts of a job are the fastest: all are tried.
  *
  * The space: tensor and context degrees whose product stays within a node, every number of stages
- * that the layers allow (where they do not divide, the last stage gets what its head leaves it time
- * for and the others the rest evenly), every number of chunks that cuts the layers evenly, every
- * microbatch, every recomputation, and the least offloading that fits, which is the fastest, since
- * offloading only costs time. Batches are the largest multiple within the bounds that the replicas
- * share evenly and, for interleaved schedules, that fills the pipeline.
+ * and of chunks that the layers allow, every microbatch, every recomputation, and the least
+ * offloading that fits, which is the fastest, since offloading only costs time. Of each, the layers
+ * are split equally where that is possible, and where stages may differ, in the fastest of all ways
+ * to split them if that is faster: chunks of one stage differ by at most one layer then, those of
+ * different stages by any number. Batches are the largest multiple within the bounds that the
+ * replicas share evenly and, for interleaved schedules, that fills the pipeline.
  *
- * Nothing is dropped by a guess. A layout's time without offloading bounds its time from below, so
- * layouts that are slower even so than the slowest that is kept need no memory model. What remains
- * is checked stage by stage in closed form (memory.h): with equal chunks the first and the last,
- * since those between keep fewer groups than the first and have no head. The answer does not
- * depend on the order of evaluation: ties go to the smaller degrees.
+ * Nothing is dropped by a guess; these bounds are exact:
+ * - Time without offloading: a layout that is slower even so than the slowest that is kept needs no
+ *   memory model.
+ * - Time of splits (split.h): the longest stage takes at least what all would if layers could be
+ *   cut, and gradients likewise.
+ * - Memory of splits: a stage that alone would take too long needs no room for more layers, and
+ *   with all others full it must have room for the rest.
+ * - Offloading of splits: between two ratios at which a stage can take one more layer nothing is
+ *   gained.
+ * What remains is checked stage by stage in closed form (memory.h): with equal chunks the first and
+ * the last, since those between keep fewer groups than the first and have no head. The answer does
+ * not depend on the order of evaluation: ties go to the smaller degrees.
  */
 #ifndef ERG_LAYOUT_SEARCH_H
 #define ERG_LAYOUT_SEARCH_H
@@ -55,8 +63,7 @@ struct erg_layout_found {
     size_t count;
     /* Layouts of the space by what became of them; `evaluated` is their sum. */
     uint64_t evaluated;
-    uint64_t feasible, slower, memory, host_memory; /* slower: than all that are kept, whatever
-                                                     * memory they need */
+    uint64_t feasible, slower, memory, host_memory; /* slower: than all that are kept */
     uint64_t batch; /* degrees for which no batch within the bounds exists; not evaluated */
 };
 
@@ -70,9 +77,10 @@ void erg_layout_found_release(struct erg_layout_found *found);
 
 /*
  * One layout of given degrees, chunks, microbatch and recomputation (and, where the search may not
- * offload, its own ratio): data degree, batch, offloading, memory and time. The error says why it
- * is none of the search: the constraint that it breaks, ERG_INFEASIBLE where that is the budget of
- * memory. To be released.
+ * offload, its own ratio): data degree, batch, offloading, memory and time. Where layers cannot be
+ * divided equally, no split is given and stages may differ, that of the fastest split. The error
+ * says why it is none of the search: the constraint that it breaks, ERG_INFEASIBLE where that is
+ * the budget of memory. To be released.
  */
 int erg_layout_evaluate(struct erg_layout_candidate *candidate,
                         const struct erg_layout_search *search, const struct erg_layout *layout,

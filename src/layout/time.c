@@ -305,38 +305,76 @@ static long stage_layers(const struct erg_layout *layout, long layers, long stag
     return sum;
 }
 
-/* Seconds of one microbatch on a stage. */
-static double stage_s(const struct erg_time_request *request, const struct erg_time_parts *parts,
-                      const struct erg_layout *layout, long stage)
+void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_request *request,
+                         const struct erg_time_parts *parts, const struct erg_layout *layout,
+                         long stage, double gradient_bandwidth)
 {
-    double layers = (double)stage_layers(layout, request->model->layers, stage);
+    const struct erg_engine *engine = request->engine;
+    const long last = layout->pipeline - 1;
     enum erg_remat remat = erg_layout_remat(layout, stage);
-    double offload = erg_layout_offload(layout, stage);
-    double layer = parts->forward_s + parts->backward_s + parts->recompute_s[remat] +
-                   request->engine->offload_interference * 2 * offload * parts->copy_s[remat];
-    double messages = layout->pipeline > 1 ? 2 * (double)layout->virtual_stages : 0;
-    double head = stage == layout->pipeline - 1 ? parts->head_s : 0;
-    return layers * layer + messages * parts->message_s + head;
+    double offload = erg_layout_offload(layout, stage), extra = 0;
+    double messages = last > 0 ? 2 * (double)layout->virtual_stages : 0;
+    double group = (double)(layout->context * layout->data);
+    if (stage == 0)
+        extra += parts->embedding_parameters;
+    if (stage == last && (last > 0 || !request->model->tied))
+        extra += parts->head_parameters;
+    cost->layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[remat] +
+                    engine->offload_interference * 2 * offload * parts->copy_s[remat];
+    cost->fixed_s = messages * parts->message_s + (stage == last ? parts->head_s : 0);
+    cost->gradient_s = engine->gradient_bytes * (group - 1) / group / gradient_bandwidth;
+    cost->optimizer_s =
+        memory_s(request, engine->optimizer_bytes + engine->optimizer_sharded_bytes / group);
+    cost->layer_once_s = parts->layer_parameters * (cost->gradient_s + cost->optimizer_s);
+    cost->fixed_once_s = extra * (cost->gradient_s + cost->optimizer_s);
 }
 
-/* Fills the stage that sets the pace, the bubble and the stalls. */
-static void compose_pipeline(struct erg_time *time, const struct erg_time_request *request,
-                             const struct erg_time_parts *parts, const struct erg_layout *layout)
+double erg_time_stalls(const struct erg_time_request *request, const struct erg_time_parts *parts,
+                       enum erg_remat remat, double offload)
 {
-    long last = layout->pipeline - 1, slowest = last, layers = request->model->layers;
-    double longest = stage_s(request, parts, layout, last), sum = longest;
+    double wait = offload * parts->copy_s[remat] - parts->forward_s;
+    return wait > 0 ? (double)request->model->layers * wait : 0;
+}
+
+/* The stages whose times there are with equal chunks: those between are as the first. */
+static long next_stage(const struct erg_layout *layout, long stage)
+{
     bool equal = !layout->chunk_layers && !layout->stage_remat && !layout->stage_offload;
-    if (equal && last > 0) {
-        sum += (double)last * stage_s(request, parts, layout, 0);
-    } else {
-        for (long stage = last - 1; stage >= 0; stage--) {
-            double seconds = stage_s(request, parts, layout, stage);
-            sum += seconds;
-            slowest = seconds > longest ? stage : slowest;
-            longest = fmax(longest, seconds);
+    long last = layout->pipeline - 1;
+    return equal && stage == 0 && last > 0 ? last : stage + 1;
+}
+
+void erg_time_compose(struct erg_time *time, const struct erg_time_request *request,
+                      const struct erg_time_parts *parts, const struct erg_layout *layout,
+                      double gradient_bandwidth)
+{
+    const long last = layout->pipeline - 1, layers = request->model->layers;
+    const double chunks = (double)layout->virtual_stages;
+    double *items = time->items, longest = 0, sum = 0, once = 0;
+    long slowest = 0;
+    *time = (struct erg_time){0};
+    for (long stage = 0, next; stage <= last; stage = next) {
+        struct erg_time_stage cost;
+        double count = (double)stage_layers(layout, layers, stage);
+        erg_time_stage_init(&cost, request, parts, layout, stage, gradient_bandwidth);
+        double own = count * cost.layer_s + cost.fixed_s;
+        double own_once = count * cost.layer_once_s + cost.fixed_once_s;
+        next = next_stage(layout, stage);
+        sum += own * (double)(next - stage);
+        if (own >= longest) {
+            longest = own;
+            slowest = stage;
         }
+        if (own_once > once) {
+            once = own_once;
+            items[ERG_TIME_GRADIENTS] =
+                once * cost.gradient_s / (cost.gradient_s + cost.optimizer_s);
+            items[ERG_TIME_OPTIMIZER] = once - items[ERG_TIME_GRADIENTS];
+        }
+        items[ERG_TIME_STALLS] = fmax(
+            items[ERG_TIME_STALLS], erg_time_stalls(request, parts, erg_layout_remat(layout, stage),
+                                                    erg_layout_offload(layout, stage)));
     }
-    double *items = time->items, chunks = (double)layout->virtual_stages;
     add_layers(items, request, parts, (double)stage_layers(layout, layers, slowest),
                erg_layout_remat(layout, slowest), erg_layout_offload(layout, slowest));
     items[ERG_TIME_HEAD] = slowest == last ? parts->head_s : 0;
@@ -344,49 +382,8 @@ static void compose_pipeline(struct erg_time *time, const struct erg_time_reques
     for (int i = 0; i <= ERG_TIME_PIPELINE; i++)
         items[i] *= (double)layout->microbatches;
     items[ERG_TIME_BUBBLE] = (sum - longest) / chunks;
-    for (long stage = 0; stage <= (equal ? 0 : last); stage++) {
-        double copy =
-            erg_layout_offload(layout, stage) * parts->copy_s[erg_layout_remat(layout, stage)];
-        items[ERG_TIME_STALLS] =
-            fmax(items[ERG_TIME_STALLS], (double)layers * (copy - parts->forward_s));
-    }
-}
-
-/* Parameters of the GPU that has most of them. */
-static double most_parameters(const struct erg_time_request *request,
-                              const struct erg_time_parts *parts, const struct erg_layout *layout)
-{
-    long last = layout->pipeline - 1;
-    double most = 0;
-    for (long stage = 0; stage <= last; stage++) {
-        double sum =
-            parts->layer_parameters * (double)stage_layers(layout, request->model->layers, stage);
-        if (stage == 0)
-            sum += parts->embedding_parameters;
-        if (stage == last && (last > 0 || !request->model->tied))
-            sum += parts->head_parameters;
-        most = fmax(most, sum);
-        if (!layout->chunk_layers && stage == 0 && last > 0)
-            stage = last - 1; /* all between have the layers alone */
-    }
-    return most;
-}
-
-void erg_time_compose(struct erg_time *time, const struct erg_time_request *request,
-                      const struct erg_time_parts *parts, const struct erg_layout *layout,
-                      double gradient_bandwidth)
-{
-    const struct erg_engine *engine = request->engine;
-    double group = (double)(layout->context * layout->data);
-    double most = most_parameters(request, parts, layout);
-    *time = (struct erg_time){0};
-    compose_pipeline(time, request, parts, layout);
-    time->items[ERG_TIME_GRADIENTS] =
-        engine->gradient_bytes * most * (group - 1) / group / gradient_bandwidth;
-    time->items[ERG_TIME_OPTIMIZER] = memory_s(
-        request, most * (engine->optimizer_bytes + engine->optimizer_sharded_bytes / group));
     for (int i = 0; i < ERG_TIME_ITEMS; i++)
-        time->total += time->items[i];
+        time->total += items[i];
 }
 
 void erg_time_layout(struct erg_time *time, const struct erg_time_request *request,

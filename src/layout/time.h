@@ -113,4 +113,20 @@ void erg_time_compose(struct erg_time *time, const struct erg_time_request *requ
                       const struct erg_time_parts *parts, const struct erg_layout *layout,
                       double gradient_bandwidth);
 
+/*
+ * What a stage costs by its layers: layer_s and fixed_s seconds of every microbatch, layer_once_s
+ * and fixed_once_s at the iteration's end. The iteration takes
+ *   (m - 1 / v) x the longest + (1 / v) x the sum over stages + the longest end + stalls.
+ */
+struct erg_time_stage {
+    double layer_s, fixed_s;
+    double layer_once_s, fixed_once_s;
+    double gradient_s, optimizer_s; /* of the end, per parameter */
+};
+void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_request *request,
+                         const struct erg_time_parts *parts, const struct erg_layout *layout,
+                         long stage, double gradient_bandwidth);
+double erg_time_stalls(const struct erg_time_request *request, const struct erg_time_parts *parts,
+                       enum erg_remat remat, double offload);
+
 #endif

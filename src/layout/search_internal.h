@@ -1,0 +1,95 @@
+/* Shared by the files of layout/search* only. */
+#ifndef ERG_LAYOUT_SEARCH_INTERNAL_H
+#define ERG_LAYOUT_SEARCH_INTERNAL_H
+
+#include "layout/memory.h"
+#include "layout/search.h"
+#include "layout/split.h"
+
+/* What is the same for all layouts of one tensor and context degree and one microbatch. */
+struct erg_layout_pieces {
+    struct erg_time_parts parts;
+    struct erg_memory_sizes sizes;
+};
+
+/* ---- one layout (search_one.c) ---- */
+
+void erg_layout_pieces_init(struct erg_layout_pieces *pieces,
+                            const struct erg_layout_search *search,
+                            const struct erg_layout *layout);
+
+/* The candidate's time and rate, as it is. */
+void erg_layout_settle_time(struct erg_layout_candidate *candidate,
+                            const struct erg_layout_search *search,
+                            const struct erg_layout_pieces *pieces, double gradient_bandwidth);
+
+/* The largest batch within the bounds; 0: none. */
+long erg_layout_choose_batch(const struct erg_layout_search *search,
+                             const struct erg_layout *layout);
+
+/* The candidate gets chunks of its own in place of those that its layout points to. */
+void erg_layout_own_chunks(struct erg_layout_candidate *candidate);
+
+/* ---- memory (search_memory.c) ---- */
+
+enum erg_layout_verdict { ERG_LAYOUT_FITS, ERG_LAYOUT_TOO_LARGE, ERG_LAYOUT_HOST_TOO_SMALL };
+
+/* Whether a stage fits with this ratio of offloading, into its GPUs and its share of a node. */
+bool erg_layout_stage_fits(const struct erg_layout_search *search,
+                           const struct erg_layout_pieces *pieces, const struct erg_layout *layout,
+                           long stage, double offload);
+
+/*
+ * Raises *offload to the smallest ratio with which a stage fits. False: even all is not enough, and
+ * *excess is what is missing then.
+ */
+bool erg_layout_stage_offload(const struct erg_layout_search *search,
+                              const struct erg_layout_pieces *pieces,
+                              const struct erg_layout *layout, long stage, double *offload,
+                              double *excess);
+
+/* Sets the layout's offloading to the least that fits, and the candidate's peak. */
+enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *candidate,
+                                                 const struct erg_layout_search *search,
+                                                 const struct erg_layout_pieces *pieces,
+                                                 double *excess);
+
+/* ---- layers of stages that may differ (search_split.c) ---- */
+
+/* Room for what is found and looked at, for as many stages as the model has layers. */
+struct erg_layout_splitter {
+    struct erg_split_group *groups; /* of one stage each */
+    struct erg_layout_room {
+        long layers; /* that fit with the offloading at hand */
+        long useful; /* more would be slower than what is wanted */
+        double next; /* ratio of offloading with which one more fits; INFINITY: none */
+    } * rooms;
+    long *stage_layers, *chunk_layers; /* found; of chunks in model order */
+    double offload;                    /* found */
+};
+
+void erg_layout_splitter_init(struct erg_layout_splitter *splitter, long layers);
+void erg_layout_splitter_release(struct erg_layout_splitter *splitter);
+
+/* Seconds of the fastest split whatever memory it needs, and its chunks. */
+double erg_layout_split_bound(struct erg_layout_splitter *splitter,
+                              const struct erg_layout_search *search,
+                              const struct erg_layout_pieces *pieces,
+                              const struct erg_layout *layout, double gradient_bandwidth);
+void erg_layout_split_of_any_memory(struct erg_layout_splitter *splitter,
+                                    const struct erg_layout_search *search,
+                                    const struct erg_layout_pieces *pieces,
+                                    const struct erg_layout *layout, double gradient_bandwidth);
+
+/*
+ * Seconds of the fastest split that fits, with the least offloading that it fits with: into the
+ * splitter. INFINITY: none takes less than `limit`. Of the layout the offloading and the layers do
+ * not count.
+ */
+double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
+                                const struct erg_layout_search *search,
+                                const struct erg_layout_pieces *pieces,
+                                const struct erg_layout *layout, double gradient_bandwidth,
+                                double limit);
+
+#endif

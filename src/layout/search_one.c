@@ -1,0 +1,139 @@
+/* One layout of a search: what it costs, and why it is none of those that fit. */
+#include "base/memory.h"
+#include "layout/search_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void erg_layout_pieces_init(struct erg_layout_pieces *pieces,
+                            const struct erg_layout_search *search, const struct erg_layout *layout)
+{
+    erg_time_parts_init(&pieces->parts, &search->time, layout->tensor, layout->context,
+                        layout->microbatch, layout->sequence, search->gpus);
+    erg_memory_sizes_init(&pieces->sizes, search->time.model, layout->tensor, layout->context,
+                          layout->microbatch, layout->sequence);
+}
+
+void erg_layout_settle_time(struct erg_layout_candidate *candidate,
+                            const struct erg_layout_search *search,
+                            const struct erg_layout_pieces *pieces, double gradient_bandwidth)
+{
+    erg_time_compose(&candidate->time, &search->time, &pieces->parts, &candidate->layout,
+                     gradient_bandwidth);
+    candidate->tokens_per_s =
+        (double)(candidate->batch * candidate->layout.sequence) / candidate->time.total;
+}
+
+long erg_layout_choose_batch(const struct erg_layout_search *search,
+                             const struct erg_layout *layout)
+{
+    long step = layout->data * layout->microbatch;
+    if (layout->virtual_stages > 1)
+        step *= layout->pipeline;
+    long batch = search->batch_most / step * step;
+    return batch >= search->batch_least ? batch : 0;
+}
+
+void erg_layout_own_chunks(struct erg_layout_candidate *candidate)
+{
+    struct erg_layout *layout = &candidate->layout;
+    if (!layout->chunk_layers)
+        return;
+    size_t count = (size_t)(layout->pipeline * layout->virtual_stages);
+    candidate->chunk_layers = erg_xcalloc(count, sizeof(long));
+    memcpy(candidate->chunk_layers, layout->chunk_layers, count * sizeof(long));
+    layout->chunk_layers = candidate->chunk_layers;
+}
+
+void erg_layout_candidate_release(struct erg_layout_candidate *candidate)
+{
+    free(candidate->chunk_layers);
+}
+
+/* Stages that differ, for a layout whose layers cannot be divided: the fastest that fit. */
+static void split_one(struct erg_layout_splitter *splitter, struct erg_layout *layout,
+                      const struct erg_layout_search *search)
+{
+    struct erg_layout_pieces pieces;
+    double bandwidth = erg_time_group_bandwidth(&search->time, layout->tensor,
+                                                layout->context * layout->data, search->gpus);
+    erg_layout_splitter_init(splitter, search->time.model->layers);
+    erg_layout_pieces_init(&pieces, search, layout);
+    if (erg_layout_split_fastest(splitter, search, &pieces, layout, bandwidth, INFINITY) ==
+        INFINITY)
+        erg_layout_split_of_any_memory(splitter, search, &pieces, layout, bandwidth);
+    layout->chunk_layers = splitter->chunk_layers;
+}
+
+/* Memory and time; the error says what is missing. */
+static int settle_one(struct erg_layout_candidate *candidate,
+                      const struct erg_layout_search *search, struct erg_error *err)
+{
+    const struct erg_layout *layout = &candidate->layout;
+    struct erg_layout_pieces pieces;
+    double excess = 0;
+    erg_layout_pieces_init(&pieces, search, layout);
+    enum erg_layout_verdict verdict = erg_layout_settle_memory(candidate, search, &pieces, &excess);
+    if (verdict == ERG_LAYOUT_TOO_LARGE)
+        return erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than the %.1f GiB of a GPU%s",
+                        excess / 0x1p30, search->memory_bytes / 0x1p30,
+                        search->offload && layout->pipeline >= 3
+                            ? ", even with all activations offloaded"
+                            : "");
+    if (verdict == ERG_LAYOUT_HOST_TOO_SMALL)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "offloads %.1f GiB more to a node's host memory than its %.1f GiB",
+                        excess / 0x1p30, search->host_bytes / 0x1p30);
+    erg_layout_settle_time(candidate, search, &pieces,
+                           erg_time_group_bandwidth(&search->time, layout->tensor,
+                                                    layout->context * layout->data, search->gpus));
+    return 0;
+}
+
+int erg_layout_evaluate(struct erg_layout_candidate *candidate,
+                        const struct erg_layout_search *search, const struct erg_layout *layout,
+                        struct erg_error *err)
+{
+    const struct erg_time_machine *machine = search->time.machine;
+    *candidate = (struct erg_layout_candidate){.layout = *layout};
+    struct erg_layout *own = &candidate->layout;
+    long most = search->group_most > 0 ? search->group_most : machine->node_gpus;
+    long pipeline = own->tensor * own->context * own->pipeline;
+    if (own->tensor * own->context > most)
+        return erg_fail(err, ERG_FAILED,
+                        "tensor %ld x context %ld are %ld GPUs, more than the %ld of a node",
+                        own->tensor, own->context, own->tensor * own->context, most);
+    if (pipeline < 1 || search->gpus % pipeline != 0)
+        return erg_fail(err, ERG_FAILED,
+                        "tensor %ld x context %ld x pipeline %ld are %ld GPUs, and %ld are no "
+                        "multiple of that",
+                        own->tensor, own->context, own->pipeline, pipeline, search->gpus);
+    own->data = search->gpus / pipeline;
+    own->sequence = search->sequence;
+    own->offload = search->offload ? 0 : own->offload;
+    candidate->batch = erg_layout_choose_batch(search, own);
+    if (!candidate->batch)
+        return erg_fail(err, ERG_FAILED,
+                        "no batch of %ld to %ld sequences is a multiple of %ld replicas x %ld "
+                        "sequences%s",
+                        search->batch_least, search->batch_most, own->data, own->microbatch,
+                        own->virtual_stages > 1 ? " x stages, as interleaving needs" : "");
+    own->microbatches = candidate->batch / (own->data * own->microbatch);
+    bool split = search->unequal && !own->chunk_layers && own->pipeline > 1 &&
+                 own->pipeline * own->virtual_stages <= search->time.model->layers &&
+                 search->time.model->layers % (own->pipeline * own->virtual_stages) != 0;
+    struct erg_layout_splitter splitter = {0};
+    struct erg_layout checked = *own;
+    if (split)
+        checked.pipeline = checked.virtual_stages = 1;
+    int status = erg_layout_check(&checked, search->time.model, err);
+    if (!status && split)
+        split_one(&splitter, own, search);
+    if (!status)
+        status = settle_one(candidate, search, err);
+    if (!status)
+        erg_layout_own_chunks(candidate);
+    erg_layout_splitter_release(&splitter);
+    return status;
+}
