@@ -123,21 +123,18 @@ static inline erg_bf16 *own_rows(const struct machine *m, const erg_bf16 *whole)
     return rows;
 }
 
-static inline void open_decoder(struct machine *m, int layers, bool replay,
+/* `options` says how many layers, and what is special about them. */
+static inline void open_decoder(struct machine *m, struct erg_decoder_options options,
                                 struct erg_decoder **decoder, struct erg_executor **executor)
 {
-    struct erg_decoder_options options = {
-        .cuda = &m->world.cuda,
-        .cudnn = m->cudnn,
-        .gemm = m->gemm,
-        .model = &test_model,
-        .mesh = &m->mesh,
-        .layers = layers,
-        .sequences = SEQUENCES,
-        .sequence = SEQUENCE,
-        .replay = replay,
-        .seed = 7,
-    };
+    options.cuda = &m->world.cuda;
+    options.cudnn = m->cudnn;
+    options.gemm = m->gemm;
+    options.model = &test_model;
+    options.mesh = &m->mesh;
+    options.sequences = SEQUENCES;
+    options.sequence = SEQUENCE;
+    options.seed = 7;
     gpu_ok(erg_decoder_open(decoder, &options, &gpu_error));
     gpu_ok(erg_executor_open(executor, *decoder, &m->world.cuda, &gpu_error));
 }

@@ -121,7 +121,8 @@ static struct result execute(struct machine *m, const struct twin *whole, bool r
 {
     struct erg_decoder *decoder;
     struct erg_executor *executor;
-    open_decoder(m, LAYERS, replay, &decoder, &executor);
+    open_decoder(m, (struct erg_decoder_options){.layers = LAYERS, .replay = replay}, &decoder,
+                 &executor);
     struct erg_decoder_ends ends = erg_decoder_ends(decoder);
     upload_rows(m, ends.input, whole->input);
     upload_rows(m, ends.output_gradient, whole->output_gradient);

@@ -1,6 +1,7 @@
 /*
- * Partitions that run over and over, as measurements do: what they compute stays of the size that
- * training gives it. Numbers that grow without bounds end as NaNs, and those draw less power.
+ * Partitions and whole layers that run over and over, as measurements do: what they compute stays
+ * of the size that training gives it, and tokens stay different. Numbers that grow without bounds
+ * end as NaNs, tokens that attend to each other again and again become one: both draw less power.
  */
 #include "decoder_mesh.h"
 
@@ -29,11 +30,65 @@ static bool is_bounded(const struct erg_decoder *decoder)
     return bounded;
 }
 
+/* How much of the output is a token's own: 1 where tokens have nothing in common, 0 where all are
+ * equal. */
+static double own_share(const struct erg_decoder *decoder)
+{
+    struct erg_decoder_ends ends = erg_decoder_ends(decoder);
+    erg_bf16 *values = gpu_download(ends.output, ends.tokens * ends.hidden * sizeof *values);
+    double all = 0, own = 0;
+    for (size_t k = 0; k < ends.hidden; k++) {
+        double mean = 0;
+        for (size_t i = 0; i < ends.tokens; i++)
+            mean += erg_bf16_float(values[i * ends.hidden + k]) / (double)ends.tokens;
+        for (size_t i = 0; i < ends.tokens; i++) {
+            double value = erg_bf16_float(values[i * ends.hidden + k]);
+            all += value * value;
+            own += (value - mean) * (value - mean);
+        }
+    }
+    free(values);
+    return own / all;
+}
+
+enum { LAUNCHES = 150 };
+
+static void run_layers(struct machine *m, struct erg_executor *executor,
+                       const struct erg_steps *layer, int nanobatches, enum erg_run_mode mode)
+{
+    struct erg_run_step *items = erg_xcalloc(layer->count, sizeof *items);
+    struct erg_run *run;
+    for (size_t i = 0; i < layer->count; i++)
+        items[i] = (struct erg_run_step){layer->steps[i],
+                                         nanobatches == 1 ? ERG_WHOLE_MICROBATCH : (int)i % 2};
+    gpu_ok(erg_run_new(&run, executor, items, layer->count, mode, &gpu_error));
+    for (int i = 0; i < LAUNCHES; i++)
+        gpu_ok(erg_run_launch(run, &gpu_error));
+    gpu_ok(erg_mesh_wait(&m->mesh, erg_executor_stream(executor), &gpu_error));
+    erg_run_free(run);
+    free(items);
+}
+
+static void check_layers(struct machine *m, const struct erg_decoder *decoder,
+                         struct erg_executor *executor, const struct erg_workload *workload)
+{
+    const struct erg_steps *layers[] = {workload->sequential, workload->nanobatch};
+    for (int nanobatches = 1; nanobatches <= 2 && layers[nanobatches - 1][0].count; nanobatches++) {
+        run_layers(m, executor, &layers[nanobatches - 1][0], nanobatches, ERG_RUN_FORWARD);
+        run_layers(m, executor, &layers[nanobatches - 1][1], nanobatches, ERG_RUN_BACKWARD);
+        double share = own_share(decoder);
+        bool right = is_bounded(decoder) && share > 0.5;
+        printf("%s whole layers over and over, %s: %.0f %% of a token is its own\n",
+               right ? "ok    " : "FAILED", nanobatches == 1 ? "sequential" : "nanobatched",
+               100 * share);
+        gpu_failures += !right;
+    }
+}
+
 /* As a measurement runs it: the nanobatches take turns. */
 static void run_steady(struct machine *m, struct erg_executor *executor,
                        const struct erg_partition *partition)
 {
-    enum { LAUNCHES = 150 };
     struct erg_run *runs[2];
     for (int nanobatch = 0; nanobatch < 2; nanobatch++) {
         struct erg_run_step item = {erg_partition_step(partition, 0, 4), nanobatch};
@@ -61,7 +116,7 @@ static void check_steady(struct machine *m)
     struct erg_decoder *decoder;
     struct erg_executor *executor;
     gpu_ok(erg_workload_build(&workload, &request, &gpu_error));
-    open_decoder(m, 1, false, &decoder, &executor);
+    open_decoder(m, (struct erg_decoder_options){.layers = 1, .middle = true}, &decoder, &executor);
     gpu_ok(erg_decoder_pass(decoder, erg_executor_stream(executor), &gpu_error));
     for (size_t i = 0; i < workload.forward_count + workload.backward_count; i++) {
         run_steady(m, executor, &workload.partitions[i]);
@@ -69,6 +124,8 @@ static void check_steady(struct machine *m)
         printf("%s %s over and over\n", bounded ? "ok    " : "FAILED", workload.partitions[i].key);
         gpu_failures += !bounded;
     }
+    if (m->world.env.world > 1 && !m->shared) /* their communication is the library's */
+        check_layers(m, decoder, executor, &workload);
     erg_executor_close(executor);
     gpu_ok(erg_decoder_close(decoder, &gpu_error));
     erg_workload_release(&workload);

@@ -31,10 +31,11 @@ struct erg_collective_status {
 /* In GPU memory, this rank's own. */
 struct erg_collective_state {
     uint32_t calls[ERG_COLLECTIVE_MOST_SMS]; /* that each block has taken part in */
+    uint32_t drawn;                          /* chunks of a sum; zero between calls */
     uint32_t broken;                         /* somebody did not come: nobody waits any more */
 };
 
-/* One part, for the kernel. */
+/* One part, for the kernel; sums for all have a single part of a single piece. */
 struct erg_collective_work {
     unsigned char *base[ERG_COLLECTIVE_MOST_RANKS]; /* the buffer on every rank */
     struct erg_collective_share share;              /* what this rank does of it */

@@ -2,24 +2,110 @@
  * Collectives through registers. What bounds a block is latency: a load over NVLink takes more than
  * a microsecond, so every thread has up to 16 vectors on their way, which is 128 KB an SM, uses the
  * older half and asks for the next. Stores are not waited for until the end. 512 threads of 128
- * registers fill an SM, so that blocks are as many SMs. NVLink is full with 8 SMs; from there on
- * half as many vectors of a sum's loads, among its stores, carry more than all of them. Copies into
- * shared memory were tried, in bulk and by vectors, and are slower on every number of SMs.
+ * registers fill an SM, so that blocks are as many SMs. Copies into shared memory were tried, in
+ * bulk and by vectors, and are slower on every number of SMs.
  */
 #include "device/cuda/collective.cuh"
 
 namespace erg
 {
 
-enum { THREADS = 512, MOST_IN_FLIGHT = 16, FEW_SMS = 8 };
+enum { THREADS = 512, WARP = 32, WARPS = THREADS / WARP, IN_FLIGHT = 16 };
+
+/* ---- sums for all ---- */
+
+/*
+ * Warps of a block that work. 8 SMs fill NVLink with some 768 KB on their way; what goes beyond
+ * that only waits in line, and takes up to 7 % of the rate with it.
+ */
+static __device__ int working_warps()
+{
+    enum { WARP_BYTES = IN_FLIGHT * WARP * 16, ENOUGH_BYTES = 768 << 10 };
+    int warps = ENOUGH_BYTES / WARP_BYTES / (int)gridDim.x;
+    return warps < 1 ? 1 : warps > WARPS ? WARPS : warps;
+}
+
+/*
+ * A share, of which every warp draws a chunk after the other: SMs are not equally far from the
+ * links, and shares of equal size would end with some of them waiting for the rest (up to 7 %).
+ * Draws end at a number known beforehand, with which the counter is back at zero for the next call.
+ */
+template <class TYPE, int RANKS>
+__device__ void sum_vectors(const erg_collective_call &call, const erg_collective_work &work)
+{
+    enum { HALF = IN_FLIGHT / RANKS / 2, STEP = HALF * WARP, CHUNK = 2 * STEP };
+    const int warps = working_warps();
+    if ((int)threadIdx.x / WARP >= warps)
+        return;
+    const size_t count = work.share.vectors;
+    const unsigned lane = threadIdx.x % WARP;
+    const unsigned chunks = (unsigned)((count + CHUNK - 1) / CHUNK);
+    const unsigned last_draw = chunks + gridDim.x * (unsigned)warps - 1;
+    unsigned char *base[RANKS];
+#pragma unroll
+    for (int r = 0; r < RANKS; r++)
+        base[r] = vectors_of<TYPE>(work, r);
+
+    typedef vector half[HALF][RANKS];
+    auto draw = [&]() { return lane == 0 ? atomicInc(&call.state->drawn, last_draw) : 0u; };
+    auto ask = [&](half &in, size_t at) {
+#pragma unroll
+        for (int u = 0; u < HALF; u++)
+            if (at + u * WARP < count)
+#pragma unroll
+                for (int r = 0; r < RANKS; r++)
+                    in[u][r] = load_once(base[r] + (at + u * WARP) * 16);
+    };
+    auto use = [&](const half &in, size_t at) {
+#pragma unroll
+        for (int u = 0; u < HALF; u++)
+            if (at + u * WARP < count) {
+                vector sum = sum_of<TYPE>(in[u]);
+#pragma unroll
+                for (int r = 0; r < RANKS; r++)
+                    store_vector(base[r] + (at + u * WARP) * 16, sum);
+            }
+    };
+    half one, other;
+    unsigned chunk = __shfl_sync(~0u, draw(), 0);
+    size_t at = (size_t)chunk * CHUNK + lane;
+    if (chunk < chunks) {
+        ask(one, at);
+        ask(other, at + STEP);
+    }
+#pragma unroll 1
+    while (chunk < chunks) {
+        unsigned drawn = draw();
+        use(one, at);
+        chunk = __shfl_sync(~0u, drawn, 0);
+        size_t next = chunk < chunks ? (size_t)chunk * CHUNK + lane : count;
+        ask(one, next);
+        use(other, at + STEP);
+        ask(other, next + STEP);
+        at = next;
+    }
+}
+
+template <class TYPE, int RANKS>
+__global__ void __launch_bounds__(THREADS, 1)
+    sum_kernel(const __grid_constant__ erg_collective_call call)
+{
+    if (!meet<RANKS>(call, false))
+        return;
+    sum_vectors<TYPE, RANKS>(call, call.work[0]);
+    if (blockIdx.x == 0)
+        do_singles<TYPE, RANKS, ERG_ALL_REDUCE>(call, call.work[0]);
+    meet<RANKS>(call, true);
+}
+
+/* ---- gather and scatter ---- */
 
 /* One piece of one part, IN_FLIGHT vectors of a thread at a time. */
-template <class TYPE, int RANKS, erg_collective_operation OPERATION, int IN_FLIGHT> struct mover {
+template <class TYPE, int RANKS, erg_collective_operation OPERATION> struct mover {
     enum {
-        SUM_FOR_ALL = OPERATION == ERG_ALL_REDUCE,
         GATHER = OPERATION == ERG_ALL_GATHER,
         SOURCES = GATHER ? 1 : RANKS,
-        HALF = IN_FLIGHT / SOURCES > 1 ? IN_FLIGHT / SOURCES / 2 : 1,
+        HALF = IN_FLIGHT / SOURCES / 2,
     };
     unsigned char *base[RANKS], *own; /* where the share begins on each rank */
     unsigned char *rows;              /* of this rank, where it does not lie in the buffer */
@@ -56,14 +142,13 @@ template <class TYPE, int RANKS, erg_collective_operation OPERATION, int IN_FLIG
 
     __device__ void send(const vector (&in)[SOURCES], size_t index, erg_collective_spot &spot) const
     {
-        vector result = GATHER ? in[0] : sum_of<TYPE>(in);
-        if (OPERATION == ERG_REDUCE_SCATTER) {
-            store_vector(take_place(spot, index), result);
-        } else {
+        if (GATHER) {
 #pragma unroll
             for (int r = 0; r < RANKS; r++)
-                if (SUM_FOR_ALL || r != rank || rows)
-                    store_vector(base[r] + index * 16, result);
+                if (r != rank || rows)
+                    store_vector(base[r] + index * 16, in[0]);
+        } else {
+            store_vector(take_place(spot, index), sum_of<TYPE>(in));
         }
     }
 
@@ -105,10 +190,10 @@ template <class TYPE, int RANKS, erg_collective_operation OPERATION, int IN_FLIG
 };
 
 /* This block's vectors of one part: a run of those of all pieces. */
-template <class TYPE, int RANKS, erg_collective_operation OPERATION, int IN_FLIGHT>
+template <class TYPE, int RANKS, erg_collective_operation OPERATION>
 __device__ void do_vectors(const erg_collective_call &call, const erg_collective_work &work)
 {
-    typedef mover<TYPE, RANKS, OPERATION, IN_FLIGHT> mover;
+    typedef mover<TYPE, RANKS, OPERATION> mover;
     size_t each = work.share.vectors, all = each * work.pieces;
     size_t at = erg_collective_block_begin(all, blockIdx.x, gridDim.x);
     size_t end = erg_collective_block_begin(all, blockIdx.x + 1, gridDim.x);
@@ -120,14 +205,14 @@ __device__ void do_vectors(const erg_collective_call &call, const erg_collective
     }
 }
 
-template <class TYPE, int RANKS, erg_collective_operation OPERATION, int IN_FLIGHT = MOST_IN_FLIGHT>
+template <class TYPE, int RANKS, erg_collective_operation OPERATION>
 __global__ void __launch_bounds__(THREADS, 1)
-    vector_kernel(const __grid_constant__ erg_collective_call call)
+    move_kernel(const __grid_constant__ erg_collective_call call)
 {
     if (!meet<RANKS>(call, false))
         return;
     for (int part = 0; part < call.parts; part++) {
-        do_vectors<TYPE, RANKS, OPERATION, IN_FLIGHT>(call, call.work[part]);
+        do_vectors<TYPE, RANKS, OPERATION>(call, call.work[part]);
         if (blockIdx.x == 0) /* none where there are several pieces */
             do_singles<TYPE, RANKS, OPERATION>(call, call.work[part]);
     }
@@ -138,15 +223,12 @@ template <class TYPE, int RANKS>
 static void launch(erg_collective_operation operation, const erg_collective_call &call, int sms,
                    cudaStream_t stream)
 {
-    if (operation == ERG_ALL_REDUCE && sms > FEW_SMS)
-        vector_kernel<TYPE, RANKS, ERG_ALL_REDUCE, MOST_IN_FLIGHT / 2>
-            <<<sms, THREADS, 0, stream>>>(call);
-    else if (operation == ERG_ALL_REDUCE)
-        vector_kernel<TYPE, RANKS, ERG_ALL_REDUCE><<<sms, THREADS, 0, stream>>>(call);
+    if (operation == ERG_ALL_REDUCE)
+        sum_kernel<TYPE, RANKS><<<sms, THREADS, 0, stream>>>(call);
     else if (operation == ERG_ALL_GATHER)
-        vector_kernel<TYPE, RANKS, ERG_ALL_GATHER><<<sms, THREADS, 0, stream>>>(call);
+        move_kernel<TYPE, RANKS, ERG_ALL_GATHER><<<sms, THREADS, 0, stream>>>(call);
     else
-        vector_kernel<TYPE, RANKS, ERG_REDUCE_SCATTER><<<sms, THREADS, 0, stream>>>(call);
+        move_kernel<TYPE, RANKS, ERG_REDUCE_SCATTER><<<sms, THREADS, 0, stream>>>(call);
 }
 
 template <class TYPE>

@@ -135,6 +135,8 @@ static int make_reduces(struct erg_decoder *decoder, struct erg_error *err)
         decoder->reduce[i] = buffer->memory;
     }
     decoder->input = decoder->reduce[DECODER_INPUT];
+    if (decoder->options.middle && take_rows(decoder, &decoder->input, decoder->hidden, err))
+        return -1;
     decoder->d_mid = decoder->reduce[DECODER_MID];
     decoder->output = decoder->reduce[DECODER_STREAM];
     return decoder->options.layers > 1 ? take_rows(decoder, &decoder->output, decoder->hidden, err)
@@ -192,7 +194,8 @@ static int fill(struct erg_decoder *decoder, struct erg_error *err)
     /* Context ranks have other tokens. */
     uint64_t seed =
         decoder->options.seed + ((uint64_t)decoder_place(decoder, ERG_MESH_CONTEXT) << 32);
-    return erg_cuda_random_normal(count, 0, 1, seed + 1, decoder->input, NULL, err) ||
+    float stream = decoder->options.middle ? 4 : 1;
+    return erg_cuda_random_normal(count, 0, stream, seed + 1, decoder->input, NULL, err) ||
                    erg_cuda_random_normal(count, 0, 1e-3F, seed + 2, decoder->d_output, NULL,
                                           err) ||
                    erg_cuda_random_normal(count, 0, 1e-3F, seed + 4, decoder->d_out[1], NULL,

@@ -49,6 +49,11 @@ struct erg_decoder_options {
     /* Keep the input of every layer, and the other activations of one layer only: before its
      * backward a layer's forward is run again. */
     bool replay;
+    /* Layers are those of the middle of a model: they read a stream of their own, several times as
+     * large as what a layer adds to it, whatever the embedding writes. So tokens stay different
+     * however often a layer is run on what it has added. For measurements: tokens that have become
+     * alike draw less power (data/profiles/h200/README.md). */
+    bool middle;
     uint64_t seed; /* of weights and data, equal on all ranks */
 };
 

@@ -34,7 +34,7 @@ struct decoder_layer {
 enum {
     DECODER_REDUCE_A,
     DECODER_REDUCE_M,
-    DECODER_INPUT,
+    DECODER_INPUT,  /* of the layers, too, unless those are of the middle of a model */
     DECODER_STREAM, /* what the sum that opens the last layer leaves, in the steady state */
     DECODER_MID,    /* gradient of the stream between the halves of a layer */
     DECODER_REDUCES

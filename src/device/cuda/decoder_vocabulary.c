@@ -242,7 +242,8 @@ int decoder_vocabulary_op(struct erg_decoder *decoder, const struct erg_op_code 
                    : erg_cuda_embedding_forward(
                          rows.count, decoder->hidden, v->first_id, v->ids, v->tokens + rows.first,
                          v->weights[ERG_WEIGHT_EMBEDDING - ERG_WEIGHTS],
-                         decoder->input + rows.first * decoder->hidden, launch->stream, err);
+                         decoder->reduce[DECODER_INPUT] + rows.first * decoder->hidden,
+                         launch->stream, err);
     case PART(NORM_FINAL):
         return final_norm(decoder, code->backward, rows, launch, err);
     case PART(HEAD):

@@ -207,6 +207,7 @@ static int open_gpu(struct erg_worker *worker, struct erg_error *err)
         .mesh = &worker->mesh,
         .layers = options->layers,
         .replay = options->replay,
+        .middle = true,
         .embedding = true,
         .head = true,
         .sequences = options->sequences,
