@@ -53,6 +53,7 @@ static inline void published_run(struct erg_simulated *result, const struct publ
         .trace = published->trace,
         .speeds = published->speeds,
         .accounting = &erg_accounting_artifact,
+        .work = 1,
         .until_s = GOLDEN_ROUNDS * 300.0,
         .power_cap_w = INFINITY,
         .keep_events = true,

@@ -65,6 +65,7 @@ static void make_world(struct world *world)
                                                 .trace = &world->trace,
                                                 .speeds = world->speeds,
                                                 .accounting = &erg_accounting_fair,
+                                                .work = 1,
                                                 .until_s = INFINITY,
                                                 .power_cap_w = INFINITY,
                                                 .outages = world->outages,

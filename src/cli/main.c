@@ -23,6 +23,7 @@ const struct erg_command *const erg_commands[] = {
     &erg_cmd_fit,
     &erg_cmd_import,
     &erg_cmd_plan,
+    &erg_cmd_simulate,
     &erg_cmd_probe,
     &erg_cmd_completion,
     NULL,

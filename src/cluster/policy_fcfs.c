@@ -6,8 +6,9 @@
  * that asked for the same type before it waits. The relaxed form takes more nodes, with equally
  * many GPUs on each, where few are not free.
  *
- * Departures: a job that names no type takes the one on which it is fastest of those with room, and
- * no later job of any type overtakes it. A job whose node failed goes to the head of its queue.
+ * Departures: a job that names no type takes the one on which it is fastest of those with room for
+ * which no older job waits, and while it waits no later job of any type overtakes it. A job whose
+ * node failed goes to the head of its queue.
  */
 #include "cluster/policies.h"
 
@@ -87,15 +88,17 @@ static bool fit(struct erg_scheduler *scheduler, int job, int type, bool relaxed
     return false;
 }
 
-static bool fit_anywhere(struct erg_scheduler *scheduler, int job, bool relaxed)
+static bool fit_anywhere(const struct fcfs *fcfs, struct erg_scheduler *scheduler, int job,
+                         bool relaxed)
 {
     double tried = 0; /* the speed of the type that was tried last; slower ones come next */
     for (unsigned i = 0; i < scheduler->fleet->types_count; i++) {
         double best = 0;
         int best_type = -1;
         for (int type = 0; type < (int)scheduler->fleet->types_count; type++) {
+            const struct queue *older = &fcfs->queues[type];
             int shape = shape_on(scheduler, job, type);
-            if (shape < 0)
+            if (shape < 0 || (older->first < older->count && older->items[older->first] < job))
                 continue;
             double speed = erg_scheduler_speed(scheduler, job, ERG_PLANS_ANY, shape)->samples_per_s;
             if (speed > best && (i == 0 || speed < tried)) {
@@ -144,7 +147,7 @@ static void decide(struct fcfs *fcfs, struct erg_scheduler *scheduler,
                    fit(scheduler, queue->items[queue->first], (int)type, relaxed))
                 queue->first++;
         }
-        if (any->first == any->count || !fit_anywhere(scheduler, oldest, relaxed))
+        if (any->first == any->count || !fit_anywhere(fcfs, scheduler, oldest, relaxed))
             return;
         any->first++;
     }

@@ -238,6 +238,7 @@ static void submit_job(struct simulator *sim, int id)
     const struct erg_trace_job *request = job->request;
     double asked_s = request->submit_s - sim->simulation->trace->first_submit_s;
     scheduler_submit(scheduler, id);
+    job->iterations = fmax(1, floor(request->iterations * sim->simulation->work));
     job->deadline_s = request->deadline_s - request->submit_s + asked_s;
     sim->simulation->accounting->submit(job, &scheduler->works[id]);
     meter_submit(&sim->meter, id);

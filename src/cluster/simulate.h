@@ -31,6 +31,7 @@ struct erg_simulation {
     const struct erg_speeds *beliefs; /* what the policy is told; NULL: the truth */
     const struct erg_policy *policy;
     const struct erg_accounting *accounting;
+    double work;    /* every job does this share of its iterations, rounded down, at least one */
     double until_s; /* after the first submission; INFINITY: until nothing runs and nothing can */
     double power_cap_w;               /* told to the policy; INFINITY: none */
     const struct erg_outage *outages; /* by time */

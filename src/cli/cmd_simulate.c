@@ -1,0 +1,213 @@
+/* ergon simulate CLUSTER.yaml TRACE.csv --policy P --profiles DIR: jobs on a shared cluster. */
+#include "cli/cli.h"
+
+#include "base/log.h"
+#include "cluster/outages.h"
+#include "cluster/results.h"
+#include "io/json.h"
+#include "observe/table.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What --rounds counts; the rounds of the published comparison. */
+#define ROUND_S 300
+
+struct values {
+    const char *policy, *profiles, *outages, *output;
+    int accounting;
+    long rounds;
+    bool until_empty;
+    double work, power_cap_w, failures_h, repair_h;
+};
+
+static const char *const accountings[] = {"fair", "artifact", NULL};
+enum { FAIR, ARTIFACT };
+
+#define AT(member) offsetof(struct values, member)
+static const struct erg_option options[] = {
+    {"policy", 'p', ERG_OPTION_TEXT, "NAME", AT(policy), .required = true,
+     .help = "who gets which GPUs: fcfs, arena, … (ergon-simulate(1))"},
+    {"profiles", 'P', ERG_OPTION_FILE, "DIR", AT(profiles), .required = true,
+     .help = "a folder with prof_optimal.csv and dp_mem.csv"},
+    {"rounds", 'r', ERG_OPTION_LONG, "N", AT(rounds), 1, 1e9, .help = "stop after N times 300 s"},
+    {"until-empty", 'E', ERG_OPTION_FLAG, NULL, AT(until_empty),
+     .help = "go on until no job runs and none can; so it is without --rounds"},
+    {"accounting", 'a', ERG_OPTION_CHOICE, NULL, AT(accounting), .choices = accountings,
+     .default_text = "fair", .help = "exact progress, or that of the published comparison"},
+    {"work", 'W', ERG_OPTION_DOUBLE, "SHARE", AT(work), 1e-6, 1e6, .default_text = "1",
+     .help = "every job does this share of its iterations"},
+    {"power-cap", 'w', ERG_OPTION_DOUBLE, "W", AT(power_cap_w), 1, 1e12,
+     .help = "tell the policy that all GPUs together may draw so much"},
+    {"outages", 'f', ERG_OPTION_FILE, "FILE", AT(outages),
+     .help = "node failures: a CSV table with node, from_s and to_s"},
+    {"mean-failure", 'm', ERG_OPTION_DOUBLE, "HOURS", AT(failures_h), 0.01, 1e9,
+     .help = "draw failures: a node works for so long in the mean"},
+    {"repair", 'R', ERG_OPTION_DOUBLE, "HOURS", AT(repair_h), 0.001, 1e6, .default_text = "4",
+     .help = "how long a node is down after a drawn failure"},
+    {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
+     .help = "write summary.json, jobs.csv, events.csv and cluster.csv there"},
+    {0},
+};
+
+struct simulating {
+    const struct values *values;
+    struct erg_simulation simulation;
+    struct erg_fleet *fleet;
+    struct erg_job_trace *trace;
+    struct erg_speeds *speeds;
+    struct erg_outages outages;
+    struct erg_simulated result;
+};
+
+static int check_options(const struct values *values, struct erg_error *err)
+{
+    if (values->until_empty && values->rounds != ERG_NOT_GIVEN)
+        return erg_fail(err, ERG_USAGE, "--until-empty and --rounds exclude each other");
+    if (values->outages && !isnan(values->failures_h))
+        return erg_fail(err, ERG_USAGE, "--outages and --mean-failure exclude each other");
+    if (!isnan(values->failures_h) && values->rounds == ERG_NOT_GIVEN)
+        return erg_fail(err, ERG_USAGE,
+                        "--mean-failure needs --rounds, to know for how long failures are drawn");
+    if (values->accounting == ARTIFACT && (values->outages || !isnan(values->failures_h)))
+        return erg_fail(err, ERG_USAGE,
+                        "the published comparison knows no failures: --accounting artifact goes "
+                        "without --outages and --mean-failure");
+    return 0;
+}
+
+static int prepare(struct simulating *at, const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct values *values = at->values;
+    struct erg_simulation *simulation = &at->simulation;
+    if (erg_policy_find(&simulation->policy, values->policy, err) != 0 ||
+        erg_fleet_load(&at->fleet, call->arguments[0], err) != 0 ||
+        erg_job_trace_load(&at->trace, call->arguments[1], at->fleet, err) != 0 ||
+        erg_speeds_load(&at->speeds, values->profiles, at->fleet, at->trace, err) != 0)
+        return -1;
+    simulation->work = values->work;
+    simulation->until_s =
+        values->rounds == ERG_NOT_GIVEN ? INFINITY : ROUND_S * (double)values->rounds;
+    if (values->outages && erg_outages_load(&at->outages, values->outages, at->fleet, err) != 0)
+        return -1;
+    if (!isnan(values->failures_h))
+        erg_outages_draw(&at->outages, at->fleet, 3600 * values->failures_h,
+                         3600 * values->repair_h, simulation->until_s, (uint64_t)call->common.seed);
+    if (at->trace->inversions > 0)
+        erg_log(ERG_LOG_WARNING,
+                "%s:%zu: job '%s' was submitted before the one above it, as were %zu jobs in all; "
+                "they are taken by their times",
+                at->trace->path, at->trace->jobs[at->trace->first_inversion].line,
+                at->trace->jobs[at->trace->first_inversion].id, at->trace->inversions);
+    simulation->fleet = at->fleet;
+    simulation->trace = at->trace;
+    simulation->speeds = at->speeds;
+    simulation->accounting =
+        values->accounting == ARTIFACT ? &erg_accounting_artifact : &erg_accounting_fair;
+    simulation->power_cap_w = isnan(values->power_cap_w) ? INFINITY : values->power_cap_w;
+    simulation->outages = at->outages.items;
+    simulation->outages_count = at->outages.count;
+    simulation->keep_events = simulation->keep_samples = values->output != NULL;
+    return 0;
+}
+
+static void print_json(const struct simulating *at)
+{
+    json_t *document = erg_simulated_document(&at->result, &at->simulation);
+    char *text = erg_json_text(document);
+    fputs(text, stdout);
+    free(text);
+    json_decref(document);
+}
+
+static void add_hours(struct erg_table *table, const char *what, double seconds)
+{
+    erg_table_add(table, "%s", what);
+    erg_table_add(table, isfinite(seconds) ? "%.2f h" : "-", seconds / 3600);
+}
+
+static void print(const struct simulating *at)
+{
+    const struct erg_summary *summary = &at->result.summary;
+    struct erg_table table = {.columns = 2};
+    struct erg_text out = {0};
+    printf("%s on %d GPUs of %u types, %s accounting: %ld of %ld jobs finished in %.1f hours\n",
+           at->simulation.policy->name, at->fleet->gpus, at->fleet->types_count,
+           at->simulation.accounting->name, summary->finished_jobs, summary->submitted_jobs,
+           summary->simulated_s / 3600);
+    add_hours(&table, "completion, mean of finished jobs", summary->mean_jct_s);
+    add_hours(&table, "completion, median", summary->median_jct_s);
+    add_hours(&table, "completion, 99th percentile", summary->p99_jct_s);
+    add_hours(&table, "time in system, mean of all jobs", summary->mean_time_in_system_s);
+    add_hours(&table, "waiting, mean of all jobs", summary->mean_queue_s);
+    erg_table_add(&table, "throughput, mean");
+    erg_table_add(&table, "%.1f samples/s", summary->mean_throughput);
+    erg_table_add(&table, "throughput, peak");
+    erg_table_add(&table, "%.1f samples/s", summary->peak_throughput);
+    erg_table_add(&table, "GPUs in use");
+    erg_table_add(&table, "%.1f %%", 100 * summary->utilization);
+    erg_table_add(&table, "GPUs at work, without restarts");
+    erg_table_add(&table, "%.1f %%", 100 * summary->goodput);
+    erg_table_add(&table, "starts, moves and resizings");
+    erg_table_add(&table, "%ld", summary->reconfigurations);
+    erg_table_add(&table, "energy of GPUs");
+    erg_table_add(&table, "%.4g GJ", summary->energy_j / 1e9);
+    erg_table_add(&table, "power of GPUs, peak");
+    erg_table_add(&table, "%.4g kW", summary->peak_power_w / 1e3);
+    if (!isnan(summary->deadlines_met)) {
+        erg_table_add(&table, "deadlines met");
+        erg_table_add(&table, "%.1f %%", 100 * summary->deadlines_met);
+    }
+    erg_table_text(&out, &table, "  ");
+    fputs(out.data, stdout);
+    if (summary->rejected_jobs > 0)
+        printf("%ld jobs were turned away, %ld of them can run on no GPUs of this cluster\n",
+               summary->rejected_jobs, summary->unrunnable_jobs);
+    erg_text_release(&out);
+    erg_table_release(&table);
+}
+
+static void release(struct simulating *at)
+{
+    erg_simulated_release(&at->result);
+    erg_outages_release(&at->outages);
+    erg_speeds_free(at->speeds);
+    erg_job_trace_free(at->trace);
+    erg_fleet_free(at->fleet);
+}
+
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    struct simulating at = {.values = call->values};
+    int status = check_options(at.values, err);
+    if (status == 0)
+        status = prepare(&at, call, err);
+    if (status == 0)
+        status = erg_simulate(&at.result, &at.simulation, err);
+    if (status == 0 && at.values->output)
+        status = erg_simulated_write(&at.result, &at.simulation, at.values->output, err);
+    if (status == 0 && call->common.json)
+        print_json(&at);
+    else if (status == 0)
+        print(&at);
+    release(&at);
+    return status;
+}
+
+const struct erg_command erg_cmd_simulate = {
+    .name = "simulate",
+    .summary = "replays a trace of jobs on a shared cluster under a policy",
+    .arguments = "CLUSTER.yaml TRACE.csv",
+    .least_arguments = 2,
+    .most_arguments = 2,
+    .values_bytes = sizeof(struct values),
+    .options = options,
+    .details =
+        "Says what a policy does to waiting, speed, energy and deadlines of the jobs of a trace.\n"
+        "Accounting \"artifact\" follows the published comparison of Arena, quirks included.",
+    .examples =
+        "  ergon simulate examples/arena/cluster-1280.yaml trace.csv --policy fcfs --profiles "
+        "arena\n",
+    .run = run,
+};

@@ -1,0 +1,189 @@
+#include "cluster/results.h"
+
+#include "base/memory.h"
+#include "io/csv.h"
+#include "io/file.h"
+#include "io/json.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const char *const states[] = {
+    [ERG_JOB_FUTURE] = "future", [ERG_JOB_WAITING] = "waiting",   [ERG_JOB_RUNNING] = "running",
+    [ERG_JOB_ENDED] = "ended",   [ERG_JOB_REJECTED] = "rejected",
+};
+
+static const char *const kinds[ERG_RECORD_KINDS] = {
+    [ERG_RECORD_SUBMIT] = "submit", [ERG_RECORD_START] = "start",
+    [ERG_RECORD_CHANGE] = "change", [ERG_RECORD_SUSPEND] = "suspend",
+    [ERG_RECORD_EVICT] = "evict",   [ERG_RECORD_END] = "end",
+    [ERG_RECORD_REJECT] = "reject", [ERG_RECORD_FAILURE] = "failure",
+    [ERG_RECORD_REPAIR] = "repair",
+};
+
+json_t *erg_simulated_document(const struct erg_simulated *result,
+                               const struct erg_simulation *simulation)
+{
+    const struct erg_summary *summary = &result->summary;
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {
+        {"mean_jct_s", summary->mean_jct_s},
+        {"median_jct_s", summary->median_jct_s},
+        {"p99_jct_s", summary->p99_jct_s},
+        {"mean_time_in_system_s", summary->mean_time_in_system_s},
+        {"mean_queue_s", summary->mean_queue_s},
+        {"mean_slowdown", summary->mean_slowdown},
+        {"mean_throughput", summary->mean_throughput},
+        {"peak_throughput", summary->peak_throughput},
+        {"utilization", summary->utilization},
+        {"goodput", summary->goodput},
+        {"reconfiguration_gpu_s", summary->reconfiguration_gpu_s},
+        {"deadlines_met", summary->deadlines_met},
+        {"energy_j", summary->energy_j},
+        {"peak_power_w", summary->peak_power_w},
+        {"simulated_s", summary->simulated_s},
+        {"cpu_s", summary->cpu_s},
+    };
+    json_t *root = json_pack(
+        "{s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "schema", "ergon.simulation",
+        "schema_version", 1, "policy", simulation->policy->name, "accounting",
+        simulation->accounting->name, "gpus", simulation->fleet->gpus, "submitted_jobs",
+        (json_int_t)summary->submitted_jobs, "finished_jobs", (json_int_t)summary->finished_jobs,
+        "rejected_jobs", (json_int_t)summary->rejected_jobs, "unrunnable_jobs",
+        (json_int_t)summary->unrunnable_jobs, "reconfigurations",
+        (json_int_t)summary->reconfigurations);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        json_object_set_new(root, numbers[i].key, erg_json_number(numbers[i].value));
+    return root;
+}
+
+/* A number, or an empty field for what is none. */
+static void add_number(struct erg_text *out, double value)
+{
+    if (isfinite(value))
+        erg_csv_add_double(out, value);
+    else
+        erg_csv_add(out, "");
+}
+
+static void add_row(struct erg_text *out, const char *const *fields, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        erg_csv_add(out, fields[i]);
+    erg_csv_end_row(out);
+}
+
+#define HEADER(out, ...)                                                                           \
+    do {                                                                                           \
+        static const char *const header[] = {__VA_ARGS__};                                         \
+        add_row((out), header, sizeof header / sizeof *header);                                    \
+    } while (0)
+
+static void jobs_table(struct erg_text *out, const struct erg_simulated *result,
+                       const struct erg_simulation *simulation)
+{
+    const struct erg_job_trace *trace = simulation->trace;
+    HEADER(out, "job_id", "tenant", "state", "runnable", "submitted_s", "started_s", "ended_s",
+           "jct_s", "queued_s", "iterations", "remaining", "gpu_s", "lost_gpu_s", "energy_j",
+           "reconfigurations");
+    for (size_t i = 0; i < result->jobs_count; i++) {
+        const struct erg_job_result *job = &result->jobs[i];
+        erg_csv_add(out, trace->jobs[i].id);
+        erg_csv_add(out, trace->tenants[trace->jobs[i].tenant]);
+        erg_csv_add(out, states[job->state]);
+        erg_csv_add_long(out, job->runnable);
+        add_number(out, job->submitted_s);
+        add_number(out, job->started_s);
+        add_number(out, job->ended_s);
+        add_number(out, job->ended_s - job->submitted_s);
+        add_number(out, job->queued_s);
+        add_number(out, job->iterations);
+        add_number(out, job->remaining);
+        add_number(out, job->gpu_s);
+        add_number(out, job->lost_s);
+        add_number(out, job->energy_j);
+        erg_csv_add_long(out, job->reconfigurations);
+        erg_csv_end_row(out);
+    }
+}
+
+static void events_table(struct erg_text *out, const struct erg_simulated *result,
+                         const struct erg_simulation *simulation)
+{
+    HEADER(out, "time_s", "event", "job_id", "node", "gpu_type", "nodes", "gpus_per_node", "point");
+    for (size_t i = 0; i < result->records_count; i++) {
+        const struct erg_cluster_record *record = &result->records[i];
+        erg_csv_add_double(out, record->at_s);
+        erg_csv_add(out, kinds[record->kind]);
+        erg_csv_add(out, record->job < 0 ? "" : simulation->trace->jobs[record->job].id);
+        add_number(out, record->node < 0 ? NAN : record->node);
+        if (record->shape < 0) {
+            static const char *const none[] = {"", "", "", ""};
+            add_row(out, none, 4);
+            continue;
+        }
+        const struct erg_gpu_shape *shape = &simulation->speeds->shapes[record->shape];
+        erg_csv_add(out, simulation->fleet->types[shape->type].name);
+        erg_csv_add_long(out, shape->nodes);
+        erg_csv_add_long(out, shape->gpus_per_node);
+        erg_csv_add_long(out, record->point);
+        erg_csv_end_row(out);
+    }
+}
+
+static void cluster_table(struct erg_text *out, const struct erg_simulated *result)
+{
+    HEADER(out, "time_s", "running", "waiting", "busy_gpus", "down_gpus", "samples_per_s",
+           "power_w");
+    for (size_t i = 0; i < result->samples_count; i++) {
+        const struct erg_cluster_sample *sample = &result->samples[i];
+        erg_csv_add_double(out, sample->at_s);
+        erg_csv_add_long(out, sample->running);
+        erg_csv_add_long(out, sample->waiting);
+        erg_csv_add_long(out, sample->busy_gpus);
+        erg_csv_add_long(out, sample->down_gpus);
+        erg_csv_add_double(out, sample->samples_per_s);
+        erg_csv_add_double(out, sample->power_w);
+        erg_csv_end_row(out);
+    }
+}
+
+static int write_text(const struct erg_text *text, const char *folder, const char *name,
+                      struct erg_error *err)
+{
+    struct erg_text path = {0};
+    erg_text_printf(&path, "%s/%s", folder, name);
+    int result = erg_file_write(path.data, text->data, text->count, err);
+    erg_text_release(&path);
+    return result;
+}
+
+int erg_simulated_write(const struct erg_simulated *result, const struct erg_simulation *simulation,
+                        const char *folder, struct erg_error *err)
+{
+    if (erg_dir_make(folder, err) != 0)
+        return -1;
+    struct erg_text table = {0}, path = {0};
+    json_t *document = erg_simulated_document(result, simulation);
+    erg_text_printf(&path, "%s/summary.json", folder);
+    int status = erg_json_write(path.data, document, err);
+    json_decref(document);
+    erg_text_release(&path);
+    jobs_table(&table, result, simulation);
+    if (status == 0)
+        status = write_text(&table, folder, "jobs.csv", err);
+    if (status == 0 && simulation->keep_events) {
+        table.count = 0;
+        events_table(&table, result, simulation);
+        status = write_text(&table, folder, "events.csv", err);
+    }
+    if (status == 0 && simulation->keep_samples) {
+        table.count = 0;
+        cluster_table(&table, result);
+        status = write_text(&table, folder, "cluster.csv", err);
+    }
+    erg_text_release(&table);
+    return status;
+}

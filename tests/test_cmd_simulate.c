@@ -1,0 +1,132 @@
+/* ergon simulate: its document, its tables and its refusals, on a small case of our own. */
+#define _XOPEN_SOURCE 700 /* nftw */
+#include "commands.h"
+#include "io/csv.h"
+
+#define DATA ERGON_TEST_SOURCE_DIR "/tests/data/cluster"
+#define CASE "simulate '" DATA "/cluster.yaml' '" DATA "/trace.csv' --profiles '" DATA "' "
+
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value))
+        fail_msg("the key %s has no number", key);
+    return json_number_value(value);
+}
+
+/*
+ * 'first' takes 60 + 3000 s; 'second' needs both big nodes and waits; 'third' takes a small one;
+ * 'fourth' has no profile; 'fifth' names no type and waits for 'second', which is older.
+ */
+static void test_document(void **state)
+{
+    (void)state;
+    json_t *document = run_json(CASE "--policy fcfs --json 2>/dev/null", 0);
+    assert_string_equal(json_string_value(json_object_get(document, "schema")), "ergon.simulation");
+    assert_int_equal(number(document, "submitted_jobs"), 5);
+    assert_int_equal(number(document, "finished_jobs"), 4);
+    assert_int_equal(number(document, "unrunnable_jobs"), 1);
+    assert_near(number(document, "peak_throughput"), 100 + 8, 0);
+    assert_true(number(document, "energy_j") > 0 && number(document, "cpu_s") >= 0);
+    assert_near(number(document, "deadlines_met"), 0.5, 0);
+    json_decref(document);
+    document = run_json(CASE "--policy fcfs --accounting artifact --json 2>/dev/null", 0);
+    assert_true(json_is_null(json_object_get(document, "mean_throughput")));
+    json_decref(document);
+}
+
+static void test_tables(void **state)
+{
+    (void)state;
+    struct erg_text line = {0};
+    struct erg_csv *jobs, *events, *cluster;
+    struct erg_error err;
+    erg_text_printf(&line, CASE "--policy fcfs -o '%s' 2>&1", commands_folder);
+    struct program_result result = run_program(line.data);
+    assert_int_equal(result.exit_code, 0);
+    assert_non_null(strstr(result.out.data, "4 of 5 jobs finished"));
+    assert_non_null(strstr(result.out.data, "trace.csv:5: job 'fourth' can never run"));
+    assert_non_null(strstr(result.out.data, "1 of them can run on no GPUs"));
+    assert_ok(erg_csv_load(&jobs, in_folder("jobs.csv"), &err), &err);
+    assert_ok(erg_csv_load(&events, in_folder("events.csv"), &err), &err);
+    assert_ok(erg_csv_load(&cluster, in_folder("cluster.csv"), &err), &err);
+    assert_int_equal(erg_csv_rows(jobs), 5);
+    static const char *const columns[] = {"job_id", "tenant", "state", "started_s", "ended_s"};
+    static const char *const expected[][5] = {{"first", "vision", "ended", "0", "3060"},
+                                              {"second", "speech", "ended", "3060", "3760"},
+                                              {"third", "vision", "ended", "20", "4080"},
+                                              {"fourth", "speech", "rejected", "", ""},
+                                              {"fifth", "vision", "ended", "3760", "4020"}};
+    for (size_t row = 0; row < 5; row++)
+        for (size_t i = 0; i < 5; i++) {
+            size_t column;
+            assert_ok(erg_csv_require(jobs, columns[i], &column, &err), &err);
+            assert_string_equal(erg_csv_text(jobs, row, column), expected[row][i]);
+        }
+    assert_int_equal(erg_csv_rows(events), 5 + 1 + 4 + 4);
+    assert_true(erg_csv_rows(cluster) > 5);
+    erg_csv_free(jobs);
+    erg_csv_free(events);
+    erg_csv_free(cluster);
+    erg_text_release(&line);
+    erg_text_release(&result.out);
+}
+
+/* The failure of the only node that it is on sends 'third' back; drawn failures follow the seed. */
+static void test_failures(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_text line = {0};
+    const char *rows = "node,from_s,to_s\n2,1000,2000\n3,0,\n";
+    assert_ok(erg_file_write(in_folder("outages.csv"), rows, strlen(rows), &err), &err);
+    erg_text_printf(&line, CASE "--policy fcfs --outages '%s' --json 2>/dev/null",
+                    in_folder("outages.csv"));
+    json_t *document = run_json(line.data, 0);
+    /* From 2000 s on again: 60 + 4000 s. */
+    assert_near(number(document, "simulated_s"), 6060, 1e-6);
+    json_decref(document);
+    static const char drawn[] =
+        CASE "-p elasticflow-ls -m 1 -R 0.2 -r 40 --seed %d --json 2>/dev/null";
+    double energy[3];
+    for (int i = 0; i < 3; i++) {
+        line.count = 0;
+        erg_text_printf(&line, drawn, i == 2 ? 8 : 7);
+        document = run_json(line.data, 0);
+        energy[i] = number(document, "energy_j");
+        json_decref(document);
+    }
+    assert_near(energy[0], energy[1], 0);
+    assert_true(energy[0] != energy[2]);
+    line.count = 0;
+    rows = "node,from_s,to_s\n2,1000,2000\n2,1500,3000\n";
+    assert_ok(erg_file_write(in_folder("outages.csv"), rows, strlen(rows), &err), &err);
+    erg_text_printf(&line, CASE "-p fcfs --outages '%s' 2>&1", in_folder("outages.csv"));
+    check_program(line.data, 1, "node 2 fails at 1500 s, but is down until 2000 s already");
+    erg_text_release(&line);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    check_program(CASE "-p fifo 2>&1", 2, "there is no policy 'fifo', but fcfs, ");
+    check_program(CASE "2>&1", 2, "--policy");
+    check_program(CASE "-p fcfs -E -r 3 2>&1", 2, "exclude each other");
+    check_program(CASE "-p fcfs -m 3 2>&1", 2, "--mean-failure needs --rounds");
+    check_program(CASE "-p fcfs -m 3 -r 3 -a artifact 2>&1", 2, "knows no failures");
+    check_program("simulate '" DATA "/cluster.yaml' '" DATA "/trace.csv' -p fcfs -P /nowhere 2>&1",
+                  1, "/nowhere/prof_optimal.csv");
+    check_program("simulate '" DATA "/trace.csv' '" DATA "/trace.csv' -p fcfs -P '" DATA "' 2>&1",
+                  1, "trace.csv");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_document),
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, commands_begin, commands_end);
+}
