@@ -51,54 +51,52 @@ static double own_share(const struct erg_decoder *decoder)
     return own / all;
 }
 
-enum { LAUNCHES = 150 };
-
-static void run_layers(struct machine *m, struct erg_executor *executor,
-                       const struct erg_steps *layer, int nanobatches, enum erg_run_mode mode)
+/* As a measurement runs them. */
+static void run_steady(struct machine *m, struct erg_executor *executor,
+                       const struct erg_run_step *items, size_t count)
 {
-    struct erg_run_step *items = erg_xcalloc(layer->count, sizeof *items);
+    enum { LAUNCHES = 300 };
     struct erg_run *run;
-    for (size_t i = 0; i < layer->count; i++)
-        items[i] = (struct erg_run_step){layer->steps[i],
-                                         nanobatches == 1 ? ERG_WHOLE_MICROBATCH : (int)i % 2};
-    gpu_ok(erg_run_new(&run, executor, items, layer->count, mode, &gpu_error));
+    gpu_ok(erg_run_new(&run, executor, items, count, ERG_RUN_STEADY, &gpu_error));
     for (int i = 0; i < LAUNCHES; i++)
         gpu_ok(erg_run_launch(run, &gpu_error));
     gpu_ok(erg_mesh_wait(&m->mesh, erg_executor_stream(executor), &gpu_error));
     erg_run_free(run);
+}
+
+static void run_steps(struct machine *m, struct erg_executor *executor,
+                      const struct erg_steps *steps, bool whole)
+{
+    struct erg_run_step *items = erg_xcalloc(steps->count, sizeof *items);
+    for (size_t i = 0; i < steps->count; i++)
+        items[i] =
+            (struct erg_run_step){steps->steps[i], whole ? ERG_WHOLE_MICROBATCH : (int)i % 2};
+    run_steady(m, executor, items, steps->count);
     free(items);
 }
 
 static void check_layers(struct machine *m, const struct erg_decoder *decoder,
                          struct erg_executor *executor, const struct erg_workload *workload)
 {
-    const struct erg_steps *layers[] = {workload->sequential, workload->nanobatch};
-    for (int nanobatches = 1; nanobatches <= 2 && layers[nanobatches - 1][0].count; nanobatches++) {
-        run_layers(m, executor, &layers[nanobatches - 1][0], nanobatches, ERG_RUN_FORWARD);
-        run_layers(m, executor, &layers[nanobatches - 1][1], nanobatches, ERG_RUN_BACKWARD);
+    const struct {
+        const char *name;
+        const struct erg_steps *directions;
+        bool whole;
+    } cases[] = {
+        {"sequential layers", workload->sequential, true},
+        {"nanobatched layers", workload->nanobatch, false},
+        {"single nanobatched layers", workload->nanobatch_single, false},
+        {"ends", workload->ends, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int direction = 0; direction < 2; direction++)
+            run_steps(m, executor, &cases[i].directions[direction], cases[i].whole);
         double share = own_share(decoder);
         bool right = is_bounded(decoder) && share > 0.5;
-        printf("%s whole layers over and over, %s: %.0f %% of a token is its own\n",
-               right ? "ok    " : "FAILED", nanobatches == 1 ? "sequential" : "nanobatched",
-               100 * share);
+        printf("%s %s over and over: %.0f %% of a token is its own\n", right ? "ok    " : "FAILED",
+               cases[i].name, 100 * share);
         gpu_failures += !right;
     }
-}
-
-/* As a measurement runs it: the nanobatches take turns. */
-static void run_steady(struct machine *m, struct erg_executor *executor,
-                       const struct erg_partition *partition)
-{
-    struct erg_run *runs[2];
-    for (int nanobatch = 0; nanobatch < 2; nanobatch++) {
-        struct erg_run_step item = {erg_partition_step(partition, 0, 4), nanobatch};
-        gpu_ok(erg_run_new(&runs[nanobatch], executor, &item, 1, ERG_RUN_STEADY, &gpu_error));
-    }
-    for (int i = 0; i < LAUNCHES; i++)
-        gpu_ok(erg_run_launch(runs[i % 2], &gpu_error));
-    gpu_ok(erg_mesh_wait(&m->mesh, erg_executor_stream(executor), &gpu_error));
-    erg_run_free(runs[0]);
-    erg_run_free(runs[1]);
 }
 
 static void check_steady(struct machine *m)
@@ -119,7 +117,8 @@ static void check_steady(struct machine *m)
     open_decoder(m, (struct erg_decoder_options){.layers = 1, .middle = true}, &decoder, &executor);
     gpu_ok(erg_decoder_pass(decoder, erg_executor_stream(executor), &gpu_error));
     for (size_t i = 0; i < workload.forward_count + workload.backward_count; i++) {
-        run_steady(m, executor, &workload.partitions[i]);
+        struct erg_run_step item = {erg_partition_step(&workload.partitions[i], 0, 4), 0};
+        run_steady(m, executor, &item, 1);
         bool bounded = is_bounded(decoder);
         printf("%s %s over and over\n", bounded ? "ok    " : "FAILED", workload.partitions[i].key);
         gpu_failures += !bounded;

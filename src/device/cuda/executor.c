@@ -15,7 +15,8 @@ struct erg_executor {
 
 struct erg_run {
     struct erg_executor *executor;
-    cudaGraphExec_t graph;
+    cudaGraphExec_t graphs[2]; /* launched by turns */
+    size_t count, launched;
 };
 
 /* ---- the streams ---- */
@@ -167,9 +168,9 @@ static int any_written(unsigned written)
 /*
  * A partition that is run over and over would add up the same buffer again and again, until it
  * overflows, when no compute of the run writes it: then the sum is that of what the run does write,
- * of the same size.
+ * of the same size. With `swap` the nanobatches change places.
  */
-static struct erg_run_step *make_steady(const struct erg_run_step *steps, size_t count)
+static struct erg_run_step *make_steady(const struct erg_run_step *steps, size_t count, bool swap)
 {
     unsigned written = 0;
     for (size_t i = 0; i < count; i++)
@@ -178,6 +179,8 @@ static struct erg_run_step *make_steady(const struct erg_run_step *steps, size_t
     struct erg_run_step *steady = erg_xcalloc(count, sizeof *steady);
     for (size_t i = 0; i < count; i++) {
         steady[i] = steps[i];
+        if (swap)
+            steady[i].nanobatch = 1 - steps[i].nanobatch;
         int *part = &steady[i].step.task.comm.part;
         bool own = *part == ERG_MODEL_REDUCE_A || *part == ERG_MODEL_REDUCE_M;
         if (own && instead >= 0 && !(written >> *part & 1))
@@ -199,30 +202,47 @@ static int capture(struct erg_executor *executor, const struct erg_run_step *ste
     return 0;
 }
 
-int erg_run_new(struct erg_run **out, struct erg_executor *executor,
-                const struct erg_run_step *steps, size_t count, enum erg_run_mode mode,
-                struct erg_error *err)
+static int add_graph(struct erg_run *run, const struct erg_run_step *steps, size_t count,
+                     enum erg_run_mode mode, struct erg_error *err)
 {
+    struct erg_executor *executor = run->executor;
     /* Thread-local: other threads go on allocating and reading sensors meanwhile. */
     if (erg_cuda_check(cudaStreamBeginCapture(executor->compute, cudaStreamCaptureModeThreadLocal),
                        err, "starting to capture %zu steps", count))
         return -1;
-    struct erg_run_step *steady = mode == ERG_RUN_STEADY ? make_steady(steps, count) : NULL;
-    int status = capture(executor, steady ? steady : steps, count, mode, err);
-    free(steady);
+    int status = capture(executor, steps, count, mode, err);
     cudaGraph_t graph = NULL;
     cudaError_t ended = cudaStreamEndCapture(executor->compute, &graph);
     if (!status)
         status = erg_cuda_check(ended, err, "capturing %zu steps as a graph", count);
-    struct erg_run *run = erg_xcalloc(1, sizeof *run);
-    run->executor = executor;
     if (!status)
-        status = erg_cuda_check(cudaGraphInstantiate(&run->graph, graph, 0), err,
+        status = erg_cuda_check(cudaGraphInstantiate(&run->graphs[run->count], graph, 0), err,
                                 "preparing a graph of %zu steps", count);
+    run->count += !status;
     if (graph)
         cudaGraphDestroy(graph);
+    return status;
+}
+
+int erg_run_new(struct erg_run **out, struct erg_executor *executor,
+                const struct erg_run_step *steps, size_t count, enum erg_run_mode mode,
+                struct erg_error *err)
+{
+    struct erg_run *run = erg_xcalloc(1, sizeof *run);
+    run->executor = executor;
+    int status = 0;
+    if (mode == ERG_RUN_STEADY) {
+        bool takes_turns = steps[0].nanobatch != ERG_WHOLE_MICROBATCH;
+        for (int turn = 0; turn <= takes_turns && !status; turn++) {
+            struct erg_run_step *steady = make_steady(steps, count, turn);
+            status = add_graph(run, steady, count, mode, err);
+            free(steady);
+        }
+    } else {
+        status = add_graph(run, steps, count, mode, err);
+    }
     if (status) {
-        free(run);
+        erg_run_free(run);
         return -1;
     }
     *out = run;
@@ -233,12 +253,14 @@ void erg_run_free(struct erg_run *run)
 {
     if (!run)
         return;
-    cudaGraphExecDestroy(run->graph);
+    for (size_t i = 0; i < run->count; i++)
+        cudaGraphExecDestroy(run->graphs[i]);
     free(run);
 }
 
 int erg_run_launch(struct erg_run *run, struct erg_error *err)
 {
-    return erg_cuda_check(cudaGraphLaunch(run->graph, run->executor->launch), err,
+    cudaGraphExec_t graph = run->graphs[run->launched++ % run->count];
+    return erg_cuda_check(cudaGraphLaunch(graph, run->executor->launch), err,
                           "launching a captured run");
 }

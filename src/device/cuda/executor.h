@@ -33,7 +33,9 @@ struct erg_run_step {
 
 /* Which layer the ops of a run belong to. */
 enum erg_run_mode {
-    ERG_RUN_STEADY,   /* all to the last: a partition measured over and over */
+    /* All to the last: what is measured over and over. Nanobatches take turns from one launch to
+     * the next, so that what the one has summed is computed anew before it is summed again. */
+    ERG_RUN_STEADY,
     ERG_RUN_FORWARD,  /* an instruction, from the first layer to the last */
     ERG_RUN_BACKWARD, /* an instruction, from the last layer to the first */
 };

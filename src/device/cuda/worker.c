@@ -9,11 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Steps that were captured: one run, or one for each nanobatch that computes. */
 struct prepared {
-    uint64_t hash;
-    struct erg_run *runs[2];
-    size_t count;
+    uint64_t hash; /* of the steps */
+    struct erg_run *run;
 };
 
 struct job {
@@ -65,7 +63,7 @@ static int feed(struct erg_worker *worker, const struct job *job, struct erg_err
     if (erg_cuda_event_record(job->start, stream, err))
         return -1;
     for (size_t i = 0; i < job->repeats; i++)
-        if (erg_run_launch(job->prepared->runs[i % job->prepared->count], err))
+        if (erg_run_launch(job->prepared->run, err))
             return -1;
     return erg_cuda_event_record(job->end, stream, err);
 }
@@ -140,18 +138,15 @@ static enum erg_run_mode mode_of(const struct erg_step *steps, size_t count)
 }
 
 static int prepare_run(struct erg_worker *worker, const struct erg_step *steps, size_t count,
-                       int parity, struct prepared *prepared, struct erg_error *err)
+                       struct erg_run **run, struct erg_error *err)
 {
     struct erg_run_step *items = erg_xcalloc(count, sizeof *items);
     for (size_t i = 0; i < count; i++)
         items[i] = (struct erg_run_step){
             .step = steps[i],
-            .nanobatch =
-                is_whole(worker, &steps[i]) ? ERG_WHOLE_MICROBATCH : (int)(i + (size_t)parity) % 2,
+            .nanobatch = is_whole(worker, &steps[i]) ? ERG_WHOLE_MICROBATCH : (int)i % 2,
         };
-    int status = erg_run_new(&prepared->runs[prepared->count], worker->executor, items, count,
-                             mode_of(steps, count), err);
-    prepared->count += !status;
+    int status = erg_run_new(run, worker->executor, items, count, mode_of(steps, count), err);
     free(items);
     return status;
 }
@@ -165,14 +160,13 @@ static int find_prepared(struct erg_worker *worker, const struct erg_step *steps
             *out = worker->prepared.items[i];
             return 0;
         }
+    struct erg_run *run;
+    if (prepare_run(worker, steps, count, &run, err))
+        return -1;
     struct prepared *prepared = erg_xcalloc(1, sizeof *prepared);
-    prepared->hash = hash;
+    *prepared = (struct prepared){hash, run};
     ERG_PUSH(&worker->prepared, items, prepared);
     *out = prepared;
-    bool alternates = count == 1 && !is_whole(worker, steps);
-    for (int parity = 0; parity <= alternates; parity++)
-        if (prepare_run(worker, steps, count, parity, prepared, err))
-            return -1;
     return 0;
 }
 
@@ -268,8 +262,7 @@ int erg_worker_close(struct erg_worker *worker, struct erg_error *err)
         pthread_join(worker->feeder, NULL);
     }
     for (size_t i = 0; i < worker->prepared.count; i++) {
-        for (size_t k = 0; k < worker->prepared.items[i]->count; k++)
-            erg_run_free(worker->prepared.items[i]->runs[k]);
+        erg_run_free(worker->prepared.items[i]->run);
         free(worker->prepared.items[i]);
     }
     free(worker->prepared.items);
