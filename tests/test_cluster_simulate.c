@@ -4,6 +4,8 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "check.h"
+#include "cluster/comparison.h"
+#include "cluster/gpu_uses.h"
 #include "cluster/simulate.h"
 
 /* A world without files: two types, speeds as set by the test. */
@@ -381,6 +383,37 @@ static void check_result(const struct world *world, const struct erg_simulated *
         assert_true(counted >= done * (1 - 1e-9));
 }
 
+/* Uses, single or by steps, add up to what jobs had, and no GPU serves two jobs. */
+static void check_pictures(const struct world *world, const struct erg_simulated *result)
+{
+    struct erg_gpu_uses uses;
+    double used_s = 0, had_s = 0, drawn_s = 0;
+    erg_gpu_uses_read(&uses, result);
+    for (size_t i = 0; i < uses.count; i++) {
+        const struct erg_gpu_use *a = &uses.items[i];
+        used_s += (a->to_s - a->from_s) * __builtin_popcountll(a->gpus.gpus);
+        for (size_t k = 0; k < i; k++) {
+            const struct erg_gpu_use *b = &uses.items[k];
+            assert_false(a->gpus.node == b->gpus.node && a->gpus.gpus & b->gpus.gpus &&
+                         a->from_s < b->to_s && b->from_s < a->to_s);
+        }
+    }
+    erg_gpu_uses_release(&uses);
+    for (size_t i = 0; i < result->jobs_count; i++)
+        had_s += result->jobs[i].gpu_s;
+    assert_close(used_s, had_s, 1e-9);
+    json_t *document = erg_comparison_new(&world->simulation), *busy;
+    erg_comparison_add(document, result, &world->simulation);
+    json_t *policy = json_array_get(json_object_get(document, "policies"), 0);
+    double step_s = json_number_value(json_object_get(policy, "step_s"));
+    busy = json_object_get(json_object_get(policy, "course"), "busy_gpus");
+    assert_int_equal(json_array_size(busy), ERG_COMPARISON_STEPS);
+    for (size_t k = 0; k < ERG_COMPARISON_STEPS; k++)
+        drawn_s += step_s * json_number_value(json_array_get(busy, k));
+    assert_close(drawn_s, had_s, 1e-9);
+    json_decref(document);
+}
+
 static void test_any_policy_on_any_cluster(void **state)
 {
     (void)state;
@@ -399,6 +432,7 @@ static void test_any_policy_on_any_cluster(void **state)
                 struct erg_error err;
                 watched = erg_policies[p];
                 watching.name = watched->name;
+                watching.summary = watched->summary;
                 watching.events = watched->events;
                 watching.round_s = watched->round_s;
                 watching.prunes_search = watched->prunes_search;
@@ -408,6 +442,7 @@ static void test_any_policy_on_any_cluster(void **state)
                 world.simulation.outages_count = a == 1 || round % 2 ? 0 : 3;
                 assert_ok(erg_simulate(&result, &world.simulation, &err), &err);
                 check_result(&world, &result);
+                check_pictures(&world, &result);
                 assert_ok(erg_simulate(&again, &world.simulation, &err), &err);
                 assert_int_equal(result.records_count, again.records_count);
                 assert_memory_equal(result.samples, again.samples,

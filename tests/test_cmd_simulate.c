@@ -72,6 +72,37 @@ static void test_tables(void **state)
     erg_text_release(&result.out);
 }
 
+/* Several policies: a folder each, one page and one document. */
+static void test_comparison(void **state)
+{
+    (void)state;
+    struct erg_text line = {0};
+    size_t bytes;
+    struct erg_error err;
+    erg_text_printf(&line, CASE "--policy fcfs,elasticflow-ls -o '%s' --json 2>/dev/null",
+                    in_folder("both"));
+    json_t *document = run_json(line.data, 0), *policies = json_object_get(document, "policies");
+    assert_string_equal(json_string_value(json_object_get(document, "schema")),
+                        "ergon.simulations");
+    assert_int_equal(json_array_size(policies), 2);
+    const json_t *second = json_array_get(policies, 1);
+    assert_string_equal(json_string_value(json_object_get(second, "policy")), "elasticflow-ls");
+    json_decref(document);
+    static const char *const files[] = {"both/fcfs/summary.json", "both/elasticflow-ls/trace.json",
+                                        "both/report.html"};
+    char *text = NULL;
+    for (size_t i = 0; i < 3; i++) {
+        free(text);
+        assert_ok(erg_file_read(in_folder(files[i]), 1 << 24, &text, &bytes, &err), &err);
+    }
+    assert_non_null(strstr(text, "\"name\":\"elasticflow-ls\""));
+    assert_non_null(strstr(text, "\"uses\":[["));
+    free(text);
+    erg_text_release(&line);
+    check_program(CASE "-p fcfs,elasticflow-ls,fcfs 2>&1", 2, "'fcfs' is named twice");
+    check_program(CASE "-p , 2>&1", 2, "names no policy");
+}
+
 /* The failure of the only node that it is on sends 'third' back; drawn failures follow the seed. */
 static void test_failures(void **state)
 {
@@ -123,9 +154,8 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_document),
-        cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_document),   cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_comparison), cmocka_unit_test(test_failures),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, commands_begin, commands_end);

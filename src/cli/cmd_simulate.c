@@ -2,20 +2,25 @@
 #include "cli/cli.h"
 
 #include "base/log.h"
+#include "base/memory.h"
+#include "cluster/comparison.h"
 #include "cluster/outages.h"
 #include "cluster/results.h"
+#include "io/file.h"
 #include "io/json.h"
 #include "observe/table.h"
+#include "report/report.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* What --rounds counts; the rounds of the published comparison. */
 #define ROUND_S 300
 
 struct values {
-    const char *policy, *profiles, *outages, *output;
+    const char *policies, *profiles, *outages, *output;
     int accounting;
     long rounds;
     bool until_empty;
@@ -27,8 +32,8 @@ enum { FAIR, ARTIFACT };
 
 #define AT(member) offsetof(struct values, member)
 static const struct erg_option options[] = {
-    {"policy", 'p', ERG_OPTION_TEXT, "NAME", AT(policy), .required = true,
-     .help = "who gets which GPUs: fcfs, arena, … (ergon-simulate(1))"},
+    {"policy", 'p', ERG_OPTION_TEXT, "NAME,...", AT(policies), .required = true,
+     .help = "who gets which GPUs: fcfs, arena, … (ergon-simulate(1)); several are compared"},
     {"profiles", 'P', ERG_OPTION_FILE, "DIR", AT(profiles), .required = true,
      .help = "a folder with prof_optimal.csv and dp_mem.csv"},
     {"rounds", 'r', ERG_OPTION_LONG, "N", AT(rounds), 1, 1e9, .help = "stop after N times 300 s"},
@@ -47,18 +52,23 @@ static const struct erg_option options[] = {
     {"repair", 'R', ERG_OPTION_DOUBLE, "HOURS", AT(repair_h), 0.001, 1e6, .default_text = "4",
      .help = "how long a node is down after a drawn failure"},
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
-     .help = "write summary.json, jobs.csv, events.csv and cluster.csv there"},
+     .help = "write report.html, and tables, summary and trace of each policy, there"},
     {0},
 };
 
 struct simulating {
     const struct values *values;
-    struct erg_simulation simulation;
+    struct erg_simulation simulation; /* of the policy that is simulated now */
     struct erg_fleet *fleet;
     struct erg_job_trace *trace;
     struct erg_speeds *speeds;
     struct erg_outages outages;
-    struct erg_simulated result;
+    struct {
+        const struct erg_policy **items;
+        size_t count, capacity;
+    } policies;
+    json_t *documents;  /* summaries, for --json */
+    json_t *comparison; /* for the page */
 };
 
 static int check_options(const struct values *values, struct erg_error *err)
@@ -77,12 +87,37 @@ static int check_options(const struct values *values, struct erg_error *err)
     return 0;
 }
 
+static int add_policy(struct simulating *at, const char *name, struct erg_error *err)
+{
+    const struct erg_policy *policy;
+    if (erg_policy_find(&policy, name, err) != 0)
+        return -1;
+    for (size_t i = 0; i < at->policies.count; i++)
+        if (at->policies.items[i] == policy)
+            return erg_fail(err, ERG_USAGE, "--policy: '%s' is named twice", name);
+    ERG_PUSH(&at->policies, items, policy);
+    return 0;
+}
+
+static int parse_policies(struct simulating *at, struct erg_error *err)
+{
+    char *names = erg_xstrdup(at->values->policies), *rest = names, *name;
+    int status = 0;
+    while (status == 0 && (name = strtok_r(rest, ",", &rest)))
+        status = add_policy(at, name, err);
+    if (status == 0 && at->policies.count == 0)
+        status =
+            erg_fail(err, ERG_USAGE, "--policy: '%s' names no policy; expected for instance %s",
+                     at->values->policies, erg_policies[0]->name);
+    free(names);
+    return status;
+}
+
 static int prepare(struct simulating *at, const struct erg_invocation *call, struct erg_error *err)
 {
     const struct values *values = at->values;
     struct erg_simulation *simulation = &at->simulation;
-    if (erg_policy_find(&simulation->policy, values->policy, err) != 0 ||
-        erg_fleet_load(&at->fleet, call->arguments[0], err) != 0 ||
+    if (parse_policies(at, err) != 0 || erg_fleet_load(&at->fleet, call->arguments[0], err) != 0 ||
         erg_job_trace_load(&at->trace, call->arguments[1], at->fleet, err) != 0 ||
         erg_speeds_load(&at->speeds, values->profiles, at->fleet, at->trace, err) != 0)
         return -1;
@@ -112,24 +147,14 @@ static int prepare(struct simulating *at, const struct erg_invocation *call, str
     return 0;
 }
 
-static void print_json(const struct simulating *at)
-{
-    json_t *document = erg_simulated_document(&at->result, &at->simulation);
-    char *text = erg_json_text(document);
-    fputs(text, stdout);
-    free(text);
-    json_decref(document);
-}
-
 static void add_hours(struct erg_table *table, const char *what, double seconds)
 {
     erg_table_add(table, "%s", what);
     erg_table_add(table, isfinite(seconds) ? "%.2f h" : "-", seconds / 3600);
 }
 
-static void print(const struct simulating *at)
+static void print(const struct simulating *at, const struct erg_summary *summary)
 {
-    const struct erg_summary *summary = &at->result.summary;
     struct erg_table table = {.columns = 2};
     struct erg_text out = {0};
     printf("%s on %d GPUs of %u types, %s accounting: %ld of %ld jobs finished in %.1f hours\n",
@@ -168,9 +193,59 @@ static void print(const struct simulating *at)
     erg_table_release(&table);
 }
 
+static int simulate(struct simulating *at, const struct erg_policy *policy, bool prints,
+                    struct erg_error *err)
+{
+    struct erg_simulated result;
+    at->simulation.policy = policy;
+    if (erg_simulate(&result, &at->simulation, err) != 0)
+        return -1;
+    int status = 0;
+    if (at->values->output) {
+        struct erg_text folder = {0};
+        erg_text_add(&folder, at->values->output);
+        if (at->policies.count > 1)
+            erg_text_printf(&folder, "/%s", policy->name);
+        status = erg_simulated_write(&result, &at->simulation, folder.data, err);
+        erg_text_release(&folder);
+        if (!at->comparison)
+            at->comparison = erg_comparison_new(&at->simulation);
+        erg_comparison_add(at->comparison, &result, &at->simulation);
+    }
+    json_array_append_new(at->documents, erg_simulated_document(&result, &at->simulation));
+    if (status == 0 && prints)
+        print(at, &result.summary);
+    erg_simulated_release(&result);
+    return status;
+}
+
+static int write_page(const struct simulating *at, struct erg_error *err)
+{
+    struct erg_text path = {0};
+    erg_text_printf(&path, "%s/report.html", at->values->output);
+    int status = erg_report_cluster_write(path.data, at->comparison, err);
+    erg_text_release(&path);
+    return status;
+}
+
+/* One summary, or those of several policies. */
+static void print_json(const struct simulating *at)
+{
+    json_t *document = at->policies.count == 1
+                           ? json_incref(json_array_get(at->documents, 0))
+                           : json_pack("{s:s, s:i, s:O}", "schema", "ergon.simulations",
+                                       "schema_version", 1, "policies", at->documents);
+    char *text = erg_json_text(document);
+    fputs(text, stdout);
+    free(text);
+    json_decref(document);
+}
+
 static void release(struct simulating *at)
 {
-    erg_simulated_release(&at->result);
+    json_decref(at->comparison);
+    json_decref(at->documents);
+    free(at->policies.items);
     erg_outages_release(&at->outages);
     erg_speeds_free(at->speeds);
     erg_job_trace_free(at->trace);
@@ -179,18 +254,18 @@ static void release(struct simulating *at)
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    struct simulating at = {.values = call->values};
+    struct simulating at = {.values = call->values, .documents = json_array()};
     int status = check_options(at.values, err);
     if (status == 0)
         status = prepare(&at, call, err);
-    if (status == 0)
-        status = erg_simulate(&at.result, &at.simulation, err);
     if (status == 0 && at.values->output)
-        status = erg_simulated_write(&at.result, &at.simulation, at.values->output, err);
+        status = erg_dir_make(at.values->output, err);
+    for (size_t i = 0; i < at.policies.count && status == 0; i++)
+        status = simulate(&at, at.policies.items[i], !call->common.json, err);
+    if (status == 0 && at.values->output)
+        status = write_page(&at, err);
     if (status == 0 && call->common.json)
         print_json(&at);
-    else if (status == 0)
-        print(&at);
     release(&at);
     return status;
 }
@@ -205,7 +280,8 @@ const struct erg_command erg_cmd_simulate = {
     .options = options,
     .details =
         "Says what a policy does to waiting, speed, energy and deadlines of the jobs of a trace.\n"
-        "Accounting \"artifact\" follows the published comparison of Arena, quirks included.",
+        "Several policies are compared on one page. Accounting \"artifact\" follows the published\n"
+        "comparison of Arena, quirks included.",
     .examples =
         "  ergon simulate examples/arena/cluster-1280.yaml trace.csv --policy fcfs --profiles "
         "arena\n",

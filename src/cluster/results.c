@@ -185,5 +185,10 @@ int erg_simulated_write(const struct erg_simulated *result, const struct erg_sim
         status = write_text(&table, folder, "cluster.csv", err);
     }
     erg_text_release(&table);
+    if (status == 0 && simulation->keep_events && simulation->keep_samples) {
+        erg_text_printf(&path, "%s/trace.json", folder);
+        status = erg_simulated_trace(result, simulation, path.data, err);
+        erg_text_release(&path);
+    }
     return status;
 }

@@ -1,6 +1,7 @@
 /*
- * Results of a simulation as files: a JSON summary, and CSV tables of jobs, events and the cluster
- * over time. Times are seconds after the first submission; what never came is empty or null.
+ * Results of a simulation as files: a JSON summary, CSV tables of jobs, events and the cluster over
+ * time, and a Chrome trace. Times are seconds after the first submission; what never came is empty
+ * or null.
  */
 #ifndef ERG_CLUSTER_RESULTS_H
 #define ERG_CLUSTER_RESULTS_H
@@ -13,7 +14,13 @@
 json_t *erg_simulated_document(const struct erg_simulated *result,
                                const struct erg_simulation *simulation);
 
-/* summary.json, jobs.csv, and events.csv and cluster.csv where the simulation kept them. */
+/* A Chrome trace (io/trace.h) of a simulation that kept events and samples: a process for each type
+ * of GPUs, a thread for each GPU that was the first of a job's on its node. */
+int erg_simulated_trace(const struct erg_simulated *result, const struct erg_simulation *simulation,
+                        const char *path, struct erg_error *err);
+
+/* summary.json, jobs.csv, and events.csv, cluster.csv and trace.json where the simulation kept what
+ * is in them. */
 int erg_simulated_write(const struct erg_simulated *result, const struct erg_simulation *simulation,
                         const char *folder, struct erg_error *err);
 

@@ -41,6 +41,10 @@ struct simulator {
         size_t count, capacity;
     } records;
     struct {
+        struct erg_slice *items;
+        size_t count, capacity;
+    } slices; /* of the records */
+    struct {
         struct erg_cluster_sample *items;
         size_t count, capacity;
     } samples;
@@ -59,7 +63,11 @@ static void record(struct simulator *sim, enum erg_record_kind kind, int job, in
                  .node = node,
                  .shape = now ? now->shape : -1,
                  .point = now && now->shape >= 0 ? now->point : -1,
+                 .first_slice = sim->slices.count,
+                 .slices = now ? now->placement.count : 0,
              });
+    for (int i = 0; now && i < now->placement.count; i++)
+        ERG_PUSH(&sim->slices, items, now->placement.slices[i]);
 }
 
 /* Finds out when a job will next do something by itself. */
@@ -436,6 +444,7 @@ static void release(struct simulator *sim)
     free(sim->ended.items);
     free(sim->evicted.items);
     free(sim->records.items);
+    free(sim->slices.items);
     free(sim->samples.items);
 }
 
@@ -468,9 +477,12 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
         *result = (struct erg_simulated){.jobs_count = count,
                                          .records = sim.records.items,
                                          .records_count = sim.records.count,
+                                         .slices = sim.slices.items,
+                                         .slices_count = sim.slices.count,
                                          .samples = sim.samples.items,
                                          .samples_count = sim.samples.count};
         sim.records.items = NULL;
+        sim.slices.items = NULL;
         sim.samples.items = NULL;
         meter_finish(&sim.meter, &result->jobs, &result->summary);
         result->summary.cpu_s = erg_cpu_seconds() - began_s;
@@ -483,6 +495,7 @@ void erg_simulated_release(struct erg_simulated *result)
 {
     free(result->jobs);
     free(result->records);
+    free(result->slices);
     free(result->samples);
     *result = (struct erg_simulated){0};
 }

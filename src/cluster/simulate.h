@@ -57,6 +57,9 @@ struct erg_cluster_record {
     enum erg_record_kind kind;
     int job, node;
     int shape, point; /* that it has now; -1: none */
+    /* The GPUs that it has now: so many of the result's slices from this one on. */
+    size_t first_slice;
+    int slices;
 };
 
 /* What happened to a job. Times are NAN where they never came. */
@@ -105,6 +108,8 @@ struct erg_simulated {
     size_t jobs_count;
     struct erg_cluster_record *records; /* if asked for */
     size_t records_count;
+    struct erg_slice *slices; /* of the records */
+    size_t slices_count;
     struct erg_cluster_sample *samples;
     size_t samples_count;
     struct erg_summary summary;

@@ -190,3 +190,9 @@ int erg_report_layouts_write(const char *path, const json_t *layouts, struct erg
     return write_document(path, erg_report_layouts_page, layouts, "ergon.layouts",
                           ERG_LAYOUTS_SCHEMA_VERSION, err);
 }
+
+int erg_report_cluster_write(const char *path, const json_t *cluster, struct erg_error *err)
+{
+    return write_document(path, erg_report_cluster_page, cluster, "ergon.cluster",
+                          ERG_CLUSTER_SCHEMA_VERSION, err);
+}

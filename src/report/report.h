@@ -24,6 +24,10 @@ int erg_report_memory_write(const char *path, const json_t *memory, struct erg_e
  */
 int erg_report_layouts_write(const char *path, const json_t *layouts, struct erg_error *err);
 
+/* The same of a cluster document (cluster/comparison.h): policies side by side, the cluster over
+ * time. */
+int erg_report_cluster_write(const char *path, const json_t *cluster, struct erg_error *err);
+
 /* The comparison of the methods and the selected point, lines of text in UTF-8. */
 int erg_report_table(struct erg_text *out, const json_t *plan, struct erg_error *err);
 

@@ -4,7 +4,12 @@
 
 #include "report/report.h"
 
-enum { ERG_PLAN_SCHEMA_VERSION = 1, ERG_MEMORY_SCHEMA_VERSION = 1, ERG_LAYOUTS_SCHEMA_VERSION = 1 };
+enum {
+    ERG_PLAN_SCHEMA_VERSION = 1,
+    ERG_MEMORY_SCHEMA_VERSION = 1,
+    ERG_LAYOUTS_SCHEMA_VERSION = 1,
+    ERG_CLUSTER_SCHEMA_VERSION = 1,
+};
 
 /* Whether the document is a plan that this version can show. */
 int erg_report_check(const json_t *plan, struct erg_error *err);
@@ -22,5 +27,6 @@ long erg_report_long(const json_t *object, const char *key, long fallback);
 extern const char erg_report_page[];
 extern const char erg_report_memory_page[];
 extern const char erg_report_layouts_page[];
+extern const char erg_report_cluster_page[];
 
 #endif

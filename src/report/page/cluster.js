@@ -1,0 +1,281 @@
+/* The page of a shared cluster: what each policy did to the jobs, and the cluster over time. */
+const HUES = [212, 28, 290, 350, 48, 180, 260, 320, 95, 10];
+const policies = list(plan.policies).map((policy, i) => ({
+  ...policy, strong: policy.name === "ergon",
+  color: policy.name === "ergon" ? "var(--ergon)" : `hsl(${HUES[i % HUES.length]} 55% 52%)`,
+}));
+const steps = plan.steps, HOUR = 3600;
+const hours = seconds => (isNumber(seconds) ? `${digits(seconds / HOUR)}\u00a0h` : NONE);
+const count = value => (isNumber(value) ? Math.round(value).toLocaleString("en") : NONE);
+const POWER_UNITS = [["MW", 1e6], ["kW", 1e3], ["W", 1]];
+const BIG_ENERGY = [["GJ", 1e9], ["MJ", 1e6], ["kJ", 1e3], ["J", 1]];
+const lineIcon = policy => s("svg", { width: 22, height: 12, "aria-hidden": "true" },
+  s("line", { x1: 1, x2: 21, y1: 6, y2: 6, stroke: policy.color, "stroke-width": policy.strong ? 3.5 : 2 }));
+
+function heading() {
+  byId("job-name").textContent = plan.trace;
+  document.title = `ergon simulate: ${plan.trace}`;
+  const ours = policies.find(p => p.strong), others = policies.filter(p => p !== ours && isNumber(p.summary.mean_time_in_system_s));
+  const best = others.length ? others.reduce((a, b) => (b.summary.mean_time_in_system_s < a.summary.mean_time_in_system_s ? b : a)) : policies[0];
+  const one = ours || best, summary = one.summary;
+  if (ours && others.length) {
+    const less = reduction(summary.mean_time_in_system_s, best.summary.mean_time_in_system_s);
+    byId("headline").textContent = `A job spends ${lessOrMore(less, "time")} in the system than under ${best.name}, the next best.`;
+  } else {
+    byId("headline").textContent = `${one.name}: ${count(summary.finished_jobs)} of ${count(summary.submitted_jobs)} jobs ended, after ${hours(summary.mean_jct_s)} in the mean.`;
+  }
+  byId("subtitle").textContent = `${plural(plan.jobs, "job")} on ${plural(plan.gpus, "GPU")}: ` +
+    plan.types.map(type => `${type.nodes} × ${type.gpus_per_node} ${type.name}`).join(", ") +
+    `; ${hours(summary.simulated_s)} simulated, ${plan.accounting} accounting.`;
+  const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
+  byId("tiles").append(
+    tile(hours(summary.mean_jct_s), "from submission to end, mean of finished jobs"),
+    tile(hours(summary.mean_queue_s), "of waiting, mean of all jobs"),
+    tile(`${(100 * summary.utilization).toFixed(1)}\u00a0%`, "of the GPUs' time used"),
+    tile(quantity(summary.energy_j, BIG_ENERGY), "drawn by all GPUs"));
+}
+
+/* Title, value of a summary, its text, and whether less is better (null: neither). */
+const COLUMNS = [
+  ["finished", v => v.finished_jobs, count, false],
+  ["completion, mean", v => v.mean_jct_s, hours, true],
+  ["median", v => v.median_jct_s, hours, true],
+  ["99 %", v => v.p99_jct_s, hours, true],
+  ["in system, all jobs", v => v.mean_time_in_system_s, hours, true],
+  ["waiting", v => v.mean_queue_s, hours, true],
+  ["samples/s, mean", v => v.mean_throughput, count, false],
+  ["GPUs used", v => v.utilization, v => `${(100 * v).toFixed(1)}\u00a0%`, null],
+  ["moves", v => v.reconfigurations, count, null],
+  ["energy", v => v.energy_j, v => quantity(v, BIG_ENERGY), true],
+  ["peak power", v => v.peak_power_w, v => quantity(v, POWER_UNITS), null],
+  ["deadlines met", v => v.deadlines_met, v => `${(100 * v).toFixed(1)}\u00a0%`, false],
+];
+
+function table() {
+  const columns = COLUMNS.filter(([, value]) => policies.some(p => isNumber(value(p.summary))));
+  const bestOf = ([, value, , less]) => {
+    const values = policies.map(p => value(p.summary)).filter(isNumber);
+    return less === null || policies.length < 2 ? null : (less ? Math.min : Math.max)(...values);
+  };
+  const best = columns.map(bestOf);
+  byId("policies").append(h("table", {},
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "policy"), columns.map(([title]) => h("th", { scope: "col" }, title)))),
+    h("tbody", {}, policies.map(policy => h("tr", {},
+      h("th", { scope: "row" }, lineIcon(policy), policy.name, h("small", {}, policy.what)),
+      columns.map(([, value, text], i) => {
+        const own = value(policy.summary), shown = isNumber(own) ? text(own) : NONE;
+        return h("td", {}, own === best[i] ? h("b", {}, shown) : shown);
+      }))))));
+  const unrunnable = (policies[0].summary || {}).unrunnable_jobs;
+  byId("policies-note").textContent = (policies.length > 1 ? "Bold: the best of a column. " : "") +
+    (unrunnable > 0 ? `${plural(unrunnable, "job")} can run on no GPUs of this cluster.` : "");
+}
+
+/* ---- over time ---- */
+const COURSES = [
+  ["samples_per_s", "Throughput", [["M samples/s", 1e6], ["k samples/s", 1e3], ["samples/s", 1]]],
+  ["waiting", "Jobs waiting", [["jobs", 1]]],
+  ["busy_gpus", "GPUs with a job", [["GPUs", 1]]],
+  ["power_w", "Power of all GPUs", POWER_UNITS],
+];
+
+/* One chart of a quantity under every policy; `at` moves all charts' cursors together. */
+function courseChart(key, title, units, cursors) {
+  const shown = policies.filter(p => list((p.course || {})[key]).length);
+  const most = Math.max(...shown.flatMap(p => p.course[key]).filter(isNumber)), longest = Math.max(...shown.map(p => p.step_s)) * steps;
+  if (!(most > 0)) return null;
+  const [unit, size] = unitOf(most, units), place = h("div", {});
+  drawToWidth(place, width => {
+    const height = 210, margin = { left: 46, right: 12, top: 24, bottom: 40 };
+    const { frame, atX, atY } = axes(width, height, margin,
+      { low: 0, high: longest / HOUR, title: "hours" }, { low: 0, high: 1.05 * most / size, title: unit });
+    const lines = shown.map(p => s("path", { fill: "none", stroke: p.color, "stroke-width": p.strong ? 2.2 : 1.3,
+      d: p.course[key].map((value, k) => `${k ? "H" : `M${atX(0)},${atY(value / size).toFixed(1)}H`}${atX(Math.min(longest, (k + 1) * p.step_s) / HOUR).toFixed(1)}` +
+        (k + 1 < steps ? `V${atY(p.course[key][k + 1] / size).toFixed(1)}` : "")).join("") }));
+    const cursor = s("line", { class: "guide", y1: margin.top, y2: height - margin.bottom, visibility: "hidden" });
+    const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
+      "aria-label": `${title} over time, at most ${digits(most / size)} ${unit}. Arrow keys move.` }, frame, lines, cursor);
+    let moment = 0;
+    const move = (seconds, x, y) => {
+      moment = Math.min(longest, Math.max(0, seconds));
+      cursors.forEach(set => set(moment));
+      const box = svg.getBoundingClientRect();
+      showTip([`after ${hours(moment)}`, ...shown.map(p => {
+        const value = p.course[key][Math.floor(moment / p.step_s)];
+        return `${p.name}: ${isNumber(value) ? `${digits(value / size)} ${unit}` : "done"}`;
+      })].join("\n"), x === undefined ? box.left + atX(moment / HOUR) : x, y === undefined ? box.top + 30 : y);
+    };
+    const leave = () => { cursors.forEach(set => set(null)); hideTip(); };
+    cursors[place.dataset.index] = seconds => {
+      cursor.setAttribute("visibility", seconds === null ? "hidden" : "visible");
+      if (seconds === null) return;
+      cursor.setAttribute("x1", atX(seconds / HOUR));
+      cursor.setAttribute("x2", atX(seconds / HOUR));
+    };
+    svg.addEventListener("pointermove", event => {
+      const x = event.clientX - svg.getBoundingClientRect().left, right = width - margin.right;
+      if (x < margin.left || x > right) leave();
+      else move((x - margin.left) / (right - margin.left) * longest, event.clientX, event.clientY);
+    });
+    svg.addEventListener("pointerleave", leave);
+    svg.addEventListener("blur", leave);
+    svg.addEventListener("keydown", event => {
+      const by = { ArrowLeft: -1, ArrowRight: 1, Home: -steps, End: steps }[event.key];
+      if (event.key === "Escape") leave();
+      if (!by) return;
+      move(moment + by * longest / steps);
+      event.preventDefault();
+    });
+    place.replaceChildren(svg);
+  });
+  return h("div", {}, h("h3", {}, title), place);
+}
+
+function courses() {
+  const cursors = [];
+  byId("course-legend").append(...policies.map(p => h("span", {}, lineIcon(p), p.name)));
+  COURSES.forEach(([key, title, units], i) => {
+    cursors.push(() => {});
+    const card = courseChart(key, title, units, cursors);
+    if (!card) return;
+    card.lastChild.dataset.index = i;
+    byId("course").append(card);
+  });
+}
+
+/* ---- completion times ---- */
+function completions() {
+  const place = byId("completion"), shown = policies.filter(p => list(p.completion_s).length);
+  if (!shown.length) {
+    place.append(h("p", { class: "quiet" }, "No job ended."));
+    return;
+  }
+  const logs = shown.flatMap(p => p.completion_s).map(v => Math.log10(Math.max(v, 1) / HOUR));
+  const low = Math.floor(Math.min(...logs)), high = Math.ceil(Math.max(...logs)), powers = [];
+  for (let k = low; k <= high; k++) powers.push(k);
+  drawToWidth(place, width => {
+    const height = 300, margin = { left: 46, right: 14, top: 26, bottom: 42 };
+    const { frame, atX, atY } = axes(width, height, margin,
+      { low, high, title: "hours (logarithmic)", ticks: powers }, { low: 0, high: 100, title: "% of jobs", ticks: [0, 25, 50, 75, 100] });
+    frame.querySelectorAll("text").forEach(text => { /* powers of ten as numbers */
+      if (text.getAttribute("y") == height - margin.bottom + 19) text.textContent = String(+(10 ** +text.textContent).toPrecision(1));
+    });
+    const at = seconds => atX(Math.log10(Math.max(seconds, 1) / HOUR));
+    place.replaceChildren(s("svg", { width, height, role: "img",
+      "aria-label": shown.map(p => `${p.name}: half of the finished jobs took no longer than ${hours(p.completion_s[50])}`).join("; ") },
+      frame, shown.map(p => {
+        const share = p.summary.finished_jobs / p.summary.submitted_jobs;
+        return s("path", { fill: "none", stroke: p.color, "stroke-width": p.strong ? 2.5 : 1.5,
+          d: p.completion_s.map((v, i) => `${i ? "L" : "M"}${at(v).toFixed(1)},${atY(i * share).toFixed(1)}`).join("") });
+      })));
+  });
+}
+
+/* ---- GPUs ---- */
+const firstGpus = []; /* by node */
+for (const type of plan.types)
+  for (let n = 0; n < type.nodes; n++)
+    firstGpus[type.first_node + n] = n || type !== plan.types[0] ? firstGpus[type.first_node + n - 1] + gpusOf(type.first_node + n - 1) : 0;
+function gpusOf(node) {
+  return plan.types.find(type => node >= type.first_node && node < type.first_node + type.nodes).gpus_per_node;
+}
+const typeOf = node => plan.types.find(type => node >= type.first_node && node < type.first_node + type.nodes).name;
+
+/* Each is {rows, paint(context, x, y): paints, at(row, seconds): text}; x and y give pixels. */
+function usesPicture(policy) {
+  const job = index => `hsl(${(index * 137.5) % 360} 55% ${44 + (index * 29) % 22}%)`;
+  return {
+    rows: plan.gpus,
+    paint(context, x, y) {
+      for (const [node, bits, from, to, index] of policy.uses) {
+        context.fillStyle = job(index);
+        for (let g = 0; g < bits.length; g++)
+          if (bits[g] === "1")
+            context.fillRect(x(from), y(firstGpus[node] + g), Math.max(0.5, x(to) - x(from)), Math.max(0.5, y(1) - y(0) - (y(1) - y(0) > 4 ? 1 : 0)));
+      }
+    },
+    at(row, seconds) {
+      const use = policy.uses.find(([node, bits, from, to]) => from <= seconds && seconds < to && bits[row - firstGpus[node]] === "1");
+      const node = firstGpus.findIndex((first, i) => row >= first && row < first + gpusOf(i));
+      return `${typeOf(node)}, node ${node}, GPU ${row - firstGpus[node]}\n` +
+        (use ? `job ${use[5]}, from ${hours(use[2])} to ${hours(use[3])}` : `idle after ${hours(seconds)}`);
+    },
+  };
+}
+function sharesPicture(policy) {
+  return {
+    rows: policy.shares.length,
+    paint(context, x, y) {
+      policy.shares.forEach((row, r) => row.percent.forEach((percent, k) => {
+        if (percent <= 0) return;
+        context.fillStyle = rgb(heat(percent / 100));
+        context.fillRect(x(k * policy.step_s), y(r), x(policy.step_s) - x(0) + 0.6, y(1) - y(0) + (y(1) - y(0) > 3 ? -0.5 : 0.5));
+      }));
+    },
+    at(row, seconds) {
+      const { type, first_node: first, nodes, percent } = policy.shares[row];
+      return `${type}, ${nodes > 1 ? `nodes ${first} to ${first + nodes - 1}` : `node ${first}`}\n` +
+        `${percent[Math.min(steps - 1, Math.floor(seconds / policy.step_s))]}\u00a0% in use around ${hours(seconds)}`;
+    },
+  };
+}
+
+function gpuPictures() {
+  const place = byId("gpus"), controls = byId("gpus-controls");
+  let policy = policies.find(p => p.strong) || policies[0];
+  byId("gpus-text").textContent = policies.every(p => p.uses)
+    ? "A row is a GPU, a colour a job; nodes of a type lie together."
+    : "A row is a node, or a few neighbours; the colour is the share of their GPUs that jobs had.";
+  let width = 0;
+  function draw() {
+    const picture = policy.uses ? usesPicture(policy) : sharesPicture(policy), end = policy.step_s * steps;
+    const margin = { left: 64, right: 6, top: 6, bottom: 40 }, rowHeight = Math.min(14, Math.max(2, 480 / picture.rows));
+    const height = Math.round(margin.top + margin.bottom + rowHeight * picture.rows), ratio = devicePixelRatio || 1;
+    const x = linear(0, end, margin.left, width - margin.right), y = row => margin.top + row * rowHeight;
+    const canvas = h("canvas", { width: width * ratio, height: height * ratio, style: `width:${width}px;height:${height}px`,
+      role: "img", "aria-label": `Use of GPUs over time under ${policy.name}: ${(100 * policy.summary.utilization).toFixed(1)} % of the time of all GPUs` });
+    const context = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
+    context.scale(ratio, ratio);
+    context.fillStyle = style.getPropertyValue("--grid");
+    context.fillRect(margin.left, margin.top, width - margin.left - margin.right, rowHeight * picture.rows);
+    picture.paint(context, x, y);
+    context.fillStyle = style.getPropertyValue("--quiet");
+    context.font = "12px system-ui, sans-serif";
+    for (const type of plan.types) {
+      const first = policy.uses ? firstGpus[type.first_node] : policy.shares.findIndex(row => row.first_node === type.first_node);
+      context.fillRect(margin.left - 5, y(first), width - margin.left - margin.right + 5, 1);
+      context.fillText(type.name, 2, y(first) + 13, margin.left - 10);
+    }
+    const marks = ticks(0, end / HOUR, Math.max(3, Math.floor(width / 90))), texts = tickTexts(marks);
+    context.textAlign = "center";
+    marks.forEach((value, i) => context.fillText(texts[i], x(value * HOUR), height - margin.bottom + 17));
+    context.fillText("hours", (margin.left + width) / 2, height - 6);
+    canvas.addEventListener("pointermove", event => {
+      const box = canvas.getBoundingClientRect(), row = Math.floor((event.clientY - box.top - margin.top) / rowHeight);
+      const seconds = (event.clientX - box.left - margin.left) / (width - margin.left - margin.right) * end;
+      if (row < 0 || row >= picture.rows || seconds < 0 || seconds > end) hideTip();
+      else showTip(picture.at(row, seconds), event.clientX, event.clientY);
+    });
+    canvas.addEventListener("pointerleave", hideTip);
+    place.replaceChildren(canvas);
+  }
+  if (policies.length > 1) {
+    const choice = h("span", { class: "choice", role: "group", "aria-label": "policy" }, policies.map(p =>
+      h("button", { type: "button", "aria-pressed": String(p === policy), onclick: event => {
+        policy = p;
+        for (const button of choice.children) button.setAttribute("aria-pressed", String(button === event.target));
+        draw();
+      } }, p.name)));
+    controls.append(choice);
+  }
+  if (!policies.every(p => p.uses))
+    controls.append(h("span", { class: "scale" }, "0\u00a0%", h("i", { style: `background:linear-gradient(90deg,${HEAT.map(rgb).join(",")})` }), "100\u00a0%"));
+  drawToWidth(place, now => { width = now; draw(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+}
+
+heading();
+table();
+courses();
+completions();
+gpuPictures();
