@@ -1,8 +1,17 @@
 # A page of the report as a C array:
 #   cmake -DPAGE_DIR=... -DPAGE=report -DSCRIPTS=report,charts -DSYMBOL=erg_report_page -DOUTPUT=...
 #         -P EmbedPage.cmake
-# Puts report.css and the scripts where PAGE.html says so, and writes the bytes with a final NUL.
-file(READ ${PAGE_DIR}/${PAGE}.html page)
+# Puts the sections of PAGE.html, report.css and the scripts where frame.html says so, and writes the
+# bytes with a final NUL. The first line of PAGE.html is <!-- title: headline -->.
+file(READ ${PAGE_DIR}/frame.html page)
+file(READ ${PAGE_DIR}/${PAGE}.html sections)
+if(NOT sections MATCHES "^<!-- ([^:\n]+): ([^\n]+) -->\n")
+  message(FATAL_ERROR "${PAGE}.html: the first line is not <!-- title: headline -->")
+endif()
+string(REPLACE "@TITLE@" "${CMAKE_MATCH_1}" page "${page}")
+string(REPLACE "@HEADLINE@" "${CMAKE_MATCH_2}" page "${page}")
+string(REPLACE "${CMAKE_MATCH_0}" "" sections "${sections}")
+string(REPLACE "@SECTIONS@" "${sections}" page "${page}")
 file(READ ${PAGE_DIR}/report.css style)
 set(script "")
 string(REPLACE "," ";" parts ${SCRIPTS})
