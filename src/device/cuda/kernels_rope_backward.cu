@@ -12,7 +12,8 @@ enum {
 
 /*
  * One head back through the norm (in `low`, `high`: gradients), with n = x scale and
- * dx = scale (d w - n mean(d w n)); adds d n to the gradient of the weight.
+ * dx = scale (d w - n mean(d w n)); adds d n to the gradient of the weight. The two sums over the
+ * head do not need each other, and are waited for together.
  */
 template <int SEGMENT>
 __device__ inline void norm_back(const struct task &task, const struct pair &x,
@@ -20,27 +21,35 @@ __device__ inline void norm_back(const struct task &task, const struct pair &x,
                                  float (&high)[VECTOR], float (&d_low)[VECTOR],
                                  float (&d_high)[VECTOR])
 {
-    float x_low[VECTOR], x_high[VECTOR], dw_low[VECTOR], dw_high[VECTOR], dot = 0;
+    float x_low[VECTOR], x_high[VECTOR], w_low[VECTOR], w_high[VECTOR];
+    float part_low[VECTOR], part_high[VECTOR], squares = 0, dot = 0;
     unpack(x_low, x.low);
     unpack(x_high, x.high);
-    unpack(dw_low, weight.low);
-    unpack(dw_high, weight.high);
-    const float scale = scale_of<SEGMENT>(task, x_low, x_high);
+    unpack(w_low, weight.low);
+    unpack(w_high, weight.high);
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) {
-        dw_low[i] *= low[i];
-        dw_high[i] *= high[i];
-        dot += x_low[i] * dw_low[i];
-        dot += x_high[i] * dw_high[i];
+        squares += x_low[i] * x_low[i];
+        squares += x_high[i] * x_high[i];
+        part_low[i] = low[i] * x_low[i];
+        part_high[i] = high[i] * x_high[i];
+        dot += part_low[i] * w_low[i];
+        dot += part_high[i] * w_high[i];
     }
-    dot = sum_over_lanes(dot, SEGMENT);
+#pragma unroll
+    for (int mask = SEGMENT / 2; mask > 0; mask /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, squares, mask);
+        dot += __shfl_xor_sync(0xffffffffu, dot, mask);
+        squares += other;
+    }
+    const float scale = rsqrtf(squares * task.share + task.eps);
     const float back = scale * scale * scale * dot * task.share;
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) {
-        d_low[i] += low[i] * x_low[i] * scale;
-        d_high[i] += high[i] * x_high[i] * scale;
-        low[i] = scale * dw_low[i] - x_low[i] * back;
-        high[i] = scale * dw_high[i] - x_high[i] * back;
+        d_low[i] += part_low[i] * scale;
+        d_high[i] += part_high[i] * scale;
+        low[i] = scale * w_low[i] * low[i] - x_low[i] * back;
+        high[i] = scale * w_high[i] * high[i] - x_high[i] * back;
     }
 }
 
@@ -59,51 +68,52 @@ __global__ void __launch_bounds__(THREADS, 4)
     extern __shared__ vector ring[]; /* [STAGES][d low, d high, x low, x high][threads] */
     const struct place place = find<SEGMENT>(task);
     const uint32_t step = gridDim.x * task.block_tokens;
+    uint32_t token = blockIdx.x * task.block_tokens + place.token;
     const size_t head_size = 2 * task.half, at = place.head * head_size + place.column;
     const size_t stride = place.step * head_size;
+    const size_t x_step = step * task.in_row, d_step = step * task.out_row;
+    const erg_bf16 *x_at = x + token * task.in_row + at;
+    const erg_bf16 *d_at = d_rotated + token * task.out_row + at;
+    erg_bf16 *to = d + token * task.out_row + at;
+    const uint32_t heads =
+        place.inside ? (place.heads_end - place.head + place.step - 1) / place.step : 0;
     auto slot = [&](int k, int part) {
         return ring + (k % STAGES * 4 + part) * blockDim.x + threadIdx.x;
     };
-    auto has_head = [&](uint32_t token, int k) {
-        return place.inside && token < task.tokens && place.head + k * place.step < place.heads_end;
-    };
     /* Head k of the place, or of the block's next token. */
-    auto fetch_head = [&](uint32_t token, int k) {
-        token += k / HEADS * step;
-        k %= HEADS;
-        const bool inside = has_head(token, k);
-        const size_t half = inside ? task.half : 0, head = inside ? at + k * stride : 0;
-        const erg_bf16 *d_at = d_rotated + (inside ? token * task.out_row : 0) + head;
-        const erg_bf16 *x_at = x + (inside ? token * task.in_row : 0) + head;
-        fetch(slot(k, 0), d_at, inside);
-        fetch(slot(k, 1), d_at + half, inside);
-        fetch(slot(k, 2), x_at, inside);
-        fetch(slot(k, 3), x_at + half, inside);
+    auto fetch_head = [&](int k) {
+        const uint32_t later = k / HEADS, head = k % HEADS;
+        const bool inside = head < heads && token + later * step < task.tokens;
+        const erg_bf16 *d_from = inside ? d_at + later * d_step + head * stride : d_rotated;
+        const erg_bf16 *x_from = inside ? x_at + later * x_step + head * stride : x;
+        fetch(slot(k, 0), d_from, inside);
+        fetch(slot(k, 1), d_from + task.half, inside);
+        fetch(slot(k, 2), x_from, inside);
+        fetch(slot(k, 3), x_from + task.half, inside);
         commit();
     };
     float d_low[VECTOR] = {}, d_high[VECTOR] = {};
-    uint32_t first = blockIdx.x * task.block_tokens; /* of the tokens that the block is at */
 #pragma unroll
     for (int k = 0; k < AHEAD; k++)
-        fetch_head(first + place.token, k);
+        fetch_head(k);
     const struct pair weight = load_weight(task, place);
 #pragma unroll 1
-    for (; first < task.tokens; first += step) {
-        const uint32_t token = first + place.token;
+    for (uint32_t first = blockIdx.x * task.block_tokens; first < task.tokens; first += step) {
         struct angles angles;
         read_angles(&angles, task, token, place);
 #pragma unroll
-        for (int k = 0; k < HEADS; k++) {
+        for (uint32_t k = 0; k < HEADS; k++) {
             float low[VECTOR], high[VECTOR];
-            fetch_head(token, k + AHEAD);
+            fetch_head(k + AHEAD);
             wait_fetched<AHEAD>();
             unpack(low, *slot(k, 0));
             unpack(high, *slot(k, 1));
             turn(low, high, angles, -1);
             norm_back<SEGMENT>(task, {*slot(k, 2), *slot(k, 3)}, weight, low, high, d_low, d_high);
-            if (has_head(token, k))
-                store_pair(d + token * task.out_row + at + k * stride, task.half, low, high);
+            if (k < heads && token < task.tokens)
+                store_pair(to + k * stride, task.half, low, high);
         }
+        token += step, x_at += x_step, d_at += d_step, to += d_step;
     }
     wait_fetched<0>();
     __syncthreads();
