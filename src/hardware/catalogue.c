@@ -47,22 +47,24 @@ char *erg_catalogue_path(const char *kind, const char *name)
     return is_path(name) ? erg_xstrdup(name) : erg_data_find(kind, name);
 }
 
-int erg_catalogue_read(const char *kind, const char *what, const char *name,
-                       const cyaml_schema_value_t *schema, struct erg_yaml **yaml, void **value,
+int erg_catalogue_load(void **value, const struct erg_catalogue *catalogue, const char *name,
                        struct erg_error *err)
 {
-    char *path = erg_catalogue_path(kind, name);
+    struct erg_yaml *yaml;
+    char *path = erg_catalogue_path(catalogue->folder, name);
     if (!path)
-        return unknown_entry(kind, what, name, err);
-    int result = erg_yaml_open(yaml, path, err);
+        return unknown_entry(catalogue->folder, catalogue->what, name, err);
+    int status = erg_yaml_open(&yaml, path, err);
     free(path);
-    if (result != 0)
+    if (status != 0)
         return -1;
-    if (erg_yaml_read(*yaml, schema, value, err) != 0) {
-        erg_yaml_close(*yaml);
-        return -1;
+    status = erg_yaml_read(yaml, catalogue->schema, value, err);
+    if (status == 0 && catalogue->finish(*value, yaml, err) != 0) {
+        erg_yaml_free(catalogue->schema, *value);
+        status = -1;
     }
-    return 0;
+    erg_yaml_close(yaml);
+    return status;
 }
 
 /* The length of the word at `text`; names separate words by blanks, dashes and underscores. */

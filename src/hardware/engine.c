@@ -72,8 +72,9 @@ const struct erg_engine_number erg_engine_numbers[] = {
     REQUIRED(QUANTITY) OPTIONAL(QUANTITY) RELATIVE(QUANTITY){NULL, 0, 0, 0, 0},
 };
 
-static int finish(struct erg_engine *engine, const struct erg_yaml *yaml, struct erg_error *err)
+static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *err)
 {
+    struct erg_engine *engine = value;
     for (const struct erg_engine_number *number = erg_engine_numbers; number->key; number++) {
         const struct erg_quantity quantity = {number->key, number->offset, number->factor,
                                               number->min, number->max};
@@ -96,19 +97,15 @@ static int finish(struct erg_engine *engine, const struct erg_yaml *yaml, struct
     return 0;
 }
 
+static const struct erg_catalogue catalogue = {"engines", "training engine", &schema, finish};
+
 int erg_engine_load(struct erg_engine **engine, const char *name, struct erg_error *err)
 {
-    struct erg_yaml *yaml;
     void *value;
-    if (erg_catalogue_read("engines", "training engine", name, &schema, &yaml, &value, err) != 0)
+    if (erg_catalogue_load(&value, &catalogue, name, err) != 0)
         return -1;
-    int result = finish(value, yaml, err);
-    if (result != 0)
-        erg_yaml_free(&schema, value);
-    else
-        *engine = value;
-    erg_yaml_close(yaml);
-    return result;
+    *engine = value;
+    return 0;
 }
 
 void erg_engine_free(struct erg_engine *engine)

@@ -211,8 +211,9 @@ static int check_integers(const struct erg_gpu *gpu, const struct erg_yaml *yaml
     return 0;
 }
 
-static int finish(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct erg_error *err)
+static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *err)
 {
+    struct erg_gpu *gpu = value;
     if (check_integers(gpu, yaml, err) != 0 ||
         erg_quantities_finish(gpu, quantities, sizeof quantities / sizeof *quantities, yaml, "",
                               err) != 0)
@@ -248,19 +249,15 @@ static int finish(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct erg_e
     return 0;
 }
 
+static const struct erg_catalogue catalogue = {"gpus", "GPU", &schema, finish};
+
 int erg_gpu_load(struct erg_gpu **gpu, const char *name, struct erg_error *err)
 {
-    struct erg_yaml *yaml;
     void *value;
-    if (erg_catalogue_read("gpus", "GPU", name, &schema, &yaml, &value, err) != 0)
+    if (erg_catalogue_load(&value, &catalogue, name, err) != 0)
         return -1;
-    int result = finish(value, yaml, err);
-    if (result != 0)
-        erg_yaml_free(&schema, value);
-    else
-        *gpu = value;
-    erg_yaml_close(yaml);
-    return result;
+    *gpu = value;
+    return 0;
 }
 
 void erg_gpu_free(struct erg_gpu *gpu)

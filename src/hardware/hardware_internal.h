@@ -26,12 +26,17 @@ uint64_t erg_quantities_hash(const void *object, const struct erg_quantity *list
 /* The file of the catalogue entry `name` of `kind`, to be freed by the caller; NULL: unknown. */
 char *erg_catalogue_path(const char *kind, const char *name);
 
-/*
- * Opens the catalogue entry `name` of `kind` ("gpus", "stacks") and reads it with the schema; the
- * caller closes *yaml and frees *value. `what` names the kind in messages.
- */
-int erg_catalogue_read(const char *kind, const char *what, const char *name,
-                       const cyaml_schema_value_t *schema, struct erg_yaml **yaml, void **value,
+/* One kind of catalogue entries. */
+struct erg_catalogue {
+    const char *folder; /* of data/ */
+    const char *what;   /* in messages */
+    const cyaml_schema_value_t *schema;
+    /* Checks what was read, and fills in what follows from it. */
+    int (*finish)(void *value, const struct erg_yaml *yaml, struct erg_error *err);
+};
+
+/* Loads the entry `name`, or the file of that path; erg_yaml_free() frees it. */
+int erg_catalogue_load(void **value, const struct erg_catalogue *catalogue, const char *name,
                        struct erg_error *err);
 
 #endif

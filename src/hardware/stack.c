@@ -35,8 +35,9 @@ static const struct erg_quantity quantities[] = {
     {"overhead", offsetof(struct erg_stack, overhead), 1, 0, 10},
 };
 
-static int finish(struct erg_stack *stack, const struct erg_yaml *yaml, struct erg_error *err)
+static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *err)
 {
+    struct erg_stack *stack = value;
     if (erg_yaml_has(yaml, "library_blocks") &&
         erg_yaml_check_range(yaml, "library_blocks", stack->library_blocks, 1, 1024, err) != 0)
         return -1;
@@ -44,19 +45,15 @@ static int finish(struct erg_stack *stack, const struct erg_yaml *yaml, struct e
                                  "", err);
 }
 
+static const struct erg_catalogue catalogue = {"stacks", "software stack", &schema, finish};
+
 int erg_stack_load(struct erg_stack **stack, const char *name, struct erg_error *err)
 {
-    struct erg_yaml *yaml;
     void *value;
-    if (erg_catalogue_read("stacks", "software stack", name, &schema, &yaml, &value, err) != 0)
+    if (erg_catalogue_load(&value, &catalogue, name, err) != 0)
         return -1;
-    int result = finish(value, yaml, err);
-    if (result != 0)
-        erg_yaml_free(&schema, value);
-    else
-        *stack = value;
-    erg_yaml_close(yaml);
-    return result;
+    *stack = value;
+    return 0;
 }
 
 void erg_stack_free(struct erg_stack *stack)
