@@ -9,6 +9,11 @@
 #include <unistd.h>
 
 #define JOB "'" ERGON_TEST_SOURCE_DIR "/examples/kwai/llama-65b.yaml'"
+#define SMALL "'" ERGON_TEST_SOURCE_DIR "/examples/kwai/llama2-7b.yaml'"
+#define A100S                                                                                      \
+    "--engine megatron-a100 --cluster '" ERGON_TEST_SOURCE_DIR                                     \
+    "/data/clusters/2x8-a100-sxm4-40gb.yaml' --sequence 2048 --batch 48"
+#define ON_A100 SMALL " " A100S
 static char folder[] = "/tmp/ergon-plan-XXXXXX";
 
 static int make_folder(void **state)
@@ -88,7 +93,7 @@ static void test_one_layout(void **state)
 {
     (void)state;
     json_t *document = document_of("plan " JOB " --sequence 4096 --recompute none "
-                                   "--memory 68719476736 --layout t=2,p=8,l=2 --json");
+                                   "--memory-budget 68719476736 --layout t=2,p=8,l=2 --json");
     const json_t *layout = json_array_get(json_object_get(document, "layouts"), 0);
     assert_int_equal(json_array_size(json_object_get(document, "layouts")), 1);
     assert_close(number(layout, "tokens_per_s"), 233981, 0.03);
@@ -118,29 +123,124 @@ static void test_tables(void **state)
     check_output("plan " JOB " --export torchtitan", 0, "[parallelism]");
 }
 
-/* The job with the fastest layout is one that other commands take. */
+/* The job with the best layout is one that other commands take. */
 static void test_files(void **state)
 {
     (void)state;
     char command[400], path[200];
-    snprintf(command, sizeof command, "plan " JOB " --top 3 -o %s", folder);
-    check_output(command, 0, "the fastest as a job");
+    snprintf(command, sizeof command, "plan " SMALL " --top 3 -o %s", folder);
+    check_output(command, 0, "the best as a job");
     snprintf(command, sizeof command, "memory %s/job.yaml", folder);
     check_output(command, 0, "It fits");
+    snprintf(path, sizeof path, "%s/clocks.json", folder);
+    struct erg_error err;
+    json_t *clocks = NULL;
+    assert_ok(erg_json_load(&clocks, path, &err), &err);
+    assert_true(json_is_array(json_object_get(clocks, "stages")));
+    json_decref(clocks);
     /* On another cluster, and on GPUs that do not fill its nodes, too. */
-    snprintf(command, sizeof command,
-             "plan " JOB " --cluster '" ERGON_TEST_SOURCE_DIR
-             "/data/clusters/2x8-a100-sxm4-40gb.yaml' --gpus 12 --batch 240 --sequence 2048 "
-             "--memory 1.2e11 --top 1 -o %s",
-             folder);
+    snprintf(command, sizeof command, "plan " ON_A100 " --gpus 12 --top 1 -o %s", folder);
     check_output(command, 0, "on 12 A100-SXM4-40GB");
-    snprintf(command, sizeof command, "plan %s/job.yaml --top 1 --memory 1.2e11", folder);
+    snprintf(command, sizeof command, "plan %s/job.yaml --engine megatron-a100 --top 1", folder);
     check_output(command, 0, "on 12 A100-SXM4-40GB");
-    static const char *const names[] = {"layouts.json", "layouts.html", "job.yaml"};
-    for (size_t i = 0; i < 3; i++) {
+    static const char *const names[] = {"layouts.json", "layouts.html", "job.yaml", "clocks.json"};
+    for (size_t i = 0; i < 4; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         assert_int_equal(unlink(path), 0);
     }
+}
+
+/* ---- over clocks ---- */
+
+/* The same layouts, sooner or with less energy, as asked; every number follows from the others. */
+static void test_objectives(void **state)
+{
+    (void)state;
+    static const char *const questions[] = {
+        "--objective fastest",
+        "--objective least_energy",
+        "--deadline 6.5",
+        "--energy-budget 12e3",
+        "--power-budget 2000 --objective least_energy",
+    };
+    double energy_j[5], time_s[5];
+    for (size_t i = 0; i < 5; i++) {
+        char arguments[200];
+        snprintf(arguments, sizeof arguments, "plan " SMALL " %s --json", questions[i]);
+        json_t *document = document_of(arguments);
+        const json_t *best = json_array_get(json_object_get(document, "layouts"), 0);
+        const json_t *planned = json_object_get(document, "planned"), *point;
+        time_s[i] = number(best, "time_s");
+        energy_j[i] = number(best, "energy_j");
+        assert_close(number(best, "gpu_power_w"), energy_j[i] / time_s[i] / 4, 1e-9);
+        assert_close(number(best, "gpu_hours"), 4 * time_s[i] / 3600, 1e-9);
+        assert_true(number(planned, "gap") <= 0.002);
+        assert_true(number(planned, "solved") < 25 && number(planned, "fitting") > 100);
+        /* The answer is a point of its layout's frontier, which falls. */
+        const json_t *frontier = json_object_get(best, "frontier");
+        double before_j = INFINITY;
+        bool found = false;
+        size_t k;
+        json_array_foreach(frontier, k, point)
+        {
+            assert_true(number(point, "energy_j") < before_j);
+            assert_true(number(point, "lowest_mhz") < number(point, "forward_mhz") + 1e-6);
+            assert_true(number(point, "backward_mhz") < number(point, "highest_mhz") + 1e-6);
+            before_j = number(point, "energy_j");
+            found |= number(point, "time_s") == time_s[i] && before_j == energy_j[i];
+        }
+        assert_true(found && k > 5);
+        assert_true(json_array_size(json_object_get(document, "frontier")) >= k / 2);
+        json_decref(document);
+    }
+    /* No time is lost at the fastest, and what is not needed at full clock saves energy. */
+    assert_close(time_s[0], 5.8, 0.01);
+    assert_true(energy_j[1] < 0.85 * energy_j[0] && time_s[1] > 1.2 * time_s[0]);
+    assert_true(time_s[2] <= 6.5 && time_s[2] > 6.4 && energy_j[2] < energy_j[0]);
+    assert_true(energy_j[3] <= 12e3 && time_s[3] < time_s[1]);
+    assert_true(energy_j[4] / time_s[4] <= 2000.000001);
+}
+
+static void test_objectives_as_text(void **state)
+{
+    (void)state;
+    check_output("plan " SMALL " --deadline 6.5", 0, "the least energy within 6.5 s");
+    check_output("plan " SMALL " --deadline 6.5", 0, "were planned over clocks; no other");
+    check_output("plan " SMALL " --layout t=2,p=1 --objective least_energy", 0, "the answer");
+    check_output("plan " SMALL " --deadline 4 2>&1", 3, "within a deadline of 4 s: the nearest");
+    check_output("plan " SMALL " --power-budget 600 2>&1", 3, "a mean power of 600 W");
+    check_output("plan " SMALL " --objective cheapest 2>&1", 2, "least_energy");
+}
+
+/* How many GPUs: a row for each number, and the answer among all of them. */
+static void test_numbers_of_gpus(void **state)
+{
+    (void)state;
+    json_t *document = document_of("plan " ON_A100 " --gpus 4,8-16,3 --deadline 4 --json");
+    static const int gpus[] = {3, 4, 8, 16};
+    const json_t *counts = json_object_get(document, "counts");
+    const json_t *best = json_array_get(json_object_get(document, "layouts"), 0);
+    size_t on_frontier = 0;
+    assert_int_equal(json_array_size(counts), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *count = json_array_get(counts, i);
+        assert_int_equal(number(count, "gpus"), gpus[i]);
+        bool fits = json_is_true(json_object_get(count, "fits"));
+        assert_int_equal(fits, gpus[i] != 3); /* too little memory */
+        if (!fits)
+            continue;
+        assert_int_equal(number(json_object_get(count, "fastest"), "gpus"), gpus[i]);
+        on_frontier += json_is_true(json_object_get(count, "on_frontier"));
+    }
+    assert_true(on_frontier >= 2);
+    assert_true(number(best, "time_s") <= 4);
+    assert_true(number(best, "gpus") < 16); /* fewer need less energy */
+    json_decref(document);
+    check_output("plan " SMALL " --gpus any", 0, "fewest GPU-hours: 4 GPUs, 5.8 s");
+    check_output("plan " SMALL " --gpus 4-2 2>&1", 2, "is not understood");
+    check_output("plan " SMALL " --gpus 5-7 2>&1", 2, "holds no whole nodes");
+    check_output("plan " SMALL " --gpus 8 2>&1", 1, "inter_node_bandwidth_gb_s");
+    check_output("plan " SMALL " --gpus 2,4 --why t=2 2>&1", 2, "need one");
 }
 
 static void test_refusals(void **state)
@@ -162,9 +262,14 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_document), cmocka_unit_test(test_one_layout),
-        cmocka_unit_test(test_tables),   cmocka_unit_test(test_files),
+        cmocka_unit_test(test_document),
+        cmocka_unit_test(test_one_layout),
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_files),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_objectives),
+        cmocka_unit_test(test_objectives_as_text),
+        cmocka_unit_test(test_numbers_of_gpus),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

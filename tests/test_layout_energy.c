@@ -416,7 +416,7 @@ static void at_one_clock_the_schedule_is_the_closed_form(void **state)
     struct erg_layout_frontier frontier;
     frontier_of(&frontier, &world, &layout, 0);
     erg_layout_energy(&closed, &world.request, &layout, 0);
-    assert_near(frontier.drift, 0, 1e-9);
+    assert_near(frontier.drift_s, 0, 1e-9);
     assert_close(frontier.points.points[0].time_s, closed.time_s, 1e-6);
 
     uint32_t *option = calloc(frontier.iteration.schedule.count, sizeof *option);
@@ -458,7 +458,8 @@ static void a_frontier_falls_and_its_points_are_plans(void **state)
         erg_layout_energy(&closed, &world.request, &layouts[i], 0);
         double deadline_s = 1.1 * closed.time_s;
         frontier_of(&frontier, &world, &layouts[i], deadline_s);
-        assert_true(frontier.drift > 0 && frontier.drift < 0.06);
+        assert_true(frontier.drift_s > 0 && frontier.drift_s < 0.06 * closed.time_s);
+        assert_close(frontier.points.points[0].time_s, closed.time_s, 1e-6);
         assert_true(frontier.frontier.count >= 6);
         for (size_t k = 1; k < frontier.frontier.count; k++) {
             assert_true(frontier.frontier.points[k].time_s >

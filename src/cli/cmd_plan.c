@@ -1,14 +1,13 @@
-/* ergon plan JOB.yaml: the fastest layouts of a job, and why one is or is not among them. */
+/* ergon plan JOB.yaml: the best layouts of a job, and why one is or is not among them. */
 #include "cli/cli.h"
+#include "cli/plan_print.h"
 
-#include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "layout/export.h"
-#include "layout/layout_document.h"
 #include "layout/memory.h"
-#include "observe/table.h"
 #include "report/report.h"
 
 #include <math.h>
@@ -17,19 +16,22 @@
 #include <string.h>
 
 struct values {
-    long gpus, batch, sequence, top;
-    const char *cluster, *engine, *layout, *why, *output;
-    int recompute, export;
-    double slack, memory_bytes, host_bytes;
+    long batch, sequence, top;
+    const char *gpus, *cluster, *engine, *layout, *why, *output;
+    int recompute, export, objective;
+    double slack, memory_bytes, host_bytes, deadline_s, energy_j, power_w;
 };
 
 static const char *const recomputes[] = {"none", "balanced", "full", NULL};
 static const char *const exports[] = {"megatron", "torchtitan", NULL};
+static const char *const objectives[] = {"fastest", "least_energy", NULL};
+enum { LEAST_ENERGY = 1 };
 
 #define AT(member) offsetof(struct values, member)
 static const struct erg_option options[] = {
-    {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 1e7,
-     .help = "GPUs in all; the cluster's unless given"},
+    {"gpus", 'n', ERG_OPTION_TEXT, "N|A-B|any", AT(gpus),
+     .help = "GPUs in all; several numbers and ranges of whole nodes, with commas, ask how many to "
+             "use; any: up to the cluster's, which are used unless given"},
     {"cluster", 'c', ERG_OPTION_FILE, "FILE", AT(cluster),
      .help = "another cluster than the job's"},
     {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, 1e9,
@@ -42,7 +44,16 @@ static const struct erg_option options[] = {
              "given"},
     {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = recomputes,
      .help = "only layouts that compute this again; all are tried unless given"},
-    {"memory", 'm', ERG_OPTION_DOUBLE, "BYTES", AT(memory_bytes), 1, 1e18,
+    {"objective", 'O', ERG_OPTION_CHOICE, "WHAT", AT(objective), .choices = objectives,
+     .help = "what is best, over the GPUs' clocks too; with --deadline least_energy unless given, "
+             "else fastest"},
+    {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-6, 1e9,
+     .help = "of an iteration"},
+    {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(energy_j), 1e-6, 1e18,
+     .help = "of an iteration, all GPUs together"},
+    {"power-budget", 'P', ERG_OPTION_DOUBLE, "WATTS", AT(power_w), 1e-6, 1e15,
+     .help = "mean over an iteration, all GPUs together"},
+    {"memory-budget", 'm', ERG_OPTION_DOUBLE, "BYTES", AT(memory_bytes), 1, 1e18,
      .help = "what a GPU has for tensors; 90 % of its memory unless given"},
     {"host-memory", 'H', ERG_OPTION_DOUBLE, "BYTES", AT(host_bytes), 1, 1e18,
      .help = "what a node has for offloaded activations; the cluster's unless given"},
@@ -52,11 +63,12 @@ static const struct erg_option options[] = {
      .help = "only this one, for example t=2,c=2,p=8,l=2: tensor, context, pipeline, layers of a "
              "chunk; b microbatch; v virtual stages in place of l"},
     {"why", 'w', ERG_OPTION_TEXT, "TEXT", AT(why),
-     .help = "this one beside the fastest: what makes it slower, or what forbids it"},
+     .help = "this one beside the best: what makes it slower, or what forbids it"},
     {"export", 'x', ERG_OPTION_CHOICE, "SOFTWARE", AT(export), .choices = exports,
-     .help = "print the fastest, or that of --layout, as what this software is started with"},
+     .help = "print the best, or that of --layout, as what this software is started with"},
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
-     .help = "write layouts.json, layouts.html and job.yaml, the job with the fastest layout"},
+     .help = "write layouts.json, layouts.html, job.yaml, the job with the best layout, and "
+             "clocks.json, its clocks"},
     {0},
 };
 
@@ -68,9 +80,13 @@ struct planning {
     struct erg_gpu *gpu;         /* likewise */
     struct erg_engine *engine;   /* likewise */
     struct erg_time_machine machine;
-    struct erg_layout_search search;
+    struct erg_layout_search *searches; /* by GPUs, which are all that differs */
+    size_t search_count;
     struct erg_layout_energy_request energy;
+    struct erg_layout_query query;
     struct erg_layout_found found;
+    struct erg_layout_choice choice;
+    struct erg_layout_count *counts; /* [search_count]; NULL for one number of GPUs */
     struct {
         struct erg_layout_point *items;
         size_t count, capacity;
@@ -79,18 +95,84 @@ struct planning {
 
 /* ---- what was asked ---- */
 
+struct numbers {
+    long *items;
+    size_t count, capacity;
+};
+
+static int compare_longs(const void *left, const void *right)
+{
+    const long a = *(const long *)left, b = *(const long *)right;
+    return (a > b) - (a < b);
+}
+
+/* Whole nodes from one number to another, and what divides a node evenly. */
+static void add_range(struct numbers *numbers, long from, long to, long node)
+{
+    for (long gpus = from; gpus <= to && gpus < node; gpus++)
+        if (node % gpus == 0)
+            ERG_PUSH(numbers, items, gpus);
+    for (long gpus = (from + node - 1) / node * node; gpus <= to; gpus += node)
+        ERG_PUSH(numbers, items, gpus);
+}
+
+static int add_part(struct numbers *numbers, char *part, long node, long all, struct erg_error *err)
+{
+    enum { MOST = 10000000, RANGE = 4096 };
+    char *dash = strchr(part, '-');
+    long from = 1, to = all;
+    bool range = dash || !strcmp(part, "any"), right = true;
+    if (dash)
+        *dash = '\0';
+    if (strcmp(part, "any"))
+        right = erg_parse_long(part, &from);
+    if (dash)
+        right = right && erg_parse_long(dash + 1, &to);
+    if (!range)
+        to = from;
+    if (!right || from < 1 || to < from || to > MOST || (to - from) / node > RANGE)
+        return erg_fail(err, ERG_USAGE,
+                        "--gpus: '%s%s%s' is not understood; expected numbers from 1 to ten "
+                        "million like 64, ranges of at most %d nodes like 64-1024, or any",
+                        part, dash ? "-" : "", dash ? dash + 1 : "", RANGE);
+    if (range)
+        add_range(numbers, from, to, node);
+    else
+        ERG_PUSH(numbers, items, from);
+    return 0;
+}
+
+/* The numbers of GPUs, rising, each once. */
+static int list_gpus(struct numbers *numbers, const char *text, const struct erg_cluster *cluster,
+                     struct erg_error *err)
+{
+    const long node = cluster->gpus_per_node, all = (long)cluster->nodes * node;
+    char *copy = erg_xstrdup(text), *rest = copy, *part;
+    int status = 0;
+    while (!status && (part = strtok_r(rest, ",", &rest)))
+        status = add_part(numbers, part, node, all, err);
+    free(copy);
+    if (!status && !numbers->count)
+        status =
+            erg_fail(err, ERG_USAGE,
+                     "--gpus: '%s' holds no whole nodes of %ld GPUs; say the numbers", text, node);
+    if (status)
+        return -1;
+    qsort(numbers->items, numbers->count, sizeof *numbers->items, compare_longs);
+    size_t kept = 1;
+    for (size_t i = 1; i < numbers->count; i++)
+        if (numbers->items[i] != numbers->items[kept - 1])
+            numbers->items[kept++] = numbers->items[i];
+    numbers->count = kept;
+    return 0;
+}
+
 static int load_machine(struct planning *at, struct erg_error *err)
 {
     const struct values *values = at->values;
-    const struct erg_cluster *cluster = &at->job->cluster;
-    const struct erg_gpu *gpu = at->job->gpu;
-    if (values->cluster) {
-        if (erg_cluster_load(&at->cluster, values->cluster, err) != 0 ||
-            erg_gpu_load(&at->gpu, at->cluster->gpu, err) != 0)
-            return -1;
-        cluster = at->cluster;
-        gpu = at->gpu;
-    }
+    if (values->cluster && (erg_cluster_load(&at->cluster, values->cluster, err) != 0 ||
+                            erg_gpu_load(&at->gpu, at->cluster->gpu, err) != 0))
+        return -1;
     if (values->engine && erg_engine_load(&at->engine, values->engine, err) != 0)
         return -1;
     if (!at->engine && !at->job->engine)
@@ -98,14 +180,6 @@ static int load_machine(struct planning *at, struct erg_error *err)
                         "%s does not say what trains it; expected the key 'engine' there or "
                         "--engine NAME, for example megatron-a100 (data/engines)",
                         at->job->path);
-    erg_time_machine_init(&at->machine, gpu, cluster);
-    at->search.gpus = values->gpus != ERG_NOT_GIVEN ? values->gpus
-                                                    : (long)cluster->nodes * cluster->gpus_per_node;
-    at->search.host_bytes =
-        isnan(values->host_bytes) ? cluster->host_memory_bytes : values->host_bytes;
-    at->search.memory_bytes = isnan(values->memory_bytes)
-                                  ? ERG_MEMORY_USABLE_SHARE * gpu->memory_bytes
-                                  : values->memory_bytes;
     return 0;
 }
 
@@ -122,6 +196,32 @@ static void note_point(void *context, const struct erg_layout_candidate *candida
                                        (float)candidate->peak_bytes});
 }
 
+static struct erg_layout_search search_for(struct planning *at, const struct erg_cluster *cluster)
+{
+    const struct values *values = at->values;
+    const struct erg_job *job = at->job;
+    const double batch = values->batch != ERG_NOT_GIVEN
+                             ? (double)values->batch
+                             : (double)job->data * job->microbatch_size * job->microbatches;
+    const unsigned all = 1u << ERG_REMAT_NONE | 1u << ERG_REMAT_BALANCED | 1u << ERG_REMAT_FULL;
+    return (struct erg_layout_search){
+        .time = at->energy.time,
+        .sequence = job->sequence,
+        .batch_least = (long)ceil(batch * (1 - values->slack)),
+        .batch_most = (long)floor(batch * (1 + values->slack)),
+        .memory_bytes = isnan(values->memory_bytes)
+                            ? ERG_MEMORY_USABLE_SHARE * at->energy.gpu->memory_bytes
+                            : values->memory_bytes,
+        .host_bytes = isnan(values->host_bytes) ? cluster->host_memory_bytes : values->host_bytes,
+        .remats = values->recompute >= 0 ? 1u << values->recompute : all,
+        .offload = at->energy.time.engine->host_link_bandwidth > 0,
+        .unequal = true,
+        .top = (size_t)values->top,
+        .each = values->output ? note_point : NULL,
+        .context = at,
+    };
+}
+
 static int prepare(struct planning *at, const char *path, struct erg_error *err)
 {
     const struct values *values = at->values;
@@ -130,156 +230,90 @@ static int prepare(struct planning *at, const char *path, struct erg_error *err)
     if (erg_job_load(&at->job, path, &overrides, err) != 0 || load_machine(at, err) != 0)
         return -1;
     const struct erg_job *job = at->job;
-    struct erg_layout_search *search = &at->search;
-    const double batch = values->batch != ERG_NOT_GIVEN
-                             ? (double)values->batch
-                             : (double)job->data * job->microbatch_size * job->microbatches;
-    search->time =
-        (struct erg_time_request){job->model, at->engine ? at->engine : job->engine, &at->machine};
-    at->energy = (struct erg_layout_energy_request){.time = search->time,
-                                                    .gpu = at->gpu ? at->gpu : job->gpu};
-    search->sequence = job->sequence;
-    search->batch_least = (long)ceil(batch * (1 - values->slack));
-    search->batch_most = (long)floor(batch * (1 + values->slack));
-    search->remats = values->recompute >= 0
-                         ? 1u << values->recompute
-                         : 1u << ERG_REMAT_NONE | 1u << ERG_REMAT_BALANCED | 1u << ERG_REMAT_FULL;
-    search->offload = search->time.engine->host_link_bandwidth > 0;
-    search->unequal = true;
-    search->top = (size_t)values->top;
-    if (values->output) {
-        search->each = note_point;
-        search->context = at;
+    const struct erg_cluster *cluster = at->cluster ? at->cluster : &job->cluster;
+    struct numbers gpus = {0};
+    if (!values->gpus)
+        ERG_PUSH(&gpus, items, (long)cluster->nodes * cluster->gpus_per_node);
+    else if (list_gpus(&gpus, values->gpus, cluster, err) != 0) {
+        free(gpus.items);
+        return -1;
     }
+    at->energy.gpu = at->gpu ? at->gpu : job->gpu;
+    erg_time_machine_init(&at->machine, at->energy.gpu, cluster);
+    at->energy.time =
+        (struct erg_time_request){job->model, at->engine ? at->engine : job->engine, &at->machine};
+    at->search_count = gpus.count;
+    at->searches = erg_xcalloc(gpus.count, sizeof *at->searches);
+    for (size_t i = 0; i < gpus.count; i++) {
+        at->searches[i] = search_for(at, cluster);
+        at->searches[i].gpus = gpus.items[i];
+    }
+    free(gpus.items);
+    if (at->searches[at->search_count - 1].gpus > cluster->gpus_per_node &&
+        !(at->machine.network_bandwidth > 0))
+        return erg_fail(err, ERG_FAILED,
+                        "%ld GPUs are more than a node of %d, and the cluster does not say what "
+                        "joins its nodes; expected its key inter_node_bandwidth_gb_s",
+                        at->searches[at->search_count - 1].gpus, cluster->gpus_per_node);
+    at->query = (struct erg_layout_query){
+        .least_energy =
+            values->objective >= 0 ? values->objective == LEAST_ENERGY : !isnan(values->deadline_s),
+        .time_s = isnan(values->deadline_s) ? 0 : values->deadline_s,
+        .energy_j = isnan(values->energy_j) ? 0 : values->energy_j,
+        .power_w = isnan(values->power_w) ? 0 : values->power_w,
+    };
     return 0;
+}
+
+/* Whether the answer is one over clocks. */
+static bool over_clocks(const struct planning *at)
+{
+    const struct values *values = at->values;
+    return values->objective >= 0 || at->query.time_s > 0 || at->query.energy_j > 0 ||
+           at->query.power_w > 0 || at->search_count > 1 || values->output;
 }
 
 static void release(struct planning *at)
 {
+    if (at->counts)
+        erg_layout_counts_release(at->counts, at->search_count);
+    free(at->counts);
+    erg_layout_choice_release(&at->choice);
     erg_layout_found_release(&at->found);
     free(at->points.items);
+    free(at->searches);
     erg_engine_free(at->engine);
     erg_gpu_free(at->gpu);
     erg_cluster_free(at->cluster);
     erg_job_free(at->job);
 }
 
-/* ---- as text ---- */
-
-static double gib(double bytes)
+static struct erg_layout_answer answer_of(const struct planning *at)
 {
-    return bytes / 0x1p30;
+    const bool clocks = over_clocks(at);
+    return (struct erg_layout_answer){.job = at->job,
+                                      .searches = at->searches,
+                                      .search_count = at->search_count,
+                                      .energy = &at->energy,
+                                      .found = at->found.evaluated ? &at->found : NULL,
+                                      .choice = clocks ? &at->choice : NULL,
+                                      .query = clocks ? &at->query : NULL,
+                                      .counts = at->counts,
+                                      .top = (size_t)at->values->top,
+                                      .points = at->points.items,
+                                      .point_count = at->points.count};
 }
 
-static double mfu(const struct planning *at, const struct erg_layout_candidate *candidate)
+static struct erg_layout_choice_request choice_request(const struct planning *at)
 {
-    return erg_time_mfu(at->job->model, at->search.sequence,
-                        candidate->tokens_per_s / (double)at->search.gpus,
-                        at->search.time.engine->peak_flops);
-}
-
-static void print_heading(const struct planning *at)
-{
-    const struct erg_layout_search *search = &at->search;
-    printf("%s: %s on %ld %s, ", at->job->name, at->job->model->name, search->gpus,
-           at->energy.gpu->name);
-    if (search->batch_least == search->batch_most)
-        printf("%ld", search->batch_most);
-    else
-        printf("%ld to %ld", search->batch_least, search->batch_most);
-    printf(" sequences of %ld tokens\ntimes of the engine %s; %.1f GiB a GPU\n\n", search->sequence,
-           search->time.engine->name, gib(search->memory_bytes));
-}
-
-static void add_row(struct erg_table *table, const struct planning *at,
-                    const struct erg_layout_candidate *candidate)
-{
-    struct erg_text name = {0};
-    erg_layout_name(&name, &candidate->layout, at->job->model->layers);
-    erg_table_add(table, "%s", name.data);
-    erg_table_add(table, "%ld", candidate->layout.data);
-    erg_table_add(table, "%ld", candidate->batch);
-    erg_table_add(table, "%s", erg_remat_name(candidate->layout.remat));
-    erg_table_add(table, "%.3f", candidate->layout.offload);
-    erg_table_add(table, "%.2f", gib(candidate->peak_bytes));
-    erg_table_add(table, "%.4g", candidate->time.total);
-    erg_table_add(table, "%.0f", candidate->tokens_per_s);
-    erg_table_add(table, "%.1f %%", 100 * mfu(at, candidate));
-    struct erg_layout_energy energy;
-    erg_layout_energy(&energy, &at->energy, &candidate->layout, 0);
-    erg_table_add(table, "%.3g",
-                  energy.total_j / (double)candidate->batch / (double)at->search.sequence);
-    erg_table_add(table, "%.0f", energy.gpu_power_w);
-    erg_text_release(&name);
-}
-
-static void add_heads(struct erg_table *table)
-{
-    static const char *const heads[] = {"layout",  "d",       "batch",  "recompute",
-                                        "offload", "GiB",     "time s", "tokens/s",
-                                        "MFU",     "J/token", "W a GPU"};
-    table->columns = sizeof heads / sizeof *heads;
-    for (size_t i = 0; i < table->columns; i++)
-        erg_table_add(table, "%s", heads[i]);
-}
-
-static void print_table(struct erg_table *table)
-{
-    struct erg_text text = {0};
-    erg_table_text(&text, table, "");
-    fputs(text.data, stdout);
-    erg_text_release(&text);
-    erg_table_release(table);
-}
-
-static void print_found(const struct planning *at)
-{
-    const struct erg_layout_found *found = &at->found;
-    struct erg_table table = {0};
-    print_heading(at);
-    add_heads(&table);
-    for (size_t i = 0; i < found->count; i++)
-        add_row(&table, at, &found->items[i]);
-    print_table(&table);
-    printf("\nOf %llu layouts %llu do not fit into the GPUs' memory",
-           (unsigned long long)found->evaluated, (unsigned long long)found->memory);
-    if (found->host_memory)
-        printf(", %llu not into the nodes'", (unsigned long long)found->host_memory);
-    if (found->slower)
-        printf(", %llu are slower than these with any memory", (unsigned long long)found->slower);
-    printf(".\nt tensor, c context, p pipeline, l layers of a chunk, v virtual stages, b "
-           "microbatch, d data\n");
-}
-
-/* Where the time goes, beside that of another layout unless `other` is NULL. */
-static void print_items(const struct erg_layout_candidate *one,
-                        const struct erg_layout_candidate *other)
-{
-    struct erg_table table = {.columns = other ? 5 : 4};
-    erg_table_add(&table, "where the time goes");
-    erg_table_add(&table, "s");
-    erg_table_add(&table, "share");
-    if (other)
-        erg_table_add(&table, "fastest");
-    erg_table_add(&table, "%s", "");
-    for (int i = 0; i <= ERG_TIME_ITEMS; i++) {
-        const bool sum = i == ERG_TIME_ITEMS;
-        const double own = sum ? one->time.total : one->time.items[i];
-        const double its = !other ? 0 : sum ? other->time.total : other->time.items[i];
-        if (own <= 0 && its <= 0)
-            continue;
-        erg_table_add(&table, "%s", sum ? "all" : erg_time_item_name((enum erg_time_item)i));
-        erg_table_add(&table, "%.4f", own);
-        erg_table_add(&table, "%.1f %%", 100 * own / one->time.total);
-        if (other)
-            erg_table_add(&table, "%.4f", its);
-        if (other)
-            erg_table_add(&table, "%+.1f %%", 100 * (own - its) / other->time.total);
-        else
-            erg_table_add(&table, "%s", "");
-    }
-    putchar('\n');
-    print_table(&table);
+    return (struct erg_layout_choice_request){.searches = at->searches,
+                                              .search_count = at->search_count,
+                                              .energy = &at->energy,
+                                              .query = at->query,
+                                              .whole_union =
+                                                  at->values->output || at->search_count > 1,
+                                              .most = 24,
+                                              .tolerance = 0.002};
 }
 
 /* ---- one layout ---- */
@@ -296,27 +330,17 @@ static int evaluate(struct erg_layout_candidate *one, const struct planning *at,
     if (at->values->recompute >= 0)
         layout.remat = (enum erg_remat)at->values->recompute;
     int status = erg_layout_parse(&layout, text, at->job->model->layers, err) ||
-                         erg_layout_evaluate(one, &at->search, &layout, err)
+                         erg_layout_evaluate(one, at->searches, &layout, err)
                      ? -1
                      : 0;
     erg_arena_release(&arena);
     return status ? erg_fail_context(err, "%s %s", option, text) : 0;
 }
 
-static json_t *document_of(const struct planning *at)
-{
-    const struct erg_layout_answer answer = {.job = at->job,
-                                             .search = &at->search,
-                                             .found = &at->found,
-                                             .energy = &at->energy,
-                                             .points = at->points.items,
-                                             .point_count = at->points.count};
-    return erg_layout_document(&answer);
-}
-
 static int print_json(const struct planning *at)
 {
-    json_t *document = document_of(at);
+    const struct erg_layout_answer answer = answer_of(at);
+    json_t *document = erg_layout_document(&answer);
     char *text = erg_json_text(document);
     puts(text);
     free(text);
@@ -335,43 +359,53 @@ static void print_export(const struct planning *at, const struct erg_layout *lay
 static int show_one(struct planning *at, bool json, struct erg_error *err)
 {
     struct erg_layout_candidate one = {0};
+    const struct erg_layout_candidate *row = &one;
     if (evaluate(&one, at, "--layout", at->values->layout, err) != 0)
         return -1;
     if (at->values->export >= 0) {
         print_export(at, &one.layout);
-    } else if (json) {
-        struct erg_layout_found found = {.items = &one, .count = 1, .evaluated = 1, .feasible = 1};
-        at->found = found;
-        print_json(at);
-        at->found = (struct erg_layout_found){0};
-    } else {
-        struct erg_table table = {0};
-        print_heading(at);
-        add_heads(&table);
-        add_row(&table, at, &one);
-        print_table(&table);
-        print_items(&one, NULL);
+        erg_layout_candidate_release(&one);
+        return 0;
     }
-    erg_layout_candidate_release(&one);
+    if (over_clocks(at)) { /* the choice owns the layout then */
+        const struct erg_layout_choice_request request = choice_request(at);
+        if (erg_layout_choose_point(&at->choice, &request, &one, err) != 0)
+            return -1;
+        row = &at->choice.layouts[0].candidate;
+    } else {
+        at->found = (struct erg_layout_found){.items = erg_xcalloc(1, sizeof *at->found.items),
+                                              .count = 1,
+                                              .evaluated = 1,
+                                              .feasible = 1};
+        at->found.items[0] = one;
+        row = at->found.items;
+    }
+    if (json)
+        return print_json(at);
+    const struct erg_layout_answer answer = answer_of(at);
+    erg_plan_print_heading(&answer);
+    if (answer.choice)
+        erg_plan_print_choice(&answer, 1);
+    else
+        erg_plan_print_rows(&answer, &row, 1);
+    erg_plan_print_items(row, NULL);
     return 0;
 }
 
 static int explain(struct planning *at, struct erg_error *err)
 {
     struct erg_layout_candidate one = {0};
-    at->search.top = 1;
+    at->searches->top = 1;
     if (evaluate(&one, at, "--why", at->values->why, err) != 0)
         return -1;
-    int status = erg_layout_search(&at->found, &at->search, err);
+    int status = erg_layout_search(&at->found, at->searches, err);
     if (!status) {
         const struct erg_layout_candidate *best = &at->found.items[0];
-        struct erg_table table = {0};
-        print_heading(at);
-        add_heads(&table);
-        add_row(&table, at, &one);
-        add_row(&table, at, best);
-        print_table(&table);
-        print_items(&one, best);
+        const struct erg_layout_candidate *const rows[] = {&one, best};
+        const struct erg_layout_answer answer = answer_of(at);
+        erg_plan_print_heading(&answer);
+        erg_plan_print_rows(&answer, rows, 2);
+        erg_plan_print_items(&one, best);
         printf("\n%s: %.1f %% slower than the fastest.\n", at->values->why,
                100 * (one.time.total / best->time.total - 1));
     }
@@ -381,20 +415,38 @@ static int explain(struct planning *at, struct erg_error *err)
 
 /* ---- all of them ---- */
 
+/* The best layout. */
+static const struct erg_layout_candidate *best(const struct planning *at)
+{
+    return over_clocks(at) ? &at->choice.layouts[at->choice.picks[0].option].candidate
+                           : &at->found.items[0];
+}
+
+/* What each instruction of the answer runs at. */
+static int write_clocks(const struct planning *at, const char *path, struct erg_error *err)
+{
+    const struct erg_layout_pick *pick = &at->choice.picks[0];
+    const struct erg_layout_frontier *frontier = &at->choice.layouts[pick->option].frontier;
+    return erg_plan_write(path, &frontier->iteration, frontier->tables,
+                          (size_t)frontier->points.points[pick->point].recipe, err);
+}
+
 static int write_files(const struct planning *at, struct erg_error *err)
 {
     const char *folder = at->values->output;
+    const struct erg_layout_answer answer = answer_of(at);
     struct erg_arena arena = {0};
     struct erg_text job = {0};
-    json_t *document = document_of(at);
-    erg_layout_job(&job, at->job, at->cluster, &at->found.items[0]);
+    json_t *document = erg_layout_document(&answer);
+    erg_layout_job(&job, at->job, at->cluster, best(at));
     int status = erg_dir_make(folder, err) ||
                          erg_json_write(erg_arena_printf(&arena, "%s/layouts.json", folder),
                                         document, err) ||
                          erg_report_layouts_write(
                              erg_arena_printf(&arena, "%s/layouts.html", folder), document, err) ||
                          erg_file_write(erg_arena_printf(&arena, "%s/job.yaml", folder), job.data,
-                                        job.count, err)
+                                        job.count, err) ||
+                         write_clocks(at, erg_arena_printf(&arena, "%s/clocks.json", folder), err)
                      ? -1
                      : 0;
     json_decref(document);
@@ -403,23 +455,54 @@ static int write_files(const struct planning *at, struct erg_error *err)
     return status;
 }
 
+static int choose(struct planning *at, struct erg_error *err)
+{
+    const struct erg_layout_choice_request request = choice_request(at);
+    if (erg_layout_choose(&at->choice, &request, err) != 0)
+        return -1;
+    if (at->search_count == 1)
+        return 0;
+    at->counts = erg_xcalloc(at->search_count, sizeof *at->counts);
+    return erg_layout_counts_init(at->counts, &request, &at->choice, err);
+}
+
+static void print_all(const struct planning *at)
+{
+    const struct erg_layout_answer answer = answer_of(at);
+    erg_plan_print_heading(&answer);
+    if (answer.counts)
+        erg_plan_print_counts(&answer);
+    if (answer.choice) {
+        erg_plan_print_choice(&answer, answer.top);
+    } else {
+        const struct erg_layout_candidate **rows = erg_xcalloc(at->found.count, sizeof *rows);
+        for (size_t i = 0; i < at->found.count; i++)
+            rows[i] = &at->found.items[i];
+        erg_plan_print_rows(&answer, rows, at->found.count);
+        erg_plan_print_tried(&at->found);
+        free(rows);
+    }
+}
+
 static int find(struct planning *at, bool json, struct erg_error *err)
 {
     const char *folder = at->values->output;
-    if (erg_layout_search(&at->found, &at->search, err) != 0 ||
-        (folder && write_files(at, err) != 0))
+    const bool clocks = over_clocks(at);
+    if (((!clocks || (folder && at->search_count == 1)) &&
+         erg_layout_search(&at->found, at->searches, err) != 0) ||
+        (clocks && choose(at, err) != 0) || (folder && write_files(at, err) != 0))
         return -1;
     if (at->values->export >= 0) {
-        print_export(at, &at->found.items[0].layout);
+        print_export(at, &best(at)->layout);
         return 0;
     }
     if (json)
         return print_json(at);
-    print_found(at);
+    print_all(at);
     if (folder)
-        printf("\nlayouts %s/layouts.json, page %s/layouts.html, the fastest as a job "
-               "%s/job.yaml\n",
-               folder, folder, folder);
+        printf("\nlayouts %s/layouts.json, page %s/layouts.html, the best as a job %s/job.yaml, "
+               "its clocks %s/clocks.json\n",
+               folder, folder, folder, folder);
     return 0;
 }
 
@@ -449,6 +532,10 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     int status = check_options(at.values, json, err);
     if (!status)
         status = prepare(&at, call->arguments[0], err);
+    if (!status && at.search_count > 1 && (at.values->layout || at.values->why))
+        status = erg_fail(err, ERG_USAGE,
+                          "--gpus gives %zu numbers of GPUs; --layout and --why need one",
+                          at.search_count);
     if (!status)
         status = at.values->layout ? show_one(&at, json, err)
                  : at.values->why  ? explain(&at, err)
@@ -467,10 +554,14 @@ const struct erg_command erg_cmd_plan = {
     .options = options,
     .details =
         "Tries every tensor, context, pipeline and data degree, virtual stages, microbatch,\n"
-        "recomputation and the least offloading that fits, and shows the fastest layouts.\n"
-        "Of the job's own layout only the batch counts: its microbatches times their size\n"
+        "recomputation and the least offloading that fits, and shows the best layouts. With an\n"
+        "objective, a bound or several numbers of GPUs the clock of every instruction is\n"
+        "chosen, too. Of the job's own layout only the batch counts: its microbatches times their "
+        "size\n"
         "times its copies.",
     .examples = "  ergon plan examples/kwai/llama-65b.yaml\n"
-                "  ergon plan examples/kwai/llama-65b.yaml --gpus 64 --why t=8,p=4,l=2\n",
+                "  ergon plan examples/kwai/llama-65b.yaml --gpus 64 --why t=8,p=4,l=2\n"
+                "  ergon plan examples/kwai/llama-65b.yaml --deadline 9.5\n"
+                "  ergon plan examples/kwai/llama2-7b.yaml --gpus any\n",
     .run = run,
 };

@@ -2,17 +2,17 @@
 #include "layout/energy_frontier.h"
 
 #include "base/memory.h"
+#include "layout/energy_ladder.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
 /* What all steps share. */
 struct solving {
     const struct erg_layout_frontier_request *request;
-    struct erg_time_parts parts;
-    struct erg_layout_work work;
+    struct erg_layout_ladder ladder;
     struct erg_pipeline pipeline, shorter; /* shorter: that is solved */
-    double gradient_bandwidth;
 };
 
 /* As many microbatches as can be solved soon: a start and an end of as many as there are stages,
@@ -29,114 +29,28 @@ static long solved_microbatches(const struct erg_layout_frontier_request *reques
 
 static void start(struct solving *solving, const struct erg_layout_frontier_request *request)
 {
-    const struct erg_layout_energy_request *energy = request->energy;
-    const struct erg_layout *layout = request->layout;
-    long gpus = erg_layout_gpus(layout);
     solving->request = request;
-    erg_time_parts_init(&solving->parts, &energy->time, layout->tensor, layout->context,
-                        layout->microbatch, layout->sequence, gpus);
-    erg_layout_work_init(&solving->work, energy, &solving->parts, layout->tensor, layout->context,
-                         layout->microbatch, layout->sequence, gpus);
-    solving->gradient_bandwidth = erg_time_group_bandwidth(&energy->time, layout->tensor,
-                                                           layout->context * layout->data, gpus);
-    solving->pipeline = (struct erg_pipeline){
-        .schedule = layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
-        .stages = (size_t)layout->pipeline,
-        .microbatches = (size_t)layout->microbatches,
-        .chunks = (size_t)layout->virtual_stages,
-        .p2p_latency_s = layout->pipeline > 1 ? solving->parts.message_s : 0,
-        .p2p_internode_latency_s = layout->pipeline > 1 ? solving->parts.message_s : 0,
-        .blocking_power_w = energy->gpu->blocking_power_w,
-    };
-    solving->shorter = solving->pipeline;
+    erg_layout_ladder_init(&solving->ladder, request->energy, request->layout, request->clocks);
+    solving->pipeline = solving->shorter =
+        erg_layout_ladder_pipeline(&solving->ladder, request->layout);
     solving->shorter.microbatches = (size_t)solved_microbatches(request);
 }
 
-/* Adds the options of every instruction at one clock. */
-static void add_options(struct erg_layout_frontier *frontier, const struct solving *solving,
-                        int clock_mhz)
-{
-    const struct erg_layout *layout = solving->request->layout;
-    const struct erg_layout_energy_request *energy = solving->request->energy;
-    struct erg_layout_costs costs;
-    erg_layout_costs_at(&costs, energy, &solving->work, clock_mhz);
-    for (size_t i = 0; i < frontier->table_count; i++) {
-        size_t stages = solving->pipeline.stages, virtual_stage = i / 2;
-        long stage = (long)(virtual_stage % stages), chunk = (long)(virtual_stage / stages);
-        long layers = erg_layout_chunk_layers(layout, energy->time.model->layers, stage, chunk);
-        bool head = virtual_stage + 1 == stages * solving->pipeline.chunks;
-        struct erg_pass_cost cost = erg_layout_chunk_cost(
-            energy, &solving->parts, &costs, layers, i % 2 == ERG_BACKWARD, head,
-            erg_layout_remat(layout, stage), erg_layout_offload(layout, stage));
-        erg_frontier_add(&frontier->tables[i], cost.time_s, cost.total_j, clock_mhz);
-    }
-}
-
-/*
- * The highest clock, then about `clocks` from what the cap leaves of it down to the lowest, evenly.
- * What is requested above that changes nothing but the instruction's name.
- */
+/* The options of every instruction: the highest clock first. */
 static void fill_tables(struct erg_layout_frontier *frontier, const struct solving *solving)
 {
-    const struct erg_gpu *gpu = solving->request->energy->gpu;
-    struct erg_layout_costs costs;
-    frontier->table_count = 2 * solving->pipeline.stages * solving->pipeline.chunks;
+    const struct erg_layout_ladder *ladder = &solving->ladder;
+    size_t stages = solving->pipeline.stages;
+    frontier->table_count = 2 * stages * solving->pipeline.chunks;
     frontier->tables = erg_xcalloc(frontier->table_count, sizeof *frontier->tables);
-    add_options(frontier, solving, gpu->search_max_mhz);
-    erg_layout_costs_at(&costs, solving->request->energy, &solving->work, gpu->search_max_mhz);
-    double reached =
-        fmax(costs.passes[ERG_PASS_FORWARD].clock_mhz, costs.passes[ERG_PASS_BACKWARD].clock_mhz);
-    int steps = (int)((reached - gpu->search_min_mhz) / gpu->search_step_mhz);
-    int wanted = solving->request->clocks ? (int)solving->request->clocks : steps;
-    wanted = wanted < steps ? wanted : steps;
-    for (int i = wanted; i >= 0; i--) {
-        int clock = gpu->search_min_mhz + (wanted ? steps * i / wanted : 0) * gpu->search_step_mhz;
-        if (clock < gpu->search_max_mhz)
-            add_options(frontier, solving, clock);
-    }
-}
-
-/* The lowest clock at which memory-bound kernels take no longer than at the highest. */
-static int tail_clock(const struct erg_gpu *gpu)
-{
-    int clock = gpu->search_max_mhz;
-    while (clock - gpu->search_step_mhz >= gpu->search_min_mhz &&
-           (clock - gpu->search_step_mhz) * gpu->memory_issue >= gpu->clock_max_mhz)
-        clock -= gpu->search_step_mhz;
-    return clock;
-}
-
-static void fill_tail(struct erg_layout_frontier *frontier, const struct solving *solving)
-{
-    const struct erg_layout *layout = solving->request->layout;
-    const struct erg_layout_energy_request *energy = solving->request->energy;
-    struct erg_layout_costs costs;
-    frontier->tail_clock_mhz = tail_clock(energy->gpu);
-    erg_layout_costs_at(&costs, energy, &solving->work, frontier->tail_clock_mhz);
-    erg_layout_tail(&frontier->tail, energy, &solving->parts, &costs, layout,
-                    solving->gradient_bandwidth);
-    double boundaries = (double)(layout->pipeline * layout->virtual_stages - 1);
-    double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
-    double messages_j = 2 * boundaries * (double)layout->microbatches * costs.message_j * replicas;
-    frontier->tail.items[ERG_LAYOUT_ENERGY_WIRES] += messages_j;
-    frontier->tail.total_j += messages_j;
-}
-
-/* All at the highest clock: the first option of every table. */
-static void compare_closed_form(struct erg_layout_frontier *frontier, const struct solving *solving)
-{
-    const struct erg_schedule *schedule = &frontier->iteration.schedule;
-    const struct erg_layout_energy_request *energy = solving->request->energy;
-    uint32_t *option = erg_xcalloc(schedule->count, sizeof *option);
-    double time_s, energy_j;
-    struct erg_layout_costs costs;
-    struct erg_layout_energy closed;
-    erg_layout_costs_at(&costs, energy, &solving->work, energy->gpu->search_max_mhz);
-    erg_layout_energy_compose(&closed, energy, &solving->parts, &costs, solving->request->layout,
-                              solving->gradient_bandwidth);
-    erg_iteration_evaluate(schedule, frontier->tables, option, NULL, &time_s, &energy_j);
-    frontier->drift = closed.time_s / (time_s + frontier->tail.time_s) - 1;
-    free(option);
+    for (size_t i = 0; i < frontier->table_count; i++)
+        for (size_t k = 0; k < ladder->count; k++) {
+            struct erg_pass_cost cost =
+                erg_layout_ladder_cost(ladder, solving->request->layout, (long)(i / 2 % stages),
+                                       (long)(i / 2 / stages), i % 2, k);
+            erg_frontier_add(&frontier->tables[i], cost.time_s, cost.total_j,
+                             ladder->rungs[k].clock_mhz);
+        }
 }
 
 /* The pipeline's plans with what follows, over all GPUs. */
@@ -272,6 +186,21 @@ static int shortest(double *time_s, const struct erg_layout_frontier *frontier,
     return 0;
 }
 
+/* What the closed form counts beyond the schedule, as waiting after it. */
+static void add_drift(struct erg_layout_frontier *frontier, const struct solving *solving)
+{
+    const struct erg_layout *layout = solving->request->layout;
+    double closed_s = erg_layout_ladder_time(&solving->ladder, layout);
+    double schedule_s = erg_layout_ladder_pipeline_time(&solving->ladder, layout, 0);
+    double drift_s = fmax(0, closed_s - schedule_s - frontier->tail.time_s);
+    double waiting_j =
+        drift_s * solving->pipeline.blocking_power_w * (double)erg_layout_gpus(layout);
+    frontier->drift_s = drift_s;
+    frontier->tail.time_s += drift_s;
+    frontier->tail.items[ERG_LAYOUT_ENERGY_WAITING] += waiting_j;
+    frontier->tail.total_j += waiting_j;
+}
+
 int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
                              const struct erg_layout_frontier_request *request,
                              struct erg_error *err)
@@ -282,8 +211,10 @@ int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
     *frontier = (struct erg_layout_frontier){0};
     start(&solving, request);
     fill_tables(frontier, &solving);
-    fill_tail(frontier, &solving);
+    erg_layout_ladder_tail(&frontier->tail, &solving.ladder, request->layout);
+    frontier->tail_clock_mhz = solving.ladder.tail.clock_mhz;
     bool stretched = solving.shorter.microbatches < solving.pipeline.microbatches;
+    add_drift(frontier, &solving);
     int result = shortest(&shortest_s, frontier, &solving, err);
     if (result == 0) {
         const struct erg_iteration_request iteration = {
@@ -293,20 +224,20 @@ int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
             .slower_points = request->slower_points,
             .deadlines_s = deadlines_s,
             .deadline_count = list_deadlines(deadlines_s, frontier, &solving, shortest_s),
-            .tries = stretched,
+            .tries = stretched || request->tries,
         };
         result = erg_iteration_solve(&frontier->iteration, &iteration, err);
     }
     if (result == 0 && stretched)
         result = stretch(frontier, &solving, err);
     free(deadlines_s);
-    if (result != 0) {
+    if (result == 0) {
+        collect(frontier, &solving);
+    } else {
         erg_layout_frontier_release(frontier);
-        return -1;
     }
-    compare_closed_form(frontier, &solving);
-    collect(frontier, &solving);
-    return 0;
+    erg_layout_ladder_release(&solving.ladder);
+    return result;
 }
 
 void erg_layout_frontier_release(struct erg_layout_frontier *frontier)
@@ -318,4 +249,25 @@ void erg_layout_frontier_release(struct erg_layout_frontier *frontier)
     erg_frontier_release(&frontier->frontier);
     erg_iteration_release(&frontier->iteration);
     *frontier = (struct erg_layout_frontier){0};
+}
+
+void erg_layout_plan_clocks(struct erg_layout_clocks *clocks,
+                            const struct erg_layout_frontier *frontier, size_t plan)
+{
+    const struct erg_schedule *schedule = &frontier->iteration.schedule;
+    const uint32_t *chosen = frontier->iteration.plans[plan].option;
+    double time_s[2] = {0}, sum[2] = {0};
+    *clocks = (struct erg_layout_clocks){.lowest_mhz = INT_MAX};
+    for (size_t i = 0; i < schedule->count; i++) {
+        const struct erg_instruction *at = &schedule->instructions[i];
+        const struct erg_point *option =
+            &frontier->tables[erg_table_index(&schedule->pipeline, at)].points[chosen[i]];
+        int clock = (int)option->recipe;
+        time_s[at->direction] += option->time_s;
+        sum[at->direction] += option->time_s * clock;
+        clocks->lowest_mhz = clock < clocks->lowest_mhz ? clock : clocks->lowest_mhz;
+        clocks->highest_mhz = clock > clocks->highest_mhz ? clock : clocks->highest_mhz;
+    }
+    for (int direction = 0; direction < 2; direction++)
+        clocks->mean_mhz[direction] = sum[direction] / time_s[direction];
 }

@@ -14,8 +14,9 @@
  * plan; what is lost is that another plan of the same time might need less energy: seen up to 0.5 %
  * where most microbatches were solved, and some per cent towards the fastest where a quarter was.
  *
- * The schedule is followed, not summed up: where the closed form of time.h is exact, at the highest
- * clock the times are equal, else the frontier is a few per cent faster. `drift` says how much.
+ * The schedule is followed, not summed up. Where the closed form of time.h takes longer at the
+ * highest clock, as it does by up to some per cent for interleaved schedules, the rest is added to
+ * every plan as waiting: engines are fitted to measured iterations by the closed form.
  */
 #ifndef ERG_LAYOUT_ENERGY_FRONTIER_H
 #define ERG_LAYOUT_ENERGY_FRONTIER_H
@@ -38,6 +39,7 @@ struct erg_layout_frontier_request {
      * some tenths of a per cent early); those that are too short for the layout are passed over. */
     const double *deadlines_s;
     size_t deadline_count;
+    bool tries; /* which are searched no harder than the others, to compare layouts */
 };
 
 struct erg_layout_frontier {
@@ -49,10 +51,9 @@ struct erg_layout_frontier {
     struct erg_iteration iteration;
     struct erg_frontier *tables; /* what the options mean; recipe: the clock in MHz */
     size_t table_count;
-    struct erg_layout_tail tail; /* what follows the pipeline */
+    struct erg_layout_tail tail; /* what follows the pipeline, and the drift */
     double tail_clock_mhz;
-    double
-        drift; /* time of the closed form over the pipeline's, both at the highest clock, less 1 */
+    double drift_s; /* of the tail: what the closed form counts beyond the schedule */
 };
 
 /* Some milliseconds; from some thousand instructions on seconds. Fails only when interrupted. To be
@@ -61,6 +62,14 @@ int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
                              const struct erg_layout_frontier_request *request,
                              struct erg_error *err);
 void erg_layout_frontier_release(struct erg_layout_frontier *frontier);
+
+/* The clocks that a plan requests of its instructions: means over their time, and the ends. */
+struct erg_layout_clocks {
+    double mean_mhz[2]; /* forward, backward */
+    int lowest_mhz, highest_mhz;
+};
+void erg_layout_plan_clocks(struct erg_layout_clocks *clocks,
+                            const struct erg_layout_frontier *frontier, size_t plan);
 
 /* ---- which layout, and which of its points ---- */
 

@@ -47,13 +47,30 @@ static json_t *energies_json(const struct erg_layout_energy *energy)
     return items;
 }
 
-static json_t *layout_json(const struct erg_layout_answer *answer,
-                           const struct erg_layout_candidate *candidate)
+/* At a time and an energy of all GPUs that are those of some clocks. */
+static void add_rates(json_t *json, const struct erg_layout_answer *answer,
+                      const struct erg_layout_candidate *candidate, double time_s, double energy_j)
 {
-    const struct erg_layout_search *search = answer->search;
+    const struct erg_time_request *time = &answer->searches->time;
     const struct erg_layout *layout = &candidate->layout;
-    const struct erg_model *model = search->time.model;
     const double gpus = (double)erg_layout_gpus(layout);
+    const double tokens_per_s = (double)candidate->batch * (double)layout->sequence / time_s;
+    json_object_set_new(json, "time_s", erg_json_number(time_s));
+    json_object_set_new(json, "tokens_per_s", erg_json_number(tokens_per_s));
+    json_object_set_new(
+        json, "mfu",
+        erg_json_number(erg_time_mfu(time->model, layout->sequence, tokens_per_s / gpus,
+                                     time->engine->peak_flops)));
+    json_object_set_new(json, "energy_j", erg_json_number(energy_j));
+    json_object_set_new(json, "gpu_power_w", erg_json_number(energy_j / time_s / gpus));
+    json_object_set_new(json, "gpu_hours", erg_json_number(gpus * time_s / 3600));
+}
+
+static json_t *degrees_json(const struct erg_layout_answer *answer,
+                            const struct erg_layout_candidate *candidate)
+{
+    const struct erg_layout *layout = &candidate->layout;
+    const struct erg_model *model = answer->searches->time.model;
     json_t *json = json_object();
     json_object_set_new(json, "t", json_integer(layout->tensor));
     json_object_set_new(json, "c", json_integer(layout->context));
@@ -64,26 +81,165 @@ static json_t *layout_json(const struct erg_layout_answer *answer,
         json_object_set_new(json, "l", json_integer(equal_layers(layout, model->layers)));
     json_object_set_new(json, "v", json_integer(layout->virtual_stages));
     json_object_set_new(json, "d", json_integer(layout->data));
+    json_object_set_new(json, "gpus", json_integer(erg_layout_gpus(layout)));
     json_object_set_new(json, "microbatch", json_integer(layout->microbatch));
     json_object_set_new(json, "microbatches", json_integer(layout->microbatches));
     json_object_set_new(json, "batch", json_integer(candidate->batch));
     json_object_set_new(json, "recompute", json_string(erg_remat_name(layout->remat)));
     json_object_set_new(json, "offload", erg_json_number(layout->offload));
-    json_object_set_new(json, "time_s", erg_json_number(candidate->time.total));
-    json_object_set_new(json, "time_items_s", times_json(&candidate->time));
-    json_object_set_new(json, "tokens_per_s", erg_json_number(candidate->tokens_per_s));
-    json_object_set_new(
-        json, "mfu",
-        erg_json_number(erg_time_mfu(model, layout->sequence, candidate->tokens_per_s / gpus,
-                                     search->time.engine->peak_flops)));
     json_object_set_new(json, "peak_bytes", erg_json_number(candidate->peak_bytes));
-    struct erg_layout_energy energy;
-    erg_layout_energy(&energy, answer->energy, layout, 0);
-    json_object_set_new(json, "energy_j", erg_json_number(energy.total_j));
-    json_object_set_new(json, "energy_items_j", energies_json(&energy));
-    json_object_set_new(json, "gpu_power_w", erg_json_number(energy.gpu_power_w));
     return json;
 }
+
+/* Items are those of the highest clock. */
+static json_t *layout_json(const struct erg_layout_answer *answer,
+                           const struct erg_layout_candidate *candidate)
+{
+    struct erg_layout_energy energy;
+    json_t *json = degrees_json(answer, candidate);
+    erg_layout_energy(&energy, answer->energy, &candidate->layout, 0);
+    add_rates(json, answer, candidate, candidate->time.total, energy.total_j);
+    json_object_set_new(json, "time_items_s", times_json(&candidate->time));
+    json_object_set_new(json, "energy_items_j", energies_json(&energy));
+    return json;
+}
+
+/* ---- over clocks ---- */
+
+static json_t *frontier_json(const struct erg_layout_frontier *frontier)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < frontier->frontier.count; i++) {
+        const struct erg_point *point = &frontier->frontier.points[i];
+        struct erg_layout_clocks clocks;
+        erg_layout_plan_clocks(&clocks, frontier, (size_t)point->recipe);
+        json_array_append_new(list, json_pack("{s:f, s:f, s:f, s:f, s:i, s:i}", "time_s",
+                                              point->time_s, "energy_j", point->energy_j,
+                                              "forward_mhz", clocks.mean_mhz[0], "backward_mhz",
+                                              clocks.mean_mhz[1], "lowest_mhz", clocks.lowest_mhz,
+                                              "highest_mhz", clocks.highest_mhz));
+    }
+    return list;
+}
+
+/* A layout at the point that the query picks, with what it is at the highest clock. */
+static json_t *picked_json(const struct erg_layout_answer *answer,
+                           const struct erg_layout_pick *pick)
+{
+    const struct erg_layout_planned *planned = &answer->choice->layouts[pick->option];
+    const struct erg_layout_candidate *candidate = &planned->candidate;
+    json_t *json = layout_json(answer, candidate), *highest = json_object();
+    static const char *const moved[] = {"time_s", "energy_j", "time_items_s", "energy_items_j"};
+    for (size_t i = 0; i < sizeof moved / sizeof *moved; i++)
+        json_object_set(highest, moved[i], json_object_get(json, moved[i]));
+    json_object_del(json, "time_items_s");
+    json_object_del(json, "energy_items_j");
+    add_rates(json, answer, candidate, pick->time_s, pick->energy_j);
+    json_object_set_new(json, "highest_clock", highest);
+    json_object_set_new(json, "frontier", frontier_json(&planned->frontier));
+    return json;
+}
+
+/* Which of the listed layouts a solved one is; -1: none. */
+static int place_of(const struct erg_layout_answer *answer, size_t option)
+{
+    for (size_t i = 0; i < answer->choice->pick_count && i < answer->top; i++)
+        if (answer->choice->picks[i].option == option)
+            return (int)i;
+    return -1;
+}
+
+static json_t *union_json(const struct erg_layout_answer *answer)
+{
+    const struct erg_layout_choice *choice = answer->choice;
+    struct erg_frontier all = {0};
+    json_t *list = json_array();
+    erg_layout_union(&all, choice->options, choice->count);
+    for (size_t i = 0; i < all.count; i++) {
+        size_t option = (size_t)(all.points[i].recipe >> 32);
+        size_t point = (size_t)(all.points[i].recipe & 0xffffffff);
+        const struct erg_layout_frontier *frontier = choice->options[option].frontier;
+        struct erg_text name = {0};
+        struct erg_layout_clocks clocks;
+        erg_layout_name(&name, choice->options[option].layout,
+                        answer->searches->time.model->layers);
+        erg_layout_plan_clocks(&clocks, frontier, (size_t)frontier->points.points[point].recipe);
+        json_array_append_new(
+            list, json_pack("{s:f, s:f, s:i, s:i, s:s, s:s, s:f, s:f, s:f}", "time_s",
+                            all.points[i].time_s, "energy_j", all.points[i].energy_j, "layout",
+                            place_of(answer, option), "gpus",
+                            (int)erg_layout_gpus(choice->options[option].layout), "name", name.data,
+                            "recompute", erg_remat_name(choice->options[option].layout->remat),
+                            "offload", choice->options[option].layout->offload, "forward_mhz",
+                            clocks.mean_mhz[0], "backward_mhz", clocks.mean_mhz[1]));
+        erg_text_release(&name);
+    }
+    erg_frontier_release(&all);
+    return list;
+}
+
+static json_t *counts_json(const struct erg_layout_answer *answer)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < answer->search_count; i++) {
+        const struct erg_layout_count *count = &answer->counts[i];
+        json_t *json = json_object();
+        json_object_set_new(json, "gpus", json_integer(answer->searches[i].gpus));
+        json_object_set_new(json, "fits", json_boolean(count->fits));
+        if (count->fits) {
+            json_object_set_new(json, "on_frontier", json_boolean(count->on_frontier));
+            json_object_set_new(json, "fastest", layout_json(answer, &count->fastest));
+        }
+        json_array_append_new(list, json);
+    }
+    return list;
+}
+
+static void add_choice(json_t *document, const struct erg_layout_answer *answer)
+{
+    const struct erg_layout_choice *choice = answer->choice;
+    const struct erg_layout_query *query = answer->query;
+    json_t *layouts = json_array();
+    for (size_t i = 0; i < choice->pick_count && i < answer->top; i++)
+        json_array_append_new(layouts, picked_json(answer, &choice->picks[i]));
+    json_t *objective =
+        json_pack("{s:s}", "goal", query->least_energy ? "least_energy" : "fastest");
+    if (query->time_s > 0)
+        json_object_set_new(objective, "deadline_s", erg_json_number(query->time_s));
+    if (query->energy_j > 0)
+        json_object_set_new(objective, "energy_budget_j", erg_json_number(query->energy_j));
+    if (query->power_w > 0)
+        json_object_set_new(objective, "power_budget_w", erg_json_number(query->power_w));
+    json_object_set_new(document, "objective", objective);
+    json_object_set_new(document, "layouts", layouts);
+    json_object_set_new(document, "frontier", union_json(answer));
+    json_object_set_new(document, "planned",
+                        json_pack("{s:I, s:I, s:f, s:f}", "fitting", (json_int_t)choice->fitting,
+                                  "solved", (json_int_t)choice->count, "gap", choice->gap,
+                                  "frontier_gap", choice->union_gap));
+    if (answer->counts)
+        json_object_set_new(document, "counts", counts_json(answer));
+}
+
+static void add_tried(json_t *document, const struct erg_layout_found *found)
+{
+    json_object_set_new(document, "tried",
+                        json_pack("{s:I, s:I, s:I, s:I, s:I}", "evaluated",
+                                  (json_int_t)found->evaluated, "feasible",
+                                  (json_int_t)found->feasible, "slower", (json_int_t)found->slower,
+                                  "memory", (json_int_t)found->memory, "host_memory",
+                                  (json_int_t)found->host_memory));
+}
+
+static json_t *found_json(const struct erg_layout_answer *answer)
+{
+    json_t *layouts = json_array();
+    for (size_t i = 0; i < answer->found->count; i++)
+        json_array_append_new(layouts, layout_json(answer, &answer->found->items[i]));
+    return layouts;
+}
+
+/* ---- the whole ---- */
 
 static json_t *points_json(const struct erg_layout_answer *answer)
 {
@@ -98,22 +254,20 @@ static json_t *points_json(const struct erg_layout_answer *answer)
 
 json_t *erg_layout_document(const struct erg_layout_answer *answer)
 {
-    const struct erg_layout_search *search = answer->search;
-    const struct erg_layout_found *found = answer->found;
-    json_t *layouts = json_array();
-    for (size_t i = 0; i < found->count; i++)
-        json_array_append_new(layouts, layout_json(answer, &found->items[i]));
-    json_t *counts = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I}", "evaluated", (json_int_t)found->evaluated, "feasible",
-        (json_int_t)found->feasible, "slower", (json_int_t)found->slower, "memory",
-        (json_int_t)found->memory, "host_memory", (json_int_t)found->host_memory);
-    json_t *document = json_pack(
-        "{s:s, s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:f}", "schema", "ergon.layouts",
-        "schema_version", 1, "job", answer->job->name, "model", search->time.model->name, "gpu",
-        answer->energy->gpu->name, "engine", search->time.engine->name, "gpus", (int)search->gpus,
-        "sequence", (int)search->sequence, "memory_budget_bytes", search->memory_bytes);
-    json_object_set_new(document, "tried", counts);
-    json_object_set_new(document, "layouts", layouts);
+    const struct erg_layout_search *search = answer->searches;
+    json_t *document =
+        json_pack("{s:s, s:i, s:s, s:s, s:s, s:s, s:i, s:f}", "schema", "ergon.layouts",
+                  "schema_version", 1, "job", answer->job->name, "model", search->time.model->name,
+                  "gpu", answer->energy->gpu->name, "engine", search->time.engine->name, "sequence",
+                  (int)search->sequence, "memory_budget_bytes", search->memory_bytes);
+    if (answer->search_count == 1)
+        json_object_set_new(document, "gpus", json_integer(search->gpus));
+    if (answer->found)
+        add_tried(document, answer->found);
+    if (answer->choice)
+        add_choice(document, answer);
+    else
+        json_object_set_new(document, "layouts", found_json(answer));
     if (answer->point_count)
         json_object_set_new(document, "points", points_json(answer));
     return document;

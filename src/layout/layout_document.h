@@ -6,17 +6,23 @@
 #define ERG_LAYOUT_DOCUMENT_H
 
 #include "base/text.h"
-#include "layout/energy.h"
-#include "layout/search.h"
+#include "layout/energy_choice.h"
 
 #include <jansson.h>
 
 /* What was asked and found. */
 struct erg_layout_answer {
     const struct erg_job *job;
-    const struct erg_layout_search *search;
-    const struct erg_layout_found *found;
+    const struct erg_layout_search *searches; /* by GPUs, which are all that differs */
+    size_t search_count;
     const struct erg_layout_energy_request *energy;
+    const struct erg_layout_found *found; /* at the highest clock; may be NULL beside a choice */
+    /* Over clocks, the best for the query first: in place of those that were found. NULL: not
+     * asked. */
+    const struct erg_layout_choice *choice;
+    const struct erg_layout_query *query;
+    const struct erg_layout_count *counts; /* [search_count]; NULL for one number of GPUs */
+    size_t top;                            /* layouts at most */
     /* Every layout that fits, for the picture; may be empty. */
     const struct erg_layout_point {
         float time_s, energy_j, peak_bytes;

@@ -1,0 +1,297 @@
+#include "cli/plan_print.h"
+
+#include "base/memory.h"
+#include "observe/table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static double gib(double bytes)
+{
+    return bytes / 0x1p30;
+}
+
+static void print_table(struct erg_table *table)
+{
+    struct erg_text text = {0};
+    erg_table_text(&text, table, "");
+    fputs(text.data, stdout);
+    erg_text_release(&text);
+    erg_table_release(table);
+}
+
+static void add_heads(struct erg_table *table, const char *const *heads, size_t count)
+{
+    table->columns = count;
+    for (size_t i = 0; i < count; i++)
+        erg_table_add(table, "%s", heads[i]);
+}
+
+/* "the least energy within 9 s, 400000 W" */
+static void print_query(const struct erg_layout_query *query)
+{
+    const struct {
+        double bound;
+        const char *unit;
+    } bounds[] = {{query->time_s, "s"}, {query->energy_j, "J"}, {query->power_w, "W"}};
+    const char *before = " within ";
+    printf("%s", query->least_energy ? "the least energy" : "the fastest");
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
+        if (bounds[i].bound > 0) {
+            printf("%s%.6g %s", before, bounds[i].bound, bounds[i].unit);
+            before = ", ";
+        }
+    printf("\n");
+}
+
+void erg_plan_print_heading(const struct erg_layout_answer *answer)
+{
+    const struct erg_layout_search *search = answer->searches;
+    const long last = answer->searches[answer->search_count - 1].gpus;
+    printf("%s: %s on %ld", answer->job->name, answer->job->model->name, search->gpus);
+    if (answer->search_count > 1)
+        printf(" to %ld", last);
+    printf(" %s, ", answer->energy->gpu->name);
+    if (search->batch_least == search->batch_most)
+        printf("%ld", search->batch_most);
+    else
+        printf("%ld to %ld", search->batch_least, search->batch_most);
+    printf(" sequences of %ld tokens\ntimes of the engine %s; %.1f GiB a GPU\n", search->sequence,
+           search->time.engine->name, gib(search->memory_bytes));
+    if (answer->query)
+        print_query(answer->query);
+    putchar('\n');
+}
+
+/* ---- layouts ---- */
+
+/* Several numbers of GPUs have a column of their own. */
+static void add_layout_heads(struct erg_table *table, const struct erg_layout_answer *answer)
+{
+    static const char *const heads[] = {"layout",  "d",       "batch",  "recompute",
+                                        "offload", "GiB",     "time s", "tokens/s",
+                                        "MFU",     "J/token", "W a GPU"};
+    const size_t count = sizeof heads / sizeof *heads;
+    table->columns = count + (answer->counts != NULL);
+    for (size_t i = 0; i < count; i++) {
+        erg_table_add(table, "%s", heads[i]);
+        if (i == 0 && answer->counts)
+            erg_table_add(table, "GPUs");
+    }
+}
+
+/* At a time and an energy of all GPUs that are those of some clocks. */
+static void add_row(struct erg_table *table, const struct erg_layout_answer *answer,
+                    const struct erg_layout_candidate *candidate, double time_s, double energy_j)
+{
+    const struct erg_layout *layout = &candidate->layout;
+    const struct erg_time_request *time = &answer->searches->time;
+    const double tokens = (double)candidate->batch * (double)layout->sequence;
+    const double gpus = (double)erg_layout_gpus(layout);
+    struct erg_text name = {0};
+    erg_layout_name(&name, layout, time->model->layers);
+    erg_table_add(table, "%s", name.data);
+    if (answer->counts)
+        erg_table_add(table, "%.0f", gpus);
+    erg_table_add(table, "%ld", layout->data);
+    erg_table_add(table, "%ld", candidate->batch);
+    erg_table_add(table, "%s", erg_remat_name(layout->remat));
+    erg_table_add(table, "%.3f", layout->offload);
+    erg_table_add(table, "%.2f", gib(candidate->peak_bytes));
+    erg_table_add(table, "%.4g", time_s);
+    erg_table_add(table, "%.0f", tokens / time_s);
+    erg_table_add(table, "%.1f %%",
+                  100 * erg_time_mfu(time->model, layout->sequence, tokens / time_s / gpus,
+                                     time->engine->peak_flops));
+    erg_table_add(table, "%.3g", energy_j / tokens);
+    erg_table_add(table, "%.0f", energy_j / time_s / gpus);
+    erg_text_release(&name);
+}
+
+void erg_plan_print_rows(const struct erg_layout_answer *answer,
+                         const struct erg_layout_candidate *const *rows, size_t count)
+{
+    struct erg_table table = {0};
+    add_layout_heads(&table, answer);
+    for (size_t i = 0; i < count; i++) {
+        struct erg_layout_energy energy;
+        erg_layout_energy(&energy, answer->energy, &rows[i]->layout, 0);
+        add_row(&table, answer, rows[i], rows[i]->time.total, energy.total_j);
+    }
+    print_table(&table);
+}
+
+static void print_letters(void)
+{
+    printf("t tensor, c context, p pipeline, l layers of a chunk, v virtual stages, b "
+           "microbatch, d data\n");
+}
+
+void erg_plan_print_tried(const struct erg_layout_found *found)
+{
+    printf("\nOf %llu layouts %llu do not fit into the GPUs' memory",
+           (unsigned long long)found->evaluated, (unsigned long long)found->memory);
+    if (found->host_memory)
+        printf(", %llu not into the nodes'", (unsigned long long)found->host_memory);
+    if (found->slower)
+        printf(", %llu are slower than these with any memory", (unsigned long long)found->slower);
+    printf(".\n");
+    print_letters();
+}
+
+void erg_plan_print_items(const struct erg_layout_candidate *one,
+                          const struct erg_layout_candidate *other)
+{
+    struct erg_table table = {.columns = other ? 5 : 4};
+    erg_table_add(&table, "where the time goes");
+    erg_table_add(&table, "s");
+    erg_table_add(&table, "share");
+    if (other)
+        erg_table_add(&table, "best");
+    erg_table_add(&table, "%s", "");
+    for (int i = 0; i <= ERG_TIME_ITEMS; i++) {
+        const bool sum = i == ERG_TIME_ITEMS;
+        const double own = sum ? one->time.total : one->time.items[i];
+        const double its = !other ? 0 : sum ? other->time.total : other->time.items[i];
+        if (own <= 0 && its <= 0)
+            continue;
+        erg_table_add(&table, "%s", sum ? "all" : erg_time_item_name((enum erg_time_item)i));
+        erg_table_add(&table, "%.4f", own);
+        erg_table_add(&table, "%.1f %%", 100 * own / one->time.total);
+        if (other)
+            erg_table_add(&table, "%.4f", its);
+        if (other)
+            erg_table_add(&table, "%+.1f %%", 100 * (own - its) / other->time.total);
+        else
+            erg_table_add(&table, "%s", "");
+    }
+    putchar('\n');
+    print_table(&table);
+}
+
+/* ---- over clocks ---- */
+
+/* Some points of a layout's frontier, the ends and the chosen one among them. */
+static void print_frontier(const struct erg_layout_answer *answer,
+                           const struct erg_layout_pick *pick)
+{
+    enum { ROWS = 8 };
+    static const char *const heads[] = {"time s",      "tokens/s",     "J/token", "W a GPU",
+                                        "MHz forward", "MHz backward", ""};
+    const struct erg_layout_planned *planned = &answer->choice->layouts[pick->option];
+    const struct erg_frontier *frontier = &planned->frontier.frontier;
+    const int64_t chosen = planned->frontier.points.points[pick->point].recipe;
+    const double tokens =
+        (double)planned->candidate.batch * (double)planned->candidate.layout.sequence;
+    size_t every = (frontier->count + ROWS - 1) / ROWS;
+    struct erg_table table = {0};
+    add_heads(&table, heads, sizeof heads / sizeof *heads);
+    for (size_t i = 0; i < frontier->count; i++) {
+        const struct erg_point *point = &frontier->points[i];
+        struct erg_layout_clocks clocks;
+        bool is_chosen = point->recipe == chosen;
+        if (i % every && i + 1 < frontier->count && !is_chosen)
+            continue;
+        erg_layout_plan_clocks(&clocks, &planned->frontier, (size_t)point->recipe);
+        erg_table_add(&table, "%.4g", point->time_s);
+        erg_table_add(&table, "%.0f", tokens / point->time_s);
+        erg_table_add(&table, "%.3g", point->energy_j / tokens);
+        erg_table_add(&table, "%.0f", point->energy_j / point->time_s / (double)pick->gpus);
+        erg_table_add(&table, "%.0f", clocks.mean_mhz[0]);
+        erg_table_add(&table, "%.0f", clocks.mean_mhz[1]);
+        erg_table_add(&table, "%s", is_chosen ? "the answer" : "");
+    }
+    printf("\nThe first layout over clocks (means of what its instructions request):\n\n");
+    print_table(&table);
+}
+
+static void print_proof(const struct erg_layout_choice *choice, bool least_energy)
+{
+    printf("\nOf %llu layouts that fit %zu were planned over clocks; no other ",
+           (unsigned long long)choice->fitting, choice->count);
+    if (choice->gap > 0)
+        printf("can be better by more than %.1f %% of %s.\n", 100 * choice->gap,
+               least_energy ? "energy" : "time");
+    else
+        printf("is better.\n");
+}
+
+void erg_plan_print_choice(const struct erg_layout_answer *answer, size_t top)
+{
+    const struct erg_layout_choice *choice = answer->choice;
+    struct erg_table table = {0};
+    add_layout_heads(&table, answer);
+    for (size_t i = 0; i < choice->pick_count && i < top; i++)
+        add_row(&table, answer, &choice->layouts[choice->picks[i].option].candidate,
+                choice->picks[i].time_s, choice->picks[i].energy_j);
+    print_table(&table);
+    print_frontier(answer, &choice->picks[0]);
+    if (choice->fitting > 1)
+        print_proof(choice, answer->query->least_energy);
+    print_letters();
+}
+
+static void add_count(struct erg_table *table, const struct erg_layout_answer *answer,
+                      const struct erg_layout_count *count)
+{
+    const struct erg_layout_candidate *candidate = &count->fastest;
+    const struct erg_time_request *time = &answer->searches->time;
+    const double tokens = (double)candidate->batch * (double)candidate->layout.sequence;
+    const double gpus = (double)erg_layout_gpus(&candidate->layout);
+    const double time_s = candidate->time.total;
+    struct erg_text name = {0};
+    struct erg_layout_energy energy;
+    erg_layout_energy(&energy, answer->energy, &candidate->layout, 0);
+    erg_layout_name(&name, &candidate->layout, time->model->layers);
+    erg_table_add(table, "%.0f", gpus);
+    erg_table_add(table, "%s", name.data);
+    erg_table_add(table, "%.4g", time_s);
+    erg_table_add(table, "%.0f", tokens / time_s);
+    erg_table_add(table, "%.1f %%",
+                  100 * erg_time_mfu(time->model, candidate->layout.sequence,
+                                     tokens / time_s / gpus, time->engine->peak_flops));
+    erg_table_add(table, "%.3g", energy.total_j / tokens);
+    erg_table_add(table, "%.0f", energy.gpu_power_w);
+    erg_table_add(table, "%.4g", gpus * time_s / 3600);
+    erg_table_add(table, "%s", count->on_frontier ? "on the frontier" : "");
+    erg_text_release(&name);
+}
+
+/* How many GPUs each wish alone asks for. */
+static void print_extremes(const struct erg_layout_answer *answer)
+{
+    static const char *const names[] = {"fastest", "least energy"};
+    const struct erg_layout_choice *choice = answer->choice;
+    const struct erg_layout_candidate *cheapest = NULL;
+    for (int least = 0; least < 2; least++) {
+        const struct erg_layout_query query = {.least_energy = least};
+        struct erg_layout_pick pick;
+        if (erg_layout_pick(&pick, choice->options, choice->count, &query, NULL) == 0)
+            printf("%s: %ld GPUs, %.4g s, %.4g J\n", names[least], pick.gpus, pick.time_s,
+                   pick.energy_j);
+    }
+    for (size_t i = 0; i < answer->search_count; i++) {
+        const struct erg_layout_candidate *own = &answer->counts[i].fastest;
+        if (answer->counts[i].fits &&
+            (!cheapest || (double)erg_layout_gpus(&own->layout) * own->time.total <
+                              (double)erg_layout_gpus(&cheapest->layout) * cheapest->time.total))
+            cheapest = own;
+    }
+    printf("fewest GPU-hours: %ld GPUs, %.4g s\n\n", erg_layout_gpus(&cheapest->layout),
+           cheapest->time.total);
+}
+
+void erg_plan_print_counts(const struct erg_layout_answer *answer)
+{
+    static const char *const heads[] = {
+        "GPUs",    "the fastest layout", "time s", "tokens/s", "MFU", "J/token",
+        "W a GPU", "GPU-hours",          ""};
+    struct erg_table table = {0};
+    add_heads(&table, heads, sizeof heads / sizeof *heads);
+    for (size_t i = 0; i < answer->search_count; i++)
+        if (answer->counts[i].fits)
+            add_count(&table, answer, &answer->counts[i]);
+    print_table(&table);
+    putchar('\n');
+    print_extremes(answer);
+}

@@ -1,0 +1,138 @@
+#include "layout/energy_ladder.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static struct erg_layout_rung rung_at(const struct erg_layout_energy_request *request,
+                                      const struct erg_layout_work *work, int clock_mhz)
+{
+    struct erg_layout_rung rung = {.clock_mhz = clock_mhz};
+    erg_layout_costs_at(&rung.costs, request, work, clock_mhz);
+    return rung;
+}
+
+static int tail_clock(const struct erg_gpu *gpu)
+{
+    int clock = gpu->search_max_mhz;
+    while (clock - gpu->search_step_mhz >= gpu->search_min_mhz &&
+           (clock - gpu->search_step_mhz) * gpu->memory_issue >= gpu->clock_max_mhz)
+        clock -= gpu->search_step_mhz;
+    return clock;
+}
+
+void erg_layout_ladder_init(struct erg_layout_ladder *ladder,
+                            const struct erg_layout_energy_request *request,
+                            const struct erg_layout *layout, size_t clocks)
+{
+    const struct erg_gpu *gpu = request->gpu;
+    long gpus = erg_layout_gpus(layout);
+    struct erg_layout_work work;
+    *ladder = (struct erg_layout_ladder){.request = request};
+    erg_time_parts_init(&ladder->parts, &request->time, layout->tensor, layout->context,
+                        layout->microbatch, layout->sequence, gpus);
+    erg_layout_work_init(&work, request, &ladder->parts, layout->tensor, layout->context,
+                         layout->microbatch, layout->sequence, gpus);
+    struct erg_layout_rung highest = rung_at(request, &work, gpu->search_max_mhz);
+    double reached = fmax(highest.costs.passes[ERG_PASS_FORWARD].clock_mhz,
+                          highest.costs.passes[ERG_PASS_BACKWARD].clock_mhz);
+    int steps = (int)(fmax(0, reached - gpu->search_min_mhz) / gpu->search_step_mhz);
+    int wanted = clocks && (int)clocks < steps ? (int)clocks : steps;
+    ladder->rungs = erg_xcalloc((size_t)wanted + 2, sizeof *ladder->rungs);
+    ladder->rungs[ladder->count++] = highest;
+    for (int i = wanted; i >= 0; i--) {
+        int clock = gpu->search_min_mhz + (wanted ? steps * i / wanted : 0) * gpu->search_step_mhz;
+        if (clock < gpu->search_max_mhz)
+            ladder->rungs[ladder->count++] = rung_at(request, &work, clock);
+    }
+    ladder->tail = rung_at(request, &work, tail_clock(gpu));
+}
+
+void erg_layout_ladder_release(struct erg_layout_ladder *ladder)
+{
+    free(ladder->rungs);
+    *ladder = (struct erg_layout_ladder){0};
+}
+
+struct erg_pipeline erg_layout_ladder_pipeline(const struct erg_layout_ladder *ladder,
+                                               const struct erg_layout *layout)
+{
+    double message_s = layout->pipeline > 1 ? ladder->parts.message_s : 0;
+    return (struct erg_pipeline){
+        .schedule = layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
+        .stages = (size_t)layout->pipeline,
+        .microbatches = (size_t)layout->microbatches,
+        .chunks = (size_t)layout->virtual_stages,
+        .p2p_latency_s = message_s,
+        .p2p_internode_latency_s = message_s,
+        .blocking_power_w = ladder->request->gpu->blocking_power_w,
+    };
+}
+
+struct erg_pass_cost erg_layout_ladder_cost(const struct erg_layout_ladder *ladder,
+                                            const struct erg_layout *layout, long stage, long chunk,
+                                            enum erg_direction direction, size_t rung)
+{
+    const struct erg_layout_energy_request *request = ladder->request;
+    bool head = stage + 1 == layout->pipeline && chunk + 1 == layout->virtual_stages;
+    return erg_layout_chunk_cost(
+        request, &ladder->parts, &ladder->rungs[rung].costs,
+        erg_layout_chunk_layers(layout, request->time.model->layers, stage, chunk),
+        direction == ERG_BACKWARD, head, erg_layout_remat(layout, stage),
+        erg_layout_offload(layout, stage));
+}
+
+static double gradient_bandwidth(const struct erg_layout_ladder *ladder,
+                                 const struct erg_layout *layout)
+{
+    return erg_time_group_bandwidth(&ladder->request->time, layout->tensor,
+                                    layout->context * layout->data, erg_layout_gpus(layout));
+}
+
+void erg_layout_ladder_tail(struct erg_layout_tail *tail, const struct erg_layout_ladder *ladder,
+                            const struct erg_layout *layout)
+{
+    double boundaries = (double)(layout->pipeline * layout->virtual_stages - 1);
+    double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
+    double messages_j =
+        2 * boundaries * (double)layout->microbatches * ladder->tail.costs.message_j * replicas;
+    erg_layout_tail(tail, ladder->request, &ladder->parts, &ladder->tail.costs, layout,
+                    gradient_bandwidth(ladder, layout));
+    tail->items[ERG_LAYOUT_ENERGY_WIRES] += messages_j;
+    tail->total_j += messages_j;
+}
+
+double erg_layout_ladder_time(const struct erg_layout_ladder *ladder,
+                              const struct erg_layout *layout)
+{
+    struct erg_layout_energy closed;
+    erg_layout_energy_compose(&closed, ladder->request, &ladder->parts, &ladder->rungs[0].costs,
+                              layout, gradient_bandwidth(ladder, layout));
+    return closed.time_s;
+}
+
+double erg_layout_ladder_pipeline_time(const struct erg_layout_ladder *ladder,
+                                       const struct erg_layout *layout, size_t rung)
+{
+    struct erg_pipeline pipeline = erg_layout_ladder_pipeline(ladder, layout);
+    size_t tables = 2 * pipeline.stages * pipeline.chunks;
+    struct erg_point *points = erg_xcalloc(tables, sizeof *points);
+    struct erg_frontier *only = erg_xcalloc(tables, sizeof *only);
+    for (size_t i = 0; i < tables; i++) {
+        long stage = (long)(i / 2 % pipeline.stages), chunk = (long)(i / 2 / pipeline.stages);
+        points[i].time_s = erg_layout_ladder_cost(ladder, layout, stage, chunk, i % 2, rung).time_s;
+        only[i] = (struct erg_frontier){.points = &points[i], .count = 1};
+    }
+    struct erg_schedule schedule;
+    double time_s = 0, energy_j;
+    if (erg_schedule_init(&schedule, &pipeline, NULL) == 0) {
+        uint32_t *option = erg_xcalloc(schedule.count, sizeof *option);
+        erg_iteration_evaluate(&schedule, only, option, NULL, &time_s, &energy_j);
+        free(option);
+        erg_schedule_release(&schedule);
+    }
+    free(only);
+    free(points);
+    return time_s;
+}

@@ -1,0 +1,59 @@
+/*
+ * What the passes of layouts cost at every clock that a search considers: the ladder that all
+ * layouts of the same degrees, microbatch and sequence climb, whatever their stages are.
+ */
+#ifndef ERG_LAYOUT_ENERGY_LADDER_H
+#define ERG_LAYOUT_ENERGY_LADDER_H
+
+#include "iteration/iteration.h"
+#include "layout/energy.h"
+
+struct erg_layout_ladder {
+    const struct erg_layout_energy_request *request;
+    struct erg_time_parts parts;
+    /* The highest clock first, then from what the cap leaves of it down to the lowest: what is
+     * requested above that changes nothing. */
+    struct erg_layout_rung {
+        int clock_mhz;
+        struct erg_layout_costs costs;
+    } * rungs;
+    size_t count;
+    /* Of what follows the pipeline: at the lowest clock at which memory-bound kernels take no
+     * longer than at the highest. */
+    struct erg_layout_rung tail;
+};
+
+/*
+ * `clocks`: about so many, evenly; 0: all that a search considers. `request` must outlive it. Takes
+ * some microseconds and one more a clock. To be released.
+ */
+void erg_layout_ladder_init(struct erg_layout_ladder *ladder,
+                            const struct erg_layout_energy_request *request,
+                            const struct erg_layout *layout, size_t clocks);
+void erg_layout_ladder_release(struct erg_layout_ladder *ladder);
+
+/* The pipeline of the layout: schedule, stages, microbatches, the exposed part of messages as the
+ * latency between stages. */
+struct erg_pipeline erg_layout_ladder_pipeline(const struct erg_layout_ladder *ladder,
+                                               const struct erg_layout *layout);
+
+/* Of one instruction of a chunk, at the clock of a rung. */
+struct erg_pass_cost erg_layout_ladder_cost(const struct erg_layout_ladder *ladder,
+                                            const struct erg_layout *layout, long stage, long chunk,
+                                            enum erg_direction direction, size_t rung);
+
+/* What follows the pipeline, over all GPUs: erg_layout_tail() and the bytes of messages between
+ * stages, whose time is the pipeline's. */
+void erg_layout_ladder_tail(struct erg_layout_tail *tail, const struct erg_layout_ladder *ladder,
+                            const struct erg_layout *layout);
+
+/* Of an iteration with everything at the highest clock, by the closed form (energy.h). */
+double erg_layout_ladder_time(const struct erg_layout_ladder *ladder,
+                              const struct erg_layout *layout);
+
+/* Of the pipeline alone with everything at the clock of a rung, as its schedule says: some ten
+ * nanoseconds an instruction. */
+double erg_layout_ladder_pipeline_time(const struct erg_layout_ladder *ladder,
+                                       const struct erg_layout *layout, size_t rung);
+
+#endif

@@ -1,0 +1,423 @@
+/* Bounds of layouts' frontiers against the solver, and choices against all layouts solved. */
+#include "check.h"
+
+#include "base/memory.h"
+#include "layout/energy_bound.h"
+#include "layout/energy_choice.h"
+
+struct world {
+    struct erg_model *model;
+    struct erg_engine *engine;
+    struct erg_gpu *gpu;
+    struct erg_time_machine machine;
+    struct erg_layout_energy_request request;
+};
+
+static void world_open(struct world *world, int layers)
+{
+    static const struct erg_cluster cluster = {.nodes = 8,
+                                               .gpus_per_node = 8,
+                                               .intra_node_bandwidth = 200e9,
+                                               .inter_node_bandwidth = 100e9};
+    char text[512];
+    struct erg_error err;
+    snprintf(text, sizeof text,
+             "{\"architectures\": [\"LlamaForCausalLM\"], \"num_hidden_layers\": %d,"
+             "\"hidden_size\": 4096, \"intermediate_size\": 11008, \"num_attention_heads\": 32,"
+             "\"num_key_value_heads\": 8, \"vocab_size\": 32000, \"rms_norm_eps\": 1e-5,"
+             "\"tie_word_embeddings\": false, \"max_position_embeddings\": 32768}",
+             layers);
+    assert_ok(erg_model_parse(&world->model, "llama", text, strlen(text), &err), &err);
+    assert_ok(erg_engine_load(&world->engine, "megatron-kwai-h800", &err), &err);
+    assert_ok(erg_gpu_load(&world->gpu, "h800-sxm-80gb", &err), &err);
+    erg_time_machine_init(&world->machine, world->gpu, &cluster);
+    world->request = (struct erg_layout_energy_request){
+        .time = {world->model, world->engine, &world->machine}, .gpu = world->gpu};
+}
+
+static void world_close(struct world *world)
+{
+    erg_model_free(world->model);
+    erg_engine_free(world->engine);
+    erg_gpu_free(world->gpu);
+}
+
+/* ---- bounds ---- */
+
+enum { CLOCKS = 6 };
+
+static void solve(struct erg_layout_frontier *frontier, const struct world *world,
+                  const struct erg_layout *layout)
+{
+    struct erg_error err;
+    const struct erg_layout_frontier_request request = {.energy = &world->request,
+                                                        .layout = layout,
+                                                        .points = 6,
+                                                        .slower_points = 2,
+                                                        .clocks = CLOCKS};
+    assert_ok(erg_layout_frontier_init(frontier, &request, &err), &err);
+}
+
+/* The solver's optimum of the continuous problem is the least that plans can have. */
+static void a_bound_is_below_the_optimum(void **state)
+{
+    (void)state;
+    static const long uneven[] = {9, 9, 8, 6};
+    static const struct {
+        struct erg_layout layout;
+        double tight; /* at the least energy */
+    } cases[] = {
+        {{2, 1, 1, 4, 1, 1, 6, 4096, .remat = ERG_REMAT_NONE}, 0.999999},
+        {{2, 1, 4, 1, 1, 1, 32, 4096, .remat = ERG_REMAT_BALANCED}, 0.99},
+        {{2, 1, 4, 1, 1, 1, 32, 4096, .remat = ERG_REMAT_FULL, .chunk_layers = uneven}, 0.98},
+        {{2, 1, 4, 1, 1, 1, 3, 4096, .remat = ERG_REMAT_NONE}, 0.9},
+        {{1, 2, 8, 1, 1, 1, 9, 4096, .remat = ERG_REMAT_NONE, .offload = 0.5}, 0.93},
+        {{2, 1, 4, 1, 4, 1, 16, 4096, .remat = ERG_REMAT_NONE}, 0.98},
+        {{2, 1, 4, 1, 2, 1, 4, 4096, .remat = ERG_REMAT_NONE}, 0.97},
+    };
+    struct world world;
+    world_open(&world, 32);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct erg_layout *layout = &cases[i].layout;
+        struct erg_layout_frontier frontier;
+        struct erg_layout_ladder ladder;
+        struct erg_layout_bound bounds[2];
+        solve(&frontier, &world, layout);
+        erg_layout_ladder_init(&ladder, &world.request, layout, CLOCKS);
+        double pipeline_s = erg_layout_ladder_pipeline_time(&ladder, layout, 0);
+        double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
+        for (int known = 0; known < 2; known++) {
+            struct erg_layout_bound *bound = &bounds[known];
+            double least_j = INFINITY, least_bound_j = INFINITY;
+            erg_layout_bound_init(bound, &ladder, layout, known);
+            for (size_t k = 1; k < bound->count; k++)
+                assert_true(bound->bends[k].time_s > bound->bends[k - 1].time_s);
+            assert_close(bound->bends[0].time_s,
+                         fmax(erg_layout_ladder_time(&ladder, layout),
+                              pipeline_s + frontier.tail.time_s - frontier.drift_s),
+                         1e-3);
+            for (size_t k = 0; k < frontier.points.count; k++) {
+                const struct erg_plan *plan =
+                    &frontier.iteration.plans[frontier.points.points[k].recipe];
+                double time_s = plan->planned_time_s + frontier.tail.time_s;
+                double optimum_j = replicas * plan->planned_energy_j + frontier.tail.total_j;
+                double bound_j =
+                    erg_layout_bound_energy(bound, fmin(time_s * (1 + 1e-6), bound->slowest_s));
+                if (!(bound_j <= optimum_j * (1 + 1e-6) && bound_j > 0.85 * optimum_j))
+                    fail_msg("layout %zu at %g s: bound %.8g J, optimum %.8g J", i, time_s, bound_j,
+                             optimum_j);
+                least_j = fmin(least_j, optimum_j);
+                least_bound_j = fmin(least_bound_j, bound_j);
+            }
+            if (least_bound_j < cases[i].tight * least_j)
+                fail_msg("layout %zu: least %.8g J, bound %.8g J", i, least_j, least_bound_j);
+        }
+        /* What is known of the pipeline only raises it. */
+        for (size_t k = 0; k < bounds[0].count; k++) {
+            double time_s = bounds[0].bends[k].time_s;
+            if (time_s >= bounds[1].slowest_s)
+                break;
+            assert_true(erg_layout_bound_energy(&bounds[1], time_s * (1 + 1e-9)) >=
+                        erg_layout_bound_energy(&bounds[0], time_s) * (1 - 1e-6));
+        }
+        erg_layout_bound_release(&bounds[0]);
+        erg_layout_bound_release(&bounds[1]);
+        erg_layout_ladder_release(&ladder);
+        erg_layout_frontier_release(&frontier);
+    }
+    world_close(&world);
+}
+
+/* 10 s at 1000 J, falling by 50 and by 10 W, rising by 20 W from 30 s on. */
+static void bounds_answer_queries(void **state)
+{
+    (void)state;
+    struct erg_layout_bend bends[] = {{10, 1000}, {20, 500}, {30, 400}};
+    const struct erg_layout_bound bound = {
+        .bends = bends, .count = 3, .waiting_w = 20, .slowest_s = 50};
+    static const struct {
+        struct erg_layout_query query;
+        double expected;
+    } cases[] = {
+        {{.least_energy = false}, 10},
+        {{.least_energy = true}, 400},
+        {{.least_energy = true, .time_s = 15}, 750},
+        {{.time_s = 9.9}, INFINITY},
+        {{.energy_j = 450}, 25},
+        {{.energy_j = 399}, INFINITY},
+        {{.power_w = 50}, 15},
+        {{.power_w = 15}, 28},
+        {{.power_w = 13}, INFINITY}, /* at least 13.3 W, at 30 s */
+        {{.least_energy = true, .power_w = 15}, 400},
+        {{.least_energy = true, .power_w = 50, .time_s = 16}, 700},
+        {{.time_s = 14, .power_w = 50}, INFINITY},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double objective = erg_layout_bound_objective(&bound, &cases[i].query);
+        if (isinf(cases[i].expected) ? !isinf(objective)
+                                     : !(fabs(objective / cases[i].expected - 1) < 1e-8))
+            fail_msg("query %zu: %.12g, expected %.12g", i, objective, cases[i].expected);
+    }
+    assert_true(isinf(erg_layout_bound_energy(&bound, 9)));
+    assert_near(erg_layout_bound_energy(&bound, 15), 750, 1e-9);
+    assert_near(erg_layout_bound_energy(&bound, 40), 600, 1e-9);
+    assert_true(isinf(erg_layout_bound_energy(&bound, 51)));
+}
+
+/* ---- choices ---- */
+
+struct all {
+    struct {
+        struct erg_layout_candidate *items;
+        size_t count, capacity;
+    } found;
+    struct erg_layout_frontier *frontiers;
+    struct erg_layout_option *options;
+};
+
+static void note(void *context, const struct erg_layout_candidate *candidate)
+{
+    struct all *all = context;
+    struct erg_layout_candidate own = *candidate;
+    if (own.layout.chunk_layers) {
+        size_t count = (size_t)(own.layout.pipeline * own.layout.virtual_stages);
+        own.chunk_layers = erg_xcalloc(count, sizeof(long));
+        memcpy(own.chunk_layers, own.layout.chunk_layers, count * sizeof(long));
+        own.layout.chunk_layers = own.chunk_layers;
+    }
+    ERG_PUSH(&all->found, items, own);
+}
+
+static struct erg_layout_search search_of(const struct world *world, long gpus)
+{
+    return (struct erg_layout_search){
+        .time = world->request.time,
+        .gpus = gpus,
+        .sequence = 4096,
+        .batch_least = 8,
+        .batch_most = 8,
+        .memory_bytes = 0.9 * world->gpu->memory_bytes,
+        .remats = 1u << ERG_REMAT_NONE | 1u << ERG_REMAT_FULL,
+        .unequal = true,
+        .microbatch_most = 2,
+        .top = 1,
+    };
+}
+
+/* Every layout that fits, solved as a choice would, at the deadlines that are asked for. */
+static void solve_all(struct all *all, const struct world *world, const long *gpus, size_t count,
+                      const double *deadlines_s, size_t deadline_count)
+{
+    struct erg_error err;
+    for (size_t i = 0; i < count; i++) {
+        struct erg_layout_search search = search_of(world, gpus[i]);
+        struct erg_layout_found found;
+        search.each = note;
+        search.context = all;
+        assert_ok(erg_layout_search(&found, &search, &err), &err);
+        erg_layout_found_release(&found);
+    }
+    all->frontiers = erg_xcalloc(all->found.count, sizeof *all->frontiers);
+    all->options = erg_xcalloc(all->found.count, sizeof *all->options);
+    for (size_t i = 0; i < all->found.count; i++) {
+        const struct erg_layout_frontier_request request = {.energy = &world->request,
+                                                            .layout = &all->found.items[i].layout,
+                                                            .points = 16,
+                                                            .slower_points = 8,
+                                                            .clocks = CLOCKS,
+                                                            .deadlines_s = deadlines_s,
+                                                            .deadline_count = deadline_count};
+        assert_ok(erg_layout_frontier_init(&all->frontiers[i], &request, &err), &err);
+        all->options[i] = (struct erg_layout_option){
+            &all->found.items[i].layout, &all->frontiers[i], all->found.items[i].peak_bytes};
+    }
+}
+
+static void release_all(struct all *all)
+{
+    for (size_t i = 0; i < all->found.count; i++) {
+        erg_layout_frontier_release(&all->frontiers[i]);
+        erg_layout_candidate_release(&all->found.items[i]);
+    }
+    free(all->frontiers);
+    free(all->options);
+    free(all->found.items);
+}
+
+/* No plan of any layout is below its bound. */
+static void no_plan_beats_its_bound(const struct world *world, const struct all *all)
+{
+    for (size_t i = 0; i < all->found.count; i++) {
+        const struct erg_layout *layout = &all->found.items[i].layout;
+        const struct erg_frontier *points = &all->frontiers[i].points;
+        struct erg_layout_ladder ladder;
+        struct erg_layout_bound bound;
+        erg_layout_ladder_init(&ladder, &world->request, layout, CLOCKS);
+        erg_layout_bound_init(&bound, &ladder, layout, true);
+        for (size_t k = 0; k < points->count; k++) {
+            double bound_j = erg_layout_bound_energy(
+                &bound, fmin(points->points[k].time_s * (1 + 1e-6), bound.slowest_s));
+            if (!(bound_j <= points->points[k].energy_j * (1 + 1e-6)))
+                fail_msg("t=%ld,c=%ld,p=%ld,v=%ld,b=%ld%s, %ld microbatches: %g s, %g J, bound "
+                         "%g J",
+                         layout->tensor, layout->context, layout->pipeline, layout->virtual_stages,
+                         layout->microbatch, layout->chunk_layers ? " uneven" : "",
+                         layout->microbatches, points->points[k].time_s, points->points[k].energy_j,
+                         bound_j);
+        }
+        erg_layout_bound_release(&bound);
+        erg_layout_ladder_release(&ladder);
+    }
+}
+
+/* As good as the best of all layouts solved, though few are. */
+static void check_choice(const struct world *world, const struct all *all,
+                         const struct erg_layout_search *searches,
+                         const struct erg_layout_query *query)
+{
+    const struct erg_layout_choice_request request = {.searches = searches,
+                                                      .search_count = 2,
+                                                      .energy = &world->request,
+                                                      .query = *query,
+                                                      .most = 40,
+                                                      .tolerance = 0.002};
+    struct erg_layout_choice choice;
+    struct erg_layout_pick best;
+    struct erg_error err;
+    assert_ok(erg_layout_choose(&choice, &request, &err), &err);
+    assert_ok(erg_layout_pick(&best, all->options, all->found.count, query, &err), &err);
+    double got = query->least_energy ? choice.picks[0].energy_j : choice.picks[0].time_s;
+    double expected = query->least_energy ? best.energy_j : best.time_s;
+    assert_int_equal(choice.fitting, all->found.count);
+    if (!(choice.count < all->found.count / 2 && choice.gap <= 0.002))
+        fail_msg("%zu of %zu layouts solved, gap %g", choice.count, all->found.count, choice.gap);
+    /* Deadlines near a budget make it faster than the sixteen points of all. */
+    if (!(got <= expected * 1.002 && got >= expected * 0.96))
+        fail_msg("%.8g, of all layouts %.8g", got, expected);
+    for (size_t k = 1; k < choice.pick_count; k++)
+        assert_true(query->least_energy ? choice.picks[k].energy_j >= choice.picks[k - 1].energy_j
+                                        : choice.picks[k].time_s >= choice.picks[k - 1].time_s);
+    erg_layout_choice_release(&choice);
+}
+
+/* The union has what matters of every layout; counts say which numbers of GPUs are on it. */
+static void check_union(const struct world *world, const struct all *all,
+                        const struct erg_layout_search *searches)
+{
+    const struct erg_layout_choice_request request = {.searches = searches,
+                                                      .search_count = 2,
+                                                      .energy = &world->request,
+                                                      .whole_union = true,
+                                                      .most = 60,
+                                                      .tolerance = 0.002};
+    struct erg_layout_choice choice;
+    struct erg_layout_count counts[2];
+    struct erg_frontier whole = {0}, few = {0};
+    struct erg_error err;
+    assert_ok(erg_layout_choose(&choice, &request, &err), &err);
+    erg_layout_union(&whole, all->options, all->found.count);
+    erg_layout_union(&few, choice.options, choice.count);
+    assert_true(choice.union_gap <= 0.01 && choice.count < all->found.count / 2);
+    /* Between deadlines another layout may be a little better. */
+    for (size_t i = 0; i < whole.count; i++) {
+        ptrdiff_t at = erg_frontier_pick_deadline(&few, whole.points[i].time_s * 1.01);
+        if (at < 0 || few.points[at].energy_j > 1.015 * whole.points[i].energy_j)
+            fail_msg("at %g s %g J are possible, the union has %g J", whole.points[i].time_s,
+                     whole.points[i].energy_j, at < 0 ? -1 : few.points[at].energy_j);
+    }
+    assert_ok(erg_layout_counts_init(counts, &request, &choice, &err), &err);
+    assert_true(counts[0].fits && counts[1].fits && counts[1].on_frontier);
+    assert_close(counts[1].fastest.time.total, few.points[0].time_s, 1e-6);
+    bool four = false;
+    for (size_t i = 0; i < whole.count; i++)
+        four |= erg_layout_gpus(all->options[whole.points[i].recipe >> 32].layout) == 4;
+    assert_int_equal(counts[0].on_frontier, four);
+    erg_layout_counts_release(counts, 2);
+    erg_frontier_release(&whole);
+    erg_frontier_release(&few);
+    erg_layout_choice_release(&choice);
+}
+
+static void choices_are_the_best_of_all_layouts(void **state)
+{
+    (void)state;
+    static const long gpus[] = {4, 8};
+    struct world world;
+    struct all all = {0};
+    struct erg_error err;
+    world_open(&world, 4);
+    const struct erg_layout_search searches[] = {search_of(&world, 4), search_of(&world, 8)};
+    struct erg_layout_found found;
+    assert_ok(erg_layout_search(&found, &searches[1], &err), &err);
+    double fastest_s = found.items[0].time.total, deadline_s = 1.15 * fastest_s;
+    erg_layout_found_release(&found);
+    solve_all(&all, &world, gpus, 2, &deadline_s, 1);
+    no_plan_beats_its_bound(&world, &all);
+    struct erg_layout_pick fastest, least;
+    assert_ok(erg_layout_pick(&fastest, all.options, all.found.count,
+                              &(struct erg_layout_query){.least_energy = false}, &err),
+              &err);
+    assert_ok(erg_layout_pick(&least, all.options, all.found.count,
+                              &(struct erg_layout_query){.least_energy = true}, &err),
+              &err);
+    assert_close(fastest.time_s, fastest_s, 1e-6);
+    const struct erg_layout_query queries[] = {
+        {.least_energy = false},
+        {.least_energy = true},
+        {.least_energy = true, .time_s = deadline_s},
+        {.energy_j = 0.5 * (fastest.energy_j + least.energy_j)},
+        {.power_w = 0.7 * fastest.power_w},
+    };
+    for (size_t i = 0; i < sizeof queries / sizeof *queries; i++)
+        check_choice(&world, &all, searches, &queries[i]);
+    check_union(&world, &all, searches);
+    release_all(&all);
+    world_close(&world);
+}
+
+static void what_is_not_possible_is_refused_with_the_nearest(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_error err;
+    world_open(&world, 4);
+    struct erg_layout_search search = search_of(&world, 8);
+    struct erg_layout_found found;
+    assert_ok(erg_layout_search(&found, &search, &err), &err);
+    char nearest[64];
+    snprintf(nearest, sizeof nearest, "needs %.6g", found.items[0].time.total);
+    struct erg_layout_choice_request request = {
+        .searches = &search,
+        .search_count = 1,
+        .energy = &world.request,
+        .query = {.time_s = 0.5 * found.items[0].time.total, .least_energy = true},
+        .most = 24,
+        .tolerance = 0.002};
+    struct erg_layout_choice choice;
+    assert_fails(erg_layout_choose(&choice, &request, &err), &err, nearest);
+    assert_int_equal(err.status, ERG_INFEASIBLE);
+    erg_layout_choice_release(&choice);
+    erg_layout_found_release(&found);
+
+    request.query = (struct erg_layout_query){.power_w = 8 * 100};
+    assert_fails(erg_layout_choose(&choice, &request, &err), &err, "within a mean power of 800 W");
+    assert_int_equal(err.status, ERG_INFEASIBLE);
+    erg_layout_choice_release(&choice);
+
+    search.memory_bytes = 1e9;
+    assert_fails(erg_layout_choose(&choice, &request, &err), &err, "GiB more");
+    assert_int_equal(err.status, ERG_INFEASIBLE);
+    erg_layout_choice_release(&choice);
+    world_close(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bound_is_below_the_optimum),
+        cmocka_unit_test(bounds_answer_queries),
+        cmocka_unit_test(choices_are_the_best_of_all_layouts),
+        cmocka_unit_test(what_is_not_possible_is_refused_with_the_nearest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
