@@ -10,6 +10,7 @@
 
 #define JOB "'" ERGON_TEST_SOURCE_DIR "/examples/kwai/llama-65b.yaml'"
 #define SMALL "'" ERGON_TEST_SOURCE_DIR "/examples/kwai/llama2-7b.yaml'"
+#define SMALLER SMALL " --recompute none --batch 8"
 #define A100S                                                                                      \
     "--engine megatron-a100 --cluster '" ERGON_TEST_SOURCE_DIR                                     \
     "/data/clusters/2x8-a100-sxm4-40gb.yaml' --sequence 2048 --batch 48"
@@ -159,14 +160,14 @@ static void test_objectives(void **state)
     static const char *const questions[] = {
         "--objective fastest",
         "--objective least_energy",
-        "--deadline 6.5",
-        "--energy-budget 12e3",
+        "--deadline 3.4",
+        "--energy-budget 6e3",
         "--power-budget 2000 --objective least_energy",
     };
     double energy_j[5], time_s[5];
     for (size_t i = 0; i < 5; i++) {
         char arguments[200];
-        snprintf(arguments, sizeof arguments, "plan " SMALL " %s --json", questions[i]);
+        snprintf(arguments, sizeof arguments, "plan " SMALLER " %s --json", questions[i]);
         json_t *document = document_of(arguments);
         const json_t *best = json_array_get(json_object_get(document, "layouts"), 0);
         const json_t *planned = json_object_get(document, "planned"), *point;
@@ -174,8 +175,8 @@ static void test_objectives(void **state)
         energy_j[i] = number(best, "energy_j");
         assert_close(number(best, "gpu_power_w"), energy_j[i] / time_s[i] / 4, 1e-9);
         assert_close(number(best, "gpu_hours"), 4 * time_s[i] / 3600, 1e-9);
-        assert_true(number(planned, "gap") <= 0.002);
-        assert_true(number(planned, "solved") < 25 && number(planned, "fitting") > 100);
+        assert_true(number(planned, "gap") <= 0.003);
+        assert_true(number(planned, "solved") < 25 && number(planned, "fitting") > 30);
         /* The answer is a point of its layout's frontier, which falls. */
         const json_t *frontier = json_object_get(best, "frontier");
         double before_j = INFINITY;
@@ -194,29 +195,30 @@ static void test_objectives(void **state)
         json_decref(document);
     }
     /* No time is lost at the fastest, and what is not needed at full clock saves energy. */
-    assert_close(time_s[0], 5.8, 0.01);
+    assert_close(time_s[0], 2.96, 0.01);
     assert_true(energy_j[1] < 0.85 * energy_j[0] && time_s[1] > 1.2 * time_s[0]);
-    assert_true(time_s[2] <= 6.5 && time_s[2] > 6.4 && energy_j[2] < energy_j[0]);
-    assert_true(energy_j[3] <= 12e3 && time_s[3] < time_s[1]);
+    assert_true(time_s[2] <= 3.4 && time_s[2] > 3.35 && energy_j[2] < energy_j[0]);
+    assert_true(energy_j[3] <= 6e3 && time_s[3] < time_s[1]);
     assert_true(energy_j[4] / time_s[4] <= 2000.000001);
 }
 
 static void test_objectives_as_text(void **state)
 {
     (void)state;
-    check_output("plan " SMALL " --deadline 6.5", 0, "the least energy within 6.5 s");
-    check_output("plan " SMALL " --deadline 6.5", 0, "were planned over clocks; no other");
-    check_output("plan " SMALL " --layout t=2,p=1 --objective least_energy", 0, "the answer");
-    check_output("plan " SMALL " --deadline 4 2>&1", 3, "within a deadline of 4 s: the nearest");
-    check_output("plan " SMALL " --power-budget 600 2>&1", 3, "a mean power of 600 W");
-    check_output("plan " SMALL " --objective cheapest 2>&1", 2, "least_energy");
+    check_output("plan " SMALLER " --deadline 3.4", 0, "the least energy within 3.4 s");
+    check_output("plan " SMALLER " --deadline 3.4", 0, "were planned over clocks; no other");
+    check_output("plan " SMALLER " --layout t=2,p=1 --objective least_energy", 0, "the answer");
+    check_output("plan " SMALLER " --deadline 2 2>&1", 3, "within a deadline of 2 s: the nearest");
+    check_output("plan " SMALLER " --power-budget 600 2>&1", 3, "a mean power of 600 W");
+    check_output("plan " SMALLER " --objective cheapest 2>&1", 2, "least_energy");
 }
 
 /* How many GPUs: a row for each number, and the answer among all of them. */
 static void test_numbers_of_gpus(void **state)
 {
     (void)state;
-    json_t *document = document_of("plan " ON_A100 " --gpus 4,8-16,3 --deadline 4 --json");
+    json_t *document =
+        document_of("plan " ON_A100 " --gpus 4,8-16,3 --deadline 4 --recompute none --json");
     static const int gpus[] = {3, 4, 8, 16};
     const json_t *counts = json_object_get(document, "counts");
     const json_t *best = json_array_get(json_object_get(document, "layouts"), 0);
@@ -236,11 +238,11 @@ static void test_numbers_of_gpus(void **state)
     assert_true(number(best, "time_s") <= 4);
     assert_true(number(best, "gpus") < 16); /* fewer need less energy */
     json_decref(document);
-    check_output("plan " SMALL " --gpus any", 0, "fewest GPU-hours: 4 GPUs, 5.8 s");
-    check_output("plan " SMALL " --gpus 4-2 2>&1", 2, "is not understood");
-    check_output("plan " SMALL " --gpus 5-7 2>&1", 2, "holds no whole nodes");
-    check_output("plan " SMALL " --gpus 8 2>&1", 1, "inter_node_bandwidth_gb_s");
-    check_output("plan " SMALL " --gpus 2,4 --why t=2 2>&1", 2, "need one");
+    check_output("plan " SMALLER " --gpus any", 0, "fewest GPU-hours: 4 GPUs");
+    check_output("plan " SMALLER " --gpus 4-2 2>&1", 2, "is not understood");
+    check_output("plan " SMALLER " --gpus 5-7 2>&1", 2, "holds no whole nodes");
+    check_output("plan " SMALLER " --gpus 8 2>&1", 1, "inter_node_bandwidth_gb_s");
+    check_output("plan " SMALLER " --gpus 2,4 --why t=2 2>&1", 2, "need one");
 }
 
 static void test_refusals(void **state)

@@ -313,7 +313,7 @@ static struct erg_layout_choice_request choice_request(const struct planning *at
                                               .whole_union =
                                                   at->values->output || at->search_count > 1,
                                               .most = 24,
-                                              .tolerance = 0.002};
+                                              .tolerance = 0.003};
 }
 
 /* ---- one layout ---- */

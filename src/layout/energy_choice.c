@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Tenths of a per cent of energy are lost to so few clocks, and half of the time is saved. */
-enum { CLOCKS = 6, POINTS = 16, SLOWER_POINTS = 8 };
+enum { CLOCKS = 6, POINTS = 12, SLOWER_POINTS = 6 };
 
 /* A layout that may be the best of a target. */
 struct entry {
@@ -126,7 +126,7 @@ static void consider(void *context, const struct erg_layout_candidate *candidate
 
 /* From the bound's own answer on, some deadlines close to each other: where a frontier meets a
  * budget is between two of them. */
-static const double steps[] = {1, 1.004, 1.008, 1.014, 1.02, 1.03, 1.045};
+static const double steps[] = {1, 1.006, 1.012, 1.02, 1.035};
 enum { STEPS = sizeof steps / sizeof *steps, DEADLINES = TARGETS + STEPS };
 
 static size_t list_deadlines(double *deadlines_s, struct choosing *at, const struct entry *entry)
