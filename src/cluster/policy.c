@@ -9,6 +9,7 @@ const struct erg_policy *const erg_policies[] = {
     &erg_policy_fcfs_relaxed,
     &erg_policy_elasticflow,
     &erg_policy_elasticflow_ls,
+    &erg_policy_tiresias,
     NULL,
 };
 
