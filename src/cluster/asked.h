@@ -7,8 +7,7 @@
 #include "cluster/scheduler.h"
 
 /* The best locality of as many GPUs as a job asked for, on a type; -1: it cannot run so. */
-int erg_asked_shape(const struct erg_scheduler *scheduler, int job, int type,
-                    enum erg_plans plans);
+int erg_asked_shape(const struct erg_scheduler *scheduler, int job, int type, enum erg_plans plans);
 
 /*
  * The type that a job asked for if it can run on it. A job that named none gets the one on which it

@@ -6,6 +6,6 @@
 
 extern const struct erg_policy erg_policy_elasticflow, erg_policy_elasticflow_ls;
 extern const struct erg_policy erg_policy_fcfs, erg_policy_fcfs_relaxed;
-extern const struct erg_policy erg_policy_tiresias;
+extern const struct erg_policy erg_policy_tiresias, erg_policy_ergon;
 
 #endif

@@ -10,6 +10,7 @@ const struct erg_policy *const erg_policies[] = {
     &erg_policy_elasticflow,
     &erg_policy_elasticflow_ls,
     &erg_policy_tiresias,
+    &erg_policy_ergon,
     NULL,
 };
 

@@ -148,8 +148,7 @@ static bool fit_or_preempt(const struct tiresias *tiresias, struct erg_scheduler
         int last = -1;
         while (last < 0 && *preempted_from > 0) {
             int candidate = line->items[--*preempted_from];
-            if (!tiresias->chosen[candidate] &&
-                scheduler->jobs[candidate].state == ERG_JOB_RUNNING)
+            if (!tiresias->chosen[candidate] && scheduler->jobs[candidate].state == ERG_JOB_RUNNING)
                 last = candidate;
         }
         if (last < 0)
