@@ -58,9 +58,11 @@ struct bidder {
     double remaining; /* iterations */
 };
 
-/* What stands behind an offer; choice -1: stays where it is. */
+/* What stands behind an offer. */
 struct bid {
-    int choice, point;
+    int choice; /* of the menu; -1: GPUs that the job has, though fewer of them were faster */
+    bool stays; /* on the GPUs that it has */
+    int point;
     double extra_w; /* beyond what its GPUs draw idle */
 };
 
@@ -212,16 +214,16 @@ static void weigh(struct ergon *ergon, const struct erg_scheduler *scheduler)
     free(shares);
 }
 
-/* The operating point that is worth most while power has a price, and its value. */
+/* The operating point that is worth most, less what its power costs. */
 static double pick_point(const struct ergon *ergon, const struct bidder *bidder,
-                         const struct ergon_menu *menu, double samples_per_s, int gpus,
-                         double idle_w, const struct erg_speed *speed, double keep, int *point)
+                         const struct ergon_menu *menu, const struct erg_speed *speed, int gpus,
+                         double idle_w, double keep, int *point)
 {
     double best = -INFINITY;
     for (int p = 0; p < speed->points_count; p++) {
-        double value =
-            bidder->weight * keep * ergon_merit(menu, samples_per_s, gpus, &speed->points[p]) -
-            ergon->power_price * gpus * (speed->points[p].power_w - idle_w);
+        double merit = ergon_merit(menu, speed->samples_per_s, gpus, &speed->points[p]);
+        double value = bidder->weight * keep * merit -
+                       ergon->power_price * gpus * (speed->points[p].power_w - idle_w);
         if (value > best) {
             best = value;
             *point = p;
@@ -230,25 +232,25 @@ static double pick_point(const struct ergon *ergon, const struct bidder *bidder,
     return best;
 }
 
-/* Offers a choice, or (choice -1) to stay on a shape. */
+/* Offers a choice on a shape, or to stay on that which the job has. */
 static void offer(struct ergon *ergon, const struct erg_scheduler *scheduler,
                   const struct bidder *bidder, const struct ergon_menu *menu, int index, int shape,
                   double keep)
 {
-    const struct ergon_choice *choice = index >= 0 ? &menu->choices.items[index] : NULL;
     const struct erg_speed *speed =
         erg_scheduler_speed(scheduler, bidder->job, ERG_PLANS_ANY, shape);
-    int type = scheduler->speeds->shapes[shape].type;
+    bool stays = shape == scheduler->jobs[bidder->job].shape;
+    int type = scheduler->speeds->shapes[shape].type, point = 0;
     int gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]);
     double idle_w = scheduler->fleet->types[type].idle_power_w, value;
-    int point = choice ? choice->point : 0;
-    if (choice && ergon->power_price == 0)
-        value = bidder->weight * keep * choice->merit;
-    else
-        value = pick_point(ergon, bidder, menu, speed->samples_per_s, gpus, idle_w, speed, keep,
-                           &point);
+    if (!stays && ergon->power_price == 0) {
+        point = menu->choices.items[index].point;
+        value = bidder->weight * keep * menu->choices.items[index].merit;
+    } else {
+        value = pick_point(ergon, bidder, menu, speed, gpus, idle_w, keep, &point);
+    }
     ERG_PUSH(&ergon->bids, items,
-             (struct bid){index, point, gpus * (speed->points[point].power_w - idle_w)});
+             (struct bid){index, stays, point, gpus * (speed->points[point].power_w - idle_w)});
     erg_market_offer(&ergon->market, &(struct erg_offer){type, gpus, value});
 }
 
@@ -257,20 +259,25 @@ static void bid(struct ergon *ergon, const struct erg_scheduler *scheduler,
 {
     const struct erg_cluster_job *job = &scheduler->jobs[bidder->job];
     const struct ergon_menu *menu = menu_of(ergon, scheduler, bidder->job);
+    const struct erg_gpu_shape *now =
+        job->shape >= 0 ? &scheduler->speeds->shapes[job->shape] : NULL;
+    int same = -1; /* the choice of as many GPUs of the same type as it has */
     erg_market_bid(&ergon->market);
-    if (job->shape >= 0) {
-        double cost_s = erg_scheduler_cost(scheduler, erg_placement_gpus(&job->placement));
-        offer(ergon, scheduler, bidder, menu, -1, job->shape, 1 + cost_s / HORIZON_S);
-    }
     for (size_t i = 0; i < menu->choices.count; i++) {
         const struct ergon_choice *choice = &menu->choices.items[i];
         int shape = menu->localities.items[choice->first_locality];
+        if (now && choice->type == now->type && choice->gpus == erg_shape_gpus(now))
+            same = (int)i;
         if (shape == job->shape)
             continue;
         /* A job never has so little left that GPUs are worth nothing to it. */
         double keep_s = fmax(1, fmin(HORIZON_S, bidder->remaining * choice->iteration_s));
         double cost_s = erg_scheduler_cost(scheduler, choice->gpus);
         offer(ergon, scheduler, bidder, menu, (int)i, shape, keep_s / (keep_s + cost_s));
+    }
+    if (now) {
+        double cost_s = erg_scheduler_cost(scheduler, erg_shape_gpus(now));
+        offer(ergon, scheduler, bidder, menu, same, job->shape, 1 + cost_s / HORIZON_S);
     }
 }
 
@@ -322,8 +329,9 @@ static void clear_under_cap(struct ergon *ergon, const struct erg_scheduler *sch
         else
             high = ergon->power_price;
     }
-    ergon->power_price = high;
-    clear_market(ergon, scheduler);
+    /* Prices of GPUs depend a little on those before. */
+    for (ergon->power_price = high; clear_market(ergon, scheduler) > allowed_w;)
+        ergon->power_price *= 1.05;
 }
 
 static void count_supply(struct ergon *ergon, const struct erg_scheduler *scheduler)
@@ -352,7 +360,7 @@ static void apply(struct ergon *ergon, struct erg_scheduler *scheduler)
             const struct bid *bid = &ergon->bids.items[given];
             const struct ergon_menu *menu = menu_of(ergon, scheduler, id);
             ergon->orders[orders++] = (struct ergon_order){
-                id, menu, bid->choice >= 0 ? &menu->choices.items[bid->choice] : NULL, bid->point};
+                id, menu, bid->stays ? NULL : &menu->choices.items[bid->choice], bid->point};
         } else if (scheduler->jobs[id].state == ERG_JOB_RUNNING) {
             erg_scheduler_suspend(scheduler, id);
         }
@@ -365,19 +373,19 @@ static bool fit_somewhere(struct ergon *ergon, struct erg_scheduler *scheduler, 
                           double *left_w)
 {
     const struct erg_bidder *offers = &ergon->market.bidders.items[index];
+    const struct erg_offer *all = ergon->market.offers.items;
     int id = ergon->bidders.items[index].job;
     const struct ergon_menu *menu = menu_of(ergon, scheduler, id);
-    for (double below = INFINITY;;) {
+    for (long tried = -1;;) { /* by falling value, then in the order of offers */
         long best = -1;
-        double value = 0;
-        for (size_t o = offers->first; o < offers->end; o++) {
-            const struct erg_offer *offer = &ergon->market.offers.items[o];
-            if (ergon->bids.items[o].choice >= 0 && offer->value > value && offer->value < below &&
-                offer->gpus <= scheduler->occupancy->free_gpus[offer->type] &&
-                ergon->bids.items[o].extra_w <= *left_w) {
-                value = offer->value;
-                best = (long)o;
-            }
+        for (long o = (long)offers->first; o < (long)offers->end; o++) {
+            bool comes_later = tried < 0 || all[o].value < all[tried].value ||
+                               (all[o].value == all[tried].value && o > tried);
+            if (comes_later && (best < 0 || all[o].value > all[best].value) &&
+                ergon->bids.items[o].choice >= 0 && all[o].value > 0 &&
+                all[o].gpus <= scheduler->occupancy->free_gpus[all[o].type] &&
+                ergon->bids.items[o].extra_w <= *left_w)
+                best = o;
         }
         if (best < 0)
             return false;
@@ -387,7 +395,7 @@ static bool fit_somewhere(struct ergon *ergon, struct erg_scheduler *scheduler, 
             *left_w -= bid->extra_w;
             return true;
         }
-        below = value;
+        tried = best;
     }
 }
 

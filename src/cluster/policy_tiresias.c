@@ -110,10 +110,9 @@ static void line_remove(const struct tiresias *tiresias, const struct erg_schedu
     line->changed = true;
 }
 
-/* Moves running jobs whose service has passed a threshold, and wakes when the next one will. */
-static void demote(struct tiresias *tiresias, struct erg_scheduler *scheduler)
+/* Moves running jobs whose service has passed a threshold. */
+static void demote(struct tiresias *tiresias, const struct erg_scheduler *scheduler)
 {
-    double next_s = INFINITY;
     for (int job = scheduler->running.first; job >= 0; job = scheduler->jobs[job].next) {
         struct line *line = &tiresias->lines[tiresias->type_of[job]];
         double attained = erg_scheduler_attained(scheduler, job);
@@ -121,15 +120,23 @@ static void demote(struct tiresias *tiresias, struct erg_scheduler *scheduler)
         /* A moment's worth of rounding does not matter, but waking for it again and again would. */
         while (level < THRESHOLDS && attained >= thresholds_gpu_s[level] * (1 - 1e-9))
             level++;
-        if (level != tiresias->levels[job]) {
-            line_remove(tiresias, scheduler, line, job);
-            tiresias->levels[job] = (unsigned char)level;
-            line_insert(tiresias, scheduler, line, job);
-        }
-        if (level < THRESHOLDS)
-            next_s = fmin(next_s, (thresholds_gpu_s[level] - attained) /
-                                      erg_placement_gpus(&scheduler->jobs[job].placement));
+        if (level == tiresias->levels[job])
+            continue;
+        line_remove(tiresias, scheduler, line, job);
+        tiresias->levels[job] = (unsigned char)level;
+        line_insert(tiresias, scheduler, line, job);
     }
+}
+
+/* Has the policy called when the first of the running jobs will pass a threshold. */
+static void wake(const struct tiresias *tiresias, struct erg_scheduler *scheduler)
+{
+    double next_s = INFINITY;
+    for (int job = scheduler->running.first; job >= 0; job = scheduler->jobs[job].next)
+        if (tiresias->levels[job] < THRESHOLDS)
+            next_s = fmin(next_s, (thresholds_gpu_s[tiresias->levels[job]] -
+                                   erg_scheduler_attained(scheduler, job)) /
+                                      erg_placement_gpus(&scheduler->jobs[job].placement));
     if (!isinf(next_s))
         erg_scheduler_wake(scheduler, scheduler->now_s + next_s);
 }
@@ -211,6 +218,7 @@ static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
     for (int type = 0; type < tiresias->types; type++)
         if (tiresias->lines[type].changed || nodes_changed)
             serve(tiresias, scheduler, type);
+    wake(tiresias, scheduler);
     return 0;
 }
 

@@ -1,0 +1,258 @@
+/* Policies one by one, in small worlds: decisions that can be worked out, and what each promises.
+ */
+#include "cluster/policies.h"
+#include "cluster_world.h"
+
+#define HOUR_S 3600.0
+
+/* The first record of a kind that a job has. */
+static const struct erg_cluster_record *first_record(const struct erg_simulated *result,
+                                                     enum erg_record_kind kind, int job)
+{
+    for (size_t i = 0; i < result->records_count; i++)
+        if (result->records[i].kind == kind && result->records[i].job == job)
+            return &result->records[i];
+    fail_msg("job %d has no record of kind %d", job, (int)kind);
+    return NULL;
+}
+
+/* 4 GPUs of a node of the first type: the queues end at 1, 10 and 100 GPU-hours. */
+static void test_tiresias_preempts_who_had_most(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    world.types[0].nodes = 1;
+    world.fleet.reconfiguration = (struct erg_reconfiguration){0};
+    set_time(&world, 0, 0, 1, 4, 60);
+    add_job(&world, 0, 300, 0, 4);   /* 5 hours; sinks after a quarter of an hour */
+    add_job(&world, 600, 10, 0, 4);  /* waits for that */
+    add_job(&world, 7200, 20, 0, 4); /* goes first at once; sinks after 15 minutes, but comes after
+                                        job 0, which was submitted earlier */
+    simulate(&result, &world, "tiresias");
+    assert_near(result.jobs[1].started_s, 900, 1e-6);
+    assert_near(result.jobs[1].ended_s, 1500, 1e-6);
+    assert_near(result.jobs[2].started_s, 7200, 1e-6);
+    /* Job 0 ran 900 s and from 1500 to 7200. It goes on from 8100 to its second threshold. */
+    assert_near(first_record(&result, ERG_RECORD_SUSPEND, 2)->at_s, 8100, 1e-6);
+    assert_near(result.jobs[2].ended_s, 8100 + (9000 - 6600) + 300, 1e-6);
+    assert_near(result.jobs[0].ended_s, 5 * HOUR_S + 600 + 1200, 1e-6);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
+/* Who gains most from the better GPUs gets them, though both would be faster there. */
+static void test_ergon_comparative_advantage(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    world.types[0].nodes = world.types[1].nodes = 1;
+    set_time(&world, 0, 0, 1, 2, 1);
+    set_time(&world, 0, 1, 1, 2, 3);
+    set_time(&world, 1, 0, 1, 2, 1);
+    set_time(&world, 1, 1, 1, 2, 1.1);
+    world.types[0].gpus_per_node = 2;
+    for (int i = 0; i < 2; i++) {
+        add_job(&world, 0, 3000, -1, 2);
+        world.jobs[i].workload = i;
+    }
+    simulate(&result, &world, "ergon");
+    const struct erg_gpu_shape *shapes = world.speeds->shapes;
+    assert_int_equal(shapes[first_record(&result, ERG_RECORD_START, 0)->shape].type, 0);
+    assert_int_equal(shapes[first_record(&result, ERG_RECORD_START, 1)->shape].type, 1);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
+/* One job alone gets what is fastest, as long as the energy is worth it: twice the GPUs for 1.9
+ * times the speed, but not for 1.1 times. */
+static void test_ergon_grows_and_stops(void **state)
+{
+    (void)state;
+    static const double times_s[] = {20, 10.5, 9.5};
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    for (int i = 0; i < 3; i++)
+        set_time(&world, 0, 0, 1, 1 << i, times_s[i]);
+    add_job(&world, 0, 1000, 0, 1);
+    simulate(&result, &world, "ergon");
+    assert_int_equal(result.jobs[0].reconfigurations, 1);
+    const struct erg_cluster_record *start = first_record(&result, ERG_RECORD_START, 0);
+    assert_int_equal(erg_shape_gpus(&world.speeds->shapes[start->shape]), 2);
+    /* Half the speed for 0.6 times the power is not worth it. */
+    assert_int_equal(start->point, 0);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
+/* A job that is about to end keeps GPUs that would be better used by another, were moving free. */
+static void test_ergon_does_not_churn(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    world.types[0].nodes = 1;
+    world.fleet.reconfiguration = (struct erg_reconfiguration){600, 0, 600};
+    set_time(&world, 0, 0, 1, 4, 1);
+    set_time(&world, 0, 0, 1, 2, 1.7);
+    add_job(&world, 0, 4000, 0, 4);
+    add_job(&world, 4300, 5000, 0, 4); /* the other has 300 s left, half of what moving costs */
+    simulate(&result, &world, "ergon");
+    assert_int_equal(result.jobs[0].reconfigurations, 1);
+    assert_near(result.jobs[0].ended_s, 4600, 1e-6);
+    assert_near(result.jobs[1].started_s, 4600, 60);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
+/* A job needs all 8 GPUs and has most work; 190 jobs of 6 hours for one GPU each keep coming, which
+ * is a bit more than all GPUs can do. By work alone it would be last. */
+static void test_ergon_starves_nobody(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    set_time(&world, 0, 0, 1, 1, 60);
+    set_time(&world, 1, 0, 2, 4, 60);
+    add_job(&world, 10, 3000, 0, 8);
+    world.jobs[0].workload = 1;
+    for (int i = 0; i < 190; i++)
+        add_job(&world, i < 10 ? 0 : (i - 10) * 0.7 * HOUR_S, 360, 0, 1);
+    simulate(&result, &world, "ergon");
+    assert_true(result.jobs[0].started_s < 48 * HOUR_S);
+    assert_int_equal(result.summary.finished_jobs, 191);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
+/* Tenant 0 has filled the cluster for days; of two equal jobs at the same time, tenant 1's is
+ * first. */
+static void test_ergon_shares_between_tenants(void **state)
+{
+    (void)state;
+    static char one[] = "one", two[] = "two";
+    static char *tenants[] = {one, two};
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    world.trace.tenants_count = 2;
+    world.trace.tenants = tenants;
+    world.types[0].nodes = 1;
+    set_time(&world, 0, 0, 1, 4, 60);
+    add_job(&world, 0, 600, 0, 4);
+    for (int i = 0; i < 6; i++) {
+        add_job(&world, 5 * HOUR_S, 300, 0, 4);
+        world.jobs[i + 1].tenant = i >= 3;
+    }
+    simulate(&result, &world, "ergon");
+    double ended_s[2] = {0};
+    for (int i = 1; i <= 6; i++)
+        ended_s[world.jobs[i].tenant] += result.jobs[i].ended_s / 3;
+    assert_true(ended_s[1] < ended_s[0] - 5 * HOUR_S);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
+/* Below a cap that allows a bit more than half of the power, slow clocks keep all GPUs at work
+ * where power buys most that way. */
+static void test_ergon_keeps_the_cap(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 21);
+    for (int round = 0; round < 4; round++) {
+        struct erg_simulated result, free;
+        make_random(&world, &rng);
+        world.points[1] = (struct erg_operating_point){1.2, 60};
+        world.simulation.outages_count = 0;
+        simulate(&free, &world, "ergon");
+        double cap_w = 0.65 * free.summary.peak_power_w;
+        world.simulation.power_cap_w = cap_w;
+        simulate(&result, &world, "ergon");
+        assert_true(result.summary.peak_power_w <= cap_w * (1 + 1e-9));
+        assert_true(result.summary.peak_power_w > 0.8 * cap_w);
+        assert_int_equal(result.summary.finished_jobs, free.summary.finished_jobs);
+        erg_simulated_release(&result);
+        erg_simulated_release(&free);
+        erg_speeds_free(world.speeds);
+    }
+}
+
+/* No job waits while GPUs are free on which it could run; of each type the fewest GPUs count. */
+static void check_conserving(const struct erg_scheduler *scheduler)
+{
+    const struct erg_speeds *speeds = scheduler->speeds;
+    struct erg_placement found = {0};
+    for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next)
+        for (int type = 0; type < (int)scheduler->fleet->types_count; type++)
+            for (int shape = 0, fewest = 0; shape < speeds->shapes_count; shape++) {
+                int gpus = erg_shape_gpus(&speeds->shapes[shape]);
+                if (speeds->shapes[shape].type != type || (fewest > 0 && gpus > fewest) ||
+                    !erg_speed_feasible(erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, shape)))
+                    continue;
+                fewest = gpus;
+                assert_false(erg_occupancy_find(scheduler->occupancy, &speeds->shapes[shape],
+                                                ERG_LEAST_FREE, &found));
+            }
+    erg_placement_release(&found);
+}
+
+static double checked_s;
+static int checks;
+
+static int decide_conserving(void *state, struct erg_scheduler *scheduler,
+                             const struct erg_occasion *occasion, struct erg_error *err)
+{
+    int result = erg_policy_ergon.decide(state, scheduler, occasion, err);
+    if (scheduler->now_s >= checked_s + 60) { /* it decides at most once a minute */
+        check_conserving(scheduler);
+        checked_s = scheduler->now_s;
+        checks++;
+    }
+    return result;
+}
+
+static void test_ergon_conserves_work(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_error err;
+    struct erg_rng rng;
+    struct erg_policy watching = erg_policy_ergon;
+    watching.decide = decide_conserving;
+    erg_rng_seed(&rng, 22);
+    for (int round = 0; round < 6; round++) {
+        struct erg_simulated result;
+        make_random(&world, &rng);
+        world.simulation.policy = &watching;
+        checked_s = -60;
+        assert_ok(erg_simulate(&result, &world.simulation, &err), &err);
+        assert_int_equal(result.summary.finished_jobs + result.summary.rejected_jobs,
+                         result.summary.submitted_jobs);
+        erg_simulated_release(&result);
+        erg_speeds_free(world.speeds);
+    }
+    assert_true(checks > 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tiresias_preempts_who_had_most),
+        cmocka_unit_test(test_ergon_comparative_advantage),
+        cmocka_unit_test(test_ergon_grows_and_stops),
+        cmocka_unit_test(test_ergon_does_not_churn),
+        cmocka_unit_test(test_ergon_starves_nobody),
+        cmocka_unit_test(test_ergon_shares_between_tenants),
+        cmocka_unit_test(test_ergon_keeps_the_cap),
+        cmocka_unit_test(test_ergon_conserves_work),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
