@@ -109,13 +109,11 @@ static double speed_now(const struct search *search, const struct arena_table *t
 static double half_speed(const struct search *search, const struct arena_table *table, int seat)
 {
     const struct arena_seat *what = &table->seats[seat];
-    int nodes[ARENA_GPUS_MOST];
     if (seat == search->target)
         return arena_best_speed(table, what->job, what->type, what->gpus / 2);
-    int count = arena_nodes(table, seat, nodes);
-    if (count == 1)
+    if (what->nodes == 1)
         return arena_speed(table, what->job, what->type, 1, what->gpus / 2);
-    return arena_speed(table, what->job, what->type, count / 2, what->gpus / count);
+    return arena_speed(table, what->job, what->type, what->nodes / 2, what->gpus / what->nodes);
 }
 
 static void halve(const struct search *search, struct plan *plan, int seat)
@@ -187,13 +185,13 @@ static struct plan *change_type(const struct search *search, const struct plan *
 static struct plan *change_best_type(const struct search *search, const struct plan *from)
 {
     const struct arena_table *table = &from->table;
-    int home = table->seats[search->target].type, nodes[ARENA_GPUS_MOST];
+    int home = table->seats[search->target].type;
     struct plan *best = NULL;
     double best_gain = -INFINITY;
     for (int seat = 0; seat < table->seats_count; seat++) {
         const struct arena_seat *what = &table->seats[seat];
         bool target = seat == search->target;
-        if (what->type != home || (!target && arena_nodes(table, seat, nodes) > 1))
+        if (what->type != home || (!target && what->nodes > 1))
             continue;
         for (int type = 0; type < (int)search->scheduler->fleet->types_count; type++) {
             double there = arena_best_speed(table, what->job, type, what->gpus);

@@ -27,6 +27,7 @@ struct arena_rules {
 struct arena_seat {
     int job;
     int type, gpus; /* what it has, or is to have */
+    int nodes;      /* on which it has GPUs */
     double speed;   /* samples/s there; 0: it has no GPUs yet */
 };
 
@@ -69,7 +70,7 @@ void arena_swap_nodes(struct arena_table *table, int a, int b);
 void arena_hide_free(struct arena_table *table);
 void arena_show_free(struct arena_table *table, const struct arena_table *from);
 
-/* Nodes on which a seat has GPUs, in order; their number. */
+/* Nodes on which a seat has GPUs, in order; their number, that of the seat. */
 int arena_nodes(const struct arena_table *table, int seat, int *nodes);
 
 /* Speed of a job on a shape, by the profiles; what cannot run is negative. */

@@ -110,12 +110,12 @@ static void merge_pair(struct arena_table *table, const int *pair)
 static void refill_pair(struct arena_table *table, const int *pair)
 {
     struct piece pieces[2 * ERG_NODE_GPUS_MOST];
-    int count = list_pieces(table, pair, pieces), rest = 0, nodes[ARENA_GPUS_MOST];
+    int count = list_pieces(table, pair, pieces), rest = 0;
     const struct erg_gpu_type *type =
         &table->scheduler->fleet->types[table->scheduler->occupancy->type_of[pair[0]]];
     for (int i = 0; i < count; i++) {
         bool both = pieces[i].nodes[0] > 0 && pieces[i].nodes[1] > 0;
-        if (both && arena_nodes(table, pieces[i].seat, nodes) > 2)
+        if (both && table->seats[pieces[i].seat].nodes > 2)
             return;
         rest += pieces[i].gpus;
     }
@@ -248,7 +248,7 @@ bool arena_search(struct arena_table *table, int seat, int *budget, struct arena
                  take_partial(table, seat, &partial) ||
                  take_compacted(table, seat, &partial, shape->nodes, shape->gpus_per_node, budget);
     if (!found && take_relaxed(table, seat, &partial)) {
-        int nodes[ARENA_GPUS_MOST], count = arena_nodes(table, seat, nodes);
+        int count = what->nodes;
         speed = arena_speed(table, what->job, what->type, count, what->gpus / count);
         found = room->relaxed = true;
     }

@@ -51,7 +51,7 @@ void arena_table_copy(struct arena_table *to, const struct arena_table *from)
 int arena_table_add(struct arena_table *table, int job, int type, int gpus)
 {
     reserve(table, table->seats_count + 1);
-    table->seats[table->seats_count] = (struct arena_seat){job, type, gpus, 0};
+    table->seats[table->seats_count] = (struct arena_seat){.job = job, .type = type, .gpus = gpus};
     return table->seats_count++;
 }
 
@@ -71,6 +71,7 @@ void arena_table_load(struct arena_table *table)
         int seat = arena_table_add(table, id, shape->type, erg_shape_gpus(shape));
         table->seats[seat].speed =
             erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, job->shape)->samples_per_s;
+        table->seats[seat].nodes = job->placement.count;
         for (int i = 0; i < job->placement.count; i++) {
             const struct erg_slice *slice = &job->placement.slices[i];
             for (uint64_t rest = slice->gpus; rest; rest &= rest - 1)
@@ -105,6 +106,7 @@ static void set_owner(struct arena_table *table, int seat, int node, uint64_t gp
 void arena_take(struct arena_table *table, int seat, int node, uint64_t gpus)
 {
     assert((table->free[node] & gpus) == gpus);
+    table->seats[seat].nodes += arena_held(table, seat, node) == 0;
     set_owner(table, seat, node, gpus);
     table->free[node] &= ~gpus;
     table->free_gpus[table->scheduler->occupancy->type_of[node]] -= __builtin_popcountll(gpus);
@@ -113,8 +115,8 @@ void arena_take(struct arena_table *table, int seat, int node, uint64_t gpus)
 void arena_give(struct arena_table *table, int seat, int node, uint64_t gpus)
 {
     assert((arena_held(table, seat, node) & gpus) == gpus);
-    (void)seat;
     set_owner(table, -1, node, gpus);
+    table->seats[seat].nodes -= arena_held(table, seat, node) == 0;
     table->free[node] |= gpus;
     table->free_gpus[table->scheduler->occupancy->type_of[node]] += __builtin_popcountll(gpus);
 }
@@ -131,11 +133,20 @@ uint64_t arena_lowest(uint64_t gpus, int count)
 
 int arena_nodes(const struct arena_table *table, int seat, int *nodes)
 {
-    const struct erg_gpu_type *type = &table->scheduler->fleet->types[table->seats[seat].type];
+    const struct arena_seat *what = &table->seats[seat];
+    const struct erg_occupancy *occupancy = table->scheduler->occupancy;
+    if (what->nodes == 0)
+        return 0;
+    const struct erg_gpu_type *type = &table->scheduler->fleet->types[what->type];
+    const int *owner = table->owners + occupancy->first_owner[type->first_node];
     int count = 0;
-    for (int node = type->first_node; node < type->first_node + type->nodes; node++)
-        if (arena_free(table, node) < type->gpus_per_node && arena_held(table, seat, node))
+    for (int node = type->first_node; count < what->nodes; node++, owner += type->gpus_per_node) {
+        int gpu = 0;
+        while (gpu < type->gpus_per_node && owner[gpu] != seat)
+            gpu++;
+        if (gpu < type->gpus_per_node)
             nodes[count++] = node;
+    }
     return count;
 }
 

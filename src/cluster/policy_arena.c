@@ -67,8 +67,7 @@ static void close_arena(void *state)
 static bool as_placed(const struct arena_table *table, int seat,
                       const struct erg_placement *placement)
 {
-    int nodes[ARENA_GPUS_MOST];
-    if (arena_nodes(table, seat, nodes) != placement->count)
+    if (table->seats[seat].nodes != placement->count)
         return false;
     for (int i = 0; i < placement->count; i++)
         if (arena_held(table, seat, placement->slices[i].node) != placement->slices[i].gpus)
@@ -81,22 +80,22 @@ static void commit(struct arena *arena)
 {
     struct erg_scheduler *scheduler = arena->scheduler;
     const struct arena_table *table = &arena->table;
-    int nodes[ARENA_GPUS_MOST];
     for (int seat = 0; seat < table->seats_count; seat++) {
         int id = table->seats[seat].job;
         if (scheduler->jobs[id].state != ERG_JOB_RUNNING ||
             as_placed(table, seat, &scheduler->jobs[id].placement))
             continue;
-        if (arena_nodes(table, seat, nodes) == 0)
+        if (table->seats[seat].nodes == 0)
             erg_scheduler_suspend(scheduler, id);
         else
             erg_scheduler_lift(scheduler, id);
     }
     for (int seat = 0; seat < table->seats_count; seat++) {
         const struct erg_cluster_job *job = &scheduler->jobs[table->seats[seat].job];
-        int count = arena_nodes(table, seat, nodes);
-        if (count == 0 || job->placement.count > 0)
+        int nodes[ARENA_GPUS_MOST];
+        if (table->seats[seat].nodes == 0 || job->placement.count > 0)
             continue;
+        int count = arena_nodes(table, seat, nodes);
         arena->placement.count = 0;
         for (int i = 0; i < count; i++)
             erg_placement_add(&arena->placement, nodes[i], arena_held(table, seat, nodes[i]));
@@ -273,10 +272,10 @@ static void migrate(struct arena *arena)
         arena_table_load(&arena->table);
         for (int seat = 0; seat < arena->table.seats_count; seat++) {
             const struct arena_seat *what = &arena->table.seats[seat];
-            int nodes[ARENA_GPUS_MOST], count = arena_nodes(&arena->table, seat, nodes);
             int budget = ARENA_BUDGET;
             struct arena_room room;
-            if (count == 1 || what->gpus == count * fleet->types[what->type].gpus_per_node)
+            if (what->nodes == 1 ||
+                what->gpus == what->nodes * fleet->types[what->type].gpus_per_node)
                 continue;
             arena_table_copy(&arena->trial, &arena->table);
             arena_hide_free(&arena->trial);
@@ -324,11 +323,12 @@ static void undo_needless_moves(struct arena *arena)
         if (k == before->seats_count)
             break;
         const struct arena_seat *was = &before->seats[k];
-        int count = arena_nodes(table, i, now);
         int node_gpus = arena->scheduler->fleet->types[is->type].gpus_per_node;
-        if (was->type != is->type || was->gpus != is->gpus || is->gpus != count * node_gpus ||
-            arena_nodes(before, k, old) != count)
+        if (was->type != is->type || was->gpus != is->gpus || is->gpus != is->nodes * node_gpus ||
+            was->nodes != is->nodes)
             continue;
+        int count = arena_nodes(table, i, now);
+        arena_nodes(before, k, old);
         int moves = nodes_without(now, old, count, from);
         nodes_without(old, now, count, to);
         for (int m = 0; m < moves; m++)
