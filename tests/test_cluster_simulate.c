@@ -75,6 +75,28 @@ static void test_queue_by_hand(void **state)
     erg_speeds_free(world.speeds);
 }
 
+/* Three jobs that each want all big GPUs, half of the cluster, for 10 s. */
+static void test_fairness_by_hand(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    world.fleet.reconfiguration = (struct erg_reconfiguration){0};
+    set_time(&world, 0, 0, 2, 4, 1);
+    for (int i = 0; i < 3; i++)
+        add_job(&world, 0, 10, 0, 8);
+    simulate(&result, &world, "fcfs");
+    /* 3, 2.5 and 2 jobs in the mean of their times: a share of its own would have taken each 15,
+     * 12.5 and 10 s. */
+    assert_near(result.jobs[0].contenders, 3, 1e-12);
+    assert_near(result.jobs[1].contenders, 2.5, 1e-12);
+    assert_near(result.summary.mean_finish_time_fairness, (10 / 15.0 + 20 / 12.5 + 3) / 3, 1e-12);
+    assert_near(result.summary.worst_finish_time_fairness, 3, 1e-12);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
 static void test_failure_by_hand(void **state)
 {
     (void)state;
@@ -326,9 +348,10 @@ static void test_any_policy_on_any_cluster(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_job_by_hand), cmocka_unit_test(test_queue_by_hand),
-        cmocka_unit_test(test_failure_by_hand), cmocka_unit_test(test_artifact_by_hand),
-        cmocka_unit_test(test_what_cannot_run), cmocka_unit_test(test_any_policy_on_any_cluster),
+        cmocka_unit_test(test_one_job_by_hand),           cmocka_unit_test(test_queue_by_hand),
+        cmocka_unit_test(test_fairness_by_hand),          cmocka_unit_test(test_failure_by_hand),
+        cmocka_unit_test(test_artifact_by_hand),          cmocka_unit_test(test_what_cannot_run),
+        cmocka_unit_test(test_any_policy_on_any_cluster),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,15 +169,13 @@ static int read_all(struct erg_job_trace *trace, struct reading *reading, struct
     return 0;
 }
 
-int erg_job_trace_load(struct erg_job_trace **out, const char *path, const struct erg_fleet *fleet,
-                       struct erg_error *err)
+/* Takes the table over. */
+static int adopt(struct erg_job_trace **out, struct erg_csv *csv, const char *name,
+                 const struct erg_fleet *fleet, struct erg_error *err)
 {
-    struct erg_csv *csv;
-    if (erg_csv_load(&csv, path, err) != 0)
-        return -1;
     struct reading reading = {.csv = csv, .fleet = fleet};
     struct erg_job_trace *trace = erg_xcalloc(1, sizeof *trace);
-    trace->path = erg_xstrdup(path);
+    trace->path = erg_xstrdup(name);
     int result = read_all(trace, &reading, err);
     if (result == 0) { /* the names of tenants stay */
         trace->tenants = reading.tenants.items;
@@ -193,6 +191,24 @@ int erg_job_trace_load(struct erg_job_trace **out, const char *path, const struc
     names_release(&reading.tenants);
     erg_csv_free(csv);
     return result;
+}
+
+int erg_job_trace_load(struct erg_job_trace **trace, const char *path,
+                       const struct erg_fleet *fleet, struct erg_error *err)
+{
+    struct erg_csv *csv;
+    if (erg_csv_load(&csv, path, err) != 0)
+        return -1;
+    return adopt(trace, csv, path, fleet, err);
+}
+
+int erg_job_trace_parse(struct erg_job_trace **trace, const char *name, const char *text,
+                        size_t length, const struct erg_fleet *fleet, struct erg_error *err)
+{
+    struct erg_csv *csv;
+    if (erg_csv_parse(&csv, name, text, length, err) != 0)
+        return -1;
+    return adopt(trace, csv, name, fleet, err);
 }
 
 void erg_job_trace_free(struct erg_job_trace *trace)

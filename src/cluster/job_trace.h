@@ -48,6 +48,9 @@ struct erg_job_trace {
 /* Every error names file and line. */
 int erg_job_trace_load(struct erg_job_trace **trace, const char *path,
                        const struct erg_fleet *fleet, struct erg_error *err);
+/* The same from memory; `name` stands for the file in messages. */
+int erg_job_trace_parse(struct erg_job_trace **trace, const char *name, const char *text,
+                        size_t length, const struct erg_fleet *fleet, struct erg_error *err);
 void erg_job_trace_free(struct erg_job_trace *trace);
 
 #endif

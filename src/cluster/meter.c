@@ -38,6 +38,8 @@ void meter_advance(struct meter *meter, double now_s)
     double passed_s = now_s - meter->now_s;
     if (passed_s > 0) {
         meter->energy_j += meter->power_w * passed_s;
+        meter->jobs_s +=
+            (meter->scheduler->waiting.count + meter->scheduler->running.count) * passed_s;
         meter->busy_gpu_s += meter->busy_gpus * passed_s;
         meter->up_gpu_s += (meter->simulation->fleet->gpus - meter->down_gpus) * passed_s;
         meter->peak_power_w = fmax(meter->peak_power_w, meter->power_w);
@@ -86,6 +88,9 @@ void meter_update(struct meter *meter, int id)
     } else {
         now->idle_w = 0;
     }
+    if (job->state == ERG_JOB_ENDED)
+        meter->results[id].contenders =
+            (meter->jobs_s - now->jobs_before_s) / (meter->now_s - job->submitted_s);
     meter->busy_gpus += now->gpus - before.gpus;
     meter->power_w += (now->power_w - now->idle_w) - (before.power_w - before.idle_w);
     meter->samples_per_s += now->samples_per_s - before.samples_per_s;
@@ -96,6 +101,7 @@ void meter_update(struct meter *meter, int id)
 void meter_submit(struct meter *meter, int id)
 {
     meter->jobs[id].since_s = meter->now_s;
+    meter->jobs[id].jobs_before_s = meter->jobs_s;
 }
 
 void meter_node(struct meter *meter, int node, bool down)
@@ -139,6 +145,15 @@ static double alone_s(const struct meter *meter, const struct erg_cluster_job *j
     return isinf(best_s) ? NAN : best_s * job->iterations;
 }
 
+/* JCT over the time in a share of its own; NAN where that cannot be said. */
+static double finish_time_fairness(const struct meter *meter, int id, double alone)
+{
+    const struct erg_job_result *result = &meter->results[id];
+    double gpus = meter->scheduler->jobs[id].request->gpus;
+    double share_gpus = meter->simulation->fleet->gpus / result->contenders;
+    return (result->ended_s - result->submitted_s) / (alone * fmax(1, gpus / share_gpus));
+}
+
 static void close_job(struct meter *meter, int id)
 {
     const struct erg_cluster_job *job = &meter->scheduler->jobs[id];
@@ -165,6 +180,8 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     size_t count = meter->scheduler->jobs_count, finished = 0, slowdowns = 0, with_deadline = 0;
     double *jcts = erg_xcalloc(count, sizeof *jcts);
     double jct_s = 0, system_s = 0, queue_s = 0, slowdown = 0, lost_s = 0, met = 0, used_s = 0;
+    double unfairness = 0;
+    summary->worst_finish_time_fairness = NAN; /* fmax() takes what is a number */
     for (size_t i = 0; i < count; i++) {
         const struct erg_cluster_job *job = &meter->scheduler->jobs[i];
         const struct erg_job_result *result = &meter->results[i];
@@ -190,7 +207,11 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
         jcts[finished++] = until_s - result->submitted_s;
         jct_s += until_s - result->submitted_s;
         if (alone > 0) {
+            double fairness = finish_time_fairness(meter, (int)i, alone);
             slowdown += (until_s - result->submitted_s) / alone;
+            unfairness += fairness;
+            summary->worst_finish_time_fairness =
+                fmax(summary->worst_finish_time_fairness, fairness);
             slowdowns++;
         }
     }
@@ -203,6 +224,7 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     summary->mean_time_in_system_s = system_s / submitted;
     summary->mean_queue_s = queue_s / submitted;
     summary->mean_slowdown = slowdown / (double)slowdowns;
+    summary->mean_finish_time_fairness = unfairness / (double)slowdowns;
     summary->mean_throughput = meter->counted_samples / meter->counted_s;
     summary->peak_throughput = meter->peak_samples_per_s;
     summary->utilization = meter->busy_gpu_s / meter->up_gpu_s;

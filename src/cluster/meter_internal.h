@@ -16,6 +16,7 @@ struct job_meter {
     double idle_w;
     double samples_per_s; /* as the accounting counts it */
     double share;         /* of its speed */
+    double jobs_before_s; /* the meter's jobs_s at its submission */
 };
 
 struct meter {
@@ -28,6 +29,7 @@ struct meter {
     double power_w, samples_per_s;
     int busy_gpus, down_gpus;
     /* Integrals until now. */
+    double jobs_s; /* of the number of jobs that wait or run */
     double energy_j, busy_gpu_s, up_gpu_s, counted_s, counted_samples;
     double peak_power_w, peak_samples_per_s;
 };

@@ -70,6 +70,7 @@ struct erg_job_result {
     double queued_s;      /* without GPUs while submitted and not ended */
     double gpu_s;         /* GPU-seconds that it had */
     double lost_s;        /* GPU-seconds of those in restarts */
+    double contenders;    /* jobs that waited or ran, in the mean of its time; 0 until it ended */
     double energy_j;      /* of its GPUs */
     int reconfigurations; /* the first start among them */
     bool runnable;        /* on any shape of the type it asked for */
@@ -91,6 +92,9 @@ struct erg_summary {
     double mean_time_in_system_s; /* of all submitted jobs; those that are left count until now */
     double mean_queue_s;          /* of all submitted jobs */
     double mean_slowdown;         /* of finished jobs: JCT over the time on what they asked for */
+    /* Of finished jobs: JCT over the time that a job would have taken on what it asked for in a
+     * share of its own, one of as many equal ones as there were jobs in its time (Themis). */
+    double mean_finish_time_fairness, worst_finish_time_fairness;
     double mean_throughput, peak_throughput; /* samples/s over time, the mean over the whole run;
                                               * the artifact: over rounds above 100 */
     double utilization;                      /* GPU-seconds that jobs had of those that were up */

@@ -1,6 +1,8 @@
-/* libFuzzer: any bytes as the file of a GPU, a software stack, a training engine or a cluster. */
+/* libFuzzer: any bytes as the file of a GPU, a software stack, a training engine, a cluster or a
+ * fleet. */
 #define _GNU_SOURCE /* memfd_create */
 
+#include "cluster/fleet.h"
 #include "hardware/engine.h"
 #include "hardware/hardware.h"
 
@@ -28,6 +30,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
     struct erg_stack *stack;
     struct erg_engine *engine;
     struct erg_cluster *cluster;
+    struct erg_fleet *fleet;
     if (file < 0) {
         file = memfd_create("fuzz.yaml", 0);
         snprintf(path, sizeof path, "/proc/self/fd/%d", file);
@@ -52,6 +55,12 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
         if (cluster->nodes < 1 || cluster->gpus_per_node < 1)
             abort();
         erg_cluster_free(cluster);
+    }
+    if (erg_fleet_load(&fleet, path, &err) == 0) {
+        if (fleet->nodes < 1 || fleet->gpus < fleet->nodes ||
+            fleet->types[0].points[0].slowdown != 1)
+            abort();
+        erg_fleet_free(fleet);
     }
     return 0;
 }
