@@ -1,0 +1,264 @@
+/*
+ * The cluster simulator: the published comparison replayed, and how its time grows.
+ *
+ * The first table is Philly's trace on 1,280 GPUs for 2,000 rounds under the comparison's own
+ * accounting: finished jobs, mean completion, mean and peak throughput of every policy that was
+ * part of it, beside the published program's; Arena's cut of the mean completion as published,
+ * where each job that another policy did not finish counts as the longest of all, and as it is; and
+ * CPU seconds with the ratio to the published program's. The second is made-up traces, growing in
+ * jobs and GPUs, under fair accounting. Skips the first where the data is not here.
+ *
+ * Usage: bench_cluster [POLICY]   the second table for this policy (fcfs unless given)
+ */
+#include "base/memory.h"
+#include "base/random.h"
+#include "cluster/simulate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* Finished jobs, mean JCT in s, throughputs in samples/s, CPU seconds and cut of the mean padded
+ * JCT in per cent, of the published program. */
+static const struct reference {
+    const char *policy;
+    double finished, jct_s, mean, peak, cpu_s, cut;
+} references[] = {
+    {"arena", 828, 41648, 6771, 10994, 258, 0},
+    {"fcfs", 590, 83192, 4385, 6953, 14, 81.3},
+    {"elasticflow-ls", 565, 60220, 4617, 9713, 19, 80.5},
+    {"gavel", 585, 55998, 5022, 8523, 35, 76.6},
+    {"sia", 608, 52727, 4868, 9346, 2150, 75.2},
+};
+
+static void stop(const struct erg_error *err)
+{
+    fprintf(stderr, "bench_cluster: %s\n", err->message);
+    exit(1);
+}
+
+static double longest_jct(const struct erg_simulated *result)
+{
+    double longest = 0;
+    for (size_t i = 0; i < result->jobs_count; i++)
+        if (result->jobs[i].state == ERG_JOB_ENDED)
+            longest = fmax(longest, result->jobs[i].ended_s - result->jobs[i].submitted_s);
+    return longest;
+}
+
+static void replay(const struct erg_simulation *simulation)
+{
+    struct erg_simulated results[COUNT(references)] = {0};
+    double longest = 0;
+    for (size_t i = 0; i < COUNT(references); i++) {
+        struct erg_simulation run = *simulation;
+        struct erg_error err;
+        if (erg_policy_find(&run.policy, references[i].policy, &err) != 0)
+            continue; /* not written yet */
+        if (erg_simulate(&results[i], &run, &err) != 0)
+            stop(&err);
+        longest = fmax(longest, longest_jct(&results[i]));
+    }
+    printf("%-15s %9s %15s %13s %13s %21s %8s %13s\n", "policy", "finished", "mean JCT, s",
+           "mean thr.", "peak thr.", "arena's cut, % (as is)", "CPU, s", "times faster");
+    for (size_t i = 0; i < COUNT(references); i++) {
+        const struct reference *published = &references[i];
+        const struct erg_summary *summary = &results[i].summary, *arena = &results[0].summary;
+        if (!results[i].jobs)
+            continue;
+        double missing = fmax(0, (double)(arena->finished_jobs - summary->finished_jobs));
+        double finished = (double)summary->finished_jobs;
+        double padded = (finished * summary->mean_jct_s + missing * longest) / (finished + missing);
+        printf("%-15s %3ld / %3.0f %6.0f / %6.0f %5.0f / %5.0f %5.0f / %5.0f", published->policy,
+               summary->finished_jobs, published->finished, summary->mean_jct_s, published->jct_s,
+               summary->mean_throughput, published->mean, summary->peak_throughput,
+               published->peak);
+        if (i > 0)
+            printf("  %5.1f / %4.1f  (%5.1f)", 100 * (1 - arena->mean_jct_s / padded),
+                   published->cut, 100 * (1 - arena->mean_jct_s / summary->mean_jct_s));
+        else
+            printf("%23s", "");
+        printf(" %8.3f %13.0f\n", summary->cpu_s, published->cpu_s / summary->cpu_s);
+    }
+    for (size_t i = 0; i < COUNT(references); i++)
+        erg_simulated_release(&results[i]);
+}
+
+static void replay_published(void)
+{
+    char trace_path[4096];
+    const char *root = getenv("ERGON_SHARED_DATA"), *shared = root ? root : ERGON_TEST_SHARED_DATA;
+    char folder[4000];
+    struct erg_fleet *fleet;
+    struct erg_job_trace *trace;
+    struct erg_speeds *speeds;
+    struct erg_error err;
+    snprintf(folder, sizeof folder, "%s/arena", shared);
+    snprintf(trace_path, sizeof trace_path, "%s/traces/simulate_trace_philly.csv", folder);
+    if (access(trace_path, R_OK) != 0) {
+        printf("The published comparison is skipped: %s is not here.\n", trace_path);
+        return;
+    }
+    if (erg_fleet_load(&fleet, ERGON_TEST_SOURCE_DIR "/examples/arena/cluster-1280.yaml", &err) ||
+        erg_job_trace_load(&trace, trace_path, fleet, &err) ||
+        erg_speeds_load(&speeds, folder, fleet, trace, &err))
+        stop(&err);
+    printf("Philly, 1,280 GPUs, 2,000 rounds: ours / the published program's\n");
+    replay(&(struct erg_simulation){.fleet = fleet,
+                                    .trace = trace,
+                                    .speeds = speeds,
+                                    .accounting = &erg_accounting_artifact,
+                                    .work = 1,
+                                    .until_s = 2000 * 300.0,
+                                    .power_cap_w = INFINITY});
+    erg_speeds_free(speeds);
+    erg_job_trace_free(trace);
+    erg_fleet_free(fleet);
+}
+
+enum { WORKLOADS = 12 };
+
+/* A cluster of four types with so many GPUs in all, and jobs that keep about 0.9 of it busy while
+ * they come. */
+struct made_up {
+    struct erg_operating_point points[2];
+    struct erg_gpu_type types[4];
+    struct erg_fleet fleet;
+    struct erg_trace_workload workloads[WORKLOADS];
+    char *tenants[1];
+    struct erg_job_trace trace;
+    struct erg_speeds *speeds;
+};
+
+static void make_speeds(struct made_up *world, struct erg_rng *rng)
+{
+    static const int counts[] = {1, 2, 4, 8, 16};
+    world->speeds = erg_speeds_new(&world->fleet, WORKLOADS, counts, COUNT(counts));
+    for (int workload = 0; workload < WORKLOADS; workload++) {
+        double base_s = 0.5 + 4 * erg_rng_uniform(rng), loss = 0.75 + 0.2 * erg_rng_uniform(rng);
+        for (int shape = 0; shape < world->speeds->shapes_count; shape++) {
+            const struct erg_gpu_shape *gpus = &world->speeds->shapes[shape];
+            double time_s = base_s * (1 + 0.5 * gpus->type) * (0.9 + 0.1 * gpus->nodes) /
+                            pow(erg_shape_gpus(gpus), loss);
+            for (int plans = 0; plans < ERG_PLANS_KINDS; plans++)
+                erg_speeds_set(world->speeds, plans, workload, shape, 64 / time_s, time_s);
+        }
+    }
+}
+
+static void make_jobs(struct made_up *world, size_t jobs, struct erg_rng *rng)
+{
+    double at_s = 0;
+    world->trace.jobs = erg_xcalloc(jobs, sizeof *world->trace.jobs);
+    world->trace.count = jobs;
+    for (size_t i = 0; i < jobs; i++) {
+        struct erg_trace_job *job = &world->trace.jobs[i];
+        char id[24];
+        snprintf(id, sizeof id, "%zu", i);
+        *job = (struct erg_trace_job){.id = erg_xstrdup(id),
+                                      .submit_s = at_s,
+                                      .deadline_s = INFINITY,
+                                      .workload = (int)erg_rng_below(rng, WORKLOADS),
+                                      .type = (int)erg_rng_below(rng, 4),
+                                      .gpus = 1 << erg_rng_below(rng, 5),
+                                      .line = i + 2};
+        int shape = erg_speeds_best(world->speeds, job->type, job->gpus);
+        double iteration_s =
+            erg_speed_at(world->speeds, ERG_PLANS_ANY, job->workload, shape)->iteration_s;
+        double run_s = 3600 * exp(1.5 * erg_rng_normal(rng));
+        job->iterations = ceil(run_s / iteration_s);
+        /* 6.2 GPUs in the mean, 3600 e^(1.5^2 / 2) s. */
+        at_s -= log(1 - erg_rng_uniform(rng)) * 6.2 * 3600 * exp(1.125) / (0.9 * world->fleet.gpus);
+    }
+}
+
+static void make_world(struct made_up *world, size_t jobs, int gpus)
+{
+    static char names[4][8] = {"a", "b", "c", "d"}, tenant[] = "", path[] = "made up";
+    static char family[] = "model", size[] = "1B";
+    static const int node_gpus[] = {4, 8, 2, 2};
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 1);
+    *world = (struct made_up){.points = {{1, 300}, {1.2, 200}}};
+    for (int t = 0; t < 4; t++) {
+        world->types[t] = (struct erg_gpu_type){.name = names[t],
+                                                .nodes = gpus / 4 / node_gpus[t],
+                                                .gpus_per_node = node_gpus[t],
+                                                .memory_bytes = 80e9,
+                                                .idle_power_w = 50,
+                                                .points = world->points,
+                                                .points_count = 2,
+                                                .first_node = world->fleet.nodes};
+        world->fleet.nodes += world->types[t].nodes;
+        world->fleet.gpus += world->types[t].nodes * node_gpus[t];
+    }
+    world->fleet.types = world->types;
+    world->fleet.types_count = 4;
+    world->fleet.reconfiguration = (struct erg_reconfiguration){60, 0, 600};
+    world->fleet.checkpoint_interval_s = INFINITY;
+    for (int i = 0; i < WORKLOADS; i++)
+        world->workloads[i] = (struct erg_trace_workload){family, size, 64};
+    world->tenants[0] = tenant;
+    world->trace.path = path;
+    world->trace.workloads = world->workloads;
+    world->trace.workloads_count = WORKLOADS;
+    world->trace.tenants = world->tenants;
+    world->trace.tenants_count = 1;
+    make_speeds(world, &rng);
+    make_jobs(world, jobs, &rng);
+}
+
+static void release_world(struct made_up *world)
+{
+    for (size_t i = 0; i < world->trace.count; i++)
+        free(world->trace.jobs[i].id);
+    free(world->trace.jobs);
+    erg_speeds_free(world->speeds);
+}
+
+static void grow(const char *policy)
+{
+    static const struct {
+        size_t jobs;
+        int gpus;
+    } sizes[] = {{1000, 1280}, {10000, 1280}, {10000, 10000}, {100000, 10000}};
+    printf("\nMade-up traces, %s, fair accounting\n%8s %7s %9s %9s %11s %12s %9s\n", policy, "jobs",
+           "GPUs", "finished", "GPUs busy", "CPU, s", "us per job", "MB most");
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        struct made_up world;
+        struct erg_simulated result;
+        struct erg_error err;
+        struct rusage usage;
+        make_world(&world, sizes[i].jobs, sizes[i].gpus);
+        struct erg_simulation simulation = {.fleet = &world.fleet,
+                                            .trace = &world.trace,
+                                            .speeds = world.speeds,
+                                            .accounting = &erg_accounting_fair,
+                                            .work = 1,
+                                            .until_s = INFINITY,
+                                            .power_cap_w = INFINITY};
+        if (erg_policy_find(&simulation.policy, policy, &err) != 0 ||
+            erg_simulate(&result, &simulation, &err) != 0)
+            stop(&err);
+        getrusage(RUSAGE_SELF, &usage);
+        printf("%8zu %7d %9ld %8.1f%% %11.3f %12.2f %9.0f\n", sizes[i].jobs, sizes[i].gpus,
+               result.summary.finished_jobs, 100 * result.summary.utilization, result.summary.cpu_s,
+               1e6 * result.summary.cpu_s / (double)sizes[i].jobs, (double)usage.ru_maxrss / 1024);
+        fflush(stdout);
+        erg_simulated_release(&result);
+        release_world(&world);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2)
+        replay_published();
+    grow(argc > 1 ? argv[1] : "fcfs");
+    return 0;
+}
