@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "cluster/comparison.h"
 #include "cluster/gpu_uses.h"
+#include "cluster/policies.h"
 #include "cluster_world.h"
 
 static void test_one_job_by_hand(void **state)
@@ -172,6 +173,36 @@ static void test_what_cannot_run(void **state)
     erg_speeds_free(world.speeds);
 }
 
+/* First come, first served, but every 100 s only. */
+static void test_rounds_by_hand(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    struct erg_error err;
+    struct erg_policy rounds = erg_policy_fcfs;
+    make_world(&world);
+    world.fleet.reconfiguration = (struct erg_reconfiguration){0};
+    set_time(&world, 0, 0, 2, 4, 1);
+    set_time(&world, 1, 0, 1, 4, 1);
+    add_job(&world, 0, 10, 0, 8);
+    add_job(&world, 5, 250, 0, 8);
+    add_job(&world, 6, 10, 0, 8);
+    add_job(&world, 7, 10, 1, 8); /* cannot run there, nor anywhere else but where it did not ask */
+    world.jobs[3].workload = 1;
+    rounds.events = 0;
+    rounds.round_s = 100;
+    world.simulation.policy = &rounds;
+    assert_ok(erg_simulate(&result, &world.simulation, &err), &err);
+    assert_near(result.jobs[0].ended_s, 10, 1e-9);
+    assert_near(result.jobs[1].started_s, 100, 0);
+    assert_near(result.jobs[2].started_s, 400, 0);
+    assert_int_equal(result.jobs[3].state, ERG_JOB_REJECTED);
+    assert_near(result.summary.simulated_s, 410, 1e-9);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
 /* Runs another policy and looks at the cluster after each of its decisions. */
 static const struct erg_policy *watched;
 
@@ -228,11 +259,36 @@ static void check_cluster(const struct erg_scheduler *scheduler)
     assert_int_equal(used + free, up);
 }
 
+/* Under FCFS the oldest job that waits for a type finds no room on it, unless one that names no
+ * type waits, which nobody may overtake. */
+static void check_conserving(const struct erg_scheduler *scheduler)
+{
+    int oldest[2] = {-1, -1};
+    struct erg_placement room = {0};
+    for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next) {
+        int type = scheduler->jobs[id].request->type;
+        if (type < 0)
+            return;
+        if (oldest[type] < 0 || id < oldest[type])
+            oldest[type] = id;
+    }
+    for (int type = 0; type < 2; type++) {
+        if (oldest[type] < 0)
+            continue;
+        int shape =
+            erg_speeds_best(scheduler->speeds, type, scheduler->jobs[oldest[type]].request->gpus);
+        assert_false(erg_occupancy_find(scheduler->occupancy, &scheduler->speeds->shapes[shape],
+                                        ERG_MOST_FREE, &room));
+    }
+}
+
 static int watched_decide(void *state, struct erg_scheduler *scheduler,
                           const struct erg_occasion *occasion, struct erg_error *err)
 {
     int result = watched->decide(state, scheduler, occasion, err);
     check_cluster(scheduler);
+    if (watched == &erg_policy_fcfs)
+        check_conserving(scheduler);
     return result;
 }
 
@@ -348,10 +404,10 @@ static void test_any_policy_on_any_cluster(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_job_by_hand),           cmocka_unit_test(test_queue_by_hand),
-        cmocka_unit_test(test_fairness_by_hand),          cmocka_unit_test(test_failure_by_hand),
-        cmocka_unit_test(test_artifact_by_hand),          cmocka_unit_test(test_what_cannot_run),
-        cmocka_unit_test(test_any_policy_on_any_cluster),
+        cmocka_unit_test(test_one_job_by_hand),  cmocka_unit_test(test_queue_by_hand),
+        cmocka_unit_test(test_fairness_by_hand), cmocka_unit_test(test_failure_by_hand),
+        cmocka_unit_test(test_artifact_by_hand), cmocka_unit_test(test_rounds_by_hand),
+        cmocka_unit_test(test_what_cannot_run),  cmocka_unit_test(test_any_policy_on_any_cluster),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,6 +36,7 @@ struct simulator {
     unsigned events;
     struct ids arrived, ended, evicted;
     double round_s; /* when its next round is, at the earliest */
+    bool rested;    /* in its last round it changed nothing, and nothing had happened */
     struct {
         struct erg_cluster_record *items;
         size_t count, capacity;
@@ -313,6 +314,7 @@ static int call_policy(struct simulator *sim, struct erg_error *err)
     };
     if (policy->decide(sim->policy_state, scheduler, &occasion, err) != 0)
         return erg_fail_context(err, "policy %s at %g s", policy->name, now_s);
+    sim->rested = round && !sim->events && scheduler->changes->count == 0;
     sim->events = 0;
     sim->arrived.count = sim->ended.count = sim->evicted.count = 0;
     return book_changes(sim, err);
@@ -338,8 +340,8 @@ static void take_sample(struct simulator *sim)
 /* Nothing can happen any more but rounds of a policy that does nothing. */
 static bool stuck(const struct simulator *sim)
 {
-    return sim->scheduler->running.count == 0 && isinf(next_submission(sim)) &&
-           isinf(next_outage(sim)) && isinf(next_wake(sim));
+    return sim->rested && !sim->events && sim->scheduler->running.count == 0 &&
+           isinf(next_submission(sim)) && isinf(next_outage(sim)) && isinf(next_wake(sim));
 }
 
 static int run(struct simulator *sim, struct erg_error *err)
