@@ -43,26 +43,76 @@ static void test_tiresias_preempts_who_had_most(void **state)
 }
 
 /* Who gains most from the better GPUs gets them, though both would be faster there. */
-static void test_ergon_comparative_advantage(void **state)
+static void test_comparative_advantage(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"ergon", "gavel", "sia"};
+    for (size_t p = 0; p < 3; p++) {
+        struct world world;
+        struct erg_simulated result;
+        make_world(&world);
+        world.types[0].nodes = world.types[1].nodes = 1;
+        world.types[0].gpus_per_node = 2;
+        set_time(&world, 0, 0, 1, 2, 1);
+        set_time(&world, 0, 1, 1, 2, 3);
+        set_time(&world, 1, 0, 1, 2, 1);
+        set_time(&world, 1, 1, 1, 2, 1.1);
+        for (int i = 0; i < 2; i++) {
+            add_job(&world, 0, 3000, -1, 2);
+            world.jobs[i].workload = i;
+        }
+        simulate(&result, &world, policies[p]);
+        const struct erg_gpu_shape *shapes = world.speeds->shapes;
+        assert_int_equal(shapes[first_record(&result, ERG_RECORD_START, 0)->shape].type, 0);
+        assert_int_equal(shapes[first_record(&result, ERG_RECORD_START, 1)->shape].type, 1);
+        erg_simulated_release(&result);
+        erg_speeds_free(world.speeds);
+    }
+}
+
+/* Three equal jobs, each for all GPUs of the only node: a third of the time each, in turns. */
+static void test_gavel_takes_turns(void **state)
 {
     (void)state;
     struct world world;
     struct erg_simulated result;
     make_world(&world);
-    world.types[0].nodes = world.types[1].nodes = 1;
-    set_time(&world, 0, 0, 1, 2, 1);
-    set_time(&world, 0, 1, 1, 2, 3);
-    set_time(&world, 1, 0, 1, 2, 1);
-    set_time(&world, 1, 1, 1, 2, 1.1);
-    world.types[0].gpus_per_node = 2;
-    for (int i = 0; i < 2; i++) {
-        add_job(&world, 0, 3000, -1, 2);
-        world.jobs[i].workload = i;
-    }
-    simulate(&result, &world, "ergon");
+    world.types[0].nodes = 1;
+    set_time(&world, 0, 0, 1, 4, 60);
+    for (int i = 0; i < 3; i++)
+        add_job(&world, 0, 1000, 0, 4);
+    world.simulation.until_s = 30000;
+    simulate(&result, &world, "gavel-fair");
+    double round_s = 20 * (20 + 5);
+    for (int i = 0; i < 3; i++)
+        assert_near(result.jobs[i].gpu_s, 4 * 10000, 4 * round_s);
+    assert_near(result.summary.utilization, 4 / 16.0, 1e-9);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
+/* Two equal jobs, one after the other, on 4 GPUs that are 1, 1.9 and 3.4 times as fast: the first
+ * has all until the second comes. Then it gives half, since g^-1/2 falls most for whom has least.
+ */
+static void test_sia_shares(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    world.types[0].nodes = 1;
+    set_time(&world, 0, 0, 1, 1, 34);
+    set_time(&world, 0, 0, 1, 2, 34 / 1.9);
+    set_time(&world, 0, 0, 1, 4, 10);
+    add_job(&world, 0, 5000, 0, 1);
+    add_job(&world, 10000, 5000, 0, 1);
+    world.simulation.until_s = 10001;
+    simulate(&result, &world, "sia");
     const struct erg_gpu_shape *shapes = world.speeds->shapes;
-    assert_int_equal(shapes[first_record(&result, ERG_RECORD_START, 0)->shape].type, 0);
-    assert_int_equal(shapes[first_record(&result, ERG_RECORD_START, 1)->shape].type, 1);
+    assert_int_equal(erg_shape_gpus(&shapes[first_record(&result, ERG_RECORD_START, 0)->shape]), 4);
+    assert_int_equal(erg_shape_gpus(&shapes[first_record(&result, ERG_RECORD_CHANGE, 0)->shape]),
+                     2);
+    assert_int_equal(erg_shape_gpus(&shapes[first_record(&result, ERG_RECORD_START, 1)->shape]), 2);
     erg_simulated_release(&result);
     erg_speeds_free(world.speeds);
 }
@@ -246,7 +296,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tiresias_preempts_who_had_most),
-        cmocka_unit_test(test_ergon_comparative_advantage),
+        cmocka_unit_test(test_comparative_advantage),
+        cmocka_unit_test(test_gavel_takes_turns),
+        cmocka_unit_test(test_sia_shares),
         cmocka_unit_test(test_ergon_grows_and_stops),
         cmocka_unit_test(test_ergon_does_not_churn),
         cmocka_unit_test(test_ergon_starves_nobody),

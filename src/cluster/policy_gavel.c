@@ -189,7 +189,7 @@ static void formulate(struct gavel *gavel, const struct erg_scheduler *scheduler
                 erg_program_entry(program, gavel->types + jobs + i, speed);
         }
     }
-    if (gavel->fair) {
+    if (gavel->fair && jobs > 0) {
         erg_program_column(program, 1, INFINITY); /* the least speed */
         for (int i = 0; i < jobs; i++)
             erg_program_entry(program, gavel->types + jobs + i, -1);
