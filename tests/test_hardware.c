@@ -259,6 +259,42 @@ static void clusters_are_checked(void **state)
                  "the key 'gpu' is missing");
 }
 
+/* Nodes of another kind beside the first. */
+static void clusters_may_be_mixed(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_cluster *cluster;
+    assert_ok(load_cluster(&cluster,
+                           "nodes: 1\ngpus_per_node: 8\ngpu: A40\ninter_node_bandwidth_gb_s: 25\n"
+                           "more_nodes:\n  - nodes: 2\n    gpus_per_node: 4\n    gpu: H100-SXM\n"
+                           "    engine: megatron-a100\n    inter_node_bandwidth_gb_s: 50\n"
+                           "    host_memory_gib: 2\n",
+                           &err),
+              &err);
+    assert_int_equal(cluster->more_count, 1);
+    const struct erg_cluster *more = &cluster->more[0];
+    assert_int_equal(more->nodes * more->gpus_per_node, 8);
+    assert_string_equal(more->gpu, "H100-SXM");
+    assert_string_equal(more->engine, "megatron-a100");
+    assert_close(more->inter_node_bandwidth, 50e9, 1e-12);
+    assert_close(more->host_memory_bytes, 0x1p31, 1e-12);
+    erg_cluster_free(cluster);
+    assert_fails(load_cluster(&cluster,
+                              "nodes: 1\ngpus_per_node: 8\ngpu: A40\n"
+                              "inter_node_bandwidth_gb_s: 25\nmore_nodes:\n  - nodes: 1\n"
+                              "    gpus_per_node: 4\n    gpu: A40\n",
+                              &err),
+                 &err,
+                 "cluster.yaml:6: key 'more_nodes[0].nodes': a node beside others needs the key");
+    assert_fails(load_cluster(&cluster,
+                              "nodes: 1\ngpus_per_node: 8\ngpu: A40\n"
+                              "inter_node_bandwidth_gb_s: 25\nmore_nodes:\n  - nodes: 0\n"
+                              "    gpus_per_node: 4\n    gpu: A40\n",
+                              &err),
+                 &err, "key 'more_nodes[0].nodes': expected a number from 1");
+}
+
 /* A cluster inside another file: messages carry the path of the key there. */
 struct job {
     struct erg_cluster cluster;
@@ -316,6 +352,7 @@ int main(void)
         cmocka_unit_test(unknown_names_list_what_there_is),
         cmocka_unit_test(wrong_gpu_files_are_explained),
         cmocka_unit_test(clusters_are_checked),
+        cmocka_unit_test(clusters_may_be_mixed),
         cmocka_unit_test(clusters_can_be_embedded),
         cmocka_unit_test(example_clusters_load),
     };

@@ -1,5 +1,6 @@
 /* ergon plan JOB.yaml: the best layouts of a job, and why one is or is not among them. */
 #include "cli/cli.h"
+#include "cli/plan_mixed.h"
 #include "cli/plan_print.h"
 
 #include "base/memory.h"
@@ -525,6 +526,22 @@ static int check_options(const struct values *values, bool json, struct erg_erro
     return 0;
 }
 
+/* On nodes of several kinds. */
+static int find_mixed(struct planning *at, const struct erg_cluster *cluster, bool json,
+                      struct erg_error *err)
+{
+    const struct values *values = at->values;
+    const bool bounds = !isnan(values->deadline_s) || !isnan(values->energy_j) ||
+                        !isnan(values->power_w) || values->objective == LEAST_ENERGY;
+    if (values->gpus || values->layout || values->why || values->export >= 0 || values->output ||
+        !isnan(values->memory_bytes) || !isnan(values->host_bytes) || bounds)
+        return erg_fail(err, ERG_USAGE,
+                        "the cluster has nodes of several kinds; --gpus, --layout, --why, "
+                        "--export, --output, --memory, --host-memory, objectives and bounds are "
+                        "for those of one");
+    return erg_plan_mixed(at->job, cluster, at->energy.gpu, at->searches, json, err);
+}
+
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     struct planning at = {.values = call->values};
@@ -532,11 +549,14 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     int status = check_options(at.values, json, err);
     if (!status)
         status = prepare(&at, call->arguments[0], err);
+    const struct erg_cluster *cluster = at.cluster ? at.cluster : at.job ? &at.job->cluster : NULL;
     if (!status && at.search_count > 1 && (at.values->layout || at.values->why))
         status = erg_fail(err, ERG_USAGE,
                           "--gpus gives %zu numbers of GPUs; --layout and --why need one",
                           at.search_count);
-    if (!status)
+    if (!status && cluster->more_count > 0)
+        status = find_mixed(&at, cluster, json, err);
+    else if (!status)
         status = at.values->layout ? show_one(&at, json, err)
                  : at.values->why  ? explain(&at, err)
                                    : find(&at, json, err);

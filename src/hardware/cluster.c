@@ -5,20 +5,37 @@
 #include <math.h>
 #include <stdio.h>
 
+/* Nodes of one kind. */
+#define NODES                                                                                      \
+    CYAML_FIELD_INT("nodes", CYAML_FLAG_DEFAULT, struct erg_cluster, nodes),                       \
+        CYAML_FIELD_INT("gpus_per_node", CYAML_FLAG_DEFAULT, struct erg_cluster, gpus_per_node),   \
+        CYAML_FIELD_STRING_PTR("gpu", CYAML_FLAG_POINTER, struct erg_cluster, gpu, 1, 200),        \
+        CYAML_FIELD_FLOAT("intra_node_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,    \
+                          intra_node_bandwidth),                                                   \
+        CYAML_FIELD_FLOAT("inter_node_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,    \
+                          inter_node_bandwidth),                                                   \
+        CYAML_FIELD_FLOAT("inter_node_latency_us", CYAML_FLAG_OPTIONAL, struct erg_cluster,        \
+                          inter_node_latency_s),                                                   \
+        CYAML_FIELD_FLOAT("host_memory_gib", CYAML_FLAG_OPTIONAL, struct erg_cluster,              \
+                          host_memory_bytes),                                                      \
+        CYAML_FIELD_FLOAT("host_memory_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,   \
+                          host_memory_bandwidth)
+
+static const cyaml_schema_field_t more_fields[] = {
+    NODES,
+    CYAML_FIELD_STRING_PTR("engine", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct erg_cluster,
+                           engine, 1, 200),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t more_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct erg_cluster, more_fields),
+};
+
 const cyaml_schema_field_t erg_cluster_fields[] = {
-    CYAML_FIELD_INT("nodes", CYAML_FLAG_DEFAULT, struct erg_cluster, nodes),
-    CYAML_FIELD_INT("gpus_per_node", CYAML_FLAG_DEFAULT, struct erg_cluster, gpus_per_node),
-    CYAML_FIELD_STRING_PTR("gpu", CYAML_FLAG_POINTER, struct erg_cluster, gpu, 1, 200),
-    CYAML_FIELD_FLOAT("intra_node_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,
-                      intra_node_bandwidth),
-    CYAML_FIELD_FLOAT("inter_node_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,
-                      inter_node_bandwidth),
-    CYAML_FIELD_FLOAT("inter_node_latency_us", CYAML_FLAG_OPTIONAL, struct erg_cluster,
-                      inter_node_latency_s),
-    CYAML_FIELD_FLOAT("host_memory_gib", CYAML_FLAG_OPTIONAL, struct erg_cluster,
-                      host_memory_bytes),
-    CYAML_FIELD_FLOAT("host_memory_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,
-                      host_memory_bandwidth),
+    NODES,
+    CYAML_FIELD_SEQUENCE("more_nodes", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct erg_cluster,
+                         more, &more_schema, 1, 8),
     CYAML_FIELD_END,
 };
 
@@ -37,8 +54,8 @@ static const struct erg_quantity quantities[] = {
      1e5},
 };
 
-int erg_cluster_finish(struct erg_cluster *cluster, const struct erg_yaml *yaml, const char *prefix,
-                       struct erg_error *err)
+static int finish_nodes(struct erg_cluster *cluster, const struct erg_yaml *yaml,
+                        const char *prefix, bool alone, struct erg_error *err)
 {
     char nodes[128], gpus[128];
     snprintf(nodes, sizeof nodes, "%s%snodes", prefix, *prefix ? "." : "");
@@ -52,6 +69,23 @@ int erg_cluster_finish(struct erg_cluster *cluster, const struct erg_yaml *yaml,
         return erg_yaml_fail(yaml, nodes, err,
                              "%d nodes need the key 'inter_node_bandwidth_gb_s' beside it",
                              cluster->nodes);
+    if (!alone && !(cluster->inter_node_bandwidth > 0))
+        return erg_yaml_fail(yaml, nodes, err,
+                             "a node beside others needs the key 'inter_node_bandwidth_gb_s', too");
+    return 0;
+}
+
+int erg_cluster_finish(struct erg_cluster *cluster, const struct erg_yaml *yaml, const char *prefix,
+                       struct erg_error *err)
+{
+    if (finish_nodes(cluster, yaml, prefix, cluster->more_count == 0, err) != 0)
+        return -1;
+    for (unsigned i = 0; i < cluster->more_count; i++) {
+        char key[128];
+        snprintf(key, sizeof key, "%s%smore_nodes[%u]", prefix, *prefix ? "." : "", i);
+        if (finish_nodes(&cluster->more[i], yaml, key, false, err) != 0)
+            return -1;
+    }
     return 0;
 }
 

@@ -10,6 +10,9 @@
  *     inter_node_latency_us: 15       # optional
  *     host_memory_gib: 1024           # of a node; optional
  *     host_memory_bandwidth_gb_s: 400 # of a node, reading and writing together; optional
+ *     more_nodes:                     # of other kinds; optional
+ *       - nodes: 4                    # the same keys
+ *         engine: megatron-a100       # what trains there; as the job's key for the others
  *
  * Embed with CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct job, cluster,
  * erg_cluster_fields), and call erg_cluster_finish() after reading.

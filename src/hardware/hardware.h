@@ -124,6 +124,10 @@ struct erg_cluster {
     double inter_node_latency_s;
     double host_memory_bytes;     /* of a node; 0 = not known */
     double host_memory_bandwidth; /* bytes/s of a node, both directions together; 0 = not known */
+    /* Nodes of other kinds beside these, without any more; only layouts know them. */
+    struct erg_cluster *more;
+    unsigned more_count;
+    char *engine; /* of one of more: what trains there, a name of the catalogue; NULL: not named */
 };
 
 /*

@@ -117,6 +117,9 @@ static int check_degrees(const struct erg_job *job, const struct erg_yaml *yaml,
                          struct erg_error *err)
 {
     struct erg_error inner = {0};
+    if (job->cluster.more_count > 0)
+        return erg_yaml_fail(yaml, "cluster.more_nodes", err,
+                             "only ergon plan spreads a job over nodes of several kinds");
     if (erg_model_check_tensor(job->model, job->tensor, &inner) != 0)
         return erg_yaml_fail(yaml, "tensor", err, "%.700s", inner.message);
     if (erg_model_check_sequence(job->model, 1, job->sequence, &inner) != 0)

@@ -109,21 +109,23 @@ static double consider(struct walk *walk, const struct erg_layout *layout, long 
 {
     const struct erg_layout_search *search = walk->search;
     struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
-    double bandwidth = gradient_bandwidth(walk, layout), excess = 0;
+    struct erg_layout_places places;
+    double excess = 0;
+    erg_layout_places_init(&places, search, &walk->pieces, layout,
+                           gradient_bandwidth(walk, layout));
     walk->found->evaluated++;
-    erg_layout_settle_time(&candidate, search, &walk->pieces, bandwidth);
+    erg_layout_settle_time(&candidate, &places);
     if (candidate.time.total > slowest_wanted(walk, layout, batch)) {
         walk->found->slower++;
         return INFINITY;
     }
-    enum erg_layout_verdict verdict =
-        erg_layout_settle_memory(&candidate, search, &walk->pieces, &excess);
+    enum erg_layout_verdict verdict = erg_layout_settle_memory(&candidate, &places, &excess);
     if (verdict != ERG_LAYOUT_FITS) {
         note_unfit(walk, &candidate, verdict, excess);
         return INFINITY;
     }
     if (candidate.layout.offload > 0)
-        erg_layout_settle_time(&candidate, search, &walk->pieces, bandwidth);
+        erg_layout_settle_time(&candidate, &places);
     note_fit(walk, &candidate);
     return candidate.time.total;
 }
@@ -136,9 +138,11 @@ static void consider_splits(struct walk *walk, const struct erg_layout *layout, 
     const struct erg_layout_search *search = walk->search;
     struct erg_layout_splitter *splitter = &walk->splitter;
     struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
-    double bandwidth = gradient_bandwidth(walk, layout), excess = 0;
-    double wanted = slowest_wanted(walk, layout, batch);
-    double bound = erg_layout_split_bound(splitter, search, &walk->pieces, layout, bandwidth);
+    struct erg_layout_places places;
+    erg_layout_places_init(&places, search, &walk->pieces, layout,
+                           gradient_bandwidth(walk, layout));
+    double wanted = slowest_wanted(walk, layout, batch), excess = 0;
+    double bound = erg_layout_split_bound(splitter, &places, layout);
     equal_s *= 1 - 1e-12;
     if (bound >= equal_s)
         return;
@@ -147,7 +151,7 @@ static void consider_splits(struct walk *walk, const struct erg_layout *layout, 
         walk->found->slower++;
         return;
     }
-    double seconds = erg_layout_split_fastest(splitter, search, &walk->pieces, layout, bandwidth,
+    double seconds = erg_layout_split_fastest(splitter, &places, layout,
                                               fmin(equal_s, nextafter(wanted, INFINITY)));
     if (seconds == INFINITY && fmin(equal_s, wanted) < INFINITY) {
         if (wanted < INFINITY)
@@ -157,15 +161,14 @@ static void consider_splits(struct walk *walk, const struct erg_layout *layout, 
         return;
     }
     if (seconds == INFINITY)
-        erg_layout_split_of_any_memory(splitter, search, &walk->pieces, layout, bandwidth);
+        erg_layout_split_of_any_memory(splitter, &places, layout);
     candidate.layout.chunk_layers = splitter->chunk_layers;
-    enum erg_layout_verdict verdict =
-        erg_layout_settle_memory(&candidate, search, &walk->pieces, &excess);
+    enum erg_layout_verdict verdict = erg_layout_settle_memory(&candidate, &places, &excess);
     if (verdict != ERG_LAYOUT_FITS) {
         note_unfit(walk, &candidate, verdict, excess);
         return;
     }
-    erg_layout_settle_time(&candidate, search, &walk->pieces, bandwidth);
+    erg_layout_settle_time(&candidate, &places);
     note_fit(walk, &candidate);
 }
 
@@ -224,14 +227,16 @@ static bool is_group(const struct erg_layout_search *search, long tensor, long c
 static void walk_microbatches(struct walk *walk, long tensor, long context)
 {
     const struct erg_layout_search *search = walk->search;
-    long most = search->microbatch_most > 0 && search->microbatch_most < search->batch_most
-                    ? search->microbatch_most
-                    : search->batch_most;
+    bool exact = search->batch_least == search->batch_most;
     long rest = search->gpus / (tensor * context);
     walk->stage_count = 0;
     for (long stages = 1; stages <= search->time.model->layers; stages++)
         if (rest % stages == 0)
             walk->stages[walk->stage_count++] = stages;
+    /* There are no fewer replicas than with the most stages. */
+    long most = search->batch_most / (rest / walk->stages[walk->stage_count - 1]);
+    if (search->microbatch_most > 0 && search->microbatch_most < most)
+        most = search->microbatch_most;
     for (long microbatch = 1; microbatch <= most; microbatch++) {
         struct erg_layout layout = {
             .tensor = tensor,
@@ -239,7 +244,6 @@ static void walk_microbatches(struct walk *walk, long tensor, long context)
             .microbatch = microbatch,
             .sequence = search->sequence,
         };
-        bool exact = search->batch_least == search->batch_most;
         if ((exact && search->batch_most % microbatch != 0) ||
             microbatch * search->sequence / context % tensor != 0)
             continue;

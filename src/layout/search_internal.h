@@ -12,6 +12,33 @@ struct erg_layout_pieces {
     struct erg_memory_sizes sizes;
 };
 
+/* Where the stages of a layout lie, of how many kinds the GPUs may be, and what is known of each
+ * kind: time[i] and on[i] belong together. */
+enum { ERG_LAYOUT_MOST_PLACES = 4 };
+struct erg_layout_places {
+    size_t count;
+    struct erg_time_place time[ERG_LAYOUT_MOST_PLACES];
+    struct erg_layout_on {
+        const struct erg_layout_search *search;
+        const struct erg_layout_pieces *pieces;
+    } on[ERG_LAYOUT_MOST_PLACES];
+};
+
+/* All stages in one place. */
+void erg_layout_places_init(struct erg_layout_places *places,
+                            const struct erg_layout_search *search,
+                            const struct erg_layout_pieces *pieces, const struct erg_layout *layout,
+                            double gradient_bandwidth);
+
+/* The index of the place of a stage. */
+static inline size_t erg_layout_place_of(const struct erg_layout_places *places, long stage)
+{
+    size_t place = 0;
+    while (stage >= places->time[place].end)
+        place++;
+    return place;
+}
+
 /* ---- one layout (search_one.c) ---- */
 
 void erg_layout_pieces_init(struct erg_layout_pieces *pieces,
@@ -20,8 +47,7 @@ void erg_layout_pieces_init(struct erg_layout_pieces *pieces,
 
 /* The candidate's time and rate, as it is. */
 void erg_layout_settle_time(struct erg_layout_candidate *candidate,
-                            const struct erg_layout_search *search,
-                            const struct erg_layout_pieces *pieces, double gradient_bandwidth);
+                            const struct erg_layout_places *places);
 
 /* The largest batch within the bounds; 0: none. */
 long erg_layout_choose_batch(const struct erg_layout_search *search,
@@ -34,24 +60,24 @@ void erg_layout_own_chunks(struct erg_layout_candidate *candidate);
 
 enum erg_layout_verdict { ERG_LAYOUT_FITS, ERG_LAYOUT_TOO_LARGE, ERG_LAYOUT_HOST_TOO_SMALL };
 
+/* Of one GPU of a stage with this ratio of offloading; what it has in host memory then. */
+double erg_layout_stage_peak(const struct erg_layout_on *on, const struct erg_layout *layout,
+                             long stage, double offload, double *host_bytes);
+
 /* Whether a stage fits with this ratio of offloading, into its GPUs and its share of a node. */
-bool erg_layout_stage_fits(const struct erg_layout_search *search,
-                           const struct erg_layout_pieces *pieces, const struct erg_layout *layout,
+bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_layout *layout,
                            long stage, double offload);
 
 /*
  * Raises *offload to the smallest ratio with which a stage fits. False: even all is not enough, and
  * *excess is what is missing then.
  */
-bool erg_layout_stage_offload(const struct erg_layout_search *search,
-                              const struct erg_layout_pieces *pieces,
-                              const struct erg_layout *layout, long stage, double *offload,
-                              double *excess);
+bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_layout *layout,
+                              long stage, double *offload, double *excess);
 
 /* Sets the layout's offloading to the least that fits, and the candidate's peak. */
 enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *candidate,
-                                                 const struct erg_layout_search *search,
-                                                 const struct erg_layout_pieces *pieces,
+                                                 const struct erg_layout_places *places,
                                                  double *excess);
 
 /* ---- layers of stages that may differ (search_split.c) ---- */
@@ -73,13 +99,11 @@ void erg_layout_splitter_release(struct erg_layout_splitter *splitter);
 
 /* Seconds of the fastest split whatever memory it needs, and its chunks. */
 double erg_layout_split_bound(struct erg_layout_splitter *splitter,
-                              const struct erg_layout_search *search,
-                              const struct erg_layout_pieces *pieces,
-                              const struct erg_layout *layout, double gradient_bandwidth);
+                              const struct erg_layout_places *places,
+                              const struct erg_layout *layout);
 void erg_layout_split_of_any_memory(struct erg_layout_splitter *splitter,
-                                    const struct erg_layout_search *search,
-                                    const struct erg_layout_pieces *pieces,
-                                    const struct erg_layout *layout, double gradient_bandwidth);
+                                    const struct erg_layout_places *places,
+                                    const struct erg_layout *layout);
 
 /*
  * Seconds of the fastest split that fits, with the least offloading that it fits with: into the
@@ -87,9 +111,7 @@ void erg_layout_split_of_any_memory(struct erg_layout_splitter *splitter,
  * not count.
  */
 double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
-                                const struct erg_layout_search *search,
-                                const struct erg_layout_pieces *pieces,
-                                const struct erg_layout *layout, double gradient_bandwidth,
-                                double limit);
+                                const struct erg_layout_places *places,
+                                const struct erg_layout *layout, double limit);
 
 #endif

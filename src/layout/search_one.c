@@ -15,12 +15,25 @@ void erg_layout_pieces_init(struct erg_layout_pieces *pieces,
                           layout->microbatch, layout->sequence);
 }
 
-void erg_layout_settle_time(struct erg_layout_candidate *candidate,
+void erg_layout_places_init(struct erg_layout_places *places,
                             const struct erg_layout_search *search,
-                            const struct erg_layout_pieces *pieces, double gradient_bandwidth)
+                            const struct erg_layout_pieces *pieces, const struct erg_layout *layout,
+                            double gradient_bandwidth)
 {
-    erg_time_compose(&candidate->time, &search->time, &pieces->parts, &candidate->layout,
-                     gradient_bandwidth);
+    places->count = 1;
+    places->on[0] = (struct erg_layout_on){search, pieces};
+    places->time[0] = (struct erg_time_place){
+        .request = &search->time,
+        .parts = &pieces->parts,
+        .gradient_bandwidth = gradient_bandwidth,
+        .end = layout->pipeline,
+    };
+}
+
+void erg_layout_settle_time(struct erg_layout_candidate *candidate,
+                            const struct erg_layout_places *places)
+{
+    erg_time_compose_places(&candidate->time, places->time, places->count, &candidate->layout);
     candidate->tokens_per_s =
         (double)(candidate->batch * candidate->layout.sequence) / candidate->time.total;
 }
@@ -52,29 +65,22 @@ void erg_layout_candidate_release(struct erg_layout_candidate *candidate)
 }
 
 /* Stages that differ, for a layout whose layers cannot be divided: the fastest that fit. */
-static void split_one(struct erg_layout_splitter *splitter, struct erg_layout *layout,
-                      const struct erg_layout_search *search)
+static void split_one(struct erg_layout_splitter *splitter, const struct erg_layout_places *places,
+                      struct erg_layout *layout)
 {
-    struct erg_layout_pieces pieces;
-    double bandwidth = erg_time_group_bandwidth(&search->time, layout->tensor,
-                                                layout->context * layout->data, search->gpus);
-    erg_layout_splitter_init(splitter, search->time.model->layers);
-    erg_layout_pieces_init(&pieces, search, layout);
-    if (erg_layout_split_fastest(splitter, search, &pieces, layout, bandwidth, INFINITY) ==
-        INFINITY)
-        erg_layout_split_of_any_memory(splitter, search, &pieces, layout, bandwidth);
+    if (erg_layout_split_fastest(splitter, places, layout, INFINITY) == INFINITY)
+        erg_layout_split_of_any_memory(splitter, places, layout);
     layout->chunk_layers = splitter->chunk_layers;
 }
 
 /* Memory and time; the error says what is missing. */
 static int settle_one(struct erg_layout_candidate *candidate,
-                      const struct erg_layout_search *search, struct erg_error *err)
+                      const struct erg_layout_places *places, struct erg_error *err)
 {
     const struct erg_layout *layout = &candidate->layout;
-    struct erg_layout_pieces pieces;
+    const struct erg_layout_search *search = places->on[0].search;
     double excess = 0;
-    erg_layout_pieces_init(&pieces, search, layout);
-    enum erg_layout_verdict verdict = erg_layout_settle_memory(candidate, search, &pieces, &excess);
+    enum erg_layout_verdict verdict = erg_layout_settle_memory(candidate, places, &excess);
     if (verdict == ERG_LAYOUT_TOO_LARGE)
         return erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than the %.1f GiB of a GPU%s",
                         excess / 0x1p30, search->memory_bytes / 0x1p30,
@@ -85,9 +91,7 @@ static int settle_one(struct erg_layout_candidate *candidate,
         return erg_fail(err, ERG_INFEASIBLE,
                         "offloads %.1f GiB more to a node's host memory than its %.1f GiB",
                         excess / 0x1p30, search->host_bytes / 0x1p30);
-    erg_layout_settle_time(candidate, search, &pieces,
-                           erg_time_group_bandwidth(&search->time, layout->tensor,
-                                                    layout->context * layout->data, search->gpus));
+    erg_layout_settle_time(candidate, places);
     return 0;
 }
 
@@ -123,15 +127,22 @@ int erg_layout_evaluate(struct erg_layout_candidate *candidate,
     bool split = search->unequal && !own->chunk_layers && own->pipeline > 1 &&
                  own->pipeline * own->virtual_stages <= search->time.model->layers &&
                  search->time.model->layers % (own->pipeline * own->virtual_stages) != 0;
-    struct erg_layout_splitter splitter = {0};
     struct erg_layout checked = *own;
     if (split)
         checked.pipeline = checked.virtual_stages = 1;
-    int status = erg_layout_check(&checked, search->time.model, err);
-    if (!status && split)
-        split_one(&splitter, own, search);
-    if (!status)
-        status = settle_one(candidate, search, err);
+    if (erg_layout_check(&checked, search->time.model, err) != 0)
+        return -1;
+    struct erg_layout_pieces pieces;
+    struct erg_layout_places places;
+    struct erg_layout_splitter splitter;
+    erg_layout_pieces_init(&pieces, search, own);
+    erg_layout_places_init(&places, search, &pieces, own,
+                           erg_time_group_bandwidth(&search->time, own->tensor,
+                                                    own->context * own->data, search->gpus));
+    erg_layout_splitter_init(&splitter, search->time.model->layers);
+    if (split)
+        split_one(&splitter, &places, own);
+    int status = settle_one(candidate, &places, err);
     if (!status)
         erg_layout_own_chunks(candidate);
     erg_layout_splitter_release(&splitter);

@@ -22,10 +22,9 @@ enum { FEW_GROUPS = 8 };
 
 struct splitting {
     struct erg_layout_splitter *splitter;
-    const struct erg_layout_search *search;
-    const struct erg_layout_pieces *pieces;
+    const struct erg_layout_places *places;
     const struct erg_layout *layout;
-    double gradient_bandwidth;
+    long layers; /* of the model */
     double pace_weight, sum_weight;
 };
 
@@ -49,20 +48,23 @@ void erg_layout_splitter_release(struct erg_layout_splitter *splitter)
 }
 
 static struct splitting splitting_of(struct erg_layout_splitter *splitter,
-                                     const struct erg_layout_search *search,
-                                     const struct erg_layout_pieces *pieces,
-                                     const struct erg_layout *layout, double gradient_bandwidth)
+                                     const struct erg_layout_places *places,
+                                     const struct erg_layout *layout)
 {
     double share = 1 / (double)layout->virtual_stages;
     return (struct splitting){
         .splitter = splitter,
-        .search = search,
-        .pieces = pieces,
+        .places = places,
         .layout = layout,
-        .gradient_bandwidth = gradient_bandwidth,
+        .layers = places->time[0].request->model->layers,
         .pace_weight = (double)layout->microbatches - share,
         .sum_weight = share,
     };
+}
+
+static const struct erg_layout_on *on(const struct splitting *at, long stage)
+{
+    return &at->places->on[erg_layout_place_of(at->places, stage)];
 }
 
 /* ---- time ---- */
@@ -73,8 +75,8 @@ static void fill_group(struct erg_split_group *group, const struct splitting *at
     struct erg_layout layout = *at->layout;
     struct erg_time_stage cost;
     layout.offload = offload;
-    erg_time_stage_init(&cost, &at->search->time, &at->pieces->parts, &layout, stage,
-                        at->gradient_bandwidth);
+    erg_time_stage_init(&cost, &at->places->time[erg_layout_place_of(at->places, stage)], &layout,
+                        stage);
     *group = (struct erg_split_group){
         .count = 1,
         .layer_s = cost.layer_s,
@@ -82,37 +84,51 @@ static void fill_group(struct erg_split_group *group, const struct splitting *at
         .layer_once_s = cost.layer_once_s,
         .fixed_once_s = cost.fixed_once_s,
         .least = layout.virtual_stages,
-        .most = at->search->time.model->layers,
+        .most = at->layers,
     };
 }
 
-/* The first stage, those between, the last one, as far as there are any. */
-static size_t fill_ends(struct erg_split_group *groups, const struct splitting *at, double offload)
+/* How many stages from this one on are alike: all of a place but its ends. */
+static long alike(const struct splitting *at, long stage)
 {
-    long stages = at->layout->pipeline;
+    const struct erg_time_place *place = &at->places->time[erg_layout_place_of(at->places, stage)];
+    return stage == place->first || stage == place->end - 1 ? 1 : place->end - 1 - stage;
+}
+
+/* Stages that are alike in one group each. */
+static size_t fill_alike(struct erg_split_group *groups, const struct splitting *at, double offload)
+{
     size_t count = 0;
-    fill_group(&groups[count++], at, 0, offload);
-    if (stages > 2) {
-        fill_group(&groups[count], at, 1, offload);
-        groups[count++].count = stages - 2;
+    for (long stage = 0, same; stage < at->layout->pipeline; stage += same) {
+        same = alike(at, stage);
+        fill_group(&groups[count], at, stage, offload);
+        groups[count++].count = same;
     }
-    if (stages > 1)
-        fill_group(&groups[count++], at, stages - 1, offload);
     return count;
 }
 
 /* Every stage with the layers that it has room for. */
 static void fill_stages(struct erg_split_group *groups, const struct splitting *at, double offload)
 {
-    const struct erg_layout_room *rooms = at->splitter->rooms;
-    long last = at->layout->pipeline - 1;
-    for (long stage = 0; stage <= last; stage++) {
-        if (stage < 2 || stage == last)
-            fill_group(&groups[stage], at, stage, offload);
-        else
-            groups[stage] = groups[1];
-        groups[stage].most = rooms[stage].layers;
+    for (long stage = 0, same; stage < at->layout->pipeline; stage += same) {
+        same = alike(at, stage);
+        fill_group(&groups[stage], at, stage, offload);
+        for (long i = stage; i < stage + same; i++) {
+            groups[i] = groups[stage];
+            groups[i].most = at->splitter->rooms[i].layers;
+        }
     }
+}
+
+static double stalls(const struct splitting *at, double offload)
+{
+    double most = 0;
+    for (size_t i = 0; i < at->places->count; i++) {
+        const struct erg_time_place *place = &at->places->time[i];
+        most =
+            fmax(most, erg_time_stalls(place->request, place->parts, at->layout->remat, offload));
+    }
+    return most;
 }
 
 static double solve(const struct splitting *at, struct erg_split_group *groups, size_t count,
@@ -121,19 +137,18 @@ static double solve(const struct splitting *at, struct erg_split_group *groups, 
     struct erg_split split = {
         .groups = groups,
         .count = count,
-        .layers = at->search->time.model->layers,
+        .layers = at->layers,
         .pace_weight = at->pace_weight,
         .sum_weight = at->sum_weight,
     };
-    double stalls =
-        erg_time_stalls(&at->search->time, &at->pieces->parts, at->layout->remat, offload);
-    return erg_split_solve(&split, limit - stalls) + stalls;
+    double waits = stalls(at, offload);
+    return erg_split_solve(&split, limit - waits) + waits;
 }
 
 static double bound(const struct splitting *at, double offload, double limit)
 {
-    struct erg_split_group ends[3];
-    return solve(at, ends, fill_ends(ends, at, offload), offload, limit);
+    struct erg_split_group groups[3 * ERG_LAYOUT_MOST_PLACES];
+    return solve(at, groups, fill_alike(groups, at, offload), offload, limit);
 }
 
 /* ---- memory ---- */
@@ -151,7 +166,7 @@ static bool fits(const struct splitting *at, long stage, long layers, double off
     struct erg_layout layout = *at->layout;
     layout.chunk_layers = at->splitter->chunk_layers;
     set_stage(at->splitter->chunk_layers, &layout, stage, layers);
-    return erg_layout_stage_fits(at->search, at->pieces, &layout, stage, offload);
+    return erg_layout_stage_fits(on(at, stage), &layout, stage, offload);
 }
 
 /* The smallest ratio from `offload` on with which a stage has room for so many layers. */
@@ -161,7 +176,7 @@ static double ratio_for(const struct splitting *at, long stage, long layers, dou
     double excess;
     layout.chunk_layers = at->splitter->chunk_layers;
     set_stage(at->splitter->chunk_layers, &layout, stage, layers);
-    return erg_layout_stage_offload(at->search, at->pieces, &layout, stage, &offload, &excess) &&
+    return erg_layout_stage_offload(on(at, stage), &layout, stage, &offload, &excess) &&
                    fits(at, stage, layers, offload)
                ? offload
                : INFINITY;
@@ -170,19 +185,21 @@ static double ratio_for(const struct splitting *at, long stage, long layers, dou
 static double next_ratio(const struct splitting *at, long stage, double offload)
 {
     const struct erg_layout_room *room = &at->splitter->rooms[stage];
-    if (room->layers >= room->useful || !at->search->offload || at->layout->pipeline < 3)
+    if (room->layers >= room->useful || !on(at, stage)->search->offload || at->layout->pipeline < 3)
         return INFINITY;
     return ratio_for(at, stage, room->layers + 1, offload);
 }
 
-/* Layers that are worth having room for: with more the stage alone would take too long. */
-static long useful_layers(const struct splitting *at, long stage, double limit)
+/*
+ * Layers that are worth having room for: with more the stage alone would take too long. All stages
+ * together take at least `least_sum` seconds of a microbatch.
+ */
+static long useful_layers(const struct splitting *at, long stage, double least_sum, double limit)
 {
     struct erg_split_group group;
-    long stages = at->layout->pipeline, layers = at->search->time.model->layers;
-    long most = layers - (stages - 1) * at->layout->virtual_stages;
+    long most = at->layers - (at->layout->pipeline - 1) * at->layout->virtual_stages;
     fill_group(&group, at, stage, 0);
-    double longest = (limit - at->sum_weight * (double)layers * group.layer_s) / at->pace_weight;
+    double longest = (limit - at->sum_weight * least_sum) / at->pace_weight;
     double useful = floor((longest - group.fixed_s) / group.layer_s * (1 + 1e-12));
     return useful < (double)most ? (long)fmax(useful, 0) : most;
 }
@@ -195,36 +212,43 @@ static long useful_layers(const struct splitting *at, long stage, double limit)
 static double find_useful(const struct splitting *at, double limit)
 {
     struct erg_layout_room *rooms = at->splitter->rooms;
-    long last = at->layout->pipeline - 1, spare = -at->search->time.model->layers;
-    double offload = 0;
-    for (long stage = 0; stage <= last; stage++) {
-        bool alike = stage > 1 && stage < last;
-        rooms[stage].useful = alike ? rooms[1].useful : useful_layers(at, stage, limit);
-        spare += rooms[stage].useful;
+    double offload = 0, cheapest = INFINITY;
+    long stages = at->layout->pipeline, spare = -at->layers;
+    for (size_t i = 0; i < at->places->count; i++) {
+        struct erg_split_group group;
+        fill_group(&group, at, at->places->time[i].first, 0);
+        cheapest = fmin(cheapest, group.layer_s);
+    }
+    for (long stage = 0, same; stage < stages; stage += same) {
+        same = alike(at, stage);
+        long useful = useful_layers(at, stage, cheapest * (double)at->layers, limit);
+        for (long i = stage; i < stage + same; i++)
+            rooms[i].useful = useful;
+        spare += same * useful;
     }
     if (spare < 0)
         return INFINITY;
-    for (long stage = 0; stage <= last; stage++) {
-        struct erg_layout_room *room = &rooms[stage];
-        long least = room->useful - spare;
-        room->layers = least > at->layout->virtual_stages ? least : at->layout->virtual_stages;
-        if ((stage < 2 || stage == last) && offload <= 1)
-            offload = fmax(offload, ratio_for(at, stage, room->layers, offload));
+    for (long stage = 0; stage < stages; stage++) {
+        long least = rooms[stage].useful - spare;
+        rooms[stage].layers =
+            least > at->layout->virtual_stages ? least : at->layout->virtual_stages;
     }
+    for (long stage = 0; stage < stages && offload <= 1; stage += alike(at, stage))
+        offload = fmax(offload, ratio_for(at, stage, rooms[stage].layers, offload));
     return offload;
 }
 
-/*
- * Rooms at the first ratio. Between the first stage, which has the embedding, and the last, with
- * the head, a stage has room for no fewer layers than the one before it.
- */
+/* Rooms at the first ratio. Of stages that are alike none has room for fewer layers than the one
+ * before it. */
 static void find_rooms(const struct splitting *at, double offload)
 {
     struct erg_layout_room *rooms = at->splitter->rooms;
-    long last = at->layout->pipeline - 1;
-    for (long stage = 0; stage <= last; stage++) {
+    for (long stage = 0, same = 0; stage < at->layout->pipeline; stage++, same--) {
+        bool follows = same > 0;
+        if (!follows)
+            same = alike(at, stage);
         long low = rooms[stage].layers - 1, high = rooms[stage].useful + 1;
-        if (stage > 1 && stage < last && rooms[stage - 1].layers > low)
+        if (follows && rooms[stage - 1].layers > low)
             low = rooms[stage - 1].layers;
         if (low + 1 < high && fits(at, stage, high - 1, offload))
             low = high - 1;
@@ -256,8 +280,8 @@ static double grow_rooms(const struct splitting *at)
     for (long stage = 0; stage < stages && offload <= 1; stage++) {
         struct erg_layout_room *room = &rooms[stage];
         bool grows = room->next <= offload, shrinks = false;
-        bool may_shrink =
-            at->search->host_bytes > 0 || erg_memory_groups(at->layout, stage) < FEW_GROUPS;
+        bool may_shrink = on(at, stage)->search->host_bytes > 0 ||
+                          erg_memory_groups(at->layout, stage) < FEW_GROUPS;
         room->layers += grows;
         for (; may_shrink && room->layers > 0 && !fits(at, stage, room->layers, offload);
              shrinks = true)
@@ -278,7 +302,7 @@ static bool hold_all(const struct splitting *at)
             return false;
         sum += at->splitter->rooms[stage].layers;
     }
-    return sum >= at->search->time.model->layers;
+    return sum >= at->layers;
 }
 
 /* ---- both ---- */
@@ -290,7 +314,7 @@ static void take_chunks(const struct splitting *at)
     const struct erg_split split = {
         .groups = splitter->groups,
         .count = (size_t)at->layout->pipeline,
-        .layers = at->search->time.model->layers,
+        .layers = at->layers,
     };
     erg_split_layers(splitter->stage_layers, &split);
 }
@@ -303,22 +327,20 @@ static void set_chunks(const struct splitting *at)
 }
 
 double erg_layout_split_bound(struct erg_layout_splitter *splitter,
-                              const struct erg_layout_search *search,
-                              const struct erg_layout_pieces *pieces,
-                              const struct erg_layout *layout, double gradient_bandwidth)
+                              const struct erg_layout_places *places,
+                              const struct erg_layout *layout)
 {
-    const struct splitting at = splitting_of(splitter, search, pieces, layout, gradient_bandwidth);
+    const struct splitting at = splitting_of(splitter, places, layout);
     return bound(&at, 0, INFINITY);
 }
 
 void erg_layout_split_of_any_memory(struct erg_layout_splitter *splitter,
-                                    const struct erg_layout_search *search,
-                                    const struct erg_layout_pieces *pieces,
-                                    const struct erg_layout *layout, double gradient_bandwidth)
+                                    const struct erg_layout_places *places,
+                                    const struct erg_layout *layout)
 {
-    const struct splitting at = splitting_of(splitter, search, pieces, layout, gradient_bandwidth);
+    const struct splitting at = splitting_of(splitter, places, layout);
     for (long stage = 0; stage < layout->pipeline; stage++)
-        splitter->rooms[stage].layers = search->time.model->layers;
+        splitter->rooms[stage].layers = at.layers;
     fill_stages(splitter->groups, &at, 0);
     solve(&at, splitter->groups, (size_t)layout->pipeline, 0, INFINITY);
     take_chunks(&at);
@@ -326,12 +348,10 @@ void erg_layout_split_of_any_memory(struct erg_layout_splitter *splitter,
 }
 
 double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
-                                const struct erg_layout_search *search,
-                                const struct erg_layout_pieces *pieces,
-                                const struct erg_layout *layout, double gradient_bandwidth,
-                                double limit)
+                                const struct erg_layout_places *places,
+                                const struct erg_layout *layout, double limit)
 {
-    const struct splitting at = splitting_of(splitter, search, pieces, layout, gradient_bandwidth);
+    const struct splitting at = splitting_of(splitter, places, layout);
     double best = INFINITY, offload = find_useful(&at, limit);
     bool first = true;
     while (offload <= 1 && bound(&at, offload, limit) < limit) {

@@ -110,7 +110,7 @@ static bool lowest_level(struct erg_split *split, bool once)
 
 /* ---- the sum ---- */
 
-/* The largest time of a layer below `below` among the groups. */
+/* Of the groups' seconds of a layer, the largest below one, and the smallest above one. */
 static double dearest(const struct erg_split *split, double below)
 {
     double found = -1;
@@ -122,20 +122,33 @@ static double dearest(const struct erg_split *split, double below)
     return found;
 }
 
+static double cheapest(const struct erg_split *split, double above)
+{
+    double found = INFINITY;
+    for (size_t i = 0; i < split->count; i++) {
+        double layer = split->groups[i].layer_s;
+        if (layer > above && layer < found)
+            found = layer;
+    }
+    return found;
+}
+
 /* The least sum of all stages' seconds under the caps. */
-static double least_sum(const struct erg_split *split)
+static double least_sum(struct erg_split *split, bool once)
 {
     double sum = 0, layer = INFINITY;
     long surplus = -split->layers;
     for (size_t i = 0; i < split->count; i++) {
-        const struct erg_split_group *group = &split->groups[i];
-        sum += (double)group->count * seconds(group, false, group->cap);
-        surplus += group->count * group->cap;
+        struct erg_split_group *group = &split->groups[i];
+        long cap = *cap_of(group, once);
+        sum += (double)group->count * seconds(group, false, cap);
+        surplus += group->count * cap;
     }
     while (surplus > 0 && (layer = dearest(split, layer)) >= 0)
         for (size_t i = 0; i < split->count && surplus > 0; i++) {
-            const struct erg_split_group *group = &split->groups[i];
-            long spare = group->layer_s == layer ? group->count * (group->cap - group->least) : 0;
+            struct erg_split_group *group = &split->groups[i];
+            long spare =
+                group->layer_s == layer ? group->count * (*cap_of(group, once) - group->least) : 0;
             long taken = spare < surplus ? spare : surplus;
             sum -= (double)taken * layer;
             surplus -= taken;
@@ -143,16 +156,56 @@ static double least_sum(const struct erg_split *split)
     return surplus > 0 ? INFINITY : sum;
 }
 
+/* Layers that a stage may have when they can be cut and none takes longer than `level`. */
+static double cut_cap(const struct erg_split_group *group, double level)
+{
+    double cap = (level - group->fixed_s) / group->layer_s, most = (double)group->most;
+    return fmax(cap < most ? cap : most, (double)group->least);
+}
+
+/*
+ * No split whose longest stage takes `level` or longer has a smaller pace_weight x longest +
+ * sum_weight x sum. If layers can be cut, stages are filled up to the level, those with the
+ * cheapest layers first, and the sum falls with the level, ever more slowly: where that gains less
+ * than the level costs, nothing above it is better. Else only this is sure: the sum is no less than
+ * `least`.
+ */
+static double bound_above(const struct erg_split *split, double level, double least)
+{
+    double layer = -1, sum = 0, rate = 0, spent = 0, left = (double)split->layers;
+    for (size_t i = 0; i < split->count; i++) {
+        const struct erg_split_group *group = &split->groups[i];
+        sum += (double)group->count * seconds(group, false, group->least);
+        left -= (double)(group->count * group->least);
+    }
+    while (left > 0 && (layer = cheapest(split, layer)) < INFINITY) {
+        double room = 0, own_rate = 0;
+        for (size_t i = 0; i < split->count; i++) {
+            const struct erg_split_group *group = &split->groups[i];
+            if (group->layer_s != layer)
+                continue;
+            double count = (double)group->count, cap = cut_cap(group, level);
+            if (cap < (double)group->most)
+                own_rate += count / layer;
+            room += count * (cap - (double)group->least);
+        }
+        double taken = room < left ? room : left;
+        sum += taken * layer;
+        left -= taken;
+        rate += left > 0 ? own_rate : 0;
+        spent += left > 0 ? own_rate * layer : 0;
+    }
+    bool falls = left > 0 || split->sum_weight * (rate * layer - spent) > split->pace_weight;
+    return split->pace_weight * level + split->sum_weight * (falls ? least : sum);
+}
+
 /* No split has a smaller sum: every layer where layers are cheapest. */
 static double bound_of_sum(const struct erg_split *split)
 {
-    double sum = 0, cheapest = INFINITY;
-    for (size_t i = 0; i < split->count; i++) {
-        const struct erg_split_group *group = &split->groups[i];
-        sum += (double)group->count * group->fixed_s;
-        cheapest = fmin(cheapest, group->layer_s);
-    }
-    return sum + cheapest * (double)split->layers;
+    double sum = cheapest(split, -1) * (double)split->layers;
+    for (size_t i = 0; i < split->count; i++)
+        sum += (double)split->groups[i].count * split->groups[i].fixed_s;
+    return sum;
 }
 
 /* ---- all together ---- */
@@ -165,7 +218,7 @@ static void keep(struct erg_split *split)
 
 double erg_split_solve(struct erg_split *split, double limit)
 {
-    double best = INFINITY, sum_bound = split->sum_weight * bound_of_sum(split);
+    double best = INFINITY;
     for (size_t i = 0; i < split->count; i++) {
         struct erg_split_group *group = &split->groups[i];
         if (group->most < group->least)
@@ -174,20 +227,23 @@ double erg_split_solve(struct erg_split *split, double limit)
     }
     if (!lowest_level(split, true))
         return INFINITY;
-    double once_bound = longest(split, true);
+    double once_bound = longest(split, true), sum_bound = bound_of_sum(split);
     bool more = lowest_level(split, false);
     for (; more; more = raise(split, false)) {
-        double pace = split->pace_weight * longest(split, false) + sum_bound;
-        if (pace + once_bound >= best)
+        double pace = longest(split, false);
+        double bound = bound_above(split, pace, sum_bound) + once_bound;
+        if (bound >= best * (1 - tie))
             break;
-        if (pace + once_bound > limit)
-            return fmin(best, pace + once_bound);
+        if (bound > limit)
+            return fmin(best, bound);
+        double rest = split->pace_weight * pace;
+        double least = rest + split->sum_weight * least_sum(split, false);
         bool lower = lowest_level(split, true);
         for (; lower; lower = raise(split, true)) {
             double once = longest(split, true);
-            if (pace + once >= best)
+            if (least + once >= best * (1 - tie))
                 break;
-            double total = pace - sum_bound + split->sum_weight * least_sum(split) + once;
+            double total = rest + split->sum_weight * least_sum(split, true) + once;
             if (total < best) {
                 best = total;
                 keep(split);

@@ -12,8 +12,8 @@
  * The longest X is that of some stage with some number of layers, so there are few values that it
  * can have; each of them says how many layers every stage may have at most, and so does each value
  * of the longest Y. Among splits under both, the one that takes layers from the stages whose layers
- * are dearest has the least sum. Values are tried from below and end where even the least sum and
- * the least Y could not be faster: so no split is faster than the one that is found.
+ * are dearest has the least sum. Values are tried from below and end where even stages of cut
+ * layers and the least Y could not be faster: so no split is faster than the one that is found.
  */
 #ifndef ERG_LAYOUT_SPLIT_H
 #define ERG_LAYOUT_SPLIT_H

@@ -2,6 +2,7 @@
 
 #include "layout/memory.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -305,15 +306,16 @@ static long stage_layers(const struct erg_layout *layout, long layers, long stag
     return sum;
 }
 
-void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_request *request,
-                         const struct erg_time_parts *parts, const struct erg_layout *layout,
-                         long stage, double gradient_bandwidth)
+void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
+                         const struct erg_layout *layout, long stage)
 {
+    const struct erg_time_request *request = place->request;
+    const struct erg_time_parts *parts = place->parts;
     const struct erg_engine *engine = request->engine;
     const long last = layout->pipeline - 1;
     enum erg_remat remat = erg_layout_remat(layout, stage);
     double offload = erg_layout_offload(layout, stage), extra = 0;
-    double messages = last > 0 ? 2 * (double)layout->virtual_stages : 0;
+    double chunks = (double)layout->virtual_stages;
     double group = (double)(layout->context * layout->data);
     if (stage == 0)
         extra += parts->embedding_parameters;
@@ -321,8 +323,13 @@ void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_requ
         extra += parts->head_parameters;
     cost->layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[remat] +
                     engine->offload_interference * 2 * offload * parts->copy_s[remat];
-    cost->fixed_s = messages * parts->message_s + (stage == last ? parts->head_s : 0);
-    cost->gradient_s = engine->gradient_bytes * (group - 1) / group / gradient_bandwidth;
+    cost->message_s = last > 0 ? 2 * chunks * parts->message_s : 0;
+    if (stage == place->first)
+        cost->message_s += chunks * place->before_s;
+    if (stage == place->end - 1)
+        cost->message_s += chunks * place->after_s;
+    cost->fixed_s = cost->message_s + (stage == last ? parts->head_s : 0);
+    cost->gradient_s = engine->gradient_bytes * (group - 1) / group / place->gradient_bandwidth;
     cost->optimizer_s =
         memory_s(request, engine->optimizer_bytes + engine->optimizer_sharded_bytes / group);
     cost->layer_once_s = parts->layer_parameters * (cost->gradient_s + cost->optimizer_s);
@@ -336,34 +343,39 @@ double erg_time_stalls(const struct erg_time_request *request, const struct erg_
     return wait > 0 ? (double)request->model->layers * wait : 0;
 }
 
-/* The stages whose times there are with equal chunks: those between are as the first. */
-static long next_stage(const struct erg_layout *layout, long stage)
+/* The next stage that may take longer than `stage`: with equal chunks those of a place take what
+ * its first one takes, as far as they send no other messages. */
+static long next_stage(const struct erg_time_place *place, const struct erg_layout *layout,
+                       long stage)
 {
     bool equal = !layout->chunk_layers && !layout->stage_remat && !layout->stage_offload;
-    long last = layout->pipeline - 1;
-    return equal && stage == 0 && last > 0 ? last : stage + 1;
+    bool as_first = stage > place->first || place->before_s == 0;
+    return equal && as_first && stage < place->end - 1 ? place->end - 1 : stage + 1;
 }
 
-void erg_time_compose(struct erg_time *time, const struct erg_time_request *request,
-                      const struct erg_time_parts *parts, const struct erg_layout *layout,
-                      double gradient_bandwidth)
+void erg_time_compose_places(struct erg_time *time, const struct erg_time_place *places,
+                             size_t count, const struct erg_layout *layout)
 {
-    const long last = layout->pipeline - 1, layers = request->model->layers;
-    const double chunks = (double)layout->virtual_stages;
+    const long last = layout->pipeline - 1, layers = places->request->model->layers;
+    const struct erg_time_place *place = places, *pace = places;
+    struct erg_time_stage cost, slowest = {0};
     double *items = time->items, longest = 0, sum = 0, once = 0;
-    long slowest = 0;
+    long slowest_stage = 0;
     *time = (struct erg_time){0};
     for (long stage = 0, next; stage <= last; stage = next) {
-        struct erg_time_stage cost;
-        double count = (double)stage_layers(layout, layers, stage);
-        erg_time_stage_init(&cost, request, parts, layout, stage, gradient_bandwidth);
-        double own = count * cost.layer_s + cost.fixed_s;
-        double own_once = count * cost.layer_once_s + cost.fixed_once_s;
-        next = next_stage(layout, stage);
+        if (stage == place->end)
+            place++;
+        double held = (double)stage_layers(layout, layers, stage);
+        erg_time_stage_init(&cost, place, layout, stage);
+        double own = held * cost.layer_s + cost.fixed_s;
+        double own_once = held * cost.layer_once_s + cost.fixed_once_s;
+        next = next_stage(place, layout, stage);
         sum += own * (double)(next - stage);
         if (own >= longest) {
             longest = own;
-            slowest = stage;
+            slowest = cost;
+            slowest_stage = stage;
+            pace = place;
         }
         if (own_once > once) {
             once = own_once;
@@ -371,19 +383,34 @@ void erg_time_compose(struct erg_time *time, const struct erg_time_request *requ
                 once * cost.gradient_s / (cost.gradient_s + cost.optimizer_s);
             items[ERG_TIME_OPTIMIZER] = once - items[ERG_TIME_GRADIENTS];
         }
-        items[ERG_TIME_STALLS] = fmax(
-            items[ERG_TIME_STALLS], erg_time_stalls(request, parts, erg_layout_remat(layout, stage),
-                                                    erg_layout_offload(layout, stage)));
+        double wait = erg_time_stalls(place->request, place->parts, erg_layout_remat(layout, stage),
+                                      erg_layout_offload(layout, stage));
+        items[ERG_TIME_STALLS] = fmax(items[ERG_TIME_STALLS], wait);
     }
-    add_layers(items, request, parts, (double)stage_layers(layout, layers, slowest),
-               erg_layout_remat(layout, slowest), erg_layout_offload(layout, slowest));
-    items[ERG_TIME_HEAD] = slowest == last ? parts->head_s : 0;
-    items[ERG_TIME_PIPELINE] = last > 0 ? 2 * chunks * parts->message_s : 0;
+    assert(place == &places[count - 1]);
+    add_layers(items, pace->request, pace->parts,
+               (double)stage_layers(layout, layers, slowest_stage),
+               erg_layout_remat(layout, slowest_stage), erg_layout_offload(layout, slowest_stage));
+    items[ERG_TIME_HEAD] = slowest_stage == last ? pace->parts->head_s : 0;
+    items[ERG_TIME_PIPELINE] = slowest.message_s;
     for (int i = 0; i <= ERG_TIME_PIPELINE; i++)
         items[i] *= (double)layout->microbatches;
-    items[ERG_TIME_BUBBLE] = (sum - longest) / chunks;
+    items[ERG_TIME_BUBBLE] = (sum - longest) / (double)layout->virtual_stages;
     for (int i = 0; i < ERG_TIME_ITEMS; i++)
         time->total += items[i];
+}
+
+void erg_time_compose(struct erg_time *time, const struct erg_time_request *request,
+                      const struct erg_time_parts *parts, const struct erg_layout *layout,
+                      double gradient_bandwidth)
+{
+    const struct erg_time_place place = {
+        .request = request,
+        .parts = parts,
+        .gradient_bandwidth = gradient_bandwidth,
+        .end = layout->pipeline,
+    };
+    erg_time_compose_places(time, &place, 1, layout);
 }
 
 void erg_time_layout(struct erg_time *time, const struct erg_time_request *request,

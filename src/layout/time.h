@@ -114,6 +114,23 @@ void erg_time_compose(struct erg_time *time, const struct erg_time_request *requ
                       double gradient_bandwidth);
 
 /*
+ * Stages that follow each other on GPUs of one kind. A pipeline may run through several places; the
+ * ranks of each are numbered from its own first node on.
+ */
+struct erg_time_place {
+    const struct erg_time_request *request; /* the model is the same in all */
+    const struct erg_time_parts *parts;
+    double gradient_bandwidth; /* of groups of context x data ranks, `tensor` apart */
+    long first, end;           /* stages */
+    /* What a message from the first stage to the one before it, and from the last to the one after
+     * it, takes longer than one between two of these stages, s. */
+    double before_s, after_s;
+};
+
+void erg_time_compose_places(struct erg_time *time, const struct erg_time_place *places,
+                             size_t count, const struct erg_layout *layout);
+
+/*
  * What a stage costs by its layers: layer_s and fixed_s seconds of every microbatch, layer_once_s
  * and fixed_once_s at the iteration's end. The iteration takes
  *   (m - 1 / v) x the longest + (1 / v) x the sum over stages + the longest end + stalls.
@@ -121,11 +138,13 @@ void erg_time_compose(struct erg_time *time, const struct erg_time_request *requ
 struct erg_time_stage {
     double layer_s, fixed_s;
     double layer_once_s, fixed_once_s;
+    double message_s;               /* of fixed_s */
     double gradient_s, optimizer_s; /* of the end, per parameter */
 };
-void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_request *request,
-                         const struct erg_time_parts *parts, const struct erg_layout *layout,
-                         long stage, double gradient_bandwidth);
+void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
+                         const struct erg_layout *layout, long stage);
+
+/* What the warm-up waits for copies: the most of all places. */
 double erg_time_stalls(const struct erg_time_request *request, const struct erg_time_parts *parts,
                        enum erg_remat remat, double offload);
 

@@ -1,0 +1,94 @@
+/* ergon plan on nodes of several kinds: which stages lie where, and its refusals. */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include "program.h"
+
+#include "io/json.h"
+
+#include <unistd.h>
+
+#define JOB "'" ERGON_TEST_SOURCE_DIR "/examples/mixed/llama-65b_h800_a100.yaml'"
+#define CLUSTER "'" ERGON_TEST_SOURCE_DIR "/data/clusters/4x8-h800-8x8-a100-80gb.yaml'"
+#define SMALL "plan " JOB " --batch 256 --recompute none --top 2"
+
+static void stages_lie_somewhere(void **state)
+{
+    (void)state;
+    struct program_result result = run_program(SMALL " --json");
+    struct erg_error err;
+    json_t *document = NULL;
+    assert_int_equal(result.exit_code, 0);
+    assert_ok(erg_json_parse(&document, "output", result.out.data, result.out.count, &err), &err);
+    const json_t *layouts = json_object_get(document, "layouts");
+    assert_int_equal(json_array_size(layouts), 2);
+    double rate = INFINITY;
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *layout = json_array_get(layouts, i), *place, *count;
+        json_int_t stages = 0, layers = 0;
+        size_t k;
+        json_array_foreach(json_object_get(layout, "places"), k, place)
+        {
+            assert_int_equal(json_integer_value(json_object_get(place, "first_stage")), stages);
+            stages += json_integer_value(json_object_get(place, "stages"));
+            assert_true(json_number_value(json_object_get(place, "peak_bytes")) < 0.91 * 0x50p30);
+        }
+        assert_int_equal(stages, json_integer_value(json_object_get(layout, "p")));
+        json_array_foreach(json_object_get(layout, "layers"), k, count) layers +=
+            json_integer_value(count);
+        assert_int_equal(layers, 80);
+        assert_int_equal(json_integer_value(json_object_get(layout, "gpus")),
+                         json_integer_value(json_object_get(layout, "t")) *
+                             json_integer_value(json_object_get(layout, "c")) *
+                             json_integer_value(json_object_get(layout, "d")) * stages);
+        double own = json_number_value(json_object_get(layout, "tokens_per_s"));
+        assert_true(own <= rate);
+        assert_close(own, 256 * 4096 / json_number_value(json_object_get(layout, "time_s")), 1e-9);
+        rate = own;
+    }
+    json_decref(document);
+    erg_text_release(&result.out);
+}
+
+static void a_table_says_which(void **state)
+{
+    (void)state;
+    /* The cluster of the job, from a file. */
+    struct program_result own = run_program(SMALL), other = run_program(SMALL " -c " CLUSTER);
+    assert_int_equal(own.exit_code, 0);
+    assert_string_equal(own.out.data, other.out.data);
+    assert_non_null(strstr(own.out.data, "on 32 H800-SXM-80GB of the engine megatron-kwai-h800, "
+                                         "64 A100-SXM4-80GB of the engine megatron-kwai-a100"));
+    assert_non_null(strstr(own.out.data, "The fastest:\n  stages 0 to "));
+    assert_non_null(strstr(own.out.data, "GiB; layers "));
+    erg_text_release(&own.out);
+    erg_text_release(&other.out);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arguments, *part;
+        int exit_code;
+    } cases[] = {
+        {SMALL " --gpus 32 2>&1", "the cluster has nodes of several kinds; --gpus", 2},
+        {SMALL " --export megatron 2>&1", "the cluster has nodes of several kinds; --gpus", 2},
+        {"optimize " JOB " 2>&1", "only ergon plan spreads a job over nodes of several", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct program_result result = run_program(cases[i].arguments);
+        if (!strstr(result.out.data, cases[i].part))
+            fail_msg("'%s' said '%s'", cases[i].arguments, result.out.data);
+        assert_int_equal(result.exit_code, cases[i].exit_code);
+        erg_text_release(&result.out);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stages_lie_somewhere),
+        cmocka_unit_test(a_table_says_which),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

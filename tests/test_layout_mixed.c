@@ -1,0 +1,346 @@
+/* Layouts over GPUs of several kinds: what trying all finds, and where stages should lie. */
+#include "check.h"
+
+#include "base/random.h"
+#include "layout/mixed.h"
+
+#include <stdbool.h>
+
+static const char *const gpus[] = {"H800-SXM-80GB", "A100-SXM4-40GB", "A40"};
+
+/* Kinds of nodes with a network of 12.5 GB/s a GPU. */
+struct world {
+    struct erg_model *model;
+    struct erg_engine *engines[3];
+    struct erg_mixed_kind kinds[3];
+};
+
+static struct world world_of(const char *model)
+{
+    static const double peaks[] = {989.4e12, 312e12, 150e12};
+    struct erg_error err;
+    struct world world;
+    assert_ok(erg_model_load(&world.model, model, &err), &err);
+    for (int k = 0; k < 3; k++) {
+        struct erg_gpu *gpu;
+        struct erg_cluster cluster = {
+            .nodes = 1, .gpus_per_node = 8, .inter_node_bandwidth = 100e9};
+        assert_ok(erg_engine_load(&world.engines[k], "megatron-kwai-h800", &err), &err);
+        assert_ok(erg_gpu_load(&gpu, gpus[k], &err), &err);
+        world.engines[k]->peak_flops = peaks[k];
+        world.kinds[k] = (struct erg_mixed_kind){.name = gpus[k],
+                                                 .engine = world.engines[k],
+                                                 .gpus = 8,
+                                                 .memory_bytes = 0.9 * gpu->memory_bytes};
+        erg_time_machine_init(&world.kinds[k].machine, gpu, &cluster);
+        erg_gpu_free(gpu);
+    }
+    return world;
+}
+
+static void world_release(struct world *world)
+{
+    for (int k = 0; k < 3; k++)
+        erg_engine_free(world->engines[k]);
+    erg_model_free(world->model);
+}
+
+static struct erg_mixed_search search_of(const struct world *world, size_t kinds)
+{
+    return (struct erg_mixed_search){
+        .model = world->model,
+        .kinds = world->kinds,
+        .kind_count = kinds,
+        .sequence = 4096,
+        .batch_least = 64,
+        .batch_most = 64,
+        .remats = 7,
+        .offload = true,
+        .top = 10,
+    };
+}
+
+/* ---- against trying all ---- */
+
+/* The fastest split of a layout on given blocks. */
+struct splits {
+    const struct erg_mixed_search *search;
+    struct erg_mixed_candidate at; /* blocks */
+    struct erg_layout layout;
+    long chunks[8];
+    double best_s;
+};
+
+static bool is_even(const struct splits *splits)
+{
+    const struct erg_layout *layout = &splits->layout;
+    for (long chunk = 1; chunk < layout->virtual_stages; chunk++)
+        for (long before = 0; before < chunk; before++)
+            for (long stage = 0; stage < layout->pipeline; stage++)
+                if (labs(splits->chunks[chunk * layout->pipeline + stage] -
+                         splits->chunks[before * layout->pipeline + stage]) > 1)
+                    return false;
+    return true;
+}
+
+static void try_splits(struct splits *splits, long at, long left)
+{
+    long count = splits->layout.pipeline * splits->layout.virtual_stages;
+    if (at + 1 < count) {
+        for (splits->chunks[at] = 1; splits->chunks[at] <= left - (count - at - 1);
+             splits->chunks[at]++)
+            try_splits(splits, at + 1, left - splits->chunks[at]);
+        return;
+    }
+    splits->chunks[at] = left;
+    struct erg_mixed_candidate candidate = splits->at;
+    if (!is_even(splits) ||
+        erg_mixed_evaluate(&candidate, splits->search, &splits->layout, NULL) != 0)
+        return;
+    splits->best_s = fmin(splits->best_s, candidate.at.time.total);
+    erg_layout_candidate_release(&candidate.at);
+}
+
+static bool is_same(const struct erg_mixed_candidate *found, const struct splits *splits)
+{
+    const struct erg_layout *a = &found->at.layout, *b = &splits->layout;
+    bool same = a->tensor == b->tensor && a->context == b->context && a->data == b->data &&
+                a->pipeline == b->pipeline && a->virtual_stages == b->virtual_stages &&
+                a->microbatch == b->microbatch && a->remat == b->remat &&
+                found->block_count == splits->at.block_count;
+    for (size_t i = 0; same && i < found->block_count; i++)
+        same = found->blocks[i].kind == splits->at.blocks[i].kind &&
+               found->blocks[i].stages == splits->at.blocks[i].stages;
+    return same;
+}
+
+struct comparison {
+    const struct erg_mixed_found *found;
+    long compared, mixed, none, offload;
+    size_t seen;
+};
+
+/* All chunks and recomputations on one row of blocks. */
+static void compare(struct comparison *comparison, struct splits *splits)
+{
+    struct erg_layout *layout = &splits->layout;
+    long layers = splits->search->model->layers;
+    for (long v = 1; v == 1 || (layout->pipeline > 1 && v * layout->pipeline <= layers); v++)
+        for (int remat = 0; remat < 3; remat++) {
+            const struct erg_mixed_candidate *match = NULL;
+            layout->virtual_stages = v;
+            layout->remat = (enum erg_remat)remat;
+            splits->best_s = INFINITY;
+            if (layout->pipeline <= layers && v * layout->pipeline <= 8)
+                try_splits(splits, 0, layers);
+            for (size_t i = 0; i < comparison->found->count; i++)
+                if (is_same(&comparison->found->items[i], splits))
+                    match = &comparison->found->items[i];
+            if (splits->best_s == INFINITY) {
+                assert_null(match);
+                comparison->none++;
+                continue;
+            }
+            assert_non_null(match);
+            assert_close(match->at.time.total, splits->best_s, 1e-9);
+            comparison->compared++;
+            comparison->seen++;
+            comparison->mixed += match->block_count > 1;
+            comparison->offload += match->at.layout.offload > 0;
+        }
+}
+
+/* All rows of blocks: the kinds that are left, in all orders. */
+static void try_blocks(struct comparison *comparison, struct splits *splits, unsigned used)
+{
+    const struct erg_mixed_search *search = splits->search;
+    struct erg_layout *layout = &splits->layout;
+    if (splits->at.block_count > 0)
+        compare(comparison, splits);
+    for (size_t k = 0; k < search->kind_count; k++) {
+        long most = search->kinds[k].gpus / (layout->tensor * layout->data);
+        if (used & 1u << k || layout->tensor > search->kinds[k].machine.node_gpus)
+            continue;
+        for (long stages = 1; stages <= most && layout->pipeline + stages <= 8; stages++) {
+            splits->at.blocks[splits->at.block_count++] =
+                (struct erg_mixed_block){.kind = k, .stages = stages};
+            layout->pipeline += stages;
+            try_blocks(comparison, splits, used | 1u << k);
+            layout->pipeline -= stages;
+            splits->at.block_count--;
+        }
+    }
+}
+
+static void no_layout_is_faster(void **state)
+{
+    (void)state;
+    struct world world = world_of("llama-2-7b");
+    struct comparison comparison = {0};
+    struct erg_rng rng;
+    long bounded = 0;
+    erg_rng_seed(&rng, 9);
+    for (int i = 0; i < 60; i++) {
+        struct erg_error err;
+        struct erg_mixed_found found;
+        struct erg_mixed_search search = search_of(&world, 2 + erg_rng_below(&rng, 2));
+        world.model->layers = 4 + (long)erg_rng_below(&rng, 3);
+        world.model->vocab = 4000 * (1 + (long)erg_rng_below(&rng, 32));
+        for (size_t k = 0; k < search.kind_count; k++) {
+            world.kinds[k].gpus = 1 + (long)erg_rng_below(&rng, search.kind_count == 2 ? 4 : 2);
+            world.kinds[k].machine.node_gpus = 1 + (long)erg_rng_below(&rng, 2);
+            world.kinds[k].machine.network_bandwidth = 1e9 * (1 + 20 * erg_rng_uniform(&rng));
+            world.kinds[k].memory_bytes = 0x1p30 * (6 + 30 * erg_rng_uniform(&rng));
+            world.kinds[k].host_bytes =
+                erg_rng_below(&rng, 3) ? 0 : 0x1p30 * (4 + 40 * erg_rng_uniform(&rng));
+            world.engines[k]->peak_flops = 1e14 * (1 + 9 * erg_rng_uniform(&rng));
+            world.engines[k]->offload_interference = 0.2 * erg_rng_uniform(&rng);
+        }
+        search.sequence = 4096 << erg_rng_below(&rng, 2);
+        search.microbatch_most = 1;
+        search.batch_least = search.batch_most = 12;
+        search.top = 20000;
+        if (erg_mixed_search(&found, &search, &err) != 0) {
+            assert_int_equal(err.status, ERG_INFEASIBLE);
+            found = (struct erg_mixed_found){0};
+        }
+        comparison.found = &found;
+        comparison.seen = 0;
+        for (long t = 1; t <= 2; t++)
+            for (long d = 1; d <= 4; d++) {
+                struct splits splits = {.search = &search};
+                splits.layout = (struct erg_layout){.tensor = t,
+                                                    .context = 1,
+                                                    .data = d,
+                                                    .microbatch = 1,
+                                                    .chunk_layers = splits.chunks};
+                if (12 % d == 0)
+                    try_blocks(&comparison, &splits, 0);
+            }
+        size_t without_context = 0;
+        for (size_t k = 0; k < found.count; k++)
+            without_context += found.items[k].at.layout.context == 1;
+        assert_int_equal(comparison.seen, without_context);
+        assert_int_equal(found.bounded, 0);
+        if (found.count > 3) { /* the same with bounds */
+            struct erg_mixed_found fewer;
+            search.top = 3;
+            assert_ok(erg_mixed_search(&fewer, &search, &err), &err);
+            bounded += (long)(fewer.bounded + fewer.slower);
+            for (size_t k = 0; k < 3; k++)
+                assert_close(fewer.items[k].at.tokens_per_s, found.items[k].at.tokens_per_s, 1e-12);
+            erg_mixed_found_release(&fewer);
+        }
+        erg_mixed_found_release(&found);
+    }
+    print_message("%ld layouts, %ld of several kinds, %ld offload; %ld do not fit\n",
+                  comparison.compared, comparison.mixed, comparison.offload, comparison.none);
+    assert_true(comparison.compared > 1000 && comparison.mixed > 500);
+    assert_true(comparison.offload > 20 && comparison.none > 500);
+    assert_true(bounded > 100);
+    world_release(&world);
+}
+
+/* ---- one kind ---- */
+
+static void one_kind_is_a_search(void **state)
+{
+    (void)state;
+    struct world world = world_of("llama-65b");
+    struct erg_error err;
+    struct erg_layout_found found;
+    struct erg_mixed_found mixed;
+    struct erg_mixed_search search = search_of(&world, 1);
+    world.kinds[0].gpus = 32;
+    const struct erg_layout_search same = {
+        .time = {world.model, world.engines[0], &world.kinds[0].machine},
+        .gpus = 32,
+        .sequence = search.sequence,
+        .batch_least = 64,
+        .batch_most = 64,
+        .memory_bytes = world.kinds[0].memory_bytes,
+        .remats = 7,
+        .offload = true,
+        .unequal = true,
+        .top = 1,
+    };
+    assert_ok(erg_layout_search(&found, &same, &err), &err);
+    assert_ok(erg_mixed_search(&mixed, &search, &err), &err);
+    assert_close(mixed.items[0].at.tokens_per_s, found.items[0].tokens_per_s, 1e-9);
+    assert_int_equal(mixed.items[0].block_count, 1);
+    assert_int_equal(mixed.items[0].blocks[0].stages, found.items[0].layout.pipeline);
+    assert_near(mixed.items[0].blocks[0].peak_bytes, found.items[0].peak_bytes, 1e6);
+    assert_close(erg_mixed_peak_flops(&mixed.items[0], &search), 32 * 989.4e12, 1e-12);
+    erg_mixed_found_release(&mixed);
+    erg_layout_found_release(&found);
+    world_release(&world);
+}
+
+/* ---- what should be ---- */
+
+/* GPUs three times as fast get about three times the layers; both together are faster than the fast
+ * ones alone, by about what the slow ones add. */
+static void faster_gpus_get_more_layers(void **state)
+{
+    (void)state;
+    struct world world = world_of("llama-65b");
+    struct erg_error err;
+    struct erg_mixed_found alone, both;
+    struct erg_mixed_search search = search_of(&world, 2);
+    world.kinds[0].gpus = world.kinds[1].gpus = 32;
+    search.kind_count = 1;
+    assert_ok(erg_mixed_search(&alone, &search, &err), &err);
+    search.kind_count = 2;
+    assert_ok(erg_mixed_search(&both, &search, &err), &err);
+    const struct erg_mixed_candidate *best = &both.items[0];
+    double gain = best->at.tokens_per_s / alone.items[0].at.tokens_per_s;
+    assert_int_equal(best->block_count, 2);
+    assert_true(gain > 1.15 && gain < 1 + 312 / 989.4 + 0.1);
+    double layers[2] = {0};
+    for (long stage = 0; stage < best->at.layout.pipeline; stage++) {
+        size_t block = stage >= best->blocks[0].stages;
+        for (long chunk = 0; chunk < best->at.layout.virtual_stages; chunk++)
+            layers[best->blocks[block].kind] += (double)erg_layout_chunk_layers(
+                &best->at.layout, world.model->layers, stage, chunk);
+    }
+    for (size_t i = 0; i < 2; i++)
+        layers[best->blocks[i].kind] /= (double)best->blocks[i].stages;
+    assert_true(layers[0] > 2 * layers[1] && layers[0] < 5 * layers[1]);
+    for (size_t i = 0; i < 2; i++)
+        assert_true(best->blocks[i].peak_bytes <=
+                    world.kinds[best->blocks[i].kind].memory_bytes * 1.005);
+    erg_mixed_found_release(&both);
+    erg_mixed_found_release(&alone);
+    world_release(&world);
+}
+
+static void what_is_wrong_is_said(void **state)
+{
+    (void)state;
+    struct world world = world_of("llama-65b");
+    struct erg_error err;
+    struct erg_mixed_found found;
+    struct erg_mixed_search search = search_of(&world, 2);
+    assert_fails(erg_mixed_search(&found, &search, &err), &err,
+                 "with a batch of 64 to 64 sequences fits on these GPUs");
+    assert_int_equal(err.status, ERG_INFEASIBLE);
+    search.batch_least = 65;
+    assert_fails(erg_mixed_search(&found, &search, &err), &err, "got 65 to 64");
+    world.kinds[1].machine.network_bandwidth = 0;
+    assert_fails(erg_mixed_search(&found, &search, &err), &err,
+                 "that of the nodes with A100-SXM4-40GB is not known");
+    search.kind_count = 0;
+    assert_fails(erg_mixed_search(&found, &search, &err), &err, "1 to 4 kinds of GPUs, got 0");
+    world_release(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_layout_is_faster),
+        cmocka_unit_test(one_kind_is_a_search),
+        cmocka_unit_test(faster_gpus_get_more_layers),
+        cmocka_unit_test(what_is_wrong_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
