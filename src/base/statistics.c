@@ -1,0 +1,59 @@
+#include "base/statistics.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+static const double pi = 3.14159265358979323846;
+
+/* P(|T| <= t). */
+static double student_within(double t, size_t degrees)
+{
+    double angle = atan(t / sqrt((double)degrees));
+    double sine = sin(angle), squared_cosine = cos(angle) * cos(angle);
+    bool odd = degrees % 2 == 1;
+    /* Each term from the one before it: cos, 2/3 cos^3, …; or 1, 1/2 cos^2, …. */
+    double term = odd ? cos(angle) : 1, sum = 0;
+    for (size_t k = odd ? 3 : 2; k <= degrees; k += 2) {
+        sum += term;
+        term *= squared_cosine * (double)(k - 1) / (double)k;
+    }
+    return odd ? 2 / pi * (angle + sine * sum) : sine * sum;
+}
+
+double erg_student_critical(size_t degrees, double confidence)
+{
+    double low = 0, high = 1;
+    while (student_within(high, degrees) < confidence)
+        high *= 2;
+    for (int i = 0; i < 100 && low < high; i++) {
+        double middle = low + (high - low) / 2;
+        if (student_within(middle, degrees) < confidence)
+            low = middle;
+        else
+            high = middle;
+    }
+    return high;
+}
+
+struct erg_interval erg_interval_of_mean(const double *values, size_t count, double confidence)
+{
+    struct erg_interval interval = {.mean = NAN, .half_width = NAN};
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!isnan(values[i])) {
+            sum += values[i];
+            interval.count++;
+        }
+    if (interval.count == 0)
+        return interval;
+    double numbers = (double)interval.count;
+    interval.mean = sum / numbers;
+    if (interval.count < 2)
+        return interval;
+    for (size_t i = 0; i < count; i++)
+        if (!isnan(values[i]))
+            squares += (values[i] - interval.mean) * (values[i] - interval.mean);
+    interval.half_width = erg_student_critical(interval.count - 1, confidence) *
+                          sqrt(squares / (numbers - 1) / numbers);
+    return interval;
+}

@@ -1,0 +1,22 @@
+/*
+ * Statistics: the mean of a few repetitions and how well it is known.
+ */
+#ifndef ERG_BASE_STATISTICS_H
+#define ERG_BASE_STATISTICS_H
+
+#include <stddef.h>
+
+/* The t with P(|T| <= t) = `confidence` for Student's distribution with `degrees` of freedom, at
+ * least 1 (finite sums: Abramowitz & Stegun, Handbook of Mathematical Functions, 26.7.3 and 4). */
+double erg_student_critical(size_t degrees, double confidence);
+
+struct erg_interval {
+    size_t count;      /* of the values that are numbers */
+    double mean;       /* NAN without any */
+    double half_width; /* of the mean's confidence interval; NAN with fewer than two */
+};
+
+/* Of the mean of independent values, those that are NAN left out. */
+struct erg_interval erg_interval_of_mean(const double *values, size_t count, double confidence);
+
+#endif
