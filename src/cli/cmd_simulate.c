@@ -1,5 +1,6 @@
 /* ergon simulate CLUSTER.yaml TRACE.csv --policy P --profiles DIR: jobs on a shared cluster. */
 #include "cli/cli.h"
+#include "cli/simulate_sweep.h"
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -21,6 +22,8 @@
 
 struct values {
     const char *policies, *profiles, *outages, *output;
+    const char *sweep, *part;
+    long slurm;
     int accounting;
     long rounds;
     bool until_empty;
@@ -32,9 +35,9 @@ enum { FAIR, ARTIFACT };
 
 #define AT(member) offsetof(struct values, member)
 static const struct erg_option options[] = {
-    {"policy", 'p', ERG_OPTION_TEXT, "NAME,...", AT(policies), .required = true,
+    {"policy", 'p', ERG_OPTION_TEXT, "NAME,...", AT(policies),
      .help = "who gets which GPUs: fcfs, arena, … (ergon-simulate(1)); several are compared"},
-    {"profiles", 'P', ERG_OPTION_FILE, "DIR", AT(profiles), .required = true,
+    {"profiles", 'P', ERG_OPTION_FILE, "DIR", AT(profiles),
      .help = "a folder with prof_optimal.csv and dp_mem.csv"},
     {"rounds", 'r', ERG_OPTION_LONG, "N", AT(rounds), 1, 1e9, .help = "stop after N times 300 s"},
     {"until-empty", 'E', ERG_OPTION_FLAG, NULL, AT(until_empty),
@@ -53,6 +56,12 @@ static const struct erg_option options[] = {
      .help = "how long a node is down after a drawn failure"},
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
      .help = "write report.html, and tables, summary and trace of each policy, there"},
+    {"sweep", 's', ERG_OPTION_FILE, "SWEEP.yaml", AT(sweep),
+     .help = "instead of one cluster and trace: all simulations of this file; needs --output"},
+    {"part", 0, ERG_OPTION_TEXT, "K/N", AT(part),
+     .help = "simulate every Nth of the sweep, from the Kth on, into a store of their own"},
+    {"slurm", 0, ERG_OPTION_LONG, "N", AT(slurm), 1, 9999,
+     .help = "print a script that runs the sweep as N tasks under Slurm"},
     {0},
 };
 
@@ -70,6 +79,41 @@ struct simulating {
     json_t *documents;  /* summaries, for --json */
     json_t *comparison; /* for the page */
 };
+
+/* What one simulation is told, a sweep's file says. */
+static int check_sweep(const struct erg_invocation *call, struct erg_error *err)
+{
+    static const char *const fitting[] = {"output", "sweep", "part", "slurm"};
+    for (size_t i = 0; options[i].name; i++) {
+        bool fits = false;
+        for (size_t k = 0; k < sizeof fitting / sizeof *fitting; k++)
+            fits |= !strcmp(options[i].name, fitting[k]);
+        if (call->given[i] && !fits)
+            return erg_fail(err, ERG_USAGE, "--%s: the file of --sweep says that", options[i].name);
+    }
+    if (call->argument_count > 0 || call->common.seed != ERG_NOT_GIVEN)
+        return erg_fail(err, ERG_USAGE, "%s: the file of --sweep says that",
+                        call->argument_count ? call->arguments[0] : "--seed");
+    return 0;
+}
+
+/* Of one simulation. */
+static int check_given(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct values *values = call->values;
+    const char *missing = call->argument_count < 2 ? call->command->arguments
+                          : !values->policies      ? "the option --policy NAME"
+                          : !values->profiles      ? "the option --profiles DIR"
+                                                   : NULL;
+    if (missing)
+        return erg_fail(err, ERG_USAGE,
+                        "\"ergon simulate\" needs %s, or --sweep; see \"ergon simulate --help\".",
+                        missing);
+    if (values->part || values->slurm != ERG_NOT_GIVEN)
+        return erg_fail(err, ERG_USAGE, "%s: only a --sweep has parts",
+                        values->part ? "--part" : "--slurm");
+    return 0;
+}
 
 static int check_options(const struct values *values, struct erg_error *err)
 {
@@ -254,8 +298,16 @@ static void release(struct simulating *at)
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    struct simulating at = {.values = call->values, .documents = json_array()};
-    int status = check_options(at.values, err);
+    const struct values *values = call->values;
+    if (values->sweep) {
+        const struct simulate_sweep request = {values->sweep, values->output, values->part,
+                                               values->slurm};
+        return check_sweep(call, err) != 0 ? -1 : simulate_sweep(&request, call->common.json, err);
+    }
+    struct simulating at = {.values = values, .documents = json_array()};
+    int status = check_given(call, err);
+    if (status == 0)
+        status = check_options(at.values, err);
     if (status == 0)
         status = prepare(&at, call, err);
     if (status == 0 && at.values->output)
@@ -274,16 +326,20 @@ const struct erg_command erg_cmd_simulate = {
     .name = "simulate",
     .summary = "replays a trace of jobs on a shared cluster under a policy",
     .arguments = "CLUSTER.yaml TRACE.csv",
-    .least_arguments = 2,
+    .least_arguments = 0, /* a sweep names them in its file */
     .most_arguments = 2,
     .values_bytes = sizeof(struct values),
     .options = options,
     .details =
         "Says what a policy does to waiting, speed, energy and deadlines of the jobs of a trace.\n"
-        "Several policies are compared on one page. Accounting \"artifact\" follows the published\n"
+        "Several policies are compared on one page. --sweep runs many loads, clusters, policies "
+        "and\n"
+        "seeds on all cores and goes on where it was interrupted. Accounting \"artifact\" follows "
+        "the published\n"
         "comparison of Arena, quirks included.",
     .examples =
         "  ergon simulate examples/arena/cluster-1280.yaml trace.csv --policy fcfs --profiles "
-        "arena\n",
+        "arena\n"
+        "  ergon simulate --sweep sweep.yaml --output out\n",
     .run = run,
 };

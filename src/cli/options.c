@@ -248,11 +248,10 @@ int erg_options_parse(struct erg_invocation *call, const struct erg_command *com
     size_t rows = 0;
     while (command->options[rows].name)
         rows++;
-    struct parser parser = {.call = call,
-                            .values = values,
-                            .given = erg_xcalloc(rows + 1, sizeof(bool)),
-                            .argc = argc,
-                            .argv = argv};
+    bool *given = erg_xcalloc(rows + 1, sizeof *given);
+    call->given = given;
+    struct parser parser = {
+        .call = call, .values = values, .given = given, .argc = argc, .argv = argv};
     int result = set_defaults(erg_common_options, &call->common, err);
     if (result == 0)
         result = set_defaults(command->options, values, err);
@@ -270,13 +269,13 @@ int erg_options_parse(struct erg_invocation *call, const struct erg_command *com
     }
     if (result == 0 && !call->common.help)
         result = check_complete(&parser, err);
-    free(parser.given);
     return result;
 }
 
 void erg_invocation_release(struct erg_invocation *call)
 {
     free((void *)(uintptr_t)call->values);
+    free((void *)(uintptr_t)call->given);
     free((void *)(uintptr_t)call->arguments);
     *call = (struct erg_invocation){0};
 }

@@ -74,6 +74,7 @@ struct erg_invocation {
     const struct erg_command *command;
     struct erg_common common;
     const void *values; /* the command's struct */
+    const bool *given;  /* per row of the command's options, whether it was on the line */
     const char *const *arguments;
     size_t argument_count;
 };

@@ -196,3 +196,9 @@ int erg_report_cluster_write(const char *path, const json_t *cluster, struct erg
     return write_document(path, erg_report_cluster_page, cluster, "ergon.cluster",
                           ERG_CLUSTER_SCHEMA_VERSION, err);
 }
+
+int erg_report_sweep_write(const char *path, const json_t *sweep, struct erg_error *err)
+{
+    return write_document(path, erg_report_sweep_page, sweep, "ergon.sweep",
+                          ERG_SWEEP_SCHEMA_VERSION, err);
+}

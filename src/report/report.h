@@ -28,6 +28,9 @@ int erg_report_layouts_write(const char *path, const json_t *layouts, struct erg
  * time. */
 int erg_report_cluster_write(const char *path, const json_t *cluster, struct erg_error *err);
 
+/* The same of a sweep (cluster/sweep.h): policies with confidence intervals, against the load. */
+int erg_report_sweep_write(const char *path, const json_t *sweep, struct erg_error *err);
+
 /* The comparison of the methods and the selected point, lines of text in UTF-8. */
 int erg_report_table(struct erg_text *out, const json_t *plan, struct erg_error *err);
 

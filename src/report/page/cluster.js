@@ -1,16 +1,5 @@
 /* The page of a shared cluster: what each policy did to the jobs, and the cluster over time. */
-const HUES = [212, 28, 290, 350, 48, 180, 260, 320, 95, 10];
-const policies = list(plan.policies).map((policy, i) => ({
-  ...policy, strong: policy.name === "ergon",
-  color: policy.name === "ergon" ? "var(--ergon)" : `hsl(${HUES[i % HUES.length]} 55% 52%)`,
-}));
-const steps = plan.steps, HOUR = 3600;
-const hours = seconds => (isNumber(seconds) ? `${digits(seconds / HOUR)}\u00a0h` : NONE);
-const count = value => (isNumber(value) ? Math.round(value).toLocaleString("en") : NONE);
-const POWER_UNITS = [["MW", 1e6], ["kW", 1e3], ["W", 1]];
-const BIG_ENERGY = [["GJ", 1e9], ["MJ", 1e6], ["kJ", 1e3], ["J", 1]];
-const lineIcon = policy => s("svg", { width: 22, height: 12, "aria-hidden": "true" },
-  s("line", { x1: 1, x2: 21, y1: 6, y2: 6, stroke: policy.color, "stroke-width": policy.strong ? 3.5 : 2 }));
+const steps = plan.steps;
 
 function heading() {
   byId("job-name").textContent = plan.trace;
@@ -35,26 +24,10 @@ function heading() {
     tile(quantity(summary.energy_j, BIG_ENERGY), "drawn by all GPUs"));
 }
 
-/* Title, value of a summary, its text, and whether less is better (null: neither). */
-const COLUMNS = [
-  ["finished", v => v.finished_jobs, count, false],
-  ["completion, mean", v => v.mean_jct_s, hours, true],
-  ["median", v => v.median_jct_s, hours, true],
-  ["99 %", v => v.p99_jct_s, hours, true],
-  ["in system, all jobs", v => v.mean_time_in_system_s, hours, true],
-  ["waiting", v => v.mean_queue_s, hours, true],
-  ["samples/s, mean", v => v.mean_throughput, count, false],
-  ["GPUs used", v => v.utilization, v => `${(100 * v).toFixed(1)}\u00a0%`, null],
-  ["moves", v => v.reconfigurations, count, null],
-  ["energy", v => v.energy_j, v => quantity(v, BIG_ENERGY), true],
-  ["peak power", v => v.peak_power_w, v => quantity(v, POWER_UNITS), null],
-  ["deadlines met", v => v.deadlines_met, v => `${(100 * v).toFixed(1)}\u00a0%`, false],
-];
-
 function table() {
-  const columns = COLUMNS.filter(([, value]) => policies.some(p => isNumber(value(p.summary))));
-  const bestOf = ([, value, , less]) => {
-    const values = policies.map(p => value(p.summary)).filter(isNumber);
+  const columns = METRICS.filter(([, key]) => policies.some(p => isNumber(p.summary[key])));
+  const bestOf = ([, key, , less]) => {
+    const values = policies.map(p => p.summary[key]).filter(isNumber);
     return less === null || policies.length < 2 ? null : (less ? Math.min : Math.max)(...values);
   };
   const best = columns.map(bestOf);
@@ -62,8 +35,8 @@ function table() {
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "policy"), columns.map(([title]) => h("th", { scope: "col" }, title)))),
     h("tbody", {}, policies.map(policy => h("tr", {},
       h("th", { scope: "row" }, lineIcon(policy), policy.name, h("small", {}, policy.what)),
-      columns.map(([, value, text], i) => {
-        const own = value(policy.summary), shown = isNumber(own) ? text(own) : NONE;
+      columns.map(([, key, units], i) => {
+        const own = policy.summary[key], shown = quantity(own, units);
         return h("td", {}, own === best[i] ? h("b", {}, shown) : shown);
       }))))));
   const unrunnable = (policies[0].summary || {}).unrunnable_jobs;

@@ -1,0 +1,31 @@
+/* What pages of policies share: the policies, each with its colour, and what summaries say of them. */
+const HUES = [212, 28, 290, 350, 48, 180, 260, 320, 95, 10];
+const policies = list(plan.policies).map((policy, i) => ({
+  ...policy, strong: policy.name === "ergon",
+  color: policy.name === "ergon" ? "var(--ergon)" : `hsl(${HUES[i % HUES.length]} 55% 52%)`,
+}));
+const HOUR = 3600;
+const hours = seconds => (isNumber(seconds) ? `${digits(seconds / HOUR)}\u00a0h` : NONE);
+const count = value => (isNumber(value) ? Math.round(value).toLocaleString("en") : NONE);
+const COUNT = [["", 1]], HOURS = [["h", HOUR]], SHARE = [["%", 0.01]];
+const POWER_UNITS = [["MW", 1e6], ["kW", 1e3], ["W", 1]];
+const BIG_ENERGY = [["GJ", 1e9], ["MJ", 1e6], ["kJ", 1e3], ["J", 1]];
+const RATE_UNITS = [["M/s", 1e6], ["k/s", 1e3], ["/s", 1]];
+const lineIcon = policy => s("svg", { width: 22, height: 12, "aria-hidden": "true" },
+  s("line", { x1: 1, x2: 21, y1: 6, y2: 6, stroke: policy.color, "stroke-width": policy.strong ? 3.5 : 2 }));
+
+/* Title, key of a summary, units, and whether less is better (null: neither). */
+const METRICS = [
+  ["finished", "finished_jobs", COUNT, false],
+  ["completion, mean", "mean_jct_s", HOURS, true],
+  ["median", "median_jct_s", HOURS, true],
+  ["99 %", "p99_jct_s", HOURS, true],
+  ["in system, all jobs", "mean_time_in_system_s", HOURS, true],
+  ["waiting", "mean_queue_s", HOURS, true],
+  ["samples, mean", "mean_throughput", RATE_UNITS, false],
+  ["GPUs used", "utilization", SHARE, null],
+  ["moves", "reconfigurations", COUNT, null],
+  ["energy", "energy_j", BIG_ENERGY, true],
+  ["peak power", "peak_power_w", POWER_UNITS, null],
+  ["deadlines met", "deadlines_met", SHARE, false],
+];

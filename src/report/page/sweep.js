@@ -1,0 +1,205 @@
+/* The page of a sweep: policies with confidence intervals, one case at a time and against the load. */
+const groups = list(plan.groups), reference = plan.reference;
+const shown = { group: groups[0], load: null }; /* what the reader chose */
+/* A file's name without its folder where that says enough. */
+function shortNames(paths) {
+  const names = paths.map(path => path.replace(/.*\//, ""));
+  return new Map(paths.map((path, i) => [path, names.filter(name => name === names[i]).length > 1 ? path : names[i]]));
+}
+const distinct = items => [...new Set(items)];
+const clusterNames = shortNames(distinct(groups.map(group => group.cluster))), traceNames = shortNames(list(plan.traces));
+const groupName = group => [clusterNames.get(group.cluster), group.trace ? traceNames.get(group.trace) : "all traces",
+  isNumber(group.power_cap) ? `${digits(100 * group.power_cap)}\u00a0% of the power` : null].filter(Boolean).join(", ");
+const entry = (load, policy) => list(load.policies).find(p => p.name === policy.name) || { metrics: {} };
+const metricOf = (load, policy, key) => entry(load, policy).metrics[key] || {};
+
+/* Of a metric's difference, in percent of the reference's mean: {mean, half, sure}; null without one. */
+function differenceOf(load, policy, key) {
+  const { difference } = metricOf(load, policy, key), base = metricOf(load, { name: reference }, key).mean;
+  if (!difference || !isNumber(difference.mean) || !base) return null;
+  const mean = 100 * difference.mean / base, half = isNumber(difference.half_width) ? 100 * difference.half_width / base : null;
+  return { mean, half, sure: half !== null && Math.abs(mean) > half };
+}
+const signed = value => `${Math.abs(value) < 0.05 ? "" : value < 0 ? "−" : "+"}${Math.abs(value).toFixed(1)}`;
+const withHalf = (mean, half) => (half === null ? `${signed(mean)}\u00a0%` : `${signed(mean)} ± ${half.toFixed(1)}\u00a0%`);
+
+function intervalText({ mean, half_width: half }, units) {
+  if (!isNumber(mean)) return NONE;
+  const [unit, size] = unitOf(mean, units);
+  return [digits(mean / size), isNumber(half) ? `± ${digits(half / size, 2)}` : "", unit].filter(Boolean).join("\u00a0");
+}
+
+const seedText = () => [plan.resample ? "the jobs" : null, isNumber(plan.mean_failure_h) ? "failures of nodes" : null]
+  .filter(Boolean).join(" and ");
+
+/* The load that is nearest to that of the trace. */
+const usualLoad = group => group.loads.reduce((a, b) => (Math.abs(b.load - 1) < Math.abs(a.load - 1) ? b : a));
+
+function heading() {
+  byId("job-name").textContent = plan.sweep;
+  document.title = `ergon simulate: ${plan.sweep}`;
+  const load = shown.load, others = policies.filter(p => p.name !== reference);
+  const inSystem = p => metricOf(load, p, "mean_time_in_system_s").mean;
+  const known = others.filter(p => isNumber(inSystem(p)));
+  const one = known.find(p => p.strong) || (known.length ? known.reduce((a, b) => (inSystem(b) < inSystem(a) ? b : a)) : null);
+  const difference = one && differenceOf(load, one, "mean_time_in_system_s");
+  const several = groups.length > 1 || shown.group.loads.length > 1;
+  if (difference && (difference.half === null || difference.sure))
+    byId("headline").textContent = `Under ${one.name} a job spends ${lessOrMore(-difference.mean, "time")} in the system than under ${reference}.`;
+  else if (difference)
+    byId("headline").textContent = `No sure difference between ${one.name} and ${reference} in the time that a job spends in the system.`;
+  byId("subtitle").textContent = `${difference && several ? `So it is for ${groupName(shown.group)} at load ${load.load}. ` : ""}${plural(plan.points, "simulation")}, ${plan.accounting} accounting` +
+    (plan.rounds ? `, ${plan.rounds} rounds of 300 s each` : "") +
+    (plan.missing ? `. ${plan.missing.toLocaleString("en")} are missing: the sweep is not complete.` : ".");
+  const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
+  byId("tiles").append(
+    tile(policies.length, policies.length === 1 ? "policy" : "policies"),
+    tile(groups.length, groups.length === 1 ? "case of cluster, trace and power" : "cases of cluster, trace and power"),
+    tile(shown.group.loads.length, shown.group.loads.length === 1 ? "load" : "loads"),
+    tile(plan.seeds, plan.seeds === 1 ? "seed" : "seeds"));
+}
+
+/* ---- one case ---- */
+/* Who finishes fewer jobs looks better in these: they say nothing where others finished more. */
+const OF_FINISHED = ["mean_jct_s", "median_jct_s", "p99_jct_s", "energy_j"];
+function comparable(load, policy, key) {
+  const finished = differenceOf(load, policy, "finished_jobs");
+  return !OF_FINISHED.includes(key) || (finished && Math.abs(finished.mean) < 1);
+}
+
+function cell(load, policy, [, key, units, less]) {
+  const difference = policy.name === reference ? null : differenceOf(load, policy, key);
+  const verdict = difference && difference.sure && less !== null && comparable(load, policy, key) ? (difference.mean < 0 === less ? "better" : "worse") : null;
+  return h("td", {}, intervalText(metricOf(load, policy, key), units),
+    difference ? h("small", { class: verdict }, withHalf(difference.mean, difference.half)) : null);
+}
+
+function table() {
+  const load = shown.load;
+  const columns = METRICS.filter(([, key]) => policies.some(p => isNumber(metricOf(load, p, key).mean)));
+  byId("policies").replaceChildren(h("table", { class: "intervals" },
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "policy"), columns.map(([title]) => h("th", { scope: "col" }, title)))),
+    h("tbody", {}, policies.map(policy => h("tr", {},
+      h("th", { scope: "row" }, lineIcon(policy), policy.name, h("small", {}, policy.name === reference ? "the reference" : policy.what)),
+      columns.map(column => cell(load, policy, column)))))));
+}
+
+function choices(redraw) {
+  const choice = (title, items, name, pick) => h("label", {}, title, h("select", { onchange: event => {
+    pick(items[event.target.selectedIndex]);
+    redraw();
+  } }, items.map(item => h("option", { selected: item === shown.group || item === shown.load }, name(item)))));
+  const loads = () => choice("Load", shown.group.loads, load => String(load.load), load => { shown.load = load; });
+  const place = byId("choices");
+  const pickGroup = group => { /* the load stays: all groups have the same */
+    const index = shown.group.loads.indexOf(shown.load);
+    shown.group = group;
+    shown.load = group.loads[index];
+    place.lastChild.replaceWith(loads());
+  };
+  place.append(choice("Case", groups, groupName, pickGroup), loads());
+}
+
+/* ---- against the load ---- */
+const CHARTS = [
+  ["mean_time_in_system_s", "Time in the system, mean of all jobs"],
+  ["mean_jct_s", "Completion, mean of finished jobs"],
+  ["p99_jct_s", "Completion, 99\u00a0% of finished jobs"],
+  ["mean_throughput", "Samples a second"],
+  ["energy_j", "Energy of all GPUs"],
+  ["utilization", "GPUs used"],
+];
+
+function loadChart([key, title]) {
+  const [, , units] = METRICS.find(metric => metric[1] === key), loads = [...shown.group.loads].sort((a, b) => a.load - b.load);
+  const lines = policies.map(policy => ({ policy, points: loads.map(load => ({ load: load.load, ...metricOf(load, policy, key) })).filter(p => isNumber(p.mean)) }))
+    .filter(line => line.points.length);
+  if (!lines.length) return null;
+  const high = p => p.mean + (p.half_width || 0), low = p => p.mean - (p.half_width || 0), all = lines.flatMap(line => line.points);
+  const [unit, size] = unitOf(Math.max(...all.map(high)), units), place = h("div", {});
+  drawToWidth(place, width => {
+    const height = 240, margin = { left: 46, right: 14, top: 24, bottom: 40 };
+    const [bottom, top] = limits(all.flatMap(p => [low(p) / size, high(p) / size]), 0.05, 0.05);
+    const { frame, atX, atY } = axes(width, height, margin,
+      { low: loads[0].load, high: loads[loads.length - 1].load, title: "load" }, { low: Math.max(bottom, Math.min(0, ...all.map(low))), high: top, title: unit || "jobs" });
+    const x = p => atX(p.load).toFixed(1), y = value => atY(value / size).toFixed(1);
+    const bands = lines.map(({ policy, points }) => s("path", { fill: policy.color, opacity: 0.16, stroke: "none",
+      d: `M${[...points.map(p => `${x(p)},${y(high(p))}`), ...points.map(p => `${x(p)},${y(low(p))}`).reverse()].join("L")}Z` }));
+    const means = lines.map(({ policy, points }) => [
+      s("path", { fill: "none", stroke: policy.color, "stroke-width": policy.strong ? 2.5 : 1.6, d: `M${points.map(p => `${x(p)},${y(p.mean)}`).join("L")}` }),
+      points.map(p => s("circle", { cx: x(p), cy: y(p.mean), r: policy.strong ? 3.5 : 2.6, fill: policy.color }))]);
+    const cursor = s("line", { class: "guide", y1: margin.top, y2: height - margin.bottom, visibility: "hidden" });
+    const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
+      "aria-label": `${title} against the load. Arrow keys move between loads.` }, frame, bands, means, cursor);
+    let at = 0;
+    const show = (index, px, py) => {
+      at = Math.min(loads.length - 1, Math.max(0, index));
+      cursor.setAttribute("x1", atX(loads[at].load));
+      cursor.setAttribute("x2", atX(loads[at].load));
+      cursor.setAttribute("visibility", "visible");
+      const box = svg.getBoundingClientRect();
+      showTip([`load ${loads[at].load}`, ...lines.map(({ policy }) =>
+        `${policy.name}: ${intervalText(metricOf(loads[at], policy, key), [[unit, size]])}`)].join("\n"),
+      px === undefined ? box.left + atX(loads[at].load) : px, py === undefined ? box.top + 30 : py);
+    };
+    const leave = () => { cursor.setAttribute("visibility", "hidden"); hideTip(); };
+    svg.addEventListener("pointermove", event => {
+      const px = event.clientX - svg.getBoundingClientRect().left, away = load => Math.abs(atX(load.load) - px);
+      show(loads.indexOf(loads.reduce((a, b) => (away(b) < away(a) ? b : a))), event.clientX, event.clientY);
+    });
+    svg.addEventListener("pointerleave", leave);
+    svg.addEventListener("blur", leave);
+    svg.addEventListener("keydown", event => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (event.key === "Escape") leave();
+      if (!by) return;
+      show(at + by);
+      event.preventDefault();
+    });
+    place.replaceChildren(svg);
+  });
+  return h("div", {}, h("h3", {}, title), place);
+}
+
+function charts() {
+  byId("loads-section").hidden = shown.group.loads.length < 2;
+  if (shown.group.loads.length < 2) return;
+  byId("loads-text").textContent = `${groupName(shown.group)}: means and their ${digits(100 * plan.confidence, 2)}\u00a0% intervals. ` +
+    "At load 2 jobs come twice as fast as in the trace.";
+  byId("loads-legend").replaceChildren(...policies.map(p => h("span", {}, lineIcon(p), p.name)));
+  byId("loads").replaceChildren(...CHARTS.map(loadChart).filter(Boolean));
+}
+
+/* ---- the method ---- */
+function method() {
+  const draws = seedText(), level = `${digits(100 * plan.confidence, 2)}\u00a0%`;
+  const repeats = plan.pool_traces ? "traces" : "seeds", texts = [];
+  if (plan.pool_traces)
+    texts.push(`The ${plan.traces.length} traces count as samples of one workload. Values are the means of each trace` +
+      `${plan.seeds > 1 ? " over its seeds" : ""}; the intervals are those of the mean over traces like these.`);
+  else if (plan.seeds > 1)
+    texts.push(`Each of the ${plan.seeds} seeds draws ${draws} anew; the intervals are those of the mean over such draws. ` +
+      "They get narrower with more seeds, and say nothing of how far the trace is from what users will do next.");
+  else
+    texts.push("Each case was simulated once: nothing is known of how much the values would vary, so there are no intervals.");
+  if (plan.resample)
+    texts.push("Jobs are drawn as runs of consecutive jobs of the trace with the times between them, so what comes in short bursts stays " +
+      "together, while days and nights are lost.");
+  if (plan.pool_traces || plan.seeds > 1)
+    texts.push(`Every policy gets the same ${repeats}, so the differences to ${reference} (small, in percent of its mean) are taken in pairs ` +
+      `and are often known better than the values themselves. Intervals are Student's at ${level}, each by itself: of twenty that hold ` +
+      "nothing, one is expected to look sure.");
+  byId("method").append(...texts.map(text => h("p", {}, text)));
+  byId("policies-note").textContent = policies.length < 2 ? "" :
+    `Small: the difference to ${reference}.` + (plan.pool_traces || plan.seeds > 1 ? " In colour where its interval does not contain zero: green is better, red worse; " +
+      "completion, which is of finished jobs, and energy only where as many finished." : "");
+}
+
+if (groups.length) {
+  shown.load = usualLoad(shown.group);
+  heading();
+  choices(() => { table(); charts(); });
+  table();
+  charts();
+  method();
+}

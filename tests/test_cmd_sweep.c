@@ -1,0 +1,142 @@
+/* ergon simulate --sweep: results in a folder, parts under Slurm, and its refusals. */
+#define _XOPEN_SOURCE 700 /* nftw */
+#include "commands.h"
+#include "io/csv.h"
+
+#include <sys/stat.h>
+
+#define DATA ERGON_TEST_SOURCE_DIR "/tests/data/cluster"
+#define SWEEP                                                                                      \
+    "clusters: [" DATA "/cluster.yaml]\n"                                                          \
+    "traces: [" DATA "/trace.csv]\n"                                                               \
+    "profiles: " DATA "\n"                                                                         \
+    "policies: [fcfs, elasticflow-ls]\n"                                                           \
+    "loads: [1, 2]\nseeds: 3\nresample: true\n"
+
+/* simulate --sweep FOLDER/sweep.yaml -o FOLDER/output, with more arguments. */
+static const char *line(const char *output, const char *more)
+{
+    static struct erg_text text;
+    struct erg_error err;
+    assert_ok(erg_file_write(in_folder("sweep.yaml"), SWEEP, strlen(SWEEP), &err), &err);
+    text.count = 0;
+    erg_text_printf(&text, "simulate --sweep \"%s\" -o \"%s\" %s", in_folder("sweep.yaml"),
+                    in_folder(output), more);
+    return text.data;
+}
+
+static char *read_text(const char *path)
+{
+    struct erg_error err;
+    char *text;
+    assert_ok(erg_file_read(path, 0, &text, NULL, &err), &err);
+    return text;
+}
+
+static void test_results(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_csv *rows;
+    json_t *written, *document = run_json(line("all", "--json 2>/dev/null"), 0);
+    assert_string_equal(text_at(document, "schema"), "ergon.sweep");
+    assert_int_equal(number_at(document, "points"), 12);
+    assert_int_equal(number_at(document, "missing"), 0);
+    assert_string_equal(text_at(document, "reference"), "fcfs");
+    assert_true(number_at(document,
+                          "groups.0.loads.1.policies.1.metrics.mean_jct_s.difference.half_width") >
+                0);
+    assert_ok(erg_json_load(&written, in_folder("all/sweep.json"), &err), &err);
+    assert_true(json_equal(document, written));
+    json_decref(written);
+    json_decref(document);
+    assert_ok(erg_csv_load(&rows, in_folder("all/sweep.csv"), &err), &err);
+    assert_int_equal(erg_csv_rows(rows), 12);
+    erg_csv_free(rows);
+    char *page = read_text(in_folder("all/report.html"));
+    assert_non_null(strstr(page, "\"schema\":\"ergon.sweep\""));
+    free(page);
+    check_program(line("all", ""), 0, "elasticflow-ls");
+    check_program(line("all", ""), 0, "load 2");
+}
+
+/*
+ * The script under a Slurm that runs every task at once, in order, and the merging job after them:
+ * it gives what one run gives.
+ */
+static void test_slurm(void **state)
+{
+    (void)state;
+    static const char sbatch[] = "#!/bin/sh\n"
+                                 "case $1 in\n"
+                                 "--parsable) for task in 1 2 3 4; do\n"
+                                 "    SLURM_ARRAY_TASK_ID=$task sh \"$2\" || exit\n"
+                                 "  done\n"
+                                 "  echo '17;here' ;;\n"
+                                 "--dependency=afterany:17) SLURM_ARRAY_TASK_ID=0 sh \"$3\" ;;\n"
+                                 "*) exit 9 ;;\n"
+                                 "esac\n";
+    struct erg_error err;
+    struct erg_text command = {0};
+    struct stat info;
+    json_t *apart, *whole;
+    assert_ok(erg_file_write(in_folder("sbatch"), sbatch, strlen(sbatch), &err), &err);
+    assert_int_equal(chmod(in_folder("sbatch"), 0755), 0);
+    erg_text_printf(&command, "--slurm 4 > \"%s\"", in_folder("it's.sbatch"));
+    check_program(line("it's apart", command.data), 0, "");
+    command.count = 0;
+    erg_text_printf(&command, "cd / && bash -n \"%s\" && PATH=\"%s:$PATH\" sh \"%s\" > /dev/null",
+                    in_folder("it's.sbatch"), commands_folder, in_folder("it's.sbatch"));
+    assert_int_equal(system(command.data), 0);
+    assert_int_equal(stat(in_folder("it's apart/parts/4-of-4.db"), &info), 0);
+    assert_ok(erg_json_load(&apart, in_folder("it's apart/sweep.json"), &err), &err);
+    whole = run_json(line("whole", "--json 2>/dev/null"), 0);
+    for (int i = 0; i < 2; i++) { /* all but the seconds that simulating took */
+        json_t *document = i ? whole : apart;
+        for (char path[] = "groups.0.loads.0.policies.0.metrics"; path[15] < '2'; path[15]++)
+            for (path[26] = '0'; path[26] < '2'; path[26]++)
+                json_object_del(json_at(document, path), "cpu_s");
+    }
+    assert_true(json_equal(apart, whole));
+    json_decref(apart);
+    json_decref(whole);
+    erg_text_release(&command);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    check_program("simulate --sweep x.yaml 2>&1", 2, "--sweep needs --output DIR");
+    check_program("simulate a.yaml --sweep x.yaml -o y 2>&1", 2,
+                  "a.yaml: the file of --sweep says that");
+    check_program("simulate --sweep x.yaml -o y -p fcfs 2>&1", 2,
+                  "--policy: the file of --sweep says that");
+    check_program("simulate --sweep x.yaml -o y -W 1 2>&1", 2,
+                  "--work: the file of --sweep says that");
+    check_program("simulate --sweep x.yaml -o y --seed 0 2>&1", 2,
+                  "--seed: the file of --sweep says that");
+    check_program("simulate --sweep /nowhere/x.yaml -o y 2>&1", 1, "'/nowhere/x.yaml'");
+    check_program("simulate c.yaml t.csv -p fcfs -P d --part 1/2 2>&1", 2,
+                  "--part: only a --sweep has parts");
+    check_program("simulate c.yaml -p fcfs -P d 2>&1", 2, "needs CLUSTER.yaml TRACE.csv");
+    static const char *const parts[] = {"0/4", "5/4", "1", "1/4x", "a/b", "1/0"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        struct erg_text more = {0};
+        erg_text_printf(&more, "--part %s 2>&1", parts[i]);
+        check_program(line("refused", more.data), 2, "expected K/N with K from 1 to N");
+        erg_text_release(&more);
+    }
+    check_program(line("refused", "--part 1/2 --slurm 3 2>&1"), 2, "exclude each other");
+    check_program(line("refused", "--part 1/2 --json 2>&1"), 2, "--json goes without");
+    check_program(line("refused", "--slurm 13 2>&1"), 2, "13 tasks for 12 simulations");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_slurm),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, commands_begin, commands_end);
+}
