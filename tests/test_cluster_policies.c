@@ -42,6 +42,44 @@ static void test_tiresias_preempts_who_had_most(void **state)
     erg_speeds_free(world.speeds);
 }
 
+/* A node of 4 GPUs: a job of one grows when its neighbours end and gives GPUs back when another
+ * comes. */
+static void test_gandiva_grows_and_gives_back(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    world.types[0].nodes = 1;
+    set_time(&world, 0, 0, 1, 1, 60);
+    set_time(&world, 0, 0, 1, 2, 32);
+    set_time(&world, 0, 0, 1, 4, 30);
+    add_job(&world, 0, 1000, 0, 1);
+    add_job(&world, 0, 10, 0, 2);
+    add_job(&world, 10000, 10, 0, 4); /* more than is left of the node: waits */
+    add_job(&world, 10001, 100, 0, 1);
+    simulate(&result, &world, "gandiva");
+    const struct erg_gpu_shape *shapes = world.speeds->shapes;
+    /* Job 1 ran on 2 GPUs from 30 to 350; job 0 then doubles, and again, as 1.07 times the speed
+     * still pays. */
+    const struct erg_cluster_record *grown = first_record(&result, ERG_RECORD_CHANGE, 0);
+    assert_near(grown->at_s, 350, 1e-9);
+    assert_int_equal(shapes[grown->shape].gpus_per_node, 4);
+    /* Its three others are not enough for job 2, so it keeps them until it ends: 5.42 of 1000 were
+     * done in 325 s, the rest takes 30 s each, after 40 s. Job 3 waits behind job 2. */
+    double done = (350 - 25) / 60.0;
+    assert_near(result.jobs[0].ended_s, 350 + 40 + (1000 - done) * 30, 1e-6);
+    assert_near(result.jobs[2].started_s, result.jobs[0].ended_s, 1e-6);
+    assert_near(result.jobs[3].started_s, result.jobs[2].ended_s, 1e-6);
+    erg_simulated_release(&result);
+    world.jobs[2].gpus = 2;
+    simulate(&result, &world, "gandiva");
+    assert_near(result.jobs[2].started_s, 10000, 0);
+    assert_near(result.jobs[3].started_s, 10001, 0);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
 /* Who gains most from the better GPUs gets them, though both would be faster there. */
 static void test_comparative_advantage(void **state)
 {
@@ -296,6 +334,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tiresias_preempts_who_had_most),
+        cmocka_unit_test(test_gandiva_grows_and_gives_back),
         cmocka_unit_test(test_comparative_advantage),
         cmocka_unit_test(test_gavel_takes_turns),
         cmocka_unit_test(test_sia_shares),
