@@ -10,7 +10,7 @@
  *     lambda = 1.1, at most one configuration for each job, no more GPUs of a type than there are.
  *
  * Departures: batches are what users asked for, so goodput is throughput. Decisions are made at
- * events, at most once a minute, and every ten minutes without any. Programs of up to 120 columns
+ * events, at most once a minute, and every ten minutes without any. Programs of up to 60 columns
  * are solved by Cbc, unless a market (market.h) proves by its bound that it is within 0.5 % of the
  * best; larger ones by the market alone, which comes within 1 or 2 % there in a thousandth of the
  * time. Jobs keep their GPUs where they keep their configuration.
@@ -30,7 +30,7 @@
 #define LAMBDA 1.1
 #define RESTART_LEAST 0.01
 #define GAP 5e-3
-#define EXACT_COLUMNS 120
+#define EXACT_COLUMNS 60
 
 struct sia {
     struct ergon_menu *menus; /* by workload; without choices: not made yet */
