@@ -173,6 +173,33 @@ static void test_what_cannot_run(void **state)
     erg_speeds_free(world.speeds);
 }
 
+/* 40 s cost 0.1 USD a kWh, then 20 s 0.3, and again. */
+static void test_tariff_by_hand(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    struct erg_rate rates[] = {{0, 0.1, 500}, {40, 0.3, 100}};
+    const struct erg_tariff tariff = {.items = rates, .count = 2, .period_s = 60};
+    double until_s;
+    make_world(&world);
+    set_time(&world, 0, 0, 1, 4, 3);
+    add_job(&world, 1000, 10, 0, 4);
+    world.simulation.tariff = &tariff;
+    assert_near(erg_tariff_at(&tariff, 99.5, &until_s)->usd_per_kwh, 0.1, 0);
+    assert_near(until_s, 100, 0);
+    assert_near(erg_tariff_at(&tariff, 100, &until_s)->usd_per_kwh, 0.3, 0);
+    assert_near(until_s, 120, 0);
+    simulate(&result, &world, "fcfs");
+    /* 120 W until the job has restarted at 40 s, then 480 W until 70 s. */
+    assert_close(result.summary.cost_usd,
+                 (40 * 120 * 0.1 + 20 * 480 * 0.3 + 10 * 480 * 0.1) / 3.6e6, 1e-12);
+    assert_close(result.summary.co2_kg, (40 * 120 * 500 + 20 * 480 * 100 + 10 * 480 * 500) / 3.6e9,
+                 1e-12);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
 /* First come, first served, but every 100 s only. */
 static void test_rounds_by_hand(void **state)
 {
@@ -404,10 +431,15 @@ static void test_any_policy_on_any_cluster(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_job_by_hand),  cmocka_unit_test(test_queue_by_hand),
-        cmocka_unit_test(test_fairness_by_hand), cmocka_unit_test(test_failure_by_hand),
-        cmocka_unit_test(test_artifact_by_hand), cmocka_unit_test(test_rounds_by_hand),
-        cmocka_unit_test(test_what_cannot_run),  cmocka_unit_test(test_any_policy_on_any_cluster),
+        cmocka_unit_test(test_one_job_by_hand),
+        cmocka_unit_test(test_queue_by_hand),
+        cmocka_unit_test(test_fairness_by_hand),
+        cmocka_unit_test(test_failure_by_hand),
+        cmocka_unit_test(test_artifact_by_hand),
+        cmocka_unit_test(test_tariff_by_hand),
+        cmocka_unit_test(test_rounds_by_hand),
+        cmocka_unit_test(test_what_cannot_run),
+        cmocka_unit_test(test_any_policy_on_any_cluster),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -137,6 +137,29 @@ static void test_failures(void **state)
     erg_text_release(&line);
 }
 
+static void check_tariff(const char *rows, int exit_code, const char *part)
+{
+    struct erg_error err;
+    struct erg_text line = {0};
+    assert_ok(erg_file_write(in_folder("tariff.csv"), rows, strlen(rows), &err), &err);
+    erg_text_printf(&line, CASE "-p fcfs --json --tariff '%s' 2>&1", in_folder("tariff.csv"));
+    check_program(line.data, exit_code, part);
+    erg_text_release(&line);
+}
+
+#define TARIFF "at_s,usd_per_kwh,g_co2_per_kwh\n"
+
+static void test_tariffs(void **state)
+{
+    (void)state;
+    check_tariff(TARIFF "0,0.2,400\n3600,-0.01,100\n86400,,\n", 0, "\"co2_kg\": ");
+    check_tariff(TARIFF "5,0.2,400\n", 1, "tariff.csv:2: column 'at_s'");
+    check_tariff(TARIFF "0,0.2,400\n0,0.2,400\n", 1, "tariff.csv:3: column 'at_s'");
+    check_tariff(TARIFF "0,0.2,-1\n", 1, "column 'g_co2_per_kwh'");
+    check_tariff(TARIFF "0,,\n", 1, "got ''");
+    check_tariff(TARIFF, 1, "at least one row");
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -156,7 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_document),   cmocka_unit_test(test_tables),
         cmocka_unit_test(test_comparison), cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_tariffs),    cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, commands_begin, commands_end);
 }

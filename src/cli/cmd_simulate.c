@@ -21,7 +21,7 @@
 #define ROUND_S 300
 
 struct values {
-    const char *policies, *profiles, *outages, *output;
+    const char *policies, *profiles, *tariff, *outages, *output;
     const char *sweep, *part;
     long slurm;
     int accounting;
@@ -48,6 +48,8 @@ static const struct erg_option options[] = {
      .help = "every job does this share of its iterations"},
     {"power-cap", 'w', ERG_OPTION_DOUBLE, "W", AT(power_cap_w), 1, 1e12,
      .help = "tell the policy that all GPUs together may draw so much"},
+    {"tariff", 't', ERG_OPTION_FILE, "FILE", AT(tariff),
+     .help = "what electricity costs and emits: at_s, usd_per_kwh, g_co2_per_kwh"},
     {"outages", 'f', ERG_OPTION_FILE, "FILE", AT(outages),
      .help = "node failures: a CSV table with node, from_s and to_s"},
     {"mean-failure", 'm', ERG_OPTION_DOUBLE, "HOURS", AT(failures_h), 0.01, 1e9,
@@ -72,6 +74,7 @@ struct simulating {
     struct erg_job_trace *trace;
     struct erg_speeds *speeds;
     struct erg_outages outages;
+    struct erg_tariff tariff;
     struct {
         const struct erg_policy **items;
         size_t count, capacity;
@@ -168,6 +171,8 @@ static int prepare(struct simulating *at, const struct erg_invocation *call, str
     simulation->work = values->work;
     simulation->until_s =
         values->rounds == ERG_NOT_GIVEN ? INFINITY : ROUND_S * (double)values->rounds;
+    if (values->tariff && erg_tariff_load(&at->tariff, values->tariff, err) != 0)
+        return -1;
     if (values->outages && erg_outages_load(&at->outages, values->outages, at->fleet, err) != 0)
         return -1;
     if (!isnan(values->failures_h))
@@ -185,6 +190,7 @@ static int prepare(struct simulating *at, const struct erg_invocation *call, str
     simulation->accounting =
         values->accounting == ARTIFACT ? &erg_accounting_artifact : &erg_accounting_fair;
     simulation->power_cap_w = isnan(values->power_cap_w) ? INFINITY : values->power_cap_w;
+    simulation->tariff = values->tariff ? &at->tariff : NULL;
     simulation->outages = at->outages.items;
     simulation->outages_count = at->outages.count;
     simulation->keep_events = simulation->keep_samples = values->output != NULL;
@@ -291,6 +297,7 @@ static void release(struct simulating *at)
     json_decref(at->documents);
     free(at->policies.items);
     erg_outages_release(&at->outages);
+    erg_tariff_release(&at->tariff);
     erg_speeds_free(at->speeds);
     erg_job_trace_free(at->trace);
     erg_fleet_free(at->fleet);

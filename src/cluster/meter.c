@@ -33,9 +33,24 @@ void meter_release(struct meter *meter)
     free(meter->jobs);
 }
 
+/* What the present power costs and emits until then, rate by rate. */
+static void pay(struct meter *meter, double now_s)
+{
+    double at_s = meter->now_s, until_s;
+    while (at_s < now_s) {
+        const struct erg_rate *rate = erg_tariff_at(meter->simulation->tariff, at_s, &until_s);
+        double kwh = meter->power_w * (fmin(until_s, now_s) - at_s) / 3.6e6;
+        meter->cost_usd += kwh * rate->usd_per_kwh;
+        meter->co2_g += kwh * rate->g_co2_per_kwh;
+        at_s = until_s;
+    }
+}
+
 void meter_advance(struct meter *meter, double now_s)
 {
     double passed_s = now_s - meter->now_s;
+    if (meter->simulation->tariff)
+        pay(meter, now_s);
     if (passed_s > 0) {
         meter->energy_j += meter->power_w * passed_s;
         meter->jobs_s +=
@@ -233,6 +248,8 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     summary->deadlines_met = met / (double)with_deadline;
     summary->energy_j = meter->energy_j;
     summary->peak_power_w = meter->peak_power_w;
+    summary->cost_usd = meter->simulation->tariff ? meter->cost_usd : NAN;
+    summary->co2_kg = meter->simulation->tariff ? meter->co2_g / 1e3 : NAN;
     summary->simulated_s = meter->now_s;
     free(jcts);
 }

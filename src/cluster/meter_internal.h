@@ -31,6 +31,7 @@ struct meter {
     /* Integrals until now. */
     double jobs_s; /* of the number of jobs that wait or run */
     double energy_j, busy_gpu_s, up_gpu_s, counted_s, counted_samples;
+    double cost_usd, co2_g;
     double peak_power_w, peak_samples_per_s;
 };
 

@@ -16,6 +16,10 @@ enum erg_event {
     ERG_EVENT_FAILURE = 1 << 2, /* nodes failed; their jobs wait */
     ERG_EVENT_REPAIR = 1 << 3,  /* nodes came back, empty */
     ERG_EVENT_ROUND = 1 << 4,   /* the policy's round, or the time it asked for */
+    /* Electricity costs or emits something else. A policy that keeps all jobs waiting for that asks
+     * to be called (scheduler.h): a cluster on which nothing runs or changes has come to its end.
+     */
+    ERG_EVENT_TARIFF = 1 << 5,
 };
 
 /* What happened since the last call; jobs by id, in the order of events. */

@@ -45,6 +45,8 @@ json_t *erg_simulated_document(const struct erg_simulated *result,
         {"deadlines_met", summary->deadlines_met},
         {"energy_j", summary->energy_j},
         {"peak_power_w", summary->peak_power_w},
+        {"cost_usd", summary->cost_usd},
+        {"co2_kg", summary->co2_kg},
         {"simulated_s", summary->simulated_s},
         {"cpu_s", summary->cpu_s},
     };

@@ -15,6 +15,7 @@
 #include "cluster/job_trace.h"
 #include "cluster/occupancy.h"
 #include "cluster/speeds.h"
+#include "cluster/tariff.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -70,7 +71,8 @@ struct erg_scheduler {
      * only where it did. */
     bool replays;
     enum erg_plans baseline_plans;
-    double power_cap_w; /* of all GPUs together; INFINITY: none */
+    const struct erg_tariff *tariff; /* of electricity, as announced; NULL: none */
+    double power_cap_w;              /* of all GPUs together; INFINITY: none */
 
     const struct erg_accounting *accounting;
     const struct erg_policy *policy;

@@ -283,12 +283,16 @@ static double next_round(const struct simulator *sim)
     return fmax(sim->round_s, ceil(scheduler->now_s / length_s) * length_s);
 }
 
+/* The next moment at which the accounting lets anything happen. */
+static double allowed(const struct simulator *sim, double at_s)
+{
+    double round_s = sim->simulation->accounting->round_s;
+    return round_s > 0 && !isinf(at_s) ? ceil(at_s / round_s) * round_s : at_s;
+}
+
 static double next_wake(const struct simulator *sim)
 {
-    double wake_s = sim->scheduler->changes->wake_s, round_s = sim->simulation->accounting->round_s;
-    if (round_s > 0 && !isinf(wake_s))
-        wake_s = ceil(wake_s / round_s) * round_s;
-    return wake_s;
+    return allowed(sim, sim->scheduler->changes->wake_s);
 }
 
 static int call_policy(struct simulator *sim, struct erg_error *err)
@@ -314,7 +318,7 @@ static int call_policy(struct simulator *sim, struct erg_error *err)
     };
     if (policy->decide(sim->policy_state, scheduler, &occasion, err) != 0)
         return erg_fail_context(err, "policy %s at %g s", policy->name, now_s);
-    sim->rested = round && !sim->events && scheduler->changes->count == 0;
+    sim->rested = !(sim->events & ~ERG_EVENT_TARIFF) && scheduler->changes->count == 0;
     sim->events = 0;
     sim->arrived.count = sim->ended.count = sim->evicted.count = 0;
     return book_changes(sim, err);
@@ -337,7 +341,19 @@ static void take_sample(struct simulator *sim)
              });
 }
 
-/* Nothing can happen any more but rounds of a policy that does nothing. */
+/* When electricity will cost something else, if the policy wants to know and has jobs. */
+static double next_tariff(const struct simulator *sim)
+{
+    const struct erg_scheduler *scheduler = sim->scheduler;
+    double until_s = INFINITY;
+    if (sim->simulation->tariff && (sim->simulation->policy->events & ERG_EVENT_TARIFF) &&
+        scheduler->waiting.count + scheduler->running.count > 0)
+        erg_tariff_at(sim->simulation->tariff, scheduler->now_s, &until_s);
+    return allowed(sim, until_s);
+}
+
+/* Nothing can happen any more but rounds, and calls at other rates, of a policy that does
+ * nothing. */
 static bool stuck(const struct simulator *sim)
 {
     return sim->rested && !sim->events && sim->scheduler->running.count == 0 &&
@@ -351,8 +367,9 @@ static int run(struct simulator *sim, struct erg_error *err)
     for (size_t steps = 0;; steps++) {
         double next_s = fmin(fmin(event_heap_next(&sim->heap), next_outage(sim)),
                              fmin(next_submission(sim), next_wake(sim)));
+        double tariff_s = next_tariff(sim);
         if (!stuck(sim))
-            next_s = fmin(next_s, next_round(sim));
+            next_s = fmin(next_s, fmin(next_round(sim), tariff_s));
         if (next_s >= until_s || isinf(next_s))
             break;
         if (steps % 1024 == 0 && erg_interrupt_check(err) != 0)
@@ -362,6 +379,7 @@ static int run(struct simulator *sim, struct erg_error *err)
         pass_job_events(sim);
         pass_outages(sim);
         pass_submissions(sim);
+        sim->events |= next_s == tariff_s ? ERG_EVENT_TARIFF : 0;
         if (book_changes(sim, err) != 0 || call_policy(sim, err) != 0)
             return -1;
         take_sample(sim);
@@ -465,6 +483,7 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
         .order = erg_xcalloc(count, sizeof *sim.order),
     };
     sim.scheduler->power_cap_w = simulation->power_cap_w;
+    sim.scheduler->tariff = simulation->tariff;
     meter_init(&sim.meter, simulation, sim.scheduler);
     event_heap_init(&sim.heap, count);
     sort_submissions(&sim);

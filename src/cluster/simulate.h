@@ -15,6 +15,7 @@
 #include "cluster/job_trace.h"
 #include "cluster/policy.h"
 #include "cluster/speeds.h"
+#include "cluster/tariff.h"
 
 #include <stdint.h>
 
@@ -34,6 +35,7 @@ struct erg_simulation {
     double work;    /* every job does this share of its iterations, rounded down, at least one */
     double until_s; /* after the first submission; INFINITY: until nothing runs and nothing can */
     double power_cap_w;               /* told to the policy; INFINITY: none */
+    const struct erg_tariff *tariff;  /* told to the policy, and paid; NULL: none */
     const struct erg_outage *outages; /* by time */
     size_t outages_count;
     bool keep_events, keep_samples; /* in the result */
@@ -103,8 +105,9 @@ struct erg_summary {
     double reconfiguration_gpu_s;
     double deadlines_met; /* share of finished and overdue jobs with one */
     double energy_j, peak_power_w;
-    double simulated_s; /* from the first submission to the end of the simulation */
-    double cpu_s;       /* of the simulation itself */
+    double cost_usd, co2_kg; /* of that energy; NAN without a tariff */
+    double simulated_s;      /* from the first submission to the end of the simulation */
+    double cpu_s;            /* of the simulation itself */
 };
 
 struct erg_simulated {

@@ -1,0 +1,86 @@
+#include "cluster/tariff.h"
+
+#include "base/memory.h"
+#include "io/csv.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static int read_row(struct erg_tariff *tariff, const struct erg_csv *csv, size_t row,
+                    const size_t *columns, struct erg_error *err)
+{
+    struct erg_rate rate;
+    bool last = row + 1 == erg_csv_rows(csv);
+    if (erg_csv_double(csv, row, columns[0], &rate.at_s, err) != 0)
+        return -1;
+    if (row == 0 ? rate.at_s != 0 : rate.at_s <= tariff->items[row - 1].at_s)
+        return erg_csv_fail(csv, row, err,
+                            "column 'at_s': expected times that begin at 0 and rise, got %g",
+                            rate.at_s);
+    if (last && row > 0 && !*erg_csv_text(csv, row, columns[1]) &&
+        !*erg_csv_text(csv, row, columns[2])) {
+        tariff->period_s = rate.at_s;
+        return 0;
+    }
+    if (erg_csv_double(csv, row, columns[1], &rate.usd_per_kwh, err) != 0 ||
+        erg_csv_double(csv, row, columns[2], &rate.g_co2_per_kwh, err) != 0)
+        return -1;
+    if (rate.g_co2_per_kwh < 0) /* prices may well be negative */
+        return erg_csv_fail(csv, row, err, "column 'g_co2_per_kwh': expected 0 or more, got %g",
+                            rate.g_co2_per_kwh);
+    ERG_PUSH(tariff, items, rate);
+    return 0;
+}
+
+static int read_rows(struct erg_tariff *tariff, const struct erg_csv *csv, const char *path,
+                     struct erg_error *err)
+{
+    static const char *const headers[] = {"at_s", "usd_per_kwh", "g_co2_per_kwh"};
+    size_t columns[3];
+    for (int i = 0; i < 3; i++)
+        if (erg_csv_require(csv, headers[i], &columns[i], err) != 0)
+            return -1;
+    if (erg_csv_rows(csv) == 0)
+        return erg_fail(err, ERG_FAILED, "%s: expected at least one row below the header", path);
+    for (size_t row = 0; row < erg_csv_rows(csv); row++)
+        if (read_row(tariff, csv, row, columns, err) != 0)
+            return -1;
+    return 0;
+}
+
+int erg_tariff_load(struct erg_tariff *tariff, const char *path, struct erg_error *err)
+{
+    struct erg_csv *csv;
+    if (erg_csv_load(&csv, path, err) != 0)
+        return -1;
+    *tariff = (struct erg_tariff){.period_s = INFINITY};
+    int result = read_rows(tariff, csv, path, err);
+    if (result != 0)
+        erg_tariff_release(tariff);
+    erg_csv_free(csv);
+    return result;
+}
+
+void erg_tariff_release(struct erg_tariff *tariff)
+{
+    free(tariff->items);
+    *tariff = (struct erg_tariff){0};
+}
+
+const struct erg_rate *erg_tariff_at(const struct erg_tariff *tariff, double now_s, double *until_s)
+{
+    double begin_s =
+        isinf(tariff->period_s) ? 0 : floor(now_s / tariff->period_s) * tariff->period_s;
+    if (begin_s + tariff->period_s <= now_s) /* the quotient was rounded down */
+        begin_s += tariff->period_s;
+    size_t low = 0, high = tariff->count; /* items[low] has begun, items[high] has not */
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (begin_s + tariff->items[middle].at_s <= now_s)
+            low = middle;
+        else
+            high = middle;
+    }
+    *until_s = begin_s + (high < tariff->count ? tariff->items[high].at_s : tariff->period_s);
+    return &tariff->items[low];
+}

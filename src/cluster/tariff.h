@@ -1,0 +1,33 @@
+/*
+ * Tariff: what electricity costs and emits, over time.
+ *
+ * A CSV file with the columns at_s (seconds after the first submission, from 0, rising),
+ * usd_per_kwh and g_co2_per_kwh. A row holds until the next one, the last one for ever; a last row
+ * without numbers says when the table begins again, 86400 for a curve of a day.
+ */
+#ifndef ERG_CLUSTER_TARIFF_H
+#define ERG_CLUSTER_TARIFF_H
+
+#include "ergon/error.h"
+
+#include <stddef.h>
+
+struct erg_rate {
+    double at_s;
+    double usd_per_kwh, g_co2_per_kwh;
+};
+
+struct erg_tariff {
+    struct erg_rate *items;
+    size_t count, capacity; /* at least one */
+    double period_s;        /* INFINITY: it does not begin again */
+};
+
+int erg_tariff_load(struct erg_tariff *tariff, const char *path, struct erg_error *err);
+void erg_tariff_release(struct erg_tariff *tariff);
+
+/* The rate at a time from 0 on, and the time at which the next one begins (INFINITY: never). */
+const struct erg_rate *erg_tariff_at(const struct erg_tariff *tariff, double now_s,
+                                     double *until_s);
+
+#endif
