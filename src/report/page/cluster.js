@@ -36,7 +36,7 @@ function table() {
     h("tbody", {}, policies.map(policy => h("tr", {},
       h("th", { scope: "row" }, lineIcon(policy), policy.name, h("small", {}, policy.what)),
       columns.map(([, key, units], i) => {
-        const own = policy.summary[key], shown = quantity(own, units);
+        const own = policy.summary[key], shown = amount(own, units);
         return h("td", {}, own === best[i] ? h("b", {}, shown) : shown);
       }))))));
   const unrunnable = (policies[0].summary || {}).unrunnable_jobs;

@@ -10,6 +10,7 @@ const count = value => (isNumber(value) ? Math.round(value).toLocaleString("en")
 const COUNT = [["", 1]], HOURS = [["h", HOUR]], SHARE = [["%", 0.01]];
 const POWER_UNITS = [["MW", 1e6], ["kW", 1e3], ["W", 1]];
 const BIG_ENERGY = [["GJ", 1e9], ["MJ", 1e6], ["kJ", 1e3], ["J", 1]];
+const amount = (value, units) => (units === COUNT ? count(value) : quantity(value, units));
 const RATE_UNITS = [["M/s", 1e6], ["k/s", 1e3], ["/s", 1]];
 const lineIcon = policy => s("svg", { width: 22, height: 12, "aria-hidden": "true" },
   s("line", { x1: 1, x2: 21, y1: 6, y2: 6, stroke: policy.color, "stroke-width": policy.strong ? 3.5 : 2 }));

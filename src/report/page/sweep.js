@@ -9,7 +9,7 @@ function shortNames(paths) {
 const distinct = items => [...new Set(items)];
 const clusterNames = shortNames(distinct(groups.map(group => group.cluster))), traceNames = shortNames(list(plan.traces));
 const groupName = group => [clusterNames.get(group.cluster), group.trace ? traceNames.get(group.trace) : "all traces",
-  isNumber(group.power_cap) ? `${digits(100 * group.power_cap)}\u00a0% of the power` : null].filter(Boolean).join(", ");
+  isNumber(group.power_cap) ? `${+(100 * group.power_cap).toFixed(1)}\u00a0% of the power` : null].filter(Boolean).join(", ");
 const entry = (load, policy) => list(load.policies).find(p => p.name === policy.name) || { metrics: {} };
 const metricOf = (load, policy, key) => entry(load, policy).metrics[key] || {};
 
