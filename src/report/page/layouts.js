@@ -1,4 +1,4 @@
-/* The page of a job's layouts: all that fit, the fastest, and where their time goes. */
+/* The page of a job's layouts: the best over clocks, all that fit, and where their time goes. */
 const GIB = 2 ** 30;
 const gib = bytes => `${(bytes / GIB).toFixed(1)}\u00a0GiB`;
 const layouts = list(plan.layouts), points = plan.points || {}, best = layouts[0];
@@ -20,27 +20,96 @@ const PARTS = [
   ["Pipeline", ["pipeline", "bubble"]],
   ["Gradients and optimizer", ["gradients", "optimizer"]],
 ].map(([title, items], i) => ({ title, items, color: `hsl(${[212, 190, 160, 45, 20, 330, 270][i]} 55% 52%)` }));
-const partOf = (part, layout) => part.items.reduce((sum, item) => sum + (layout.time_items_s[item] || 0), 0);
+const highest = layout => layout.highest_clock;
+const partOf = (part, layout) => part.items.reduce((sum, item) => sum + (highest(layout).time_items_s[item] || 0), 0);
+
+/* Every layout of the union has a colour of its own, the listed ones first. */
+const nameOf = layout => ["t", "c", "p", layout.l === undefined ? "v" : "l"].map(key => `${key}=${layout[key]}`)
+  .concat(`b=${layout.microbatch}`).join(",");
+const keyOf = (name, gpus, recompute) => `${name} ${gpus} ${recompute}`;
+const union = list(plan.frontier).map(point => ({ ...point, key: keyOf(point.name, point.gpus, point.recompute) }));
+const keys = [...new Set(layouts.map(layout => keyOf(nameOf(layout), layout.gpus, layout.recompute))
+  .concat(union.map(point => point.key)))];
+const colorOf = key => `hsl(${(212 + 137.5 * keys.indexOf(key)) % 360} 60% 45%)`;
+
+const goal = () => {
+  const asked = plan.objective, bounds = [
+    asked.deadline_s && `within ${time(asked.deadline_s, 4)}`, asked.energy_budget_j && `within ${energy(asked.energy_budget_j, 4)}`,
+    asked.power_budget_w && `within ${digits(asked.power_budget_w / 1000)}\u00a0kW`].filter(Boolean);
+  return [asked.goal === "least_energy" ? "the least energy" : "the fastest", ...bounds].join(" ");
+};
 
 function heading() {
   byId("job-name").textContent = plan.job || "";
   document.title = `ergon plan: ${plan.job || ""}`;
-  byId("headline").textContent = `${time(best.time_s)} an iteration, with ${words(best)}.`;
+  byId("headline").textContent = `${time(best.time_s)} and ${energy(best.energy_j)} an iteration, with ${words(best)}.`;
   byId("subtitle").textContent =
-    `${plan.model} on ${plural(plan.gpus, "GPU")} (${plan.gpu}), ${best.batch} sequences of ${plan.sequence} tokens; ` +
-    `times of the engine ${plan.engine}; ${gib(plan.memory_budget_bytes)} a GPU. Recomputation ${best.recompute}, ` +
-    `offload ratio ${digits(best.offload)}.`;
+    `Asked: ${goal()}. ${plan.model} on ${plural(best.gpus, "GPU")} (${plan.gpu}), ${best.batch} sequences of ` +
+    `${plan.sequence} tokens; times of the engine ${plan.engine}; ${gib(plan.memory_budget_bytes)} a GPU. ` +
+    `Recomputation ${best.recompute}, offload ratio ${digits(best.offload)}.`;
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   byId("tiles").append(
     tile(Math.round(best.tokens_per_s).toLocaleString("en"), "tokens a second"),
     tile(`${(100 * best.mfu).toFixed(1)}\u00a0%`, "of the GPUs' peak (MFU)"),
     tile(energy(best.energy_j), `an iteration, ${Math.round(best.gpu_power_w)} W a GPU`),
     tile(gib(best.peak_bytes), "of the GPU that needs most"),
-    tile(plan.tried.evaluated.toLocaleString("en"), "layouts tried"));
+    tile(plan.planned.fitting.toLocaleString("en"), `layouts fit, ${plan.planned.solved} planned over clocks`));
 }
 
 const shade = bytes =>
   `hsl(${210 - 190 * Math.min(1, Math.max(0, bytes / plan.memory_budget_bytes))} 65% 50%)`;
+
+/* The union of all frontiers, and behind it those of the listed layouts. */
+function frontier() {
+  const curves = layouts.map(layout => ({ key: keyOf(nameOf(layout), layout.gpus, layout.recompute), points: layout.frontier }));
+  const all = union.concat(curves.flatMap(curve => curve.points));
+  const [timeUnit, timeSize] = unitOf(Math.max(...all.map(p => p.time_s)), TIME_UNITS);
+  const [energyUnit, energySize] = unitOf(Math.max(...all.map(p => p.energy_j)), ENERGY_UNITS);
+  const shown = [...new Set(union.map(point => point.key))];
+  byId("frontier-legend").append(...shown.map(key => h("span", {},
+    h("i", { class: "swatch", style: `background:${colorOf(key)}` }), key.replace(/ (\d+) (\w+)$/, " on $1 GPUs, recompute $2"))));
+  byId("frontier-note").textContent =
+    `No layout that was not planned could save more than ${(100 * plan.planned.frontier_gap).toFixed(1)} % of energy at the ` +
+    "deadlines that were looked at.";
+  drawToWidth(byId("frontier"), width => {
+    const height = Math.round(Math.min(480, Math.max(300, width * 0.6)));
+    const [xLow, xHigh] = limits(all.map(p => p.time_s / timeSize), 0.04, 0.04);
+    const [yLow, yHigh] = limits(all.map(p => p.energy_j / energySize), 0.06, 0.05);
+    const { frame, atX, atY } = axes(width, height, { left: 50, right: 14, top: 26, bottom: 42 },
+      { low: xLow, high: xHigh, title: `Time per iteration (${timeUnit})` },
+      { low: yLow, high: yHigh, title: `Energy per iteration, all GPUs (${energyUnit})` });
+    const place = p => [atX(p.time_s / timeSize), atY(p.energy_j / energySize)];
+    const path = points => points.map(p => place(p).map(v => v.toFixed(1)).join(",")).join(" ");
+    const [bestX, bestY] = place(best);
+    byId("frontier").replaceChildren(s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
+      "aria-label": `Time and energy of ${plural(union.length, "plan")} that no other beats` }, frame,
+      curves.map(curve => s("polyline", { points: path(curve.points), fill: "none", stroke: colorOf(curve.key), opacity: 0.35 })),
+      union.map(p => {
+        const [x, y] = place(p);
+        return s("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: 4.5, fill: colorOf(p.key),
+          onpointermove: event => showTip(`${p.name}, ${plural(p.gpus, "GPU")}\nrecompute ${p.recompute}, offload ${digits(p.offload)}\n` +
+            `${time(p.time_s, 4)}, ${energy(p.energy_j, 4)}, ${Math.round(p.energy_j / p.time_s / p.gpus)} W a GPU\n` +
+            `forward at ${Math.round(p.forward_mhz)} MHz, backward at ${Math.round(p.backward_mhz)} MHz in the mean`,
+          event.clientX, event.clientY), onpointerleave: hideTip });
+      }),
+      s("circle", { cx: bestX, cy: bestY, r: 8, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5, "pointer-events": "none" })));
+  });
+}
+
+function counts() {
+  if (!plan.counts) {
+    byId("counts-section").hidden = true;
+    return;
+  }
+  const heads = ["GPUs", "the fastest layout", "time", "tokens/s", "MFU", "energy", "GPU-hours", ""];
+  byId("counts").append(h("table", {},
+    h("thead", {}, h("tr", {}, heads.map(text => h("th", { scope: "col" }, text)))),
+    h("tbody", {}, plan.counts.filter(count => count.fits).map(({ gpus, fastest, on_frontier }) =>
+      h("tr", { class: gpus === best.gpus ? "ours" : "" }, h("th", { scope: "row" }, gpus), h("td", {}, degrees(fastest)),
+        h("td", {}, time(fastest.time_s)), h("td", {}, Math.round(fastest.tokens_per_s).toLocaleString("en")),
+        h("td", {}, `${(100 * fastest.mfu).toFixed(1)} %`), h("td", {}, energy(fastest.energy_j)),
+        h("td", {}, digits(fastest.gpu_hours)), h("td", {}, on_frontier ? "on the frontier" : ""))))));
+}
 
 function scatter() {
   if (!pointTimes.length) {
@@ -51,7 +120,7 @@ function scatter() {
   const [timeUnit, timeSize] = unitOf(Math.max(...pointTimes), TIME_UNITS);
   const [energyUnit, energySize] = unitOf(Math.max(...ys), ENERGY_UNITS);
   byId("scatter-text").textContent =
-    "Time and energy of an iteration, all GPUs together; the colour is the memory of the GPU that needs most.";
+    "With everything at the highest clock; the colour is the memory of the GPU that needs most.";
   byId("scatter-legend").append(...[0.1, 0.4, 0.7, 1].map(share => h("span", {},
     h("i", { class: "swatch", style: `background:${shade(share * plan.memory_budget_bytes)}` }),
     gib(share * plan.memory_budget_bytes))));
@@ -72,7 +141,7 @@ function scatter() {
         fill: shade(pointBytes[i]), opacity: 0.7 })));
     ring = s("circle", { r: 8, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5 });
     svg.append(ring);
-    placeOf = layout => [atX(layout.time_s / timeSize), atY(layout.energy_j / energySize)];
+    placeOf = layout => [atX(highest(layout).time_s / timeSize), atY(highest(layout).energy_j / energySize)];
     const [x, y] = placeOf(best);
     ring.setAttribute("cx", x); ring.setAttribute("cy", y);
     byId("scatter").replaceChildren(svg);
@@ -100,17 +169,19 @@ function items() {
   const present = PARTS.filter(part => layouts.some(layout => partOf(part, layout) > 0));
   byId("items-legend").append(...present.map(part =>
     h("span", {}, h("i", { class: "swatch", style: `background:${part.color}` }), part.title)));
-  const most = Math.max(...layouts.map(layout => layout.time_s));
+  const most = Math.max(...layouts.map(layout => highest(layout).time_s));
   byId("items").append(...layouts.map(layout => h("div", { class: "bar-row" },
-    h("span", {}, degrees(layout), h("small", {}, time(layout.time_s))),
-    h("div", { class: "bar memory-bar", role: "img", "aria-label": `${degrees(layout)}: ${time(layout.time_s)}` },
+    h("span", {}, degrees(layout), h("small", {}, time(highest(layout).time_s))),
+    h("div", { class: "bar memory-bar", role: "img", "aria-label": `${degrees(layout)}: ${time(highest(layout).time_s)}` },
       present.map(part => h("i", {
         style: `width:${100 * partOf(part, layout) / most}%;background:${part.color}`,
         onpointermove: event => showTip(`${part.title}\n${time(partOf(part, layout))}, ` +
-          `${(100 * partOf(part, layout) / layout.time_s).toFixed(1)} %`, event.clientX, event.clientY),
+          `${(100 * partOf(part, layout) / highest(layout).time_s).toFixed(1)} %`, event.clientX, event.clientY),
         onpointerleave: hideTip }))))));
 }
 
 heading();
+frontier();
+counts();
 ranking(scatter());
 items();
