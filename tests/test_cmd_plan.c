@@ -6,6 +6,7 @@
 #include "io/json.h"
 #include "layout/memory.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #define JOB "'" ERGON_TEST_SOURCE_DIR "/examples/kwai/llama-65b.yaml'"
@@ -129,7 +130,7 @@ static void test_files(void **state)
 {
     (void)state;
     char command[400], path[200];
-    snprintf(command, sizeof command, "plan " SMALL " --top 3 -o %s", folder);
+    snprintf(command, sizeof command, "plan " SMALLER " --top 3 -o %s", folder);
     check_output(command, 0, "the best as a job");
     snprintf(command, sizeof command, "memory %s/job.yaml", folder);
     check_output(command, 0, "It fits");
@@ -149,6 +150,38 @@ static void test_files(void **state)
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         assert_int_equal(unlink(path), 0);
     }
+}
+
+/* From the plan of layouts to the plan of clocks and overlap, whatever is recomputed or offloaded.
+ */
+static void check_way(const char *arguments, const char *recompute, const char *method,
+                      const char *expected)
+{
+    char command[400], path[200];
+    snprintf(command, sizeof command, "plan " SMALL " --sequence 2048 --batch 4 --top 1 %s -o %s",
+             arguments, folder);
+    check_output(command, 0, "the best as a job");
+    snprintf(command, sizeof command, "optimize %s/job.yaml -o %s/plan --method %s 2>&1", folder,
+             folder, method);
+    check_output(command, 0, expected);
+    snprintf(path, sizeof path, "%s/plan/plan.json", folder);
+    struct erg_error err;
+    json_t *plan = NULL;
+    assert_ok(erg_json_load(&plan, path, &err), &err);
+    const json_t *job = json_object_get(plan, "job");
+    assert_string_equal(json_string_value(json_object_get(job, "recompute")), recompute);
+    json_decref(plan);
+    snprintf(command, sizeof command, "rm -r %s/*", folder);
+    assert_int_equal(system(command), 0);
+}
+
+static void test_a_plan_is_a_job_of_optimize(void **state)
+{
+    (void)state;
+    check_way("--recompute balanced", "balanced", "ergon", "selected: ergon");
+    check_way("--recompute full", "full", "sequential+clocks", "selected: sequential+clocks");
+    check_way("--recompute none --memory-budget 34e9", "none", "sequential+clocks",
+              "copies to host memory slow compute as the engine megatron-kwai-h800 says");
 }
 
 /* ---- over clocks ---- */
@@ -264,13 +297,10 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_document),
-        cmocka_unit_test(test_one_layout),
-        cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_objectives),
-        cmocka_unit_test(test_objectives_as_text),
+        cmocka_unit_test(test_document),        cmocka_unit_test(test_one_layout),
+        cmocka_unit_test(test_tables),          cmocka_unit_test(test_files),
+        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_a_plan_is_a_job_of_optimize),
+        cmocka_unit_test(test_objectives),      cmocka_unit_test(test_objectives_as_text),
         cmocka_unit_test(test_numbers_of_gpus),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -304,6 +304,44 @@ static void fused_kernels_move_less(void **state)
     erg_model_free(model);
 }
 
+/* Balanced recomputation: both norms and the activation once more, each before the linear that
+ * needs it, and no products. */
+static void balanced_recomputation_reads_and_writes_again(void **state)
+{
+    (void)state;
+    struct erg_model *model = load("llama-3.2-3b");
+    for (int fused = 0; fused < 2; fused++) {
+        struct erg_model_shape shape = nanobatch;
+        struct erg_model_ops none, balanced;
+        double bytes[2] = {0}, flops[2] = {0}, params[2] = {0};
+        shape.fused_kernels = fused;
+        erg_model_layer_backward(&none, model, &shape);
+        shape.balanced = true;
+        erg_model_layer_backward(&balanced, model, &shape);
+        assert_int_equal(balanced.count, none.count + 3);
+        for (int which = 0; which < 2; which++) {
+            const struct erg_model_ops *ops = which ? &balanced : &none;
+            for (size_t i = 0; i < ops->count; i++) {
+                params[which] += ops->items[i].params;
+                for (int k = 0; k < ops->items[i].work_count; k++) {
+                    bytes[which] += ops->items[i].work[k].bytes;
+                    flops[which] += ops->items[i].work[k].flops;
+                }
+            }
+        }
+        assert_near(bytes[1] - bytes[0], 8 * 16384.0 * 3072 + 6 * 16384.0 * 8192 / 8, 1);
+        assert_near(flops[1], flops[0], 0);
+        assert_near(params[1], params[0], 0);
+        for (size_t i = 0; i + 1 < balanced.count; i++) {
+            const struct erg_model_op *op = &balanced.items[i];
+            if (op->work_count && !op->work[0].code.backward)
+                assert_true(op[1].id == ERG_MODEL_FC2 || op[1].id == ERG_MODEL_FC1 ||
+                            op[1].id == ERG_MODEL_QKV);
+        }
+    }
+    erg_model_free(model);
+}
+
 static void hopper_tiles_are_wider(void **state)
 {
     (void)state;
@@ -494,6 +532,7 @@ int main(void)
         cmocka_unit_test(splitting_divides_the_work),
         cmocka_unit_test(head_and_embedding),
         cmocka_unit_test(fused_kernels_move_less),
+        cmocka_unit_test(balanced_recomputation_reads_and_writes_again),
         cmocka_unit_test(hopper_tiles_are_wider),
         cmocka_unit_test(saved_activations_of_a_layer),
         cmocka_unit_test(gpt_has_one_width_and_no_rope),

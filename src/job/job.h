@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Balanced: outputs of norms and of the activation; only layouts know it (layout/layout.h). */
+/* Balanced: outputs of norms and of the activation. */
 enum erg_job_recompute { ERG_RECOMPUTE_NONE, ERG_RECOMPUTE_FULL, ERG_RECOMPUTE_BALANCED };
 
 enum erg_job_schedule { ERG_JOB_1F1B, ERG_JOB_INTERLEAVED };
@@ -58,7 +58,8 @@ struct erg_job {
     int sequence;         /* tokens */
     bool even_microbatch; /* it can be split in two equal halves */
     enum erg_job_recompute recompute;
-    double offload; /* share of the activations that moves to host memory; only layouts know it */
+    double offload; /* share of the activations that moves to host memory; above 0: the engine says
+                     * what that costs */
 
     struct {
         enum erg_job_search method;

@@ -149,18 +149,22 @@ static int check_degrees(const struct erg_job *job, const struct erg_yaml *yaml,
     return 0;
 }
 
-/* What layouts can do and partitions cannot yet. */
-static int check_partitioned(const struct erg_job *job, const struct erg_yaml *yaml,
-                             struct erg_error *err)
+/* Copies to host memory cost what the engine says. */
+static int check_offload(const struct erg_job *job, const struct erg_yaml *yaml,
+                         struct erg_error *err)
 {
-    if (job->recompute == ERG_RECOMPUTE_BALANCED)
-        return erg_yaml_fail(yaml, "recompute", err,
-                             "schedules and clocks are planned for none and full; balanced is for "
-                             "ergon memory");
-    if (job->offload > 0)
+    if (!(job->offload > 0))
+        return 0;
+    if (job->pipeline < 3)
         return erg_yaml_fail(yaml, "offload", err,
-                             "schedules and clocks are planned without offloading, which is for "
-                             "ergon memory");
+                             "offloading hides its copies behind the microbatches of other stages "
+                             "and needs at least 3 pipeline stages, got %d",
+                             job->pipeline);
+    if (!job->engine || !(job->engine->host_link_bandwidth > 0))
+        return erg_yaml_fail(yaml, "offload", err,
+                             "what copies to host memory cost is a matter of the engine; expected "
+                             "the key 'engine' with one that offloads, for example "
+                             "megatron-kwai-h800");
     return 0;
 }
 
@@ -310,7 +314,7 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
     choose_name(job, file, path);
     if (load_names(job, file, yaml, path, err) != 0 || apply_to_model(job, file, yaml, err) != 0 ||
         (!any_layout &&
-         (check_degrees(job, yaml, err) != 0 || check_partitioned(job, yaml, err) != 0)) ||
+         (check_degrees(job, yaml, err) != 0 || check_offload(job, yaml, err) != 0)) ||
         check_schedule(job, file, yaml, err) != 0 || split_layers(job, file, yaml, err) != 0 ||
         choose_goal(job, file, yaml, err) != 0)
         return -1;
@@ -324,6 +328,11 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
                 "%s:%zu: the reduction of gradients between the %d copies is not modelled: times "
                 "and energies are those of one copy",
                 path, erg_yaml_line(yaml, "data"), job->data);
+    if (job->offload > 0)
+        erg_log(ERG_LOG_WARNING,
+                "%s:%zu: copies to host memory slow compute as the engine %s says; waiting for the "
+                "first of them is not modelled",
+                path, erg_yaml_line(yaml, "offload"), job->engine->name);
     if (!job->even_microbatch)
         erg_log(ERG_LOG_WARNING,
                 "%s:%zu: a microbatch of %d cannot be split in two equal halves, so communication "

@@ -62,13 +62,27 @@ static void add_busy(struct erg_pass_cost *sum, const struct erg_layout_costs *c
     sum->total_j += (costs->active_w + costs->static_w) * time_s;
 }
 
+struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request *request,
+                                          const struct erg_time_parts *parts,
+                                          const struct erg_layout_costs *costs, long layers,
+                                          enum erg_remat remat, double offload)
+{
+    const struct erg_engine *engine = request->time.engine;
+    struct erg_pass_cost cost = {0};
+    double copy_s = (double)layers * offload * parts->copy_s[remat];
+    double copy_j = copy_s * engine->host_link_bandwidth * costs->hbm_byte_j;
+    add_busy(&cost, costs, engine->offload_interference * copy_s);
+    cost.items[ERG_LAYOUT_ENERGY_OFFLOAD] = copy_j;
+    cost.total_j += copy_j;
+    return cost;
+}
+
 struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_request *request,
                                            const struct erg_time_parts *parts,
                                            const struct erg_layout_costs *costs, long layers,
                                            bool backward, bool head, enum erg_remat remat,
                                            double offload)
 {
-    const struct erg_engine *engine = request->time.engine;
     const struct erg_pass_cost *passes = costs->passes;
     struct erg_pass_cost sum = {0};
     add_pass(&sum, &passes[backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD], (double)layers);
@@ -77,11 +91,9 @@ struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_reques
     if (backward && remat == ERG_REMAT_FULL)
         add_again(&sum, &passes[ERG_PASS_FORWARD], (double)layers);
     if (offload > 0) { /* out while going forward, in again backward */
-        double copy_s = (double)layers * offload * parts->copy_s[remat];
-        double copy_j = copy_s * engine->host_link_bandwidth * costs->hbm_byte_j;
-        add_busy(&sum, costs, engine->offload_interference * copy_s);
-        sum.items[ERG_LAYOUT_ENERGY_OFFLOAD] += copy_j;
-        sum.total_j += copy_j;
+        const struct erg_pass_cost copy =
+            erg_layout_copy_cost(request, parts, costs, layers, remat, offload);
+        add_pass(&sum, &copy, 1);
     }
     if (head)
         add_pass(&sum, &passes[ERG_PASS_HEAD], (backward ? 2 : 1) / 3.0);

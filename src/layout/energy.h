@@ -150,6 +150,13 @@ struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_reques
                                            bool backward, bool head, enum erg_remat remat,
                                            double offload);
 
+/* What the copies of a chunk's activations cost it, out or in: compute is slower beside them, and
+ * the HBM is read or written. A part of erg_layout_chunk_cost(). */
+struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request *request,
+                                          const struct erg_time_parts *parts,
+                                          const struct erg_layout_costs *costs, long layers,
+                                          enum erg_remat remat, double offload);
+
 /* What follows the pipeline, over all GPUs: waits for copies, sums of gradients, the optimizer. */
 struct erg_layout_tail {
     double time_s;

@@ -13,7 +13,7 @@ struct sizes {
     double heads; /* of queries on one GPU */
     double kv;    /* width of the keys (and of the values) on one GPU */
     double tile_m, tile_n, head_factor;
-    bool fused;
+    bool fused, balanced;
 };
 
 static struct sizes sizes_of(const struct erg_model *model, const struct erg_model_shape *shape)
@@ -40,6 +40,7 @@ static struct sizes sizes_of(const struct erg_model *model, const struct erg_mod
         .tile_n = shape->tile_n ? (double)shape->tile_n : 128,
         .head_factor = shape->head_gemm_factor > 0 ? shape->head_gemm_factor : 1,
         .fused = shape->fused_kernels,
+        .balanced = shape->balanced,
     };
 }
 
@@ -290,6 +291,32 @@ static void tag_work(struct erg_model_ops *ops, const struct erg_model_shape *sh
     }
 }
 
+/* The input of a linear that balanced recomputation makes again: its forward kernel alone, which
+ * adds no residual. */
+static void add_again(struct erg_model_ops *ops, const struct sizes *s, enum erg_model_op_id id,
+                      const char *name)
+{
+    if (s->balanced && id == ERG_MODEL_ACTIVATION)
+        add_activation(ops, s, false);
+    else if (s->balanced)
+        add_norm(ops, s, id, name, false);
+}
+
+/* The first of each in a backward list is the forward operation, and holds no parameters of its
+ * own. */
+static void tag_again(struct erg_model_ops *ops)
+{
+    static const enum erg_model_op_id again[] = {ERG_MODEL_ACTIVATION, ERG_MODEL_NORM_M,
+                                                 ERG_MODEL_NORM_A};
+    for (size_t k = 0; k < sizeof again / sizeof *again; k++) {
+        struct erg_model_op *op = ops->items;
+        while (op->id != again[k])
+            op++;
+        op->params = 0;
+        op->work[0].code.backward = false;
+    }
+}
+
 static void no_saved_bytes(struct erg_model_ops *ops)
 {
     for (size_t i = 0; i < ops->count; i++)
@@ -328,8 +355,10 @@ void erg_model_layer_backward(struct erg_model_ops *ops, const struct erg_model 
     const struct sizes s = sizes_of(model, shape);
     ops->count = 0;
     add_residual(ops, &s, ERG_MODEL_BDA_M, "bda_m", true);
+    add_again(ops, &s, ERG_MODEL_ACTIVATION, NULL);
     add_linear(ops, &s, ERG_MODEL_FC2, "fc2", s.F, s.h, true, 1);
     add_activation(ops, &s, true);
+    add_again(ops, &s, ERG_MODEL_NORM_M, "norm_m");
     add_linear(ops, &s, ERG_MODEL_FC1, "fc1", s.h, model->gated ? 2 * s.F : s.F, true, 1);
     add_reduce(ops, &s, ERG_MODEL_REDUCE_M);
     add_norm(ops, &s, ERG_MODEL_NORM_M, "norm_m", true);
@@ -341,12 +370,15 @@ void erg_model_layer_backward(struct erg_model_ops *ops, const struct erg_model 
     add_exchange(ops, &s, ERG_MODEL_SCATTER_KV);
     add_rope(ops, &s, 1.25);
     add_qkv_post(ops, &s, 1.25);
+    add_again(ops, &s, ERG_MODEL_NORM_A, "norm_a");
     add_linear(ops, &s, ERG_MODEL_QKV, "qkv", s.h, s.Q, true, 1);
     add_reduce(ops, &s, ERG_MODEL_REDUCE_A);
     add_norm(ops, &s, ERG_MODEL_NORM_A, "norm_a", true);
     add_fork(ops, &s, ERG_MODEL_FORK_A, "fork_a");
     fill_state(ops, &s);
     tag_work(ops, shape, true);
+    if (s.balanced)
+        tag_again(ops);
     no_saved_bytes(ops);
 }
 

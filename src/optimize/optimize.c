@@ -6,6 +6,7 @@
 #include "optimize/optimization_internal.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 enum {
     FRONTIER_POINTS = 24, /* deadlines spread over a frontier */
@@ -62,20 +63,29 @@ static int check_methods(const struct erg_optimization *o, struct erg_error *err
     return 0;
 }
 
-void erg_optimize_check_board(const struct erg_job *job, const struct erg_device *device)
+int erg_optimize_check_device(const struct erg_job *job, const struct erg_device *device,
+                              struct erg_error *err)
 {
+    if (device && (job->recompute == ERG_RECOMPUTE_BALANCED || job->offload > 0))
+        return erg_fail(err, ERG_USAGE,
+                        "the job %s %s, which is planned on emulated GPUs only; expected recompute "
+                        "none or full and no offload to measure on these",
+                        job->name,
+                        job->offload > 0 ? "offloads activations" : "recomputes in balance");
     if (device && device->board && !erg_gpu_is_board(job->gpu, device->board))
         erg_log(ERG_LOG_WARNING,
                 "the job is for %s, but this machine has %s: times and energies are measured on "
                 "the latter, blocking power, links and clocks assumed of the former",
                 job->gpu->name, device->board);
+    return 0;
 }
 
 static int prepare(struct erg_optimization *o, struct erg_error *err)
 {
     const struct erg_job *job = o->job;
+    if (erg_optimize_check_device(job, o->request->device, err))
+        return -1;
     o->workload_request = erg_survey_workload_request(job);
-    erg_optimize_check_board(job, o->request->device);
     o->profiler = erg_survey_profile_options(job);
     if (erg_workload_build(&o->workload, &o->workload_request, err))
         return -1;
@@ -190,10 +200,11 @@ static int select_point(struct erg_optimization *o, struct erg_error *err)
 int erg_optimize(const struct erg_optimize_request *request, json_t **plan, struct erg_error *err)
 {
     struct erg_optimization o = {.request = request, .job = request->job};
-    int status = prepare(&o, err) || erg_survey_run(&o.survey, &o.survey_request, err) ||
-                         erg_optimization_plan(&o, err) || select_point(&o, err)
-                     ? -1
-                     : 0;
+    int status = prepare(&o, err) || erg_survey_run(&o.survey, &o.survey_request, err) ? -1 : 0;
+    if (!status)
+        erg_optimization_copies(&o);
+    if (!status)
+        status = erg_optimization_plan(&o, err) || select_point(&o, err) ? -1 : 0;
     if (!status)
         status = erg_interrupt_check(err);
     if (!status) {
@@ -203,6 +214,7 @@ int erg_optimize(const struct erg_optimize_request *request, json_t **plan, stru
     for (int i = 0; i < ERG_METHOD_COUNT; i++)
         erg_method_release(&o.methods[i]);
     erg_survey_release(&o.survey);
+    free(o.copies);
     erg_lab_close(o.lab);
     erg_workload_release(&o.workload);
     return status;

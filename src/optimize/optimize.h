@@ -26,9 +26,14 @@ struct erg_optimize_request {
     struct erg_device *device; /* real GPUs to measure on; NULL: the job's GPU, emulated */
 };
 
-/* Warns when a real device's GPUs are not those that the job plans for: what it assumes of them
- * (idle and blocking power, links, clocks, the emulator's prior) is another GPU's. */
-void erg_optimize_check_board(const struct erg_job *job, const struct erg_device *device);
+/*
+ * Whether a real device (NULL: an emulated one) can run what the job plans: its kernels recompute
+ * nothing or whole layers, and do not offload. Warns when its GPUs are not those that the job plans
+ * for: what is assumed of them (idle and blocking power, links, clocks, the emulator's prior) is
+ * another GPU's.
+ */
+int erg_optimize_check_device(const struct erg_job *job, const struct erg_device *device,
+                              struct erg_error *err);
 
 /*
  * The plan document (docs/plan-format.md), owned by the caller. ERG_INFEASIBLE when no point of

@@ -26,7 +26,8 @@ static void add_work(const struct erg_optimization *o, const struct erg_cost *co
     }
 }
 
-/* Work outside the layers of virtual stage x in one direction, at every clock. */
+/* What virtual stage x runs in one direction beside its layers' own work, at every clock: work
+ * outside the layers, and copies. */
 static void fixed_work(const struct erg_optimization *o, size_t x, int direction, bool nanobatched,
                        struct erg_cost *fixed)
 {
@@ -51,6 +52,10 @@ static void fixed_work(const struct erg_optimization *o, size_t x, int direction
     for (size_t i = 0; i < count; i++)
         add_work(o, o->survey.fixed[parts[i].what], &o->workload.fixed[parts[i].what],
                  parts[i].times, fixed);
+    for (size_t clock = 0; o->copies && clock < o->survey.clock_count; clock++) {
+        fixed[clock].time_s += o->job->chunk_layers[x] * o->copies[clock].time_s;
+        fixed[clock].energy_j += o->job->chunk_layers[x] * o->copies[clock].energy_j;
+    }
 }
 
 static void new_tables(const struct erg_optimization *o, struct erg_method_result *result,

@@ -51,6 +51,7 @@ struct erg_workload_request erg_survey_workload_request(const struct erg_job *jo
         .microbatch_size = job->microbatch_size,
         .sequence = job->sequence,
         .recompute = job->recompute == ERG_RECOMPUTE_FULL,
+        .balanced = job->recompute == ERG_RECOMPUTE_BALANCED,
     };
 }
 

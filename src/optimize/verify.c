@@ -59,7 +59,7 @@ static int check_plan(const struct erg_verify_request *request, struct erg_error
 {
     const struct erg_job *job = request->job;
     const struct erg_plan_file *plan = request->plan;
-    bool recompute = job->recompute == ERG_RECOMPUTE_FULL;
+    const char *recompute = erg_job_recompute_name(job->recompute);
     if (request->layers > job->model->layers)
         return erg_fail(err, ERG_USAGE,
                         "verifying a plan: expected a stack of at most the %ld layers of %s, got "
@@ -72,7 +72,7 @@ static int check_plan(const struct erg_verify_request *request, struct erg_error
                         plan->gpu, job->gpu->name, job->name);
     if (!strcmp(plan->model, job->model->name) && plan->tensor == job->tensor &&
         plan->context == job->context && plan->microbatch_size == job->microbatch_size &&
-        plan->sequence == job->sequence && !strcmp(plan->recompute, "full") == recompute)
+        plan->sequence == job->sequence && !strcmp(plan->recompute, recompute))
         return 0;
     return erg_fail(err, ERG_USAGE,
                     "verifying a plan: it is one of %s, tensor %ld, context %ld, microbatches of "
@@ -324,8 +324,9 @@ static int measure_all(struct verifier *v, struct erg_verification *out, struct 
 static int prepare(struct verifier *v, struct erg_error *err)
 {
     const struct erg_job *job = v->request->job;
+    if (erg_optimize_check_device(job, v->request->device, err))
+        return -1;
     v->workload_request = erg_survey_workload_request(job);
-    erg_optimize_check_board(job, v->request->device);
     v->profiler = erg_survey_profile_options(job);
     if (check_plan(v->request, err) || erg_workload_build(&v->workload, &v->workload_request, err))
         return -1;

@@ -85,6 +85,7 @@ struct erg_workload_request {
     int microbatch_size; /* sequences */
     int sequence;        /* tokens */
     bool recompute;      /* the backward replays the forward, layer by layer */
+    bool balanced;       /* the backward makes outputs of norms and the activation again */
 };
 
 /* Everything that a device runs for a job's microbatch, per layer. */
