@@ -1,6 +1,7 @@
 /* ergon plan JOB.yaml: the best layouts of a job, and why one is or is not among them. */
 #include "cli/cli.h"
 #include "cli/plan_mixed.h"
+#include "cli/plan_change.h"
 #include "cli/plan_print.h"
 
 #include "base/memory.h"
@@ -330,10 +331,9 @@ static int evaluate(struct erg_layout_candidate *one, const struct planning *at,
         .microbatch = 1, .sequence = job.sequence, .virtual_stages = 1, .remat = job.remat};
     if (at->values->recompute >= 0)
         layout.remat = (enum erg_remat)at->values->recompute;
-    int status = erg_layout_parse(&layout, text, at->job->model->layers, err) ||
-                         erg_layout_evaluate(one, at->searches, &layout, err)
-                     ? -1
-                     : 0;
+    int status = erg_layout_parse(&layout, text, at->job->model->layers, err);
+    if (!status && erg_layout_evaluate(one, at->searches, &layout, err) != 0)
+        status = erg_plan_say_change(at->searches, &layout, err);
     erg_arena_release(&arena);
     return status ? erg_fail_context(err, "%s %s", option, text) : 0;
 }
@@ -459,8 +459,10 @@ static int write_files(const struct planning *at, struct erg_error *err)
 static int choose(struct planning *at, struct erg_error *err)
 {
     const struct erg_layout_choice_request request = choice_request(at);
-    if (erg_layout_choose(&at->choice, &request, err) != 0)
-        return -1;
+    if (erg_layout_choose(&at->choice, &request, err) != 0) {
+        bool none_fits = at->choice.fitting == 0 && at->search_count == 1;
+        return none_fits ? erg_plan_say_needed(at->searches, err) : -1;
+    }
     if (at->search_count == 1)
         return 0;
     at->counts = erg_xcalloc(at->search_count, sizeof *at->counts);
@@ -489,9 +491,10 @@ static int find(struct planning *at, bool json, struct erg_error *err)
 {
     const char *folder = at->values->output;
     const bool clocks = over_clocks(at);
-    if (((!clocks || (folder && at->search_count == 1)) &&
-         erg_layout_search(&at->found, at->searches, err) != 0) ||
-        (clocks && choose(at, err) != 0) || (folder && write_files(at, err) != 0))
+    if (at->search_count == 1 && (!clocks || folder) &&
+        erg_layout_search(&at->found, at->searches, err) != 0)
+        return erg_plan_say_needed(at->searches, err);
+    if ((clocks && choose(at, err) != 0) || (folder && write_files(at, err) != 0))
         return -1;
     if (at->values->export >= 0) {
         print_export(at, &best(at)->layout);

@@ -1,0 +1,67 @@
+#include "cli/plan_change.h"
+
+#include "layout/change.h"
+
+static void add_part(struct erg_text *out, const char *name, long from, long to)
+{
+    if (from != to)
+        erg_text_printf(out, "%s%s %ld", out->count ? " and " : "", name, to);
+}
+
+int erg_plan_say_change(const struct erg_layout_search *search, const struct erg_layout *layout,
+                        struct erg_error *err)
+{
+    struct erg_layout_change change;
+    struct erg_text parts = {0}, hint = {0};
+    const struct erg_error refused = *err;
+    erg_layout_find_change(&change, search, layout);
+    const struct erg_layout *changed = &change.candidate.layout;
+    if (change.changed) {
+        add_part(&parts, "tensor", layout->tensor, changed->tensor);
+        add_part(&parts, "context", layout->context, changed->context);
+        add_part(&parts, "pipeline", layout->pipeline, changed->pipeline);
+        add_part(&parts, "virtual stages", layout->virtual_stages, changed->virtual_stages);
+        add_part(&parts, "microbatch", layout->microbatch, changed->microbatch);
+        if (changed->remat != layout->remat)
+            erg_text_printf(&parts, "%srecompute %s", parts.count ? " and " : "",
+                            erg_remat_name(changed->remat));
+        erg_text_printf(&hint, "; it fits with %s", parts.data);
+        if (changed->offload > 0)
+            erg_text_printf(&hint, ", %.1f %% of the activations offloaded",
+                            100 * changed->offload);
+        erg_text_printf(&hint, " (%.4g s an iteration)", change.candidate.time.total);
+    }
+    if (change.memory_bytes > 0)
+        erg_text_printf(&hint, "%s as it is with %.1f GiB a GPU for tensors",
+                        change.changed ? ", or" : "; it fits", change.memory_bytes / 0x1p30);
+    erg_layout_change_release(&change);
+    erg_fail(err, refused.status, "%s%s", refused.message,
+             hint.count ? hint.data : "; no change of two of its degrees makes it fit");
+    erg_text_release(&parts);
+    erg_text_release(&hint);
+    return -1;
+}
+
+int erg_plan_say_needed(const struct erg_layout_search *search, struct erg_error *err)
+{
+    enum { MOST_NODES = 512, MOST_BATCH = 256 };
+    const struct erg_error refused = *err;
+    if (refused.status != ERG_INFEASIBLE)
+        return -1;
+    long node = search->time.machine->node_gpus;
+    long most = search->time.machine->network_bandwidth > 0 ? MOST_NODES * node : node;
+    long gpus = erg_layout_fewest_gpus(search, most);
+    long batch = erg_layout_nearest_batch(search, MOST_BATCH);
+    if (gpus && batch)
+        return erg_fail(err, refused.status,
+                        "%s; something fits on %ld GPUs, or with a batch of %ld", refused.message,
+                        gpus, batch);
+    if (gpus)
+        return erg_fail(err, refused.status, "%s; something fits on %ld GPUs", refused.message,
+                        gpus);
+    if (batch)
+        return erg_fail(err, refused.status, "%s; something fits with a batch of %ld",
+                        refused.message, batch);
+    return erg_fail(err, refused.status, "%s; nor does anything on up to %ld GPUs", refused.message,
+                    most);
+}
