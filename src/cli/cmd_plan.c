@@ -522,6 +522,11 @@ static int check_options(const struct values *values, bool json, struct erg_erro
     if (values->why && (json || values->export >= 0))
         return erg_fail(err, ERG_USAGE,
                         "--why is text for people; --json and --export go with --layout");
+    if (values->why && (values->objective >= 0 || !isnan(values->deadline_s) ||
+                        !isnan(values->energy_j) || !isnan(values->power_w)))
+        return erg_fail(err, ERG_USAGE,
+                        "--why compares layouts at the highest clock; objectives and budgets go "
+                        "with --layout");
     if (one && values->output)
         return erg_fail(err, ERG_USAGE,
                         "--output writes all layouts; it goes neither with --layout nor with "
