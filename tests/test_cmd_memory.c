@@ -221,7 +221,6 @@ static void test_wrong_questions(void **state)
         check_program(text.data, cases[i].exit_code, cases[i].message);
         erg_text_release(&text);
     }
-    check_program("optimize " JOBS "llama2-7b.yaml' 2>&1", 1, "balanced is for ergon memory");
 }
 
 int main(void)
