@@ -1,7 +1,7 @@
 /* ergon plan JOB.yaml: the best layouts of a job, and why one is or is not among them. */
 #include "cli/cli.h"
-#include "cli/plan_mixed.h"
 #include "cli/plan_change.h"
+#include "cli/plan_mixed.h"
 #include "cli/plan_print.h"
 
 #include "base/memory.h"
