@@ -543,10 +543,11 @@ static int find_mixed(struct planning *at, const struct erg_cluster *cluster, bo
                         !isnan(values->power_w) || values->objective == LEAST_ENERGY;
     if (values->gpus || values->layout || values->why || values->export >= 0 || values->output ||
         !isnan(values->memory_bytes) || !isnan(values->host_bytes) || bounds)
-        return erg_fail(err, ERG_USAGE,
-                        "the cluster has nodes of several kinds; --gpus, --layout, --why, "
-                        "--export, --output, --memory, --host-memory, objectives and bounds are "
-                        "for those of one");
+        return erg_fail(
+            err, ERG_USAGE,
+            "the cluster has nodes of several kinds; --gpus, --layout, --why, "
+            "--export, --output, --memory-budget, --host-memory, objectives and bounds are "
+            "for those of one");
     return erg_plan_mixed(at->job, cluster, at->energy.gpu, at->searches, json, err);
 }
 
