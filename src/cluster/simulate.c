@@ -1,6 +1,4 @@
-#include "cluster/event_heap_internal.h"
-#include "cluster/meter_internal.h"
-#include "cluster/scheduler_internal.h"
+#include "cluster/simulate_internal.h"
 
 #include "base/clock.h"
 #include "base/interrupt.h"
@@ -11,47 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-struct ids {
-    int *items;
-    size_t count, capacity;
-};
-
-/* A node's outage that has begun or is to begin. */
-struct outages {
-    const struct erg_outage **begins, **ends; /* by from_s and by to_s */
-    size_t begun, ended;
-};
-
-struct simulator {
-    const struct erg_simulation *simulation;
-    struct erg_scheduler *scheduler;
-    struct meter meter;
-    struct event_heap heap;
-    void *policy_state;
-    double *submission_s; /* by job */
-    int *order;           /* jobs by submission */
-    size_t submitted;
-    struct outages outages;
-    /* Since the policy was last called. */
-    unsigned events;
-    struct ids arrived, ended, evicted;
-    double round_s; /* when its next round is, at the earliest */
-    bool rested;    /* in its last round it changed nothing, and nothing had happened */
-    struct {
-        struct erg_cluster_record *items;
-        size_t count, capacity;
-    } records;
-    struct {
-        struct erg_slice *items;
-        size_t count, capacity;
-    } slices; /* of the records */
-    struct {
-        struct erg_cluster_sample *items;
-        size_t count, capacity;
-    } samples;
-};
-
-static void record(struct simulator *sim, enum erg_record_kind kind, int job, int node)
+void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job, int node)
 {
     if (!sim->simulation->keep_events)
         return;
@@ -71,8 +29,7 @@ static void record(struct simulator *sim, enum erg_record_kind kind, int job, in
         ERG_PUSH(&sim->slices, items, now->placement.slices[i]);
 }
 
-/* Finds out when a job will next do something by itself. */
-static void refresh(struct simulator *sim, int id)
+void simulator_refresh(struct simulator *sim, int id)
 {
     const struct erg_accounting *accounting = sim->simulation->accounting;
     const struct erg_work *work = &sim->scheduler->works[id];
@@ -91,7 +48,7 @@ static int book_change(struct simulator *sim, const struct change *before, struc
     const struct erg_speeds *speeds = sim->simulation->speeds;
     bool same_gpus = erg_placement_equal(&before->placement, &job->placement);
     if (job->state == ERG_JOB_REJECTED) {
-        record(sim, ERG_RECORD_REJECT, job->id, -1);
+        simulator_record(sim, ERG_RECORD_REJECT, job->id, -1);
         meter_update(&sim->meter, job->id);
         return 0;
     }
@@ -126,12 +83,12 @@ static int book_change(struct simulator *sim, const struct change *before, struc
         if (isnan(job->started_s))
             job->started_s = scheduler->now_s;
     }
-    record(sim,
-           job->state == ERG_JOB_WAITING      ? ERG_RECORD_SUSPEND
-           : before->state == ERG_JOB_RUNNING ? ERG_RECORD_CHANGE
-                                              : ERG_RECORD_START,
-           job->id, -1);
-    refresh(sim, job->id);
+    simulator_record(sim,
+                     job->state == ERG_JOB_WAITING      ? ERG_RECORD_SUSPEND
+                     : before->state == ERG_JOB_RUNNING ? ERG_RECORD_CHANGE
+                                                        : ERG_RECORD_START,
+                     job->id, -1);
+    simulator_refresh(sim, job->id);
     return 0;
 }
 
@@ -152,7 +109,7 @@ static int book_changes(struct simulator *sim, struct erg_error *err)
 static void end_job(struct simulator *sim, int id)
 {
     struct erg_scheduler *scheduler = sim->scheduler;
-    record(sim, ERG_RECORD_END, id, -1);
+    simulator_record(sim, ERG_RECORD_END, id, -1);
     scheduler_end(scheduler, id);
     meter_update(&sim->meter, id);
     sim->meter.results[id].ended_s = scheduler->now_s;
@@ -169,67 +126,7 @@ static void pass_job_events(struct simulator *sim)
         if (sim->simulation->accounting->end(&sim->scheduler->works[id]) <= now_s)
             end_job(sim, id);
         else
-            refresh(sim, id);
-    }
-}
-
-static void evict(struct simulator *sim, int id, int node)
-{
-    struct erg_scheduler *scheduler = sim->scheduler;
-    const struct erg_accounting *accounting = sim->simulation->accounting;
-    record(sim, ERG_RECORD_EVICT, id, node);
-    scheduler->changes->used_s[id] = erg_scheduler_attained(scheduler, id);
-    accounting->lose(&scheduler->works[id], scheduler->fleet, scheduler->now_s);
-    erg_scheduler_suspend(scheduler, id);
-    scheduler_settle(scheduler);
-    accounting->change(&scheduler->works[id], scheduler->now_s, INFINITY, 0);
-    refresh(sim, id);
-    ERG_PUSH(&sim->evicted, items, id);
-}
-
-static void fail_node(struct simulator *sim, int node)
-{
-    struct erg_occupancy *occupancy = sim->scheduler->occupancy;
-    int gpus = sim->scheduler->fleet->types[occupancy->type_of[node]].gpus_per_node;
-    for (int gpu = 0; gpu < gpus; gpu++) {
-        int owner = erg_occupancy_owner(occupancy, node, gpu);
-        if (owner >= 0)
-            evict(sim, owner, node);
-    }
-    erg_occupancy_fail(occupancy, node);
-    meter_node(&sim->meter, node, true);
-    record(sim, ERG_RECORD_FAILURE, -1, node);
-    sim->events |= ERG_EVENT_FAILURE;
-}
-
-static void repair_node(struct simulator *sim, int node)
-{
-    erg_occupancy_repair(sim->scheduler->occupancy, node);
-    meter_node(&sim->meter, node, false);
-    record(sim, ERG_RECORD_REPAIR, -1, node);
-    sim->events |= ERG_EVENT_REPAIR;
-}
-
-static double next_outage(const struct simulator *sim)
-{
-    const struct outages *outages = &sim->outages;
-    size_t count = sim->simulation->outages_count;
-    double begin_s = outages->begun < count ? outages->begins[outages->begun]->from_s : INFINITY;
-    double end_s = outages->ended < count ? outages->ends[outages->ended]->to_s : INFINITY;
-    return fmin(begin_s, end_s);
-}
-
-/* Repairs before failures, so that a node whose outages touch is up in between for no time. */
-static void pass_outages(struct simulator *sim)
-{
-    struct outages *outages = &sim->outages;
-    size_t count = sim->simulation->outages_count;
-    double now_s = sim->scheduler->now_s;
-    while (next_outage(sim) <= now_s) {
-        if (outages->ended < count && outages->ends[outages->ended]->to_s <= now_s)
-            repair_node(sim, outages->ends[outages->ended++]->node);
-        else
-            fail_node(sim, outages->begins[outages->begun++]->node);
+            simulator_refresh(sim, id);
     }
 }
 
@@ -251,7 +148,7 @@ static void submit_job(struct simulator *sim, int id)
     job->deadline_s = request->deadline_s - request->submit_s + asked_s;
     sim->simulation->accounting->submit(job, &scheduler->works[id]);
     meter_submit(&sim->meter, id);
-    record(sim, ERG_RECORD_SUBMIT, id, -1);
+    simulator_record(sim, ERG_RECORD_SUBMIT, id, -1);
     if (!erg_speeds_runnable(sim->simulation->speeds, request->workload, -1)) {
         const struct erg_trace_workload *workload =
             &sim->simulation->trace->workloads[request->workload];
@@ -357,7 +254,8 @@ static double next_tariff(const struct simulator *sim)
 static bool stuck(const struct simulator *sim)
 {
     return sim->rested && !sim->events && sim->scheduler->running.count == 0 &&
-           isinf(next_submission(sim)) && isinf(next_outage(sim)) && isinf(next_wake(sim));
+           isinf(next_submission(sim)) && isinf(simulator_next_outage(sim)) &&
+           isinf(next_wake(sim));
 }
 
 static int run(struct simulator *sim, struct erg_error *err)
@@ -365,7 +263,7 @@ static int run(struct simulator *sim, struct erg_error *err)
     struct erg_scheduler *scheduler = sim->scheduler;
     double until_s = sim->simulation->until_s;
     for (size_t steps = 0;; steps++) {
-        double next_s = fmin(fmin(event_heap_next(&sim->heap), next_outage(sim)),
+        double next_s = fmin(fmin(event_heap_next(&sim->heap), simulator_next_outage(sim)),
                              fmin(next_submission(sim), next_wake(sim)));
         double tariff_s = next_tariff(sim);
         if (!stuck(sim))
@@ -377,7 +275,7 @@ static int run(struct simulator *sim, struct erg_error *err)
         scheduler->now_s = next_s;
         meter_advance(&sim->meter, next_s);
         pass_job_events(sim);
-        pass_outages(sim);
+        simulator_pass_outages(sim);
         pass_submissions(sim);
         sim->events |= next_s == tariff_s ? ERG_EVENT_TARIFF : 0;
         if (book_changes(sim, err) != 0 || call_policy(sim, err) != 0)
@@ -389,35 +287,6 @@ static int run(struct simulator *sim, struct erg_error *err)
         meter_advance(&sim->meter, until_s);
     }
     return 0;
-}
-
-static int compare_begins(const void *a, const void *b)
-{
-    const struct erg_outage *x = *(const struct erg_outage *const *)a;
-    const struct erg_outage *y = *(const struct erg_outage *const *)b;
-    if (x->from_s != y->from_s)
-        return x->from_s < y->from_s ? -1 : 1;
-    return x->node - y->node;
-}
-
-static int compare_ends(const void *a, const void *b)
-{
-    const struct erg_outage *x = *(const struct erg_outage *const *)a;
-    const struct erg_outage *y = *(const struct erg_outage *const *)b;
-    if (x->to_s != y->to_s)
-        return x->to_s < y->to_s ? -1 : 1;
-    return x->node - y->node;
-}
-
-static void sort_outages(struct outages *outages, const struct erg_simulation *simulation)
-{
-    size_t count = simulation->outages_count;
-    outages->begins = erg_xcalloc(count, sizeof *outages->begins);
-    outages->ends = erg_xcalloc(count, sizeof *outages->ends);
-    for (size_t i = 0; i < count; i++)
-        outages->begins[i] = outages->ends[i] = &simulation->outages[i];
-    qsort(outages->begins, count, sizeof *outages->begins, compare_begins);
-    qsort(outages->ends, count, sizeof *outages->ends, compare_ends);
 }
 
 struct submission {
@@ -487,7 +356,7 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
     meter_init(&sim.meter, simulation, sim.scheduler);
     event_heap_init(&sim.heap, count);
     sort_submissions(&sim);
-    sort_outages(&sim.outages, simulation);
+    simulator_sort_outages(&sim.outages, simulation);
     int status = policy->open ? policy->open(&sim.policy_state, sim.scheduler, err) : 0;
     if (status == 0) {
         status = run(&sim, err);

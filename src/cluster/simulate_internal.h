@@ -1,0 +1,67 @@
+/*
+ * The simulator's insides; shared by simulate*.c only.
+ */
+#ifndef ERG_CLUSTER_SIMULATE_INTERNAL_H
+#define ERG_CLUSTER_SIMULATE_INTERNAL_H
+
+#include "cluster/event_heap_internal.h"
+#include "cluster/meter_internal.h"
+#include "cluster/scheduler_internal.h"
+#include "cluster/simulate.h"
+
+struct ids {
+    int *items;
+    size_t count, capacity;
+};
+
+/* A node's outage that has begun or is to begin. */
+struct outages {
+    const struct erg_outage **begins, **ends; /* by from_s and by to_s */
+    size_t begun, ended;
+};
+
+struct simulator {
+    const struct erg_simulation *simulation;
+    struct erg_scheduler *scheduler;
+    struct meter meter;
+    struct event_heap heap;
+    void *policy_state;
+    double *submission_s; /* by job */
+    int *order;           /* jobs by submission */
+    size_t submitted;
+    struct outages outages;
+    /* Since the policy was last called. */
+    unsigned events;
+    struct ids arrived, ended, evicted;
+    double round_s; /* when its next round is, at the earliest */
+    bool rested;    /* in its last round it changed nothing, and nothing had happened */
+    struct {
+        struct erg_cluster_record *items;
+        size_t count, capacity;
+    } records;
+    struct {
+        struct erg_slice *items;
+        size_t count, capacity;
+    } slices; /* of the records */
+    struct {
+        struct erg_cluster_sample *items;
+        size_t count, capacity;
+    } samples;
+};
+
+/* Notes an event, where events are kept. */
+void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job, int node);
+
+/* Finds out when a job will next do something by itself. */
+void simulator_refresh(struct simulator *sim, int id);
+
+/* Outages by the times at which they begin and end. */
+void simulator_sort_outages(struct outages *outages, const struct erg_simulation *simulation);
+
+/* When a node next fails or comes back; INFINITY: never. */
+double simulator_next_outage(const struct simulator *sim);
+
+/* Failures, which evict jobs, and repairs until now. */
+void simulator_pass_outages(struct simulator *sim);
+
+#endif
