@@ -440,8 +440,9 @@ static int rank(struct erg_layout_choice *choice, const struct erg_layout_query 
     erg_layout_pick(&none, choice->options, choice->count, query, err);
     return choice->fitting > choice->count
                ? erg_fail_context(err,
-                                  "%llu layouts fit the GPUs; of those nearest to what was asked",
-                                  (unsigned long long)choice->fitting)
+                                  "%llu layouts fit the GPUs, of which the %zu nearest to what was "
+                                  "asked were planned over clocks",
+                                  (unsigned long long)choice->fitting, choice->count)
                : -1;
 }
 

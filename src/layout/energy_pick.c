@@ -78,8 +78,8 @@ static const char *quantity(char *text, size_t size, int bound, double value)
     return text;
 }
 
-/* Of all points that keep the other bounds, the one nearest to keeping this one too. False: there is
- * none. */
+/* Of all points that keep the other bounds, the one nearest to keeping this one too. False: there
+ * is none. */
 static bool nearest(struct seen *nearest, const struct erg_layout_option *options, size_t count,
                     const double *bounds, int bound)
 {
@@ -114,11 +114,11 @@ static int fail_bounds(const struct erg_layout_option *options, size_t count, co
     }
     if (binding == BOUNDS)
         return erg_fail(err, ERG_INFEASIBLE,
-                        "None of the %zu layouts is within all %d bounds, and raising any one of "
-                        "them alone is not enough.",
+                        "none of the %zu layouts is within all %d bounds, and raising any one of "
+                        "them alone is not enough",
                         count, given_bounds);
     return erg_fail(err, ERG_INFEASIBLE,
-                    "None of the %zu layouts is within %s of %s%s: the nearest, %s, needs %s.",
+                    "none of the %zu layouts is within %s of %s%s: the nearest, %s, needs %s",
                     count, names[binding], quantity(given, sizeof given, binding, bounds[binding]),
                     given_bounds > 1 ? " beside the other bounds" : "",
                     describe(layout, sizeof layout, options[closest.option].layout),
