@@ -1,6 +1,7 @@
 /* ergon plan JOB.yaml: the best layouts of a job, and why one is or is not among them. */
 #include "cli/cli.h"
 #include "cli/plan_change.h"
+#include "cli/plan_gpus.h"
 #include "cli/plan_mixed.h"
 #include "cli/plan_print.h"
 
@@ -97,78 +98,6 @@ struct planning {
 
 /* ---- what was asked ---- */
 
-struct numbers {
-    long *items;
-    size_t count, capacity;
-};
-
-static int compare_longs(const void *left, const void *right)
-{
-    const long a = *(const long *)left, b = *(const long *)right;
-    return (a > b) - (a < b);
-}
-
-/* Whole nodes from one number to another, and what divides a node evenly. */
-static void add_range(struct numbers *numbers, long from, long to, long node)
-{
-    for (long gpus = from; gpus <= to && gpus < node; gpus++)
-        if (node % gpus == 0)
-            ERG_PUSH(numbers, items, gpus);
-    for (long gpus = (from + node - 1) / node * node; gpus <= to; gpus += node)
-        ERG_PUSH(numbers, items, gpus);
-}
-
-static int add_part(struct numbers *numbers, char *part, long node, long all, struct erg_error *err)
-{
-    enum { MOST = 10000000, RANGE = 4096 };
-    char *dash = strchr(part, '-');
-    long from = 1, to = all;
-    bool range = dash || !strcmp(part, "any"), right = true;
-    if (dash)
-        *dash = '\0';
-    if (strcmp(part, "any"))
-        right = erg_parse_long(part, &from);
-    if (dash)
-        right = right && erg_parse_long(dash + 1, &to);
-    if (!range)
-        to = from;
-    if (!right || from < 1 || to < from || to > MOST || (to - from) / node > RANGE)
-        return erg_fail(err, ERG_USAGE,
-                        "--gpus: '%s%s%s' is not understood; expected numbers from 1 to ten "
-                        "million like 64, ranges of at most %d nodes like 64-1024, or any",
-                        part, dash ? "-" : "", dash ? dash + 1 : "", RANGE);
-    if (range)
-        add_range(numbers, from, to, node);
-    else
-        ERG_PUSH(numbers, items, from);
-    return 0;
-}
-
-/* The numbers of GPUs, rising, each once. */
-static int list_gpus(struct numbers *numbers, const char *text, const struct erg_cluster *cluster,
-                     struct erg_error *err)
-{
-    const long node = cluster->gpus_per_node, all = (long)cluster->nodes * node;
-    char *copy = erg_xstrdup(text), *rest = copy, *part;
-    int status = 0;
-    while (!status && (part = strtok_r(rest, ",", &rest)))
-        status = add_part(numbers, part, node, all, err);
-    free(copy);
-    if (!status && !numbers->count)
-        status =
-            erg_fail(err, ERG_USAGE,
-                     "--gpus: '%s' holds no whole nodes of %ld GPUs; say the numbers", text, node);
-    if (status)
-        return -1;
-    qsort(numbers->items, numbers->count, sizeof *numbers->items, compare_longs);
-    size_t kept = 1;
-    for (size_t i = 1; i < numbers->count; i++)
-        if (numbers->items[i] != numbers->items[kept - 1])
-            numbers->items[kept++] = numbers->items[i];
-    numbers->count = kept;
-    return 0;
-}
-
 static int load_machine(struct planning *at, struct erg_error *err)
 {
     const struct values *values = at->values;
@@ -233,10 +162,10 @@ static int prepare(struct planning *at, const char *path, struct erg_error *err)
         return -1;
     const struct erg_job *job = at->job;
     const struct erg_cluster *cluster = at->cluster ? at->cluster : &job->cluster;
-    struct numbers gpus = {0};
+    struct plan_gpus gpus = {0};
     if (!values->gpus)
         ERG_PUSH(&gpus, items, (long)cluster->nodes * cluster->gpus_per_node);
-    else if (list_gpus(&gpus, values->gpus, cluster, err) != 0) {
+    else if (erg_plan_list_gpus(&gpus, values->gpus, cluster, err) != 0) {
         free(gpus.items);
         return -1;
     }
