@@ -1,9 +1,6 @@
 /* ergon memory: its document, its table, its page and its refusals. */
-#define _XOPEN_SOURCE 700 /* mkdtemp */
-#include "program.h"
-
-#include "io/file.h"
-#include "io/json.h"
+#define _XOPEN_SOURCE 700 /* nftw, mkdtemp */
+#include "commands.h"
 
 #include <unistd.h>
 
@@ -22,18 +19,6 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-/* The document that a command prints; checks its exit code. */
-static json_t *document_of(const char *arguments, int exit_code)
-{
-    struct program_result result = run_program(arguments);
-    struct erg_error err;
-    json_t *document = NULL;
-    assert_int_equal(result.exit_code, exit_code);
-    assert_ok(erg_json_parse(&document, "output", result.out.data, result.out.count, &err), &err);
-    erg_text_release(&result.out);
-    return document;
-}
-
 static double number(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
@@ -45,10 +30,10 @@ static double number(const json_t *object, const char *key)
 static void test_published_peaks(void **state)
 {
     (void)state;
-    json_t *document = document_of("memory " JOBS "llama-65b.yaml' --gpus 256 --batch 256 "
-                                   "--sequence 8192 --layout t=2,c=2,p=8,l=2 --recompute none "
-                                   "--offload 0.5 --accounting framework --json",
-                                   0);
+    json_t *document = run_json("memory " JOBS "llama-65b.yaml' --gpus 256 --batch 256 "
+                                "--sequence 8192 --layout t=2,c=2,p=8,l=2 --recompute none "
+                                "--offload 0.5 --accounting framework --json",
+                                0);
     const json_t *stages = json_object_get(document, "stages");
     assert_int_equal(json_object_get(document, "schema_version") ? 1 : 0, 1);
     assert_close(number(document, "peak_bytes"), 61136119808, 0.0015);
@@ -66,7 +51,7 @@ static void test_published_peaks(void **state)
         assert_int_equal(json_array_size(json_object_get(course, "pass")), 2 * 32 * 5);
     }
     json_decref(document);
-    document = document_of(
+    document = run_json(
         "memory " JOBS "llama-65b.yaml' -a 1 -r balanced --accounting framework --json", 0);
     assert_close(number(document, "peak_bytes"), 32462145024, 0.0015);
     assert_int_equal(number(document, "binding_stage"), 7);
@@ -76,19 +61,19 @@ static void test_published_peaks(void **state)
 static void test_solved_ratios(void **state)
 {
     (void)state;
-    json_t *document = document_of("memory " JOBS "llama-65b.yaml' --gpus 32 --batch 272 "
-                                   "--sequence 4096 --layout t=2,c=1,p=8,l=2 --recompute balanced "
-                                   "--solve-offload 68719476736 --json",
-                                   0);
+    json_t *document = run_json("memory " JOBS "llama-65b.yaml' --gpus 32 --batch 272 "
+                                "--sequence 4096 --layout t=2,c=1,p=8,l=2 --recompute balanced "
+                                "--solve-offload 68719476736 --json",
+                                0);
     assert_near(number(document, "offload"), 0.544, 0.02);
     assert_true(number(document, "peak_bytes") <= 68719476736);
     assert_true(number(document, "peak_bytes") > 0.999 * 68719476736);
     json_decref(document);
     /* Each stage for itself: the same peak, and no stage moves more. */
-    document = document_of("memory " JOBS "llama-65b.yaml' --gpus 32 --batch 272 "
-                           "--sequence 4096 --layout t=2,c=1,p=8,l=2 --recompute balanced "
-                           "--solve-offload 68719476736 --per-stage --json",
-                           0);
+    document = run_json("memory " JOBS "llama-65b.yaml' --gpus 32 --batch 272 "
+                        "--sequence 4096 --layout t=2,c=1,p=8,l=2 --recompute balanced "
+                        "--solve-offload 68719476736 --per-stage --json",
+                        0);
     const json_t *solution = json_object_get(document, "solution"), *stage;
     size_t s;
     json_array_foreach((json_t *)(uintptr_t)json_object_get(document, "stages"), s, stage)
@@ -110,7 +95,7 @@ static void test_host_memory(void **state)
     (void)state;
     const char *row = "memory " JOBS "llama2-70b.yaml' --gpus 32 --batch 272 --sequence 8192 "
                       "--layout t=2,p=8,l=2 --recompute balanced --offload 0.858 --json";
-    json_t *document = document_of(row, 0);
+    json_t *document = run_json(row, 0);
     assert_close(number(document, "node_host_bytes"), 488e9, 0.01);
     assert_null(
         json_object_get(json_array_get(json_object_get(document, "stages"), 0), "copy_wait_s"));
@@ -126,8 +111,8 @@ static void test_host_memory(void **state)
 static void test_copies_by_layer(void **state)
 {
     (void)state;
-    json_t *groups = document_of("memory " JOBS "llama-175b.yaml' --json", 0);
-    json_t *layers = document_of("memory " JOBS "llama-175b.yaml' --copies layer --json", 0);
+    json_t *groups = run_json("memory " JOBS "llama-175b.yaml' --json", 0);
+    json_t *layers = run_json("memory " JOBS "llama-175b.yaml' --copies layer --json", 0);
     const char *names[] = {"items", "offload_buffers"};
     double bytes[2];
     for (int i = 0; i < 2; i++) {
@@ -143,9 +128,9 @@ static void test_copies_by_layer(void **state)
 static void test_what_does_not_fit(void **state)
 {
     (void)state;
-    json_t *document = document_of("memory " JOBS "llama2-7b.yaml' --recompute none --offload 0 "
-                                   "--json 2>/dev/null",
-                                   3);
+    json_t *document = run_json("memory " JOBS "llama2-7b.yaml' --recompute none --offload 0 "
+                                "--json 2>/dev/null",
+                                3);
     assert_true(json_is_false(json_object_get(document, "fits")));
     assert_close(number(document, "peak_bytes"), 98.9e9, 0.005);
     json_decref(document);

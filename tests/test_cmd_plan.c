@@ -1,9 +1,7 @@
 /* ergon plan: its document, its tables, its files and its refusals. */
-#define _XOPEN_SOURCE 700 /* mkdtemp */
-#include "program.h"
+#define _XOPEN_SOURCE 700 /* nftw, mkdtemp */
+#include "commands.h"
 
-#include "io/file.h"
-#include "io/json.h"
 #include "layout/memory.h"
 
 #include <stdlib.h>
@@ -30,17 +28,6 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-static json_t *document_of(const char *arguments)
-{
-    struct program_result result = run_program(arguments);
-    struct erg_error err;
-    json_t *document = NULL;
-    assert_int_equal(result.exit_code, 0);
-    assert_ok(erg_json_parse(&document, "output", result.out.data, result.out.count, &err), &err);
-    erg_text_release(&result.out);
-    return document;
-}
-
 static double number(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
@@ -53,7 +40,7 @@ static void test_document(void **state)
 {
     (void)state;
     json_t *document =
-        document_of("plan " JOB " --gpus 64 --sequence 4096 --batch 256 --top 7 --json");
+        run_json("plan " JOB " --gpus 64 --sequence 4096 --batch 256 --top 7 --json", 0);
     const json_t *layouts = json_object_get(document, "layouts"),
                  *tried = json_object_get(document, "tried");
     assert_int_equal(number(document, "schema_version"), 1);
@@ -94,8 +81,9 @@ static void test_document(void **state)
 static void test_one_layout(void **state)
 {
     (void)state;
-    json_t *document = document_of("plan " JOB " --sequence 4096 --recompute none "
-                                   "--memory-budget 68719476736 --layout t=2,p=8,l=2 --json");
+    json_t *document = run_json("plan " JOB " --sequence 4096 --recompute none "
+                                "--memory-budget 68719476736 --layout t=2,p=8,l=2 --json",
+                                0);
     const json_t *layout = json_array_get(json_object_get(document, "layouts"), 0);
     assert_int_equal(json_array_size(json_object_get(document, "layouts")), 1);
     assert_close(number(layout, "tokens_per_s"), 233981, 0.03);
@@ -201,7 +189,7 @@ static void test_objectives(void **state)
     for (size_t i = 0; i < 5; i++) {
         char arguments[200];
         snprintf(arguments, sizeof arguments, "plan " SMALLER " %s --json", questions[i]);
-        json_t *document = document_of(arguments);
+        json_t *document = run_json(arguments, 0);
         const json_t *best = json_array_get(json_object_get(document, "layouts"), 0);
         const json_t *planned = json_object_get(document, "planned"), *point;
         time_s[i] = number(best, "time_s");
@@ -251,7 +239,7 @@ static void test_numbers_of_gpus(void **state)
 {
     (void)state;
     json_t *document =
-        document_of("plan " ON_A100 " --gpus 4,8-16,3 --deadline 4 --recompute none --json");
+        run_json("plan " ON_A100 " --gpus 4,8-16,3 --deadline 4 --recompute none --json", 0);
     static const int gpus[] = {3, 4, 8, 16};
     const json_t *counts = json_object_get(document, "counts");
     const json_t *best = json_array_get(json_object_get(document, "layouts"), 0);

@@ -63,15 +63,6 @@ json_t *erg_simulated_document(const struct erg_simulated *result,
     return root;
 }
 
-/* A number, or an empty field for what is none. */
-static void add_number(struct erg_text *out, double value)
-{
-    if (isfinite(value))
-        erg_csv_add_double(out, value);
-    else
-        erg_csv_add(out, "");
-}
-
 static void add_row(struct erg_text *out, const char *const *fields, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -98,16 +89,16 @@ static void jobs_table(struct erg_text *out, const struct erg_simulated *result,
         erg_csv_add(out, trace->tenants[trace->jobs[i].tenant]);
         erg_csv_add(out, states[job->state]);
         erg_csv_add_long(out, job->runnable);
-        add_number(out, job->submitted_s);
-        add_number(out, job->started_s);
-        add_number(out, job->ended_s);
-        add_number(out, job->ended_s - job->submitted_s);
-        add_number(out, job->queued_s);
-        add_number(out, job->iterations);
-        add_number(out, job->remaining);
-        add_number(out, job->gpu_s);
-        add_number(out, job->lost_s);
-        add_number(out, job->energy_j);
+        erg_csv_add_double(out, job->submitted_s);
+        erg_csv_add_double(out, job->started_s);
+        erg_csv_add_double(out, job->ended_s);
+        erg_csv_add_double(out, job->ended_s - job->submitted_s);
+        erg_csv_add_double(out, job->queued_s);
+        erg_csv_add_double(out, job->iterations);
+        erg_csv_add_double(out, job->remaining);
+        erg_csv_add_double(out, job->gpu_s);
+        erg_csv_add_double(out, job->lost_s);
+        erg_csv_add_double(out, job->energy_j);
         erg_csv_add_long(out, job->reconfigurations);
         erg_csv_end_row(out);
     }
@@ -122,7 +113,7 @@ static void events_table(struct erg_text *out, const struct erg_simulated *resul
         erg_csv_add_double(out, record->at_s);
         erg_csv_add(out, kinds[record->kind]);
         erg_csv_add(out, record->job < 0 ? "" : simulation->trace->jobs[record->job].id);
-        add_number(out, record->node < 0 ? NAN : record->node);
+        erg_csv_add_double(out, record->node < 0 ? NAN : record->node);
         if (record->shape < 0) {
             static const char *const none[] = {"", "", "", ""};
             add_row(out, none, 4);

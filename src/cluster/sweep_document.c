@@ -232,14 +232,6 @@ int erg_sweep_document(const struct erg_sweep *sweep, struct erg_documents *stor
 
 /* ---- the table ---- */
 
-static void add_number(struct erg_text *out, double value)
-{
-    if (isfinite(value))
-        erg_csv_add_double(out, value);
-    else
-        erg_csv_add(out, "");
-}
-
 static bool is_missing(const struct results *results, size_t index)
 {
     for (size_t m = 0; m < results->metrics_count; m++)
@@ -263,12 +255,12 @@ int erg_sweep_table(const struct erg_sweep *sweep, struct erg_documents *store,
             continue;
         erg_csv_add(out, sweep->clusters[point.cluster]);
         erg_csv_add(out, sweep->traces[point.trace]);
-        add_number(out, sweep->power_caps[point.cap]);
+        erg_csv_add_double(out, sweep->power_caps[point.cap]);
         erg_csv_add_double(out, sweep->loads[point.load]);
         erg_csv_add_long(out, (long)point.seed + 1);
         erg_csv_add(out, sweep->policies[point.policy]);
         for (size_t m = 0; m < results.metrics_count; m++)
-            add_number(out, results.values[i * results.metrics_count + m]);
+            erg_csv_add_double(out, results.values[i * results.metrics_count + m]);
         erg_csv_end_row(out);
     }
     release(&results);

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "io/file.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -306,8 +307,8 @@ void erg_csv_add(struct erg_text *out, const char *field)
 
 void erg_csv_add_double(struct erg_text *out, double value)
 {
-    char digits[40];
-    for (int precision = 6; precision <= 17; precision++) {
+    char digits[40] = "";
+    for (int precision = 6; precision <= 17 && isfinite(value); precision++) {
         snprintf(digits, sizeof digits, "%.*g", precision, value);
         double back;
         if (erg_parse_double(digits, &back) && back == value)

@@ -3,17 +3,6 @@
 #include "io/file.h"
 #include "io/store.h"
 
-#include <math.h>
-
-/* Unknown numbers are empty fields. */
-static void add_real(struct erg_text *out, double value)
-{
-    if (isfinite(value))
-        erg_csv_add_double(out, value);
-    else
-        erg_csv_add(out, "");
-}
-
 static int export_row(void *context, const struct erg_store_row *row, struct erg_error *err)
 {
     (void)err;
@@ -28,14 +17,14 @@ static int export_row(void *context, const struct erg_store_row *row, struct erg
     erg_csv_add_long(out, row->key.sms);
     erg_csv_add(out, row->key.kind == ERG_STORE_FULL ? "full" : "time_only");
     erg_csv_add_long(out, (long)row->key.repeat);
-    add_real(out, value->time_s);
-    add_real(out, value->energy_j);
-    add_real(out, value->time_error);
-    add_real(out, value->energy_error);
-    add_real(out, value->clock_effective_mhz);
-    add_real(out, value->temperature_begin_c);
-    add_real(out, value->temperature_end_c);
-    add_real(out, value->window_s);
+    erg_csv_add_double(out, value->time_s);
+    erg_csv_add_double(out, value->energy_j);
+    erg_csv_add_double(out, value->time_error);
+    erg_csv_add_double(out, value->energy_error);
+    erg_csv_add_double(out, value->clock_effective_mhz);
+    erg_csv_add_double(out, value->temperature_begin_c);
+    erg_csv_add_double(out, value->temperature_end_c);
+    erg_csv_add_double(out, value->window_s);
     erg_csv_add_long(out, (long)value->reasons);
     erg_csv_add(out, row->created_utc);
     erg_csv_end_row(out);

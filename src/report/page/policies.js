@@ -7,7 +7,7 @@ const policies = list(plan.policies).map((policy, i) => ({
 const HOUR = 3600;
 const hours = seconds => (isNumber(seconds) ? `${digits(seconds / HOUR)}\u00a0h` : NONE);
 const count = value => (isNumber(value) ? Math.round(value).toLocaleString("en") : NONE);
-const COUNT = [["", 1]], HOURS = [["h", HOUR]], SHARE = [["%", 0.01]];
+const COUNT = [["", 1]], TIMES = [["×", 1]], HOURS = [["h", HOUR]], SHARE = [["%", 0.01]];
 const POWER_UNITS = [["MW", 1e6], ["kW", 1e3], ["W", 1]];
 const BIG_ENERGY = [["GJ", 1e9], ["MJ", 1e6], ["kJ", 1e3], ["J", 1]];
 const amount = (value, units) => (units === COUNT ? count(value) : quantity(value, units));
@@ -24,6 +24,7 @@ const METRICS = [
   ["in system, all jobs", "mean_time_in_system_s", HOURS, true],
   ["waiting", "mean_queue_s", HOURS, true],
   ["samples, mean", "mean_throughput", RATE_UNITS, false],
+  ["finish-time fairness", "mean_finish_time_fairness", TIMES, true],
   ["GPUs used", "utilization", SHARE, null],
   ["moves", "reconfigurations", COUNT, null],
   ["energy", "energy_j", BIG_ENERGY, true],
