@@ -26,9 +26,11 @@ function heading() {
 
 function table() {
   const columns = METRICS.filter(([, key]) => policies.some(p => isNumber(p.summary[key])));
+  const equal = policies.every(p => p.summary.finished_jobs === policies[0].summary.finished_jobs);
   const bestOf = ([, key, , less]) => {
     const values = policies.map(p => p.summary[key]).filter(isNumber);
-    return less === null || policies.length < 2 ? null : (less ? Math.min : Math.max)(...values);
+    const silent = less === null || policies.length < 2 || (!equal && OF_FINISHED.includes(key));
+    return silent ? null : (less ? Math.min : Math.max)(...values);
   };
   const best = columns.map(bestOf);
   byId("policies").append(h("table", {},
@@ -40,7 +42,8 @@ function table() {
         return h("td", {}, own === best[i] ? h("b", {}, shown) : shown);
       }))))));
   const unrunnable = (policies[0].summary || {}).unrunnable_jobs;
-  byId("policies-note").textContent = (policies.length > 1 ? "Bold: the best of a column. " : "") +
+  byId("policies-note").textContent = (policies.length > 1 ? "Bold: the best of a column" +
+    (equal ? ". " : "; not of completion and energy, as not all finished as many jobs. ") : "") +
     (unrunnable > 0 ? `${plural(unrunnable, "job")} can run on no GPUs of this cluster.` : "");
 }
 

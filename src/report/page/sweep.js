@@ -60,8 +60,6 @@ function heading() {
 }
 
 /* ---- one case ---- */
-/* Who finishes fewer jobs looks better in these: they say nothing where others finished more. */
-const OF_FINISHED = ["mean_jct_s", "median_jct_s", "p99_jct_s", "energy_j"];
 function comparable(load, policy, key) {
   const finished = differenceOf(load, policy, "finished_jobs");
   return !OF_FINISHED.includes(key) || (finished && Math.abs(finished.mean) < 1);
