@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <math.h>
 
 enum comm_state { COMM_WAIT, COMM_LATENCY, COMM_MOVE, COMM_DONE };
@@ -64,6 +65,7 @@ static double comm_rate(const struct erg_gpu *gpu, struct comm *comm, double clo
                       (1 - gpu->comm_contention * compute_queued);
         *rate = comm->link_rate *
                 pow(1 + pow(comm->link_rate / copy, gpu->comm_blend), -1 / gpu->comm_blend);
+        assert(*rate > 0); /* else the loop below would never end */
     }
     return *rate;
 }
