@@ -211,10 +211,59 @@ static void test_wrong_profiles(void **state)
     assert_no_speeds(TIMES_HEADER "bert,1B,64,big,1,4,\n", MEMORY_HEADER, "got ''");
     assert_no_speeds(TIMES_HEADER "bert,1,64,big,1,4,1\n", MEMORY_HEADER, "760M or 2.6B");
     assert_no_speeds(TIMES_HEADER "bert,1B,64,big,1,4,1\nbert,1B,64,big,1,4,2\n", MEMORY_HEADER,
-                     "prof_optimal.csv:3: 2 s, but an earlier row");
+                     "prof_optimal.csv:3: 2 s, but another row gives");
     assert_no_speeds(TIMES_HEADER "bert,1B,64,else,1,4,1\n", MEMORY_HEADER, "which has big, small");
     assert_no_speeds(TIMES_HEADER "bert,1B,64,big,1,4,1\n", MEMORY_HEADER "bert,1B,64,4,-2\n",
                      "dp_mem.csv:2:");
+}
+
+#define POWER_HEADER                                                                               \
+    "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,iter_time_s,gpu_power_w\n"
+
+/* A frontier of its own where rows say powers, that of the best locality elsewhere, and else the
+ * points of the type. Without a table of replicas all plans count as data parallel. */
+static void test_frontiers(void **state)
+{
+    (void)state;
+    struct erg_speeds *speeds;
+    struct erg_fleet *fleet;
+    struct erg_job_trace *trace;
+    struct erg_error err;
+    static const char times[] = POWER_HEADER "bert,1B,64,big,1,4,4,300\n"
+                                             "bert,1B,64,big,1,4,2,500\n"
+                                             "bert,1B,64,big,1,4,2,500\n"
+                                             "bert,1B,64,big,1,4,3,350\n"
+                                             "bert,1B,64,big,1,8,2,\n";
+    assert_ok(load_small(&speeds, &fleet, &trace, times, MEMORY_HEADER, &err), &err);
+    for (int nodes = 1; nodes <= 2; nodes++) {
+        const struct erg_speed *speed =
+            erg_speed_at(speeds, ERG_PLANS_ANY, 0, erg_speeds_shape(speeds, 0, nodes, 4 / nodes));
+        assert_int_equal(speed->points_count, 3);
+        assert_near(speed->points[0].slowdown, 1, 0);
+        assert_near(speed->points[0].power_w, 500, 0);
+        assert_near(speed->points[1].slowdown, 1.5, 0);
+        assert_near(speed->points[2].power_w, 300, 0);
+        assert_near(speed->samples_per_s, nodes == 1 ? 32 : 32 * 0.9, 1e-12);
+    }
+    const struct erg_speed *plain =
+        erg_speed_at(speeds, ERG_PLANS_ANY, 0, erg_speeds_shape(speeds, 0, 1, 8));
+    assert_ptr_equal(plain->points, fleet->types[0].points);
+    assert_near(speed(speeds, ERG_PLANS_DATA_PARALLEL, 0, 0, 1, 4), ERG_SPEED_NONE, 0);
+    erg_speeds_free(speeds);
+    unlink(write_file("dp_mem.csv", ""));
+    assert_ok(erg_speeds_load(&speeds, folder, fleet, trace, &err), &err);
+    assert_near(speed(speeds, ERG_PLANS_DATA_PARALLEL, 0, 0, 1, 4), 32, 0);
+    erg_speeds_free(speeds);
+    erg_job_trace_free(trace);
+    erg_fleet_free(fleet);
+    assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,1,\nbert,1B,64,big,1,4,2,300\n",
+                     MEMORY_HEADER, "or a gpu_power_w in each");
+    assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,1,300\nbert,1B,64,big,1,4,2,300\n",
+                     MEMORY_HEADER, "prof_optimal.csv:3: 2 s at 300 W of a GPU, but another row");
+    assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,1,0\n", MEMORY_HEADER,
+                     "prof_optimal.csv:2: column 'gpu_power_w'");
+    assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,2,300\nbert,1B,64,big,1,4,-1,\n",
+                     MEMORY_HEADER, "prof_optimal.csv:2: 2 s, but another row gives");
 }
 
 /* Loads the published profiles with a trace of one job for each model of the golden look-ups. */
@@ -303,6 +352,7 @@ int main(void)
         cmocka_unit_test(test_trace),
         cmocka_unit_test(test_speeds_of_our_own),
         cmocka_unit_test(test_wrong_profiles),
+        cmocka_unit_test(test_frontiers),
         cmocka_unit_test(test_golden_lookups),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

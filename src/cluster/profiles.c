@@ -1,9 +1,7 @@
 /* The published profiles as a source of speeds. */
-#include "cluster/speeds.h"
+#include "cluster/profiles_internal.h"
 
 #include "base/memory.h"
-#include "base/text.h"
-#include "io/csv.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,239 +14,133 @@
 #define REPLICA_MARGIN 1.2
 #define MEMORY_SHARE 0.8
 
-/* A model at a batch: what rows of both files are about. */
-struct model {
-    const char *family, *size; /* of the CSV */
-    double parameters;
-    long batch;
+/* What a model does on a shape: the rows about that, the fastest first. */
+struct measured {
+    double time_s; /* of the fastest; NAN: no row */
+    size_t first, count;
 };
 
-struct profiles {
-    struct erg_csv *times, *memory;
-    struct {
-        struct model *items;
-        size_t count, capacity;
-    } models;
-    struct {
-        struct row {
-            size_t model, row;
-            struct erg_gpu_shape shape;
-            double time_s;
-        } * items;
-        size_t count, capacity;
-    } rows;
-    struct {
-        struct replica {
-            size_t model;
-            int gpus;
-            double bytes;
-        } * items;
-        size_t count, capacity;
-    } replicas;
-    struct {
-        int *items; /* GPU counts, rising */
-        size_t count, capacity;
-    } counts;
-};
-
-static bool read_parameters(const char *text, double *parameters)
-{
-    static const struct {
-        char suffix;
-        double factor;
-    } units[] = {{'K', 1e3}, {'M', 1e6}, {'B', 1e9}, {'T', 1e12}};
-    size_t length = strlen(text);
-    char digits[32];
-    if (length < 2 || length >= sizeof digits)
-        return false;
-    memcpy(digits, text, length - 1);
-    digits[length - 1] = '\0';
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (text[length - 1] == units[i].suffix && erg_parse_double(digits, parameters)) {
-            *parameters *= units[i].factor;
-            return *parameters > 0;
-        }
-    return false;
-}
-
-/* Columns that both files begin with. */
-struct model_columns {
-    size_t family, size, batch;
-};
-
-static int find_model_columns(const struct erg_csv *csv, struct model_columns *columns,
-                              struct erg_error *err)
-{
-    if (erg_csv_require(csv, "model", &columns->family, err) != 0 ||
-        erg_csv_require(csv, "param_num", &columns->size, err) != 0 ||
-        erg_csv_require(csv, "global_batch", &columns->batch, err) != 0)
-        return -1;
-    return 0;
-}
-
-static bool same_model(const struct model *a, const struct model *b)
-{
-    return a->batch == b->batch && !strcmp(a->size, b->size) && !strcmp(a->family, b->family);
-}
-
-static int read_model(struct profiles *profiles, const struct erg_csv *csv, size_t row,
-                      const struct model_columns *columns, size_t *index, struct erg_error *err)
-{
-    struct model model = {.family = erg_csv_text(csv, row, columns->family),
-                          .size = erg_csv_text(csv, row, columns->size)};
-    if (erg_csv_long(csv, row, columns->batch, &model.batch, err) != 0)
-        return -1;
-    if (!read_parameters(model.size, &model.parameters))
-        return erg_csv_fail(csv, row, err,
-                            "column 'param_num': expected a number of parameters such as 760M or "
-                            "2.6B, got '%s'",
-                            model.size);
-    for (*index = 0; *index < profiles->models.count; ++*index)
-        if (same_model(&profiles->models.items[*index], &model))
-            return 0;
-    ERG_PUSH(&profiles->models, items, model);
-    return 0;
-}
-
-static void add_count(struct profiles *profiles, int count)
-{
-    size_t at = 0;
-    while (at < profiles->counts.count && profiles->counts.items[at] < count)
-        at++;
-    if (at < profiles->counts.count && profiles->counts.items[at] == count)
-        return;
-    ERG_RESERVE(&profiles->counts, items, 1);
-    memmove(profiles->counts.items + at + 1, profiles->counts.items + at,
-            (profiles->counts.count++ - at) * sizeof *profiles->counts.items);
-    profiles->counts.items[at] = count;
-}
-
-static int read_times(struct profiles *profiles, const struct erg_fleet *fleet,
-                      struct erg_error *err)
-{
-    const struct erg_csv *csv = profiles->times;
-    struct model_columns columns;
-    size_t type, nodes, gpus, time;
-    if (find_model_columns(csv, &columns, err) != 0 ||
-        erg_csv_require(csv, "gpu_type", &type, err) != 0 ||
-        erg_csv_require(csv, "num_nodes", &nodes, err) != 0 ||
-        erg_csv_require(csv, "gpus_per_node", &gpus, err) != 0 ||
-        erg_csv_require(csv, "iter_time_s", &time, err) != 0)
-        return -1;
-    for (size_t i = 0; i < erg_csv_rows(csv); i++) {
-        struct row row = {.row = i};
-        long node_count, gpu_count;
-        if (read_model(profiles, csv, i, &columns, &row.model, err) != 0 ||
-            erg_csv_long(csv, i, nodes, &node_count, err) != 0 ||
-            erg_csv_long(csv, i, gpus, &gpu_count, err) != 0 ||
-            erg_csv_double(csv, i, time, &row.time_s, err) != 0)
-            return -1;
-        if (node_count < 1 || node_count > 100000 || gpu_count < 1 || gpu_count > 1024)
-            return erg_csv_fail(csv, i, err,
-                                "expected 1 to 100000 nodes with 1 to 1024 GPUs each, got %ld and "
-                                "%ld",
-                                node_count, gpu_count);
-        if (row.time_s <= 0 && row.time_s != -1)
-            return erg_csv_fail(csv, i, err,
-                                "column 'iter_time_s': expected seconds above 0, or -1 for what "
-                                "cannot run, got %g",
-                                row.time_s);
-        row.shape.type = erg_fleet_type(fleet, erg_csv_text(csv, i, type));
-        row.shape.nodes = (int)node_count;
-        row.shape.gpus_per_node = (int)gpu_count;
-        if (row.shape.type < 0)
-            continue;
-        add_count(profiles, erg_shape_gpus(&row.shape));
-        ERG_PUSH(&profiles->rows, items, row);
-    }
-    return 0;
-}
-
-static int read_memory(struct profiles *profiles, struct erg_error *err)
-{
-    const struct erg_csv *csv = profiles->memory;
-    struct model_columns columns;
-    size_t gpus, memory;
-    if (find_model_columns(csv, &columns, err) != 0 ||
-        erg_csv_require(csv, "num_gpus", &gpus, err) != 0 ||
-        erg_csv_require(csv, "dp_replica_mem_gb", &memory, err) != 0)
-        return -1;
-    for (size_t i = 0; i < erg_csv_rows(csv); i++) {
-        struct replica replica;
-        long count;
-        double gb;
-        if (read_model(profiles, csv, i, &columns, &replica.model, err) != 0 ||
-            erg_csv_long(csv, i, gpus, &count, err) != 0 ||
-            erg_csv_double(csv, i, memory, &gb, err) != 0)
-            return -1;
-        if (count < 1 || count > 1000000)
-            return erg_csv_fail(csv, i, err, "column 'num_gpus': expected 1 to 1000000, got %ld",
-                                count);
-        if (gb < 0 && gb != -1)
-            return erg_csv_fail(csv, i, err,
-                                "column 'dp_replica_mem_gb': expected gigabytes, or -1 for what "
-                                "does not fit, got %g",
-                                gb);
-        replica.gpus = (int)count;
-        replica.bytes = gb < 0 ? INFINITY : gb * 1e9;
-        ERG_PUSH(&profiles->replicas, items, replica);
-    }
-    return 0;
-}
-
-/* Iteration times by model and shape; NAN where there is none. */
 struct times {
-    const struct profiles *profiles;
+    const struct erg_profiles *profiles;
     const struct erg_speeds *speeds;
-    double *items;
+    struct measured *items; /* [model][shape] */
+    struct {
+        struct erg_operating_point *items;
+        size_t count, capacity;
+    } points; /* of rows that say a power, by model and shape */
 };
 
-static double *time_of(const struct times *times, size_t model, int shape)
+static struct measured *measured_of(const struct times *times, size_t model, int shape)
 {
     return &times->items[model * (size_t)times->speeds->shapes_count + (size_t)shape];
 }
 
-static int fill_times(struct times *times, struct erg_error *err)
+/* A row and the shape that it is about. */
+struct entry {
+    const struct erg_profile_row *row;
+    int shape;
+};
+
+static int compare_entries(const void *a, const void *b)
 {
-    const struct profiles *profiles = times->profiles;
-    size_t cells = profiles->models.count * (size_t)times->speeds->shapes_count;
-    times->items = erg_xmalloc((cells + 1) * sizeof *times->items);
-    for (size_t i = 0; i < cells; i++)
-        times->items[i] = NAN;
-    for (size_t i = 0; i < profiles->rows.count; i++) {
-        const struct row *row = &profiles->rows.items[i];
-        int shape = erg_speeds_shape(times->speeds, row->shape.type, row->shape.nodes,
-                                     row->shape.gpus_per_node);
-        if (shape < 0) /* of nodes unlike the fleet's */
+    const struct entry *x = a, *y = b;
+    if (x->row->model != y->row->model)
+        return x->row->model < y->row->model ? -1 : 1;
+    if (x->shape != y->shape)
+        return x->shape - y->shape;
+    if (x->row->time_s != y->row->time_s)
+        return x->row->time_s < y->row->time_s ? -1 : 1;
+    return x->row->row < y->row->row ? -1 : 1;
+}
+
+/* One more row about the same model on the same shape, slower than those before it. */
+static int add_slower(struct times *times, struct measured *measured,
+                      const struct erg_profile_row *row, struct erg_error *err)
+{
+    const struct erg_csv *csv = times->profiles->times;
+    if (measured->count == 0 || isnan(row->power_w)) {
+        if (row->time_s == measured->time_s)
+            return 0; /* said twice */
+        return erg_csv_fail(csv, row->row, err,
+                            "%g s, but another row gives this model %g s on the same GPUs; "
+                            "expected one, or a gpu_power_w in each",
+                            row->time_s, measured->time_s);
+    }
+    if (measured->time_s < 0)
+        return erg_csv_fail(csv, row->row, err,
+                            "%g s, but another row says that this model cannot run on these GPUs",
+                            row->time_s);
+    const struct erg_operating_point *before = &times->points.items[times->points.count - 1];
+    double slowdown = row->time_s / measured->time_s;
+    if (slowdown == before->slowdown && row->power_w == before->power_w)
+        return 0;
+    if (slowdown <= before->slowdown || row->power_w >= before->power_w)
+        return erg_csv_fail(csv, row->row, err,
+                            "%g s at %g W of a GPU, but another row is no slower and draws no "
+                            "more, %g W; expected what nothing beats",
+                            row->time_s, row->power_w, before->power_w);
+    ERG_PUSH(&times->points, items, (struct erg_operating_point){slowdown, row->power_w});
+    measured->count++;
+    return 0;
+}
+
+static int fill_measured(struct times *times, const struct entry *entries, size_t count,
+                         struct erg_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_profile_row *row = entries[i].row;
+        struct measured *measured = measured_of(times, row->model, entries[i].shape);
+        if (!isnan(measured->time_s)) {
+            if (add_slower(times, measured, row, err) != 0)
+                return -1;
             continue;
-        double *time = time_of(times, row->model, shape);
-        if (!isnan(*time) && *time != row->time_s)
-            return erg_csv_fail(profiles->times, row->row, err,
-                                "%g s, but an earlier row gives this model %g s on the same GPUs",
-                                row->time_s, *time);
-        *time = row->time_s;
+        }
+        *measured = (struct measured){.time_s = row->time_s, .first = times->points.count};
+        if (!isnan(row->power_w) && row->time_s > 0) {
+            ERG_PUSH(&times->points, items, (struct erg_operating_point){1, row->power_w});
+            measured->count = 1;
+        }
     }
     return 0;
 }
 
-/* Samples per second of a row, and false where it is none that counts. */
-static bool row_speed(const struct times *times, const struct model *model, size_t row_model,
-                      int shape, double *samples_per_s)
+static int fill_times(struct times *times, struct erg_error *err)
 {
-    double time = shape >= 0 ? *time_of(times, row_model, shape) : NAN;
-    if (isnan(time) || time > ITERATION_MOST_S)
-        return false;
-    *samples_per_s = erg_speeds_round((double)model->batch / time);
-    return true;
+    const struct erg_profiles *profiles = times->profiles;
+    size_t cells = profiles->models.count * (size_t)times->speeds->shapes_count, count = 0;
+    struct entry *entries = erg_xmalloc(profiles->rows.count * sizeof *entries);
+    times->items = erg_xmalloc((cells + 1) * sizeof *times->items);
+    for (size_t i = 0; i < cells; i++)
+        times->items[i] = (struct measured){.time_s = NAN};
+    for (size_t i = 0; i < profiles->rows.count; i++) {
+        const struct erg_profile_row *row = &profiles->rows.items[i];
+        int shape = erg_speeds_shape(times->speeds, row->shape.type, row->shape.nodes,
+                                     row->shape.gpus_per_node);
+        if (shape >= 0) /* else of nodes unlike the fleet's */
+            entries[count++] = (struct entry){row, shape};
+    }
+    qsort(entries, count, sizeof *entries, compare_entries);
+    int result = fill_measured(times, entries, count, err);
+    free(entries);
+    return result;
+}
+
+/* What counts of the rows about a model on a shape; NULL: nothing. */
+static const struct measured *row_of(const struct times *times, size_t model, int shape)
+{
+    const struct measured *row = shape >= 0 && model < times->profiles->models.count
+                                     ? measured_of(times, model, shape)
+                                     : NULL;
+    return row && !isnan(row->time_s) && row->time_s <= ITERATION_MOST_S ? row : NULL;
 }
 
 /* How many sizes of its family lie between a model and a larger one, plus one. */
-static int size_steps(const struct profiles *profiles, const struct model *small,
-                      const struct model *large)
+static int size_steps(const struct erg_profiles *profiles, const struct erg_profile_model *small,
+                      const struct erg_profile_model *large)
 {
     int steps = 0;
     for (size_t i = 0; i < profiles->models.count; i++) {
-        const struct model *other = &profiles->models.items[i];
+        const struct erg_profile_model *other = &profiles->models.items[i];
         bool counted = strcmp(other->family, small->family) != 0 ||
                        other->parameters <= small->parameters ||
                        other->parameters > large->parameters;
@@ -261,112 +153,105 @@ static int size_steps(const struct profiles *profiles, const struct model *small
 }
 
 /* The next larger model of the family, at the same batch, that has a row of the shape. */
-static bool larger_speed(const struct times *times, const struct model *model, int shape,
-                         double *samples_per_s, int *steps)
+static const struct measured *larger_row(const struct times *times,
+                                         const struct erg_profile_model *model, int shape,
+                                         double *factor)
 {
-    const struct profiles *profiles = times->profiles;
-    const struct model *best = NULL;
+    const struct erg_profiles *profiles = times->profiles;
+    const struct erg_profile_model *best = NULL;
+    const struct measured *row = NULL;
     for (size_t i = 0; i < profiles->models.count; i++) {
-        const struct model *other = &profiles->models.items[i];
-        double speed;
+        const struct erg_profile_model *other = &profiles->models.items[i];
         if (other->batch == model->batch && other->parameters > model->parameters &&
             !strcmp(other->family, model->family) &&
-            (!best || other->parameters < best->parameters) &&
-            row_speed(times, model, i, shape, &speed)) {
+            (!best || other->parameters < best->parameters) && row_of(times, i, shape)) {
             best = other;
-            *samples_per_s = speed;
+            row = row_of(times, i, shape);
         }
     }
     if (best)
-        *steps = size_steps(profiles, model, best);
-    return best != NULL;
+        *factor = pow(SIZE_FACTOR, size_steps(profiles, model, best));
+    return row;
 }
 
-/* `plain`: without the factors for what was not measured. */
-static double model_speed(const struct times *times, const struct model *model, size_t index,
-                          int shape, bool plain)
+/* The rows that say how a model runs on a shape, and the factor of its speed for their not being
+ * about just that; NULL: there are none. */
+static const struct measured *find_row(const struct times *times,
+                                       const struct erg_profile_model *model, size_t index,
+                                       int shape, double *factor)
 {
     const struct erg_gpu_shape *gpus = &times->speeds->shapes[shape];
-    double speed;
-    int steps;
-    if (index < times->profiles->models.count && row_speed(times, model, index, shape, &speed))
-        return speed;
+    const struct measured *row = row_of(times, index, shape);
+    *factor = 1;
+    if (row)
+        return row;
     int best = erg_speeds_best(times->speeds, gpus->type, erg_shape_gpus(gpus));
-    if (index < times->profiles->models.count && row_speed(times, model, index, best, &speed)) {
+    if ((row = row_of(times, index, best))) {
         int quotient = times->speeds->shapes[best].gpus_per_node / gpus->gpus_per_node;
-        return plain ? speed : speed * pow(LOCALITY_FACTOR, ilogb(quotient));
+        *factor = pow(LOCALITY_FACTOR, ilogb(quotient));
+        return row;
     }
-    if (larger_speed(times, model, shape, &speed, &steps))
-        return plain ? speed : speed * pow(SIZE_FACTOR, steps);
-    return ERG_SPEED_NONE;
+    return larger_row(times, model, shape, factor);
 }
 
-static bool replica_fits(const struct profiles *profiles, size_t model, int gpus, double memory)
+/* Where nothing is said of replicas, they fit. */
+static bool replica_fits(const struct erg_profiles *profiles, size_t model, int gpus, double memory)
 {
+    if (!profiles->memory)
+        return true;
     for (size_t i = profiles->replicas.count; i-- > 0;) { /* later rows replace earlier ones */
-        const struct replica *replica = &profiles->replicas.items[i];
+        const struct erg_profile_replica *replica = &profiles->replicas.items[i];
         if (replica->model == model && replica->gpus == gpus)
             return REPLICA_MARGIN * replica->bytes <= MEMORY_SHARE * memory;
     }
     return false;
 }
 
+static void set(struct erg_speeds *speeds, const struct times *times, enum erg_plans plans,
+                int workload, int shape, double samples_per_s, long batch,
+                const struct measured *row)
+{
+    erg_speeds_set(speeds, plans, workload, shape, samples_per_s, (double)batch / samples_per_s);
+    if (row && row->count > 0)
+        erg_speeds_set_points(speeds, plans, workload, shape, &times->points.items[row->first],
+                              row->count);
+}
+
 static void fill_workload(struct erg_speeds *speeds, const struct times *times, int workload,
                           const struct erg_trace_workload *what)
 {
-    const struct profiles *profiles = times->profiles;
-    struct model model = {.family = what->family, .size = what->size, .batch = what->batch};
-    size_t index = 0;
-    if (!read_parameters(what->size, &model.parameters))
+    const struct erg_profiles *profiles = times->profiles;
+    struct erg_profile_model model = {
+        .family = what->family, .size = what->size, .batch = what->batch};
+    if (!erg_profiles_size(what->size, &model.parameters))
         return; /* no size that profiles could have */
-    while (index < profiles->models.count && !same_model(&profiles->models.items[index], &model))
-        index++;
+    size_t index = erg_profiles_find(profiles, &model);
     for (int shape = 0; shape < speeds->shapes_count; shape++) {
         const struct erg_gpu_shape *gpus = &speeds->shapes[shape];
-        double memory = speeds->fleet->types[gpus->type].memory_bytes;
-        double speed = model_speed(times, &model, index, shape, false);
-        erg_speeds_set(speeds, ERG_PLANS_ANY, workload, shape, speed, (double)model.batch / speed);
-        if (!replica_fits(profiles, index, erg_shape_gpus(gpus), memory))
-            continue;
-        speed = model_speed(times, &model, index, shape, true);
-        erg_speeds_set(speeds, ERG_PLANS_DATA_PARALLEL, workload, shape, speed,
-                       (double)model.batch / speed);
+        double memory = speeds->fleet->types[gpus->type].memory_bytes, factor;
+        const struct measured *row = find_row(times, &model, index, shape, &factor);
+        double speed = row ? erg_speeds_round((double)model.batch / row->time_s) : ERG_SPEED_NONE;
+        set(speeds, times, ERG_PLANS_ANY, workload, shape, row ? speed * factor : speed,
+            model.batch, row);
+        if (replica_fits(profiles, index, erg_shape_gpus(gpus), memory))
+            set(speeds, times, ERG_PLANS_DATA_PARALLEL, workload, shape, speed, model.batch, row);
     }
 }
 
-static int load_table(struct erg_csv **csv, const char *folder, const char *name,
-                      struct erg_error *err)
-{
-    struct erg_text path = {0};
-    erg_text_printf(&path, "%s/%s", folder, name);
-    int result = erg_csv_load(csv, path.data, err);
-    erg_text_release(&path);
-    return result;
-}
-
-static int load(struct profiles *profiles, struct erg_speeds **out, const char *folder,
+static int load(struct erg_profiles *profiles, struct erg_speeds **out, const char *folder,
                 const struct erg_fleet *fleet, const struct erg_job_trace *trace,
                 struct erg_error *err)
 {
-    if (load_table(&profiles->times, folder, "prof_optimal.csv", err) != 0 ||
-        load_table(&profiles->memory, folder, "dp_mem.csv", err) != 0 ||
-        read_times(profiles, fleet, err) != 0 || read_memory(profiles, err) != 0)
+    if (erg_profiles_read(profiles, folder, fleet, err) != 0)
         return -1;
-    if (profiles->rows.count == 0) {
-        struct erg_arena arena = {0};
-        erg_fail(err, ERG_FAILED,
-                 "%s/prof_optimal.csv: no row is about a GPU type of the cluster, which has %s",
-                 folder, erg_fleet_type_names(fleet, &arena));
-        erg_arena_release(&arena);
-        return -1;
-    }
     struct erg_speeds *speeds = erg_speeds_new(fleet, trace->workloads_count,
                                                profiles->counts.items, profiles->counts.count);
-    struct times times = {profiles, speeds, NULL};
+    struct times times = {.profiles = profiles, .speeds = speeds};
     int result = fill_times(&times, err);
     for (size_t i = 0; i < trace->workloads_count && result == 0; i++)
         fill_workload(speeds, &times, (int)i, &trace->workloads[i]);
     free(times.items);
+    free(times.points.items);
     if (result == 0)
         *out = speeds;
     else
@@ -377,13 +262,8 @@ static int load(struct profiles *profiles, struct erg_speeds **out, const char *
 int erg_speeds_load(struct erg_speeds **speeds, const char *folder, const struct erg_fleet *fleet,
                     const struct erg_job_trace *trace, struct erg_error *err)
 {
-    struct profiles profiles = {0};
+    struct erg_profiles profiles = {0};
     int result = load(&profiles, speeds, folder, fleet, trace, err);
-    free(profiles.models.items);
-    free(profiles.rows.items);
-    free(profiles.replicas.items);
-    free(profiles.counts.items);
-    erg_csv_free(profiles.times);
-    erg_csv_free(profiles.memory);
+    erg_profiles_release(&profiles);
     return result;
 }

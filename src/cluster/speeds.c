@@ -1,11 +1,11 @@
 #include "cluster/speeds.h"
 
-#include "base/memory.h"
 #include "base/text.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* How many GPUs a node of the fleet has at most. */
 static int node_gpus_most(const struct erg_fleet *fleet)
@@ -91,6 +91,7 @@ void erg_speeds_free(struct erg_speeds *speeds)
     free(speeds->shapes);
     free(speeds->best);
     free(speeds->shape_of);
+    erg_arena_release(&speeds->points);
     free(speeds);
 }
 
@@ -131,6 +132,16 @@ void erg_speeds_set(struct erg_speeds *speeds, enum erg_plans plans, int workloa
     struct erg_speed *speed = &speeds->cells[plans][cell_index(speeds, workload, shape)];
     speed->samples_per_s = samples_per_s;
     speed->iteration_s = samples_per_s > 0 ? iteration_s : INFINITY;
+}
+
+void erg_speeds_set_points(struct erg_speeds *speeds, enum erg_plans plans, int workload, int shape,
+                           const struct erg_operating_point *points, size_t count)
+{
+    struct erg_speed *speed = &speeds->cells[plans][cell_index(speeds, workload, shape)];
+    struct erg_operating_point *copy = erg_arena_alloc(&speeds->points, count * sizeof *copy);
+    memcpy(copy, points, count * sizeof *copy);
+    speed->points = copy;
+    speed->points_count = (int)count;
 }
 
 double erg_speeds_round(double value)

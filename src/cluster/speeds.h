@@ -9,6 +9,7 @@
 #ifndef ERG_CLUSTER_SPEEDS_H
 #define ERG_CLUSTER_SPEEDS_H
 
+#include "base/memory.h"
 #include "cluster/fleet.h"
 #include "cluster/job_trace.h"
 
@@ -46,6 +47,7 @@ struct erg_speeds {
     int *shape_of; /* [type][nodes][GPUs per node]: index of the shape, or -1 */
     int workloads;
     struct erg_speed *cells[ERG_PLANS_KINDS]; /* [workload][shape] */
+    struct erg_arena points;                  /* of cells that have their own */
 };
 
 /*
@@ -60,10 +62,20 @@ void erg_speeds_free(struct erg_speeds *speeds);
 void erg_speeds_set(struct erg_speeds *speeds, enum erg_plans plans, int workload, int shape,
                     double samples_per_s, double iteration_s);
 
+/* Gives a cell operating points of its own, in place of those of its GPU type. They are copied; the
+ * first must be the fastest. */
+void erg_speeds_set_points(struct erg_speeds *speeds, enum erg_plans plans, int workload, int shape,
+                           const struct erg_operating_point *points, size_t count);
+
 /*
  * The published profiles: DIR/prof_optimal.csv (model, param_num, global_batch, gpu_type,
  * num_nodes, gpus_per_node, iter_time_s: seconds, -1 where the search found nothing) and
  * DIR/dp_mem.csv (model, param_num, global_batch, num_gpus, dp_replica_mem_gb: -1 = does not fit).
+ *
+ * Beyond what was published, the first may have a column gpu_power_w, the mean power of one GPU
+ * meanwhile. Rows of one model on the same GPUs then are a frontier, each slower one with less
+ * power: the operating points there, in place of the type's. The second may be missing: then all
+ * plans count as data parallel.
  *
  * Times come by the published rules: the exact shape; else the best locality of as many GPUs, at
  * 0.9 of its speed for each halving of GPUs per node; else the next larger model of the family that

@@ -1,0 +1,231 @@
+/* The files of profiles. */
+#include "cluster/profiles_internal.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool erg_profiles_size(const char *text, double *parameters)
+{
+    static const struct {
+        char suffix;
+        double factor;
+    } units[] = {{'K', 1e3}, {'M', 1e6}, {'B', 1e9}, {'T', 1e12}};
+    size_t length = strlen(text);
+    char digits[32];
+    if (length < 2 || length >= sizeof digits)
+        return false;
+    memcpy(digits, text, length - 1);
+    digits[length - 1] = '\0';
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (text[length - 1] == units[i].suffix && erg_parse_double(digits, parameters)) {
+            *parameters *= units[i].factor;
+            return *parameters > 0;
+        }
+    return false;
+}
+
+/* Columns that both files begin with. */
+struct model_columns {
+    size_t family, size, batch;
+};
+
+static int find_model_columns(const struct erg_csv *csv, struct model_columns *columns,
+                              struct erg_error *err)
+{
+    if (erg_csv_require(csv, "model", &columns->family, err) != 0 ||
+        erg_csv_require(csv, "param_num", &columns->size, err) != 0 ||
+        erg_csv_require(csv, "global_batch", &columns->batch, err) != 0)
+        return -1;
+    return 0;
+}
+
+size_t erg_profiles_find(const struct erg_profiles *profiles, const struct erg_profile_model *model)
+{
+    size_t index = 0;
+    for (; index < profiles->models.count; index++) {
+        const struct erg_profile_model *other = &profiles->models.items[index];
+        if (other->batch == model->batch && !strcmp(other->size, model->size) &&
+            !strcmp(other->family, model->family))
+            break;
+    }
+    return index;
+}
+
+static int read_model(struct erg_profiles *profiles, const struct erg_csv *csv, size_t row,
+                      const struct model_columns *columns, size_t *index, struct erg_error *err)
+{
+    struct erg_profile_model model = {.family = erg_csv_text(csv, row, columns->family),
+                                      .size = erg_csv_text(csv, row, columns->size)};
+    if (erg_csv_long(csv, row, columns->batch, &model.batch, err) != 0)
+        return -1;
+    if (!erg_profiles_size(model.size, &model.parameters))
+        return erg_csv_fail(csv, row, err,
+                            "column 'param_num': expected a number of parameters such as 760M or "
+                            "2.6B, got '%s'",
+                            model.size);
+    *index = erg_profiles_find(profiles, &model);
+    if (*index == profiles->models.count)
+        ERG_PUSH(&profiles->models, items, model);
+    return 0;
+}
+
+static void add_count(struct erg_profiles *profiles, int count)
+{
+    size_t at = 0;
+    while (at < profiles->counts.count && profiles->counts.items[at] < count)
+        at++;
+    if (at < profiles->counts.count && profiles->counts.items[at] == count)
+        return;
+    ERG_RESERVE(&profiles->counts, items, 1);
+    memmove(profiles->counts.items + at + 1, profiles->counts.items + at,
+            (profiles->counts.count++ - at) * sizeof *profiles->counts.items);
+    profiles->counts.items[at] = count;
+}
+
+struct time_columns {
+    struct model_columns model;
+    size_t type, nodes, gpus, time;
+    ptrdiff_t power;
+};
+
+static int find_time_columns(const struct erg_csv *csv, struct time_columns *columns,
+                             struct erg_error *err)
+{
+    columns->power = erg_csv_find(csv, "gpu_power_w");
+    if (find_model_columns(csv, &columns->model, err) != 0 ||
+        erg_csv_require(csv, "gpu_type", &columns->type, err) != 0 ||
+        erg_csv_require(csv, "num_nodes", &columns->nodes, err) != 0 ||
+        erg_csv_require(csv, "gpus_per_node", &columns->gpus, err) != 0 ||
+        erg_csv_require(csv, "iter_time_s", &columns->time, err) != 0)
+        return -1;
+    return 0;
+}
+
+static int read_power(const struct erg_csv *csv, size_t row, ptrdiff_t column, double *power_w,
+                      struct erg_error *err)
+{
+    *power_w = NAN;
+    if (column < 0 || !*erg_csv_text(csv, row, (size_t)column))
+        return 0;
+    if (erg_csv_double(csv, row, (size_t)column, power_w, err) != 0)
+        return -1;
+    if (*power_w <= 0 || *power_w > 1e5)
+        return erg_csv_fail(csv, row, err,
+                            "column 'gpu_power_w': expected watts of one GPU above 0, at most "
+                            "100000, got %g",
+                            *power_w);
+    return 0;
+}
+
+static int read_times(struct erg_profiles *profiles, const struct erg_fleet *fleet,
+                      struct erg_error *err)
+{
+    const struct erg_csv *csv = profiles->times;
+    struct time_columns columns;
+    if (find_time_columns(csv, &columns, err) != 0)
+        return -1;
+    for (size_t i = 0; i < erg_csv_rows(csv); i++) {
+        struct erg_profile_row row = {.row = i};
+        long nodes, gpus;
+        if (read_model(profiles, csv, i, &columns.model, &row.model, err) != 0 ||
+            erg_csv_long(csv, i, columns.nodes, &nodes, err) != 0 ||
+            erg_csv_long(csv, i, columns.gpus, &gpus, err) != 0 ||
+            erg_csv_double(csv, i, columns.time, &row.time_s, err) != 0 ||
+            read_power(csv, i, columns.power, &row.power_w, err) != 0)
+            return -1;
+        if (nodes < 1 || nodes > 100000 || gpus < 1 || gpus > 1024)
+            return erg_csv_fail(csv, i, err,
+                                "expected 1 to 100000 nodes with 1 to 1024 GPUs each, got %ld and "
+                                "%ld",
+                                nodes, gpus);
+        if (row.time_s <= 0 && row.time_s != -1)
+            return erg_csv_fail(csv, i, err,
+                                "column 'iter_time_s': expected seconds above 0, or -1 for what "
+                                "cannot run, got %g",
+                                row.time_s);
+        row.shape.type = erg_fleet_type(fleet, erg_csv_text(csv, i, columns.type));
+        row.shape.nodes = (int)nodes;
+        row.shape.gpus_per_node = (int)gpus;
+        if (row.shape.type < 0)
+            continue;
+        add_count(profiles, erg_shape_gpus(&row.shape));
+        ERG_PUSH(&profiles->rows, items, row);
+    }
+    return 0;
+}
+
+static int read_memory(struct erg_profiles *profiles, struct erg_error *err)
+{
+    const struct erg_csv *csv = profiles->memory;
+    struct model_columns columns;
+    size_t gpus, memory;
+    if (find_model_columns(csv, &columns, err) != 0 ||
+        erg_csv_require(csv, "num_gpus", &gpus, err) != 0 ||
+        erg_csv_require(csv, "dp_replica_mem_gb", &memory, err) != 0)
+        return -1;
+    for (size_t i = 0; i < erg_csv_rows(csv); i++) {
+        struct erg_profile_replica replica;
+        long count;
+        double gb;
+        if (read_model(profiles, csv, i, &columns, &replica.model, err) != 0 ||
+            erg_csv_long(csv, i, gpus, &count, err) != 0 ||
+            erg_csv_double(csv, i, memory, &gb, err) != 0)
+            return -1;
+        if (count < 1 || count > 1000000)
+            return erg_csv_fail(csv, i, err, "column 'num_gpus': expected 1 to 1000000, got %ld",
+                                count);
+        if (gb < 0 && gb != -1)
+            return erg_csv_fail(csv, i, err,
+                                "column 'dp_replica_mem_gb': expected gigabytes, or -1 for what "
+                                "does not fit, got %g",
+                                gb);
+        replica.gpus = (int)count;
+        replica.bytes = gb < 0 ? INFINITY : gb * 1e9;
+        ERG_PUSH(&profiles->replicas, items, replica);
+    }
+    return 0;
+}
+
+static int load_tables(struct erg_profiles *profiles, const char *folder, struct erg_error *err)
+{
+    struct erg_text path = {0};
+    erg_text_printf(&path, "%s/prof_optimal.csv", folder);
+    int result = erg_csv_load(&profiles->times, path.data, err);
+    path.count = 0;
+    erg_text_printf(&path, "%s/dp_mem.csv", folder);
+    if (result == 0 && access(path.data, F_OK) == 0)
+        result = erg_csv_load(&profiles->memory, path.data, err);
+    erg_text_release(&path);
+    return result;
+}
+
+int erg_profiles_read(struct erg_profiles *profiles, const char *folder,
+                      const struct erg_fleet *fleet, struct erg_error *err)
+{
+    if (load_tables(profiles, folder, err) != 0 || read_times(profiles, fleet, err) != 0 ||
+        (profiles->memory && read_memory(profiles, err) != 0))
+        return -1;
+    if (profiles->rows.count > 0)
+        return 0;
+    struct erg_arena arena = {0};
+    erg_fail(err, ERG_FAILED,
+             "%s/prof_optimal.csv: no row is about a GPU type of the cluster, which has %s", folder,
+             erg_fleet_type_names(fleet, &arena));
+    erg_arena_release(&arena);
+    return -1;
+}
+
+void erg_profiles_release(struct erg_profiles *profiles)
+{
+    free(profiles->models.items);
+    free(profiles->rows.items);
+    free(profiles->replicas.items);
+    free(profiles->counts.items);
+    erg_csv_free(profiles->times);
+    erg_csv_free(profiles->memory);
+}
