@@ -282,6 +282,7 @@ static void test_refusals(void **state)
     check_output("plan " JOB " --why t=4 --deadline 9 2>&1", 2, "at the highest clock");
     check_output("plan " JOB " --layout t=4 -o /nowhere 2>&1", 2, "--output writes all layouts");
     check_output("plan " JOB " --export megatron --json 2>&1", 2, "expected one of them");
+    check_output("plan " JOB " --export profile --deadline 9 2>&1", 2, "whole frontiers");
     check_output("plan " JOB " --gpus 1 --batch 4 2>&1", 3, "GiB");
     check_output("plan " JOB " --batch-slack 2 2>&1", 2, "batch-slack");
 }

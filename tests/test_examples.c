@@ -2,6 +2,7 @@
 #include "program.h"
 
 #include "io/csv.h"
+#include "io/json.h"
 
 static char folder[] = "/tmp/ergon-examples-XXXXXX";
 
@@ -68,11 +69,75 @@ static void test_frontier_of_the_shipped_profile(void **state)
     erg_text_release(&text);
 }
 
+#define CLUSTER ERGON_TEST_SOURCE_DIR "/examples/cluster/"
+
+/* As make-profiles.sh calls it. A model of 65 billion parameters needs more than a node; on two, a
+ * frontier that ergon simulate takes as it is. */
+static void test_profiles_of_the_cluster(void **state)
+{
+    (void)state;
+    struct program_result result =
+        run_program("plan '" CLUSTER "jobs/llama-65b.yaml' --cluster '" CLUSTER
+                    "nodes/h800.yaml' --gpus 8,16 --export profile");
+    struct erg_csv *csv;
+    struct erg_error err;
+    assert_int_equal(result.exit_code, 0);
+    assert_ok(erg_csv_parse(&csv, "output", result.out.data, result.out.count, &err), &err);
+    assert_in_range(erg_csv_rows(csv), 3, 7);
+    double before_s = 0, before_w = INFINITY;
+    for (size_t row = 0; row < erg_csv_rows(csv); row++) {
+        double nodes, time_s, power_w;
+        assert_string_equal(erg_csv_text(csv, row, 1), "65.3B");
+        assert_ok(erg_csv_double(csv, row, 4, &nodes, &err), &err);
+        assert_ok(erg_csv_double(csv, row, 6, &time_s, &err), &err);
+        if (row == 0) {
+            assert_true(nodes == 1 && time_s == -1);
+            assert_string_equal(erg_csv_text(csv, row, 7), "");
+            continue;
+        }
+        assert_ok(erg_csv_double(csv, row, 7, &power_w, &err), &err);
+        assert_true(nodes == 2 && time_s > before_s && power_w < before_w);
+        assert_true(time_s > 10 && time_s < 40 && power_w > 200 && power_w < 700);
+        before_s = time_s;
+        before_w = power_w;
+    }
+    erg_csv_free(csv);
+    erg_text_release(&result.out);
+}
+
+/* The README's comparison: every job ends under every policy, and waits least under ours. */
+static void test_cluster(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"fcfs", "arena", "ergon"};
+    double before_s = INFINITY;
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        struct erg_text text = {0};
+        json_error_t error;
+        erg_text_printf(&text,
+                        "simulate '" CLUSTER "cluster.yaml' '" CLUSTER
+                        "trace.csv' --profiles '" CLUSTER "profiles' --policy %s --json",
+                        policies[i]);
+        struct program_result result = run_program(text.data);
+        assert_int_equal(result.exit_code, 0);
+        json_t *document = json_loads(result.out.data, 0, &error);
+        assert_int_equal(json_integer_value(json_object_get(document, "finished_jobs")), 400);
+        double mean_s = json_number_value(json_object_get(document, "mean_jct_s"));
+        assert_true(mean_s < before_s);
+        before_s = mean_s;
+        json_decref(document);
+        erg_text_release(&result.out);
+        erg_text_release(&text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quickstart_leaves_a_profile_that_frontier_reads),
         cmocka_unit_test(test_frontier_of_the_shipped_profile),
+        cmocka_unit_test(test_profiles_of_the_cluster),
+        cmocka_unit_test(test_cluster),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -4,6 +4,7 @@
 #include "cli/plan_gpus.h"
 #include "cli/plan_mixed.h"
 #include "cli/plan_print.h"
+#include "cli/plan_profile.h"
 
 #include "base/memory.h"
 #include "base/text.h"
@@ -26,7 +27,8 @@ struct values {
 };
 
 static const char *const recomputes[] = {"none", "balanced", "full", NULL};
-static const char *const exports[] = {"megatron", "torchtitan", NULL};
+static const char *const exports[] = {"megatron", "torchtitan", "profile", NULL};
+enum { EXPORT_PROFILE = 2 };
 static const char *const objectives[] = {"fastest", "least_energy", NULL};
 enum { LEAST_ENERGY = 1 };
 
@@ -68,7 +70,8 @@ static const struct erg_option options[] = {
     {"why", 'w', ERG_OPTION_TEXT, "TEXT", AT(why),
      .help = "this one beside the best: what makes it slower, or what forbids it"},
     {"export", 'x', ERG_OPTION_CHOICE, "SOFTWARE", AT(export), .choices = exports,
-     .help = "print the best, or that of --layout, as what this software is started with"},
+     .help = "print the best, or that of --layout, as what this software is started with; profile: "
+             "frontiers for every number of GPUs, for ergon simulate"},
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
      .help = "write layouts.json, layouts.html, job.yaml, the job with the best layout, and "
              "clocks.json, its clocks"},
@@ -416,6 +419,20 @@ static void print_all(const struct planning *at)
     }
 }
 
+/* For ergon simulate, in place of an answer. */
+static int print_profile(const struct planning *at, struct erg_error *err)
+{
+    const struct erg_layout_choice_request request = choice_request(at);
+    const struct erg_cluster *cluster = at->cluster ? at->cluster : &at->job->cluster;
+    struct erg_text text = {0};
+    int status =
+        erg_plan_profile(&text, &request, at->energy.gpu->name, cluster->gpus_per_node, err);
+    if (!status)
+        fputs(text.data, stdout);
+    erg_text_release(&text);
+    return status;
+}
+
 static int find(struct planning *at, bool json, struct erg_error *err)
 {
     const char *folder = at->values->output;
@@ -448,6 +465,12 @@ static int check_options(const struct values *values, bool json, struct erg_erro
     if (json && values->export >= 0)
         return erg_fail(err, ERG_USAGE,
                         "--json and --export were both given; expected one of them");
+    if (values->export == EXPORT_PROFILE &&
+        (one || values->output || values->slack > 0 || values->objective >= 0 ||
+         !isnan(values->deadline_s) || !isnan(values->energy_j) || !isnan(values->power_w)))
+        return erg_fail(err, ERG_USAGE,
+                        "--export profile prints whole frontiers of one batch; --layout, --why, "
+                        "--output, --batch-slack, objectives and bounds do not go with it");
     if (values->why && (json || values->export >= 0))
         return erg_fail(err, ERG_USAGE,
                         "--why is text for people; --json and --export go with --layout");
@@ -495,9 +518,10 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     if (!status && cluster->more_count > 0)
         status = find_mixed(&at, cluster, json, err);
     else if (!status)
-        status = at.values->layout ? show_one(&at, json, err)
-                 : at.values->why  ? explain(&at, err)
-                                   : find(&at, json, err);
+        status = at.values->layout                     ? show_one(&at, json, err)
+                 : at.values->why                      ? explain(&at, err)
+                 : at.values->export == EXPORT_PROFILE ? print_profile(&at, err)
+                                                       : find(&at, json, err);
     release(&at);
     return status;
 }

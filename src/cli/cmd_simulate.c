@@ -1,5 +1,6 @@
 /* ergon simulate CLUSTER.yaml TRACE.csv --policy P --profiles DIR: jobs on a shared cluster. */
 #include "cli/cli.h"
+#include "cli/simulate_generate.h"
 #include "cli/simulate_sweep.h"
 
 #include "base/log.h"
@@ -22,7 +23,7 @@
 
 struct values {
     const char *policies, *profiles, *tariff, *outages, *output;
-    const char *sweep, *part;
+    const char *sweep, *part, *generate;
     long slurm;
     int accounting;
     long rounds;
@@ -60,6 +61,8 @@ static const struct erg_option options[] = {
      .help = "write report.html, and tables, summary and trace of each policy, there"},
     {"sweep", 's', ERG_OPTION_FILE, "SWEEP.yaml", AT(sweep),
      .help = "instead of one cluster and trace: all simulations of this file; needs --output"},
+    {"generate", 'g', ERG_OPTION_FILE, "RECIPE.yaml", AT(generate),
+     .help = "print a trace drawn as this file says, by --seed; needs CLUSTER.yaml and --profiles"},
     {"part", 0, ERG_OPTION_TEXT, "K/N", AT(part),
      .help = "simulate every Nth of the sweep, from the Kth on, into a store of their own"},
     {"slurm", 0, ERG_OPTION_LONG, "N", AT(slurm), 1, 9999,
@@ -83,21 +86,48 @@ struct simulating {
     json_t *comparison; /* for the page */
 };
 
+/* The first option that was given and is not among those that fit (ends with NULL), or NULL. */
+static const char *unfitting(const struct erg_invocation *call, const char *const *fitting)
+{
+    for (size_t i = 0; options[i].name; i++) {
+        bool fits = false;
+        for (size_t k = 0; fitting[k]; k++)
+            fits |= !strcmp(options[i].name, fitting[k]);
+        if (call->given[i] && !fits)
+            return options[i].name;
+    }
+    return NULL;
+}
+
 /* What one simulation is told, a sweep's file says. */
 static int check_sweep(const struct erg_invocation *call, struct erg_error *err)
 {
-    static const char *const fitting[] = {"output", "sweep", "part", "slurm"};
-    for (size_t i = 0; options[i].name; i++) {
-        bool fits = false;
-        for (size_t k = 0; k < sizeof fitting / sizeof *fitting; k++)
-            fits |= !strcmp(options[i].name, fitting[k]);
-        if (call->given[i] && !fits)
-            return erg_fail(err, ERG_USAGE, "--%s: the file of --sweep says that", options[i].name);
-    }
+    static const char *const fitting[] = {"output", "sweep", "part", "slurm", NULL};
+    const char *other = unfitting(call, fitting);
+    if (other)
+        return erg_fail(err, ERG_USAGE, "--%s: the file of --sweep says that", other);
     if (call->argument_count > 0 || call->common.seed != ERG_NOT_GIVEN)
         return erg_fail(err, ERG_USAGE, "%s: the file of --sweep says that",
                         call->argument_count ? call->arguments[0] : "--seed");
     return 0;
+}
+
+static int generate(const struct erg_invocation *call, struct erg_error *err)
+{
+    static const char *const fitting[] = {"generate", "profiles", NULL};
+    const struct values *values = call->values;
+    const char *other = unfitting(call, fitting);
+    if (other || call->common.json)
+        return erg_fail(err, ERG_USAGE, "--%s does not go with --generate, which simulates nothing",
+                        other ? other : "json");
+    if (call->argument_count != 1 || !values->profiles)
+        return erg_fail(
+            err, ERG_USAGE,
+            "--generate needs CLUSTER.yaml and the option --profiles DIR, and no trace");
+    const struct simulate_generate request = {
+        call->arguments[0], values->generate, values->profiles,
+        call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed};
+    return simulate_generate(&request, err);
 }
 
 /* Of one simulation. */
@@ -311,6 +341,8 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
                                                values->slurm};
         return check_sweep(call, err) != 0 ? -1 : simulate_sweep(&request, call->common.json, err);
     }
+    if (values->generate)
+        return generate(call, err);
     struct simulating at = {.values = values, .documents = json_array()};
     int status = check_given(call, err);
     if (status == 0)

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define OPTIONAL CYAML_FLAG_OPTIONAL
@@ -207,7 +208,8 @@ static int hash_profiles(struct erg_sweep *sweep, const char *folder, struct erg
     for (size_t i = 0; i < COUNT(names) && result == 0; i++) {
         struct erg_text path = {0};
         erg_text_printf(&path, "%s/%s", folder, names[i]);
-        result = hash_file(&sweep->profiles_hash, path.data, err);
+        if (i == 0 || access(path.data, F_OK) == 0) /* only the first must be there */
+            result = hash_file(&sweep->profiles_hash, path.data, err);
         erg_text_release(&path);
     }
     return result;

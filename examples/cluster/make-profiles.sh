@@ -1,0 +1,18 @@
+#!/bin/sh
+# Makes profiles/prof_optimal.csv again: of every job on 1 to 32 GPUs of every kind the frontier of
+# time and power over layouts and clocks, as ergon plan finds it. Takes some minutes.
+#
+#   sh examples/cluster/make-profiles.sh [ERGON]
+set -eu
+ergon=$(command -v "${1:-ergon}")
+cd "$(dirname "$0")"
+mkdir -p profiles
+for job in jobs/*.yaml; do
+    for nodes in a100-40gb:megatron-kwai-a100:1,2,4,8,16 a100-80gb:megatron-kwai-a100:1,2,4,8,16,32 \
+        h800:megatron-kwai-h800:1,2,4,8,16,32; do
+        rest=${nodes#*:}
+        "$ergon" plan "$job" --cluster "nodes/${nodes%%:*}.yaml" --engine "${rest%%:*}" \
+            --gpus "${rest#*:}" --export profile
+    done
+done | awk 'NR == 1 || !/^model,/' >profiles/prof_optimal.csv.new
+mv profiles/prof_optimal.csv.new profiles/prof_optimal.csv
