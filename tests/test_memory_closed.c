@@ -22,10 +22,9 @@ static void sizes_of_llama(void **state)
     assert_int_equal(sizes.kv, K);
     assert_int_equal(sizes.gathered_kv, 2 * K);
     assert_int_equal(sizes.log_sum_exp, scores);
-    assert_int_equal(erg_memory_layer_bytes(&sizes, ERG_REMAT_NONE), 6 * U + K + 4 * F + scores);
-    assert_int_equal(erg_memory_layer_bytes(&sizes, ERG_REMAT_BALANCED),
-                     4 * U + K + 2 * F + scores);
-    assert_int_equal(erg_memory_layer_bytes(&sizes, ERG_REMAT_FULL), U);
+    assert_int_equal(sizes.kept[ERG_REMAT_NONE], 6 * U + K + 4 * F + scores);
+    assert_int_equal(sizes.kept[ERG_REMAT_BALANCED], 4 * U + K + 2 * F + scores);
+    assert_int_equal(sizes.kept[ERG_REMAT_FULL], U);
     assert_int_equal(sizes.logits, 2LL * 4096 * 32256 / 2);
     /* (2 h^2 + 2 h hk + 3 h f) / t + 2 h */
     assert_near(sizes.layer_parameters, (4 * 8192.0 * 8192 + 3 * 8192.0 * 22016) / 2 + 2 * 8192, 0);
@@ -48,8 +47,7 @@ static void sizes_of_grouped_queries(void **state)
     int64_t U = 64 * MiB, F = 224 * MiB, K = 16 * MiB, scores = MiB;
     assert_int_equal(sizes.kv, K);
     assert_int_equal(sizes.gathered_kv, 0);
-    assert_int_equal(erg_memory_layer_bytes(&sizes, ERG_REMAT_BALANCED),
-                     4 * U + K + 2 * F + scores);
+    assert_int_equal(sizes.kept[ERG_REMAT_BALANCED], 4 * U + K + 2 * F + scores);
     erg_model_free(model);
 }
 
@@ -62,10 +60,8 @@ static void sizes_of_a_model_with_query_norms(void **state)
     erg_memory_sizes_init(&sizes, model, 1, 1, 2, 4096);
     int64_t tokens = 8192, U = 2 * tokens * 2048, F = 2 * tokens * 6144, K = 4 * tokens * 1024;
     int64_t before = 2 * tokens * (2048 + 1024), scores = 4 * tokens * 16;
-    assert_int_equal(erg_memory_layer_bytes(&sizes, ERG_REMAT_NONE),
-                     6 * U + K + 4 * F + before + scores);
-    assert_int_equal(erg_memory_layer_bytes(&sizes, ERG_REMAT_BALANCED),
-                     4 * U + K + 2 * F + before + scores);
+    assert_int_equal(sizes.kept[ERG_REMAT_NONE], 6 * U + K + 4 * F + before + scores);
+    assert_int_equal(sizes.kept[ERG_REMAT_BALANCED], 4 * U + K + 2 * F + before + scores);
     erg_model_free(model);
 }
 
@@ -80,8 +76,8 @@ static void sizes_of_gpt(void **state)
     assert_int_equal(sizes.ffn, F);
     assert_int_equal(sizes.fc1, F);
     assert_int_equal(sizes.rope, 0);
-    assert_int_equal(erg_memory_layer_bytes(&sizes, ERG_REMAT_NONE), 6 * U + K + 2 * F + scores);
-    assert_int_equal(erg_memory_layer_bytes(&sizes, ERG_REMAT_BALANCED), 4 * U + K + F + scores);
+    assert_int_equal(sizes.kept[ERG_REMAT_NONE], 6 * U + K + 2 * F + scores);
+    assert_int_equal(sizes.kept[ERG_REMAT_BALANCED], 4 * U + K + F + scores);
     double h = 12288, split = (12 * h * h + 3 * h + 4 * h) / 8; /* products, column biases */
     assert_near(sizes.layer_parameters, split + 2 * h + 4 * h, 0);
     assert_near(sizes.embedding_parameters, 51200 * h / 8 + 2048 * h, 0);
@@ -109,8 +105,7 @@ static void sizes_agree_with_the_ops(void **state)
         for (size_t k = 0; k < ops.count; k++)
             saved += ops.items[k].saved_bytes;
         double masks = (double)sizes.hidden, gate = model->gated ? (double)sizes.ffn : 0;
-        assert_near((double)erg_memory_layer_bytes(&sizes, ERG_REMAT_NONE), saved - masks + gate,
-                    0);
+        assert_near((double)sizes.kept[ERG_REMAT_NONE], saved - masks + gate, 0);
         erg_model_free(model);
     }
 }
@@ -268,7 +263,7 @@ static void unequal_chunks(void **state)
     erg_memory_closed(&other, &request, &sizes, 0);
     assert_near(other.items[ERG_MEMORY_WEIGHTS] - plain.items[ERG_MEMORY_WEIGHTS],
                 -2 * sizes.layer_parameters, 1);
-    double layer = (double)erg_memory_layer_bytes(&sizes, ERG_REMAT_NONE);
+    double layer = (double)sizes.kept[ERG_REMAT_NONE];
     /* 11 groups: 4 and then 4 of the first chunk, 3 of the second */
     assert_near(other.items[ERG_MEMORY_ACTIVATIONS], (7 * 3 + 4 * 4) * layer, 1);
     erg_model_free(model);
@@ -313,7 +308,7 @@ static void random_chunks(void **state)
         layout.microbatches = layout.pipeline * (1 + (long)erg_rng_below(&rng, 4));
         for (long k = 0; k < layout.pipeline * layout.virtual_stages; k++)
             chunk_layers[k] = 1 + (long)erg_rng_below(&rng, 3);
-        layer = (double)erg_memory_layer_bytes(&sizes, ERG_REMAT_NONE);
+        layer = (double)sizes.kept[ERG_REMAT_NONE];
         for (long s = 0; s < layout.pipeline; s++) {
             erg_memory_closed(&stage, &request, &sizes, s);
             assert_close(stage.items[ERG_MEMORY_ACTIVATIONS],

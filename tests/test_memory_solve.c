@@ -108,8 +108,7 @@ static void the_least_that_fits(void **state)
     }
     assert_near(solution.stage_offload[0], solution.offload, 0);
     struct erg_memory_sizes sizes = sizes_of(model, &layout);
-    double movable =
-        2 * (double)(erg_memory_layer_bytes(&sizes, ERG_REMAT_BALANCED) - sizes.log_sum_exp);
+    double movable = 2 * (double)(sizes.kept[ERG_REMAT_BALANCED] - sizes.log_sum_exp);
     assert_close(solution.stage_offload_bytes, sum * movable, 1e-3);
     assert_close(solution.offload_bytes, solution.offload * 39 * 136 * movable, 1e-3);
     erg_memory_solution_release(&solution);

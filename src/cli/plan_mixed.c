@@ -75,14 +75,6 @@ static const char *kind_name(const struct planning *at, const struct erg_mixed_b
     return at->kinds[block->kind].name;
 }
 
-static long stage_layers(const struct erg_layout *layout, long stage)
-{
-    long sum = 0;
-    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
-        sum += layout->chunk_layers[chunk * layout->pipeline + stage];
-    return sum;
-}
-
 static double mfu(const struct planning *at, const struct erg_mixed_candidate *candidate)
 {
     return erg_time_mfu(at->job->model, at->search.sequence, candidate->at.tokens_per_s,
@@ -125,7 +117,7 @@ static void add_row(struct erg_table *table, const struct planning *at,
 static void add_stages(struct erg_text *out, const struct planning *at)
 {
     const struct erg_mixed_candidate *best = &at->found.items[0];
-    long stage = 0;
+    long stage = 0, layers = at->job->model->layers;
     erg_text_printf(out, "\nThe fastest:\n");
     for (size_t i = 0; i < best->block_count; i++) {
         const struct erg_mixed_block *block = &best->blocks[i];
@@ -133,7 +125,7 @@ static void add_stages(struct erg_text *out, const struct planning *at)
                         stage + block->stages - 1, kind_name(at, block),
                         block->peak_bytes / 0x1p30);
         for (long end = stage + block->stages; stage < end; stage++)
-            erg_text_printf(out, " %ld", stage_layers(&best->at.layout, stage));
+            erg_text_printf(out, " %ld", erg_layout_stage_layers(&best->at.layout, layers, stage));
         erg_text_printf(out, "\n");
     }
 }

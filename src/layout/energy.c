@@ -26,14 +26,6 @@ static long next_stage(const struct erg_layout *layout, long stage)
     return equal && stage == 1 && layout->pipeline > 2 ? layout->pipeline - 1 : stage + 1;
 }
 
-static long stage_layers(const struct erg_layout *layout, long layers, long stage)
-{
-    long sum = 0;
-    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
-        sum += erg_layout_chunk_layers(layout, layers, stage, chunk);
-    return sum;
-}
-
 static void add_pass(struct erg_pass_cost *sum, const struct erg_pass_cost *pass, double times)
 {
     sum->time_s += times * pass->time_s;
@@ -108,8 +100,8 @@ static double stage_parameters(const struct erg_time_request *request,
                                long stage)
 {
     long last = layout->pipeline - 1;
-    double sum =
-        parts->layer_parameters * (double)stage_layers(layout, request->model->layers, stage);
+    double sum = parts->layer_parameters *
+                 (double)erg_layout_stage_layers(layout, request->model->layers, stage);
     if (stage == 0)
         sum += parts->embedding_parameters;
     if (stage == last && (last > 0 || !request->model->tied))
@@ -165,7 +157,7 @@ static double add_pipeline(double *items, const struct erg_layout_energy_request
     double sum_s = 0, longest_s = 0, busy_s = 0;
     for (long stage = 0, next; stage <= last; stage = next) {
         next = next_stage(layout, stage);
-        long layers = stage_layers(layout, request->time.model->layers, stage);
+        long layers = erg_layout_stage_layers(layout, request->time.model->layers, stage);
         double alike = (double)(next - stage), stage_s = message_s;
         for (int backward = 0; backward < 2; backward++) {
             struct erg_pass_cost cost = erg_layout_chunk_cost(

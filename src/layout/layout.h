@@ -66,6 +66,17 @@ static inline long erg_layout_chunk_layers(const struct erg_layout *layout, long
                                 : layers / (layout->pipeline * layout->virtual_stages);
 }
 
+/* Layers of all chunks of a stage. */
+static inline long erg_layout_stage_layers(const struct erg_layout *layout, long layers, long stage)
+{
+    long sum = 0;
+    if (!layout->chunk_layers)
+        return layers / layout->pipeline;
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
+        sum += layout->chunk_layers[chunk * layout->pipeline + stage];
+    return sum;
+}
+
 static inline long erg_layout_gpus(const struct erg_layout *layout)
 {
     return layout->tensor * layout->context * layout->pipeline * layout->data;

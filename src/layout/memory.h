@@ -99,13 +99,13 @@ struct erg_memory_sizes {
     size_t weight_count;
     int64_t embedding[2], head[3];
     struct erg_memory_tensor tensors[ERG_MEMORY_ROLES];
+    /* What a layer keeps for its backward pass under each mode, all tensors together, and of that
+     * what is large enough to be moved to host memory. */
+    int64_t kept[ERG_REMAT_FULL + 1], movable[ERG_REMAT_FULL + 1];
 };
 
 void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,
                            long tensor, long context, long microbatch, long sequence);
-
-/* What a layer keeps for the backward pass under a mode, all tensors together. */
-int64_t erg_memory_layer_bytes(const struct erg_memory_sizes *sizes, enum erg_remat remat);
 
 /* ---- what a stage needs ---- */
 
@@ -137,6 +137,20 @@ long erg_memory_groups(const struct erg_layout *layout, long stage);
  */
 void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,
                        const struct erg_memory_sizes *sizes, long index);
+
+/*
+ * The peak of a stage in the arena by its ratio of offloading, whatever the layout's own: the
+ * largest of three that are linear in it, least + slope x ratio, those in a forward pass, a
+ * backward pass and the head. Slopes may be positive: of few groups in flight offloading saves less
+ * than its receive buffers take.
+ */
+enum { ERG_MEMORY_MOMENTS = 3 };
+struct erg_memory_lines {
+    double least[ERG_MEMORY_MOMENTS], slope[ERG_MEMORY_MOMENTS];
+    double host_bytes; /* of all groups, when all is offloaded */
+};
+void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memory_request *request,
+                           const struct erg_memory_sizes *sizes, long index);
 
 /* ---- event by event ---- */
 

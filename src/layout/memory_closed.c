@@ -33,9 +33,7 @@ static double stage_parameters(const struct erg_memory_request *request,
 {
     const struct erg_layout *layout = request->layout;
     bool first = stage == 0, last = stage == layout->pipeline - 1;
-    long layers = 0;
-    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
-        layers += erg_layout_chunk_layers(layout, request->model->layers, stage, chunk);
+    long layers = erg_layout_stage_layers(layout, request->model->layers, stage);
     double sum = (double)layers * sizes->layer_parameters;
     if (first)
         sum += sizes->embedding_parameters;
@@ -44,7 +42,7 @@ static double stage_parameters(const struct erg_memory_request *request,
     return first && last && request->model->tied ? sum - (double)sizes->head[2] : sum;
 }
 
-/* What is there before the first microbatch and stays. */
+/* What does not depend on microbatches in flight. */
 static void add_static(struct erg_memory_stage *stage, const struct erg_memory_request *request,
                        const struct erg_memory_sizes *sizes, long index)
 {
@@ -57,6 +55,8 @@ static void add_static(struct erg_memory_stage *stage, const struct erg_memory_r
         (double)ERG_MEMORY_WORKSPACE_BYTES * (sizes->tensor > 1 ? 3 : 2);
     stage->items[ERG_MEMORY_GATHER] = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
     stage->items[ERG_MEMORY_ROPE] = (double)(layout->virtual_stages * sizes->rope);
+    /* Output sent, next input, both gradients, and the layer's residual path. */
+    stage->items[ERG_MEMORY_PIPELINE] = 5 * (double)sizes->hidden;
     if (request->accounting == ERG_MEMORY_ARENA)
         return;
     long ranks = layout->data * layout->context;
@@ -80,18 +80,11 @@ static struct group group_of(const struct erg_memory_request *request,
                              const struct erg_memory_sizes *sizes, long index, long layers)
 {
     enum erg_remat remat = erg_layout_remat(request->layout, index);
-    double offload = erg_layout_offload(request->layout, index), movable = 0;
-    struct group group = {0};
-    for (int i = 0; i < ERG_MEMORY_ROLES; i++)
-        if (sizes->tensors[i].saved & 1u << remat) {
-            double bytes = (double)sizes->tensors[i].bytes;
-            group.kept += (double)layers * bytes;
-            if (bytes >= ERG_OFFLOAD_LEAST_BYTES)
-                movable += (double)layers * bytes;
-        }
+    double offload = erg_layout_offload(request->layout, index);
+    struct group group = {.kept = (double)(layers * sizes->kept[remat])};
     if (!erg_memory_offloads(request->layout, index))
         return group;
-    group.moved = offload * movable;
+    group.moved = offload * (double)(layers * sizes->movable[remat]);
     if (request->accounting == ERG_MEMORY_ARENA)
         return group;
     struct erg_memory_choice choice;
@@ -188,57 +181,120 @@ static double backward_transient(const struct erg_memory_sizes *sizes, enum erg_
     return keys + (remat == ERG_REMAT_BALANCED ? 3 : 2) * ffn;
 }
 
+/* The most layers of any chunk of a stage. */
+static long most_layers(const struct erg_layout *layout, long layers, long index)
+{
+    long most = 1;
+    if (!layout->chunk_layers)
+        return erg_layout_chunk_layers(layout, layers, index, 0);
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++) {
+        long own = erg_layout_chunk_layers(layout, layers, index, chunk);
+        most = own > most ? own : most;
+    }
+    return most;
+}
+
+/* What is in flight: units of what is copied at once. */
+struct flight {
+    long most, unit; /* layers of the largest chunk, and of a unit */
+    double units;
+};
+
+static struct flight flight_of(const struct erg_memory_request *request, long index)
+{
+    long most = most_layers(request->layout, request->model->layers, index);
+    long unit = request->layer_copies ? 1 : most;
+    double groups = groups_in_flight(request, index, most);
+    return (struct flight){most, unit, groups * (double)most / (double)unit};
+}
+
+/* The moments at which a stage may need most: in a forward pass, a backward pass, and in the head
+ * between the two. */
+enum { FORWARD, BACKWARD, HEAD };
+static const char *const moment_names[ERG_MEMORY_MOMENTS] = {"forward", "backward", "head"};
+
+struct moment {
+    double kept, buffers, transient, head;
+};
+
+static double sum_of(const struct moment *moment)
+{
+    return moment->kept + moment->buffers + moment->transient + moment->head;
+}
+
+/*
+ * The newest two units are whole: one is being made, one copied out; in backward passes the newest
+ * is, and the oldest has come back.
+ */
+static void fill_moments(struct moment *moments, const struct erg_memory_request *request,
+                         const struct erg_memory_sizes *sizes, long index,
+                         const struct group *group, double units)
+{
+    enum erg_remat remat = erg_layout_remat(request->layout, index);
+    double saved = group->moved - group->rounding, all = units * group->kept;
+    double backward = backward_transient(sizes, remat);
+    if (remat == ERG_REMAT_FULL)
+        backward += (double)(sizes->kept[ERG_REMAT_NONE] - sizes->kept[ERG_REMAT_FULL]);
+    moments[FORWARD] = (struct moment){
+        .kept = all - larger(units - 2, 0) * saved,
+        .buffers = 2 * group->moved,
+        .transient = forward_transient(sizes, remat),
+    };
+    moments[BACKWARD] = (struct moment){
+        .kept = all - larger(units - 1, 0) * saved,
+        .buffers = 2 * group->moved + group->split,
+        .transient = backward,
+    };
+    moments[HEAD] = (struct moment){.kept = moments[FORWARD].kept, .buffers = 2 * group->moved};
+    if (index == request->layout->pipeline - 1) /* bf16 logits and two copies in fp32 */
+        moments[HEAD].head = 5 * (double)sizes->logits;
+}
+
 void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,
                        const struct erg_memory_sizes *sizes, long index)
 {
-    const struct erg_layout *layout = request->layout;
-    enum erg_remat remat = erg_layout_remat(layout, index);
-    long most = 1;
-    for (long chunk = 0; chunk < layout->virtual_stages; chunk++) {
-        long layers = erg_layout_chunk_layers(layout, request->model->layers, index, chunk);
-        most = layers > most ? layers : most;
-    }
-    *stage = (struct erg_memory_stage){.groups = erg_memory_groups(layout, index)};
+    struct flight flight = flight_of(request, index);
+    struct group group = group_of(request, sizes, index, flight.unit);
+    struct moment moments[ERG_MEMORY_MOMENTS];
+    int worst = FORWARD;
+    *stage = (struct erg_memory_stage){.groups = erg_memory_groups(request->layout, index)};
     add_static(stage, request, sizes, index);
-    /* What is copied at once, and how many such units are in flight. */
-    long unit = request->layer_copies ? 1 : most;
-    struct group group = group_of(request, sizes, index, unit);
-    double flying = groups_in_flight(request, index, most) * (double)most / (double)unit;
-    double saved = group.moved - group.rounding;
-
-    /* The newest two units are whole: one is being made, one copied out; in backward passes the
-     * newest is, and the oldest has come back. */
-    double forward_kept = flying * group.kept - larger(flying - 2, 0) * saved;
-    double backward_kept = flying * group.kept - larger(flying - 1, 0) * saved;
-    double buffers = 2 * group.moved, again = group.split;
-    double forward = forward_transient(sizes, remat), backward = backward_transient(sizes, remat);
-    if (remat == ERG_REMAT_FULL)
-        backward += (double)(erg_memory_layer_bytes(sizes, ERG_REMAT_NONE) -
-                             erg_memory_layer_bytes(sizes, ERG_REMAT_FULL));
-    /* bf16 logits and two copies in fp32 */
-    double head = index == layout->pipeline - 1 ? 5 * (double)sizes->logits : 0;
-
-    double kept = forward_kept, transient = forward;
-    stage->moment = "forward";
-    if (backward_kept + again + backward > kept + transient) {
-        kept = backward_kept;
-        transient = backward;
-        buffers += again;
-        stage->moment = "backward";
-    }
-    if (forward_kept + 2 * group.moved + head > kept + buffers + transient) {
-        kept = forward_kept;
-        transient = 0;
-        buffers = 2 * group.moved;
-        stage->items[ERG_MEMORY_HEAD] = head;
-        stage->moment = "head";
-    }
-    stage->items[ERG_MEMORY_ACTIVATIONS] = kept;
-    stage->items[ERG_MEMORY_OFFLOAD] = buffers;
-    stage->items[ERG_MEMORY_TRANSIENT] = transient;
-    /* Output sent, next input, both gradients, and the layer's residual path. */
-    stage->items[ERG_MEMORY_PIPELINE] = 5 * (double)sizes->hidden;
-    stage->offload_bytes = group.moved * (double)(most / unit);
+    fill_moments(moments, request, sizes, index, &group, flight.units);
+    for (int i = BACKWARD; i < ERG_MEMORY_MOMENTS; i++)
+        if (sum_of(&moments[i]) > sum_of(&moments[worst]))
+            worst = i;
+    stage->moment = moment_names[worst];
+    stage->items[ERG_MEMORY_ACTIVATIONS] = moments[worst].kept;
+    stage->items[ERG_MEMORY_OFFLOAD] = moments[worst].buffers;
+    stage->items[ERG_MEMORY_TRANSIENT] = moments[worst].transient;
+    stage->items[ERG_MEMORY_HEAD] = moments[worst].head;
+    stage->offload_bytes = group.moved * (double)(flight.most / flight.unit);
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         stage->peak_bytes += stage->items[i];
+}
+
+void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memory_request *request,
+                           const struct erg_memory_sizes *sizes, long index)
+{
+    struct erg_layout layout = *request->layout;
+    struct erg_memory_request own = *request;
+    struct erg_memory_stage constant = {0};
+    struct moment without[ERG_MEMORY_MOMENTS], with[ERG_MEMORY_MOMENTS];
+    own.layout = &layout;
+    own.accounting = ERG_MEMORY_ARENA;
+    layout.stage_offload = NULL;
+    layout.offload = 1;
+    struct flight flight = flight_of(&own, index);
+    struct group all = group_of(&own, sizes, index, flight.unit), none = {.kept = all.kept};
+    add_static(&constant, &own, sizes, index);
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        constant.peak_bytes += constant.items[i];
+    fill_moments(without, &own, sizes, index, &none, flight.units);
+    fill_moments(with, &own, sizes, index, &all, flight.units);
+    for (int i = 0; i < ERG_MEMORY_MOMENTS; i++) {
+        lines->least[i] = constant.peak_bytes + sum_of(&without[i]);
+        lines->slope[i] = sum_of(&with[i]) - sum_of(&without[i]);
+    }
+    lines->host_bytes =
+        (double)(erg_memory_groups(&layout, index) * (flight.most / flight.unit)) * all.moved;
 }

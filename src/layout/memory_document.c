@@ -65,9 +65,7 @@ static json_t *stage_document(const struct erg_memory_answer *answer, long index
     json_t *items = json_object(), *document = json_object();
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         set(items, erg_memory_item_name((enum erg_memory_item)i), whole(stage->items[i]));
-    long layers = 0;
-    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
-        layers += erg_layout_chunk_layers(layout, request->model->layers, index, chunk);
+    long layers = erg_layout_stage_layers(layout, request->model->layers, index);
     set(document, "stage", json_integer(index));
     set(document, "layers", json_integer(layers));
     set(document, "recompute", json_string(erg_remat_name(erg_layout_remat(layout, index))));

@@ -1,5 +1,5 @@
 /* What one layer's tensors weigh: the table from which all sums and all events follow. */
-#include "layout/memory.h"
+#include "layout/memory_internal.h"
 
 enum {
     NONE = 1 << ERG_REMAT_NONE,
@@ -60,6 +60,17 @@ static void list_tensors(struct erg_memory_sizes *sizes, int64_t tokens)
     set(sizes, ERG_MEMORY_ACTIVATED, "activation output", sizes->ffn, tokens, NONE);
     if (sizes->gated)
         sizes->tensors[ERG_MEMORY_FC1_OUTPUT].views = 2;
+}
+
+/* Sums up the tensors of each mode. */
+static void add_up(struct erg_memory_sizes *sizes)
+{
+    for (int remat = 0; remat <= ERG_REMAT_FULL; remat++)
+        for (int i = 0; i < ERG_MEMORY_ROLES; i++) {
+            int64_t bytes = sizes->tensors[i].saved & 1u << remat ? sizes->tensors[i].bytes : 0;
+            sizes->kept[remat] += bytes;
+            sizes->movable[remat] += bytes >= ERG_OFFLOAD_LEAST_BYTES ? bytes : 0;
+        }
 }
 
 static void add_weight(struct erg_memory_sizes *sizes, double parameters)
@@ -146,14 +157,6 @@ void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_mode
         .context = context,
     };
     list_tensors(sizes, tokens);
+    add_up(sizes);
     list_weights(sizes, &padded, &shape);
-}
-
-int64_t erg_memory_layer_bytes(const struct erg_memory_sizes *sizes, enum erg_remat remat)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < ERG_MEMORY_ROLES; i++)
-        if (sizes->tensors[i].saved & 1u << remat)
-            sum += sizes->tensors[i].bytes;
-    return sum;
 }

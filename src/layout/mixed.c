@@ -105,9 +105,10 @@ static void fill_peaks(struct erg_mixed_candidate *candidate,
     const struct erg_layout *layout = &candidate->at.layout;
     for (long stage = 0; stage < layout->pipeline; stage++) {
         size_t place = erg_layout_place_of(places, stage);
-        double *peak = &candidate->blocks[place].peak_bytes, host;
-        *peak = fmax(*peak, erg_layout_stage_peak(&places->on[place], layout, stage,
-                                                  layout->offload, &host));
+        double *peak = &candidate->blocks[place].peak_bytes;
+        struct erg_memory_lines lines;
+        erg_layout_stage_lines(&lines, &places->on[place], layout, stage);
+        *peak = fmax(*peak, erg_layout_stage_peak(&lines, layout->offload));
     }
 }
 

@@ -60,20 +60,21 @@ void erg_layout_own_chunks(struct erg_layout_candidate *candidate);
 
 enum erg_layout_verdict { ERG_LAYOUT_FITS, ERG_LAYOUT_TOO_LARGE, ERG_LAYOUT_HOST_TOO_SMALL };
 
-/* Of one GPU of a stage with this ratio of offloading; what it has in host memory then. */
-double erg_layout_stage_peak(const struct erg_layout_on *on, const struct erg_layout *layout,
-                             long stage, double offload, double *host_bytes);
+/* What a stage needs by its ratio of offloading. */
+void erg_layout_stage_lines(struct erg_memory_lines *lines, const struct erg_layout_on *on,
+                            const struct erg_layout *layout, long stage);
+double erg_layout_stage_peak(const struct erg_memory_lines *lines, double offload);
 
 /* Whether a stage fits with this ratio of offloading, into its GPUs and its share of a node. */
-bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_layout *layout,
-                           long stage, double offload);
+bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
+                           double offload);
 
 /*
- * Raises *offload to the smallest ratio with which a stage fits. False: even all is not enough, and
- * *excess is what is missing then.
+ * Raises *offload to the smallest ratio with which a stage fits its GPUs. False: there is none, and
+ * *excess is what is missing.
  */
-bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_layout *layout,
-                              long stage, double *offload, double *excess);
+bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
+                              double *offload, double *excess);
 
 /* Sets the layout's offloading to the least that fits, and the candidate's peak. */
 enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *candidate,

@@ -6,17 +6,24 @@
 /* A budget counts as kept where it is missed by a rounding error. */
 static const double rounding = 1e-9;
 
-double erg_layout_stage_peak(const struct erg_layout_on *on, const struct erg_layout *layout,
-                             long stage, double offload, double *host_bytes)
+void erg_layout_stage_lines(struct erg_memory_lines *lines, const struct erg_layout_on *on,
+                            const struct erg_layout *layout, long stage)
 {
-    struct erg_layout own = *layout;
-    own.offload = offload;
-    const struct erg_memory_request request = {
-        .model = on->search->time.model, .layout = &own, .accounting = ERG_MEMORY_ARENA};
-    struct erg_memory_stage memory;
-    erg_memory_closed(&memory, &request, &on->pieces->sizes, stage);
-    *host_bytes = (double)memory.groups * memory.offload_bytes;
-    return memory.peak_bytes;
+    const struct erg_memory_request request = {.model = on->search->time.model, .layout = layout};
+    erg_memory_lines_init(lines, &request, &on->pieces->sizes, stage);
+}
+
+static double at(const struct erg_memory_lines *lines, int moment, double offload)
+{
+    return lines->least[moment] + offload * lines->slope[moment];
+}
+
+double erg_layout_stage_peak(const struct erg_memory_lines *lines, double offload)
+{
+    double peak = at(lines, 0, offload);
+    for (int i = 1; i < ERG_MEMORY_MOMENTS; i++)
+        peak = at(lines, i, offload) > peak ? at(lines, i, offload) : peak;
+    return peak;
 }
 
 /* With all offloaded, what is missing may be the model's own error. */
@@ -32,45 +39,38 @@ static double host_excess(const struct erg_layout_search *search, double host_by
     return search->host_bytes > 0 ? needed - search->host_bytes : 0;
 }
 
-bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_layout *layout,
-                           long stage, double offload)
+bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
+                           double offload)
 {
-    double host, peak = erg_layout_stage_peak(on, layout, stage, offload, &host);
-    return peak <= budget_of(on->search, offload) && host_excess(on->search, host) <= 0;
+    return erg_layout_stage_peak(lines, offload) <= budget_of(on->search, offload) &&
+           host_excess(on->search, offload * lines->host_bytes) <= 0;
 }
 
-/*
- * The peak is the largest of a few functions that are linear in the ratio: convex, so Newton's
- * method from below ends after as many steps as they have kinks.
- */
-bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_layout *layout,
-                              long stage, double *offload, double *excess)
+/* The smallest ratio from `offload` on with which no line that falls is above the budget; where
+ * one that rises is above it there, there is none. INFINITY: none. */
+static double least_ratio(const struct erg_memory_lines *lines, double offload, double budget)
 {
-    const struct erg_layout_search *search = on->search;
-    const double step = 1e-4, budget = search->memory_bytes;
-    double host, ratio = *offload;
-    double peak = erg_layout_stage_peak(on, layout, stage, ratio, &host);
+    double ratio = offload;
+    for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
+        if (at(lines, i, offload) > budget && lines->slope[i] < 0)
+            ratio = fmax(ratio, (budget - lines->least[i]) / lines->slope[i]);
+    return ratio <= 1 && erg_layout_stage_peak(lines, ratio) <= budget * (1 + rounding) ? ratio
+                                                                                        : INFINITY;
+}
+
+bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
+                              double *offload, double *excess)
+{
+    double budget = on->search->memory_bytes, peak = erg_layout_stage_peak(lines, *offload);
     if (peak <= budget)
         return true;
     *excess = peak - budget;
-    if (!search->offload || layout->pipeline < 3)
+    if (!on->search->offload || lines->host_bytes == 0)
         return false;
-    double least = erg_layout_stage_peak(on, layout, stage, 1, &host);
+    double ratio = least_ratio(lines, *offload, budget), least = erg_layout_stage_peak(lines, 1);
     *excess = fmin(least, peak) - budget;
-    if (least > budget) {
-        *offload = 1;
-        return least <= budget_of(search, 1);
-    }
-    while (peak > budget * (1 + rounding) && ratio + step < 1) {
-        double slope =
-            (erg_layout_stage_peak(on, layout, stage, ratio + step, &host) - peak) / step;
-        if (!(slope < 0))
-            break;
-        ratio = fmin(1, ratio + fmax((budget - peak) / slope, 1e-9));
-        peak = erg_layout_stage_peak(on, layout, stage, ratio, &host);
-    }
-    *offload = peak <= budget * (1 + rounding) ? ratio : 1;
-    return true;
+    *offload = fmin(ratio, 1);
+    return ratio <= 1 || least <= budget_of(on->search, 1);
 }
 
 /*
@@ -86,33 +86,40 @@ static long next_stage(const struct erg_layout_places *places, const struct erg_
     return end < last ? end : last;
 }
 
+/* The verdict with the layout's own ratio, at least; *offload is the one that its stages need. */
+static enum erg_layout_verdict try_offload(struct erg_layout_candidate *candidate,
+                                           const struct erg_layout_places *places, double *offload,
+                                           double *excess)
+{
+    const struct erg_layout *layout = &candidate->layout;
+    double host = 0;
+    candidate->peak_bytes = 0;
+    for (long stage = 0; stage < layout->pipeline; stage = next_stage(places, layout, stage)) {
+        const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
+        struct erg_memory_lines lines;
+        erg_layout_stage_lines(&lines, on, layout, stage);
+        if (!erg_layout_stage_offload(on, &lines, offload, excess))
+            return ERG_LAYOUT_TOO_LARGE;
+        candidate->peak_bytes =
+            fmax(candidate->peak_bytes, erg_layout_stage_peak(&lines, layout->offload));
+        host = fmax(host, host_excess(on->search, layout->offload * lines.host_bytes));
+    }
+    if (host <= 0)
+        return ERG_LAYOUT_FITS;
+    *excess = host;
+    return ERG_LAYOUT_HOST_TOO_SMALL;
+}
+
+/* The stages share a ratio: what one needs may be more than another can receive. */
 enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *candidate,
                                                  const struct erg_layout_places *places,
                                                  double *excess)
 {
-    struct erg_layout *layout = &candidate->layout;
-    double offload = layout->offload, host;
-    bool host_fits = true;
-    for (long stage = 0; stage < layout->pipeline; stage = next_stage(places, layout, stage))
-        if (!erg_layout_stage_offload(&places->on[erg_layout_place_of(places, stage)], layout,
-                                      stage, &offload, excess))
-            return ERG_LAYOUT_TOO_LARGE;
-    layout->offload = offload;
-    candidate->peak_bytes = 0;
-    for (long stage = 0; stage < layout->pipeline; stage = next_stage(places, layout, stage)) {
-        const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
-        double peak = erg_layout_stage_peak(on, layout, stage, offload, &host);
-        candidate->peak_bytes = fmax(candidate->peak_bytes, peak);
-        if (peak > budget_of(on->search, offload)) {
-            /* What another stage needs to offload is more than this one can receive. */
-            *excess = peak - on->search->memory_bytes;
-            return ERG_LAYOUT_TOO_LARGE;
-        }
-        if (host_excess(on->search, host) > 0) {
-            *excess = host_fits ? host_excess(on->search, host)
-                                : fmax(*excess, host_excess(on->search, host));
-            host_fits = false;
-        }
+    double *own = &candidate->layout.offload, offload = *own;
+    enum erg_layout_verdict verdict = try_offload(candidate, places, &offload, excess);
+    while (verdict != ERG_LAYOUT_TOO_LARGE && offload > *own) {
+        *own = offload;
+        verdict = try_offload(candidate, places, &offload, excess);
     }
-    return host_fits ? ERG_LAYOUT_FITS : ERG_LAYOUT_HOST_TOO_SMALL;
+    return verdict;
 }

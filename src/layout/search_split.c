@@ -164,20 +164,24 @@ static void set_stage(long *chunk_layers, const struct erg_layout *layout, long 
 static bool fits(const struct splitting *at, long stage, long layers, double offload)
 {
     struct erg_layout layout = *at->layout;
+    struct erg_memory_lines lines;
     layout.chunk_layers = at->splitter->chunk_layers;
     set_stage(at->splitter->chunk_layers, &layout, stage, layers);
-    return erg_layout_stage_fits(on(at, stage), &layout, stage, offload);
+    erg_layout_stage_lines(&lines, on(at, stage), &layout, stage);
+    return erg_layout_stage_fits(on(at, stage), &lines, offload);
 }
 
 /* The smallest ratio from `offload` on with which a stage has room for so many layers. */
 static double ratio_for(const struct splitting *at, long stage, long layers, double offload)
 {
     struct erg_layout layout = *at->layout;
+    struct erg_memory_lines lines;
     double excess;
     layout.chunk_layers = at->splitter->chunk_layers;
     set_stage(at->splitter->chunk_layers, &layout, stage, layers);
-    return erg_layout_stage_offload(on(at, stage), &layout, stage, &offload, &excess) &&
-                   fits(at, stage, layers, offload)
+    erg_layout_stage_lines(&lines, on(at, stage), &layout, stage);
+    return erg_layout_stage_offload(on(at, stage), &lines, &offload, &excess) &&
+                   erg_layout_stage_fits(on(at, stage), &lines, offload)
                ? offload
                : INFINITY;
 }

@@ -271,10 +271,9 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
     struct erg_memory_sizes sizes;
     erg_memory_sizes_init(&sizes, &model, tensor, context, microbatch, sequence);
     for (int remat = 0; remat <= ERG_REMAT_FULL; remat++)
-        parts->copy_s[remat] =
-            engine->host_link_bandwidth > 0
-                ? (double)erg_memory_layer_bytes(&sizes, remat) / engine->host_link_bandwidth
-                : 0;
+        parts->copy_s[remat] = engine->host_link_bandwidth > 0
+                                   ? (double)sizes.kept[remat] / engine->host_link_bandwidth
+                                   : 0;
     double bandwidth = gpus <= machine->node_gpus
                            ? engine->link_efficiency * machine->link_bandwidth
                            : engine->network_efficiency * machine->network_bandwidth;
@@ -293,17 +292,6 @@ static void add_layers(double *items, const struct erg_time_request *request,
     items[ERG_TIME_RECOMPUTE] += count * parts->recompute_s[remat];
     items[ERG_TIME_OFFLOAD] +=
         count * request->engine->offload_interference * 2 * offload * parts->copy_s[remat];
-}
-
-/* The layers of a stage, all chunks together. */
-static long stage_layers(const struct erg_layout *layout, long layers, long stage)
-{
-    long sum = 0;
-    if (!layout->chunk_layers)
-        return layers / layout->pipeline;
-    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
-        sum += erg_layout_chunk_layers(layout, layers, stage, chunk);
-    return sum;
 }
 
 void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
@@ -365,7 +353,7 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
     for (long stage = 0, next; stage <= last; stage = next) {
         if (stage == place->end)
             place++;
-        double held = (double)stage_layers(layout, layers, stage);
+        double held = (double)erg_layout_stage_layers(layout, layers, stage);
         erg_time_stage_init(&cost, place, layout, stage);
         double own = held * cost.layer_s + cost.fixed_s;
         double own_once = held * cost.layer_once_s + cost.fixed_once_s;
@@ -390,7 +378,7 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
     assert(place == &places[count - 1]);
     (void)count; /* nothing else asks for it, and not all builds assert */
     add_layers(items, pace->request, pace->parts,
-               (double)stage_layers(layout, layers, slowest_stage),
+               (double)erg_layout_stage_layers(layout, layers, slowest_stage),
                erg_layout_remat(layout, slowest_stage), erg_layout_offload(layout, slowest_stage));
     items[ERG_TIME_HEAD] = slowest_stage == last ? pace->parts->head_s : 0;
     items[ERG_TIME_PIPELINE] = slowest.message_s;
