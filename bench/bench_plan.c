@@ -6,6 +6,10 @@
  * here, and it lists what is offloaded where here the least ratio that fits is computed; so our
  * space for one engine and one batch is smaller. To compare like with like, evaluations go on over
  * batches and budgets of memory until there are as many.
+ *
+ * Two ways: all splits, where for most layouts a bound on their time shows that they are none of
+ * the ten kept, which counts as evaluated; and equal stages only, each with its memory, the ratio
+ * of offloading and its time, whatever they are.
  */
 #include "check.h"
 

@@ -318,6 +318,52 @@ static void random_chunks(void **state)
     erg_model_free(model);
 }
 
+/* Three lines give the peak of a stage, and what it has in host memory, at every ratio. */
+static void lines_are_the_peak_at_every_ratio(void **state)
+{
+    (void)state;
+    struct erg_model *model = load_model("llama-65b", 0);
+    struct erg_rng rng;
+    long chunk_layers[8 * 4], rising = 0, moving = 0;
+    erg_rng_seed(&rng, 11);
+    for (int i = 0; i < 3000; i++) {
+        struct erg_layout layout = {.tensor = 1 << erg_rng_below(&rng, 4),
+                                    .context = 1 << erg_rng_below(&rng, 2),
+                                    .pipeline = 1 + (long)erg_rng_below(&rng, 8),
+                                    .data = 1 << erg_rng_below(&rng, 5),
+                                    .virtual_stages = 1 + (long)erg_rng_below(&rng, 4),
+                                    .microbatch = 1 + (long)erg_rng_below(&rng, 2),
+                                    .sequence = 4096,
+                                    .remat = (enum erg_remat)erg_rng_below(&rng, 3)};
+        struct erg_memory_request request = {
+            .model = model, .layout = &layout, .accounting = ERG_MEMORY_ARENA};
+        struct erg_memory_sizes sizes = sizes_of(model, &layout);
+        long stage = (long)erg_rng_below(&rng, (uint64_t)layout.pipeline);
+        struct erg_memory_lines lines;
+        layout.microbatches = layout.pipeline * (1 + (long)erg_rng_below(&rng, 4));
+        for (long k = 0; k < layout.pipeline * layout.virtual_stages; k++)
+            chunk_layers[k] = 1 + (long)erg_rng_below(&rng, 3);
+        layout.chunk_layers = erg_rng_below(&rng, 2) ? chunk_layers : NULL;
+        layout.offload = erg_rng_uniform(&rng); /* lines are for all ratios */
+        erg_memory_lines_init(&lines, &request, &sizes, stage);
+        for (int k = 0; k <= 4; k++) {
+            struct erg_memory_stage closed;
+            double peak = 0;
+            layout.offload = k / 4.0;
+            erg_memory_closed(&closed, &request, &sizes, stage);
+            for (int m = 0; m < ERG_MEMORY_MOMENTS; m++)
+                peak = fmax(peak, lines.least[m] + layout.offload * lines.slope[m]);
+            assert_close(peak, closed.peak_bytes, 1e-12);
+            assert_near(layout.offload * lines.host_bytes,
+                        (double)closed.groups * closed.offload_bytes, 1);
+        }
+        rising += lines.slope[0] > 0;
+        moving += lines.host_bytes > 0;
+    }
+    assert_true(rising > 50 && moving > 1000);
+    erg_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +378,7 @@ int main(void)
         cmocka_unit_test(more_offload_needs_less),
         cmocka_unit_test(unequal_chunks),
         cmocka_unit_test(random_chunks),
+        cmocka_unit_test(lines_are_the_peak_at_every_ratio),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,7 +133,7 @@ void erg_layout_costs_at(struct erg_layout_costs *costs,
                          const struct erg_layout_work *work, double clock_mhz);
 
 /* Takes a fraction of a microsecond with equal stages. `gradient_bandwidth`: as for
- * erg_time_compose(). */
+ * erg_time_place_init(). */
 void erg_layout_energy_compose(struct erg_layout_energy *energy,
                                const struct erg_layout_energy_request *request,
                                const struct erg_time_parts *parts,

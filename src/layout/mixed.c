@@ -81,18 +81,17 @@ static void fill_places(struct erg_layout_places *places, struct walk *walk,
         long ranks = layout->tensor * layout->context * layout->data * blocks[i].stages;
         walk->kinds[kind].offload = offload;
         places->on[i] = (struct erg_layout_on){&walk->kinds[kind], &walk->pieces[kind]};
-        places->time[i] = (struct erg_time_place){
-            .request = &walk->kinds[kind].time,
-            .parts = &walk->pieces[kind].parts,
-            .gradient_bandwidth = erg_time_group_bandwidth(&walk->kinds[kind].time, layout->tensor,
-                                                           layout->context * layout->data, ranks),
-            .first = first,
-            .end = first + blocks[i].stages,
-            .before_s = i > 0 ? crossing_s(walk, kind, blocks[i - 1].kind)
-                              : around * crossing_s(walk, kind, last),
-            .after_s = i + 1 < count ? crossing_s(walk, kind, blocks[i + 1].kind)
-                                     : around * crossing_s(walk, kind, blocks[0].kind),
-        };
+        struct erg_time_place *place = &places->time[i];
+        const struct erg_time_request *time = &walk->kinds[kind].time;
+        erg_time_place_init(
+            place, time, &walk->pieces[kind].parts, layout,
+            erg_time_group_bandwidth(time, layout->tensor, layout->context * layout->data, ranks));
+        place->first = first;
+        place->end = first + blocks[i].stages;
+        place->before_s = i > 0 ? crossing_s(walk, kind, blocks[i - 1].kind)
+                                : around * crossing_s(walk, kind, last);
+        place->after_s = i + 1 < count ? crossing_s(walk, kind, blocks[i + 1].kind)
+                                       : around * crossing_s(walk, kind, blocks[0].kind);
         first += blocks[i].stages;
     }
 }
@@ -143,7 +142,7 @@ static void consider(struct walk *walk, const struct erg_layout *layout,
         wanted =
             (double)(batch * search->sequence) / found->items[found->count - 1].at.tokens_per_s;
     found->evaluated++;
-    if (erg_layout_split_bound(&walk->splitter, places, layout) >= wanted) {
+    if (erg_layout_split_bound(&walk->splitter, places, layout, wanted) >= wanted) {
         found->slower++;
         return;
     }

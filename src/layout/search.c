@@ -13,10 +13,12 @@ struct walk {
     const struct erg_layout_search *search;
     struct erg_layout_found *found;
     struct erg_layout_pieces pieces;
+    struct erg_layout_places places; /* of the stages at hand */
     struct erg_layout_splitter splitter;
     double *gradient_bandwidths; /* by stages, of the tensor degree at hand; 0: not known yet */
     long *stages;                /* numbers of them that the GPUs allow, for the group at hand */
     size_t stage_count;
+    bool *divides;                       /* [1 … layers]: numbers that divide the layers */
     struct erg_layout_candidate nearest; /* that does not fit, without its pointers */
     double nearest_excess;
 };
@@ -107,25 +109,21 @@ static void note_fit(struct walk *walk, const struct erg_layout_candidate *candi
  * slower than all that are kept. */
 static double consider(struct walk *walk, const struct erg_layout *layout, long batch)
 {
-    const struct erg_layout_search *search = walk->search;
     struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
-    struct erg_layout_places places;
     double excess = 0;
-    erg_layout_places_init(&places, search, &walk->pieces, layout,
-                           gradient_bandwidth(walk, layout));
     walk->found->evaluated++;
-    erg_layout_settle_time(&candidate, &places);
+    erg_layout_settle_time(&candidate, &walk->places);
     if (candidate.time.total > slowest_wanted(walk, layout, batch)) {
         walk->found->slower++;
         return INFINITY;
     }
-    enum erg_layout_verdict verdict = erg_layout_settle_memory(&candidate, &places, &excess);
+    enum erg_layout_verdict verdict = erg_layout_settle_memory(&candidate, &walk->places, &excess);
     if (verdict != ERG_LAYOUT_FITS) {
         note_unfit(walk, &candidate, verdict, excess);
         return INFINITY;
     }
     if (candidate.layout.offload > 0)
-        erg_layout_settle_time(&candidate, &places);
+        erg_layout_settle_time(&candidate, &walk->places);
     note_fit(walk, &candidate);
     return candidate.time.total;
 }
@@ -135,15 +133,12 @@ static double consider(struct walk *walk, const struct erg_layout *layout, long 
 static void consider_splits(struct walk *walk, const struct erg_layout *layout, long batch,
                             double equal_s)
 {
-    const struct erg_layout_search *search = walk->search;
     struct erg_layout_splitter *splitter = &walk->splitter;
     struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
-    struct erg_layout_places places;
-    erg_layout_places_init(&places, search, &walk->pieces, layout,
-                           gradient_bandwidth(walk, layout));
     double wanted = slowest_wanted(walk, layout, batch), excess = 0;
-    double bound = erg_layout_split_bound(splitter, &places, layout);
     equal_s *= 1 - 1e-12;
+    double limit = fmin(equal_s, nextafter(wanted, INFINITY));
+    double bound = erg_layout_split_bound(splitter, &walk->places, layout, limit);
     if (bound >= equal_s)
         return;
     walk->found->evaluated++;
@@ -151,9 +146,8 @@ static void consider_splits(struct walk *walk, const struct erg_layout *layout, 
         walk->found->slower++;
         return;
     }
-    double seconds = erg_layout_split_fastest(splitter, &places, layout,
-                                              fmin(equal_s, nextafter(wanted, INFINITY)));
-    if (seconds == INFINITY && fmin(equal_s, wanted) < INFINITY) {
+    double seconds = erg_layout_split_fastest(splitter, &walk->places, layout, limit);
+    if (seconds == INFINITY && limit < INFINITY) {
         if (wanted < INFINITY)
             walk->found->slower++;
         else
@@ -161,56 +155,86 @@ static void consider_splits(struct walk *walk, const struct erg_layout *layout, 
         return;
     }
     if (seconds == INFINITY)
-        erg_layout_split_of_any_memory(splitter, &places, layout);
+        erg_layout_split_of_any_memory(splitter, &walk->places, layout);
     candidate.layout.chunk_layers = splitter->chunk_layers;
-    enum erg_layout_verdict verdict = erg_layout_settle_memory(&candidate, &places, &excess);
+    enum erg_layout_verdict verdict = erg_layout_settle_memory(&candidate, &walk->places, &excess);
     if (verdict != ERG_LAYOUT_FITS) {
         note_unfit(walk, &candidate, verdict, excess);
         return;
     }
-    erg_layout_settle_time(&candidate, &places);
+    erg_layout_settle_time(&candidate, &walk->places);
     note_fit(walk, &candidate);
 }
 
-/* All recomputations of a layout; as they need it, with equal stages, and with others. */
-static void consider_remats(struct walk *walk, struct erg_layout *layout)
+/*
+ * Seconds that no split takes less than, whatever memory it needs: if everything but messages could
+ * be cut so that all stages end at once.
+ */
+static double floor_s(const struct walk *walk, const struct erg_layout *layout)
 {
-    const struct erg_layout_search *search = walk->search;
-    long batch = erg_layout_choose_batch(search, layout);
-    bool equal = search->time.model->layers % (layout->pipeline * layout->virtual_stages) == 0;
-    bool unequal = search->unequal && layout->pipeline > 1;
-    if (!equal && !unequal)
-        return;
-    if (!batch) {
-        walk->found->batch++;
-        return;
-    }
-    layout->microbatches = batch / (layout->data * layout->microbatch);
+    const struct erg_time_place *place = &walk->places.time[0];
+    const struct erg_time_parts *parts = place->parts;
+    double stages = (double)layout->pipeline, chunks = (double)layout->virtual_stages;
+    double layers = (double)walk->search->time.model->layers;
+    double layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[layout->remat];
+    double message_s = stages > 1 ? 2 * chunks * parts->message_s : 0;
+    double stage_s = (layers * layer_s + parts->head_s) / stages + message_s;
+    double once_s =
+        layers * parts->layer_parameters / stages * (place->gradient_s + place->optimizer_s);
+    double passes = (double)layout->microbatches + (stages - 1) / chunks;
+    return (passes * stage_s + once_s) * (1 - 1e-12);
+}
+
+/* All recomputations of a layout: with equal stages, and with others. */
+static void consider_remats(struct walk *walk, struct erg_layout *layout, bool equal, bool unequal,
+                            long batch)
+{
     for (int remat = ERG_REMAT_NONE; remat <= ERG_REMAT_FULL; remat++) {
-        layout->remat = (enum erg_remat)remat;
-        if (!(search->remats & 1u << remat))
+        if (!(walk->search->remats & 1u << remat))
             continue;
+        layout->remat = (enum erg_remat)remat;
+        if (floor_s(walk, layout) > slowest_wanted(walk, layout, batch)) {
+            walk->found->evaluated += equal + unequal;
+            walk->found->slower += equal + unequal;
+            continue;
+        }
         double equal_s = equal ? consider(walk, layout, batch) : INFINITY;
         if (unequal)
             consider_splits(walk, layout, batch, equal_s);
     }
 }
 
+/* All chunks of so many stages. */
+static void walk_chunks(struct walk *walk, struct erg_layout *layout)
+{
+    const struct erg_layout_search *search = walk->search;
+    long layers = search->time.model->layers, stages = layout->pipeline, batch = 0;
+    long most = stages > 1 ? layers / stages : 1;
+    erg_layout_places_init(&walk->places, search, &walk->pieces, layout,
+                           gradient_bandwidth(walk, layout));
+    for (long chunks = 1; chunks <= most; chunks++) {
+        bool equal = walk->divides[stages * chunks];
+        bool unequal = search->unequal && stages > 1 && stages * chunks < layers;
+        layout->virtual_stages = chunks;
+        if (chunks <= 2) { /* all interleaved schedules ask the same of a batch */
+            batch = erg_layout_choose_batch(search, layout);
+            layout->microbatches = batch / (layout->data * layout->microbatch);
+        }
+        if (batch && (equal || unequal))
+            consider_remats(walk, layout, equal, unequal, batch);
+        walk->found->batch += !batch && (equal || unequal);
+    }
+}
+
 static void walk_stages(struct walk *walk, struct erg_layout *layout)
 {
     const struct erg_layout_search *search = walk->search;
-    long layers = search->time.model->layers, rest = search->gpus;
-    rest /= layout->tensor * layout->context;
+    long rest = search->gpus / (layout->tensor * layout->context);
     for (size_t i = 0; i < walk->stage_count; i++) {
-        long stages = walk->stages[i];
-        if (rest / stages * layout->microbatch > search->batch_most)
-            continue;
-        layout->pipeline = stages;
-        layout->data = rest / stages;
-        for (long chunks = 1; chunks <= (stages > 1 ? layers / stages : 1); chunks++) {
-            layout->virtual_stages = chunks;
-            consider_remats(walk, layout);
-        }
+        layout->pipeline = walk->stages[i];
+        layout->data = rest / layout->pipeline;
+        if (layout->data * layout->microbatch <= search->batch_most)
+            walk_chunks(walk, layout);
     }
 }
 
@@ -302,8 +326,11 @@ int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_se
         .found = found,
         .gradient_bandwidths = erg_xcalloc(layers + 1, sizeof(double)),
         .stages = erg_xcalloc(layers + 1, sizeof(long)),
+        .divides = erg_xcalloc(layers + 1, sizeof(bool)),
         .nearest_excess = INFINITY,
     };
+    for (size_t chunks = 1; chunks <= layers; chunks++)
+        walk.divides[chunks] = layers % chunks == 0;
     erg_layout_splitter_init(&walk.splitter, search->time.model->layers);
     int status = 0;
     for (long tensor = 1; tensor <= most && !status; tensor++) {
@@ -320,6 +347,7 @@ int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_se
     free(walk.gradient_bandwidths);
     erg_layout_splitter_release(&walk.splitter);
     free(walk.stages);
+    free(walk.divides);
     if (status)
         erg_layout_found_release(found);
     return status;

@@ -10,6 +10,7 @@
  * replicas share evenly and, for interleaved schedules, that fills the pipeline.
  *
  * Nothing is dropped by a guess; these bounds are exact:
+ * - Time if everything but messages could be cut so that all stages end at once.
  * - Time without offloading: a layout that is slower even so than the slowest that is kept needs no
  *   memory model.
  * - Time of splits (split.h): the longest stage takes at least what all would if layers could be
@@ -61,7 +62,8 @@ struct erg_layout_candidate {
 struct erg_layout_found {
     struct erg_layout_candidate *items; /* the fastest first */
     size_t count;
-    /* Layouts of the space by what became of them; `evaluated` is their sum. */
+    /* Layouts of the space by what became of them; `evaluated` is their sum. Equal stages and those
+     * that differ are two. */
     uint64_t evaluated;
     uint64_t feasible, slower, memory, host_memory; /* slower: than all that are kept */
     uint64_t batch; /* degrees for which no batch within the bounds exists; not evaluated */

@@ -98,10 +98,11 @@ struct erg_layout_splitter {
 void erg_layout_splitter_init(struct erg_layout_splitter *splitter, long layers);
 void erg_layout_splitter_release(struct erg_layout_splitter *splitter);
 
-/* Seconds of the fastest split whatever memory it needs, and its chunks. */
+/* Seconds of the fastest split whatever memory it needs; above `limit` less may be said. */
 double erg_layout_split_bound(struct erg_layout_splitter *splitter,
                               const struct erg_layout_places *places,
-                              const struct erg_layout *layout);
+                              const struct erg_layout *layout, double limit);
+/* And its chunks. */
 void erg_layout_split_of_any_memory(struct erg_layout_splitter *splitter,
                                     const struct erg_layout_places *places,
                                     const struct erg_layout *layout);

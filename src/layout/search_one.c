@@ -22,12 +22,8 @@ void erg_layout_places_init(struct erg_layout_places *places,
 {
     places->count = 1;
     places->on[0] = (struct erg_layout_on){search, pieces};
-    places->time[0] = (struct erg_time_place){
-        .request = &search->time,
-        .parts = &pieces->parts,
-        .gradient_bandwidth = gradient_bandwidth,
-        .end = layout->pipeline,
-    };
+    erg_time_place_init(&places->time[0], &search->time, &pieces->parts, layout,
+                        gradient_bandwidth);
 }
 
 void erg_layout_settle_time(struct erg_layout_candidate *candidate,

@@ -332,10 +332,10 @@ static void set_chunks(const struct splitting *at)
 
 double erg_layout_split_bound(struct erg_layout_splitter *splitter,
                               const struct erg_layout_places *places,
-                              const struct erg_layout *layout)
+                              const struct erg_layout *layout, double limit)
 {
     const struct splitting at = splitting_of(splitter, places, layout);
-    return bound(&at, 0, INFINITY);
+    return bound(&at, 0, limit);
 }
 
 void erg_layout_split_of_any_memory(struct erg_layout_splitter *splitter,

@@ -294,34 +294,46 @@ static void add_layers(double *items, const struct erg_time_request *request,
         count * request->engine->offload_interference * 2 * offload * parts->copy_s[remat];
 }
 
+void erg_time_place_init(struct erg_time_place *place, const struct erg_time_request *request,
+                         const struct erg_time_parts *parts, const struct erg_layout *layout,
+                         double gradient_bandwidth)
+{
+    const struct erg_engine *engine = request->engine;
+    double group = (double)(layout->context * layout->data);
+    *place = (struct erg_time_place){
+        .request = request,
+        .parts = parts,
+        .gradient_s = engine->gradient_bytes * (group - 1) / group / gradient_bandwidth,
+        .optimizer_s =
+            memory_s(request, engine->optimizer_bytes + engine->optimizer_sharded_bytes / group),
+        .end = layout->pipeline,
+    };
+}
+
 void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
                          const struct erg_layout *layout, long stage)
 {
     const struct erg_time_request *request = place->request;
     const struct erg_time_parts *parts = place->parts;
-    const struct erg_engine *engine = request->engine;
     const long last = layout->pipeline - 1;
     enum erg_remat remat = erg_layout_remat(layout, stage);
     double offload = erg_layout_offload(layout, stage), extra = 0;
     double chunks = (double)layout->virtual_stages;
-    double group = (double)(layout->context * layout->data);
+    double end_s = place->gradient_s + place->optimizer_s;
     if (stage == 0)
         extra += parts->embedding_parameters;
     if (stage == last && (last > 0 || !request->model->tied))
         extra += parts->head_parameters;
     cost->layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[remat] +
-                    engine->offload_interference * 2 * offload * parts->copy_s[remat];
+                    request->engine->offload_interference * 2 * offload * parts->copy_s[remat];
     cost->message_s = last > 0 ? 2 * chunks * parts->message_s : 0;
     if (stage == place->first)
         cost->message_s += chunks * place->before_s;
     if (stage == place->end - 1)
         cost->message_s += chunks * place->after_s;
     cost->fixed_s = cost->message_s + (stage == last ? parts->head_s : 0);
-    cost->gradient_s = engine->gradient_bytes * (group - 1) / group / place->gradient_bandwidth;
-    cost->optimizer_s =
-        memory_s(request, engine->optimizer_bytes + engine->optimizer_sharded_bytes / group);
-    cost->layer_once_s = parts->layer_parameters * (cost->gradient_s + cost->optimizer_s);
-    cost->fixed_once_s = extra * (cost->gradient_s + cost->optimizer_s);
+    cost->layer_once_s = parts->layer_parameters * end_s;
+    cost->fixed_once_s = extra * end_s;
 }
 
 double erg_time_stalls(const struct erg_time_request *request, const struct erg_time_parts *parts,
@@ -368,7 +380,7 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
         if (own_once > once) {
             once = own_once;
             items[ERG_TIME_GRADIENTS] =
-                once * cost.gradient_s / (cost.gradient_s + cost.optimizer_s);
+                once * place->gradient_s / (place->gradient_s + place->optimizer_s);
             items[ERG_TIME_OPTIMIZER] = once - items[ERG_TIME_GRADIENTS];
         }
         double wait = erg_time_stalls(place->request, place->parts, erg_layout_remat(layout, stage),
@@ -389,19 +401,6 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
         time->total += items[i];
 }
 
-void erg_time_compose(struct erg_time *time, const struct erg_time_request *request,
-                      const struct erg_time_parts *parts, const struct erg_layout *layout,
-                      double gradient_bandwidth)
-{
-    const struct erg_time_place place = {
-        .request = request,
-        .parts = parts,
-        .gradient_bandwidth = gradient_bandwidth,
-        .end = layout->pipeline,
-    };
-    erg_time_compose_places(time, &place, 1, layout);
-}
-
 void erg_time_layout(struct erg_time *time, const struct erg_time_request *request,
                      const struct erg_layout *layout)
 {
@@ -411,5 +410,7 @@ void erg_time_layout(struct erg_time *time, const struct erg_time_request *reque
                         layout->sequence, gpus);
     double bandwidth =
         erg_time_group_bandwidth(request, layout->tensor, layout->context * layout->data, gpus);
-    erg_time_compose(time, request, &parts, layout, bandwidth);
+    struct erg_time_place place;
+    erg_time_place_init(&place, request, &parts, layout, bandwidth);
+    erg_time_compose_places(time, &place, 1, layout);
 }

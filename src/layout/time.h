@@ -108,11 +108,6 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
 double erg_time_group_bandwidth(const struct erg_time_request *request, long stride, long size,
                                 long gpus);
 
-/* `gradient_bandwidth`: of groups of context x data ranks, `tensor` apart. */
-void erg_time_compose(struct erg_time *time, const struct erg_time_request *request,
-                      const struct erg_time_parts *parts, const struct erg_layout *layout,
-                      double gradient_bandwidth);
-
 /*
  * Stages that follow each other on GPUs of one kind. A pipeline may run through several places; the
  * ranks of each are numbered from its own first node on.
@@ -120,12 +115,18 @@ void erg_time_compose(struct erg_time *time, const struct erg_time_request *requ
 struct erg_time_place {
     const struct erg_time_request *request; /* the model is the same in all */
     const struct erg_time_parts *parts;
-    double gradient_bandwidth; /* of groups of context x data ranks, `tensor` apart */
-    long first, end;           /* stages */
+    double gradient_s, optimizer_s; /* at the iteration's end, per parameter of a stage */
+    long first, end;                /* stages */
     /* What a message from the first stage to the one before it, and from the last to the one after
      * it, takes longer than one between two of these stages, s. */
     double before_s, after_s;
 };
+
+/* All stages of a layout. `gradient_bandwidth`: of groups of context x data ranks, `tensor` apart.
+ */
+void erg_time_place_init(struct erg_time_place *place, const struct erg_time_request *request,
+                         const struct erg_time_parts *parts, const struct erg_layout *layout,
+                         double gradient_bandwidth);
 
 void erg_time_compose_places(struct erg_time *time, const struct erg_time_place *places,
                              size_t count, const struct erg_layout *layout);
@@ -138,8 +139,7 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
 struct erg_time_stage {
     double layer_s, fixed_s;
     double layer_once_s, fixed_once_s;
-    double message_s;               /* of fixed_s */
-    double gradient_s, optimizer_s; /* of the end, per parameter */
+    double message_s; /* of fixed_s */
 };
 void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
                          const struct erg_layout *layout, long stage);
