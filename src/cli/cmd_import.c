@@ -1,5 +1,6 @@
-/* ergon import calculon MODEL.json SYSTEM.json -o DIR: other tools' files as files of ours. */
+/* ergon import: other tools' files as files of ours. */
 #include "cli/cli.h"
+#include "cli/import_trace.h"
 
 #include "io/file.h"
 #include "io/json.h"
@@ -11,22 +12,27 @@
 #include <string.h>
 
 struct values {
-    const char *output;
+    const char *output, *cluster, *profiles;
     long gpus, batch;
 };
 
 #define AT(member) offsetof(struct values, member)
 static const struct erg_option options[] = {
-    {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output), .required = true,
-     .help = "write config.json, gpu.yaml, engine.yaml and job.yaml there"},
+    {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
+     .help = "calculon: write config.json, gpu.yaml, engine.yaml and job.yaml there"},
     {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 1e7,
-     .help = "GPUs in all, of whole nodes; one node unless given"},
+     .help = "calculon: GPUs in all, of whole nodes; one node unless given"},
     {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, 1e6,
-     .help = "sequences of an iteration; one for each GPU unless given"},
+     .help = "calculon: sequences of an iteration; one for each GPU unless given"},
+    {"cluster", 'c', ERG_OPTION_FILE, "FILE", AT(cluster),
+     .help = "trace: the cluster on which its jobs are to run, as for ergon simulate"},
+    {"profiles", 'P', ERG_OPTION_FILE, "DIR", AT(profiles),
+     .help = "trace: the folder of the profiles of their models"},
     {0},
 };
 
-static const char *const formats[] = {"calculon", NULL};
+static const char *const formats[] = {"calculon", "trace", NULL};
+enum { CALCULON, TRACE };
 
 /* The name of a file without folder and suffix; to be freed. */
 static char *stem(const char *path)
@@ -84,7 +90,7 @@ static void print(const struct erg_invocation *call, const struct erg_job *job,
     printf("Written: config.json, gpu.yaml, engine.yaml and job.yaml in %s\n", values->output);
 }
 
-static int run(const struct erg_invocation *call, struct erg_error *err)
+static int import_calculon(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct values *values = call->values;
     const char *const *arguments = call->arguments;
@@ -94,9 +100,10 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     struct erg_gpu *base = NULL;
     struct erg_job *job = NULL;
     struct erg_text path = {0};
-    if (strcmp(arguments[0], formats[0]) != 0)
-        return erg_fail(err, ERG_USAGE, "files of '%.80s' cannot be imported, expected 'calculon'",
-                        arguments[0]);
+    if (call->argument_count != 3 || !values->output || values->cluster || values->profiles)
+        return erg_fail(err, ERG_USAGE,
+                        "\"ergon import calculon\" needs MODEL.json, SYSTEM.json and --output DIR, "
+                        "and takes --gpus and --batch");
     if (read_model(&model, arguments[1], err) != 0 ||
         read_system(&system, arguments[2], err) != 0 ||
         erg_calculon_base_gpu(&base, &system, err) != 0)
@@ -125,19 +132,42 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     return status;
 }
 
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct values *values = call->values;
+    const char *what = call->arguments[0];
+    if (!strcmp(what, formats[CALCULON]))
+        return import_calculon(call, err);
+    if (strcmp(what, formats[TRACE]) != 0)
+        return erg_fail(err, ERG_USAGE,
+                        "files of '%.80s' cannot be imported, expected 'calculon' or 'trace'",
+                        what);
+    if (call->argument_count != 2 || !values->cluster || !values->profiles || values->output ||
+        values->gpus != ERG_NOT_GIVEN || values->batch != ERG_NOT_GIVEN || call->common.json)
+        return erg_fail(err, ERG_USAGE,
+                        "\"ergon import trace\" needs LOG, --cluster FILE and --profiles DIR, and "
+                        "takes --seed");
+    return import_trace(call->arguments[1], values->cluster, values->profiles,
+                        call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed, err);
+}
+
 const struct erg_command erg_cmd_import = {
     .name = "import",
-    .summary = "a model and a system of Calculon as files of ergon",
-    .arguments = "calculon MODEL.json SYSTEM.json",
+    .summary = "models and systems of Calculon, and logs of clusters, as files of ergon",
+    .arguments = "calculon MODEL.json SYSTEM.json | trace LOG",
     .argument_choices = formats,
-    .least_arguments = 3,
+    .least_arguments = 2,
     .most_arguments = 3,
     .values_bytes = sizeof(struct values),
     .options = options,
     .details =
-        "What a system does not say, power above all, is taken from the GPU of the catalogue that\n"
-        "is nearest to it. What is left out, and why: ergon-import(1).",
+        "calculon: what a system does not say, power above all, is taken from the GPU of the\n"
+        "catalogue that is nearest to it.\n"
+        "trace: a log as of Philly, Helios, PAI, Pollux or Arena, told by its columns, becomes a\n"
+        "trace for ergon simulate on standard output; models that it does not name are drawn.\n"
+        "What is left out, and why: ergon-import(1).",
     .examples = "  ergon import calculon gpt3-175B.json a100_80g.json -n 64 -b 256 -o imported\n"
-                "  ergon plan imported/job.yaml\n",
+                "  ergon plan imported/job.yaml\n"
+                "  ergon import trace cluster_log.csv -c cluster.yaml -P profiles > trace.csv\n",
     .run = run,
 };

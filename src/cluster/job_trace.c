@@ -1,6 +1,7 @@
 #include "cluster/job_trace.h"
 
 #include "base/random.h"
+#include "cluster/log_internal.h"
 #include "io/csv.h"
 
 #include <math.h>
@@ -155,9 +156,14 @@ static int read_job(struct erg_job_trace *trace, struct reading *reading, size_t
 static int read_all(struct erg_job_trace *trace, struct reading *reading, struct erg_error *err)
 {
     size_t rows = erg_csv_rows(reading->csv);
+    const struct erg_log_layout *layout = erg_log_layout_of(reading->csv);
     for (int i = 0; i < COLUMNS; i++)
         if (erg_csv_require(reading->csv, headers[i], &reading->columns[i], err) != 0)
-            return -1;
+            return layout ? erg_fail_context(err,
+                                             "a log as of %s is no trace yet; \"ergon import "
+                                             "trace\" makes one of it",
+                                             layout->name)
+                          : -1;
     reading->tenant_column = erg_csv_find(reading->csv, "tenant");
     if (rows == 0)
         return erg_fail(err, ERG_FAILED, "%s: expected at least one job below the header",

@@ -1,0 +1,40 @@
+#include "cli/import_trace.h"
+
+#include "base/log.h"
+#include "base/text.h"
+#include "cluster/trace_import.h"
+
+#include <stdio.h>
+
+static void say(const struct erg_trace_import *import, const char *path)
+{
+    erg_log(ERG_LOG_WARNING,
+            "%s: %zu job%s of a log as of %s; left out: %zu that asked for no GPUs, %zu that never "
+            "ran; drawn: the models of %zu, the GPU types of %zu; %zu ask for another number of "
+            "GPUs, of which profiles speak",
+            path, import->jobs, erg_plural(import->jobs), import->layout, import->without_gpus,
+            import->without_time, import->given_model, import->given_type, import->resized);
+}
+
+int import_trace(const char *log, const char *cluster, const char *profiles, uint64_t seed,
+                 struct erg_error *err)
+{
+    struct erg_fleet *fleet;
+    struct erg_trace_maker maker;
+    struct erg_trace_import import;
+    if (erg_fleet_load(&fleet, cluster, err) != 0)
+        return -1;
+    int status = erg_trace_maker_init(&maker, fleet, profiles, err);
+    if (status == 0)
+        status = erg_trace_import(&import, &maker, log, seed, err);
+    if (status == 0) {
+        struct erg_text text = {0};
+        say(&import, log);
+        erg_trace_maker_write(&text, &maker);
+        fwrite(text.data, 1, text.count, stdout);
+        erg_text_release(&text);
+    }
+    erg_trace_maker_release(&maker);
+    erg_fleet_free(fleet);
+    return status;
+}
