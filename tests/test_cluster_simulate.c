@@ -201,6 +201,72 @@ static void test_tariff_by_hand(void **state)
 }
 
 /* First come, first served, but every 100 s only. */
+/*
+ * 1,200 W at the most: 8 big GPUs at 100 W, or 60 W at half the speed, 8 small ones at 50 W; 120 W
+ * idle. Two jobs of 8 GPUs below 640 W.
+ */
+static void test_power_cap_by_hand(void **state)
+{
+    struct world world;
+    struct erg_simulated result;
+    struct erg_error err;
+    (void)state;
+    make_world(&world);
+    world.fleet.reconfiguration = (struct erg_reconfiguration){0, 0, 0};
+    set_time(&world, 0, 0, 2, 4, 1);
+    set_time(&world, 0, 1, 4, 2, 1);
+    add_job(&world, 0, 100, 0, 8);
+    add_job(&world, 0, 50, 1, 8);
+    world.simulation.power_cap_w = 640;
+    simulate(&result, &world, "fcfs");
+    /* At the share s of full speed the big ones draw 20 + 80 s from 0.5 on, the small ones 5 + 45
+     * s: 8 (25 + 125 s) = 640 at s = 0.44, where the big ones are slower than their slowest point:
+     * they take turns with idling and draw 10 + 100 s, so 8 (15 + 145 s) = 640 at s = 65 / 145. */
+    double s = 65 / 145.0, ends_s = 50 / s;
+    assert_close(result.jobs[1].ended_s, ends_s, 1e-6);
+    assert_close(result.jobs[1].energy_j, 8 * (5 + 45 * s) * ends_s, 1e-6);
+    /* Then the small ones idle, and the big ones may draw 600 W: 8 (20 + 80 s) = 600. */
+    double then = 55 / 80.0;
+    assert_close(result.jobs[0].ended_s, ends_s + 50 / then, 1e-6);
+    assert_close(result.summary.peak_power_w, 640, 1e-6);
+    assert_true(result.summary.peak_power_w <= 640);
+    assert_close(result.summary.throttled_s, ends_s + 50 / then, 1e-6);
+    assert_close(result.summary.energy_j, 640 * (ends_s + 50 / then), 1e-6);
+    erg_simulated_release(&result);
+    world.simulation.power_cap_w = 120;
+    assert_int_equal(erg_simulate(&result, &world.simulation, &err), -1);
+    assert_non_null(strstr(err.message, "a power cap of 120 W cannot be kept"));
+    world.simulation.power_cap_w = 640;
+    world.simulation.accounting = &erg_accounting_artifact;
+    assert_int_equal(erg_simulate(&result, &world.simulation, &err), -1);
+    assert_non_null(strstr(err.message, "knows no power cap"));
+    erg_speeds_free(world.speeds);
+}
+
+/* A slower pace is no checkpoint: those at every 50 s stay where they are. */
+static void test_failure_under_a_cap(void **state)
+{
+    struct world world;
+    struct erg_simulated result;
+    (void)state;
+    make_world(&world);
+    world.fleet.reconfiguration = (struct erg_reconfiguration){0, 0, 0};
+    world.simulation.outages_count = 1;
+    world.outages[0] = (struct erg_outage){0, 190, 1000};
+    set_time(&world, 0, 0, 1, 4, 1);
+    set_time(&world, 0, 1, 1, 1, 1);
+    add_job(&world, 0, 300, 0, 4);
+    add_job(&world, 170, 1e4, 0, 4);
+    world.simulation.power_cap_w = 640; /* two jobs: 8 (20 + 80 s) + 8 x 5 = 640 */
+    world.simulation.until_s = 195;
+    simulate(&result, &world, "fcfs");
+    /* Of the first job's 170 + 20 x 0.6875 iterations the 150 of the last checkpoint are left. */
+    assert_close(result.jobs[0].remaining, 300 - 150, 1e-9);
+    assert_close(result.jobs[1].remaining, 1e4 - 20 * 55 / 80.0 - 5, 1e-6);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
 static void test_rounds_by_hand(void **state)
 {
     (void)state;
@@ -349,6 +415,7 @@ static void check_result(const struct world *world, const struct erg_simulated *
     }
     assert_close(power_j, summary->energy_j, 1e-9);
     assert_true(jobs_j <= summary->energy_j);
+    assert_true(summary->peak_power_w <= world->simulation.power_cap_w * (1 + 1e-9));
     assert_true(summary->utilization <= 1 + 1e-12 && summary->goodput <= summary->utilization);
     /* Without failures all samples that were counted are work done; failures lose some. */
     if (fair && world->simulation.outages_count == 0)
@@ -414,6 +481,9 @@ static void test_any_policy_on_any_cluster(void **state)
                 world.simulation.policy = &watching;
                 world.simulation.until_s = round % 3 == 2 ? 3000 : INFINITY;
                 world.simulation.outages_count = a == 1 || round % 2 ? 0 : 3;
+                /* All GPUs draw 1,200 W at most, and 120 W idle. */
+                world.simulation.power_cap_w =
+                    a == 1 || round % 4 < 2 ? INFINITY : 150 + 80 * round;
                 assert_ok(erg_simulate(&result, &world.simulation, &err), &err);
                 check_result(&world, &result);
                 check_pictures(&world, &result);
@@ -437,6 +507,8 @@ int main(void)
         cmocka_unit_test(test_failure_by_hand),
         cmocka_unit_test(test_artifact_by_hand),
         cmocka_unit_test(test_tariff_by_hand),
+        cmocka_unit_test(test_power_cap_by_hand),
+        cmocka_unit_test(test_failure_under_a_cap),
         cmocka_unit_test(test_rounds_by_hand),
         cmocka_unit_test(test_what_cannot_run),
         cmocka_unit_test(test_any_policy_on_any_cluster),

@@ -48,7 +48,7 @@ static const struct erg_option options[] = {
     {"work", 'W', ERG_OPTION_DOUBLE, "SHARE", AT(work), 1e-6, 1e6, .default_text = "1",
      .help = "every job does this share of its iterations"},
     {"power-cap", 'w', ERG_OPTION_DOUBLE, "W", AT(power_cap_w), 1, 1e12,
-     .help = "tell the policy that all GPUs together may draw so much"},
+     .help = "all GPUs together draw no more; what a policy does not see to, slower clocks do"},
     {"tariff", 't', ERG_OPTION_FILE, "FILE", AT(tariff),
      .help = "what electricity costs and emits: at_s, usd_per_kwh, g_co2_per_kwh"},
     {"outages", 'f', ERG_OPTION_FILE, "FILE", AT(outages),
@@ -157,10 +157,12 @@ static int check_options(const struct values *values, struct erg_error *err)
     if (!isnan(values->failures_h) && values->rounds == ERG_NOT_GIVEN)
         return erg_fail(err, ERG_USAGE,
                         "--mean-failure needs --rounds, to know for how long failures are drawn");
-    if (values->accounting == ARTIFACT && (values->outages || !isnan(values->failures_h)))
+    if (values->accounting == ARTIFACT &&
+        (values->outages || !isnan(values->failures_h) || !isnan(values->power_cap_w)))
         return erg_fail(err, ERG_USAGE,
-                        "the published comparison knows no failures: --accounting artifact goes "
-                        "without --outages and --mean-failure");
+                        "the published comparison knows neither failures nor power caps: "
+                        "--accounting artifact goes without --outages, --mean-failure and "
+                        "--power-cap");
     return 0;
 }
 
@@ -260,6 +262,8 @@ static void print(const struct simulating *at, const struct erg_summary *summary
     erg_table_add(&table, "%.4g GJ", summary->energy_j / 1e9);
     erg_table_add(&table, "power of GPUs, peak");
     erg_table_add(&table, "%.4g kW", summary->peak_power_w / 1e3);
+    if (isfinite(at->simulation.power_cap_w))
+        add_hours(&table, "slowed down by the power cap", summary->throttled_s);
     if (!isnan(summary->deadlines_met)) {
         erg_table_add(&table, "deadlines met");
         erg_table_add(&table, "%.1f %%", 100 * summary->deadlines_met);

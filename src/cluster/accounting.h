@@ -31,6 +31,7 @@ struct erg_work {
     double overhead_s; /* what the change cost */
     double resume_s;   /* no progress before; INFINITY while it has no GPUs */
     double iteration_s;
+    double saved, saved_s; /* fair: iterations left at the last checkpoint, and when that was */
 };
 
 struct erg_accounting {
@@ -50,8 +51,11 @@ struct erg_accounting {
     /* Seconds that a change to so many GPUs costs. */
     double (*cost)(const struct erg_fleet *fleet, const struct erg_policy *policy, int gpus);
     /* The allocation changed: iterations take iteration_s now, INFINITY: it has no GPUs. `cost_s`:
-     * of a restart, 0: it goes on at another pace. */
+     * of the restart; 0: it needs none. */
     void (*change)(struct erg_work *work, double now_s, double iteration_s, double cost_s);
+    /* The job goes on where it is, at another pace. */
+    void (*pace)(struct erg_work *work, const struct erg_fleet *fleet, double now_s,
+                 double iteration_s);
     /* Work since the last checkpoint is lost; to be followed by change(). */
     void (*lose)(struct erg_work *work, const struct erg_fleet *fleet, double now_s);
     /* When it will have no iterations left, if nothing changes; INFINITY without GPUs. */

@@ -73,6 +73,13 @@ static void change(struct erg_work *work, double now_s, double iteration_s, doub
     work->overhead_s = cost_s;
 }
 
+static void pace(struct erg_work *work, const struct erg_fleet *fleet, double now_s,
+                 double iteration_s)
+{
+    (void)fleet;
+    change(work, now_s, iteration_s, 0);
+}
+
 static void lose(struct erg_work *work, const struct erg_fleet *fleet, double now_s)
 {
     (void)work; /* the published simulator knows no failures */
@@ -111,6 +118,7 @@ const struct erg_accounting erg_accounting_artifact = {
     .remaining = remaining,
     .cost = cost,
     .change = change,
+    .pace = pace,
     .lose = lose,
     .end = end,
     .share = share,

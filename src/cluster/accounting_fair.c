@@ -43,18 +43,34 @@ static void change(struct erg_work *work, double now_s, double iteration_s, doub
         work->resume_s = now_s + cost_s;
     else
         work->resume_s = fmax(now_s, work->resume_s);
+    work->saved = work->remaining;
+    work->saved_s = work->resume_s;
 }
 
 /* Checkpoints are taken at equal intervals from the moment on at which the job resumed. */
+static void find_checkpoint(struct erg_work *work, const struct erg_fleet *fleet, double now_s)
+{
+    double interval_s = fleet->checkpoint_interval_s;
+    if (isinf(interval_s) || now_s < work->saved_s + interval_s)
+        return;
+    work->saved_s += floor((now_s - work->saved_s) / interval_s) * interval_s;
+    work->saved = remaining(work, work->saved_s);
+}
+
+static void pace(struct erg_work *work, const struct erg_fleet *fleet, double now_s,
+                 double iteration_s)
+{
+    find_checkpoint(work, fleet, now_s);
+    work->remaining = remaining(work, now_s);
+    work->since_s = now_s;
+    work->iteration_s = iteration_s;
+    work->resume_s = fmax(now_s, work->resume_s);
+}
+
 static void lose(struct erg_work *work, const struct erg_fleet *fleet, double now_s)
 {
-    double ran_s = now_s - work->resume_s;
-    if (ran_s <= 0)
-        return;
-    double saved_s = floor(ran_s / fleet->checkpoint_interval_s) * fleet->checkpoint_interval_s;
-    if (isinf(fleet->checkpoint_interval_s))
-        saved_s = 0;
-    work->remaining = remaining(work, work->resume_s + saved_s);
+    find_checkpoint(work, fleet, now_s);
+    work->remaining = work->saved;
     work->resume_s = INFINITY;
 }
 
@@ -79,6 +95,7 @@ const struct erg_accounting erg_accounting_fair = {
     .remaining = remaining,
     .cost = cost,
     .change = change,
+    .pace = pace,
     .lose = lose,
     .end = end,
     .share = share,

@@ -64,6 +64,10 @@ static int finish_points(struct erg_gpu_type *type, unsigned index, const struct
         if (erg_yaml_check_range(yaml, key, point->power_w, 0, 1e5, err) != 0 ||
             erg_yaml_check_range(yaml, key, point->slowdown, 1, 1e3, err) != 0)
             return -1;
+        if (point->power_w < type->idle_power_w)
+            return erg_yaml_fail(yaml, key, err,
+                                 "%g W are less than the %g W that such a GPU draws idle",
+                                 point->power_w, type->idle_power_w);
         if (i == 0 && point->slowdown != 1)
             return erg_yaml_fail(yaml, key, err,
                                  "the first point is the fastest: expected a slowdown of 1, got %g",
@@ -143,6 +147,15 @@ int erg_fleet_load(struct erg_fleet **fleet, const char *path, struct erg_error 
 void erg_fleet_free(struct erg_fleet *fleet)
 {
     erg_yaml_free(&schema, fleet);
+}
+
+double erg_fleet_idle_power(const struct erg_fleet *fleet)
+{
+    double power_w = 0;
+    for (unsigned t = 0; t < fleet->types_count; t++)
+        power_w +=
+            fleet->types[t].nodes * fleet->types[t].gpus_per_node * fleet->types[t].idle_power_w;
+    return power_w;
 }
 
 int erg_fleet_type(const struct erg_fleet *fleet, const char *name)

@@ -6,8 +6,8 @@
  *       nodes: 80
  *       gpus_per_node: 4        # at most 64
  *       memory_gb: 40           # of one GPU, decimal
- *       idle_power_w: 55        # of one GPU that no job has, or whose job restarts
- *       points:                 # how a GPU can be run, the fastest first; optional
+ *       idle_power_w: 55        # of one GPU that no job has, or whose job restarts; at most that
+ * of # any point points:                 # how a GPU can be run, the fastest first; optional
  *         - {slowdown: 1.0, power_w: 400}
  *         - {slowdown: 1.06, power_w: 310}
  *   reconfiguration:            # optional; what a changed allocation costs, in seconds
@@ -55,6 +55,9 @@ struct erg_fleet {
 
 int erg_fleet_load(struct erg_fleet **fleet, const char *path, struct erg_error *err);
 void erg_fleet_free(struct erg_fleet *fleet);
+
+/* Watts of all GPUs while nothing runs. */
+double erg_fleet_idle_power(const struct erg_fleet *fleet);
 
 /* The index of a type, or -1. */
 int erg_fleet_type(const struct erg_fleet *fleet, const char *name);

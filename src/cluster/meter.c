@@ -5,15 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static double idle_power(const struct erg_fleet *fleet)
-{
-    double power_w = 0;
-    for (unsigned t = 0; t < fleet->types_count; t++)
-        power_w +=
-            fleet->types[t].nodes * fleet->types[t].gpus_per_node * fleet->types[t].idle_power_w;
-    return power_w;
-}
-
 void meter_init(struct meter *meter, const struct erg_simulation *simulation,
                 const struct erg_scheduler *scheduler)
 {
@@ -23,7 +14,9 @@ void meter_init(struct meter *meter, const struct erg_simulation *simulation,
         .scheduler = scheduler,
         .results = erg_xcalloc(count, sizeof *meter->results),
         .jobs = erg_xcalloc(count, sizeof *meter->jobs),
-        .power_w = idle_power(simulation->fleet),
+        .throttle = 1,
+        .power_w = erg_fleet_idle_power(simulation->fleet),
+        .idle_w = erg_fleet_idle_power(simulation->fleet),
     };
 }
 
@@ -57,6 +50,7 @@ void meter_advance(struct meter *meter, double now_s)
             (meter->scheduler->waiting.count + meter->scheduler->running.count) * passed_s;
         meter->busy_gpu_s += meter->busy_gpus * passed_s;
         meter->up_gpu_s += (meter->simulation->fleet->gpus - meter->down_gpus) * passed_s;
+        meter->throttled_s += meter->throttle > 1 ? passed_s : 0;
         meter->peak_power_w = fmax(meter->peak_power_w, meter->power_w);
         meter->peak_samples_per_s = fmax(meter->peak_samples_per_s, meter->samples_per_s);
         if (meter->samples_per_s >= meter->simulation->accounting->throughput_least) {
@@ -94,11 +88,12 @@ void meter_update(struct meter *meter, int id)
             erg_speed_at(speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
         int type = speeds->shapes[job->shape].type;
         double idle_w = meter->simulation->fleet->types[type].idle_power_w, until_s;
-        double busy_w = speed->points[job->point].power_w;
+        double slowdown = fmax(speed->points[job->point].slowdown, meter->throttle);
+        double busy_w = erg_speed_power(speed, idle_w, slowdown);
         now->share = meter->scheduler->accounting->share(&meter->scheduler->works[id], meter->now_s,
                                                          &until_s);
         now->power_w = now->gpus * (idle_w + now->share * (busy_w - idle_w));
-        now->samples_per_s = now->share * speed->samples_per_s / speed->points[job->point].slowdown;
+        now->samples_per_s = now->share * speed->samples_per_s / slowdown;
         now->idle_w = now->gpus * idle_w;
     } else {
         now->idle_w = 0;
@@ -126,6 +121,7 @@ void meter_node(struct meter *meter, int node, bool down)
     int sign = down ? 1 : -1;
     meter->down_gpus += sign * type->gpus_per_node;
     meter->power_w -= sign * type->gpus_per_node * type->idle_power_w;
+    meter->idle_w -= sign * type->gpus_per_node * type->idle_power_w;
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -248,6 +244,7 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     summary->deadlines_met = met / (double)with_deadline;
     summary->energy_j = meter->energy_j;
     summary->peak_power_w = meter->peak_power_w;
+    summary->throttled_s = meter->throttled_s;
     summary->cost_usd = meter->simulation->tariff ? meter->cost_usd : NAN;
     summary->co2_kg = meter->simulation->tariff ? meter->co2_g / 1e3 : NAN;
     summary->simulated_s = meter->now_s;

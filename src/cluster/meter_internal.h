@@ -25,14 +25,17 @@ struct meter {
     struct erg_job_result *results; /* by job */
     struct job_meter *jobs;         /* by job */
     double now_s;
+    double throttle; /* no GPU is less slowed down; set by the simulator */
     /* Of the cluster, now. */
     double power_w, samples_per_s;
+    double idle_w; /* of all GPUs that are up, if no job had any */
     int busy_gpus, down_gpus;
     /* Integrals until now. */
     double jobs_s; /* of the number of jobs that wait or run */
     double energy_j, busy_gpu_s, up_gpu_s, counted_s, counted_samples;
     double cost_usd, co2_g;
     double peak_power_w, peak_samples_per_s;
+    double throttled_s;
 };
 
 void meter_init(struct meter *meter, const struct erg_simulation *simulation,

@@ -40,12 +40,75 @@ void simulator_refresh(struct simulator *sim, int id)
     event_heap_set(&sim->heap, id, fmin(accounting->end(work), share_until_s));
 }
 
-/* Books what became of a job in a call of the policy. */
-static int book_change(struct simulator *sim, const struct change *before, struct erg_error *err)
+/* The accounts begin anew: what the job had until now is added up. */
+static void add_used(struct simulator *sim, int id, const struct erg_placement *had)
+{
+    struct erg_scheduler *scheduler = sim->scheduler;
+    scheduler->changes->used_s[id] +=
+        erg_placement_gpus(had) * (scheduler->now_s - scheduler->works[id].since_s);
+}
+
+/* An iteration, at the job's operating point or as slow as the power cap has it. */
+static double iteration_s(const struct simulator *sim, const struct erg_cluster_job *job)
+{
+    const struct erg_speed *speed =
+        erg_speed_at(sim->simulation->speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
+    return speed->iteration_s * fmax(speed->points[job->point].slowdown, sim->meter.throttle);
+}
+
+void simulator_pace(struct simulator *sim, int id)
+{
+    const struct erg_cluster_job *job = &sim->scheduler->jobs[id];
+    add_used(sim, id, &job->placement);
+    sim->simulation->accounting->pace(&sim->scheduler->works[id], sim->scheduler->fleet,
+                                      sim->scheduler->now_s, iteration_s(sim, job));
+    simulator_refresh(sim, id);
+}
+
+/* Whether a job can run where the policy has put it. */
+static int check_placed(const struct simulator *sim, const struct erg_cluster_job *job,
+                        struct erg_error *err)
+{
+    const struct erg_speeds *speeds = sim->simulation->speeds;
+    const struct erg_speed *speed =
+        erg_speed_at(speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
+    if (erg_speed_feasible(speed) && job->point >= 0 && job->point < speed->points_count)
+        return 0;
+    return erg_fail(err, ERG_FAILED,
+                    "policy %s: at %g s job '%s' got %d x %d GPUs of type %s at operating "
+                    "point %d, where it cannot run",
+                    sim->simulation->policy->name, sim->scheduler->now_s, job->request->id,
+                    speeds->shapes[job->shape].nodes, speeds->shapes[job->shape].gpus_per_node,
+                    sim->simulation->fleet->types[speeds->shapes[job->shape].type].name,
+                    job->point);
+}
+
+/* A job has other GPUs than before, or none. */
+static void book_move(struct simulator *sim, const struct change *before)
 {
     struct erg_scheduler *scheduler = sim->scheduler;
     struct erg_cluster_job *job = &scheduler->jobs[before->job];
-    const struct erg_speeds *speeds = sim->simulation->speeds;
+    const struct erg_accounting *accounting = sim->simulation->accounting;
+    bool runs = job->placement.count > 0;
+    bool restarts = runs && !(accounting->shrinks_in_place &&
+                              erg_placement_within(&job->placement, &before->placement));
+    add_used(sim, job->id, &before->placement);
+    accounting->change(
+        &scheduler->works[job->id], scheduler->now_s, runs ? iteration_s(sim, job) : INFINITY,
+        restarts ? erg_scheduler_cost(scheduler, erg_placement_gpus(&job->placement)) : 0);
+    if (restarts) {
+        job->reconfigurations++;
+        job->changed_s = scheduler->now_s;
+        if (isnan(job->started_s))
+            job->started_s = scheduler->now_s;
+    }
+    simulator_refresh(sim, job->id);
+}
+
+/* Books what became of a job in a call of the policy. */
+static int book_change(struct simulator *sim, const struct change *before, struct erg_error *err)
+{
+    const struct erg_cluster_job *job = &sim->scheduler->jobs[before->job];
     bool same_gpus = erg_placement_equal(&before->placement, &job->placement);
     if (job->state == ERG_JOB_REJECTED) {
         simulator_record(sim, ERG_RECORD_REJECT, job->id, -1);
@@ -54,41 +117,17 @@ static int book_change(struct simulator *sim, const struct change *before, struc
     }
     if (same_gpus && before->point == job->point)
         return 0;
-    scheduler->changes->used_s[job->id] += erg_placement_gpus(&before->placement) *
-                                           (scheduler->now_s - scheduler->works[job->id].since_s);
-    double iteration_s = INFINITY, cost_s = 0;
-    bool restarts = job->placement.count > 0 && !same_gpus;
-    if (sim->simulation->accounting->shrinks_in_place)
-        restarts = !erg_placement_within(&job->placement, &before->placement);
-    if (job->placement.count > 0) {
-        const struct erg_speed *speed =
-            erg_speed_at(speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
-        if (!erg_speed_feasible(speed) || job->point < 0 || job->point >= speed->points_count)
-            return erg_fail(
-                err, ERG_FAILED,
-                "policy %s: at %g s job '%s' got %d x %d GPUs of type %s at operating "
-                "point %d, where it cannot run",
-                sim->simulation->policy->name, scheduler->now_s, job->request->id,
-                speeds->shapes[job->shape].nodes, speeds->shapes[job->shape].gpus_per_node,
-                scheduler->fleet->types[speeds->shapes[job->shape].type].name, job->point);
-        iteration_s = speed->iteration_s * speed->points[job->point].slowdown;
-        if (restarts)
-            cost_s = erg_scheduler_cost(scheduler, erg_placement_gpus(&job->placement));
-    }
-    sim->simulation->accounting->change(&scheduler->works[job->id], scheduler->now_s, iteration_s,
-                                        cost_s);
-    if (restarts) {
-        job->reconfigurations++;
-        job->changed_s = scheduler->now_s;
-        if (isnan(job->started_s))
-            job->started_s = scheduler->now_s;
-    }
+    if (job->placement.count > 0 && check_placed(sim, job, err) != 0)
+        return -1;
+    if (same_gpus)
+        simulator_pace(sim, job->id);
+    else
+        book_move(sim, before);
     simulator_record(sim,
                      job->state == ERG_JOB_WAITING      ? ERG_RECORD_SUSPEND
                      : before->state == ERG_JOB_RUNNING ? ERG_RECORD_CHANGE
                                                         : ERG_RECORD_START,
                      job->id, -1);
-    simulator_refresh(sim, job->id);
     return 0;
 }
 
@@ -280,6 +319,7 @@ static int run(struct simulator *sim, struct erg_error *err)
         sim->events |= next_s == tariff_s ? ERG_EVENT_TARIFF : 0;
         if (book_changes(sim, err) != 0 || call_policy(sim, err) != 0)
             return -1;
+        simulator_throttle(sim);
         take_sample(sim);
     }
     if (!isinf(until_s)) {
@@ -337,10 +377,28 @@ static void release(struct simulator *sim)
     free(sim->samples.items);
 }
 
+static int check_power_cap(const struct erg_simulation *simulation, struct erg_error *err)
+{
+    double idle_w = erg_fleet_idle_power(simulation->fleet);
+    if (isinf(simulation->power_cap_w))
+        return 0;
+    if (simulation->accounting->replays)
+        return erg_fail(err, ERG_FAILED,
+                        "the published comparison knows no power cap: expected fair accounting "
+                        "with one");
+    if (simulation->power_cap_w <= idle_w)
+        return erg_fail(err, ERG_FAILED,
+                        "a power cap of %g W cannot be kept: the cluster's GPUs draw %g W idle",
+                        simulation->power_cap_w, idle_w);
+    return 0;
+}
+
 int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simulation,
                  struct erg_error *err)
 {
     double began_s = erg_cpu_seconds();
+    if (check_power_cap(simulation, err) != 0)
+        return -1;
     const struct erg_policy *policy = simulation->policy;
     size_t count = simulation->trace->count;
     struct simulator sim = {

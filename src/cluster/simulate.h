@@ -6,6 +6,12 @@
  * one call of the policy, so that it sees all that has happened. Between events nothing is
  * computed: each job's progress, energy and attained service are closed forms of time from its last
  * change on, and the next event comes from a heap. Equal inputs give equal results.
+ *
+ * Under a power cap the GPUs of all nodes together never draw more. A policy is told the cap and
+ * may keep it by what it decides; where more would be drawn, all GPUs are slowed down to one share
+ * of their full speed, the highest at which the cap is kept, and those that are slower anyway stay
+ * as they are: that is what an operator does who caps the clocks, only that he does it at every
+ * moment.
  */
 #ifndef ERG_CLUSTER_SIMULATE_H
 #define ERG_CLUSTER_SIMULATE_H
@@ -34,7 +40,7 @@ struct erg_simulation {
     const struct erg_accounting *accounting;
     double work;    /* every job does this share of its iterations, rounded down, at least one */
     double until_s; /* after the first submission; INFINITY: until nothing runs and nothing can */
-    double power_cap_w;               /* told to the policy; INFINITY: none */
+    double power_cap_w;               /* see above; INFINITY: none */
     const struct erg_tariff *tariff;  /* told to the policy, and paid; NULL: none */
     const struct erg_outage *outages; /* by time */
     size_t outages_count;
@@ -105,6 +111,7 @@ struct erg_summary {
     double reconfiguration_gpu_s;
     double deadlines_met; /* share of finished and overdue jobs with one */
     double energy_j, peak_power_w;
+    double throttled_s;      /* during which the cap, and not the policy, slowed GPUs down */
     double cost_usd, co2_kg; /* of that energy; NAN without a tariff */
     double simulated_s;      /* from the first submission to the end of the simulation */
     double cpu_s;            /* of the simulation itself */

@@ -55,6 +55,12 @@ void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job,
 /* Finds out when a job will next do something by itself. */
 void simulator_refresh(struct simulator *sim, int id);
 
+/* The pace of a running job that stays on its GPUs is another from now on. */
+void simulator_pace(struct simulator *sim, int job);
+
+/* Slows down as much as the power cap asks for, to be called when all else has been booked. */
+void simulator_throttle(struct simulator *sim);
+
 /* Outages by the times at which they begin and end. */
 void simulator_sort_outages(struct outages *outages, const struct erg_simulation *simulation);
 

@@ -158,6 +158,20 @@ bool erg_speed_feasible(const struct erg_speed *speed)
     return speed->samples_per_s > 0;
 }
 
+double erg_speed_power(const struct erg_speed *speed, double idle_w, double slowdown)
+{
+    const struct erg_operating_point *points = speed->points;
+    int next = 0; /* the first that is as slow */
+    while (next < speed->points_count && points[next].slowdown < slowdown)
+        next++;
+    if (next < speed->points_count && points[next].slowdown == slowdown)
+        return points[next].power_w;
+    double fast = 1 / points[next - 1].slowdown, fast_w = points[next - 1].power_w;
+    double slow = next < speed->points_count ? 1 / points[next].slowdown : 0;
+    double slow_w = next < speed->points_count ? points[next].power_w : idle_w;
+    return slow_w + (1 / slowdown - slow) / (fast - slow) * (fast_w - slow_w);
+}
+
 bool erg_speeds_runnable(const struct erg_speeds *speeds, int workload, int type)
 {
     for (int shape = 0; shape < speeds->shapes_count; shape++)

@@ -103,6 +103,13 @@ double erg_speeds_round(double value);
 
 bool erg_speed_feasible(const struct erg_speed *speed);
 
+/*
+ * Watts of one GPU that takes `slowdown` (at least 1) times as long as at the fastest point.
+ * Between two points it is in turns at either, below the slowest in turns at that and idle, so that
+ * power is linear in speed.
+ */
+double erg_speed_power(const struct erg_speed *speed, double idle_w, double slowdown);
+
 /* Whether the workload can run on any shape of a type (-1: of any type). */
 bool erg_speeds_runnable(const struct erg_speeds *speeds, int workload, int type);
 
