@@ -25,6 +25,7 @@ static const cyaml_schema_field_t type_fields[] = {
     CYAML_FIELD_INT("gpus_per_node", CYAML_FLAG_DEFAULT, TYPE, gpus_per_node),
     CYAML_FIELD_FLOAT("memory_gb", CYAML_FLAG_DEFAULT, TYPE, memory_bytes),
     CYAML_FIELD_FLOAT("idle_power_w", OPTIONAL, TYPE, idle_power_w),
+    CYAML_FIELD_FLOAT("waiting_power_w", OPTIONAL, TYPE, waiting_power_w),
     CYAML_FIELD_SEQUENCE("points", OPTIONAL | CYAML_FLAG_POINTER, TYPE, points, &point_schema, 1,
                          1000),
     CYAML_FIELD_END,
@@ -64,10 +65,11 @@ static int finish_points(struct erg_gpu_type *type, unsigned index, const struct
         if (erg_yaml_check_range(yaml, key, point->power_w, 0, 1e5, err) != 0 ||
             erg_yaml_check_range(yaml, key, point->slowdown, 1, 1e3, err) != 0)
             return -1;
-        if (point->power_w < type->idle_power_w)
+        if (point->power_w < fmax(type->idle_power_w, type->waiting_power_w))
             return erg_yaml_fail(yaml, key, err,
-                                 "%g W are less than the %g W that such a GPU draws idle",
-                                 point->power_w, type->idle_power_w);
+                                 "%g W are less than the %g W that such a GPU draws when it does "
+                                 "not compute",
+                                 point->power_w, fmax(type->idle_power_w, type->waiting_power_w));
         if (i == 0 && point->slowdown != 1)
             return erg_yaml_fail(yaml, key, err,
                                  "the first point is the fastest: expected a slowdown of 1, got %g",
@@ -97,6 +99,10 @@ static int finish_type(struct erg_fleet *fleet, unsigned index, const struct erg
         return -1;
     snprintf(key, sizeof key, "types[%u].idle_power_w", index);
     if (erg_yaml_check_range(yaml, key, type->idle_power_w, 0, 1e5, err) != 0)
+        return -1;
+    snprintf(key, sizeof key, "types[%u].waiting_power_w", index);
+    if (erg_yaml_has(yaml, key) &&
+        erg_yaml_check_range(yaml, key, type->waiting_power_w, type->idle_power_w, 1e5, err) != 0)
         return -1;
     snprintf(key, sizeof key, "types[%u].name", index);
     if (erg_fleet_type(fleet, type->name) != (int)index)

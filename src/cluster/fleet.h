@@ -6,8 +6,9 @@
  *       nodes: 80
  *       gpus_per_node: 4        # at most 64
  *       memory_gb: 40           # of one GPU, decimal
- *       idle_power_w: 55        # of one GPU that no job has, or whose job restarts; at most that
- * of # any point points:                 # how a GPU can be run, the fastest first; optional
+ *       idle_power_w: 55        # of one GPU that no job has, or whose job restarts
+ *       waiting_power_w: 85     # of one GPU that waits for others of its job; optional
+ *       points:                 # how a GPU can be run, the fastest first; optional
  *         - {slowdown: 1.0, power_w: 400}
  *         - {slowdown: 1.06, power_w: 310}
  *   reconfiguration:            # optional; what a changed allocation costs, in seconds
@@ -16,9 +17,10 @@
  *     most_s: 600               # never longer than that
  *   checkpoint_interval_s: 1800 # optional; work since the last one is lost when a node fails
  *
- * Operating points stand for a GPU type where a profile has only times: an iteration takes
+ * Operating points stand for a GPU type where a profile has only times: what is computed takes
  * `slowdown` times as long and each GPU draws `power_w` meanwhile. A type without points has one,
- * at the idle power, so that no energy is made up.
+ * at the idle power, so that no energy is made up. With a waiting power, that part of an iteration
+ * in which GPUs wait is told apart (speeds.h); without one they compute all the time.
  */
 #ifndef ERG_CLUSTER_FLEET_H
 #define ERG_CLUSTER_FLEET_H
@@ -37,7 +39,8 @@ struct erg_gpu_type {
     char *name;
     int nodes, gpus_per_node;
     double memory_bytes;
-    double idle_power_w;
+    double idle_power_w;                /* at most that of any point */
+    double waiting_power_w;             /* between the two; 0: not said */
     struct erg_operating_point *points; /* by rising slowdown; the first has slowdown 1 */
     unsigned points_count;
     int first_node; /* of the fleet's numbering */

@@ -88,7 +88,7 @@ void meter_update(struct meter *meter, int id)
             erg_speed_at(speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
         int type = speeds->shapes[job->shape].type;
         double idle_w = meter->simulation->fleet->types[type].idle_power_w, until_s;
-        double slowdown = fmax(speed->points[job->point].slowdown, meter->throttle);
+        double slowdown = erg_speed_slowdown(speed, job->point, meter->throttle);
         double busy_w = erg_speed_power(speed, idle_w, slowdown);
         now->share = meter->scheduler->accounting->share(&meter->scheduler->works[id], meter->now_s,
                                                          &until_s);

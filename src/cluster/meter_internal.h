@@ -25,7 +25,7 @@ struct meter {
     struct erg_job_result *results; /* by job */
     struct job_meter *jobs;         /* by job */
     double now_s;
-    double throttle; /* no GPU is less slowed down; set by the simulator */
+    double throttle; /* what GPUs compute takes so many times as long at least; the simulator's */
     /* Of the cluster, now. */
     double power_w, samples_per_s;
     double idle_w; /* of all GPUs that are up, if no job had any */

@@ -252,6 +252,7 @@ static int load(struct erg_profiles *profiles, struct erg_speeds **out, const ch
         fill_workload(speeds, &times, (int)i, &trace->workloads[i]);
     free(times.items);
     free(times.points.items);
+    erg_speeds_find_waiting(speeds);
     if (result == 0)
         *out = speeds;
     else

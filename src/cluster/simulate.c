@@ -53,7 +53,7 @@ static double iteration_s(const struct simulator *sim, const struct erg_cluster_
 {
     const struct erg_speed *speed =
         erg_speed_at(sim->simulation->speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
-    return speed->iteration_s * fmax(speed->points[job->point].slowdown, sim->meter.throttle);
+    return speed->iteration_s * erg_speed_slowdown(speed, job->point, sim->meter.throttle);
 }
 
 void simulator_pace(struct simulator *sim, int id)

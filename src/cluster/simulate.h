@@ -8,10 +8,9 @@
  * change on, and the next event comes from a heap. Equal inputs give equal results.
  *
  * Under a power cap the GPUs of all nodes together never draw more. A policy is told the cap and
- * may keep it by what it decides; where more would be drawn, all GPUs are slowed down to one share
- * of their full speed, the highest at which the cap is kept, and those that are slower anyway stay
- * as they are: that is what an operator does who caps the clocks, only that he does it at every
- * moment.
+ * may keep it by what it decides; where more would be drawn, the clocks of all GPUs are lowered to
+ * one share of the highest, the largest that keeps the cap, and those that are lower anyway stay as
+ * they are: what an operator does who caps clocks, only that he does it at every moment anew.
  */
 #ifndef ERG_CLUSTER_SIMULATE_H
 #define ERG_CLUSTER_SIMULATE_H

@@ -9,7 +9,7 @@ static const struct erg_speed *speed_of(const struct simulator *sim,
     return erg_speed_at(sim->simulation->speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
 }
 
-/* Watts of all GPUs where none is less slowed down than that. */
+/* Watts of all GPUs where what they compute takes so many times as long at least. */
 static double power_at(const struct simulator *sim, double slowdown)
 {
     const struct erg_scheduler *scheduler = sim->scheduler;
@@ -18,9 +18,9 @@ static double power_at(const struct simulator *sim, double slowdown)
         const struct erg_cluster_job *job = &scheduler->jobs[id];
         const struct job_meter *meter = &sim->meter.jobs[id];
         const struct erg_speed *speed = speed_of(sim, job);
-        double own = speed->points[job->point].slowdown, idle_w = meter->idle_w / meter->gpus;
-        power_w += meter->gpus * meter->share *
-                   (erg_speed_power(speed, idle_w, fmax(own, slowdown)) - idle_w);
+        double idle_w = meter->idle_w / meter->gpus;
+        double own = erg_speed_slowdown(speed, job->point, slowdown);
+        power_w += meter->gpus * meter->share * (erg_speed_power(speed, idle_w, own) - idle_w);
     }
     return power_w;
 }
@@ -62,8 +62,9 @@ void simulator_throttle(struct simulator *sim)
     sim->meter.throttle = find_throttle(sim);
     for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
         const struct erg_cluster_job *job = &scheduler->jobs[id];
-        double own = speed_of(sim, job)->points[job->point].slowdown;
-        if (fmax(own, before) != fmax(own, sim->meter.throttle))
+        const struct erg_speed *speed = speed_of(sim, job);
+        if (erg_speed_slowdown(speed, job->point, before) !=
+            erg_speed_slowdown(speed, job->point, sim->meter.throttle))
             simulator_pace(sim, id);
     }
 }

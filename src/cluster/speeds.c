@@ -74,6 +74,7 @@ struct erg_speeds *erg_speeds_new(const struct erg_fleet *fleet, size_t workload
             speeds->cells[plans][i] = (struct erg_speed){
                 .samples_per_s = ERG_SPEED_NONE,
                 .iteration_s = INFINITY,
+                .busy = 1,
                 .points = fleet->types[type].points,
                 .points_count = (int)fleet->types[type].points_count,
             };
@@ -144,6 +145,54 @@ void erg_speeds_set_points(struct erg_speeds *speeds, enum erg_plans plans, int 
     speed->points_count = (int)count;
 }
 
+/* The frontier of a cell in which GPUs compute for a share of an iteration only. */
+static void set_busy(struct erg_speeds *speeds, enum erg_plans plans, int workload, int shape,
+                     double busy)
+{
+    const struct erg_gpu_type *type = &speeds->fleet->types[speeds->shapes[shape].type];
+    struct erg_operating_point *points = erg_xcalloc(type->points_count, sizeof *points);
+    for (unsigned p = 0; p < type->points_count; p++) {
+        double computing = busy * type->points[p].slowdown, waiting = 1 - busy;
+        points[p].slowdown = 1 + busy * (type->points[p].slowdown - 1);
+        points[p].power_w =
+            (computing * type->points[p].power_w + waiting * type->waiting_power_w) /
+            (computing + waiting);
+    }
+    erg_speeds_set_points(speeds, plans, workload, shape, points, type->points_count);
+    speeds->cells[plans][cell_index(speeds, workload, shape)].busy = busy;
+    free(points);
+}
+
+static double gpu_speed(const struct erg_speeds *speeds, enum erg_plans plans, int workload,
+                        int shape)
+{
+    return erg_speed_at(speeds, plans, workload, shape)->samples_per_s /
+           erg_shape_gpus(&speeds->shapes[shape]);
+}
+
+static void find_waiting(struct erg_speeds *speeds, enum erg_plans plans, int workload)
+{
+    double best = 0;
+    for (int shape = 0; shape < speeds->shapes_count; shape++) {
+        int index = speeds->shapes[shape].type;
+        const struct erg_gpu_type *type = &speeds->fleet->types[index];
+        const struct erg_speed *speed = erg_speed_at(speeds, plans, workload, shape);
+        double own = gpu_speed(speeds, plans, workload, shape);
+        /* Shapes of a type lie together, by rising numbers of GPUs, the best locality first. */
+        best = shape > 0 && speeds->shapes[shape - 1].type == index ? fmax(best, own) : own;
+        bool has_own = speed->points != type->points;
+        if (type->waiting_power_w > 0 && erg_speed_feasible(speed) && !has_own)
+            set_busy(speeds, plans, workload, shape, own / best);
+    }
+}
+
+void erg_speeds_find_waiting(struct erg_speeds *speeds)
+{
+    for (int plans = 0; plans < ERG_PLANS_KINDS; plans++)
+        for (int workload = 0; workload < speeds->workloads; workload++)
+            find_waiting(speeds, plans, workload);
+}
+
 double erg_speeds_round(double value)
 {
     char digits[64];
@@ -158,6 +207,11 @@ bool erg_speed_feasible(const struct erg_speed *speed)
     return speed->samples_per_s > 0;
 }
 
+double erg_speed_slowdown(const struct erg_speed *speed, int point, double least)
+{
+    return fmax(speed->points[point].slowdown, 1 + speed->busy * (least - 1));
+}
+
 double erg_speed_power(const struct erg_speed *speed, double idle_w, double slowdown)
 {
     const struct erg_operating_point *points = speed->points;
@@ -168,7 +222,7 @@ double erg_speed_power(const struct erg_speed *speed, double idle_w, double slow
         return points[next].power_w;
     double fast = 1 / points[next - 1].slowdown, fast_w = points[next - 1].power_w;
     double slow = next < speed->points_count ? 1 / points[next].slowdown : 0;
-    double slow_w = next < speed->points_count ? points[next].power_w : idle_w;
+    double slow_w = next < speed->points_count ? points[next].power_w : fmin(idle_w, fast_w);
     return slow_w + (1 / slowdown - slow) / (fast - slow) * (fast_w - slow_w);
 }
 

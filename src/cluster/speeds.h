@@ -32,7 +32,8 @@ struct erg_speed {
     double samples_per_s; /* not above 0: the workload cannot run so; published planners reckon with
                            * the negative number */
     double iteration_s;   /* at the fastest operating point; INFINITY where it cannot run */
-    /* The frontier: iteration_s x slowdown, power of one GPU; borrowed. */
+    double busy;          /* the share of it in which GPUs compute: that which a clock changes */
+    /* The frontier: iteration_s x slowdown, mean power of one GPU; the fleet's or the table's. */
     const struct erg_operating_point *points; /* at least one */
     int points_count;
 };
@@ -66,6 +67,18 @@ void erg_speeds_set(struct erg_speeds *speeds, enum erg_plans plans, int workloa
  * first must be the fastest. */
 void erg_speeds_set_points(struct erg_speeds *speeds, enum erg_plans plans, int workload, int shape,
                            const struct erg_operating_point *points, size_t count);
+
+/*
+ * Finds out how long GPUs wait, for sources that know times only, when all cells are filled. The
+ * GPU-seconds that a workload computes for a sample are nearly the same on any number of GPUs; what
+ * it takes beyond those on the shape of as many or fewer GPUs of the type on which a GPU does most
+ * is waiting: for transfers, for other stages, for the host. A clock does not change that, so of a
+ * busy share b an operating point's slowdown s leaves 1 + b (s - 1), and the mean power is between
+ * the point's and the waiting power. That is the most that GPUs can compute: where they wait on the
+ * best shape, too, clocks matter less yet. Types without a waiting power stay as they are, and so
+ * do cells with points of their own.
+ */
+void erg_speeds_find_waiting(struct erg_speeds *speeds);
 
 /*
  * The published profiles: DIR/prof_optimal.csv (model, param_num, global_batch, gpu_type,
@@ -102,6 +115,10 @@ const struct erg_speed *erg_speed_at(const struct erg_speeds *speeds, enum erg_p
 double erg_speeds_round(double value);
 
 bool erg_speed_feasible(const struct erg_speed *speed);
+
+/* How much slower than at its fastest a job is at an operating point, where no clock may slow down
+ * what is computed by less than `least` times. */
+double erg_speed_slowdown(const struct erg_speed *speed, int point, double least);
 
 /*
  * Watts of one GPU that takes `slowdown` (at least 1) times as long as at the fastest point.
