@@ -74,6 +74,17 @@ static void test_fleet(void **state)
     assert_no_fleet("types:\n  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1,\n"
                     "     points: [{slowdown: 1, power_w: 9}, {slowdown: 2, power_w: 9}]}\n",
                     "draws less than its 9 W");
+    assert_no_fleet(
+        "types:\n  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1,\n"
+        "     idle_power_w: 9, waiting_power_w: 20, points: [{slowdown: 1, power_w: 19}]}\n",
+        "19 W are less than the 20 W that such a GPU draws when it does not compute");
+    assert_no_fleet("types:\n  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1,\n"
+                    "     idle_power_w: 9, waiting_power_w: 20}\n",
+                    "cluster.yaml:2:");
+    assert_no_fleet(
+        "types:\n  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1,\n"
+        "     idle_power_w: 9, waiting_power_w: 8, points: [{slowdown: 1, power_w: 19}]}\n",
+        "waiting_power_w");
 }
 
 static void assert_no_trace(const struct erg_fleet *fleet, const char *rows, const char *part)

@@ -190,6 +190,10 @@ static void test_tariff_by_hand(void **state)
     assert_near(until_s, 100, 0);
     assert_near(erg_tariff_at(&tariff, 100, &until_s)->usd_per_kwh, 0.3, 0);
     assert_near(until_s, 120, 0);
+    assert_close(erg_tariff_relative(&tariff, 0), (0.1 / (10 / 60.0) + 500 / (22000 / 60.0)) / 2,
+                 1e-12);
+    assert_close(erg_tariff_relative(&tariff, 100), (0.3 / (10 / 60.0) + 100 / (22000 / 60.0)) / 2,
+                 1e-12);
     simulate(&result, &world, "fcfs");
     /* 120 W until the job has restarted at 40 s, then 480 W until 70 s. */
     assert_close(result.summary.cost_usd,
@@ -201,6 +205,46 @@ static void test_tariff_by_hand(void **state)
 }
 
 /* First come, first served, but every 100 s only. */
+/* Four GPUs are twice as fast as one: half of the time they wait, at 30 W. */
+static void test_waiting_by_hand(void **state)
+{
+    struct world world;
+    struct erg_simulated result;
+    (void)state;
+    make_world(&world);
+    world.types[0].waiting_power_w = 30;
+    set_time(&world, 0, 0, 1, 1, 10);
+    set_time(&world, 0, 0, 1, 4, 5);
+    set_time(&world, 0, 0, 2, 2, 8);
+    set_time(&world, 0, 0, 2, 4, 1); /* more than 8 times as fast as one GPU */
+    set_time(&world, 0, 1, 4, 1, 100);
+    set_time(&world, 0, 1, 1, 1, 10);
+    erg_speeds_find_waiting(world.speeds);
+    static const struct {
+        int type, nodes, gpus;
+        double busy;
+    } shapes[] = {{0, 1, 1, 1}, {0, 1, 4, 0.5}, {0, 2, 2, 0.3125}, {0, 2, 4, 1}, {1, 4, 1, 1}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        int shape = erg_speeds_shape(world.speeds, shapes[i].type, shapes[i].nodes, shapes[i].gpus);
+        const struct erg_speed *speed = erg_speed_at(world.speeds, ERG_PLANS_ANY, 0, shape);
+        assert_close(speed->busy, shapes[i].busy, 1e-12);
+    }
+    const struct erg_speed *half =
+        erg_speed_at(world.speeds, ERG_PLANS_ANY, 0, erg_speeds_shape(world.speeds, 0, 1, 4));
+    assert_close(half->points[0].power_w, 0.5 * 100 + 0.5 * 30, 1e-12);
+    assert_near(half->points[0].slowdown, 1, 0);
+    assert_close(half->points[1].slowdown, 1.5, 1e-12);
+    assert_close(half->points[1].power_w, (1.0 * 60 + 0.5 * 30) / 1.5, 1e-12);
+    /* Clocks lower by a third: 0.8 of the speed, between 65 W at 1 and 50 W at 2 / 3. */
+    assert_close(erg_speed_slowdown(half, 0, 1.5), 1.25, 1e-12);
+    assert_close(erg_speed_power(half, 10, 1.25), 50 + (0.8 - 2 / 3.0) * 3 * 15, 1e-12);
+    add_job(&world, 0, 10, 0, 4);
+    simulate(&result, &world, "fcfs"); /* 40 s of restart */
+    assert_close(result.jobs[0].energy_j, 4 * (40 * 10 + 50 * 65), 1e-12);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
 /*
  * 1,200 W at the most: 8 big GPUs at 100 W, or 60 W at half the speed, 8 small ones at 50 W; 120 W
  * idle. Two jobs of 8 GPUs below 640 W.
@@ -507,6 +551,7 @@ int main(void)
         cmocka_unit_test(test_failure_by_hand),
         cmocka_unit_test(test_artifact_by_hand),
         cmocka_unit_test(test_tariff_by_hand),
+        cmocka_unit_test(test_waiting_by_hand),
         cmocka_unit_test(test_power_cap_by_hand),
         cmocka_unit_test(test_failure_under_a_cap),
         cmocka_unit_test(test_rounds_by_hand),

@@ -167,7 +167,10 @@ static void test_refusals(void **state)
     check_program(CASE "2>&1", 2, "--policy");
     check_program(CASE "-p fcfs -E -r 3 2>&1", 2, "exclude each other");
     check_program(CASE "-p fcfs -m 3 2>&1", 2, "--mean-failure needs --rounds");
-    check_program(CASE "-p fcfs -m 3 -r 3 -a artifact 2>&1", 2, "knows no failures");
+    check_program(CASE "-p fcfs -m 3 -r 3 -a artifact 2>&1", 2, "knows neither failures");
+    check_program(CASE "-p fcfs -w 1e6 -a artifact 2>&1", 2,
+                  "without --outages, --mean-failure and");
+    check_program(CASE "-p fcfs -w 1 2>&1", 1, "a power cap of 1 W cannot be kept");
     check_program("simulate '" DATA "/cluster.yaml' '" DATA "/trace.csv' -p fcfs -P /nowhere 2>&1",
                   1, "/nowhere/prof_optimal.csv");
     check_program("simulate '" DATA "/trace.csv' '" DATA "/trace.csv' -p fcfs -P '" DATA "' 2>&1",

@@ -497,6 +497,8 @@ static void test_refusals(void **state)
         {SMALL "policies: [fcfs]\nfailures: {mean_h: 100}\n", "expected the key 'rounds'"},
         {SMALL "policies: [fcfs]\nrounds: 9\naccounting: artifact\nfailures: {mean_h: 100}\n",
          "the published comparison knows no failures"},
+        {SMALL "policies: [fcfs]\naccounting: artifact\npower_caps: [0.7]\n",
+         "the published comparison knows no power caps"},
         {SMALL "policies: [fcfs]\npool_traces: true\n", "expected at least two traces"},
         {"clusters: [none.yaml]\ntraces: [a]\nprofiles: " DATA "\npolicies: [fcfs]\n",
          "/none.yaml': No such file"},

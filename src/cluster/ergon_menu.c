@@ -6,12 +6,11 @@
 #include <stdlib.h>
 
 double ergon_merit(const struct ergon_menu *menu, double samples_per_s, int gpus,
-                   const struct erg_operating_point *point)
+                   const struct erg_operating_point *point, double thrift)
 {
     double speed = samples_per_s / point->slowdown;
     double energy_j = gpus * point->power_w / speed;
-    double thrift = energy_j > 0 ? pow(menu->least_j / energy_j, ERGON_ENERGY) : 1;
-    return speed / menu->unit * thrift;
+    return speed / menu->unit * (energy_j > 0 ? pow(menu->least_j / energy_j, thrift) : 1);
 }
 
 /* Lists the shapes of so many GPUs of a type on which the workload runs, the fastest first. */
@@ -103,17 +102,26 @@ void ergon_menu_make(struct ergon_menu *menu, const struct erg_scheduler *schedu
             add_choice(menu, speeds, workload, type, gpus, &fastest);
     }
     find_units(menu, speeds, workload);
+}
+
+void ergon_menu_pick(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload,
+                     double clock_thrift)
+{
+    menu->clock_thrift = clock_thrift;
     for (size_t i = 0; i < menu->choices.count; i++) {
         struct ergon_choice *choice = &menu->choices.items[i];
         const struct erg_speed *speed = speed_of(menu, speeds, workload, choice);
+        double best = 0;
         for (int p = 0; p < speed->points_count; p++) {
-            double merit =
-                ergon_merit(menu, choice->samples_per_s, choice->gpus, &speed->points[p]);
-            if (merit > choice->merit) {
-                choice->merit = merit;
+            double merit = ergon_merit(menu, choice->samples_per_s, choice->gpus, &speed->points[p],
+                                       clock_thrift);
+            if (merit > best) {
+                best = merit;
                 choice->point = p;
             }
         }
+        choice->merit = ergon_merit(menu, choice->samples_per_s, choice->gpus,
+                                    &speed->points[choice->point], ERGON_THRIFT);
     }
 }
 

@@ -123,7 +123,8 @@ void erg_scheduler_suspend(struct erg_scheduler *scheduler, int job);
 /* Turns a waiting job away for good. */
 void erg_scheduler_reject(struct erg_scheduler *scheduler, int job);
 
-/* Has the policy called at that time, whatever happens until then (the nearest time counts). */
+/* Has the policy called at that time, whatever happens until then (the nearest time counts), if
+ * there are jobs then. */
 void erg_scheduler_wake(struct erg_scheduler *scheduler, double at_s);
 
 #endif

@@ -228,6 +228,8 @@ static double allowed(const struct simulator *sim, double at_s)
 
 static double next_wake(const struct simulator *sim)
 {
+    if (sim->scheduler->waiting.count + sim->scheduler->running.count == 0)
+        return INFINITY;
     return allowed(sim, sim->scheduler->changes->wake_s);
 }
 

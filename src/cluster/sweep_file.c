@@ -140,6 +140,10 @@ static int check_draws(struct erg_sweep *sweep, const struct erg_yaml *yaml, str
                                  "the published comparison knows no failures: expected none with "
                                  "the accounting 'artifact'");
     }
+    if (sweep->accounting == SWEEP_ARTIFACT && erg_yaml_has(yaml, "power_caps"))
+        return erg_yaml_fail(yaml, "power_caps", err,
+                             "the published comparison knows no power caps: expected none with the "
+                             "accounting 'artifact'");
     if (erg_yaml_check_range(yaml, "seeds", sweep->seeds, 1, 1000000, err) != 0)
         return -1;
     if (sweep->seeds > 1 && !draws)

@@ -84,3 +84,23 @@ const struct erg_rate *erg_tariff_at(const struct erg_tariff *tariff, double now
     *until_s = begin_s + (high < tariff->count ? tariff->items[high].at_s : tariff->period_s);
     return &tariff->items[low];
 }
+
+double erg_tariff_relative(const struct erg_tariff *tariff, double now_s)
+{
+    double seconds = 0, usd = 0, g_co2 = 0, until_s;
+    for (size_t i = 0; i < tariff->count; i++) {
+        const struct erg_rate *rate = &tariff->items[i];
+        double end_s = i + 1 < tariff->count ? rate[1].at_s : tariff->period_s;
+        double held_s = isinf(end_s) ? 0 : end_s - rate->at_s;
+        if (tariff->count == 1)
+            held_s = 1;
+        seconds += held_s;
+        usd += held_s * rate->usd_per_kwh;
+        g_co2 += held_s * rate->g_co2_per_kwh;
+    }
+    const struct erg_rate *now = erg_tariff_at(tariff, now_s, &until_s);
+    double sum = (usd > 0 ? now->usd_per_kwh * seconds / usd : 0) +
+                 (g_co2 > 0 ? now->g_co2_per_kwh * seconds / g_co2 : 0);
+    int kinds = (usd > 0) + (g_co2 > 0);
+    return kinds > 0 ? fmax(0, sum / kinds) : 1;
+}

@@ -30,4 +30,11 @@ void erg_tariff_release(struct erg_tariff *tariff);
 const struct erg_rate *erg_tariff_at(const struct erg_tariff *tariff, double now_s,
                                      double *until_s);
 
+/*
+ * What energy counts at a time, relative to the mean over the table (over its rows where it does
+ * not begin again and the last one holds for ever): its price and what it emits alike, where both
+ * have a mean above 0. At least 0; 1 where neither has.
+ */
+double erg_tariff_relative(const struct erg_tariff *tariff, double now_s);
+
 #endif
