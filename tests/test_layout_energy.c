@@ -27,6 +27,7 @@ static const struct erg_engine plain_engine = {
     .gemm_efficiency = 1,
     .whole_head_efficiency = 1,
     .attention_efficiency = 1,
+    .attention_backward_efficiency = 1,
     .memory_efficiency = 1,
     .activation_factor = 1,
     .fused_kernels = true,
@@ -342,6 +343,7 @@ static void layers_are_as_on_the_emulated_device(void **state)
             .gemm_efficiency = flops[0] / seconds[0] / peak,
             .whole_head_efficiency = 1,
             .attention_efficiency = flops[1] / seconds[1] / peak,
+            .attention_backward_efficiency = flops[1] / seconds[1] / peak,
             .memory_efficiency = bytes / seconds[2] / gpu->memory_bandwidth,
             .activation_factor = 1,
             .fused_kernels = true,
@@ -408,7 +410,7 @@ static void at_one_clock_the_schedule_is_the_closed_form(void **state)
     (void)state;
     struct world world;
     world_open(&world);
-    world.engine->pipeline_exposed = 0;
+    world.engine->pipeline_ends_exposed = 0; /* without virtual stages it holds all the time */
     const long split[] = {20, 20, 20, 20};
     const struct erg_layout layout = {
         4, 1, 4, 1, 1, 1, 12, 4096, .remat = ERG_REMAT_BALANCED, .chunk_layers = split};

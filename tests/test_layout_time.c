@@ -35,6 +35,7 @@ static struct erg_engine published_engine(void)
         .gemm_efficiency = 0.594,
         .whole_head_efficiency = 1,
         .attention_efficiency = 0.35,
+        .attention_backward_efficiency = 0.35,
         .memory_efficiency = 0.8,
         .activation_factor = 2,
         .loss_bytes = 30,
@@ -48,6 +49,7 @@ static struct erg_engine published_engine(void)
         .context_exposed = 0.5,
         .context_exposed_grouped = 1,
         .pipeline_exposed = 0.351,
+        .pipeline_ends_exposed = 0.351,
         .gradient_bytes = 1.188 * 6,
         .optimizer_bytes = 24,
         .optimizer_sharded_bytes = 28,
@@ -282,8 +284,8 @@ static void the_pipeline_takes_what_its_schedule_takes(void **state)
         for (int s = 0; s < 4; s++) { /* the head and messages count to the backward pass */
             double layers = (double)splits[i][s];
             forward[s] = layers * parts.forward_s;
-            backward[s] =
-                layers * parts.backward_s + 2 * parts.message_s + (s == 3 ? parts.head_s : 0);
+            backward[s] = layers * parts.backward_s + 2 * 0.351 * parts.message_s +
+                          (s == 3 ? parts.head_s : 0);
         }
         double pipeline = 0, followed = follow_1f1b(forward, backward, 4, 12);
         for (int item = 0; item <= ERG_TIME_BUBBLE; item++)
@@ -293,6 +295,116 @@ static void the_pipeline_takes_what_its_schedule_takes(void **state)
         else
             assert_true(pipeline > followed && pipeline < 1.04 * followed);
         assert_close(time.items[ERG_TIME_GRADIENTS] + 1, 1, 1e-12); /* one replica */
+    }
+    erg_model_free(model);
+}
+
+/*
+ * The end of interleaved 1F1B by following it: each stage does its passes in order, each when its
+ * input is there, `message` after it was made on another stage. A pass is one chunk's.
+ */
+enum { MOST_CHUNKS = 6 };
+
+struct following {
+    int stages, chunks, count; /* count: of microbatches, a multiple of the stages */
+    double forward, backward, message;
+    double ends[2][MOST_STAGES][MOST_CHUNKS][MOST_MICROBATCHES]; /* 0: not done */
+};
+
+/* When the input of a pass is there; -1: not yet. */
+static double input_of(const struct following *at, bool backward, int stage, int chunk, int i)
+{
+    int last = at->stages - 1;
+    double end;
+    if (!backward && stage == 0 && chunk == 0)
+        return 0;
+    if (backward && stage == last && chunk == at->chunks - 1) {
+        end = at->ends[0][stage][chunk][i];
+        return end > 0 ? end : -1;
+    }
+    if (backward)
+        end = stage < last ? at->ends[1][stage + 1][chunk][i] : at->ends[1][0][chunk + 1][i];
+    else
+        end = stage > 0 ? at->ends[0][stage - 1][chunk][i] : at->ends[0][last][chunk - 1][i];
+    return end > 0 ? end + at->message : -1;
+}
+
+static double follow_interleaved(struct following *at)
+{
+    int all = at->count * at->chunks, period = at->stages * at->chunks;
+    int done[2][MOST_STAGES] = {{0}};
+    double clock[MOST_STAGES] = {0}, end = 0;
+    memset(at->ends, 0, sizeof at->ends);
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int s = 0; s < at->stages; s++) {
+            int warmup = 2 * (at->stages - s - 1) + (at->chunks - 1) * at->stages;
+            if (warmup > all || at->count == at->stages)
+                warmup = all;
+            bool backward = done[0][s] == all || done[0][s] - done[1][s] > warmup;
+            int k = done[backward][s], chunk = k % period / at->stages;
+            int i = k / period * at->stages + k % at->stages;
+            if (k == all)
+                continue;
+            chunk = backward ? at->chunks - 1 - chunk : chunk;
+            double start = input_of(at, backward, s, chunk, i);
+            if (start < 0)
+                continue;
+            clock[s] = fmax(clock[s], start) + (backward ? at->backward : at->forward);
+            at->ends[backward][s][chunk][i] = clock[s];
+            done[backward][s]++;
+            end = fmax(end, clock[s]);
+            moved = true;
+        }
+    }
+    return end;
+}
+
+/* Messages run under other passes, but for those of the first microbatch on its way forward and
+ * those of the last one on its way back: each of them counts, whatever the schedule. */
+static void messages_show_where_the_pipeline_fills_and_drains(void **state)
+{
+    (void)state;
+    struct erg_model *model = llama("7B", 32, 4096, 11008, 32, 32);
+    struct erg_engine engine = published_engine();
+    engine.pipeline_exposed = 0;
+    engine.pipeline_ends_exposed = 1;
+    const struct erg_time_request request = {model, &engine, &h800};
+    static const int cases[][3] = {{4, 2, 16}, {4, 2, 4}, {4, 2, 8},
+                                   {8, 4, 32}, {8, 2, 8}, {2, 4, 6}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static struct following at;
+        at = (struct following){.stages = cases[i][0],
+                                .chunks = cases[i][1],
+                                .count = cases[i][2],
+                                .forward = 1,
+                                .backward = 2};
+        double without = follow_interleaved(&at);
+        at.message = 0.01;
+        double shown = (follow_interleaved(&at) - without) / at.message;
+        struct erg_layout layout = {
+            .tensor = 1,
+            .context = 1,
+            .pipeline = at.stages,
+            .data = 1,
+            .virtual_stages = at.chunks,
+            .microbatch = 1,
+            .microbatches = at.count,
+            .sequence = 4096,
+        };
+        struct erg_time_parts parts;
+        struct erg_time time, silent;
+        assert_close(without, 3 * (at.count * at.chunks + at.stages - 1), 1e-12);
+        erg_time_parts_init(&parts, &request, 1, 1, 1, 4096, at.stages);
+        erg_time_layout(&time, &request, &layout);
+        engine.pipeline_ends_exposed = 0;
+        erg_time_layout(&silent, &request, &layout);
+        engine.pipeline_ends_exposed = 1;
+        assert_close(time.total - silent.total, shown * parts.message_s, 1e-6);
+        /* Plain 1F1B hides none: two a microbatch, and those of the bubble. */
+        layout.virtual_stages = 1;
+        erg_time_layout(&time, &request, &layout);
+        assert_close(time.items[ERG_TIME_PIPELINE], 2 * at.count * parts.message_s, 1e-9);
     }
     erg_model_free(model);
 }
@@ -377,6 +489,7 @@ int main(void)
         cmocka_unit_test(mfu_is_as_stated),
         cmocka_unit_test(a_ring_runs_at_its_fewest_ranks_of_a_node),
         cmocka_unit_test(the_pipeline_takes_what_its_schedule_takes),
+        cmocka_unit_test(messages_show_where_the_pipeline_fills_and_drains),
         cmocka_unit_test(equal_chunks_need_no_list),
         cmocka_unit_test(the_host_sets_a_floor),
         cmocka_unit_test(kept_scores_cost_bytes_and_masked_products),

@@ -45,10 +45,12 @@
 /* Another number of the file, or 1, where the file has none. */
 #define RELATIVE(X)                                                                                \
     X(whole_head_efficiency, whole_head_efficiency, 1, 0.01, 2)                                    \
+    X(attention_backward_efficiency, attention_backward_efficiency, 1, 0.01, 2)                    \
     X(activation_factor, activation_factor, 1, 0.1, 10)                                            \
     X(tensor_forward_context, tensor_forward_context, 1, 0, 10)                                    \
     X(tensor_backward_context, tensor_backward_context, 1, 0, 10)                                  \
-    X(context_exposed_grouped, context_exposed_grouped, 1, 0, 10)
+    X(context_exposed_grouped, context_exposed_grouped, 1, 0, 10)                                  \
+    X(pipeline_ends_exposed, pipeline_ends_exposed, 1, 0, 10)
 
 #define FIELD(key, member, factor, min, max)                                                       \
     CYAML_FIELD_FLOAT(#key, CYAML_FLAG_DEFAULT, struct erg_engine, member),
@@ -86,10 +88,13 @@ static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *er
         double *number, value;
     } relatives[] = {
         {"whole_head_efficiency", &engine->whole_head_efficiency, 1},
+        {"attention_backward_efficiency", &engine->attention_backward_efficiency,
+         engine->attention_efficiency},
         {"activation_factor", &engine->activation_factor, 1},
         {"tensor_forward_context", &engine->tensor_forward_context, engine->tensor_forward},
         {"tensor_backward_context", &engine->tensor_backward_context, engine->tensor_backward},
         {"context_exposed_grouped", &engine->context_exposed_grouped, engine->context_exposed},
+        {"pipeline_ends_exposed", &engine->pipeline_ends_exposed, engine->pipeline_exposed},
     };
     for (size_t i = 0; i < sizeof relatives / sizeof *relatives; i++)
         if (!erg_yaml_has(yaml, relatives[i].key))

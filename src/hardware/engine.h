@@ -23,7 +23,7 @@ struct erg_engine {
     double gemm_efficiency;
     double whole_head_efficiency; /* of the head's products, relative to gemm_efficiency, where one
                                    * GPU holds the whole vocabulary */
-    double attention_efficiency;
+    double attention_efficiency, attention_backward_efficiency;
     double memory_efficiency;
     /* HBM bytes per score (query, key and head) of an attention that keeps them all in memory, the
      * masked ones too; 0: it is fused and skips what is masked. */
@@ -44,10 +44,10 @@ struct erg_engine {
     bool sequence_parallel; /* norms and residuals on each rank's share of the tokens */
     /* Shares of the transfers that nothing hides; tensor_*_context: with context parallelism. */
     double tensor_forward, tensor_backward, tensor_forward_context, tensor_backward_context;
-    /* Of the exchange of keys and values, at the full speed of the links; grouped: with fewer of
-     * them than query heads. */
+    /* Of the exchange of keys and values; grouped: with fewer of them than query heads. */
     double context_exposed, context_exposed_grouped;
-    double pipeline_exposed;
+    /* Of a message between stages, when all are busy, and while the pipeline fills and drains. */
+    double pipeline_exposed, pipeline_ends_exposed;
     double gradient_bytes; /* that a ring of many carries per parameter and direction */
 
     /* Bytes per parameter that the optimizer's step reads and writes: for all of a GPU's

@@ -133,7 +133,8 @@ void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energ
     double busy_s = sum * bytes * byte_s; /* of one GPU of each stage together */
     double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
     *tail = (struct erg_layout_tail){0};
-    tail->time_s = stalls_s + most * wire_bytes / gradient_bandwidth + most * bytes * byte_s;
+    tail->time_s = erg_time_passage(engine, parts, layout) + stalls_s +
+                   most * wire_bytes / gradient_bandwidth + most * bytes * byte_s;
     tail->items[ERG_LAYOUT_ENERGY_GRADIENTS] = replicas * costs->wire_byte_j * sum * wire_bytes;
     tail->items[ERG_LAYOUT_ENERGY_OPTIMIZER] = replicas * costs->hbm_byte_j * sum * bytes;
     tail->items[ERG_LAYOUT_ENERGY_ACTIVE] = replicas * costs->active_w * busy_s;
@@ -153,7 +154,8 @@ static double add_pipeline(double *items, const struct erg_layout_energy_request
 {
     long last = layout->pipeline - 1;
     double chunks = (double)layout->virtual_stages, microbatches = (double)layout->microbatches;
-    double message_s = last > 0 ? 2 * chunks * parts->message_s : 0;
+    double share = erg_time_message_share(request->time.engine, layout);
+    double message_s = last > 0 ? 2 * chunks * share * parts->message_s : 0;
     double sum_s = 0, longest_s = 0, busy_s = 0;
     for (long stage = 0, next; stage <= last; stage = next) {
         next = next_stage(layout, stage);

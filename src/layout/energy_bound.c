@@ -207,7 +207,8 @@ static void add_stages(struct building *at)
 {
     const struct erg_layout *layout = at->layout;
     bool steady = layout->virtual_stages == 1 && layout->microbatches > layout->pipeline;
-    double message_s = layout->pipeline > 1 ? 2 * at->ladder->parts.message_s : 0;
+    double share = erg_time_message_share(at->ladder->request->time.engine, layout);
+    double message_s = layout->pipeline > 1 ? 2 * share * at->ladder->parts.message_s : 0;
     struct passage passage = {0};
     for (long stage = 1; stage < layout->pipeline; stage++)
         passage.after_s += chunk_s(at, stage, layout->virtual_stages - 1) + message_s;

@@ -58,7 +58,8 @@ void erg_layout_ladder_release(struct erg_layout_ladder *ladder)
 struct erg_pipeline erg_layout_ladder_pipeline(const struct erg_layout_ladder *ladder,
                                                const struct erg_layout *layout)
 {
-    double message_s = layout->pipeline > 1 ? ladder->parts.message_s : 0;
+    double share = erg_time_message_share(ladder->request->time.engine, layout);
+    double message_s = layout->pipeline > 1 ? share * ladder->parts.message_s : 0;
     return (struct erg_pipeline){
         .schedule = layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
         .stages = (size_t)layout->pipeline,

@@ -59,6 +59,8 @@ static void read_layer(struct erg_pass_work *pass, const struct erg_layout_energ
     double attention_s = items[ERG_TIME_ATTENTION] - score_bytes / bandwidth;
     double energy = backward ? gpu->attention_backward_energy : gpu->attention_forward_energy;
     double directions = backward ? 2 : 1;
+    double attention_efficiency =
+        backward ? engine->attention_backward_efficiency : engine->attention_efficiency;
     pass->product_s = items[ERG_TIME_LINEAR] + attention_s;
     pass->memory_s = items[ERG_TIME_MEMORY] + score_bytes / bandwidth;
     pass->fixed_s =
@@ -66,7 +68,7 @@ static void read_layer(struct erg_pass_work *pass, const struct erg_layout_energ
     pass->floor_s =
         directions * (engine->host_layer_s + engine->host_wait_s * (double)(tensor - 1));
     pass->flops[0] = items[ERG_TIME_LINEAR] * engine->gemm_efficiency * engine->peak_flops;
-    pass->flops[1] = attention_s * engine->attention_efficiency * engine->peak_flops * energy *
+    pass->flops[1] = attention_s * attention_efficiency * engine->peak_flops * energy *
                      (1 + gpu->attention_k0 / (double)sequence);
     pass->bytes[1] += score_bytes;
     pass->bytes[2] = items[ERG_TIME_MEMORY] * bandwidth;

@@ -50,15 +50,17 @@ static double network(const struct erg_mixed_kind *kind)
 }
 
 /* What a message from one kind to another takes longer than one between stages of the first. */
-static double crossing_s(const struct walk *walk, size_t from, size_t to)
+static double crossing_s(const struct walk *walk, const struct erg_layout *layout, size_t from,
+                         size_t to)
 {
     const struct erg_mixed_kind *kinds = walk->search->kinds;
     const struct erg_layout_pieces *pieces = &walk->pieces[from];
     if (from == to)
         return 0;
-    return kinds[from].engine->pipeline_exposed * (double)pieces->sizes.hidden /
-               fmin(network(&kinds[from]), network(&kinds[to])) -
-           pieces->parts.message_s;
+    double message_s =
+        (double)pieces->sizes.hidden / fmin(network(&kinds[from]), network(&kinds[to]));
+    return erg_time_message_share(kinds[from].engine, layout) *
+           (message_s - pieces->parts.message_s);
 }
 
 /*
@@ -88,10 +90,10 @@ static void fill_places(struct erg_layout_places *places, struct walk *walk,
             erg_time_group_bandwidth(time, layout->tensor, layout->context * layout->data, ranks));
         place->first = first;
         place->end = first + blocks[i].stages;
-        place->before_s = i > 0 ? crossing_s(walk, kind, blocks[i - 1].kind)
-                                : around * crossing_s(walk, kind, last);
-        place->after_s = i + 1 < count ? crossing_s(walk, kind, blocks[i + 1].kind)
-                                       : around * crossing_s(walk, kind, blocks[0].kind);
+        place->before_s = i > 0 ? crossing_s(walk, layout, kind, blocks[i - 1].kind)
+                                : around * crossing_s(walk, layout, kind, last);
+        place->after_s = i + 1 < count ? crossing_s(walk, layout, kind, blocks[i + 1].kind)
+                                       : around * crossing_s(walk, layout, kind, blocks[0].kind);
         first += blocks[i].stages;
     }
 }

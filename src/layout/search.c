@@ -177,12 +177,14 @@ static double floor_s(const struct walk *walk, const struct erg_layout *layout)
     double stages = (double)layout->pipeline, chunks = (double)layout->virtual_stages;
     double layers = (double)walk->search->time.model->layers;
     double layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[layout->remat];
-    double message_s = stages > 1 ? 2 * chunks * parts->message_s : 0;
+    double share = erg_time_message_share(place->request->engine, layout);
+    double message_s = stages > 1 ? 2 * chunks * share * parts->message_s : 0;
     double stage_s = (layers * layer_s + parts->head_s) / stages + message_s;
     double once_s =
         layers * parts->layer_parameters / stages * (place->gradient_s + place->optimizer_s);
     double passes = (double)layout->microbatches + (stages - 1) / chunks;
-    return (passes * stage_s + once_s) * (1 - 1e-12);
+    return (passes * stage_s + once_s + erg_time_passage(place->request->engine, parts, layout)) *
+           (1 - 1e-12);
 }
 
 /* All recomputations of a layout: with equal stages, and with others. */

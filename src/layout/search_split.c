@@ -120,15 +120,17 @@ static void fill_stages(struct erg_split_group *groups, const struct splitting *
     }
 }
 
-static double stalls(const struct splitting *at, double offload)
+/* What does not depend on the split. */
+static double waits(const struct splitting *at, double offload)
 {
-    double most = 0;
+    double most = 0, passage = 0;
     for (size_t i = 0; i < at->places->count; i++) {
         const struct erg_time_place *place = &at->places->time[i];
         most =
             fmax(most, erg_time_stalls(place->request, place->parts, at->layout->remat, offload));
+        passage = fmax(passage, erg_time_passage(place->request->engine, place->parts, at->layout));
     }
-    return most;
+    return most + passage;
 }
 
 static double solve(const struct splitting *at, struct erg_split_group *groups, size_t count,
@@ -141,8 +143,8 @@ static double solve(const struct splitting *at, struct erg_split_group *groups, 
         .pace_weight = at->pace_weight,
         .sum_weight = at->sum_weight,
     };
-    double waits = stalls(at, offload);
-    return erg_split_solve(&split, limit - waits) + waits;
+    double constant = waits(at, offload);
+    return erg_split_solve(&split, limit - constant) + constant;
 }
 
 static double bound(const struct splitting *at, double offload, double limit)

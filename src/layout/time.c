@@ -137,7 +137,9 @@ static double attention_s(const struct pass *pass, const struct erg_model_op *op
     double flops = op->work[0].flops;
     if (bytes > 0)
         flops *= pass->backward ? 2 * 2 / 2.5 : 2;
-    return flops / (engine->attention_efficiency * engine->peak_flops) +
+    double efficiency =
+        pass->backward ? engine->attention_backward_efficiency : engine->attention_efficiency;
+    return flops / (efficiency * engine->peak_flops) +
            memory_s(pass->request, bytes * pass->scores);
 }
 
@@ -247,8 +249,7 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
                   (double)(tensor * context),
         .tensor = (double)tensor,
         .tensor_bandwidth = erg_time_group_bandwidth(request, 1, tensor, gpus),
-        .context_bandwidth = group_bandwidth(
-            machine, 1, 1, fewest_members(machine->node_gpus, tensor, context, gpus)),
+        .context_bandwidth = erg_time_group_bandwidth(request, tensor, context, gpus),
         .tensor_exposed = context > 1 ? engine->tensor_forward_context : engine->tensor_forward,
         .context_exposed = grouped ? engine->context_exposed_grouped : engine->context_exposed,
     };
@@ -277,7 +278,7 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
     double bandwidth = gpus <= machine->node_gpus
                            ? engine->link_efficiency * machine->link_bandwidth
                            : engine->network_efficiency * machine->network_bandwidth;
-    parts->message_s = engine->pipeline_exposed * (double)sizes.hidden / bandwidth;
+    parts->message_s = (double)sizes.hidden / bandwidth;
 }
 
 /* ---- stages and the iteration ---- */
@@ -326,7 +327,9 @@ void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_plac
         extra += parts->head_parameters;
     cost->layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[remat] +
                     request->engine->offload_interference * 2 * offload * parts->copy_s[remat];
-    cost->message_s = last > 0 ? 2 * chunks * parts->message_s : 0;
+    cost->message_s =
+        last > 0 ? 2 * chunks * erg_time_message_share(request->engine, layout) * parts->message_s
+                 : 0;
     if (stage == place->first)
         cost->message_s += chunks * place->before_s;
     if (stage == place->end - 1)
@@ -341,6 +344,14 @@ double erg_time_stalls(const struct erg_time_request *request, const struct erg_
 {
     double wait = offload * parts->copy_s[remat] - parts->forward_s;
     return wait > 0 ? (double)request->model->layers * wait : 0;
+}
+
+double erg_time_passage(const struct erg_engine *engine, const struct erg_time_parts *parts,
+                        const struct erg_layout *layout)
+{
+    double hops = (double)(layout->pipeline * layout->virtual_stages - 1);
+    double more = engine->pipeline_ends_exposed - erg_time_message_share(engine, layout);
+    return layout->pipeline > 1 && more > 0 ? 2 * hops * more * parts->message_s : 0;
 }
 
 /* The next stage that may take longer than `stage`: with equal chunks those of a place take what
@@ -359,7 +370,7 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
     const long last = layout->pipeline - 1, layers = places->request->model->layers;
     const struct erg_time_place *place = places, *pace = places;
     struct erg_time_stage cost, slowest = {0};
-    double *items = time->items, longest = 0, sum = 0, once = 0;
+    double *items = time->items, longest = 0, sum = 0, once = 0, passage = 0;
     long slowest_stage = 0;
     *time = (struct erg_time){0};
     for (long stage = 0, next; stage <= last; stage = next) {
@@ -386,6 +397,7 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
         double wait = erg_time_stalls(place->request, place->parts, erg_layout_remat(layout, stage),
                                       erg_layout_offload(layout, stage));
         items[ERG_TIME_STALLS] = fmax(items[ERG_TIME_STALLS], wait);
+        passage = fmax(passage, erg_time_passage(place->request->engine, place->parts, layout));
     }
     assert(place == &places[count - 1]);
     (void)count; /* nothing else asks for it, and not all builds assert */
@@ -396,7 +408,7 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
     items[ERG_TIME_PIPELINE] = slowest.message_s;
     for (int i = 0; i <= ERG_TIME_PIPELINE; i++)
         items[i] *= (double)layout->microbatches;
-    items[ERG_TIME_BUBBLE] = (sum - longest) / (double)layout->virtual_stages;
+    items[ERG_TIME_BUBBLE] = (sum - longest) / (double)layout->virtual_stages + passage;
     for (int i = 0; i < ERG_TIME_ITEMS; i++)
         time->total += items[i];
 }

@@ -16,7 +16,9 @@
  *   m max X + (sum of X - max X) / v,
  *
  * which is 1F1B's fill and drain (exact where the last stage is the slowest, else a few per cent
- * too long), and with v > 1 about that of interleaved 1F1B. Gradients are summed after it, then the
+ * too long), and with v > 1 about that of interleaved 1F1B. While the pipeline fills and drains
+ * nothing else runs that could hide a message between two of its p v chunks: there messages have an
+ * exposed share of their own. Gradients are summed after it, then the
  * optimizer steps; nothing hides either. A collective between nodes can only use the network
  * adapters of its own GPUs: it runs at one GPU's share of the network times the smallest number of
  * its group's ranks in any node, in the rank order of layout.h.
@@ -94,7 +96,7 @@ struct erg_time_parts {
     double copy_s[ERG_REMAT_FULL + 1]; /* all that a layer keeps, to host memory or back */
     double head_s;
     double head[ERG_TIME_TENSOR + 1]; /* its items; less than head_s where the host sets the pace */
-    double message_s;                 /* one of a chunk, one way */
+    double message_s;                 /* one of a chunk, one way, hidden or not */
     double layer_parameters, embedding_parameters, head_parameters; /* on one GPU */
 };
 
@@ -143,6 +145,22 @@ struct erg_time_stage {
 };
 void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
                          const struct erg_layout *layout, long stage);
+
+/* The share of a message that nothing hides while all stages are busy. Plain 1F1B has nothing to
+ * do until a message is there. */
+static inline double erg_time_message_share(const struct erg_engine *engine,
+                                            const struct erg_layout *layout)
+{
+    return layout->virtual_stages > 1 ? engine->pipeline_exposed : engine->pipeline_ends_exposed;
+}
+
+/*
+ * What messages add while an interleaved pipeline fills and drains: the first microbatch goes
+ * through all chunks one after the other before the last stage's first backward pass, and the last
+ * one's gradients go back through all of them. Of several places the most counts.
+ */
+double erg_time_passage(const struct erg_engine *engine, const struct erg_time_parts *parts,
+                        const struct erg_layout *layout);
 
 /* What the warm-up waits for copies: the most of all places. */
 double erg_time_stalls(const struct erg_time_request *request, const struct erg_time_parts *parts,
