@@ -281,6 +281,9 @@ int main(void)
         {.tokens = 20, .sequence = 20, .query_heads = 3, .kv_heads = 1, .head_dim = 256},
         {.tokens = 3001, .sequence = 3001, .query_heads = 6, .kv_heads = 2, .head_dim = 128},
         {.tokens = 9, .sequence = 3, .query_heads = 37, .kv_heads = 37, .head_dim = 256},
+        /* more sequences than one run of a block has; many runs, the last sequence cut short */
+        {.tokens = 700, .sequence = 20, .query_heads = 8, .kv_heads = 4, .head_dim = 128},
+        {.tokens = 2420, .sequence = 1100, .query_heads = 12, .kv_heads = 4, .head_dim = 128},
     };
     for (size_t i = 0; i < sizeof qkv / sizeof *qkv; i++)
         for (int norm = 0; norm < 2; norm++)

@@ -21,7 +21,7 @@ enum {
     SUM_THREADS = 1024,
     SUM_COLUMNS = 32,
     SLICES = SUM_THREADS / (SUM_COLUMNS / 4), /* of the partial sums, summed side by side */
-    AHEAD = 3, /* partial sums a thread reads at a time: those of PARTIAL_BLOCKS at once */
+    AHEAD = 4, /* partial sums a thread reads at a time: those of 512 blocks at once */
 };
 
 __global__ void __launch_bounds__(ADD_THREADS)
@@ -205,6 +205,7 @@ __global__ void __launch_bounds__(V == BACK_VECTORS ? MAX_BACK_THREADS : BACK_TH
         }
         stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
+    let_next_begin();
     wait_fetched<0>();
 #pragma unroll
     for (int j = 0; j < V; j++) {
@@ -236,6 +237,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
     const uint32_t column = blockIdx.x * SUM_COLUMNS + quad;
     const uint32_t mine = blockIdx.x * SUM_COLUMNS + threadIdx.x;
     const bool writes = threadIdx.x < SUM_COLUMNS && mine < columns;
+    wait_for_last();
     float total = writes ? task.to[mine] : 0; /* not last: it would be waited for alone */
     float4 sum = make_float4(0, 0, 0, 0);
     if (column < columns)
@@ -308,8 +310,19 @@ void erg::add_partials(size_t columns, const struct partials *sums, int count,
     struct sums all = {};
     for (int i = 0; i < count; i++)
         all.of[i] = sums[i];
-    dim3 blocks((unsigned)blocks_for(columns, SUM_COLUMNS), (unsigned)count);
-    sum_partials<<<blocks, SUM_THREADS, 0, stream>>>(all, (uint32_t)columns);
+    int device = 0, major = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaLaunchAttribute follow = {};
+    follow.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    follow.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t launch = {};
+    launch.gridDim = dim3((unsigned)blocks_for(columns, SUM_COLUMNS), (unsigned)count);
+    launch.blockDim = dim3(SUM_THREADS);
+    launch.stream = stream;
+    launch.attrs = &follow;
+    launch.numAttrs = major >= 9;
+    cudaLaunchKernelEx(&launch, sum_partials, all, (uint32_t)columns);
 }
 
 extern "C" int erg_cuda_add(size_t count, const erg_bf16 *a, const erg_bf16 *b, erg_bf16 *out,

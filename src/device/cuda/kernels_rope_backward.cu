@@ -5,10 +5,40 @@ namespace
 using namespace erg;
 
 enum {
-    HEADS = 4, /* of a place */
     THREADS = 128,
-    STAGES = 4, /* heads of a segment on their way */
+    STAGES = 2,       /* tokens of a segment on their way or worked on */
+    PARTS = 4,        /* vectors of a stage: d low, d high, x low, x high */
+    MAX_BLOCKS = 528, /* four for each of 132 SMs: all run at once, as none should begin late */
+    MAX_RUN = 8,      /* enough that angles are few beside what they turn */
 };
+
+/*
+ * How blocks take turns. A run is one position in up to MAX_RUN sequences, whose heads turn by the
+ * same angles; here as many positions as a block has tokens. Neighbouring blocks have neighbouring
+ * positions, so that all are in few regions of memory at a time.
+ */
+struct runs {
+    uint32_t count, positions /* blocks for those of a sequence */, sequences;
+};
+
+/* What of a run is left to do, for one segment. */
+struct run {
+    uint32_t token, position;
+    uint32_t left; /* sequences, the same for all threads of a block */
+    bool inside;
+};
+
+__device__ inline struct run begin_run(const struct task &task, const struct runs &runs,
+                                       const struct place &place, uint32_t index)
+{
+    const uint32_t part = index / runs.positions, first = part * MAX_RUN;
+    struct run run;
+    run.position = (index - part * runs.positions) * task.block_tokens + place.token;
+    run.token = first * task.sequence + run.position;
+    run.left = index < runs.count ? min(runs.sequences - first, (uint32_t)MAX_RUN) : 1;
+    run.inside = index < runs.count && run.position < task.sequence && place.inside;
+    return run;
+}
 
 /*
  * One head back through the norm (in `low`, `high`: gradients), with n = x scale and
@@ -22,27 +52,28 @@ __device__ inline void norm_back(const struct task &task, const struct pair &x,
                                  float (&d_high)[VECTOR])
 {
     float x_low[VECTOR], x_high[VECTOR], w_low[VECTOR], w_high[VECTOR];
-    float part_low[VECTOR], part_high[VECTOR], squares = 0, dot = 0;
+    float part_low[VECTOR], part_high[VECTOR], squares[2] = {}, dots[2] = {};
     unpack(x_low, x.low);
     unpack(x_high, x.high);
     unpack(w_low, weight.low);
     unpack(w_high, weight.high);
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) {
-        squares += x_low[i] * x_low[i];
-        squares += x_high[i] * x_high[i];
+        squares[0] += x_low[i] * x_low[i];
+        squares[1] += x_high[i] * x_high[i];
         part_low[i] = low[i] * x_low[i];
         part_high[i] = high[i] * x_high[i];
-        dot += part_low[i] * w_low[i];
-        dot += part_high[i] * w_high[i];
+        dots[0] += part_low[i] * w_low[i];
+        dots[1] += part_high[i] * w_high[i];
     }
+    float square = squares[0] + squares[1], dot = dots[0] + dots[1];
 #pragma unroll
     for (int mask = SEGMENT / 2; mask > 0; mask /= 2) {
-        const float other = __shfl_xor_sync(0xffffffffu, squares, mask);
+        const float other = __shfl_xor_sync(0xffffffffu, square, mask);
         dot += __shfl_xor_sync(0xffffffffu, dot, mask);
-        squares += other;
+        square += other;
     }
-    const float scale = rsqrtf(squares * task.share + task.eps);
+    const float scale = rsqrtf(square * task.share + task.eps);
     const float back = scale * scale * scale * dot * task.share;
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) {
@@ -53,75 +84,25 @@ __device__ inline void norm_back(const struct task &task, const struct pair &x,
     }
 }
 
+__device__ inline void add(float4 &sum, const float4 &value)
+{
+    sum.x += value.x, sum.y += value.y, sum.z += value.z, sum.w += value.w;
+}
+
 /*
- * Blocks take tokens in turn, so that all are in one region of memory at a time. The next AHEAD
- * heads are on their way into shared memory; a thread reads only what it fetched itself. partials
+ * The block's sums of the weights' gradients, through `shared` [segments][2 half], to partials
  * [queries, keys][blocks][2 half].
  */
 template <int SEGMENT>
-__global__ void __launch_bounds__(THREADS, 4)
-    rotate_norm_backward(const __grid_constant__ struct task task, const erg_bf16 *x,
-                         const erg_bf16 *d_rotated, erg_bf16 *d, float *partials)
+__device__ inline void store_partials(const struct task &task, const struct place &place,
+                                      const float (&d_low)[VECTOR], const float (&d_high)[VECTOR],
+                                      float *shared, float *partials)
 {
-    constexpr int AHEAD = STAGES - 1;
-    static_assert(HEADS % STAGES == 0, "a head of a place has one stage");
-    extern __shared__ vector ring[]; /* [STAGES][d low, d high, x low, x high][threads] */
-    const struct place place = find<SEGMENT>(task);
-    const uint32_t step = gridDim.x * task.block_tokens;
-    uint32_t token = blockIdx.x * task.block_tokens + place.token;
-    const size_t head_size = 2 * task.half, at = place.head * head_size + place.column;
-    const size_t stride = place.step * head_size;
-    const size_t x_step = step * task.in_row, d_step = step * task.out_row;
-    const erg_bf16 *x_at = x + token * task.in_row + at;
-    const erg_bf16 *d_at = d_rotated + token * task.out_row + at;
-    erg_bf16 *to = d + token * task.out_row + at;
-    const uint32_t heads =
-        place.inside ? (place.heads_end - place.head + place.step - 1) / place.step : 0;
-    auto slot = [&](int k, int part) {
-        return ring + (k % STAGES * 4 + part) * blockDim.x + threadIdx.x;
-    };
-    /* Head k of the place, or of the block's next token. */
-    auto fetch_head = [&](int k) {
-        const uint32_t later = k / HEADS, head = k % HEADS;
-        const bool inside = head < heads && token + later * step < task.tokens;
-        const erg_bf16 *d_from = inside ? d_at + later * d_step + head * stride : d_rotated;
-        const erg_bf16 *x_from = inside ? x_at + later * x_step + head * stride : x;
-        fetch(slot(k, 0), d_from, inside);
-        fetch(slot(k, 1), d_from + task.half, inside);
-        fetch(slot(k, 2), x_from, inside);
-        fetch(slot(k, 3), x_from + task.half, inside);
-        commit();
-    };
-    float d_low[VECTOR] = {}, d_high[VECTOR] = {};
-#pragma unroll
-    for (int k = 0; k < AHEAD; k++)
-        fetch_head(k);
-    const struct pair weight = load_weight(task, place);
-#pragma unroll 1
-    for (uint32_t first = blockIdx.x * task.block_tokens; first < task.tokens; first += step) {
-        struct angles angles;
-        read_angles(&angles, task, token, place);
-#pragma unroll
-        for (uint32_t k = 0; k < HEADS; k++) {
-            float low[VECTOR], high[VECTOR];
-            fetch_head(k + AHEAD);
-            wait_fetched<AHEAD>();
-            unpack(low, *slot(k, 0));
-            unpack(high, *slot(k, 1));
-            turn(low, high, angles, -1);
-            norm_back<SEGMENT>(task, {*slot(k, 2), *slot(k, 3)}, weight, low, high, d_low, d_high);
-            if (k < heads && token < task.tokens)
-                store_pair(to + k * stride, task.half, low, high);
-        }
-        token += step, x_at += x_step, d_at += d_step, to += d_step;
-    }
-    wait_fetched<0>();
-    __syncthreads();
-    float *sums = reinterpret_cast<float *>(ring); /* [segments][2 half] */
+    const uint32_t head_size = 2 * task.half, first_place = blockIdx.y * task.block_places;
     if (place.column < task.half)
 #pragma unroll
         for (int i = 0; i < VECTOR; i += 4) {
-            float *to = sums + threadIdx.x / SEGMENT * head_size + place.column + i;
+            float *to = shared + threadIdx.x / SEGMENT * head_size + place.column + i;
             *reinterpret_cast<float4 *>(to) =
                 make_float4(d_low[i], d_low[i + 1], d_low[i + 2], d_low[i + 3]);
             *reinterpret_cast<float4 *>(to + task.half) =
@@ -129,24 +110,109 @@ __global__ void __launch_bounds__(THREADS, 4)
         }
     __syncthreads();
     const uint32_t blocks = gridDim.x * gridDim.y, block = blockIdx.y * gridDim.x + blockIdx.x;
-    for (uint32_t c = threadIdx.x; c < 2 * head_size; c += blockDim.x) {
+    const uint32_t queries = task.query_places > first_place
+                                 ? min(task.query_places - first_place, task.block_places)
+                                 : 0;
+    for (uint32_t c = threadIdx.x * 4; c < 2 * head_size; c += blockDim.x * 4) {
         const bool keys = c >= head_size;
         const uint32_t column = keys ? c - head_size : c;
-        float sum = 0;
+        const uint32_t begin = keys ? queries : 0, end = keys ? task.block_places : queries;
+        float4 sum = make_float4(0, 0, 0, 0);
         for (uint32_t token = 0; token < task.block_tokens; token++)
-            for (uint32_t p = 0; p < task.block_places; p++)
-                if ((blockIdx.y * task.block_places + p >= task.query_places) == keys)
-                    sum += sums[(token * task.block_places + p) * head_size + column];
-        partials[((keys ? blocks : 0) + block) * head_size + column] = sum;
+#pragma unroll 8
+            for (uint32_t p = begin; p < end; p++) {
+                const uint32_t segment = token * task.block_places + p;
+                add(sum, *reinterpret_cast<float4 *>(shared + segment * head_size + column));
+            }
+        float *to = partials + ((keys ? blocks : 0) + block) * head_size + column;
+        *reinterpret_cast<float4 *>(to) = sum;
     }
 }
 
+/*
+ * A segment has one head of each token. The next AHEAD tokens are on their way into shared memory,
+ * where a thread reads only what it fetched itself. Angles, read once for a run, need no such way:
+ * with it, registers and shared memory cost 7 % of the rate.
+ */
+template <int SEGMENT>
+__global__ void __launch_bounds__(THREADS, 4)
+    rotate_norm_backward(const __grid_constant__ struct task task,
+                         const __grid_constant__ struct runs runs, const erg_bf16 *x,
+                         const erg_bf16 *d_rotated, erg_bf16 *d, float *partials)
+{
+    constexpr int AHEAD = STAGES - 1;
+    extern __shared__ vector ring[]; /* [STAGES][PARTS][threads] */
+    const struct place place = find<SEGMENT>(task);
+    const uint32_t at = place.head * 2 * task.half + place.column;
+    auto slot = [&](int stage, int part) {
+        return ring + (stage * PARTS + part) * blockDim.x + threadIdx.x;
+    };
+    uint32_t next_index = blockIdx.x;
+    struct run next = begin_run(task, runs, place, next_index);
+    auto fetch_next = [&](int stage) {
+        const bool inside = next.inside && next.token < task.tokens;
+        const erg_bf16 *d_from = d_rotated, *x_from = x;
+        if (inside) {
+            d_from += next.token * task.out_row + at;
+            x_from += next.token * task.in_row + at;
+        }
+        fetch(slot(stage, 0), d_from, inside);
+        fetch(slot(stage, 1), d_from + task.half, inside);
+        fetch(slot(stage, 2), x_from, inside);
+        fetch(slot(stage, 3), x_from + task.half, inside);
+        commit();
+        next.token += task.sequence;
+        if (--next.left == 0)
+            next = begin_run(task, runs, place, next_index += gridDim.x);
+    };
+    float d_low[VECTOR] = {}, d_high[VECTOR] = {};
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++)
+        fetch_next(k);
+    const struct pair weight = load_weight(task, place);
+    int stage = 0;
+#pragma unroll 1
+    for (uint32_t index = blockIdx.x; index < runs.count; index += gridDim.x) {
+        struct run run = begin_run(task, runs, place, index);
+        struct angles angles;
+        read_angles(&angles, task, run.position, place);
+#pragma unroll 1
+        for (; run.left > 0; run.left--, run.token += task.sequence) {
+            float low[VECTOR], high[VECTOR];
+            fetch_next(stage == 0 ? STAGES - 1 : stage - 1);
+            wait_fetched<AHEAD>();
+            unpack(low, *slot(stage, 0));
+            unpack(high, *slot(stage, 1));
+            turn(low, high, angles, -1);
+            norm_back<SEGMENT>(task, {*slot(stage, 2), *slot(stage, 3)}, weight, low, high, d_low,
+                               d_high);
+            if (run.inside && run.token < task.tokens)
+                store_pair(d + run.token * task.out_row + at, task.half, low, high);
+            stage = stage + 1 == STAGES ? 0 : stage + 1;
+        }
+    }
+    let_next_begin();
+    wait_fetched<0>();
+    __syncthreads();
+    store_partials<SEGMENT>(task, place, d_low, d_high, reinterpret_cast<float *>(ring), partials);
+}
+
+struct runs runs_of(const struct task &task)
+{
+    struct runs runs = {};
+    runs.positions = (uint32_t)blocks_for(min(task.sequence, task.tokens), task.block_tokens);
+    runs.sequences = (uint32_t)blocks_for(task.tokens, task.sequence);
+    runs.count = runs.positions * (uint32_t)blocks_for(runs.sequences, MAX_RUN);
+    return runs;
+}
+
+/* No more blocks than are needed to take as few turns. */
 struct grid divide_backward(struct task *task, const struct erg_ops_qkv *shape)
 {
-    struct grid grid = divide(task, shape, HEADS, THREADS);
-    const unsigned most = PARTIAL_BLOCKS / grid.blocks.y;
-    if (grid.blocks.x > most)
-        grid.blocks.x = most > 0 ? most : 1;
+    struct grid grid = divide(task, shape, 1, THREADS);
+    const size_t runs = runs_of(*task).count;
+    const size_t most = grid.blocks.y < MAX_BLOCKS ? MAX_BLOCKS / grid.blocks.y : 1;
+    grid.blocks.x = (unsigned)blocks_for(runs, blocks_for(runs, most));
     return grid;
 }
 
@@ -154,7 +220,9 @@ struct grid divide_backward(struct task *task, const struct erg_ops_qkv *shape)
 
 extern "C" size_t erg_cuda_rope_backward_scratch(const struct erg_ops_qkv *shape)
 {
-    struct task task;
+    if (shape->tokens == 0)
+        return 0;
+    struct task task = task_of(shape, 0, NULL, NULL, NULL);
     const struct grid grid = divide_backward(&task, shape);
     return 2 * (size_t)grid.blocks.x * grid.blocks.y * shape->head_dim * sizeof(float);
 }
@@ -181,13 +249,14 @@ extern "C" int erg_cuda_rope_backward(const struct erg_ops_qkv *shape, float eps
                               : rotate_norm_backward<16>;
     const struct grid grid = divide_backward(&task, shape);
     const size_t blocks = (size_t)grid.blocks.x * grid.blocks.y;
-    const size_t ring = STAGES * 4 * grid.threads * sizeof(vector);
+    const size_t ring = (size_t)STAGES * PARTS * grid.threads * sizeof(vector);
     float *partials = static_cast<float *>(scratch);
     if (erg_cuda_check(
             cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)ring), err,
             "asking for %zu bytes of shared memory for rotary embedding backward", ring))
         return -1;
-    run<<<grid.blocks, grid.threads, ring, stream>>>(task, qkv, d_rotated, d_qkv, partials);
+    run<<<grid.blocks, grid.threads, ring, stream>>>(task, runs_of(task), qkv, d_rotated, d_qkv,
+                                                     partials);
     const struct partials sums[] = {
         {(uint32_t)blocks, partials, d_q_weight},
         {(uint32_t)blocks, partials + blocks * shape->head_dim, d_k_weight}};

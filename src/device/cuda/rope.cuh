@@ -158,7 +158,7 @@ inline struct grid divide(struct task *task, const struct erg_ops_qkv *shape, si
     const size_t segment = (size_t)segment_of(shape), segments = threads / segment;
     const size_t query_places = blocks_for(shape->query_heads, heads);
     const size_t places = query_places + blocks_for(shape->kv_heads, heads);
-    const size_t block_places = places < segments ? places : segments;
+    const size_t block_places = blocks_for(places, blocks_for(places, segments)); /* evenly */
     const size_t block_tokens = segments / block_places;
     task->places = (uint32_t)places;
     task->query_places = (uint32_t)query_places;

@@ -76,6 +76,25 @@ template <int pending> __device__ inline void wait_fetched()
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
+/*
+ * Programmatic dependent launch (CUDA C++ Programming Guide), from compute capability 9.0 on: a
+ * kernel that is launched to follow begins when all blocks of the stream's last one have let it, or
+ * have ended; in wait_for_last() it waits until that kernel's writes can be read.
+ */
+__device__ inline void let_next_begin()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+__device__ inline void wait_for_last()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 template <class T> __device__ inline T sum_over_lanes(T value, int lanes)
 {
     for (int mask = lanes / 2; mask > 0; mask /= 2)
@@ -103,7 +122,10 @@ __device__ inline void sum_over_block(float (&values)[N], float (&shared)[N][LAN
         values[i] = sum_over_lanes(lane < warps ? shared[i][lane] : 0.0f, LANES);
 }
 
-/* The second stage of a weight's gradient: to[c] += the sum of partials[p][c] over p < count. */
+/*
+ * The second stage of a weight's gradient: to[c] += the sum of partials[p][c] over p < count. Of
+ * the stream's last kernel, whose blocks let_next_begin() before they store their partial sums.
+ */
 struct partials {
     uint32_t count;
     const float *from;
