@@ -88,13 +88,18 @@ __device__ void sum_vectors(const erg_collective_call &call, const erg_collectiv
     };
 
     typedef vector half[HALF][RANKS];
+    /* Lanes beyond the end ask for the last vector once more: loads under a condition would not be
+     * asked for all at once. */
     auto ask = [&](half &in, const struct place &place, unsigned skip) {
+        if (place.end == 0)
+            return;
 #pragma unroll
-        for (int u = 0; u < HALF; u++)
-            if (place.at + skip + u * WARP < place.end)
+        for (int u = 0; u < HALF; u++) {
+            const size_t at = min(place.at + skip + u * WARP, place.end - 1);
 #pragma unroll
-                for (int r = 0; r < RANKS; r++)
-                    in[u][r] = load_once(work.base[r] + (place.at + skip + u * WARP) * 16);
+            for (int r = 0; r < RANKS; r++)
+                in[u][r] = load_once(work.base[r] + at * 16);
+        }
     };
     auto use = [&](const half &in, const struct place &place, unsigned skip) {
 #pragma unroll
@@ -106,7 +111,7 @@ __device__ void sum_vectors(const erg_collective_call &call, const erg_collectiv
                     store_streaming(work.base[r] + (place.at + skip + u * WARP) * 16, sum);
             }
     };
-    half one, other;
+    half one = {}, other = {};
     struct place place = find(draw());
     ask(one, place, 0);
     ask(other, place, STEP);
