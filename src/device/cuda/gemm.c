@@ -1,5 +1,6 @@
 #include "device/cuda/gemm.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/cuda_internal.h"
@@ -9,7 +10,9 @@
 #include <stdlib.h>
 
 enum { MAX_ANSWERS = 16, ROUNDS = 5 };
-static const double warm_ms = 300, timing_ms = 4; /* of running before timing; of one timing */
+/* Of running before timing, unless another product was timed less than hot_ms before; of one
+ * timing. */
+static const double warm_ms = 300, hot_ms = 100, timing_ms = 4;
 
 #define LIBRARY_NAME_(major) "libcublasLt.so." #major
 #define LIBRARY_NAME(major) LIBRARY_NAME_(major)
@@ -66,6 +69,7 @@ struct erg_gemm {
         struct product **items;
         size_t count, capacity;
     } products;
+    int64_t timed_ns; /* when the last timing ended */
 };
 
 static const char *kind_name(enum erg_gemm_kind kind)
@@ -329,7 +333,8 @@ static int time_answers(struct trial *trial, double *medians, struct erg_error *
     if (time_answer(trial, 0, &once, err) || time_answer(trial, 0, &once, err))
         return -1;
     trial->repeats = once < timing_ms ? (int)(timing_ms / once) + 1 : 1;
-    for (double spent = 0; spent < warm_ms; spent += once * trial->repeats)
+    const bool hot = (double)(erg_now_ns() - trial->gemm->timed_ns) < hot_ms * 1e6;
+    for (double spent = 0; !hot && spent < warm_ms; spent += once * trial->repeats)
         if (time_answer(trial, 0, &once, err))
             return -1;
     for (size_t round = 0; round < ROUNDS; round++)
@@ -340,6 +345,7 @@ static int time_answers(struct trial *trial, double *medians, struct erg_error *
         qsort(times[i], ROUNDS, sizeof times[i][0], by_value);
         medians[i] = times[i][ROUNDS / 2];
     }
+    trial->gemm->timed_ns = erg_now_ns();
     return 0;
 }
 
