@@ -7,8 +7,11 @@
  * where each job that another policy did not finish counts as the longest of all, and as it is; and
  * CPU seconds with the ratio to the published program's. Gavel and Sia follow their papers here,
  * and so are better than there. The next three are all policies on the published traces under fair
- * accounting, the last is made-up traces, growing in jobs and GPUs. Skips all but that where the
- * data is not here.
+ * accounting, below what no policy can beat: every job alone at its fastest from its first moment
+ * on. Then Philly's trace under a power cap of 70 % of what all GPUs draw at their fastest, with
+ * the trace's work and with twice as much: clocks follow the cap from moment to moment, or were
+ * capped for good, such that all GPUs at work keep it; ergon's policy makes its own of the cap. The
+ * last is made-up traces, growing in jobs and GPUs. Skips all but that where the data is not here.
  *
  * Usage: bench_cluster [POLICY]   the last table for this policy (fcfs unless given)
  */
@@ -108,12 +111,62 @@ static double joules_per_sample(const struct erg_simulation *simulation,
     return result->summary.energy_j / samples;
 }
 
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* A job's time alone on the shape that is fastest for it, with one start. */
+static double alone_s(const struct erg_simulation *simulation, const struct erg_trace_job *job)
+{
+    double best_s = INFINITY, iterations = fmax(1, floor(job->iterations * simulation->work));
+    for (int shape = 0; shape < simulation->speeds->shapes_count; shape++) {
+        const struct erg_speed *speed =
+            erg_speed_at(simulation->speeds, ERG_PLANS_ANY, job->workload, shape);
+        int gpus = erg_shape_gpus(&simulation->speeds->shapes[shape]);
+        double start_s = simulation->accounting->cost(simulation->fleet, simulation->policy, gpus);
+        best_s = fmin(best_s, start_s + iterations * speed->iteration_s);
+    }
+    return best_s;
+}
+
+/* What no policy can beat. */
+static void print_bounds(const struct erg_simulation *simulation)
+{
+    const struct erg_job_trace *trace = simulation->trace;
+    double *jct_s = erg_xcalloc(trace->count, sizeof *jct_s);
+    double jcts_s = 0, system_s = 0, submitted = 0;
+    size_t finished = 0;
+    for (size_t i = 0; i < trace->count; i++) {
+        double left_s = simulation->until_s - (trace->jobs[i].submit_s - trace->first_submit_s);
+        double needed_s = alone_s(simulation, &trace->jobs[i]);
+        if (left_s <= 0)
+            continue;
+        submitted++;
+        system_s += fmin(needed_s, left_s);
+        if (needed_s <= left_s) {
+            jct_s[finished++] = needed_s;
+            jcts_s += needed_s;
+        }
+    }
+    qsort(jct_s, finished, sizeof *jct_s, compare_doubles);
+    double at = 0.99 * (double)(finished - 1);
+    size_t low = (size_t)at;
+    double p99_s =
+        jct_s[low] + (at - (double)low) * (jct_s[low + (low + 1 < finished)] - jct_s[low]);
+    printf("%-15s %8zu %12.0f %15.0f %11.0f\n", "(each alone)", finished, jcts_s / (double)finished,
+           system_s / submitted, p99_s);
+    free(jct_s);
+}
+
 /* All policies, each paying for restarts what the cluster's file says. */
 static void compare(const struct erg_simulation *simulation)
 {
-    printf("%-15s %9s %13s %21s %13s %13s %8s %9s %9s %8s\n", "policy", "finished", "mean JCT, s",
-           "mean time in system", "p99 JCT, s", "samples/s", "J/sample", "slowdown", "restarts",
-           "CPU, s");
+    printf("%-15s %8s %12s %15s %11s %10s %9s %8s %17s %8s %7s\n", "policy", "finished",
+           "mean JCT, s", "mean in system", "p99 JCT, s", "samples/s", "J/sample", "most kW",
+           "fairness (worst)", "restarts", "CPU, s");
+    print_bounds(simulation);
     for (size_t i = 0; erg_policies[i]; i++) {
         struct erg_simulation run = *simulation;
         struct erg_simulated result;
@@ -122,17 +175,54 @@ static void compare(const struct erg_simulation *simulation)
         if (erg_simulate(&result, &run, &err) != 0)
             stop(&err);
         const struct erg_summary *summary = &result.summary;
-        printf("%-15s %9ld %13.0f %21.0f %13.0f %13.0f %8.1f %9.2f %9ld %8.3f\n", run.policy->name,
-               summary->finished_jobs, summary->mean_jct_s, summary->mean_time_in_system_s,
-               summary->p99_jct_s, summary->mean_throughput, joules_per_sample(&run, &result),
-               summary->mean_slowdown, summary->reconfigurations, summary->cpu_s);
+        printf("%-15s %8ld %12.0f %15.0f %11.0f %10.0f %9.2f %8.0f %9.2f (%5.1f) %8ld %7.2f\n",
+               run.policy->name, summary->finished_jobs, summary->mean_jct_s,
+               summary->mean_time_in_system_s, summary->p99_jct_s, summary->mean_throughput,
+               joules_per_sample(&run, &result), summary->peak_power_w / 1e3,
+               summary->mean_finish_time_fairness, summary->worst_finish_time_fairness,
+               summary->reconfigurations, summary->cpu_s);
         fflush(stdout);
         erg_simulated_release(&result);
     }
 }
 
+/* Watts of all GPUs at work whose clocks are lowered that much. */
+static double power_at(const struct erg_fleet *fleet, double slowdown)
+{
+    double power_w = 0;
+    for (unsigned t = 0; t < fleet->types_count; t++) {
+        const struct erg_gpu_type *type = &fleet->types[t];
+        const struct erg_speed speed = {.points = type->points,
+                                        .points_count = (int)type->points_count};
+        power_w += type->nodes * type->gpus_per_node *
+                   erg_speed_power(&speed, type->idle_power_w, slowdown);
+    }
+    return power_w;
+}
+
+/* Leaves each GPU the one clock at which all of them at work draw so much. */
+static void cap_clocks(struct erg_fleet *fleet, double power_w)
+{
+    double fast = 1, slow = 10;
+    for (int step = 0; step < 60; step++) {
+        double middle = (fast + slow) / 2;
+        *(power_at(fleet, middle) > power_w ? &fast : &slow) = middle;
+    }
+    for (unsigned t = 0; t < fleet->types_count; t++) {
+        struct erg_gpu_type *type = &fleet->types[t];
+        const struct erg_speed speed = {.points = type->points,
+                                        .points_count = (int)type->points_count};
+        double type_w = erg_speed_power(&speed, type->idle_power_w, slow);
+        type->points[0] = (struct erg_operating_point){slow, type_w};
+        type->points_count = 1;
+    }
+}
+
+enum capping { NO_CAP, AT_EVERY_MOMENT, FOR_GOOD };
+#define CAP 0.7
+
 /* Runs a comparison on one of the published traces; false where the data is not here. */
-static bool on_trace(const char *name, struct erg_simulation simulation,
+static bool on_trace(const char *name, struct erg_simulation simulation, enum capping capping,
                      void (*run)(const struct erg_simulation *))
 {
     char folder[4000], path[4096];
@@ -148,13 +238,17 @@ static bool on_trace(const char *name, struct erg_simulation simulation,
         return false;
     }
     if (erg_fleet_load(&fleet, ERGON_TEST_SOURCE_DIR "/examples/arena/cluster-1280.yaml", &err) ||
-        erg_job_trace_load(&trace, path, fleet, &err) ||
-        erg_speeds_load(&speeds, folder, fleet, trace, &err))
+        erg_job_trace_load(&trace, path, fleet, &err))
+        stop(&err);
+    double cap_w = CAP * power_at(fleet, 1);
+    if (capping == FOR_GOOD)
+        cap_clocks(fleet, cap_w);
+    if (erg_speeds_load(&speeds, folder, fleet, trace, &err))
         stop(&err);
     simulation.fleet = fleet;
     simulation.trace = trace;
     simulation.speeds = speeds;
-    simulation.power_cap_w = INFINITY;
+    simulation.power_cap_w = capping == AT_EVERY_MOMENT ? cap_w : INFINITY;
     run(&simulation);
     erg_speeds_free(speeds);
     erg_job_trace_free(trace);
@@ -167,17 +261,26 @@ static void replay_published(void)
     struct erg_simulation published = {
         .accounting = &erg_accounting_artifact, .work = 1, .until_s = ROUNDS_S};
     printf("Philly, 1,280 GPUs, 2,000 rounds: ours / the published program's\n");
-    if (!on_trace("philly", published, replay))
+    if (!on_trace("philly", published, NO_CAP, replay))
         return;
     struct erg_simulation fair = {.accounting = &erg_accounting_fair, .work = 0.2};
     fair.until_s = ROUNDS_S;
     printf("\nThe same, fair accounting\n");
-    on_trace("philly", fair, compare);
+    on_trace("philly", fair, NO_CAP, compare);
     fair.until_s = INFINITY;
     printf("\nHelios, until the last job has ended, fair accounting\n");
-    on_trace("venus", fair, compare);
+    on_trace("venus", fair, NO_CAP, compare);
     printf("\nPAI, until the last job has ended, fair accounting\n");
-    on_trace("pai", fair, compare);
+    on_trace("pai", fair, NO_CAP, compare);
+    fair.until_s = ROUNDS_S;
+    for (double work = 0.2; work < 0.5; work *= 2) {
+        fair.work = work;
+        for (enum capping capping = AT_EVERY_MOMENT; capping <= FOR_GOOD; capping++) {
+            printf("\nPhilly, %g times the work, %.0f %% of the power, clocks capped %s\n",
+                   5 * work, 100 * CAP, capping == FOR_GOOD ? "for good" : "at every moment");
+            on_trace("philly", fair, capping, compare);
+        }
+    }
 }
 
 enum { WORKLOADS = 12 };

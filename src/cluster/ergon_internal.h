@@ -105,7 +105,7 @@ struct ergon {
     } bids;
     struct ergon_order *orders;
     size_t orders_capacity;
-    double *credit_s;      /* by job: waiting that running has not made up for */
+    double *behind_s;      /* by job: time lost against running on what it asked for */
     double *tenant_used_s; /* by tenant: GPU-seconds, forgotten at the pace of a day */
     double decided_s;      /* last; before the first decision -INFINITY */
     double power_price;    /* value of a watt */

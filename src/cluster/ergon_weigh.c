@@ -2,15 +2,30 @@
 #include "cluster/ergon_internal.h"
 
 #include "base/memory.h"
+#include "cluster/asked.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #define RANK_POWER 0.8
-#define AGEING_S (12 * 3600.0)
-#define SERVICE_PER_WAITING 0.1 /* seconds of running that make up for one of waiting */
+#define AGEING_S (24 * 3600.0)
+#define CATCHING_UP 10 /* seconds that a second at twice the speed asked for makes up for */
 #define TENANT_MEMORY_S (24 * 3600.0)
 #define TENANT_WEIGHT_MOST 4.0
+
+/* A running job's speed over that on the GPUs that it asked for; 1 where it could not run on those.
+ */
+static double relative_speed(const struct erg_scheduler *scheduler, int id)
+{
+    const struct erg_cluster_job *job = &scheduler->jobs[id];
+    int type = erg_asked_type(scheduler, id, ERG_PLANS_ANY);
+    if (type < 0)
+        return 1;
+    int asked = erg_asked_shape(scheduler, id, type, ERG_PLANS_ANY);
+    const struct erg_speed *now = erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, job->shape);
+    return now->samples_per_s / now->points[job->point].slowdown /
+           erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, asked)->samples_per_s;
+}
 
 void ergon_keep_accounts(struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
@@ -18,10 +33,12 @@ void ergon_keep_accounts(struct ergon *ergon, const struct erg_scheduler *schedu
     for (size_t tenant = 0; tenant < scheduler->trace->tenants_count; tenant++)
         ergon->tenant_used_s[tenant] *= exp(-passed_s / TENANT_MEMORY_S);
     for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next)
-        ergon->credit_s[id] += fmin(passed_s, scheduler->now_s - scheduler->jobs[id].submitted_s);
+        ergon->behind_s[id] += fmin(passed_s, scheduler->now_s - scheduler->jobs[id].submitted_s);
     for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
         const struct erg_cluster_job *job = &scheduler->jobs[id];
-        ergon->credit_s[id] = fmax(0, ergon->credit_s[id] - passed_s / SERVICE_PER_WAITING);
+        double lost_s = passed_s * (1 - relative_speed(scheduler, id));
+        ergon->behind_s[id] =
+            fmax(0, ergon->behind_s[id] + (lost_s < 0 ? CATCHING_UP * lost_s : lost_s));
         ergon->tenant_used_s[job->request->tenant] +=
             passed_s * erg_placement_gpus(&job->placement);
     }
@@ -92,7 +109,7 @@ void ergon_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler)
     for (size_t i = 0; i < ergon->bidders.count; i++) {
         struct ergon_bidder *bidder = &ergon->bidders.items[i];
         const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, bidder->job);
-        double age = fmin(ergon->credit_s[bidder->job] / AGEING_S, 500);
+        double age = fmin(ergon->behind_s[bidder->job] / AGEING_S, 500);
         bidder->weight = pow((double)i + 1, RANK_POWER) * exp2(age) *
                          urgency(scheduler, bidder, menu) *
                          shares[scheduler->jobs[bidder->job].request->tenant];

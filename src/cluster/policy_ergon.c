@@ -16,8 +16,10 @@
  *   time to completion for p near 1 (heSRPT, Berg, Vesilo and Harchol-Balter, 2020); the smaller
  *   exponent gives up a little of it for throughput. Weights by 1/work instead would give small
  *   jobs GPUs that hardly speed them up. Weights also rise with
- *   - waiting: they double for each AGEING_S that a job has waited, and fall again ten times as
- *     fast while it runs. Without bound, so that whatever else arrives, each job runs in the end.
+ *   - lost time: they double for each day by which a job is behind one that ran on what it asked
+ *     for from the first moment on, and a job that is faster than that catches up at ten times the
+ *     pace. Without bound, so that whatever else arrives, each job runs in the end, and long ones
+ *     are not left on a few GPUs for ever.
  *   - a deadline that can still be met and is near: up to twice.
  *   - a tenant's share: by the square root of what a tenant is owed over what it had lately.
  * thrift: (least energy of a sample / energy of a sample)^0.1. GPUs are hardly shared out by it.
@@ -59,7 +61,7 @@ static int open_any(void **state, const struct erg_scheduler *scheduler, bool th
     ergon->workloads = scheduler->trace->workloads_count;
     ergon->menus = erg_xcalloc(ergon->workloads, sizeof *ergon->menus);
     erg_market_init(&ergon->market, (int)scheduler->fleet->types_count);
-    ergon->credit_s = erg_xcalloc(scheduler->jobs_count, sizeof *ergon->credit_s);
+    ergon->behind_s = erg_xcalloc(scheduler->jobs_count, sizeof *ergon->behind_s);
     ergon->tenant_used_s =
         erg_xcalloc(scheduler->trace->tenants_count + 1, sizeof *ergon->tenant_used_s);
     ergon->decided_s = -INFINITY;
@@ -90,7 +92,7 @@ static void close_ergon(void *state)
     free(ergon->bidders.items);
     free(ergon->bids.items);
     free(ergon->orders);
-    free(ergon->credit_s);
+    free(ergon->behind_s);
     free(ergon->tenant_used_s);
     free(ergon);
 }

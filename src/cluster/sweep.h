@@ -68,6 +68,10 @@ struct erg_sweep {
 int erg_sweep_load(struct erg_sweep **sweep, const char *path, struct erg_error *err);
 void erg_sweep_free(struct erg_sweep *sweep);
 
+/* Reads a sweep alone, and nothing that it names: it has no inputs, and cannot be run. */
+int erg_sweep_parse(struct erg_sweep **sweep, const char *name, const char *text, size_t length,
+                    struct erg_error *err);
+
 /* ---- points ---- */
 
 /* One of the product, as indices; the seed from 0 on. */

@@ -272,19 +272,16 @@ static int load_files(struct erg_sweep *sweep, struct erg_error *err)
     return result;
 }
 
-int erg_sweep_load(struct erg_sweep **out, const char *path, struct erg_error *err)
+/* Takes over the document. */
+static int read_sweep(struct erg_sweep **out, struct erg_yaml *yaml, const char *path,
+                      struct erg_error *err)
 {
-    struct erg_yaml *yaml;
     void *value;
-    if (erg_yaml_open(&yaml, path, err) != 0)
-        return -1;
     int result = erg_yaml_read(yaml, &schema, &value, err);
     if (result == 0) {
         struct erg_sweep *sweep = value;
         sweep->path = erg_xstrdup(path);
         result = check_values(sweep, yaml, err);
-        if (result == 0)
-            result = load_files(sweep, err);
         if (result == 0)
             *out = sweep;
         else
@@ -292,6 +289,29 @@ int erg_sweep_load(struct erg_sweep **out, const char *path, struct erg_error *e
     }
     erg_yaml_close(yaml);
     return result;
+}
+
+int erg_sweep_parse(struct erg_sweep **out, const char *name, const char *text, size_t length,
+                    struct erg_error *err)
+{
+    struct erg_yaml *yaml;
+    if (erg_yaml_open_text(&yaml, name, text, length, err) != 0)
+        return -1;
+    return read_sweep(out, yaml, name, err);
+}
+
+int erg_sweep_load(struct erg_sweep **out, const char *path, struct erg_error *err)
+{
+    struct erg_yaml *yaml;
+    struct erg_sweep *sweep;
+    if (erg_yaml_open(&yaml, path, err) != 0 || read_sweep(&sweep, yaml, path, err) != 0)
+        return -1;
+    if (load_files(sweep, err) != 0) {
+        erg_sweep_free(sweep);
+        return -1;
+    }
+    *out = sweep;
+    return 0;
 }
 
 void erg_sweep_free(struct erg_sweep *sweep)
