@@ -37,7 +37,7 @@
  * be placed, and what is left, goes to waiting jobs by value, so that no GPU idles that a job could
  * use.
  *
- * Decisions are made at events, at most once in 0.05 s per job, which is soon enough for jobs that
+ * Decisions are made at events, at most once in 0.2 s per job, which is soon enough for jobs that
  * run for hours, and every half an hour without any.
  */
 #include "cluster/ergon_internal.h"
@@ -48,7 +48,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define BETWEEN_S_PER_JOB 0.05
+#define BETWEEN_S_PER_JOB 0.2
 #define BETWEEN_S 60.0   /* decisions, at most, */
 #define AT_MOST_S 1800.0 /* and where nothing happens */
 #define CLOCK_THRIFT 0.3
