@@ -88,13 +88,13 @@ static void refused(void **state)
         const char *part, *other, *message;
     } models[] =
         {
-            {"\"hidden\"", "\"hiden\"", "wide: key 'hidden'"},
+            {"\"hidden\"", "\"hiden\"", "wide:1: key 'hidden'"},
             {"24", "0", "'num_blocks'"},
             {"24", "24.5", "'num_blocks'"},
             {"}", "", "wide"},
         },
       systems[] = {
-          {"\"float16\"", "\"float8\"", "node4: key 'matrix.float16'"},
+          {"\"float16\"", "\"float8\"", "node4:2: key 'matrix.float16'"},
           {"300", "-300", "'matrix.float16.tflops'"},
           {"[[128, 0.8], [16, 0.7], [0, 0.1]]", "[]", "at least one row"},
           {"[16, 0.7]", "[256, 0.7]", "sizes that fall from row to row, got 256 after 128"},
@@ -187,7 +187,7 @@ static void wrong_calls(void **state)
     check_program("import calculon " FILES " 2>&1", 2, "--output");
     check_program("import megatron " FILES " -o /tmp/none 2>&1", 2, "expected 'calculon' or 'trace'");
     check_program("import calculon " DATA "node4.json " DATA "wide.json -o /tmp/none 2>&1", 1,
-                  "node4.json: key 'hidden'");
+                  "node4.json:1: key 'hidden'");
     check_program("import calculon /nowhere.json " DATA "node4.json -o /tmp/none 2>&1", 1,
                   "/nowhere.json");
     check_program("import calculon " FILES " -n 6 -o /tmp/none 2>&1", 1,

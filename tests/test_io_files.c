@@ -348,6 +348,44 @@ static void json_getters_name_the_key(void **state)
     json_decref(root);
 }
 
+static void json_messages_say_the_line(void **state)
+{
+    (void)state;
+    static const char lines[] = "{\n"
+                                " \"decoy\": \"{ \\\" \\\\\",\n"
+                                " \"a\": {\"b\": [1,\n"
+                                "   [2, {\"c\": [],\n"
+                                "        \"d.e\": 5}]]},\n"
+                                " \"f\":\n"
+                                "   -7}\n";
+    const struct {
+        const char *path;
+        long line;
+    } cases[] = {{"", 1},          {"decoy", 2},         {"a", 3},
+                 {"a.b", 3},       {"a.b[0]", 3},        {"a.b[1]", 4},
+                 {"a.b[1][1]", 4}, {"a.b[1][1].c", 4},   {"a.b[1][1].d.e", 5},
+                 {"f", 6},         {"a.b[1][1].x", 4},   {"a.b[2]", 3},
+                 {"missing", 1},   {"a.missing.more", 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(erg_json_line(lines, strlen(lines), cases[i].path), cases[i].line);
+
+    struct erg_error err;
+    struct erg_json_place place, inner;
+    json_t *root;
+    long whole;
+    assert_ok(erg_json_open(&place, &root, "c.json", lines, strlen(lines), &err), &err);
+    assert_fails(erg_json_long(&place, "f", 0, 9, &whole, &err), &err,
+                 "c.json:6: key 'f': expected an integer from 0 to 9, got -7");
+    assert_ok(erg_json_enter(&inner, &place, "a", &err), &err);
+    assert_fails(erg_json_long(&inner, "z", 0, 9, &whole, &err), &err,
+                 "c.json:3: key 'a.z': the key is missing");
+    assert_fails(erg_json_enter_item(&inner, &inner, "b", 1, &err), &err,
+                 "c.json:4: key 'a.b[1]': expected an object");
+    json_decref(root);
+    assert_fails(erg_json_open(&place, &root, "c.json", "\n[1]", 4, &err), &err,
+                 "c.json:1: expected an object {…} at the top, got a list");
+}
+
 static void json_refuses_broken_documents(void **state)
 {
     (void)state;
@@ -405,6 +443,7 @@ int main(void)
         cmocka_unit_test(csv_refuses_broken_tables),
         cmocka_unit_test(csv_written_reads_back),
         cmocka_unit_test(json_getters_name_the_key),
+        cmocka_unit_test(json_messages_say_the_line),
         cmocka_unit_test(json_refuses_broken_documents),
         cmocka_unit_test(json_written_loses_no_digit),
     };

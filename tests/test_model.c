@@ -441,7 +441,7 @@ static void wrong_configs_are_refused(void **state)
         const char *text, *message;
     } cases[] = {
         {"{" LLAMA "\"rms_norm_eps\": 1e-5, \"num_attention_heads\": -3}",
-         "c.json: key 'num_attention_heads': expected a positive integer, got -3"},
+         "c.json:1: key 'num_attention_heads': expected a positive integer, got -3"},
         {"{" LLAMA "\"rms_norm_eps\": 1e-5, \"num_attention_heads\": 5}",
          "key 'num_attention_heads': expected a divisor of the hidden size 64"},
         {"{" LLAMA "\"rms_norm_eps\": 1e-5, \"num_attention_heads\": 4, "
@@ -466,7 +466,7 @@ static void wrong_configs_are_refused(void **state)
         {"{}", "key 'architectures': the key is missing"},
         {"{\"architectures\": [\"GPT2LMHeadModel\"], \"n_embd\": 64, \"n_layer\": 99999}",
          "key 'n_layer': expected a positive integer of at most 10000, got 99999"},
-        {"[]", "c.json: expected an object {…} at the top"},
+        {"[]", "c.json:1: expected an object {…} at the top"},
         {"{", "c.json:1:"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -365,7 +365,7 @@ static void test_broken_plans_are_refused_by_key(void **state)
     } cases[] = {
         {"schema", "\"ergon.job\"", "key 'schema': this is no plan of \"ergon optimize\""},
         {"schema", NULL, "expected \"ergon.plan\", got nothing"},
-        {"schema_version", "2", "key 'schema_version': the plan has version 2, but this ergon"},
+        {"schema_version", "2", ":3: key 'schema_version': the plan has version 2, but this ergon"},
         {"schema_version", "\"1\"", "key 'schema_version'"},
         {"job", "[]", "key 'job'"},
         {"job.model", NULL, "key 'job.model': the key is missing"},
@@ -438,7 +438,7 @@ static void test_broken_plans_are_refused_by_key(void **state)
     free(text);
     json_decref(sample);
     check_refused("", 0, "this is not valid JSON");
-    check_refused("[]", 2, "this is no plan");
+    check_refused("[]", 2, "a.json:1: expected an object");
     check_refused("{\"schema\": \"ergon.plan\", \"schema_version\": 1e999}", 50, "not valid JSON");
 }
 

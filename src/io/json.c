@@ -61,16 +61,35 @@ json_t *erg_json_number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+/* "name:line: key 'path': message"; no key for the whole document. */
+static int fail_at(const struct erg_json_place *place, const char *path, const char *message,
+                   struct erg_error *err)
+{
+    char line[24] = "";
+    if (place->text)
+        snprintf(line, sizeof line, ":%ld", erg_json_line(place->text, place->length, path));
+    if (!path[0])
+        return erg_fail(err, ERG_FAILED, "%s%s: %s", place->name, line, message);
+    return erg_fail(err, ERG_FAILED, "%s%s: key '%s': %s", place->name, line, path, message);
+}
+
+/* How to call a key of a place; a long one is cut. */
+static void join_path(const struct erg_json_place *place, const char *key, char *out,
+                      size_t capacity)
+{
+    snprintf(out, capacity, "%s%s%s", place->path, place->path[0] ? "." : "", key);
+}
+
 int erg_json_fail(const struct erg_json_place *place, const char *key, struct erg_error *err,
                   const char *format, ...)
 {
-    char message[640];
+    char message[640], path[256];
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    return erg_fail(err, ERG_FAILED, "%s: key '%s%s%s': %s", place->name, place->path,
-                    place->path[0] ? "." : "", key, message);
+    join_path(place, key, path, sizeof path);
+    return fail_at(place, path, message, err);
 }
 
 /* A short rendering of a value for "got …". */
@@ -97,15 +116,36 @@ static int expected(const struct erg_json_place *place, const char *key, const c
                          shown(value, text, sizeof text));
 }
 
+static int check_root(const struct erg_json_place *place, struct erg_error *err)
+{
+    char text[96], message[192];
+    if (json_is_object(place->object))
+        return 0;
+    snprintf(message, sizeof message, "expected an object {…} at the top, got %s",
+             shown(place->object, text, sizeof text));
+    return fail_at(place, "", message, err);
+}
+
 int erg_json_root(struct erg_json_place *place, const json_t *root, const char *name,
                   struct erg_error *err)
 {
-    char text[96];
     *place = (struct erg_json_place){.object = root, .name = name};
-    if (json_is_object(root))
-        return 0;
-    return erg_fail(err, ERG_FAILED, "%s: expected an object {…} at the top, got %s", name,
-                    shown(root, text, sizeof text));
+    return check_root(place, err);
+}
+
+int erg_json_open(struct erg_json_place *place, json_t **root, const char *name, const char *text,
+                  size_t length, struct erg_error *err)
+{
+    json_t *value;
+    if (erg_json_parse(&value, name, text, length, err) != 0)
+        return -1;
+    *place = (struct erg_json_place){.object = value, .name = name, .text = text, .length = length};
+    if (check_root(place, err) != 0) {
+        json_decref(value);
+        return -1;
+    }
+    *root = value;
+    return 0;
 }
 
 int erg_json_enter(struct erg_json_place *inner, const struct erg_json_place *place,
@@ -114,9 +154,10 @@ int erg_json_enter(struct erg_json_place *inner, const struct erg_json_place *pl
     const json_t *value = json_object_get(place->object, key);
     if (!json_is_object(value))
         return expected(place, key, "an object {…}", err);
-    struct erg_json_place next = {.object = value, .name = place->name};
-    snprintf(next.path, sizeof next.path, "%s%s%s", place->path, place->path[0] ? "." : "", key);
-    *inner = next; /* `inner` may be `place` */
+    struct erg_json_place next = *place; /* `inner` may be `place` */
+    next.object = value;
+    join_path(place, key, next.path, sizeof next.path);
+    *inner = next;
     return 0;
 }
 
@@ -127,15 +168,16 @@ int erg_json_enter_item(struct erg_json_place *inner, const struct erg_json_plac
     const json_t *value = json_array_get(list, index);
     if (!json_is_array(list))
         return expected(place, key, "a list of objects [{…}]", err);
-    struct erg_json_place next = {.object = value, .name = place->name};
-    snprintf(next.path, sizeof next.path, "%s%s%s[%zu]", place->path, place->path[0] ? "." : "",
-             key, index);
+    struct erg_json_place next = *place;
+    char item[256];
+    snprintf(item, sizeof item, "%s[%zu]", key, index);
     if (!json_is_object(value)) {
         char text[96];
-        return erg_fail(err, ERG_FAILED, "%s: key '%s': expected an object {…}, got %s",
-                        place->name, next.path,
-                        value ? shown(value, text, sizeof text) : "the end of the list");
+        return erg_json_fail(place, item, err, "expected an object {…}, got %s",
+                             value ? shown(value, text, sizeof text) : "the end of the list");
     }
+    next.object = value;
+    join_path(place, item, next.path, sizeof next.path);
     *inner = next;
     return 0;
 }

@@ -1,8 +1,8 @@
 /*
  * JSON: jansson with errors that say file, key and what was expected.
  *
- * Values are jansson's json_t; this adds loading with line numbers (duplicate keys are refused),
- * typed getters with the key path in the message, and an atomic dump that loses no digit.
+ * Values are jansson's json_t; this adds loading (duplicate keys are refused), typed getters with
+ * line and key path in the message, and an atomic dump that loses no digit.
  */
 #ifndef ERG_IO_JSON_H
 #define ERG_IO_JSON_H
@@ -29,17 +29,27 @@ json_t *erg_json_number(double value);
 
 /*
  * A place in a document: an object and how to call it in messages, for example
- * "model config.json: key 'rope_scaling.factor': expected a number of at least 1, got 0".
+ * "model config.json:25: key 'rope_scaling.factor': expected a number of at least 1, got 0".
  */
 struct erg_json_place {
     const json_t *object;
     const char *name; /* of the document; borrowed */
-    char path[192];   /* of the object inside it, "" for the root */
+    const char *text; /* it was parsed from, borrowed; NULL: messages say no line */
+    size_t length;
+    char path[192]; /* of the object inside it, "" for the root */
 };
 
 /* The root must be an object. */
 int erg_json_root(struct erg_json_place *place, const json_t *root, const char *name,
                   struct erg_error *err);
+
+/* Parses text that must be an object and stay until the last message. *root is a new reference. */
+int erg_json_open(struct erg_json_place *place, json_t **root, const char *name, const char *text,
+                  size_t length, struct erg_error *err);
+
+/* Line of the key or item "a.b[2].c" in valid JSON, or of the innermost part of it that is there:
+ * of a missing key the line where its object begins. */
+long erg_json_line(const char *text, size_t length, const char *path);
 
 /* The object at `key`, or element `index` of the array at `key` (which must be an object). */
 int erg_json_enter(struct erg_json_place *inner, const struct erg_json_place *place,
@@ -66,7 +76,7 @@ int erg_json_string(const struct erg_json_place *place, const char *key, const c
 int erg_json_array(const struct erg_json_place *place, const char *key, const json_t **value,
                    struct erg_error *err);
 
-/* "name: key 'path.key': message" for what only the caller can check. Returns -1. */
+/* "name:line: key 'path.key': message" for what only the caller can check. Returns -1. */
 int erg_json_fail(const struct erg_json_place *place, const char *key, struct erg_error *err,
                   const char *format, ...) ERG_PRINTF(4, 5);
 

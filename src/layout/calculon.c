@@ -13,11 +13,10 @@ int erg_calculon_model_parse(struct erg_calculon_model *model, const char *name,
 {
     json_t *root;
     struct erg_json_place place;
-    if (erg_json_parse(&root, name, text, length, err) != 0)
+    if (erg_json_open(&place, &root, name, text, length, err) != 0)
         return -1;
     int status =
-        erg_json_root(&place, root, name, err) ||
-                erg_json_long(&place, "hidden", 1, 10000000, &model->hidden, err) ||
+        erg_json_long(&place, "hidden", 1, 10000000, &model->hidden, err) ||
                 erg_json_long(&place, "feedforward", 1, 10000000, &model->feedforward, err) ||
                 erg_json_long(&place, "seq_size", 1, 100000000, &model->sequence, err) ||
                 erg_json_long(&place, "attn_heads", 1, 1000000, &model->heads, err) ||
@@ -144,9 +143,9 @@ int erg_calculon_system_parse(struct erg_calculon_system *system, const char *na
     json_t *root;
     struct erg_json_place place;
     *system = (struct erg_calculon_system){0};
-    if (erg_json_parse(&root, name, text, length, err) != 0)
+    if (erg_json_open(&place, &root, name, text, length, err) != 0)
         return -1;
-    int status = erg_json_root(&place, root, name, err) || read_matrix(system, &place, err) ||
+    int status = read_matrix(system, &place, err) ||
                          read_memory(&place, "mem1", 0.1, &system->memory.bytes,
                                      &system->memory.bandwidth, &system->memory.efficiency, err) ||
                          (erg_json_has(&place, "mem2") &&

@@ -194,13 +194,11 @@ int erg_model_parse(struct erg_model **out, const char *name, const char *text, 
                     struct erg_error *err)
 {
     json_t *root;
-    if (erg_json_parse(&root, name, text, length, err) != 0)
+    struct erg_json_place place;
+    if (erg_json_open(&place, &root, name, text, length, err) != 0)
         return -1;
     struct erg_model *model = erg_xcalloc(1, sizeof *model);
-    struct erg_json_place place;
-    int result = erg_json_root(&place, root, name, err);
-    if (result == 0)
-        result = read_config(model, &place, err);
+    int result = read_config(model, &place, err);
     json_decref(root);
     if (result == 0)
         *out = model;

@@ -56,17 +56,16 @@ static bool lists_number(const json_t *list, long number)
 
 /* ---- head, job and device ---- */
 
-static int read_head(struct reader *reader, const char *name, struct erg_error *err)
+static int read_head(struct reader *reader, struct erg_error *err)
 {
     const char *schema = json_string_value(json_object_get(reader->plan->document, "schema"));
     if (!schema || strcmp(schema, "ergon.plan") != 0)
-        return erg_fail(err, ERG_FAILED,
-                        "%s: key 'schema': this is no plan of \"ergon optimize\", expected "
-                        "\"ergon.plan\", got %s%s%s",
-                        name, schema ? "\"" : "", schema ? schema : "nothing", schema ? "\"" : "");
+        return erg_json_fail(&reader->root, "schema", err,
+                             "this is no plan of \"ergon optimize\", expected \"ergon.plan\", got "
+                             "%s%s%s",
+                             schema ? "\"" : "", schema ? schema : "nothing", schema ? "\"" : "");
     long version;
-    if (erg_json_root(&reader->root, reader->plan->document, name, err) ||
-        erg_json_long(&reader->root, "schema_version", 0, MOST_COUNT, &version, err))
+    if (erg_json_long(&reader->root, "schema_version", 0, MOST_COUNT, &version, err))
         return -1;
     if (version != PLAN_SCHEMA_VERSION)
         return erg_json_fail(&reader->root, "schema_version", err,
@@ -344,10 +343,8 @@ static int read_schedule(struct reader *reader, const struct erg_pipeline *pipel
     for (size_t i = 0; i < schedule->count; i++) {
         const struct erg_instruction *expected = &schedule->instructions[i];
         size_t position = i % schedule->per_stage;
-        struct erg_json_place place = {
-            .object = json_array_get(json_array_get(stages, expected->stage), position),
-            .name = reader->root.name,
-        };
+        struct erg_json_place place = reader->root;
+        place.object = json_array_get(json_array_get(stages, expected->stage), position);
         snprintf(place.path, sizeof place.path, "schedule[%u][%zu]", expected->stage, position);
         const char *type;
         long microbatch, chunk;
@@ -537,11 +534,11 @@ int erg_plan_file_parse(struct erg_plan_file **out, const char *name, const char
     struct erg_plan_file *plan = erg_xcalloc(1, sizeof *plan);
     struct reader reader = {.plan = plan};
     struct erg_pipeline pipeline;
-    if (erg_json_parse(&plan->document, name, text, length, err) || read_head(&reader, name, err) ||
-        read_job(&reader, &pipeline, err) || read_device(&reader, &pipeline, err) ||
-        check_partitions(&reader, err) || read_stages(&reader, &pipeline, err) ||
-        read_schedule(&reader, &pipeline, err) || read_methods(&reader, err) ||
-        read_selected(&reader, err)) {
+    if (erg_json_open(&reader.root, &plan->document, name, text, length, err) ||
+        read_head(&reader, err) || read_job(&reader, &pipeline, err) ||
+        read_device(&reader, &pipeline, err) || check_partitions(&reader, err) ||
+        read_stages(&reader, &pipeline, err) || read_schedule(&reader, &pipeline, err) ||
+        read_methods(&reader, err) || read_selected(&reader, err)) {
         erg_plan_file_free(plan);
         return -1;
     }
