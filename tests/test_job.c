@@ -190,8 +190,6 @@ static void broken_rules_have_their_sentence(void **state)
          "is 2"},
         {0, "", "schedule: interleaved\n",
          "job.yaml:12: key 'schedule': interleaved needs virtual_stages of at least 2, got 1"},
-        {10, "microbatches: 7", "virtual_stages: 2\n",
-         "job.yaml:10: key 'microbatches': expected a multiple of the 2 pipeline stages"},
         {0, "", "recompute: selective\n",
          "job.yaml:12: key 'recompute': expected one of none, balanced, "
          "full, got 'selective'"},

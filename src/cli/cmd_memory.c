@@ -88,7 +88,9 @@ static int choose_layout(struct erg_layout *layout, const struct erg_job *job,
                 "tensor %ld x context %ld makes groups of %ld GPUs, which do not fill nodes of %d "
                 "evenly",
                 layout->tensor, layout->context, group, job->cluster.gpus_per_node);
-    return erg_layout_check(layout, job->model, err);
+    if (erg_layout_check(layout, job->model, err) != 0)
+        return erg_fail_context(err, "the layout of %s", job->name);
+    return 0;
 }
 
 static int check_options(const struct values *values, struct erg_error *err)

@@ -39,8 +39,8 @@ enum erg_direction { ERG_FORWARD, ERG_BACKWARD };
 struct erg_pipeline {
     enum erg_schedule_kind schedule;
     size_t stages;
-    size_t microbatches; /* interleaved: a multiple of stages */
-    size_t chunks;       /* virtual stages per stage; 1 with 1F1B, at least 2 interleaved */
+    size_t microbatches;
+    size_t chunks; /* virtual stages per stage; 1 with 1F1B, at least 2 interleaved */
     /* Added to every dependency between two stages: of one node, and of different nodes. */
     double p2p_latency_s, p2p_internode_latency_s;
     size_t stages_per_node;  /* consecutive stages share a node; 0 = all stages are on one */

@@ -29,11 +29,6 @@ int erg_pipeline_check(const struct erg_pipeline *pipeline, struct erg_error *er
         return erg_fail(err, ERG_USAGE,
                         "The interleaved schedule needs at least 2 virtual stages per stage; with "
                         "one, use the 1F1B schedule.");
-    if (pipeline->schedule == ERG_SCHEDULE_INTERLEAVED && count % stages != 0)
-        return erg_fail(err, ERG_USAGE,
-                        "The interleaved schedule needs a number of microbatches that is a "
-                        "multiple of the number of stages, but %zu is no multiple of %zu.",
-                        count, stages);
     const double latencies_s[] = {pipeline->p2p_latency_s, pipeline->p2p_internode_latency_s};
     for (size_t i = 0; i < 2; i++)
         if (!(latencies_s[i] >= 0) || !(latencies_s[i] <= 1e6))
@@ -48,44 +43,60 @@ int erg_pipeline_check(const struct erg_pipeline *pipeline, struct erg_error *er
     return 0;
 }
 
+/*
+ * Interleaved stages take the microbatches in groups, each group through all chunks. A group of
+ * fewer than there are stages can wait for itself: what the last stage passes back to the first
+ * would come too late. So groups hold as many as there are stages where that leaves no smaller
+ * group at the end, else as few more as it takes.
+ */
+static size_t group_size(const struct erg_pipeline *pipeline)
+{
+    size_t count = pipeline->microbatches, size = pipeline->stages;
+    if (count <= size)
+        return count;
+    while (count % size != 0 && count % size < pipeline->stages)
+        size++;
+    return size;
+}
+
 /* Forwards before the first backward on a stage. */
-static size_t warm_up(const struct erg_pipeline *pipeline, size_t stage)
+static size_t warm_up(const struct erg_pipeline *pipeline, size_t stage, size_t group)
 {
     size_t stages = pipeline->stages, all = pipeline->microbatches * pipeline->chunks;
     size_t forwards = stages - stage - 1;
     if (pipeline->schedule == ERG_SCHEDULE_INTERLEAVED)
         forwards =
-            pipeline->microbatches == stages ? all : 2 * forwards + (pipeline->chunks - 1) * stages;
+            pipeline->microbatches <= stages ? all : 2 * forwards + (pipeline->chunks - 1) * group;
     return forwards < all ? forwards : all;
 }
 
 /* The i-th instruction of a direction on a stage. With one chunk this is microbatch i. */
-static struct erg_instruction nth(const struct erg_pipeline *pipeline, size_t stage,
+static struct erg_instruction nth(const struct erg_pipeline *pipeline, size_t stage, size_t group,
                                   enum erg_direction direction, size_t i)
 {
-    size_t stages = pipeline->stages, chunks = pipeline->chunks;
-    size_t chunk = i % (stages * chunks) / stages;
+    size_t chunks = pipeline->chunks, first = i / (group * chunks) * group;
+    size_t left = pipeline->microbatches - first, size = left < group ? left : group;
+    size_t within = i - first * chunks, chunk = within / size;
     return (struct erg_instruction){
         .stage = (uint32_t)stage,
         .chunk = (uint32_t)(direction == ERG_FORWARD ? chunk : chunks - 1 - chunk),
-        .microbatch =
-            chunks == 1 ? (uint32_t)i : (uint32_t)(i / (stages * chunks) * stages + i % stages),
+        .microbatch = (uint32_t)(first + within % size),
         .direction = direction};
 }
 
-static void order_stage(struct erg_schedule *schedule, size_t stage)
+static void order_stage(struct erg_schedule *schedule, size_t stage, size_t group)
 {
     const struct erg_pipeline *pipeline = &schedule->pipeline;
     size_t all = pipeline->microbatches * pipeline->chunks, forward = 0, backward = 0;
     struct erg_instruction *next = schedule->instructions + stage * schedule->per_stage;
-    for (size_t warm = warm_up(pipeline, stage); forward < warm; forward++)
-        *next++ = nth(pipeline, stage, ERG_FORWARD, forward);
+    for (size_t warm = warm_up(pipeline, stage, group); forward < warm; forward++)
+        *next++ = nth(pipeline, stage, group, ERG_FORWARD, forward);
     for (; forward < all; forward++, backward++) {
-        *next++ = nth(pipeline, stage, ERG_FORWARD, forward);
-        *next++ = nth(pipeline, stage, ERG_BACKWARD, backward);
+        *next++ = nth(pipeline, stage, group, ERG_FORWARD, forward);
+        *next++ = nth(pipeline, stage, group, ERG_BACKWARD, backward);
     }
     for (; backward < all; backward++)
-        *next++ = nth(pipeline, stage, ERG_BACKWARD, backward);
+        *next++ = nth(pipeline, stage, group, ERG_BACKWARD, backward);
 }
 
 static void connect(struct erg_schedule *schedule)
@@ -152,8 +163,9 @@ int erg_schedule_init(struct erg_schedule *schedule, const struct erg_pipeline *
     schedule->before = erg_xcalloc(schedule->count, sizeof *schedule->before);
     schedule->after = erg_xcalloc(schedule->count, sizeof *schedule->after);
     schedule->order = erg_xcalloc(schedule->count, sizeof *schedule->order);
+    size_t group = group_size(pipeline);
     for (size_t stage = 0; stage < pipeline->stages; stage++)
-        order_stage(schedule, stage);
+        order_stage(schedule, stage, group);
     connect(schedule);
     sort_topologically(schedule);
     return 0;

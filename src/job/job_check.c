@@ -184,11 +184,6 @@ static int check_schedule(struct erg_job *job, const struct erg_job_file *file,
         return erg_yaml_fail(yaml, "virtual_stages", err,
                              "virtual stages interleave the stages of a pipeline, but pipeline is "
                              "1");
-    if (job->microbatches % job->pipeline != 0)
-        return erg_yaml_fail(yaml, "microbatches", err,
-                             "expected a multiple of the %d pipeline stages with the interleaved "
-                             "schedule, got %d",
-                             job->pipeline, job->microbatches);
     return 0;
 }
 
