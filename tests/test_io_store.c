@@ -288,6 +288,23 @@ static void foreign_and_broken_files_are_refused(void **state)
     assert_int_equal(truncate(path, 50), 0);
     assert_fails(erg_store_open(&store, path, &err), &err, "damaged or no store at all");
 
+    store = open_store("overwritten.db");
+    for (int i = 0; i < 60; i++) {
+        struct erg_store_row row = row_number(i);
+        assert_ok(erg_store_put(store, &row, NULL, &err), &err);
+    }
+    erg_store_close(store);
+    snprintf(path, sizeof path, "%s", in_folder("overwritten.db"));
+    char noise[6000];
+    memset(noise, 0xa5, sizeof noise);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 9000, SEEK_SET), 0);
+    assert_int_equal(fwrite(noise, 1, sizeof noise, file), sizeof noise);
+    assert_int_equal(fclose(file), 0);
+    assert_fails(erg_store_open(&store, path, &err), &err, "damaged");
+    assert_null(strchr(err.message, '\n'));
+
     store = open_store("newer.db");
     erg_store_close(store);
     snprintf(path, sizeof path, "%s", in_folder("newer.db"));
@@ -297,7 +314,8 @@ static void foreign_and_broken_files_are_refused(void **state)
     assert_fails(erg_store_open(&store, path, &err), &err,
                  "it has format 7, this version of ergon reads format 1");
 
-    assert_fails(erg_store_open(&store, in_folder("no/such.db"), &err), &err, "unable to open");
+    assert_fails(erg_store_open(&store, in_folder("no/such.db"), &err), &err,
+                 "unable to open database file (No such file or directory)");
     assert_fails(erg_store_open(&store, folder, &err), &err, "unable to open");
 }
 

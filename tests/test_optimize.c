@@ -304,6 +304,7 @@ static void test_shapes_of_jobs(void **state)
     check_shape("pipeline: 2", "pipeline: 2\nvirtual_stages: 2", 2, 2, 2);
     check_shape("pipeline: 2", "pipeline: 2\nlayers: [9, 7]\nrecompute: full", 2, 1, 2);
     check_shape("microbatches: 2", "microbatches: 1", 2, 1, 1);
+    check_shape("microbatches: 2", "microbatches: 5\nvirtual_stages: 2", 2, 2, 5);
     check_shape("tensor: 2", "context: 2", 2, 1, 2);
     check_shape("method: random, seed: 7, budget: 5", "method: trees, budget: 40", 2, 1, 2);
     check_shape("method: random", "prior: emulator", 2, 1, 2);
@@ -344,6 +345,28 @@ static void test_overrides_win_over_the_job(void **state)
     erg_plan_file_free(plan);
 }
 
+/* What the plan says of its search is what was done: everything, whatever the job's budget. */
+static void test_exhaustive_search_says_what_it_measured(void **state)
+{
+    (void)state;
+    check_optimize("job.yaml", "exhaustive", "--search exhaustive", 0, "selected: ergon");
+    struct erg_plan_file *plan = read_plan("exhaustive");
+    const json_t *search = json_object_get(plan->document, "search"), *partition;
+    const json_t *partitions = json_object_get(plan->document, "partitions");
+    json_int_t largest = 0;
+    size_t i;
+    json_array_foreach(partitions, i, partition)
+    {
+        json_int_t all = json_integer_value(json_object_get(partition, "configurations"));
+        assert_int_equal(json_integer_value(json_object_get(partition, "measured")), all);
+        largest = all > largest ? all : largest;
+    }
+    assert_true(largest > 0);
+    assert_int_equal(json_integer_value(json_object_get(search, "budget")), largest);
+    assert_int_equal(json_integer_value(json_object_get(search, "start")), 0);
+    erg_plan_file_free(plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +381,7 @@ int main(void)
         cmocka_unit_test(test_shapes_of_jobs),
         cmocka_unit_test(test_transfers_know_the_nodes),
         cmocka_unit_test(test_overrides_win_over_the_job),
+        cmocka_unit_test(test_exhaustive_search_says_what_it_measured),
     };
     return cmocka_run_group_tests_name("optimize", tests, set_up, tear_down);
 }

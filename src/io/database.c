@@ -3,17 +3,30 @@
 #include "base/memory.h"
 #include "base/text.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     BUSY_TIMEOUT_MS = 30000, /* another run's change takes milliseconds */
     BUSY_RETRY_MS = 20,
 };
+
+/* Why the file cannot be opened; SQLite's own answer is that of its last attempt, to read only. */
+static const char *why_not_opened(const char *path)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0)
+        return strerror(errno);
+    close(file);
+    return "it can be opened now";
+}
 
 int erg_database_fail(const struct erg_database *database, const char *doing, struct erg_error *err)
 {
@@ -24,6 +37,9 @@ int erg_database_fail(const struct erg_database *database, const char *doing, st
                         "%s the %s '%s': the file is damaged or no store at all (%s); move it away "
                         "to start a new one",
                         doing, name, database->path, said);
+    if (code == SQLITE_CANTOPEN)
+        return erg_fail(err, ERG_FAILED, "%s the %s '%s': %s (%s)", doing, name, database->path,
+                        said, why_not_opened(database->path));
     return erg_fail(err, ERG_FAILED, "%s the %s '%s': %s", doing, name, database->path, said);
 }
 
@@ -125,11 +141,14 @@ static int check_integrity(struct erg_database *database, struct erg_error *err)
     struct erg_text verdict = {0};
     int64_t unused;
     int result = query(database, "PRAGMA quick_check(1)", &unused, &verdict, err);
-    if (result == 0 && strcmp(verdict.data, "ok") != 0)
+    if (result == 0 && strcmp(verdict.data, "ok") != 0) {
+        for (char *at = verdict.data; (at = strchr(at, '\n'));) /* one sentence is one line */
+            *at = ' ';
         result = erg_fail(err, ERG_FAILED,
                           "opening the %s '%s': the file is damaged (%.200s); move it away to "
                           "start a new one",
                           database->format->name, database->path, verdict.data);
+    }
     erg_text_release(&verdict);
     return result;
 }

@@ -73,16 +73,24 @@ static json_t *device_document(const struct erg_optimization *o)
     return document;
 }
 
-/* Budgets are those of each partition; the largest stands for all. */
+/* Budgets are those of each partition; the largest stands for all. Only models have a start and
+ * batches. */
 static json_t *search_document(const struct erg_optimization *o)
 {
     struct erg_search_options largest = erg_survey_search_options(o->job, 0);
+    bool exhaustive = largest.method == ERG_SEARCH_EXHAUSTIVE;
+    if (exhaustive)
+        largest.budget = 0;
     for (size_t i = 0; i < o->survey.partition_count; i++) {
         struct erg_search_options own =
             erg_survey_search_options(o->job, o->workload.partitions[i].run_ops);
+        if (exhaustive)
+            own.budget = erg_space_size(&o->survey.spaces[i]);
         if (own.budget > largest.budget)
             largest = own;
     }
+    if (exhaustive || largest.method == ERG_SEARCH_RANDOM)
+        largest.start = largest.batch = 0;
     return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "method",
                      erg_search_method_name(largest.method), "prior",
                      o->job->search.prior == ERG_JOB_EMULATOR_PRIOR ? "emulator" : "none", "budget",
