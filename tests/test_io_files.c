@@ -244,6 +244,31 @@ static void csv_reads_quotes_crlf_and_bom(void **state)
     erg_csv_free(csv);
 }
 
+static void csv_reads_whole_numbers_as_others_write_them(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text;
+        long value; /* -1: refused */
+    } cases[] = {{"1410", 1410}, {"1410.0", 1410}, {"1.41e3", 1410}, {"0", 0}, {"1410.5", -1},
+                 {"1e300", -1},  {"nan", -1},      {"", -1},         {"x", -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct erg_text text = {0};
+        struct erg_error err;
+        long value = 0;
+        erg_text_printf(&text, "frequency,note\n%s,\n", cases[i].text);
+        struct erg_csv *csv = parse(text.data);
+        if (cases[i].value < 0) {
+            assert_fails(erg_csv_long(csv, 0, 0, &value, &err), &err, "expected a whole number");
+        } else {
+            assert_ok(erg_csv_long(csv, 0, 0, &value, &err), &err);
+            assert_int_equal(value, cases[i].value);
+        }
+        erg_csv_free(csv);
+        erg_text_release(&text);
+    }
+}
+
 static void csv_refuses_broken_tables(void **state)
 {
     (void)state;
@@ -440,6 +465,7 @@ int main(void)
         cmocka_unit_test(read_only_folder_is_refused),
         cmocka_unit_test(data_is_found_by_name_in_any_case),
         cmocka_unit_test(csv_reads_quotes_crlf_and_bom),
+        cmocka_unit_test(csv_reads_whole_numbers_as_others_write_them),
         cmocka_unit_test(csv_refuses_broken_tables),
         cmocka_unit_test(csv_written_reads_back),
         cmocka_unit_test(json_getters_name_the_key),

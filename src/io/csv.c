@@ -261,8 +261,13 @@ int erg_csv_long(const struct erg_csv *csv, size_t row, size_t column, long *val
                  struct erg_error *err)
 {
     const char *text = erg_csv_text(csv, row, column);
+    double number;
     if (erg_parse_long(text, value))
         return 0;
+    if (erg_parse_double(text, &number) && number == floor(number) && fabs(number) <= 0x1p53) {
+        *value = (long)number;
+        return 0;
+    }
     return erg_csv_fail(csv, row, err, "column '%s': expected a whole number, got '%s'",
                         erg_csv_header(csv, column), text);
 }

@@ -33,7 +33,8 @@ int erg_csv_require(const struct erg_csv *csv, const char *name, size_t *column,
                     struct erg_error *err);
 ptrdiff_t erg_csv_find(const struct erg_csv *csv, const char *name);
 
-/* Fields. Rows count from 0 after the header. Numbers must fill the field and be finite. */
+/* Fields. Rows count from 0 after the header. Numbers must fill the field and be finite; a whole
+ * number may be written as others write it, 1410.0. */
 const char *erg_csv_text(const struct erg_csv *csv, size_t row, size_t column);
 int erg_csv_double(const struct erg_csv *csv, size_t row, size_t column, double *value,
                    struct erg_error *err);
