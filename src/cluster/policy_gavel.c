@@ -12,6 +12,8 @@
  * have with equal shares of all types. Which jobs run in a round follows from the quotients of
  * y[j,t] and the share of its time that a job has had on that type: the largest ones first.
  *
+ * In a replay of Arena's published comparison gavel does what it did there: replay_gavel.c.
+ *
  * Departures: rounds last 6 minutes, or as long as 20 restarts of one GPU, if that is longer, so
  * that taking turns does not cost more than a twentieth. GPUs that the shares leave free go to jobs
  * that can use them, in the order of submission. Shares are solved for anew at a round before which
@@ -20,6 +22,7 @@
 #include "cluster/asked.h"
 #include "cluster/policies.h"
 #include "cluster/program.h"
+#include "cluster/replay_internal.h"
 
 #include "base/memory.h"
 
@@ -32,6 +35,7 @@
 #define SUM_WEIGHT 1e-3
 
 struct gavel {
+    struct replay_gavel *replay; /* of a published comparison; then nothing else is used */
     bool fair;
     int types;
     struct erg_program program;
@@ -71,8 +75,13 @@ static int open_gavel(void **state, const struct erg_scheduler *scheduler, bool 
 
 static int open_sum(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
 {
+    struct gavel *gavel;
     (void)err;
-    return open_gavel(state, scheduler, false);
+    open_gavel(state, scheduler, false);
+    gavel = *state;
+    if (scheduler->replays)
+        gavel->replay = replay_gavel_new(scheduler);
+    return 0;
 }
 
 static int open_fair(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
@@ -84,6 +93,8 @@ static int open_fair(void **state, const struct erg_scheduler *scheduler, struct
 static void close_gavel(void *state)
 {
     struct gavel *gavel = state;
+    if (gavel->replay)
+        replay_gavel_free(gavel->replay);
     erg_program_release(&gavel->program);
     free(gavel->jobs);
     free(gavel->shares);
@@ -323,6 +334,10 @@ static int decide_gavel(void *state, struct erg_scheduler *scheduler,
                         const struct erg_occasion *occasion, struct erg_error *err)
 {
     struct gavel *gavel = state;
+    if (gavel->replay) {
+        replay_gavel_decide(gavel->replay, scheduler, occasion);
+        return 0;
+    }
     admit(gavel, scheduler, occasion);
     if (scheduler->now_s >= gavel->decided_s + gavel->length_s) {
         keep_accounts(gavel, scheduler);
