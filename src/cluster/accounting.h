@@ -67,4 +67,7 @@ struct erg_accounting {
 
 extern const struct erg_accounting erg_accounting_fair, erg_accounting_artifact;
 
+/* The artifact's account: all time of a job that counted until now. */
+double erg_artifact_executed(const struct erg_work *work, double now_s);
+
 #endif

@@ -38,6 +38,11 @@ static double rounds_since(const struct erg_work *work, double now_s)
     return round((now_s - work->since_s) / ROUND_S);
 }
 
+double erg_artifact_executed(const struct erg_work *work, double now_s)
+{
+    return isinf(work->iteration_s) ? work->executed_s : executed(work, rounds_since(work, now_s));
+}
+
 static double remaining_after(const struct erg_work *work, double executed_s)
 {
     /* Before its first round at the present speed, a job has what it had. */

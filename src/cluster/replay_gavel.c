@@ -27,7 +27,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHANGES_MOST = 3 };
 #define EQUAL 1e-7 /* samples per second; sums with -1e9 among them are exact to that */
 
 /* A job that could be on another type. */
@@ -54,10 +53,6 @@ struct replay_gavel {
     } moves;       /* the largest gain first */
     int *left;     /* by type: GPUs that the table leaves */
     bool *blocked; /* by type */
-    struct {
-        struct erg_placement *items;
-        size_t count, capacity;
-    } old; /* placements of jobs that are moved */
 };
 
 struct replay_gavel *replay_gavel_new(const struct erg_scheduler *scheduler)
@@ -71,9 +66,6 @@ struct replay_gavel *replay_gavel_new(const struct erg_scheduler *scheduler)
 
 void replay_gavel_free(struct replay_gavel *replay)
 {
-    for (size_t i = 0; i < replay->old.capacity; i++)
-        erg_placement_release(&replay->old.items[i]);
-    free(replay->old.items);
     free(replay->table.items);
     free(replay->pending.items);
     free(replay->moves.items);
@@ -129,7 +121,7 @@ static void list_moves(struct replay_gavel *replay, const struct erg_scheduler *
             alike +=
                 other->from == move->from && other->to == move->to && other->gpus == move->gpus;
         }
-        if (alike < CHANGES_MOST)
+        if (alike < REPLAY_CHANGES_MOST)
             replay->moves.items[kept++] = *move;
     }
     replay->moves.count = kept;
@@ -139,7 +131,7 @@ static void list_moves(struct replay_gavel *replay, const struct erg_scheduler *
 struct search {
     const struct replay_gavel *replay;
     int *left;
-    int chosen[CHANGES_MOST], best[CHANGES_MOST];
+    int chosen[REPLAY_CHANGES_MOST], best[REPLAY_CHANGES_MOST];
     int count, best_count, best_type;
     int type; /* of the new job */
     double best_value;
@@ -198,7 +190,7 @@ static void descend(struct search *search, size_t first, double value)
         search->best_count = search->count;
         memcpy(search->best, search->chosen, sizeof search->best);
     }
-    int open = CHANGES_MOST - search->count;
+    int open = REPLAY_CHANGES_MOST - search->count;
     for (size_t i = first; i < search->replay->moves.count && open > 0; i++) {
         /* Of those that are left none gains more than this one. */
         if (value + (moves[i].gain > 0 ? open : 1) * moves[i].gain < search->best_value - EQUAL)
@@ -236,48 +228,6 @@ static bool solve(struct replay_gavel *replay, const struct erg_scheduler *sched
     return isfinite(search->best_value);
 }
 
-/* ---- placing ---- */
-
-static bool place(struct erg_scheduler *scheduler, int job, int type)
-{
-    int shape = erg_asked_shape(scheduler, job, type, ERG_PLANS_DATA_PARALLEL);
-    if (shape < 0)
-        return false;
-    if (erg_scheduler_fit(scheduler, job, shape, ERG_MOST_FREE, 0))
-        return true;
-    shape = erg_relaxed_shape(scheduler, job, shape, ERG_PLANS_DATA_PARALLEL);
-    return shape >= 0 && erg_scheduler_fit(scheduler, job, shape, ERG_MOST_FREE, 0);
-}
-
-/* Moves changed jobs to the types of the table, and places the new one; false, and nothing changed,
- * where one finds no room. */
-static bool apply(struct replay_gavel *replay, struct erg_scheduler *scheduler,
-                  const struct search *search, const int *changed, int job)
-{
-    bool placed = true;
-    if (replay->old.capacity == 0) {
-        replay->old.items = erg_xcalloc(CHANGES_MOST, sizeof *replay->old.items);
-        replay->old.capacity = CHANGES_MOST;
-    }
-    for (int i = 0; i < search->best_count; i++) {
-        int moving = replay->table.items[changed[i]].job;
-        erg_placement_assign(&replay->old.items[i], &scheduler->jobs[moving].placement);
-        erg_scheduler_lift(scheduler, moving);
-    }
-    for (int i = 0; i < search->best_count && placed; i++)
-        placed = place(scheduler, replay->table.items[changed[i]].job,
-                       replay->table.items[changed[i]].type);
-    if (placed && place(scheduler, job, search->best_type))
-        return true;
-    for (int i = 0; i < search->best_count; i++)
-        if (scheduler->jobs[replay->table.items[changed[i]].job].shape >= 0)
-            erg_scheduler_lift(scheduler, replay->table.items[changed[i]].job);
-    for (int i = 0; i < search->best_count; i++)
-        erg_scheduler_place(scheduler, replay->table.items[changed[i]].job, &replay->old.items[i],
-                            0);
-    return false;
-}
-
 static int compare_ints(const void *a, const void *b)
 {
     return *(const int *)a - *(const int *)b;
@@ -286,16 +236,24 @@ static int compare_ints(const void *a, const void *b)
 static bool admit(struct replay_gavel *replay, struct erg_scheduler *scheduler, int job)
 {
     struct search search;
-    int changed[CHANGES_MOST];
+    int rows[REPLAY_CHANGES_MOST];
+    struct replay_change changes[REPLAY_CHANGES_MOST];
     if (!solve(replay, scheduler, job, &search))
         return false;
     for (int i = 0; i < search.best_count; i++) {
         const struct move *move = &replay->moves.items[search.best[i]];
         replay->table.items[move->row].type = move->to;
-        changed[i] = move->row;
+        rows[i] = move->row;
     }
-    qsort(changed, (size_t)search.best_count, sizeof *changed, compare_ints);
-    if (!apply(replay, scheduler, &search, changed, job))
+    qsort(rows, (size_t)search.best_count, sizeof *rows, compare_ints);
+    for (int i = 0; i < search.best_count; i++) {
+        const struct row *row = &replay->table.items[rows[i]];
+        changes[i].job = row->job;
+        changes[i].shape = erg_asked_shape(scheduler, row->job, row->type, ERG_PLANS_DATA_PARALLEL);
+    }
+    const struct replay_change admitted = {
+        job, erg_asked_shape(scheduler, job, search.best_type, ERG_PLANS_DATA_PARALLEL)};
+    if (!replay_apply(scheduler, changes, search.best_count, &admitted, ERG_PLANS_DATA_PARALLEL))
         return false;
     ERG_PUSH(&replay->table, items, (struct row){job, search.best_type});
     return true;
