@@ -5,14 +5,13 @@
  * accounting: finished jobs, mean completion, mean and peak throughput of every policy that was
  * part of it, beside the published program's; Arena's cut of the mean completion as published,
  * where each job that another policy did not finish counts as the longest of all, and as it is; and
- * CPU seconds with the ratio to the published program's. Gavel and Sia follow their papers here,
- * and so are better than there. The next three are all policies on the published traces under fair
- * accounting, below what no policy can beat: every job alone at its fastest from its first moment
- * on (of finished jobs that is no bound where a run is cut off). Then Philly's trace under a power
- * cap of 70 % of what all GPUs draw at their fastest, with the trace's work and with twice as much:
- * clocks follow the cap from moment to moment, or were capped for good, such that all GPUs at work
- * keep it; ergon's policy makes its own of the cap. The last is made-up traces, growing in jobs and
- * GPUs. Skips all but that where the data is not here.
+ * CPU seconds with the ratio to the published program's. The next three are all policies on the
+ * published traces under fair accounting, below what no policy can beat: every job alone at its
+ * fastest from its first moment on (of finished jobs that is no bound where a run is cut off). Then
+ * Philly's trace under a power cap of 70 % of what all GPUs draw at their fastest, with the trace's
+ * work and with twice as much: clocks follow the cap from moment to moment, or were capped for
+ * good, such that all GPUs at work keep it; ergon's policy makes its own of the cap. The last is
+ * made-up traces, growing in jobs and GPUs. Skips all but that where the data is not here.
  *
  * Usage: bench_cluster [POLICY]   the last table for this policy (fcfs unless given)
  */

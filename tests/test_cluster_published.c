@@ -73,6 +73,25 @@ static void test_gavel(void **state)
     published_release(&published);
 }
 
+/* 608 jobs, 52,727 s, 4,868 and 9,346 samples/s; which of equal or nearly equal tables the
+ * published solver took is not known. */
+static void test_sia(void **state)
+{
+    (void)state;
+    struct published published;
+    struct erg_simulated result;
+    run_policy(&published, &result, "sia");
+    const struct erg_summary *summary = &result.summary;
+    check_golden_rounds(&result, "sia", 168);
+    assert_close(summary->finished_jobs, 608, 0.03);
+    assert_close(summary->mean_jct_s, 52727, 0.03);
+    assert_close(summary->mean_time_in_system_s, 111826, 0.03);
+    assert_close(summary->mean_throughput, 4868, 0.03);
+    assert_close(summary->peak_throughput, 9346, 0.03);
+    erg_simulated_release(&result);
+    published_release(&published);
+}
+
 /* Each part that a variant leaves out costs throughput, changes of type most. */
 static void test_arena_variants(void **state)
 {

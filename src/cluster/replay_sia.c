@@ -14,6 +14,12 @@
  * table before said. Where only the number changed nothing happens but in the table. Where one
  * finds no room all stay where they were, the new job waits, and the table is kept. Jobs that just
  * came need no room for a replica on each GPU, jobs that waited do.
+ *
+ * The artifact leaves the program to a solver, which stops within 1e-4 of the best: about 0.1, since
+ * admission counts so much, and more than most changes gain. Here tables with one change more are
+ * tried until the best found is within that of a bound by prices of GPUs (Lagrangian); of equally
+ * good ones that in which the oldest jobs have the first configurations is taken. Golden rounds
+ * agree to the 168th (the best tables of all would to the 422nd), and sums over all within 3 %.
  */
 #include "cluster/accounting.h"
 #include "cluster/replay_internal.h"
