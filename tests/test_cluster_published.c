@@ -112,9 +112,9 @@ static void test_arena_variants(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fcfs),           cmocka_unit_test(test_elasticflow),
-        cmocka_unit_test(test_gavel),          cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_arena_variants),
+        cmocka_unit_test(test_fcfs),  cmocka_unit_test(test_elasticflow),
+        cmocka_unit_test(test_gavel), cmocka_unit_test(test_sia),
+        cmocka_unit_test(test_arena), cmocka_unit_test(test_arena_variants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
