@@ -393,6 +393,11 @@ static void json_messages_say_the_line(void **state)
                  {"missing", 1},   {"a.missing.more", 3}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(erg_json_line(lines, strlen(lines), cases[i].path), cases[i].line);
+    static const char *const broken[] = {"", "{", "{\"", "{\"a", "{\"a\"", "[}", "[1", "{\"b\":]"};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        assert_int_equal(erg_json_line(broken[i], strlen(broken[i]), "a"), 1);
+        assert_int_equal(erg_json_line(broken[i], strlen(broken[i]), "[1]"), 1);
+    }
 
     struct erg_error err;
     struct erg_json_place place, inner;

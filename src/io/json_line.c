@@ -57,16 +57,19 @@ static bool enter_member(struct scan *scan, const char **path, const char **key)
     while (next_of(scan) == '"') {
         *key = scan->at;
         skip_string(scan);
-        size_t length = (size_t)(scan->at - *key) - 2;
-        bool colon = next_of(scan) == ':';
-        scan->at += colon;
-        if (!strncmp(*path, *key + 1, length) && strchr(".[", (*path)[length])) {
+        size_t quotes = scan->at - *key < 2 ? 1 : 2; /* one where the text ends */
+        size_t length = (size_t)(scan->at - *key) - quotes;
+        scan->at += next_of(scan) == ':';
+        if (strlen(*path) >= length && !memcmp(*path, *key + 1, length) &&
+            strchr(".[", (*path)[length])) {
             *path += length;
             *path += **path == '.';
             return true;
         }
         skip_value(scan);
-        scan->at += next_of(scan) == ',';
+        if (next_of(scan) != ',')
+            break;
+        scan->at++;
     }
     return false;
 }
@@ -83,7 +86,9 @@ static bool enter_item(struct scan *scan, const char **path)
             return true;
         }
         skip_value(scan);
-        scan->at += next_of(scan) == ',';
+        if (next_of(scan) != ',')
+            break;
+        scan->at++;
     }
     return false;
 }
