@@ -5,7 +5,7 @@
  *
  * Without arguments: all partitions that H200 measured (data/profiles/h200), each profile a line,
  * by the constants of the catalogue and by those that ergon probe fitted to its own measurements on
- * two of the same GPUs.
+ * four of the same GPUs.
  */
 #include "observe/table.h"
 #include "probe/probe.h"

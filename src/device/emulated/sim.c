@@ -70,6 +70,17 @@ static double comm_rate(const struct erg_gpu *gpu, struct comm *comm, double clo
     return *rate;
 }
 
+/*
+ * SM-equivalents that a memory-bound op misses. What ours take beside their own SMs they take by
+ * their traffic, which does not grow any more once the link is full.
+ */
+static double taken_sms(const struct comm *comm, double rate)
+{
+    if (!(comm->left_sms > 0))
+        return comm->taken_sms;
+    return fmax(comm->left_sms, comm->taken_sms * rate / (comm->blocks * comm->sm_rate));
+}
+
 /* Queries, or backward keys, that a block works on at a time. */
 static const double attention_tile = 128;
 
@@ -208,7 +219,7 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
         if (executing) {
             const struct erg_op *op = &ops[i];
             bool bounded = comm.left_sms > 0 && i >= slot && op->kind != ERG_OP_MEMORY;
-            double taken = busy ? comm.taken_sms : 0;
+            double taken = busy ? taken_sms(&comm, rate) : 0;
             double sms = fmax(4, gpu->sms - (bounded ? comm.left_sms : taken));
             double issue = issue_time(gpu, op, sms, clock_mhz);
             full = fmax(issue, op->bytes / bandwidth);
