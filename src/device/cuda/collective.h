@@ -4,9 +4,9 @@
  * The ranks of a group (2, 4 or 8 GPUs) map each other's buffers (CUDA IPC, no multicast) and meet
  * in kernels of ours, whose grid is the budget: one block an SM. For a sum, each rank loads its
  * share of the elements from all peers and stores the sums to all peers: the least that NVLink can
- * carry without multicast, half of it in loads and half in stores. Sums are in float, in the order
- * of ranks, and made by one rank for all: the same bits on every rank and for every budget. Method:
- * the two-shot all-reduce over peer memory.
+ * carry without multicast, half of it in loads and half in stores; a rank that is done helps the
+ * next one. Sums are in float, in the order of ranks, and made by one rank for all: the same bits
+ * on every rank and for every budget. Method: the two-shot all-reduce over peer memory.
  *
  * Block b of a rank only waits for block b of the others, and blocks start in order: so a
  * collective makes progress on however few free SMs, beside any computation. Launch it on an urgent
