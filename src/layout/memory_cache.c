@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NONE UINT32_MAX
+
 enum {
-    NONE = UINT32_MAX,
     STREAMS = 2,
     SMALL_SEGMENT = 2 << 20,
     LARGE_SEGMENT = 20 << 20,

@@ -5,7 +5,7 @@
 #include "layout/memory.h"
 #include "layout/memory_cache.h"
 
-enum { ERG_MEMORY_NO_BLOCK = UINT32_MAX };
+#define ERG_MEMORY_NO_BLOCK UINT32_MAX
 
 struct erg_memory_moment {
     int64_t total, items[ERG_MEMORY_ITEMS];
