@@ -302,6 +302,10 @@ static void test_ergon_heeds_the_tariff(void **state)
     assert_close(result.jobs[0].energy_j,
                  2 * (30 * 10 + 870 * 100 + 100 * 60 + 900 * 100 + 62.5 * 60), 1e-9);
     erg_simulated_release(&result);
+    rates[0].usd_per_kwh = 0; /* for nothing: jobs run all the more */
+    simulate(&result, &world, "ergon");
+    assert_close(result.jobs[0].ended_s, 1900 + 5 * 12.5, 1e-9);
+    erg_simulated_release(&result);
     erg_speeds_free(world.speeds);
 }
 

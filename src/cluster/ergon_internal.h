@@ -34,9 +34,10 @@ struct ergon_menu {
      * mean over GPUs of those types that it can run on. */
     double unit;
     double least_j;      /* energy of a sample on the most economical choice and operating point */
-    double clock_thrift; /* with which points were picked */
+    double clock_thrift; /* with which points were picked; NAN: not yet */
 };
 
+/* Operating points are still to be picked. */
 void ergon_menu_make(struct ergon_menu *menu, const struct erg_scheduler *scheduler, int workload);
 
 /* Picks the operating points of all choices. */

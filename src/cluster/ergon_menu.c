@@ -102,6 +102,7 @@ void ergon_menu_make(struct ergon_menu *menu, const struct erg_scheduler *schedu
             add_choice(menu, speeds, workload, type, gpus, &fastest);
     }
     find_units(menu, speeds, workload);
+    menu->clock_thrift = NAN;
 }
 
 void ergon_menu_pick(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload,
