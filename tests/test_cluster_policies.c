@@ -335,6 +335,29 @@ static void test_ergon_keeps_the_cap(void **state)
     }
 }
 
+/* A job of one GPU draws 60 W at the least, 50 W more than idle, and the cap leaves 30 W. */
+static void test_ergon_under_a_cap_for_nobody(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    world.points[1] = (struct erg_operating_point){1.25, 60};
+    set_time(&world, 0, 0, 1, 1, 10);
+    set_time(&world, 0, 0, 1, 4, 3);
+    add_job(&world, 0, 600, 0, 4);
+    add_job(&world, 0, 300, 0, 4);
+    world.simulation.power_cap_w = 120 + 30;
+    simulate(&result, &world, "ergon");
+    /* One after the other, at 30 / 50 of the lower point's speed. */
+    assert_int_equal(result.summary.finished_jobs, 2);
+    assert_int_equal(result.summary.reconfigurations, 2);
+    assert_close(result.summary.simulated_s, 2 * 25 + 900 * 12.5 / 0.6, 1e-3);
+    assert_true(result.summary.peak_power_w <= 150);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
 /* No job waits while GPUs are free on which it could run; of each type the fewest GPUs count. */
 static void check_conserving(const struct erg_scheduler *scheduler)
 {
@@ -407,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_thrift_where_gpus_are_free),
         cmocka_unit_test(test_ergon_heeds_the_tariff),
         cmocka_unit_test(test_ergon_keeps_the_cap),
+        cmocka_unit_test(test_ergon_under_a_cap_for_nobody),
         cmocka_unit_test(test_ergon_conserves_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -233,6 +233,27 @@ static void use_rest(struct ergon *ergon, struct erg_scheduler *scheduler)
     }
 }
 
+/* Below a cap that no job keeps at any operating point, what weighs most runs all the same, on GPUs
+ * that draw least: the simulator, or a real cluster's power limits, lower clocks further. */
+static void run_one(struct ergon *ergon, struct erg_scheduler *scheduler)
+{
+    for (size_t i = ergon->bidders.count; i-- > 0 && scheduler->running.count == 0;) {
+        const struct erg_bidder *offers = &ergon->market.bidders.items[i];
+        const struct ergon_menu *menu =
+            ergon_menu_of(ergon, scheduler, ergon->bidders.items[i].job);
+        const struct ergon_bid *least = NULL;
+        for (size_t o = offers->first; o < offers->end; o++) {
+            const struct ergon_bid *bid = &ergon->bids.items[o];
+            if (bid->choice >= 0 && (!least || bid->extra_w < least->extra_w))
+                least = bid;
+        }
+        if (least)
+            ergon_fit(scheduler,
+                      &(struct ergon_order){ergon->bidders.items[i].job, menu,
+                                            &menu->choices.items[least->choice], least->point});
+    }
+}
+
 static int decide_ergon(void *state, struct erg_scheduler *scheduler,
                         const struct erg_occasion *occasion, struct erg_error *err)
 {
@@ -253,6 +274,7 @@ static int decide_ergon(void *state, struct erg_scheduler *scheduler,
     ergon_clear(ergon, scheduler);
     apply(ergon, scheduler);
     use_rest(ergon, scheduler);
+    run_one(ergon, scheduler);
     bool lasts = clock_thrift(ergon, scheduler) == ergon->clock_thrift;
     erg_scheduler_wake(scheduler, scheduler->now_s + (lasts ? AT_MOST_S : BETWEEN_S));
     return 0;
