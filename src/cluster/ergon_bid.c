@@ -3,6 +3,9 @@
 
 #include <math.h>
 
+/* Moves that one move leads to: the job's, its way back, and that of whoever gave way to it. */
+#define STAYING 3
+
 /* Picks the operating point by what it is worth less what its power costs; returns that, as GPUs
  * are shared out by it. */
 static double pick_point(const struct ergon *ergon, const struct ergon_bidder *bidder,
@@ -72,7 +75,8 @@ static void bid(struct ergon *ergon, const struct erg_scheduler *scheduler,
     }
     if (now) {
         double cost_s = erg_scheduler_cost(scheduler, erg_shape_gpus(now));
-        offer(ergon, scheduler, bidder, menu, same, job->shape, 1 + cost_s / ERGON_HORIZON_S);
+        offer(ergon, scheduler, bidder, menu, same, job->shape,
+              1 + STAYING * cost_s / ERGON_HORIZON_S);
     }
 }
 

@@ -28,8 +28,9 @@
  *   where there is a tariff. The thrifty variant raises the 0.3 to 1 as GPUs get free: slower jobs
  *   then delay nobody but themselves.
  * keep: the share of an hour, or of what the job has left if that is less, that remains after a
- *   restart. Staying counts as more than one hour of an hour by as much. So GPUs do not change
- * hands for less than it costs, and rarely those of jobs that are about to end.
+ *   restart. Staying counts as more than one hour of an hour by three times as much, since a job
+ *   that has to go comes back, and somebody gives way to it where it goes. So GPUs do not change
+ *   hands for less than it costs, and rarely those of jobs that are about to end.
  *
  * The market (market.h) finds prices of GPUs at which demand meets supply. Below a power cap, power
  * has a price too, found by bisection: high weights keep their clocks, others slow down. What the
