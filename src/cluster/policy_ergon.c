@@ -25,7 +25,7 @@
  * thrift: (least energy of a sample / energy of a sample)^0.1. GPUs are hardly shared out by it.
  * The operating point of each offer is picked by speed x (the same ratio)^0.3, which lowers clocks
  *   where most of an iteration is waiting; times what energy costs and emits now over its mean,
- *   where there is a tariff. The thrifty variant raises the 0.3 to 1 as GPUs get free: slower jobs
+ *   where there is a tariff. The thrifty variant raises the 0.3 to 2 as GPUs get free: slower jobs
  *   then delay nobody but themselves.
  * keep: the share of an hour, or of what the job has left if that is less, that remains after a
  *   restart. Staying counts as more than one hour of an hour by three times as much, since a job
@@ -53,7 +53,7 @@
 #define BETWEEN_S 60.0   /* decisions, at most, */
 #define AT_MOST_S 1800.0 /* and where nothing happens */
 #define CLOCK_THRIFT 0.3
-#define CLOCK_THRIFT_FREE 1.0 /* of the thrifty variant where */
+#define CLOCK_THRIFT_FREE 2.0 /* of the thrifty variant where */
 #define FREE_SHARE 0.3        /* of all GPUs are free */
 
 static int open_any(void **state, const struct erg_scheduler *scheduler, bool thrifty)
