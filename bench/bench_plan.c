@@ -59,7 +59,7 @@ static int run(struct erg_error *err)
         .batch_least = 1024,
         .batch_most = 1024,
         .memory_bytes = 0x1p36,
-        .remats = 7,
+        .remats = ERG_REMAT_ALL,
         .offload = true,
         .unequal = true,
         .top = 10,

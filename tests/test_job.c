@@ -191,7 +191,7 @@ static void broken_rules_have_their_sentence(void **state)
         {0, "", "schedule: interleaved\n",
          "job.yaml:12: key 'schedule': interleaved needs virtual_stages of at least 2, got 1"},
         {0, "", "recompute: selective\n",
-         "job.yaml:12: key 'recompute': expected one of none, balanced, "
+         "job.yaml:12: key 'recompute': expected one of none, norms, activation, balanced, "
          "full, got 'selective'"},
         {0, "", "offload: 0.5\n",
          "job.yaml:12: key 'offload': offloading hides its copies behind the microbatches of "

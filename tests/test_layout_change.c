@@ -32,7 +32,7 @@ static int world_open(void **state)
         .batch_least = 16,
         .batch_most = 16,
         .memory_bytes = 0.9 * world.gpu->memory_bytes,
-        .remats = 1u << ERG_REMAT_NONE | 1u << ERG_REMAT_BALANCED | 1u << ERG_REMAT_FULL,
+        .remats = ERG_REMAT_ALL,
         .unequal = true,
         .top = 1,
     };

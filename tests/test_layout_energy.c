@@ -176,6 +176,8 @@ static const struct erg_layout layouts[] = {
     {4, 1, 8, 2, 5, 1, 48, 4096, .remat = ERG_REMAT_BALANCED},
     {8, 1, 8, 1, 1, 1, 24, 4096, .remat = ERG_REMAT_FULL},
     {4, 2, 8, 1, 1, 1, 24, 8192, .remat = ERG_REMAT_NONE, .chunk_layers = uneven},
+    {4, 1, 8, 2, 5, 1, 48, 4096, .remat = ERG_REMAT_NORMS},
+    {4, 1, 8, 2, 5, 1, 48, 4096, .remat = ERG_REMAT_ACTIVATION},
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 

@@ -92,6 +92,47 @@ static void unequal(void **state)
     erg_model_free(model);
 }
 
+/* Norms or the activation alone; stages of which some recompute one, some the other, do both. */
+static void parts_of_a_layer(void **state)
+{
+    (void)state;
+    struct erg_model *model = load_model("llama-2-7b", 0);
+    const enum erg_remat mixed[] = {ERG_REMAT_NORMS, ERG_REMAT_ACTIVATION, ERG_REMAT_NONE,
+                                    ERG_REMAT_NORMS};
+    static const struct {
+        enum erg_remat remat;
+        bool mixed;
+        const char *megatron, *torchtitan;
+    } cases[] = {
+        {ERG_REMAT_NORMS, false, "\n--recompute-modules layernorm\n", "planned are norms; this"},
+        {ERG_REMAT_ACTIVATION, false, "\n--recompute-modules mlp\n", "planned is the activation"},
+        {ERG_REMAT_NONE, true,
+         "norms activation none norms.\n# Megatron-LM recomputes the same on "
+         "all of them: here balanced.\n",
+         "planned are norms and the activation"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct erg_layout layout = {.tensor = 1,
+                                    .context = 1,
+                                    .pipeline = 4,
+                                    .data = 1,
+                                    .virtual_stages = 1,
+                                    .microbatch = 1,
+                                    .microbatches = 4,
+                                    .sequence = 4096,
+                                    .remat = cases[i].remat,
+                                    .stage_remat = cases[i].mixed ? mixed : NULL};
+        struct erg_text text = {0};
+        erg_layout_export(&text, ERG_EXPORT_MEGATRON, model, &layout);
+        assert_non_null(strstr(text.data, cases[i].megatron));
+        erg_text_release(&text);
+        erg_layout_export(&text, ERG_EXPORT_TORCHTITAN, model, &layout);
+        assert_non_null(strstr(text.data, cases[i].torchtitan));
+        erg_text_release(&text);
+    }
+    erg_model_free(model);
+}
+
 /* Biases that Megatron-LM has no word for. */
 static void biases(void **state)
 {
@@ -122,7 +163,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grouped), cmocka_unit_test(offloaded), cmocka_unit_test(gpt),
-        cmocka_unit_test(unequal), cmocka_unit_test(biases),
+        cmocka_unit_test(unequal), cmocka_unit_test(biases),    cmocka_unit_test(parts_of_a_layer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -233,7 +233,7 @@ static void wrong_rows_are_explained(void **state)
         {"model,sequence,gpus,batch,t,c,p,l,time_s\nllama-65b,4096,16,16,2,1,8,3,1\n",
          "rows.csv:2: column 'l': the 80 layers"},
         {"model,sequence,gpus,batch,t,c,p,recompute,time_s\nllama-65b,4096,16,16,2,1,8,some,1\n",
-         "expected none, balanced or full, got 'some'"},
+         "expected none, norms, activation, balanced or full, got 'some'"},
         {"model,sequence,gpus,batch,t,c,p,time_s\nllama-65,4096,16,16,2,1,8,1\n", "llama-65"},
         {"model,sequence,gpus,batch,t,c,p,time_s\nllama-65b,4096,16,16,0,1,8,1\n",
          "rows.csv:2: expected degrees"},

@@ -54,7 +54,7 @@ static struct erg_mixed_search search_of(const struct world *world, size_t kinds
         .sequence = 4096,
         .batch_least = 64,
         .batch_most = 64,
-        .remats = 7,
+        .remats = ERG_REMAT_ALL,
         .offload = true,
         .top = 10,
     };
@@ -126,7 +126,7 @@ static void compare(struct comparison *comparison, struct splits *splits)
     struct erg_layout *layout = &splits->layout;
     long layers = splits->search->model->layers;
     for (long v = 1; v == 1 || (layout->pipeline > 1 && v * layout->pipeline <= layers); v++)
-        for (int remat = 0; remat < 3; remat++) {
+        for (int remat = 0; remat < ERG_REMATS; remat++) {
             const struct erg_mixed_candidate *match = NULL;
             layout->virtual_stages = v;
             layout->remat = (enum erg_remat)remat;
@@ -259,7 +259,7 @@ static void one_kind_is_a_search(void **state)
         .batch_least = 64,
         .batch_most = 64,
         .memory_bytes = world.kinds[0].memory_bytes,
-        .remats = 7,
+        .remats = ERG_REMAT_ALL,
         .offload = true,
         .unequal = true,
         .top = 1,

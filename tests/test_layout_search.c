@@ -46,7 +46,7 @@ static struct erg_layout_search search_of(const struct world *world, long gpus, 
         .batch_least = 64,
         .batch_most = 64,
         .memory_bytes = 0x1p36,
-        .remats = 7,
+        .remats = ERG_REMAT_ALL,
         .offload = true,
         .unequal = true,
         .top = 20,
@@ -88,7 +88,7 @@ static void try_all(struct all *all, const struct erg_layout_search *search)
             for (long p = 1; p <= model->layers; p++)
                 for (long v = 1; v * p <= model->layers; v++)
                     for (long b = 1; b <= 64; b++)
-                        for (int remat = 0; remat <= ERG_REMAT_FULL; remat++) {
+                        for (int remat = 0; remat < ERG_REMATS; remat++) {
                             const struct erg_layout layout = {.tensor = t,
                                                               .context = c,
                                                               .pipeline = p,
@@ -253,7 +253,7 @@ static void no_split_that_fits_is_faster(void **state)
         for (long t = 1; t <= 2; t++)
             for (long p = 2; p <= world.model->layers && t * p <= search.gpus; p++)
                 for (long v = 1; v * p <= world.model->layers && v * p <= 12; v++)
-                    for (int kind = 0; kind < 6; kind++) {
+                    for (int kind = 0; kind < 2 * ERG_REMATS; kind++) {
                         struct splits splits = {.search = &search, .best_s = INFINITY};
                         splits.layout = (struct erg_layout){.tensor = t,
                                                             .context = 1,

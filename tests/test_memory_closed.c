@@ -23,6 +23,8 @@ static void sizes_of_llama(void **state)
     assert_int_equal(sizes.gathered_kv, 2 * K);
     assert_int_equal(sizes.log_sum_exp, scores);
     assert_int_equal(sizes.kept[ERG_REMAT_NONE], 6 * U + K + 4 * F + scores);
+    assert_int_equal(sizes.kept[ERG_REMAT_NORMS], 4 * U + K + 4 * F + scores);
+    assert_int_equal(sizes.kept[ERG_REMAT_ACTIVATION], 6 * U + K + 2 * F + scores);
     assert_int_equal(sizes.kept[ERG_REMAT_BALANCED], 4 * U + K + 2 * F + scores);
     assert_int_equal(sizes.kept[ERG_REMAT_FULL], U);
     assert_int_equal(sizes.logits, 2LL * 4096 * 32256 / 2);

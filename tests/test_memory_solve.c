@@ -127,7 +127,7 @@ static void no_more_recomputation_than_needed(void **state)
     struct erg_error err;
     assert_ok(erg_memory_solve(&solution, &request, 70 * GiB, &err), &err);
     assert_near(solution.offload, 0, 0);
-    assert_int_equal(solution.stage_remat[0], ERG_REMAT_BALANCED);
+    assert_int_equal(solution.stage_remat[0], ERG_REMAT_ACTIVATION);
     assert_int_equal(solution.stage_remat[7], ERG_REMAT_NONE);
     layout.stage_offload = solution.stage_offload;
     layout.stage_remat = solution.stage_remat;

@@ -316,7 +316,10 @@ static void balanced_recomputation_reads_and_writes_again(void **state)
         double bytes[2] = {0}, flops[2] = {0}, params[2] = {0};
         shape.fused_kernels = fused;
         erg_model_layer_backward(&none, model, &shape);
-        shape.balanced = true;
+        shape.norms_again = true;
+        erg_model_layer_backward(&balanced, model, &shape);
+        assert_int_equal(balanced.count, none.count + 2);
+        shape.activation_again = true;
         erg_model_layer_backward(&balanced, model, &shape);
         assert_int_equal(balanced.count, none.count + 3);
         for (int which = 0; which < 2; which++) {

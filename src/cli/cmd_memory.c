@@ -22,7 +22,7 @@ struct values {
     bool per_stage;
 };
 
-static const char *const recomputes[] = {"none", "balanced", "full", NULL};
+static const char *const recomputes[] = {"none", "norms", "activation", "balanced", "full", NULL};
 static const char *const accountings[] = {"arena", "framework", NULL};
 static const char *const copies[] = {"group", "layer", NULL};
 

@@ -26,7 +26,7 @@ struct values {
     double slack, memory_bytes, host_bytes, deadline_s, energy_j, power_w;
 };
 
-static const char *const recomputes[] = {"none", "balanced", "full", NULL};
+static const char *const recomputes[] = {"none", "norms", "activation", "balanced", "full", NULL};
 static const char *const exports[] = {"megatron", "torchtitan", "profile", NULL};
 enum { EXPORT_PROFILE = 2 };
 static const char *const objectives[] = {"fastest", "least_energy", NULL};
@@ -137,7 +137,6 @@ static struct erg_layout_search search_for(struct planning *at, const struct erg
     const double batch = values->batch != ERG_NOT_GIVEN
                              ? (double)values->batch
                              : (double)job->data * job->microbatch_size * job->microbatches;
-    const unsigned all = 1u << ERG_REMAT_NONE | 1u << ERG_REMAT_BALANCED | 1u << ERG_REMAT_FULL;
     return (struct erg_layout_search){
         .time = at->energy.time,
         .sequence = job->sequence,
@@ -147,7 +146,7 @@ static struct erg_layout_search search_for(struct planning *at, const struct erg
                             ? ERG_MEMORY_USABLE_SHARE * at->energy.gpu->memory_bytes
                             : values->memory_bytes,
         .host_bytes = isnan(values->host_bytes) ? cluster->host_memory_bytes : values->host_bytes,
-        .remats = values->recompute >= 0 ? 1u << values->recompute : all,
+        .remats = values->recompute >= 0 ? 1u << values->recompute : ERG_REMAT_ALL,
         .offload = at->energy.time.engine->host_link_bandwidth > 0,
         .unequal = true,
         .top = (size_t)values->top,

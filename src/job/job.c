@@ -16,6 +16,8 @@
 #define OPTIONAL_WORD (CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT)
 
 static const cyaml_strval_t recompute_names[] = {{"none", ERG_RECOMPUTE_NONE},
+                                                 {"norms", ERG_RECOMPUTE_NORMS},
+                                                 {"activation", ERG_RECOMPUTE_ACTIVATION},
                                                  {"balanced", ERG_RECOMPUTE_BALANCED},
                                                  {"full", ERG_RECOMPUTE_FULL}};
 static const cyaml_strval_t schedule_names[] = {{"1f1b", ERG_JOB_1F1B},

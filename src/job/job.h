@@ -19,8 +19,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Balanced: outputs of norms and of the activation. */
-enum erg_job_recompute { ERG_RECOMPUTE_NONE, ERG_RECOMPUTE_FULL, ERG_RECOMPUTE_BALANCED };
+/* Outputs of norms, of the activation, or balanced: both. */
+enum erg_job_recompute {
+    ERG_RECOMPUTE_NONE,
+    ERG_RECOMPUTE_FULL,
+    ERG_RECOMPUTE_NORMS,
+    ERG_RECOMPUTE_ACTIVATION,
+    ERG_RECOMPUTE_BALANCED,
+};
 
 enum erg_job_schedule { ERG_JOB_1F1B, ERG_JOB_INTERLEAVED };
 
@@ -115,7 +121,7 @@ struct erg_job_layout {
 void erg_job_write(struct erg_text *out, const struct erg_job *job,
                    const struct erg_job_layout *layout);
 
-/* "none", "full", "balanced". */
+/* "none", "norms", "activation", "balanced", "full". */
 const char *erg_job_recompute_name(enum erg_job_recompute recompute);
 
 /* "gp", "trees", "random", "exhaustive". */

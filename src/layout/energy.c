@@ -78,8 +78,10 @@ struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_reques
     const struct erg_pass_cost *passes = costs->passes;
     struct erg_pass_cost sum = {0};
     add_pass(&sum, &passes[backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD], (double)layers);
-    if (backward && remat == ERG_REMAT_BALANCED)
-        add_pass(&sum, &passes[ERG_PASS_BALANCED], (double)layers);
+    if (backward && erg_remat_norms(remat))
+        add_pass(&sum, &passes[ERG_PASS_NORMS], (double)layers);
+    if (backward && erg_remat_activation(remat))
+        add_pass(&sum, &passes[ERG_PASS_ACTIVATION], (double)layers);
     if (backward && remat == ERG_REMAT_FULL)
         add_again(&sum, &passes[ERG_PASS_FORWARD], (double)layers);
     if (offload > 0) { /* out while going forward, in again backward */

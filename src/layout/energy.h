@@ -89,8 +89,9 @@ void erg_layout_energy(struct erg_layout_energy *energy,
 enum erg_layout_pass {
     ERG_PASS_FORWARD, /* of a layer */
     ERG_PASS_BACKWARD,
-    ERG_PASS_BALANCED, /* what balanced recomputation runs again */
-    ERG_PASS_HEAD,     /* both directions */
+    ERG_PASS_NORMS, /* what is run again of them, and of the activation */
+    ERG_PASS_ACTIVATION,
+    ERG_PASS_HEAD, /* both directions */
     ERG_PASSES,
 };
 

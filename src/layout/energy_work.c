@@ -203,8 +203,10 @@ void erg_layout_work_init(struct erg_layout_work *work,
             spin_sm_s(request, &ops, tensor_bandwidth, context_bandwidth);
     }
     read_head(&passes[ERG_PASS_HEAD], time, parts, tensor);
-    passes[ERG_PASS_BALANCED].memory_s = parts->recompute_s[ERG_REMAT_BALANCED];
-    passes[ERG_PASS_BALANCED].bytes[2] = parts->recompute_s[ERG_REMAT_BALANCED] * bandwidth;
+    passes[ERG_PASS_NORMS].memory_s = parts->recompute_s[ERG_REMAT_NORMS];
+    passes[ERG_PASS_ACTIVATION].memory_s = parts->recompute_s[ERG_REMAT_ACTIVATION];
+    for (int i = ERG_PASS_NORMS; i <= ERG_PASS_ACTIVATION; i++)
+        passes[i].bytes[2] = passes[i].memory_s * bandwidth;
     for (int i = 0; i < ERG_PASSES; i++)
         find_clocks(&passes[i], request);
     work->message_bytes = 2 * (double)microbatch * (double)sequence * (double)model.hidden /
@@ -237,9 +239,11 @@ void erg_layout_costs_at(struct erg_layout_costs *costs,
         cost->items[ERG_LAYOUT_ENERGY_STATIC] *= dither;
     }
     struct erg_pass_cost *head = &costs->passes[ERG_PASS_HEAD];
-    struct erg_pass_cost *balanced = &costs->passes[ERG_PASS_BALANCED];
-    balanced->items[ERG_LAYOUT_ENERGY_RECOMPUTE] = balanced->items[ERG_LAYOUT_ENERGY_MEMORY];
-    balanced->items[ERG_LAYOUT_ENERGY_MEMORY] = 0;
+    for (int i = ERG_PASS_NORMS; i <= ERG_PASS_ACTIVATION; i++) {
+        double *items = costs->passes[i].items;
+        items[ERG_LAYOUT_ENERGY_RECOMPUTE] = items[ERG_LAYOUT_ENERGY_MEMORY];
+        items[ERG_LAYOUT_ENERGY_MEMORY] = 0;
+    }
     for (int k = ERG_LAYOUT_ENERGY_LINEAR; k <= ERG_LAYOUT_ENERGY_WIRES; k++) {
         head->items[ERG_LAYOUT_ENERGY_HEAD] += head->items[k];
         head->items[k] = 0;

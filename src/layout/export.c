@@ -9,6 +9,14 @@ bool erg_export_is_even(const struct erg_layout *layout)
     return true;
 }
 
+/* The least that computes again what either does. */
+static enum erg_remat both(enum erg_remat a, enum erg_remat b)
+{
+    if (erg_remat_is_within(a, b))
+        return b;
+    return erg_remat_is_within(b, a) ? a : ERG_REMAT_BALANCED;
+}
+
 enum erg_remat erg_export_remat(struct erg_text *out, const struct erg_layout *layout,
                                 const char *software)
 {
@@ -17,7 +25,7 @@ enum erg_remat erg_export_remat(struct erg_text *out, const struct erg_layout *l
     for (long s = 1; s < layout->pipeline; s++) {
         enum erg_remat remat = erg_layout_remat(layout, s);
         differ |= remat != most;
-        most = remat > most ? remat : most;
+        most = both(most, remat);
     }
     if (!differ)
         return most;

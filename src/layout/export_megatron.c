@@ -122,6 +122,20 @@ static void add_memory(struct erg_text *out, const struct erg_layout *layout)
     case ERG_REMAT_NONE:
         erg_text_add(out, "# Nothing is recomputed.\n");
         break;
+    case ERG_REMAT_NORMS:
+        erg_text_add(out,
+                     "# NOT THE SAME where Transformer Engine has fused a norm into the product "
+                     "after it: that is not recomputed.\n"
+                     "--recompute-granularity selective\n"
+                     "--recompute-modules layernorm\n");
+        break;
+    case ERG_REMAT_ACTIVATION:
+        erg_text_add(out, "# NOT THE SAME: planned is the activation of the MLP, which Megatron-LM "
+                          "recomputes alone in mixtures of\n"
+                          "# experts only; this also recomputes its products.\n"
+                          "--recompute-granularity selective\n"
+                          "--recompute-modules mlp\n");
+        break;
     case ERG_REMAT_BALANCED:
         erg_text_add(out,
                      "# NOT THE SAME: planned are norms and the activation of the MLP. Megatron-LM "

@@ -74,15 +74,22 @@ static void add_training(struct erg_text *out, const struct erg_layout *layout)
 static void add_memory(struct erg_text *out, const struct erg_layout *layout)
 {
     erg_text_add(out, "\n[activation_checkpoint]\n");
-    switch (erg_export_remat(out, layout, "torchtitan")) {
+    enum erg_remat remat = erg_export_remat(out, layout, "torchtitan");
+    switch (remat) {
     case ERG_REMAT_NONE:
         erg_text_add(out, "mode = \"none\"\n");
         break;
+    case ERG_REMAT_NORMS:
+    case ERG_REMAT_ACTIVATION:
     case ERG_REMAT_BALANCED:
-        erg_text_add(out, "# NOT THE SAME: planned are norms and the activation of the MLP; this "
-                          "also recomputes every second\n"
-                          "# matrix product.\n"
-                          "mode = \"selective\"\n"
+        erg_text_printf(out,
+                        "# NOT THE SAME: planned %s; this also recomputes every second\n"
+                        "# matrix product.\n",
+                        remat == ERG_REMAT_NORMS ? "are norms"
+                        : remat == ERG_REMAT_ACTIVATION
+                            ? "is the activation of the MLP"
+                            : "are norms and the activation of the MLP");
+        erg_text_add(out, "mode = \"selective\"\n"
                           "selective_ac_option = \"op\"\n");
         break;
     case ERG_REMAT_FULL:

@@ -74,14 +74,17 @@ static int read_remat(struct erg_layout *layout, const struct erg_csv *csv, size
     if (columns->recompute < 0)
         return 0;
     const char *name = erg_csv_text(csv, row, (size_t)columns->recompute);
-    for (int remat = 0; remat <= ERG_REMAT_FULL; remat++) {
+    for (int remat = 0; remat < ERG_REMATS; remat++) {
         if (!strcmp(erg_remat_name(remat), name)) {
             layout->remat = remat;
             return 0;
         }
     }
-    return erg_csv_fail(csv, row, err,
-                        "column 'recompute': expected none, balanced or full, got '%s'", name);
+    return erg_csv_fail(
+        csv, row, err,
+        "column 'recompute': expected none, norms, activation, balanced or full, got "
+        "'%s'",
+        name);
 }
 
 static int read_time(struct erg_fit_row *out, const struct erg_csv *csv, size_t row,

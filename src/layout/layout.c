@@ -9,6 +9,8 @@ const char *erg_remat_name(enum erg_remat remat)
 {
     static const char *const names[] = {
         [ERG_REMAT_NONE] = "none",
+        [ERG_REMAT_NORMS] = "norms",
+        [ERG_REMAT_ACTIVATION] = "activation",
         [ERG_REMAT_BALANCED] = "balanced",
         [ERG_REMAT_FULL] = "full",
     };
@@ -28,6 +30,8 @@ void erg_layout_of_job(struct erg_layout *layout, const struct erg_job *job,
 {
     static const enum erg_remat remats[] = {
         [ERG_RECOMPUTE_NONE] = ERG_REMAT_NONE,
+        [ERG_RECOMPUTE_NORMS] = ERG_REMAT_NORMS,
+        [ERG_RECOMPUTE_ACTIVATION] = ERG_REMAT_ACTIVATION,
         [ERG_RECOMPUTE_BALANCED] = ERG_REMAT_BALANCED,
         [ERG_RECOMPUTE_FULL] = ERG_REMAT_FULL,
     };

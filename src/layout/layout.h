@@ -25,11 +25,34 @@
  */
 enum erg_remat {
     ERG_REMAT_NONE,
-    ERG_REMAT_BALANCED, /* outputs of norms and of the activation: all that costs no matrix product
-                         */
-    ERG_REMAT_FULL,     /* everything but the layer's input */
+    ERG_REMAT_NORMS,      /* outputs of norms */
+    ERG_REMAT_ACTIVATION, /* outputs of the FFN's activation */
+    ERG_REMAT_BALANCED,   /* both: all that costs no matrix product */
+    ERG_REMAT_FULL,       /* everything but the layer's input */
 };
-const char *erg_remat_name(enum erg_remat remat); /* "none", "balanced", "full" */
+enum {
+    ERG_REMATS = ERG_REMAT_FULL + 1,
+    ERG_REMAT_ALL = (1 << ERG_REMATS) - 1, /* of bits 1 << enum erg_remat */
+};
+const char *erg_remat_name(enum erg_remat remat); /* "none", "norms", … */
+
+/* Whether a mode makes these again from what a layer keeps. */
+static inline bool erg_remat_norms(enum erg_remat remat)
+{
+    return remat == ERG_REMAT_NORMS || remat == ERG_REMAT_BALANCED;
+}
+
+static inline bool erg_remat_activation(enum erg_remat remat)
+{
+    return remat == ERG_REMAT_ACTIVATION || remat == ERG_REMAT_BALANCED;
+}
+
+/* Whether `least` computes nothing again that `most` does not. */
+static inline bool erg_remat_is_within(enum erg_remat least, enum erg_remat most)
+{
+    return least == most || least == ERG_REMAT_NONE || most == ERG_REMAT_FULL ||
+           (most == ERG_REMAT_BALANCED && least < most);
+}
 
 struct erg_layout {
     long tensor, context, pipeline, data; /* degrees; their product is the GPUs of the job */

@@ -278,6 +278,8 @@ void erg_layout_job(struct erg_text *out, const struct erg_job *job,
 {
     static const enum erg_job_recompute recomputes[] = {
         [ERG_REMAT_NONE] = ERG_RECOMPUTE_NONE,
+        [ERG_REMAT_NORMS] = ERG_RECOMPUTE_NORMS,
+        [ERG_REMAT_ACTIVATION] = ERG_RECOMPUTE_ACTIVATION,
         [ERG_REMAT_BALANCED] = ERG_RECOMPUTE_BALANCED,
         [ERG_REMAT_FULL] = ERG_RECOMPUTE_FULL,
     };

@@ -74,7 +74,8 @@ struct erg_memory_tensor {
     int64_t bytes;
     int64_t rows;   /* it can be split between any two */
     unsigned saved; /* bits 1 << enum erg_remat: by which modes */
-    /* Framework, mode none: that many strided views of one allocation are kept, not it. */
+    /* Framework, unless the activation is made again: that many strided views of one allocation
+     * are kept, not it. */
     int views;
 };
 
@@ -101,7 +102,7 @@ struct erg_memory_sizes {
     struct erg_memory_tensor tensors[ERG_MEMORY_ROLES];
     /* What a layer keeps for its backward pass under each mode, all tensors together, and of that
      * what is large enough to be moved to host memory. */
-    int64_t kept[ERG_REMAT_FULL + 1], movable[ERG_REMAT_FULL + 1];
+    int64_t kept[ERG_REMATS], movable[ERG_REMATS];
 };
 
 void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,

@@ -168,7 +168,7 @@ static double forward_transient(const struct erg_memory_sizes *sizes, enum erg_r
     double full = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
     double attention = (double)sizes->kv * (double)sizes->context + 3 * (double)sizes->query;
     double ffn = (double)sizes->gathered_kv + 2 * (double)sizes->hidden + full +
-                 (remat == ERG_REMAT_BALANCED ? (double)sizes->ffn : 0);
+                 (erg_remat_activation(remat) ? (double)sizes->ffn : 0);
     return larger(attention, ffn);
 }
 
@@ -177,8 +177,8 @@ static double backward_transient(const struct erg_memory_sizes *sizes, enum erg_
     double ffn = (double)sizes->ffn,
            keys = sizes->context > 1 ? (double)sizes->gathered_kv + (double)sizes->kv : 0;
     if (sizes->gated)
-        return keys + (remat == ERG_REMAT_BALANCED ? 6 : 3) * ffn;
-    return keys + (remat == ERG_REMAT_BALANCED ? 3 : 2) * ffn;
+        return keys + (erg_remat_activation(remat) ? 6 : 3) * ffn;
+    return keys + (erg_remat_activation(remat) ? 3 : 2) * ffn;
 }
 
 /* The most layers of any chunk of a stage. */

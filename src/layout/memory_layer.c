@@ -148,19 +148,19 @@ static uint32_t backward_ffn(struct erg_memory_simulation *s, struct erg_memory_
 {
     const struct erg_memory_sizes *sizes = s->sizes;
     uint32_t gate = NO_BLOCK, activated = NO_BLOCK;
-    if (s->remat == ERG_REMAT_BALANCED) {
+    if (erg_remat_activation(s->remat)) {
         gate = sizes->gated ? transient(s, sizes->ffn) : NO_BLOCK;
         activated = transient(s, sizes->ffn);
     }
     uint32_t product = transient(s, sizes->ffn);
     uint32_t joined;
-    if (s->remat != ERG_REMAT_BALANCED)
+    if (!erg_remat_activation(s->remat))
         erg_memory_drop(s, &kept[ERG_MEMORY_ACTIVATED]);
     if (sizes->gated) {
         uint32_t of_gate = transient(s, sizes->ffn), of_up = transient(s, sizes->ffn);
         drop(s, &gate);
         erg_memory_drop(s, &kept[ERG_MEMORY_GATE]);
-        if (s->remat != ERG_REMAT_BALANCED)
+        if (!erg_remat_activation(s->remat))
             drop(s, &product);
         uint32_t before_gate = transient(s, sizes->ffn);
         drop(s, &of_gate);
@@ -181,7 +181,7 @@ static uint32_t backward_column(struct erg_memory_simulation *s, struct erg_memo
                                 struct erg_memory_kept *input, uint32_t *output_gradient,
                                 uint32_t *gradient)
 {
-    uint32_t again = s->remat == ERG_REMAT_BALANCED ? transient(s, s->sizes->hidden) : NO_BLOCK;
+    uint32_t again = erg_remat_norms(s->remat) ? transient(s, s->sizes->hidden) : NO_BLOCK;
     uint32_t of_norm = reduced(s);
     drop(s, output_gradient);
     uint32_t of_input = transient(s, s->sizes->hidden);

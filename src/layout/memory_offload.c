@@ -14,7 +14,7 @@ static void list_pieces(struct erg_memory_choice *choice, const struct erg_memor
     for (long layer = 0; layer < layers; layer++)
         for (int i = 0; i < ERG_MEMORY_ROLES; i++) {
             const struct erg_memory_tensor *tensor = &sizes->tensors[i];
-            bool views = accounting == ERG_MEMORY_FRAMEWORK && remat == ERG_REMAT_NONE;
+            bool views = accounting == ERG_MEMORY_FRAMEWORK && !erg_remat_activation(remat);
             int parts = views ? tensor->views : 1;
             if (!(tensor->saved & 1u << remat) || tensor->bytes / parts < ERG_OFFLOAD_LEAST_BYTES)
                 continue;
@@ -53,7 +53,7 @@ static void order_pieces(struct erg_memory_choice *choice, const struct erg_memo
     for (size_t i = 0; i < choice->count; i++)
         ranked[i] = (struct ranked){.piece = choice->pieces[i],
                                     .strided = accounting == ERG_MEMORY_FRAMEWORK &&
-                                               remat == ERG_REMAT_NONE &&
+                                               !erg_remat_activation(remat) &&
                                                sizes->tensors[choice->pieces[i].tensor].views > 1,
                                     .place = i};
     qsort(ranked, choice->count, sizeof *ranked, compare_ranked);

@@ -2,9 +2,10 @@
 #include "layout/memory_internal.h"
 
 enum {
-    NONE = 1 << ERG_REMAT_NONE,
-    BALANCED = 1 << ERG_REMAT_BALANCED,
-    FULL = 1 << ERG_REMAT_FULL,
+    ALL = ERG_REMAT_ALL,
+    MOST = ALL & ~(1 << ERG_REMAT_FULL),
+    UNLESS_NORMS = MOST & ~(1 << ERG_REMAT_NORMS | 1 << ERG_REMAT_BALANCED),
+    UNLESS_ACTIVATION = MOST & ~(1 << ERG_REMAT_ACTIVATION | 1 << ERG_REMAT_BALANCED),
 };
 
 const char *erg_memory_item_name(enum erg_memory_item item)
@@ -40,24 +41,24 @@ static void set(struct erg_memory_sizes *sizes, enum erg_memory_role role, const
  */
 static void list_tensors(struct erg_memory_sizes *sizes, int64_t tokens)
 {
-    const unsigned all = NONE | BALANCED | FULL, most = NONE | BALANCED;
     int64_t own = tokens / sizes->tensor; /* tokens of the residual stream on this rank */
     int64_t hidden = sizes->hidden, shared = sizes->context > 1 ? sizes->kv : 0;
     int64_t local = sizes->kv - shared;
-    set(sizes, ERG_MEMORY_INPUT, "layer input", hidden, own, all);
-    set(sizes, ERG_MEMORY_ATTENTION_NORM, "attention norm output", hidden, own, NONE);
-    set(sizes, ERG_MEMORY_QK_INPUT, "queries and keys before their norm", sizes->qk, tokens, most);
-    set(sizes, ERG_MEMORY_QUERIES, "queries", sizes->query, tokens, most);
-    set(sizes, ERG_MEMORY_KEYS, "keys", local / 2, tokens, most);
-    set(sizes, ERG_MEMORY_VALUES, "values", local / 2, tokens, most);
-    set(sizes, ERG_MEMORY_KV_SHARE, "share of keys and values", shared, tokens, most);
-    set(sizes, ERG_MEMORY_LOG_SUM_EXP, "log-sum-exp", sizes->log_sum_exp, tokens, most);
-    set(sizes, ERG_MEMORY_ATTENTION_OUTPUT, "attention output", sizes->query, tokens, most);
-    set(sizes, ERG_MEMORY_FFN_INPUT, "FFN norm input", hidden, own, most);
-    set(sizes, ERG_MEMORY_FFN_NORM, "FFN norm output", hidden, own, NONE);
-    set(sizes, ERG_MEMORY_FC1_OUTPUT, "FC1 output", sizes->fc1, tokens, most);
-    set(sizes, ERG_MEMORY_GATE, "activated gate", sizes->gated ? sizes->ffn : 0, tokens, NONE);
-    set(sizes, ERG_MEMORY_ACTIVATED, "activation output", sizes->ffn, tokens, NONE);
+    set(sizes, ERG_MEMORY_INPUT, "layer input", hidden, own, ALL);
+    set(sizes, ERG_MEMORY_ATTENTION_NORM, "attention norm output", hidden, own, UNLESS_NORMS);
+    set(sizes, ERG_MEMORY_QK_INPUT, "queries and keys before their norm", sizes->qk, tokens, MOST);
+    set(sizes, ERG_MEMORY_QUERIES, "queries", sizes->query, tokens, MOST);
+    set(sizes, ERG_MEMORY_KEYS, "keys", local / 2, tokens, MOST);
+    set(sizes, ERG_MEMORY_VALUES, "values", local / 2, tokens, MOST);
+    set(sizes, ERG_MEMORY_KV_SHARE, "share of keys and values", shared, tokens, MOST);
+    set(sizes, ERG_MEMORY_LOG_SUM_EXP, "log-sum-exp", sizes->log_sum_exp, tokens, MOST);
+    set(sizes, ERG_MEMORY_ATTENTION_OUTPUT, "attention output", sizes->query, tokens, MOST);
+    set(sizes, ERG_MEMORY_FFN_INPUT, "FFN norm input", hidden, own, MOST);
+    set(sizes, ERG_MEMORY_FFN_NORM, "FFN norm output", hidden, own, UNLESS_NORMS);
+    set(sizes, ERG_MEMORY_FC1_OUTPUT, "FC1 output", sizes->fc1, tokens, MOST);
+    set(sizes, ERG_MEMORY_GATE, "activated gate", sizes->gated ? sizes->ffn : 0, tokens,
+        UNLESS_ACTIVATION);
+    set(sizes, ERG_MEMORY_ACTIVATED, "activation output", sizes->ffn, tokens, UNLESS_ACTIVATION);
     if (sizes->gated)
         sizes->tensors[ERG_MEMORY_FC1_OUTPUT].views = 2;
 }
@@ -65,7 +66,7 @@ static void list_tensors(struct erg_memory_sizes *sizes, int64_t tokens)
 /* Sums up the tensors of each mode. */
 static void add_up(struct erg_memory_sizes *sizes)
 {
-    for (int remat = 0; remat <= ERG_REMAT_FULL; remat++)
+    for (int remat = 0; remat < ERG_REMATS; remat++)
         for (int i = 0; i < ERG_MEMORY_ROLES; i++) {
             int64_t bytes = sizes->tensors[i].saved & 1u << remat ? sizes->tensors[i].bytes : 0;
             sizes->kept[remat] += bytes;

@@ -98,6 +98,8 @@ static int solve_stage(void *context, size_t index, struct erg_error *err)
     struct found *found = &work->found[stage];
     double best = -1;
     for (int remat = ERG_REMAT_NONE; remat <= (int)asked; remat++) {
+        if (!erg_remat_is_within((enum erg_remat)remat, asked))
+            continue;
         double least, offload = smallest_ratio(work, stage, (enum erg_remat)remat, &least);
         double bytes = moved_bytes(work, stage, (enum erg_remat)remat, offload);
         bool fits = least <= work->budget || remat == (int)asked;

@@ -183,7 +183,7 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
             continue;
         layout->microbatches = batch / (layout->data * layout->microbatch);
         fill_places(&places, walk, layout, blocks, count);
-        for (int remat = ERG_REMAT_NONE; remat <= ERG_REMAT_FULL; remat++) {
+        for (int remat = ERG_REMAT_NONE; remat < ERG_REMATS; remat++) {
             layout->remat = (enum erg_remat)remat;
             if (search->remats & 1u << remat)
                 consider(walk, layout, &places, blocks);

@@ -191,7 +191,7 @@ static double floor_s(const struct walk *walk, const struct erg_layout *layout)
 static void consider_remats(struct walk *walk, struct erg_layout *layout, bool equal, bool unequal,
                             long batch)
 {
-    for (int remat = ERG_REMAT_NONE; remat <= ERG_REMAT_FULL; remat++) {
+    for (int remat = ERG_REMAT_NONE; remat < ERG_REMATS; remat++) {
         if (!(walk->search->remats & 1u << remat))
             continue;
         layout->remat = (enum erg_remat)remat;

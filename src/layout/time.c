@@ -181,13 +181,16 @@ static double sum_pass(double *items, const struct pass *pass, const struct erg_
     return sum;
 }
 
-/* What balanced recomputation runs again: both norms and the activation. */
-static double balanced_s(const struct pass *pass, const struct erg_model_ops *forward)
+/* What a mode runs again of norms and activation. */
+static double again_s(const struct pass *pass, const struct erg_model_ops *forward,
+                      enum erg_remat remat)
 {
     double bytes = 0;
     for (size_t i = 0; i < forward->count; i++) {
         enum erg_model_op_id id = forward->items[i].id;
-        if (id == ERG_MODEL_NORM_A || id == ERG_MODEL_NORM_M || id == ERG_MODEL_ACTIVATION)
+        bool norm = id == ERG_MODEL_NORM_A || id == ERG_MODEL_NORM_M;
+        if ((norm && erg_remat_norms(remat)) ||
+            (id == ERG_MODEL_ACTIVATION && erg_remat_activation(remat)))
             bytes += memory_bytes(pass, &forward->items[i]);
     }
     return memory_s(pass->request, bytes);
@@ -257,8 +260,8 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
     erg_model_layer_forward(&ops, &model, &shape);
     parts->forward_s = sum_pass(parts->forward, &pass, &ops);
     parts->layer_parameters = parameters(&ops);
-    parts->recompute_s[ERG_REMAT_NONE] = 0;
-    parts->recompute_s[ERG_REMAT_BALANCED] = balanced_s(&pass, &ops);
+    for (int remat = 0; remat < ERG_REMAT_FULL; remat++)
+        parts->recompute_s[remat] = again_s(&pass, &ops, (enum erg_remat)remat);
     parts->recompute_s[ERG_REMAT_FULL] = parts->forward_s;
     erg_model_embedding_forward(&ops, &model, &shape);
     parts->embedding_parameters = parameters(&ops);
@@ -271,7 +274,7 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
     parts->head_s = head_s(parts->head, &pass, &model, &shape);
     struct erg_memory_sizes sizes;
     erg_memory_sizes_init(&sizes, &model, tensor, context, microbatch, sequence);
-    for (int remat = 0; remat <= ERG_REMAT_FULL; remat++)
+    for (int remat = 0; remat < ERG_REMATS; remat++)
         parts->copy_s[remat] = engine->host_link_bandwidth > 0
                                    ? (double)sizes.kept[remat] / engine->host_link_bandwidth
                                    : 0;

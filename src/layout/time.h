@@ -9,7 +9,7 @@
  *   + exposed share x (wire bytes / (e_l link) + latency) of every collective + overhead,
  *
  * and never less than the host needs to launch it. Recomputing everything costs one more forward
- * pass with its communication, balanced recomputation the bytes of norms and activation. Where X_s
+ * pass with its communication, norms and activation their bytes. Where X_s
  * is what stage s does for one microbatch (its layers both ways, its messages, on the last stage
  * the head), v the chunks of a stage and m the microbatches, the pipeline takes
  *
@@ -92,8 +92,8 @@ double erg_time_mfu(const struct erg_model *model, long sequence, double tokens_
 struct erg_time_parts {
     double forward[ERG_TIME_OVERHEAD + 1], backward[ERG_TIME_OVERHEAD + 1];
     double forward_s, backward_s; /* their sums */
-    double recompute_s[ERG_REMAT_FULL + 1];
-    double copy_s[ERG_REMAT_FULL + 1]; /* all that a layer keeps, to host memory or back */
+    double recompute_s[ERG_REMATS];
+    double copy_s[ERG_REMATS]; /* all that a layer keeps, to host memory or back */
     double head_s;
     double head[ERG_TIME_TENSOR + 1]; /* its items; less than head_s where the host sets the pace */
     double message_s;                 /* one of a chunk, one way, hidden or not */

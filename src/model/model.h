@@ -68,9 +68,9 @@ struct erg_model_shape {
      * per-head norm; the loss in one pass over the logits. Else the counts of the published stack,
      * one kernel or more for each. */
     bool fused_kernels;
-    /* The outputs of norms and of the activation are dropped in the forward pass; backward makes
-     * each again before the linear whose input it is. */
-    bool balanced;
+    /* Outputs of norms, of the activation, are dropped in the forward pass; backward makes each
+     * again before the linear whose input it is. */
+    bool norms_again, activation_again;
 };
 
 enum erg_model_op_id {

@@ -13,7 +13,7 @@ struct sizes {
     double heads; /* of queries on one GPU */
     double kv;    /* width of the keys (and of the values) on one GPU */
     double tile_m, tile_n, head_factor;
-    bool fused, balanced;
+    bool fused, norms_again, activation_again;
 };
 
 static struct sizes sizes_of(const struct erg_model *model, const struct erg_model_shape *shape)
@@ -40,7 +40,8 @@ static struct sizes sizes_of(const struct erg_model *model, const struct erg_mod
         .tile_n = shape->tile_n ? (double)shape->tile_n : 128,
         .head_factor = shape->head_gemm_factor > 0 ? shape->head_gemm_factor : 1,
         .fused = shape->fused_kernels,
-        .balanced = shape->balanced,
+        .norms_again = shape->norms_again,
+        .activation_again = shape->activation_again,
     };
 }
 
@@ -291,26 +292,33 @@ static void tag_work(struct erg_model_ops *ops, const struct erg_model_shape *sh
     }
 }
 
-/* The input of a linear that balanced recomputation makes again: its forward kernel alone, which
- * adds no residual. */
+/* The input of a linear that is made again: its forward kernel alone, which adds no residual. */
 static void add_again(struct erg_model_ops *ops, const struct sizes *s, enum erg_model_op_id id,
                       const char *name)
 {
-    if (s->balanced && id == ERG_MODEL_ACTIVATION)
+    if (id == ERG_MODEL_ACTIVATION && s->activation_again)
         add_activation(ops, s, false);
-    else if (s->balanced)
+    else if (id != ERG_MODEL_ACTIVATION && s->norms_again)
         add_norm(ops, s, id, name, false);
 }
 
 /* The first of each in a backward list is the forward operation, and holds no parameters of its
  * own. */
-static void tag_again(struct erg_model_ops *ops)
+static void tag_again(struct erg_model_ops *ops, const struct sizes *s)
 {
-    static const enum erg_model_op_id again[] = {ERG_MODEL_ACTIVATION, ERG_MODEL_NORM_M,
-                                                 ERG_MODEL_NORM_A};
-    for (size_t k = 0; k < sizeof again / sizeof *again; k++) {
+    const struct {
+        enum erg_model_op_id id;
+        bool again;
+    } kinds[] = {
+        {ERG_MODEL_ACTIVATION, s->activation_again},
+        {ERG_MODEL_NORM_M, s->norms_again},
+        {ERG_MODEL_NORM_A, s->norms_again},
+    };
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         struct erg_model_op *op = ops->items;
-        while (op->id != again[k])
+        if (!kinds[k].again)
+            continue;
+        while (op->id != kinds[k].id)
             op++;
         op->params = 0;
         op->work[0].code.backward = false;
@@ -377,8 +385,7 @@ void erg_model_layer_backward(struct erg_model_ops *ops, const struct erg_model 
     add_fork(ops, &s, ERG_MODEL_FORK_A, "fork_a");
     fill_state(ops, &s);
     tag_work(ops, shape, true);
-    if (s.balanced)
-        tag_again(ops);
+    tag_again(ops, &s);
     no_saved_bytes(ops);
 }
 

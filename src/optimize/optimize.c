@@ -66,12 +66,14 @@ static int check_methods(const struct erg_optimization *o, struct erg_error *err
 int erg_optimize_check_device(const struct erg_job *job, const struct erg_device *device,
                               struct erg_error *err)
 {
-    if (device && (job->recompute == ERG_RECOMPUTE_BALANCED || job->offload > 0))
+    bool again = job->recompute != ERG_RECOMPUTE_NONE && job->recompute != ERG_RECOMPUTE_FULL;
+    if (device && (again || job->offload > 0))
         return erg_fail(err, ERG_USAGE,
                         "the job %s %s, which is planned on emulated GPUs only; expected recompute "
                         "none or full and no offload to measure on these",
                         job->name,
-                        job->offload > 0 ? "offloads activations" : "recomputes in balance");
+                        job->offload > 0 ? "offloads activations"
+                                         : "recomputes norms or the activation alone");
     if (device && device->board && !erg_gpu_is_board(job->gpu, device->board))
         erg_log(ERG_LOG_WARNING,
                 "the job is for %s, but this machine has %s: times and energies are measured on "

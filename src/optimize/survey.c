@@ -51,7 +51,10 @@ struct erg_workload_request erg_survey_workload_request(const struct erg_job *jo
         .microbatch_size = job->microbatch_size,
         .sequence = job->sequence,
         .recompute = job->recompute == ERG_RECOMPUTE_FULL,
-        .balanced = job->recompute == ERG_RECOMPUTE_BALANCED,
+        .norms_again =
+            job->recompute == ERG_RECOMPUTE_NORMS || job->recompute == ERG_RECOMPUTE_BALANCED,
+        .activation_again =
+            job->recompute == ERG_RECOMPUTE_ACTIVATION || job->recompute == ERG_RECOMPUTE_BALANCED,
     };
 }
 

@@ -31,7 +31,8 @@ static struct erg_model_shape shape_of(const struct erg_workload_request *reques
         .tile_n = request->gpu->gemm_tile_n,
         .head_gemm_factor = request->gpu->head_gemm_factor,
         .fused_kernels = request->stack->fused_kernels,
-        .balanced = request->balanced,
+        .norms_again = request->norms_again,
+        .activation_again = request->activation_again,
     };
 }
 

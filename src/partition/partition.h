@@ -82,10 +82,10 @@ struct erg_workload_request {
     const struct erg_gpu *gpu;
     const struct erg_stack *stack;
     int tensor, context;
-    int microbatch_size; /* sequences */
-    int sequence;        /* tokens */
-    bool recompute;      /* the backward replays the forward, layer by layer */
-    bool balanced;       /* the backward makes outputs of norms and the activation again */
+    int microbatch_size;                /* sequences */
+    int sequence;                       /* tokens */
+    bool recompute;                     /* the backward replays the forward, layer by layer */
+    bool norms_again, activation_again; /* the backward makes their outputs again */
 };
 
 /* Everything that a device runs for a job's microbatch, per layer. */
