@@ -63,6 +63,45 @@ static void a_table_says_which(void **state)
     erg_text_release(&other.out);
 }
 
+/* One layout alone, beside the best, and for other software: the degrees that were asked for. */
+static void one_layout(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    json_t *document = NULL, *best = NULL;
+    struct program_result one = run_program(SMALL " --layout t=4,p=8,v=2 --json");
+    struct program_result all = run_program(SMALL " --json");
+    struct program_result why = run_program(SMALL " --why t=4,p=8,v=2");
+    struct program_result arguments = run_program(SMALL " --layout t=4,p=8,v=2 --export megatron");
+    assert_int_equal(one.exit_code, 0);
+    assert_ok(erg_json_parse(&document, "output", one.out.data, one.out.count, &err), &err);
+    assert_ok(erg_json_parse(&best, "output", all.out.data, all.out.count, &err), &err);
+    const json_t *layouts = json_object_get(document, "layouts"), *layout;
+    assert_int_equal(json_array_size(layouts), 1);
+    layout = json_array_get(layouts, 0);
+    assert_int_equal(json_integer_value(json_object_get(layout, "t")), 4);
+    assert_int_equal(json_integer_value(json_object_get(layout, "p")), 8);
+    assert_int_equal(json_integer_value(json_object_get(layout, "v")), 2);
+    double slower = json_number_value(json_object_get(layout, "time_s")) /
+                    json_number_value(json_object_get(
+                        json_array_get(json_object_get(best, "layouts"), 0), "time_s"));
+    char expected[80];
+    snprintf(expected, sizeof expected, "t=4,p=8,v=2: %.1f %% slower than the fastest.\n",
+             100 * (slower - 1));
+    assert_true(slower > 1);
+    assert_non_null(strstr(why.out.data, expected));
+    assert_non_null(strstr(why.out.data, "This one:\n  stages 0 to "));
+    assert_int_equal(arguments.exit_code, 0);
+    assert_non_null(strstr(arguments.out.data, "# Ranks 0 to 31 on "));
+    assert_non_null(strstr(arguments.out.data, "--pipeline-model-parallel-size 8\n"));
+    json_decref(document);
+    json_decref(best);
+    erg_text_release(&one.out);
+    erg_text_release(&all.out);
+    erg_text_release(&why.out);
+    erg_text_release(&arguments.out);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -71,7 +110,9 @@ static void refusals(void **state)
         int exit_code;
     } cases[] = {
         {SMALL " --gpus 32 2>&1", "the cluster has nodes of several kinds; --gpus", 2},
-        {SMALL " --export megatron 2>&1", "the cluster has nodes of several kinds; --gpus", 2},
+        {SMALL " --export profile 2>&1", "the cluster has nodes of several kinds; --gpus", 2},
+        {SMALL " --layout t=1,p=4 2>&1", "--layout t=1,p=4: no layout of huggyllama/llama-65b", 3},
+        {SMALL " --why t=4,p=500 2>&1", "that was asked for spreads a batch of 256", 3},
         {"optimize " JOB " 2>&1", "only ergon plan spreads a job over nodes of several", 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -88,6 +129,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_lie_somewhere),
         cmocka_unit_test(a_table_says_which),
+        cmocka_unit_test(one_layout),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

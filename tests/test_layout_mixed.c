@@ -172,6 +172,36 @@ static void try_blocks(struct comparison *comparison, struct splits *splits, uns
     }
 }
 
+/* What is asked for alone is the fastest of its kind among all. */
+static void asked_degrees_are_the_fastest_of_them(const struct erg_mixed_found *found,
+                                                  const struct erg_mixed_search *all,
+                                                  const struct erg_layout *asked)
+{
+    struct erg_error err;
+    struct erg_mixed_found own;
+    struct erg_mixed_search search = *all;
+    double fastest = 0;
+    search.top = 1;
+    search.remats = 1u << asked->remat;
+    search.only = (struct erg_mixed_degrees){asked->tensor, asked->context, asked->pipeline,
+                                             asked->virtual_stages, asked->microbatch};
+    for (size_t k = 0; k < found->count; k++) {
+        const struct erg_layout *at = &found->items[k].at.layout;
+        if (at->tensor == asked->tensor && at->context == asked->context &&
+            at->pipeline == asked->pipeline && at->virtual_stages == asked->virtual_stages &&
+            at->microbatch == asked->microbatch && at->remat == asked->remat)
+            fastest = fmax(fastest, found->items[k].at.tokens_per_s);
+    }
+    assert_ok(erg_mixed_search(&own, &search, &err), &err);
+    assert_int_equal(own.items[0].at.layout.pipeline, asked->pipeline);
+    assert_int_equal(own.items[0].at.layout.remat, asked->remat);
+    assert_close(own.items[0].at.tokens_per_s, fastest, 1e-12);
+    erg_mixed_found_release(&own);
+    search.only.pipeline = 1000;
+    assert_fails(erg_mixed_search(&own, &search, &err), &err, "that was asked for spreads a batch");
+    assert_int_equal(err.status, ERG_INFEASIBLE);
+}
+
 static void no_layout_is_faster(void **state)
 {
     (void)state;
@@ -222,6 +252,8 @@ static void no_layout_is_faster(void **state)
             without_context += found.items[k].at.layout.context == 1;
         assert_int_equal(comparison.seen, without_context);
         assert_int_equal(found.bounded, 0);
+        for (size_t k = 0; k < found.count; k += 1 + found.count / 8)
+            asked_degrees_are_the_fastest_of_them(&found, &search, &found.items[k].at.layout);
         if (found.count > 3) { /* the same with bounds */
             struct erg_mixed_found fewer;
             search.top = 3;

@@ -492,14 +492,23 @@ static int find_mixed(struct planning *at, const struct erg_cluster *cluster, bo
     const struct values *values = at->values;
     const bool bounds = !isnan(values->deadline_s) || !isnan(values->energy_j) ||
                         !isnan(values->power_w) || values->objective == LEAST_ENERGY;
-    if (values->gpus || values->layout || values->why || values->export >= 0 || values->output ||
+    if (values->gpus || values->export == EXPORT_PROFILE || values->output ||
         !isnan(values->memory_bytes) || !isnan(values->host_bytes) || bounds)
-        return erg_fail(
-            err, ERG_USAGE,
-            "the cluster has nodes of several kinds; --gpus, --layout, --why, "
-            "--export, --output, --memory-budget, --host-memory, objectives and bounds are "
-            "for those of one");
-    return erg_plan_mixed(at->job, cluster, at->energy.gpu, at->searches, json, err);
+        return erg_fail(err, ERG_USAGE,
+                        "the cluster has nodes of several kinds; --gpus, --export profile, "
+                        "--output, --memory-budget, --host-memory, objectives and bounds are for "
+                        "those of one");
+    const struct plan_mixed plan = {
+        .job = at->job,
+        .cluster = cluster,
+        .gpu = at->energy.gpu,
+        .search = at->searches,
+        .layout = values->layout,
+        .why = values->why,
+        .json = json,
+        .export = values->export,
+    };
+    return erg_plan_mixed(&plan, err);
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)

@@ -1,6 +1,10 @@
 #include "cli/plan_mixed.h"
 
+#include "cli/plan_print.h"
+
+#include "base/memory.h"
 #include "io/json.h"
+#include "layout/export.h"
 #include "layout/layout_document.h"
 #include "layout/memory.h"
 #include "layout/mixed.h"
@@ -113,27 +117,26 @@ static void add_row(struct erg_table *table, const struct planning *at,
     erg_text_release(&stages);
 }
 
-/* Which stages of the fastest lie where, and how many layers each has. */
-static void add_stages(struct erg_text *out, const struct planning *at)
+/* Which stages lie where, and how many layers each has. */
+static void print_stages(const char *what, const struct planning *at,
+                         const struct erg_mixed_candidate *candidate)
 {
-    const struct erg_mixed_candidate *best = &at->found.items[0];
     long stage = 0, layers = at->job->model->layers;
-    erg_text_printf(out, "\nThe fastest:\n");
-    for (size_t i = 0; i < best->block_count; i++) {
-        const struct erg_mixed_block *block = &best->blocks[i];
-        erg_text_printf(out, "  stages %ld to %ld on %s, at most %.1f GiB; layers", stage,
-                        stage + block->stages - 1, kind_name(at, block),
-                        block->peak_bytes / 0x1p30);
+    printf("\n%s:\n", what);
+    for (size_t i = 0; i < candidate->block_count; i++) {
+        const struct erg_mixed_block *block = &candidate->blocks[i];
+        printf("  stages %ld to %ld on %s, at most %.1f GiB; layers", stage,
+               stage + block->stages - 1, kind_name(at, block), block->peak_bytes / 0x1p30);
         for (long end = stage + block->stages; stage < end; stage++)
-            erg_text_printf(out, " %ld", erg_layout_stage_layers(&best->at.layout, layers, stage));
-        erg_text_printf(out, "\n");
+            printf(" %ld", erg_layout_stage_layers(&candidate->at.layout, layers, stage));
+        putchar('\n');
     }
 }
 
-static void print_found(const struct planning *at)
+static void print_rows(const struct planning *at, const struct erg_mixed_candidate *const *rows,
+                       size_t count)
 {
     const struct erg_mixed_search *search = &at->search;
-    const struct erg_mixed_found *found = &at->found;
     struct erg_table table = {0};
     struct erg_text text = {0};
     erg_text_printf(&text, "%s: %s on ", at->job->name, at->job->model->name);
@@ -143,19 +146,31 @@ static void print_found(const struct planning *at)
     erg_text_printf(&text, "; at most %ld sequences of %ld tokens\n\n", search->batch_most,
                     search->sequence);
     add_heads(&table);
-    for (size_t i = 0; i < found->count; i++)
-        add_row(&table, at, &found->items[i]);
+    for (size_t i = 0; i < count; i++)
+        add_row(&table, at, rows[i]);
     erg_table_text(&text, &table, "");
-    add_stages(&text, at);
-    erg_text_printf(&text,
-                    "\nOf %llu layouts %llu are slower than these or do not fit as fast; %llu "
-                    "numbers of stages are too slow whatever else is chosen.\n",
-                    (unsigned long long)found->evaluated,
-                    (unsigned long long)(found->slower + found->unfit),
-                    (unsigned long long)found->bounded);
     fputs(text.data, stdout);
     erg_text_release(&text);
     erg_table_release(&table);
+}
+
+static void print_found(const struct planning *at)
+{
+    const struct erg_mixed_found *found = &at->found;
+    const struct erg_mixed_candidate **rows = erg_xcalloc(found->count, sizeof *rows);
+    for (size_t i = 0; i < found->count; i++)
+        rows[i] = &found->items[i];
+    print_rows(at, rows, found->count);
+    free(rows);
+    print_stages("The fastest", at, &found->items[0]);
+    if (at->search.only.pipeline) {
+        erg_plan_print_items(&found->items[0].at, NULL);
+        return;
+    }
+    printf("\nOf %llu layouts %llu are slower than these or do not fit as fast; %llu numbers of "
+           "stages are too slow whatever else is chosen.\n",
+           (unsigned long long)found->evaluated, (unsigned long long)(found->slower + found->unfit),
+           (unsigned long long)found->bounded);
 }
 
 static json_t *layout_json(const struct planning *at, const struct erg_mixed_candidate *candidate)
@@ -199,30 +214,99 @@ static void print_json(const struct planning *at)
     json_decref(document);
 }
 
-int erg_plan_mixed(const struct erg_job *job, const struct erg_cluster *cluster,
-                   const struct erg_gpu *gpu, const struct erg_layout_search *search, bool json,
-                   struct erg_error *err)
+/* ---- one layout ---- */
+
+/* The degrees that `text` says, with the job's recomputation unless the command line named one. */
+static int ask_for(struct planning *at, const char *option, const char *text, struct erg_error *err)
+{
+    struct erg_arena arena = {0};
+    struct erg_layout layout;
+    erg_layout_of_job(&layout, at->job, &arena);
+    if (at->search.remats == ERG_REMAT_ALL)
+        at->search.remats = 1u << layout.remat;
+    int status = erg_layout_parse(&layout, text, at->job->model->layers, err);
+    erg_arena_release(&arena);
+    at->search.top = 1;
+    at->search.only = (struct erg_mixed_degrees){layout.tensor, layout.context, layout.pipeline,
+                                                 layout.virtual_stages, layout.microbatch};
+    if (!status)
+        status = erg_mixed_search(&at->found, &at->search, err);
+    return status ? erg_fail_context(err, "%s %s", option, text) : 0;
+}
+
+/* Beside the fastest of all. */
+static int explain(struct planning *at, const char *text, struct erg_error *err)
+{
+    struct planning best = *at;
+    if (ask_for(at, "--why", text, err) != 0)
+        return -1;
+    best.search.top = 1;
+    if (erg_mixed_search(&best.found, &best.search, err) != 0)
+        return -1;
+    const struct erg_layout_candidate *one = &at->found.items[0].at;
+    const struct erg_layout_candidate *fastest = &best.found.items[0].at;
+    const struct erg_mixed_candidate *const rows[] = {&at->found.items[0], &best.found.items[0]};
+    print_rows(at, rows, 2);
+    print_stages("This one", at, rows[0]);
+    print_stages("The fastest", at, rows[1]);
+    erg_plan_print_items(one, fastest);
+    printf("\n%s: %.1f %% slower than the fastest.\n", text,
+           100 * (one->time.total / fastest->time.total - 1));
+    erg_mixed_found_release(&best.found);
+    return 0;
+}
+
+/* For software that knows one kind of GPU: which ranks are which is said before it. */
+static void print_export(const struct planning *at, enum erg_export_format format)
+{
+    const struct erg_mixed_candidate *best = &at->found.items[0];
+    struct erg_text text = {0};
+    long rank = 0, group = erg_layout_gpus(&best->at.layout) / best->at.layout.pipeline;
+    for (size_t i = 0; i < best->block_count; i++) {
+        long ranks = best->blocks[i].stages * group;
+        erg_text_printf(&text, "# Ranks %ld to %ld on %s.\n", rank, rank + ranks - 1,
+                        kind_name(at, &best->blocks[i]));
+        rank += ranks;
+    }
+    erg_layout_export(&text, format, at->job->model, &best->at.layout);
+    fputs(text.data, stdout);
+    erg_text_release(&text);
+}
+
+static int answer(struct planning *at, const struct plan_mixed *plan, struct erg_error *err)
+{
+    if (plan->why)
+        return explain(at, plan->why, err);
+    if (plan->layout ? ask_for(at, "--layout", plan->layout, err)
+                     : erg_mixed_search(&at->found, &at->search, err))
+        return -1;
+    if (plan->export >= 0)
+        print_export(at, (enum erg_export_format)plan->export);
+    else if (plan->json)
+        print_json(at);
+    else
+        print_found(at);
+    return 0;
+}
+
+int erg_plan_mixed(const struct plan_mixed *plan, struct erg_error *err)
 {
     struct planning at = {
-        .job = job,
+        .job = plan->job,
         .search =
             {
-                .model = job->model,
-                .sequence = search->sequence,
-                .batch_least = search->batch_least,
-                .batch_most = search->batch_most,
-                .remats = search->remats,
+                .model = plan->job->model,
+                .sequence = plan->search->sequence,
+                .batch_least = plan->search->batch_least,
+                .batch_most = plan->search->batch_most,
+                .remats = plan->search->remats,
                 .offload = true,
-                .top = search->top,
+                .top = plan->search->top,
             },
     };
-    int status = load_kinds(&at, cluster, gpu, search, err);
+    int status = load_kinds(&at, plan->cluster, plan->gpu, plan->search, err);
     if (!status)
-        status = erg_mixed_search(&at.found, &at.search, err);
-    if (!status && json)
-        print_json(&at);
-    else if (!status)
-        print_found(&at);
+        status = answer(&at, plan, err);
     release(&at);
     return status;
 }

@@ -5,12 +5,18 @@
 #include "job/job.h"
 #include "layout/search.h"
 
-/*
- * Searches and prints. `search` is that of the cluster's first kind, whose GPU is `gpu`; the other
- * kinds' GPUs and engines are looked up by the names in the cluster.
- */
-int erg_plan_mixed(const struct erg_job *job, const struct erg_cluster *cluster,
-                   const struct erg_gpu *gpu, const struct erg_layout_search *search, bool json,
-                   struct erg_error *err);
+struct plan_mixed {
+    const struct erg_job *job;
+    const struct erg_cluster *cluster;
+    const struct erg_gpu *gpu; /* of the cluster's first kind, as `search` is of it; those of the
+                                * other kinds are looked up by their names in the cluster */
+    const struct erg_layout_search *search;
+    const char *layout, *why; /* of these degrees only; beside the fastest; NULL: not asked */
+    bool json;
+    int export; /* enum erg_export_format; below 0: not asked */
+};
+
+/* Searches and prints. */
+int erg_plan_mixed(const struct plan_mixed *plan, struct erg_error *err);
 
 #endif

@@ -132,6 +132,11 @@ static void keep(struct walk *walk, const struct erg_mixed_candidate *candidate)
 
 /* ---- the walk ---- */
 
+static bool is_wanted(long degree, long only)
+{
+    return only == 0 || degree == only;
+}
+
 /* The fastest split of a layout, if it is among the fastest. */
 static void consider(struct walk *walk, const struct erg_layout *layout,
                      const struct erg_layout_places *places, const struct erg_mixed_block *blocks)
@@ -177,6 +182,8 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
     struct erg_layout_places places;
     long most = layout->pipeline > 1 ? search->model->layers / layout->pipeline : 1;
     for (long chunks = 1; chunks <= most; chunks++) {
+        if (!is_wanted(chunks, search->only.virtual_stages))
+            continue;
         layout->virtual_stages = chunks;
         long batch = erg_layout_choose_batch(&walk->kinds[0], layout);
         if (!batch)
@@ -237,6 +244,8 @@ static void walk_stages(struct walk *walk, struct erg_layout *layout,
 {
     const struct erg_mixed_search *search = walk->search;
     if (kind == search->kind_count) {
+        if (!is_wanted(layout->pipeline, search->only.pipeline))
+            return;
         if (count > 0 && is_too_slow(walk, layout, blocks, count))
             walk->found->bounded++;
         else if (count > 0)
@@ -285,7 +294,8 @@ static void walk_microbatches(struct walk *walk, long tensor, long context)
             .sequence = search->sequence,
         };
         struct erg_mixed_block blocks[ERG_MIXED_MOST_KINDS];
-        if ((exact && search->batch_most % microbatch != 0) ||
+        if (!is_wanted(microbatch, search->only.microbatch) ||
+            (exact && search->batch_most % microbatch != 0) ||
             microbatch * search->sequence / context % tensor != 0)
             continue;
         fill_pieces(walk, &layout);
@@ -324,6 +334,21 @@ static int check_search(const struct erg_mixed_search *search, struct erg_error 
     return erg_model_check_sequence(search->model, 1, search->sequence, err);
 }
 
+static int none_fits(const struct erg_mixed_found *found, const struct erg_mixed_search *search,
+                     struct erg_error *err)
+{
+    if (found->evaluated == 0)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "no layout of %s that was asked for spreads a batch of %ld to %ld "
+                        "sequences over these GPUs",
+                        search->model->name, search->batch_least, search->batch_most);
+    return erg_fail(err, ERG_INFEASIBLE,
+                    "no layout of %s with a batch of %ld to %ld sequences fits on these GPUs: %llu "
+                    "were tried, wherever stages may lie",
+                    search->model->name, search->batch_least, search->batch_most,
+                    (unsigned long long)found->evaluated);
+}
+
 int erg_mixed_search(struct erg_mixed_found *found, const struct erg_mixed_search *search,
                      struct erg_error *err)
 {
@@ -342,15 +367,14 @@ int erg_mixed_search(struct erg_mixed_found *found, const struct erg_mixed_searc
     for (long tensor = 1; tensor <= most && !status; tensor++) {
         for (long context = 1; context <= most / tensor && !status; context++) {
             status = erg_interrupt_check(err);
-            if (!status && is_group(search, tensor, context))
+            if (!status && is_group(search, tensor, context) &&
+                is_wanted(tensor, search->only.tensor) && is_wanted(context, search->only.context))
                 walk_microbatches(&walk, tensor, context);
         }
         erg_progress("layouts", (size_t)tensor, (size_t)most);
     }
     if (!status && found->count == 0)
-        status = erg_fail(err, ERG_INFEASIBLE,
-                          "no layout of %s with a batch of %ld to %ld sequences fits on these GPUs",
-                          search->model->name, search->batch_least, search->batch_most);
+        status = none_fits(found, search, err);
     erg_layout_splitter_release(&walk.splitter);
     if (status)
         erg_mixed_found_release(found);

@@ -38,6 +38,11 @@ struct erg_mixed_search {
     bool offload;                 /* activations may be offloaded */
     long microbatch_most;         /* 0: no bound */
     size_t top;                   /* how many are kept, at least 1 */
+    /* Of the layouts that are tried the tensor and context degree, stages, virtual stages and
+     * microbatch; 0: any. */
+    struct erg_mixed_degrees {
+        long tensor, context, pipeline, virtual_stages, microbatch;
+    } only;
 };
 
 /* Stages that follow each other on GPUs of one kind. */
@@ -64,7 +69,8 @@ struct erg_mixed_found {
     uint64_t bounded;
 };
 
-/* ERG_INFEASIBLE where no layout fits. Interruptible; reports progress. */
+/* ERG_INFEASIBLE where no layout fits, or none is on these GPUs. Interruptible; reports progress.
+ */
 int erg_mixed_search(struct erg_mixed_found *found, const struct erg_mixed_search *search,
                      struct erg_error *err);
 void erg_mixed_found_release(struct erg_mixed_found *found);
