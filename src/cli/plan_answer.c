@@ -1,0 +1,257 @@
+#include "cli/plan_answer.h"
+
+#include "cli/plan_change.h"
+#include "cli/plan_print.h"
+#include "cli/plan_profile.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "layout/export.h"
+#include "report/report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Whether the answer is one over clocks. */
+static bool over_clocks(const struct planning *at)
+{
+    const struct plan_values *values = at->values;
+    return values->objective >= 0 || at->query.time_s > 0 || at->query.energy_j > 0 ||
+           at->query.power_w > 0 || at->search_count > 1 || values->output;
+}
+
+static struct erg_layout_answer answer_of(const struct planning *at)
+{
+    const bool clocks = over_clocks(at);
+    return (struct erg_layout_answer){.job = at->job,
+                                      .searches = at->searches,
+                                      .search_count = at->search_count,
+                                      .energy = &at->energy,
+                                      .found = at->found.evaluated ? &at->found : NULL,
+                                      .choice = clocks ? &at->choice : NULL,
+                                      .query = clocks ? &at->query : NULL,
+                                      .counts = at->counts,
+                                      .top = (size_t)at->values->top,
+                                      .points = at->points.items,
+                                      .point_count = at->points.count};
+}
+
+static struct erg_layout_choice_request choice_request(const struct planning *at)
+{
+    return (struct erg_layout_choice_request){.searches = at->searches,
+                                              .search_count = at->search_count,
+                                              .energy = &at->energy,
+                                              .query = at->query,
+                                              .whole_union =
+                                                  at->values->output || at->search_count > 1,
+                                              .most = 24,
+                                              .tolerance = 0.003};
+}
+
+/* ---- one layout ---- */
+
+/* What `text` says, with the job's recomputation unless the command line names another. */
+static int evaluate(struct erg_layout_candidate *one, const struct planning *at, const char *option,
+                    const char *text, struct erg_error *err)
+{
+    struct erg_arena arena = {0};
+    struct erg_layout layout, job;
+    erg_layout_of_job(&job, at->job, &arena);
+    layout = (struct erg_layout){
+        .microbatch = 1, .sequence = job.sequence, .virtual_stages = 1, .remat = job.remat};
+    if (at->values->recompute >= 0)
+        layout.remat = (enum erg_remat)at->values->recompute;
+    int status = erg_layout_parse(&layout, text, at->job->model->layers, err);
+    if (!status && erg_layout_evaluate(one, at->searches, &layout, err) != 0)
+        status = erg_plan_say_change(at->searches, &layout, err);
+    erg_arena_release(&arena);
+    return status ? erg_fail_context(err, "%s %s", option, text) : 0;
+}
+
+static int print_json(const struct planning *at)
+{
+    const struct erg_layout_answer answer = answer_of(at);
+    json_t *document = erg_layout_document(&answer);
+    char *text = erg_json_text(document);
+    puts(text);
+    free(text);
+    json_decref(document);
+    return 0;
+}
+
+static void print_export(const struct planning *at, const struct erg_layout *layout)
+{
+    struct erg_text text = {0};
+    erg_layout_export(&text, (enum erg_export_format)at->values->export, at->job->model, layout);
+    fputs(text.data, stdout);
+    erg_text_release(&text);
+}
+
+int erg_plan_show_one(struct planning *at, bool json, struct erg_error *err)
+{
+    struct erg_layout_candidate one = {0};
+    const struct erg_layout_candidate *row = &one;
+    if (evaluate(&one, at, "--layout", at->values->layout, err) != 0)
+        return -1;
+    if (at->values->export >= 0) {
+        print_export(at, &one.layout);
+        erg_layout_candidate_release(&one);
+        return 0;
+    }
+    if (over_clocks(at)) { /* the choice owns the layout then */
+        const struct erg_layout_choice_request request = choice_request(at);
+        if (erg_layout_choose_point(&at->choice, &request, &one, err) != 0)
+            return -1;
+        row = &at->choice.layouts[0].candidate;
+    } else {
+        at->found = (struct erg_layout_found){.items = erg_xcalloc(1, sizeof *at->found.items),
+                                              .count = 1,
+                                              .evaluated = 1,
+                                              .feasible = 1};
+        at->found.items[0] = one;
+        row = at->found.items;
+    }
+    if (json)
+        return print_json(at);
+    const struct erg_layout_answer answer = answer_of(at);
+    erg_plan_print_heading(&answer);
+    if (answer.choice)
+        erg_plan_print_choice(&answer, 1);
+    else
+        erg_plan_print_rows(&answer, &row, 1);
+    erg_plan_print_items(row, NULL);
+    return 0;
+}
+
+int erg_plan_explain(struct planning *at, struct erg_error *err)
+{
+    struct erg_layout_candidate one = {0};
+    at->searches->top = 1;
+    if (evaluate(&one, at, "--why", at->values->why, err) != 0)
+        return -1;
+    int status = erg_layout_search(&at->found, at->searches, err);
+    if (!status) {
+        const struct erg_layout_candidate *best = &at->found.items[0];
+        const struct erg_layout_candidate *const rows[] = {&one, best};
+        const struct erg_layout_answer answer = answer_of(at);
+        erg_plan_print_heading(&answer);
+        erg_plan_print_rows(&answer, rows, 2);
+        erg_plan_print_items(&one, best);
+        printf("\n%s: %.1f %% slower than the fastest.\n", at->values->why,
+               100 * (one.time.total / best->time.total - 1));
+    }
+    erg_layout_candidate_release(&one);
+    return status;
+}
+
+/* ---- all of them ---- */
+
+/* The best layout. */
+static const struct erg_layout_candidate *best(const struct planning *at)
+{
+    return over_clocks(at) ? &at->choice.layouts[at->choice.picks[0].option].candidate
+                           : &at->found.items[0];
+}
+
+/* What each instruction of the answer runs at. */
+static int write_clocks(const struct planning *at, const char *path, struct erg_error *err)
+{
+    const struct erg_layout_pick *pick = &at->choice.picks[0];
+    const struct erg_layout_frontier *frontier = &at->choice.layouts[pick->option].frontier;
+    return erg_plan_write(path, &frontier->iteration, frontier->tables,
+                          (size_t)frontier->points.points[pick->point].recipe, err);
+}
+
+static int write_files(const struct planning *at, struct erg_error *err)
+{
+    const char *folder = at->values->output;
+    const struct erg_layout_answer answer = answer_of(at);
+    struct erg_arena arena = {0};
+    struct erg_text job = {0};
+    json_t *document = erg_layout_document(&answer);
+    erg_layout_job(&job, at->job, at->cluster, best(at));
+    int status = erg_dir_make(folder, err) ||
+                         erg_json_write(erg_arena_printf(&arena, "%s/layouts.json", folder),
+                                        document, err) ||
+                         erg_report_layouts_write(
+                             erg_arena_printf(&arena, "%s/layouts.html", folder), document, err) ||
+                         erg_file_write(erg_arena_printf(&arena, "%s/job.yaml", folder), job.data,
+                                        job.count, err) ||
+                         write_clocks(at, erg_arena_printf(&arena, "%s/clocks.json", folder), err)
+                     ? -1
+                     : 0;
+    json_decref(document);
+    erg_text_release(&job);
+    erg_arena_release(&arena);
+    return status;
+}
+
+static int choose(struct planning *at, struct erg_error *err)
+{
+    const struct erg_layout_choice_request request = choice_request(at);
+    if (erg_layout_choose(&at->choice, &request, err) != 0) {
+        bool none_fits = at->choice.fitting == 0 && at->search_count == 1;
+        return none_fits ? erg_plan_say_needed(at->searches, err) : -1;
+    }
+    if (at->search_count == 1)
+        return 0;
+    at->counts = erg_xcalloc(at->search_count, sizeof *at->counts);
+    return erg_layout_counts_init(at->counts, &request, &at->choice, err);
+}
+
+static void print_all(const struct planning *at)
+{
+    const struct erg_layout_answer answer = answer_of(at);
+    erg_plan_print_heading(&answer);
+    if (answer.counts)
+        erg_plan_print_counts(&answer);
+    if (answer.choice) {
+        erg_plan_print_choice(&answer, answer.top);
+    } else {
+        const struct erg_layout_candidate **rows = erg_xcalloc(at->found.count, sizeof *rows);
+        for (size_t i = 0; i < at->found.count; i++)
+            rows[i] = &at->found.items[i];
+        erg_plan_print_rows(&answer, rows, at->found.count);
+        erg_plan_print_tried(&at->found);
+        free(rows);
+    }
+}
+
+/* For ergon simulate, in place of an answer. */
+int erg_plan_print_profile(const struct planning *at, struct erg_error *err)
+{
+    const struct erg_layout_choice_request request = choice_request(at);
+    const struct erg_cluster *cluster = at->cluster ? at->cluster : &at->job->cluster;
+    struct erg_text text = {0};
+    int status =
+        erg_plan_profile(&text, &request, at->energy.gpu->name, cluster->gpus_per_node, err);
+    if (!status)
+        fputs(text.data, stdout);
+    erg_text_release(&text);
+    return status;
+}
+
+int erg_plan_find(struct planning *at, bool json, struct erg_error *err)
+{
+    const char *folder = at->values->output;
+    const bool clocks = over_clocks(at);
+    if (at->search_count == 1 && (!clocks || folder) &&
+        erg_layout_search(&at->found, at->searches, err) != 0)
+        return erg_plan_say_needed(at->searches, err);
+    if ((clocks && choose(at, err) != 0) || (folder && write_files(at, err) != 0))
+        return -1;
+    if (at->values->export >= 0) {
+        print_export(at, &best(at)->layout);
+        return 0;
+    }
+    if (json)
+        return print_json(at);
+    print_all(at);
+    if (folder)
+        printf("\nlayouts %s/layouts.json, page %s/layouts.html, the best as a job %s/job.yaml, "
+               "its clocks %s/clocks.json\n",
+               folder, folder, folder, folder);
+    return 0;
+}

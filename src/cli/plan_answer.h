@@ -1,0 +1,49 @@
+/*
+ * What `ergon plan` answers for GPUs of one kind: one layout, one beside the best, or the best of
+ * all, at the highest clock or over clocks.
+ */
+#ifndef ERG_CLI_PLAN_ANSWER_H
+#define ERG_CLI_PLAN_ANSWER_H
+
+#include "job/job.h"
+#include "layout/layout_document.h"
+
+/* The command line; what was not given is NAN, NULL, ERG_NOT_GIVEN or below 0. */
+struct plan_values {
+    long batch, sequence, top;
+    const char *gpus, *cluster, *engine, *layout, *why, *output;
+    int recompute, export, objective;
+    double slack, memory_bytes, host_bytes, deadline_s, energy_j, power_w;
+};
+
+/* Choices of the option --export beyond enum erg_export_format. */
+enum { PLAN_EXPORT_PROFILE = 2 };
+
+/* Everything of one call. */
+struct planning {
+    const struct plan_values *values;
+    struct erg_job *job;
+    struct erg_cluster *cluster; /* not NULL where another one was given */
+    struct erg_gpu *gpu;         /* likewise */
+    struct erg_engine *engine;   /* likewise */
+    struct erg_time_machine machine;
+    struct erg_layout_search *searches; /* by GPUs, which are all that differs */
+    size_t search_count;
+    struct erg_layout_energy_request energy;
+    struct erg_layout_query query;
+    struct erg_layout_found found;
+    struct erg_layout_choice choice;
+    struct erg_layout_count *counts; /* [search_count]; NULL for one number of GPUs */
+    struct {
+        struct erg_layout_point *items;
+        size_t count, capacity;
+    } points;
+};
+
+/* Each prints its answer. */
+int erg_plan_show_one(struct planning *at, bool json, struct erg_error *err);
+int erg_plan_explain(struct planning *at, struct erg_error *err);
+int erg_plan_find(struct planning *at, bool json, struct erg_error *err);
+int erg_plan_print_profile(const struct planning *at, struct erg_error *err);
+
+#endif
