@@ -132,10 +132,7 @@ struct erg_memory_stage {
 long erg_memory_warmup(const struct erg_layout *layout, long stage);
 long erg_memory_groups(const struct erg_layout *layout, long stage);
 
-/*
- * Closed form. Fast: a few hundred nanoseconds with equal chunks, so that a search can ask for
- * the first and the last stage of every candidate. `sizes` are of the layout's degrees.
- */
+/* Closed form. `sizes` are of the layout's degrees. */
 void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,
                        const struct erg_memory_sizes *sizes, long index);
 
@@ -143,7 +140,8 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
  * The peak of a stage in the arena by its ratio of offloading, whatever the layout's own: the
  * largest of three that are linear in it, least + slope x ratio, those in a forward pass, a
  * backward pass and the head. Slopes may be positive: of few groups in flight offloading saves less
- * than its receive buffers take.
+ * than its receive buffers take. Fast: with equal chunks some hundred nanoseconds, so that a search
+ * can ask for the first and the last stage of every candidate.
  */
 enum { ERG_MEMORY_MOMENTS = 3 };
 struct erg_memory_lines {

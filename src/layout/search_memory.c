@@ -86,7 +86,7 @@ static long next_stage(const struct erg_layout_places *places, const struct erg_
     return end < last ? end : last;
 }
 
-/* The verdict with the layout's own ratio, at least; *offload is the one that its stages need. */
+/* The verdict at the layout's ratio; raises *offload to the one that its stages need. */
 static enum erg_layout_verdict try_offload(struct erg_layout_candidate *candidate,
                                            const struct erg_layout_places *places, double *offload,
                                            double *excess)
