@@ -47,7 +47,8 @@ static void test_arena(void **state)
     assert_close(summary->finished_jobs, 828, 0.01);
     assert_close(summary->mean_throughput, 6771, 0.01);
     assert_close(summary->mean_time_in_system_s, 61366, 0.02);
-    assert_close(summary->mean_jct_s, 41648, 0.04);
+    assert_close(summary->mean_jct_s, 41648, 0.015);
+    assert_close(summary->peak_throughput, 10994, 0.025);
     erg_simulated_release(&result);
     published_release(&published);
 }

@@ -1,7 +1,8 @@
 /*
  * Arena's search for room at the expense of others: breadth-first over plans in which running jobs
- * were shrunk or moved to another type. What is said of which plan counts is what agrees with the
- * published comparison, round by round, for longest.
+ * were shrunk or moved to another type. The published program marks jobs that were changed more
+ * than once in a way that is not known; no mark that was tried agrees with its golden rounds for
+ * longer than none does, nor in what all rounds come to.
  */
 #include "cluster/arena_internal.h"
 
@@ -14,9 +15,8 @@
 /* A table that was changed in some ways, in which the target has no GPUs. */
 struct plan {
     struct arena_table table;
-    double gain;   /* of all changes so far, the target's own among them */
-    int budget;    /* compactions */
-    char *changes; /* by seat: how often it was changed */
+    double gain; /* of all changes so far, the target's own among them */
+    int budget;  /* compactions */
 };
 
 struct search {
@@ -33,13 +33,10 @@ struct search {
 static struct plan *copy_plan(const struct plan *from)
 {
     struct plan *plan = erg_xcalloc(1, sizeof *plan);
-    size_t seats = (size_t)from->table.seats_count;
     arena_table_init(&plan->table, from->table.scheduler, from->table.rules);
     arena_table_copy(&plan->table, &from->table);
     plan->gain = from->gain;
     plan->budget = from->budget;
-    plan->changes = erg_xcalloc(seats, sizeof *plan->changes);
-    memcpy(plan->changes, from->changes, seats * sizeof *plan->changes);
     return plan;
 }
 
@@ -48,19 +45,15 @@ static void free_plan(struct plan *plan)
     if (!plan)
         return;
     arena_table_release(&plan->table);
-    free(plan->changes);
     free(plan);
 }
 
-/* Every job can run as it is now. One that was changed twice counts as if it could not: each
- * further mention of a job turns its mark over. */
+/* Every job can run as it is now. */
 static bool counts(const struct search *search, const struct plan *plan)
 {
-    for (int seat = 0; seat < plan->table.seats_count; seat++) {
-        bool infeasible = seat != search->target && plan->table.seats[seat].speed < 0;
-        if (infeasible || (plan->changes[seat] > 0 && plan->changes[seat] % 2 == 0))
+    for (int seat = 0; seat < plan->table.seats_count; seat++)
+        if (seat != search->target && plan->table.seats[seat].speed < 0)
             return false;
-    }
     return true;
 }
 
@@ -123,7 +116,6 @@ static void halve(const struct search *search, struct plan *plan, int seat)
     int nodes[ARENA_GPUS_MOST];
     double after = half_speed(search, table, seat);
     plan->gain += after - speed_now(search, table, seat);
-    plan->changes[seat]++;
     if (seat != search->target) {
         int count = arena_nodes(table, seat, nodes);
         if (count == 1) {
@@ -166,7 +158,6 @@ static struct plan *change_type(const struct search *search, const struct plan *
     struct arena_seat *moved = &plan->table.seats[seat];
     struct arena_room room;
     double before = speed_now(search, &from->table, seat);
-    plan->changes[seat]++;
     if (seat != search->target)
         arena_give_all(&plan->table, seat);
     moved->type = type;
@@ -234,9 +225,7 @@ static void expand(struct search *search, const struct plan *from)
 bool arena_downgrade(struct arena_table *table, int seat, int depth)
 {
     struct search search = {.scheduler = table->scheduler, .target = seat, .best_gain = -INFINITY};
-    struct plan start = {.table = *table,
-                         .budget = ARENA_BUDGET,
-                         .changes = erg_xcalloc((size_t)table->seats_count, sizeof(char))};
+    struct plan start = {.table = *table, .budget = ARENA_BUDGET};
     struct arena_room room;
     struct plan *plan = copy_plan(&start);
     if (arena_search(&plan->table, seat, &plan->budget, &room))
@@ -244,7 +233,6 @@ bool arena_downgrade(struct arena_table *table, int seat, int depth)
     else
         free_plan(plan);
     ERG_PUSH(&search.plans, items, copy_plan(&start));
-    free(start.changes);
     for (size_t level = 0, begin = 0; level < (size_t)depth; level++) {
         size_t end = search.plans.count;
         for (size_t i = end; i-- > begin;) /* the last one first */
