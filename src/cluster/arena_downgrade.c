@@ -10,7 +10,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* A table that was changed in some ways, in which the target has no GPUs. */
 struct plan {

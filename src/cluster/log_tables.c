@@ -129,7 +129,8 @@ static int compare_names(const void *a, const void *b)
 static void add_up_tasks(struct erg_log *log)
 {
     size_t kept = 0;
-    qsort(log->items, log->count, sizeof *log->items, compare_names);
+    if (log->count > 0)
+        qsort(log->items, log->count, sizeof *log->items, compare_names);
     for (size_t i = 0; i < log->count; i++) {
         const struct erg_log_job *task = &log->items[i];
         if (kept == 0 || strcmp(log->items[kept - 1].id, task->id) != 0) {

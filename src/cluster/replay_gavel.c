@@ -111,7 +111,8 @@ static void list_moves(struct replay_gavel *replay, const struct erg_scheduler *
                          (struct move){(int)i, row->type, type, gpus_of(scheduler, row->job),
                                        value_on(scheduler, row->job, type) - now});
     }
-    qsort(replay->moves.items, replay->moves.count, sizeof *replay->moves.items, compare_moves);
+    if (replay->moves.count > 0)
+        qsort(replay->moves.items, replay->moves.count, sizeof *replay->moves.items, compare_moves);
     size_t kept = 0;
     for (size_t i = 0; i < replay->moves.count; i++) {
         const struct move *move = &replay->moves.items[i];

@@ -15,11 +15,12 @@
  * finds no room all stay where they were, the new job waits, and the table is kept. Jobs that just
  * came need no room for a replica on each GPU, jobs that waited do.
  *
- * The artifact leaves the program to a solver, which stops within 1e-4 of the best: about 0.1, since
- * admission counts so much, and more than most changes gain. Here tables with one change more are
- * tried until the best found is within that of a bound by prices of GPUs (Lagrangian); of equally
- * good ones that in which the oldest jobs have the first configurations is taken. Golden rounds
- * agree to the 168th (the best tables of all would to the 422nd), and sums over all within 3 %.
+ * The artifact leaves the program to a solver, which stops within 1e-4 of the best: about 0.1,
+ * since admission counts so much, and more than most changes gain. Here tables with one change more
+ * are tried until the best found is within that of a bound by prices of GPUs (Lagrangian); of
+ * equally good ones that in which the oldest jobs have the first configurations is taken. Golden
+ * rounds agree to the 168th (the best tables of all would to the 422nd), and sums over all within 3
+ * %.
  */
 #include "cluster/accounting.h"
 #include "cluster/replay_internal.h"
@@ -196,7 +197,8 @@ static void list_moves(struct replay_sia *replay, const struct erg_scheduler *sc
                 ERG_PUSH(&replay->moves, items,
                          (struct move){(int)i, row->now, c, goodness(menu[c], share) - now, 0});
     }
-    qsort(replay->moves.items, replay->moves.count, sizeof *replay->moves.items, compare_gains);
+    if (replay->moves.count > 0)
+        qsort(replay->moves.items, replay->moves.count, sizeof *replay->moves.items, compare_gains);
     memset(replay->alike, 0, cells * sizeof *replay->alike);
     for (size_t i = 0; i < replay->moves.count; i++) {
         const struct move *move = &replay->moves.items[i];
@@ -400,7 +402,9 @@ static void solve(struct replay_sia *replay, const struct erg_scheduler *schedul
     find_prices(replay);
     for (size_t i = 0; i < replay->moves.count; i++)
         replay->moves.items[i].reduced = reduced_gain(replay, &replay->moves.items[i]);
-    qsort(replay->moves.items, replay->moves.count, sizeof *replay->moves.items, compare_reduced);
+    if (replay->moves.count > 0)
+        qsort(replay->moves.items, replay->moves.count, sizeof *replay->moves.items,
+              compare_reduced);
     for (int type = 0; type < replay->types; type++)
         most += replay->prices[type] * replay->left[type];
     double top = bound(replay), table = value_of_table(replay, scheduler);
