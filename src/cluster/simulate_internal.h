@@ -55,6 +55,10 @@ void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job,
 /* Finds out when a job will next do something by itself. */
 void simulator_refresh(struct simulator *sim, int id);
 
+/* Books what became of all jobs since the last time; fails where one was put where it cannot run.
+ */
+int simulator_book(struct simulator *sim, struct erg_error *err);
+
 /* The pace of a running job that stays on its GPUs is another from now on. */
 void simulator_pace(struct simulator *sim, int job);
 
