@@ -160,6 +160,34 @@ static void test_tariffs(void **state)
     check_tariff(TARIFF, 1, "at least one row");
 }
 
+#define EXAMPLE ERGON_TEST_SOURCE_DIR "/examples/cluster/"
+#define GENERATE "simulate '" EXAMPLE "cluster.yaml' --generate '" EXAMPLE "recipe.yaml' "
+#define IMPORT "import trace '" DATA "/logs/helios.csv' -c '" EXAMPLE "cluster.yaml' "
+#define PROFILES "-P '" EXAMPLE "profiles' "
+
+/* Traces on standard output, drawn and from a log of another cluster; ergon simulate reads them. */
+static void test_made_traces(void **state)
+{
+    (void)state;
+    struct erg_text line = {0};
+    const char *path = in_folder("helios.csv");
+    check_program(GENERATE PROFILES "--seed 3", 0, "\njob-400,");
+    check_program(GENERATE PROFILES "-p fcfs 2>&1", 2, "--policy does not go with --generate");
+    check_program(GENERATE "2>&1", 2, "needs CLUSTER.yaml and the option --profiles");
+    check_program(IMPORT PROFILES "2>&1 >/dev/null", 0,
+                  "1 job of a log as of Helios; left out: 1 that asked for no GPUs");
+    check_program(IMPORT PROFILES "-o x 2>&1", 2, "needs LOG, --cluster FILE and --profiles DIR");
+    erg_text_printf(&line, IMPORT PROFILES "2>/dev/null > '%s'", path);
+    check_program(line.data, 0, "");
+    line.count = 0;
+    erg_text_printf(&line, "simulate '" EXAMPLE "cluster.yaml' '%s' " PROFILES "-p fcfs", path);
+    check_program(line.data, 0, "1 of 1 jobs finished in 1.0 hours");
+    check_program("simulate '" EXAMPLE "cluster.yaml' '" DATA "/logs/helios.csv' " PROFILES
+                  "-p fcfs 2>&1",
+                  1, "a log as of Helios is no trace yet");
+    erg_text_release(&line);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -182,7 +210,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_document),   cmocka_unit_test(test_tables),
         cmocka_unit_test(test_comparison), cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_tariffs),    cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_tariffs),    cmocka_unit_test(test_made_traces),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, commands_begin, commands_end);
 }
