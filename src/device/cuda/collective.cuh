@@ -112,7 +112,7 @@ __device__ inline void store_vector(unsigned char *to, vector v)
     *reinterpret_cast<vector *>(to) = v;
 }
 
-/* Of what is not read again before the call's end: 1 % faster, on few SMs 4 %. */
+/* Of what is not read again before the call's end. */
 __device__ inline void store_streaming(unsigned char *to, vector v)
 {
     __stcs(reinterpret_cast<vector *>(to), v);

@@ -48,11 +48,11 @@ static __device__ struct line line_of(const erg_collective_share &share, uint32_
 /*
  * This rank's share, of which every warp draws a chunk after the other: SMs are not equally far
  * from the links, and shares of equal size would end with some of them waiting for the rest (up to
- * 7 %). Nor are GPUs: a rank that is done helps the next one (up to 4 %). Whoever makes a sum, it
- * has the same bits.
+ * 7 %). Nor are GPUs, of which some end their shares 4 % before others: a rank that is done helps
+ * the next one. Whoever makes a sum, it has the same bits.
  *
- * A draw of the next rank takes two microseconds. Each is made one chunk ahead, also the first,
- * which a warp makes when those who draw beside it can have taken the rest of the own share.
+ * A draw of the next rank is a trip over NVLink and back. Each is made one chunk ahead, also the
+ * first, which a warp makes when those who draw beside it can have taken the rest of the own share.
  */
 template <class TYPE, int RANKS>
 __device__ void sum_vectors(const erg_collective_call &call, const erg_collective_work &work)
