@@ -41,37 +41,20 @@
 static const int counts[] = {1, 2, 4, 8, 16};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
-/* A configuration is a number: type x COUNTS + index in `counts`. */
-struct row {
-    int job, now;
-};
-
-/* A job that could have another configuration. */
-struct move {
-    int row, from, to;
-    double gain, reduced; /* less what its GPUs cost at the prices */
-};
-
 struct replay_sia {
-    int types, configurations;
+    int types, configurations; /* a configuration: type x COUNTS + index in `counts` */
     size_t workloads;
     double **menus; /* by workload: goodness by configuration, before restarts; 0: cannot run */
-    struct {
-        struct row *items;
-        size_t count, capacity;
-    } table;
+    struct replay_table table;
     struct {
         int *items;
         size_t count, capacity;
     } pending;
-    struct {
-        struct move *items;
-        size_t count, capacity;
-    } moves;        /* the largest reduced gain first */
-    int *alike;     /* [from][to]: moves that were listed */
-    int *left;      /* by type: GPUs that the table leaves */
-    double *prices; /* by type: of a GPU, by which the search is bounded */
-    double *goods;  /* of the new job, by configuration; 0: cannot run */
+    struct replay_moves moves; /* bounded by their gain less what their GPUs cost at the prices */
+    int *alike;                /* [from][to]: moves that were listed */
+    int *left;                 /* by type: GPUs that the table leaves */
+    double *prices;            /* by type: of a GPU, by which the search is bounded */
+    double *goods;             /* of the new job, by configuration; 0: cannot run */
 };
 
 struct replay_sia *replay_sia_new(const struct erg_scheduler *scheduler)
@@ -112,6 +95,11 @@ static int type_of(int configuration)
 static int gpus_of(int configuration)
 {
     return counts[configuration % COUNTS];
+}
+
+static struct replay_gpus gpus_in(int configuration)
+{
+    return (struct replay_gpus){type_of(configuration), gpus_of(configuration)};
 }
 
 /* ---- what jobs can do ---- */
@@ -174,14 +162,6 @@ static double goodness(double value, double kept_share)
 
 /* ---- the program ---- */
 
-static int compare_gains(const void *a, const void *b)
-{
-    const struct move *x = a, *y = b;
-    if (x->gain != y->gain)
-        return x->gain > y->gain ? -1 : 1;
-    return x->row != y->row ? x->row - y->row : x->to - y->to;
-}
-
 /* All changes of one job; of those alike in both configurations no more than three are ever wanted.
  */
 static void list_moves(struct replay_sia *replay, const struct erg_scheduler *scheduler)
@@ -189,29 +169,32 @@ static void list_moves(struct replay_sia *replay, const struct erg_scheduler *sc
     size_t kept_count = 0, cells = (size_t)replay->configurations * (size_t)replay->configurations;
     replay->moves.count = 0;
     for (size_t i = 0; i < replay->table.count; i++) {
-        const struct row *row = &replay->table.items[i];
+        const struct replay_row *row = &replay->table.items[i];
         const double *menu = menu_of(replay, scheduler, row->job);
         double share = kept(scheduler, row->job), now = goodness(menu[row->now], share);
         for (int c = 0; c < replay->configurations; c++)
-            if (c != row->now && menu[c] > 0)
-                ERG_PUSH(&replay->moves, items,
-                         (struct move){(int)i, row->now, c, goodness(menu[c], share) - now, 0});
+            if (c != row->now && menu[c] > 0) {
+                double gain = goodness(menu[c], share) - now;
+                ERG_PUSH(
+                    &replay->moves, items,
+                    (struct replay_move){(int)i, c, gpus_in(row->now), gpus_in(c), gain, gain});
+            }
     }
-    if (replay->moves.count > 0)
-        qsort(replay->moves.items, replay->moves.count, sizeof *replay->moves.items, compare_gains);
+    replay_moves_sort(&replay->moves);
     memset(replay->alike, 0, cells * sizeof *replay->alike);
     for (size_t i = 0; i < replay->moves.count; i++) {
-        const struct move *move = &replay->moves.items[i];
-        if (replay->alike[move->from * replay->configurations + move->to]++ < REPLAY_CHANGES_MOST)
+        const struct replay_move *move = &replay->moves.items[i];
+        int from = replay->table.items[move->row].now;
+        if (replay->alike[from * replay->configurations + move->to]++ < REPLAY_CHANGES_MOST)
             replay->moves.items[kept_count++] = *move;
     }
     replay->moves.count = kept_count;
 }
 
-static double reduced_gain(const struct replay_sia *replay, const struct move *move)
+static double reduced_gain(const struct replay_sia *replay, const struct replay_move *move)
 {
-    return move->gain + replay->prices[type_of(move->from)] * gpus_of(move->from) -
-           replay->prices[type_of(move->to)] * gpus_of(move->to);
+    return move->gain + replay->prices[move->gives.type] * move->gives.count -
+           replay->prices[move->takes.type] * move->takes.count;
 }
 
 /* What a new job adds with a configuration, less what its GPUs cost. */
@@ -265,97 +248,6 @@ static void find_prices(struct replay_sia *replay)
         }
 }
 
-static int compare_reduced(const void *a, const void *b)
-{
-    const struct move *x = a, *y = b;
-    if (x->reduced != y->reduced)
-        return x->reduced > y->reduced ? -1 : 1;
-    return x->row != y->row ? x->row - y->row : x->to - y->to;
-}
-
-/* A choice of moves while it is searched, and the best one. */
-struct search {
-    const struct replay_sia *replay;
-    int *left;
-    int chosen[REPLAY_CHANGES_MOST], best[REPLAY_CHANGES_MOST];
-    int count, best_count, most_count;
-    int entry, best_entry; /* of the new job; -1: none */
-    double best_value;
-};
-
-static bool fits(const struct search *search)
-{
-    for (int type = 0; type < search->replay->types; type++)
-        if (search->left[type] < 0)
-            return false;
-    return true;
-}
-
-static bool moved(const struct search *search, int row)
-{
-    for (int i = 0; i < search->count; i++)
-        if (search->replay->moves.items[search->chosen[i]].row == row)
-            return true;
-    return false;
-}
-
-static int now_after(const struct search *search, const int *moves, int count, int row)
-{
-    for (int i = 0; i < count; i++)
-        if (search->replay->moves.items[moves[i]].row == row)
-            return search->replay->moves.items[moves[i]].to;
-    return search->replay->table.items[row].now;
-}
-
-/* Whether the oldest job of which the choice and the best one differ has an earlier configuration.
- */
-static bool precedes(const struct search *search)
-{
-    for (int row = 0; row < (int)search->replay->table.count; row++) {
-        int chosen = now_after(search, search->chosen, search->count, row);
-        int best = now_after(search, search->best, search->best_count, row);
-        if (chosen != best)
-            return chosen < best;
-    }
-    return search->entry < search->best_entry;
-}
-
-static bool is_better(const struct search *search, double value)
-{
-    if (fabs(value - search->best_value) > EQUAL)
-        return value > search->best_value;
-    return precedes(search);
-}
-
-/* Tries all sets of moves that go on with those from `first` on. `most`: what they could be worth
- * by the prices. */
-static void descend(struct search *search, size_t first, double value, double most)
-{
-    const struct move *moves = search->replay->moves.items;
-    if (is_better(search, value) && fits(search)) {
-        search->best_value = value;
-        search->best_entry = search->entry;
-        search->best_count = search->count;
-        memcpy(search->best, search->chosen, sizeof search->best);
-    }
-    int open = search->most_count - search->count;
-    for (size_t i = first; i < search->replay->moves.count && open > 0; i++) {
-        const struct move *move = &moves[i];
-        /* Of those that are left none gains more than this one. */
-        if (most + (move->reduced > 0 ? open : 1) * move->reduced < search->best_value - EQUAL)
-            return;
-        if (moved(search, move->row))
-            continue;
-        search->chosen[search->count++] = (int)i;
-        search->left[type_of(move->from)] += gpus_of(move->from);
-        search->left[type_of(move->to)] -= gpus_of(move->to);
-        descend(search, i + 1, value + move->gain, most + move->reduced);
-        search->left[type_of(move->to)] += gpus_of(move->to);
-        search->left[type_of(move->from)] -= gpus_of(move->from);
-        search->count--;
-    }
-}
-
 static void count_left(struct replay_sia *replay, const struct erg_scheduler *scheduler)
 {
     for (int type = 0; type < replay->types; type++)
@@ -370,7 +262,7 @@ static double value_of_table(struct replay_sia *replay, const struct erg_schedul
 {
     double sum = 1;
     for (size_t i = 0; i < replay->table.count; i++) {
-        const struct row *row = &replay->table.items[i];
+        const struct replay_row *row = &replay->table.items[i];
         sum += goodness(menu_of(replay, scheduler, row->job)[row->now], kept(scheduler, row->job));
     }
     return sum;
@@ -378,39 +270,44 @@ static double value_of_table(struct replay_sia *replay, const struct erg_schedul
 
 /* All tables with no more changes than the search may have. `most`: what GPUs that are left cost.
  */
-static void search_all(struct search *search, double most)
+static void search_all(const struct replay_sia *replay, struct replay_search *search, double most)
 {
-    const struct replay_sia *replay = search->replay;
     for (int c = 0; c < replay->configurations; c++)
         if (replay->goods[c] > 0) {
             search->entry = c;
             search->left[type_of(c)] -= gpus_of(c);
-            descend(search, 0, ADMISSION + replay->goods[c], most + reduced_entry(replay, c));
+            replay_search_try(search, ADMISSION + replay->goods[c],
+                              most + reduced_entry(replay, c));
             search->left[type_of(c)] += gpus_of(c);
         }
     search->entry = -1;
-    descend(search, 0, 0, most);
+    replay_search_try(search, 0, most);
 }
 
 /* The best table with the new job, which can run on something. */
 static void solve(struct replay_sia *replay, const struct erg_scheduler *scheduler,
-                  struct search *search)
+                  struct replay_search *search)
 {
     double most = 0;
     count_left(replay, scheduler);
     list_moves(replay, scheduler);
     find_prices(replay);
     for (size_t i = 0; i < replay->moves.count; i++)
-        replay->moves.items[i].reduced = reduced_gain(replay, &replay->moves.items[i]);
-    if (replay->moves.count > 0)
-        qsort(replay->moves.items, replay->moves.count, sizeof *replay->moves.items,
-              compare_reduced);
+        replay->moves.items[i].bound = reduced_gain(replay, &replay->moves.items[i]);
+    replay_moves_sort(&replay->moves);
     for (int type = 0; type < replay->types; type++)
         most += replay->prices[type] * replay->left[type];
     double top = bound(replay), table = value_of_table(replay, scheduler);
-    *search = (struct search){.replay = replay, .left = replay->left, .best_value = -INFINITY};
+    *search = (struct replay_search){
+        .table = &replay->table,
+        .moves = &replay->moves,
+        .types = replay->types,
+        .left = replay->left,
+        .equal = EQUAL,
+        .best_value = -INFINITY,
+    };
     for (; search->most_count <= REPLAY_CHANGES_MOST; search->most_count++) {
-        search_all(search, most);
+        search_all(replay, search, most);
         if (search->best_value >= top - GAP * (table + search->best_value))
             return;
     }
@@ -431,11 +328,6 @@ static bool list_entries(struct replay_sia *replay, const struct erg_scheduler *
 
 /* ---- rounds ---- */
 
-static int compare_ints(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
-
 static int shape_of(const struct erg_scheduler *scheduler, int type, int gpus)
 {
     return erg_speeds_best(scheduler->speeds, type, gpus);
@@ -444,45 +336,30 @@ static int shape_of(const struct erg_scheduler *scheduler, int type, int gpus)
 static bool admit(struct replay_sia *replay, struct erg_scheduler *scheduler, int job,
                   enum erg_plans plans)
 {
-    struct search search;
-    int rows[REPLAY_CHANGES_MOST], before[REPLAY_CHANGES_MOST], count = 0;
+    struct replay_search search;
+    struct replay_changed changed[REPLAY_CHANGES_MOST];
     struct replay_change changes[REPLAY_CHANGES_MOST];
+    int count = 0;
     if (!list_entries(replay, scheduler, job))
         return false;
     solve(replay, scheduler, &search);
     if (search.best_entry < 0)
         return false;
-    for (int i = 0; i < search.best_count; i++)
-        rows[i] = replay->moves.items[search.best[i]].row;
-    qsort(rows, (size_t)search.best_count, sizeof *rows, compare_ints);
-    for (int i = 0; i < search.best_count; i++)
-        before[i] = replay->table.items[rows[i]].now;
+    replay_table_change(&replay->table, &search, changed);
     for (int i = 0; i < search.best_count; i++) {
-        const struct move *move = &replay->moves.items[search.best[i]];
-        replay->table.items[move->row].now = move->to;
-    }
-    for (int i = 0; i < search.best_count; i++) {
-        const struct row *row = &replay->table.items[rows[i]];
-        if (type_of(row->now) != type_of(before[i]))
-            changes[count++] = (struct replay_change){
-                row->job, shape_of(scheduler, type_of(row->now), gpus_of(before[i]))};
+        const struct replay_row *row = &replay->table.items[changed[i].row];
+        const int type = type_of(row->now), before = changed[i].before;
+        if (type != type_of(before))
+            changes[count++] =
+                (struct replay_change){row->job, shape_of(scheduler, type, gpus_of(before))};
     }
     int entry = search.best_entry;
     const struct replay_change admitted = {job,
                                            shape_of(scheduler, type_of(entry), gpus_of(entry))};
     if (!replay_apply(scheduler, changes, count, &admitted, plans))
         return false;
-    ERG_PUSH(&replay->table, items, (struct row){job, entry});
+    ERG_PUSH(&replay->table, items, (struct replay_row){job, entry});
     return true;
-}
-
-static void forget_ended(struct replay_sia *replay, const struct erg_scheduler *scheduler)
-{
-    size_t left = 0;
-    for (size_t i = 0; i < replay->table.count; i++)
-        if (scheduler->jobs[replay->table.items[i].job].state == ERG_JOB_RUNNING)
-            replay->table.items[left++] = replay->table.items[i];
-    replay->table.count = left;
 }
 
 static void admit_pending(struct replay_sia *replay, struct erg_scheduler *scheduler)
@@ -497,7 +374,7 @@ static void admit_pending(struct replay_sia *replay, struct erg_scheduler *sched
 void replay_sia_decide(struct replay_sia *replay, struct erg_scheduler *scheduler,
                        const struct erg_occasion *occasion)
 {
-    forget_ended(replay, scheduler);
+    replay_table_forget_ended(&replay->table, scheduler);
     if (occasion->events & ERG_EVENT_END)
         admit_pending(replay, scheduler);
     for (size_t i = 0; i < occasion->arrived_count; i++)
