@@ -6,6 +6,7 @@
 #include "layout/search_internal.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -337,16 +338,20 @@ static int check_search(const struct erg_mixed_search *search, struct erg_error 
 static int none_fits(const struct erg_mixed_found *found, const struct erg_mixed_search *search,
                      struct erg_error *err)
 {
+    char batch[64];
+    if (search->batch_least == search->batch_most)
+        snprintf(batch, sizeof batch, "%ld", search->batch_most);
+    else
+        snprintf(batch, sizeof batch, "%ld to %ld", search->batch_least, search->batch_most);
     if (found->evaluated == 0)
         return erg_fail(err, ERG_INFEASIBLE,
-                        "no layout of %s that was asked for spreads a batch of %ld to %ld "
-                        "sequences over these GPUs",
-                        search->model->name, search->batch_least, search->batch_most);
+                        "no layout of %s that was asked for spreads a batch of %s sequences over "
+                        "these GPUs",
+                        search->model->name, batch);
     return erg_fail(err, ERG_INFEASIBLE,
-                    "no layout of %s with a batch of %ld to %ld sequences fits on these GPUs: %llu "
-                    "were tried, wherever stages may lie",
-                    search->model->name, search->batch_least, search->batch_most,
-                    (unsigned long long)found->evaluated);
+                    "no layout of %s with a batch of %s sequences fits on these GPUs: %llu were "
+                    "tried, wherever stages may lie",
+                    search->model->name, batch, (unsigned long long)found->evaluated);
 }
 
 int erg_mixed_search(struct erg_mixed_found *found, const struct erg_mixed_search *search,
