@@ -354,7 +354,7 @@ static void what_is_wrong_is_said(void **state)
     struct erg_mixed_found found;
     struct erg_mixed_search search = search_of(&world, 2);
     assert_fails(erg_mixed_search(&found, &search, &err), &err,
-                 "with a batch of 64 to 64 sequences fits on these GPUs");
+                 "with a batch of 64 sequences fits on these GPUs");
     assert_int_equal(err.status, ERG_INFEASIBLE);
     search.batch_least = 65;
     assert_fails(erg_mixed_search(&found, &search, &err), &err, "got 65 to 64");
