@@ -129,6 +129,18 @@ static void test_how_a_recording_ends(void **state)
     check(0, "\"power_inst_mw\":", "export % -f jsonl", in_folder("d.rec"));
 }
 
+/* A writer that was killed leaves a torn chunk: what is whole is exported, and that is said. */
+static void test_a_torn_end(void **state)
+{
+    (void)state;
+    set_world(QUIET_WORLD);
+    struct stat info;
+    check(0, "", "record --duration 1 -o %", in_folder("f.rec"));
+    assert_int_equal(stat(in_folder("f.rec"), &info), 0);
+    assert_int_equal(truncate(in_folder("f.rec"), info.st_size - 5), 0);
+    check(0, "bytes that are no whole chunk", "export % -f csv 2>&1", in_folder("f.rec"));
+}
+
 static void test_usage(void **state)
 {
     (void)state;
@@ -149,6 +161,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_command_is_recorded),
         cmocka_unit_test(test_how_a_recording_ends),
+        cmocka_unit_test(test_a_torn_end),
         cmocka_unit_test(test_usage),
     };
     return cmocka_run_group_tests(tests, commands_begin, commands_end);

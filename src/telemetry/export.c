@@ -2,6 +2,7 @@
  * Recordings as CSV, JSON lines and Chrome trace counters (telemetry/recording.h). Large recordings
  * are written as they are read; a trace is built in memory.
  */
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "io/trace.h"
@@ -194,6 +195,11 @@ int erg_recording_export(const char *path, enum erg_export_format format, const 
         return -1;
     int result = format == ERG_EXPORT_CHROME ? export_trace(recording, to, err)
                                              : export_lines(recording, format, to, err);
+    if (result == 0 && erg_recording_damaged_bytes(recording))
+        erg_log(ERG_LOG_WARNING,
+                "the recording '%s' ends with %zu bytes that are no whole chunk: its writer was "
+                "killed, or the file is damaged there; what comes before is exported",
+                path, erg_recording_damaged_bytes(recording));
     erg_recording_close(recording);
     return result;
 }
