@@ -75,7 +75,7 @@ static void test_gpus_that_are_well(void **state)
 static void test_gpus_that_are_not(void **state)
 {
     (void)state;
-    set_world("gpus 4\n"
+    set_world("gpus 5\n"
               "gpu * power 0=100\n"
               "gpu * limit 500\n"
               "gpu * counter 0.05 0.01\n"
@@ -83,7 +83,8 @@ static void test_gpus_that_are_not(void **state)
               "gpu 0 fail field83 3 0 1000\n"
               "gpu 1 hang GetFieldValues 0 60\n"
               "gpu 2 reasons 20 0 1000\n"
-              "gpu 3 gain 1.5\n");
+              "gpu 3 gain 1.5\n"
+              "gpu 4 fail GetHandleByIndex 16\n");
     json_t *root = run_json("doctor --json", 0);
     assert_string_equal(text_at(finding(root, 0, "energy"), "state"), "limited");
     assert_non_null(strstr(text_at(finding(root, 0, "energy"), "fact"), "no energy counter"));
@@ -93,6 +94,13 @@ static void test_gpus_that_are_not(void **state)
     assert_string_equal(text_at(finding(root, 2, "throttled"), "fact"),
                         "the clock is held down now: too hot");
     assert_string_equal(text_at(finding(root, 3, "two sources"), "state"), "limited");
+    assert_string_equal(text_at(finding(root, 4, "GPU"), "state"), "missing");
+    assert_string_equal(text_at(finding(root, 4, "GPU"), "fact"),
+                        "it does not work: the GPU needs a reset");
+    json_decref(root);
+    root = run_json("doctor --json --gpus 7", 0);
+    assert_non_null(strstr(text_at(finding(root, -1, "NVIDIA GPUs"), "fact"), "no GPU 7"));
+    assert_non_null(strstr(text_at(finding(root, -1, "NVIDIA GPUs"), "advice"), "--gpus all"));
     json_decref(root);
 }
 

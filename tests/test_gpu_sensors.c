@@ -2,6 +2,7 @@
  * GPUs as sensors, on the fake NVML: every metric, fallbacks, wraps, failures, and lists of GPUs.
  */
 #include "fake_gpus.h"
+#include "telemetry/clocks.h"
 #include "telemetry/gpu.h"
 
 #include <time.h>
@@ -205,52 +206,6 @@ static void test_failures(void **state)
     fake_close(&fake);
 }
 
-static void test_a_lost_gpu(void **state)
-{
-    (void)state;
-    struct erg_error err = {0};
-    struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, "gpus 2\ngpu 1 lost 0.1\n");
-    struct erg_gpus *gpus;
-    struct erg_gpu_sample sample;
-    assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
-    pause_s(0.15);
-    erg_gpu_read(gpus, 1, erg_gpu_metrics(gpus, 1, ERG_COST_FAST), &sample);
-    assert_true(sample.lost);
-    assert_int_equal(sample.valid, 0);
-    erg_gpu_read(gpus, 0, erg_gpu_metrics(gpus, 0, ERG_COST_FAST), &sample);
-    assert_false(sample.lost);
-    erg_gpus_close(gpus);
-
-    /* One that is lost already is left out of the list; the others stay. */
-    assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
-    assert_int_equal(erg_gpus_count(gpus), 1);
-    erg_gpus_close(gpus);
-    fake_close(&fake);
-}
-
-static void test_an_old_library(void **state)
-{
-    (void)state;
-    struct erg_error err = {0};
-    struct fake fake =
-        fake_open(ERGON_TEST_FAKE_NVML_OLD, "gpus 1\ngpu 0 reasons 4 0\ngpu 0 power 0=250\n");
-    struct erg_gpus *gpus;
-    struct erg_gpu_sample sample;
-    assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
-    erg_gpu_read(gpus, 0, all_metrics, &sample);
-    assert_true(erg_gpu_has(&sample, ERG_METRIC_ENERGY));
-    assert_int_equal(value_of(&sample, ERG_METRIC_REASONS), ERG_REASON_SW_POWER_CAP);
-    assert_int_equal(value_of(&sample, ERG_METRIC_TEMPERATURE), 45);
-    assert_int_equal(value_of(&sample, ERG_METRIC_XID), 0);
-    assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_INSTANT));
-    assert_false(erg_gpu_has(&sample, ERG_METRIC_NVLINK_TX));
-    assert_string_equal(erg_gpu_refusal(gpus, 0, ERG_METRIC_POWER_INSTANT),
-                        "not in this driver's library");
-    assert_string_equal(erg_gpus_info(gpus, 0)->pci, "00000000:1b:00.0");
-    erg_gpus_close(gpus);
-    fake_close(&fake);
-}
-
 static void check_list(const char *list, const char *cuda, const char *indices)
 {
     struct erg_error err = {0};
@@ -275,6 +230,104 @@ static void check_wrong_list(const char *list, const char *cuda, const char *par
         setenv("CUDA_VISIBLE_DEVICES", cuda, 1);
     assert_fails(erg_gpus_open(&gpus, list, &err), &err, part);
     unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+static void test_a_lost_gpu(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, "gpus 2\ngpu 1 lost 0.1\n");
+    struct erg_gpus *gpus;
+    struct erg_gpu_sample sample;
+    assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
+    pause_s(0.15);
+    erg_gpu_read(gpus, 1, erg_gpu_metrics(gpus, 1, ERG_COST_FAST), &sample);
+    assert_true(sample.lost);
+    assert_int_equal(sample.valid, 0);
+    erg_gpu_read(gpus, 0, erg_gpu_metrics(gpus, 0, ERG_COST_FAST), &sample);
+    assert_false(sample.lost);
+    erg_gpus_close(gpus);
+
+    /* One that is lost already stays in the list and says why it tells nothing. */
+    assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
+    assert_int_equal(erg_gpus_count(gpus), 2);
+    assert_string_equal(erg_gpus_info(gpus, 0)->trouble, "");
+    assert_string_equal(erg_gpus_info(gpus, 1)->trouble, "the GPU has fallen off the bus");
+    assert_int_equal(erg_gpus_info(gpus, 1)->index, 1);
+    erg_gpu_read(gpus, 1, all_metrics, &sample);
+    assert_true(sample.lost);
+    assert_int_equal(sample.valid, 0);
+    assert_string_equal(erg_gpu_refusal(gpus, 1, ERG_METRIC_ENERGY),
+                        "the GPU has fallen off the bus");
+    struct erg_clock_list clocks;
+    assert_fails(erg_clocks_supported(gpus, 1, &clocks, &err), &err, "has fallen off the bus");
+    erg_gpus_close(gpus);
+    check_wrong_list("0,1", NULL, "GPU 1 does not work: the GPU has fallen off the bus");
+    check_wrong_list(NULL, "1", "GPU 1 does not work");
+    fake_close(&fake);
+}
+
+/* An index means the GPU that the driver means, whichever others are in trouble. */
+static void test_indices_beside_a_lost_gpu(void **state)
+{
+    (void)state;
+    struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, "gpus 4\ngpu 1 fail GetUUID 15\n");
+    check_list("3", NULL, "3");
+    check_list(NULL, "2,0", "20");
+    check_list("GPU-d", NULL, "3");
+    check_list("all", NULL, "0123");
+    fake_close(&fake);
+}
+
+/* A GPU on which the driver hangs while it is opened holds up none of the others for good. */
+static void test_a_gpu_that_hangs_when_opened(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {"GetHandleByIndex", "GetName", "RegisterEvents"};
+    char script[256];
+    size_t threads = fake_threads();
+    struct erg_error err = {0};
+    struct erg_gpus *gpus;
+    struct erg_gpu_sample sample;
+    snprintf(script, sizeof script,
+             "gpus 5\ngpu 1 hang %s 0 600\ngpu 2 hang %s 0 600\ngpu 3 hang %s 0 600\n", calls[0],
+             calls[1], calls[2]);
+    struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, script);
+    assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
+    assert_int_equal(erg_gpus_count(gpus), 5);
+    for (size_t i = 0; i < 5; i++) {
+        bool hangs = i >= 1 && i <= 3;
+        erg_gpu_read(gpus, i, all_metrics, &sample);
+        assert_int_equal(sample.lost, hangs);
+        assert_string_equal(erg_gpus_info(gpus, i)->trouble,
+                            hangs ? "the driver did not answer when opening it" : "");
+    }
+    erg_gpus_close(gpus);
+    fake_release(&fake, threads);
+    fake_close(&fake);
+}
+
+static void test_an_old_library(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct fake fake =
+        fake_open(ERGON_TEST_FAKE_NVML_OLD, "gpus 1\ngpu 0 reasons 4 0\ngpu 0 power 0=250\n");
+    struct erg_gpus *gpus;
+    struct erg_gpu_sample sample;
+    assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
+    erg_gpu_read(gpus, 0, all_metrics, &sample);
+    assert_true(erg_gpu_has(&sample, ERG_METRIC_ENERGY));
+    assert_int_equal(value_of(&sample, ERG_METRIC_REASONS), ERG_REASON_SW_POWER_CAP);
+    assert_int_equal(value_of(&sample, ERG_METRIC_TEMPERATURE), 45);
+    assert_int_equal(value_of(&sample, ERG_METRIC_XID), 0);
+    assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_INSTANT));
+    assert_false(erg_gpu_has(&sample, ERG_METRIC_NVLINK_TX));
+    assert_string_equal(erg_gpu_refusal(gpus, 0, ERG_METRIC_POWER_INSTANT),
+                        "not in this driver's library");
+    assert_string_equal(erg_gpus_info(gpus, 0)->pci, "00000000:1b:00.0");
+    erg_gpus_close(gpus);
+    fake_close(&fake);
 }
 
 static void test_lists(void **state)
@@ -321,10 +374,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_gpu), /* first: the fake remembers its script */
-        cmocka_unit_test(test_every_metric), cmocka_unit_test(test_only_what_is_asked),
-        cmocka_unit_test(test_counters),     cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_a_lost_gpu),   cmocka_unit_test(test_an_old_library),
+        cmocka_unit_test(test_every_metric),
+        cmocka_unit_test(test_only_what_is_asked),
+        cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_a_lost_gpu),
+        cmocka_unit_test(test_an_old_library),
         cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_indices_beside_a_lost_gpu),
+        /* Last: it ends all hangs of the fake. */
+        cmocka_unit_test(test_a_gpu_that_hangs_when_opened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,7 @@ static struct erg_live_view make_view(size_t count)
             {ERG_METRIC_POWER_INSTANT, 80000 * (int64_t)(g + 1)},
             {ERG_METRIC_POWER_LIMIT, 700000},
             {ERG_METRIC_SM_CLOCK, 1980},
+            {ERG_METRIC_MEMORY_CLOCK, 3201},
             {ERG_METRIC_TEMPERATURE, 61},
             {ERG_METRIC_MEMORY_TEMPERATURE, 58},
             {ERG_METRIC_MARGIN, 26},
@@ -143,6 +144,23 @@ static void test_any_size(void **state)
     erg_live_view_release(&view);
 }
 
+/* Where there is room, both clocks; a critical error before the reasons. */
+static void test_memory_clock_and_critical_errors(void **state)
+{
+    (void)state;
+    struct erg_live_view view = make_view(2);
+    view.gpus[1].values[ERG_METRIC_XID] = 79;
+    view.gpus[1].valid |= UINT64_C(1) << ERG_METRIC_XID;
+    check_parts(draw(&view, 24, 120, false, 0),
+                (const char *[]){"97 %  1980 MHz  mem 3201 MHz   61 °C  mem 58 °C", "  power cap\n",
+                                 "XID 79, power cap\n", NULL});
+    char *narrow = draw(&view, 24, 60, false, 0);
+    assert_int_equal(count_of(narrow, "3201"), 0);
+    assert_int_equal(count_of(narrow, "XID 79"), 1);
+    free(narrow);
+    erg_live_view_release(&view);
+}
+
 static void test_trouble_and_unknown_values(void **state)
 {
     (void)state;
@@ -150,11 +168,12 @@ static void test_trouble_and_unknown_values(void **state)
     view.gpus[0].answers = false;
     view.gpus[1].answers = false;
     view.gpus[1].lost = true;
+    snprintf(view.gpus[0].info.trouble, sizeof view.gpus[0].info.trouble, "needs a reset");
     view.gpus[2].valid = 0;
     view.gpus[2].energy_j = view.gpus[2].power_energy_j = NAN;
     view.gpus[2].reasons_recent = 0;
     check_parts(draw(&view, 24, 80, false, 0),
-                (const char *[]){"\n0  does not answer  NVIDIA H200\n",
+                (const char *[]){"\n0  needs a reset  NVIDIA H200\n",
                                  "\n1  fell off the bus  NVIDIA H200\n", "- %     - MHz    - °C",
                                  "- W", NULL});
     erg_live_view_release(&view);
@@ -184,6 +203,7 @@ int main(void)
         cmocka_unit_test(test_on_a_phone),
         cmocka_unit_test(test_more_gpus_than_rows),
         cmocka_unit_test(test_any_size),
+        cmocka_unit_test(test_memory_clock_and_critical_errors),
         cmocka_unit_test(test_trouble_and_unknown_values),
         cmocka_unit_test(test_styles),
     };

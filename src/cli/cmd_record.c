@@ -73,14 +73,16 @@ static int wait_for_end(const struct sink *sink, double duration_s, struct erg_e
 static void tell(const struct erg_sampler *sampler, const struct erg_gpus *gpus)
 {
     for (size_t g = 0; g < erg_gpus_count(gpus); g++) {
+        const struct erg_gpu_info *info = erg_gpus_info(gpus, g);
         struct erg_sampler_stats stats;
         erg_sampler_stats(sampler, g, &stats);
-        if (stats.lost)
-            erg_log(ERG_LOG_WARNING, "GPU %d fell off the bus", erg_gpus_info(gpus, g)->index);
+        if (info->trouble[0])
+            erg_log(ERG_LOG_WARNING, "GPU %d does not work: %s", info->index, info->trouble);
+        else if (stats.lost)
+            erg_log(ERG_LOG_WARNING, "GPU %d fell off the bus", info->index);
         if (stats.missed + stats.dropped)
             erg_log(ERG_LOG_WARNING, "GPU %d: %llu samples came too late to be taken or written",
-                    erg_gpus_info(gpus, g)->index,
-                    (unsigned long long)(stats.missed + stats.dropped));
+                    info->index, (unsigned long long)(stats.missed + stats.dropped));
     }
 }
 

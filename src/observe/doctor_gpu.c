@@ -258,6 +258,11 @@ static void judge_limits(struct erg_doctor *doctor, const struct erg_doctor_gpu 
 static void judge(struct erg_doctor *doctor, const struct erg_doctor_gpu *gpu)
 {
     const char *advice = "Look for messages of the driver (\"NVRM: Xid\") in the kernel's log.";
+    if (gpu->info.trouble[0]) {
+        erg_doctor_note(doctor, ERG_FINDING_MISSING, gpu->info.index, "GPU", advice,
+                        "it does not work: %s", gpu->info.trouble);
+        return;
+    }
     if (gpu->lost || !gpu->answers) {
         erg_doctor_note(doctor, ERG_FINDING_MISSING, gpu->info.index, "GPU", advice, "%s, %s: %s",
                         gpu->info.name, gpu->info.uuid,
@@ -280,9 +285,13 @@ void erg_doctor_gpus(struct erg_doctor *doctor, const char *select, double watch
     struct erg_gpus *gpus;
     struct erg_error err;
     if (erg_gpus_open(&gpus, select, &err) != 0) {
+        bool others = erg_gpus_open(&gpus, "all", NULL) == 0;
+        if (others)
+            erg_gpus_close(gpus);
         erg_doctor_note(doctor, ERG_FINDING_MISSING, -1, "NVIDIA GPUs",
-                        "Emulated GPUs work without; for real ones install NVIDIA's driver, and "
-                        "in a container pass the GPUs in.",
+                        others ? "Choose among those that \"ergon doctor --gpus all\" lists."
+                               : "Emulated GPUs work without; for real ones install NVIDIA's "
+                                 "driver, and in a container pass the GPUs in.",
                         "%s", err.message);
         return;
     }

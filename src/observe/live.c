@@ -240,3 +240,10 @@ double erg_live_power_w(const struct erg_live_gpu *gpu)
     double power_w = erg_live_value(gpu, ERG_METRIC_POWER_INSTANT, 1e-3);
     return isnan(power_w) ? erg_live_value(gpu, ERG_METRIC_POWER_AVERAGE, 1e-3) : power_w;
 }
+
+const char *erg_live_trouble(const struct erg_live_gpu *gpu)
+{
+    if (gpu->info.trouble[0])
+        return gpu->info.trouble;
+    return gpu->lost ? "fell off the bus" : gpu->answers ? "" : "does not answer";
+}

@@ -17,7 +17,7 @@ enum { ERG_LIVE_HISTORY = 240 };
 struct erg_live_gpu {
     struct erg_gpu_info info;
     bool answers;                /* a sample came lately */
-    bool lost;                   /* fell off the bus */
+    bool lost;                   /* fell off the bus, or never worked: info.trouble says why */
     uint64_t valid;              /* bit 1 << metric: readings[] holds a fresh value */
     int64_t values[ERG_METRICS]; /* in the units of enum erg_metric */
     int64_t reasons_recent;      /* clock reasons seen since the last whole step of the history */
@@ -58,6 +58,9 @@ static inline bool erg_live_has(const struct erg_live_gpu *gpu, enum erg_metric 
 {
     return gpu->valid >> metric & 1;
 }
+
+/* What is the matter with a GPU that does not answer; "" for one that does. */
+const char *erg_live_trouble(const struct erg_live_gpu *gpu);
 
 /* The best power known: instant, or the average over a second. W, NaN where there is none. */
 double erg_live_power_w(const struct erg_live_gpu *gpu);

@@ -17,7 +17,7 @@ static void add_value(struct erg_table *table, double value, const char *unit)
 static void add_gpu(struct erg_table *table, const struct erg_live_gpu *gpu)
 {
     struct erg_text words = {0};
-    erg_text_add(&words, gpu->lost ? "fell off the bus" : gpu->answers ? "" : "does not answer");
+    erg_text_add(&words, erg_live_trouble(gpu));
     if (gpu->answers)
         erg_format_reasons(&words, gpu->reasons_recent);
     erg_table_add(table, "%d %s", gpu->info.index, gpu->info.name);

@@ -130,6 +130,11 @@ static void add_reasons(struct line *line, const struct erg_live_gpu *gpu, int c
                            : gpu->reasons_recent & ERG_REASON_SW_POWER_CAP ? ERG_STYLE_WARNING
                                                                            : ERG_STYLE_FAINT;
     erg_text_add(&words, "");
+    if (erg_live_has(gpu, ERG_METRIC_XID) && gpu->values[ERG_METRIC_XID]) {
+        erg_text_printf(&words, "XID %lld%s", (long long)gpu->values[ERG_METRIC_XID],
+                        gpu->reasons_recent ? ", " : "");
+        style = ERG_STYLE_BAD;
+    }
     erg_format_reasons(&words, gpu->reasons_recent);
     struct piece *piece = add(line, 6, style);
     snprintf(piece->text, PIECE_BYTES, "%s", words.data);
@@ -262,6 +267,9 @@ static void draw_facts(const struct erg_canvas *canvas, int row, const struct er
     add_traffic(&line, gpu, 2, "NVLink", ERG_METRIC_NVLINK_TX, ERG_METRIC_NVLINK_RX);
     add_utilisation(&line, gpu);
     add_clock(&line, gpu);
+    if (erg_live_has(gpu, ERG_METRIC_MEMORY_CLOCK))
+        add_number(&line, 1, ERG_STYLE_PLAIN, 12, erg_live_value(gpu, ERG_METRIC_MEMORY_CLOCK, 1),
+                   "mem ", " MHz");
     add_heat(&line, gpu);
     if (erg_live_has(gpu, ERG_METRIC_MEMORY_TEMPERATURE))
         add_number(&line, 2, ERG_STYLE_PLAIN, 9,
@@ -300,7 +308,7 @@ static void draw_trouble(const struct erg_canvas *canvas, int row, const struct 
 {
     struct line line = {0};
     add_index(&line, gpu);
-    add_text(&line, 9, ERG_STYLE_BAD, 1, gpu->lost ? "fell off the bus" : "does not answer");
+    add_text(&line, 9, ERG_STYLE_BAD, 1, erg_live_trouble(gpu));
     add_stretch(&line, 3, NAME, NAME_LEAST);
     draw_line(canvas, row, 0, &line, gpu);
 }

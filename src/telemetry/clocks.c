@@ -26,6 +26,10 @@ struct erg_clocks {
 int erg_clocks_supported(struct erg_gpus *gpus, size_t gpu, struct erg_clock_list *list,
                          struct erg_error *err)
 {
+    const struct erg_gpu_info *info = &gpus->items[gpu].info;
+    if (info->trouble[0])
+        return erg_fail(err, ERG_NO_DEVICE, "asking for the clocks of GPU %d: %s", info->index,
+                        info->trouble);
     return gpus->vendor->clocks->supported(&gpus->items[gpu], list, err);
 }
 

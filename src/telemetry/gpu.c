@@ -88,8 +88,10 @@ const struct erg_gpu_info *erg_gpus_info(const struct erg_gpus *gpus, size_t gpu
 void erg_gpu_read(struct erg_gpus *gpus, size_t gpu, uint64_t metrics,
                   struct erg_gpu_sample *sample)
 {
-    *sample = (struct erg_gpu_sample){.start_ns = erg_now_ns()};
-    gpus->vendor->read(&gpus->items[gpu], metrics, sample);
+    struct erg_gpu *item = &gpus->items[gpu];
+    *sample = (struct erg_gpu_sample){.start_ns = erg_now_ns(), .lost = item->info.trouble[0]};
+    if (!sample->lost)
+        gpus->vendor->read(item, metrics, sample);
     sample->end_ns = erg_now_ns();
 }
 
@@ -111,7 +113,8 @@ const char *erg_gpu_source(const struct erg_gpus *gpus, size_t gpu, enum erg_met
 
 const char *erg_gpu_refusal(const struct erg_gpus *gpus, size_t gpu, enum erg_metric metric)
 {
-    return atomic_load(&gpus->items[gpu].refusals[metric]);
+    const struct erg_gpu *item = &gpus->items[gpu];
+    return item->info.trouble[0] ? item->info.trouble : atomic_load(&item->refusals[metric]);
 }
 
 void erg_gpu_put(struct erg_gpu *gpu, struct erg_gpu_sample *sample, enum erg_metric metric,

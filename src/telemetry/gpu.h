@@ -105,6 +105,9 @@ struct erg_gpu_info {
     char pci[32]; /* "00000000:1b:00.0" */
     char driver[80];
     int index; /* in the vendor library's order, that of the PCI bus */
+    /* Why nothing can be read from it, "" for a GPU that works. Beside trouble uuid and pci are
+     * empty. */
+    char trouble[96];
 };
 
 /* A list of GPUs that are open for reading. */
@@ -116,6 +119,9 @@ struct erg_gpus;
  * all GPUs where it is not set; there "-1" ends the list, as for CUDA. Fails with ERG_NO_DEVICE
  * where there is no driver, no GPU or none is visible, and with ERG_FAILED for a list that is
  * wrong; MIG slices are refused, because no sensor is theirs alone.
+ *
+ * A GPU that does not work, or on which the driver hangs while it is opened, is listed with its
+ * trouble where all GPUs are meant, and refused where it was named.
  */
 int erg_gpus_open(struct erg_gpus **gpus, const char *select, struct erg_error *err);
 

@@ -11,7 +11,7 @@
 /* One GPU of a list. The pointers are to literals; monitors look at them from other threads. */
 struct erg_gpu {
     struct erg_gpu_info info;
-    void *handle; /* the vendor's own state of this GPU */
+    void *handle; /* the vendor's own state of this GPU; NULL of one in trouble */
     _Atomic(const char *) sources[ERG_METRICS];
     _Atomic(const char *) refusals[ERG_METRICS];
     _Atomic uint64_t narrow; /* counters of 32 bits */

@@ -1,5 +1,5 @@
 /*
- * Opening NVML: the library, its entry points with their older names, and the list of GPUs.
+ * Opening NVML: the library and its entry points with their older names.
  */
 #include "telemetry/nvml.h"
 
@@ -81,69 +81,11 @@ static const char *error_text(const struct nvml_calls *calls, int result)
     return text ? text : nvml_reason(result);
 }
 
-static void describe(const struct nvml_gpu *state, struct erg_gpu_info *info)
-{
-    const struct nvml_calls *calls = state->calls;
-    struct nvml_pci pci = {0};
-    snprintf(info->vendor, sizeof info->vendor, "NVIDIA");
-    if (!calls->name || calls->name(state->device, info->name, sizeof info->name) != 0)
-        snprintf(info->name, sizeof info->name, "unknown GPU");
-    if (calls->pci_info && calls->pci_info(state->device, &pci) == 0)
-        snprintf(info->pci, sizeof info->pci, "%08x:%02x:%02x.0", (unsigned)pci.domain,
-                 (unsigned)pci.bus, (unsigned)pci.device);
-    if (!calls->driver_version ||
-        calls->driver_version(info->driver, sizeof info->driver) != NVML_SUCCESS)
-        info->driver[0] = '\0';
-}
-
-/* Critical errors are told as events; a driver that does not offer them is as good otherwise. */
-static void watch_errors(struct nvml_gpu *state)
-{
-    const struct nvml_calls *calls = state->calls;
-    if (!calls->events_create || !calls->events_register || !calls->events_wait ||
-        !calls->events_free || calls->events_create(&state->events) != NVML_SUCCESS) {
-        state->events = NULL;
-        return;
-    }
-    if (calls->events_register(state->device, NVML_EVENT_XID, state->events) != NVML_SUCCESS) {
-        calls->events_free(state->events);
-        state->events = NULL;
-    }
-}
-
-/* A GPU that is in trouble is left out, so that it does not hide the others. */
-static int add_gpu(struct erg_gpus *gpus, uint32_t index, struct erg_error *trouble)
-{
-    struct nvml_library *library = gpus->library;
-    const struct nvml_calls *calls = &library->calls;
-    nvml_device device;
-    struct erg_gpu *gpu = &gpus->items[gpus->count];
-    int result = calls->device_by_index(index, &device);
-    if (result == NVML_SUCCESS)
-        result = calls->uuid(device, gpu->info.uuid, sizeof gpu->info.uuid);
-    if (result != NVML_SUCCESS)
-        return erg_fail(trouble, ERG_NO_DEVICE, "GPU %u: %s", (unsigned)index,
-                        error_text(calls, result));
-    struct nvml_gpu *state = erg_xcalloc(1, sizeof *state);
-    state->calls = calls;
-    state->device = device;
-    gpu->handle = state;
-    gpu->info.index = (int)index;
-    describe(state, &gpu->info);
-    watch_errors(state);
-    gpus->count++;
-    return 0;
-}
-
 static void nvml_close(struct erg_gpus *gpus)
 {
     struct nvml_library *library = gpus->library;
-    for (size_t i = 0; i < gpus->opened; i++) {
-        struct nvml_gpu *state = gpus->items[i].handle;
-        if (state->events)
-            state->calls->events_free(state->events);
-        free(state);
-    }
+    for (size_t i = 0; i < gpus->opened; i++)
+        nvml_gpu_free(gpus->items[i].handle);
     library->calls.shutdown();
     dlclose(library->handle);
     free(library);
@@ -161,16 +103,15 @@ static int list_gpus(struct erg_gpus *gpus, struct erg_error *err)
         return erg_fail(
             err, ERG_NO_DEVICE, "looking for NVIDIA GPUs: the driver shows none (%s), expected one",
             result == NVML_SUCCESS ? "it counts 0" : error_text(&library->calls, result));
-    struct erg_error trouble = {0};
     gpus->items = erg_xcalloc(count, sizeof *gpus->items);
+    gpus->count = gpus->opened = count;
+    nvml_open_gpus(gpus);
     for (uint32_t i = 0; i < count; i++)
-        add_gpu(gpus, i, &trouble);
-    gpus->opened = gpus->count;
-    if (gpus->count == 0)
-        return erg_fail(err, ERG_NO_DEVICE,
-                        "looking for NVIDIA GPUs: none of %u answers (%s), expected one that does",
-                        (unsigned)count, trouble.message);
-    return 0;
+        if (!gpus->items[i].info.trouble[0])
+            return 0;
+    return erg_fail(err, ERG_NO_DEVICE,
+                    "looking for NVIDIA GPUs: none of %u works (GPU 0: %s), expected one that does",
+                    (unsigned)count, gpus->items[0].info.trouble);
 }
 
 int erg_nvml_open(struct erg_gpus **out, struct erg_error *err)

@@ -192,6 +192,13 @@ struct nvml_gpu {
     struct nvml_wrap wraps[NVML_COUNTERS][NVML_LINKS_MAX];
 };
 
+/*
+ * Opens every GPU of the list's items, all at once and each in a thread of its own; what did not
+ * work out is in its item's info.trouble (nvml_open.c).
+ */
+void nvml_open_gpus(struct erg_gpus *gpus);
+void nvml_gpu_free(struct nvml_gpu *state);
+
 /* The method `read` of the vendor (nvml_read.c). */
 void nvml_read(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);
 

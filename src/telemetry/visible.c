@@ -26,6 +26,10 @@ static int choose(struct selection *selection, const char *word, size_t found,
                             "selecting GPUs by %s=\"%s\": \"%s\" names a GPU a second time, "
                             "expected each once",
                             selection->where, selection->list, word);
+    const struct erg_gpu_info *info = &selection->gpus->items[found].info;
+    if (info->trouble[0])
+        return erg_fail(err, ERG_NO_DEVICE, "selecting GPUs by %s=\"%s\": GPU %d does not work: %s",
+                        selection->where, selection->list, info->index, info->trouble);
     selection->chosen[selection->count++] = found;
     return 0;
 }

@@ -1,0 +1,188 @@
+/*
+ * Opening the GPUs of a driver. Asking it for a GPU wakes the GPU up, which takes seconds, and on a
+ * GPU in trouble it may never come back: so each is opened in a thread of its own, which is left
+ * behind where it hangs and then cleans up after itself if it ever returns.
+ */
+#include "base/clock.h"
+#include "base/memory.h"
+#include "telemetry/nvml_internal.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The driver wakes GPUs up one after the other, so it counts from the latest that answered. */
+static const int64_t patience_ns = 10000000000;
+
+/* What the threads and who waits for them share; the last of them frees it. */
+struct openings {
+    struct erg_gpus *gpus; /* kept: the library must not be closed under a thread */
+    pthread_mutex_t lock;  /* of all below */
+    pthread_cond_t news;   /* on the monotonic clock */
+    size_t owners;
+    size_t threads, begun, done; /* begun: the next index */
+    bool given_up;               /* what comes now comes too late */
+    struct opening {
+        struct erg_gpu_info info;
+        struct nvml_gpu *state; /* NULL until it is open */
+        bool done;
+    } items[];
+};
+
+void nvml_gpu_free(struct nvml_gpu *state)
+{
+    if (state && state->events)
+        state->calls->events_free(state->events);
+    free(state);
+}
+
+/* ---- one GPU ---- */
+
+static void describe(const struct nvml_gpu *state, struct erg_gpu_info *info)
+{
+    const struct nvml_calls *calls = state->calls;
+    struct nvml_pci pci = {0};
+    if (!calls->name || calls->name(state->device, info->name, sizeof info->name) != 0)
+        info->name[0] = '\0';
+    if (calls->pci_info && calls->pci_info(state->device, &pci) == 0)
+        snprintf(info->pci, sizeof info->pci, "%08x:%02x:%02x.0", (unsigned)pci.domain,
+                 (unsigned)pci.bus, (unsigned)pci.device);
+}
+
+/* Critical errors are told as events; a driver that does not offer them is as good otherwise. */
+static void watch_errors(struct nvml_gpu *state)
+{
+    const struct nvml_calls *calls = state->calls;
+    if (!calls->events_create || !calls->events_register || !calls->events_wait ||
+        !calls->events_free || calls->events_create(&state->events) != NVML_SUCCESS) {
+        state->events = NULL;
+        return;
+    }
+    if (calls->events_register(state->device, NVML_EVENT_XID, state->events) != NVML_SUCCESS) {
+        calls->events_free(state->events);
+        state->events = NULL;
+    }
+}
+
+static void open_gpu(const struct nvml_calls *calls, uint32_t index, struct opening *out)
+{
+    nvml_device device;
+    int result = calls->device_by_index(index, &device);
+    if (result == NVML_SUCCESS)
+        result = calls->uuid(device, out->info.uuid, sizeof out->info.uuid);
+    if (result != NVML_SUCCESS) {
+        snprintf(out->info.trouble, sizeof out->info.trouble, "%s", nvml_reason(result));
+        return;
+    }
+    out->state = erg_xcalloc(1, sizeof *out->state);
+    out->state->calls = calls;
+    out->state->device = device;
+    describe(out->state, &out->info);
+    watch_errors(out->state);
+}
+
+/* ---- all of them ---- */
+
+/* Under the lock, which it gives up. */
+static void leave(struct openings *openings)
+{
+    bool last = --openings->owners == 0;
+    pthread_mutex_unlock(&openings->lock);
+    if (!last)
+        return;
+    erg_gpus_close(openings->gpus);
+    pthread_mutex_destroy(&openings->lock);
+    pthread_cond_destroy(&openings->news);
+    free(openings);
+}
+
+static void *run(void *argument)
+{
+    struct openings *openings = argument;
+    const struct nvml_library *library = openings->gpus->library;
+    struct opening found = {0};
+    pthread_mutex_lock(&openings->lock);
+    size_t index = openings->begun++;
+    pthread_mutex_unlock(&openings->lock);
+    open_gpu(&library->calls, (uint32_t)index, &found);
+    pthread_mutex_lock(&openings->lock);
+    if (openings->given_up) {
+        nvml_gpu_free(found.state);
+    } else {
+        found.done = true;
+        openings->items[index] = found;
+        openings->done++;
+        pthread_cond_signal(&openings->news);
+    }
+    leave(openings);
+    return NULL;
+}
+
+static struct openings *start(struct erg_gpus *gpus)
+{
+    struct openings *openings =
+        erg_xcalloc(1, sizeof *openings + gpus->count * sizeof *openings->items);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&openings->news, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&openings->lock, NULL);
+    openings->gpus = erg_gpus_retain(gpus);
+    openings->owners = 1;
+    /* Signals belong to the program's own threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_mutex_lock(&openings->lock);
+    for (size_t i = 0; i < gpus->count; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, run, openings) != 0)
+            break; /* looks like a GPU that does not answer */
+        pthread_detach(thread);
+        openings->threads++;
+        openings->owners++;
+    }
+    pthread_mutex_unlock(&openings->lock);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return openings;
+}
+
+static void take(struct erg_gpu *gpu, int index, const struct opening *opening, const char *driver)
+{
+    struct erg_gpu_info *info = &gpu->info;
+    gpu->handle = opening->state;
+    *info = opening->info;
+    info->index = index;
+    snprintf(info->vendor, sizeof info->vendor, "NVIDIA");
+    snprintf(info->driver, sizeof info->driver, "%s", driver);
+    if (!info->name[0])
+        snprintf(info->name, sizeof info->name, "unknown GPU");
+    if (!opening->done)
+        snprintf(info->trouble, sizeof info->trouble, "the driver did not answer when opening it");
+}
+
+void nvml_open_gpus(struct erg_gpus *gpus)
+{
+    const struct nvml_calls *calls = &((struct nvml_library *)gpus->library)->calls;
+    char driver[sizeof((struct erg_gpu_info *)0)->driver] = "";
+    if (calls->driver_version && calls->driver_version(driver, sizeof driver) != NVML_SUCCESS)
+        driver[0] = '\0';
+    struct openings *openings = start(gpus);
+    pthread_mutex_lock(&openings->lock);
+    for (bool news = true; news && openings->done < openings->threads;) {
+        int64_t until_ns = erg_now_ns() + patience_ns;
+        struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+        size_t before = openings->done;
+        while (openings->done == before &&
+               pthread_cond_timedwait(&openings->news, &openings->lock, &until) == 0)
+            ;
+        news = openings->done > before;
+    }
+    openings->given_up = true;
+    for (size_t i = 0; i < gpus->count; i++)
+        take(&gpus->items[i], (int)i, &openings->items[i], driver);
+    leave(openings);
+}
