@@ -64,6 +64,9 @@ static void test_exit_status(void **state)
     set_world(QUIET_WORLD);
     check_program("measure -- sh -c 'exit 7' 2>&1", 7, "'sh' ended with exit status 7");
     check_program("measure -- sh -c 'kill -9 $$' 2>&1", 137, "died of signal 9");
+    /* What was measured is printed where the file cannot be written. */
+    check_program("measure -o /nonexistent/table -- true 2>&1", 1, "Energy of 'true', 1 run");
+    check_program("measure -o /nonexistent/table -- true 2>&1", 1, "writing '/nonexistent/table'");
     check_program("measure -- ergon-no-such-program 2>&1", 127, "starting 'ergon-no-such-program'");
     check_program("measure 2>&1", 2, "needs -- CMD");
     check_program("measure -r 0 -- true 2>&1", 2, "--repeat");

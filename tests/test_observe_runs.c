@@ -89,10 +89,12 @@ static void test_what_is_missing(void **state)
     check_parts(&runs, (const char *[]){
                            "1 run after 1 of warm-up:\n", "  time                    10.0 s\n",
                            "  energy of GPUs         4.00 kJ, known to ± 20.0 J\n",
-                           "  0 NVIDIA H200        -       ± -              -      -      -",
+                           "  0 NVIDIA H200        -         -              -      -      -",
                            "GPU 0 did not answer in time or fell off the bus.\n",
                            "GPU 0: its energy is missing in the sum.\n",
                            "GPU 2: shorter than three steps of its counter, so estimated", NULL});
+    snprintf(runs.gpus[0].trouble, sizeof runs.gpus[0].trouble, "the GPU needs a reset");
+    check_parts(&runs, (const char *[]){"GPU 0 does not work: the GPU needs a reset.\n", NULL});
     json_t *root = erg_runs_json(&runs);
     json_t *run = json_array_get(json_object_get(root, "runs"), 0);
     json_t *gpu = json_array_get(json_object_get(run, "gpus"), 0);

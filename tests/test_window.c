@@ -84,7 +84,7 @@ static bool check_energy_of_a_second(void)
     erg_window_end(outer, &outside);
     assert_int_equal(result.gpus, GPUS);
     assert_near(result.time_s, 1e-9 * (double)(result.end_ns - result.begin_ns), 1e-8);
-    double sum_j = 0, square = 0, mean_error = 0;
+    double sum_j = 0, sum_uncertainty_j = 0, mean_error = 0;
     size_t covered = 0;
     bool exact = true;
     for (unsigned gpu = 0; gpu < GPUS; gpu++) {
@@ -95,7 +95,7 @@ static bool check_energy_of_a_second(void)
         mean_error += error_j / truth_j / GPUS;
         covered += error_j <= at->uncertainty_j;
         sum_j += at->energy_j;
-        square += at->uncertainty_j * at->uncertainty_j;
+        sum_uncertainty_j += at->uncertainty_j;
         if (error_j > fmax(0.005 * truth_j, 2 * at->uncertainty_j))
             fail_msg("GPU %u: %.1f +- %.1f J, truth %.1f J", gpu, at->energy_j, at->uncertainty_j,
                      truth_j);
@@ -107,7 +107,7 @@ static bool check_energy_of_a_second(void)
         exact &= fabs(at->throttled_power_s - 0.5) <= 0.02 && fabs(at->ratio - 1) <= 0.2;
     }
     assert_near(result.energy_j, sum_j, 1e-6);
-    assert_near(result.uncertainty_j, sqrt(square), 1e-6);
+    assert_near(result.uncertainty_j, sum_uncertainty_j, 1e-6);
     assert_near(result.gpu[2].temperature_begin_c, 64, 0);
     assert_near(result.gpu[2].temperature_max_c, 64, 0);
     assert_near(result.gpu[2].memory_temperature_max_c, 80, 0);
@@ -181,7 +181,11 @@ static void test_troubled_gpus(void **state)
         assert_true(result.gpu[gpu].uncertainty_j < 0.1 * truth_of(gpu, &result));
         assert_false(result.gpu[gpu].lost);
     }
-    assert_true(result.gpu[1].lost && result.gpu[2].lost);
+    for (unsigned gpu = 1; gpu < 3; gpu++) {
+        assert_true(result.gpu[gpu].lost);
+        assert_true(isnan(result.gpu[gpu].sm_clock_mean_mhz));
+        assert_true(isnan(result.gpu[gpu].throttled_power_s));
+    }
     erg_meter_close(meter);
     fake_release(&fake, threads);
     fake_close(&fake);
@@ -258,6 +262,37 @@ static void test_no_gpus(void **state)
 }
 
 /* A window that is dropped, and one that outlives the work. */
+/* What lies before a window that begins at once is known: three steps, so two gaps, came before. */
+static void test_opening_learns_the_first_steps(void **state)
+{
+    (void)state;
+    struct erg_meter *meter = open_meter("gpus 2\ngpu * power 0=400\ngpu * counter 0.1 0.03\n");
+    assert_true(erg_now_ns() - fake.start_ns() >= 200000000);
+    close_meter(meter);
+}
+
+/* A GPU without a sensor of its clock and of its reasons has none of either, not zeros. */
+static void test_missing_is_not_zero(void **state)
+{
+    (void)state;
+    struct erg_meter *meter = open_meter("gpus 1\n"
+                                         "gpu 0 fail GetClockInfo 3\n"
+                                         "gpu 0 fail GetCurrentClocksEventReasons 3\n"
+                                         "gpu 0 fail GetViolationStatus 3\n"
+                                         "gpu 0 fail field74 3\n"
+                                         "gpu 0 fail field75 3\n");
+    struct erg_window_result result;
+    struct erg_window *window = erg_window_begin(meter);
+    sleep_until(1);
+    erg_window_end(window, &result);
+    assert_false(result.gpu[0].lost);
+    assert_true(result.gpu[0].energy_j > 0);
+    assert_true(isnan(result.gpu[0].sm_clock_mean_mhz));
+    assert_true(isnan(result.gpu[0].throttled_power_s));
+    assert_true(isnan(result.gpu[0].throttled_thermal_s));
+    close_meter(meter);
+}
+
 static void test_cancel(void **state)
 {
     (void)state;
@@ -276,6 +311,8 @@ int main(void)
         cmocka_unit_test(test_without_counters),
         cmocka_unit_test(test_no_gpus),
         cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_opening_learns_the_first_steps),
+        cmocka_unit_test(test_missing_is_not_zero),
         /* Last: the thread that is left alone reads the world of this test when it comes back. */
         cmocka_unit_test(test_troubled_gpus),
     };

@@ -61,15 +61,17 @@ struct erg_window_gpu {
     double throttled_thermal_s; /* time heat held the clock down */
     double sm_clock_mean_mhz;
     int quality; /* enum erg_energy_quality */
-    int lost;    /* 1: fell off the bus or did not answer in time */
+    int lost;    /* 1: fell off the bus or did not answer in time; then no clock, no throttling */
 };
 
 struct erg_window_result {
     int64_t begin_ns, end_ns; /* CLOCK_MONOTONIC */
     double time_s;
-    double energy_j;      /* sum of the GPUs that have one */
-    double uncertainty_j; /* of that sum */
-    double cpu_j;         /* CPU packages, NaN where they cannot be read */
+    double energy_j; /* sum of the GPUs that have one */
+    /* Of that sum, 95 %. GPUs of one job change their load together, so that what is hidden between
+     * the steps of their counters does not cancel: theirs are added up. */
+    double uncertainty_j;
+    double cpu_j; /* CPU packages, NaN where they cannot be read */
     double dram_j;
     size_t gpus;
     struct erg_window_gpu gpu[ERG_METER_GPUS_MAX];
@@ -78,6 +80,8 @@ struct erg_window_result {
 struct erg_meter_gpu {
     char name[96];
     char uuid[96];
+    char trouble[96];        /* why nothing can be read from it; "" for a GPU that works */
+    int index;               /* in the driver's order, that of the PCI bus */
     double counter_period_s; /* between steps of the energy counter; NaN until known */
     double power_period_s;   /* between changes of the power reading */
     double read_latency_s;   /* of one read of both */
@@ -85,8 +89,9 @@ struct erg_meter_gpu {
 
 /*
  * Opens the GPUs ("0,2", a UUID or its beginning, "all"; NULL: those of CUDA_VISIBLE_DEVICES) and
- * starts to watch them. Takes about a second to learn the sensors' steps in the background; the
- * first window may begin at once. ERG_NO_DEVICE where there are none.
+ * starts to watch them. Returns once every counter has moved three times, after half a second at
+ * most, so that a window may begin at once; learns the sensors' steps for another second in the
+ * background. ERG_NO_DEVICE where there are none.
  */
 int erg_meter_open(struct erg_meter **meter, const char *gpus, struct erg_error *err);
 

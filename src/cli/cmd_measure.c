@@ -41,17 +41,11 @@ struct sources {
     struct erg_rapl *rapl;
 };
 
-/* Names and indices of the meter's GPUs. */
-static int describe_gpus(struct erg_runs *runs, const char *select, struct erg_error *err)
+static void describe_gpus(struct erg_runs *runs, struct erg_meter *meter)
 {
-    struct erg_gpus *gpus;
-    if (erg_gpus_open(&gpus, select, err) != 0)
-        return -1;
-    runs->gpu_count = erg_gpus_count(gpus);
-    for (size_t g = 0; g < runs->gpu_count && g < ERG_METER_GPUS_MAX; g++)
-        runs->gpus[g] = *erg_gpus_info(gpus, g);
-    erg_gpus_close(gpus);
-    return 0;
+    runs->gpu_count = erg_meter_gpus(meter);
+    for (size_t g = 0; g < runs->gpu_count; g++)
+        erg_meter_gpu(meter, g, &runs->gpus[g]);
 }
 
 /* The first run begins once heat and the steps of the counters are known. */
@@ -65,7 +59,7 @@ static void wait_until_known(struct erg_meter *meter)
         for (size_t g = 0; g < erg_meter_gpus(meter); g++) {
             struct erg_meter_gpu gpu;
             erg_meter_gpu(meter, g, &gpu);
-            known = known && !isnan(gpu.counter_period_s);
+            known = known && (gpu.trouble[0] || !isnan(gpu.counter_period_s));
         }
     }
 }
@@ -74,9 +68,8 @@ static int open_sources(struct sources *sources, struct erg_runs *runs, const ch
                         struct erg_error *err)
 {
     struct erg_error cpu = {0};
-    if (describe_gpus(runs, select, err) == 0) {
-        if (erg_meter_open(&sources->meter, select, err) != 0)
-            return -1;
+    if (erg_meter_open(&sources->meter, select, err) == 0) {
+        describe_gpus(runs, sources->meter);
         wait_until_known(sources->meter);
         return 0;
     }
@@ -175,7 +168,7 @@ static int report(const struct erg_invocation *call, const struct erg_runs *runs
     }
     if (values->output)
         result = erg_file_write(values->output, text.data, text.count, err);
-    else
+    if (!values->output || result != 0) /* a measurement is not lost with its file */
         fputs(text.data, call->common.json ? stdout : stderr);
     erg_text_release(&text);
     return result;

@@ -168,7 +168,8 @@ static void add_gpu(struct erg_table *table, const struct erg_runs *runs, size_t
                       erg_format_quantity(deviation, erg_spread_sd(&energy), "J"));
     else
         erg_table_add(table, "%s", quantity);
-    erg_table_add(table, "± %s", erg_format_quantity(quantity, erg_spread_mean(&known), "J"));
+    erg_format_quantity(quantity, erg_spread_mean(&known), "J");
+    erg_table_add(table, "%s%s", known.count ? "± " : "", quantity);
     if (ratio.count)
         erg_table_add(table, "%.3f", ratio.mean);
     else
@@ -208,7 +209,9 @@ static void add_warnings(struct erg_text *out, const struct erg_runs *runs)
         int index = runs->gpus[g].index;
         struct erg_spread ratio = SPREAD(runs, g, ratio);
         double mean = erg_spread_mean(&ratio);
-        if (lost)
+        if (runs->gpus[g].trouble[0])
+            erg_text_printf(out, "  GPU %d does not work: %s.\n", index, runs->gpus[g].trouble);
+        else if (lost)
             erg_text_printf(out, "  GPU %d did not answer in time or fell off the bus.\n", index);
         if (missing)
             erg_text_printf(out, "  GPU %d: its energy is missing in the sum.\n", index);
@@ -289,7 +292,7 @@ json_t *erg_runs_json(const struct erg_runs *runs)
         json_object_set_new(summary, totals[total].key, spread_json(&spread));
     }
     for (size_t g = 0; g < runs->gpu_count; g++) {
-        const struct erg_gpu_info *info = &runs->gpus[g];
+        const struct erg_meter_gpu *info = &runs->gpus[g];
         json_t *row = json_pack("{s:i, s:s, s:s}", "index", info->index, "name", info->name, "uuid",
                                 info->uuid);
         for (size_t c = 0; c < COLUMNS; c++) {

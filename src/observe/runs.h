@@ -6,7 +6,6 @@
 
 #include "base/text.h"
 #include "ergon/telemetry.h"
-#include "telemetry/gpu.h"
 
 #include <jansson.h>
 #include <stddef.h>
@@ -20,7 +19,7 @@ struct erg_run {
 struct erg_runs {
     const char *const *command; /* ends with NULL; borrowed */
     size_t warmups;
-    struct erg_gpu_info gpus[ERG_METER_GPUS_MAX]; /* of the windows, in their order */
+    struct erg_meter_gpu gpus[ERG_METER_GPUS_MAX]; /* of the windows, in their order */
     size_t gpu_count;
     struct erg_run *items;
     size_t count, capacity;

@@ -13,6 +13,7 @@
 #include <time.h>
 
 static const double learning_s = 1.3;       /* close looks after opening: a dozen steps */
+static const int64_t first_ns = 500000000;  /* at most, until the first steps are known */
 static const int64_t rapl_ns = 10000000000; /* between reads, so that no wrap is missed */
 
 static void put(void *context, const struct erg_sampler_item *item)
@@ -35,6 +36,28 @@ static void idle(void *context)
         meter->rapl_read_ns = erg_now_ns();
     }
     pthread_cond_broadcast(&meter->news);
+}
+
+/* Whether the gap before a window that begins now is known. */
+static bool has_begun(const struct watched *watched)
+{
+    struct erg_sensor_traits counter, power;
+    erg_energy_log_traits(watched->log, &counter, &power);
+    bool without = watched->seen_s > 0 && !watched->has_counter;
+    return watched->lost || without || counter.changes >= 2;
+}
+
+static void wait_for_first_steps(struct erg_meter *meter)
+{
+    int64_t until_ns = erg_now_ns() + first_ns;
+    struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+    pthread_mutex_lock(&meter->lock);
+    for (size_t i = 0; i < meter->count;)
+        if (has_begun(&meter->watched[i]))
+            i++;
+        else if (pthread_cond_timedwait(&meter->news, &meter->lock, &until) != 0)
+            break;
+    pthread_mutex_unlock(&meter->lock);
 }
 
 int erg_meter_open(struct erg_meter **out, const char *gpus, struct erg_error *err)
@@ -69,6 +92,7 @@ int erg_meter_open(struct erg_meter **out, const char *gpus, struct erg_error *e
         return -1;
     }
     erg_sampler_look_closely(meter->sampler, erg_now_ns() + (int64_t)(learning_s * 1e9));
+    wait_for_first_steps(meter);
     *out = meter;
     return 0;
 }
@@ -108,10 +132,12 @@ void erg_meter_gpu(struct erg_meter *meter, size_t gpu, struct erg_meter_gpu *in
     erg_energy_log_traits(meter->watched[gpu].log, &counter, &power);
     pthread_mutex_unlock(&meter->lock);
     *info = (struct erg_meter_gpu){
+        .index = known->index,
         .counter_period_s = or_nan(counter.period_s),
         .power_period_s = or_nan(power.period_s),
         .read_latency_s = or_nan(counter.latency_s),
     };
     memcpy(info->name, known->name, sizeof info->name);
     memcpy(info->uuid, known->uuid, sizeof info->uuid);
+    memcpy(info->trouble, known->trouble, sizeof info->trouble);
 }

@@ -32,8 +32,10 @@ struct watched {
     /* The same from the reasons seen, each held until the next: for drivers without counters. */
     struct violation by_reasons;
     uint32_t reasons;
+    bool has_reasons;
 
-    double clock_s_mhz, clock_mhz, clock_time_s; /* integral up to a time, and the clock since */
+    /* Integral up to a time, and the clock since; the clock is NaN before it is known. */
+    double clock_s_mhz, clock_mhz, clock_time_s;
 };
 
 /* One end of a window on one GPU. */
@@ -78,7 +80,7 @@ void erg_watched_add(struct watched *watched, const struct erg_gpu_sample *sampl
 /* Steps of its counter, or a usual value before that is known. */
 double erg_watched_period(const struct watched *watched);
 
-/* So far at a moment, as the latest readings hold on. */
+/* So far at a moment, as the latest readings hold on; NaN before there were any. */
 struct violation erg_watched_by_reasons(const struct watched *watched, double at_s);
 double erg_watched_clock(const struct watched *watched, double at_s);
 

@@ -3,8 +3,6 @@
  */
 #include "telemetry/meter_internal.h"
 
-#include "base/clock.h"
-
 #include <math.h>
 
 void erg_watched_init(struct watched *watched)
@@ -12,7 +10,7 @@ void erg_watched_init(struct watched *watched)
     *watched = (struct watched){
         .log = erg_energy_log_new(),
         .temperature_c = NAN,
-        .clock_time_s = 1e-9 * (double)erg_now_ns(),
+        .clock_mhz = NAN,
     };
 }
 
@@ -21,7 +19,9 @@ struct violation erg_watched_by_reasons(const struct watched *watched, double at
     const uint32_t power = ERG_REASON_SW_POWER_CAP | ERG_REASON_HW_POWER_BRAKE;
     const uint32_t thermal = ERG_REASON_SW_THERMAL | ERG_REASON_HW_THERMAL;
     struct violation so_far = watched->by_reasons;
-    double held_s = so_far.time_s > 0 ? at_s - so_far.time_s : 0;
+    if (!watched->has_reasons)
+        return (struct violation){at_s, NAN, NAN};
+    double held_s = at_s - so_far.time_s;
     so_far.power_s += watched->reasons & power ? held_s : 0;
     so_far.thermal_s += watched->reasons & thermal ? held_s : 0;
     so_far.time_s = at_s;
@@ -87,11 +87,13 @@ void erg_watched_add(struct watched *watched, const struct erg_gpu_sample *sampl
         erg_gpu_has(sample, ERG_METRIC_VIOLATION_THERMAL))
         add_violation(watched, sample);
     if (erg_gpu_has(sample, ERG_METRIC_REASONS)) {
-        watched->by_reasons = erg_watched_by_reasons(watched, time_s);
+        watched->by_reasons = watched->has_reasons ? erg_watched_by_reasons(watched, time_s)
+                                                   : (struct violation){.time_s = time_s};
+        watched->has_reasons = true;
         watched->reasons = (uint32_t)readings[ERG_METRIC_REASONS].value;
     }
     if (erg_gpu_has(sample, ERG_METRIC_SM_CLOCK)) {
-        watched->clock_s_mhz = erg_watched_clock(watched, time_s);
+        watched->clock_s_mhz = isnan(watched->clock_mhz) ? 0 : erg_watched_clock(watched, time_s);
         watched->clock_time_s = time_s;
         watched->clock_mhz = (double)readings[ERG_METRIC_SM_CLOCK].value;
     }

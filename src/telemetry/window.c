@@ -186,6 +186,8 @@ static void set_gpu(struct erg_window_gpu *out, const struct window_gpu *at,
     out->throttled_thermal_s = to->thermal_s - from->thermal_s;
     out->sm_clock_mean_mhz = (end->clock_s_mhz - begin->clock_s_mhz) / time_s;
     out->lost = watched->lost || !begin->settled || !end->settled;
+    if (out->lost) /* what held before it went does not hold for the window */
+        out->throttled_power_s = out->throttled_thermal_s = out->sm_clock_mean_mhz = NAN;
 }
 
 void erg_window_end(struct erg_window *window, struct erg_window_result *result)
@@ -210,16 +212,14 @@ void erg_window_end(struct erg_window *window, struct erg_window_result *result)
         .dram_j = cpu.dram_valid && window->cpu.dram_valid ? cpu.dram_j - window->cpu.dram_j : NAN,
         .gpus = meter->count,
     };
-    double square = 0;
     for (size_t i = 0; i < meter->count; i++) {
         struct erg_window_gpu *out = &result->gpu[i];
         set_gpu(out, &window->gpus[i], &meter->watched[i], result->time_s);
         if (out->quality == ERG_ENERGY_MISSING)
             continue;
         result->energy_j += out->energy_j;
-        square += out->uncertainty_j * out->uncertainty_j;
+        result->uncertainty_j += out->uncertainty_j;
     }
-    result->uncertainty_j = sqrt(square);
     pthread_mutex_unlock(&meter->lock);
     free(window);
 }
