@@ -7,6 +7,7 @@
 #include "telemetry/sampler.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <time.h>
 
 enum { GPUS = 8, KEPT = 4096 };
@@ -199,6 +200,37 @@ static void test_close_looks(void **state)
     finish(&run);
 }
 
+static size_t real_time_threads(void)
+{
+    size_t count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (const struct dirent *task; (task = readdir(tasks)) != NULL;)
+        count += task->d_name[0] != '.' && sched_getscheduler(atoi(task->d_name)) == SCHED_RR;
+    closedir(tasks);
+    return count;
+}
+
+/* Threads that read wake before ordinary ones, where the system allows it to this user. */
+static void test_reading_comes_first(void **state)
+{
+    (void)state;
+    const struct sched_param first = {.sched_priority = 1}, ordinary = {0};
+    bool allowed = sched_setscheduler(0, SCHED_RR, &first) == 0;
+    if (allowed)
+        assert_int_equal(sched_setscheduler(0, SCHED_OTHER, &ordinary), 0);
+    struct run run = start("gpus 3\n", 20);
+    for (size_t gpu = 0; gpu < 3;) {
+        struct erg_sampler_stats stats;
+        erg_sampler_stats(run.sampler, gpu, &stats);
+        gpu += stats.samples > 0;
+        pause_s(0.001);
+    }
+    assert_int_equal(real_time_threads(), allowed ? 3 : 0);
+    stop(&run);
+    finish(&run);
+}
+
 static void test_a_wrong_period(void **state)
 {
     (void)state;
@@ -222,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_missed_deadlines),
         cmocka_unit_test(test_a_lost_gpu),
         cmocka_unit_test(test_close_looks),
+        cmocka_unit_test(test_reading_comes_first),
         cmocka_unit_test(test_a_wrong_period),
         /* Last: the thread that is left alone reads the world of this test when it comes back. */
         cmocka_unit_test(test_a_hanging_gpu),

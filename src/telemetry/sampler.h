@@ -1,7 +1,9 @@
 /*
  * Sampler: reads every GPU in a thread of its own, on absolute deadlines, and hands all samples to
  * one writer. A GPU that hangs delays nobody else. A deadline that passes while a read takes long
- * is counted as missed, never caught up in a bunch.
+ * is counted as missed, never caught up in a bunch. Threads that read have the lowest real-time
+ * priority where the system allows it (root, or "ulimit -r"), so that a busy host makes them late
+ * by microseconds and not by milliseconds.
  */
 #ifndef ERG_TELEMETRY_SAMPLER_H
 #define ERG_TELEMETRY_SAMPLER_H
