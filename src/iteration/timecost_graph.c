@@ -116,7 +116,7 @@ static void number_events(struct timecost_graph *graph, const struct topology *t
     qsort(keys, 2 * n, sizeof *keys, compare_keys);
     for (size_t k = 0; k < 2 * n; k++) {
         number[keys[k].event] = (int32_t)k + 1;
-        graph->events[k + 1] = (struct event){(int32_t)(keys[k].key >> 32), UNREACHED};
+        graph->time[k + 1] = (int32_t)(keys[k].key >> 32);
     }
     free(keys);
 }
@@ -173,13 +173,12 @@ void timecost_graph_init(struct timecost_graph *graph, const struct timecost_pro
     *graph = (struct timecost_graph){.event_count = (int32_t)(2 * n + 2),
                                      .activity_count = (int32_t)n,
                                      .sink = (int32_t)(2 * n + 1)};
-    graph->events = erg_xcalloc(2 * n + 2, sizeof *graph->events);
+    graph->time = erg_xcalloc(2 * n + 2, sizeof *graph->time);
     graph->arcs = erg_xcalloc(3 * n + m, sizeof *graph->arcs);
     graph->latencies = erg_xcalloc(m + 1, sizeof *graph->latencies);
     int32_t *number = erg_xcalloc(2 * n + 1, sizeof *number);
     number_events(graph, &topology, problem, start, number);
-    graph->events[graph->source] = (struct event){0, UNREACHED};
-    graph->events[graph->sink] = (struct event){(int32_t)end, UNREACHED};
+    graph->time[graph->sink] = (int32_t)end;
 
     for (size_t i = 0; i < n; i++)
         add_arc(graph, number[2 * i], number[2 * i + 1], problem->table[i]->duration,
@@ -204,7 +203,7 @@ void timecost_graph_init(struct timecost_graph *graph, const struct timecost_pro
 
 void timecost_graph_release(struct timecost_graph *graph)
 {
-    free(graph->events);
+    free(graph->time);
     free(graph->halves);
     free(graph->half_id);
     free(graph->first_half);

@@ -1,7 +1,8 @@
 /*
  * The residual graph of the time-cost sweep (see timecost_internal.h): activities and
  * dependencies as arcs between events, and for every event one contiguous list of residual
- * half-arcs, so that the inner loop of the search reads 8 bytes per half-arc and nothing else.
+ * half-arcs, so that the inner loop of the search reads 8 bytes per half-arc and 4 of the event
+ * it leads to.
  */
 #ifndef ERG_ITERATION_TIMECOST_GRAPH_INTERNAL_H
 #define ERG_ITERATION_TIMECOST_GRAPH_INTERNAL_H
@@ -9,16 +10,11 @@
 #include "iteration/timecost_internal.h"
 
 /*
- * Times stay below 2^30, so no distance that matters reaches UNREACHED, and a search over a
- * half-arc of ABSENT_LENGTH always lands beyond it: the inner loop needs no test for absence.
+ * Times stay below 2^30, so nothing that matters is UNREACHED before an event's time, and an absent
+ * half-arc leads to no later a time than that: the search's inner loop needs no test for absence.
  */
 #define ABSENT_LENGTH INT32_MIN
 #define UNREACHED (INT32_C(1) << 30)
-
-struct event {
-    int32_t time;
-    int32_t distance; /* of the search under way; UNREACHED outside and beyond it */
-};
 
 /* Slack of a half-arc from u: time[head] - time[u] - length >= 0, always. */
 struct half_arc {
@@ -38,7 +34,7 @@ struct arc {
 struct timecost_graph {
     int32_t event_count, arc_count, activity_count; /* the first arcs are the activities */
     int32_t source, sink;
-    struct event *events; /* numbered by initial time */
+    int32_t *time; /* per event; events are numbered by initial time */
     struct half_arc *halves;
     int32_t *half_id;    /* per half-arc: 2 * arc + (0 along the arc, 1 against it) */
     int32_t *first_half; /* event_count + 1 */
@@ -61,13 +57,6 @@ static inline int64_t timecost_half_capacity(const struct timecost_graph *graph,
         return arc->slope[arc->level + 1] - arc->flow;
     int at_breakpoint = arc->flow == arc->slope[arc->level];
     return arc->flow - arc->slope[arc->level - at_breakpoint];
-}
-
-/* The event a half-arc leaves. */
-static inline int32_t timecost_half_tail(const struct timecost_graph *graph, int32_t half)
-{
-    int32_t id = graph->half_id[half];
-    return graph->arcs[id >> 1].end[id & 1];
 }
 
 #endif

@@ -11,113 +11,158 @@
 /* Nothing finite comes near: a capacity this large has no further slope. */
 #define ENDLESS (TIMECOST_INFINITE / 2)
 
+struct waiting {
+    int32_t distance, event;
+};
+
+struct bucket {
+    struct waiting *entries;
+    size_t count, capacity;
+};
+
+/*
+ * Events that wait for their distance, by a radix heap (Ahuja, Mehlhorn, Orlin, Tarjan, Journal of
+ * the ACM 37, 1990): bucket b has the distances whose highest bit that differs from `now` is b. So
+ * to wait is to be appended, and nine of ten are overtaken before anyone looks at them again.
+ */
+struct queue {
+    struct bucket buckets[31];
+    uint32_t filled; /* bit b: bucket b has entries */
+    int32_t now;     /* the current distance */
+};
+
+/*
+ * The search runs on times instead of distances: reached[v] is the time that v must keep when all
+ * before it moves towards the source as far as it can; its distance is time[v] - reached[v].
+ */
 struct sweep {
     struct timecost_graph graph;
-    int32_t *parent; /* the half-arc by which the search reached an event */
+    int32_t *reached;
+    int32_t *parent; /* the event from which the search reached an event */
     int32_t *fifo;   /* events at the current distance */
-    uint64_t *heap;  /* distance << 32 | event; entries may be out of date */
-    size_t heap_count, heap_capacity;
+    size_t fifo_count;
+    struct queue queue;
+    int32_t *path;           /* half-arcs */
     int32_t *hops, *current; /* blocking flow: breadth-first level, next half-arc to try */
     int64_t flow;            /* F */
     size_t reported_arcs;    /* the activities, then the dependencies */
 };
 
-static void heap_push(struct sweep *sweep, uint64_t key)
+static void wait_for(struct queue *queue, int32_t distance, int32_t event)
 {
-    if (sweep->heap_count == sweep->heap_capacity) {
-        sweep->heap_capacity = erg_grow_capacity(sweep->heap_capacity, sweep->heap_count + 1);
-        sweep->heap = erg_xrealloc(sweep->heap, sweep->heap_capacity, sizeof *sweep->heap);
+    int b = 31 - __builtin_clz((uint32_t)(distance ^ queue->now));
+    struct bucket *bucket = &queue->buckets[b];
+    if (bucket->count == bucket->capacity) {
+        bucket->capacity = erg_grow_capacity(bucket->capacity, bucket->count + 1);
+        bucket->entries = erg_xrealloc(bucket->entries, bucket->capacity, sizeof *bucket->entries);
     }
-    size_t hole = sweep->heap_count++;
-    while (hole && sweep->heap[(hole - 1) / 2] > key) {
-        sweep->heap[hole] = sweep->heap[(hole - 1) / 2];
-        hole = (hole - 1) / 2;
-    }
-    sweep->heap[hole] = key;
+    bucket->entries[bucket->count++] = (struct waiting){distance, event};
+    queue->filled |= UINT32_C(1) << b;
 }
 
-static uint64_t heap_pop(struct sweep *sweep)
+static void forget_all(struct queue *queue)
 {
-    uint64_t least = sweep->heap[0], last = sweep->heap[--sweep->heap_count];
-    size_t hole = 0, count = sweep->heap_count;
-    for (;;) {
-        size_t child = 2 * hole + 1;
-        if (child >= count)
-            break;
-        child += child + 1 < count && sweep->heap[child + 1] < sweep->heap[child];
-        if (sweep->heap[child] >= last)
-            break;
-        sweep->heap[hole] = sweep->heap[child];
-        hole = child;
+    for (; queue->filled; queue->filled &= queue->filled - 1)
+        queue->buckets[__builtin_ctz(queue->filled)].count = 0;
+    queue->now = 0;
+}
+
+static bool is_overtaken(const struct sweep *sweep, struct waiting waiting)
+{
+    int32_t v = waiting.event;
+    return sweep->graph.time[v] - sweep->reached[v] != waiting.distance;
+}
+
+/* Moves the events of the next distance into the fifo and makes it the current one. */
+static void next_distance(struct sweep *sweep)
+{
+    struct queue *queue = &sweep->queue;
+    sweep->fifo_count = 0;
+    while (!sweep->fifo_count) {
+        assert(queue->filled && "the sink is always reachable along forward half-arcs");
+        struct bucket *bucket = &queue->buckets[__builtin_ctz(queue->filled)];
+        queue->filled &= queue->filled - 1;
+        int32_t least = INT32_MAX;
+        size_t count = 0;
+        for (size_t i = 0; i < bucket->count; i++) {
+            struct waiting waiting = bucket->entries[i];
+            if (is_overtaken(sweep, waiting))
+                continue;
+            bucket->entries[count++] = waiting;
+            least = waiting.distance < least ? waiting.distance : least;
+        }
+        bucket->count = 0;
+        if (count)
+            queue->now = least;
+        for (size_t i = 0; i < count; i++) {
+            struct waiting waiting = bucket->entries[i];
+            if (waiting.distance == least)
+                sweep->fifo[sweep->fifo_count++] = waiting.event;
+            else /* agrees with the least in this bucket's bit: goes to a bucket below */
+                wait_for(queue, waiting.distance, waiting.event);
+        }
     }
-    sweep->heap[hole] = last;
-    return least;
+}
+
+/* Settles the current distance, breadth first; true when the sink is among it. */
+static bool settle(struct sweep *sweep)
+{
+    const struct timecost_graph *graph = &sweep->graph;
+    const struct half_arc *halves = graph->halves;
+    const int32_t *time = graph->time, distance = sweep->queue.now;
+    int32_t *reached = sweep->reached, *parent = sweep->parent, *fifo = sweep->fifo;
+    size_t tail = sweep->fifo_count;
+    for (size_t head = 0; head < tail; head++) {
+        int32_t u = fifo[head], from = reached[u];
+        if (u == graph->sink) {
+            sweep->fifo_count = tail;
+            return true;
+        }
+        for (int32_t h = graph->first_half[u]; h < graph->first_half[u + 1]; h++) {
+            int32_t v = halves[h].head, at = from + halves[h].length;
+            if (at <= reached[v]) /* always so for an absent half-arc */
+                continue;
+            reached[v] = at;
+            parent[v] = u;
+            if (time[v] - at > distance)
+                wait_for(&sweep->queue, time[v] - at, v);
+            else
+                fifo[tail++] = v;
+        }
+    }
+    return false;
 }
 
 /*
  * Dijkstra from the source with slacks as lengths, until the sink's distance is final; returns it.
- * Most steps have length zero: they go through a plain queue, only the others through the heap.
- * Every event not settled keeps a distance at or beyond the sink's.
+ * Most steps have length zero. Every event not settled keeps a distance at or beyond the sink's.
  */
 static int32_t search(struct sweep *sweep)
 {
-    struct timecost_graph *graph = &sweep->graph;
-    struct event *events = graph->events;
-    const struct half_arc *halves = graph->halves;
-    int32_t *parent = sweep->parent, *fifo = sweep->fifo;
-    const int32_t sink = graph->sink;
-    size_t head = 0, tail = 0;
-    int32_t distance = 0;
-    sweep->heap_count = 0;
-    events[graph->source].distance = 0;
-    fifo[tail++] = graph->source;
-    for (;;) {
-        while (head < tail) {
-            int32_t u = fifo[head++];
-            int64_t base = (int64_t)distance - events[u].time;
-            for (int32_t h = graph->first_half[u]; h < graph->first_half[u + 1]; h++) {
-                int32_t v = halves[h].head;
-                int64_t reached = base + events[v].time - halves[h].length;
-                /* Never true for an absent half-arc. */
-                if (reached >= events[v].distance)
-                    continue;
-                events[v].distance = (int32_t)reached;
-                parent[v] = h;
-                if (reached > distance) {
-                    heap_push(sweep, (uint64_t)reached << 32 | (uint32_t)v);
-                } else {
-                    if (v == sink)
-                        return distance;
-                    fifo[tail++] = v;
-                }
-            }
-        }
-        /* The next distance: all its events enter the queue together. */
-        assert(sweep->heap_count && "the sink is always reachable along forward half-arcs");
-        head = tail = 0;
-        while (sweep->heap_count) {
-            int32_t next = (int32_t)(sweep->heap[0] >> 32);
-            if (tail && next > distance)
-                break;
-            int32_t v = (int32_t)(uint32_t)heap_pop(sweep);
-            if (events[v].distance != next)
-                continue;
-            if (v == sink)
-                return next;
-            distance = next;
-            fifo[tail++] = v;
-        }
-    }
+    const struct timecost_graph *graph = &sweep->graph;
+    for (int32_t v = 0; v < graph->event_count; v++)
+        sweep->reached[v] = graph->time[v] - UNREACHED;
+    forget_all(&sweep->queue);
+    sweep->reached[graph->source] = 0;
+    sweep->fifo[0] = graph->source;
+    sweep->fifo_count = 1;
+    while (!settle(sweep))
+        next_distance(sweep);
+    return sweep->queue.now;
 }
 
-/* Moves every event towards the source by what the search allows and forgets the search. */
-static void advance(struct timecost_graph *graph, int32_t delta)
+/* Where an event is when the sink has moved by `step`, at most by what the search found. */
+static int32_t moved(const struct sweep *sweep, int32_t v, int32_t step)
 {
-    for (int32_t v = 0; v < graph->event_count; v++) {
-        struct event *event = &graph->events[v];
-        event->time -= event->distance < delta ? event->distance : delta;
-        event->distance = UNREACHED;
-    }
+    int32_t at = sweep->graph.time[v] - step;
+    return at > sweep->reached[v] ? at : sweep->reached[v];
+}
+
+/* Moves every event towards the source by what the search allows. */
+static void advance(struct sweep *sweep, int32_t delta)
+{
+    for (int32_t v = 0; v < sweep->graph.event_count; v++)
+        sweep->graph.time[v] = moved(sweep, v, delta);
 }
 
 /* Pushes as much as fits along the path by which the search reached the sink. */
@@ -125,90 +170,72 @@ static int64_t augment_path(struct sweep *sweep)
 {
     struct timecost_graph *graph = &sweep->graph;
     int64_t amount = TIMECOST_INFINITE;
-    for (int32_t v = graph->sink; v != graph->source;
-         v = timecost_half_tail(graph, sweep->parent[v])) {
-        int64_t capacity = timecost_half_capacity(graph, sweep->parent[v]);
+    size_t count = 0;
+    for (int32_t v = graph->sink, u; v != graph->source; v = u) {
+        u = sweep->parent[v];
+        int32_t h = graph->first_half[u], length = graph->time[v] - graph->time[u];
+        while (graph->halves[h].head != v || graph->halves[h].length != length)
+            h++;
+        sweep->path[count++] = h;
+        int64_t capacity = timecost_half_capacity(graph, h);
         amount = capacity < amount ? capacity : amount;
     }
     if (amount >= ENDLESS)
         return amount;
-    for (int32_t v = graph->sink; v != graph->source;
-         v = timecost_half_tail(graph, sweep->parent[v]))
-        timecost_graph_push(graph, sweep->parent[v], amount);
+    for (size_t i = 0; i < count; i++)
+        timecost_graph_push(graph, sweep->path[i], amount);
     return amount;
 }
 
-static bool is_tight(const struct timecost_graph *graph, int32_t u, const struct half_arc *half)
-{
-    return half->length != ABSENT_LENGTH &&
-           graph->events[half->head].time - graph->events[u].time == half->length;
-}
-
-/* Breadth-first levels over half-arcs without slack; false when the sink is cut off. */
-static bool find_levels(struct sweep *sweep)
-{
-    struct timecost_graph *graph = &sweep->graph;
-    for (int32_t v = 0; v < graph->event_count; v++) {
-        sweep->hops[v] = -1;
-        sweep->current[v] = graph->first_half[v];
-    }
-    size_t head = 0, tail = 0;
-    sweep->hops[graph->source] = 0;
-    sweep->fifo[tail++] = graph->source;
-    while (head < tail) {
-        int32_t u = sweep->fifo[head++];
-        for (int32_t h = graph->first_half[u]; h < graph->first_half[u + 1]; h++) {
-            int32_t v = graph->halves[h].head;
-            if (sweep->hops[v] >= 0 || !is_tight(graph, u, &graph->halves[h]))
-                continue;
-            sweep->hops[v] = sweep->hops[u] + 1;
-            if (v == graph->sink)
-                return true;
-            sweep->fifo[tail++] = v;
-        }
-    }
-    return false;
-}
-
-/* One path to the sink along the levels, as parents; false when there is none left. */
+/* One path to the sink along the search's levels, as parents; false when there is none left. */
 static bool find_level_path(struct sweep *sweep)
 {
     struct timecost_graph *graph = &sweep->graph;
+    const int32_t *time = graph->time;
     int32_t u = graph->source;
     while (u != graph->sink) {
         int32_t h = sweep->current[u];
-        for (; h < graph->first_half[u + 1]; h++)
-            if (sweep->hops[graph->halves[h].head] == sweep->hops[u] + 1 &&
-                is_tight(graph, u, &graph->halves[h]))
+        for (; h < graph->first_half[u + 1]; h++) {
+            int32_t v = graph->halves[h].head;
+            if (sweep->reached[v] == time[v] && sweep->hops[v] == sweep->hops[u] + 1 &&
+                time[v] - time[u] == graph->halves[h].length)
                 break;
+        }
         sweep->current[u] = h;
         if (h < graph->first_half[u + 1]) {
-            sweep->parent[graph->halves[h].head] = h;
+            sweep->parent[graph->halves[h].head] = u;
             u = graph->halves[h].head;
         } else { /* a dead end: no path of this level graph goes through u any more */
             if (u == graph->source)
                 return false;
             sweep->hops[u] = -1;
-            u = timecost_half_tail(graph, sweep->parent[u]);
+            u = sweep->parent[u];
         }
     }
     return true;
 }
 
 /*
- * Equal stages saturate together: many augmenting paths without any slack. Blocking flows
- * (Dinic) until the sink is cut off; false when the flow is endless, which is the fastest
- * schedule.
+ * Equal stages saturate together: many augmenting paths without any slack. A blocking flow (Dinic)
+ * on the levels of a search that reached the sink at distance zero; false when the flow is
+ * endless, which is the fastest schedule.
  */
-static bool saturate(struct sweep *sweep)
+static bool block(struct sweep *sweep)
 {
-    while (find_levels(sweep))
-        while (find_level_path(sweep)) {
-            int64_t amount = augment_path(sweep);
-            if (amount >= ENDLESS)
-                return false;
-            sweep->flow += amount;
-        }
+    const struct timecost_graph *graph = &sweep->graph;
+    sweep->hops[graph->source] = 0;
+    sweep->current[graph->source] = graph->first_half[graph->source];
+    for (size_t i = 1; i < sweep->fifo_count; i++) {
+        int32_t v = sweep->fifo[i];
+        sweep->hops[v] = sweep->hops[sweep->parent[v]] + 1;
+        sweep->current[v] = graph->first_half[v];
+    }
+    while (find_level_path(sweep)) {
+        int64_t amount = augment_path(sweep);
+        if (amount >= ENDLESS)
+            return false;
+        sweep->flow += amount;
+    }
     return true;
 }
 
@@ -216,16 +243,14 @@ static void emit_plans(struct sweep *sweep, struct timecost_visitor *visitor, in
                        int32_t *start, int32_t *duration, int64_t *flow)
 {
     const struct timecost_graph *graph = &sweep->graph;
-    int32_t now = graph->events[graph->sink].time;
+    int32_t now = graph->time[graph->sink];
     while (visitor->deadline <= now && visitor->deadline >= (int64_t)now - delta) {
         int32_t step = now - (int32_t)visitor->deadline;
         for (int32_t i = 0; i < graph->activity_count; i++) {
             const struct arc *arc = &graph->arcs[i];
             int32_t at[2];
-            for (int side = 0; side < 2; side++) {
-                const struct event *event = &graph->events[arc->end[side]];
-                at[side] = event->time - (event->distance < step ? event->distance : step);
-            }
+            for (int side = 0; side < 2; side++)
+                at[side] = moved(sweep, arc->end[side], step);
             start[i] = at[0];
             duration[i] = at[1] - at[0] < arc->duration[0] ? at[1] - at[0] : arc->duration[0];
         }
@@ -247,15 +272,14 @@ static int run(struct sweep *sweep, struct timecost_visitor *visitor, int32_t *s
             return -1;
         int32_t delta = search(sweep);
         if (delta == 0) {
-            advance(graph, 0);
-            if (!saturate(sweep))
+            if (!block(sweep))
                 break;
             continue;
         }
-        int32_t now = graph->events[graph->sink].time;
+        int32_t now = graph->time[graph->sink];
         visitor->piece(visitor, now, now - delta, sweep->flow);
         emit_plans(sweep, visitor, delta, start, duration, flow);
-        advance(graph, delta);
+        advance(sweep, delta);
         int64_t amount = augment_path(sweep);
         if (amount >= ENDLESS)
             break;
@@ -271,8 +295,10 @@ int timecost_sweep(const struct timecost_problem *problem, struct timecost_visit
     struct sweep sweep = {0};
     timecost_graph_init(&sweep.graph, problem);
     size_t events = (size_t)sweep.graph.event_count, activities = problem->activity_count;
+    sweep.reached = erg_xcalloc(events, sizeof *sweep.reached);
     sweep.parent = erg_xcalloc(events, sizeof *sweep.parent);
     sweep.fifo = erg_xcalloc(events, sizeof *sweep.fifo);
+    sweep.path = erg_xcalloc(events, sizeof *sweep.path);
     sweep.hops = erg_xcalloc(events, sizeof *sweep.hops);
     sweep.current = erg_xcalloc(events, sizeof *sweep.current);
     int32_t *start = erg_xcalloc(2 * activities + 1, sizeof *start);
@@ -283,9 +309,12 @@ int timecost_sweep(const struct timecost_problem *problem, struct timecost_visit
     free(start);
     free(sweep.current);
     free(sweep.hops);
+    free(sweep.path);
     free(sweep.fifo);
-    free(sweep.heap);
     free(sweep.parent);
+    free(sweep.reached);
+    for (size_t b = 0; b < sizeof sweep.queue.buckets / sizeof *sweep.queue.buckets; b++)
+        free(sweep.queue.buckets[b].entries);
     timecost_graph_release(&sweep.graph);
     return result;
 }
