@@ -482,6 +482,27 @@ static void kept_scores_cost_bytes_and_masked_products(void **state)
     erg_model_free(model);
 }
 
+/* All GPUs of a node copy both ways at once: host memory may take less than their links. */
+static void copies_share_the_host_memory(void **state)
+{
+    (void)state;
+    struct erg_model *model = llama("7B", 32, 4096, 11008, 32, 32);
+    const struct erg_engine engine = published_engine();
+    const struct erg_cluster cluster = {
+        .nodes = 1, .gpus_per_node = 8, .host_memory_bandwidth = 400e9};
+    const struct erg_gpu gpu = {.memory_bandwidth = 3.35e12, .link_bandwidth = 200e9};
+    struct erg_time_machine machine;
+    struct erg_time_parts at_link, shared;
+    erg_time_parts_init(&at_link, &(struct erg_time_request){model, &engine, &h800}, 1, 1, 1, 4096,
+                        4);
+    erg_time_machine_init(&machine, &gpu, &cluster);
+    erg_time_parts_init(&shared, &(struct erg_time_request){model, &engine, &machine}, 1, 1, 1,
+                        4096, 4);
+    for (int remat = 0; remat < ERG_REMATS; remat++)
+        assert_close(shared.copy_s[remat], at_link.copy_s[remat] * 64 / 25, 1e-12);
+    erg_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,6 +514,7 @@ int main(void)
         cmocka_unit_test(equal_chunks_need_no_list),
         cmocka_unit_test(the_host_sets_a_floor),
         cmocka_unit_test(kept_scores_cost_bytes_and_masked_products),
+        cmocka_unit_test(copies_share_the_host_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

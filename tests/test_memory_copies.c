@@ -155,14 +155,15 @@ static void waits_on_an_engine(void **state)
               &err);
     erg_time_machine_init(&machine, gpu, cluster);
     const struct erg_time_request time = {model, engine, &machine};
-    erg_memory_copies_waits(waits, &request, &time, 0);
+    erg_memory_copies_waits(waits, &request, &time);
     for (int stage = 0; stage < 8; stage++)
         assert_near(waits[stage], 0, 1e-9);
-    erg_memory_copies_waits(waits, &request, &time, 16 * 64e9 / 8);
+    machine.host_bandwidth = 64e9 / 8;
+    erg_memory_copies_waits(waits, &request, &time);
     for (int stage = 0; stage < 8; stage++)
         assert_true(waits[stage] > 1);
     layout.offload = 0;
-    erg_memory_copies_waits(waits, &request, &time, 16 * 64e9 / 8);
+    erg_memory_copies_waits(waits, &request, &time);
     for (int stage = 0; stage < 8; stage++)
         assert_near(waits[stage], 0, 0);
     erg_gpu_free(gpu);

@@ -195,7 +195,7 @@ static int find_waits(struct erg_memory_answer *answer, const char *engine_name,
     const struct erg_time_request time = {answer->request.model, engine, &machine};
     double *wait_s =
         erg_arena_alloc(arena, (size_t)answer->request.layout->pipeline * sizeof *wait_s);
-    erg_memory_copies_waits(wait_s, &answer->request, &time, cluster->host_memory_bandwidth);
+    erg_memory_copies_waits(wait_s, &answer->request, &time);
     answer->wait_s = wait_s;
     erg_engine_free(engine);
     return 0;

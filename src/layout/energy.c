@@ -62,7 +62,7 @@ struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request
     const struct erg_engine *engine = request->time.engine;
     struct erg_pass_cost cost = {0};
     double copy_s = (double)layers * offload * parts->copy_s[remat];
-    double copy_j = copy_s * engine->host_link_bandwidth * costs->hbm_byte_j;
+    double copy_j = copy_s * erg_time_copy_rate(&request->time) * costs->hbm_byte_j;
     add_busy(&cost, costs, engine->offload_interference * copy_s);
     cost.items[ERG_LAYOUT_ENERGY_OFFLOAD] = copy_j;
     cost.total_j += copy_j;

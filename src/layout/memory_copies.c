@@ -63,22 +63,19 @@ double erg_memory_copies_wait(const struct erg_memory_copies *copies, double for
 }
 
 void erg_memory_copies_waits(double *wait_s, const struct erg_memory_request *request,
-                             const struct erg_time_request *time, double host_memory_bandwidth)
+                             const struct erg_time_request *time)
 {
     const struct erg_layout *layout = request->layout;
     struct erg_time_parts parts;
     erg_time_parts_init(&parts, time, layout->tensor, layout->context, layout->microbatch,
                         layout->sequence, erg_layout_gpus(layout));
-    double rate = time->engine->host_link_bandwidth;
-    double share = host_memory_bandwidth / (2 * (double)time->machine->node_gpus);
-    if (share > 0 && share < rate)
-        rate = share;
     for (long stage = 0; stage < layout->pipeline; stage++) {
         struct erg_memory_copies copies;
         erg_memory_copies_init(&copies, request, stage);
         wait_s[stage] = erg_memory_copies_wait(
             &copies, parts.forward_s,
-            parts.backward_s + parts.recompute_s[erg_layout_remat(layout, stage)], rate);
+            parts.backward_s + parts.recompute_s[erg_layout_remat(layout, stage)],
+            erg_time_copy_rate(time));
         erg_memory_copies_release(&copies);
     }
 }

@@ -44,11 +44,9 @@ double erg_memory_copies_wait(const struct erg_memory_copies *copies, double for
                               double backward_s, double bytes_per_s);
 
 /*
- * The same of each stage in one iteration on an engine and its machine, into wait_s[pipeline]. When
- * all GPUs of a node copy both ways, each direction has its share of `host_memory_bandwidth`
- * (bytes/s of a node; 0: not known) where that is less than the link.
+ * The same of each stage in one iteration on an engine and its machine, into wait_s[pipeline].
  */
 void erg_memory_copies_waits(double *wait_s, const struct erg_memory_request *request,
-                             const struct erg_time_request *time, double host_memory_bandwidth);
+                             const struct erg_time_request *time);
 
 #endif

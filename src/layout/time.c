@@ -29,7 +29,14 @@ void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gp
             cluster->intra_node_bandwidth > 0 ? cluster->intra_node_bandwidth : gpu->link_bandwidth,
         .network_bandwidth = cluster->inter_node_bandwidth / cluster->gpus_per_node,
         .node_gpus = cluster->gpus_per_node,
+        .host_bandwidth = cluster->host_memory_bandwidth / (2 * (double)cluster->gpus_per_node),
     };
+}
+
+double erg_time_copy_rate(const struct erg_time_request *request)
+{
+    double link = request->engine->host_link_bandwidth, host = request->machine->host_bandwidth;
+    return host > 0 && host < link ? host : link;
 }
 
 double erg_time_flops_per_token(const struct erg_model *model, long sequence)
@@ -276,7 +283,7 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
     erg_memory_sizes_init(&sizes, &model, tensor, context, microbatch, sequence);
     for (int remat = 0; remat < ERG_REMATS; remat++)
         parts->copy_s[remat] = engine->host_link_bandwidth > 0
-                                   ? (double)sizes.kept[remat] / engine->host_link_bandwidth
+                                   ? (double)sizes.kept[remat] / erg_time_copy_rate(request)
                                    : 0;
     double bandwidth = gpus <= machine->node_gpus
                            ? engine->link_efficiency * machine->link_bandwidth

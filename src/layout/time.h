@@ -62,6 +62,8 @@ struct erg_time {
 struct erg_time_machine {
     double memory_bandwidth, link_bandwidth, network_bandwidth;
     long node_gpus;
+    double host_bandwidth; /* its share of the node's host memory while all copy both ways; 0: not
+                            * known */
 };
 
 /* `gpu`'s links, and each GPU's share of what the cluster's nodes have between them. */
@@ -161,6 +163,9 @@ static inline double erg_time_message_share(const struct erg_engine *engine,
  */
 double erg_time_passage(const struct erg_engine *engine, const struct erg_time_parts *parts,
                         const struct erg_layout *layout);
+
+/* Bytes/s of a copy to or from host memory: the engine's link, or what host memory can take. */
+double erg_time_copy_rate(const struct erg_time_request *request);
 
 /* What the warm-up waits for copies: the most of all places. */
 double erg_time_stalls(const struct erg_time_request *request, const struct erg_time_parts *parts,
