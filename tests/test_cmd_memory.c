@@ -134,16 +134,25 @@ static void test_what_does_not_fit(void **state)
     assert_true(json_is_false(json_object_get(document, "fits")));
     assert_close(number(document, "peak_bytes"), 98.9e9, 0.005);
     json_decref(document);
+    /* Norms alone are not enough, and what is enough of the rest is named, not more. */
     check_program("memory " JOBS "llama2-7b.yaml' --recompute none --offload 0 2>&1", 3,
                   "it would with --recompute balanced");
+    check_program("memory " JOBS "llama-65b.yaml' --recompute none --offload 0 2>&1", 3,
+                  "it would with --recompute activation\n");
+    check_program("memory " JOBS "llama-65b.yaml' --recompute activation --offload 0", 0,
+                  "It fits");
     check_program("memory " JOBS "llama-175b.yaml' --layout t=2,c=2,p=16,l=1 --recompute none "
                   "--offload 0 2>&1",
                   3, "stage 0 needs 137.");
     check_program("memory " JOBS "llama-175b.yaml' --layout t=2,c=2,p=16,l=1 --offload 0 2>&1", 3,
                   "it would with --offload 0.");
     check_program("memory " JOBS "llama-175b.yaml' --gpus 8 --batch 8 --layout t=8 -a 0 2>&1", 3,
-                  "ranks are needed");
-    check_program("memory " JOBS "llama-175b.yaml' --solve-offload 1e10 2>&1", 3, "are needed");
+                  "it would with --layout t=8,c=1,p=8,l=12,b=1 --offload 0.041 --gpus 64\n");
+    check_program("memory " JOBS "llama-175b.yaml' --gpus 64 --batch 8 --layout t=8,p=8 -a 0.041",
+                  0, "It fits");
+    check_program("memory " JOBS "llama-175b.yaml' --gpus 1 --batch 1 --layout t=1 "
+                  "--solve-offload 1e8 -r none 2>&1",
+                  3, "larger degree that was tried is enough");
 }
 
 static void test_every_example(void **state)

@@ -2,6 +2,7 @@
 #include "memory_world.h"
 
 #include "base/random.h"
+#include "layout/memory_change.h"
 #include "layout/memory_internal.h"
 
 static const double GiB = 0x1p30;
@@ -174,20 +175,35 @@ static void what_would_help(void **state)
         bool found;
         enum erg_remat remat;
         double offload, tolerance;
+        long tensor;
     } cases[] = {
-        {ERG_REMAT_NONE, 72e9, true, ERG_REMAT_BALANCED, 0, 0},
-        {ERG_REMAT_BALANCED, 58.9e9, true, ERG_REMAT_BALANCED, 0.2, 0.02},
-        {ERG_REMAT_NONE, 50e9, true, ERG_REMAT_NONE, 0.7, 0.02},
-        {ERG_REMAT_NONE, 33e9, true, ERG_REMAT_BALANCED, 0.97, 0.01},
-        {ERG_REMAT_FULL, 20e9, false, ERG_REMAT_FULL, 0, 1},
+        {ERG_REMAT_NONE, 72e9, true, ERG_REMAT_ACTIVATION, 0, 0, 2},
+        {ERG_REMAT_BALANCED, 58.9e9, true, ERG_REMAT_BALANCED, 0.2, 0.02, 2},
+        {ERG_REMAT_NONE, 50e9, true, ERG_REMAT_NONE, 0.7, 0.02, 2},
+        {ERG_REMAT_NONE, 33e9, true, ERG_REMAT_ACTIVATION, 0.99, 0.01, 2},
+        {ERG_REMAT_FULL, 20e9, true, ERG_REMAT_FULL, 0, 0, 4}, /* 28.2e9 B are weights and state */
+        {ERG_REMAT_NONE, 1e9, false, ERG_REMAT_NONE, 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         layout.remat = cases[i].now;
-        assert_ok(erg_memory_smallest_change(&change, &request, cases[i].budget, &err), &err);
+        assert_ok(erg_memory_smallest_change(
+                      &change, &request, &(struct erg_memory_room){cases[i].budget, 0, 8}, &err),
+                  &err);
         assert_int_equal(change.found, cases[i].found);
+        assert_int_equal(change.layout.tensor, cases[i].tensor);
         assert_int_equal(change.remat, cases[i].remat);
         assert_near(change.offload, cases[i].offload, cases[i].tolerance);
     }
+    /* It fits the GPUs, and less offloading the node, too. */
+    layout.remat = ERG_REMAT_BALANCED;
+    layout.offload = 0.6;
+    assert_ok(erg_memory_smallest_change(&change, &request,
+                                         &(struct erg_memory_room){60e9, 60e9, 8}, &err),
+              &err);
+    assert_true(change.found && change.remat == ERG_REMAT_BALANCED);
+    assert_true(change.offload > 0.1 && change.offload < 0.3);
+    layout.remat = ERG_REMAT_FULL;
+    layout.offload = 0;
     assert_fails(erg_memory_solve(&solution, &request, 20e9, &err), &err, "more than the budget");
     assert_int_equal(err.status, ERG_INFEASIBLE);
     erg_memory_solution_release(&solution);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "io/json.h"
+#include "layout/layout_document.h"
 #include "layout/memory_copies.h"
 #include "layout/memory_document.h"
 #include "report/report.h"
@@ -104,40 +105,60 @@ static int check_options(const struct values *values, struct erg_error *err)
     return 0;
 }
 
-/* The sentence of a layout that does not fit. */
+/* ---- what does not fit ---- */
+
+/* The options with which it would. */
+static void say_change(struct erg_text *out, const struct erg_memory_answer *answer)
+{
+    const struct erg_memory_change *change = answer->change;
+    const struct erg_layout *layout = answer->request.layout, *changed = &change->layout;
+    if (!change->found) {
+        erg_text_printf(out, "no recomputation, offloading or larger degree that was tried is "
+                             "enough");
+        return;
+    }
+    erg_text_printf(out, "it would with");
+    if (changed->tensor != layout->tensor || changed->context != layout->context ||
+        changed->pipeline != layout->pipeline) {
+        erg_text_printf(out, " --layout ");
+        erg_layout_name(out, changed, answer->job->model->layers);
+    }
+    if (change->remat != layout->remat)
+        erg_text_printf(out, " --recompute %s", erg_remat_name(change->remat));
+    if (change->offload != layout->offload || !isnan(answer->solve_bytes))
+        erg_text_printf(out, " --offload %.3f", change->offload);
+    if (erg_layout_gpus(changed) != erg_layout_gpus(layout))
+        erg_text_printf(out, " --gpus %ld", erg_layout_gpus(changed));
+}
+
+/* The sentence of a layout that is too large for its GPUs. */
 static int say_too_large(const struct erg_memory_answer *answer, struct erg_error *err)
 {
     const struct erg_memory_stage *worst = &answer->result->stages[answer->result->worst];
-    const struct erg_memory_change *change = answer->change;
-    double ratio = ceil(1e3 * change->offload - 1e-6) / 1e3;
-    char hint[160] = "neither recomputation nor offloading is enough; more tensor, context or "
-                     "pipeline ranks are needed";
-    if (change->found && change->remat == answer->request.layout->remat)
-        snprintf(hint, sizeof hint, "it would with --offload %.3f", ratio);
-    else if (change->found && change->offload > 0)
-        snprintf(hint, sizeof hint, "it would with --recompute %s --offload %.3f",
-                 erg_remat_name(change->remat), ratio);
-    else if (change->found)
-        snprintf(hint, sizeof hint, "it would with --recompute %s", erg_remat_name(change->remat));
-    return erg_fail(err, ERG_INFEASIBLE,
-                    "stage %ld needs %.2f GiB, %.2f GiB more than the %.2f GiB that a %s has for "
-                    "it; %s",
-                    answer->result->worst, gib(worst->peak_bytes),
-                    gib(worst->peak_bytes - answer->budget_bytes), gib(answer->budget_bytes),
-                    answer->job->gpu->name, hint);
+    struct erg_text hint = {0};
+    say_change(&hint, answer);
+    erg_fail(err, ERG_INFEASIBLE,
+             "stage %ld needs %.2f GiB, %.2f GiB more than the %.2f GiB that a %s has for it; %s",
+             answer->result->worst, gib(worst->peak_bytes),
+             gib(worst->peak_bytes - answer->budget_bytes), gib(answer->budget_bytes),
+             answer->job->gpu->name, hint.data);
+    erg_text_release(&hint);
+    return -1;
 }
 
-/* What is offloaded has to lie somewhere. */
-static int check_host(const struct erg_memory_answer *answer, struct erg_error *err)
+/* Of one whose offloaded activations are too large for the host. */
+static int say_host_too_small(const struct erg_memory_answer *answer, struct erg_error *err)
 {
     const struct erg_cluster *cluster = &answer->job->cluster;
-    if (cluster->host_memory_bytes == 0 || answer->host_bytes <= cluster->host_memory_bytes)
-        return 0;
-    return erg_fail(err, ERG_INFEASIBLE,
-                    "what is offloaded needs up to %.0f GiB of a node's host memory for its %d "
-                    "GPUs, more than the %.0f GiB that it has; recompute more or offload less",
-                    gib(answer->host_bytes), cluster->gpus_per_node,
-                    gib(cluster->host_memory_bytes));
+    struct erg_text hint = {0};
+    say_change(&hint, answer);
+    erg_fail(err, ERG_INFEASIBLE,
+             "what is offloaded needs up to %.0f GiB of a node's host memory for its %d GPUs, more "
+             "than the %.0f GiB that it has; %s",
+             gib(answer->host_bytes), cluster->gpus_per_node, gib(cluster->host_memory_bytes),
+             hint.data);
+    erg_text_release(&hint);
+    return -1;
 }
 
 static int show(const struct erg_invocation *call, const struct erg_memory_answer *answer,
@@ -201,6 +222,21 @@ static int find_waits(struct erg_memory_answer *answer, const char *engine_name,
     return 0;
 }
 
+static int find_change(struct erg_memory_answer *answer, struct erg_memory_change *change,
+                       struct erg_error *err)
+{
+    const struct erg_cluster *cluster = &answer->job->cluster;
+    const struct erg_memory_room room = {answer->budget_bytes, cluster->host_memory_bytes,
+                                         cluster->gpus_per_node};
+    struct erg_layout plain = *answer->request.layout;
+    struct erg_memory_request request = answer->request;
+    plain.stage_offload = NULL;
+    plain.stage_remat = NULL;
+    request.layout = &plain;
+    answer->change = change;
+    return erg_memory_smallest_change(change, &request, &room, err);
+}
+
 static int answer_and_show(const struct erg_invocation *call, struct erg_memory_answer *answer,
                            struct erg_layout *layout, struct erg_arena *arena,
                            struct erg_error *err)
@@ -209,6 +245,7 @@ static int answer_and_show(const struct erg_invocation *call, struct erg_memory_
     struct erg_memory_solution solution = {0};
     struct erg_memory_result result = {0};
     struct erg_memory_change change;
+    const struct erg_cluster *cluster = &answer->job->cluster;
     struct erg_error unsolved = {0};
     int status = 0;
     if (!isnan(values->budget_bytes) && solve(answer, layout, &solution, &unsolved) != 0 &&
@@ -227,11 +264,10 @@ static int answer_and_show(const struct erg_invocation *call, struct erg_memory_
         double slack = answer->solution ? solution.excess_bytes : 0;
         answer->fits = !unsolved.status &&
                        result.stages[result.worst].peak_bytes <= answer->budget_bytes + slack;
-        if (!answer->fits) {
-            answer->change = &change;
-            status =
-                erg_memory_smallest_change(&change, &answer->request, answer->budget_bytes, err);
-        }
+        answer->host_fits =
+            cluster->host_memory_bytes == 0 || answer->host_bytes <= cluster->host_memory_bytes;
+        if (!answer->fits || !answer->host_fits)
+            status = find_change(answer, &change, err);
     }
     if (status == 0 && values->engine)
         status = find_waits(answer, values->engine, arena, err);
@@ -239,8 +275,8 @@ static int answer_and_show(const struct erg_invocation *call, struct erg_memory_
         status = show(call, answer, err);
     if (status == 0 && !answer->fits)
         status = say_too_large(answer, err);
-    else if (status == 0)
-        status = check_host(answer, err);
+    else if (status == 0 && !answer->host_fits)
+        status = say_host_too_small(answer, err);
     erg_memory_result_release(&result);
     erg_memory_solution_release(&solution);
     return status;
@@ -271,6 +307,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
                                 ? ERG_MEMORY_USABLE_SHARE * job->gpu->memory_bytes
                                 : values->budget_bytes,
             .per_stage = values->per_stage,
+            .solve_bytes = values->budget_bytes,
         };
         status = answer_and_show(call, &answer, &layout, &arena, err);
     }

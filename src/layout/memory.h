@@ -209,18 +209,4 @@ int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memo
                      double budget_bytes, struct erg_error *err);
 void erg_memory_solution_release(struct erg_memory_solution *solution);
 
-/*
- * The smallest change of recomputation and offloading with which a layout that does not fit would:
- * balanced recomputation, then more offloading, then both, then full recomputation. `found` false:
- * none does.
- */
-struct erg_memory_change {
-    bool found;
-    enum erg_remat remat;
-    double offload;
-};
-int erg_memory_smallest_change(struct erg_memory_change *change,
-                               const struct erg_memory_request *request, double budget_bytes,
-                               struct erg_error *err);
-
 #endif

@@ -12,9 +12,9 @@ static void set(json_t *object, const char *key, json_t *value)
     json_object_set_new(object, key, value);
 }
 
-static json_t *layout_document(const struct erg_memory_answer *answer)
+static json_t *layout_document(const struct erg_memory_answer *answer,
+                               const struct erg_layout *layout)
 {
-    const struct erg_layout *layout = answer->request.layout;
     return json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "tensor", (json_int_t)layout->tensor,
         "context", (json_int_t)layout->context, "pipeline", (json_int_t)layout->pipeline,
@@ -118,7 +118,7 @@ json_t *erg_memory_document(const struct erg_memory_answer *answer)
     set(document, "model", json_string(request->model->name));
     set(document, "gpu", json_string(answer->job->gpu->name));
     set(document, "gpus", json_integer(erg_layout_gpus(request->layout)));
-    set(document, "layout", layout_document(answer));
+    set(document, "layout", layout_document(answer, request->layout));
     set(document, "recompute", json_string(erg_remat_name(request->layout->remat)));
     set(document, "offload", json_real(request->layout->offload));
     set(document, "accounting",
@@ -136,8 +136,9 @@ json_t *erg_memory_document(const struct erg_memory_answer *answer)
         set(document, "solution", solution_document(answer->solution));
     if (answer->change && answer->change->found)
         set(document, "change",
-            json_pack("{s:s, s:f}", "recompute", erg_remat_name(answer->change->remat), "offload",
-                      answer->change->offload));
+            json_pack("{s:s, s:f, s:o}", "recompute", erg_remat_name(answer->change->remat),
+                      "offload", answer->change->offload, "layout",
+                      layout_document(answer, &answer->change->layout)));
     set(document, "simulated_microbatches", json_integer(result->microbatches));
     set(document, "stages", stages);
     return document;

@@ -6,7 +6,7 @@
 #define ERG_LAYOUT_MEMORY_DOCUMENT_H
 
 #include "job/job.h"
-#include "layout/memory.h"
+#include "layout/memory_change.h"
 
 #include <jansson.h>
 
@@ -16,7 +16,8 @@ struct erg_memory_answer {
     struct erg_memory_request request;
     const struct erg_memory_result *result;
     double budget_bytes;
-    bool fits;         /* into the GPUs */
+    double solve_bytes;   /* into which the ratio was solved to fit; NAN: it was not */
+    bool fits, host_fits; /* into the GPUs, and the nodes' host memory */
     double host_bytes; /* of a node for what is offloaded, if all its GPUs are of the worst stage */
     const struct erg_memory_solution *solution; /* NULL: nothing was solved */
     bool per_stage;                             /* the layout is the solution's, stage by stage */
