@@ -108,6 +108,15 @@ static void test_tables(void **state)
     check_output("plan " JOB " --why t=8,p=4,l=2 --recompute balanced", 0,
                  "slower than the fastest");
     check_output("plan " JOB " --layout t=2,c=2,p=8,l=2", 0, "where the time goes");
+    check_output("plan " JOB " --layout t=2,c=2,p=8,l=2", 0, "where the energy goes");
+    check_output("plan " JOB " --why t=8,p=4,l=2", 0, "where the bytes of stage 0 go");
+    /* One that does not fit is explained, too, and what binds is named. */
+    check_output("plan " JOB " --gpus 64 --why t=1,p=4,l=2 2>/dev/null", 3, "does not fit");
+    check_output("plan " JOB " --gpus 64 --why t=1,p=4,l=2 2>/dev/null", 3,
+                 "where the energy goes");
+    check_output("plan " JOB " --gpus 64 --why t=1,p=4,l=2 2>&1 >/dev/null", 3,
+                 "more than the 72.0 GiB of a GPU, even with all activations offloaded; most of "
+                 "stage 3 is gradients (61.3 GiB); it fits with tensor 2");
     check_output("plan " JOB " --layout t=2,c=2,p=8,l=2 --export megatron", 0,
                  "--pipeline-model-parallel-size 8");
     check_output("plan " JOB " --export torchtitan", 0, "[parallelism]");

@@ -1,6 +1,7 @@
 #include "cli/plan_answer.h"
 
 #include "cli/plan_change.h"
+#include "cli/plan_items.h"
 #include "cli/plan_print.h"
 #include "cli/plan_profile.h"
 
@@ -11,6 +12,7 @@
 #include "layout/export.h"
 #include "report/report.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -53,21 +55,29 @@ static struct erg_layout_choice_request choice_request(const struct planning *at
 /* ---- one layout ---- */
 
 /* What `text` says, with the job's recomputation unless the command line names another. */
-static int evaluate(struct erg_layout_candidate *one, const struct planning *at, const char *option,
-                    const char *text, struct erg_error *err)
+static int parse_layout(struct erg_layout *layout, const struct planning *at, const char *text,
+                        struct erg_error *err)
 {
     struct erg_arena arena = {0};
-    struct erg_layout layout, job;
+    struct erg_layout job;
     erg_layout_of_job(&job, at->job, &arena);
-    layout = (struct erg_layout){
+    *layout = (struct erg_layout){
         .microbatch = 1, .sequence = job.sequence, .virtual_stages = 1, .remat = job.remat};
     if (at->values->recompute >= 0)
-        layout.remat = (enum erg_remat)at->values->recompute;
-    int status = erg_layout_parse(&layout, text, at->job->model->layers, err);
-    if (!status && erg_layout_evaluate(one, at->searches, &layout, err) != 0)
-        status = erg_plan_say_change(at->searches, &layout, err);
+        layout->remat = (enum erg_remat)at->values->recompute;
     erg_arena_release(&arena);
-    return status ? erg_fail_context(err, "%s %s", option, text) : 0;
+    return erg_layout_parse(layout, text, at->job->model->layers, err);
+}
+
+/* Refused with the smallest change that helps where it does not fit. */
+static int evaluate(struct erg_layout_candidate *one, const struct planning *at,
+                    const struct erg_layout *layout, const char *option, const char *text,
+                    struct erg_error *err)
+{
+    if (erg_layout_evaluate(one, at->searches, layout, err) == 0)
+        return 0;
+    erg_plan_say_change(at->searches, layout, err);
+    return erg_fail_context(err, "%s %s", option, text);
 }
 
 static int print_json(const struct planning *at)
@@ -93,7 +103,11 @@ int erg_plan_show_one(struct planning *at, bool json, struct erg_error *err)
 {
     struct erg_layout_candidate one = {0};
     const struct erg_layout_candidate *row = &one;
-    if (evaluate(&one, at, "--layout", at->values->layout, err) != 0)
+    const char *text = at->values->layout;
+    struct erg_layout layout;
+    if (parse_layout(&layout, at, text, err) != 0)
+        return erg_fail_context(err, "--layout %s", text);
+    if (evaluate(&one, at, &layout, "--layout", text, err) != 0)
         return -1;
     if (at->values->export >= 0) {
         print_export(at, &one.layout);
@@ -121,27 +135,61 @@ int erg_plan_show_one(struct planning *at, bool json, struct erg_error *err)
         erg_plan_print_choice(&answer, 1);
     else
         erg_plan_print_rows(&answer, &row, 1);
-    erg_plan_print_items(row, NULL);
+    erg_plan_print_items(at->job->model, &at->energy, row, NULL);
     return 0;
+}
+
+/* A layout beside the best of those that fit, if there is one. */
+static int print_beside_best(struct planning *at, const struct erg_layout_candidate *one,
+                             const char *verdict, struct erg_error *err)
+{
+    int status = erg_layout_search(&at->found, at->searches, err);
+    if (status && err->status != ERG_INFEASIBLE)
+        return -1;
+    const struct erg_layout_candidate *best = status ? NULL : &at->found.items[0];
+    const struct erg_layout_candidate *const rows[] = {one, best};
+    const struct erg_layout_answer answer = answer_of(at);
+    erg_plan_print_heading(&answer);
+    erg_plan_print_rows(&answer, rows, best ? 2 : 1);
+    erg_plan_print_items(at->job->model, &at->energy, one, best);
+    printf("\n%s: ", at->values->why);
+    if (best && !verdict)
+        printf("%.1f %% slower than the fastest.\n",
+               100 * (one->time.total / best->time.total - 1));
+    else
+        printf("%s.\n", verdict);
+    return 0;
+}
+
+/* What a layout that does not fit would be with as much memory as it needs: as it is, without
+ * offloading. */
+static int print_unfit(struct planning *at, const struct erg_layout *layout)
+{
+    struct erg_layout_search larger = *at->searches;
+    struct erg_layout_candidate one;
+    struct erg_error ignored = {0};
+    larger.memory_bytes = INFINITY;
+    if (erg_layout_evaluate(&one, &larger, layout, NULL) != 0)
+        return 0; /* not a matter of memory */
+    int status = print_beside_best(at, &one, "does not fit", &ignored);
+    erg_layout_candidate_release(&one);
+    return status;
 }
 
 int erg_plan_explain(struct planning *at, struct erg_error *err)
 {
     struct erg_layout_candidate one = {0};
+    const char *text = at->values->why;
+    struct erg_layout layout;
     at->searches->top = 1;
-    if (evaluate(&one, at, "--why", at->values->why, err) != 0)
+    if (parse_layout(&layout, at, text, err) != 0)
+        return erg_fail_context(err, "--why %s", text);
+    if (evaluate(&one, at, &layout, "--why", text, err) != 0) {
+        if (err->status == ERG_INFEASIBLE)
+            print_unfit(at, &layout);
         return -1;
-    int status = erg_layout_search(&at->found, at->searches, err);
-    if (!status) {
-        const struct erg_layout_candidate *best = &at->found.items[0];
-        const struct erg_layout_candidate *const rows[] = {&one, best};
-        const struct erg_layout_answer answer = answer_of(at);
-        erg_plan_print_heading(&answer);
-        erg_plan_print_rows(&answer, rows, 2);
-        erg_plan_print_items(&one, best);
-        printf("\n%s: %.1f %% slower than the fastest.\n", at->values->why,
-               100 * (one.time.total / best->time.total - 1));
     }
+    int status = print_beside_best(at, &one, NULL, err);
     erg_layout_candidate_release(&one);
     return status;
 }

@@ -1,6 +1,6 @@
 #include "cli/plan_mixed.h"
 
-#include "cli/plan_print.h"
+#include "cli/plan_items.h"
 
 #include "base/memory.h"
 #include "io/json.h"
@@ -164,7 +164,7 @@ static void print_found(const struct planning *at)
     free(rows);
     print_stages("The fastest", at, &found->items[0]);
     if (at->search.only.pipeline) {
-        erg_plan_print_items(&found->items[0].at, NULL);
+        erg_plan_print_items(at->job->model, NULL, &found->items[0].at, NULL);
         return;
     }
     printf("\nOf %llu layouts %llu are slower than these or do not fit as fast; %llu numbers of "
@@ -249,7 +249,7 @@ static int explain(struct planning *at, const char *text, struct erg_error *err)
     print_rows(at, rows, 2);
     print_stages("This one", at, rows[0]);
     print_stages("The fastest", at, rows[1]);
-    erg_plan_print_items(one, fastest);
+    erg_plan_print_items(at->job->model, NULL, one, fastest);
     printf("\n%s: %.1f %% slower than the fastest.\n", text,
            100 * (one->time.total / fastest->time.total - 1));
     erg_mixed_found_release(&best.found);

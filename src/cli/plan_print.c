@@ -139,36 +139,6 @@ void erg_plan_print_tried(const struct erg_layout_found *found)
     print_letters();
 }
 
-void erg_plan_print_items(const struct erg_layout_candidate *one,
-                          const struct erg_layout_candidate *other)
-{
-    struct erg_table table = {.columns = other ? 5 : 4};
-    erg_table_add(&table, "where the time goes");
-    erg_table_add(&table, "s");
-    erg_table_add(&table, "share");
-    if (other)
-        erg_table_add(&table, "best");
-    erg_table_add(&table, "%s", "");
-    for (int i = 0; i <= ERG_TIME_ITEMS; i++) {
-        const bool sum = i == ERG_TIME_ITEMS;
-        const double own = sum ? one->time.total : one->time.items[i];
-        const double its = !other ? 0 : sum ? other->time.total : other->time.items[i];
-        if (own <= 0 && its <= 0)
-            continue;
-        erg_table_add(&table, "%s", sum ? "all" : erg_time_item_name((enum erg_time_item)i));
-        erg_table_add(&table, "%.4f", own);
-        erg_table_add(&table, "%.1f %%", 100 * own / one->time.total);
-        if (other)
-            erg_table_add(&table, "%.4f", its);
-        if (other)
-            erg_table_add(&table, "%+.1f %%", 100 * (own - its) / other->time.total);
-        else
-            erg_table_add(&table, "%s", "");
-    }
-    putchar('\n');
-    print_table(&table);
-}
-
 /* ---- over clocks ---- */
 
 /* Some points of a layout's frontier, the ends and the chosen one among them. */

@@ -12,10 +12,6 @@ void erg_plan_print_rows(const struct erg_layout_answer *answer,
 /* How many were tried and what became of them. */
 void erg_plan_print_tried(const struct erg_layout_found *found);
 
-/* Where the time goes, beside that of another layout unless `other` is NULL. */
-void erg_plan_print_items(const struct erg_layout_candidate *one,
-                          const struct erg_layout_candidate *other);
-
 /* The best layouts over clocks, at most `top`, the frontier of the best one, and what is proven. */
 void erg_plan_print_choice(const struct erg_layout_answer *answer, size_t top);
 

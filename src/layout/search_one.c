@@ -69,6 +69,33 @@ static void split_one(struct erg_layout_splitter *splitter, const struct erg_lay
     layout->chunk_layers = splitter->chunk_layers;
 }
 
+/* Adds which stage of a layout that is too large needs most, and of what. */
+static void say_binding(struct erg_error *err, const struct erg_layout *layout,
+                        const struct erg_layout_places *places)
+{
+    const struct erg_error said = *err;
+    struct erg_memory_stage worst = {0};
+    long worst_stage = 0;
+    int item = 0;
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
+        const struct erg_memory_request request = {.model = on->search->time.model,
+                                                   .layout = layout};
+        struct erg_memory_stage closed;
+        erg_memory_closed(&closed, &request, &on->pieces->sizes, stage);
+        if (closed.peak_bytes > worst.peak_bytes) {
+            worst = closed;
+            worst_stage = stage;
+        }
+    }
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        if (worst.items[i] > worst.items[item])
+            item = i;
+    erg_fail(err, ERG_INFEASIBLE, "%s; most of stage %ld is %s (%.1f GiB)", said.message,
+             worst_stage, erg_memory_item_name((enum erg_memory_item)item),
+             worst.items[item] / 0x1p30);
+}
+
 /* Memory and time; the error says what is missing. */
 static int settle_one(struct erg_layout_candidate *candidate,
                       const struct erg_layout_places *places, struct erg_error *err)
@@ -77,12 +104,17 @@ static int settle_one(struct erg_layout_candidate *candidate,
     const struct erg_layout_search *search = places->on[0].search;
     double excess = 0;
     enum erg_layout_verdict verdict = erg_layout_settle_memory(candidate, places, &excess);
-    if (verdict == ERG_LAYOUT_TOO_LARGE)
-        return erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than the %.1f GiB of a GPU%s",
-                        excess / 0x1p30, search->memory_bytes / 0x1p30,
-                        search->offload && layout->pipeline >= 3
-                            ? ", even with all activations offloaded"
-                            : "");
+    if (verdict == ERG_LAYOUT_TOO_LARGE) {
+        bool offloads = search->offload && layout->pipeline >= 3;
+        erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than the %.1f GiB of a GPU%s",
+                 excess / 0x1p30, search->memory_bytes / 0x1p30,
+                 offloads ? ", even with all activations offloaded" : "");
+        if (err) {
+            candidate->layout.offload = offloads ? 1 : layout->offload;
+            say_binding(err, layout, places);
+        }
+        return -1;
+    }
     if (verdict == ERG_LAYOUT_HOST_TOO_SMALL)
         return erg_fail(err, ERG_INFEASIBLE,
                         "offloads %.1f GiB more to a node's host memory than its %.1f GiB",
