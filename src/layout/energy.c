@@ -19,11 +19,14 @@ const char *erg_layout_energy_item_name(enum erg_layout_energy_item item)
 
 /* ---- stages ---- */
 
-/* The next stage that is unlike this one: between the first and the last, equal ones are alike. */
-static long next_stage(const struct erg_layout *layout, long stage)
+/* The next stage that is unlike this one: between the first and the last of a place, equal ones are
+ * alike. */
+static long next_stage(const struct erg_layout_energy_place *place, const struct erg_layout *layout,
+                       long stage)
 {
+    const struct erg_time_place *time = place->time;
     bool equal = !layout->chunk_layers && !layout->stage_remat && !layout->stage_offload;
-    return equal && stage == 1 && layout->pipeline > 2 ? layout->pipeline - 1 : stage + 1;
+    return equal && stage == time->first + 1 && stage < time->end - 1 ? time->end - 1 : stage + 1;
 }
 
 static void add_pass(struct erg_pass_cost *sum, const struct erg_pass_cost *pass, double times)
@@ -111,38 +114,61 @@ static double stage_parameters(const struct erg_time_request *request,
     return sum;
 }
 
-void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energy_request *request,
-                     const struct erg_time_parts *parts, const struct erg_layout_costs *costs,
-                     const struct erg_layout *layout, double gradient_bandwidth)
+/* What the optimizer does of each parameter of a stage. */
+static double parameter_bytes(const struct erg_engine *engine, const struct erg_layout *layout)
 {
-    const struct erg_time_request *time = &request->time;
+    return engine->optimizer_bytes +
+           engine->optimizer_sharded_bytes / (double)(layout->context * layout->data);
+}
+
+/* What the stages of a place do, and how long they take, without waiting for those of others. */
+static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *busy_s,
+                       const struct erg_layout_energy_place *place, const struct erg_layout *layout)
+{
+    const struct erg_time_request *time = &place->request->time;
     const struct erg_engine *engine = time->engine;
-    double group = (double)(layout->context * layout->data), most = 0, sum = 0, stalls_s = 0;
+    const struct erg_time_parts *parts = place->time->parts;
+    const struct erg_layout_costs *costs = place->costs;
+    double group = (double)(layout->context * layout->data), most = 0, sum = 0;
     double layers = (double)time->model->layers;
-    for (long stage = 0, next; stage < layout->pipeline; stage = next) {
-        next = next_stage(layout, stage);
+    for (long stage = place->time->first, next; stage < place->time->end; stage = next) {
+        next = next_stage(place, layout, stage);
         double own = stage_parameters(time, parts, layout, stage);
         double copy_s =
             erg_layout_offload(layout, stage) * parts->copy_s[erg_layout_remat(layout, stage)];
         most = fmax(most, own);
         sum += own * (double)(next - stage);
-        stalls_s = fmax(stalls_s, layers * (copy_s - costs->passes[ERG_PASS_FORWARD].time_s));
+        *stalls_s = fmax(*stalls_s, layers * (copy_s - costs->passes[ERG_PASS_FORWARD].time_s));
     }
     double wire_bytes = engine->gradient_bytes * (group - 1) / group;
-    double bytes = engine->optimizer_bytes + engine->optimizer_sharded_bytes / group;
+    double bytes = parameter_bytes(engine, layout);
     double byte_s =
         costs->memory_slowdown / (engine->memory_efficiency * time->machine->memory_bandwidth);
-    double busy_s = sum * bytes * byte_s; /* of one GPU of each stage together */
     double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
+    *busy_s = sum * bytes * byte_s; /* of one GPU of each stage together */
+    tail->items[ERG_LAYOUT_ENERGY_GRADIENTS] += replicas * costs->wire_byte_j * sum * wire_bytes;
+    tail->items[ERG_LAYOUT_ENERGY_OPTIMIZER] += replicas * costs->hbm_byte_j * sum * bytes;
+    tail->items[ERG_LAYOUT_ENERGY_ACTIVE] += replicas * costs->active_w * *busy_s;
+    tail->items[ERG_LAYOUT_ENERGY_STATIC] += replicas * costs->static_w * *busy_s;
+    return most * place->time->gradient_s + most * bytes * byte_s;
+}
+
+void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energy_place *places,
+                     size_t count, const struct erg_layout *layout)
+{
+    double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
+    double passage_s = 0, stalls_s = 0, end_s = 0, waiting_w = 0, busy_j = 0;
     *tail = (struct erg_layout_tail){0};
-    tail->time_s = erg_time_passage(engine, parts, layout) + stalls_s +
-                   most * wire_bytes / gradient_bandwidth + most * bytes * byte_s;
-    tail->items[ERG_LAYOUT_ENERGY_GRADIENTS] = replicas * costs->wire_byte_j * sum * wire_bytes;
-    tail->items[ERG_LAYOUT_ENERGY_OPTIMIZER] = replicas * costs->hbm_byte_j * sum * bytes;
-    tail->items[ERG_LAYOUT_ENERGY_ACTIVE] = replicas * costs->active_w * busy_s;
-    tail->items[ERG_LAYOUT_ENERGY_STATIC] = replicas * costs->static_w * busy_s;
-    tail->items[ERG_LAYOUT_ENERGY_WAITING] = replicas * request->gpu->blocking_power_w *
-                                             ((double)layout->pipeline * tail->time_s - busy_s);
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_time_place *time = places[i].time;
+        double busy_s, blocking_w = places[i].request->gpu->blocking_power_w;
+        end_s = fmax(end_s, add_tail(tail, &stalls_s, &busy_s, &places[i], layout));
+        passage_s = fmax(passage_s, erg_time_passage(time->request->engine, time->parts, layout));
+        waiting_w += blocking_w * (double)(time->end - time->first);
+        busy_j += blocking_w * busy_s;
+    }
+    tail->time_s = passage_s + stalls_s + end_s;
+    tail->items[ERG_LAYOUT_ENERGY_WAITING] = replicas * (waiting_w * tail->time_s - busy_j);
     for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
         tail->total_j += tail->items[i];
 }
@@ -150,51 +176,56 @@ void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energ
 /* ---- the iteration ---- */
 
 /* One GPU of each stage; returns the pipeline's time. */
-static double add_pipeline(double *items, const struct erg_layout_energy_request *request,
-                           const struct erg_time_parts *parts, const struct erg_layout_costs *costs,
-                           const struct erg_layout *layout)
+static double add_pipeline(double *items, const struct erg_layout_energy_place *places,
+                           size_t count, const struct erg_layout *layout)
 {
     long last = layout->pipeline - 1;
     double chunks = (double)layout->virtual_stages, microbatches = (double)layout->microbatches;
-    double share = erg_time_message_share(request->time.engine, layout);
-    double message_s = last > 0 ? 2 * chunks * share * parts->message_s : 0;
-    double sum_s = 0, longest_s = 0, busy_s = 0;
-    for (long stage = 0, next; stage <= last; stage = next) {
-        next = next_stage(layout, stage);
-        long layers = erg_layout_stage_layers(layout, request->time.model->layers, stage);
-        double alike = (double)(next - stage), stage_s = message_s;
-        for (int backward = 0; backward < 2; backward++) {
-            struct erg_pass_cost cost = erg_layout_chunk_cost(
-                request, parts, costs, layers, backward, stage == last,
-                erg_layout_remat(layout, stage), erg_layout_offload(layout, stage));
-            stage_s += cost.time_s;
-            busy_s += alike * microbatches * cost.time_s;
-            for (int i = 0; i <= ERG_LAYOUT_ENERGY_STATIC; i++)
-                items[i] += alike * microbatches * cost.items[i];
+    double sum_s = 0, longest_s = 0, waiting_w = 0, busy_j = 0, message_j = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_layout_energy_place *place = &places[i];
+        const struct erg_layout_energy_request *request = place->request;
+        double busy_s = 0;
+        for (long stage = place->time->first, next; stage < place->time->end; stage = next) {
+            next = next_stage(place, layout, stage);
+            long layers = erg_layout_stage_layers(layout, request->time.model->layers, stage);
+            double alike = (double)(next - stage);
+            double stage_s = erg_time_message(place->time, layout, stage);
+            for (int backward = 0; backward < 2; backward++) {
+                struct erg_pass_cost cost = erg_layout_chunk_cost(
+                    request, place->time->parts, place->costs, layers, backward, stage == last,
+                    erg_layout_remat(layout, stage), erg_layout_offload(layout, stage));
+                stage_s += cost.time_s;
+                busy_s += alike * microbatches * cost.time_s;
+                for (int k = 0; k <= ERG_LAYOUT_ENERGY_STATIC; k++)
+                    items[k] += alike * microbatches * cost.items[k];
+            }
+            sum_s += alike * stage_s;
+            longest_s = fmax(longest_s, stage_s);
         }
-        sum_s += alike * stage_s;
-        longest_s = fmax(longest_s, stage_s);
+        message_j = fmax(message_j, place->costs->message_j);
+        waiting_w +=
+            request->gpu->blocking_power_w * (double)(place->time->end - place->time->first);
+        busy_j += request->gpu->blocking_power_w * busy_s;
     }
     double boundaries = (double)layout->pipeline * chunks - 1;
-    items[ERG_LAYOUT_ENERGY_WIRES] += 2 * boundaries * microbatches * costs->message_j;
+    items[ERG_LAYOUT_ENERGY_WIRES] += 2 * boundaries * microbatches * message_j;
     double time_s = microbatches * longest_s + (sum_s - longest_s) / chunks;
-    items[ERG_LAYOUT_ENERGY_WAITING] +=
-        request->gpu->blocking_power_w * ((double)layout->pipeline * time_s - busy_s);
+    items[ERG_LAYOUT_ENERGY_WAITING] += waiting_w * time_s - busy_j;
     return time_s;
 }
 
 void erg_layout_energy_compose(struct erg_layout_energy *energy,
-                               const struct erg_layout_energy_request *request,
-                               const struct erg_time_parts *parts,
-                               const struct erg_layout_costs *costs,
-                               const struct erg_layout *layout, double gradient_bandwidth)
+                               const struct erg_layout_energy_place *places, size_t count,
+                               const struct erg_layout *layout)
 {
+    const struct erg_layout_energy_request *request = places->request;
     long gpus = erg_layout_gpus(layout);
     double replicas = (double)(gpus / layout->pipeline);
     struct erg_layout_tail tail;
-    *energy = (struct erg_layout_energy){0};
-    energy->time_s = add_pipeline(energy->items, request, parts, costs, layout);
-    erg_layout_tail(&tail, request, parts, costs, layout, gradient_bandwidth);
+    *energy = (struct erg_layout_energy){.clock_mhz = INFINITY};
+    energy->time_s = add_pipeline(energy->items, places, count, layout);
+    erg_layout_tail(&tail, places, count, layout);
     energy->time_s += tail.time_s;
     for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++) {
         energy->items[i] = replicas * energy->items[i] + tail.items[i];
@@ -207,8 +238,11 @@ void erg_layout_energy_compose(struct erg_layout_energy *energy,
         energy->total_j += energy->items[ERG_LAYOUT_ENERGY_IDLE];
     }
     energy->power_w = energy->total_j / energy->time_s;
-    energy->clock_mhz =
-        fmin(costs->passes[ERG_PASS_FORWARD].clock_mhz, costs->passes[ERG_PASS_BACKWARD].clock_mhz);
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_pass_cost *passes = places[i].costs->passes;
+        energy->clock_mhz = fmin(energy->clock_mhz, fmin(passes[ERG_PASS_FORWARD].clock_mhz,
+                                                         passes[ERG_PASS_BACKWARD].clock_mhz));
+    }
 }
 
 void erg_layout_energy(struct erg_layout_energy *energy,
@@ -224,7 +258,10 @@ void erg_layout_energy(struct erg_layout_energy *energy,
     erg_layout_work_init(&work, request, &parts, layout->tensor, layout->context,
                          layout->microbatch, layout->sequence, gpus);
     erg_layout_costs_at(&costs, request, &work, clock_mhz);
-    double bandwidth = erg_time_group_bandwidth(&request->time, layout->tensor,
-                                                layout->context * layout->data, gpus);
-    erg_layout_energy_compose(energy, request, &parts, &costs, layout, bandwidth);
+    struct erg_time_place time;
+    erg_time_place_init(&time, &request->time, &parts, layout,
+                        erg_time_group_bandwidth(&request->time, layout->tensor,
+                                                 layout->context * layout->data, gpus));
+    const struct erg_layout_energy_place place = {request, &time, &costs};
+    erg_layout_energy_compose(energy, &place, 1, layout);
 }

@@ -133,13 +133,19 @@ void erg_layout_costs_at(struct erg_layout_costs *costs,
                          const struct erg_layout_energy_request *request,
                          const struct erg_layout_work *work, double clock_mhz);
 
-/* Takes a fraction of a microsecond with equal stages. `gradient_bandwidth`: as for
- * erg_time_place_init(). */
+/* Stages that follow each other on GPUs of one kind. */
+struct erg_layout_energy_place {
+    const struct erg_layout_energy_request
+        *request; /* of the kind; held GPUs count for the first */
+    const struct erg_time_place *time;
+    const struct erg_layout_costs *costs;
+};
+
+/* All stages of a layout, in the order of its places. Takes a fraction of a microsecond with equal
+ * stages in one place. */
 void erg_layout_energy_compose(struct erg_layout_energy *energy,
-                               const struct erg_layout_energy_request *request,
-                               const struct erg_time_parts *parts,
-                               const struct erg_layout_costs *costs,
-                               const struct erg_layout *layout, double gradient_bandwidth);
+                               const struct erg_layout_energy_place *places, size_t count,
+                               const struct erg_layout *layout);
 
 /* ---- pieces, for the frontier ---- */
 
@@ -164,8 +170,7 @@ struct erg_layout_tail {
     double items[ERG_LAYOUT_ENERGY_ITEMS];
     double total_j;
 };
-void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energy_request *request,
-                     const struct erg_time_parts *parts, const struct erg_layout_costs *costs,
-                     const struct erg_layout *layout, double gradient_bandwidth);
+void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energy_place *places,
+                     size_t count, const struct erg_layout *layout);
 
 #endif

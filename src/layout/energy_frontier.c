@@ -11,7 +11,10 @@
 /* What all steps share. */
 struct solving {
     const struct erg_layout_frontier_request *request;
-    struct erg_layout_ladder ladder;
+    struct erg_layout_ladder ladders[ERG_LAYOUT_MOST_KINDS]; /* of every place */
+    struct erg_time_place places[ERG_LAYOUT_MOST_KINDS];
+    size_t count;
+    double closed_s;                       /* of the iteration at the highest clocks */
     struct erg_pipeline pipeline, shorter; /* shorter: that is solved */
 };
 
@@ -29,28 +32,82 @@ static long solved_microbatches(const struct erg_layout_frontier_request *reques
 
 static void start(struct solving *solving, const struct erg_layout_frontier_request *request)
 {
-    solving->request = request;
-    erg_layout_ladder_init(&solving->ladder, request->energy, request->layout, request->clocks);
-    solving->pipeline = solving->shorter =
-        erg_layout_ladder_pipeline(&solving->ladder, request->layout);
+    const struct erg_layout *layout = request->layout;
+    struct erg_layout_ladder *ladders = solving->ladders;
+    *solving = (struct solving){.request = request, .count = request->place_count};
+    if (request->place_count == 0) {
+        erg_layout_ladder_init(&ladders[0], request->energy, layout, request->clocks);
+        solving->places[0] = erg_layout_ladder_place(&ladders[0], layout);
+        solving->count = 1;
+        solving->closed_s = erg_layout_ladder_time(&ladders[0], layout);
+    }
+    for (size_t i = 0; i < request->place_count; i++) {
+        erg_layout_ladder_init(&ladders[i], &request->energy[i], layout, request->clocks);
+        solving->places[i] = request->places[i];
+        solving->closed_s = request->closed_s;
+    }
+    solving->pipeline = erg_layout_ladder_pipeline(&ladders[0], layout);
+    double waiting_w = 0;
+    for (size_t i = 0; i < solving->count; i++) {
+        const struct erg_pipeline own = erg_layout_ladder_pipeline(&ladders[i], layout);
+        double stages = (double)(solving->places[i].end - solving->places[i].first);
+        waiting_w += own.blocking_power_w * stages;
+        if (own.p2p_latency_s < solving->pipeline.p2p_latency_s)
+            solving->pipeline.p2p_latency_s = solving->pipeline.p2p_internode_latency_s =
+                own.p2p_latency_s;
+    }
+    if (solving->count > 1)
+        solving->pipeline.blocking_power_w = waiting_w / (double)layout->pipeline;
+    solving->shorter = solving->pipeline;
     solving->shorter.microbatches = (size_t)solved_microbatches(request);
 }
 
-/* The options of every instruction: the highest clock first. */
+static void finish(struct solving *solving)
+{
+    for (size_t i = 0; i < solving->count; i++)
+        erg_layout_ladder_release(&solving->ladders[i]);
+}
+
+static size_t place_of(const struct solving *solving, long stage)
+{
+    size_t place = 0;
+    while (stage >= solving->places[place].end)
+        place++;
+    return place;
+}
+
+/*
+ * The options of every instruction: the highest clock first. The solver knows one power of waiting
+ * for all stages, the mean. While a stage works it does not wait, so what its own GPUs would draw
+ * more or less than that is taken off or added there; over the iteration both come out right.
+ */
 static void fill_tables(struct erg_layout_frontier *frontier, const struct solving *solving)
 {
-    const struct erg_layout_ladder *ladder = &solving->ladder;
     size_t stages = solving->pipeline.stages;
     frontier->table_count = 2 * stages * solving->pipeline.chunks;
     frontier->tables = erg_xcalloc(frontier->table_count, sizeof *frontier->tables);
-    for (size_t i = 0; i < frontier->table_count; i++)
+    for (size_t i = 0; i < frontier->table_count; i++) {
+        long stage = (long)(i / 2 % stages), chunk = (long)(i / 2 / stages);
+        const struct erg_layout_ladder *ladder = &solving->ladders[place_of(solving, stage)];
+        double beyond_w =
+            solving->pipeline.blocking_power_w - ladder->request->gpu->blocking_power_w;
         for (size_t k = 0; k < ladder->count; k++) {
             struct erg_pass_cost cost =
-                erg_layout_ladder_cost(ladder, solving->request->layout, (long)(i / 2 % stages),
-                                       (long)(i / 2 / stages), i % 2, k);
-            erg_frontier_add(&frontier->tables[i], cost.time_s, cost.total_j,
-                             ladder->rungs[k].clock_mhz);
+                erg_layout_ladder_cost(ladder, solving->request->layout, stage, chunk, i % 2, k);
+            erg_frontier_add(&frontier->tables[i], cost.time_s,
+                             cost.total_j + beyond_w * cost.time_s, ladder->rungs[k].clock_mhz);
         }
+    }
+}
+
+static void fill_tail(struct erg_layout_frontier *frontier, const struct solving *solving)
+{
+    struct erg_layout_energy_place places[ERG_LAYOUT_MOST_KINDS];
+    for (size_t i = 0; i < solving->count; i++)
+        places[i] = (struct erg_layout_energy_place){
+            solving->ladders[i].request, &solving->places[i], &solving->ladders[i].tail.costs};
+    erg_layout_pipeline_tail(&frontier->tail, places, solving->count, solving->request->layout);
+    frontier->tail_clock_mhz = solving->ladders[0].tail.clock_mhz;
 }
 
 /* The pipeline's plans with what follows, over all GPUs. */
@@ -171,12 +228,12 @@ static int stretch(struct erg_layout_frontier *frontier, const struct solving *s
     return 0;
 }
 
-/* The time of the pipeline that is solved with every instruction at its fastest. */
+/* The time of a pipeline with every instruction at its fastest. */
 static int shortest(double *time_s, const struct erg_layout_frontier *frontier,
-                    const struct solving *solving, struct erg_error *err)
+                    const struct erg_pipeline *pipeline, struct erg_error *err)
 {
     struct erg_schedule schedule;
-    if (erg_schedule_init(&schedule, &solving->shorter, err) != 0)
+    if (erg_schedule_init(&schedule, pipeline, err) != 0)
         return -1;
     uint32_t *option = erg_xcalloc(schedule.count, sizeof *option);
     double energy_j;
@@ -187,18 +244,21 @@ static int shortest(double *time_s, const struct erg_layout_frontier *frontier,
 }
 
 /* What the closed form counts beyond the schedule, as waiting after it. */
-static void add_drift(struct erg_layout_frontier *frontier, const struct solving *solving)
+static int add_drift(struct erg_layout_frontier *frontier, const struct solving *solving,
+                     struct erg_error *err)
 {
     const struct erg_layout *layout = solving->request->layout;
-    double closed_s = erg_layout_ladder_time(&solving->ladder, layout);
-    double schedule_s = erg_layout_ladder_pipeline_time(&solving->ladder, layout, 0);
-    double drift_s = fmax(0, closed_s - schedule_s - frontier->tail.time_s);
+    double schedule_s;
+    if (shortest(&schedule_s, frontier, &solving->pipeline, err) != 0)
+        return -1;
+    double drift_s = fmax(0, solving->closed_s - schedule_s - frontier->tail.time_s);
     double waiting_j =
         drift_s * solving->pipeline.blocking_power_w * (double)erg_layout_gpus(layout);
     frontier->drift_s = drift_s;
     frontier->tail.time_s += drift_s;
     frontier->tail.items[ERG_LAYOUT_ENERGY_WAITING] += waiting_j;
     frontier->tail.total_j += waiting_j;
+    return 0;
 }
 
 int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
@@ -211,11 +271,12 @@ int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
     *frontier = (struct erg_layout_frontier){0};
     start(&solving, request);
     fill_tables(frontier, &solving);
-    erg_layout_ladder_tail(&frontier->tail, &solving.ladder, request->layout);
-    frontier->tail_clock_mhz = solving.ladder.tail.clock_mhz;
+    fill_tail(frontier, &solving);
     bool stretched = solving.shorter.microbatches < solving.pipeline.microbatches;
-    add_drift(frontier, &solving);
-    int result = shortest(&shortest_s, frontier, &solving, err);
+    int result =
+        add_drift(frontier, &solving, err) || shortest(&shortest_s, frontier, &solving.shorter, err)
+            ? -1
+            : 0;
     if (result == 0) {
         const struct erg_iteration_request iteration = {
             .pipeline = solving.shorter,
@@ -236,7 +297,7 @@ int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
     } else {
         erg_layout_frontier_release(frontier);
     }
-    erg_layout_ladder_release(&solving.ladder);
+    finish(&solving);
     return result;
 }
 

@@ -24,11 +24,20 @@
 #include "iteration/iteration.h"
 #include "layout/energy.h"
 
+enum { ERG_LAYOUT_MOST_KINDS = 4 };
+
 struct erg_layout_frontier_request {
-    const struct erg_layout_energy_request *energy;
-    const struct erg_layout *layout; /* checked: erg_layout_check() */
-    size_t points;                   /* from the fastest to the least energy, at least 2 */
-    size_t slower_points;            /* beyond it: more energy, less power */
+    const struct erg_layout_energy_request *energy; /* of each place */
+    const struct erg_layout *layout;                /* checked: erg_layout_check() */
+    /* Where stages lie, in the order of the pipeline, and how long an iteration takes with
+     * everything at the highest clock. Several kinds of GPUs change their clocks each by its own
+     * ladder; messages from one to another count as the rest of that time. 0: all on GPUs of
+     * `energy`. */
+    const struct erg_time_place *places;
+    size_t place_count; /* at most ERG_LAYOUT_MOST_KINDS */
+    double closed_s;
+    size_t points;        /* from the fastest to the least energy, at least 2 */
+    size_t slower_points; /* beyond it: more energy, less power */
     /* About so many clocks; 0: all that a search considers. Nine cost at most some tenths of a per
      * cent of energy and take a third of the time of 27. */
     size_t clocks;

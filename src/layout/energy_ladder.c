@@ -84,32 +84,47 @@ struct erg_pass_cost erg_layout_ladder_cost(const struct erg_layout_ladder *ladd
         erg_layout_offload(layout, stage));
 }
 
-static double gradient_bandwidth(const struct erg_layout_ladder *ladder,
-                                 const struct erg_layout *layout)
+struct erg_time_place erg_layout_ladder_place(const struct erg_layout_ladder *ladder,
+                                              const struct erg_layout *layout)
 {
-    return erg_time_group_bandwidth(&ladder->request->time, layout->tensor,
-                                    layout->context * layout->data, erg_layout_gpus(layout));
+    const struct erg_time_request *time = &ladder->request->time;
+    struct erg_time_place place;
+    erg_time_place_init(&place, time, &ladder->parts, layout,
+                        erg_time_group_bandwidth(time, layout->tensor,
+                                                 layout->context * layout->data,
+                                                 erg_layout_gpus(layout)));
+    return place;
+}
+
+void erg_layout_pipeline_tail(struct erg_layout_tail *tail,
+                              const struct erg_layout_energy_place *places, size_t count,
+                              const struct erg_layout *layout)
+{
+    double boundaries = (double)(layout->pipeline * layout->virtual_stages - 1);
+    double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline), message_j = 0;
+    for (size_t i = 0; i < count; i++)
+        message_j = fmax(message_j, places[i].costs->message_j);
+    double messages_j = 2 * boundaries * (double)layout->microbatches * message_j * replicas;
+    erg_layout_tail(tail, places, count, layout);
+    tail->items[ERG_LAYOUT_ENERGY_WIRES] += messages_j;
+    tail->total_j += messages_j;
 }
 
 void erg_layout_ladder_tail(struct erg_layout_tail *tail, const struct erg_layout_ladder *ladder,
                             const struct erg_layout *layout)
 {
-    double boundaries = (double)(layout->pipeline * layout->virtual_stages - 1);
-    double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
-    double messages_j =
-        2 * boundaries * (double)layout->microbatches * ladder->tail.costs.message_j * replicas;
-    erg_layout_tail(tail, ladder->request, &ladder->parts, &ladder->tail.costs, layout,
-                    gradient_bandwidth(ladder, layout));
-    tail->items[ERG_LAYOUT_ENERGY_WIRES] += messages_j;
-    tail->total_j += messages_j;
+    const struct erg_time_place time = erg_layout_ladder_place(ladder, layout);
+    const struct erg_layout_energy_place place = {ladder->request, &time, &ladder->tail.costs};
+    erg_layout_pipeline_tail(tail, &place, 1, layout);
 }
 
 double erg_layout_ladder_time(const struct erg_layout_ladder *ladder,
                               const struct erg_layout *layout)
 {
+    const struct erg_time_place time = erg_layout_ladder_place(ladder, layout);
+    const struct erg_layout_energy_place place = {ladder->request, &time, &ladder->rungs[0].costs};
     struct erg_layout_energy closed;
-    erg_layout_energy_compose(&closed, ladder->request, &ladder->parts, &ladder->rungs[0].costs,
-                              layout, gradient_bandwidth(ladder, layout));
+    erg_layout_energy_compose(&closed, &place, 1, layout);
     return closed.time_s;
 }
 

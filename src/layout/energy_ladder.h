@@ -42,8 +42,17 @@ struct erg_pass_cost erg_layout_ladder_cost(const struct erg_layout_ladder *ladd
                                             const struct erg_layout *layout, long stage, long chunk,
                                             enum erg_direction direction, size_t rung);
 
+/* All stages of a layout. */
+struct erg_time_place erg_layout_ladder_place(const struct erg_layout_ladder *ladder,
+                                              const struct erg_layout *layout);
+
 /* What follows the pipeline, over all GPUs: erg_layout_tail() and the bytes of messages between
  * stages, whose time is the pipeline's. */
+void erg_layout_pipeline_tail(struct erg_layout_tail *tail,
+                              const struct erg_layout_energy_place *places, size_t count,
+                              const struct erg_layout *layout);
+
+/* The same of all stages in one place, at the clock of the ladder's tail. */
 void erg_layout_ladder_tail(struct erg_layout_tail *tail, const struct erg_layout_ladder *ladder,
                             const struct erg_layout *layout);
 

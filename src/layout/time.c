@@ -321,6 +321,21 @@ void erg_time_place_init(struct erg_time_place *place, const struct erg_time_req
     };
 }
 
+double erg_time_message(const struct erg_time_place *place, const struct erg_layout *layout,
+                        long stage)
+{
+    const struct erg_time_request *request = place->request;
+    double chunks = (double)layout->virtual_stages, sum = 0;
+    if (layout->pipeline > 1)
+        sum =
+            2 * chunks * erg_time_message_share(request->engine, layout) * place->parts->message_s;
+    if (stage == place->first)
+        sum += chunks * place->before_s;
+    if (stage == place->end - 1)
+        sum += chunks * place->after_s;
+    return sum;
+}
+
 void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
                          const struct erg_layout *layout, long stage)
 {
@@ -329,7 +344,6 @@ void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_plac
     const long last = layout->pipeline - 1;
     enum erg_remat remat = erg_layout_remat(layout, stage);
     double offload = erg_layout_offload(layout, stage), extra = 0;
-    double chunks = (double)layout->virtual_stages;
     double end_s = place->gradient_s + place->optimizer_s;
     if (stage == 0)
         extra += parts->embedding_parameters;
@@ -337,13 +351,7 @@ void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_plac
         extra += parts->head_parameters;
     cost->layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[remat] +
                     request->engine->offload_interference * 2 * offload * parts->copy_s[remat];
-    cost->message_s =
-        last > 0 ? 2 * chunks * erg_time_message_share(request->engine, layout) * parts->message_s
-                 : 0;
-    if (stage == place->first)
-        cost->message_s += chunks * place->before_s;
-    if (stage == place->end - 1)
-        cost->message_s += chunks * place->after_s;
+    cost->message_s = erg_time_message(place, layout, stage);
     cost->fixed_s = cost->message_s + (stage == last ? parts->head_s : 0);
     cost->layer_once_s = parts->layer_parameters * end_s;
     cost->fixed_once_s = extra * end_s;

@@ -148,6 +148,10 @@ struct erg_time_stage {
 void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
                          const struct erg_layout *layout, long stage);
 
+/* Seconds of a stage's messages for one microbatch that nothing hides. */
+double erg_time_message(const struct erg_time_place *place, const struct erg_layout *layout,
+                        long stage);
+
 /* The share of a message that nothing hides while all stages are busy. Plain 1F1B has nothing to
  * do until a message is there. */
 static inline double erg_time_message_share(const struct erg_engine *engine,
