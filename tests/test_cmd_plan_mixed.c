@@ -102,6 +102,50 @@ static void one_layout(void **state)
     erg_text_release(&arguments.out);
 }
 
+/* Energy like on one kind, the clock axis, the files, and a budget of memory. */
+static void over_clocks(void **state)
+{
+    (void)state;
+    static char folder[] = "/tmp/ergon-plan-mixed-XXXXXX";
+    static const char *const names[] = {"layouts.json", "layouts.html", "clocks.json"};
+    struct erg_error err;
+    json_t *document = NULL;
+    char command[300], path[200];
+    assert_non_null(mkdtemp(folder));
+    snprintf(command, sizeof command, SMALL " --deadline 30 -o %s --json", folder);
+    struct program_result result = run_program(command);
+    assert_int_equal(result.exit_code, 0);
+    assert_ok(erg_json_parse(&document, "output", result.out.data, result.out.count, &err), &err);
+    const json_t *best = json_array_get(json_object_get(document, "layouts"), 0), *places;
+    const json_t *highest = json_object_get(best, "highest_clock");
+    double time_s = json_number_value(json_object_get(best, "time_s"));
+    double energy_j = json_number_value(json_object_get(best, "energy_j"));
+    assert_true(time_s <= 30.00001);
+    assert_true(energy_j < json_number_value(json_object_get(highest, "energy_j")));
+    assert_true(json_array_size(json_object_get(best, "frontier")) > 3);
+    assert_int_equal(json_array_size(json_object_get(document, "kinds")), 2);
+    assert_true(json_array_size(json_object_get(json_object_get(document, "points"), "time_s")) >
+                50);
+    places = json_object_get(best, "places");
+    assert_true(json_array_size(places) > 0);
+    assert_true(json_integer_value(json_object_get(best, "l")) >= 1);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(rmdir(folder), 0);
+    json_decref(document);
+    erg_text_release(&result.out);
+    result = run_program(SMALL " --memory-budget 3e10 --json");
+    assert_int_equal(result.exit_code, 0);
+    assert_ok(erg_json_parse(&document, "output", result.out.data, result.out.count, &err), &err);
+    best = json_array_get(json_object_get(document, "layouts"), 0);
+    assert_true(json_number_value(json_object_get(best, "peak_bytes")) <= 1.004 * 3e10);
+    assert_true(json_number_value(json_object_get(best, "energy_j")) > 0);
+    json_decref(document);
+    erg_text_release(&result.out);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -111,6 +155,8 @@ static void refusals(void **state)
     } cases[] = {
         {SMALL " --gpus 32 2>&1", "the cluster has nodes of several kinds; --gpus", 2},
         {SMALL " --export profile 2>&1", "the cluster has nodes of several kinds; --gpus", 2},
+        {SMALL " --deadline 3 2>&1", "is within a deadline of 3 s: the nearest, ", 3},
+        {SMALL " --layout t=1,p=4 2>&1", "which fits with ", 3},
         {SMALL " --layout t=1,p=4 2>&1", "--layout t=1,p=4: no layout of huggyllama/llama-65b", 3},
         {SMALL " --why t=4,p=500 2>&1", "that was asked for spreads a batch of 256", 3},
         {"optimize " JOB " 2>&1", "only ergon plan spreads a job over nodes of several", 1},
@@ -130,6 +176,7 @@ int main(void)
         cmocka_unit_test(stages_lie_somewhere),
         cmocka_unit_test(a_table_says_which),
         cmocka_unit_test(one_layout),
+        cmocka_unit_test(over_clocks),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
 #include "check.h"
 
 #include "base/random.h"
-#include "layout/mixed.h"
+#include "layout/mixed_energy.h"
 
 #include <stdbool.h>
 
@@ -12,6 +12,7 @@ static const char *const gpus[] = {"H800-SXM-80GB", "A100-SXM4-40GB", "A40"};
 struct world {
     struct erg_model *model;
     struct erg_engine *engines[3];
+    struct erg_gpu *gpus[3];
     struct erg_mixed_kind kinds[3];
 };
 
@@ -22,26 +23,27 @@ static struct world world_of(const char *model)
     struct world world;
     assert_ok(erg_model_load(&world.model, model, &err), &err);
     for (int k = 0; k < 3; k++) {
-        struct erg_gpu *gpu;
         struct erg_cluster cluster = {
             .nodes = 1, .gpus_per_node = 8, .inter_node_bandwidth = 100e9};
         assert_ok(erg_engine_load(&world.engines[k], "megatron-kwai-h800", &err), &err);
-        assert_ok(erg_gpu_load(&gpu, gpus[k], &err), &err);
+        assert_ok(erg_gpu_load(&world.gpus[k], gpus[k], &err), &err);
         world.engines[k]->peak_flops = peaks[k];
         world.kinds[k] = (struct erg_mixed_kind){.name = gpus[k],
+                                                 .gpu = world.gpus[k],
                                                  .engine = world.engines[k],
                                                  .gpus = 8,
-                                                 .memory_bytes = 0.9 * gpu->memory_bytes};
-        erg_time_machine_init(&world.kinds[k].machine, gpu, &cluster);
-        erg_gpu_free(gpu);
+                                                 .memory_bytes = 0.9 * world.gpus[k]->memory_bytes};
+        erg_time_machine_init(&world.kinds[k].machine, world.gpus[k], &cluster);
     }
     return world;
 }
 
 static void world_release(struct world *world)
 {
-    for (int k = 0; k < 3; k++)
+    for (int k = 0; k < 3; k++) {
         erg_engine_free(world->engines[k]);
+        erg_gpu_free(world->gpus[k]);
+    }
     erg_model_free(world->model);
 }
 
@@ -273,6 +275,91 @@ static void no_layout_is_faster(void **state)
     world_release(&world);
 }
 
+/* ---- energy ---- */
+
+static double sum_of(const struct erg_layout_energy *energy)
+{
+    double sum = 0;
+    for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
+        sum += energy->items[i];
+    return sum;
+}
+
+/* Stages of the same GPUs twice, under two names, need what they need under one; of two kinds each
+ * stage draws its own power, and a frontier begins at the closed form's time. */
+static void every_stage_draws_its_own_power(void **state)
+{
+    (void)state;
+    struct world world = world_of("llama-65b");
+    struct erg_mixed_search search = search_of(&world, 2);
+    struct erg_mixed_found found;
+    struct erg_layout_choice choice;
+    struct erg_error err;
+    world.kinds[0].gpus = world.kinds[1].gpus = 32;
+    search.batch_least = search.batch_most = 32;
+    search.top = 40;
+    assert_ok(erg_mixed_search(&found, &search, &err), &err);
+    size_t both = 0;
+    for (size_t i = 0; i < found.count; i++) {
+        struct erg_layout_energy energy, hungrier;
+        struct erg_gpu hungry = *world.gpus[1];
+        const struct erg_mixed_candidate *one = &found.items[i];
+        erg_mixed_energy(&energy, &search, one);
+        assert_close(energy.time_s, one->at.time.total, 1e-9);
+        assert_close(energy.total_j, sum_of(&energy), 1e-12);
+        hungry.static_power_w += 100;
+        world.kinds[1].gpu = &hungry;
+        erg_mixed_energy(&hungrier, &search, one);
+        world.kinds[1].gpu = world.gpus[1];
+        bool used = one->blocks[0].kind == 1 || one->block_count > 1;
+        assert_true(used == (hungrier.total_j > energy.total_j));
+        both += one->block_count > 1;
+    }
+    assert_true(both > 10);
+    const struct erg_layout_query fastest = {0};
+    assert_ok(erg_mixed_choose(&choice, &search, &found, &fastest, 3, &err), &err);
+    assert_true(choice.count >= 3 && choice.pick_count == choice.count);
+    for (size_t i = 0; i < choice.count; i++) {
+        const struct erg_layout_planned *planned = &choice.layouts[i];
+        const struct erg_frontier *frontier = &planned->frontier.frontier;
+        struct erg_layout_energy energy;
+        erg_mixed_energy(&energy, &search, planned->candidate.mixed);
+        /* As fast as at the highest clock, with no more energy; more of it saves energy. */
+        double closed_s = planned->candidate.time.total;
+        /* Of few microbatches on unlike stages the schedule takes a little longer. */
+        assert_true(frontier->points[0].time_s >= closed_s * (1 - 1e-9));
+        assert_true(frontier->points[0].time_s <= closed_s * 1.03);
+        assert_true(frontier->points[0].energy_j <= energy.total_j * 1.01);
+        assert_true(frontier->points[frontier->count - 1].energy_j < 0.9 * energy.total_j);
+    }
+    const struct erg_layout_query late = {.least_energy = true,
+                                          .time_s = 1.2 * choice.picks[0].time_s};
+    const struct erg_layout_query early = {.time_s = 0.5 * choice.picks[0].time_s};
+    double fastest_j = choice.picks[0].energy_j;
+    erg_layout_choice_release(&choice);
+    assert_ok(erg_mixed_choose(&choice, &search, &found, &late, 3, &err), &err);
+    assert_true(choice.picks[0].time_s <= late.time_s * (1 + 1e-9));
+    assert_true(choice.picks[0].energy_j < 0.95 * fastest_j);
+    erg_layout_choice_release(&choice);
+    assert_fails(erg_mixed_choose(&choice, &search, &found, &early, 3, &err), &err, "a deadline");
+    assert_int_equal(err.status, ERG_INFEASIBLE);
+    erg_layout_choice_release(&choice);
+    erg_mixed_found_release(&found);
+    /* One kind: the same as without places. */
+    const struct erg_time_request time = {world.model, world.engines[0], &world.kinds[0].machine};
+    const struct erg_layout_energy_request request = {.time = time, .gpu = world.gpus[0]};
+    struct erg_layout_energy alone, mixed;
+    search.kind_count = 1;
+    search.top = 1;
+    assert_ok(erg_mixed_search(&found, &search, &err), &err);
+    erg_mixed_energy(&mixed, &search, &found.items[0]);
+    erg_layout_energy(&alone, &request, &found.items[0].at.layout, 0);
+    for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
+        assert_close(mixed.items[i], alone.items[i], 1e-12);
+    erg_mixed_found_release(&found);
+    world_release(&world);
+}
+
 /* ---- one kind ---- */
 
 static void one_kind_is_a_search(void **state)
@@ -369,6 +456,7 @@ static void what_is_wrong_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_stage_draws_its_own_power),
         cmocka_unit_test(no_layout_is_faster),
         cmocka_unit_test(one_kind_is_a_search),
         cmocka_unit_test(faster_gpus_get_more_layers),

@@ -408,7 +408,7 @@ static void rejected_layouts_say_why(void **state)
          "has 80 layers, too few for 4 stages of 32 chunks"},
         {{.tensor = 1, .context = 1, .pipeline = 4, .virtual_stages = 1, .microbatch = 1},
          ERG_INFEASIBLE,
-         "GiB more than the 64.0 GiB of a GPU, even with all activations offloaded"},
+         "GiB more than the 64.0 GiB of a GPU, whatever is offloaded"},
         {{.tensor = 8, .context = 1, .pipeline = 1, .virtual_stages = 1, .microbatch = 1},
          ERG_INFEASIBLE,
          "GiB more than the 64.0 GiB of a GPU"},

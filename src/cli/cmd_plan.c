@@ -210,25 +210,11 @@ static int find_mixed(struct planning *at, const struct erg_cluster *cluster, bo
                       struct erg_error *err)
 {
     const struct plan_values *values = at->values;
-    const bool bounds = !isnan(values->deadline_s) || !isnan(values->energy_j) ||
-                        !isnan(values->power_w) || values->objective == LEAST_ENERGY;
-    if (values->gpus || values->export == PLAN_EXPORT_PROFILE || values->output ||
-        !isnan(values->memory_bytes) || !isnan(values->host_bytes) || bounds)
+    if (values->gpus || values->export == PLAN_EXPORT_PROFILE)
         return erg_fail(err, ERG_USAGE,
-                        "the cluster has nodes of several kinds; --gpus, --export profile, "
-                        "--output, --memory-budget, --host-memory, objectives and bounds are for "
-                        "those of one");
-    const struct plan_mixed plan = {
-        .job = at->job,
-        .cluster = cluster,
-        .gpu = at->energy.gpu,
-        .search = at->searches,
-        .layout = values->layout,
-        .why = values->why,
-        .json = json,
-        .export = values->export,
-    };
-    return erg_plan_mixed(&plan, err);
+                        "the cluster has nodes of several kinds; --gpus and --export profile are "
+                        "for those of one");
+    return erg_plan_mixed(at, cluster, json, err);
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)

@@ -16,8 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Whether the answer is one over clocks. */
-static bool over_clocks(const struct planning *at)
+bool erg_plan_over_clocks(const struct planning *at)
 {
     const struct plan_values *values = at->values;
     return values->objective >= 0 || at->query.time_s > 0 || at->query.energy_j > 0 ||
@@ -26,7 +25,7 @@ static bool over_clocks(const struct planning *at)
 
 static struct erg_layout_answer answer_of(const struct planning *at)
 {
-    const bool clocks = over_clocks(at);
+    const bool clocks = erg_plan_over_clocks(at);
     return (struct erg_layout_answer){.job = at->job,
                                       .searches = at->searches,
                                       .search_count = at->search_count,
@@ -80,10 +79,9 @@ static int evaluate(struct erg_layout_candidate *one, const struct planning *at,
     return erg_fail_context(err, "%s %s", option, text);
 }
 
-static int print_json(const struct planning *at)
+int erg_plan_print_json(const struct erg_layout_answer *answer)
 {
-    const struct erg_layout_answer answer = answer_of(at);
-    json_t *document = erg_layout_document(&answer);
+    json_t *document = erg_layout_document(answer);
     char *text = erg_json_text(document);
     puts(text);
     free(text);
@@ -114,7 +112,7 @@ int erg_plan_show_one(struct planning *at, bool json, struct erg_error *err)
         erg_layout_candidate_release(&one);
         return 0;
     }
-    if (over_clocks(at)) { /* the choice owns the layout then */
+    if (erg_plan_over_clocks(at)) { /* the choice owns the layout then */
         const struct erg_layout_choice_request request = choice_request(at);
         if (erg_layout_choose_point(&at->choice, &request, &one, err) != 0)
             return -1;
@@ -127,15 +125,15 @@ int erg_plan_show_one(struct planning *at, bool json, struct erg_error *err)
         at->found.items[0] = one;
         row = at->found.items;
     }
-    if (json)
-        return print_json(at);
     const struct erg_layout_answer answer = answer_of(at);
+    if (json)
+        return erg_plan_print_json(&answer);
     erg_plan_print_heading(&answer);
     if (answer.choice)
         erg_plan_print_choice(&answer, 1);
     else
         erg_plan_print_rows(&answer, &row, 1);
-    erg_plan_print_items(at->job->model, &at->energy, row, NULL);
+    erg_plan_print_items(&answer, row, NULL);
     return 0;
 }
 
@@ -151,7 +149,7 @@ static int print_beside_best(struct planning *at, const struct erg_layout_candid
     const struct erg_layout_answer answer = answer_of(at);
     erg_plan_print_heading(&answer);
     erg_plan_print_rows(&answer, rows, best ? 2 : 1);
-    erg_plan_print_items(at->job->model, &at->energy, one, best);
+    erg_plan_print_items(&answer, one, best);
     printf("\n%s: ", at->values->why);
     if (best && !verdict)
         printf("%.1f %% slower than the fastest.\n",
@@ -199,17 +197,37 @@ int erg_plan_explain(struct planning *at, struct erg_error *err)
 /* The best layout. */
 static const struct erg_layout_candidate *best(const struct planning *at)
 {
-    return over_clocks(at) ? &at->choice.layouts[at->choice.picks[0].option].candidate
-                           : &at->found.items[0];
+    return erg_plan_over_clocks(at) ? &at->choice.layouts[at->choice.picks[0].option].candidate
+                                    : &at->found.items[0];
 }
 
 /* What each instruction of the answer runs at. */
-static int write_clocks(const struct planning *at, const char *path, struct erg_error *err)
+static int write_clocks(const struct erg_layout_choice *choice, const char *path,
+                        struct erg_error *err)
 {
-    const struct erg_layout_pick *pick = &at->choice.picks[0];
-    const struct erg_layout_frontier *frontier = &at->choice.layouts[pick->option].frontier;
+    const struct erg_layout_pick *pick = &choice->picks[0];
+    const struct erg_layout_frontier *frontier = &choice->layouts[pick->option].frontier;
     return erg_plan_write(path, &frontier->iteration, frontier->tables,
                           (size_t)frontier->points.points[pick->point].recipe, err);
+}
+
+int erg_plan_write_files(const char *folder, const struct erg_layout_answer *answer,
+                         struct erg_error *err)
+{
+    struct erg_arena arena = {0};
+    json_t *document = erg_layout_document(answer);
+    int status = erg_dir_make(folder, err) ||
+                         erg_json_write(erg_arena_printf(&arena, "%s/layouts.json", folder),
+                                        document, err) ||
+                         erg_report_layouts_write(
+                             erg_arena_printf(&arena, "%s/layouts.html", folder), document, err) ||
+                         write_clocks(answer->choice,
+                                      erg_arena_printf(&arena, "%s/clocks.json", folder), err)
+                     ? -1
+                     : 0;
+    json_decref(document);
+    erg_arena_release(&arena);
+    return status;
 }
 
 static int write_files(const struct planning *at, struct erg_error *err)
@@ -218,19 +236,12 @@ static int write_files(const struct planning *at, struct erg_error *err)
     const struct erg_layout_answer answer = answer_of(at);
     struct erg_arena arena = {0};
     struct erg_text job = {0};
-    json_t *document = erg_layout_document(&answer);
     erg_layout_job(&job, at->job, at->cluster, best(at));
-    int status = erg_dir_make(folder, err) ||
-                         erg_json_write(erg_arena_printf(&arena, "%s/layouts.json", folder),
-                                        document, err) ||
-                         erg_report_layouts_write(
-                             erg_arena_printf(&arena, "%s/layouts.html", folder), document, err) ||
+    int status = erg_plan_write_files(folder, &answer, err) ||
                          erg_file_write(erg_arena_printf(&arena, "%s/job.yaml", folder), job.data,
-                                        job.count, err) ||
-                         write_clocks(at, erg_arena_printf(&arena, "%s/clocks.json", folder), err)
+                                        job.count, err)
                      ? -1
                      : 0;
-    json_decref(document);
     erg_text_release(&job);
     erg_arena_release(&arena);
     return status;
@@ -284,7 +295,7 @@ int erg_plan_print_profile(const struct planning *at, struct erg_error *err)
 int erg_plan_find(struct planning *at, bool json, struct erg_error *err)
 {
     const char *folder = at->values->output;
-    const bool clocks = over_clocks(at);
+    const bool clocks = erg_plan_over_clocks(at);
     if (at->search_count == 1 && (!clocks || folder) &&
         erg_layout_search(&at->found, at->searches, err) != 0)
         return erg_plan_say_needed(at->searches, err);
@@ -294,8 +305,10 @@ int erg_plan_find(struct planning *at, bool json, struct erg_error *err)
         print_export(at, &best(at)->layout);
         return 0;
     }
-    if (json)
-        return print_json(at);
+    if (json) {
+        const struct erg_layout_answer answer = answer_of(at);
+        return erg_plan_print_json(&answer);
+    }
     print_all(at);
     if (folder)
         printf("\nlayouts %s/layouts.json, page %s/layouts.html, the best as a job %s/job.yaml, "

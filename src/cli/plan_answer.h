@@ -40,6 +40,15 @@ struct planning {
     } points;
 };
 
+/* Whether the answer is one over clocks. */
+bool erg_plan_over_clocks(const struct planning *at);
+
+int erg_plan_print_json(const struct erg_layout_answer *answer);
+
+/* Writes layouts.json, layouts.html and clocks.json of an answer over clocks. */
+int erg_plan_write_files(const char *folder, const struct erg_layout_answer *answer,
+                         struct erg_error *err);
+
 /* Each prints its answer. */
 int erg_plan_show_one(struct planning *at, bool json, struct erg_error *err);
 int erg_plan_explain(struct planning *at, struct erg_error *err);

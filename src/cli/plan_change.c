@@ -2,6 +2,8 @@
 
 #include "layout/change.h"
 
+#include <math.h>
+
 static void add_part(struct erg_text *out, const char *name, long from, long to)
 {
     if (from != to)
@@ -42,26 +44,36 @@ int erg_plan_say_change(const struct erg_layout_search *search, const struct erg
     return -1;
 }
 
+/* Before each of several changes of which one is enough. */
+static const char *joined(const struct erg_text *hints)
+{
+    return hints->count ? ", or " : "";
+}
+
 int erg_plan_say_needed(const struct erg_layout_search *search, struct erg_error *err)
 {
-    enum { MOST_NODES = 512, MOST_BATCH = 256 };
+    enum { MOST_NODES = 512, MOST_BATCH = 64 };
     const struct erg_error refused = *err;
     if (refused.status != ERG_INFEASIBLE)
         return -1;
     long node = search->time.machine->node_gpus;
     long most = search->time.machine->network_bandwidth > 0 ? MOST_NODES * node : node;
-    long gpus = erg_layout_fewest_gpus(search, most);
-    long batch = erg_layout_nearest_batch(search, MOST_BATCH);
-    if (gpus && batch)
-        return erg_fail(err, refused.status,
-                        "%s; something fits on %ld GPUs, or with a batch of %ld", refused.message,
-                        gpus, batch);
+    const long gpus = erg_layout_fewest_gpus(search, most);
+    const long batch = erg_layout_nearest_batch(search, MOST_BATCH);
+    const double memory_bytes = erg_layout_least_memory(search);
+    struct erg_text hints = {0};
+    if (memory_bytes > 0)
+        erg_text_printf(&hints, "with %.2f GiB a GPU for tensors",
+                        ceil(100 * memory_bytes / 0x1p30) / 100);
     if (gpus)
-        return erg_fail(err, refused.status, "%s; something fits on %ld GPUs", refused.message,
-                        gpus);
+        erg_text_printf(&hints, "%son %ld GPUs", joined(&hints), gpus);
     if (batch)
-        return erg_fail(err, refused.status, "%s; something fits with a batch of %ld",
-                        refused.message, batch);
-    return erg_fail(err, refused.status, "%s; nor does anything on up to %ld GPUs", refused.message,
-                    most);
+        erg_text_printf(&hints, "%swith a batch of %ld", joined(&hints), batch);
+    if (hints.count)
+        erg_fail(err, refused.status, "%s; something fits %s", refused.message, hints.data);
+    else
+        erg_fail(err, refused.status, "%s; nor does anything on up to %ld GPUs", refused.message,
+                 most);
+    erg_text_release(&hints);
+    return -1;
 }

@@ -68,7 +68,7 @@ static void print_times(const struct erg_layout_candidate *one,
                 other ? &parts[1] : NULL);
 }
 
-static void print_energies(const struct erg_layout_energy_request *request,
+static void print_energies(const struct erg_layout_answer *answer,
                            const struct erg_layout_candidate *one,
                            const struct erg_layout_candidate *other)
 {
@@ -79,7 +79,7 @@ static void print_energies(const struct erg_layout_energy_request *request,
         names[i] = erg_layout_energy_item_name((enum erg_layout_energy_item)i);
     for (int which = 0; which < 2 && both[which]; which++) {
         struct erg_layout_energy energy;
-        erg_layout_energy(&energy, request, &both[which]->layout, 0);
+        erg_layout_answer_energy(&energy, answer, both[which]);
         for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
             parts[which].items[i] = energy.items[i] / 1e3;
         parts[which].sum = energy.total_j / 1e3;
@@ -126,13 +126,11 @@ static void print_bytes(const struct erg_model *model, const struct erg_layout_c
     print_parts(heading, "GiB", 2, names, ERG_MEMORY_ITEMS, &parts[0], other ? &parts[1] : NULL);
 }
 
-void erg_plan_print_items(const struct erg_model *model,
-                          const struct erg_layout_energy_request *energy,
+void erg_plan_print_items(const struct erg_layout_answer *answer,
                           const struct erg_layout_candidate *one,
                           const struct erg_layout_candidate *other)
 {
     print_times(one, other);
-    if (energy)
-        print_energies(energy, one, other);
-    print_bytes(model, one, other);
+    print_energies(answer, one, other);
+    print_bytes(answer->searches->time.model, one, other);
 }

@@ -2,16 +2,13 @@
 #ifndef ERG_CLI_PLAN_ITEMS_H
 #define ERG_CLI_PLAN_ITEMS_H
 
-#include "layout/energy.h"
-#include "layout/search.h"
+#include "layout/layout_document.h"
 
 /*
- * Prints the seconds and, unless `energy` is NULL, the joules of an iteration, everything at the
- * highest clock, and the bytes of the GPU that needs most, item by item; beside those of another
- * layout unless `other` is NULL.
+ * Prints the seconds and joules of an iteration with everything at the highest clock, and the bytes
+ * of the GPU that needs most, item by item; beside those of another layout unless `other` is NULL.
  */
-void erg_plan_print_items(const struct erg_model *model,
-                          const struct erg_layout_energy_request *energy,
+void erg_plan_print_items(const struct erg_layout_answer *answer,
                           const struct erg_layout_candidate *one,
                           const struct erg_layout_candidate *other);
 

@@ -1,21 +1,23 @@
 #include "cli/plan_mixed.h"
 
 #include "cli/plan_items.h"
+#include "cli/plan_print.h"
 
 #include "base/memory.h"
-#include "io/json.h"
 #include "layout/export.h"
-#include "layout/layout_document.h"
 #include "layout/memory.h"
-#include "layout/mixed.h"
-#include "observe/table.h"
+#include "layout/mixed_energy.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Layouts that a page shows, and of which those that are planned over clocks are taken. */
+enum { SHOWN = 300, PLANNED = 8 };
+
 /* Everything of one call. */
-struct planning {
-    const struct erg_job *job;
+struct mixing {
+    struct planning *at;
     struct erg_gpu *gpus[ERG_MIXED_MOST_KINDS]; /* looked up; of the first kind NULL */
     struct erg_engine *engines[ERG_MIXED_MOST_KINDS];
     struct erg_mixed_kind kinds[ERG_MIXED_MOST_KINDS];
@@ -25,29 +27,33 @@ struct planning {
 
 /* ---- what was asked ---- */
 
-static void fill_kind(struct erg_mixed_kind *kind, const struct erg_cluster *nodes,
+static void fill_kind(struct mixing *mixing, size_t index, const struct erg_cluster *nodes,
                       const struct erg_gpu *gpu, const struct erg_engine *engine)
 {
+    const struct plan_values *values = mixing->at->values;
+    struct erg_mixed_kind *kind = &mixing->kinds[index];
     *kind = (struct erg_mixed_kind){
         .name = gpu->name,
+        .gpu = gpu,
         .engine = engine,
         .gpus = (long)nodes->nodes * nodes->gpus_per_node,
-        .memory_bytes = ERG_MEMORY_USABLE_SHARE * gpu->memory_bytes,
-        .host_bytes = nodes->host_memory_bytes,
+        .memory_bytes = isnan(values->memory_bytes) ? ERG_MEMORY_USABLE_SHARE * gpu->memory_bytes
+                                                    : values->memory_bytes,
+        .host_bytes = isnan(values->host_bytes) ? nodes->host_memory_bytes : values->host_bytes,
     };
     erg_time_machine_init(&kind->machine, gpu, nodes);
 }
 
-static int load_kinds(struct planning *at, const struct erg_cluster *cluster,
-                      const struct erg_gpu *gpu, const struct erg_layout_search *search,
+static int load_kinds(struct mixing *mixing, const struct erg_cluster *cluster,
                       struct erg_error *err)
 {
-    at->search.kinds = at->kinds;
-    at->search.kind_count = 1 + cluster->more_count;
-    if (at->search.kind_count > ERG_MIXED_MOST_KINDS)
+    struct planning *at = mixing->at;
+    mixing->search.kinds = mixing->kinds;
+    mixing->search.kind_count = 1 + cluster->more_count;
+    if (mixing->search.kind_count > ERG_MIXED_MOST_KINDS)
         return erg_fail(err, ERG_FAILED, "expected nodes of at most %d kinds, got %zu",
-                        ERG_MIXED_MOST_KINDS, at->search.kind_count);
-    fill_kind(&at->kinds[0], cluster, gpu, search->time.engine);
+                        ERG_MIXED_MOST_KINDS, mixing->search.kind_count);
+    fill_kind(mixing, 0, cluster, at->energy.gpu, at->energy.time.engine);
     for (unsigned i = 0; i < cluster->more_count; i++) {
         const struct erg_cluster *nodes = &cluster->more[i];
         if (!nodes->engine)
@@ -55,116 +61,95 @@ static int load_kinds(struct planning *at, const struct erg_cluster *cluster,
                             "the cluster does not say what trains on its nodes with %s; expected "
                             "the key 'engine' beside it (data/engines)",
                             nodes->gpu);
-        if (erg_gpu_load(&at->gpus[i + 1], nodes->gpu, err) != 0 ||
-            erg_engine_load(&at->engines[i + 1], nodes->engine, err) != 0)
+        if (erg_gpu_load(&mixing->gpus[i + 1], nodes->gpu, err) != 0 ||
+            erg_engine_load(&mixing->engines[i + 1], nodes->engine, err) != 0)
             return -1;
-        fill_kind(&at->kinds[i + 1], nodes, at->gpus[i + 1], at->engines[i + 1]);
+        fill_kind(mixing, i + 1, nodes, mixing->gpus[i + 1], mixing->engines[i + 1]);
     }
+    at->searches->gpus = 0;
+    for (size_t k = 0; k < mixing->search.kind_count; k++)
+        at->searches->gpus += mixing->kinds[k].gpus;
     return 0;
 }
 
-static void release(struct planning *at)
+static void release(struct mixing *mixing)
 {
-    erg_mixed_found_release(&at->found);
+    erg_mixed_found_release(&mixing->found);
     for (size_t k = 0; k < ERG_MIXED_MOST_KINDS; k++) {
-        erg_gpu_free(at->gpus[k]);
-        erg_engine_free(at->engines[k]);
+        erg_gpu_free(mixing->gpus[k]);
+        erg_engine_free(mixing->engines[k]);
     }
 }
 
 /* ---- what was found ---- */
 
-static const char *kind_name(const struct planning *at, const struct erg_mixed_block *block)
+static struct erg_layout_answer answer_of(const struct mixing *mixing,
+                                          const struct erg_layout_found *found)
 {
-    return at->kinds[block->kind].name;
-}
-
-static double mfu(const struct planning *at, const struct erg_mixed_candidate *candidate)
-{
-    return erg_time_mfu(at->job->model, at->search.sequence, candidate->at.tokens_per_s,
-                        erg_mixed_peak_flops(candidate, &at->search));
-}
-
-static void add_heads(struct erg_table *table)
-{
-    static const char *const heads[] = {"layout", "d",        "batch", "recompute", "offload",
-                                        "time s", "tokens/s", "MFU",   "GPUs",      "stages"};
-    table->columns = sizeof heads / sizeof *heads;
-    for (size_t i = 0; i < table->columns; i++)
-        erg_table_add(table, "%s", heads[i]);
-}
-
-static void add_row(struct erg_table *table, const struct planning *at,
-                    const struct erg_mixed_candidate *candidate)
-{
-    const struct erg_layout *layout = &candidate->at.layout;
-    struct erg_text name = {0}, stages = {0};
-    erg_layout_name(&name, layout, at->job->model->layers);
-    for (size_t i = 0; i < candidate->block_count; i++)
-        erg_text_printf(&stages, "%s%ld %s", i ? ", " : "", candidate->blocks[i].stages,
-                        kind_name(at, &candidate->blocks[i]));
-    erg_table_add(table, "%s", name.data);
-    erg_table_add(table, "%ld", layout->data);
-    erg_table_add(table, "%ld", candidate->at.batch);
-    erg_table_add(table, "%s", erg_remat_name(layout->remat));
-    erg_table_add(table, "%.3f", layout->offload);
-    erg_table_add(table, "%.4g", candidate->at.time.total);
-    erg_table_add(table, "%.0f", candidate->at.tokens_per_s);
-    erg_table_add(table, "%.1f %%", 100 * mfu(at, candidate));
-    erg_table_add(table, "%ld", erg_layout_gpus(layout));
-    erg_table_add(table, "%s", stages.data);
-    erg_text_release(&name);
-    erg_text_release(&stages);
+    const struct planning *at = mixing->at;
+    const bool clocks = erg_plan_over_clocks(at);
+    return (struct erg_layout_answer){.job = at->job,
+                                      .searches = at->searches,
+                                      .search_count = 1,
+                                      .energy = &at->energy,
+                                      .found = clocks ? NULL : found,
+                                      .choice = clocks ? &at->choice : NULL,
+                                      .query = clocks ? &at->query : NULL,
+                                      .top = (size_t)at->values->top,
+                                      .mixed = &mixing->search,
+                                      .points = at->points.items,
+                                      .point_count = at->points.count};
 }
 
 /* Which stages lie where, and how many layers each has. */
-static void print_stages(const char *what, const struct planning *at,
+static void print_stages(const char *what, const struct mixing *mixing,
                          const struct erg_mixed_candidate *candidate)
 {
-    long stage = 0, layers = at->job->model->layers;
+    long stage = 0, layers = mixing->at->job->model->layers;
     printf("\n%s:\n", what);
     for (size_t i = 0; i < candidate->block_count; i++) {
         const struct erg_mixed_block *block = &candidate->blocks[i];
         printf("  stages %ld to %ld on %s, at most %.1f GiB; layers", stage,
-               stage + block->stages - 1, kind_name(at, block), block->peak_bytes / 0x1p30);
+               stage + block->stages - 1, mixing->kinds[block->kind].name,
+               block->peak_bytes / 0x1p30);
         for (long end = stage + block->stages; stage < end; stage++)
             printf(" %ld", erg_layout_stage_layers(&candidate->at.layout, layers, stage));
         putchar('\n');
     }
 }
 
-static void print_rows(const struct planning *at, const struct erg_mixed_candidate *const *rows,
-                       size_t count)
+/* Every layout that was found, for the picture. */
+static void note_points(struct mixing *mixing)
 {
-    const struct erg_mixed_search *search = &at->search;
-    struct erg_table table = {0};
-    struct erg_text text = {0};
-    erg_text_printf(&text, "%s: %s on ", at->job->name, at->job->model->name);
-    for (size_t k = 0; k < search->kind_count; k++)
-        erg_text_printf(&text, "%s%ld %s of the engine %s", k ? ", " : "", at->kinds[k].gpus,
-                        at->kinds[k].name, at->kinds[k].engine->name);
-    erg_text_printf(&text, "; at most %ld sequences of %ld tokens\n\n", search->batch_most,
-                    search->sequence);
-    add_heads(&table);
-    for (size_t i = 0; i < count; i++)
-        add_row(&table, at, rows[i]);
-    erg_table_text(&text, &table, "");
-    fputs(text.data, stdout);
-    erg_text_release(&text);
-    erg_table_release(&table);
+    for (size_t i = 0; i < mixing->found.count; i++) {
+        const struct erg_layout_candidate *candidate = &mixing->found.items[i].at;
+        struct erg_layout_energy energy;
+        erg_mixed_energy(&energy, &mixing->search, &mixing->found.items[i]);
+        ERG_PUSH(&mixing->at->points, items,
+                 (struct erg_layout_point){(float)candidate->time.total, (float)energy.total_j,
+                                           (float)candidate->peak_bytes});
+    }
 }
 
-static void print_found(const struct planning *at)
+static void print_text(const struct mixing *mixing, const struct erg_layout_answer *answer)
 {
-    const struct erg_mixed_found *found = &at->found;
-    const struct erg_mixed_candidate **rows = erg_xcalloc(found->count, sizeof *rows);
-    for (size_t i = 0; i < found->count; i++)
-        rows[i] = &found->items[i];
-    print_rows(at, rows, found->count);
-    free(rows);
-    print_stages("The fastest", at, &found->items[0]);
-    if (at->search.only.pipeline) {
-        erg_plan_print_items(at->job->model, NULL, &found->items[0].at, NULL);
+    const struct erg_mixed_found *found = &mixing->found;
+    const struct erg_layout_choice *choice = answer->choice;
+    const struct erg_layout_candidate *first =
+        choice ? &choice->layouts[choice->picks[0].option].candidate : &found->items[0].at;
+    erg_plan_print_heading(answer);
+    if (answer->choice) {
+        erg_plan_print_choice(answer, answer->top);
+    } else {
+        const struct erg_layout_candidate **rows = erg_xcalloc(found->count, sizeof *rows);
+        for (size_t i = 0; i < found->count; i++)
+            rows[i] = &found->items[i].at;
+        erg_plan_print_rows(answer, rows, found->count);
+        free(rows);
+    }
+    print_stages(answer->choice ? "The answer" : "The fastest", mixing, first->mixed);
+    if (mixing->search.only.pipeline) {
+        erg_plan_print_items(answer, first, NULL);
         return;
     }
     printf("\nOf %llu layouts %llu are slower than these or do not fit as fast; %llu numbers of "
@@ -173,83 +158,46 @@ static void print_found(const struct planning *at)
            (unsigned long long)found->bounded);
 }
 
-static json_t *layout_json(const struct planning *at, const struct erg_mixed_candidate *candidate)
-{
-    const struct erg_layout *layout = &candidate->at.layout;
-    json_t *blocks = json_array(), *layers = json_array();
-    long first = 0;
-    for (size_t i = 0; i < candidate->block_count; i++) {
-        const struct erg_mixed_block *block = &candidate->blocks[i];
-        json_array_append_new(blocks, json_pack("{s:s, s:I, s:I, s:o}", "gpu", kind_name(at, block),
-                                                "first_stage", (json_int_t)first, "stages",
-                                                (json_int_t)block->stages, "peak_bytes",
-                                                erg_json_number(block->peak_bytes)));
-        first += block->stages;
-    }
-    for (long i = 0; i < layout->pipeline * layout->virtual_stages; i++)
-        json_array_append_new(layers, json_integer(layout->chunk_layers[i]));
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:o}",
-        "t", (json_int_t)layout->tensor, "c", (json_int_t)layout->context, "p",
-        (json_int_t)layout->pipeline, "v", (json_int_t)layout->virtual_stages, "d",
-        (json_int_t)layout->data, "layers", layers, "microbatch", (json_int_t)layout->microbatch,
-        "microbatches", (json_int_t)layout->microbatches, "batch", (json_int_t)candidate->at.batch,
-        "recompute", erg_remat_name(layout->remat), "offload", erg_json_number(layout->offload),
-        "time_s", erg_json_number(candidate->at.time.total), "tokens_per_s",
-        erg_json_number(candidate->at.tokens_per_s), "mfu", erg_json_number(mfu(at, candidate)),
-        "peak_bytes", erg_json_number(candidate->at.peak_bytes), "gpus",
-        (json_int_t)erg_layout_gpus(layout), "places", blocks);
-}
-
-static void print_json(const struct planning *at)
-{
-    json_t *layouts = json_array(), *document;
-    for (size_t i = 0; i < at->found.count; i++)
-        json_array_append_new(layouts, layout_json(at, &at->found.items[i]));
-    document = json_pack("{s:i, s:s, s:s, s:o}", "schema_version", 1, "job", at->job->name, "model",
-                         at->job->model->name, "layouts", layouts);
-    char *text = erg_json_text(document);
-    puts(text);
-    free(text);
-    json_decref(document);
-}
-
 /* ---- one layout ---- */
 
 /* The degrees that `text` says, with the job's recomputation unless the command line named one. */
-static int ask_for(struct planning *at, const char *option, const char *text, struct erg_error *err)
+static int ask_for(struct mixing *mixing, const char *option, const char *text,
+                   struct erg_error *err)
 {
+    const struct erg_job *job = mixing->at->job;
     struct erg_arena arena = {0};
     struct erg_layout layout;
-    erg_layout_of_job(&layout, at->job, &arena);
-    if (at->search.remats == ERG_REMAT_ALL)
-        at->search.remats = 1u << layout.remat;
-    int status = erg_layout_parse(&layout, text, at->job->model->layers, err);
+    erg_layout_of_job(&layout, job, &arena);
+    if (mixing->search.remats == ERG_REMAT_ALL)
+        mixing->search.remats = 1u << layout.remat;
+    int status = erg_layout_parse(&layout, text, job->model->layers, err);
     erg_arena_release(&arena);
-    at->search.top = 1;
-    at->search.only = (struct erg_mixed_degrees){layout.tensor, layout.context, layout.pipeline,
-                                                 layout.virtual_stages, layout.microbatch};
+    mixing->search.top = 1;
+    mixing->search.only = (struct erg_mixed_degrees){layout.tensor, layout.context, layout.pipeline,
+                                                     layout.virtual_stages, layout.microbatch};
     if (!status)
-        status = erg_mixed_search(&at->found, &at->search, err);
+        status = erg_mixed_search(&mixing->found, &mixing->search, err);
     return status ? erg_fail_context(err, "%s %s", option, text) : 0;
 }
 
 /* Beside the fastest of all. */
-static int explain(struct planning *at, const char *text, struct erg_error *err)
+static int explain(struct mixing *mixing, const char *text, struct erg_error *err)
 {
-    struct planning best = *at;
-    if (ask_for(at, "--why", text, err) != 0)
+    struct mixing best = *mixing;
+    if (ask_for(mixing, "--why", text, err) != 0)
         return -1;
     best.search.top = 1;
     if (erg_mixed_search(&best.found, &best.search, err) != 0)
         return -1;
-    const struct erg_layout_candidate *one = &at->found.items[0].at;
+    const struct erg_layout_candidate *one = &mixing->found.items[0].at;
     const struct erg_layout_candidate *fastest = &best.found.items[0].at;
-    const struct erg_mixed_candidate *const rows[] = {&at->found.items[0], &best.found.items[0]};
-    print_rows(at, rows, 2);
-    print_stages("This one", at, rows[0]);
-    print_stages("The fastest", at, rows[1]);
-    erg_plan_print_items(at->job->model, NULL, one, fastest);
+    const struct erg_layout_candidate *const rows[] = {one, fastest};
+    const struct erg_layout_answer answer = answer_of(mixing, NULL);
+    erg_plan_print_heading(&answer);
+    erg_plan_print_rows(&answer, rows, 2);
+    print_stages("This one", mixing, one->mixed);
+    print_stages("The fastest", mixing, fastest->mixed);
+    erg_plan_print_items(&answer, one, fastest);
     printf("\n%s: %.1f %% slower than the fastest.\n", text,
            100 * (one->time.total / fastest->time.total - 1));
     erg_mixed_found_release(&best.found);
@@ -257,56 +205,96 @@ static int explain(struct planning *at, const char *text, struct erg_error *err)
 }
 
 /* For software that knows one kind of GPU: which ranks are which is said before it. */
-static void print_export(const struct planning *at, enum erg_export_format format)
+static void print_export(const struct mixing *mixing, const struct erg_layout_candidate *best)
 {
-    const struct erg_mixed_candidate *best = &at->found.items[0];
+    const struct erg_mixed_candidate *lies = best->mixed;
     struct erg_text text = {0};
-    long rank = 0, group = erg_layout_gpus(&best->at.layout) / best->at.layout.pipeline;
-    for (size_t i = 0; i < best->block_count; i++) {
-        long ranks = best->blocks[i].stages * group;
+    long rank = 0, group = erg_layout_gpus(&best->layout) / best->layout.pipeline;
+    for (size_t i = 0; i < lies->block_count; i++) {
+        long ranks = lies->blocks[i].stages * group;
         erg_text_printf(&text, "# Ranks %ld to %ld on %s.\n", rank, rank + ranks - 1,
-                        kind_name(at, &best->blocks[i]));
+                        mixing->kinds[lies->blocks[i].kind].name);
         rank += ranks;
     }
-    erg_layout_export(&text, format, at->job->model, &best->at.layout);
+    erg_layout_export(&text, (enum erg_export_format)mixing->at->values->export,
+                      mixing->at->job->model, &best->layout);
     fputs(text.data, stdout);
     erg_text_release(&text);
 }
 
-static int answer(struct planning *at, const struct plan_mixed *plan, struct erg_error *err)
+/* ---- all of it ---- */
+
+static int find(struct mixing *mixing, struct erg_error *err)
 {
-    if (plan->why)
-        return explain(at, plan->why, err);
-    if (plan->layout ? ask_for(at, "--layout", plan->layout, err)
-                     : erg_mixed_search(&at->found, &at->search, err))
+    struct planning *at = mixing->at;
+    const struct plan_values *values = at->values;
+    if (erg_plan_over_clocks(at) && mixing->search.top < SHOWN)
+        mixing->search.top = SHOWN;
+    if (values->layout ? ask_for(mixing, "--layout", values->layout, err)
+                       : erg_mixed_search(&mixing->found, &mixing->search, err))
         return -1;
-    if (plan->export >= 0)
-        print_export(at, (enum erg_export_format)plan->export);
-    else if (plan->json)
-        print_json(at);
-    else
-        print_found(at);
+    if (erg_plan_over_clocks(at) && erg_mixed_choose(&at->choice, &mixing->search, &mixing->found,
+                                                     &at->query, PLANNED, err) != 0)
+        return -1;
+    if (values->output)
+        note_points(mixing);
     return 0;
 }
 
-int erg_plan_mixed(const struct plan_mixed *plan, struct erg_error *err)
+static int answer(struct mixing *mixing, bool json, struct erg_error *err)
 {
-    struct planning at = {
-        .job = plan->job,
+    const struct planning *at = mixing->at;
+    const struct plan_values *values = at->values;
+    if (values->why)
+        return explain(mixing, values->why, err);
+    if (find(mixing, err) != 0)
+        return -1;
+    struct erg_layout_found found = {
+        .items = erg_xcalloc(mixing->found.count, sizeof *found.items),
+        .count = mixing->found.count,
+        .evaluated = mixing->found.evaluated,
+        .feasible = mixing->found.feasible,
+        .slower = mixing->found.slower,
+        .memory = mixing->found.unfit,
+    };
+    for (size_t i = 0; i < found.count; i++)
+        found.items[i] = mixing->found.items[i].at; /* borrowed */
+    const struct erg_layout_answer answer = answer_of(mixing, &found);
+    int status = values->output ? erg_plan_write_files(values->output, &answer, err) : 0;
+    if (!status && values->export >= 0)
+        print_export(mixing, answer.choice
+                                 ? &at->choice.layouts[at->choice.picks[0].option].candidate
+                                 : &found.items[0]);
+    else if (!status && json)
+        status = erg_plan_print_json(&answer);
+    else if (!status)
+        print_text(mixing, &answer);
+    if (!status && values->output && !json && values->export < 0)
+        printf("\nlayouts %s/layouts.json, page %s/layouts.html, clocks %s/clocks.json\n",
+               values->output, values->output, values->output);
+    free(found.items);
+    return status;
+}
+
+int erg_plan_mixed(struct planning *at, const struct erg_cluster *cluster, bool json,
+                   struct erg_error *err)
+{
+    struct mixing mixing = {
+        .at = at,
         .search =
             {
-                .model = plan->job->model,
-                .sequence = plan->search->sequence,
-                .batch_least = plan->search->batch_least,
-                .batch_most = plan->search->batch_most,
-                .remats = plan->search->remats,
+                .model = at->job->model,
+                .sequence = at->searches->sequence,
+                .batch_least = at->searches->batch_least,
+                .batch_most = at->searches->batch_most,
+                .remats = at->searches->remats,
                 .offload = true,
-                .top = plan->search->top,
+                .top = at->searches->top,
             },
     };
-    int status = load_kinds(&at, plan->cluster, plan->gpu, plan->search, err);
+    int status = load_kinds(&mixing, cluster, err);
     if (!status)
-        status = answer(&at, plan, err);
-    release(&at);
+        status = answer(&mixing, json, err);
+    release(&mixing);
     return status;
 }

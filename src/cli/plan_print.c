@@ -44,20 +44,39 @@ static void print_query(const struct erg_layout_query *query)
     printf("\n");
 }
 
+static void print_gpus(const struct erg_layout_answer *answer)
+{
+    const struct erg_mixed_search *mixed = answer->mixed;
+    const long last = answer->searches[answer->search_count - 1].gpus;
+    for (size_t k = 0; mixed && k < mixed->kind_count; k++)
+        printf("%s%ld %s of the engine %s", k ? ", " : "", mixed->kinds[k].gpus,
+               mixed->kinds[k].name, mixed->kinds[k].engine->name);
+    if (mixed)
+        return;
+    printf("%ld", answer->searches->gpus);
+    if (answer->search_count > 1)
+        printf(" to %ld", last);
+    printf(" %s", answer->energy->gpu->name);
+}
+
 void erg_plan_print_heading(const struct erg_layout_answer *answer)
 {
     const struct erg_layout_search *search = answer->searches;
-    const long last = answer->searches[answer->search_count - 1].gpus;
-    printf("%s: %s on %ld", answer->job->name, answer->job->model->name, search->gpus);
-    if (answer->search_count > 1)
-        printf(" to %ld", last);
-    printf(" %s, ", answer->energy->gpu->name);
+    printf("%s: %s on ", answer->job->name, answer->job->model->name);
+    print_gpus(answer);
     if (search->batch_least == search->batch_most)
-        printf("%ld", search->batch_most);
+        printf(", %ld", search->batch_most);
     else
-        printf("%ld to %ld", search->batch_least, search->batch_most);
-    printf(" sequences of %ld tokens\ntimes of the engine %s; %.1f GiB a GPU\n", search->sequence,
-           search->time.engine->name, gib(search->memory_bytes));
+        printf(", %ld to %ld", search->batch_least, search->batch_most);
+    printf(" sequences of %ld tokens\n", search->sequence);
+    if (answer->mixed)
+        for (size_t k = 0; k < answer->mixed->kind_count; k++)
+            printf("%s%.1f GiB a %s", k ? ", " : "", gib(answer->mixed->kinds[k].memory_bytes),
+                   answer->mixed->kinds[k].name);
+    else
+        printf("times of the engine %s; %.1f GiB a GPU", search->time.engine->name,
+               gib(search->memory_bytes));
+    printf("\n");
     if (answer->query)
         print_query(answer->query);
     putchar('\n');
@@ -65,19 +84,39 @@ void erg_plan_print_heading(const struct erg_layout_answer *answer)
 
 /* ---- layouts ---- */
 
-/* Several numbers of GPUs have a column of their own. */
+/* Whether layouts differ in how many GPUs they use. */
+static bool has_gpus_column(const struct erg_layout_answer *answer)
+{
+    return answer->counts || answer->mixed;
+}
+
+/* Several numbers of GPUs have a column of their own, and so has where stages lie. */
 static void add_layout_heads(struct erg_table *table, const struct erg_layout_answer *answer)
 {
     static const char *const heads[] = {"layout",  "d",       "batch",  "recompute",
                                         "offload", "GiB",     "time s", "tokens/s",
                                         "MFU",     "J/token", "W a GPU"};
     const size_t count = sizeof heads / sizeof *heads;
-    table->columns = count + (answer->counts != NULL);
+    table->columns = count + has_gpus_column(answer) + (answer->mixed != NULL);
     for (size_t i = 0; i < count; i++) {
         erg_table_add(table, "%s", heads[i]);
-        if (i == 0 && answer->counts)
+        if (i == 0 && has_gpus_column(answer))
             erg_table_add(table, "GPUs");
     }
+    if (answer->mixed)
+        erg_table_add(table, "stages");
+}
+
+/* "8 A100-SXM4-80GB, 4 H800-SXM-80GB" */
+static void add_stages(struct erg_table *table, const struct erg_mixed_search *search,
+                       const struct erg_mixed_candidate *candidate)
+{
+    struct erg_text stages = {0};
+    for (size_t i = 0; i < candidate->block_count; i++)
+        erg_text_printf(&stages, "%s%ld %s", i ? ", " : "", candidate->blocks[i].stages,
+                        search->kinds[candidate->blocks[i].kind].name);
+    erg_table_add(table, "%s", stages.data);
+    erg_text_release(&stages);
 }
 
 /* At a time and an energy of all GPUs that are those of some clocks. */
@@ -91,7 +130,7 @@ static void add_row(struct erg_table *table, const struct erg_layout_answer *ans
     struct erg_text name = {0};
     erg_layout_name(&name, layout, time->model->layers);
     erg_table_add(table, "%s", name.data);
-    if (answer->counts)
+    if (has_gpus_column(answer))
         erg_table_add(table, "%.0f", gpus);
     erg_table_add(table, "%ld", layout->data);
     erg_table_add(table, "%ld", candidate->batch);
@@ -101,10 +140,11 @@ static void add_row(struct erg_table *table, const struct erg_layout_answer *ans
     erg_table_add(table, "%.4g", time_s);
     erg_table_add(table, "%.0f", tokens / time_s);
     erg_table_add(table, "%.1f %%",
-                  100 * erg_time_mfu(time->model, layout->sequence, tokens / time_s / gpus,
-                                     time->engine->peak_flops));
+                  100 * erg_layout_answer_mfu(answer, candidate, tokens / time_s));
     erg_table_add(table, "%.3g", energy_j / tokens);
     erg_table_add(table, "%.0f", energy_j / time_s / gpus);
+    if (answer->mixed)
+        add_stages(table, answer->mixed, candidate->mixed);
     erg_text_release(&name);
 }
 
@@ -115,7 +155,7 @@ void erg_plan_print_rows(const struct erg_layout_answer *answer,
     add_layout_heads(&table, answer);
     for (size_t i = 0; i < count; i++) {
         struct erg_layout_energy energy;
-        erg_layout_energy(&energy, answer->energy, &rows[i]->layout, 0);
+        erg_layout_answer_energy(&energy, answer, rows[i]);
         add_row(&table, answer, rows[i], rows[i]->time.total, energy.total_j);
     }
     print_table(&table);
@@ -196,7 +236,11 @@ void erg_plan_print_choice(const struct erg_layout_answer *answer, size_t top)
                 choice->picks[i].time_s, choice->picks[i].energy_j);
     print_table(&table);
     print_frontier(answer, &choice->picks[0]);
-    if (choice->fitting > 1)
+    if (answer->mixed && choice->count > 1)
+        printf("\n%zu layouts were planned over clocks: the fastest and those of least energy at "
+               "the highest clock.\n",
+               choice->count);
+    else if (choice->fitting > 1)
         print_proof(choice, answer->query->least_energy);
     print_letters();
 }

@@ -152,3 +152,21 @@ long erg_layout_nearest_batch(const struct erg_layout_search *search, long most)
         }
     return 0;
 }
+
+double erg_layout_least_memory(const struct erg_layout_search *search)
+{
+    enum { DOUBLINGS = 12 };
+    struct erg_layout_search other = *search;
+    double low = search->memory_bytes, high = low;
+    bool fits = false;
+    for (int i = 0; i < DOUBLINGS && !fits; i++) {
+        low = high;
+        other.memory_bytes = high = 2 * low;
+        fits = anything_fits(&other);
+    }
+    while (fits && high - low > 0.02 * 0x1p30 && high > 1.0005 * low) {
+        other.memory_bytes = (low + high) / 2;
+        *(anything_fits(&other) ? &high : &low) = other.memory_bytes;
+    }
+    return fits ? high : 0;
+}

@@ -29,4 +29,7 @@ void erg_layout_change_release(struct erg_layout_change *change);
 long erg_layout_fewest_gpus(const struct erg_layout_search *search, long most);
 long erg_layout_nearest_batch(const struct erg_layout_search *search, long most);
 
+/* The bytes of a GPU with which something fits, to 0.05 %; 0: that is not what is missing. */
+double erg_layout_least_memory(const struct erg_layout_search *search);
+
 #endif

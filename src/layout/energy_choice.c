@@ -420,9 +420,8 @@ static int compare_energies(const void *left, const void *right)
     return compare_times(left, right);
 }
 
-/* Fails where nothing is within the query's bounds. */
-static int rank(struct erg_layout_choice *choice, const struct erg_layout_query *query,
-                struct erg_error *err)
+int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_layout_query *query,
+                           struct erg_error *err)
 {
     struct erg_layout_pick none;
     choice->pick_count = 0;
@@ -469,7 +468,7 @@ static int polish(struct choosing *at, struct erg_error *err)
     erg_layout_frontier_release(better ? &planned->frontier : &polished);
     if (better)
         planned->frontier = polished;
-    return better ? rank(choice, query, err) : 0;
+    return better ? erg_layout_choice_rank(choice, query, err) : 0;
 }
 
 static void start(struct choosing *at, struct erg_layout_choice *choice,
@@ -500,7 +499,9 @@ int erg_layout_choose(struct erg_layout_choice *choice,
     struct choosing at;
     start(&at, choice, request);
     int status =
-        choose(&at, err) || rank(choice, &request->query, err) || polish(&at, err) ? -1 : 0;
+        choose(&at, err) || erg_layout_choice_rank(choice, &request->query, err) || polish(&at, err)
+            ? -1
+            : 0;
     finish(&at);
     return status;
 }
@@ -515,8 +516,10 @@ int erg_layout_choose_point(struct erg_layout_choice *choice,
     choice->fitting = 1;
     struct batch batch = {.at = &at};
     claim(&batch, &at, &entry);
-    int status =
-        solve(&at, &batch, err) || rank(choice, &request->query, err) || polish(&at, err) ? -1 : 0;
+    int status = solve(&at, &batch, err) || erg_layout_choice_rank(choice, &request->query, err) ||
+                         polish(&at, err)
+                     ? -1
+                     : 0;
     finish(&at);
     return status;
 }

@@ -54,6 +54,10 @@ int erg_layout_choose(struct erg_layout_choice *choice,
 int erg_layout_choose_point(struct erg_layout_choice *choice,
                             const struct erg_layout_choice_request *request,
                             struct erg_layout_candidate *candidate, struct erg_error *err);
+
+/* Makes the picks of layouts that were solved; fails where none is within the query's bounds. */
+int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_layout_query *query,
+                           struct erg_error *err);
 void erg_layout_choice_release(struct erg_layout_choice *choice);
 
 /* One number of GPUs among others. */

@@ -2,7 +2,9 @@
 
 #include "io/json.h"
 #include "layout/memory.h"
+#include "layout/mixed_energy.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* Layers of every chunk where they are equal, else 0. */
@@ -11,12 +13,41 @@ static long equal_layers(const struct erg_layout *layout, long layers)
     return layout->chunk_layers ? 0 : layers / (layout->pipeline * layout->virtual_stages);
 }
 
+/* Layers of the largest chunk. */
+static long most_layers(const struct erg_layout *layout, long layers)
+{
+    long most = equal_layers(layout, layers);
+    for (long i = 0; layout->chunk_layers && i < layout->pipeline * layout->virtual_stages; i++)
+        most = layout->chunk_layers[i] > most ? layout->chunk_layers[i] : most;
+    return most;
+}
+
 void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long layers)
 {
     const long each = equal_layers(layout, layers);
     erg_text_printf(out, "t=%ld,c=%ld,p=%ld,%c=%ld,b=%ld", layout->tensor, layout->context,
                     layout->pipeline, each ? 'l' : 'v', each ? each : layout->virtual_stages,
                     layout->microbatch);
+}
+
+void erg_layout_answer_energy(struct erg_layout_energy *energy,
+                              const struct erg_layout_answer *answer,
+                              const struct erg_layout_candidate *candidate)
+{
+    if (answer->mixed)
+        erg_mixed_energy(energy, answer->mixed, candidate->mixed);
+    else
+        erg_layout_energy(energy, answer->energy, &candidate->layout, 0);
+}
+
+double erg_layout_answer_mfu(const struct erg_layout_answer *answer,
+                             const struct erg_layout_candidate *candidate, double tokens_per_s)
+{
+    const struct erg_time_request *time = &answer->searches->time;
+    double peak_flops =
+        answer->mixed ? erg_mixed_peak_flops(candidate->mixed, answer->mixed)
+                      : time->engine->peak_flops * (double)erg_layout_gpus(&candidate->layout);
+    return erg_time_mfu(time->model, candidate->layout.sequence, tokens_per_s, peak_flops);
 }
 
 static json_t *layers_json(const struct erg_layout *layout)
@@ -51,19 +82,33 @@ static json_t *energies_json(const struct erg_layout_energy *energy)
 static void add_rates(json_t *json, const struct erg_layout_answer *answer,
                       const struct erg_layout_candidate *candidate, double time_s, double energy_j)
 {
-    const struct erg_time_request *time = &answer->searches->time;
     const struct erg_layout *layout = &candidate->layout;
     const double gpus = (double)erg_layout_gpus(layout);
     const double tokens_per_s = (double)candidate->batch * (double)layout->sequence / time_s;
     json_object_set_new(json, "time_s", erg_json_number(time_s));
     json_object_set_new(json, "tokens_per_s", erg_json_number(tokens_per_s));
-    json_object_set_new(
-        json, "mfu",
-        erg_json_number(erg_time_mfu(time->model, layout->sequence, tokens_per_s / gpus,
-                                     time->engine->peak_flops)));
+    json_object_set_new(json, "mfu",
+                        erg_json_number(erg_layout_answer_mfu(answer, candidate, tokens_per_s)));
     json_object_set_new(json, "energy_j", erg_json_number(energy_j));
     json_object_set_new(json, "gpu_power_w", erg_json_number(energy_j / time_s / gpus));
     json_object_set_new(json, "gpu_hours", erg_json_number(gpus * time_s / 3600));
+}
+
+/* Which stages lie on which GPUs. */
+static json_t *places_json(const struct erg_layout_answer *answer,
+                           const struct erg_mixed_candidate *candidate)
+{
+    json_t *places = json_array();
+    long first = 0;
+    for (size_t i = 0; i < candidate->block_count; i++) {
+        const struct erg_mixed_block *block = &candidate->blocks[i];
+        json_array_append_new(
+            places, json_pack("{s:s, s:I, s:I, s:o}", "gpu", answer->mixed->kinds[block->kind].name,
+                              "first_stage", (json_int_t)first, "stages", (json_int_t)block->stages,
+                              "peak_bytes", erg_json_number(block->peak_bytes)));
+        first += block->stages;
+    }
+    return places;
 }
 
 static json_t *degrees_json(const struct erg_layout_answer *answer,
@@ -75,10 +120,9 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
     json_object_set_new(json, "t", json_integer(layout->tensor));
     json_object_set_new(json, "c", json_integer(layout->context));
     json_object_set_new(json, "p", json_integer(layout->pipeline));
+    json_object_set_new(json, "l", json_integer(most_layers(layout, model->layers)));
     if (layout->chunk_layers)
         json_object_set_new(json, "layers", layers_json(layout));
-    else
-        json_object_set_new(json, "l", json_integer(equal_layers(layout, model->layers)));
     json_object_set_new(json, "v", json_integer(layout->virtual_stages));
     json_object_set_new(json, "d", json_integer(layout->data));
     json_object_set_new(json, "gpus", json_integer(erg_layout_gpus(layout)));
@@ -88,6 +132,8 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
     json_object_set_new(json, "recompute", json_string(erg_remat_name(layout->remat)));
     json_object_set_new(json, "offload", erg_json_number(layout->offload));
     json_object_set_new(json, "peak_bytes", erg_json_number(candidate->peak_bytes));
+    if (answer->mixed)
+        json_object_set_new(json, "places", places_json(answer, candidate->mixed));
     return json;
 }
 
@@ -97,7 +143,7 @@ static json_t *layout_json(const struct erg_layout_answer *answer,
 {
     struct erg_layout_energy energy;
     json_t *json = degrees_json(answer, candidate);
-    erg_layout_energy(&energy, answer->energy, &candidate->layout, 0);
+    erg_layout_answer_energy(&energy, answer, candidate);
     add_rates(json, answer, candidate, candidate->time.total, energy.total_j);
     json_object_set_new(json, "time_items_s", times_json(&candidate->time));
     json_object_set_new(json, "energy_items_j", energies_json(&energy));
@@ -252,14 +298,42 @@ static json_t *points_json(const struct erg_layout_answer *answer)
     return json_pack("{s:o, s:o, s:o}", "time_s", times, "energy_j", energies, "peak_bytes", bytes);
 }
 
+/* What the GPUs are, and the most that one of them has. */
+static void add_kinds(json_t *document, const struct erg_layout_answer *answer)
+{
+    const struct erg_mixed_search *mixed = answer->mixed;
+    const struct erg_layout_search *search = answer->searches;
+    struct erg_text gpus = {0}, engines = {0};
+    json_t *kinds = json_array();
+    double memory_bytes = mixed ? 0 : search->memory_bytes;
+    for (size_t k = 0; mixed && k < mixed->kind_count; k++) {
+        const struct erg_mixed_kind *kind = &mixed->kinds[k];
+        erg_text_printf(&gpus, "%s%s", k ? ", " : "", kind->name);
+        erg_text_printf(&engines, "%s%s", k ? ", " : "", kind->engine->name);
+        memory_bytes = fmax(memory_bytes, kind->memory_bytes);
+        json_array_append_new(kinds, json_pack("{s:s, s:s, s:I, s:f}", "gpu", kind->name, "engine",
+                                               kind->engine->name, "gpus", (json_int_t)kind->gpus,
+                                               "memory_budget_bytes", kind->memory_bytes));
+    }
+    json_object_set_new(document, "gpu",
+                        json_string(mixed ? gpus.data : answer->energy->gpu->name));
+    json_object_set_new(document, "engine",
+                        json_string(mixed ? engines.data : search->time.engine->name));
+    json_object_set_new(document, "memory_budget_bytes", json_real(memory_bytes));
+    if (mixed)
+        json_object_set(document, "kinds", kinds);
+    json_decref(kinds);
+    erg_text_release(&gpus);
+    erg_text_release(&engines);
+}
+
 json_t *erg_layout_document(const struct erg_layout_answer *answer)
 {
     const struct erg_layout_search *search = answer->searches;
-    json_t *document =
-        json_pack("{s:s, s:i, s:s, s:s, s:s, s:s, s:i, s:f}", "schema", "ergon.layouts",
-                  "schema_version", 1, "job", answer->job->name, "model", search->time.model->name,
-                  "gpu", answer->energy->gpu->name, "engine", search->time.engine->name, "sequence",
-                  (int)search->sequence, "memory_budget_bytes", search->memory_bytes);
+    json_t *document = json_pack("{s:s, s:i, s:s, s:s, s:i}", "schema", "ergon.layouts",
+                                 "schema_version", 1, "job", answer->job->name, "model",
+                                 search->time.model->name, "sequence", (int)search->sequence);
+    add_kinds(document, answer);
     if (answer->search_count == 1)
         json_object_set_new(document, "gpus", json_integer(search->gpus));
     if (answer->found)

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "layout/energy_choice.h"
+#include "layout/mixed.h"
 
 #include <jansson.h>
 
@@ -23,6 +24,9 @@ struct erg_layout_answer {
     const struct erg_layout_query *query;
     const struct erg_layout_count *counts; /* [search_count]; NULL for one number of GPUs */
     size_t top;                            /* layouts at most */
+    /* Where GPUs are of several kinds: then all layouts are candidates of this search, and of
+     * `searches` only what does not depend on the kind counts. NULL: one kind. */
+    const struct erg_mixed_search *mixed;
     /* Every layout that fits, for the picture; may be empty. */
     const struct erg_layout_point {
         float time_s, energy_j, peak_bytes;
@@ -32,6 +36,14 @@ struct erg_layout_answer {
 
 /* Schema "ergon.layouts", version 1; owned by the caller. */
 json_t *erg_layout_document(const struct erg_layout_answer *answer);
+
+/* Of a layout of the answer with everything at the highest clock; its share of the peak of its GPUs
+ * at a rate. */
+void erg_layout_answer_energy(struct erg_layout_energy *energy,
+                              const struct erg_layout_answer *answer,
+                              const struct erg_layout_candidate *candidate);
+double erg_layout_answer_mfu(const struct erg_layout_answer *answer,
+                             const struct erg_layout_candidate *candidate, double tokens_per_s);
 
 /* "t=2,c=2,p=8,l=2", as erg_layout_parse() reads it. */
 void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long layers);

@@ -3,7 +3,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "layout/search_internal.h"
+#include "layout/mixed_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,11 +16,13 @@ struct walk {
     struct erg_layout_search kinds[ERG_MIXED_MOST_KINDS]; /* a search as each kind would see it */
     struct erg_layout_pieces pieces[ERG_MIXED_MOST_KINDS];
     struct erg_layout_splitter splitter;
+    struct erg_layout nearest; /* while nothing fits; without its layers */
+    double nearest_excess;
 };
 
 static void walk_init(struct walk *walk, const struct erg_mixed_search *search)
 {
-    *walk = (struct walk){.search = search};
+    *walk = (struct walk){.search = search, .nearest_excess = INFINITY};
     for (size_t k = 0; k < search->kind_count; k++) {
         const struct erg_mixed_kind *kind = &search->kinds[k];
         walk->kinds[k] = (struct erg_layout_search){
@@ -138,6 +140,29 @@ static bool is_wanted(long degree, long only)
     return only == 0 || degree == only;
 }
 
+/* The fastest split of a layout of which none fits: how far it is from that. Asked only of those
+ * that need little: whole layers recomputed if that is allowed, and stages of one chunk. */
+static void note_unfit(struct walk *walk, const struct erg_layout *layout,
+                       const struct erg_layout_places *places)
+{
+    struct erg_layout_candidate candidate = {.layout = *layout};
+    double excess = 0;
+    walk->found->unfit++;
+    bool most = walk->search->remats >> layout->remat == 1;
+    if (walk->found->count > 0 || !most || layout->virtual_stages > 1)
+        return;
+    erg_layout_split_of_any_memory(&walk->splitter, places, layout);
+    candidate.layout.chunk_layers = walk->splitter.chunk_layers;
+    if (erg_layout_settle_memory(&candidate, places, &excess) != ERG_LAYOUT_TOO_LARGE ||
+        excess >= walk->nearest_excess)
+        return;
+    excess = erg_layout_memory_excess(&candidate.layout, places);
+    if (excess >= walk->nearest_excess)
+        return;
+    walk->nearest_excess = excess;
+    walk->nearest = *layout;
+}
+
 /* The fastest split of a layout, if it is among the fastest. */
 static void consider(struct walk *walk, const struct erg_layout *layout,
                      const struct erg_layout_places *places, const struct erg_mixed_block *blocks)
@@ -155,8 +180,10 @@ static void consider(struct walk *walk, const struct erg_layout *layout,
         return;
     }
     if (erg_layout_split_fastest(&walk->splitter, places, layout, wanted) == INFINITY) {
-        found->slower += wanted < INFINITY;
-        found->unfit += wanted == INFINITY;
+        if (wanted < INFINITY)
+            found->slower++;
+        else
+            note_unfit(walk, layout, places);
         return;
     }
     struct erg_mixed_candidate candidate = {
@@ -335,9 +362,11 @@ static int check_search(const struct erg_mixed_search *search, struct erg_error 
     return erg_model_check_sequence(search->model, 1, search->sequence, err);
 }
 
-static int none_fits(const struct erg_mixed_found *found, const struct erg_mixed_search *search,
-                     struct erg_error *err)
+static int none_fits(const struct walk *walk, struct erg_error *err)
 {
+    const struct erg_mixed_search *search = walk->search;
+    const struct erg_mixed_found *found = walk->found;
+    const struct erg_layout *layout = &walk->nearest;
     char batch[64];
     if (search->batch_least == search->batch_most)
         snprintf(batch, sizeof batch, "%ld", search->batch_most);
@@ -348,6 +377,14 @@ static int none_fits(const struct erg_mixed_found *found, const struct erg_mixed
                         "no layout of %s that was asked for spreads a batch of %s sequences over "
                         "these GPUs",
                         search->model->name, batch);
+    if (isfinite(walk->nearest_excess))
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "no layout of %s with a batch of %s sequences fits on these GPUs; nearest "
+                        "is tensor %ld, context %ld, data %ld, pipeline %ld, %ld chunks a stage, "
+                        "microbatch %ld, recompute %s, which fits with %.1f GiB more a GPU",
+                        search->model->name, batch, layout->tensor, layout->context, layout->data,
+                        layout->pipeline, layout->virtual_stages, layout->microbatch,
+                        erg_remat_name(layout->remat), erg_layout_gib_up(walk->nearest_excess));
     return erg_fail(err, ERG_INFEASIBLE,
                     "no layout of %s with a batch of %s sequences fits on these GPUs: %llu were "
                     "tried, wherever stages may lie",
@@ -379,7 +416,9 @@ int erg_mixed_search(struct erg_mixed_found *found, const struct erg_mixed_searc
         erg_progress("layouts", (size_t)tensor, (size_t)most);
     }
     if (!status && found->count == 0)
-        status = none_fits(found, search, err);
+        status = none_fits(&walk, err);
+    for (size_t i = 0; i < found->count; i++)
+        found->items[i].at.mixed = &found->items[i];
     erg_layout_splitter_release(&walk.splitter);
     if (status)
         erg_mixed_found_release(found);
@@ -427,6 +466,25 @@ int erg_mixed_evaluate(struct erg_mixed_candidate *candidate, const struct erg_m
     }
     erg_layout_splitter_release(&walk.splitter);
     return status;
+}
+
+void erg_mixed_places_init(struct erg_mixed_places *places, const struct erg_mixed_search *search,
+                           const struct erg_mixed_candidate *candidate)
+{
+    const struct erg_layout *layout = &candidate->at.layout;
+    struct walk walk;
+    walk_init(&walk, search);
+    fill_pieces(&walk, layout);
+    fill_places(&places->at, &walk, layout, candidate->blocks, candidate->block_count);
+    memcpy(places->kinds, walk.kinds, sizeof places->kinds);
+    memcpy(places->pieces, walk.pieces, sizeof places->pieces);
+    for (size_t i = 0; i < places->at.count; i++) {
+        size_t kind = candidate->blocks[i].kind;
+        places->at.on[i] = (struct erg_layout_on){&places->kinds[kind], &places->pieces[kind]};
+        places->at.time[i].request = &places->kinds[kind].time;
+        places->at.time[i].parts = &places->pieces[kind].parts;
+    }
+    erg_layout_splitter_release(&walk.splitter);
 }
 
 double erg_mixed_peak_flops(const struct erg_mixed_candidate *candidate,

@@ -21,6 +21,7 @@ enum { ERG_MIXED_MOST_KINDS = 4 };
 
 struct erg_mixed_kind {
     const char *name;
+    const struct erg_gpu *gpu; /* for energy (mixed_energy.h); a search does not ask for it */
     const struct erg_engine *engine;
     struct erg_time_machine machine;
     long gpus;
@@ -53,7 +54,8 @@ struct erg_mixed_block {
 };
 
 struct erg_mixed_candidate {
-    struct erg_layout_candidate at;                      /* with the layers of all chunks */
+    struct erg_layout_candidate at; /* with the layers of all chunks; of what was found `mixed`
+                                     * points here */
     struct erg_mixed_block blocks[ERG_MIXED_MOST_KINDS]; /* in the order of the pipeline */
     size_t block_count;
 };

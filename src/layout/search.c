@@ -18,9 +18,10 @@ struct walk {
     double *gradient_bandwidths; /* by stages, of the tensor degree at hand; 0: not known yet */
     long *stages;                /* numbers of them that the GPUs allow, for the group at hand */
     size_t stage_count;
-    bool *divides;                       /* [1 … layers]: numbers that divide the layers */
-    struct erg_layout_candidate nearest; /* that does not fit, without its pointers */
-    double nearest_excess;
+    bool *divides; /* [1 … layers]: numbers that divide the layers */
+    /* Of what does not fit while nothing does, without its pointers. */
+    struct erg_layout_candidate nearest;
+    double nearest_excess, nearest_host_excess;
 };
 
 /* ---- what is kept ---- */
@@ -91,6 +92,12 @@ static void note_unfit(struct walk *walk, const struct erg_layout_candidate *can
 {
     walk->found->memory += verdict == ERG_LAYOUT_TOO_LARGE;
     walk->found->host_memory += verdict == ERG_LAYOUT_HOST_TOO_SMALL;
+    if (walk->found->count > 0)
+        return;
+    if (verdict == ERG_LAYOUT_HOST_TOO_SMALL)
+        walk->nearest_host_excess = fmin(walk->nearest_host_excess, excess);
+    if (verdict == ERG_LAYOUT_TOO_LARGE && excess < walk->nearest_excess)
+        excess = erg_layout_memory_excess(&candidate->layout, &walk->places);
     if (verdict == ERG_LAYOUT_TOO_LARGE && excess < walk->nearest_excess) {
         walk->nearest_excess = excess;
         walk->nearest = *candidate;
@@ -296,9 +303,10 @@ static int none_fits(const struct walk *walk, struct erg_error *err)
     const struct erg_layout_search *search = walk->search;
     if (found->host_memory > 0)
         return erg_fail(err, ERG_INFEASIBLE,
-                        "no layout of %s on %ld GPUs fits: all that fit their memory offload more "
-                        "than the %.1f GiB of a node's host memory",
-                        search->time.model->name, search->gpus, search->host_bytes / 0x1p30);
+                        "no layout of %s on %ld GPUs fits: all that fit their memory offload at "
+                        "least %.1f GiB more than the %.1f GiB of a node's host memory",
+                        search->time.model->name, search->gpus,
+                        erg_layout_gib_up(walk->nearest_host_excess), search->host_bytes / 0x1p30);
     if (found->memory == 0)
         return erg_fail(err, ERG_INFEASIBLE,
                         "no layout of %s spreads a batch of %ld to %ld sequences over %ld GPUs",
@@ -311,7 +319,7 @@ static int none_fits(const struct walk *walk, struct erg_error *err)
                     search->time.model->name, search->gpus, search->memory_bytes / 0x1p30,
                     layout->tensor, layout->context, layout->pipeline, layout->virtual_stages,
                     layout->microbatch, erg_remat_name(layout->remat),
-                    walk->nearest_excess / 0x1p30);
+                    erg_layout_gib_up(walk->nearest_excess));
 }
 
 int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_search *search,
@@ -330,6 +338,7 @@ int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_se
         .stages = erg_xcalloc(layers + 1, sizeof(long)),
         .divides = erg_xcalloc(layers + 1, sizeof(bool)),
         .nearest_excess = INFINITY,
+        .nearest_host_excess = INFINITY,
     };
     for (size_t chunks = 1; chunks <= layers; chunks++)
         walk.divides[chunks] = layers % chunks == 0;

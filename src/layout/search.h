@@ -31,6 +31,7 @@
 #include <stdint.h>
 
 struct erg_layout_candidate;
+struct erg_mixed_candidate;
 
 struct erg_layout_search {
     struct erg_time_request time;
@@ -57,6 +58,8 @@ struct erg_layout_candidate {
     struct erg_time time;
     double tokens_per_s; /* all GPUs together */
     double peak_bytes;   /* of the stage that needs most */
+    /* Where its stages lie (mixed.h); NULL: on one kind of GPUs. */
+    const struct erg_mixed_candidate *mixed;
 };
 
 struct erg_layout_found {

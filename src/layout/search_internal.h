@@ -6,6 +6,8 @@
 #include "layout/search.h"
 #include "layout/split.h"
 
+#include <math.h>
+
 /* What is the same for all layouts of one tensor and context degree and one microbatch. */
 struct erg_layout_pieces {
     struct erg_time_parts parts;
@@ -76,7 +78,21 @@ bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_memo
 bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
                               double *offload, double *excess);
 
-/* Sets the layout's offloading to the least that fits, and the candidate's peak. */
+/* How many bytes more of its GPUs a layout that is too large would fit with, offloading what is
+ * best for that. For what is said, not for a search: some ten microseconds. */
+double erg_layout_memory_excess(const struct erg_layout *layout,
+                                const struct erg_layout_places *places);
+
+/* GiB with one decimal that are no less than these bytes. */
+static inline double erg_layout_gib_up(double bytes)
+{
+    return ceil(10 * bytes / 0x1p30) / 10;
+}
+
+/*
+ * Sets the layout's offloading to the least that fits, and the candidate's peak. *excess is what
+ * the first stage that is too large misses, which is no more than what the layout does.
+ */
 enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *candidate,
                                                  const struct erg_layout_places *places,
                                                  double *excess);

@@ -123,3 +123,41 @@ enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *ca
     }
     return verdict;
 }
+
+/* ---- what is missing ---- */
+
+/* What the stage that is furthest above its own budget is above it, with one ratio for all. */
+static double excess_at(const struct erg_layout *layout, const struct erg_layout_places *places,
+                        double offload)
+{
+    double excess = -INFINITY;
+    for (long stage = 0; stage < layout->pipeline; stage = next_stage(places, layout, stage)) {
+        const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
+        struct erg_memory_lines lines;
+        erg_layout_stage_lines(&lines, on, layout, stage);
+        double slack = offload < 1 ? 1 : 1 + ERG_MEMORY_ERROR;
+        excess =
+            fmax(excess, erg_layout_stage_peak(&lines, offload) / slack - on->search->memory_bytes);
+    }
+    return excess;
+}
+
+double erg_layout_memory_excess(const struct erg_layout *layout,
+                                const struct erg_layout_places *places)
+{
+    enum { STEPS = 50 };
+    double low = 0, high = 1, none = excess_at(layout, places, 0);
+    for (size_t i = 0; i < places->count; i++)
+        if (!places->on[i].search->offload || layout->pipeline < 3)
+            return none;
+    /* The largest of straight lines: it falls, then rises. */
+    for (int step = 0; step < STEPS; step++) {
+        double third = (high - low) / 3;
+        if (excess_at(layout, places, low + third) < excess_at(layout, places, high - third))
+            high -= third;
+        else
+            low += third;
+    }
+    return fmin(fmin(none, excess_at(layout, places, (low + high) / 2)),
+                excess_at(layout, places, 1));
+}

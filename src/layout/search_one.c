@@ -107,8 +107,8 @@ static int settle_one(struct erg_layout_candidate *candidate,
     if (verdict == ERG_LAYOUT_TOO_LARGE) {
         bool offloads = search->offload && layout->pipeline >= 3;
         erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than the %.1f GiB of a GPU%s",
-                 excess / 0x1p30, search->memory_bytes / 0x1p30,
-                 offloads ? ", even with all activations offloaded" : "");
+                 erg_layout_gib_up(erg_layout_memory_excess(layout, places)),
+                 search->memory_bytes / 0x1p30, offloads ? ", whatever is offloaded" : "");
         if (err) {
             candidate->layout.offload = offloads ? 1 : layout->offload;
             say_binding(err, layout, places);
@@ -118,7 +118,7 @@ static int settle_one(struct erg_layout_candidate *candidate,
     if (verdict == ERG_LAYOUT_HOST_TOO_SMALL)
         return erg_fail(err, ERG_INFEASIBLE,
                         "offloads %.1f GiB more to a node's host memory than its %.1f GiB",
-                        excess / 0x1p30, search->host_bytes / 0x1p30);
+                        erg_layout_gib_up(excess), search->host_bytes / 0x1p30);
     erg_layout_settle_time(candidate, places);
     return 0;
 }

@@ -3,7 +3,7 @@ const GIB = 2 ** 30;
 const gib = bytes => `${(bytes / GIB).toFixed(1)}\u00a0GiB`;
 const layouts = list(plan.layouts), points = plan.points || {}, best = layouts[0];
 const pointTimes = list(points.time_s), pointBytes = list(points.peak_bytes), pointJoules = list(points.energy_j);
-const degrees = layout => ["t", "c", "p", layout.l === undefined ? "v" : "l", "d", "microbatch"]
+const degrees = layout => ["t", "c", "p", layout.layers ? "v" : "l", "d", "microbatch"]
   .map(key => `${key === "microbatch" ? "b" : key}\u00a0${layout[key]}`).join(" ");
 
 const words = layout => [["tensor", "t"], ["context", "c"], ["pipeline", "p"], ["data", "d"]]
@@ -24,7 +24,7 @@ const highest = layout => layout.highest_clock;
 const partOf = (part, layout) => part.items.reduce((sum, item) => sum + (highest(layout).time_items_s[item] || 0), 0);
 
 /* Every layout of the union has a colour of its own, the listed ones first. */
-const nameOf = layout => ["t", "c", "p", layout.l === undefined ? "v" : "l"].map(key => `${key}=${layout[key]}`)
+const nameOf = layout => ["t", "c", "p", layout.layers ? "v" : "l"].map(key => `${key}=${layout[key]}`)
   .concat(`b=${layout.microbatch}`).join(",");
 const keyOf = (name, gpus, recompute) => `${name} ${gpus} ${recompute}`;
 const union = list(plan.frontier).map(point => ({ ...point, key: keyOf(point.name, point.gpus, point.recompute) }));

@@ -1,0 +1,27 @@
+/*
+ * Energy of layouts over GPUs of several kinds (mixed.h), and their frontiers over clocks: every
+ * stage by the power and the clocks of its own GPUs (energy.h, energy_frontier.h).
+ */
+#ifndef ERG_LAYOUT_MIXED_ENERGY_H
+#define ERG_LAYOUT_MIXED_ENERGY_H
+
+#include "layout/energy_choice.h"
+#include "layout/mixed.h"
+
+/* With everything at the highest clock. */
+void erg_mixed_energy(struct erg_layout_energy *energy, const struct erg_mixed_search *search,
+                      const struct erg_mixed_candidate *candidate);
+
+/*
+ * Of what was found the `most` fastest layouts at the highest clock and as many of least energy
+ * there are planned over clocks, and ranked by the query. Others are not looked at: that no other
+ * is better is not proven, and `fitting` and the gaps say nothing. Up to seconds for each.
+ * ERG_INFEASIBLE where none is within the query's bounds. Candidates point into what was found,
+ * which must outlive the choice. To be released by erg_layout_choice_release(), also after
+ * ERG_INFEASIBLE.
+ */
+int erg_mixed_choose(struct erg_layout_choice *choice, const struct erg_mixed_search *search,
+                     const struct erg_mixed_found *found, const struct erg_layout_query *query,
+                     size_t most, struct erg_error *err);
+
+#endif
