@@ -476,12 +476,13 @@ static void real_partitions_are_predicted(void **state)
         bool far; /* from what the catalogue says */
         double time_worst, energy_worst;
     } profiles[] = {
-        {LLAMA, 56, 280, true, 0.12, 0.15},
-        {"qwen3-1.7b_tp2_mbs8_seq4096", 60, 280, true, 0.12, 0.15},
-        {"llama3.2-3b_cp2_mbs8_seq4096", 28, 300, false, 0.13, 0.15},
+        {LLAMA, 64, 280, true, 0.12, 0.15},
+        {"qwen3-1.7b_tp2_mbs8_seq4096", 64, 280, true, 0.12, 0.15},
+        {"llama3.2-3b_cp2_mbs8_seq4096", 16, 269, false, 0.12, 0.15},
         {"llama3.2-3b_tp4_mbs8_seq4096", 64, 140, true, 0.12, 0.15},
         {"qwen3-1.7b_tp4_mbs8_seq4096", 60, 140, true, 0.121, 0.15},
         {"llama3.2-3b_cp2tp2_mbs8_seq4096", 113, 420, true, 0.12, 0.15},
+        {"qwen3-1.7b_cp2tp2_mbs8_seq4096", 108, 400, true, 0.15, 0.15},
     };
     for (size_t i = 0; i < COUNT(profiles); i++) {
         struct erg_probe_judgement was = judge_profile(profiles[i].name, "H200-SXM");
