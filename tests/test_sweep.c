@@ -243,6 +243,12 @@ static void test_intervals(void **state)
     assert_near(number_at(second, "difference.mean"), -2, 1e-12);
     assert_near(number_at(second, "difference.half_width"), 2.48414, 1e-5);
     assert_int_equal(number_at(second, "difference.count"), 3);
+    /* 0.9, 0.9, 0.95: the mean of the logarithms, give or take 0.0180 times t(2). */
+    assert_near(number_at(second, "change.mean"), -0.0836328, 1e-6);
+    assert_near(number_at(second, "change.low"), -0.1520065, 1e-5);
+    assert_near(number_at(second, "change.high"), -0.0097461, 1e-5);
+    assert_int_equal(number_at(second, "change.count"), 3);
+    assert_null(json_object_get(first, "change"));
     assert_true(
         json_is_null(json_at(document, "groups.0.loads.0.policies.0.metrics.p99_jct_s.mean")));
     json_decref(document);

@@ -107,18 +107,18 @@ static void add_interval(struct erg_table *table, const json_t *metric, double u
         erg_table_add(table, "%.*f ± %.*f", digits, mean, digits, half_width);
 }
 
-/* In percent of the reference's mean. */
-static void add_difference(struct erg_table *table, const json_t *metric, double reference)
+/* "-18.0 (-24.1 to -11.2) %" */
+static void add_change(struct erg_table *table, const json_t *metric)
 {
-    const json_t *difference = json_object_get(metric, "difference");
-    double mean = 100 * number(difference, "mean") / reference;
-    double half_width = 100 * number(difference, "half_width") / reference;
+    const json_t *change = json_object_get(metric, "change");
+    double mean = 100 * number(change, "mean");
+    double low = 100 * number(change, "low"), high = 100 * number(change, "high");
     if (!isfinite(mean))
         erg_table_add(table, "%s", "");
-    else if (!isfinite(half_width))
+    else if (!isfinite(low))
         erg_table_add(table, "%+.1f %%", mean);
     else
-        erg_table_add(table, "%+.1f ± %.1f %%", mean, half_width);
+        erg_table_add(table, "%+.1f (%+.1f to %+.1f) %%", mean, low, high);
 }
 
 static const json_t *metric_of(const json_t *policy, const char *key)
@@ -130,13 +130,8 @@ static void print_load(const json_t *policies, const char *reference_name)
 {
     struct erg_table table = {.columns = 5};
     struct erg_text out = {0};
-    const json_t *policy, *reference = NULL;
+    const json_t *policy;
     size_t i;
-    json_array_foreach(policies, i, policy)
-    {
-        if (!strcmp(json_string_value(json_object_get(policy, "name")), reference_name))
-            reference = policy;
-    }
     erg_table_add(&table, "policy");
     erg_table_add(&table, "in system, h");
     erg_table_add(&table, "to %s", reference_name);
@@ -147,7 +142,7 @@ static void print_load(const json_t *policies, const char *reference_name)
         const json_t *time = metric_of(policy, "mean_time_in_system_s");
         erg_table_add(&table, "%s", json_string_value(json_object_get(policy, "name")));
         add_interval(&table, time, 3600);
-        add_difference(&table, time, number(metric_of(reference, "mean_time_in_system_s"), "mean"));
+        add_change(&table, time);
         add_interval(&table, metric_of(policy, "mean_throughput"), 1);
         add_interval(&table, metric_of(policy, "energy_j"), 1e9);
     }

@@ -127,8 +127,9 @@ int erg_sweep_run(const struct erg_sweep *sweep, struct erg_documents *store,
 
 /*
  * Schema "ergon.sweep": for each cluster, trace (or all pooled) and cap, each load and policy, the
- * mean of every number of the summaries with its 95 % confidence interval (Student's t) and the
- * same of its difference to the reference policy, in pairs. The values are those of the seeds; of
+ * mean of every number of the summaries with its 95 % confidence interval (Student's t), the same
+ * of its difference to the reference policy, in pairs, and of its change relative to it: the mean
+ * and the ends of its interval of the pairs' ratios (of their logarithms). The values are those of the seeds; of
  * pooled traces, the means of each trace over its seeds, since only traces are independent of each
  * other. Points that the store lacks are left out and counted.
  */

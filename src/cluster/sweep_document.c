@@ -91,15 +91,21 @@ static double value_at(const struct results *results, const struct place *place,
         ->values[erg_sweep_index(results->sweep, &point) * results->metrics_count + place->metric];
 }
 
-/* Of one simulation, or its difference to the reference. */
-static double one_value(const struct results *results, const struct place *place, bool difference)
+/* Of one simulation, or how it compares with the reference's. */
+enum quantity { VALUE, DIFFERENCE, LOG_RATIO };
+
+static double one_value(const struct results *results, const struct place *place,
+                        enum quantity quantity)
 {
     double value = value_at(results, place, place->point.policy);
-    return difference ? value - value_at(results, place, results->sweep->reference_index) : value;
+    if (quantity == VALUE)
+        return value;
+    double reference = value_at(results, place, results->sweep->reference_index);
+    return quantity == DIFFERENCE ? value - reference : log(value / reference);
 }
 
 static struct erg_interval interval(const struct results *results, const struct place *place,
-                                    bool difference)
+                                    enum quantity quantity)
 {
     const struct erg_sweep *sweep = results->sweep;
     unsigned seeds = (unsigned)sweep->seeds, traces = sweep->traces_count;
@@ -111,7 +117,7 @@ static struct erg_interval interval(const struct results *results, const struct 
         if (sweep->pool_traces)
             at.point.trace = t;
         for (at.point.seed = 0; at.point.seed < seeds; at.point.seed++)
-            of_seeds[at.point.seed] = one_value(results, &at, difference);
+            of_seeds[at.point.seed] = one_value(results, &at, quantity);
         result = erg_interval_of_mean(of_seeds, seeds, CONFIDENCE);
         if (!sweep->pool_traces)
             break;
@@ -130,6 +136,20 @@ static json_t *interval_document(const struct erg_interval *interval)
                      erg_json_number(interval->half_width), "count", (json_int_t)interval->count);
 }
 
+/*
+ * Relative to the reference, by the mean of the pairs' logarithms: seeds whose jobs are longer
+ * count no more than others. All null where a value of a pair is zero.
+ */
+static json_t *change_document(const struct erg_interval *logs)
+{
+    double half = logs->half_width;
+    bool known = isfinite(logs->mean);
+    return json_pack(
+        "{s:o, s:o, s:o, s:I}", "mean", erg_json_number(known ? expm1(logs->mean) : NAN), "low",
+        erg_json_number(known ? expm1(logs->mean - half) : NAN), "high",
+        erg_json_number(known ? expm1(logs->mean + half) : NAN), "count", (json_int_t)logs->count);
+}
+
 /* ---- the document ---- */
 
 static json_t *policy_document(const struct results *results, const struct erg_sweep_point *point)
@@ -137,11 +157,13 @@ static json_t *policy_document(const struct results *results, const struct erg_s
     json_t *metrics = json_object();
     for (size_t m = 0; m < results->metrics_count; m++) {
         struct place place = {*point, m};
-        struct erg_interval values = interval(results, &place, false);
+        struct erg_interval values = interval(results, &place, VALUE);
         json_t *metric = interval_document(&values);
         if (point->policy != results->sweep->reference_index) {
-            struct erg_interval differences = interval(results, &place, true);
+            struct erg_interval differences = interval(results, &place, DIFFERENCE);
+            struct erg_interval ratios = interval(results, &place, LOG_RATIO);
             json_object_set_new(metric, "difference", interval_document(&differences));
+            json_object_set_new(metric, "change", change_document(&ratios));
         }
         json_object_set_new(metrics, results->metrics[m], metric);
     }

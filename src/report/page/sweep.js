@@ -13,15 +13,16 @@ const groupName = group => [clusterNames.get(group.cluster), group.trace ? trace
 const entry = (load, policy) => list(load.policies).find(p => p.name === policy.name) || { metrics: {} };
 const metricOf = (load, policy, key) => entry(load, policy).metrics[key] || {};
 
-/* Of a metric's difference, in percent of the reference's mean: {mean, half, sure}; null without one. */
-function differenceOf(load, policy, key) {
-  const { difference } = metricOf(load, policy, key), base = metricOf(load, { name: reference }, key).mean;
-  if (!difference || !isNumber(difference.mean) || !base) return null;
-  const mean = 100 * difference.mean / base, half = isNumber(difference.half_width) ? 100 * difference.half_width / base : null;
-  return { mean, half, sure: half !== null && Math.abs(mean) > half };
+/* Of a metric's change relative to the reference, in percent: {mean, low, high, sure}; null without one. */
+function changeOf(load, policy, key) {
+  const { change } = metricOf(load, policy, key);
+  if (!change || !isNumber(change.mean)) return null;
+  const known = isNumber(change.low) && isNumber(change.high);
+  return { mean: 100 * change.mean, low: known ? 100 * change.low : null, high: known ? 100 * change.high : null,
+    sure: known && change.low * change.high > 0 };
 }
 const signed = value => `${Math.abs(value) < 0.05 ? "" : value < 0 ? "−" : "+"}${Math.abs(value).toFixed(1)}`;
-const withHalf = (mean, half) => (half === null ? `${signed(mean)}\u00a0%` : `${signed(mean)} ± ${half.toFixed(1)}\u00a0%`);
+const changeText = ({ mean, low, high }) => `${signed(mean)}${low === null ? "" : ` (${signed(low)} to ${signed(high)})`}\u00a0%`;
 
 function intervalText({ mean, half_width: half }, units) {
   if (!isNumber(mean)) return NONE;
@@ -42,13 +43,13 @@ function heading() {
   const inSystem = p => metricOf(load, p, "mean_time_in_system_s").mean;
   const known = others.filter(p => isNumber(inSystem(p)));
   const one = known.find(p => p.strong) || (known.length ? known.reduce((a, b) => (inSystem(b) < inSystem(a) ? b : a)) : null);
-  const difference = one && differenceOf(load, one, "mean_time_in_system_s");
+  const change = one && changeOf(load, one, "mean_time_in_system_s");
   const several = groups.length > 1 || shown.group.loads.length > 1;
-  if (difference && (difference.half === null || difference.sure))
-    byId("headline").textContent = `Under ${one.name} a job spends ${lessOrMore(-difference.mean, "time")} in the system than under ${reference}.`;
-  else if (difference)
+  if (change && (change.low === null || change.sure))
+    byId("headline").textContent = `Under ${one.name} a job spends ${lessOrMore(-change.mean, "time")} in the system than under ${reference}.`;
+  else if (change)
     byId("headline").textContent = `No sure difference between ${one.name} and ${reference} in the time that a job spends in the system.`;
-  byId("subtitle").textContent = `${difference && several ? `So it is for ${groupName(shown.group)} at load ${load.load}. ` : ""}${plural(plan.points, "simulation")}, ${plan.accounting} accounting` +
+  byId("subtitle").textContent = `${change && several ? `So it is for ${groupName(shown.group)} at load ${load.load}. ` : ""}${plural(plan.points, "simulation")}, ${plan.accounting} accounting` +
     (plan.rounds ? `, ${plan.rounds} rounds of 300 s each` : "") +
     (plan.missing ? `. ${plan.missing.toLocaleString("en")} are missing: the sweep is not complete.` : ".");
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
@@ -61,15 +62,15 @@ function heading() {
 
 /* ---- one case ---- */
 function comparable(load, policy, key) {
-  const finished = differenceOf(load, policy, "finished_jobs");
+  const finished = changeOf(load, policy, "finished_jobs");
   return !OF_FINISHED.includes(key) || (finished && Math.abs(finished.mean) < 1);
 }
 
 function cell(load, policy, [, key, units, less]) {
-  const difference = policy.name === reference ? null : differenceOf(load, policy, key);
-  const verdict = difference && difference.sure && less !== null && comparable(load, policy, key) ? (difference.mean < 0 === less ? "better" : "worse") : null;
+  const change = policy.name === reference ? null : changeOf(load, policy, key);
+  const verdict = change && change.sure && less !== null && comparable(load, policy, key) ? (change.mean < 0 === less ? "better" : "worse") : null;
   return h("td", {}, intervalText(metricOf(load, policy, key), units),
-    difference ? h("small", { class: verdict }, withHalf(difference.mean, difference.half)) : null);
+    change ? h("small", { class: verdict }, changeText(change)) : null);
 }
 
 function table() {
@@ -184,12 +185,12 @@ function method() {
     texts.push("Jobs are drawn as runs of consecutive jobs of the trace with the times between them, so what comes in short bursts stays " +
       "together, while days and nights are lost.");
   if (plan.pool_traces || plan.seeds > 1)
-    texts.push(`Every policy gets the same ${repeats}, so the differences to ${reference} (small, in percent of its mean) are taken in pairs ` +
+    texts.push(`Every policy gets the same ${repeats}, so the changes relative to ${reference} (small) are means of the pairs' ratios ` +
       `and are often known better than the values themselves. Intervals are Student's at ${level}, each by itself: of twenty that hold ` +
       "nothing, one is expected to look sure.");
   byId("method").append(...texts.map(text => h("p", {}, text)));
   byId("policies-note").textContent = policies.length < 2 ? "" :
-    `Small: the difference to ${reference}.` + (plan.pool_traces || plan.seeds > 1 ? " In colour where its interval does not contain zero: green is better, red worse; " +
+    `Small: the change relative to ${reference}.` + (plan.pool_traces || plan.seeds > 1 ? " In colour where its interval does not contain zero: green is better, red worse; " +
       "completion, which is of finished jobs, and energy only where as many finished." : "");
 }
 
