@@ -323,6 +323,7 @@ static void test_ergon_keeps_the_cap(void **state)
         world.points[1] = (struct erg_operating_point){1.2, 60};
         world.simulation.outages_count = 0;
         simulate(&free, &world, "ergon");
+        assert_true(isnan(free.summary.throttled_s)); /* no cap */
         double cap_w = 0.65 * free.summary.peak_power_w;
         world.simulation.power_cap_w = cap_w;
         simulate(&result, &world, "ergon");

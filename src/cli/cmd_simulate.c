@@ -262,7 +262,7 @@ static void print(const struct simulating *at, const struct erg_summary *summary
     erg_table_add(&table, "%.4g GJ", summary->energy_j / 1e9);
     erg_table_add(&table, "power of GPUs, peak");
     erg_table_add(&table, "%.4g kW", summary->peak_power_w / 1e3);
-    if (isfinite(at->simulation.power_cap_w))
+    if (!isnan(summary->throttled_s))
         add_hours(&table, "slowed down by the power cap", summary->throttled_s);
     if (!isnan(summary->deadlines_met)) {
         erg_table_add(&table, "deadlines met");

@@ -244,7 +244,7 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     summary->deadlines_met = met / (double)with_deadline;
     summary->energy_j = meter->energy_j;
     summary->peak_power_w = meter->peak_power_w;
-    summary->throttled_s = meter->throttled_s;
+    summary->throttled_s = isfinite(meter->simulation->power_cap_w) ? meter->throttled_s : NAN;
     summary->cost_usd = meter->simulation->tariff ? meter->cost_usd : NAN;
     summary->co2_kg = meter->simulation->tariff ? meter->co2_g / 1e3 : NAN;
     summary->simulated_s = meter->now_s;

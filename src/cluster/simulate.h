@@ -110,7 +110,7 @@ struct erg_summary {
     double reconfiguration_gpu_s;
     double deadlines_met; /* share of finished and overdue jobs with one */
     double energy_j, peak_power_w;
-    double throttled_s;      /* during which the cap, and not the policy, slowed GPUs down */
+    double throttled_s;      /* the cap, and not the policy, slowed GPUs down; NAN: no cap */
     double cost_usd, co2_kg; /* of that energy; NAN without a tariff */
     double simulated_s;      /* from the first submission to the end of the simulation */
     double cpu_s;            /* of the simulation itself */

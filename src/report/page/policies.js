@@ -29,6 +29,7 @@ const METRICS = [
   ["moves", "reconfigurations", COUNT, null],
   ["energy", "energy_j", BIG_ENERGY, true],
   ["peak power", "peak_power_w", POWER_UNITS, null],
+  ["slowed down by the cap", "throttled_s", HOURS, null],
   ["deadlines met", "deadlines_met", SHARE, false],
 ];
 /* Who finishes fewer jobs looks better in these: they say nothing where others finished more. */
