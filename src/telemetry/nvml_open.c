@@ -21,13 +21,14 @@ struct openings {
     struct erg_gpus *gpus; /* kept: the library must not be closed under a thread */
     pthread_mutex_t lock;  /* of all below */
     pthread_cond_t news;   /* on the monotonic clock */
-    size_t owners;
-    size_t threads, begun, done; /* begun: the next index */
-    bool given_up;               /* what comes now comes too late */
+    size_t owners, threads, done;
+    bool given_up; /* what comes now comes too late */
     struct opening {
+        struct openings *all;
+        pthread_t thread;
+        bool started, done;
         struct erg_gpu_info info;
         struct nvml_gpu *state; /* NULL until it is open */
-        bool done;
     } items[];
 };
 
@@ -66,21 +67,24 @@ static void watch_errors(struct nvml_gpu *state)
     }
 }
 
-static void open_gpu(const struct nvml_calls *calls, uint32_t index, struct opening *out)
+static struct nvml_gpu *open_gpu(const struct nvml_calls *calls, uint32_t index,
+                                 struct erg_gpu_info *info)
 {
     nvml_device device;
     int result = calls->device_by_index(index, &device);
     if (result == NVML_SUCCESS)
-        result = calls->uuid(device, out->info.uuid, sizeof out->info.uuid);
+        result = calls->uuid(device, info->uuid, sizeof info->uuid);
     if (result != NVML_SUCCESS) {
-        snprintf(out->info.trouble, sizeof out->info.trouble, "%s", nvml_reason(result));
-        return;
+        *info = (struct erg_gpu_info){0};
+        snprintf(info->trouble, sizeof info->trouble, "%s", nvml_reason(result));
+        return NULL;
     }
-    out->state = erg_xcalloc(1, sizeof *out->state);
-    out->state->calls = calls;
-    out->state->device = device;
-    describe(out->state, &out->info);
-    watch_errors(out->state);
+    struct nvml_gpu *state = erg_xcalloc(1, sizeof *state);
+    state->calls = calls;
+    state->device = device;
+    describe(state, info);
+    watch_errors(state);
+    return state;
 }
 
 /* ---- all of them ---- */
@@ -100,19 +104,18 @@ static void leave(struct openings *openings)
 
 static void *run(void *argument)
 {
-    struct openings *openings = argument;
+    struct opening *item = argument;
+    struct openings *openings = item->all;
     const struct nvml_library *library = openings->gpus->library;
-    struct opening found = {0};
-    pthread_mutex_lock(&openings->lock);
-    size_t index = openings->begun++;
-    pthread_mutex_unlock(&openings->lock);
-    open_gpu(&library->calls, (uint32_t)index, &found);
+    struct erg_gpu_info info = {0};
+    struct nvml_gpu *state = open_gpu(&library->calls, (uint32_t)(item - openings->items), &info);
     pthread_mutex_lock(&openings->lock);
     if (openings->given_up) {
-        nvml_gpu_free(found.state);
+        nvml_gpu_free(state);
     } else {
-        found.done = true;
-        openings->items[index] = found;
+        item->info = info;
+        item->state = state;
+        item->done = true;
         openings->done++;
         pthread_cond_signal(&openings->news);
     }
@@ -138,12 +141,11 @@ static struct openings *start(struct erg_gpus *gpus)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_mutex_lock(&openings->lock);
     for (size_t i = 0; i < gpus->count; i++) {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, run, openings) != 0)
-            break; /* looks like a GPU that does not answer */
-        pthread_detach(thread);
-        openings->threads++;
-        openings->owners++;
+        struct opening *item = &openings->items[i];
+        item->all = openings;
+        item->started = pthread_create(&item->thread, NULL, run, item) == 0;
+        openings->threads += item->started; /* without one it looks like a GPU that hangs */
+        openings->owners += item->started;
     }
     pthread_mutex_unlock(&openings->lock);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -153,6 +155,10 @@ static struct openings *start(struct erg_gpus *gpus)
 static void take(struct erg_gpu *gpu, int index, const struct opening *opening, const char *driver)
 {
     struct erg_gpu_info *info = &gpu->info;
+    if (opening->done)
+        pthread_join(opening->thread, NULL);
+    else if (opening->started)
+        pthread_detach(opening->thread);
     gpu->handle = opening->state;
     *info = opening->info;
     info->index = index;
