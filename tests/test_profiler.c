@@ -379,12 +379,38 @@ static void unstable_work_is_repeated_and_said(void **state)
     assert_true(result.unstable);
     assert_int_equal(result.attempts, 3);
     assert_true(result.time_sd > 0 && result.energy_sd > 0);
+    /* The second and the third time twice and four times as long, after as long a cooldown. */
+    assert_true(result.device_s > (1 + 2 + 4) * (options.window_s + options.cooldown_s));
     assert_fails(erg_profile(on.device, &hot_step, 0, 1500, &options, 1, &result, &err), &err,
                  "takes no time");
     struct erg_step wrong = hot_step;
     wrong.launch.slot = 9;
     assert_fails(erg_profile(on.device, &wrong, 1, 1500, &options, 1, &result, &err), &err,
                  "slot 9");
+    erg_device_close(on.device);
+}
+
+/* A window of two steps of the counter becomes one of four and more, unless it may not grow. */
+static void windows_grow_with_the_step_of_the_counter(void **state)
+{
+    (void)state;
+    struct fixture on;
+    struct erg_error err;
+    struct erg_emulated_result model;
+    struct erg_profile_result result;
+    struct erg_profile_options options = erg_profile_options_default();
+    open_fixture(&on, "H200-SXM", exact_options()); /* its counter moves every 92 ms */
+    assert_ok(erg_emulated_run(&on.gpu, &on.stack, &hot_step, 1, 1500, &model, &err), &err);
+    options.window_s = 0.2;
+    assert_ok(erg_profile(on.device, &hot_step, 1, 1500, &options, 1, &result, &err), &err);
+    assert_int_equal(result.attempts, 2);
+    assert_true(result.window_s >= 4 * 0.092 && result.window_s < 0.5);
+    assert_false(result.unstable);
+    assert_close(result.energy_j, model.energy_j, 0.01);
+    options.growth = 1;
+    assert_ok(erg_profile(on.device, &hot_step, 1, 1500, &options, 1, &result, &err), &err);
+    assert_true(result.window_s < 0.25);
+    assert_true(result.unstable);
     erg_device_close(on.device);
 }
 
@@ -482,6 +508,7 @@ int main(void)
         cmocka_unit_test(refusals_are_reported_or_worked_around),
         cmocka_unit_test(a_hot_room_throttles),
         cmocka_unit_test(unstable_work_is_repeated_and_said),
+        cmocka_unit_test(windows_grow_with_the_step_of_the_counter),
         cmocka_unit_test(noise_is_centred_on_the_model),
         cmocka_unit_test(threads_with_devices_of_their_own_agree),
         cmocka_unit_test(long_runs_and_whole_instructions_profile_too),

@@ -73,6 +73,19 @@ bool erg_sensor_log_energy(const struct erg_sensor_log *log, size_t gpu, double 
     return true;
 }
 
+double erg_sensor_log_period(const struct erg_sensor_log *log)
+{
+    double longest_s = 0;
+    for (size_t g = 0; g < log->watched; g++) {
+        const struct erg_edge_list *edges = &log->edges[g];
+        if (edges->count >= 2) {
+            double span_s = edges->items[edges->count - 1].time_s - edges->items[0].time_s;
+            longest_s = fmax(longest_s, span_s / (double)(edges->count - 1));
+        }
+    }
+    return longest_s;
+}
+
 struct erg_poll erg_sensor_log_mean(const struct erg_sensor_log *log, double start_s, double end_s)
 {
     struct erg_poll mean = {.temperature_c = -INFINITY}, nearest = {0};

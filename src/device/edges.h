@@ -45,6 +45,9 @@ int erg_sensor_log_poll(struct erg_sensor_log *log, struct erg_device *device,
 bool erg_sensor_log_energy(const struct erg_sensor_log *log, size_t gpu, double start_s,
                            double end_s, double *energy_j);
 
+/* Mean time between steps of the counter, of the GPU where it is the longest; 0 before two. */
+double erg_sensor_log_period(const struct erg_sensor_log *log);
+
 /* Over the polls in [start_s, end_s], or the nearest one when there is none. */
 struct erg_poll erg_sensor_log_mean(const struct erg_sensor_log *log, double start_s, double end_s);
 

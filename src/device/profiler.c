@@ -13,6 +13,7 @@ enum {
     WARMUP_RUNS = 10,       /* at least, where they take no longer than warmup_most_s */
 };
 
+static const double steps_least = 4;      /* of the counter in a window */
 static const double calibration_s = 0.2;  /* of work is enough to time a run */
 static const double warmup_most_s = 0.5;  /* more would heat what has long runs */
 static const double tail_s = 0.3;         /* work after the window, for the counter's next step */
@@ -30,6 +31,7 @@ struct erg_profile_options erg_profile_options_default(void)
         .time_scatter_max = 0.02,
         .energy_scatter_max = 0.05,
         .attempts = 3,
+        .growth = 4,
     };
 }
 
@@ -42,6 +44,7 @@ struct profiling {
     const struct erg_profile_options *options;
     struct erg_sensor_log log;
     double run_s; /* of one run, as calibrated */
+    double grown; /* how many times longer than asked for window and cooldown are now */
 };
 
 static double now_s(const struct profiling *at)
@@ -225,7 +228,7 @@ static int measure_window(struct profiling *at, struct erg_profile_result *resul
 {
     const struct erg_profile_options *options = at->options;
     erg_sensor_log_clear(&at->log);
-    pause_for(at, options->cooldown_s);
+    pause_for(at, at->grown * options->cooldown_s);
     if (erg_interrupt_check(err) != 0)
         return -1;
     size_t few = runs_for(at, warmup_most_s), warmup = runs_for(at, options->warmup_s);
@@ -233,7 +236,7 @@ static int measure_window(struct profiling *at, struct erg_profile_result *resul
         few = WARMUP_RUNS;
     if (warmup < few)
         warmup = few;
-    size_t runs = runs_for(at, options->window_s / SUB_WINDOWS);
+    size_t runs = runs_for(at, at->grown * options->window_s / SUB_WINDOWS);
     size_t tail = runs_for(at, tail_s);
     double start_s = now_s(at) + (double)warmup * at->run_s;
     double end_s = start_s + SUB_WINDOWS * (double)runs * at->run_s;
@@ -259,6 +262,14 @@ static bool clock_missed(const struct profiling *at, const struct erg_profile_re
            abs(result->clock_mhz - at->clock_mhz) * 100 > at->clock_mhz;
 }
 
+/* How many times longer the window would have to be for the counter's steps; below 1 it is fine. */
+static double shortness(const struct profiling *at, const struct erg_profile_result *result)
+{
+    if (result->energy_source != ERG_ENERGY_COUNTER)
+        return 0;
+    return steps_least * erg_sensor_log_period(&at->log) / result->window_s;
+}
+
 static int profile(struct profiling *at, struct erg_profile_result *out, struct erg_error *err)
 {
     const struct erg_profile_options *options = at->options;
@@ -270,8 +281,9 @@ static int profile(struct profiling *at, struct erg_profile_result *out, struct 
         struct series time = {0}, energy = {0};
         if (measure_window(at, &result, &time, &energy, err) != 0)
             return -1;
-        double excess = fmax(time.scatter / options->time_scatter_max,
-                             energy.scatter / options->energy_scatter_max);
+        double short_by = shortness(at, &result);
+        double excess = fmax(short_by, fmax(time.scatter / options->time_scatter_max,
+                                            energy.scatter / options->energy_scatter_max));
         if (excess < calmest) {
             calmest = excess;
             *out = result;
@@ -279,6 +291,7 @@ static int profile(struct profiling *at, struct erg_profile_result *out, struct 
         out->attempts = attempt;
         if (calmest <= 1)
             break;
+        at->grown = fmin(at->grown * fmax(2, short_by), options->growth);
     }
     out->unstable = calmest > 1;
     out->missed_clock = clock_missed(at, out);
@@ -289,7 +302,7 @@ int erg_profile(struct erg_device *device, const struct erg_step *steps, size_t 
                 int clock_mhz, const struct erg_profile_options *options, uint64_t key,
                 struct erg_profile_result *result, struct erg_error *err)
 {
-    struct profiling at = {device, steps, count, clock_mhz, options, {0}, 0};
+    struct profiling at = {device, steps, count, clock_mhz, options, {0}, 0, 1};
     erg_sensor_log_init(&at.log, device->gpus);
     erg_device_begin(device, key);
     double start_s = now_s(&at);
@@ -341,7 +354,7 @@ int erg_profile_time(struct erg_device *device, const struct erg_step *steps, si
                      int clock_mhz, const struct erg_profile_options *options, uint64_t key,
                      struct erg_profile_result *result, struct erg_error *err)
 {
-    struct profiling at = {device, steps, count, clock_mhz, options, {0}, 0};
+    struct profiling at = {device, steps, count, clock_mhz, options, {0}, 0, 1};
     erg_sensor_log_init(&at.log, device->gpus);
     erg_device_begin(device, key);
     double start_s = now_s(&at);

@@ -6,7 +6,8 @@
  * than reading the energy counter before and after: the counter moves in steps of about 100 ms, so
  * its edges are recorded and interpolated to the window's own start and end, with the same work
  * running on both sides of them. The window is several sub-windows; their scatter is the
- * uncertainty, and a measurement that scatters too much is repeated.
+ * uncertainty. A window of less than four steps of the counter, or one that scatters too much, is
+ * measured again with a longer window after a longer cooldown.
  *
  * Knows nothing of any kind of device.
  */
@@ -29,10 +30,14 @@ struct erg_profile_options {
     double burst_s;    /* of the time measurement */
     /* Relative standard deviation between sub-windows above which a measurement is repeated. */
     double time_scatter_max, energy_scatter_max;
-    int attempts; /* at most, >= 1 */
+    int attempts;  /* at most, >= 1 */
+    double growth; /* window and cooldown may become so many times as long; 1 = as they are */
 };
 
-/* 5 s window, 5 s cooldown, 0.5 s warm-up, 2 s settling, 0.25 s burst, 2 % and 5 %, 3 attempts. */
+/*
+ * 5 s window, 5 s cooldown, 0.5 s warm-up, 2 s settling, 0.25 s burst, 2 % and 5 %, 3 attempts that
+ * may be 4 times as long.
+ */
 struct erg_profile_options erg_profile_options_default(void);
 
 enum erg_energy_source {
@@ -51,7 +56,7 @@ struct erg_profile_result {
     uint32_t reasons;   /* all that were seen during the window (enum erg_clock_reason) */
     bool refused_clock; /* the device does not lock clocks: measured at its own */
     bool missed_clock;  /* locked, but ran at another clock without giving a reason */
-    bool unstable;      /* scattered too much in every attempt; the calmest one is given */
+    bool unstable;      /* too short or scattered too much in every attempt; the best is given */
     double temperature_start_c, temperature_end_c; /* of the hottest GPU */
 
     double window_s; /* how long the window was */

@@ -211,6 +211,7 @@ static struct erg_profile_options profile_options(void)
     options.time_scatter_max = 0.035; /* of 0.12 s each, at the power cap */
     options.energy_scatter_max = 0.08;
     options.attempts = 2;
+    options.growth = 1; /* all items must fit into three minutes */
     return options;
 }
 
