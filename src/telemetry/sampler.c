@@ -109,6 +109,7 @@ static void release_lane(struct lane *lane)
 /* What a lane's thread has to do next. */
 struct task {
     bool stop, tick; /* tick: of the schedule */
+    bool closely;    /* close looks are due */
     int64_t scheduled_ns;
     uint64_t metrics;
 };
@@ -135,6 +136,7 @@ static struct task wait_for_task(struct lane *lane, const struct schedule *sched
         int64_t now_ns = erg_now_ns(), due_ns = tick_ns(schedule, schedule->next);
         int64_t close_ns = closed_ns + CLOSE_NS;
         bool closely = now_ns < lane->close_until_ns;
+        task.closely = closely;
         task.stop = lane->stop;
         task.tick = now_ns >= due_ns;
         if (closely && now_ns >= close_ns)
@@ -197,18 +199,19 @@ static struct schedule schedule_of(const struct lane *lane)
 }
 
 /*
- * A busy host lets an ordinary thread that wakes wait for milliseconds. This one needs
- * microseconds, and the moment counts; where that is not allowed to this user it stays ordinary.
+ * A busy host lets an ordinary thread that wakes wait for milliseconds. This one needs little of
+ * it, and the moment counts; where that is not allowed to this user it stays ordinary.
  */
-static void come_first(void)
+static void come_first(bool first)
 {
-    pthread_setschedparam(pthread_self(), SCHED_RR, &(struct sched_param){.sched_priority = 1});
+    pthread_setschedparam(pthread_self(), first ? SCHED_RR : SCHED_OTHER,
+                          &(struct sched_param){.sched_priority = first});
 }
 
 static void *run_lane(void *argument)
 {
     struct lane *lane = argument;
-    come_first();
+    bool first = false;
     struct schedule schedule = schedule_of(lane);
     struct erg_sampler_item item = {.gpu = lane->gpu};
     int64_t closed_ns = 0;
@@ -216,6 +219,8 @@ static void *run_lane(void *argument)
         struct task task = wait_for_task(lane, &schedule, closed_ns);
         if (task.stop)
             break;
+        if (first == task.closely) /* reading all the time, it must not keep others waiting */
+            come_first(first = !task.closely);
         if (task.tick)
             task.metrics |= due_metrics(lane, &schedule);
         atomic_store(&lane->busy_since_ns, erg_now_ns());

@@ -3,7 +3,7 @@
  * one writer. A GPU that hangs delays nobody else. A deadline that passes while a read takes long
  * is counted as missed, never caught up in a bunch. Threads that read have the lowest real-time
  * priority where the system allows it (root, or "ulimit -r"), so that a busy host makes them late
- * by microseconds and not by milliseconds.
+ * by microseconds and not by milliseconds; but not during close looks.
  */
 #ifndef ERG_TELEMETRY_SAMPLER_H
 #define ERG_TELEMETRY_SAMPLER_H
