@@ -182,6 +182,10 @@ static void test_failures(void **state)
                                                        "gpu 0 fail GetTotalEnergyConsumption 999\n"
                                                        "gpu 0 fail GetTemperatureV 3\n"
                                                        "gpu 0 fail GetViolationStatus 3\n"
+                                                       "gpu 0 fail field138 4\n"
+                                                       "gpu 0 fail field139 4\n"
+                                                       "gpu 0 fail field202 4\n"
+                                                       "gpu 0 fail field204 4\n"
                                                        "gpu 1 module\n"
                                                        "gpu 2 lost 0\n");
     struct erg_gpus *gpus;
@@ -192,6 +196,7 @@ static void test_failures(void **state)
     assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_INSTANT));
     assert_string_equal(erg_gpu_refusal(gpus, 0, ERG_METRIC_POWER_INSTANT), "no permission");
     assert_false(erg_gpu_has(&sample, ERG_METRIC_ENERGY));
+    assert_string_equal(erg_gpu_refusal(gpus, 0, ERG_METRIC_NVLINK_TX), "no permission");
     assert_true(erg_gpu_has(&sample, ERG_METRIC_POWER_AVERAGE)); /* of the same batch */
     assert_int_equal(value_of(&sample, ERG_METRIC_TEMPERATURE), 45);
     assert_string_equal(erg_gpu_source(gpus, 0, ERG_METRIC_TEMPERATURE),

@@ -188,6 +188,7 @@ struct nvml_gpu {
     int64_t xid;
     uint32_t power_scope; /* NVML_SCOPE_MODULE on parts that know only that */
     enum nvml_links links;
+    int links_result; /* why there are none: what the first link said */
     uint32_t link_count;
     struct nvml_wrap wraps[NVML_COUNTERS][NVML_LINKS_MAX];
 };

@@ -272,6 +272,7 @@ static int ask_links(const struct reading *at, enum nvml_links how, struct nvml_
         if (fields[i].result == NVML_GPU_IS_LOST)
             at->sample->lost = true;
     }
+    at->state->links_result = fields[0].result;
     return answers ? 2 * links : 0;
 }
 
@@ -318,7 +319,7 @@ static void read_nvlink(const struct reading *at)
             }
         if (answers == 0)
             refuse(at, metrics[direction],
-                   at->sample->lost ? NVML_GPU_IS_LOST : NVML_NOT_SUPPORTED);
+                   at->sample->lost ? NVML_GPU_IS_LOST : state->links_result);
         else if (sure)
             put(at, metrics[direction], bytes, middle_ns, link_ways[state->links].source);
     }
