@@ -35,6 +35,24 @@ static double number(const json_t *row, const char *key)
     return json_number_value(json_object_get(row, key));
 }
 
+/* The plan beats waiting for every communication, and is no worse than the library's at once. */
+static void check_partitions(const json_t *partitions)
+{
+    size_t i;
+    json_t *row;
+    assert_true(json_array_size(partitions) >= 4);
+    json_array_foreach(partitions, i, row)
+    {
+        const json_t *sequential = json_object_get(row, "sequential");
+        const json_t *plain = json_object_get(row, "nanobatching");
+        const json_t *plan = json_object_get(row, "plan");
+        assert_true(number(plan, "time_s") > 0 && number(plan, "energy_j") > 0);
+        assert_true(number(plan, "time_s") < number(sequential, "time_s"));
+        assert_true(number(plan, "time_s") < 1.02 * number(plain, "time_s"));
+        assert_non_null(json_string_value(json_object_get(row, "partition")));
+    }
+}
+
 /* Both directions of all ways, composed and in one go, within 3 %. */
 static void check_rows(const char *job, const char *out, const char *more, const char *mode)
 {
@@ -58,6 +76,7 @@ static void check_rows(const char *job, const char *out, const char *more, const
         seen |= !strcmp(json_string_value(json_object_get(row, "mode")), mode);
     }
     assert_true(seen);
+    check_partitions(json_object_get(document, "partitions"));
     json_decref(document);
     erg_text_release(&result.out);
 }
@@ -72,6 +91,8 @@ static void stacks_cost_what_their_pieces_add_up_to(void **state)
     assert_int_equal(result.exit_code, 0);
     assert_non_null(strstr(result.out.data, "4 layers of meta-llama/Llama-3.2-1B"));
     assert_non_null(strstr(result.out.data, "both"));
+    assert_non_null(strstr(result.out.data, "one partition"));
+    assert_non_null(strstr(result.out.data, "fwd_mlp"));
     assert_null(strstr(result.out.data, "gradient")); /* nothing is computed there */
     erg_text_release(&result.out);
 }

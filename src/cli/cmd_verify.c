@@ -124,6 +124,41 @@ static void print_costs(const struct erg_verification *verification)
     print_clocks(verification);
 }
 
+static void print_partitions(const struct erg_verification *verification)
+{
+    enum { COLUMNS = 2 + 2 * ERG_VERIFY_WAYS + 4 };
+    static const char *const heads[2][COLUMNS] = {
+        {"", "one partition", "sequential", "", "nanobatching", "", "plan", "", "to sequential", "",
+         "to nanobatching", ""},
+        {"", "", "time", "energy", "time", "energy", "time", "energy", "time", "energy", "time",
+         "energy"},
+    };
+    struct erg_table table = {.columns = COLUMNS};
+    for (int line = 0; line < 2; line++)
+        for (int c = 0; c < COLUMNS; c++)
+            erg_table_add(&table, "%s", heads[line][c]);
+    for (size_t i = 0; i < verification->partition_count; i++) {
+        const struct erg_verify_partition *partition = &verification->partitions[i];
+        struct erg_cost plan = partition->costs[ERG_VERIFY_PLAN];
+        erg_table_add(&table, "%s", directions[partition->backward]);
+        erg_table_add(&table, "%s", partition->name);
+        for (int way = 0; way < ERG_VERIFY_WAYS; way++) {
+            erg_table_add(&table, "%.3f ms", 1e3 * partition->costs[way].time_s);
+            erg_table_add(&table, "%.3f J", partition->costs[way].energy_j);
+        }
+        for (int way = 0; way < ERG_VERIFY_PLAN; way++) {
+            struct erg_cost other = partition->costs[way];
+            erg_table_add(&table, "%+.1f %%", percent(plan.time_s, other.time_s));
+            erg_table_add(&table, "%+.1f %%", percent(plan.energy_j, other.energy_j));
+        }
+    }
+    struct erg_text text = {0};
+    erg_table_text(&text, &table, "");
+    printf("\n%s", text.data);
+    erg_text_release(&text);
+    erg_table_release(&table);
+}
+
 static void print_numbers(const struct erg_verification *verification)
 {
     size_t columns = 1 + verification->comparison_count;
@@ -156,6 +191,22 @@ static void print_numbers(const struct erg_verification *verification)
 
 /* ---- as JSON ---- */
 
+static json_t *partitions_json(const struct erg_verification *verification)
+{
+    json_t *partitions = json_array();
+    for (size_t i = 0; i < verification->partition_count; i++) {
+        const struct erg_verify_partition *partition = &verification->partitions[i];
+        json_t *row = json_pack("{s:s, s:s}", "direction", directions[partition->backward],
+                                "partition", partition->name);
+        for (int way = 0; way < ERG_VERIFY_WAYS; way++)
+            json_object_set_new(row, erg_verify_way_name((enum erg_verify_way)way),
+                                json_pack("{s:f, s:f}", "time_s", partition->costs[way].time_s,
+                                          "energy_j", partition->costs[way].energy_j));
+        json_array_append_new(partitions, row);
+    }
+    return partitions;
+}
+
 static json_t *document(const struct erg_verification *verification, long layers)
 {
     json_t *rows = json_array(), *comparisons = json_array();
@@ -185,8 +236,9 @@ static json_t *document(const struct erg_verification *verification, long layers
                               json_pack("{s:s, s:s, s:o}", "way", comparison->way, "reference",
                                         comparison->reference, "tensors", tensors));
     }
-    return json_pack("{s:i, s:I, s:o, s:o}", "schema_version", 1, "layers", (json_int_t)layers,
-                     "rows", rows, "numbers", comparisons);
+    return json_pack("{s:i, s:I, s:o, s:o, s:o}", "schema_version", 1, "layers", (json_int_t)layers,
+                     "rows", rows, "partitions", partitions_json(verification), "numbers",
+                     comparisons);
 }
 
 /* ---- the command ---- */
@@ -224,6 +276,8 @@ static void print(const struct erg_invocation *call, const struct erg_verify_req
            request->device ? "" : "the emulated ",
            request->device ? request->device->identity : job->gpu->name);
     print_costs(verification);
+    if (verification->partition_count)
+        print_partitions(verification);
     if (verification->comparison_count)
         print_numbers(verification);
 }

@@ -5,8 +5,10 @@
  * instruction of several layers is run in one go, in each direction and three ways: sequentially,
  * as plain nanobatches with the library's communication at once, and as the plan says. The pieces
  * of its composition are measured between two measurements of the stack, within the same minute and
- * so equally hot; the two should agree. Devices that compute are also asked whether all ways have
- * the same output and gradients.
+ * so equally hot; the two should agree. Each partition that the plan overlaps is measured three
+ * ways as well: with the library's communication after its compute, with it at once, and as the
+ * plan says. Devices that compute are also asked whether all ways have the same output and
+ * gradients.
  *
  * What couples pieces and makes a stack differ from their sum: the power cap holds the mean of all,
  * so a piece runs faster beside a frugal one than alone; joins; what is left in the cache.
@@ -51,6 +53,15 @@ struct erg_verify_row {
     struct erg_profile_result profile; /* of the stack, the second time */
 };
 
+/* A partition, once: the compute of one nanobatch and a communication; costs of one GPU. */
+struct erg_verify_partition {
+    char name[24];
+    bool backward; /* of which direction's plan: with a replay, backward has forward ones as well */
+    struct erg_cost costs[ERG_VERIFY_WAYS];
+};
+
+enum { ERG_VERIFY_PARTITIONS = 64 };
+
 /* How far the tensors of one way are from those of another. */
 struct erg_verify_comparison {
     const char *way, *reference; /* "sequential again": the same way twice */
@@ -63,6 +74,8 @@ enum { ERG_VERIFY_COMPARISONS = 4 };
 struct erg_verification {
     struct erg_verify_row rows[2 * ERG_VERIFY_WAYS]; /* forward, then backward */
     size_t row_count;
+    struct erg_verify_partition partitions[ERG_VERIFY_PARTITIONS]; /* that the plan overlaps */
+    size_t partition_count;
     struct erg_verify_comparison comparisons[ERG_VERIFY_COMPARISONS];
     size_t comparison_count; /* 0 where nothing is computed */
 };
