@@ -100,7 +100,7 @@ static void test_comparison(void **state)
     free(text);
     erg_text_release(&line);
     check_program(CASE "-p fcfs,elasticflow-ls,fcfs 2>&1", 2, "'fcfs' is named twice");
-    check_program(CASE "-p , 2>&1", 2, "names no policy");
+    check_program(CASE "-p fcfs, 2>&1", 2, "there is no policy ''");
 }
 
 /* The failure of the only node that it is on sends 'third' back; drawn failures follow the seed. */

@@ -78,6 +78,13 @@ static void test_impossible_goals_name_what_binds(void **state)
     check_optimize("job.yaml", "good", "--deadline 1", 0, "the least energy within the deadline");
 }
 
+static void test_lists_have_no_empty_names(void **state)
+{
+    (void)state;
+    check_optimize("job.yaml", "good", "--method ergon,", 2, "unknown method ''");
+    check_optimize("job.yaml", "good", "--method ,ergon", 2, "unknown method ''");
+}
+
 static void test_wrong_folders(void **state)
 {
     (void)state;
@@ -198,6 +205,7 @@ int main(void)
         cmocka_unit_test(test_wrong_jobs),
         cmocka_unit_test(test_missing_gpus_are_named),
         cmocka_unit_test(test_impossible_goals_name_what_binds),
+        cmocka_unit_test(test_lists_have_no_empty_names),
         cmocka_unit_test(test_wrong_folders),
         cmocka_unit_test(test_broken_stores_are_refused_and_kept),
         cmocka_unit_test(test_full_disk),

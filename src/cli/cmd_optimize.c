@@ -67,21 +67,13 @@ static int parse_methods(const char *list, bool *methods, struct erg_error *err)
         return 0;
     char *copy = erg_xstrdup(list), *rest = copy, *name;
     int status = 0;
-    while (!status && (name = strtok_r(rest, ",", &rest))) {
+    while (!status && (name = strsep(&rest, ","))) {
         enum erg_method method;
         status = erg_method_parse(name, &method, err);
         if (!status)
             methods[method] = true;
     }
     free(copy);
-    bool any = false;
-    for (int i = 0; i < ERG_METHOD_COUNT; i++)
-        any |= methods[i];
-    if (!status && !any)
-        status = erg_fail(err, ERG_USAGE,
-                          "--method: '%s' names no method; expected sequential, "
-                          "sequential+clocks, nanobatching, nanobatching+clocks or ergon",
-                          list);
     return status;
 }
 

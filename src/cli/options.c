@@ -42,9 +42,9 @@ static int check_bounds(const struct erg_option *option, double value, const cha
     if (option->least == option->most || (value >= option->least && value <= option->most))
         return 0;
     if (option->most >= 1e15)
-        return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must be at least %g.",
+        return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must be at least %.10g.",
                         option->name, text, option->least);
-    return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must lie between %g and %g.",
+    return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must lie between %.10g and %.10g.",
                     option->name, text, option->least, option->most);
 }
 

@@ -55,7 +55,7 @@ int erg_plan_list_gpus(struct plan_gpus *numbers, const char *text,
     const long node = cluster->gpus_per_node, all = (long)cluster->nodes * node;
     char *copy = erg_xstrdup(text), *rest = copy, *part;
     int status = 0;
-    while (!status && (part = strtok_r(rest, ",", &rest)))
+    while (!status && (part = strsep(&rest, ",")))
         status = add_part(numbers, part, node, all, err);
     free(copy);
     if (!status && !numbers->count)
