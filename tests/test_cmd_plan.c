@@ -179,6 +179,54 @@ static void test_a_plan_is_a_job_of_optimize(void **state)
     check_way("--recompute full", "full", "sequential+clocks", "selected: sequential+clocks");
     check_way("--recompute none --memory-budget 34e9", "none", "sequential+clocks",
               "copies to host memory slow compute as the engine megatron-kwai-h800 says");
+    check_way("--per-stage --memory-budget 33e9 --gpus 4", "balanced", "sequential+clocks",
+              "selected: sequential+clocks");
+}
+
+/* Each stage recomputes and offloads what is best for it: no slower than all the same, and other
+ * commands read of the job what each does. */
+static void test_stages_of_their_own(void **state)
+{
+    (void)state;
+    json_t *same =
+        run_json("plan " JOB " --gpus 48 --batch 32 --memory-budget 4.4e10 --top 1 --json", 0);
+    char command[400];
+    snprintf(command, sizeof command,
+             "plan " JOB
+             " --gpus 48 --batch 32 --memory-budget 4.4e10 --per-stage --top 1 --json -o %s",
+             folder);
+    json_t *own = run_json(command, 0);
+    const json_t *best = json_array_get(json_object_get(own, "layouts"), 0), *stage;
+    const json_t *all = json_array_get(json_object_get(same, "layouts"), 0);
+    const json_t *stages = json_object_get(best, "stages");
+    double most = 0, peak = 0;
+    size_t i;
+    assert_true(number(json_object_get(best, "highest_clock"), "time_s") < number(all, "time_s"));
+    assert_string_equal(json_string_value(json_object_get(best, "recompute")), "stages");
+    assert_int_equal(json_array_size(stages), number(best, "p"));
+    json_array_foreach(stages, i, stage)
+    {
+        double sum = 0;
+        const json_t *item;
+        const char *name;
+        json_object_foreach(json_object_get(stage, "items"), name, item) sum +=
+            json_number_value(item);
+        assert_close(sum, number(stage, "peak_bytes"), 1e-9);
+        most = fmax(most, number(stage, "offload"));
+        peak = fmax(peak, number(stage, "peak_bytes"));
+    }
+    assert_near(most, number(best, "offload"), 0);
+    assert_close(peak, number(best, "peak_bytes"), 1e-9);
+    json_decref(own);
+    json_decref(same);
+    snprintf(command, sizeof command, "memory %s/job.yaml", folder);
+    check_output(command, 0, "recompute stages, offload 0.");
+    check_output(command, 0, "It fits");
+    snprintf(command, sizeof command,
+             "optimize %s/job.yaml -o %s/plan --method sequential+clocks 2>&1", folder, folder);
+    check_output(command, 0, "selected: sequential+clocks");
+    snprintf(command, sizeof command, "rm -r %s/*", folder);
+    assert_int_equal(system(command), 0);
 }
 
 /* ---- over clocks ---- */
@@ -303,7 +351,7 @@ int main(void)
         cmocka_unit_test(test_tables),          cmocka_unit_test(test_files),
         cmocka_unit_test(test_refusals),        cmocka_unit_test(test_a_plan_is_a_job_of_optimize),
         cmocka_unit_test(test_objectives),      cmocka_unit_test(test_objectives_as_text),
-        cmocka_unit_test(test_numbers_of_gpus),
+        cmocka_unit_test(test_numbers_of_gpus), cmocka_unit_test(test_stages_of_their_own),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -197,6 +197,16 @@ static void broken_rules_have_their_sentence(void **state)
          "job.yaml:12: key 'offload': offloading hides its copies behind the microbatches of "
          "other stages and needs at least 3 pipeline stages, got 2"},
         {0, "", "offload: 1.5\n", "job.yaml:12: key 'offload': expected a number from 0 to 1"},
+        {0, "", "stage_offload: [0.5, 1.5]\n",
+         "job.yaml:12: key 'stage_offload[1]': expected a number from 0 to 1"},
+        {0, "", "stage_offload: [0.5]\n",
+         "job.yaml:12: key 'stage_offload': expected 2 entries, one for each stage, got 1"},
+        {0, "", "stage_recompute: [none, norms]\nrecompute: none\n",
+         "job.yaml:12: key 'stage_recompute': recompute was given, too; expected one of them"},
+        {0, "", "stage_recompute: [none, norms]\n",
+         "job.yaml:12: key 'stage_recompute': what stages that recompute differently cost is a "
+         "matter of the engine"},
+        {0, "", "stage_recompute: [none, all]\n", "key 'stage_recompute[1]'"},
         {0, "", "search: {method: tree}\n",
          "job.yaml:12: key 'search.method': 'tree' is not known; did you mean 'trees'?"},
         {0, "", "search:\n  budget: 0\n",

@@ -74,12 +74,17 @@ static int choose_layout(struct erg_layout *layout, const struct erg_job *job,
     long gpus = (long)job->cluster.nodes * job->cluster.gpus_per_node;
     if (values->layout && erg_layout_parse(layout, values->layout, job->model->layers, err) != 0)
         return erg_fail_context(err, "--layout");
+    /* What stages do each for themselves holds for the job's own layout. */
     if (values->recompute >= 0)
         layout->remat = (enum erg_remat)values->recompute;
+    if (values->recompute >= 0 || values->layout)
+        layout->stage_remat = NULL;
     if (!isnan(values->offload))
         layout->offload = values->offload;
     if (!isnan(values->budget_bytes))
         layout->offload = 0;
+    if (!isnan(values->offload) || !isnan(values->budget_bytes) || values->layout)
+        layout->stage_offload = NULL;
     if (erg_layout_fill(layout, values->gpus != ERG_NOT_GIVEN ? values->gpus : gpus,
                         values->batch != ERG_NOT_GIVEN ? values->batch : batch, err) != 0)
         return -1;
@@ -306,7 +311,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
             .budget_bytes = isnan(values->budget_bytes)
                                 ? ERG_MEMORY_USABLE_SHARE * job->gpu->memory_bytes
                                 : values->budget_bytes,
-            .per_stage = values->per_stage,
+            .per_stage = values->per_stage || layout.stage_remat || layout.stage_offload,
             .solve_bytes = values->budget_bytes,
         };
         status = answer_and_show(call, &answer, &layout, &arena, err);

@@ -32,6 +32,8 @@ static const struct erg_option options[] = {
              "given"},
     {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = recomputes,
      .help = "only layouts that compute this again; all are tried unless given"},
+    {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(per_stage),
+     .help = "each stage recomputes and offloads what is best for it, in place of all the same"},
     {"objective", 'O', ERG_OPTION_CHOICE, "WHAT", AT(objective), .choices = objectives,
      .help = "what is best, over the GPUs' clocks too; with --deadline least_energy unless given, "
              "else fastest"},
@@ -111,6 +113,7 @@ static struct erg_layout_search search_for(struct planning *at, const struct erg
         .remats = values->recompute >= 0 ? 1u << values->recompute : ERG_REMAT_ALL,
         .offload = at->energy.time.engine->host_link_bandwidth > 0,
         .unequal = true,
+        .per_stage = values->per_stage,
         .top = (size_t)values->top,
         .each = values->output ? note_point : NULL,
         .context = at,
@@ -210,10 +213,10 @@ static int find_mixed(struct planning *at, const struct erg_cluster *cluster, bo
                       struct erg_error *err)
 {
     const struct plan_values *values = at->values;
-    if (values->gpus || values->export == PLAN_EXPORT_PROFILE)
+    if (values->gpus || values->per_stage || values->export == PLAN_EXPORT_PROFILE)
         return erg_fail(err, ERG_USAGE,
-                        "the cluster has nodes of several kinds; --gpus and --export profile are "
-                        "for those of one");
+                        "the cluster has nodes of several kinds; --gpus, --per-stage and --export "
+                        "profile are for those of one");
     return erg_plan_mixed(at, cluster, json, err);
 }
 

@@ -38,7 +38,7 @@ static void print_heading(const struct erg_memory_answer *answer)
            answer->job->name, answer->request.model->name, erg_layout_gpus(layout),
            answer->job->gpu->name, layout->tensor, layout->context, layout->pipeline, layout->data,
            layout->virtual_stages, layout->virtual_stages > 1 ? "s" : "", layout->microbatches,
-           layout->microbatch, layout->sequence, erg_remat_name(layout->remat), layout->offload,
+           layout->microbatch, layout->sequence, erg_layout_remat_name(layout), layout->offload,
            answer->per_stage ? " or less (each stage its own)" : "");
 }
 

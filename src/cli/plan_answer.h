@@ -14,6 +14,7 @@ struct plan_values {
     const char *gpus, *cluster, *engine, *layout, *why, *output;
     int recompute, export, objective;
     double slack, memory_bytes, host_bytes, deadline_s, energy_j, power_w;
+    bool per_stage;
 };
 
 /* Choices of the option --export beyond enum erg_export_format. */

@@ -52,6 +52,9 @@ static const cyaml_schema_field_t profiler_fields[] = {
 };
 
 static const cyaml_schema_value_t layer_count = {CYAML_VALUE_INT(CYAML_FLAG_DEFAULT, int)};
+static const cyaml_schema_value_t stage_recompute = {CYAML_VALUE_ENUM(
+    CYAML_FLAG_STRICT, enum erg_job_recompute, recompute_names, COUNT(recompute_names))};
+static const cyaml_schema_value_t stage_offload = {CYAML_VALUE_FLOAT(CYAML_FLAG_DEFAULT, double)};
 
 #define JOB struct erg_job_file
 static const cyaml_schema_field_t job_fields[] = {
@@ -77,6 +80,10 @@ static const cyaml_schema_field_t job_fields[] = {
     CYAML_FIELD_ENUM("recompute", OPTIONAL_WORD, JOB, recompute, recompute_names,
                      COUNT(recompute_names)),
     CYAML_FIELD_FLOAT("offload", OPTIONAL, JOB, offload),
+    CYAML_FIELD_SEQUENCE("stage_recompute", OPTIONAL | CYAML_FLAG_POINTER, JOB, stage_recompute,
+                         &stage_recompute, 1, 10000),
+    CYAML_FIELD_SEQUENCE("stage_offload", OPTIONAL | CYAML_FLAG_POINTER, JOB, stage_offload,
+                         &stage_offload, 1, 10000),
     CYAML_FIELD_MAPPING("search", OPTIONAL, JOB, search, search_fields),
     CYAML_FIELD_MAPPING("profiler", OPTIONAL, JOB, profiler, profiler_fields),
     CYAML_FIELD_ENUM("goal", OPTIONAL_WORD, JOB, goal, goal_names, COUNT(goal_names)),
@@ -184,6 +191,8 @@ void erg_job_free(struct erg_job *job)
     erg_stack_free(job->stack);
     erg_engine_free(job->engine);
     free(job->chunk_layers);
+    free(job->stage_recompute);
+    free(job->stage_offload);
     free(job->own_name);
     free(job->path);
     erg_yaml_free(&job_schema, job->file);

@@ -66,6 +66,10 @@ struct erg_job {
     enum erg_job_recompute recompute;
     double offload; /* share of the activations that moves to host memory; above 0: the engine says
                      * what that costs */
+    /* Of each stage where they differ, [pipeline], else NULL. Then `recompute` is none, and what
+     * stages recompute costs what the engine says; `offload` is the most of any. */
+    enum erg_job_recompute *stage_recompute;
+    double *stage_offload;
 
     struct {
         enum erg_job_search method;
@@ -112,6 +116,8 @@ struct erg_job_layout {
     long microbatch, microbatches, sequence, vocabulary;
     enum erg_job_recompute recompute;
     double offload;
+    const enum erg_job_recompute *stage_recompute; /* [pipeline], or NULL: all the same */
+    const double *stage_offload;                   /* likewise */
 };
 
 /*

@@ -153,18 +153,76 @@ static int check_degrees(const struct erg_job *job, const struct erg_yaml *yaml,
 static int check_offload(const struct erg_job *job, const struct erg_yaml *yaml,
                          struct erg_error *err)
 {
+    const char *key = job->stage_offload ? "stage_offload" : "offload";
     if (!(job->offload > 0))
         return 0;
     if (job->pipeline < 3)
-        return erg_yaml_fail(yaml, "offload", err,
+        return erg_yaml_fail(yaml, key, err,
                              "offloading hides its copies behind the microbatches of other stages "
                              "and needs at least 3 pipeline stages, got %d",
                              job->pipeline);
     if (!job->engine || !(job->engine->host_link_bandwidth > 0))
-        return erg_yaml_fail(yaml, "offload", err,
+        return erg_yaml_fail(yaml, key, err,
                              "what copies to host memory cost is a matter of the engine; expected "
                              "the key 'engine' with one that offloads, for example "
                              "megatron-kwai-h800");
+    return 0;
+}
+
+/* A list of a stage's own settings: as many as stages, in place of the key for all. */
+static int check_list(const struct erg_job *job, const struct erg_yaml *yaml, const char *key,
+                      const char *for_all, unsigned count, struct erg_error *err)
+{
+    if (erg_yaml_has(yaml, for_all))
+        return erg_yaml_fail(yaml, key, err, "%s was given, too; expected one of them", for_all);
+    if (count != (unsigned)job->pipeline)
+        return erg_yaml_fail(yaml, key, err, "expected %d entries, one for each stage, got %u",
+                             job->pipeline, count);
+    return 0;
+}
+
+static int choose_stage_recompute(struct erg_job *job, const struct erg_job_file *file,
+                                  const struct erg_yaml *yaml, struct erg_error *err)
+{
+    bool differ = false;
+    if (!file->stage_recompute)
+        return 0;
+    if (check_list(job, yaml, "stage_recompute", "recompute", file->stage_recompute_count, err))
+        return -1;
+    for (int i = 0; i < job->pipeline; i++)
+        differ |= file->stage_recompute[i] != file->stage_recompute[0];
+    job->recompute = differ ? ERG_RECOMPUTE_NONE : file->stage_recompute[0];
+    if (!differ)
+        return 0;
+    if (!job->engine)
+        return erg_yaml_fail(yaml, "stage_recompute", err,
+                             "what stages that recompute differently cost is a matter of the "
+                             "engine; expected the key 'engine', for example megatron-kwai-h800");
+    size_t bytes = (size_t)job->pipeline * sizeof *job->stage_recompute;
+    job->stage_recompute = memcpy(erg_xmalloc(bytes), file->stage_recompute, bytes);
+    return 0;
+}
+
+static int choose_stage_offload(struct erg_job *job, const struct erg_job_file *file,
+                                const struct erg_yaml *yaml, struct erg_error *err)
+{
+    bool differ = false;
+    if (!file->stage_offload)
+        return 0;
+    if (check_list(job, yaml, "stage_offload", "offload", file->stage_offload_count, err) != 0)
+        return -1;
+    for (int i = 0; i < job->pipeline; i++) {
+        char key[48];
+        snprintf(key, sizeof key, "stage_offload[%d]", i);
+        if (erg_yaml_check_range(yaml, key, file->stage_offload[i], 0, 1, err) != 0)
+            return -1;
+        differ |= file->stage_offload[i] != file->stage_offload[0];
+        job->offload = fmax(job->offload, file->stage_offload[i]);
+    }
+    if (!differ)
+        return 0;
+    size_t bytes = (size_t)job->pipeline * sizeof *job->stage_offload;
+    job->stage_offload = memcpy(erg_xmalloc(bytes), file->stage_offload, bytes);
     return 0;
 }
 
@@ -308,6 +366,8 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
     job->path = erg_xstrdup(path);
     choose_name(job, file, path);
     if (load_names(job, file, yaml, path, err) != 0 || apply_to_model(job, file, yaml, err) != 0 ||
+        choose_stage_recompute(job, file, yaml, err) != 0 ||
+        choose_stage_offload(job, file, yaml, err) != 0 ||
         (!any_layout &&
          (check_degrees(job, yaml, err) != 0 || check_offload(job, yaml, err) != 0)) ||
         check_schedule(job, file, yaml, err) != 0 || split_layers(job, file, yaml, err) != 0 ||
@@ -327,7 +387,8 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
         erg_log(ERG_LOG_WARNING,
                 "%s:%zu: copies to host memory slow compute as the engine %s says; waiting for the "
                 "first of them is not modelled",
-                path, erg_yaml_line(yaml, "offload"), job->engine->name);
+                path, erg_yaml_line(yaml, job->stage_offload ? "stage_offload" : "offload"),
+                job->engine->name);
     if (!job->even_microbatch)
         erg_log(ERG_LOG_WARNING,
                 "%s:%zu: a microbatch of %d cannot be split in two equal halves, so communication "

@@ -29,6 +29,10 @@ struct erg_job_file {
     int microbatch_size, microbatches, sequence;
     enum erg_job_recompute recompute;
     double offload;
+    enum erg_job_recompute *stage_recompute;
+    unsigned stage_recompute_count;
+    double *stage_offload;
+    unsigned stage_offload_count;
     struct erg_job_file_search search;
     struct erg_job_file_profiler profiler;
     enum erg_job_goal goal;

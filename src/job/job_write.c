@@ -53,11 +53,19 @@ static void add_layout(struct erg_text *out, const struct erg_job_layout *layout
             erg_text_printf(out, "%s%ld", i ? ", " : "", layout->chunk_layers[i]);
         erg_text_add(out, "]\n");
     }
-    erg_text_printf(out, "microbatch_size: %ld\nmicrobatches: %ld\nsequence: %ld\nrecompute: %s\n",
-                    layout->microbatch, layout->microbatches, layout->sequence,
-                    erg_job_recompute_name(layout->recompute));
-    if (layout->offload > 0)
+    erg_text_printf(out, "microbatch_size: %ld\nmicrobatches: %ld\nsequence: %ld\n",
+                    layout->microbatch, layout->microbatches, layout->sequence);
+    if (!layout->stage_recompute)
+        erg_text_printf(out, "recompute: %s\n", erg_job_recompute_name(layout->recompute));
+    for (long i = 0; layout->stage_recompute && i < layout->pipeline; i++)
+        erg_text_printf(out, "%s%s%s", i ? ", " : "stage_recompute: [",
+                        erg_job_recompute_name(layout->stage_recompute[i]),
+                        i + 1 < layout->pipeline ? "" : "]\n");
+    if (layout->offload > 0 && !layout->stage_offload)
         erg_text_printf(out, "offload: %.4f\n", layout->offload);
+    for (long i = 0; layout->offload > 0 && layout->stage_offload && i < layout->pipeline; i++)
+        erg_text_printf(out, "%s%.4f%s", i ? ", " : "stage_offload: [", layout->stage_offload[i],
+                        i + 1 < layout->pipeline ? "" : "]\n");
 }
 
 void erg_job_write(struct erg_text *out, const struct erg_job *job,

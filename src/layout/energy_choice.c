@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "layout/energy_bound.h"
+#include "layout/search_internal.h"
 
 #include <assert.h>
 #include <math.h>
@@ -61,19 +62,7 @@ static const struct erg_layout_ladder *ladder_for(struct choosing *at,
     return &at->ladder;
 }
 
-static void own_chunks(struct erg_layout_candidate *candidate)
-{
-    struct erg_layout *layout = &candidate->layout;
-    candidate->chunk_layers = NULL;
-    if (!layout->chunk_layers)
-        return;
-    size_t count = (size_t)(layout->pipeline * layout->virtual_stages);
-    candidate->chunk_layers = erg_xcalloc(count, sizeof(long));
-    memcpy(candidate->chunk_layers, layout->chunk_layers, count * sizeof(long));
-    layout->chunk_layers = candidate->chunk_layers;
-}
-
-/* Takes the candidate's chunks. */
+/* Takes the candidate's lists. */
 static void insert(struct target *target, const struct entry *entry)
 {
     size_t place = target->count;
@@ -115,7 +104,7 @@ static void consider(void *context, const struct erg_layout_candidate *candidate
             target->dropped = fmin(target->dropped, entry.bound);
             continue;
         }
-        own_chunks(&entry.candidate);
+        erg_layout_own_lists(&entry.candidate);
         insert(target, &entry);
     }
     erg_layout_bound_release(&bound);

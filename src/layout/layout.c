@@ -53,6 +53,21 @@ void erg_layout_of_job(struct erg_layout *layout, const struct erg_job *job,
         equal &= layers[i] == layers[0];
     }
     layout->chunk_layers = equal ? NULL : layers;
+    if (job->stage_recompute) {
+        enum erg_remat *own = erg_arena_alloc(arena, (size_t)job->pipeline * sizeof *own);
+        for (int i = 0; i < job->pipeline; i++)
+            own[i] = remats[job->stage_recompute[i]];
+        layout->stage_remat = own;
+    }
+    layout->stage_offload = job->stage_offload;
+}
+
+const char *erg_layout_remat_name(const struct erg_layout *layout)
+{
+    for (long stage = 1; layout->stage_remat && stage < layout->pipeline; stage++)
+        if (layout->stage_remat[stage] != layout->stage_remat[0])
+            return "stages";
+    return erg_remat_name(erg_layout_remat(layout, 0));
 }
 
 /* ---- from text ---- */

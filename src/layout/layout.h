@@ -82,6 +82,9 @@ static inline double erg_layout_offload(const struct erg_layout *layout, long st
     return layout->stage_offload ? layout->stage_offload[stage] : layout->offload;
 }
 
+/* What all stages recompute, "stages" where they differ. */
+const char *erg_layout_remat_name(const struct erg_layout *layout);
+
 /* Layers of chunk `chunk` of stage `stage`, of a model with `layers`. */
 static inline long erg_layout_chunk_layers(const struct erg_layout *layout, long layers, long stage,
                                            long chunk)
@@ -109,8 +112,8 @@ static inline long erg_layout_gpus(const struct erg_layout *layout)
 }
 
 /*
- * The layout that a job's own keys describe. The job may have been loaded for any layout; `arena`
- * holds the layers of its chunks where they differ.
+ * The layout that a job's own keys describe. The job may have been loaded for any layout, and must
+ * outlive this one; `arena` holds what its chunks and stages have and do where they differ.
  */
 void erg_layout_of_job(struct erg_layout *layout, const struct erg_job *job,
                        struct erg_arena *arena);

@@ -1,11 +1,13 @@
 #include "layout/layout_document.h"
 
+#include "base/memory.h"
 #include "io/json.h"
 #include "layout/memory.h"
 #include "layout/mixed_energy.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Layers of every chunk where they are equal, else 0. */
 static long equal_layers(const struct erg_layout *layout, long layers)
@@ -28,6 +30,32 @@ void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long
     erg_text_printf(out, "t=%ld,c=%ld,p=%ld,%c=%ld,b=%ld", layout->tensor, layout->context,
                     layout->pipeline, each ? 'l' : 'v', each ? each : layout->virtual_stages,
                     layout->microbatch);
+}
+
+/* What each stage does, and needs by the closed form. */
+static json_t *stages_json(const struct erg_model *model, const struct erg_layout *layout)
+{
+    const struct erg_memory_request request = {.model = model, .layout = layout};
+    struct erg_memory_sizes sizes;
+    json_t *list = json_array();
+    erg_memory_sizes_init(&sizes, model, layout->tensor, layout->context, layout->microbatch,
+                          layout->sequence);
+    for (long s = 0; s < layout->pipeline; s++) {
+        struct erg_memory_stage stage;
+        json_t *items = json_object();
+        erg_memory_closed(&stage, &request, &sizes, s);
+        for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+            if (stage.items[i] > 0)
+                json_object_set_new(items, erg_memory_item_name((enum erg_memory_item)i),
+                                    erg_json_number(stage.items[i]));
+        json_array_append_new(
+            list, json_pack("{s:I, s:s, s:o, s:o, s:o}", "layers",
+                            (json_int_t)erg_layout_stage_layers(layout, model->layers, s),
+                            "recompute", erg_remat_name(erg_layout_remat(layout, s)), "offload",
+                            erg_json_number(erg_layout_offload(layout, s)), "peak_bytes",
+                            erg_json_number(stage.peak_bytes), "items", items));
+    }
+    return list;
 }
 
 void erg_layout_answer_energy(struct erg_layout_energy *energy,
@@ -129,9 +157,10 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
     json_object_set_new(json, "microbatch", json_integer(layout->microbatch));
     json_object_set_new(json, "microbatches", json_integer(layout->microbatches));
     json_object_set_new(json, "batch", json_integer(candidate->batch));
-    json_object_set_new(json, "recompute", json_string(erg_remat_name(layout->remat)));
+    json_object_set_new(json, "recompute", json_string(erg_layout_remat_name(layout)));
     json_object_set_new(json, "offload", erg_json_number(layout->offload));
     json_object_set_new(json, "peak_bytes", erg_json_number(candidate->peak_bytes));
+    json_object_set_new(json, "stages", stages_json(model, layout));
     if (answer->mixed)
         json_object_set_new(json, "places", places_json(answer, candidate->mixed));
     return json;
@@ -215,7 +244,7 @@ static json_t *union_json(const struct erg_layout_answer *answer)
                             all.points[i].time_s, "energy_j", all.points[i].energy_j, "layout",
                             place_of(answer, option), "gpus",
                             (int)erg_layout_gpus(choice->options[option].layout), "name", name.data,
-                            "recompute", erg_remat_name(choice->options[option].layout->remat),
+                            "recompute", erg_layout_remat_name(choice->options[option].layout),
                             "offload", choice->options[option].layout->offload, "forward_mhz",
                             clocks.mean_mhz[0], "backward_mhz", clocks.mean_mhz[1]));
         erg_text_release(&name);
@@ -358,6 +387,11 @@ void erg_layout_job(struct erg_text *out, const struct erg_job *job,
         [ERG_REMAT_FULL] = ERG_RECOMPUTE_FULL,
     };
     const struct erg_layout *layout = &candidate->layout;
+    const bool differ = strcmp(erg_layout_remat_name(layout), "stages") == 0;
+    enum erg_job_recompute *own_recomputes =
+        erg_xcalloc((size_t)layout->pipeline, sizeof *own_recomputes);
+    for (long s = 0; s < layout->pipeline; s++)
+        own_recomputes[s] = recomputes[erg_layout_remat(layout, s)];
     const struct erg_job_layout own = {
         .cluster = cluster,
         .tensor = layout->tensor,
@@ -370,8 +404,11 @@ void erg_layout_job(struct erg_text *out, const struct erg_job *job,
         .microbatches = layout->microbatches,
         .sequence = layout->sequence,
         .vocabulary = erg_layout_vocabulary(job->model, layout->tensor),
-        .recompute = recomputes[layout->remat],
+        .recompute = own_recomputes[0],
         .offload = layout->offload,
+        .stage_recompute = differ ? own_recomputes : NULL,
+        .stage_offload = layout->stage_offload,
     };
     erg_job_write(out, job, &own);
+    free(own_recomputes);
 }

@@ -119,7 +119,7 @@ json_t *erg_memory_document(const struct erg_memory_answer *answer)
     set(document, "gpu", json_string(answer->job->gpu->name));
     set(document, "gpus", json_integer(erg_layout_gpus(request->layout)));
     set(document, "layout", layout_document(answer, request->layout));
-    set(document, "recompute", json_string(erg_remat_name(request->layout->remat)));
+    set(document, "recompute", json_string(erg_layout_remat_name(request->layout)));
     set(document, "offload", json_real(request->layout->offload));
     set(document, "accounting",
         json_string(request->accounting == ERG_MEMORY_ARENA ? "arena" : "framework"));

@@ -129,7 +129,7 @@ static void keep(struct walk *walk, const struct erg_mixed_candidate *candidate)
     memmove(&found->items[place + 1], &found->items[place],
             (found->count - place) * sizeof *found->items);
     found->items[place] = *candidate;
-    erg_layout_own_chunks(&found->items[place].at);
+    erg_layout_own_lists(&found->items[place].at);
     found->count++;
 }
 
@@ -462,7 +462,7 @@ int erg_mixed_evaluate(struct erg_mixed_candidate *candidate, const struct erg_m
     if (!status) {
         erg_layout_settle_time(&candidate->at, &places);
         fill_peaks(candidate, &places);
-        erg_layout_own_chunks(&candidate->at);
+        erg_layout_own_lists(&candidate->at);
     }
     erg_layout_splitter_release(&walk.splitter);
     return status;

@@ -161,7 +161,7 @@ int erg_mixed_choose(struct erg_layout_choice *choice, const struct erg_mixed_se
         if (!marks[i])
             continue;
         planned->candidate = found->items[i].at;
-        erg_layout_own_chunks(&planned->candidate);
+        erg_layout_own_lists(&planned->candidate);
         choice->options[choice->count++] = (struct erg_layout_option){
             &planned->candidate.layout, &planned->frontier, planned->candidate.peak_bytes};
     }

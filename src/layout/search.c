@@ -15,8 +15,9 @@ struct walk {
     struct erg_layout_pieces pieces;
     struct erg_layout_places places; /* of the stages at hand */
     struct erg_layout_splitter splitter;
-    double *gradient_bandwidths; /* by stages, of the tensor degree at hand; 0: not known yet */
-    long *stages;                /* numbers of them that the GPUs allow, for the group at hand */
+    struct erg_layout_stages own; /* of search->per_stage */
+    double *gradient_bandwidths;  /* by stages, of the tensor degree at hand; 0: not known yet */
+    long *stages;                 /* numbers of them that the GPUs allow, for the group at hand */
     size_t stage_count;
     bool *divides; /* [1 … layers]: numbers that divide the layers */
     /* Of what does not fit while nothing does, without its pointers. */
@@ -63,7 +64,7 @@ static void keep(struct walk *walk, const struct erg_layout_candidate *candidate
     memmove(&found->items[place + 1], &found->items[place],
             (found->count - place) * sizeof *found->items);
     found->items[place] = *candidate;
-    erg_layout_own_chunks(&found->items[place]);
+    erg_layout_own_lists(&found->items[place]);
     found->count++;
 }
 
@@ -96,7 +97,8 @@ static void note_unfit(struct walk *walk, const struct erg_layout_candidate *can
         return;
     if (verdict == ERG_LAYOUT_HOST_TOO_SMALL)
         walk->nearest_host_excess = fmin(walk->nearest_host_excess, excess);
-    if (verdict == ERG_LAYOUT_TOO_LARGE && excess < walk->nearest_excess)
+    if (verdict == ERG_LAYOUT_TOO_LARGE && excess < walk->nearest_excess &&
+        !walk->search->per_stage)
         excess = erg_layout_memory_excess(&candidate->layout, &walk->places);
     if (verdict == ERG_LAYOUT_TOO_LARGE && excess < walk->nearest_excess) {
         walk->nearest_excess = excess;
@@ -213,6 +215,86 @@ static void consider_remats(struct walk *walk, struct erg_layout *layout, bool e
     }
 }
 
+/* ---- stages that each do what is best for them ---- */
+
+/* Takes the candidate if it is faster than the best of its degrees. */
+static void keep_faster(struct erg_layout_candidate *best, const struct erg_layout_candidate *one)
+{
+    if (best->time.total > 0 && best->time.total <= one->time.total)
+        return;
+    erg_layout_candidate_release(best);
+    *best = *one;
+    erg_layout_own_lists(best);
+}
+
+/* The chunks at hand. */
+static void settle_stages(struct walk *walk, struct erg_layout_candidate *best,
+                          struct erg_layout_candidate *candidate, enum erg_layout_verdict *verdict,
+                          double *excess)
+{
+    double missing = INFINITY;
+    enum erg_layout_verdict own = erg_layout_settle_stages(candidate, &walk->own, &walk->places,
+                                                           walk->search->remats, &missing);
+    if (own != ERG_LAYOUT_TOO_LARGE)
+        *verdict = own;
+    else
+        *excess = fmin(*excess, missing);
+    if (own == ERG_LAYOUT_FITS)
+        keep_faster(best, candidate);
+}
+
+/*
+ * The same degrees once, with equal stages or with the fastest splits for one recomputation and
+ * ratio of all. What nothing beats whatever stages do bounds them: without offloading, with the
+ * recomputation that takes least.
+ */
+static void consider_stages(struct walk *walk, struct erg_layout *layout, bool equal, bool unequal,
+                            long batch)
+{
+    const struct erg_layout_search *search = walk->search;
+    double wanted = slowest_wanted(walk, layout, batch), excess = INFINITY;
+    struct erg_layout_candidate best = {0};
+    enum erg_layout_verdict verdict = ERG_LAYOUT_TOO_LARGE;
+    const double *recompute_s = walk->pieces.parts.recompute_s;
+    layout->remat = ERG_REMAT_FULL;
+    for (int remat = ERG_REMAT_FULL; remat >= ERG_REMAT_NONE; remat--)
+        if (search->remats & 1u << remat && (!(search->remats & 1u << layout->remat) ||
+                                             recompute_s[remat] <= recompute_s[layout->remat]))
+            layout->remat = (enum erg_remat)remat;
+    struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
+    walk->found->evaluated++;
+    double bound = floor_s(walk, layout);
+    if (bound <= wanted && unequal)
+        bound = erg_layout_split_bound(&walk->splitter, &walk->places, layout, wanted);
+    if (bound > wanted) {
+        walk->found->slower++;
+        return;
+    }
+    if (equal)
+        settle_stages(walk, &best, &candidate, &verdict, &excess);
+    for (int remat = ERG_REMAT_NONE; unequal && remat < ERG_REMATS; remat++) {
+        layout->remat = (enum erg_remat)remat;
+        if (!(search->remats & 1u << remat) ||
+            erg_layout_split_fastest(&walk->splitter, &walk->places, layout, INFINITY) == INFINITY)
+            continue;
+        candidate = (struct erg_layout_candidate){.layout = *layout, .batch = batch};
+        candidate.layout.chunk_layers = walk->splitter.chunk_layers;
+        settle_stages(walk, &best, &candidate, &verdict, &excess);
+    }
+    if (best.time.total == 0 && verdict == ERG_LAYOUT_TOO_LARGE && isinf(excess)) {
+        erg_layout_split_of_any_memory(&walk->splitter, &walk->places, layout);
+        candidate.layout.chunk_layers = walk->splitter.chunk_layers;
+        settle_stages(walk, &best, &candidate, &verdict, &excess);
+    }
+    if (best.time.total > wanted)
+        walk->found->slower++;
+    else if (best.time.total > 0)
+        note_fit(walk, &best);
+    else
+        note_unfit(walk, &candidate, verdict, excess);
+    erg_layout_candidate_release(&best);
+}
+
 /* All chunks of so many stages. */
 static void walk_chunks(struct walk *walk, struct erg_layout *layout)
 {
@@ -229,8 +311,10 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout)
             batch = erg_layout_choose_batch(search, layout);
             layout->microbatches = batch / (layout->data * layout->microbatch);
         }
-        if (batch && (equal || unequal))
-            consider_remats(walk, layout, equal, unequal, batch);
+        if (batch && (equal || unequal)) {
+            (search->per_stage ? consider_stages : consider_remats)(walk, layout, equal, unequal,
+                                                                    batch);
+        }
         walk->found->batch += !batch && (equal || unequal);
     }
 }
@@ -318,7 +402,8 @@ static int none_fits(const struct walk *walk, struct erg_error *err)
                     "which needs %.1f GiB more",
                     search->time.model->name, search->gpus, search->memory_bytes / 0x1p30,
                     layout->tensor, layout->context, layout->pipeline, layout->virtual_stages,
-                    layout->microbatch, erg_remat_name(layout->remat),
+                    layout->microbatch,
+                    search->per_stage ? "of each stage its own" : erg_remat_name(layout->remat),
                     erg_layout_gib_up(walk->nearest_excess));
 }
 
@@ -343,6 +428,7 @@ int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_se
     for (size_t chunks = 1; chunks <= layers; chunks++)
         walk.divides[chunks] = layers % chunks == 0;
     erg_layout_splitter_init(&walk.splitter, search->time.model->layers);
+    erg_layout_stages_init(&walk.own, search->time.model->layers);
     int status = 0;
     for (long tensor = 1; tensor <= most && !status; tensor++) {
         memset(walk.gradient_bandwidths, 0, (layers + 1) * sizeof(double));
@@ -357,6 +443,7 @@ int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_se
         status = none_fits(&walk, err);
     free(walk.gradient_bandwidths);
     erg_layout_splitter_release(&walk.splitter);
+    erg_layout_stages_release(&walk.own);
     free(walk.stages);
     free(walk.divides);
     if (status)

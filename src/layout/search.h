@@ -42,9 +42,12 @@ struct erg_layout_search {
     unsigned remats;              /* bits 1 << enum erg_remat: those that are tried */
     bool offload;                 /* activations may be offloaded */
     bool unequal;                 /* stages may differ in layers */
-    long group_most;              /* tensor x context; 0: the GPUs of a node */
-    long microbatch_most;         /* 0: no bound */
-    size_t top;                   /* how many are kept, at least 1 */
+    /* Each stage recomputes and offloads as is best for it alone, of `remats`: no layout takes less
+     * time with this split. Which splits there are is asked with one way for all stages. */
+    bool per_stage;
+    long group_most;      /* tensor x context; 0: the GPUs of a node */
+    long microbatch_most; /* 0: no bound */
+    size_t top;           /* how many are kept, at least 1 */
     /* Every layout that fits, as it is found, the slow ones too: nothing is bounded by time then.
      * NULL: none wanted. The candidate is valid during the call only. */
     void (*each)(void *context, const struct erg_layout_candidate *candidate);
@@ -54,6 +57,10 @@ struct erg_layout_search {
 struct erg_layout_candidate {
     struct erg_layout layout;
     long *chunk_layers; /* what the layout's points to, NULL where stages are equal */
+    /* Likewise; where stages differ the layout's own `remat` is that of the first, its `offload`
+     * the most of any. */
+    enum erg_remat *stage_remat;
+    double *stage_offload;
     long batch;
     struct erg_time time;
     double tokens_per_s; /* all GPUs together */

@@ -55,8 +55,8 @@ void erg_layout_settle_time(struct erg_layout_candidate *candidate,
 long erg_layout_choose_batch(const struct erg_layout_search *search,
                              const struct erg_layout *layout);
 
-/* The candidate gets chunks of its own in place of those that its layout points to. */
-void erg_layout_own_chunks(struct erg_layout_candidate *candidate);
+/* The candidate gets lists of its own in place of those that its layout points to. */
+void erg_layout_own_lists(struct erg_layout_candidate *candidate);
 
 /* ---- memory (search_memory.c) ---- */
 
@@ -96,6 +96,29 @@ static inline double erg_layout_gib_up(double bytes)
 enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *candidate,
                                                  const struct erg_layout_places *places,
                                                  double *excess);
+
+/* ---- stages that each do what is best for them (search_stages.c) ---- */
+
+/* Room for what the stages of any layout of a model do. */
+struct erg_layout_stages {
+    enum erg_remat *remat;
+    double *offload;
+    struct erg_layout_stage_option {
+        double offload, peak_bytes, moved_s; /* copied of a layer */
+        double time_s, wait_s;               /* of a microbatch; of the warm-up; INFINITY: unfit */
+    } * options;                             /* [stage][remat] */
+};
+void erg_layout_stages_init(struct erg_layout_stages *stages, long layers);
+void erg_layout_stages_release(struct erg_layout_stages *stages);
+
+/*
+ * Gives each stage of a candidate the recomputation and offloading with which the iteration is the
+ * shortest, and the candidate its peak and time. Its lists are those of `stages` then.
+ */
+enum erg_layout_verdict erg_layout_settle_stages(struct erg_layout_candidate *candidate,
+                                                 struct erg_layout_stages *stages,
+                                                 const struct erg_layout_places *places,
+                                                 unsigned remats, double *excess);
 
 /* ---- layers of stages that may differ (search_split.c) ---- */
 

@@ -44,20 +44,28 @@ long erg_layout_choose_batch(const struct erg_layout_search *search,
     return batch >= search->batch_least ? batch : 0;
 }
 
-void erg_layout_own_chunks(struct erg_layout_candidate *candidate)
+static void *own(const void *array, size_t bytes)
+{
+    return array ? memcpy(erg_xmalloc(bytes), array, bytes) : NULL;
+}
+
+void erg_layout_own_lists(struct erg_layout_candidate *candidate)
 {
     struct erg_layout *layout = &candidate->layout;
-    if (!layout->chunk_layers)
-        return;
-    size_t count = (size_t)(layout->pipeline * layout->virtual_stages);
-    candidate->chunk_layers = erg_xcalloc(count, sizeof(long));
-    memcpy(candidate->chunk_layers, layout->chunk_layers, count * sizeof(long));
+    size_t stages = (size_t)layout->pipeline, chunks = stages * (size_t)layout->virtual_stages;
+    candidate->chunk_layers = own(layout->chunk_layers, chunks * sizeof(long));
+    candidate->stage_remat = own(layout->stage_remat, stages * sizeof(enum erg_remat));
+    candidate->stage_offload = own(layout->stage_offload, stages * sizeof(double));
     layout->chunk_layers = candidate->chunk_layers;
+    layout->stage_remat = candidate->stage_remat;
+    layout->stage_offload = candidate->stage_offload;
 }
 
 void erg_layout_candidate_release(struct erg_layout_candidate *candidate)
 {
     free(candidate->chunk_layers);
+    free(candidate->stage_remat);
+    free(candidate->stage_offload);
 }
 
 /* Stages that differ, for a layout whose layers cannot be divided: the fastest that fit. */
@@ -96,18 +104,49 @@ static void say_binding(struct erg_error *err, const struct erg_layout *layout,
              worst.items[item] / 0x1p30);
 }
 
+/* The same with the recomputation from whose split stages that each do what is best for them are
+ * the fastest. */
+static void split_stages(struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                         const struct erg_layout_places *places, struct erg_layout *layout)
+{
+    const struct erg_layout_search *search = places->on[0].search;
+    const enum erg_remat asked = layout->remat;
+    enum erg_remat best = asked;
+    double best_s = INFINITY, excess;
+    for (int remat = 0; remat < ERG_REMATS; remat++) {
+        struct erg_layout_candidate candidate = {.layout = *layout};
+        if (!(search->remats & 1u << remat))
+            continue;
+        candidate.layout.remat = (enum erg_remat)remat;
+        split_one(splitter, places, &candidate.layout);
+        if (erg_layout_settle_stages(&candidate, stages, places, search->remats, &excess) ==
+                ERG_LAYOUT_FITS &&
+            candidate.time.total < best_s) {
+            best_s = candidate.time.total;
+            best = (enum erg_remat)remat;
+        }
+    }
+    layout->remat = best;
+    split_one(splitter, places, layout);
+    layout->remat = asked;
+}
+
 /* Memory and time; the error says what is missing. */
-static int settle_one(struct erg_layout_candidate *candidate,
+static int settle_one(struct erg_layout_candidate *candidate, struct erg_layout_stages *stages,
                       const struct erg_layout_places *places, struct erg_error *err)
 {
     const struct erg_layout *layout = &candidate->layout;
     const struct erg_layout_search *search = places->on[0].search;
     double excess = 0;
-    enum erg_layout_verdict verdict = erg_layout_settle_memory(candidate, places, &excess);
+    enum erg_layout_verdict verdict =
+        search->per_stage
+            ? erg_layout_settle_stages(candidate, stages, places, search->remats, &excess)
+            : erg_layout_settle_memory(candidate, places, &excess);
     if (verdict == ERG_LAYOUT_TOO_LARGE) {
         bool offloads = search->offload && layout->pipeline >= 3;
         erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than the %.1f GiB of a GPU%s",
-                 erg_layout_gib_up(erg_layout_memory_excess(layout, places)),
+                 erg_layout_gib_up(search->per_stage ? excess
+                                                     : erg_layout_memory_excess(layout, places)),
                  search->memory_bytes / 0x1p30, offloads ? ", whatever is offloaded" : "");
         if (err) {
             candidate->layout.offload = offloads ? 1 : layout->offload;
@@ -167,12 +206,17 @@ int erg_layout_evaluate(struct erg_layout_candidate *candidate,
     erg_layout_places_init(&places, search, &pieces, own,
                            erg_time_group_bandwidth(&search->time, own->tensor,
                                                     own->context * own->data, search->gpus));
+    struct erg_layout_stages stages;
     erg_layout_splitter_init(&splitter, search->time.model->layers);
-    if (split)
+    erg_layout_stages_init(&stages, search->time.model->layers);
+    if (split && search->per_stage)
+        split_stages(&splitter, &stages, &places, own);
+    else if (split)
         split_one(&splitter, &places, own);
-    int status = settle_one(candidate, &places, err);
+    int status = settle_one(candidate, &stages, &places, err);
     if (!status)
-        erg_layout_own_chunks(candidate);
+        erg_layout_own_lists(candidate);
+    erg_layout_stages_release(&stages);
     erg_layout_splitter_release(&splitter);
     return status;
 }

@@ -48,10 +48,11 @@ static json_t *job_document(const struct erg_optimization *o)
         job->data, "virtual_stages", job->virtual_stages, "schedule",
         job->schedule == ERG_JOB_INTERLEAVED ? "interleaved" : "1f1b", "microbatch_size",
         job->microbatch_size, "microbatches", job->microbatches, "sequence", job->sequence,
-        "recompute", erg_job_recompute_name(job->recompute), "layers", layers, "gpus_per_stage",
-        job->tensor * job->context, "p2p_latency_s", pipeline->p2p_latency_s,
-        "p2p_internode_latency_s", pipeline->p2p_internode_latency_s, "stages_per_node",
-        (int)pipeline->stages_per_node, "overhead", o->plan_request.scale.overhead);
+        "recompute", job->stage_recompute ? "stages" : erg_job_recompute_name(job->recompute),
+        "layers", layers, "gpus_per_stage", job->tensor * job->context, "p2p_latency_s",
+        pipeline->p2p_latency_s, "p2p_internode_latency_s", pipeline->p2p_internode_latency_s,
+        "stages_per_node", (int)pipeline->stages_per_node, "overhead",
+        o->plan_request.scale.overhead);
 }
 
 static json_t *device_document(const struct erg_optimization *o)

@@ -14,8 +14,8 @@ struct erg_optimization {
     struct erg_profile_options profiler;
     struct erg_survey_request survey_request;
     struct erg_survey survey;
-    struct erg_cost *copies; /* [clocks of the survey]: what offloading adds to a layer's pass; or
-                              * NULL */
+    struct erg_cost *extras; /* [stage][direction][clock of the survey]: what a pass of a layer has
+                              * beside its own work; or NULL */
     struct erg_method_request plan_request;
     struct erg_method_result methods[ERG_METHOD_COUNT];
     enum erg_method selected_method;
@@ -24,8 +24,9 @@ struct erg_optimization {
     size_t verified; /* configurations measured because a plan used them */
 };
 
-/* What the engine says of copies to host memory; nothing where the job offloads nothing. */
-void erg_optimization_copies(struct erg_optimization *optimization);
+/* What the engine says of copies to host memory, and of what stages recompute where they differ;
+ * nothing where there is neither. */
+void erg_optimization_extras(struct erg_optimization *optimization);
 
 /* Plans all methods from the survey and compares them. */
 int erg_optimization_plan(struct erg_optimization *optimization, struct erg_error *err);

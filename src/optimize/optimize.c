@@ -66,14 +66,16 @@ static int check_methods(const struct erg_optimization *o, struct erg_error *err
 int erg_optimize_check_device(const struct erg_job *job, const struct erg_device *device,
                               struct erg_error *err)
 {
-    bool again = job->recompute != ERG_RECOMPUTE_NONE && job->recompute != ERG_RECOMPUTE_FULL;
+    bool again = job->stage_recompute ||
+                 (job->recompute != ERG_RECOMPUTE_NONE && job->recompute != ERG_RECOMPUTE_FULL);
     if (device && (again || job->offload > 0))
         return erg_fail(err, ERG_USAGE,
                         "the job %s %s, which is planned on emulated GPUs only; expected recompute "
                         "none or full and no offload to measure on these",
                         job->name,
-                        job->offload > 0 ? "offloads activations"
-                                         : "recomputes norms or the activation alone");
+                        job->offload > 0
+                            ? "offloads activations"
+                            : "recomputes norms or the activation alone, or by stages");
     if (device && device->board && !erg_gpu_is_board(job->gpu, device->board))
         erg_log(ERG_LOG_WARNING,
                 "the job is for %s, but this machine has %s: times and energies are measured on "
@@ -204,7 +206,7 @@ int erg_optimize(const struct erg_optimize_request *request, json_t **plan, stru
     struct erg_optimization o = {.request = request, .job = request->job};
     int status = prepare(&o, err) || erg_survey_run(&o.survey, &o.survey_request, err) ? -1 : 0;
     if (!status)
-        erg_optimization_copies(&o);
+        erg_optimization_extras(&o);
     if (!status)
         status = erg_optimization_plan(&o, err) || select_point(&o, err) ? -1 : 0;
     if (!status)
@@ -216,7 +218,7 @@ int erg_optimize(const struct erg_optimize_request *request, json_t **plan, stru
     for (int i = 0; i < ERG_METHOD_COUNT; i++)
         erg_method_release(&o.methods[i]);
     erg_survey_release(&o.survey);
-    free(o.copies);
+    free(o.extras);
     erg_lab_close(o.lab);
     erg_workload_release(&o.workload);
     return status;

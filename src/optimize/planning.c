@@ -27,7 +27,7 @@ static void add_work(const struct erg_optimization *o, const struct erg_cost *co
 }
 
 /* What virtual stage x runs in one direction beside its layers' own work, at every clock: work
- * outside the layers, and copies. */
+ * outside the layers, and what stages have beside them. */
 static void fixed_work(const struct erg_optimization *o, size_t x, int direction, bool nanobatched,
                        struct erg_cost *fixed)
 {
@@ -52,9 +52,12 @@ static void fixed_work(const struct erg_optimization *o, size_t x, int direction
     for (size_t i = 0; i < count; i++)
         add_work(o, o->survey.fixed[parts[i].what], &o->workload.fixed[parts[i].what],
                  parts[i].times, fixed);
-    for (size_t clock = 0; o->copies && clock < o->survey.clock_count; clock++) {
-        fixed[clock].time_s += o->job->chunk_layers[x] * o->copies[clock].time_s;
-        fixed[clock].energy_j += o->job->chunk_layers[x] * o->copies[clock].energy_j;
+    size_t stage = x % (size_t)o->job->pipeline;
+    for (size_t clock = 0; o->extras && clock < o->survey.clock_count; clock++) {
+        const struct erg_cost *extra =
+            &o->extras[(2 * stage + (size_t)direction) * o->survey.clock_count + clock];
+        fixed[clock].time_s += o->job->chunk_layers[x] * extra->time_s;
+        fixed[clock].energy_j += o->job->chunk_layers[x] * extra->energy_j;
     }
 }
 

@@ -1,0 +1,64 @@
+/* What a stage does beside its layers' own passes: copies to host memory, and what it recomputes
+ * where stages differ in that. */
+#include "optimize/optimization_internal.h"
+
+#include "base/memory.h"
+#include "layout/energy.h"
+
+#include <stdlib.h>
+
+static void add(struct erg_cost *sum, const struct erg_pass_cost *pass)
+{
+    sum->time_s += pass->time_s;
+    sum->energy_j += pass->total_j;
+}
+
+/* One layer of a stage; what is in the job's own recomputation is in its passes. */
+static void add_layer(struct erg_cost *extra, const struct erg_layout_energy_request *request,
+                      const struct erg_time_parts *parts, const struct erg_layout_costs *costs,
+                      const struct erg_layout *layout, long stage, enum erg_direction direction)
+{
+    enum erg_remat remat = erg_layout_remat(layout, stage);
+    const struct erg_pass_cost copy =
+        erg_layout_copy_cost(request, parts, costs, 1, remat, erg_layout_offload(layout, stage));
+    add(extra, &copy);
+    if (direction == ERG_FORWARD || !layout->stage_remat)
+        return;
+    if (erg_remat_norms(remat))
+        add(extra, &costs->passes[ERG_PASS_NORMS]);
+    if (erg_remat_activation(remat))
+        add(extra, &costs->passes[ERG_PASS_ACTIVATION]);
+    if (remat == ERG_REMAT_FULL)
+        add(extra, &costs->passes[ERG_PASS_FORWARD]);
+}
+
+void erg_optimization_extras(struct erg_optimization *o)
+{
+    const struct erg_job *job = o->job;
+    struct erg_arena arena = {0};
+    struct erg_time_machine machine;
+    struct erg_layout layout;
+    struct erg_time_parts parts;
+    struct erg_layout_work work;
+    size_t clocks = o->survey.clock_count;
+    if (!(job->offload > 0) && !job->stage_recompute)
+        return;
+    erg_time_machine_init(&machine, job->gpu, &job->cluster);
+    erg_layout_of_job(&layout, job, &arena);
+    const struct erg_layout_energy_request request = {.time = {job->model, job->engine, &machine},
+                                                      .gpu = job->gpu};
+    long gpus = erg_layout_gpus(&layout);
+    erg_time_parts_init(&parts, &request.time, layout.tensor, layout.context, layout.microbatch,
+                        layout.sequence, gpus);
+    erg_layout_work_init(&work, &request, &parts, layout.tensor, layout.context, layout.microbatch,
+                         layout.sequence, gpus);
+    o->extras = erg_xcalloc(2 * (size_t)job->pipeline * clocks, sizeof *o->extras);
+    for (size_t clock = 0; clock < clocks; clock++) {
+        struct erg_layout_costs costs;
+        erg_layout_costs_at(&costs, &request, &work, o->survey.clocks_mhz[clock]);
+        for (long i = 0; i < 2 * layout.pipeline; i++)
+            add_layer(&o->extras[(size_t)i * clocks + clock], &request, &parts, &costs, &layout,
+                      i / 2, i % 2 ? ERG_BACKWARD : ERG_FORWARD);
+    }
+    erg_arena_release(&arena);
+}
