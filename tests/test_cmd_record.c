@@ -141,6 +141,25 @@ static void test_a_torn_end(void **state)
     check(0, "bytes that are no whole chunk", "export % -f csv 2>&1", in_folder("f.rec"));
 }
 
+/* That a disk is full is told while the command runs: this one goes on until it was told. */
+static void test_a_full_disk(void **state)
+{
+    (void)state;
+    set_world(QUIET_WORLD);
+    struct erg_text command = {0};
+    const char *log = in_folder("full.log");
+    /* As on a full disk, no file becomes larger than 8 KiB. */
+    erg_text_printf(&command,
+                    "trap '' XFSZ; ulimit -f 16; '%s' record -i 5 -o %s -- sh -c 'until "
+                    "grep -q \"nothing more is recorded, the command goes on\" %s; do sleep 0.1; "
+                    "done' 2>%s",
+                    ERGON_TEST_PROGRAM, in_folder("full.rec"), log, log);
+    int status = system(command.data);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+    erg_text_release(&command);
+}
+
 static void test_usage(void **state)
 {
     (void)state;
@@ -161,6 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_command_is_recorded),
         cmocka_unit_test(test_how_a_recording_ends),
+        cmocka_unit_test(test_a_full_disk),
         cmocka_unit_test(test_a_torn_end),
         cmocka_unit_test(test_usage),
     };

@@ -35,9 +35,19 @@ static const struct erg_option options[] = {
 struct sink {
     struct erg_recorder *recorder;
     struct erg_error err;
+    bool command; /* one runs, and is not ended for the recording's sake */
     atomic_bool failed;
     size_t samples;
 };
+
+/* Said at once: the command may go on for days, and the recording will not. */
+static void note_failure(struct sink *sink)
+{
+    atomic_store(&sink->failed, true);
+    if (sink->command)
+        erg_log(ERG_LOG_WARNING, "%s; nothing more is recorded, the command goes on",
+                sink->err.message);
+}
 
 static void put(void *context, const struct erg_sampler_item *item)
 {
@@ -46,14 +56,14 @@ static void put(void *context, const struct erg_sampler_item *item)
         return;
     sink->samples++;
     if (erg_recorder_add(sink->recorder, item, &sink->err) != 0)
-        atomic_store(&sink->failed, true);
+        note_failure(sink);
 }
 
 static void tick(void *context)
 {
     struct sink *sink = context;
     if (!atomic_load(&sink->failed) && erg_recorder_tick(sink->recorder, &sink->err) != 0)
-        atomic_store(&sink->failed, true);
+        note_failure(sink);
 }
 
 /* Until the time is over, a signal comes or writing fails. */
@@ -92,7 +102,7 @@ static int record(const struct erg_invocation *call, struct erg_gpus *gpus,
 {
     const struct values *values = call->values;
     struct erg_sampler_options pace = erg_live_pace(values->interval_ms);
-    struct sink sink = {0};
+    struct sink sink = {.command = call->argument_count > 0};
     struct erg_sampler_sink callbacks = {.put = put, .idle = tick, .context = &sink};
     struct erg_sampler *sampler;
     if (erg_recorder_open(&sink.recorder, values->output, gpus, 0, err) != 0)
