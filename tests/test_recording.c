@@ -260,7 +260,8 @@ static void test_exports(void **state)
     struct erg_csv *csv;
     assert_ok(erg_csv_load(&csv, to, &err), &err);
     assert_int_equal(erg_csv_rows(csv), 60);
-    size_t energy, power, reasons, uuid, mono;
+    size_t energy, power, reasons, uuid, mono, stamp;
+    assert_ok(erg_csv_require(csv, "t_power_inst_ns", &stamp, &err), &err);
     assert_ok(erg_csv_require(csv, "t_mono_ns", &mono, &err), &err);
     assert_ok(erg_csv_require(csv, "gpu_uuid", &uuid, &err), &err);
     assert_ok(erg_csv_require(csv, "energy_mj", &energy, &err), &err);
@@ -273,6 +274,11 @@ static void test_exports(void **state)
             snprintf(expected, sizeof expected, "%lld",
                      (long long)item.sample.readings[ERG_METRIC_ENERGY].value);
         assert_string_equal(erg_csv_text(csv, i, energy), expected);
+        expected[0] = '\0'; /* its own time, not the sample's */
+        if (erg_gpu_has(&item.sample, ERG_METRIC_POWER_INSTANT))
+            snprintf(expected, sizeof expected, "%lld",
+                     (long long)item.sample.readings[ERG_METRIC_POWER_INSTANT].time_ns);
+        assert_string_equal(erg_csv_text(csv, i, stamp), expected);
         assert_string_equal(erg_csv_text(csv, i, uuid), erg_gpus_info(gpus, i % 3)->uuid);
         if (erg_gpu_has(&item.sample, ERG_METRIC_REASONS))
             assert_memory_equal(erg_csv_text(csv, i, reasons), "0x", 2);
@@ -294,6 +300,12 @@ static void test_exports(void **state)
         if (has)
             assert_int_equal(json_integer_value(value),
                              item.sample.readings[ERG_METRIC_TEMPERATURE].value);
+        value = json_object_get(object, "t_energy_ns");
+        has = erg_gpu_has(&item.sample, ERG_METRIC_ENERGY);
+        assert_int_equal(value != NULL, has);
+        if (has)
+            assert_int_equal(json_integer_value(value),
+                             item.sample.readings[ERG_METRIC_ENERGY].time_ns);
         json_decref(object);
     }
     assert_int_equal(lines, 60);

@@ -21,11 +21,24 @@ static void add_value(struct erg_text *line, enum erg_metric metric, int64_t val
     erg_text_printf(line, metric == ERG_METRIC_REASONS ? "0x%" PRIx64 : "%" PRId64, value);
 }
 
+/* What one integrates has its own time beside it: power is up to a step of its sensor older than
+ * the sample, and reading the counter may take most of the read. Monotonic, as t_mono_ns. */
+static const struct stamp {
+    const char *name;
+    enum erg_metric metric;
+} stamps[] = {
+    {"t_energy_ns", ERG_METRIC_ENERGY},
+    {"t_power_inst_ns", ERG_METRIC_POWER_INSTANT},
+};
+enum { STAMPS = sizeof stamps / sizeof *stamps };
+
 /* ---- CSV ---- */
 
 static void csv_header(struct erg_text *line)
 {
     erg_text_add(line, "t_mono_ns,t_unix_ns,node,gpu_uuid,local_idx,t_scheduled_ns,read_ns");
+    for (int i = 0; i < STAMPS; i++)
+        erg_text_printf(line, ",%s", stamps[i].name);
     for (int m = 0; m < ERG_METRICS; m++)
         erg_text_printf(line, ",%s", erg_metric_info((enum erg_metric)m)->name);
     erg_text_add(line, ",lost,valid_mask\n");
@@ -38,6 +51,11 @@ static void csv_row(const struct erg_recording *recording, const struct erg_reco
     erg_text_printf(line, "%" PRId64 ",%" PRId64 ",%s,%s,%d,%" PRId64 ",%" PRId64, sample->start_ns,
                     sample->unix_ns, erg_recording_node(recording), info->uuid, info->index,
                     sample->scheduled_ns, sample->end_ns - sample->start_ns);
+    for (int i = 0; i < STAMPS; i++) {
+        erg_text_add(line, ",");
+        if (sample->valid >> stamps[i].metric & 1)
+            erg_text_printf(line, "%" PRId64, sample->readings[stamps[i].metric].time_ns);
+    }
     for (int m = 0; m < ERG_METRICS; m++) {
         erg_text_add(line, ",");
         if (sample->valid >> m & 1)
@@ -58,6 +76,10 @@ static void json_line(const struct erg_recording *recording, const struct erg_re
                     sample->start_ns, sample->unix_ns, info->uuid, info->index);
     if (sample->lost)
         erg_text_add(line, ",\"lost\":true");
+    for (int i = 0; i < STAMPS; i++)
+        if (sample->valid >> stamps[i].metric & 1)
+            erg_text_printf(line, ",\"%s\":%" PRId64, stamps[i].name,
+                            sample->readings[stamps[i].metric].time_ns);
     for (int m = 0; m < ERG_METRICS; m++) {
         if (!(sample->valid >> m & 1))
             continue;
