@@ -126,6 +126,10 @@ static void over_clocks(void **state)
     assert_int_equal(json_array_size(json_object_get(document, "kinds")), 2);
     assert_true(json_array_size(json_object_get(json_object_get(document, "points"), "time_s")) >
                 50);
+    /* Nothing is claimed of layouts that were not planned. */
+    assert_null(json_object_get(json_object_get(document, "planned"), "gap"));
+    assert_int_equal(json_array_size(json_object_get(best, "stages")),
+                     json_integer_value(json_object_get(best, "p")));
     places = json_object_get(best, "places");
     assert_true(json_array_size(places) > 0);
     assert_true(json_integer_value(json_object_get(best, "l")) >= 1);

@@ -53,7 +53,8 @@ function heading() {
     tile(`${(100 * best.mfu).toFixed(1)}\u00a0%`, "of the GPUs' peak (MFU)"),
     tile(energy(best.energy_j), `an iteration, ${Math.round(best.gpu_power_w)} W a GPU`),
     tile(gib(best.peak_bytes), "of the GPU that needs most"),
-    tile(plan.planned.fitting.toLocaleString("en"), `layouts fit, ${plan.planned.solved} planned over clocks`));
+    plan.kinds ? tile(plan.planned.solved, "layouts planned over clocks")
+      : tile(plan.planned.fitting.toLocaleString("en"), `layouts fit, ${plan.planned.solved} planned over clocks`));
 }
 
 const shade = bytes =>
@@ -69,6 +70,7 @@ function frontier() {
   byId("frontier-legend").append(...shown.map(key => h("span", {},
     h("i", { class: "swatch", style: `background:${colorOf(key)}` }), key.replace(/ (\d+) (\w+)$/, " on $1 GPUs, recompute $2"))));
   byId("frontier-note").textContent =
+    plan.kinds ? "The fastest layouts were planned, and those of least energy at the highest clock." :
     `No layout that was not planned could save more than ${(100 * plan.planned.frontier_gap).toFixed(1)} % of energy at the ` +
     "deadlines that were looked at.";
   drawToWidth(byId("frontier"), width => {
@@ -126,7 +128,7 @@ function scatter() {
     gib(share * plan.memory_budget_bytes))));
   const feasible = plan.tried.feasible;
   byId("scatter-note").textContent = pointTimes.length < feasible
-    ? `${pointTimes.length.toLocaleString("en")} of ${feasible.toLocaleString("en")} are drawn.` : "";
+    ? `${plan.kinds ? "The fastest " : ""}${pointTimes.length.toLocaleString("en")} of ${feasible.toLocaleString("en")} are drawn.` : "";
   let ring, placeOf;
   drawToWidth(byId("scatter"), width => {
     const height = Math.round(Math.min(480, Math.max(300, width * 0.6)));
@@ -180,8 +182,46 @@ function items() {
         onpointerleave: hideTip }))))));
 }
 
+/* What one GPU of each stage needs, from the bottom up. */
+const MEMORY = [
+  ["weights", "Weights", ["weights"]],
+  ["gradients", "Gradients", ["gradients"]],
+  ["optimizer", "Optimizer", ["optimizer"]],
+  ["activations", "Activations", ["activations"]],
+  ["offload", "Offload buffers", ["offload_buffers"]],
+  ["head", "Head and loss", ["head"]],
+  ["layer", "Running layer", ["transient", "pipeline"]],
+  ["other", "Other buffers", ["rope_tables", "workspace", "gather_buffer"]],
+].map(([key, title, items]) => ({ title, items, color: `var(--memory-${key})` }));
+const bytesOf = (part, stage) => part.items.reduce((sum, item) => sum + (stage.items[item] || 0), 0);
+
+/* A function that shows the stages of another layout. */
+function bytes() {
+  const used = MEMORY.filter(part => layouts.some(layout => list(layout.stages).some(stage => bytesOf(part, stage) > 0)));
+  const most = Math.max(plan.memory_budget_bytes, ...layouts.map(layout => layout.peak_bytes));
+  byId("bytes-legend").append(...used.map(part =>
+    h("span", {}, h("i", { class: "swatch", style: `background:${part.color}` }), part.title)));
+  const show = layout => {
+    byId("bytes-text").textContent =
+      `One GPU of each stage of ${degrees(layout)} at its worst moment; the line is the budget.`;
+    byId("bytes").replaceChildren(...list(layout.stages).map((stage, i) => h("div", { class: "bar-row" },
+      h("span", {}, `stage ${i}`, h("small", {}, `${gib(stage.peak_bytes)}, ${plural(stage.layers, "layer")}, ` +
+        `recomputes ${stage.recompute}` + (stage.offload > 0 ? `, ratio ${digits(stage.offload)}` : ""))),
+      h("div", { class: "bar memory-bar", role: "img", "aria-label": `stage ${i}: ${gib(stage.peak_bytes)}` },
+        used.map(part => h("i", {
+          style: `width:${100 * bytesOf(part, stage) / most}%;background:${part.color}`,
+          onpointermove: event => showTip(`stage ${i}: ${part.title.toLowerCase()}\n${gib(bytesOf(part, stage))}`,
+            event.clientX, event.clientY),
+          onpointerleave: hideTip })),
+        h("b", { style: `left:${100 * plan.memory_budget_bytes / most}%`, title: `budget ${gib(plan.memory_budget_bytes)}` })))));
+  };
+  show(best);
+  return show;
+}
+
 heading();
 frontier();
 counts();
-ranking(scatter());
+const ringAt = scatter(), stagesOf = bytes();
+ranking(layout => { ringAt(layout); stagesOf(layout); });
 items();
