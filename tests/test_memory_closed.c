@@ -237,6 +237,34 @@ static void more_offload_needs_less(void **state)
 }
 
 /* Chunks of unequal length: what is in flight lies between that of the shortest and the longest. */
+/* With as many microbatches as stages all forward passes run first, and the last stage keeps what
+ * they leave of the head's chunk, which is never moved. */
+static void heads_that_wait_are_not_moved(void **state)
+{
+    (void)state;
+    struct erg_model *model = load_model("llama-65b", 32005);
+    struct published row = {8192, 20, 10, 2, 1, 10, 4, ERG_REMAT_ACTIVATION, 0.88};
+    for (int i = 0; i < 4; i++) {
+        struct erg_memory_result result;
+        struct erg_memory_sizes sizes;
+        struct erg_memory_stage closed;
+        struct erg_error err;
+        row.batch = i < 2 ? 10 : 20;
+        row.layers = i % 2 ? 2 : 4;
+        struct erg_layout layout = layout_of(model, &row);
+        const struct erg_memory_request request = {.model = model, .layout = &layout};
+        assert_ok(erg_memory_simulate(&result, &request, &err), &err);
+        erg_memory_sizes_init(&sizes, model, 2, 1, 1, 8192);
+        erg_memory_closed(&closed, &request, &sizes, 9);
+        assert_true(closed.peak_bytes > 0.985 * result.stages[9].peak_bytes);
+        assert_true(closed.peak_bytes < 1.04 * result.stages[9].peak_bytes);
+        erg_memory_closed(&closed, &request, &sizes, 0);
+        assert_true(closed.peak_bytes > 0.995 * result.stages[0].peak_bytes);
+        erg_memory_result_release(&result);
+    }
+    erg_model_free(model);
+}
+
 static void unequal_chunks(void **state)
 {
     (void)state;
@@ -379,6 +407,7 @@ int main(void)
         cmocka_unit_test(published_out_of_memory),
         cmocka_unit_test(more_offload_needs_less),
         cmocka_unit_test(unequal_chunks),
+        cmocka_unit_test(heads_that_wait_are_not_moved),
         cmocka_unit_test(random_chunks),
         cmocka_unit_test(lines_are_the_peak_at_every_ratio),
     };

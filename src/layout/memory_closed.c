@@ -198,14 +198,23 @@ static long most_layers(const struct erg_layout *layout, long layers, long index
 struct flight {
     long most, unit; /* layers of the largest chunk, and of a unit */
     double units;
+    double head; /* of them those of the head's chunk, which is never moved */
 };
 
 static struct flight flight_of(const struct erg_memory_request *request, long index)
 {
-    long most = most_layers(request->layout, request->model->layers, index);
+    const struct erg_layout *layout = request->layout;
+    long most = most_layers(layout, request->model->layers, index);
     long unit = request->layer_copies ? 1 : most;
-    double groups = groups_in_flight(request, index, most);
-    return (struct flight){most, unit, groups * (double)most / (double)unit};
+    double groups = groups_in_flight(request, index, most), head = 0;
+    /* With as many microbatches as stages all forward passes run first; one more is on its way. */
+    if (index == layout->pipeline - 1 && layout->virtual_stages > 1 &&
+        layout->microbatches == layout->pipeline)
+        head = (double)((layout->microbatches + 1) *
+                        erg_layout_chunk_layers(layout, request->model->layers, index,
+                                                layout->virtual_stages - 1)) /
+               (double)unit;
+    return (struct flight){most, unit, groups * (double)most / (double)unit, head};
 }
 
 /* The moments at which a stage may need most: in a forward pass, a backward pass, and in the head
@@ -224,24 +233,25 @@ static double sum_of(const struct moment *moment)
 
 /*
  * The newest two units are whole: one is being made, one copied out; in backward passes the newest
- * is, and the oldest has come back.
+ * is, and the oldest has come back. Groups of the head are whole, too.
  */
 static void fill_moments(struct moment *moments, const struct erg_memory_request *request,
                          const struct erg_memory_sizes *sizes, long index,
-                         const struct group *group, double units)
+                         const struct group *group, const struct flight *flight)
 {
+    double units = flight->units, head = flight->head;
     enum erg_remat remat = erg_layout_remat(request->layout, index);
     double saved = group->moved - group->rounding, all = units * group->kept;
     double backward = backward_transient(sizes, remat);
     if (remat == ERG_REMAT_FULL)
         backward += (double)(sizes->kept[ERG_REMAT_NONE] - sizes->kept[ERG_REMAT_FULL]);
     moments[FORWARD] = (struct moment){
-        .kept = all - larger(units - 2, 0) * saved,
+        .kept = all - larger(units - larger(head, 2), 0) * saved,
         .buffers = 2 * group->moved,
         .transient = forward_transient(sizes, remat),
     };
     moments[BACKWARD] = (struct moment){
-        .kept = all - larger(units - 1, 0) * saved,
+        .kept = all - larger(units - larger(head, 1), 0) * saved,
         .buffers = 2 * group->moved + group->split,
         .transient = backward,
     };
@@ -259,7 +269,7 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
     int worst = FORWARD;
     *stage = (struct erg_memory_stage){.groups = erg_memory_groups(request->layout, index)};
     add_static(stage, request, sizes, index);
-    fill_moments(moments, request, sizes, index, &group, flight.units);
+    fill_moments(moments, request, sizes, index, &group, &flight);
     for (int i = BACKWARD; i < ERG_MEMORY_MOMENTS; i++)
         if (sum_of(&moments[i]) > sum_of(&moments[worst]))
             worst = i;
@@ -289,8 +299,8 @@ void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memo
     add_static(&constant, &own, sizes, index);
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         constant.peak_bytes += constant.items[i];
-    fill_moments(without, &own, sizes, index, &none, flight.units);
-    fill_moments(with, &own, sizes, index, &all, flight.units);
+    fill_moments(without, &own, sizes, index, &none, &flight);
+    fill_moments(with, &own, sizes, index, &all, &flight);
     for (int i = 0; i < ERG_MEMORY_MOMENTS; i++) {
         lines->least[i] = constant.peak_bytes + sum_of(&without[i]);
         lines->slope[i] = sum_of(&with[i]) - sum_of(&without[i]);
