@@ -657,6 +657,66 @@ static void sms_left_free_stay_free(void **state)
     assert_true(free.exposed_s > 0);
 }
 
+/*
+ * A product of 256 tiles, tuned on 128 of 132 SMs for two full waves, takes these of them where so
+ * many SMs are left free.
+ */
+static void tuned_products_go_in_whole_waves(void **state)
+{
+    (void)state;
+    static const struct {
+        int left_free;
+        double waves;
+    } cases[] = {
+        {2, 2},   /* more SMs than it was tuned for are of no use */
+        {4, 2},   /* those */
+        {8, 2.5}, /* on 124 its tiles need a third wave, or were 8 less */
+        {12, 3},  /* on 120 the third is certain, as they were no 16 less */
+        {64, 4},  {68, 4}, {72, 5},
+    };
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    struct erg_stack stack = {.leaves_sms = true, .tuned_beside_sms = 4};
+    struct erg_op op = {.kind = ERG_OP_GEMM, .flops = 1e11, .k = 64, .tiles = 256};
+    double rate = gpu.gemm_efficiency / (1 + gpu.gemm_k0 / 64) * 4096 * 1200e6; /* of an SM */
+    gpu.wave_weight = 1;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct erg_step step = step_of(&op, 1, 1, 0, cases[i].left_free);
+        double whole_s = 1e11 / rate / 256; /* of a wave */
+        gpu.gemm_slack = 1.0 / 16;
+        assert_close(run_one(&gpu, &stack, &step, 1200).time_s, cases[i].waves * whole_s, 1e-9);
+        gpu.gemm_slack = 0; /* not known: its tiles are those of the GPU's file */
+        int sms = 132 - cases[i].left_free;
+        assert_close(run_one(&gpu, &stack, &step, 1200).time_s, ceil(256.0 / sms) * whole_s, 1e-9);
+    }
+}
+
+/* 132 - 12 SMs, and 20 less until the collective has ended. */
+static void what_runs_beside_a_collective_misses_sms(void **state)
+{
+    (void)state;
+    static const enum erg_op_kind kinds[] = {ERG_OP_GEMM, ERG_OP_ATTENTION_FORWARD,
+                                             ERG_OP_ATTENTION_BACKWARD};
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    struct erg_stack stack = {.leaves_sms = true};
+    gpu.wave_weight = gpu.comm_hbm_per_wire = 0;
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        struct erg_op op = {.kind = kinds[i], .flops = 1e11, .k = 4096};
+        struct erg_step step = step_of(&op, 1, 1e10, 0, 12); /* outlasts it */
+        gpu.comm_missed_sms = 0;
+        struct erg_emulated_result without = run_one(&gpu, &stack, &step, 1200);
+        gpu.comm_missed_sms = 20;
+        struct erg_emulated_result with = run_one(&gpu, &stack, &step, 1200);
+        assert_true(with.exposed_s > 0);
+        assert_close(with.time_s - with.exposed_s, 1.2 * (without.time_s - without.exposed_s),
+                     1e-9);
+        step.task.comm.wire_bytes = 1; /* nothing but latency */
+        with = run_one(&gpu, &stack, &step, 1200);
+        gpu.comm_missed_sms = 0;
+        without = run_one(&gpu, &stack, &step, 1200);
+        assert_close(with.time_s - without.time_s, gpu.comm_latency_s / 6, 1e-4);
+    }
+}
+
 static void nonsense_is_refused_with_a_sentence(void **state)
 {
     (void)state;
@@ -722,6 +782,8 @@ int main(void)
         cmocka_unit_test(the_timeline_holds_every_op),
         cmocka_unit_test(persistent_gemms_hold_a_launch),
         cmocka_unit_test(sms_left_free_stay_free),
+        cmocka_unit_test(tuned_products_go_in_whole_waves),
+        cmocka_unit_test(what_runs_beside_a_collective_misses_sms),
         cmocka_unit_test(a_hotter_die_leaks_and_throttles),
         cmocka_unit_test(library_collectives_use_the_stack),
         cmocka_unit_test(library_collectives_fall_back_to_the_gpu),

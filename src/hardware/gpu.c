@@ -38,11 +38,13 @@
     X(compute, attention_backward_k0, attention_backward_k0, 1, 0, 1e5)                            \
     X(compute, attention_tail, attention_tail, 1, 0, 10)                                           \
     X(compute, attention_diagonal, attention_diagonal, 1, 0, 1)                                    \
-    X(compute, attention_waves, attention_waves, 1, 0, 1)
+    X(compute, attention_waves, attention_waves, 1, 0, 1)                                          \
+    X(compute, gemm_slack, gemm_slack, 1, 0, 1)
 #define COMMUNICATION_OPTIONS(X)                                                                   \
     X(communication, rank_power, comm_rank_power, 1, 0, 4)                                         \
     X(communication, gather_rate, comm_gather, 1, 0.01, 10)                                        \
-    X(communication, scatter_rate, comm_scatter, 1, 0.01, 10)
+    X(communication, scatter_rate, comm_scatter, 1, 0.01, 10)                                      \
+    X(communication, missed_sms, comm_missed_sms, 1, 0, 100)
 #define POWER_OPTIONS(X)                                                                           \
     X(power, attention_forward_energy, attention_forward_energy, 1, 0.01, 100)                     \
     X(power, attention_backward_energy, attention_backward_energy, 1, 0.01, 100)                   \

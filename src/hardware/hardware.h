@@ -36,6 +36,7 @@ struct erg_gpu {
     double gemm_k0;                               /* k0, elements */
     double wave_weight;                           /* wq */
     int gemm_tile_m, gemm_tile_n;                 /* output tile of the library's GEMMs */
+    double gemm_slack;                            /* share of waves tuned ones may leave idle */
     double attention_forward, attention_backward; /* ea */
     /* Tokens of a sequence that attention loses to its tiles' ends and diagonal. */
     double attention_k0, attention_backward_k0;
@@ -58,7 +59,9 @@ struct erg_gpu {
     double comm_contention;           /* chi */
     double comm_sm_share;             /* share: SM-equivalents taken from compute per block */
     double comm_hbm_per_wire;         /* hc, HBM bytes per wire byte */
-    bool persistent_gemm;             /* a GEMM owns every SM until it ends */
+    /* SMs that products and attention which leave it its own miss beyond those while it runs. */
+    double comm_missed_sms;
+    bool persistent_gemm; /* a GEMM owns every SM until it ends */
     /* The vendor library's collectives, unless the stack says otherwise. */
     double library_link_factor, library_sm_share;
     int library_blocks;
@@ -114,6 +117,7 @@ struct erg_stack {
     /* Products and attention that start from the launch slot on leave the SMs of a communication of
      * ours free, until the step ends; so it starts beside them at once. */
     bool leaves_sms;
+    int tuned_beside_sms; /* how many were left free when products were tuned; 0: not known */
 };
 
 struct erg_cluster {

@@ -18,6 +18,7 @@ static const cyaml_schema_field_t fields[] = {
     CYAML_FIELD_FLOAT("overhead", CYAML_FLAG_DEFAULT, struct erg_stack, overhead),
     CYAML_FIELD_BOOL("fused_kernels", CYAML_FLAG_OPTIONAL, struct erg_stack, fused_kernels),
     CYAML_FIELD_BOOL("leaves_sms", CYAML_FLAG_OPTIONAL, struct erg_stack, leaves_sms),
+    CYAML_FIELD_INT("tuned_beside_sms", CYAML_FLAG_OPTIONAL, struct erg_stack, tuned_beside_sms),
     CYAML_FIELD_END,
 };
 
@@ -40,6 +41,9 @@ static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *er
     struct erg_stack *stack = value;
     if (erg_yaml_has(yaml, "library_blocks") &&
         erg_yaml_check_range(yaml, "library_blocks", stack->library_blocks, 1, 1024, err) != 0)
+        return -1;
+    if (erg_yaml_has(yaml, "tuned_beside_sms") &&
+        erg_yaml_check_range(yaml, "tuned_beside_sms", stack->tuned_beside_sms, 1, 1024, err) != 0)
         return -1;
     return erg_quantities_finish(stack, quantities, sizeof quantities / sizeof *quantities, yaml,
                                  "", err);
@@ -66,5 +70,6 @@ uint64_t erg_stack_fingerprint(const struct erg_stack *stack)
     uint64_t integers = (uint64_t)stack->library_blocks << 2 | (uint64_t)stack->fused_kernels << 1 |
                         (uint64_t)stack->leaves_sms;
     uint64_t hash = erg_hash_u64(erg_hash_text(stack->name), integers);
+    hash = erg_hash_u64(hash, (uint64_t)stack->tuned_beside_sms);
     return erg_quantities_hash(stack, quantities, sizeof quantities / sizeof *quantities, hash);
 }

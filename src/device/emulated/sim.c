@@ -11,7 +11,8 @@ enum comm_state { COMM_WAIT, COMM_LATENCY, COMM_MOVE, COMM_DONE };
 /* The communication of one step, resolved against the stack. */
 struct comm {
     double wire_bytes, blocks, taken_sms, join_s;
-    double left_sms; /* that products and attention leave free from the launch slot on */
+    double left_sms;  /* that products and attention leave free from the launch slot on */
+    double tuned_sms; /* that products which do so are tuned for; 0: not known */
     double link_rate, sm_rate;
     double rate[2]; /* bytes/s [compute is queued]; < 0 = not computed yet */
 };
@@ -50,8 +51,11 @@ static struct comm resolve_comm(const struct erg_gpu *gpu, const struct erg_stac
     comm.link_rate = link_factor * gpu->link_bandwidth;
     comm.sm_rate = sm_rate(gpu, asked);
     comm.taken_sms = share * comm.blocks;
-    if (stack->leaves_sms && !asked->library && comm.wire_bytes > 0)
+    if (stack->leaves_sms && !asked->library && comm.wire_bytes > 0) {
         comm.left_sms = comm.blocks;
+        if (stack->tuned_beside_sms > 0 && gpu->gemm_slack > 0)
+            comm.tuned_sms = fmax(4, gpu->sms - stack->tuned_beside_sms);
+    }
     return comm;
 }
 
@@ -150,15 +154,48 @@ static double product_flops(const struct erg_gpu *gpu, const struct erg_op *op)
     return factor * op->flops;
 }
 
-/* Seconds the op needs from its instructions alone, on `sms` SM-equivalents. */
-static double issue_time(const struct erg_gpu *gpu, const struct erg_op *op, double sms,
+/* What an op has of the GPU. */
+struct share {
+    double sms;   /* SM-equivalents */
+    double tuned; /* a product: SMs that its algorithm was chosen for, more are idle; 0: its own */
+};
+
+/* What of the last wave of tiles is lost, as a factor of the time that all waves take. */
+static double last_wave(const struct erg_gpu *gpu, double waves)
+{
+    return waves > 0 ? 1 + gpu->wave_weight * (ceil(waves) / waves - 1) : 1;
+}
+
+/*
+ * A product that leaves SMs free is run by the algorithm that was fastest on `tuned` SMs
+ * (device/cuda/gemm.h). Which tiles that one has is not known; they fill its waves there but for at
+ * most a share gemm_slack, any of which is as likely. On fewer SMs some tiles are left over, for
+ * which there is a wave more, or several: wave n + 1 if there are more tiles than n * sms.
+ */
+static double tuned_cost(const struct erg_gpu *gpu, const struct erg_op *op, double sms,
+                         double tuned)
+{
+    double waves = ceil(op->tiles / tuned), most = waves * tuned; /* tiles */
+    if (!(waves > 0))
+        return 1;
+    double certain = fmax(floor((1 - gpu->gemm_slack) * most / sms) + 1, waves);
+    double possible = fmax(ceil(most / sms), certain) - certain;
+    double middle = certain + (possible - 1) / 2; /* n of the possible ones, on average */
+    double expected = certain + possible * (1 - middle * sms / most) / gpu->gemm_slack;
+    return last_wave(gpu, op->tiles / tuned) * (1 + gpu->wave_weight * (expected * sms / most - 1));
+}
+
+/* Seconds the op needs from its instructions alone. */
+static double issue_time(const struct erg_gpu *gpu, const struct erg_op *op, struct share share,
                          double clock_mhz)
 {
+    bool tuned = op->kind == ERG_OP_GEMM && share.tuned > 0;
+    double sms = tuned ? fmin(share.sms, share.tuned) : share.sms;
     double peak = gpu->flops_per_sm_clock * sms * clock_mhz * 1e6;
     switch (op->kind) {
     case ERG_OP_GEMM: {
-        double waves = op->tiles / floor(sms);
-        double wave_cost = waves > 0 ? 1 + gpu->wave_weight * (ceil(waves) / waves - 1) : 1;
+        double wave_cost =
+            tuned ? tuned_cost(gpu, op, sms, share.tuned) : last_wave(gpu, op->tiles / floor(sms));
         return op->flops * wave_cost * (1 + gpu->gemm_k0 / op->k) / (gpu->gemm_efficiency * peak);
     }
     case ERG_OP_ATTENTION_FORWARD:
@@ -220,8 +257,10 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
             const struct erg_op *op = &ops[i];
             bool bounded = comm.left_sms > 0 && i >= slot && op->kind != ERG_OP_MEMORY;
             double taken = busy ? taken_sms(&comm, rate) : 0;
-            double sms = fmax(4, gpu->sms - (bounded ? comm.left_sms : taken));
-            double issue = issue_time(gpu, op, sms, clock_mhz);
+            if (bounded)
+                taken = comm.left_sms + (busy ? gpu->comm_missed_sms : 0);
+            struct share share = {fmax(4, gpu->sms - taken), bounded ? comm.tuned_sms : 0};
+            double issue = issue_time(gpu, op, share, clock_mhz);
             full = fmax(issue, op->bytes / bandwidth);
             double wanted = full > 0 ? op->bytes / full : 0;
             double wanted_comm = rate * gpu->comm_hbm_per_wire;
