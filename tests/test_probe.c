@@ -234,6 +234,8 @@ static struct erg_gpu changed_gpu(const struct erg_gpu *gpu)
     struct erg_gpu out = *gpu;
     for (size_t i = 0; i < COUNT(changes); i++)
         *constant(&out, &changes[i]) *= changes[i].factor;
+    out.gemm_slack = 0.05; /* of which the catalogue knows nothing */
+    out.comm_missed_sms = 10;
     return out;
 }
 
@@ -267,7 +269,8 @@ static void judge(const struct erg_gpu *truth, const struct erg_gpu *predicted, 
     size_t n = 0;
     *mean = *worst = 0;
     assert_ok(erg_model_load(&model, "llama-3.2-3b", &err), &err);
-    struct erg_workload_request request = {model, truth, &stack, 2, 1, 8, 4096, false, false, false};
+    struct erg_workload_request request = {model, truth, &stack, 2,     1,
+                                           8,     4096,  false,  false, false};
     assert_ok(erg_workload_build(&workload, &request, &err), &err);
     for (size_t p = 0; p < workload.forward_count + workload.backward_count; p++)
         for (size_t slot = 0; slot < workload.partitions[p].slot_count; slot++)
@@ -308,6 +311,8 @@ static void the_probe_predicts_what_it_has_not_measured(void **state)
             fail_msg("%s was found with an error of %.1f %%, expected at most %.1f %%",
                      changes[i].name, 100 * found, 100 * changes[i].tolerance);
     }
+    assert_close(fit.gpu.comm_missed_sms, truth.comm_missed_sms, 0.1);
+    assert_close(fit.gpu.gemm_slack, truth.gemm_slack, 0.4);
     assert_near(fit.gpu.voltage_knee_mhz, known.voltage_knee_mhz, 0); /* only clocks show it */
 
     struct erg_error err;
@@ -329,7 +334,7 @@ static void four_gpus_say_how_collectives_differ(void **state)
     struct erg_gpu known = catalogue_gpu("H200-SXM"), truth = changed_gpu(&known);
     struct erg_probe_fit fit, two;
     struct erg_probe_rows rows = {0}, few = {0};
-    truth.comm_rank_power = 0.9;
+    truth.comm_rank_power = 0.77;
     truth.comm_gather = 0.35;
     truth.comm_scatter = 0.65;
     truth.attention_waves = 1;
@@ -361,7 +366,8 @@ static void one_gpu_says_nothing_of_communication(void **state)
             strstr(fit.constants[i].name, "comm_") || strstr(fit.constants[i].name, "library_") ||
             strstr(fit.constants[i].name, "wire") || strstr(fit.constants[i].name, "spin") ||
             strstr(fit.constants[i].name, "blocking") ||
-            strstr(fit.constants[i].name, "diagonal") || strstr(fit.constants[i].name, "waves");
+            strstr(fit.constants[i].name, "diagonal") || strstr(fit.constants[i].name, "waves") ||
+            strstr(fit.constants[i].name, "slack");
         if (fit.constants[i].seen == communication)
             fail_msg("%s is %s by a single GPU", fit.constants[i].name,
                      communication ? "seen" : "not seen");
@@ -463,10 +469,7 @@ static struct erg_probe_judgement judge_profile(const char *name, const char *gp
     return all;
 }
 
-/*
- * What two and four H200 measured of jobs that the probe does not know. Beyond the limits of the
- * others: a gather of two GPUs on a single SM, whose rows of keys are twice as long as the probe's.
- */
+/* What two and four H200 measured of jobs that the probe does not know. */
 static void real_partitions_are_predicted(void **state)
 {
     (void)state;
@@ -474,15 +477,14 @@ static void real_partitions_are_predicted(void **state)
         const char *name;
         size_t full, bursts;
         bool far; /* from what the catalogue says */
-        double time_worst, energy_worst;
     } profiles[] = {
-        {LLAMA, 64, 280, true, 0.12, 0.15},
-        {"qwen3-1.7b_tp2_mbs8_seq4096", 64, 280, true, 0.12, 0.15},
-        {"llama3.2-3b_cp2_mbs8_seq4096", 16, 269, false, 0.12, 0.15},
-        {"llama3.2-3b_tp4_mbs8_seq4096", 64, 140, true, 0.12, 0.15},
-        {"qwen3-1.7b_tp4_mbs8_seq4096", 60, 140, true, 0.121, 0.15},
-        {"llama3.2-3b_cp2tp2_mbs8_seq4096", 113, 420, true, 0.12, 0.15},
-        {"qwen3-1.7b_cp2tp2_mbs8_seq4096", 108, 400, true, 0.15, 0.15},
+        {LLAMA, 64, 280, true},
+        {"qwen3-1.7b_tp2_mbs8_seq4096", 64, 280, true},
+        {"llama3.2-3b_cp2_mbs8_seq4096", 16, 269, false},
+        {"llama3.2-3b_tp4_mbs8_seq4096", 64, 140, true},
+        {"qwen3-1.7b_tp4_mbs8_seq4096", 60, 140, true},
+        {"llama3.2-3b_cp2tp2_mbs8_seq4096", 113, 420, true},
+        {"qwen3-1.7b_cp2tp2_mbs8_seq4096", 108, 400, true},
     };
     for (size_t i = 0; i < COUNT(profiles); i++) {
         struct erg_probe_judgement was = judge_profile(profiles[i].name, "H200-SXM");
@@ -490,10 +492,11 @@ static void real_partitions_are_predicted(void **state)
         assert_int_equal(is.time.count, profiles[i].full);
         assert_int_equal(is.burst.count, profiles[i].bursts);
         assert_int_equal(was.time.worst > 0.5 && was.energy.worst > 0.2, profiles[i].far);
-        if (is.time.median > 0.05 || is.time.worst > profiles[i].time_worst ||
-            is.energy.median > 0.07 || is.energy.worst > profiles[i].energy_worst)
-            fail_msg("%s: time %.3f median, %.3f worst; energy %.3f and %.3f", profiles[i].name,
-                     is.time.median, is.time.worst, is.energy.median, is.energy.worst);
+        if (is.time.median > 0.03 || fmax(is.time.worst, is.burst.worst) > 0.12 ||
+            is.energy.median > 0.03 || is.energy.worst > 0.12)
+            fail_msg("%s: time %.3f median, %.3f worst, bursts %.3f worst; energy %.3f and %.3f",
+                     profiles[i].name, is.time.median, is.time.worst, is.burst.worst,
+                     is.energy.median, is.energy.worst);
     }
 }
 

@@ -28,6 +28,7 @@ static const struct constant {
     CONSTANT(gemm_efficiency, 0.3),
     CONSTANT(gemm_k0, 0.7),
     CONSTANT(wave_weight, 0.7),
+    FROM(gemm_slack, 0.5, 1.0 / 16), /* a library has many sizes of tiles */
     CONSTANT(attention_forward, 0.3),
     CONSTANT(attention_backward, 0.3),
     FROM(attention_k0, 1.0, 300),
@@ -38,7 +39,7 @@ static const struct constant {
     CONSTANT(memory_issue, 0.3),
     CONSTANT(launch_gap_s, 0.3),
     CONSTANT(comm_sm_rate, 0.7),
-    CONSTANT(comm_rank_power, 0.3),
+    CONSTANT(comm_rank_power, 0.1), /* calibrate.c: measured */
     CONSTANT(comm_gather, 0.3),
     CONSTANT(comm_scatter, 0.3),
     CONSTANT(comm_link_factor, 0.15),
@@ -46,6 +47,7 @@ static const struct constant {
     CONSTANT(comm_blend, 0.5),
     CONSTANT(comm_contention, 1.0),
     CONSTANT(comm_sm_share, 0.5),
+    FROM(comm_missed_sms, 1.0, 8), /* as many as GPCs */
     CONSTANT(comm_hbm_per_wire, 0.3),
     CONSTANT(library_link_factor, 0.15),
     CONSTANT(library_sm_share, 0.5),

@@ -150,7 +150,7 @@ struct erg_probe_observation {
     double clock_mhz, temperature_c;
 };
 
-enum { ERG_PROBE_MOST_CONSTANTS = 40 };
+enum { ERG_PROBE_MOST_CONSTANTS = 44 };
 
 struct erg_probe_constant {
     const char *name;
