@@ -115,8 +115,44 @@ static void test_failure_by_hand(void **state)
     assert_near(result.jobs[0].ended_s, 300 + 60 + 100, 1e-9);
     assert_near(result.jobs[0].queued_s, 130, 1e-9);
     assert_int_equal(result.jobs[0].reconfigurations, 2);
-    assert_near(result.summary.utilization, (170 + 160) * 8 / (460 * 16.0 - 130 * 4 - 450 * 2),
-                1e-12);
+    double up_gpu_s = 460 * 16.0 - 130 * 4 - 450 * 2;
+    assert_near(result.summary.utilization, (170 + 160) * 8 / up_gpu_s, 1e-12);
+    /* Two restarts of 60 s, and 10 s of work since the last checkpoint. */
+    assert_near(result.jobs[0].lost_s, 2 * 60 * 8, 1e-9);
+    assert_near(result.jobs[0].undone_s, 10 * 8, 1e-9);
+    assert_near(result.summary.reconfiguration_gpu_s, 2 * 60 * 8, 1e-9);
+    assert_near(result.summary.undone_gpu_s, 10 * 8, 1e-9);
+    assert_near(result.summary.goodput, 200 * 8 / up_gpu_s, 1e-12);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
+/* Free GPUs beside a job's are in pieces; samples of different models are told apart. */
+static void test_fragmentation_and_families_by_hand(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    world.fleet.reconfiguration = (struct erg_reconfiguration){0};
+    set_time(&world, 0, 0, 1, 2, 1);
+    set_time(&world, 1, 0, 1, 4, 2);
+    add_job(&world, 0, 10, 0, 2);
+    add_job(&world, 0, 10, 0, 4);
+    world.jobs[1].workload = 1;
+    simulate(&result, &world, "fcfs");
+    /* 10 of 16 GPUs are free for 10 s, 2 of them beside the first job; then 12, all on idle
+     * nodes. */
+    assert_near(result.summary.fragmentation, 2 * 10 / (10 * 10 + 12 * 10.0), 1e-12);
+    assert_int_equal(result.families_count, 2); /* nothing of the third was submitted */
+    assert_string_equal(result.families[0].name, "bert");
+    assert_int_equal(result.families[0].submitted_jobs, 1);
+    assert_int_equal(result.families[0].finished_jobs, 1);
+    assert_near(result.families[0].mean_throughput, 12 * 10 / 20.0, 1e-12);
+    assert_near(result.families[0].peak_throughput, 12, 1e-12);
+    assert_string_equal(result.families[1].name, "moe");
+    assert_near(result.families[1].mean_throughput, 10 * 10 / 20.0, 1e-12);
+    assert_near(result.families[1].peak_throughput, 5, 1e-12);
     erg_simulated_release(&result);
     erg_speeds_free(world.speeds);
 }
@@ -149,7 +185,8 @@ static void test_artifact_by_hand(void **state)
     erg_speeds_free(world.speeds);
 }
 
-/* A job that fits nothing is named and turned away; one that fits only elsewhere waits. */
+/* A job that fits nothing is turned away; so is one that a policy cannot run as asked, which is not
+ * the same. */
 static void test_what_cannot_run(void **state)
 {
     (void)state;
@@ -160,11 +197,15 @@ static void test_what_cannot_run(void **state)
     add_job(&world, 0, 10, 0, 4);
     add_job(&world, 0, 10, 0, 4);
     world.jobs[1].workload = 1;
+    add_job(&world, 0, 10, 1, 2); /* runs on no small GPUs */
+    add_job(&world, 0, 10, 0, 8);
     simulate(&result, &world, "fcfs");
     assert_int_equal(result.jobs[0].state, ERG_JOB_ENDED);
-    assert_int_equal(result.jobs[1].state, ERG_JOB_REJECTED);
-    assert_false(result.jobs[1].runnable);
-    assert_int_equal(result.summary.rejected_jobs, 1);
+    for (int i = 1; i < 4; i++) {
+        assert_int_equal(result.jobs[i].state, ERG_JOB_REJECTED);
+        assert_int_equal(result.jobs[i].runnable, i > 1);
+    }
+    assert_int_equal(result.summary.rejected_jobs, 3);
     assert_int_equal(result.summary.unrunnable_jobs, 1);
     erg_simulated_release(&result);
     struct erg_error err;
@@ -461,6 +502,7 @@ static void check_result(const struct world *world, const struct erg_simulated *
     assert_true(jobs_j <= summary->energy_j);
     assert_true(summary->peak_power_w <= world->simulation.power_cap_w * (1 + 1e-9));
     assert_true(summary->utilization <= 1 + 1e-12 && summary->goodput <= summary->utilization);
+    assert_false(summary->fragmentation < 0 || summary->fragmentation > 1 + 1e-12);
     /* Without failures all samples that were counted are work done; failures lose some. */
     if (fair && world->simulation.outages_count == 0)
         assert_close(counted, done, 1e-9);
@@ -549,6 +591,7 @@ int main(void)
         cmocka_unit_test(test_queue_by_hand),
         cmocka_unit_test(test_fairness_by_hand),
         cmocka_unit_test(test_failure_by_hand),
+        cmocka_unit_test(test_fragmentation_and_families_by_hand),
         cmocka_unit_test(test_artifact_by_hand),
         cmocka_unit_test(test_tariff_by_hand),
         cmocka_unit_test(test_waiting_by_hand),

@@ -231,8 +231,9 @@ static void add_hours(struct erg_table *table, const char *what, double seconds)
     erg_table_add(table, isfinite(seconds) ? "%.2f h" : "-", seconds / 3600);
 }
 
-static void print(const struct simulating *at, const struct erg_summary *summary)
+static void print(const struct simulating *at, const struct erg_simulated *result)
 {
+    const struct erg_summary *summary = &result->summary;
     struct erg_table table = {.columns = 2};
     struct erg_text out = {0};
     printf("%s on %d GPUs of %u types, %s accounting: %ld of %ld jobs finished in %.1f hours\n",
@@ -246,12 +247,20 @@ static void print(const struct simulating *at, const struct erg_summary *summary
     add_hours(&table, "waiting, mean of all jobs", summary->mean_queue_s);
     erg_table_add(&table, "throughput, mean");
     erg_table_add(&table, "%.1f samples/s", summary->mean_throughput);
+    for (size_t i = 0; i < result->families_count && result->families_count > 1; i++) {
+        erg_table_add(&table, "  of %s", result->families[i].name);
+        erg_table_add(&table, "%.1f samples/s", result->families[i].mean_throughput);
+    }
     erg_table_add(&table, "throughput, peak");
     erg_table_add(&table, "%.1f samples/s", summary->peak_throughput);
     erg_table_add(&table, "GPUs in use");
     erg_table_add(&table, "%.1f %%", 100 * summary->utilization);
-    erg_table_add(&table, "GPUs at work, without restarts");
+    erg_table_add(&table, "GPUs at work, without restarts and lost work");
     erg_table_add(&table, "%.1f %%", 100 * summary->goodput);
+    if (!isnan(summary->fragmentation)) {
+        erg_table_add(&table, "of free GPUs, in pieces of nodes");
+        erg_table_add(&table, "%.1f %%", 100 * summary->fragmentation);
+    }
     erg_table_add(&table, "starts, moves and resizings");
     erg_table_add(&table, "%ld", summary->reconfigurations);
     erg_table_add(&table, "energy of GPUs");
@@ -260,6 +269,10 @@ static void print(const struct simulating *at, const struct erg_summary *summary
     erg_table_add(&table, "%.4g kW", summary->peak_power_w / 1e3);
     if (!isnan(summary->throttled_s))
         add_hours(&table, "slowed down by the power cap", summary->throttled_s);
+    if (!isnan(summary->cost_usd)) {
+        erg_table_add(&table, "electricity");
+        erg_table_add(&table, "%.2f USD, %.4g kg CO2", summary->cost_usd, summary->co2_kg);
+    }
     if (!isnan(summary->deadlines_met)) {
         erg_table_add(&table, "deadlines met");
         erg_table_add(&table, "%.1f %%", 100 * summary->deadlines_met);
@@ -267,8 +280,9 @@ static void print(const struct simulating *at, const struct erg_summary *summary
     erg_table_text(&out, &table, "  ");
     fputs(out.data, stdout);
     if (summary->rejected_jobs > 0)
-        printf("%ld jobs were turned away, %ld of them can run on no GPUs of this cluster\n",
-               summary->rejected_jobs, summary->unrunnable_jobs);
+        printf("%ld %s turned away, %ld of them can run on no GPUs of this cluster\n",
+               summary->rejected_jobs, summary->rejected_jobs == 1 ? "job was" : "jobs were",
+               summary->unrunnable_jobs);
     erg_text_release(&out);
     erg_table_release(&table);
 }
@@ -294,7 +308,7 @@ static int simulate(struct simulating *at, const struct erg_policy *policy, bool
     }
     json_array_append_new(at->documents, erg_simulated_document(&result, &at->simulation));
     if (status == 0 && prints)
-        print(at, &result.summary);
+        print(at, &result);
     erg_simulated_release(&result);
     return status;
 }

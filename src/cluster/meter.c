@@ -4,6 +4,23 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+static void init_families(struct meter *meter)
+{
+    const struct erg_job_trace *trace = meter->simulation->trace;
+    meter->families = erg_xcalloc(trace->workloads_count, sizeof *meter->families);
+    meter->family_of = erg_xcalloc(trace->workloads_count, sizeof *meter->family_of);
+    for (size_t i = 0; i < trace->workloads_count; i++) {
+        const char *name = trace->workloads[i].family;
+        size_t at = 0;
+        while (at < meter->families_count && strcmp(meter->families[at].result.name, name) != 0)
+            at++;
+        if (at == meter->families_count)
+            meter->families[meter->families_count++].result.name = name;
+        meter->family_of[i] = at;
+    }
+}
 
 void meter_init(struct meter *meter, const struct erg_simulation *simulation,
                 const struct erg_scheduler *scheduler)
@@ -18,12 +35,15 @@ void meter_init(struct meter *meter, const struct erg_simulation *simulation,
         .power_w = erg_fleet_idle_power(simulation->fleet),
         .idle_w = erg_fleet_idle_power(simulation->fleet),
     };
+    init_families(meter);
 }
 
 void meter_release(struct meter *meter)
 {
     free(meter->results);
     free(meter->jobs);
+    free(meter->families);
+    free(meter->family_of);
 }
 
 /* What the present power costs and emits until then, rate by rate. */
@@ -39,6 +59,20 @@ static void pay(struct meter *meter, double now_s)
     }
 }
 
+/* Free GPUs, and those of them on nodes that others have a part of. */
+static void add_free(struct meter *meter, double passed_s)
+{
+    const struct erg_occupancy *occupancy = meter->scheduler->occupancy;
+    const struct erg_fleet *fleet = meter->simulation->fleet;
+    int free = 0, whole = 0;
+    for (unsigned type = 0; type < fleet->types_count; type++) {
+        free += occupancy->free_gpus[type];
+        whole += occupancy->idle_nodes[type] * fleet->types[type].gpus_per_node;
+    }
+    meter->free_gpu_s += free * passed_s;
+    meter->pieces_gpu_s += (free - whole) * passed_s;
+}
+
 void meter_advance(struct meter *meter, double now_s)
 {
     double passed_s = now_s - meter->now_s;
@@ -49,6 +83,7 @@ void meter_advance(struct meter *meter, double now_s)
         meter->jobs_s +=
             (meter->scheduler->waiting.count + meter->scheduler->running.count) * passed_s;
         meter->busy_gpu_s += meter->busy_gpus * passed_s;
+        add_free(meter, passed_s);
         meter->up_gpu_s += (meter->simulation->fleet->gpus - meter->down_gpus) * passed_s;
         meter->throttled_s += meter->throttle > 1 ? passed_s : 0;
         meter->peak_power_w = fmax(meter->peak_power_w, meter->power_w);
@@ -73,6 +108,23 @@ static void settle(struct meter *meter, int id)
     if (meter->scheduler->jobs[id].state != ERG_JOB_FUTURE && job->gpus == 0)
         result->queued_s += passed_s;
     job->since_s = meter->now_s;
+}
+
+/* A family's jobs do so many samples/s more from now on. */
+static void change_family(struct meter *meter, struct family_meter *family, double by)
+{
+    double passed_s = meter->now_s - family->since_s;
+    if (passed_s > 0)
+        family->result.peak_throughput =
+            fmax(family->result.peak_throughput, family->samples_per_s);
+    family->samples += family->samples_per_s * passed_s;
+    family->since_s = meter->now_s;
+    family->samples_per_s += by;
+}
+
+static struct family_meter *family_of(const struct meter *meter, int id)
+{
+    return &meter->families[meter->family_of[meter->scheduler->jobs[id].request->workload]];
 }
 
 void meter_update(struct meter *meter, int id)
@@ -104,6 +156,7 @@ void meter_update(struct meter *meter, int id)
     meter->busy_gpus += now->gpus - before.gpus;
     meter->power_w += (now->power_w - now->idle_w) - (before.power_w - before.idle_w);
     meter->samples_per_s += now->samples_per_s - before.samples_per_s;
+    change_family(meter, family_of(meter, id), now->samples_per_s - before.samples_per_s);
     if (meter->busy_gpus == 0)
         meter->samples_per_s = 0; /* and not what rounding left */
 }
@@ -112,6 +165,12 @@ void meter_submit(struct meter *meter, int id)
 {
     meter->jobs[id].since_s = meter->now_s;
     meter->jobs[id].jobs_before_s = meter->jobs_s;
+}
+
+void meter_undo(struct meter *meter, int id, double iterations)
+{
+    const struct erg_work *work = &meter->scheduler->works[id];
+    meter->results[id].undone_s += iterations * work->iteration_s * meter->jobs[id].gpus;
 }
 
 void meter_node(struct meter *meter, int node, bool down)
@@ -172,8 +231,7 @@ static void close_job(struct meter *meter, int id)
     if (job->state == ERG_JOB_WAITING || job->state == ERG_JOB_RUNNING)
         settle(meter, id);
     result->state = job->state;
-    result->runnable =
-        erg_speeds_runnable(meter->simulation->speeds, job->request->workload, job->request->type);
+    result->runnable = erg_speeds_runnable(meter->simulation->speeds, job->request->workload, -1);
     result->submitted_s = job->state == ERG_JOB_FUTURE ? NAN : job->submitted_s;
     result->started_s = job->started_s;
     if (job->state != ERG_JOB_ENDED)
@@ -191,7 +249,7 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     size_t count = meter->scheduler->jobs_count, finished = 0, slowdowns = 0, with_deadline = 0;
     double *jcts = erg_xcalloc(count, sizeof *jcts);
     double jct_s = 0, system_s = 0, queue_s = 0, slowdown = 0, lost_s = 0, met = 0, used_s = 0;
-    double unfairness = 0;
+    double unfairness = 0, undone_s = 0;
     summary->worst_finish_time_fairness = NAN; /* fmax() takes what is a number */
     for (size_t i = 0; i < count; i++) {
         const struct erg_cluster_job *job = &meter->scheduler->jobs[i];
@@ -207,6 +265,7 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
         system_s += until_s - result->submitted_s;
         queue_s += result->queued_s;
         lost_s += result->lost_s;
+        undone_s += result->undone_s;
         used_s += result->gpu_s;
         if (!isinf(job->deadline_s) && (ended || meter->now_s > job->deadline_s)) {
             with_deadline++;
@@ -239,8 +298,10 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     summary->mean_throughput = meter->counted_samples / meter->counted_s;
     summary->peak_throughput = meter->peak_samples_per_s;
     summary->utilization = meter->busy_gpu_s / meter->up_gpu_s;
-    summary->goodput = (used_s - lost_s) / meter->up_gpu_s;
+    summary->goodput = (used_s - lost_s - undone_s) / meter->up_gpu_s;
+    summary->fragmentation = meter->pieces_gpu_s / meter->free_gpu_s;
     summary->reconfiguration_gpu_s = lost_s;
+    summary->undone_gpu_s = undone_s;
     summary->deadlines_met = met / (double)with_deadline;
     summary->energy_j = meter->energy_j;
     summary->peak_power_w = meter->peak_power_w;
@@ -251,12 +312,33 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     free(jcts);
 }
 
-void meter_finish(struct meter *meter, struct erg_job_result **jobs, struct erg_summary *summary)
+/* The families of submitted jobs, to the front. */
+static size_t close_families(struct meter *meter, struct erg_family_result *results)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < meter->scheduler->jobs_count; i++) {
+        struct erg_family_result *family = &family_of(meter, (int)i)->result;
+        family->submitted_jobs += meter->scheduler->jobs[i].state != ERG_JOB_FUTURE;
+        family->finished_jobs += meter->scheduler->jobs[i].state == ERG_JOB_ENDED;
+    }
+    for (size_t i = 0; i < meter->families_count; i++) {
+        struct family_meter *family = &meter->families[i];
+        change_family(meter, family, 0);
+        family->result.mean_throughput = family->samples / meter->now_s;
+        if (family->result.submitted_jobs > 0)
+            results[count++] = family->result;
+    }
+    return count;
+}
+
+void meter_finish(struct meter *meter, struct erg_simulated *result)
 {
     for (size_t i = 0; i < meter->scheduler->jobs_count; i++)
         close_job(meter, (int)i);
-    *summary = (struct erg_summary){0};
-    summarize(meter, summary);
-    *jobs = meter->results;
+    result->summary = (struct erg_summary){0};
+    summarize(meter, &result->summary);
+    result->jobs = meter->results;
     meter->results = NULL;
+    result->families = erg_xcalloc(meter->families_count, sizeof *result->families);
+    result->families_count = close_families(meter, result->families);
 }

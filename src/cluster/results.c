@@ -21,6 +21,21 @@ static const char *const kinds[ERG_RECORD_KINDS] = {
     [ERG_RECORD_REPAIR] = "repair",
 };
 
+static json_t *families(const struct erg_simulated *result)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < result->families_count; i++) {
+        const struct erg_family_result *family = &result->families[i];
+        json_array_append_new(
+            array, json_pack("{s:s, s:I, s:I, s:o, s:o}", "family", family->name, "submitted_jobs",
+                             (json_int_t)family->submitted_jobs, "finished_jobs",
+                             (json_int_t)family->finished_jobs, "mean_throughput",
+                             erg_json_number(family->mean_throughput), "peak_throughput",
+                             erg_json_number(family->peak_throughput)));
+    }
+    return array;
+}
+
 json_t *erg_simulated_document(const struct erg_simulated *result,
                                const struct erg_simulation *simulation)
 {
@@ -41,7 +56,9 @@ json_t *erg_simulated_document(const struct erg_simulated *result,
         {"peak_throughput", summary->peak_throughput},
         {"utilization", summary->utilization},
         {"goodput", summary->goodput},
+        {"fragmentation", summary->fragmentation},
         {"reconfiguration_gpu_s", summary->reconfiguration_gpu_s},
+        {"undone_gpu_s", summary->undone_gpu_s},
         {"deadlines_met", summary->deadlines_met},
         {"energy_j", summary->energy_j},
         {"peak_power_w", summary->peak_power_w},
@@ -61,6 +78,7 @@ json_t *erg_simulated_document(const struct erg_simulated *result,
         (json_int_t)summary->reconfigurations);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         json_object_set_new(root, numbers[i].key, erg_json_number(numbers[i].value));
+    json_object_set_new(root, "families", families(result));
     return root;
 }
 
@@ -82,8 +100,8 @@ static void jobs_table(struct erg_text *out, const struct erg_simulated *result,
 {
     const struct erg_job_trace *trace = simulation->trace;
     HEADER(out, "job_id", "tenant", "state", "runnable", "submitted_s", "started_s", "ended_s",
-           "jct_s", "queued_s", "iterations", "remaining", "gpu_s", "lost_gpu_s", "energy_j",
-           "reconfigurations");
+           "jct_s", "queued_s", "iterations", "remaining", "gpu_s", "lost_gpu_s", "undone_gpu_s",
+           "energy_j", "reconfigurations");
     for (size_t i = 0; i < result->jobs_count; i++) {
         const struct erg_job_result *job = &result->jobs[i];
         erg_csv_add(out, trace->jobs[i].id);
@@ -99,6 +117,7 @@ static void jobs_table(struct erg_text *out, const struct erg_simulated *result,
         erg_csv_add_double(out, job->remaining);
         erg_csv_add_double(out, job->gpu_s);
         erg_csv_add_double(out, job->lost_s);
+        erg_csv_add_double(out, job->undone_s);
         erg_csv_add_double(out, job->energy_j);
         erg_csv_add_long(out, job->reconfigurations);
         erg_csv_end_row(out);

@@ -328,7 +328,7 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
         sim.records.items = NULL;
         sim.slices.items = NULL;
         sim.samples.items = NULL;
-        meter_finish(&sim.meter, &result->jobs, &result->summary);
+        meter_finish(&sim.meter, result);
         result->summary.cpu_s = erg_cpu_seconds() - began_s;
     }
     release(&sim);
@@ -338,6 +338,7 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
 void erg_simulated_release(struct erg_simulated *result)
 {
     free(result->jobs);
+    free(result->families);
     free(result->records);
     free(result->slices);
     free(result->samples);

@@ -77,10 +77,11 @@ struct erg_job_result {
     double queued_s;      /* without GPUs while submitted and not ended */
     double gpu_s;         /* GPU-seconds that it had */
     double lost_s;        /* GPU-seconds of those in restarts */
+    double undone_s;      /* GPU-seconds of work that was lost with a node */
     double contenders;    /* jobs that waited or ran, in the mean of its time; 0 until it ended */
     double energy_j;      /* of its GPUs */
     int reconfigurations; /* the first start among them */
-    bool runnable;        /* on any shape of the type it asked for */
+    bool runnable;        /* on any GPUs of the cluster */
 };
 
 /* The cluster from one moment to the next sample. */
@@ -106,9 +107,10 @@ struct erg_summary {
                                               * the artifact: over rounds above 100 */
     double utilization;                      /* GPU-seconds that jobs had of those that were up */
     double goodput;                          /* that without restarts and lost work */
+    double fragmentation; /* of GPU-seconds that were free: those beside a job on the same node */
     long reconfigurations;
-    double reconfiguration_gpu_s;
-    double deadlines_met; /* share of finished and overdue jobs with one */
+    double reconfiguration_gpu_s, undone_gpu_s; /* restarts; lost work */
+    double deadlines_met;                       /* share of finished and overdue jobs with one */
     double energy_j, peak_power_w;
     double throttled_s;      /* the cap, and not the policy, slowed GPUs down; NAN: no cap */
     double cost_usd, co2_kg; /* of that energy; NAN without a tariff */
@@ -116,9 +118,18 @@ struct erg_summary {
     double cpu_s;            /* of the simulation itself */
 };
 
+/* Jobs of one model family, whose samples can be added. */
+struct erg_family_result {
+    const char *name; /* the trace's */
+    long submitted_jobs, finished_jobs;
+    double mean_throughput, peak_throughput; /* samples/s, the mean over the whole run */
+};
+
 struct erg_simulated {
     struct erg_job_result *jobs; /* by index in the trace */
     size_t jobs_count;
+    struct erg_family_result *families; /* those with submitted jobs, as they come in the trace */
+    size_t families_count;
     struct erg_cluster_record *records; /* if asked for */
     size_t records_count;
     struct erg_slice *slices; /* of the records */

@@ -45,7 +45,9 @@ static void evict(struct simulator *sim, int id, int node)
     const struct erg_accounting *accounting = sim->simulation->accounting;
     simulator_record(sim, ERG_RECORD_EVICT, id, node);
     scheduler->changes->used_s[id] = erg_scheduler_attained(scheduler, id);
+    double before = erg_scheduler_remaining(scheduler, id);
     accounting->lose(&scheduler->works[id], scheduler->fleet, scheduler->now_s);
+    meter_undo(&sim->meter, id, scheduler->works[id].remaining - before);
     erg_scheduler_suspend(scheduler, id);
     scheduler_settle(scheduler);
     accounting->change(&scheduler->works[id], scheduler->now_s, INFINITY, 0);

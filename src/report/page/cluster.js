@@ -47,6 +47,20 @@ function table() {
     (unrunnable > 0 ? `${plural(unrunnable, "job")} can run on no GPUs of this cluster.` : "");
 }
 
+function families() {
+  const names = [...new Set(policies.flatMap(p => list(p.summary.families).map(family => family.family)))];
+  if (names.length < 2) return;
+  const rate = value => quantity(value, RATE_UNITS);
+  byId("families-section").hidden = false;
+  byId("families").append(h("table", {},
+    h("thead", {}, h("tr", {}, ["policy", ...names].map(name => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, policies.map(p => h("tr", {}, h("th", { scope: "row" }, lineIcon(p), p.name),
+      names.map(name => {
+        const own = list(p.summary.families).find(family => family.family === name);
+        return h("td", {}, own ? `${rate(own.mean_throughput)}, at most ${rate(own.peak_throughput)}` : NONE);
+      }))))));
+}
+
 /* Arena's published comparison pads: each job that another policy did not finish counts as the
  * longest of all. Its cuts of the mean completion, and those without. */
 function padding() {
@@ -274,6 +288,7 @@ function gpuPictures() {
 
 heading();
 table();
+families();
 padding();
 courses();
 completions();

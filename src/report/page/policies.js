@@ -7,7 +7,7 @@ const policies = list(plan.policies).map((policy, i) => ({
 const HOUR = 3600;
 const hours = seconds => (isNumber(seconds) ? `${digits(seconds / HOUR)}\u00a0h` : NONE);
 const count = value => (isNumber(value) ? Math.round(value).toLocaleString("en") : NONE);
-const COUNT = [["", 1]], TIMES = [["×", 1]], HOURS = [["h", HOUR]], SHARE = [["%", 0.01]];
+const COUNT = [["", 1]], TIMES = [["×", 1]], HOURS = [["h", HOUR]], SHARE = [["%", 0.01]], DOLLARS = [["USD", 1]];
 const POWER_UNITS = [["MW", 1e6], ["kW", 1e3], ["W", 1]];
 const BIG_ENERGY = [["GJ", 1e9], ["MJ", 1e6], ["kJ", 1e3], ["J", 1]];
 const amount = (value, units) => (units === COUNT ? count(value) : quantity(value, units));
@@ -23,14 +23,19 @@ const METRICS = [
   ["99 %", "p99_jct_s", HOURS, true],
   ["in system, all jobs", "mean_time_in_system_s", HOURS, true],
   ["waiting", "mean_queue_s", HOURS, true],
+  ["slowdown", "mean_slowdown", TIMES, true],
   ["samples, mean", "mean_throughput", RATE_UNITS, false],
   ["finish-time fairness", "mean_finish_time_fairness", TIMES, true],
   ["GPUs used", "utilization", SHARE, null],
+  ["at work", "goodput", SHARE, null],
+  ["free in pieces", "fragmentation", SHARE, null],
   ["moves", "reconfigurations", COUNT, null],
   ["energy", "energy_j", BIG_ENERGY, true],
   ["peak power", "peak_power_w", POWER_UNITS, null],
   ["slowed down by the cap", "throttled_s", HOURS, null],
+  ["cost", "cost_usd", DOLLARS, true],
+  ["CO2", "co2_kg", [["t", 1e3], ["kg", 1]], true],
   ["deadlines met", "deadlines_met", SHARE, false],
 ];
 /* Who finishes fewer jobs looks better in these: they say nothing where others finished more. */
-const OF_FINISHED = ["mean_jct_s", "median_jct_s", "p99_jct_s", "energy_j"];
+const OF_FINISHED = ["mean_jct_s", "median_jct_s", "p99_jct_s", "mean_slowdown", "energy_j", "cost_usd", "co2_kg"];
