@@ -2,6 +2,7 @@
 #define _XOPEN_SOURCE 700 /* nftw */
 #include "commands.h"
 #include "io/csv.h"
+#include "io/file.h"
 
 #define DATA ERGON_TEST_SOURCE_DIR "/tests/data/cluster"
 #define CASE "simulate '" DATA "/cluster.yaml' '" DATA "/trace.csv' --profiles '" DATA "' "
@@ -33,6 +34,53 @@ static void test_document(void **state)
     document = run_json(CASE "--policy fcfs --accounting artifact --json 2>/dev/null", 0);
     assert_true(json_is_null(json_object_get(document, "mean_throughput")));
     json_decref(document);
+}
+
+/* A policy that cannot run a job as it was asked for says so; one that runs it otherwise does not.
+ */
+static void test_names_what_does_not_fit(void **state)
+{
+    (void)state;
+    static const char rows[] =
+        "job_id,submit_time_s,num_iterations,model,param_num,deadline_s,global_batch,num_gpus,"
+        "gpu_type\n"
+        "first,0,10,bert,1B,,64,512,big\n"
+        "second,0,10,bert,1B,,64,1,\n"
+        "third,0,10,bert,1B,,64,4,big\n";
+    static const char *const policies[] = {"fcfs", "gandiva", "tiresias", "gavel", "arena"};
+    struct erg_error err;
+    struct erg_text line = {0};
+    assert_ok(erg_file_write(in_folder("unfit.csv"), rows, strlen(rows), &err), &err);
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        line.count = 0;
+        erg_text_printf(&line,
+                        "simulate '" DATA "/cluster.yaml' '%s/unfit.csv' --profiles '" DATA
+                        "' --policy %s 2>&1",
+                        commands_folder, policies[i]);
+        struct program_result result = run_program(line.data);
+        assert_int_equal(result.exit_code, 0);
+        assert_non_null(strstr(result.out.data, "unfit.csv:3: policy "));
+        assert_non_null(strstr(result.out.data, "job 'second', which asks for 1 GPUs of any type: "
+                                                "no profile of bert 1B at batch 64 fits those"));
+        if (i < 4) { /* Arena runs it on fewer */
+            assert_non_null(strstr(result.out.data, "unfit.csv:2: policy "));
+            assert_non_null(strstr(result.out.data,
+                                   "turns away job 'first', which asks for 512 GPUs of type "
+                                   "big: no profile of bert 1B at batch 64 fits those"));
+        }
+        assert_null(strstr(result.out.data, "third"));
+        erg_text_release(&result.out);
+    }
+    line.count = 0;
+    erg_text_printf(&line,
+                    "simulate '" DATA "/cluster.yaml' '%s/unfit.csv' --profiles '" DATA
+                    "' --policy ergon 2>&1",
+                    commands_folder);
+    struct program_result result = run_program(line.data);
+    assert_null(strstr(result.out.data, "policy"));
+    assert_non_null(strstr(result.out.data, "3 of 3 jobs finished"));
+    erg_text_release(&result.out);
+    erg_text_release(&line);
 }
 
 static void test_tables(void **state)
@@ -208,10 +256,10 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_document),   cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_comparison), cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_tariffs),    cmocka_unit_test(test_made_traces),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_document),    cmocka_unit_test(test_names_what_does_not_fit),
+        cmocka_unit_test(test_tables),      cmocka_unit_test(test_comparison),
+        cmocka_unit_test(test_failures),    cmocka_unit_test(test_tariffs),
+        cmocka_unit_test(test_made_traces), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, commands_begin, commands_end);
 }

@@ -328,6 +328,7 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
         sim.records.items = NULL;
         sim.slices.items = NULL;
         sim.samples.items = NULL;
+        simulator_name_waiting(&sim);
         meter_finish(&sim.meter, result);
         result->summary.cpu_s = erg_cpu_seconds() - began_s;
     }

@@ -55,6 +55,13 @@ void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job,
 /* Finds out when a job will next do something by itself. */
 void simulator_refresh(struct simulator *sim, int id);
 
+/* Warns of a job that its policy turned away although others could run it on other GPUs than it
+ * asked for; of one that may simply have come too late nothing is said. */
+void simulator_name_rejected(const struct simulator *sim, int job);
+
+/* Warns of jobs that wait at the end and will for ever. */
+void simulator_name_waiting(const struct simulator *sim);
+
 /* Books what became of all jobs since the last time; fails where one was put where it cannot run.
  */
 int simulator_book(struct simulator *sim, struct erg_error *err);
