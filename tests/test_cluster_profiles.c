@@ -125,6 +125,7 @@ static void test_trace(void **state)
     assert_no_trace(fleet, "a,1,5,bert,1B,,64,4,big\na,2,5,bert,1B,,64,4,big\n",
                     "trace.csv:3: the job 'a' is in line 2");
     assert_no_trace(fleet, "a,1,-5,bert,1B,,64,4,big\n", "trace.csv:2: column 'num_iterations'");
+    assert_no_trace(fleet, "a,1,5,,1B,,64,4,big\n", "trace.csv:2: column 'model'");
     assert_no_trace(fleet, "a,1,5,bert,1B,,64,0,big\n", "'num_gpus'");
     assert_no_trace(fleet, "a,1,5,bert,1B,,64,4,huge\n", "no GPU type 'huge', but big, small");
     assert_no_trace(fleet, "a,soon,5,bert,1B,,64,4,big\n", "expected a number, got 'soon'");
@@ -273,6 +274,10 @@ static void test_frontiers(void **state)
                      MEMORY_HEADER, "prof_optimal.csv:3: 2 s at 300 W of a GPU, but another row");
     assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,1,0\n", MEMORY_HEADER,
                      "prof_optimal.csv:2: column 'gpu_power_w'");
+    assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,1,1\n", MEMORY_HEADER,
+                     "prof_optimal.csv:2: column 'gpu_power_w': 1 W are less than the");
+    assert_no_speeds(POWER_HEADER "bert,1B,0,big,1,4,1,300\n", MEMORY_HEADER,
+                     "prof_optimal.csv:2: column 'global_batch'");
     assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,2,300\nbert,1B,64,big,1,4,-1,\n",
                      MEMORY_HEADER, "prof_optimal.csv:2: 2 s, but another row gives");
 }

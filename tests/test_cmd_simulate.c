@@ -178,10 +178,11 @@ static void test_failures(void **state)
     assert_near(energy[0], energy[1], 0);
     assert_true(energy[0] != energy[2]);
     line.count = 0;
-    rows = "node,from_s,to_s\n2,1000,2000\n2,1500,3000\n";
+    rows = "node,from_s,to_s\n2,1000,2000\n1,3,4\n2,1500,3000\n";
     assert_ok(erg_file_write(in_folder("outages.csv"), rows, strlen(rows), &err), &err);
     erg_text_printf(&line, CASE "-p fcfs --outages '%s' 2>&1", in_folder("outages.csv"));
-    check_program(line.data, 1, "node 2 fails at 1500 s, but is down until 2000 s already");
+    check_program(line.data, 1,
+                  "outages.csv:4: node 2 fails at 1500 s, but by line 2 it is down from 1000 s on");
     erg_text_release(&line);
 }
 

@@ -124,6 +124,10 @@ static int read_job(struct erg_job_trace *trace, struct reading *reading, size_t
     long iterations, batch, gpus;
     if (!*id)
         return erg_csv_fail(csv, row, err, "column 'job_id': expected a name, got nothing");
+    for (int column = MODEL; column <= SIZE; column++)
+        if (!*erg_csv_text(csv, row, columns[column]))
+            return erg_csv_fail(csv, row, err, "column '%s': expected a text, got nothing",
+                                headers[column]);
     size_t index = intern(&reading->ids, id);
     if (index < trace->count)
         return erg_csv_fail(csv, row, err, "the job '%s' is in line %zu already", id,

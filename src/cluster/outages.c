@@ -7,12 +7,42 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* An outage and the row of the table that says it. */
+struct row {
+    const struct erg_outage *outage;
+    size_t row;
+};
+
 static int compare(const void *a, const void *b)
 {
-    const struct erg_outage *x = a, *y = b;
-    if (x->node != y->node)
-        return x->node - y->node;
-    return (x->from_s > y->from_s) - (x->from_s < y->from_s);
+    const struct row *x = a, *y = b;
+    if (x->outage->node != y->outage->node)
+        return x->outage->node - y->outage->node;
+    if (x->outage->from_s != y->outage->from_s)
+        return x->outage->from_s > y->outage->from_s ? 1 : -1;
+    return (x->row > y->row) - (x->row < y->row);
+}
+
+/* No node goes down while it is down. */
+static int check_rows(const struct erg_outages *outages, const struct erg_csv *csv,
+                      struct erg_error *err)
+{
+    struct row *rows = erg_xcalloc(outages->count, sizeof *rows);
+    int result = 0;
+    for (size_t i = 0; i < outages->count; i++)
+        rows[i] = (struct row){&outages->items[i], i};
+    qsort(rows, outages->count, sizeof *rows, compare);
+    for (size_t i = 1; i < outages->count && result == 0; i++) {
+        const struct erg_outage *outage = rows[i].outage, *before = rows[i - 1].outage;
+        if (outage->node == before->node && outage->from_s < before->to_s)
+            result = erg_csv_fail(csv, rows[i].row, err,
+                                  "node %d fails at %g s, but by line %zu it is down from %g s on "
+                                  "and not back by then",
+                                  outage->node, outage->from_s, erg_csv_line(csv, rows[i - 1].row),
+                                  before->from_s);
+    }
+    free(rows);
+    return result;
 }
 
 static int read_row(struct erg_outages *outages, const struct erg_csv *csv, size_t row,
@@ -39,7 +69,7 @@ static int read_row(struct erg_outages *outages, const struct erg_csv *csv, size
     return 0;
 }
 
-static int read_rows(struct erg_outages *outages, const struct erg_csv *csv, const char *path,
+static int read_rows(struct erg_outages *outages, const struct erg_csv *csv,
                      const struct erg_fleet *fleet, struct erg_error *err)
 {
     static const char *const headers[] = {"node", "from_s", "to_s"};
@@ -50,15 +80,7 @@ static int read_rows(struct erg_outages *outages, const struct erg_csv *csv, con
     for (size_t row = 0; row < erg_csv_rows(csv); row++)
         if (read_row(outages, csv, row, columns, fleet, err) != 0)
             return -1;
-    qsort(outages->items, outages->count, sizeof *outages->items, compare);
-    for (size_t i = 1; i < outages->count; i++) {
-        const struct erg_outage *outage = &outages->items[i];
-        if (outage->node == outage[-1].node && outage->from_s < outage[-1].to_s)
-            return erg_fail(err, ERG_FAILED,
-                            "%s: node %d fails at %g s, but is down until %g s already", path,
-                            outage->node, outage->from_s, outage[-1].to_s);
-    }
-    return 0;
+    return check_rows(outages, csv, err);
 }
 
 int erg_outages_load(struct erg_outages *outages, const char *path, const struct erg_fleet *fleet,
@@ -68,7 +90,7 @@ int erg_outages_load(struct erg_outages *outages, const char *path, const struct
     if (erg_csv_load(&csv, path, err) != 0)
         return -1;
     *outages = (struct erg_outages){0};
-    int result = read_rows(outages, csv, path, fleet, err);
+    int result = read_rows(outages, csv, fleet, err);
     if (result != 0)
         erg_outages_release(outages);
     erg_csv_free(csv);

@@ -63,6 +63,10 @@ static int read_model(struct erg_profiles *profiles, const struct erg_csv *csv, 
                                       .size = erg_csv_text(csv, row, columns->size)};
     if (erg_csv_long(csv, row, columns->batch, &model.batch, err) != 0)
         return -1;
+    if (model.batch < 1)
+        return erg_csv_fail(csv, row, err,
+                            "column 'global_batch': expected a whole number above 0, got %ld",
+                            model.batch);
     if (!erg_profiles_size(model.size, &model.parameters))
         return erg_csv_fail(csv, row, err,
                             "column 'param_num': expected a number of parameters such as 760M or "
@@ -153,6 +157,12 @@ static int read_times(struct erg_profiles *profiles, const struct erg_fleet *fle
         row.shape.gpus_per_node = (int)gpus;
         if (row.shape.type < 0)
             continue;
+        double idle_w = fleet->types[row.shape.type].idle_power_w;
+        if (row.power_w < idle_w)
+            return erg_csv_fail(csv, i, err,
+                                "column 'gpu_power_w': %g W are less than the %g W that such a GPU "
+                                "draws idle",
+                                row.power_w, idle_w);
         add_count(profiles, erg_shape_gpus(&row.shape));
         ERG_PUSH(&profiles->rows, items, row);
     }

@@ -41,7 +41,7 @@ struct erg_simulation {
     double until_s; /* after the first submission; INFINITY: until nothing runs and nothing can */
     double power_cap_w;               /* see above; INFINITY: none */
     const struct erg_tariff *tariff;  /* told to the policy, and paid; NULL: none */
-    const struct erg_outage *outages; /* by time */
+    const struct erg_outage *outages; /* in any order */
     size_t outages_count;
     bool keep_events, keep_samples; /* in the result */
 };

@@ -96,9 +96,9 @@ void erg_speeds_find_waiting(struct erg_speeds *speeds);
  * are kept to 3 decimals, as they were published. Data parallel plans must have 1.2 times the
  * memory of a replica within 0.8 of the GPU's, and take those times without the two factors.
  *
- * Fails where files, columns or numbers are wrong, GPUs of the profiles do not fit nodes of the
- * fleet, or one row contradicts another. A workload that has no row is not an error here: see
- * erg_speeds_runnable().
+ * Rows about other GPU types, or other nodes than the fleet has, are left out. Fails where files,
+ * columns or numbers are wrong, or one row contradicts another. A workload that has no row is not
+ * an error here: see erg_speeds_runnable().
  */
 int erg_speeds_load(struct erg_speeds **speeds, const char *folder, const struct erg_fleet *fleet,
                     const struct erg_job_trace *trace, struct erg_error *err);
