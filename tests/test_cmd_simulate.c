@@ -112,6 +112,10 @@ static void test_tables(void **state)
             assert_string_equal(erg_csv_text(jobs, row, column), expected[row][i]);
         }
     assert_int_equal(erg_csv_rows(events), 5 + 1 + 4 + 4);
+    size_t gpus;
+    assert_ok(erg_csv_require(events, "gpus", &gpus, &err), &err);
+    assert_string_equal(erg_csv_text(events, 0, gpus), "");       /* first is submitted, */
+    assert_string_equal(erg_csv_text(events, 1, gpus), "0:1111"); /* and starts */
     assert_true(erg_csv_rows(cluster) > 5);
     erg_csv_free(jobs);
     erg_csv_free(events);

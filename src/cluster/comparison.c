@@ -95,10 +95,8 @@ static json_t *single_uses(const struct erg_gpu_uses *uses, const struct erg_job
     json_t *array = json_array();
     for (size_t i = 0; i < uses->count; i++) {
         const struct erg_gpu_use *use = &uses->items[i];
-        /* GPUs of a slice need not lie side by side: a text of the node's GPUs as bits. */
-        char bits[ERG_NODE_GPUS_MOST + 1] = "";
-        for (int g = 0; g < ERG_NODE_GPUS_MOST && use->gpus.gpus >> g; g++)
-            strcat(bits, use->gpus.gpus >> g & 1 ? "1" : "0");
+        char bits[ERG_NODE_GPUS_MOST + 1];
+        erg_slice_bits(bits, &use->gpus);
         json_array_append_new(array,
                               json_pack("[i, s, f, f, i, s]", use->gpus.node, bits, use->from_s,
                                         use->to_s, use->job, trace->jobs[use->job].id));

@@ -55,3 +55,11 @@ void erg_gpu_uses_release(struct erg_gpu_uses *uses)
     free(uses->items);
     *uses = (struct erg_gpu_uses){0};
 }
+
+void erg_slice_bits(char bits[ERG_NODE_GPUS_MOST + 1], const struct erg_slice *slice)
+{
+    int count = 0;
+    for (; count < ERG_NODE_GPUS_MOST && slice->gpus >> count; count++)
+        bits[count] = slice->gpus >> count & 1 ? '1' : '0';
+    bits[count] = '\0';
+}

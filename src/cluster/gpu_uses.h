@@ -22,4 +22,8 @@ struct erg_gpu_uses {
 void erg_gpu_uses_read(struct erg_gpu_uses *uses, const struct erg_simulated *result);
 void erg_gpu_uses_release(struct erg_gpu_uses *uses);
 
+/* GPUs of a slice, which need not lie side by side, as a text of zeros and ones, up to the last one
+ * that is the job's. */
+void erg_slice_bits(char bits[ERG_NODE_GPUS_MOST + 1], const struct erg_slice *slice);
+
 #endif

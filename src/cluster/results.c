@@ -1,6 +1,7 @@
 #include "cluster/results.h"
 
 #include "base/memory.h"
+#include "cluster/gpu_uses.h"
 #include "io/csv.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -124,10 +125,26 @@ static void jobs_table(struct erg_text *out, const struct erg_simulated *result,
     }
 }
 
+/* "0:1111 3:0011": which GPUs of which nodes. */
+static void add_gpus(struct erg_text *out, const struct erg_simulated *result,
+                     const struct erg_cluster_record *record)
+{
+    struct erg_text gpus = {0};
+    for (int i = 0; i < record->slices; i++) {
+        const struct erg_slice *slice = &result->slices[record->first_slice + (size_t)i];
+        char bits[ERG_NODE_GPUS_MOST + 1];
+        erg_slice_bits(bits, slice);
+        erg_text_printf(&gpus, "%s%d:%s", i > 0 ? " " : "", slice->node, bits);
+    }
+    erg_csv_add(out, gpus.count ? gpus.data : "");
+    erg_text_release(&gpus);
+}
+
 static void events_table(struct erg_text *out, const struct erg_simulated *result,
                          const struct erg_simulation *simulation)
 {
-    HEADER(out, "time_s", "event", "job_id", "node", "gpu_type", "nodes", "gpus_per_node", "point");
+    HEADER(out, "time_s", "event", "job_id", "node", "gpu_type", "nodes", "gpus_per_node", "point",
+           "gpus");
     for (size_t i = 0; i < result->records_count; i++) {
         const struct erg_cluster_record *record = &result->records[i];
         erg_csv_add_double(out, record->at_s);
@@ -135,8 +152,8 @@ static void events_table(struct erg_text *out, const struct erg_simulated *resul
         erg_csv_add(out, record->job < 0 ? "" : simulation->trace->jobs[record->job].id);
         erg_csv_add_double(out, record->node < 0 ? NAN : record->node);
         if (record->shape < 0) {
-            static const char *const none[] = {"", "", "", ""};
-            add_row(out, none, 4);
+            static const char *const none[] = {"", "", "", "", ""};
+            add_row(out, none, 5);
             continue;
         }
         const struct erg_gpu_shape *shape = &simulation->speeds->shapes[record->shape];
@@ -144,6 +161,7 @@ static void events_table(struct erg_text *out, const struct erg_simulated *resul
         erg_csv_add_long(out, shape->nodes);
         erg_csv_add_long(out, shape->gpus_per_node);
         erg_csv_add_long(out, record->point);
+        add_gpus(out, result, record);
         erg_csv_end_row(out);
     }
 }
