@@ -503,6 +503,8 @@ static void check_result(const struct world *world, const struct erg_simulated *
     assert_true(summary->peak_power_w <= world->simulation.power_cap_w * (1 + 1e-9));
     assert_true(summary->utilization <= 1 + 1e-12 && summary->goodput <= summary->utilization);
     assert_false(summary->fragmentation < 0 || summary->fragmentation > 1 + 1e-12);
+    if (fair)
+        assert_close(counted / summary->simulated_s, summary->mean_throughput, 1e-9);
     /* Without failures all samples that were counted are work done; failures lose some. */
     if (fair && world->simulation.outages_count == 0)
         assert_close(counted, done, 1e-9);

@@ -88,7 +88,9 @@ void meter_advance(struct meter *meter, double now_s)
         meter->throttled_s += meter->throttle > 1 ? passed_s : 0;
         meter->peak_power_w = fmax(meter->peak_power_w, meter->power_w);
         meter->peak_samples_per_s = fmax(meter->peak_samples_per_s, meter->samples_per_s);
-        if (meter->samples_per_s >= meter->simulation->accounting->throughput_least) {
+        /* Without a least all time counts, that too in which rounding left a little below 0. */
+        double least = meter->simulation->accounting->throughput_least;
+        if (least <= 0 || meter->samples_per_s >= least) {
             meter->counted_s += passed_s;
             meter->counted_samples += meter->samples_per_s * passed_s;
         }
