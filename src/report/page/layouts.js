@@ -1,5 +1,4 @@
 /* The page of a job's layouts: the best over clocks, all that fit, and where their time goes. */
-const GIB = 2 ** 30;
 const gib = bytes => `${(bytes / GIB).toFixed(1)}\u00a0GiB`;
 const layouts = list(plan.layouts), points = plan.points || {}, best = layouts[0];
 const pointTimes = list(points.time_s), pointBytes = list(points.peak_bytes), pointJoules = list(points.energy_j);
@@ -182,22 +181,9 @@ function items() {
         onpointerleave: hideTip }))))));
 }
 
-/* What one GPU of each stage needs, from the bottom up. */
-const MEMORY = [
-  ["weights", "Weights", ["weights"]],
-  ["gradients", "Gradients", ["gradients"]],
-  ["optimizer", "Optimizer", ["optimizer"]],
-  ["activations", "Activations", ["activations"]],
-  ["offload", "Offload buffers", ["offload_buffers"]],
-  ["head", "Head and loss", ["head"]],
-  ["layer", "Running layer", ["transient", "pipeline"]],
-  ["other", "Other buffers", ["rope_tables", "workspace", "gather_buffer"]],
-].map(([key, title, items]) => ({ title, items, color: `var(--memory-${key})` }));
-const bytesOf = (part, stage) => part.items.reduce((sum, item) => sum + (stage.items[item] || 0), 0);
-
-/* A function that shows the stages of another layout. */
+/* What one GPU of each stage needs. A function that shows the stages of another layout. */
 function bytes() {
-  const used = MEMORY.filter(part => layouts.some(layout => list(layout.stages).some(stage => bytesOf(part, stage) > 0)));
+  const used = MEMORY_PARTS.filter(part => layouts.some(layout => list(layout.stages).some(stage => bytesOf(part, stage.items) > 0)));
   const most = Math.max(plan.memory_budget_bytes, ...layouts.map(layout => layout.peak_bytes));
   byId("bytes-legend").append(...used.map(part =>
     h("span", {}, h("i", { class: "swatch", style: `background:${part.color}` }), part.title)));
@@ -209,8 +195,8 @@ function bytes() {
         `recomputes ${stage.recompute}` + (stage.offload > 0 ? `, ratio ${digits(stage.offload)}` : ""))),
       h("div", { class: "bar memory-bar", role: "img", "aria-label": `stage ${i}: ${gib(stage.peak_bytes)}` },
         used.map(part => h("i", {
-          style: `width:${100 * bytesOf(part, stage) / most}%;background:${part.color}`,
-          onpointermove: event => showTip(`stage ${i}: ${part.title.toLowerCase()}\n${gib(bytesOf(part, stage))}`,
+          style: `width:${100 * bytesOf(part, stage.items) / most}%;background:${part.color}`,
+          onpointermove: event => showTip(`stage ${i}: ${part.title.toLowerCase()}\n${gib(bytesOf(part, stage.items))}`,
             event.clientX, event.clientY),
           onpointerleave: hideTip })),
         h("b", { style: `left:${100 * plan.memory_budget_bytes / most}%`, title: `budget ${gib(plan.memory_budget_bytes)}` })))));

@@ -1,22 +1,8 @@
 /* The page of a layout's memory: bars of the stages, their course over an iteration, the numbers. */
-const GIB = 2 ** 30;
 const gib = bytes => `${(bytes / GIB).toFixed(2)}\u00a0GiB`;
 
-/* Items that stand together, from the bottom up. */
-const PARTS = [
-  ["weights", "Weights", ["weights"]],
-  ["gradients", "Gradients", ["gradients"]],
-  ["optimizer", "Optimizer", ["optimizer"]],
-  ["activations", "Activations", ["activations"]],
-  ["offload", "Offload buffers", ["offload_buffers"]],
-  ["head", "Head and loss", ["head"]],
-  ["layer", "Running layer", ["transient", "pipeline"]],
-  ["other", "Other buffers", ["rope_tables", "workspace", "gather_buffer"]],
-  ["rounding", "Allocator's rounding", ["rounding"]],
-].map(([key, title, items]) => ({ key, title, items, color: `var(--memory-${key})` }));
 const stages = list(plan.stages), limit = plan.budget_bytes;
-const partOf = (part, items) => part.items.reduce((sum, item) => sum + (items[item] || 0), 0);
-const present = PARTS.filter(part => stages.some(stage => partOf(part, stage.items) > 0));
+const present = MEMORY_PARTS.filter(part => stages.some(stage => bytesOf(part, stage.items) > 0));
 
 function heading() {
   const layout = plan.layout || {}, binding = stages[plan.binding_stage] || {};
@@ -48,7 +34,7 @@ function legend() {
 }
 
 function stageTip(stage, part, items) {
-  return `stage ${stage.stage}: ${part.title.toLowerCase()}\n${gib(partOf(part, items))}`;
+  return `stage ${stage.stage}: ${part.title.toLowerCase()}\n${gib(bytesOf(part, items))}`;
 }
 
 function bars() {
@@ -59,7 +45,7 @@ function bars() {
       (stage.offload > 0 ? `, ratio ${digits(stage.offload)}` : ""))),
     h("div", { class: "bar memory-bar", role: "img", "aria-label": `stage ${stage.stage}: ${gib(stage.peak_bytes)}` },
       present.map(part => h("i", {
-        style: `width:${100 * partOf(part, stage.items) / most}%;background:${part.color}`,
+        style: `width:${100 * bytesOf(part, stage.items) / most}%;background:${part.color}`,
         onpointermove: event => showTip(stageTip(stage, part, stage.items), event.clientX, event.clientY),
         onpointerleave: hideTip })),
       h("b", { style: `left:${100 * limit / most}%`, title: `budget ${gib(limit)}` })))));
@@ -102,7 +88,7 @@ function courseChart(stage, place, most) {
       cursor.setAttribute("x2", middle);
       cursor.setAttribute("visibility", "visible");
       showTip([`pass ${at + 1} of ${count}: ${course.pass[at]} of microbatch ${course.microbatch[at]}, chunk ${course.chunk[at]}`,
-        ...present.filter(part => partOf(part, items) > 0).map(part => `${part.title}: ${gib(partOf(part, items))}`),
+        ...present.filter(part => bytesOf(part, items) > 0).map(part => `${part.title}: ${gib(bytesOf(part, items))}`),
         `together: ${gib(low[at])}`].join("\n"), x === undefined ? box.left + middle : x, y === undefined ? box.top + 40 : y);
     };
     const leave = () => { cursor.setAttribute("visibility", "hidden"); hideTip(); };
@@ -141,7 +127,7 @@ function numbers() {
   byId("memory-table").append(h("table", {},
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "GiB"), stages.map(stage => h("th", { scope: "col" }, `stage ${stage.stage}`)))),
     h("tbody", {}, present.map(part => h("tr", {}, h("th", { scope: "row" }, part.title),
-      stages.map(stage => h("td", {}, (partOf(part, stage.items) / GIB).toFixed(2))))),
+      stages.map(stage => h("td", {}, (bytesOf(part, stage.items) / GIB).toFixed(2))))),
       h("tr", { class: "ours" }, h("th", { scope: "row" }, "Peak"), stages.map(stage => h("td", {}, (stage.peak_bytes / GIB).toFixed(2)))))));
 }
 

@@ -1,0 +1,14 @@
+/* What pages about memory share: the items of a GPU's memory that stand together, from the bottom up. */
+const GIB = 2 ** 30;
+const MEMORY_PARTS = [
+  ["weights", "Weights", ["weights"]],
+  ["gradients", "Gradients", ["gradients"]],
+  ["optimizer", "Optimizer", ["optimizer"]],
+  ["activations", "Activations", ["activations"]],
+  ["offload", "Offload buffers", ["offload_buffers"]],
+  ["head", "Head and loss", ["head"]],
+  ["layer", "Running layer", ["transient", "pipeline"]],
+  ["other", "Other buffers", ["rope_tables", "workspace", "gather_buffer"]],
+  ["rounding", "Allocator's rounding", ["rounding"]],
+].map(([key, title, items]) => ({ key, title, items, color: `var(--memory-${key})` }));
+const bytesOf = (part, items) => part.items.reduce((sum, item) => sum + (items[item] || 0), 0);
