@@ -571,16 +571,18 @@ static void picks_keep_the_bounds(void **state)
         struct erg_layout_query query;
         size_t option, point;
     } cases[] = {
-        {{.least_energy = false}, 0, 0},
-        {{.least_energy = true}, 1, 1},
-        {{.least_energy = true, .time_s = 19.5}, 0, 2}, /* of equal energies the faster */
-        {{.least_energy = true, .time_s = 14}, 0, 1},
+        {{.goal = ERG_LAYOUT_FASTEST}, 0, 0},
+        {{.goal = ERG_LAYOUT_LEAST_ENERGY}, 1, 1},
+        {{.goal = ERG_LAYOUT_LEAST_ENERGY, .time_s = 19.5},
+         0,
+         2}, /* of equal energies the faster */
+        {{.goal = ERG_LAYOUT_LEAST_ENERGY, .time_s = 14}, 0, 1},
         {{.energy_j = 3000}, 0, 2},
         {{.energy_j = 2999}, 1, 1},
         {{.power_w = 250}, 0, 2},
         {{.power_w = 156}, 0, 3}, /* 155 W; beaten in time and energy, but by more power */
         {{.power_w = 100}, 1, 2},
-        {{.memory_bytes = 50e9, .least_energy = true}, 0, 2},
+        {{.memory_bytes = 50e9, .goal = ERG_LAYOUT_LEAST_ENERGY}, 0, 2},
         {{.gpus = 4}, 1, 0},
         {{.gpus = 4, .power_w = 120}, 1, 1},
     };

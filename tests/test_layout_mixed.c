@@ -332,7 +332,7 @@ static void every_stage_draws_its_own_power(void **state)
         assert_true(frontier->points[0].energy_j <= energy.total_j * 1.01);
         assert_true(frontier->points[frontier->count - 1].energy_j < 0.9 * energy.total_j);
     }
-    const struct erg_layout_query late = {.least_energy = true,
+    const struct erg_layout_query late = {.goal = ERG_LAYOUT_LEAST_ENERGY,
                                           .time_s = 1.2 * choice.picks[0].time_s};
     const struct erg_layout_query early = {.time_s = 0.5 * choice.picks[0].time_s};
     double fastest_j = choice.picks[0].energy_j;

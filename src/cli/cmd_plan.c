@@ -12,8 +12,8 @@
 
 static const char *const recomputes[] = {"none", "norms", "activation", "balanced", "full", NULL};
 static const char *const exports[] = {"megatron", "torchtitan", "profile", NULL};
+/* As enum erg_layout_goal numbers them. */
 static const char *const objectives[] = {"fastest", "least_energy", NULL};
-enum { LEAST_ENERGY = 1 };
 
 #define AT(member) offsetof(struct plan_values, member)
 static const struct erg_option options[] = {
@@ -154,8 +154,9 @@ static int prepare(struct planning *at, const char *path, struct erg_error *err)
                         "joins its nodes; expected its key inter_node_bandwidth_gb_s",
                         at->searches[at->search_count - 1].gpus, cluster->gpus_per_node);
     at->query = (struct erg_layout_query){
-        .least_energy =
-            values->objective >= 0 ? values->objective == LEAST_ENERGY : !isnan(values->deadline_s),
+        .goal = values->objective >= 0       ? (enum erg_layout_goal)values->objective
+                : !isnan(values->deadline_s) ? ERG_LAYOUT_LEAST_ENERGY
+                                             : ERG_LAYOUT_FASTEST,
         .time_s = isnan(values->deadline_s) ? 0 : values->deadline_s,
         .energy_j = isnan(values->energy_j) ? 0 : values->energy_j,
         .power_w = isnan(values->power_w) ? 0 : values->power_w,

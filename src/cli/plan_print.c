@@ -35,7 +35,7 @@ static void print_query(const struct erg_layout_query *query)
         const char *unit;
     } bounds[] = {{query->time_s, "s"}, {query->energy_j, "J"}, {query->power_w, "W"}};
     const char *before = " within ";
-    printf("%s", query->least_energy ? "the least energy" : "the fastest");
+    printf("%s", query->goal == ERG_LAYOUT_LEAST_ENERGY ? "the least energy" : "the fastest");
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
         if (bounds[i].bound > 0) {
             printf("%s%.6g %s", before, bounds[i].bound, bounds[i].unit);
@@ -215,13 +215,13 @@ static void print_frontier(const struct erg_layout_answer *answer,
     print_table(&table);
 }
 
-static void print_proof(const struct erg_layout_choice *choice, bool least_energy)
+static void print_proof(const struct erg_layout_choice *choice, enum erg_layout_goal goal)
 {
     printf("\nOf %llu layouts that fit %zu were planned over clocks; no other ",
            (unsigned long long)choice->fitting, choice->count);
     if (choice->gap > 0)
         printf("can be better by more than %.1f %% of %s.\n", 100 * choice->gap,
-               least_energy ? "energy" : "time");
+               goal == ERG_LAYOUT_LEAST_ENERGY ? "energy" : "time");
     else
         printf("is better.\n");
 }
@@ -241,7 +241,7 @@ void erg_plan_print_choice(const struct erg_layout_answer *answer, size_t top)
                "the highest clock.\n",
                choice->count);
     else if (choice->fitting > 1)
-        print_proof(choice, answer->query->least_energy);
+        print_proof(choice, answer->query->goal);
     print_letters();
 }
 
@@ -274,14 +274,15 @@ static void add_count(struct erg_table *table, const struct erg_layout_answer *a
 /* How many GPUs each wish alone asks for. */
 static void print_extremes(const struct erg_layout_answer *answer)
 {
-    static const char *const names[] = {"fastest", "least energy"};
+    static const char *const names[] = {
+        [ERG_LAYOUT_FASTEST] = "fastest", [ERG_LAYOUT_LEAST_ENERGY] = "least energy"};
     const struct erg_layout_choice *choice = answer->choice;
     const struct erg_layout_candidate *cheapest = NULL;
-    for (int least = 0; least < 2; least++) {
-        const struct erg_layout_query query = {.least_energy = least};
+    for (int goal = ERG_LAYOUT_FASTEST; goal <= ERG_LAYOUT_LEAST_ENERGY; goal++) {
+        const struct erg_layout_query query = {.goal = (enum erg_layout_goal)goal};
         struct erg_layout_pick pick;
         if (erg_layout_pick(&pick, choice->options, choice->count, &query, NULL) == 0)
-            printf("%s: %ld GPUs, %.4g s, %.4g J\n", names[least], pick.gpus, pick.time_s,
+            printf("%s: %ld GPUs, %.4g s, %.4g J\n", names[goal], pick.gpus, pick.time_s,
                    pick.energy_j);
     }
     for (size_t i = 0; i < answer->search_count; i++) {

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -369,23 +370,51 @@ static bool keep_below(const struct erg_layout_bound *bound, double most_j, doub
     return *from_s <= *to_s;
 }
 
-double erg_layout_bound_objective(const struct erg_layout_bound *bound,
-                                  const struct erg_layout_query *query)
+static double value_of(const struct erg_layout_bend *at, enum erg_layout_goal goal)
+{
+    if (goal == ERG_LAYOUT_FASTEST)
+        return at->time_s;
+    return goal == ERG_LAYOUT_LEAST_POWER ? at->energy_j / at->time_s : at->energy_j;
+}
+
+/* Energy and power have their least at an end of a straight piece. */
+static struct erg_layout_bend least_between(const struct erg_layout_bound *bound,
+                                            enum erg_layout_goal goal, double from_s, double to_s)
+{
+    struct erg_layout_bend least = {from_s, erg_layout_bound_energy(bound, from_s)};
+    struct erg_layout_bend last = {to_s, erg_layout_bound_energy(bound, to_s)};
+    for (size_t i = 0; i < bound->count; i++) {
+        const struct erg_layout_bend *bend = &bound->bends[i];
+        if (bend->time_s > from_s && bend->time_s < to_s &&
+            value_of(bend, goal) < value_of(&least, goal))
+            least = *bend;
+    }
+    return value_of(&last, goal) < value_of(&least, goal) ? last : least;
+}
+
+bool erg_layout_bound_answer(struct erg_layout_bend *answer, const struct erg_layout_bound *bound,
+                             const struct erg_layout_query *query)
 {
     const double rounding = 1 + 1e-9; /* erg_layout_pick() is as lenient */
     double from_s = bound->bends[0].time_s, to_s = bound->slowest_s;
+    assert(query->goal != ERG_LAYOUT_LEAST_POWER || isfinite(to_s));
     if (query->time_s > 0)
         to_s = fmin(to_s, query->time_s * rounding);
     if (from_s > to_s ||
         (query->energy_j > 0 &&
          !keep_below(bound, query->energy_j * rounding, 0, &from_s, &to_s)) ||
         (query->power_w > 0 && !keep_below(bound, 0, query->power_w * rounding, &from_s, &to_s)))
-        return INFINITY;
-    if (!query->least_energy)
-        return from_s;
-    size_t least = 0;
-    for (size_t i = 1; i < bound->count; i++)
-        if (bound->bends[i].energy_j < bound->bends[least].energy_j)
-            least = i;
-    return erg_layout_bound_energy(bound, fmin(fmax(bound->bends[least].time_s, from_s), to_s));
+        return false;
+    *answer = query->goal == ERG_LAYOUT_FASTEST
+                  ? (struct erg_layout_bend){from_s, erg_layout_bound_energy(bound, from_s)}
+                  : least_between(bound, query->goal, from_s, to_s);
+    return true;
+}
+
+double erg_layout_bound_objective(const struct erg_layout_bound *bound,
+                                  const struct erg_layout_query *query)
+{
+    struct erg_layout_bend answer;
+    return erg_layout_bound_answer(&answer, bound, query) ? value_of(&answer, query->goal)
+                                                          : INFINITY;
 }

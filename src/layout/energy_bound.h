@@ -48,9 +48,14 @@ void erg_layout_bound_release(struct erg_layout_bound *bound);
 double erg_layout_bound_energy(const struct erg_layout_bound *bound, double time_s);
 
 /*
- * No plan of the layout within the query's bounds of time, energy and power is faster, or with
- * query.least_energy takes less. INFINITY: none is within them.
+ * Where the bound is best by the query's goal within its bounds of time, energy and power: no plan
+ * of the layout within them is faster, or takes less energy or power, whichever is the goal. False:
+ * none is within them. The least power is asked of an exact bound only.
  */
+bool erg_layout_bound_answer(struct erg_layout_bend *answer, const struct erg_layout_bound *bound,
+                             const struct erg_layout_query *query);
+
+/* What the goal makes least there; INFINITY: no plan is within the query's bounds. */
 double erg_layout_bound_objective(const struct erg_layout_bound *bound,
                                   const struct erg_layout_query *query);
 

@@ -114,26 +114,30 @@ static void consider(void *context, const struct erg_layout_candidate *candidate
 /* ---- solving ---- */
 
 /* From the bound's own answer on, some deadlines close to each other: where a frontier meets a
- * budget is between two of them. */
+ * budget is between two of them. The least power is that of the slowest plan within budgets, so
+ * there plans meet them earlier than the bound. */
 static const double steps[] = {1, 1.006, 1.012, 1.02, 1.035};
-enum { STEPS = sizeof steps / sizeof *steps, DEADLINES = TARGETS + STEPS };
+enum { STEPS = sizeof steps / sizeof *steps, DEADLINES = (1 + STEPS) * TARGETS };
 
 static size_t list_deadlines(double *deadlines_s, struct choosing *at, const struct entry *entry)
 {
-    const struct erg_layout_query *query = &at->request->query;
+    const struct erg_layout *layout = &entry->candidate.layout;
     size_t count = 0;
-    for (size_t i = 0; i < at->target_count; i++)
-        if (at->targets[i].query.time_s > 0)
-            deadlines_s[count++] = at->targets[i].query.time_s;
-    if (query->energy_j > 0 || query->power_w > 0) {
-        struct erg_layout_query fastest = *query;
+    for (size_t i = 0; i < at->target_count; i++) {
+        struct erg_layout_query query = at->targets[i].query;
         struct erg_layout_bound bound;
-        fastest.least_energy = false;
-        erg_layout_bound_init(&bound, ladder_for(at, &entry->candidate.layout),
-                              &entry->candidate.layout, true);
-        double from_s = erg_layout_bound_objective(&bound, &fastest);
-        for (size_t i = 0; i < STEPS && isfinite(from_s); i++)
-            deadlines_s[count++] = steps[i] * from_s;
+        struct erg_layout_bend answer;
+        if (query.time_s > 0)
+            deadlines_s[count++] = query.time_s;
+        if (query.energy_j == 0 && query.power_w == 0)
+            continue;
+        if (query.goal == ERG_LAYOUT_LEAST_ENERGY) /* it is on the way there from the fastest */
+            query.goal = ERG_LAYOUT_FASTEST;
+        erg_layout_bound_init(&bound, ladder_for(at, layout), layout, true);
+        bool any = erg_layout_bound_answer(&answer, &bound, &query);
+        bool early = query.goal == ERG_LAYOUT_LEAST_POWER;
+        for (size_t k = 0; k < STEPS && any; k++)
+            deadlines_s[count++] = early ? answer.time_s / steps[k] : answer.time_s * steps[k];
         erg_layout_bound_release(&bound);
     }
     return count;
@@ -143,7 +147,7 @@ static void note_best(struct target *target, const struct erg_layout_option *opt
 {
     struct erg_layout_pick pick;
     if (erg_layout_pick(&pick, option, 1, &target->query, NULL) == 0)
-        target->best = fmin(target->best, target->query.least_energy ? pick.energy_j : pick.time_s);
+        target->best = fmin(target->best, erg_layout_pick_value(&pick, target->query.goal));
 }
 
 /* Layouts that are solved at the same time, on as many cores as there are: always so many, so that
@@ -342,19 +346,19 @@ static void add_union_targets(struct choosing *at, const double *range_s)
 {
     const double beyond = 1.4, tolerance = 0.01;
     double whole = beyond * range_s[1] / range_s[0];
-    add_target(at, (struct erg_layout_query){.least_energy = true}, tolerance);
+    add_target(at, (struct erg_layout_query){.goal = ERG_LAYOUT_LEAST_ENERGY}, tolerance);
     for (int i = 0; i < UNION_DEADLINES; i++) {
         double share = (double)i / (UNION_DEADLINES - 1);
         double deadline_s = range_s[0] * pow(whole, share * sqrt(share));
-        add_target(at, (struct erg_layout_query){.least_energy = true, .time_s = deadline_s},
-                   tolerance);
+        const struct erg_layout_query query = {.goal = ERG_LAYOUT_LEAST_ENERGY,
+                                               .time_s = deadline_s};
+        add_target(at, query, tolerance);
     }
 }
 
 /*
- * Where nothing is within the bounds, what is nearest to each of them is solved, so that the
- * message is right: without the deadline the fastest within the others, without the budgets the
- * least energy, which is also that of little power.
+ * Where nothing is within the bounds, what is nearest to each of them within the others is solved,
+ * so that the message is right.
  */
 static int solve_nearest(struct choosing *at, struct erg_error *err)
 {
@@ -362,13 +366,17 @@ static int solve_nearest(struct choosing *at, struct erg_error *err)
     double range_s[2];
     release_targets(at);
     at->choice->fitting = 0; /* and numbered again in the same order */
-    const struct erg_layout_query fastest = {.energy_j = query->energy_j,
-                                             .power_w = query->power_w};
-    const struct erg_layout_query least = {.least_energy = true, .time_s = query->time_s};
+    struct erg_layout_query fastest = *query, least = *query, weakest = *query;
+    fastest.goal = ERG_LAYOUT_FASTEST;
+    least.goal = ERG_LAYOUT_LEAST_ENERGY;
+    weakest.goal = ERG_LAYOUT_LEAST_POWER;
+    fastest.time_s = least.energy_j = weakest.power_w = 0;
     if (query->time_s > 0)
         add_target(at, fastest, at->request->tolerance);
-    if (query->energy_j > 0 || query->power_w > 0)
+    if (query->energy_j > 0)
         add_target(at, least, at->request->tolerance);
+    if (query->power_w > 0)
+        add_target(at, weakest, at->request->tolerance);
     return search_all(at, consider, range_s, err) || solve_promising(at, err) ? -1 : 0;
 }
 
@@ -409,9 +417,22 @@ static int compare_energies(const void *left, const void *right)
     return compare_times(left, right);
 }
 
+static int compare_powers(const void *left, const void *right)
+{
+    const struct erg_layout_pick *a = left, *b = right;
+    if (a->power_w != b->power_w)
+        return a->power_w < b->power_w ? -1 : 1;
+    return compare_times(left, right);
+}
+
 int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_layout_query *query,
                            struct erg_error *err)
 {
+    static int (*const compare[])(const void *, const void *) = {
+        [ERG_LAYOUT_FASTEST] = compare_times,
+        [ERG_LAYOUT_LEAST_ENERGY] = compare_energies,
+        [ERG_LAYOUT_LEAST_POWER] = compare_powers,
+    };
     struct erg_layout_pick none;
     choice->pick_count = 0;
     for (size_t i = 0; i < choice->count; i++) {
@@ -421,10 +442,14 @@ int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_la
             choice->pick_count++;
         }
     }
-    qsort(choice->picks, choice->pick_count, sizeof *choice->picks,
-          query->least_energy ? compare_energies : compare_times);
+    qsort(choice->picks, choice->pick_count, sizeof *choice->picks, compare[query->goal]);
     if (choice->pick_count)
         return 0;
+    if (choice->count == 0) /* so their bounds say */
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "none of the %llu layouts that fit the GPUs is within all bounds, and "
+                        "raising any one of them alone is not enough",
+                        (unsigned long long)choice->fitting);
     erg_layout_pick(&none, choice->options, choice->count, query, err);
     return choice->fitting > choice->count
                ? erg_fail_context(err,
@@ -441,7 +466,7 @@ static int polish(struct choosing *at, struct erg_error *err)
     const struct erg_layout_query *query = &at->request->query;
     const struct erg_layout_pick *best = &choice->picks[0];
     const double deadlines_s[] = {best->time_s, 0.996 * best->time_s, 0.992 * best->time_s};
-    bool budget = !query->least_energy && (query->energy_j > 0 || query->power_w > 0);
+    bool budget = query->goal == ERG_LAYOUT_FASTEST && (query->energy_j > 0 || query->power_w > 0);
     struct erg_layout_planned *planned = &choice->layouts[best->option];
     const struct erg_layout_frontier_request request = frontier_request(
         at->request, &planned->candidate.layout, deadlines_s, budget ? 3 : 1, false);
@@ -453,7 +478,7 @@ static int polish(struct choosing *at, struct erg_error *err)
                                              planned->candidate.peak_bytes};
     bool better =
         erg_layout_pick(&pick, &option, 1, query, NULL) == 0 &&
-        (query->least_energy ? pick.energy_j < best->energy_j : pick.time_s <= best->time_s);
+        erg_layout_pick_value(&pick, query->goal) <= erg_layout_pick_value(best, query->goal);
     erg_layout_frontier_release(better ? &planned->frontier : &polished);
     if (better)
         planned->frontier = polished;

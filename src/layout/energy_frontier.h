@@ -89,9 +89,11 @@ struct erg_layout_option {
     double peak_bytes; /* of the GPU that needs most */
 };
 
-/* The fastest, or that of least energy, within all bounds; 0: no bound. */
+enum erg_layout_goal { ERG_LAYOUT_FASTEST, ERG_LAYOUT_LEAST_ENERGY, ERG_LAYOUT_LEAST_POWER };
+
+/* What reaches the goal within all bounds; 0: no bound. */
 struct erg_layout_query {
-    bool least_energy;
+    enum erg_layout_goal goal;
     double time_s, energy_j; /* of an iteration, all GPUs */
     double power_w;          /* mean of all GPUs of the layout together */
     double memory_bytes;     /* of one GPU */
@@ -103,6 +105,9 @@ struct erg_layout_pick {
     double time_s, energy_j, power_w;
     long gpus;
 };
+
+/* What the goal makes least. */
+double erg_layout_pick_value(const struct erg_layout_pick *pick, enum erg_layout_goal goal);
 
 /*
  * Of equal ones the fewest GPUs, then the first. ERG_INFEASIBLE when no point is within the bounds;

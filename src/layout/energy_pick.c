@@ -48,12 +48,16 @@ static bool fits(const struct seen *seen, const double *bounds, int except)
     return true;
 }
 
-static bool better(const struct seen *a, const struct seen *b, bool least_energy)
+static bool better(const struct seen *a, const struct seen *b, enum erg_layout_goal goal)
 {
-    const int keys[] = {least_energy ? ENERGY : TIME, least_energy ? TIME : ENERGY, GPUS};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (a->values[keys[i]] != b->values[keys[i]])
-            return a->values[keys[i]] < b->values[keys[i]];
+    static const enum bound keys[][3] = {
+        [ERG_LAYOUT_FASTEST] = {TIME, ENERGY, GPUS},
+        [ERG_LAYOUT_LEAST_ENERGY] = {ENERGY, TIME, GPUS},
+        [ERG_LAYOUT_LEAST_POWER] = {POWER, TIME, GPUS},
+    };
+    for (size_t i = 0; i < sizeof keys[goal] / sizeof *keys[goal]; i++)
+        if (a->values[keys[goal][i]] != b->values[keys[goal][i]])
+            return a->values[keys[goal][i]] < b->values[keys[goal][i]];
     return false;
 }
 
@@ -125,6 +129,16 @@ static int fail_bounds(const struct erg_layout_option *options, size_t count, co
                     quantity(needed, sizeof needed, binding, closest.values[binding]));
 }
 
+double erg_layout_pick_value(const struct erg_layout_pick *pick, enum erg_layout_goal goal)
+{
+    const double values[] = {
+        [ERG_LAYOUT_FASTEST] = pick->time_s,
+        [ERG_LAYOUT_LEAST_ENERGY] = pick->energy_j,
+        [ERG_LAYOUT_LEAST_POWER] = pick->power_w,
+    };
+    return values[goal];
+}
+
 int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option *options,
                     size_t count, const struct erg_layout_query *query, struct erg_error *err)
 {
@@ -137,8 +151,7 @@ int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < options[i].frontier->points.count; k++) {
             struct seen seen = look(options, i, k);
-            if (fits(&seen, bounds, BOUNDS) &&
-                (!found || better(&seen, &best, query->least_energy))) {
+            if (fits(&seen, bounds, BOUNDS) && (!found || better(&seen, &best, query->goal))) {
                 best = seen;
                 found = true;
             }

@@ -277,8 +277,8 @@ static void add_choice(json_t *document, const struct erg_layout_answer *answer)
     json_t *layouts = json_array();
     for (size_t i = 0; i < choice->pick_count && i < answer->top; i++)
         json_array_append_new(layouts, picked_json(answer, &choice->picks[i]));
-    json_t *objective =
-        json_pack("{s:s}", "goal", query->least_energy ? "least_energy" : "fastest");
+    json_t *objective = json_pack(
+        "{s:s}", "goal", query->goal == ERG_LAYOUT_LEAST_ENERGY ? "least_energy" : "fastest");
     if (query->time_s > 0)
         json_object_set_new(objective, "deadline_s", erg_json_number(query->time_s));
     if (query->energy_j > 0)

@@ -107,9 +107,9 @@ static int polish(struct solving *solving, struct erg_error *err)
     const struct erg_layout_option option = {&planned->candidate.layout, &polished,
                                              planned->candidate.peak_bytes};
     struct erg_layout_pick pick;
-    bool least = solving->query->least_energy;
+    const enum erg_layout_goal goal = solving->query->goal;
     bool better = erg_layout_pick(&pick, &option, 1, solving->query, NULL) == 0 &&
-                  (least ? pick.energy_j < best.energy_j : pick.time_s <= best.time_s);
+                  erg_layout_pick_value(&pick, goal) <= erg_layout_pick_value(&best, goal);
     erg_layout_frontier_release(better ? &planned->frontier : &polished);
     if (better)
         planned->frontier = polished;
