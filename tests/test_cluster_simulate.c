@@ -207,6 +207,12 @@ static void test_what_cannot_run(void **state)
     }
     assert_int_equal(result.summary.rejected_jobs, 3);
     assert_int_equal(result.summary.unrunnable_jobs, 1);
+    assert_int_equal(result.unserved_count, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(result.unserved[i].job, i + 1);
+        assert_int_equal(result.unserved[i].fate,
+                         i == 0 ? ERG_UNSERVED_NOWHERE : ERG_UNSERVED_TURNED_AWAY);
+    }
     erg_simulated_release(&result);
     struct erg_error err;
     const struct erg_policy *policy;

@@ -27,6 +27,10 @@ static void test_document(void **state)
     assert_int_equal(number(document, "submitted_jobs"), 5);
     assert_int_equal(number(document, "finished_jobs"), 4);
     assert_int_equal(number(document, "unrunnable_jobs"), 1);
+    assert_int_equal(json_array_size(json_object_get(document, "unserved")), 1);
+    assert_string_equal(text_at(document, "unserved.0.job"), "fourth");
+    assert_string_equal(text_at(document, "unserved.0.fate"), "nowhere");
+    assert_int_equal(number_at(document, "unserved.0.line"), 5);
     assert_near(number(document, "peak_throughput"), 100 + 8, 0);
     assert_true(number(document, "energy_j") > 0 && number(document, "cpu_s") >= 0);
     assert_near(number(document, "deadlines_met"), 0.5, 0);
@@ -187,6 +191,9 @@ static void test_failures(void **state)
     erg_text_printf(&line, CASE "-p fcfs --outages '%s' 2>&1", in_folder("outages.csv"));
     check_program(line.data, 1,
                   "outages.csv:4: node 2 fails at 1500 s, but by line 2 it is down from 1000 s on");
+    rows = "node,from_s,to_s\n";
+    assert_ok(erg_file_write(in_folder("outages.csv"), rows, strlen(rows), &err), &err);
+    check_program(line.data, 1, "outages.csv:1: expected at least one outage below the header");
     erg_text_release(&line);
 }
 

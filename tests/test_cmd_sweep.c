@@ -60,6 +60,58 @@ static void test_results(void **state)
     check_program(line("all", ""), 0, "load 2");
 }
 
+/* Each once, by policy and with its line, whatever copies of it the seeds drew; so it is again when
+ * all results are in the store. */
+static void test_names_what_is_not_served(void **state)
+{
+    (void)state;
+    static const char rows[] =
+        "job_id,submit_time_s,num_iterations,model,param_num,deadline_s,global_batch,num_gpus,"
+        "gpu_type\n"
+        "first,0,10,bert,1B,,64,4,big\n"
+        "second,0,10,bert,1B,,64,512,big\n"
+        "third,0,10,gpt,1B,,64,4,big\n";
+    static const char sweep[] = "clusters: [" DATA "/cluster.yaml]\n"
+                                "traces: [unfit.csv]\n"
+                                "profiles: " DATA "\n"
+                                "policies: [fcfs, gavel, ergon]\n"
+                                "loads: [1, 2]\nseeds: 8\nresample: true\n";
+    static const char *const sentences[] = {
+        "unfit.csv:3: policy fcfs turns away job 'second', which asks for 512 GPUs of type big: ",
+        "unfit.csv:3: policy gavel turns away job 'second', which asks for 512 GPUs of type big: ",
+        "unfit.csv:4: job 'third' can never run: no profile of gpt 1B at batch 64 fits any GPUs",
+    };
+    struct erg_error err;
+    struct erg_text command = {0};
+    assert_ok(erg_file_write(in_folder("unfit.csv"), rows, strlen(rows), &err), &err);
+    assert_ok(erg_file_write(in_folder("unfit.yaml"), sweep, strlen(sweep), &err), &err);
+    erg_text_printf(&command, "simulate --sweep \"%s\"", in_folder("unfit.yaml"));
+    erg_text_printf(&command, " -o \"%s\" 2>&1", in_folder("unfit"));
+    for (int again = 0; again < 2; again++) {
+        struct program_result result = run_program(command.data);
+        assert_int_equal(result.exit_code, 0);
+        for (size_t i = 0; i < 3; i++) {
+            const char *at = strstr(result.out.data, sentences[i]);
+            assert_non_null(at);
+            assert_null(strstr(at + 1, sentences[i]));
+        }
+        assert_null(strstr(result.out.data, "policy ergon"));
+        erg_text_release(&result.out);
+    }
+    json_t *document;
+    assert_ok(erg_json_load(&document, in_folder("unfit/sweep.json"), &err), &err);
+    /* 'second' under two policies, 'third' under all three. */
+    assert_int_equal(json_array_size(json_at(document, "groups.0.unserved")), 5);
+    assert_string_equal(text_at(document, "groups.0.unserved.0.policy"), "fcfs");
+    assert_string_equal(text_at(document, "groups.0.unserved.1.policy"), "gavel");
+    assert_int_equal(number_at(document, "groups.0.unserved.1.line"), 3);
+    assert_string_equal(text_at(document, "groups.0.unserved.1.fate"), "turned_away");
+    assert_string_equal(text_at(document, "groups.0.unserved.4.policy"), "ergon");
+    assert_string_equal(text_at(document, "groups.0.unserved.4.fate"), "nowhere");
+    json_decref(document);
+    erg_text_release(&command);
+}
+
 /*
  * The script under a Slurm that runs every task at once, in order, and the merging job after them:
  * it gives what one run gives.
@@ -135,6 +187,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_results),
+        cmocka_unit_test(test_names_what_is_not_served),
         cmocka_unit_test(test_slurm),
         cmocka_unit_test(test_refusals),
     };

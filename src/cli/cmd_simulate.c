@@ -287,6 +287,18 @@ static void print(const struct simulating *at, const struct erg_simulated *resul
     erg_table_release(&table);
 }
 
+static void warn_of_unserved(const struct simulating *at, const struct erg_simulated *result)
+{
+    struct erg_text message = {0};
+    for (size_t i = 0; i < result->unserved_count; i++) {
+        message.count = 0;
+        erg_unserved_text(&message, &result->unserved[i], at->trace, at->fleet,
+                          at->simulation.policy->name);
+        erg_log(ERG_LOG_WARNING, "%s", message.data);
+    }
+    erg_text_release(&message);
+}
+
 static int simulate(struct simulating *at, const struct erg_policy *policy, bool prints,
                     struct erg_error *err)
 {
@@ -295,6 +307,7 @@ static int simulate(struct simulating *at, const struct erg_policy *policy, bool
     if (erg_simulate(&result, &at->simulation, err) != 0)
         return -1;
     int status = 0;
+    warn_of_unserved(at, &result);
     if (at->values->output) {
         struct erg_text folder = {0};
         erg_text_add(&folder, at->values->output);

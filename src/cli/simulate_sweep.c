@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* realpath */
 #include "cli/simulate_sweep.h"
 
+#include "base/log.h"
 #include "cluster/sweep.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -172,6 +173,31 @@ static void print_groups(const json_t *document)
     }
 }
 
+/* Names each job that was not served once, where several policies or caps share its fate, too. */
+static void warn_of_unserved(const json_t *document, const struct erg_sweep *sweep)
+{
+    const json_t *group, *job;
+    json_t *said = json_object();
+    struct erg_text line = {0};
+    size_t g, i;
+    json_array_foreach(json_object_get(document, "groups"), g, group)
+    {
+        json_array_foreach(json_object_get(group, "unserved"), i, job)
+        {
+            line.count = 0;
+            erg_text_add(&line, json_string_value(json_object_get(job, "message")));
+            if (sweep->clusters_count > 1)
+                erg_text_printf(&line, " (%s)",
+                                json_string_value(json_object_get(group, "cluster")));
+            if (!json_object_get(said, line.data))
+                erg_log(ERG_LOG_WARNING, "%s", line.data);
+            json_object_set_new(said, line.data, json_true());
+        }
+    }
+    json_decref(said);
+    erg_text_release(&line);
+}
+
 static int write_files(const char *folder, const struct erg_sweep *sweep,
                        struct erg_documents *store, const json_t *document, struct erg_error *err)
 {
@@ -199,6 +225,7 @@ static int report(const struct simulate_sweep *request, const struct erg_sweep *
     json_t *document;
     if (erg_sweep_document(sweep, store, &document, err) != 0)
         return -1;
+    warn_of_unserved(document, sweep);
     int result = write_files(request->output, sweep, store, document, err);
     if (result == 0 && json) {
         char *text = erg_json_text(document);

@@ -141,6 +141,11 @@ static int read_job(struct erg_job_trace *trace, struct reading *reading, size_t
     if (*erg_csv_text(csv, row, columns[DEADLINE]) &&
         erg_csv_double(csv, row, columns[DEADLINE], &job.deadline_s, err) != 0)
         return -1;
+    if (job.deadline_s < job.submit_s)
+        return erg_csv_fail(csv, row, err,
+                            "the deadline, %.12g s, is before the submission at %.12g s: expected "
+                            "it later, or nothing",
+                            job.deadline_s, job.submit_s);
     job.iterations = (double)iterations;
     job.gpus = (int)gpus;
     job.workload = workload_of(trace, reading, row, batch);

@@ -69,7 +69,7 @@ static int read_row(struct erg_outages *outages, const struct erg_csv *csv, size
     return 0;
 }
 
-static int read_rows(struct erg_outages *outages, const struct erg_csv *csv,
+static int read_rows(struct erg_outages *outages, const struct erg_csv *csv, const char *path,
                      const struct erg_fleet *fleet, struct erg_error *err)
 {
     static const char *const headers[] = {"node", "from_s", "to_s"};
@@ -77,6 +77,9 @@ static int read_rows(struct erg_outages *outages, const struct erg_csv *csv,
     for (int i = 0; i < 3; i++)
         if (erg_csv_require(csv, headers[i], &columns[i], err) != 0)
             return -1;
+    if (erg_csv_rows(csv) == 0)
+        return erg_fail(err, ERG_FAILED, "%s:1: expected at least one outage below the header",
+                        path);
     for (size_t row = 0; row < erg_csv_rows(csv); row++)
         if (read_row(outages, csv, row, columns, fleet, err) != 0)
             return -1;
@@ -90,7 +93,7 @@ int erg_outages_load(struct erg_outages *outages, const char *path, const struct
     if (erg_csv_load(&csv, path, err) != 0)
         return -1;
     *outages = (struct erg_outages){0};
-    int result = read_rows(outages, csv, fleet, err);
+    int result = read_rows(outages, csv, path, fleet, err);
     if (result != 0)
         erg_outages_release(outages);
     erg_csv_free(csv);

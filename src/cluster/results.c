@@ -37,6 +37,24 @@ static json_t *families(const struct erg_simulated *result)
     return array;
 }
 
+static json_t *unserved(const struct erg_simulated *result, const struct erg_simulation *simulation)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < result->unserved_count; i++) {
+        const struct erg_unserved *job = &result->unserved[i];
+        const struct erg_trace_job *request = &simulation->trace->jobs[job->job];
+        struct erg_text message = {0};
+        erg_unserved_text(&message, job, simulation->trace, simulation->fleet,
+                          simulation->policy->name);
+        json_array_append_new(array,
+                              json_pack("{s:s, s:I, s:s, s:s}", "job", request->id, "line",
+                                        (json_int_t)request->line, "fate",
+                                        erg_unserved_names[job->fate], "message", message.data));
+        erg_text_release(&message);
+    }
+    return array;
+}
+
 json_t *erg_simulated_document(const struct erg_simulated *result,
                                const struct erg_simulation *simulation)
 {
@@ -80,6 +98,7 @@ json_t *erg_simulated_document(const struct erg_simulated *result,
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         json_object_set_new(root, numbers[i].key, erg_json_number(numbers[i].value));
     json_object_set_new(root, "families", families(result));
+    json_object_set_new(root, "unserved", unserved(result, simulation));
     return root;
 }
 

@@ -2,7 +2,6 @@
 
 #include "base/clock.h"
 #include "base/interrupt.h"
-#include "base/log.h"
 #include "base/memory.h"
 
 #include <math.h>
@@ -83,13 +82,7 @@ static void submit_job(struct simulator *sim, int id)
     meter_submit(&sim->meter, id);
     simulator_record(sim, ERG_RECORD_SUBMIT, id, -1);
     if (!erg_speeds_runnable(sim->simulation->speeds, request->workload, -1)) {
-        const struct erg_trace_workload *workload =
-            &sim->simulation->trace->workloads[request->workload];
-        erg_log(ERG_LOG_WARNING,
-                "%s:%zu: job '%s' can never run: no profile of %s %s at batch %ld fits any GPUs of "
-                "this cluster",
-                sim->simulation->trace->path, request->line, request->id, workload->family,
-                workload->size, workload->batch);
+        simulator_note_unserved(sim, id, ERG_UNSERVED_NOWHERE);
         erg_scheduler_reject(scheduler, id);
         return;
     }
@@ -271,6 +264,7 @@ static void release(struct simulator *sim)
     free(sim->records.items);
     free(sim->slices.items);
     free(sim->samples.items);
+    free(sim->unserved.items);
 }
 
 static int check_power_cap(const struct erg_simulation *simulation, struct erg_error *err)
@@ -318,17 +312,20 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
             policy->close(sim.policy_state);
     }
     if (status == 0) {
+        simulator_note_waiting(&sim);
         *result = (struct erg_simulated){.jobs_count = count,
                                          .records = sim.records.items,
                                          .records_count = sim.records.count,
                                          .slices = sim.slices.items,
                                          .slices_count = sim.slices.count,
                                          .samples = sim.samples.items,
-                                         .samples_count = sim.samples.count};
+                                         .samples_count = sim.samples.count,
+                                         .unserved = sim.unserved.items,
+                                         .unserved_count = sim.unserved.count};
         sim.records.items = NULL;
         sim.slices.items = NULL;
         sim.samples.items = NULL;
-        simulator_name_waiting(&sim);
+        sim.unserved.items = NULL;
         meter_finish(&sim.meter, result);
         result->summary.cpu_s = erg_cpu_seconds() - began_s;
     }
@@ -343,5 +340,6 @@ void erg_simulated_release(struct erg_simulated *result)
     free(result->records);
     free(result->slices);
     free(result->samples);
+    free(result->unserved);
     *result = (struct erg_simulated){0};
 }

@@ -21,6 +21,7 @@
 #include "cluster/policy.h"
 #include "cluster/speeds.h"
 #include "cluster/tariff.h"
+#include "cluster/unserved.h"
 
 #include <stdint.h>
 
@@ -136,6 +137,8 @@ struct erg_simulated {
     size_t slices_count;
     struct erg_cluster_sample *samples;
     size_t samples_count;
+    struct erg_unserved *unserved; /* in the order in which that was known */
+    size_t unserved_count;
     struct erg_summary summary;
 };
 

@@ -76,7 +76,7 @@ static int book_change(struct simulator *sim, const struct change *before, struc
     bool same_gpus = erg_placement_equal(&before->placement, &job->placement);
     if (job->state == ERG_JOB_REJECTED) {
         simulator_record(sim, ERG_RECORD_REJECT, job->id, -1);
-        simulator_name_rejected(sim, job->id);
+        simulator_note_rejected(sim, job->id);
         meter_update(&sim->meter, job->id);
         return 0;
     }

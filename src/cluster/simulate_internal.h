@@ -47,6 +47,10 @@ struct simulator {
         struct erg_cluster_sample *items;
         size_t count, capacity;
     } samples;
+    struct {
+        struct erg_unserved *items;
+        size_t count, capacity;
+    } unserved;
 };
 
 /* Notes an event, where events are kept. */
@@ -55,12 +59,15 @@ void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job,
 /* Finds out when a job will next do something by itself. */
 void simulator_refresh(struct simulator *sim, int id);
 
-/* Warns of a job that its policy turned away although others could run it on other GPUs than it
- * asked for; of one that may simply have come too late nothing is said. */
-void simulator_name_rejected(const struct simulator *sim, int job);
+/* A job is not served, for good. */
+void simulator_note_unserved(struct simulator *sim, int job, enum erg_unserved_fate fate);
 
-/* Warns of jobs that wait at the end and will for ever. */
-void simulator_name_waiting(const struct simulator *sim);
+/* The same of a job that its policy turned away, if it cannot run on the GPUs that it asked for; of
+ * one that may simply have come too late nothing is said. */
+void simulator_note_rejected(struct simulator *sim, int job);
+
+/* The same of jobs that wait at the end and will for ever. */
+void simulator_note_waiting(struct simulator *sim);
 
 /* Books what became of all jobs since the last time; fails where one was put where it cannot run.
  */

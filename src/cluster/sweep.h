@@ -129,9 +129,11 @@ int erg_sweep_run(const struct erg_sweep *sweep, struct erg_documents *store,
  * Schema "ergon.sweep": for each cluster, trace (or all pooled) and cap, each load and policy, the
  * mean of every number of the summaries with its 95 % confidence interval (Student's t), the same
  * of its difference to the reference policy, in pairs, and of its change relative to it: the mean
- * and the ends of its interval of the pairs' ratios (of their logarithms). The values are those of the seeds; of
- * pooled traces, the means of each trace over its seeds, since only traces are independent of each
- * other. Points that the store lacks are left out and counted.
+ * and the ends of its interval of the pairs' ratios (of their logarithms). The values are those of
+ * the seeds; of pooled traces, the means of each trace over its seeds, since only traces are
+ * independent of each other. Points that the store lacks are left out and counted. Of each group,
+ * the jobs that were not served (unserved.h) in some of its points are named, by policy and once,
+ * as in the trace.
  */
 int erg_sweep_document(const struct erg_sweep *sweep, struct erg_documents *store,
                        json_t **document, struct erg_error *err);

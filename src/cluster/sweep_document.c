@@ -19,6 +19,7 @@ struct results {
     json_t *keys;   /* the first summary */
     double *values; /* [point][metric]; NAN: none, and all of a point that is missing */
     size_t missing;
+    struct sweep_unserved unserved;
 };
 
 /* ---- reading ---- */
@@ -63,8 +64,10 @@ static int read_results(struct results *results, struct erg_documents *store, st
             if (json_is_number(value))
                 results->values[i * results->metrics_count + m] = json_number_value(value);
         }
+        sweep_unserved_read(&results->unserved, results->sweep, &point, summary);
         json_decref(summary);
     }
+    sweep_unserved_settle(&results->unserved);
     return 0;
 }
 
@@ -73,6 +76,7 @@ static void release(struct results *results)
     json_decref(results->keys);
     free(results->metrics);
     free(results->values);
+    free(results->unserved.items);
 }
 
 /* ---- intervals ---- */
@@ -185,11 +189,11 @@ static json_t *group_document(const struct results *results, struct erg_sweep_po
         json_array_append_new(
             loads, json_pack("{s:f, s:o}", "load", sweep->loads[point.load], "policies", policies));
     }
-    return json_pack("{s:s, s:i, s:s?, s:o, s:o, s:o}", "cluster", sweep->clusters[point.cluster],
-                     "gpus", inputs->fleet->gpus, "trace",
-                     sweep->pool_traces ? NULL : sweep->traces[point.trace], "power_cap",
-                     erg_json_number(cap), "power_cap_w", erg_json_number(cap * inputs->power_w),
-                     "loads", loads);
+    return json_pack(
+        "{s:s, s:i, s:s?, s:o, s:o, s:o, s:o}", "cluster", sweep->clusters[point.cluster], "gpus",
+        inputs->fleet->gpus, "trace", sweep->pool_traces ? NULL : sweep->traces[point.trace],
+        "power_cap", erg_json_number(cap), "power_cap_w", erg_json_number(cap * inputs->power_w),
+        "loads", loads, "unserved", sweep_unserved_document(&results->unserved, sweep, &point));
 }
 
 static json_t *groups_document(const struct results *results)

@@ -185,17 +185,59 @@ static int find_models(struct recipe *recipe, const struct erg_trace_maker *make
     return 0;
 }
 
-/* Whether a model can run on anything that jobs ask for. */
-static bool any_runs(const struct recipe *recipe, const struct erg_trace_maker *maker)
+/* Whether any of these models runs on any of these numbers of GPUs of any of these types. */
+static bool any_runs(const struct recipe *some, const struct erg_trace_maker *maker)
 {
-    for (unsigned m = 0; m < recipe->models_count; m++)
-        for (unsigned t = 0; t < recipe->types_count; t++)
-            for (unsigned g = 0; g < recipe->gpus_count; g++)
-                if (isfinite(erg_trace_maker_iteration(maker, recipe->models[m].index,
-                                                       recipe->types[t].index,
-                                                       recipe->gpus[g].count)))
+    for (unsigned m = 0; m < some->models_count; m++)
+        for (unsigned t = 0; t < some->types_count; t++)
+            for (unsigned g = 0; g < some->gpus_count; g++)
+                if (isfinite(erg_trace_maker_iteration(maker, some->models[m].index,
+                                                       some->types[t].index, some->gpus[g].count)))
                     return true;
     return false;
+}
+
+/* `some` is the recipe with one item of a list alone: refuses it where no job could have that. */
+static int check_item(const struct recipe *some, const char *list, unsigned index,
+                      const struct erg_trace_maker *maker, const struct erg_yaml *yaml,
+                      struct erg_error *err)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s[%u]", list, index);
+    if (any_runs(some, maker))
+        return 0;
+    return erg_yaml_fail(yaml, key, err,
+                         "no job could be drawn with this: none of the models runs on as many GPUs "
+                         "of the types, by the profiles in %s",
+                         maker->trace->path);
+}
+
+/* Everything that the file names must be able to be drawn. */
+static int check_runs(const struct recipe *recipe, const struct erg_trace_maker *maker,
+                      const struct erg_yaml *yaml, struct erg_error *err)
+{
+    struct recipe some = *recipe;
+    for (unsigned i = 0; i < recipe->gpus_count; i++) {
+        some.gpus = &recipe->gpus[i];
+        some.gpus_count = 1;
+        if (check_item(&some, "gpus", i, maker, yaml, err) != 0)
+            return -1;
+    }
+    some = *recipe;
+    for (unsigned i = 0; i < recipe->types_count && erg_yaml_has(yaml, "types"); i++) {
+        some.types = &recipe->types[i];
+        some.types_count = 1;
+        if (check_item(&some, "types", i, maker, yaml, err) != 0)
+            return -1;
+    }
+    some = *recipe;
+    for (unsigned i = 0; i < recipe->models_count && erg_yaml_has(yaml, "models"); i++) {
+        some.models = &recipe->models[i];
+        some.models_count = 1;
+        if (check_item(&some, "models", i, maker, yaml, err) != 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* What the file leaves to the fleet and the profiles. */
@@ -233,12 +275,7 @@ static int check(struct recipe *recipe, const struct erg_trace_maker *maker,
         find_types(recipe, maker, yaml, err) != 0 || find_models(recipe, maker, yaml, err) != 0)
         return -1;
     add_defaults(recipe, maker, yaml);
-    if (any_runs(recipe, maker))
-        return 0;
-    return erg_yaml_fail(yaml, "gpus", err,
-                         "none of these numbers of GPUs can run any of the models, by the profiles "
-                         "in %s",
-                         maker->trace->path);
+    return check_runs(recipe, maker, yaml, err);
 }
 
 /* ---- draws ---- */

@@ -288,6 +288,7 @@ function gpuPictures() {
 
 heading();
 table();
+showUnserved(policies.flatMap(p => list(p.summary.unserved)));
 families();
 padding();
 courses();

@@ -39,3 +39,13 @@ const METRICS = [
 ];
 /* Who finishes fewer jobs looks better in these: they say nothing where others finished more. */
 const OF_FINISHED = ["mean_jct_s", "median_jct_s", "p99_jct_s", "mean_slowdown", "energy_j", "cost_usd", "co2_kg"];
+
+/* Names the jobs that were not served, each once: the sentences of documents. */
+const UNSERVED_MOST = 200;
+function showUnserved(entries) {
+  const sentences = [...new Set(entries.map(entry => entry.message))];
+  byId("unserved-section").hidden = sentences.length === 0;
+  byId("unserved-text").textContent = "Nothing fits them, or the policy leaves them waiting for ever." +
+    (sentences.length > UNSERVED_MOST ? ` The first ${UNSERVED_MOST} of ${sentences.length.toLocaleString("en")}; the JSON documents have all.` : "");
+  byId("unserved").replaceChildren(...sentences.slice(0, UNSERVED_MOST).map(sentence => h("li", {}, sentence)));
+}

@@ -197,8 +197,8 @@ function method() {
 if (groups.length) {
   shown.load = usualLoad(shown.group);
   heading();
-  choices(() => { table(); charts(); });
-  table();
-  charts();
+  const draw = () => { table(); showUnserved(list(shown.group.unserved)); charts(); };
+  choices(draw);
+  draw();
   method();
 }
