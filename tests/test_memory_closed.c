@@ -236,7 +236,6 @@ static void more_offload_needs_less(void **state)
     erg_model_free(model);
 }
 
-/* Chunks of unequal length: what is in flight lies between that of the shortest and the longest. */
 /* With as many microbatches as stages all forward passes run first, and the last stage keeps what
  * they leave of the head's chunk, which is never moved. */
 static void heads_that_wait_are_not_moved(void **state)
@@ -265,6 +264,57 @@ static void heads_that_wait_are_not_moved(void **state)
     erg_model_free(model);
 }
 
+/* Layouts at random of interleaved stages that each get as many microbatches as there are stages.
+ */
+static void all_forward_passes_first(void **state)
+{
+    (void)state;
+    enum { CASES = 400 };
+    struct erg_model *models[] = {load_model("llama-2-7b", 0), load_model("llama-65b", 0),
+                                  load_model("llama-2-70b", 0), load_model("gpt3-175b", 0)};
+    struct erg_rng rng;
+    double sum = 0;
+    erg_rng_seed(&rng, 13);
+    for (int done = 0; done < CASES;) {
+        const struct erg_model *model = models[erg_rng_below(&rng, 4)];
+        struct erg_layout layout = {.tensor = 1 << erg_rng_below(&rng, 4),
+                                    .context = 1 << erg_rng_below(&rng, 3),
+                                    .pipeline = 2 + (long)erg_rng_below(&rng, 9),
+                                    .data = 1 << erg_rng_below(&rng, 3),
+                                    .virtual_stages = 2 + (long)erg_rng_below(&rng, 16),
+                                    .microbatch = 1 + (long)erg_rng_below(&rng, 2),
+                                    .sequence = 2048 << erg_rng_below(&rng, 4),
+                                    .remat = (enum erg_remat)erg_rng_below(&rng, ERG_REMATS),
+                                    .offload = (double)erg_rng_below(&rng, 11) / 10};
+        const struct erg_memory_request request = {
+            .model = model, .layout = &layout, .layer_copies = erg_rng_below(&rng, 2)};
+        struct erg_memory_result result;
+        struct erg_error err;
+        long stage;
+        layout.microbatches = layout.pipeline;
+        if (model->layers % (layout.pipeline * layout.virtual_stages) ||
+            erg_layout_check(&layout, model, NULL) != 0)
+            continue;
+        assert_ok(erg_memory_simulate(&result, &request, &err), &err);
+        double error =
+            closed_worst(&request, &stage).peak_bytes / result.stages[result.worst].peak_bytes - 1;
+        if (!(fabs(error) < 0.014))
+            fail_msg(
+                "%s, t=%ld,c=%ld,p=%ld,v=%ld,b=%ld, sequence %ld, recompute %s, offload %.1f%s: "
+                "the closed form is %+.2f %% of the simulated peak apart",
+                model->name, layout.tensor, layout.context, layout.pipeline, layout.virtual_stages,
+                layout.microbatch, layout.sequence, erg_remat_name(layout.remat), layout.offload,
+                request.layer_copies ? " by layer" : "", 100 * error);
+        sum += fabs(error);
+        done++;
+        erg_memory_result_release(&result);
+    }
+    assert_true(sum / CASES < 0.002);
+    for (int i = 0; i < 4; i++)
+        erg_model_free(models[i]);
+}
+
+/* Chunks of unequal length: what is in flight lies between that of the shortest and the longest. */
 static void unequal_chunks(void **state)
 {
     (void)state;
@@ -408,6 +458,7 @@ int main(void)
         cmocka_unit_test(more_offload_needs_less),
         cmocka_unit_test(unequal_chunks),
         cmocka_unit_test(heads_that_wait_are_not_moved),
+        cmocka_unit_test(all_forward_passes_first),
         cmocka_unit_test(random_chunks),
         cmocka_unit_test(lines_are_the_peak_at_every_ratio),
     };

@@ -28,6 +28,12 @@ long erg_memory_groups(const struct erg_layout *layout, long stage)
     return groups < all ? groups : all;
 }
 
+/* Whether all forward passes of a stage come before its first backward pass. */
+static bool is_apart(const struct erg_layout *layout, long stage)
+{
+    return erg_memory_warmup(layout, stage) == layout->microbatches * layout->virtual_stages;
+}
+
 static double stage_parameters(const struct erg_memory_request *request,
                                const struct erg_memory_sizes *sizes, long stage)
 {
@@ -55,8 +61,10 @@ static void add_static(struct erg_memory_stage *stage, const struct erg_memory_r
         (double)ERG_MEMORY_WORKSPACE_BYTES * (sizes->tensor > 1 ? 3 : 2);
     stage->items[ERG_MEMORY_GATHER] = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
     stage->items[ERG_MEMORY_ROPE] = (double)(layout->virtual_stages * sizes->rope);
-    /* Output sent, next input, both gradients, and the layer's residual path. */
-    stage->items[ERG_MEMORY_PIPELINE] = 5 * (double)sizes->hidden;
+    /* Output sent, next input, both gradients, and the layer's residual path; at the worst moment
+     * of a last stage of which heads wait no input is still to come, and no output to be sent. */
+    bool waits = index == layout->pipeline - 1 && is_apart(layout, index);
+    stage->items[ERG_MEMORY_PIPELINE] = (waits ? 3 : 5) * (double)sizes->hidden;
     if (request->accounting == ERG_MEMORY_ARENA)
         return;
     long ranks = layout->data * layout->context;
@@ -176,9 +184,13 @@ static double backward_transient(const struct erg_memory_sizes *sizes, enum erg_
 {
     double ffn = (double)sizes->ffn,
            keys = sizes->context > 1 ? (double)sizes->gathered_kv + (double)sizes->kv : 0;
-    if (sizes->gated)
-        return keys + (erg_remat_activation(remat) ? 6 : 3) * ffn;
-    return keys + (erg_remat_activation(remat) ? 3 : 2) * ffn;
+    double sum = keys + (sizes->gated ? 3 : 2) * ffn;
+    if (erg_remat_activation(remat))
+        sum = keys + (sizes->gated ? 6 : 3) * ffn;
+    /* All that the layer would have kept, of which the activated tensor goes at once. */
+    if (remat == ERG_REMAT_FULL)
+        sum += (double)(sizes->kept[ERG_REMAT_NONE] - sizes->kept[ERG_REMAT_FULL]) - ffn;
+    return sum;
 }
 
 /* The most layers of any chunk of a stage. */
@@ -198,7 +210,9 @@ static long most_layers(const struct erg_layout *layout, long layers, long index
 struct flight {
     long most, unit; /* layers of the largest chunk, and of a unit */
     double units;
-    double head; /* of them those of the head's chunk, which is never moved */
+    bool apart;   /* see is_apart() */
+    double head;  /* of the units those of the head's chunk, which is never moved */
+    long waiting; /* heads that wait for their backward pass beside the one at hand */
 };
 
 static struct flight flight_of(const struct erg_memory_request *request, long index)
@@ -206,15 +220,19 @@ static struct flight flight_of(const struct erg_memory_request *request, long in
     const struct erg_layout *layout = request->layout;
     long most = most_layers(layout, request->model->layers, index);
     long unit = request->layer_copies ? 1 : most;
-    double groups = groups_in_flight(request, index, most), head = 0;
-    /* With as many microbatches as stages all forward passes run first; one more is on its way. */
-    if (index == layout->pipeline - 1 && layout->virtual_stages > 1 &&
-        layout->microbatches == layout->pipeline)
-        head = (double)((layout->microbatches + 1) *
-                        erg_layout_chunk_layers(layout, request->model->layers, index,
-                                                layout->virtual_stages - 1)) /
-               (double)unit;
-    return (struct flight){most, unit, groups * (double)most / (double)unit, head};
+    struct flight flight = {
+        .most = most,
+        .unit = unit,
+        .units = groups_in_flight(request, index, most) * (double)most / (double)unit,
+        .apart = is_apart(layout, index),
+    };
+    if (index == layout->pipeline - 1) {
+        long layers = erg_layout_chunk_layers(layout, request->model->layers, index,
+                                              layout->virtual_stages - 1);
+        flight.waiting = flight.apart ? layout->microbatches - 1 : 0;
+        flight.head = (double)((1 + flight.waiting) * layers) / (double)unit;
+    }
+    return flight;
 }
 
 /* The moments at which a stage may need most: in a forward pass, a backward pass, and in the head
@@ -233,31 +251,40 @@ static double sum_of(const struct moment *moment)
 
 /*
  * The newest two units are whole: one is being made, one copied out; in backward passes the newest
- * is, and the oldest has come back. Groups of the head are whole, too.
+ * is, and the oldest has come back. Where all forward passes come first, the newest group has left
+ * before the first backward pass, and only then are there buffers to receive in, but for the
+ * framework's, which are left from the iteration before. On the head's stage the worst is before
+ * any group of another chunk comes back: those of the head are whole, and all but one of its
+ * microbatches wait with the input and output of the final norm and the softmax in fp32.
  */
 static void fill_moments(struct moment *moments, const struct erg_memory_request *request,
                          const struct erg_memory_sizes *sizes, long index,
                          const struct group *group, const struct flight *flight)
 {
     double units = flight->units, head = flight->head;
+    double whole[] = {[FORWARD] = larger(head, 2),
+                      [BACKWARD] = larger(head, flight->apart && !request->layer_copies ? 0 : 1)};
+    double receive = 2 * group->moved;
+    double early = flight->apart && request->accounting == ERG_MEMORY_ARENA ? 0 : receive;
+    double waiting = (double)flight->waiting * 2 * (double)(sizes->hidden + sizes->logits);
     enum erg_remat remat = erg_layout_remat(request->layout, index);
     double saved = group->moved - group->rounding, all = units * group->kept;
     double backward = backward_transient(sizes, remat);
-    if (remat == ERG_REMAT_FULL)
-        backward += (double)(sizes->kept[ERG_REMAT_NONE] - sizes->kept[ERG_REMAT_FULL]);
     moments[FORWARD] = (struct moment){
-        .kept = all - larger(units - larger(head, 2), 0) * saved,
-        .buffers = 2 * group->moved,
+        .kept = all - larger(units - whole[FORWARD], 0) * saved,
+        .buffers = early,
         .transient = forward_transient(sizes, remat),
+        .head = waiting,
     };
     moments[BACKWARD] = (struct moment){
-        .kept = all - larger(units - larger(head, 1), 0) * saved,
-        .buffers = 2 * group->moved + group->split,
+        .kept = all - larger(units - whole[BACKWARD], 0) * saved,
+        .buffers = flight->waiting ? early : receive + group->split,
         .transient = backward,
+        .head = waiting,
     };
-    moments[HEAD] = (struct moment){.kept = moments[FORWARD].kept, .buffers = 2 * group->moved};
+    moments[HEAD] = (struct moment){.kept = moments[FORWARD].kept, .buffers = early};
     if (index == request->layout->pipeline - 1) /* bf16 logits and two copies in fp32 */
-        moments[HEAD].head = 5 * (double)sizes->logits;
+        moments[HEAD].head = waiting + 5 * (double)sizes->logits;
 }
 
 void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,

@@ -3,7 +3,8 @@
  *
  * The chunks of a stage differ by at most one layer, the later ones having more: a later chunk's
  * forward passes come after and its backward passes before those of an earlier one, so that fewer
- * of its microbatches wait at any moment.
+ * of its microbatches wait at any moment. But where all forward passes come first, all wait, and
+ * the head's chunk has fewer, since what it keeps is never offloaded.
  *
  * More offloading lets stages have more layers, and slows all of them. So a split is fastest either
  * without offloading or at a ratio at which some stage could just take one more layer: those ratios
@@ -159,8 +160,10 @@ static double bound(const struct splitting *at, double offload, double limit)
 static void set_stage(long *chunk_layers, const struct erg_layout *layout, long stage, long layers)
 {
     long chunks = layout->virtual_stages, few = layers / chunks, more = layers % chunks;
+    bool first = stage + 1 == layout->pipeline && layout->microbatches == layout->pipeline;
     for (long chunk = 0; chunk < chunks; chunk++)
-        chunk_layers[chunk * layout->pipeline + stage] = few + (chunk >= chunks - more);
+        chunk_layers[chunk * layout->pipeline + stage] =
+            few + (first ? chunk < more : chunk >= chunks - more);
 }
 
 static bool fits(const struct splitting *at, long stage, long layers, double offload)
