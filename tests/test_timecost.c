@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "check.h"
-#include "iteration/timecost_internal.h"
+#include "iteration/timecost_events_internal.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -103,8 +103,9 @@ static void check_plan(struct timecost_visitor *visitor, const int32_t *start,
         cost += cost_of(&check->tables[check->table_of[i]], duration[i]);
     }
     const int64_t *along = flow + problem->activity_count;
-    int64_t *in = erg_xcalloc(2 * problem->activity_count, sizeof *in);
-    int64_t *out = in + problem->activity_count;
+    int64_t *in = erg_xcalloc(4 * problem->activity_count, sizeof *in);
+    int64_t *out = in + problem->activity_count, *entries = out + problem->activity_count;
+    int64_t *exits = entries + problem->activity_count;
     for (size_t d = 0; d < problem->dependency_count; d++) {
         const struct timecost_arc *arc = &problem->dependencies[d];
         int64_t ready = (int64_t)start[arc->before] + duration[arc->before] + arc->latency;
@@ -114,9 +115,13 @@ static void check_plan(struct timecost_visitor *visitor, const int32_t *start,
         assert_true(!along[d] || ready == start[arc->after]);
         out[arc->before] += along[d];
         in[arc->after] += along[d];
+        exits[arc->before]++;
+        entries[arc->after]++;
     }
-    for (size_t i = 0; i < problem->activity_count; i++) /* the rest comes from the ends */
-        assert_true(in[i] <= flow[i] && out[i] <= flow[i]);
+    for (size_t i = 0; i < problem->activity_count; i++) { /* the rest begins and ends the plan */
+        assert_true(in[i] == (entries[i] ? flow[i] : 0));
+        assert_true(out[i] == (exits[i] ? flow[i] : 0));
+    }
     free(in);
     assert_near(cost, check->cost[visitor->deadline - check->fastest], 1e-6);
     visitor->deadline--;
@@ -466,6 +471,65 @@ static void test_fixed_activities_have_one_schedule(void **state)
     free_table(&fixed);
 }
 
+/* --- how many events there are --- */
+
+static int32_t count_events(size_t activities, const struct timecost_arc *arcs, size_t arc_count,
+                            int32_t *explicit_arcs)
+{
+    const int32_t durations[] = {7, 5};
+    const double costs[] = {1, 3};
+    struct table both = make_table(durations, costs, 2);
+    const struct timecost_table *table[MOST];
+    size_t table_of[MOST] = {0};
+    for (size_t i = 0; i < activities; i++)
+        table[i] = &both.table;
+    struct timecost_problem problem = {activities, table, arc_count, arcs};
+    struct timecost_events events;
+    timecost_events_init(&events, &problem);
+    *explicit_arcs = 0;
+    for (size_t d = 0; d < arc_count; d++) {
+        const struct timecost_moment *end = &events.moments[2 * arcs[d].before + 1];
+        const struct timecost_moment *start = &events.moments[2 * arcs[d].after];
+        *explicit_arcs += !events.met[d];
+        if (events.met[d]) {
+            assert_int_equal(end->event, start->event);
+            assert_int_equal(start->offset - end->offset, arcs[d].latency);
+        }
+    }
+    int32_t count = events.count;
+    timecost_events_release(&events);
+    struct check check = solve(&problem, &both, table_of); /* its plans are checked there */
+    free(check.cost);
+    free_table(&both);
+    return count;
+}
+
+static void test_moments_that_need_not_differ_are_one_event(void **state)
+{
+    (void)state;
+    int32_t left;
+    /* A chain: source, two between, sink. */
+    const struct timecost_arc chain[] = {{0, 1, 3}, {1, 2, 0}};
+    assert_int_equal(count_events(3, chain, 2, &left), 4);
+    assert_int_equal(left, 0);
+    /* Two wait for the same two: one event between source and sink. */
+    const struct timecost_arc meeting[] = {{0, 2, 0}, {0, 3, 0}, {1, 3, 0}, {1, 2, 0}};
+    assert_int_equal(count_events(4, meeting, 4, &left), 3);
+    assert_int_equal(left, 0);
+    /* With latency they are four. */
+    const struct timecost_arc apart[] = {{0, 2, 0}, {0, 3, 1}, {1, 3, 0}, {1, 2, 0}};
+    assert_int_equal(count_events(4, apart, 4, &left), 6);
+    assert_int_equal(left, 4);
+    /* 3 waits for 1 alone and lies with its end; 2 for both, and only the end of 0 lies with it. */
+    const struct timecost_arc fork[] = {{0, 2, 2}, {1, 2, 0}, {1, 3, 4}};
+    assert_int_equal(count_events(4, fork, 3, &left), 4);
+    assert_int_equal(left, 1);
+    /* Two that wait for the same two, and one of them for a third. */
+    const struct timecost_arc third[] = {{0, 3, 0}, {0, 4, 0}, {1, 3, 0}, {1, 4, 0}, {2, 4, 0}};
+    assert_int_equal(count_events(5, third, 5, &left), 6);
+    assert_int_equal(left, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -474,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_four_stages_sixteen_microbatches),
         cmocka_unit_test(test_random_graphs_match_brute_force),
         cmocka_unit_test(test_fixed_activities_have_one_schedule),
+        cmocka_unit_test(test_moments_that_need_not_differ_are_one_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #ifndef ERG_ITERATION_TIMECOST_GRAPH_INTERNAL_H
 #define ERG_ITERATION_TIMECOST_GRAPH_INTERNAL_H
 
-#include "iteration/timecost_internal.h"
+#include "iteration/timecost_events_internal.h"
 
 /*
  * Times stay below 2^30, so nothing that matters is UNREACHED before an event's time, and an absent
@@ -23,23 +23,21 @@ struct half_arc {
 };
 
 struct arc {
-    int32_t end[2];  /* events: tail, head */
-    int32_t half[2]; /* where its two half-arcs are */
+    struct timecost_moment end[2]; /* tail, head */
+    int32_t half[2];               /* where its two half-arcs are */
     int32_t level, levels;
-    const int32_t *duration;
+    const int32_t *duration; /* of the table, or the dependency's latency */
     const int64_t *slope;
     int64_t flow; /* slope[level] <= flow < slope[level + 1] */
 };
 
 struct timecost_graph {
-    int32_t event_count, arc_count, activity_count; /* the first arcs are the activities */
-    int32_t source, sink;
-    int32_t *time; /* per event; events are numbered by initial time */
+    struct timecost_events events;
+    int32_t arc_count, activity_count; /* activities, then the dependencies between two events */
     struct half_arc *halves;
     int32_t *half_id;    /* per half-arc: 2 * arc + (0 along the arc, 1 against it) */
-    int32_t *first_half; /* event_count + 1 */
+    int32_t *first_half; /* events.count + 1 */
     struct arc *arcs;
-    int32_t *latencies; /* durations of the arcs that are dependencies */
 };
 
 /* Flow 0, every event at its earliest time with the slowest durations. */

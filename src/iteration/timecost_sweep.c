@@ -45,7 +45,8 @@ struct sweep {
     int32_t *path;           /* half-arcs */
     int32_t *hops, *current; /* blocking flow: breadth-first level, next half-arc to try */
     int64_t flow;            /* F */
-    size_t reported_arcs;    /* the activities, then the dependencies */
+    const struct timecost_problem *problem;
+    int64_t *left; /* per activity: flow out of its end, then into its start, not yet reported */
 };
 
 static void wait_for(struct queue *queue, int32_t distance, int32_t event)
@@ -70,7 +71,7 @@ static void forget_all(struct queue *queue)
 static bool is_overtaken(const struct sweep *sweep, struct waiting waiting)
 {
     int32_t v = waiting.event;
-    return sweep->graph.time[v] - sweep->reached[v] != waiting.distance;
+    return sweep->graph.events.time[v] - sweep->reached[v] != waiting.distance;
 }
 
 /* Moves the events of the next distance into the fifo and makes it the current one. */
@@ -109,12 +110,12 @@ static bool settle(struct sweep *sweep)
 {
     const struct timecost_graph *graph = &sweep->graph;
     const struct half_arc *halves = graph->halves;
-    const int32_t *time = graph->time, distance = sweep->queue.now;
+    const int32_t *time = graph->events.time, distance = sweep->queue.now;
     int32_t *reached = sweep->reached, *parent = sweep->parent, *fifo = sweep->fifo;
     size_t tail = sweep->fifo_count;
     for (size_t head = 0; head < tail; head++) {
         int32_t u = fifo[head], from = reached[u];
-        if (u == graph->sink) {
+        if (u == graph->events.sink) {
             sweep->fifo_count = tail;
             return true;
         }
@@ -140,11 +141,11 @@ static bool settle(struct sweep *sweep)
 static int32_t search(struct sweep *sweep)
 {
     const struct timecost_graph *graph = &sweep->graph;
-    for (int32_t v = 0; v < graph->event_count; v++)
-        sweep->reached[v] = graph->time[v] - UNREACHED;
+    for (int32_t v = 0; v < graph->events.count; v++)
+        sweep->reached[v] = graph->events.time[v] - UNREACHED;
     forget_all(&sweep->queue);
-    sweep->reached[graph->source] = 0;
-    sweep->fifo[0] = graph->source;
+    sweep->reached[graph->events.source] = 0;
+    sweep->fifo[0] = graph->events.source;
     sweep->fifo_count = 1;
     while (!settle(sweep))
         next_distance(sweep);
@@ -154,15 +155,15 @@ static int32_t search(struct sweep *sweep)
 /* Where an event is when the sink has moved by `step`, at most by what the search found. */
 static int32_t moved(const struct sweep *sweep, int32_t v, int32_t step)
 {
-    int32_t at = sweep->graph.time[v] - step;
+    int32_t at = sweep->graph.events.time[v] - step;
     return at > sweep->reached[v] ? at : sweep->reached[v];
 }
 
 /* Moves every event towards the source by what the search allows. */
 static void advance(struct sweep *sweep, int32_t delta)
 {
-    for (int32_t v = 0; v < sweep->graph.event_count; v++)
-        sweep->graph.time[v] = moved(sweep, v, delta);
+    for (int32_t v = 0; v < sweep->graph.events.count; v++)
+        sweep->graph.events.time[v] = moved(sweep, v, delta);
 }
 
 /* Pushes as much as fits along the path by which the search reached the sink. */
@@ -171,9 +172,9 @@ static int64_t augment_path(struct sweep *sweep)
     struct timecost_graph *graph = &sweep->graph;
     int64_t amount = TIMECOST_INFINITE;
     size_t count = 0;
-    for (int32_t v = graph->sink, u; v != graph->source; v = u) {
+    for (int32_t v = graph->events.sink, u; v != graph->events.source; v = u) {
         u = sweep->parent[v];
-        int32_t h = graph->first_half[u], length = graph->time[v] - graph->time[u];
+        int32_t h = graph->first_half[u], length = graph->events.time[v] - graph->events.time[u];
         while (graph->halves[h].head != v || graph->halves[h].length != length)
             h++;
         sweep->path[count++] = h;
@@ -191,9 +192,9 @@ static int64_t augment_path(struct sweep *sweep)
 static bool find_level_path(struct sweep *sweep)
 {
     struct timecost_graph *graph = &sweep->graph;
-    const int32_t *time = graph->time;
-    int32_t u = graph->source;
-    while (u != graph->sink) {
+    const int32_t *time = graph->events.time;
+    int32_t u = graph->events.source;
+    while (u != graph->events.sink) {
         int32_t h = sweep->current[u];
         for (; h < graph->first_half[u + 1]; h++) {
             int32_t v = graph->halves[h].head;
@@ -206,7 +207,7 @@ static bool find_level_path(struct sweep *sweep)
             sweep->parent[graph->halves[h].head] = u;
             u = graph->halves[h].head;
         } else { /* a dead end: no path of this level graph goes through u any more */
-            if (u == graph->source)
+            if (u == graph->events.source)
                 return false;
             sweep->hops[u] = -1;
             u = sweep->parent[u];
@@ -223,8 +224,8 @@ static bool find_level_path(struct sweep *sweep)
 static bool block(struct sweep *sweep)
 {
     const struct timecost_graph *graph = &sweep->graph;
-    sweep->hops[graph->source] = 0;
-    sweep->current[graph->source] = graph->first_half[graph->source];
+    sweep->hops[graph->events.source] = 0;
+    sweep->current[graph->events.source] = graph->first_half[graph->events.source];
     for (size_t i = 1; i < sweep->fifo_count; i++) {
         int32_t v = sweep->fifo[i];
         sweep->hops[v] = sweep->hops[sweep->parent[v]] + 1;
@@ -239,23 +240,46 @@ static bool block(struct sweep *sweep)
     return true;
 }
 
+/*
+ * The flows of the activities, then of the dependencies. Where ends and starts met, all that leaves
+ * an end serves some start: as much as both have left, one dependency after the other, is right.
+ */
+static void report_flows(const struct sweep *sweep, int64_t *flow)
+{
+    const struct timecost_graph *graph = &sweep->graph;
+    const struct timecost_problem *problem = sweep->problem;
+    size_t activities = problem->activity_count, next = activities;
+    int64_t *along = flow + activities, *out = sweep->left, *in = sweep->left + activities;
+    for (size_t i = 0; i < activities; i++)
+        flow[i] = out[i] = in[i] = graph->arcs[i].flow;
+    for (int met = 0; met < 2; met++)
+        for (size_t d = 0; d < problem->dependency_count; d++) {
+            const struct timecost_arc *arc = &problem->dependencies[d];
+            int64_t *from = &out[arc->before], *to = &in[arc->after];
+            if (graph->events.met[d] != met)
+                continue;
+            along[d] = !met ? graph->arcs[next++].flow : *from < *to ? *from : *to;
+            *from -= along[d];
+            *to -= along[d];
+        }
+}
+
 static void emit_plans(struct sweep *sweep, struct timecost_visitor *visitor, int32_t delta,
                        int32_t *start, int32_t *duration, int64_t *flow)
 {
     const struct timecost_graph *graph = &sweep->graph;
-    int32_t now = graph->time[graph->sink];
+    int32_t now = graph->events.time[graph->events.sink];
     while (visitor->deadline <= now && visitor->deadline >= (int64_t)now - delta) {
         int32_t step = now - (int32_t)visitor->deadline;
         for (int32_t i = 0; i < graph->activity_count; i++) {
             const struct arc *arc = &graph->arcs[i];
             int32_t at[2];
             for (int side = 0; side < 2; side++)
-                at[side] = moved(sweep, arc->end[side], step);
+                at[side] = moved(sweep, arc->end[side].event, step) + arc->end[side].offset;
             start[i] = at[0];
             duration[i] = at[1] - at[0] < arc->duration[0] ? at[1] - at[0] : arc->duration[0];
         }
-        for (size_t a = 0; a < sweep->reported_arcs; a++)
-            flow[a] = graph->arcs[a].flow;
+        report_flows(sweep, flow);
         int64_t done = visitor->deadline;
         visitor->plan(visitor, start, duration, flow);
         assert(visitor->deadline < done);
@@ -276,7 +300,7 @@ static int run(struct sweep *sweep, struct timecost_visitor *visitor, int32_t *s
                 break;
             continue;
         }
-        int32_t now = graph->time[graph->sink];
+        int32_t now = graph->events.time[graph->events.sink];
         visitor->piece(visitor, now, now - delta, sweep->flow);
         emit_plans(sweep, visitor, delta, start, duration, flow);
         advance(sweep, delta);
@@ -292,9 +316,9 @@ static int run(struct sweep *sweep, struct timecost_visitor *visitor, int32_t *s
 int timecost_sweep(const struct timecost_problem *problem, struct timecost_visitor *visitor,
                    struct erg_error *err)
 {
-    struct sweep sweep = {0};
+    struct sweep sweep = {.problem = problem};
     timecost_graph_init(&sweep.graph, problem);
-    size_t events = (size_t)sweep.graph.event_count, activities = problem->activity_count;
+    size_t events = (size_t)sweep.graph.events.count, activities = problem->activity_count;
     sweep.reached = erg_xcalloc(events, sizeof *sweep.reached);
     sweep.parent = erg_xcalloc(events, sizeof *sweep.parent);
     sweep.fifo = erg_xcalloc(events, sizeof *sweep.fifo);
@@ -302,10 +326,11 @@ int timecost_sweep(const struct timecost_problem *problem, struct timecost_visit
     sweep.hops = erg_xcalloc(events, sizeof *sweep.hops);
     sweep.current = erg_xcalloc(events, sizeof *sweep.current);
     int32_t *start = erg_xcalloc(2 * activities + 1, sizeof *start);
-    sweep.reported_arcs = activities + problem->dependency_count;
-    int64_t *flow = erg_xcalloc(sweep.reported_arcs + 1, sizeof *flow);
+    sweep.left = erg_xcalloc(2 * activities + 1, sizeof *sweep.left);
+    int64_t *flow = erg_xcalloc(activities + problem->dependency_count + 1, sizeof *flow);
     int result = run(&sweep, visitor, start, start + activities, flow, err);
     free(flow);
+    free(sweep.left);
     free(start);
     free(sweep.current);
     free(sweep.hops);
