@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 static void errors_climb_with_context(void **state)
@@ -114,6 +115,26 @@ static void parallel_for_runs_all_and_reports_the_first_failure(void **state)
     assert_ok(erg_parallel_for(0, 4, fail_from_ten, &ran, &err), &err);
 }
 
+static int on_same_thread(void *context, size_t i, struct erg_error *err)
+{
+    (void)i, (void)err;
+    return pthread_equal(*(pthread_t *)context, pthread_self()) ? 0 : -1;
+}
+
+static int go_parallel_again(void *context, size_t i, struct erg_error *err)
+{
+    (void)context, (void)i;
+    pthread_t self = pthread_self();
+    return erg_parallel_for(64, 0, on_same_thread, &self, err);
+}
+
+static void tasks_share_the_cores_they_are_on(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    assert_int_equal(erg_parallel_for(64, 4, go_parallel_again, NULL, &err), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -123,6 +144,7 @@ int main(void)
         cmocka_unit_test(random_streams_repeat_and_have_the_right_moments),
         cmocka_unit_test(arena_gives_zeroed_aligned_memory),
         cmocka_unit_test(parallel_for_runs_all_and_reports_the_first_failure),
+        cmocka_unit_test(tasks_share_the_cores_they_are_on),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -16,6 +16,9 @@ size_t erg_thread_count(void)
     return 1;
 }
 
+/* Within a task all cores have work already. */
+static _Thread_local bool within_task;
+
 struct parallel {
     pthread_mutex_t lock;
     size_t next, count;
@@ -37,7 +40,11 @@ static void *worker(void *argument)
         if (stop)
             return NULL;
         struct erg_error error = {0};
-        if (work->task(work->context, i, &error)) {
+        bool outer = within_task;
+        within_task = true;
+        int result = work->task(work->context, i, &error);
+        within_task = outer;
+        if (result) {
             pthread_mutex_lock(&work->lock);
             if (!work->failed || i < work->failed_at) {
                 work->failed = true;
@@ -55,7 +62,7 @@ int erg_parallel_for(size_t count, size_t threads,
 {
     struct parallel work = {.count = count, .task = task, .context = context};
     pthread_mutex_init(&work.lock, NULL);
-    size_t wanted = threads ? threads : erg_thread_count();
+    size_t wanted = threads ? threads : within_task ? 1 : erg_thread_count();
     if (wanted > count)
         wanted = count;
     pthread_t *handles = erg_xcalloc(wanted, sizeof *handles);

@@ -1,5 +1,4 @@
-#include "iteration/rounding_internal.h"
-#include "iteration/tables_internal.h"
+#include "iteration/realise_internal.h"
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -15,7 +14,7 @@ struct collector {
     const struct erg_iteration_request *request;
     struct erg_iteration *iteration;
     const struct option_tables *tables;
-    struct rounding *rounding;
+    struct realiser realiser;
     double cheapest_j;        /* sum of all cheapest costs: C at the slow end */
     double shortest_s;        /* true time with everything at its fastest */
     int64_t slowest, fastest; /* T_max, T_min */
@@ -31,7 +30,6 @@ struct collector {
         size_t count, capacity;
     } pieces;
     erg_cost cost; /* at the end of the last piece, in slope units * ticks */
-    size_t plan_capacity;
 };
 
 static int64_t deadline_ticks(const struct collector *collector, double deadline_s)
@@ -103,49 +101,14 @@ static double cost_at(const struct collector *collector, int64_t time)
            (double)cost * collector->tables->slope_unit_w * collector->tables->tick_s;
 }
 
-/* Costing more than this beyond the continuous plan, a plan is searched again: sooner and more
- * often where a pipeline is so short that this is a matter of milliseconds. */
-static const double good_loss = 0.0025, fair_loss = 0.003;
-static const size_t short_pipeline = 1024; /* instructions */
-
-/* Plans that may really run are searched more than those that show what is possible. */
-static struct rounding_effort choose_effort(const struct collector *collector, bool will_run,
-                                            double planned_j)
+static void want(struct collector *collector, const int32_t *start, const int32_t *duration,
+                 const int64_t *flow, int64_t time, double deadline_s, bool will_run)
 {
-    if (collector->request->tries)
-        return (struct rounding_effort){.least = 1, .most = 1};
-    bool shorter = collector->iteration->schedule.count <= short_pipeline;
-    return (struct rounding_effort){.least = !will_run ? 1
-                                             : shorter ? 8
-                                                       : 2,
-                                    .most = shorter ? 14 : 5,
-                                    .annealings = shorter ? 1 : 4,
-                                    .enough_j =
-                                        planned_j * (1 + (shorter ? good_loss : fair_loss))};
-}
-
-static void add_plan(struct collector *collector, const int32_t *start, const int32_t *duration,
-                     const int64_t *flow, int64_t time, double deadline_s, bool will_run)
-{
-    struct erg_iteration *iteration = collector->iteration;
     const struct erg_pipeline *pipeline = &collector->request->pipeline;
-    if (iteration->plan_count == collector->plan_capacity) {
-        collector->plan_capacity =
-            erg_grow_capacity(collector->plan_capacity, iteration->plan_count + 1);
-        iteration->plans =
-            erg_xrealloc(iteration->plans, collector->plan_capacity, sizeof *iteration->plans);
-    }
-    struct erg_plan *plan = &iteration->plans[iteration->plan_count++];
-    plan->planned_time_s = (double)time * collector->tables->tick_s;
-    plan->planned_energy_j = cost_at(collector, time) + pipeline->blocking_power_w *
-                                                            (double)pipeline->stages *
-                                                            plan->planned_time_s;
-    plan->option = erg_xcalloc(iteration->schedule.count, sizeof *plan->option);
-    struct rounding_effort effort = choose_effort(collector, will_run, plan->planned_energy_j);
-    rounding_round(collector->rounding, start, duration, flow, deadline_s, &effort, plan->option);
-    erg_iteration_evaluate(&iteration->schedule, collector->request->tables, plan->option, NULL,
-                           &plan->time_s, &plan->energy_j);
-    assert(plan->time_s <= deadline_s);
+    double waiting_j = pipeline->blocking_power_w * (double)pipeline->stages *
+                       ((double)time * collector->tables->tick_s);
+    realiser_want(&collector->realiser, start, duration, flow, time,
+                  cost_at(collector, time) + waiting_j, deadline_s, will_run);
 }
 
 static void collect_plan(struct timecost_visitor *visitor, const int32_t *start,
@@ -167,13 +130,13 @@ static void collect_plan(struct timecost_visitor *visitor, const int32_t *start,
         grid = true;
     }
     if (grid && time > collector->fastest)
-        add_plan(collector, start, duration, flow, time, grid_s, false);
+        want(collector, start, duration, flow, time, grid_s, false);
     while (collector->deadline < collector->deadline_count &&
            deadline_ticks(collector, collector->deadlines[collector->deadline]) >= time) {
         double deadline_s = collector->deadlines[collector->deadline++];
         if (deadline_s < collector->shortest_s)
             deadline_s = collector->shortest_s;
-        add_plan(collector, start, duration, flow, time, deadline_s, true);
+        want(collector, start, duration, flow, time, deadline_s, true);
     }
     visitor->deadline = next_deadline(collector);
 }
@@ -259,8 +222,16 @@ static int solve_with(struct collector *collector, const struct timecost_problem
     }
     if (list_deadlines(collector, err) != 0)
         return -1;
+    collector->realiser = (struct realiser){
+        .request = collector->request,
+        .tables = collector->tables,
+        .iteration = collector->iteration,
+        .flow_count = problem->activity_count + problem->dependency_count,
+        .expected = collector->request->points + collector->request->slower_points +
+                    collector->deadline_count};
     collector->visitor.deadline = next_deadline(collector);
-    if (timecost_sweep(problem, &collector->visitor, err) != 0)
+    if (timecost_sweep(problem, &collector->visitor, err) != 0 ||
+        realiser_finish(&collector->realiser, err) != 0)
         return -1;
     store_planned(collector);
     sort_plans(collector->iteration);
@@ -282,12 +253,11 @@ int erg_iteration_solve(struct erg_iteration *iteration,
     if (result == 0) {
         iteration->tick_s = tables.tick_s;
         option_tables_problem(&tables, &iteration->schedule, &problem);
-        collector.rounding = rounding_new(&iteration->schedule, &tables, request->seed);
         result = solve_with(&collector, &problem, err);
     }
     free(collector.deadlines);
     free(collector.pieces.items);
-    rounding_free(collector.rounding);
+    realiser_release(&collector.realiser);
     option_tables_problem_release(&problem);
     option_tables_release(&tables);
     if (result != 0)

@@ -1,0 +1,123 @@
+#include "iteration/realise_internal.h"
+
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "iteration/rounding_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* So much is kept of continuous plans, or two for each core if that is more. */
+enum { MOST_KEPT = 16 << 20 };
+
+/* Costing more than this beyond the continuous plan, a plan is searched again: sooner and more
+ * often where a pipeline is so short that this is a matter of milliseconds. */
+static const double good_loss = 0.0025, fair_loss = 0.003;
+static const size_t short_pipeline = 1024; /* instructions */
+
+struct wanted {
+    size_t plan; /* of the iteration */
+    double deadline_s;
+    bool will_run;
+    int32_t *start, *duration;
+    int64_t *flow;
+};
+
+static struct rounding_effort choose_effort(const struct realiser *realiser, bool will_run,
+                                            double planned_j)
+{
+    if (realiser->request->tries)
+        return (struct rounding_effort){.least = 1, .most = 1};
+    bool shorter = realiser->iteration->schedule.count <= short_pipeline;
+    return (struct rounding_effort){.least = !will_run ? 1
+                                             : shorter ? 8
+                                                       : 2,
+                                    .most = shorter ? 14 : 5,
+                                    .annealings = shorter ? 1 : 4,
+                                    .enough_j =
+                                        planned_j * (1 + (shorter ? good_loss : fair_loss))};
+}
+
+static int realise(void *context, size_t i, struct erg_error *err)
+{
+    struct realiser *realiser = context;
+    const struct wanted *wanted = &realiser->wanted.items[i];
+    const struct erg_schedule *schedule = &realiser->iteration->schedule;
+    struct erg_plan *plan = &realiser->iteration->plans[wanted->plan];
+    if (erg_interrupt_check(err) != 0)
+        return -1;
+    struct rounding_effort effort =
+        choose_effort(realiser, wanted->will_run, plan->planned_energy_j);
+    struct rounding *rounding = rounding_new(schedule, realiser->tables, realiser->request->seed);
+    rounding_round(rounding, wanted->start, wanted->duration, wanted->flow, wanted->deadline_s,
+                   &effort, plan->option);
+    rounding_free(rounding);
+    erg_iteration_evaluate(schedule, realiser->request->tables, plan->option, NULL, &plan->time_s,
+                           &plan->energy_j);
+    assert(plan->time_s <= wanted->deadline_s);
+    erg_progress("choosing options", 1 + atomic_fetch_add(&realiser->done, 1), realiser->expected);
+    return 0;
+}
+
+static void forget_wanted(struct realiser *realiser)
+{
+    for (size_t i = 0; i < realiser->wanted.count; i++) {
+        free(realiser->wanted.items[i].start);
+        free(realiser->wanted.items[i].flow);
+    }
+    realiser->wanted.count = 0;
+}
+
+static struct erg_plan *add_plan(struct realiser *realiser)
+{
+    struct erg_iteration *iteration = realiser->iteration;
+    if (iteration->plan_count == realiser->plan_capacity) {
+        realiser->plan_capacity =
+            erg_grow_capacity(realiser->plan_capacity, iteration->plan_count + 1);
+        iteration->plans =
+            erg_xrealloc(iteration->plans, realiser->plan_capacity, sizeof *iteration->plans);
+    }
+    struct erg_plan *plan = &iteration->plans[iteration->plan_count++];
+    *plan =
+        (struct erg_plan){.option = erg_xcalloc(iteration->schedule.count, sizeof *plan->option)};
+    return plan;
+}
+
+int realiser_finish(struct realiser *realiser, struct erg_error *err)
+{
+    int result = erg_parallel_for(realiser->wanted.count, 0, realise, realiser, err);
+    forget_wanted(realiser);
+    return result;
+}
+
+void realiser_want(struct realiser *realiser, const int32_t *start, const int32_t *duration,
+                   const int64_t *flow, int64_t ticks, double planned_energy_j, double deadline_s,
+                   bool will_run)
+{
+    size_t count = realiser->iteration->schedule.count, flows = realiser->flow_count;
+    struct erg_plan *plan = add_plan(realiser);
+    plan->planned_time_s = (double)ticks * realiser->tables->tick_s;
+    plan->planned_energy_j = planned_energy_j;
+    struct wanted wanted = {.plan = realiser->iteration->plan_count - 1,
+                            .deadline_s = deadline_s,
+                            .will_run = will_run,
+                            .start = erg_xcalloc(2 * count + 1, sizeof *wanted.start),
+                            .flow = erg_xcalloc(flows + 1, sizeof *wanted.flow)};
+    wanted.duration = wanted.start + count;
+    memcpy(wanted.start, start, count * sizeof *start);
+    memcpy(wanted.duration, duration, count * sizeof *duration);
+    memcpy(wanted.flow, flow, flows * sizeof *flow);
+    ERG_PUSH(&realiser->wanted, items, wanted);
+    size_t kept = realiser->wanted.count * (2 * count * sizeof *start + flows * sizeof *flow);
+    if (kept > MOST_KEPT && realiser->wanted.count >= 2 * erg_thread_count())
+        realiser_finish(realiser, NULL); /* if it is interrupted, so is the sweep */
+}
+
+void realiser_release(struct realiser *realiser)
+{
+    forget_wanted(realiser);
+    free(realiser->wanted.items);
+}

@@ -1,0 +1,40 @@
+/*
+ * Continuous plans, as the sweep comes by them, and the plans of measured options made of them, on
+ * all cores: one plan has nothing to do with another, and each takes longer than the sweep.
+ */
+#ifndef ERG_ITERATION_REALISE_INTERNAL_H
+#define ERG_ITERATION_REALISE_INTERNAL_H
+
+#include "iteration/tables_internal.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct realiser {
+    const struct erg_iteration_request *request;
+    const struct option_tables *tables;
+    struct erg_iteration *iteration; /* gets the plans */
+    size_t plan_capacity;
+    size_t flow_count; /* of a continuous plan: instructions, then dependencies */
+    size_t expected;   /* plans in all, at most */
+    struct {
+        struct wanted *items;
+        size_t count, capacity;
+    } wanted; /* kept until they are much to keep */
+    atomic_size_t done;
+};
+
+/*
+ * A plan of planned_energy_j for `ticks`, to be realised within deadline_s. start, duration and
+ * flow are as the solver gives them and are copied. Plans that may really run (`will_run`) are
+ * searched more than those that show what is possible.
+ */
+void realiser_want(struct realiser *realiser, const int32_t *start, const int32_t *duration,
+                   const int64_t *flow, int64_t ticks, double planned_energy_j, double deadline_s,
+                   bool will_run);
+
+/* Realises what is left. Fails only when interrupted; the plans are then worth nothing. */
+int realiser_finish(struct realiser *realiser, struct erg_error *err);
+void realiser_release(struct realiser *realiser); /* not the iteration */
+
+#endif
