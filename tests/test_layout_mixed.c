@@ -433,6 +433,52 @@ static void faster_gpus_get_more_layers(void **state)
     world_release(&world);
 }
 
+/* GiB more a GPU with which a search's nearest layout fits; INFINITY: no layout, or none nearest.
+ */
+static double missing_gib(const struct erg_mixed_search *search)
+{
+    struct erg_mixed_found found;
+    struct erg_error err;
+    assert_int_not_equal(erg_mixed_search(&found, search, &err), 0);
+    assert_int_equal(err.status, ERG_INFEASIBLE);
+    const char *with = strstr(err.message, "which fits with ");
+    return with ? strtod(with + strlen("which fits with "), NULL) : INFINITY;
+}
+
+/* Most layouts are too far from fitting to be looked at; the nearest of all groups and numbers of
+ * stages, each looked at for itself, is the nearest. */
+static void the_nearest_that_does_not_fit(void **state)
+{
+    (void)state;
+    struct world world = world_of("llama-65b");
+    for (int offload = 0; offload < 2; offload++) {
+        struct erg_mixed_search search = search_of(&world, 2);
+        double nearest = INFINITY;
+        world.engines[0]->host_link_bandwidth = world.engines[1]->host_link_bandwidth = 50e9;
+        search.offload = offload;
+        search.batch_least = search.batch_most = 4;
+        double whole = missing_gib(&search);
+        for (long tensor = 1; tensor <= 8; tensor *= 2)
+            for (long pipeline = 1; pipeline <= 16 / tensor; pipeline++) {
+                search.only = (struct erg_mixed_degrees){.tensor = tensor, .pipeline = pipeline};
+                nearest = fmin(nearest, missing_gib(&search));
+            }
+        assert_true(whole > 0 && isfinite(whole));
+        assert_near(whole, nearest, 1e-9);
+        /* And it does. */
+        search.only = (struct erg_mixed_degrees){0};
+        for (int k = 0; k < 2; k++)
+            world.kinds[k].memory_bytes += whole * 0x1p30;
+        struct erg_mixed_found found;
+        struct erg_error err;
+        assert_ok(erg_mixed_search(&found, &search, &err), &err);
+        erg_mixed_found_release(&found);
+        for (int k = 0; k < 2; k++)
+            world.kinds[k].memory_bytes -= whole * 0x1p30;
+    }
+    world_release(&world);
+}
+
 static void what_is_wrong_is_said(void **state)
 {
     (void)state;
@@ -460,6 +506,7 @@ int main(void)
         cmocka_unit_test(no_layout_is_faster),
         cmocka_unit_test(one_kind_is_a_search),
         cmocka_unit_test(faster_gpus_get_more_layers),
+        cmocka_unit_test(the_nearest_that_does_not_fit),
         cmocka_unit_test(what_is_wrong_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

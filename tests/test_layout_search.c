@@ -191,7 +191,7 @@ static void no_split_that_fits_is_faster(void **state)
     (void)state;
     struct world world = world_of("llama-2-7b");
     struct erg_rng rng;
-    long compared = 0, offloads = 0, unequal = 0, none = 0, host = 0;
+    long compared = 0, offloads = 0, unequal = 0, none = 0, host = 0, nothing = 0;
     erg_rng_seed(&rng, 5);
     for (int i = 0; i < 120; i++) {
         static const long gpus[] = {2, 3, 4, 6, 8, 10, 12};
@@ -212,6 +212,8 @@ static void no_split_that_fits_is_faster(void **state)
             assert_int_equal(err.status, ERG_INFEASIBLE);
             found = (struct erg_layout_found){0};
         }
+        assert_int_equal(erg_layout_any_fits(&search), found.count > 0);
+        nothing += found.count == 0;
         for (size_t k = 0; k < found.count; k++) {
             offloads += found.items[k].layout.offload > 0 && found.items[k].layout.chunk_layers;
             unequal += found.items[k].layout.chunk_layers != NULL;
@@ -248,7 +250,8 @@ static void no_split_that_fits_is_faster(void **state)
     print_message("%ld layouts: %ld of unequal stages, %ld of them offload; %ld too large, %ld "
                   "for the host\n",
                   compared, unequal, offloads, none, host);
-    assert_true(compared > 500 && unequal > 500 && offloads > 20 && none > 100 && host > 0);
+    assert_true(compared > 500 && unequal > 500 && offloads > 20 && none > 100 && host > 0 &&
+                nothing > 0);
     world_release(&world);
 }
 

@@ -118,24 +118,12 @@ void erg_layout_change_release(struct erg_layout_change *change)
 
 /* ---- a whole search ---- */
 
-static bool anything_fits(const struct erg_layout_search *search)
-{
-    struct erg_layout_search one = *search;
-    struct erg_layout_found found;
-    one.top = 1;
-    one.each = NULL;
-    if (erg_layout_search(&found, &one, NULL) != 0)
-        return false;
-    erg_layout_found_release(&found);
-    return true;
-}
-
 long erg_layout_fewest_gpus(const struct erg_layout_search *search, long most)
 {
     struct erg_layout_search other = *search;
     long node = search->time.machine->node_gpus;
     for (other.gpus = 1; other.gpus <= most; other.gpus += other.gpus < node ? 1 : node)
-        if ((other.gpus >= node || node % other.gpus == 0) && anything_fits(&other))
+        if ((other.gpus >= node || node % other.gpus == 0) && erg_layout_any_fits(&other))
             return other.gpus;
     return 0;
 }
@@ -147,7 +135,7 @@ long erg_layout_nearest_batch(const struct erg_layout_search *search, long most)
         for (int sign = 1; sign >= -1; sign -= 2) {
             long batch = sign > 0 ? search->batch_most + step : search->batch_least - step;
             other.batch_least = other.batch_most = batch;
-            if (batch > 0 && anything_fits(&other))
+            if (batch > 0 && erg_layout_any_fits(&other))
                 return batch;
         }
     return 0;
@@ -162,11 +150,11 @@ double erg_layout_least_memory(const struct erg_layout_search *search)
     for (int i = 0; i < DOUBLINGS && !fits; i++) {
         low = high;
         other.memory_bytes = high = 2 * low;
-        fits = anything_fits(&other);
+        fits = erg_layout_any_fits(&other);
     }
     while (fits && high - low > 0.02 * 0x1p30 && high > 1.0005 * low) {
         other.memory_bytes = (low + high) / 2;
-        *(anything_fits(&other) ? &high : &low) = other.memory_bytes;
+        *(erg_layout_any_fits(&other) ? &high : &low) = other.memory_bytes;
     }
     return fits ? high : 0;
 }

@@ -34,12 +34,12 @@ static bool is_apart(const struct erg_layout *layout, long stage)
     return erg_memory_warmup(layout, stage) == layout->microbatches * layout->virtual_stages;
 }
 
+/* Of a stage with so many layers. */
 static double stage_parameters(const struct erg_memory_request *request,
-                               const struct erg_memory_sizes *sizes, long stage)
+                               const struct erg_memory_sizes *sizes, long stage, long layers)
 {
     const struct erg_layout *layout = request->layout;
     bool first = stage == 0, last = stage == layout->pipeline - 1;
-    long layers = erg_layout_stage_layers(layout, request->model->layers, stage);
     double sum = (double)layers * sizes->layer_parameters;
     if (first)
         sum += sizes->embedding_parameters;
@@ -50,10 +50,10 @@ static double stage_parameters(const struct erg_memory_request *request,
 
 /* What does not depend on microbatches in flight. */
 static void add_static(struct erg_memory_stage *stage, const struct erg_memory_request *request,
-                       const struct erg_memory_sizes *sizes, long index)
+                       const struct erg_memory_sizes *sizes, long index, long layers)
 {
     const struct erg_layout *layout = request->layout;
-    double parameters = stage_parameters(request, sizes, index);
+    double parameters = stage_parameters(request, sizes, index, layers);
     stage->items[ERG_MEMORY_WEIGHTS] = 2 * parameters;
     stage->items[ERG_MEMORY_GRADIENTS] = 4 * parameters;
     stage->items[ERG_MEMORY_OPTIMIZER] = 12 * parameters / (double)(layout->data * layout->context);
@@ -235,6 +235,9 @@ static struct flight flight_of(const struct erg_memory_request *request, long in
     return flight;
 }
 
+/* Logits at once, in units of those in bf16: those, and two copies in fp32. */
+enum { HEAD_LOGITS = 5 };
+
 /* The moments at which a stage may need most: in a forward pass, a backward pass, and in the head
  * between the two. */
 enum { FORWARD, BACKWARD, HEAD };
@@ -283,8 +286,8 @@ static void fill_moments(struct moment *moments, const struct erg_memory_request
         .head = waiting,
     };
     moments[HEAD] = (struct moment){.kept = moments[FORWARD].kept, .buffers = early};
-    if (index == request->layout->pipeline - 1) /* bf16 logits and two copies in fp32 */
-        moments[HEAD].head = waiting + 5 * (double)sizes->logits;
+    if (index == request->layout->pipeline - 1)
+        moments[HEAD].head = waiting + HEAD_LOGITS * (double)sizes->logits;
 }
 
 void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,
@@ -295,7 +298,8 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
     struct moment moments[ERG_MEMORY_MOMENTS];
     int worst = FORWARD;
     *stage = (struct erg_memory_stage){.groups = erg_memory_groups(request->layout, index)};
-    add_static(stage, request, sizes, index);
+    add_static(stage, request, sizes, index,
+               erg_layout_stage_layers(request->layout, request->model->layers, index));
     fill_moments(moments, request, sizes, index, &group, &flight);
     for (int i = BACKWARD; i < ERG_MEMORY_MOMENTS; i++)
         if (sum_of(&moments[i]) > sum_of(&moments[worst]))
@@ -323,7 +327,8 @@ void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memo
     layout.offload = 1;
     struct flight flight = flight_of(&own, index);
     struct group all = group_of(&own, sizes, index, flight.unit), none = {.kept = all.kept};
-    add_static(&constant, &own, sizes, index);
+    add_static(&constant, &own, sizes, index,
+               erg_layout_stage_layers(&layout, request->model->layers, index));
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         constant.peak_bytes += constant.items[i];
     fill_moments(without, &own, sizes, index, &none, &flight);
@@ -334,4 +339,28 @@ void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memo
     }
     lines->host_bytes =
         (double)(erg_memory_groups(&layout, index) * (flight.most / flight.unit)) * all.moved;
+}
+
+void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memory_request *request,
+                           const struct erg_memory_sizes *sizes, long index)
+{
+    const struct erg_layout *layout = request->layout;
+    enum erg_remat remat = erg_layout_remat(layout, index);
+    struct erg_memory_request own = *request;
+    struct erg_memory_stage constant = {0};
+    double transient = larger(forward_transient(sizes, remat), backward_transient(sizes, remat));
+    own.accounting = ERG_MEMORY_ARENA;
+    add_static(&constant, &own, sizes, index, 0);
+    if (index == layout->pipeline - 1)
+        transient = larger(transient, HEAD_LOGITS * (double)sizes->logits);
+    *floor = (struct erg_memory_floor){
+        .fixed_bytes = transient,
+        .layer_bytes =
+            (2 + 4 + 12 / (double)(layout->data * layout->context)) * sizes->layer_parameters,
+        .kept_bytes = (double)sizes->kept[remat],
+        .movable_bytes = (double)sizes->movable[remat],
+        .groups = erg_memory_groups(layout, index),
+    };
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        floor->fixed_bytes += constant.items[i];
 }

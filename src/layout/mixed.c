@@ -149,7 +149,8 @@ static void note_unfit(struct walk *walk, const struct erg_layout *layout,
     double excess = 0;
     walk->found->unfit++;
     bool most = walk->search->remats >> layout->remat == 1;
-    if (walk->found->count > 0 || !most || layout->virtual_stages > 1)
+    if (walk->found->count > 0 || !most || layout->virtual_stages > 1 ||
+        !erg_layout_may_miss(places, layout, walk->nearest_excess))
         return;
     erg_layout_split_of_any_memory(&walk->splitter, places, layout);
     candidate.layout.chunk_layers = walk->splitter.chunk_layers;
@@ -175,11 +176,13 @@ static void consider(struct walk *walk, const struct erg_layout *layout,
         wanted =
             (double)(batch * search->sequence) / found->items[found->count - 1].at.tokens_per_s;
     found->evaluated++;
-    if (erg_layout_split_bound(&walk->splitter, places, layout, wanted) >= wanted) {
+    if (wanted < INFINITY &&
+        erg_layout_split_bound(&walk->splitter, places, layout, wanted) >= wanted) {
         found->slower++;
         return;
     }
-    if (erg_layout_split_fastest(&walk->splitter, places, layout, wanted) == INFINITY) {
+    if (!erg_layout_may_fit(places, layout, 1u << layout->remat) ||
+        erg_layout_split_fastest(&walk->splitter, places, layout, wanted) == INFINITY) {
         if (wanted < INFINITY)
             found->slower++;
         else

@@ -12,6 +12,7 @@
 struct walk {
     const struct erg_layout_search *search;
     struct erg_layout_found *found;
+    bool any; /* is wanted, and what does not fit does not matter */
     struct erg_layout_pieces pieces;
     struct erg_layout_places places; /* of the stages at hand */
     struct erg_layout_splitter splitter;
@@ -79,6 +80,12 @@ static double gradient_bandwidth(struct walk *walk, const struct erg_layout *lay
     return *bandwidth;
 }
 
+/* Whether nothing more is wanted. */
+static bool is_done(const struct walk *walk)
+{
+    return walk->any && walk->found->count > 0;
+}
+
 /* Seconds above which a layout with this batch is slower than all that are kept. */
 static double slowest_wanted(const struct walk *walk, const struct erg_layout *layout, long batch)
 {
@@ -93,7 +100,7 @@ static void note_unfit(struct walk *walk, const struct erg_layout_candidate *can
 {
     walk->found->memory += verdict == ERG_LAYOUT_TOO_LARGE;
     walk->found->host_memory += verdict == ERG_LAYOUT_HOST_TOO_SMALL;
-    if (walk->found->count > 0)
+    if (walk->found->count > 0 || walk->any)
         return;
     if (verdict == ERG_LAYOUT_HOST_TOO_SMALL)
         walk->nearest_host_excess = fmin(walk->nearest_host_excess, excess);
@@ -147,15 +154,20 @@ static void consider_splits(struct walk *walk, const struct erg_layout *layout, 
     double wanted = slowest_wanted(walk, layout, batch), excess = 0;
     equal_s *= 1 - 1e-12;
     double limit = fmin(equal_s, nextafter(wanted, INFINITY));
-    double bound = erg_layout_split_bound(splitter, &walk->places, layout, limit);
-    if (bound >= equal_s)
-        return;
-    walk->found->evaluated++;
-    if (bound > wanted) {
-        walk->found->slower++;
-        return;
+    if (limit < INFINITY) {
+        double bound = erg_layout_split_bound(splitter, &walk->places, layout, limit);
+        if (bound >= equal_s)
+            return;
+        if (bound > wanted) {
+            walk->found->evaluated++;
+            walk->found->slower++;
+            return;
+        }
     }
-    double seconds = erg_layout_split_fastest(splitter, &walk->places, layout, limit);
+    walk->found->evaluated++;
+    double seconds = erg_layout_may_fit(&walk->places, layout, 1u << layout->remat)
+                         ? erg_layout_split_fastest(splitter, &walk->places, layout, limit)
+                         : INFINITY;
     if (seconds == INFINITY && limit < INFINITY) {
         if (wanted < INFINITY)
             walk->found->slower++;
@@ -200,7 +212,7 @@ static double floor_s(const struct walk *walk, const struct erg_layout *layout)
 static void consider_remats(struct walk *walk, struct erg_layout *layout, bool equal, bool unequal,
                             long batch)
 {
-    for (int remat = ERG_REMAT_NONE; remat < ERG_REMATS; remat++) {
+    for (int remat = ERG_REMAT_NONE; remat < ERG_REMATS && !is_done(walk); remat++) {
         if (!(walk->search->remats & 1u << remat))
             continue;
         layout->remat = (enum erg_remat)remat;
@@ -209,8 +221,10 @@ static void consider_remats(struct walk *walk, struct erg_layout *layout, bool e
             walk->found->slower += equal + unequal;
             continue;
         }
+        if (walk->any && !erg_layout_may_fit(&walk->places, layout, 1u << remat))
+            continue;
         double equal_s = equal ? consider(walk, layout, batch) : INFINITY;
-        if (unequal)
+        if (unequal && !is_done(walk))
             consider_splits(walk, layout, batch, equal_s);
     }
 }
@@ -303,7 +317,7 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout)
     long most = stages > 1 ? layers / stages : 1;
     erg_layout_places_init(&walk->places, search, &walk->pieces, layout,
                            gradient_bandwidth(walk, layout));
-    for (long chunks = 1; chunks <= most; chunks++) {
+    for (long chunks = 1; chunks <= most && !is_done(walk); chunks++) {
         bool equal = walk->divides[stages * chunks];
         bool unequal = search->unequal && stages > 1 && stages * chunks < layers;
         layout->virtual_stages = chunks;
@@ -311,6 +325,8 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout)
             batch = erg_layout_choose_batch(search, layout);
             layout->microbatches = batch / (layout->data * layout->microbatch);
         }
+        if (walk->any && !erg_layout_may_fit(&walk->places, layout, search->remats))
+            continue;
         if (batch && (equal || unequal)) {
             (search->per_stage ? consider_stages : consider_remats)(walk, layout, equal, unequal,
                                                                     batch);
@@ -323,7 +339,7 @@ static void walk_stages(struct walk *walk, struct erg_layout *layout)
 {
     const struct erg_layout_search *search = walk->search;
     long rest = search->gpus / (layout->tensor * layout->context);
-    for (size_t i = 0; i < walk->stage_count; i++) {
+    for (size_t i = 0; i < walk->stage_count && !is_done(walk); i++) {
         layout->pipeline = walk->stages[i];
         layout->data = rest / layout->pipeline;
         if (layout->data * layout->microbatch <= search->batch_most)
@@ -354,7 +370,7 @@ static void walk_microbatches(struct walk *walk, long tensor, long context)
     long most = search->batch_most / (rest / walk->stages[walk->stage_count - 1]);
     if (search->microbatch_most > 0 && search->microbatch_most < most)
         most = search->microbatch_most;
-    for (long microbatch = 1; microbatch <= most; microbatch++) {
+    for (long microbatch = 1; microbatch <= most && !is_done(walk); microbatch++) {
         struct erg_layout layout = {
             .tensor = tensor,
             .context = context,
@@ -407,8 +423,8 @@ static int none_fits(const struct walk *walk, struct erg_error *err)
                     erg_layout_gib_up(walk->nearest_excess));
 }
 
-int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_search *search,
-                      struct erg_error *err)
+static int walk_all(struct erg_layout_found *found, const struct erg_layout_search *search,
+                    bool any, struct erg_error *err)
 {
     *found = (struct erg_layout_found){0};
     if (check_search(search, err) != 0)
@@ -419,6 +435,7 @@ int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_se
     struct walk walk = {
         .search = search,
         .found = found,
+        .any = any,
         .gradient_bandwidths = erg_xcalloc(layers + 1, sizeof(double)),
         .stages = erg_xcalloc(layers + 1, sizeof(long)),
         .divides = erg_xcalloc(layers + 1, sizeof(bool)),
@@ -430,7 +447,7 @@ int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_se
     erg_layout_splitter_init(&walk.splitter, search->time.model->layers);
     erg_layout_stages_init(&walk.own, search->time.model->layers);
     int status = 0;
-    for (long tensor = 1; tensor <= most && !status; tensor++) {
+    for (long tensor = 1; tensor <= most && !status && !is_done(&walk); tensor++) {
         memset(walk.gradient_bandwidths, 0, (layers + 1) * sizeof(double));
         for (long context = 1; context <= most / tensor && !status; context++) {
             status = erg_interrupt_check(err);
@@ -439,7 +456,7 @@ int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_se
         }
         erg_progress("layouts", (size_t)tensor, (size_t)most);
     }
-    if (!status && found->count == 0)
+    if (!status && found->count == 0 && !any)
         status = none_fits(&walk, err);
     free(walk.gradient_bandwidths);
     erg_layout_splitter_release(&walk.splitter);
@@ -449,6 +466,25 @@ int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_se
     if (status)
         erg_layout_found_release(found);
     return status;
+}
+
+int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_search *search,
+                      struct erg_error *err)
+{
+    return walk_all(found, search, false, err);
+}
+
+bool erg_layout_any_fits(const struct erg_layout_search *search)
+{
+    struct erg_layout_search one = *search;
+    struct erg_layout_found found;
+    one.top = 1;
+    one.each = NULL;
+    if (walk_all(&found, &one, true, NULL) != 0)
+        return false;
+    bool any = found.count > 0;
+    erg_layout_found_release(&found);
+    return any;
 }
 
 void erg_layout_found_release(struct erg_layout_found *found)

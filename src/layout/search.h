@@ -17,6 +17,7 @@
  *   cut, and gradients likewise.
  * - Memory of splits: a stage that alone would take too long needs no room for more layers, and
  *   with all others full it must have room for the rest.
+ * - Memory of all splits: what a layer takes at least in each stage says how many all could hold.
  * - Offloading of splits: between two ratios at which a stage can take one more layer nothing is
  *   gained.
  * What remains is checked stage by stage in closed form (memory.h): with equal chunks the first and
@@ -86,6 +87,9 @@ struct erg_layout_found {
 int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_search *search,
                       struct erg_error *err);
 void erg_layout_found_release(struct erg_layout_found *found);
+
+/* Whether the search would find any. False also where it was interrupted. */
+bool erg_layout_any_fits(const struct erg_layout_search *search);
 
 /*
  * One layout of given degrees, chunks, microbatch and recomputation (and, where the search may not

@@ -78,6 +78,20 @@ bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_memo
 bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
                               double *offload, double *excess);
 
+/*
+ * False: no split of the layers of these degrees, chunks and microbatches fits with any ratio of
+ * offloading and, for each stage, any of `remats`, bits 1 << enum erg_remat. True says nothing.
+ * Bounds from below how many bytes a layer takes in each stage (memory.h), so some ten nanoseconds
+ * a stage.
+ */
+bool erg_layout_may_fit(const struct erg_layout_places *places, const struct erg_layout *layout,
+                        unsigned remats);
+
+/* False: every split of the layers, with any ratio of offloading, misses its memory by this much or
+ * more, whatever hosts have. As fast. */
+bool erg_layout_may_miss(const struct erg_layout_places *places, const struct erg_layout *layout,
+                         double excess);
+
 /* How many bytes more of its GPUs a layout that is too large would fit with, offloading what is
  * best for that. For what is said, not for a search: some ten microseconds. */
 double erg_layout_memory_excess(const struct erg_layout *layout,

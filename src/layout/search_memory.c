@@ -1,7 +1,9 @@
 /* What a candidate needs of memory, and the least offloading with which it fits. */
+#include "base/memory.h"
 #include "layout/search_internal.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* A budget counts as kept where it is missed by a rounding error. */
 static const double rounding = 1e-9;
@@ -124,40 +126,121 @@ enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *ca
     return verdict;
 }
 
+/* ---- whether any split may fit ---- */
+
+/*
+ * More layers than this are too many for a stage, with so much memory of its GPUs and `host` bytes
+ * for what each offloads. Of its n layers at least groups (n - chunks + 1) / chunks are in flight,
+ * since its chunks differ by at most one.
+ */
+static double most_layers(const struct erg_layout_on *on, const struct erg_layout *layout,
+                          long stage, double budget, double host)
+{
+    const struct erg_memory_request request = {.model = on->search->time.model, .layout = layout};
+    const bool offload = on->search->offload && layout->pipeline >= 3;
+    struct erg_memory_floor needs;
+    erg_memory_floor_init(&needs, &request, &on->pieces->sizes, stage);
+    double left = budget * (1 + (offload ? ERG_MEMORY_ERROR : rounding)) - needs.fixed_bytes;
+    double copies = (double)needs.groups / (double)layout->virtual_stages;
+    double spare = (double)(layout->virtual_stages - 1);
+    double kept = copies * needs.kept_bytes;
+    double least = copies * (needs.kept_bytes - (offload ? needs.movable_bytes : 0));
+    double layers = (left + spare * least) / (needs.layer_bytes + least);
+    if (offload)
+        layers = fmin(layers, (left + host + spare * kept) / (needs.layer_bytes + kept));
+    return floor(layers * (1 + rounding));
+}
+
+/* Whether stages together may have all layers. `host`: whether hosts are looked at. */
+static bool may_hold_all(const struct erg_layout_places *places, const struct erg_layout *layout,
+                         unsigned remats, double more_bytes, bool host)
+{
+    double layers = (double)places->on[0].search->time.model->layers, sum = 0;
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
+        const struct erg_layout_search *search = on->search;
+        double own_host = host && search->host_bytes > 0
+                              ? search->host_bytes / (double)search->time.machine->node_gpus
+                              : INFINITY;
+        double most = 0;
+        for (int remat = 0; remat < ERG_REMATS; remat++) {
+            struct erg_layout own = *layout;
+            own.remat = (enum erg_remat)remat;
+            if (remats & 1u << remat)
+                most = fmax(most, most_layers(on, &own, stage, search->memory_bytes + more_bytes,
+                                              own_host));
+        }
+        if (most < (double)layout->virtual_stages)
+            return false;
+        sum += most;
+    }
+    return sum >= layers;
+}
+
+bool erg_layout_may_fit(const struct erg_layout_places *places, const struct erg_layout *layout,
+                        unsigned remats)
+{
+    return may_hold_all(places, layout, remats, 0, true);
+}
+
+bool erg_layout_may_miss(const struct erg_layout_places *places, const struct erg_layout *layout,
+                         double excess)
+{
+    return may_hold_all(places, layout, 1u << layout->remat, excess, false);
+}
+
 /* ---- what is missing ---- */
 
+/* Stages whose memory must be looked at. */
+struct looked_at {
+    struct erg_memory_lines *lines; /* [count] */
+    double *budgets;                /* [count] */
+    size_t count;
+};
+
 /* What the stage that is furthest above its own budget is above it, with one ratio for all. */
-static double excess_at(const struct erg_layout *layout, const struct erg_layout_places *places,
-                        double offload)
+static double excess_at(const struct looked_at *stages, double offload)
 {
-    double excess = -INFINITY;
-    for (long stage = 0; stage < layout->pipeline; stage = next_stage(places, layout, stage)) {
-        const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
-        struct erg_memory_lines lines;
-        erg_layout_stage_lines(&lines, on, layout, stage);
-        double slack = offload < 1 ? 1 : 1 + ERG_MEMORY_ERROR;
-        excess =
-            fmax(excess, erg_layout_stage_peak(&lines, offload) / slack - on->search->memory_bytes);
-    }
+    double excess = -INFINITY, slack = offload < 1 ? 1 : 1 + ERG_MEMORY_ERROR;
+    for (size_t i = 0; i < stages->count; i++)
+        excess = fmax(excess, erg_layout_stage_peak(&stages->lines[i], offload) / slack -
+                                  stages->budgets[i]);
     return excess;
+}
+
+/* The least over all ratios: the largest of straight lines falls, then rises. */
+static double least_excess(const struct looked_at *stages)
+{
+    enum { STEPS = 50 };
+    double low = 0, high = 1;
+    for (int step = 0; step < STEPS; step++) {
+        double third = (high - low) / 3;
+        if (excess_at(stages, low + third) < excess_at(stages, high - third))
+            high -= third;
+        else
+            low += third;
+    }
+    return fmin(excess_at(stages, (low + high) / 2), excess_at(stages, 1));
 }
 
 double erg_layout_memory_excess(const struct erg_layout *layout,
                                 const struct erg_layout_places *places)
 {
-    enum { STEPS = 50 };
-    double low = 0, high = 1, none = excess_at(layout, places, 0);
+    size_t most = (size_t)layout->pipeline;
+    struct looked_at stages = {.lines = erg_xcalloc(most, sizeof *stages.lines),
+                               .budgets = erg_xcalloc(most, sizeof *stages.budgets)};
+    bool offload = layout->pipeline >= 3;
     for (size_t i = 0; i < places->count; i++)
-        if (!places->on[i].search->offload || layout->pipeline < 3)
-            return none;
-    /* The largest of straight lines: it falls, then rises. */
-    for (int step = 0; step < STEPS; step++) {
-        double third = (high - low) / 3;
-        if (excess_at(layout, places, low + third) < excess_at(layout, places, high - third))
-            high -= third;
-        else
-            low += third;
+        offload &= places->on[i].search->offload;
+    for (long stage = 0; stage < layout->pipeline; stage = next_stage(places, layout, stage)) {
+        const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
+        erg_layout_stage_lines(&stages.lines[stages.count], on, layout, stage);
+        stages.budgets[stages.count++] = on->search->memory_bytes;
     }
-    return fmin(fmin(none, excess_at(layout, places, (low + high) / 2)),
-                excess_at(layout, places, 1));
+    double excess = excess_at(&stages, 0);
+    if (offload)
+        excess = fmin(excess, least_excess(&stages));
+    free(stages.lines);
+    free(stages.budgets);
+    return excess;
 }
