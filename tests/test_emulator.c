@@ -13,16 +13,16 @@
 static const struct erg_stack plain_stack = {0};
 
 static const struct erg_op forward_mlp[] = {
-    {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}, 0, 0},
-    {ERG_OP_GEMM, 1, 206158430208, 180355072, 3072, 2048, {0}, 0, 0},
-    {ERG_OP_MEMORY, 1, 0, 100663296, 0, 0, {0}, 0, 0},
-    {ERG_OP_GEMM, 1, 103079215104, 140509184, 1024, 3072, {0}, 0, 0},
+    {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}, 0, 0, 0},
+    {ERG_OP_GEMM, 1, 206158430208, 180355072, 3072, 2048, {0}, 0, 0, 0},
+    {ERG_OP_MEMORY, 1, 0, 100663296, 0, 0, {0}, 0, 0, 0},
+    {ERG_OP_GEMM, 1, 103079215104, 140509184, 1024, 3072, {0}, 0, 0, 0},
 };
 static const struct erg_op hopper_mlp[] = {
-    {ERG_OP_MEMORY, 1, 0, 201326592, 0, 0, {0}, 0, 0},
-    {ERG_OP_GEMM, 1, 412316860416, 260046848, 3072, 2048, {0}, 0, 0},
-    {ERG_OP_MEMORY, 1, 0, 268435456, 0, 0, {0}, 0, 0},
-    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 1536, {0}, 0, 0},
+    {ERG_OP_MEMORY, 1, 0, 201326592, 0, 0, {0}, 0, 0, 0},
+    {ERG_OP_GEMM, 1, 412316860416, 260046848, 3072, 2048, {0}, 0, 0, 0},
+    {ERG_OP_MEMORY, 1, 0, 268435456, 0, 0, {0}, 0, 0, 0},
+    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 1536, {0}, 0, 0, 0},
 };
 
 static struct erg_step step_of(const struct erg_op *ops, size_t count, double wire_bytes,
@@ -137,11 +137,11 @@ static void schedules_differ_as_they_should(void **state)
 {
     (void)state;
     const struct erg_op ops[] = {
-        {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}, 0, 0},
-        {ERG_OP_GEMM, 1, 128849018880, 150470656, 3072, 1280, {0}, 0, 0},
-        {ERG_OP_MEMORY, 3, 0, 150994944, 0, 0, {0}, 0, 0},
-        {ERG_OP_ATTENTION_FORWARD, 1, 103079215104, 67108864, 0, 0, {0}, 0, 0},
-        {ERG_OP_GEMM, 1, 77309411328, 130547712, 768, 3072, {0}, 0, 0},
+        {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}, 0, 0, 0},
+        {ERG_OP_GEMM, 1, 128849018880, 150470656, 3072, 1280, {0}, 0, 0, 0},
+        {ERG_OP_MEMORY, 3, 0, 150994944, 0, 0, {0}, 0, 0, 0},
+        {ERG_OP_ATTENTION_FORWARD, 1, 103079215104, 67108864, 0, 0, {0}, 0, 0, 0},
+        {ERG_OP_GEMM, 1, 77309411328, 130547712, 768, 3072, {0}, 0, 0, 0},
     };
     const int sms[8] = {1, 2, 4, 12, 30, 2, 4, 12};
     const double time_ms[5][8] = {
@@ -605,6 +605,28 @@ static void attention_pays_for_its_tiles(void **state)
                  1e-9);
 }
 
+/* Heads of 64 have twice the scores for the FLOPs of heads of 128. */
+static void attention_pays_for_its_scores(void **state)
+{
+    (void)state;
+    struct erg_gpu gpu = catalogue_gpu("H200-SXM");
+    struct erg_op op = {.kind = ERG_OP_ATTENTION_FORWARD, .flops = 1e11, .k = 4096, .heads = 48};
+    struct erg_step step = step_of(&op, 1, 0, 0, 0);
+    gpu.attention_softmax = 0.4;
+    gpu.attention_backward_softmax = 0.25;
+    const double costs[2][3] = {{1.4, 1, 0.8}, {1.25, 1, 0.875}};
+    for (int backward = 0; backward < 2; backward++) {
+        op.kind = backward ? ERG_OP_ATTENTION_BACKWARD : ERG_OP_ATTENTION_FORWARD;
+        op.head_dim = 0; /* not told: as usual */
+        double usual_s = run_one(&gpu, &plain_stack, &step, 1200).time_s;
+        for (int i = 0; i < 3; i++) {
+            op.head_dim = 64 << i;
+            assert_close(run_one(&gpu, &plain_stack, &step, 1200).time_s / usual_s,
+                         costs[backward][i], 1e-9);
+        }
+    }
+}
+
 static void the_host_floor_slows_small_work_only(void **state)
 {
     (void)state;
@@ -789,6 +811,7 @@ int main(void)
         cmocka_unit_test(library_collectives_fall_back_to_the_gpu),
         cmocka_unit_test(blocks_send_by_ranks_and_kind),
         cmocka_unit_test(attention_pays_for_its_tiles),
+        cmocka_unit_test(attention_pays_for_its_scores),
         cmocka_unit_test(the_host_floor_slows_small_work_only),
         cmocka_unit_test(nonsense_is_refused_with_a_sentence),
         cmocka_unit_test(calibration_scales_what_it_names),

@@ -11,10 +11,10 @@ static const struct erg_stack plain_stack = {0};
 /* The partition of tests/data/h200_mlp_partition_tp4.csv: an MLP of 16,384 tokens under TP4, with
  * the AllReduce of another nanobatch; one row per launch slot and number of CTAs. */
 static const struct erg_op mlp[] = {
-    {ERG_OP_MEMORY, 1, 0, 201326592, 0, 0, {0}, 0, 0},
-    {ERG_OP_GEMM, 1, 412316860416, 260046848, 3072, 2048, {0}, 0, 0},
-    {ERG_OP_MEMORY, 1, 0, 268435456, 0, 0, {0}, 0, 0},
-    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 1536, {0}, 0, 0},
+    {ERG_OP_MEMORY, 1, 0, 201326592, 0, 0, {0}, 0, 0, 0},
+    {ERG_OP_GEMM, 1, 412316860416, 260046848, 3072, 2048, {0}, 0, 0, 0},
+    {ERG_OP_MEMORY, 1, 0, 268435456, 0, 0, {0}, 0, 0, 0},
+    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 1536, {0}, 0, 0, 0},
 };
 
 struct partition_row {

@@ -7,10 +7,10 @@
 #include "device/profiler.h"
 
 static const struct erg_op hopper_mlp[] = {
-    {ERG_OP_MEMORY, 1, 0, 201326592, 0, 0, {0}, 0, 0},
-    {ERG_OP_GEMM, 1, 412316860416, 260046848, 3072, 2048, {0}, 0, 0},
-    {ERG_OP_MEMORY, 1, 0, 268435456, 0, 0, {0}, 0, 0},
-    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 1536, {0}, 0, 0},
+    {ERG_OP_MEMORY, 1, 0, 201326592, 0, 0, {0}, 0, 0, 0},
+    {ERG_OP_GEMM, 1, 412316860416, 260046848, 3072, 2048, {0}, 0, 0, 0},
+    {ERG_OP_MEMORY, 1, 0, 268435456, 0, 0, {0}, 0, 0, 0},
+    {ERG_OP_GEMM, 1, 206158430208, 180355072, 2048, 1536, {0}, 0, 0, 0},
 };
 
 /* At the power cap at 1980 MHz, far below it at 1300. */

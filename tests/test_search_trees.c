@@ -27,11 +27,11 @@ static void batches_split_as_published(void **state)
 
 /* The forward attention partition of Llama 3.2 3B, TP 8, microbatch 8, sequence 4096. */
 static const struct erg_op forward_attention[] = {
-    {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}, 0, 0},
-    {ERG_OP_GEMM, 1, 64424509440, 125566976, 3072, 640, {0}, 0, 0},
-    {ERG_OP_MEMORY, 3, 0, 75497472, 0, 0, {0}, 0, 0},
-    {ERG_OP_ATTENTION_FORWARD, 1, 51539607552, 33554432, 0, 0, {0}, 0, 0},
-    {ERG_OP_GEMM, 1, 38654705664, 115605504, 384, 3072, {0}, 0, 0},
+    {ERG_OP_MEMORY, 2, 0, 553648128, 0, 0, {0}, 0, 0, 0},
+    {ERG_OP_GEMM, 1, 64424509440, 125566976, 3072, 640, {0}, 0, 0, 0},
+    {ERG_OP_MEMORY, 3, 0, 75497472, 0, 0, {0}, 0, 0, 0},
+    {ERG_OP_ATTENTION_FORWARD, 1, 51539607552, 33554432, 0, 0, {0}, 0, 0, 0},
+    {ERG_OP_GEMM, 1, 38654705664, 115605504, 384, 3072, {0}, 0, 0, 0},
 };
 enum { CLOCKS = 18, SMS = 10, SLOTS = 4, SIZE = CLOCKS * SMS * SLOTS, COLUMNS = 2 + SLOTS };
 

@@ -39,6 +39,7 @@ struct erg_op {
     struct erg_op_code code;
     double heads; /* attention: heads of queries, of all sequences together */
     int chunks;   /* attention: of a sequence over context ranks, two on each; 1: it is whole */
+    int head_dim; /* attention: elements of a head */
 };
 
 enum erg_comm_kind {

@@ -39,6 +39,8 @@
     X(compute, attention_tail, attention_tail, 1, 0, 10)                                           \
     X(compute, attention_diagonal, attention_diagonal, 1, 0, 1)                                    \
     X(compute, attention_waves, attention_waves, 1, 0, 1)                                          \
+    X(compute, attention_softmax, attention_softmax, 1, 0, 0.9)                                    \
+    X(compute, attention_backward_softmax, attention_backward_softmax, 1, 0, 0.9)                  \
     X(compute, gemm_slack, gemm_slack, 1, 0, 1)
 #define COMMUNICATION_OPTIONS(X)                                                                   \
     X(communication, rank_power, comm_rank_power, 1, 0, 4)                                         \

@@ -43,10 +43,13 @@ struct erg_gpu {
     double attention_tail;     /* tiles that a call's last SM works on while the others have none */
     double attention_diagonal; /* of chunks, forward: share of what is masked that is computed */
     double attention_waves;    /* of chunks, backward: share of a last wave that is waited for */
-    double memory_efficiency;  /* em */
-    double memory_issue;       /* fmem */
-    double launch_gap_s;       /* tl */
-    double head_gemm_factor;   /* heff: FLOPs of LM-head GEMMs count this much */
+    /* Share of an attention's time, with heads of 128, that goes with its scores and not with their
+     * products: exponentials, sums, conversions. */
+    double attention_softmax, attention_backward_softmax;
+    double memory_efficiency; /* em */
+    double memory_issue;      /* fmem */
+    double launch_gap_s;      /* tl */
+    double head_gemm_factor;  /* heff: FLOPs of LM-head GEMMs count this much */
 
     /* Communication model. */
     double comm_sm_rate;    /* csm, bytes/s per SM; where ranks count, of an AllReduce of two */

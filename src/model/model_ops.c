@@ -140,6 +140,7 @@ static void add_attention(struct erg_model_ops *ops, const struct sizes *s, bool
         .k = s->S,
         .heads = s->kv_tokens / s->S * s->heads,
         .chunks = chunks,
+        .head_dim = (int)s->model->head_dim,
     };
 }
 

@@ -35,6 +35,8 @@ static const struct constant {
     FROM(attention_backward_k0, 1.0, 300),
     FROM(attention_tail, 0.5, 0.5), /* half a tile where their order is left to chance */
     CONSTANT(attention_diagonal, 0.3),
+    FROM(attention_softmax, 0.7, 0.3), /* not hidden, exponentials would be a third */
+    FROM(attention_backward_softmax, 0.7, 0.3),
     CONSTANT(memory_efficiency, 0.3),
     CONSTANT(memory_issue, 0.3),
     CONSTANT(launch_gap_s, 0.3),

@@ -11,19 +11,30 @@
 /*
  * Two layers that belong to no model: one wide with a long FFN and short sequences, one narrow with
  * a short FFN and long sequences. Everything can be split over 1, 2, 4 or 8 GPUs. The vocabulary is
- * small because nothing of it is measured. The narrow one once more with its sequences split, for
- * the exchange of keys and values and the attention of chunks.
+ * small because nothing of it is measured. The narrow one once more with twice as many heads of
+ * half the length, for their attention, and with its sequences split, for the exchange of keys and
+ * values and the attention of chunks.
  */
-#define NARROW                                                                                     \
+#define NARROW(heads, kv_heads, head_dim)                                                          \
     "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"],"                       \
-    " \"hidden_size\": 2560, \"num_attention_heads\": 24, \"num_key_value_heads\": 8,"             \
-    " \"head_dim\": 128, \"intermediate_size\": 7168, \"num_hidden_layers\": 1,"                   \
+    " \"hidden_size\": 2560, \"num_attention_heads\": " heads                                      \
+    ", \"num_key_value_heads\": " kv_heads ", \"head_dim\": " head_dim                             \
+    ", \"intermediate_size\": 7168, \"num_hidden_layers\": 1,"                                     \
     " \"vocab_size\": 16384, \"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-05,"          \
     " \"rope_theta\": 500000.0, \"hidden_act\": \"silu\", \"tie_word_embeddings\": true}"
+
+/* What of a shape is measured. */
+enum scope {
+    EVERYTHING,
+    SIZES, /* what shows how the first shape's numbers depend on sizes */
+    ATTENTION,
+    EXCHANGE, /* the partitions in which keys and values, or their gradients, travel */
+};
+
 static const struct shape {
     const char *name, *config;
     int sequences, sequence, context;
-    bool everything; /* or only what shows how the first shape's numbers depend on sizes */
+    enum scope scope;
 } shapes[] = {
     {"wide",
      "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"],"
@@ -31,20 +42,21 @@ static const struct shape {
      " \"head_dim\": 128, \"intermediate_size\": 14336, \"num_hidden_layers\": 1,"
      " \"vocab_size\": 16384, \"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-05,"
      " \"rope_theta\": 500000.0, \"hidden_act\": \"silu\", \"tie_word_embeddings\": true}",
-     8, 2048, 1, true},
-    {"narrow", NARROW, 8, 4096, 1, false},
-    {"context", NARROW, 8, 4096, 2, false},
+     8, 2048, 1, EVERYTHING},
+    {"narrow", NARROW("24", "8", "128"), 8, 4096, 1, SIZES},
+    {"heads", NARROW("48", "16", "64"), 8, 4096, 1, ATTENTION},
+    {"context", NARROW("24", "8", "128"), 8, 4096, 2, EXCHANGE},
 };
 
 /* Microbatches of so many sequences show how a product's rate depends on its size. */
-static const int sizes[] = {1, 2};
-enum { SIZES = sizeof sizes / sizeof *sizes };
+static const int parts_sequences[] = {1, 2};
+enum { PARTS = sizeof parts_sequences / sizeof *parts_sequences };
 
 static const int collective_sms[] = {1, 2, 4, 6, 8, 12, 20};
 
 struct erg_probe_parts {
     struct erg_arena arena;
-    struct erg_workload whole, part[SIZES];
+    struct erg_workload whole, part[PARTS];
     size_t workloads; /* built: whole, then part[] */
 };
 
@@ -134,13 +146,16 @@ static void each_op(const struct erg_workload *workload, int direction,
 
 static void add_whole_op(struct erg_probe_program *program, const struct erg_op *op, void *context)
 {
-    const bool *everything = context;
+    const enum scope *scope = context;
     const unsigned parts = op->code.parts, norm_m = 1u << ERG_MODEL_NORM_M; /* like norm_a */
     const unsigned mlp = 1u << ERG_MODEL_FC1 | 1u << ERG_MODEL_FC2;
     const unsigned simple = 1u << ERG_MODEL_ACTIVATION | 1u << ERG_MODEL_ATTENTION;
     bool first_shape = !(parts & norm_m) && (!op->code.weights || parts & mlp);
     bool next_shape = op->code.backward ? parts & simple : op->kind != ERG_OP_MEMORY;
-    if (*everything ? first_shape : next_shape)
+    if (*scope == EVERYTHING  ? first_shape
+        : *scope == SIZES     ? next_shape
+        : *scope == ATTENTION ? family_of(op) == ERG_PROBE_ATTENTION
+                              : false)
         add_op(program, op, "");
 }
 
@@ -257,12 +272,43 @@ static int build_workloads(struct erg_probe_program *program, const struct erg_g
     struct erg_probe_parts *parts = program->parts;
     if (erg_workload_build(&parts->whole, &request, err))
         return -1;
-    for (parts->workloads = 1; parts->workloads <= SIZES; parts->workloads++) {
-        request.microbatch_size = sizes[parts->workloads - 1];
+    for (parts->workloads = 1; parts->workloads <= PARTS; parts->workloads++) {
+        request.microbatch_size = parts_sequences[parts->workloads - 1];
         if (erg_workload_build(&parts->part[parts->workloads - 1], &request, err))
             return -1;
     }
     return 0;
+}
+
+static void add_items(struct erg_probe_program *program, enum scope scope)
+{
+    struct erg_probe_parts *parts = program->parts;
+    bool everything = scope == EVERYTHING;
+    size_t types = parts->whole.forward_count + parts->whole.backward_count;
+    if (scope == EXCHANGE) {
+        for (size_t i = 0; i < types; i++)
+            add_exchange(program, &parts->whole.partitions[i]);
+        return;
+    }
+    if (scope != ATTENTION)
+        add_layers(program); /* first: they warm the GPUs */
+    for (int direction = 0; direction < 2; direction++)
+        each_op(&parts->whole, direction, add_whole_op, program, &scope);
+    if (scope == ATTENTION)
+        return;
+    for (size_t i = 0; everything && i < PARTS; i++)
+        each_op(&parts->part[i], 0, add_sized_op, program,
+                erg_arena_printf(&parts->arena, " of %d", parts_sequences[i]));
+    if (program->gpus > 1) {
+        for (size_t i = 0; i < types; i++)
+            add_partition(program, &parts->whole.partitions[i], everything);
+        if (everything) {
+            add_collectives(program);
+            add_blocked(program);
+        }
+    }
+    if (everything)
+        add_rests(program);
 }
 
 int erg_probe_program_init(struct erg_probe_program *program, size_t shape, int gpus,
@@ -286,30 +332,7 @@ int erg_probe_program_init(struct erg_probe_program *program, size_t shape, int 
         return erg_fail_context(err, "preparing the probe of %d GPU%s", gpus,
                                 erg_plural((size_t)gpus));
     }
-    struct erg_probe_parts *parts = program->parts;
-    bool everything = made->everything;
-    size_t types = parts->whole.forward_count + parts->whole.backward_count;
-    if (made->context > 1) {
-        for (size_t i = 0; i < types; i++)
-            add_exchange(program, &parts->whole.partitions[i]);
-        return 0;
-    }
-    add_layers(program); /* first: they warm the GPUs */
-    for (int direction = 0; direction < 2; direction++)
-        each_op(&parts->whole, direction, add_whole_op, program, &everything);
-    for (size_t i = 0; everything && i < SIZES; i++)
-        each_op(&parts->part[i], 0, add_sized_op, program,
-                erg_arena_printf(&parts->arena, " of %d", sizes[i]));
-    if (gpus > 1) {
-        for (size_t i = 0; i < types; i++)
-            add_partition(program, &parts->whole.partitions[i], everything);
-        if (everything) {
-            add_collectives(program);
-            add_blocked(program);
-        }
-    }
-    if (everything)
-        add_rests(program);
+    add_items(program, made->scope);
     return 0;
 }
 

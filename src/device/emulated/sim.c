@@ -88,6 +88,9 @@ static double taken_sms(const struct comm *comm, double rate)
 /* Queries, or backward keys, that a block works on at a time. */
 static const double attention_tile = 128;
 
+/* Rates of attention are those of heads of so many elements. */
+static const double usual_head = 128;
+
 /*
  * Of what a backward pass does beyond its FLOPs, what is done once for each query: sums of rows,
  * conversion of the gradient. By their bytes 9 % of the time for 4096 tokens.
@@ -136,11 +139,15 @@ static double chunks_cost(const struct erg_gpu *gpu, const struct erg_op *op, do
  */
 static double attention_cost(const struct erg_gpu *gpu, const struct erg_op *op, double sms)
 {
-    double k0 =
-        op->kind == ERG_OP_ATTENTION_FORWARD ? gpu->attention_k0 : gpu->attention_backward_k0;
-    if (!(op->k > 0))
-        return 1;
-    return op->chunks > 1 ? chunks_cost(gpu, op, k0, sms) : sequence_cost(gpu, op, k0, sms);
+    bool forward = op->kind == ERG_OP_ATTENTION_FORWARD;
+    double k0 = forward ? gpu->attention_k0 : gpu->attention_backward_k0;
+    double scores = forward ? gpu->attention_softmax : gpu->attention_backward_softmax;
+    double cost = 1;
+    if (op->k > 0)
+        cost = op->chunks > 1 ? chunks_cost(gpu, op, k0, sms) : sequence_cost(gpu, op, k0, sms);
+    if (op->head_dim > 0) /* the shorter the heads, the more scores for the same FLOPs */
+        cost *= 1 + scores * (usual_head / op->head_dim - 1);
+    return cost;
 }
 
 /* FLOPs of a matrix product that take as much energy as those of the op. */
