@@ -272,10 +272,7 @@ bool erg_placement_equal(const struct erg_placement *a, const struct erg_placeme
 
 int erg_placement_gpus(const struct erg_placement *placement)
 {
-    int gpus = 0;
-    for (int i = 0; i < placement->count; i++)
-        gpus += bits(placement->slices[i].gpus);
-    return gpus;
+    return placement->count ? placement->count * bits(placement->slices[0].gpus) : 0;
 }
 
 void erg_placement_release(struct erg_placement *placement)

@@ -13,6 +13,7 @@
  * on how many nodes it can run. Nobody is preempted unless somebody above gets the room.
  */
 #include "cluster/asked.h"
+#include "cluster/event_heap_internal.h"
 #include "cluster/policies.h"
 
 #include "base/memory.h"
@@ -25,19 +26,25 @@
 static const double thresholds_gpu_s[] = {1 * HOUR_S, 10 * HOUR_S, 100 * HOUR_S};
 enum { THRESHOLDS = sizeof thresholds_gpu_s / sizeof *thresholds_gpu_s };
 
+/* What comes so soon is now: rounding alone must not call the policy again. */
+#define ROUNDING_S 1e-6
+
 /* The jobs of a type that have not ended, by priority. */
 struct line {
     int *items;
     size_t count, capacity;
-    bool changed; /* since it was last served */
+    size_t waiting; /* of them */
+    int busy_gpus;  /* of the others */
+    bool changed;   /* since it was last served */
 };
 
 struct tiresias {
     struct line *lines; /* by type */
     int types;
-    int *type_of;          /* by job: where it lines up */
-    unsigned char *levels; /* by job: its queue */
-    bool *chosen;          /* by job, while its line is served */
+    int *type_of;              /* by job: where it lines up */
+    unsigned char *levels;     /* by job: its queue */
+    bool *chosen;              /* by job, while its line is served */
+    struct event_heap sinking; /* running jobs by when they will pass a threshold */
 };
 
 static int open_tiresias(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
@@ -50,6 +57,7 @@ static int open_tiresias(void **state, const struct erg_scheduler *scheduler, st
     tiresias->type_of = erg_xcalloc(jobs, sizeof *tiresias->type_of);
     tiresias->levels = erg_xcalloc(jobs, sizeof *tiresias->levels);
     tiresias->chosen = erg_xcalloc(jobs, sizeof *tiresias->chosen);
+    event_heap_init(&tiresias->sinking, jobs);
     *state = tiresias;
     return 0;
 }
@@ -63,6 +71,7 @@ static void close_tiresias(void *state)
     free(tiresias->type_of);
     free(tiresias->levels);
     free(tiresias->chosen);
+    event_heap_release(&tiresias->sinking);
     free(tiresias);
 }
 
@@ -110,48 +119,68 @@ static void line_remove(const struct tiresias *tiresias, const struct erg_schedu
     line->changed = true;
 }
 
+/* Finds out when a job that has GPUs will sink to the next queue. */
+static void expect_sinking(struct tiresias *tiresias, const struct erg_scheduler *scheduler,
+                           int job)
+{
+    int level = tiresias->levels[job];
+    double at_s = INFINITY;
+    if (level < THRESHOLDS)
+        at_s =
+            scheduler->now_s + (thresholds_gpu_s[level] - erg_scheduler_attained(scheduler, job)) /
+                                   scheduler->jobs[job].request->gpus;
+    event_heap_set(&tiresias->sinking, job, at_s);
+}
+
 /* Moves running jobs whose service has passed a threshold. */
 static void demote(struct tiresias *tiresias, const struct erg_scheduler *scheduler)
 {
-    for (int job = scheduler->running.first; job >= 0; job = scheduler->jobs[job].next) {
+    while (event_heap_next(&tiresias->sinking) <= scheduler->now_s + ROUNDING_S) {
+        int job = event_heap_pop(&tiresias->sinking), level = tiresias->levels[job];
         struct line *line = &tiresias->lines[tiresias->type_of[job]];
-        double attained = erg_scheduler_attained(scheduler, job);
-        int level = tiresias->levels[job];
-        /* A moment's worth of rounding does not matter, but waking for it again and again would. */
-        while (level < THRESHOLDS && attained >= thresholds_gpu_s[level] * (1 - 1e-9))
-            level++;
-        if (level == tiresias->levels[job])
-            continue;
+        double attained = erg_scheduler_attained(scheduler, job) +
+                          2 * ROUNDING_S * scheduler->jobs[job].request->gpus;
         line_remove(tiresias, scheduler, line, job);
+        while (level < THRESHOLDS && attained >= thresholds_gpu_s[level])
+            level++;
         tiresias->levels[job] = (unsigned char)level;
         line_insert(tiresias, scheduler, line, job);
+        expect_sinking(tiresias, scheduler, job);
     }
 }
 
-/* Has the policy called when the first of the running jobs will pass a threshold. */
-static void wake(const struct tiresias *tiresias, struct erg_scheduler *scheduler)
+/* A job of the line got its GPUs, or lost them. */
+static void note_run(struct tiresias *tiresias, const struct erg_scheduler *scheduler,
+                     struct line *line, int job)
 {
-    double next_s = INFINITY;
-    for (int job = scheduler->running.first; job >= 0; job = scheduler->jobs[job].next)
-        if (tiresias->levels[job] < THRESHOLDS)
-            next_s = fmin(next_s, (thresholds_gpu_s[tiresias->levels[job]] -
-                                   erg_scheduler_attained(scheduler, job)) /
-                                      erg_placement_gpus(&scheduler->jobs[job].placement));
-    if (!isinf(next_s))
-        erg_scheduler_wake(scheduler, scheduler->now_s + next_s);
+    line->waiting--;
+    line->busy_gpus += scheduler->jobs[job].request->gpus;
+    expect_sinking(tiresias, scheduler, job);
 }
 
-static bool fit(struct erg_scheduler *scheduler, int job, int type)
+static void note_stop(struct tiresias *tiresias, const struct erg_scheduler *scheduler,
+                      struct line *line, int job)
+{
+    line->waiting++;
+    line->busy_gpus -= scheduler->jobs[job].request->gpus;
+    event_heap_set(&tiresias->sinking, job, INFINITY);
+}
+
+static bool fit(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type, int job)
 {
     int shape = erg_asked_shape(scheduler, job, type, ERG_PLANS_ANY);
-    return erg_fit_relaxed(scheduler, job, shape, ERG_PLANS_ANY, ERG_LEAST_FREE);
+    if (!erg_fit_relaxed(scheduler, job, shape, ERG_PLANS_ANY, ERG_LEAST_FREE))
+        return false;
+    note_run(tiresias, scheduler, &tiresias->lines[type], job);
+    return true;
 }
 
 /* Places a job, if need be on the GPUs of those at the end of the line that should not have any. */
-static bool fit_or_preempt(const struct tiresias *tiresias, struct erg_scheduler *scheduler,
-                           struct line *line, int job, int type, size_t *preempted_from)
+static bool fit_or_preempt(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type,
+                           int job, size_t *preempted_from)
 {
-    while (!fit(scheduler, job, type)) {
+    struct line *line = &tiresias->lines[type];
+    while (!fit(tiresias, scheduler, type, job)) {
         int last = -1;
         while (last < 0 && *preempted_from > 0) {
             int candidate = line->items[--*preempted_from];
@@ -161,6 +190,7 @@ static bool fit_or_preempt(const struct tiresias *tiresias, struct erg_scheduler
         if (last < 0)
             return false;
         erg_scheduler_suspend(scheduler, last);
+        note_stop(tiresias, scheduler, line, last);
     }
     return true;
 }
@@ -170,13 +200,10 @@ static void serve(struct tiresias *tiresias, struct erg_scheduler *scheduler, in
 {
     struct line *line = &tiresias->lines[type];
     size_t end = 0, preempted_from = line->count;
-    int left = 0;
-    for (size_t i = 0; i < line->count; i++) {
-        const struct erg_cluster_job *job = &scheduler->jobs[line->items[i]];
-        if (job->state == ERG_JOB_RUNNING)
-            left += job->request->gpus;
-    }
-    left += scheduler->occupancy->free_gpus[type];
+    int left = line->busy_gpus + scheduler->occupancy->free_gpus[type];
+    line->changed = false;
+    if (line->waiting == 0)
+        return;
     for (; end < line->count && left > 0; end++) {
         int asked = scheduler->jobs[line->items[end]].request->gpus;
         tiresias->chosen[line->items[end]] = asked <= left;
@@ -185,14 +212,13 @@ static void serve(struct tiresias *tiresias, struct erg_scheduler *scheduler, in
     for (size_t i = 0; i < end; i++)
         if (tiresias->chosen[line->items[i]] &&
             scheduler->jobs[line->items[i]].state == ERG_JOB_WAITING)
-            fit_or_preempt(tiresias, scheduler, line, line->items[i], type, &preempted_from);
+            fit_or_preempt(tiresias, scheduler, type, line->items[i], &preempted_from);
     for (size_t i = 0; i < line->count && scheduler->occupancy->free_gpus[type] > 0; i++)
         if (scheduler->jobs[line->items[i]].state == ERG_JOB_WAITING &&
             scheduler->jobs[line->items[i]].request->gpus <= scheduler->occupancy->free_gpus[type])
-            fit(scheduler, line->items[i], type);
+            fit(tiresias, scheduler, type, line->items[i]);
     for (size_t i = 0; i < end; i++)
         tiresias->chosen[line->items[i]] = false;
-    line->changed = false;
 }
 
 static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
@@ -202,7 +228,14 @@ static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
     struct tiresias *tiresias = state;
     for (size_t i = 0; i < occasion->ended_count; i++) {
         int job = occasion->ended[i];
-        line_remove(tiresias, scheduler, &tiresias->lines[tiresias->type_of[job]], job);
+        struct line *line = &tiresias->lines[tiresias->type_of[job]];
+        note_stop(tiresias, scheduler, line, job);
+        line_remove(tiresias, scheduler, line, job);
+        line->waiting--;
+    }
+    for (size_t i = 0; i < occasion->evicted_count; i++) {
+        int job = occasion->evicted[i];
+        note_stop(tiresias, scheduler, &tiresias->lines[tiresias->type_of[job]], job);
     }
     for (size_t i = 0; i < occasion->arrived_count; i++) {
         int job = occasion->arrived[i], type = erg_asked_type(scheduler, job, ERG_PLANS_ANY);
@@ -211,6 +244,7 @@ static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
             continue;
         }
         tiresias->type_of[job] = type;
+        tiresias->lines[type].waiting++;
         line_insert(tiresias, scheduler, &tiresias->lines[type], job);
     }
     demote(tiresias, scheduler);
@@ -218,7 +252,8 @@ static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
     for (int type = 0; type < tiresias->types; type++)
         if (tiresias->lines[type].changed || nodes_changed)
             serve(tiresias, scheduler, type);
-    wake(tiresias, scheduler);
+    if (event_heap_next(&tiresias->sinking) < INFINITY)
+        erg_scheduler_wake(scheduler, event_heap_next(&tiresias->sinking));
     return 0;
 }
 

@@ -192,7 +192,8 @@ double erg_scheduler_cost(const struct erg_scheduler *scheduler, int gpus)
 static int shape_of(const struct erg_scheduler *scheduler, const struct erg_placement *placement)
 {
     int gpus = __builtin_popcountll(placement->slices[0].gpus);
-    assert(gpus * placement->count == erg_placement_gpus(placement));
+    for (int i = 1; i < placement->count; i++)
+        assert(__builtin_popcountll(placement->slices[i].gpus) == gpus);
     return erg_speeds_shape(scheduler->speeds,
                             scheduler->occupancy->type_of[placement->slices[0].node],
                             placement->count, gpus);
