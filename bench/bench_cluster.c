@@ -10,11 +10,13 @@
  * fastest from its first moment on (of finished jobs that is no bound where a run is cut off). Then
  * Philly's trace under a power cap of 70 % of what all GPUs draw at their fastest, with the trace's
  * work and with twice as much: clocks follow the cap from moment to moment, or were capped for
- * good, such that all GPUs at work keep it; ergon's policy makes its own of the cap. The last is
- * made-up traces, growing in jobs and GPUs. Skips all but that where the data is not here.
+ * good, such that all GPUs at work keep it; ergon's policy makes its own of the cap. The last two
+ * are made-up traces: growing in jobs and GPUs, and the time of one decision where all jobs are
+ * there at once. Skips all but those where the data is not here.
  *
- * Usage: bench_cluster [POLICY]   the last table for this policy (fcfs unless given)
+ * Usage: bench_cluster [POLICY]   the last two for this policy (ergon unless given)
  */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "cluster/simulate.h"
@@ -417,10 +419,67 @@ static void grow(const char *policy)
     }
 }
 
+/* A policy whose decisions are timed. */
+static struct {
+    const struct erg_policy *policy;
+    long decisions;
+    double sum_s, first_s, longest_s;
+} timed;
+
+static int decide_timed(void *state, struct erg_scheduler *scheduler,
+                        const struct erg_occasion *occasion, struct erg_error *err)
+{
+    double began_s = erg_cpu_seconds();
+    int status = timed.policy->decide(state, scheduler, occasion, err);
+    double took_s = erg_cpu_seconds() - began_s;
+    if (timed.decisions++ == 0)
+        timed.first_s = took_s;
+    timed.sum_s += took_s;
+    timed.longest_s = fmax(timed.longest_s, took_s);
+    return status;
+}
+
+/* Decisions of the first day when all jobs are submitted at its beginning. */
+static void decide(const char *name)
+{
+    enum { JOBS = 5000, GPUS = 10000 };
+    struct made_up world;
+    struct erg_simulated result;
+    struct erg_error err;
+    memset(&timed, 0, sizeof timed);
+    if (erg_policy_find(&timed.policy, name, &err) != 0)
+        stop(&err);
+    struct erg_policy policy = *timed.policy;
+    policy.decide = decide_timed;
+    make_world(&world, JOBS, GPUS);
+    for (size_t i = 0; i < world.trace.count; i++)
+        world.trace.jobs[i].submit_s = 0;
+    struct erg_simulation simulation = {.fleet = &world.fleet,
+                                        .trace = &world.trace,
+                                        .speeds = world.speeds,
+                                        .policy = &policy,
+                                        .accounting = &erg_accounting_fair,
+                                        .work = 1,
+                                        .until_s = 86400,
+                                        .power_cap_w = INFINITY};
+    if (erg_simulate(&result, &simulation, &err) != 0)
+        stop(&err);
+    printf("\n%d jobs at once on %d GPUs, %s: the first decision %.1f ms of CPU time, the longest "
+           "%.1f ms, mean of %ld calls in a day %.2f ms\n",
+           JOBS, GPUS, name, 1e3 * timed.first_s, 1e3 * timed.longest_s, timed.decisions,
+           1e3 * timed.sum_s / (double)timed.decisions);
+    erg_simulated_release(&result);
+    release_world(&world);
+}
+
 int main(int argc, char **argv)
 {
-    if (argc < 2)
+    if (argc < 2) {
         replay_published();
-    grow(argc > 1 ? argv[1] : "fcfs");
+        grow("fcfs");
+        grow("tiresias");
+    }
+    grow(argc > 1 ? argv[1] : "ergon");
+    decide(argc > 1 ? argv[1] : "ergon");
     return 0;
 }

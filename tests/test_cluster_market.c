@@ -165,8 +165,44 @@ static void test_many_bidders(void **state)
         }
     }
     erg_market_clear(&market);
-    assert_true(erg_market_value(&market) > 0.99 * erg_market_bound(&market));
+    assert_true(erg_market_value(&market) > 0.999 * erg_market_bound(&market));
     erg_market_release(&market);
+}
+
+/* The same offers in another order, with some that are never best, lead to the same prices. */
+static void test_order_of_offers(void **state)
+{
+    (void)state;
+    struct erg_market markets[2];
+    enum { BIDDERS = 100, TYPES = 3, OFFERS = 3 * TYPES };
+    for (int m = 0; m < 2; m++) {
+        struct erg_rng rng;
+        erg_rng_seed(&rng, 13);
+        erg_market_init(&markets[m], TYPES);
+        for (int type = 0; type < TYPES; type++)
+            markets[m].supply[type] = 64;
+        for (int i = 0; i < BIDDERS; i++) {
+            struct erg_offer offers[OFFERS];
+            double weight = exp(erg_rng_normal(&rng));
+            for (int o = 0; o < OFFERS; o++) { /* of 1, 3 and 8 GPUs; those of 3 are no good */
+                int gpus = o % 3 == 0 ? 1 : o % 3 == 1 ? 3 : 8;
+                double value = weight * (0.5 + erg_rng_uniform(&rng)) * pow(gpus, 0.7);
+                offers[o] = (struct erg_offer){o / 3, gpus, gpus == 3 ? 0.1 * value : value};
+            }
+            erg_market_bid(&markets[m]);
+            for (int o = 0; o < OFFERS; o++)
+                erg_market_offer(&markets[m], &offers[m ? (o * 4 + i) % OFFERS : o]);
+        }
+        erg_market_clear(&markets[m]);
+    }
+    for (int type = 0; type < TYPES; type++) {
+        assert_near(markets[1].prices[type], markets[0].prices[type], 0);
+        assert_int_equal(markets[1].left[type], markets[0].left[type]);
+    }
+    for (size_t i = 0; i < BIDDERS; i++)
+        assert_near(got(&markets[1], i), got(&markets[0], i), 0);
+    erg_market_release(&markets[0]);
+    erg_market_release(&markets[1]);
 }
 
 int main(void)
@@ -177,6 +213,7 @@ int main(void)
         cmocka_unit_test(test_nobody_is_forced),
         cmocka_unit_test(test_against_exhaustive_search),
         cmocka_unit_test(test_many_bidders),
+        cmocka_unit_test(test_order_of_offers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

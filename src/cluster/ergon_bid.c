@@ -29,55 +29,86 @@ static double pick_point(const struct ergon *ergon, const struct ergon_bidder *b
            best_cost;
 }
 
-/* Offers a choice on a shape, or to stay on that which the job has. */
-static void offer(struct ergon *ergon, const struct erg_scheduler *scheduler,
-                  const struct ergon_bidder *bidder, const struct ergon_menu *menu, int index,
-                  int shape, double keep)
+/* Offers a shape at the operating point that its power's price leaves: as a choice of the menu, or
+ * to stay on it. */
+static void offer_point(struct ergon *ergon, const struct erg_scheduler *scheduler,
+                        const struct ergon_bidder *bidder, const struct ergon_menu *menu, int index,
+                        int shape, double keep)
 {
     const struct erg_speed *speed =
         erg_scheduler_speed(scheduler, bidder->job, ERG_PLANS_ANY, shape);
     bool stays = shape == scheduler->jobs[bidder->job].shape;
     int type = scheduler->speeds->shapes[shape].type, point = 0;
     int gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]);
-    double idle_w = scheduler->fleet->types[type].idle_power_w, value;
-    if (!stays && ergon->power_price == 0) {
-        point = menu->choices.items[index].point;
-        value = bidder->weight * keep * menu->choices.items[index].merit;
-    } else {
-        value = pick_point(ergon, bidder, menu, speed, gpus, idle_w, keep, &point);
-    }
-    ERG_PUSH(
-        &ergon->bids, items,
-        (struct ergon_bid){index, stays, point, gpus * (speed->points[point].power_w - idle_w)});
+    double idle_w = scheduler->fleet->types[type].idle_power_w;
+    double value = pick_point(ergon, bidder, menu, speed, gpus, idle_w, keep, &point);
+    double extra_w = gpus * (speed->points[point].power_w - idle_w);
+    ERG_PUSH(&ergon->bids, items, (struct ergon_bid){index, stays, point, extra_w});
     erg_market_offer(&ergon->market, &(struct erg_offer){type, gpus, value});
 }
 
+/* Offers a choice at the operating point that was picked for everybody. */
+static void offer_choice(struct ergon *ergon, const struct ergon_choice *choice, int index,
+                         bool stays, double value)
+{
+    ERG_PUSH(&ergon->bids, items, (struct ergon_bid){index, stays, choice->point, choice->extra_w});
+    erg_market_offer(&ergon->market, &(struct erg_offer){choice->type, choice->gpus, value});
+}
+
+/* Of an hour, or of what the job has left if that is less, the share that remains after a restart.
+ * A job never has so little left that GPUs are worth nothing to it. */
+static double keep_of(double left_s, double cost_s)
+{
+    double keep_s = fmax(1, fmin(ERGON_HORIZON_S, left_s));
+    return keep_s / (keep_s + cost_s);
+}
+
+/* Offers to stay on the GPUs that the job has; `index` is the choice of as many of the same type,
+ * or -1. */
+static void offer_stay(struct ergon *ergon, const struct erg_scheduler *scheduler,
+                       const struct ergon_bidder *bidder, const struct ergon_menu *menu, int index)
+{
+    int shape = scheduler->jobs[bidder->job].shape;
+    int gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]);
+    double keep = 1 + STAYING * erg_scheduler_cost(scheduler, gpus) / ERGON_HORIZON_S;
+    const struct ergon_choice *choice = index >= 0 ? &menu->choices.items[index] : NULL;
+    if (choice && choice->shape == shape && ergon->power_price == 0)
+        offer_choice(ergon, choice, index, true, bidder->weight * keep * choice->merit);
+    else
+        offer_point(ergon, scheduler, bidder, menu, index, shape, keep);
+}
+
+/* All offers of a job, in the order of types and GPUs. */
 static void bid(struct ergon *ergon, const struct erg_scheduler *scheduler,
                 const struct ergon_bidder *bidder)
 {
-    const struct erg_cluster_job *job = &scheduler->jobs[bidder->job];
+    int shape = scheduler->jobs[bidder->job].shape;
     const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, bidder->job);
-    const struct erg_gpu_shape *now =
-        job->shape >= 0 ? &scheduler->speeds->shapes[job->shape] : NULL;
-    int same = -1; /* the choice of as many GPUs of the same type as it has */
+    const struct erg_gpu_shape *now = shape >= 0 ? &scheduler->speeds->shapes[shape] : NULL;
+    int type = now ? now->type : -1, gpus = now ? erg_shape_gpus(now) : 0;
+    bool may_stay = now != NULL;
     erg_market_bid(&ergon->market);
-    for (size_t i = 0; i < menu->choices.count; i++) {
+    for (int i = 0; i < (int)menu->choices.count; i++) {
         const struct ergon_choice *choice = &menu->choices.items[i];
-        int shape = menu->localities.items[choice->first_locality];
-        if (now && choice->type == now->type && choice->gpus == erg_shape_gpus(now))
-            same = (int)i;
-        if (shape == job->shape)
+        if (may_stay && (choice->type > type || (choice->type == type && choice->gpus >= gpus))) {
+            bool same = choice->type == type && choice->gpus == gpus;
+            offer_stay(ergon, scheduler, bidder, menu, same ? i : -1);
+            may_stay = false;
+        }
+        if (choice->shape == shape)
             continue;
-        /* A job never has so little left that GPUs are worth nothing to it. */
-        double keep_s = fmax(1, fmin(ERGON_HORIZON_S, bidder->remaining * choice->iteration_s));
-        double cost_s = erg_scheduler_cost(scheduler, choice->gpus);
-        offer(ergon, scheduler, bidder, menu, (int)i, shape, keep_s / (keep_s + cost_s));
+        double left_s = bidder->remaining * choice->iteration_s;
+        if (ergon->power_price > 0)
+            offer_point(ergon, scheduler, bidder, menu, i, choice->shape,
+                        keep_of(left_s, choice->cost_s));
+        else if (left_s >= ERGON_HORIZON_S)
+            offer_choice(ergon, choice, i, false, bidder->weight * choice->kept_merit);
+        else
+            offer_choice(ergon, choice, i, false,
+                         bidder->weight * keep_of(left_s, choice->cost_s) * choice->merit);
     }
-    if (now) {
-        double cost_s = erg_scheduler_cost(scheduler, erg_shape_gpus(now));
-        offer(ergon, scheduler, bidder, menu, same, job->shape,
-              1 + STAYING * cost_s / ERGON_HORIZON_S);
-    }
+    if (may_stay)
+        offer_stay(ergon, scheduler, bidder, menu, -1);
 }
 
 /* One clearing at the present price of power. Returns the watts beyond those of idle GPUs. */

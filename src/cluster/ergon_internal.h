@@ -13,8 +13,12 @@ struct ergon_choice {
     double samples_per_s; /* on the fastest locality */
     double iteration_s;
     int first_locality, localities; /* shapes, the fastest first; in the menu's list */
+    int shape;                      /* the fastest */
+    double cost_s;                  /* of getting it */
     int point;                      /* that is picked */
     double merit;                   /* there; see ergon_merit() */
+    double kept_merit;              /* of that, what remains of an hour that begins by a restart */
+    double extra_w;                 /* there, beyond what its GPUs draw idle */
 };
 
 /*
@@ -106,7 +110,12 @@ struct ergon {
     } bids;
     struct ergon_order *orders;
     size_t orders_capacity;
-    double *behind_s;      /* by job: time lost against running on what it asked for */
+    double *behind_s;    /* by job: time lost against running on what it asked for */
+    double *asked_speed; /* by job: samples/s on that; NAN: it cannot, 0: not known yet */
+    struct {
+        double *items;
+        size_t count, capacity;
+    } rank_weights;        /* of the jobs with most work left, second most, ... */
     double *tenant_used_s; /* by tenant: GPU-seconds, forgotten at the pace of a day */
     double decided_s;      /* last; before the first decision -INFINITY */
     double power_price;    /* value of a watt */

@@ -38,9 +38,10 @@ static int list_localities(struct ergon_menu *menu, const struct erg_speeds *spe
     return (int)(menu->localities.count - first);
 }
 
-static void add_choice(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload,
+static void add_choice(struct ergon_menu *menu, const struct erg_scheduler *scheduler, int workload,
                        int type, int gpus, double *fastest)
 {
+    const struct erg_speeds *speeds = scheduler->speeds;
     int first = (int)menu->localities.count;
     int count = list_localities(menu, speeds, workload, type, gpus);
     if (count == 0)
@@ -58,15 +59,15 @@ static void add_choice(struct ergon_menu *menu, const struct erg_speeds *speeds,
                  .iteration_s = speed->iteration_s,
                  .first_locality = first,
                  .localities = count,
+                 .shape = menu->localities.items[first],
+                 .cost_s = erg_scheduler_cost(scheduler, gpus),
              });
 }
 
-static const struct erg_speed *speed_of(const struct ergon_menu *menu,
-                                        const struct erg_speeds *speeds, int workload,
+static const struct erg_speed *speed_of(const struct erg_speeds *speeds, int workload,
                                         const struct ergon_choice *choice)
 {
-    int shape = menu->localities.items[choice->first_locality];
-    return erg_speed_at(speeds, ERG_PLANS_ANY, workload, shape);
+    return erg_speed_at(speeds, ERG_PLANS_ANY, workload, choice->shape);
 }
 
 /* What to measure merits by: a GPU equivalent and the least energy of a sample. */
@@ -80,7 +81,7 @@ static void find_units(struct ergon_menu *menu, const struct erg_speeds *speeds,
         double best = 0, have = type->nodes * type->gpus_per_node;
         for (; i < menu->choices.count && menu->choices.items[i].type == index; i++) {
             const struct ergon_choice *choice = &menu->choices.items[i];
-            const struct erg_speed *speed = speed_of(menu, speeds, workload, choice);
+            const struct erg_speed *speed = speed_of(speeds, workload, choice);
             best = fmax(best, choice->samples_per_s / choice->gpus);
             for (int p = 0; p < speed->points_count; p++)
                 menu->least_j =
@@ -99,7 +100,7 @@ void ergon_menu_make(struct ergon_menu *menu, const struct erg_scheduler *schedu
     for (int type = 0; type < (int)scheduler->fleet->types_count; type++) {
         double fastest = 0;
         for (int gpus = 1; gpus <= speeds->gpus_most; gpus++)
-            add_choice(menu, speeds, workload, type, gpus, &fastest);
+            add_choice(menu, scheduler, workload, type, gpus, &fastest);
     }
     find_units(menu, speeds, workload);
     menu->clock_thrift = NAN;
@@ -111,7 +112,7 @@ void ergon_menu_pick(struct ergon_menu *menu, const struct erg_speeds *speeds, i
     menu->clock_thrift = clock_thrift;
     for (size_t i = 0; i < menu->choices.count; i++) {
         struct ergon_choice *choice = &menu->choices.items[i];
-        const struct erg_speed *speed = speed_of(menu, speeds, workload, choice);
+        const struct erg_speed *speed = speed_of(speeds, workload, choice);
         double best = 0;
         for (int p = 0; p < speed->points_count; p++) {
             double merit = ergon_merit(menu, choice->samples_per_s, choice->gpus, &speed->points[p],
@@ -123,6 +124,9 @@ void ergon_menu_pick(struct ergon_menu *menu, const struct erg_speeds *speeds, i
         }
         choice->merit = ergon_merit(menu, choice->samples_per_s, choice->gpus,
                                     &speed->points[choice->point], ERGON_THRIFT);
+        choice->kept_merit = choice->merit * ERGON_HORIZON_S / (ERGON_HORIZON_S + choice->cost_s);
+        choice->extra_w = choice->gpus * (speed->points[choice->point].power_w -
+                                          speeds->fleet->types[choice->type].idle_power_w);
     }
 }
 

@@ -13,18 +13,27 @@
 #define TENANT_MEMORY_S (24 * 3600.0)
 #define TENANT_WEIGHT_MOST 4.0
 
+static double asked_speed(struct ergon *ergon, const struct erg_scheduler *scheduler, int id)
+{
+    double *speed = &ergon->asked_speed[id];
+    if (*speed == 0) {
+        int type = erg_asked_type(scheduler, id, ERG_PLANS_ANY);
+        int shape = type < 0 ? -1 : erg_asked_shape(scheduler, id, type, ERG_PLANS_ANY);
+        *speed = shape < 0
+                     ? NAN
+                     : erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, shape)->samples_per_s;
+    }
+    return *speed;
+}
+
 /* A running job's speed over that on the GPUs that it asked for; 1 where it could not run on those.
  */
-static double relative_speed(const struct erg_scheduler *scheduler, int id)
+static double relative_speed(struct ergon *ergon, const struct erg_scheduler *scheduler, int id)
 {
     const struct erg_cluster_job *job = &scheduler->jobs[id];
-    int type = erg_asked_type(scheduler, id, ERG_PLANS_ANY);
-    if (type < 0)
-        return 1;
-    int asked = erg_asked_shape(scheduler, id, type, ERG_PLANS_ANY);
     const struct erg_speed *now = erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, job->shape);
-    return now->samples_per_s / now->points[job->point].slowdown /
-           erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, asked)->samples_per_s;
+    double asked = asked_speed(ergon, scheduler, id);
+    return isnan(asked) ? 1 : now->samples_per_s / now->points[job->point].slowdown / asked;
 }
 
 void ergon_keep_accounts(struct ergon *ergon, const struct erg_scheduler *scheduler)
@@ -36,11 +45,11 @@ void ergon_keep_accounts(struct ergon *ergon, const struct erg_scheduler *schedu
         ergon->behind_s[id] += fmin(passed_s, scheduler->now_s - scheduler->jobs[id].submitted_s);
     for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
         const struct erg_cluster_job *job = &scheduler->jobs[id];
-        double lost_s = passed_s * (1 - relative_speed(scheduler, id));
+        double lost_s = passed_s * (1 - relative_speed(ergon, scheduler, id));
         ergon->behind_s[id] =
             fmax(0, ergon->behind_s[id] + (lost_s < 0 ? CATCHING_UP * lost_s : lost_s));
         ergon->tenant_used_s[job->request->tenant] +=
-            passed_s * erg_placement_gpus(&job->placement);
+            passed_s * erg_shape_gpus(&scheduler->speeds->shapes[job->shape]);
     }
     ergon->decided_s = scheduler->now_s;
 }
@@ -103,6 +112,10 @@ void ergon_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler)
     list_bidders(ergon, scheduler, scheduler->waiting.first);
     qsort(ergon->bidders.items, ergon->bidders.count, sizeof *ergon->bidders.items,
           compare_bidders);
+    while (ergon->rank_weights.count < ergon->bidders.count) {
+        double weight = pow((double)ergon->rank_weights.count + 1, RANK_POWER);
+        ERG_PUSH(&ergon->rank_weights, items, weight);
+    }
     double *shares = erg_xcalloc(scheduler->trace->tenants_count + 1, sizeof *shares);
     for (size_t i = 0; i < scheduler->trace->tenants_count; i++)
         shares[i] = share_weight(ergon, scheduler, (int)i);
@@ -110,7 +123,7 @@ void ergon_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler)
         struct ergon_bidder *bidder = &ergon->bidders.items[i];
         const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, bidder->job);
         double age = fmin(ergon->behind_s[bidder->job] / AGEING_S, 500);
-        bidder->weight = pow((double)i + 1, RANK_POWER) * exp2(age) *
+        bidder->weight = ergon->rank_weights.items[i] * exp2(age) *
                          urgency(scheduler, bidder, menu) *
                          shares[scheduler->jobs[bidder->job].request->tenant];
     }

@@ -1,4 +1,4 @@
-#include "cluster/market.h"
+#include "cluster/market_internal.h"
 
 #include "base/memory.h"
 
@@ -19,6 +19,7 @@ void erg_market_init(struct erg_market *market, int types)
         .supply = erg_xcalloc((size_t)types, sizeof *market->supply),
         .left = erg_xcalloc((size_t)types, sizeof *market->left),
         .prices = erg_xcalloc((size_t)types, sizeof *market->prices),
+        .paces = erg_xcalloc((size_t)types, sizeof *market->paces),
     };
 }
 
@@ -27,9 +28,13 @@ void erg_market_release(struct erg_market *market)
     free(market->supply);
     free(market->left);
     free(market->prices);
+    free(market->paces);
     free(market->offers.items);
     free(market->bidders.items);
     free(market->steps);
+    free(market->rungs);
+    free(market->sorted);
+    free(market->ladders);
 }
 
 void erg_market_reset(struct erg_market *market)
@@ -54,8 +59,7 @@ static double surplus_of(const struct erg_market *market, const struct erg_offer
     return offer->value - market->prices[offer->type] * offer->gpus;
 }
 
-/* The offer with the largest positive surplus, or -1. */
-static long best_offer(const struct erg_market *market, const struct erg_bidder *bidder)
+long market_best_offer(const struct erg_market *market, const struct erg_bidder *bidder)
 {
     double best = 0;
     long chosen = -1;
@@ -67,48 +71,6 @@ static long best_offer(const struct erg_market *market, const struct erg_bidder 
         }
     }
     return chosen;
-}
-
-/* Fills `left` with what is not taken at the present prices: negative where too much is. */
-static void demand(struct erg_market *market)
-{
-    for (int type = 0; type < market->types; type++)
-        market->left[type] = market->supply[type];
-    for (size_t i = 0; i < market->bidders.count; i++) {
-        long chosen = best_offer(market, &market->bidders.items[i]);
-        if (chosen >= 0) {
-            const struct erg_offer *offer = &market->offers.items[chosen];
-            market->left[offer->type] -= offer->gpus;
-        }
-    }
-}
-
-/*
- * Prices move in proportion to themselves, by ever smaller steps: values span orders of magnitude.
- * A price that nobody has paid yet begins at the mean value of a GPU.
- */
-static void find_prices(struct erg_market *market)
-{
-    enum { STEPS = 40 };
-    double start = 0, least;
-    for (size_t i = 0; i < market->offers.count; i++)
-        start += fmax(0, market->offers.items[i].value) / market->offers.items[i].gpus;
-    if (market->offers.count == 0 || start == 0)
-        return;
-    start /= (double)market->offers.count;
-    least = 1e-6 * start;
-    for (int type = 0; type < market->types; type++)
-        if (market->prices[type] < least)
-            market->prices[type] = start;
-    for (int step = 0; step < STEPS; step++) {
-        double pace = 1.0 / (1 + 0.25 * step);
-        demand(market);
-        for (int type = 0; type < market->types; type++) {
-            double excess = -market->left[type] / fmax(1, market->supply[type]);
-            excess = fmax(-1, fmin(1, 2 * excess));
-            market->prices[type] = fmax(least, market->prices[type] * exp(pace * excess));
-        }
-    }
 }
 
 static bool fits(const struct erg_market *market, const struct erg_bidder *bidder,
@@ -147,13 +109,29 @@ static void sort_steps(struct erg_market *market, size_t count)
     qsort(market->steps, count, sizeof *market->steps, compare_steps);
 }
 
+/* The best of what is left. */
+static long best_that_fits(const struct erg_market *market, const struct erg_bidder *bidder)
+{
+    double best = 0;
+    long chosen = -1;
+    for (size_t o = bidder->first; o < bidder->end; o++) {
+        const struct erg_offer *offer = &market->offers.items[o];
+        double surplus = surplus_of(market, offer);
+        if (surplus > best && fits(market, bidder, offer)) {
+            best = surplus;
+            chosen = (long)o;
+        }
+    }
+    return chosen;
+}
+
 /* Everybody's best offer at the prices, the largest surplus per GPU first. Who finds too little
  * left takes what is best of that which fits. */
 static void serve(struct erg_market *market)
 {
     size_t count = 0;
     for (size_t i = 0; i < market->bidders.count; i++) {
-        long chosen = best_offer(market, &market->bidders.items[i]);
+        long chosen = market_best_offer(market, &market->bidders.items[i]);
         market->bidders.items[i].given = -1;
         if (chosen < 0)
             continue;
@@ -167,16 +145,9 @@ static void serve(struct erg_market *market)
         market->left[type] = market->supply[type];
     for (size_t i = 0; i < count; i++) {
         struct erg_bidder *bidder = &market->bidders.items[market->steps[i].bidder];
-        double best = 0;
-        long chosen = -1;
-        for (size_t o = bidder->first; o < bidder->end; o++) {
-            const struct erg_offer *offer = &market->offers.items[o];
-            double surplus = surplus_of(market, offer);
-            if (surplus > best && fits(market, bidder, offer)) {
-                best = surplus;
-                chosen = (long)o;
-            }
-        }
+        long chosen = (long)market->steps[i].offer;
+        if (!fits(market, bidder, &market->offers.items[chosen]))
+            chosen = best_that_fits(market, bidder);
         if (chosen >= 0)
             give(market, bidder, chosen);
     }
@@ -189,9 +160,13 @@ static void serve(struct erg_market *market)
 static bool sell_rest(struct erg_market *market)
 {
     size_t count = 0;
-    bool sold = false;
+    bool sold = false, any_left = false;
+    for (int type = 0; type < market->types; type++)
+        any_left |= market->left[type] > 0;
     for (size_t i = 0; i < market->bidders.count; i++) {
         const struct erg_bidder *bidder = &market->bidders.items[i];
+        if (!any_left && bidder->given < 0)
+            continue;
         const struct erg_offer *own =
             bidder->given >= 0 ? &market->offers.items[bidder->given] : NULL;
         for (size_t o = bidder->first; o < bidder->end; o++) {
@@ -223,7 +198,7 @@ void erg_market_clear(struct erg_market *market)
         market->steps_capacity = market->offers.capacity;
         market->steps = erg_xrealloc(market->steps, market->steps_capacity, sizeof *market->steps);
     }
-    find_prices(market);
+    market_find_prices(market);
     serve(market);
     for (int pass = 0; pass < PASSES && sell_rest(market); pass++)
         continue;
@@ -244,7 +219,7 @@ double erg_market_bound(const struct erg_market *market)
     for (int type = 0; type < market->types; type++)
         bound += market->prices[type] * market->supply[type];
     for (size_t i = 0; i < market->bidders.count; i++) {
-        long chosen = best_offer(market, &market->bidders.items[i]);
+        long chosen = market_best_offer(market, &market->bidders.items[i]);
         if (chosen >= 0)
             bound += surplus_of(market, &market->offers.items[chosen]);
     }

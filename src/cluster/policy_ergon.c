@@ -63,6 +63,7 @@ static int open_any(void **state, const struct erg_scheduler *scheduler, bool th
     ergon->menus = erg_xcalloc(ergon->workloads, sizeof *ergon->menus);
     erg_market_init(&ergon->market, (int)scheduler->fleet->types_count);
     ergon->behind_s = erg_xcalloc(scheduler->jobs_count, sizeof *ergon->behind_s);
+    ergon->asked_speed = erg_xcalloc(scheduler->jobs_count, sizeof *ergon->asked_speed);
     ergon->tenant_used_s =
         erg_xcalloc(scheduler->trace->tenants_count + 1, sizeof *ergon->tenant_used_s);
     ergon->decided_s = -INFINITY;
@@ -94,6 +95,8 @@ static void close_ergon(void *state)
     free(ergon->bids.items);
     free(ergon->orders);
     free(ergon->behind_s);
+    free(ergon->asked_speed);
+    free(ergon->rank_weights.items);
     free(ergon->tenant_used_s);
     free(ergon);
 }
@@ -139,8 +142,8 @@ static void count_supply(struct ergon *ergon, const struct erg_scheduler *schedu
     for (int type = 0; type < ergon->market.types; type++)
         supply[type] = scheduler->occupancy->free_gpus[type];
     for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
-        const struct erg_cluster_job *job = &scheduler->jobs[id];
-        supply[scheduler->speeds->shapes[job->shape].type] += erg_placement_gpus(&job->placement);
+        const struct erg_gpu_shape *shape = &scheduler->speeds->shapes[scheduler->jobs[id].shape];
+        supply[shape->type] += erg_shape_gpus(shape);
     }
 }
 
