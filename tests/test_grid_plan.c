@@ -22,7 +22,7 @@ static void make(struct made *made, const double *loads_s, const double *outputs
         made->ops[i] = (struct erg_heavy_op){loads_s[i] * GIGA, 1, outputs[i]};
         made->items[i] = (struct erg_planner_layer){&made->ops[i], 1, weights[i]};
     }
-    made->layers = (struct erg_planner_layers){.items = made->items, .count = count};
+    made->layers = (struct erg_planner_layers){.items = made->items, .count = count, .samples = 16};
     erg_grid_problem_init(&made->problem, &made->layers, &unit, 0, gpus, stages);
 }
 
@@ -39,7 +39,7 @@ static void test_loads_and_fractions(void **state)
                                  {0.05 * GIGA, 0.1 * GIGA, 0},
                                  {99 * GIGA, 0.5 * GIGA, 0}};
     struct erg_planner_layer items[] = {{ops, 1, 0}, {ops + 1, 1, 0}, {ops + 2, 2, 0}};
-    const struct erg_planner_layers layers = {.items = items, .count = 3};
+    const struct erg_planner_layers layers = {.items = items, .count = 3, .samples = 16};
     struct erg_grid_problem problem;
     erg_grid_problem_init(&problem, &layers, &roofline, 0.5, 4, 1);
     /* Times 1, 1.5 and 2: 2, 1.5 and 2 s of 5.5, of 4 GPUs, in three decimals. */
@@ -107,6 +107,10 @@ static void test_what_shapes_communicate(void **state)
     assert_near(costs[1].additional, 100, 0);
     assert_near(costs[2].per_stage, 0, 0);
     assert_near(costs[2].additional, 150, 0); /* 3200 x 3 / 4 / 16 */
+    /* Two samples are too few for four replicas. */
+    made.layers.samples = 2;
+    assert_int_equal(erg_grid_shape_costs(&made.problem, 0, 2, 4, costs), 2);
+    assert_int_equal(costs[1].shape.data, 2);
 }
 
 /* Much output and few weights in the first two layers, the opposite in the others. */

@@ -284,15 +284,6 @@ static int finish(const struct setting *setting, const struct search *search,
         setting->constants->memory_fraction * setting->device->memory_bytes / 0x1p30);
 }
 
-/* A replica has at least a sample of a microbatch. */
-static bool shapes_fit(const struct setting *setting, const struct erg_grid_plan *plan)
-{
-    for (size_t i = 0; i < plan->stages; i++)
-        if ((double)plan->shapes[i].data > setting->microbatch)
-            return false;
-    return true;
-}
-
 int erg_estimate_job(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
                      const struct erg_estimate_job *job, const struct erg_allocation *allocation,
                      struct erg_estimate *estimate, struct erg_error *err)
@@ -335,7 +326,7 @@ int erg_estimate_proxy(const struct erg_estimator *estimator, const struct erg_c
         struct erg_grid_problem problem;
         struct erg_grid_plan plan;
         erg_grid_problem_init(&problem, &layers, &roofline, skew, gpus, (size_t)stages);
-        if (erg_grid_plan(&problem, &plan, &search.missing) == 0 && shapes_fit(&setting, &plan))
+        if (erg_grid_plan(&problem, &plan, &search.missing) == 0)
             try_plan(&setting, &plan, false, &search);
     }
     erg_planner_layers_release(&layers);

@@ -45,8 +45,8 @@ void erg_planner_layers_init(struct erg_planner_layers *layers, const struct erg
     struct erg_grid_ops ops;
     struct erg_grid_layer cut[ERG_GRID_MAX_STAGES];
     erg_grid_model_ops(model, &ops);
-    *layers =
-        (struct erg_planner_layers){.count = erg_grid_cut_layers(&ops, cut, ERG_GRID_MAX_STAGES)};
+    *layers = (struct erg_planner_layers){
+        .count = erg_grid_cut_layers(&ops, cut, ERG_GRID_MAX_STAGES), .samples = samples};
     layers->items = erg_arena_alloc(&layers->arena, layers->count * sizeof *layers->items);
     for (size_t i = 0; i < layers->count; i++)
         layers->items[i] = planner_layer(model, &ops, &cut[i], samples, &layers->arena);

@@ -39,6 +39,7 @@ struct erg_planner_layer {
 struct erg_planner_layers {
     struct erg_planner_layer *items;
     size_t count;
+    double samples; /* of a microbatch: every replica of a stage has at least one */
     struct erg_arena arena;
 };
 
@@ -101,8 +102,8 @@ struct erg_shape_cost {
     double per_stage, additional;
 };
 
-/* Of layers [first, end) on so many GPUs, in every shape, fewest replicas first; returns how many
- * (at most 5). */
+/* Of layers [first, end) on so many GPUs, in every shape whose replicas all have samples, fewest
+ * replicas first; returns how many (at most 5). */
 enum { ERG_GRID_MAX_SHAPES = 5 };
 size_t erg_grid_shape_costs(const struct erg_grid_problem *problem, size_t first, size_t end,
                             long gpus, struct erg_shape_cost *costs);

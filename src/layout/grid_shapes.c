@@ -19,7 +19,7 @@ size_t erg_grid_shape_costs(const struct erg_grid_problem *problem, size_t first
         for (size_t k = 0; k < layer->op_count; k++)
             outputs += layer->ops[k].output_bytes;
     }
-    for (long data = 1; data <= gpus; data *= 2) {
+    for (long data = 1; data <= gpus && (double)data <= problem->layers->samples; data *= 2) {
         double d = (double)data, t = (double)(gpus / data);
         costs[count++] =
             (struct erg_shape_cost){{data, gpus / data},
