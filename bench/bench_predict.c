@@ -64,9 +64,9 @@ static int add_job(struct erg_table *table, const char *job_path, const char *me
 
 static int add_profiles(struct erg_table *table, const struct erg_gpu *gpu, struct erg_error *err)
 {
-    static const char *const names[] = {"llama3.2-3b_tp2", "qwen3-1.7b_tp2", "llama3.2-3b_cp2",
-                                        "llama3.2-3b_tp4", "qwen3-1.7b_tp4", "llama3.2-3b_cp2tp2",
-                                        "qwen3-1.7b_cp2tp2"};
+    static const char *const names[] = {"llama3.2-3b_tp2",   "qwen3-1.7b_tp2", "llama3.2-3b_cp2",
+                                        "llama3.2-3b_tp4",   "qwen3-1.7b_tp4", "llama3.2-3b_cp2tp2",
+                                        "qwen3-1.7b_cp2tp2", "llama3.2-1b_tp2"};
     for (size_t i = 0; i < COUNT(names); i++) {
         char job[512], profile[512];
         snprintf(job, sizeof job, ERGON_TEST_SOURCE_DIR "/examples/h200/%s_mbs8_seq4096.yaml",

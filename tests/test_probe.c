@@ -494,6 +494,7 @@ static void real_partitions_are_predicted(void **state)
         {"qwen3-1.7b_tp4_mbs8_seq4096", 60, 140, true},
         {"llama3.2-3b_cp2tp2_mbs8_seq4096", 113, 420, true},
         {"qwen3-1.7b_cp2tp2_mbs8_seq4096", 108, 400, true},
+        {"llama3.2-1b_tp2_mbs8_seq4096", 64, 280, true}, /* heads of 64 */
     };
     for (size_t i = 0; i < COUNT(profiles); i++) {
         struct erg_probe_judgement was = judge_profile(profiles[i].name, "H200-SXM");
