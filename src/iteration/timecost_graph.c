@@ -34,16 +34,16 @@ static void pack_halves(struct timecost_graph *graph)
             graph->first_half[graph->arcs[a].end[side].event + 2]++;
     for (size_t v = 2; v < events + 2; v++)
         graph->first_half[v] += graph->first_half[v - 1];
-    for (size_t a = 0; a < arcs; a++) {
-        struct arc *arc = &graph->arcs[a];
-        for (int side = 0; side < 2; side++) {
+    for (int side = 1; side >= 0; side--) /* those towards the sink come last */
+        for (size_t a = 0; a < arcs; a++) {
+            struct arc *arc = &graph->arcs[a];
             int32_t place = graph->first_half[arc->end[side].event + 1]++;
             arc->half[side] = place;
             graph->halves[place].head = arc->end[!side].event;
             graph->half_id[place] = (int32_t)(2 * a) + side;
         }
-        update_lengths(graph, arc);
-    }
+    for (size_t a = 0; a < arcs; a++)
+        update_lengths(graph, &graph->arcs[a]);
 }
 
 void timecost_graph_init(struct timecost_graph *graph, const struct timecost_problem *problem)

@@ -39,8 +39,8 @@ struct sweep {
     struct timecost_graph graph;
     int32_t *reached;
     int32_t *parent; /* the event from which the search reached an event */
-    int32_t *fifo;   /* events at the current distance */
-    size_t fifo_count;
+    int32_t *here;   /* events at the current distance */
+    size_t here_count;
     struct queue queue;
     int32_t *path;           /* half-arcs */
     int32_t *hops, *current; /* blocking flow: breadth-first level, next half-arc to try */
@@ -74,12 +74,12 @@ static bool is_overtaken(const struct sweep *sweep, struct waiting waiting)
     return sweep->graph.events.time[v] - sweep->reached[v] != waiting.distance;
 }
 
-/* Moves the events of the next distance into the fifo and makes it the current one. */
+/* Makes the next distance the current one. */
 static void next_distance(struct sweep *sweep)
 {
     struct queue *queue = &sweep->queue;
-    sweep->fifo_count = 0;
-    while (!sweep->fifo_count) {
+    sweep->here_count = 0;
+    while (!sweep->here_count) {
         assert(queue->filled && "the sink is always reachable along forward half-arcs");
         struct bucket *bucket = &queue->buckets[__builtin_ctz(queue->filled)];
         queue->filled &= queue->filled - 1;
@@ -98,25 +98,26 @@ static void next_distance(struct sweep *sweep)
         for (size_t i = 0; i < count; i++) {
             struct waiting waiting = bucket->entries[i];
             if (waiting.distance == least)
-                sweep->fifo[sweep->fifo_count++] = waiting.event;
+                sweep->here[sweep->here_count++] = waiting.event;
             else /* agrees with the least in this bucket's bit: goes to a bucket below */
                 wait_for(queue, waiting.distance, waiting.event);
         }
     }
 }
 
-/* Settles the current distance, breadth first; true when the sink is among it. */
-static bool settle(struct sweep *sweep)
+/* Settles the current distance, next the event that came first or the one that came last; true when
+ * the sink is among it. */
+static bool settle(struct sweep *sweep, bool breadth_first)
 {
     const struct timecost_graph *graph = &sweep->graph;
     const struct half_arc *halves = graph->halves;
     const int32_t *time = graph->events.time, distance = sweep->queue.now;
-    int32_t *reached = sweep->reached, *parent = sweep->parent, *fifo = sweep->fifo;
-    size_t tail = sweep->fifo_count;
-    for (size_t head = 0; head < tail; head++) {
-        int32_t u = fifo[head], from = reached[u];
+    int32_t *reached = sweep->reached, *parent = sweep->parent, *here = sweep->here;
+    size_t head = 0, tail = sweep->here_count;
+    while (head < tail) {
+        int32_t u = breadth_first ? here[head++] : here[--tail], from = reached[u];
         if (u == graph->events.sink) {
-            sweep->fifo_count = tail;
+            sweep->here_count = tail;
             return true;
         }
         for (int32_t h = graph->first_half[u]; h < graph->first_half[u + 1]; h++) {
@@ -128,7 +129,7 @@ static bool settle(struct sweep *sweep)
             if (time[v] - at > distance)
                 wait_for(&sweep->queue, time[v] - at, v);
             else
-                fifo[tail++] = v;
+                here[tail++] = v;
         }
     }
     return false;
@@ -136,7 +137,9 @@ static bool settle(struct sweep *sweep)
 
 /*
  * Dijkstra from the source with slacks as lengths, until the sink's distance is final; returns it.
- * Most steps have length zero. Every event not settled keeps a distance at or beyond the sink's.
+ * Most steps have length zero. Every event not settled keeps a distance at or beyond the sink's, so
+ * of the last distance a path to the sink is enough: depth first, towards the sink first, finds it
+ * before the rest. At distance zero, levels are asked for (block()).
  */
 static int32_t search(struct sweep *sweep)
 {
@@ -145,9 +148,9 @@ static int32_t search(struct sweep *sweep)
         sweep->reached[v] = graph->events.time[v] - UNREACHED;
     forget_all(&sweep->queue);
     sweep->reached[graph->events.source] = 0;
-    sweep->fifo[0] = graph->events.source;
-    sweep->fifo_count = 1;
-    while (!settle(sweep))
+    sweep->here[0] = graph->events.source;
+    sweep->here_count = 1;
+    for (bool at_zero = true; !settle(sweep, at_zero); at_zero = false)
         next_distance(sweep);
     return sweep->queue.now;
 }
@@ -226,8 +229,8 @@ static bool block(struct sweep *sweep)
     const struct timecost_graph *graph = &sweep->graph;
     sweep->hops[graph->events.source] = 0;
     sweep->current[graph->events.source] = graph->first_half[graph->events.source];
-    for (size_t i = 1; i < sweep->fifo_count; i++) {
-        int32_t v = sweep->fifo[i];
+    for (size_t i = 1; i < sweep->here_count; i++) {
+        int32_t v = sweep->here[i];
         sweep->hops[v] = sweep->hops[sweep->parent[v]] + 1;
         sweep->current[v] = graph->first_half[v];
     }
@@ -321,7 +324,7 @@ int timecost_sweep(const struct timecost_problem *problem, struct timecost_visit
     size_t events = (size_t)sweep.graph.events.count, activities = problem->activity_count;
     sweep.reached = erg_xcalloc(events, sizeof *sweep.reached);
     sweep.parent = erg_xcalloc(events, sizeof *sweep.parent);
-    sweep.fifo = erg_xcalloc(events, sizeof *sweep.fifo);
+    sweep.here = erg_xcalloc(events, sizeof *sweep.here);
     sweep.path = erg_xcalloc(events, sizeof *sweep.path);
     sweep.hops = erg_xcalloc(events, sizeof *sweep.hops);
     sweep.current = erg_xcalloc(events, sizeof *sweep.current);
@@ -335,7 +338,7 @@ int timecost_sweep(const struct timecost_problem *problem, struct timecost_visit
     free(sweep.current);
     free(sweep.hops);
     free(sweep.path);
-    free(sweep.fifo);
+    free(sweep.here);
     free(sweep.parent);
     free(sweep.reached);
     for (size_t b = 0; b < sizeof sweep.queue.buckets / sizeof *sweep.queue.buckets; b++)
