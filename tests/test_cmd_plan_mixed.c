@@ -126,8 +126,11 @@ static void over_clocks(void **state)
     assert_int_equal(json_array_size(json_object_get(document, "kinds")), 2);
     assert_true(json_array_size(json_object_get(json_object_get(document, "points"), "time_s")) >
                 50);
-    /* Nothing is claimed of layouts that were not planned. */
-    assert_null(json_object_get(json_object_get(document, "planned"), "gap"));
+    /* None of the others that were looked at can be better by more than a little. */
+    const json_t *planned = json_object_get(document, "planned");
+    json_int_t solved = json_integer_value(json_object_get(planned, "solved"));
+    assert_true(solved > 0 && solved < json_integer_value(json_object_get(planned, "fitting")));
+    assert_true(json_number_value(json_object_get(planned, "gap")) <= 0.003);
     assert_int_equal(json_array_size(json_object_get(best, "stages")),
                      json_integer_value(json_object_get(best, "p")));
     places = json_object_get(best, "places");

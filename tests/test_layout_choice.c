@@ -84,17 +84,19 @@ static void a_bound_is_below_the_optimum(void **state)
         struct erg_layout_bound bounds[2];
         solve(&frontier, &world, layout);
         erg_layout_ladder_init(&ladder, &world.request, layout, CLOCKS);
-        double pipeline_s = erg_layout_ladder_pipeline_time(&ladder, layout, 0);
+        const struct erg_time_place place = erg_layout_ladder_place(&ladder, layout);
+        const struct erg_layout_climb climb = {&ladder, &place, 1,
+                                               erg_layout_ladder_time(&ladder, layout)};
+        double pipeline_s = erg_layout_climb_time(&climb, layout, false);
         double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
         for (int known = 0; known < 2; known++) {
             struct erg_layout_bound *bound = &bounds[known];
             double least_j = INFINITY, least_bound_j = INFINITY;
-            erg_layout_bound_init(bound, &ladder, layout, known);
+            erg_layout_bound_init(bound, &climb, layout, known);
             for (size_t k = 1; k < bound->count; k++)
                 assert_true(bound->bends[k].time_s > bound->bends[k - 1].time_s);
             assert_close(bound->bends[0].time_s,
-                         fmax(erg_layout_ladder_time(&ladder, layout),
-                              pipeline_s + frontier.tail.time_s - frontier.drift_s),
+                         fmax(climb.closed_s, pipeline_s + frontier.tail.time_s - frontier.drift_s),
                          1e-3);
             for (size_t k = 0; k < frontier.points.count; k++) {
                 const struct erg_plan *plan =
@@ -257,7 +259,10 @@ static void no_plan_beats_its_bound(const struct world *world, const struct all 
         struct erg_layout_ladder ladder;
         struct erg_layout_bound bound;
         erg_layout_ladder_init(&ladder, &world->request, layout, CLOCKS);
-        erg_layout_bound_init(&bound, &ladder, layout, true);
+        const struct erg_time_place place = erg_layout_ladder_place(&ladder, layout);
+        const struct erg_layout_climb climb = {&ladder, &place, 1,
+                                               erg_layout_ladder_time(&ladder, layout)};
+        erg_layout_bound_init(&bound, &climb, layout, true);
         for (size_t k = 0; k < points->count; k++) {
             double bound_j = erg_layout_bound_energy(
                 &bound, fmin(points->points[k].time_s * (1 + 1e-6), bound.slowest_s));

@@ -277,6 +277,15 @@ static void no_layout_is_faster(void **state)
 
 /* ---- energy ---- */
 
+static int choose(struct erg_layout_choice *choice, const struct erg_mixed_search *search,
+                  const struct erg_mixed_found *found, const struct erg_layout_query *query,
+                  size_t most, struct erg_error *err)
+{
+    const struct erg_layout_choice_request asked = {
+        .query = *query, .most = most, .tolerance = 0.003};
+    return erg_mixed_choose(choice, search, found, &asked, err);
+}
+
 static double sum_of(const struct erg_layout_energy *energy)
 {
     double sum = 0;
@@ -317,8 +326,8 @@ static void every_stage_draws_its_own_power(void **state)
     }
     assert_true(both > 10);
     const struct erg_layout_query fastest = {0};
-    assert_ok(erg_mixed_choose(&choice, &search, &found, &fastest, 3, &err), &err);
-    assert_true(choice.count >= 3 && choice.pick_count == choice.count);
+    assert_ok(choose(&choice, &search, &found, &fastest, 3, &err), &err);
+    assert_true(choice.count > 0 && choice.pick_count == choice.count);
     for (size_t i = 0; i < choice.count; i++) {
         const struct erg_layout_planned *planned = &choice.layouts[i];
         const struct erg_frontier *frontier = &planned->frontier.frontier;
@@ -337,11 +346,11 @@ static void every_stage_draws_its_own_power(void **state)
     const struct erg_layout_query early = {.time_s = 0.5 * choice.picks[0].time_s};
     double fastest_j = choice.picks[0].energy_j;
     erg_layout_choice_release(&choice);
-    assert_ok(erg_mixed_choose(&choice, &search, &found, &late, 3, &err), &err);
+    assert_ok(choose(&choice, &search, &found, &late, 3, &err), &err);
     assert_true(choice.picks[0].time_s <= late.time_s * (1 + 1e-9));
     assert_true(choice.picks[0].energy_j < 0.95 * fastest_j);
     erg_layout_choice_release(&choice);
-    assert_fails(erg_mixed_choose(&choice, &search, &found, &early, 3, &err), &err, "a deadline");
+    assert_fails(choose(&choice, &search, &found, &early, 3, &err), &err, "a deadline");
     assert_int_equal(err.status, ERG_INFEASIBLE);
     erg_layout_choice_release(&choice);
     erg_mixed_found_release(&found);
@@ -499,10 +508,64 @@ static void what_is_wrong_is_said(void **state)
     world_release(&world);
 }
 
+/* The best of a query when every layout is planned for itself; INFINITY: none is within it. */
+static double best_of_each(const struct erg_mixed_search *search,
+                           const struct erg_mixed_found *found,
+                           const struct erg_layout_query *query)
+{
+    double best = INFINITY;
+    for (size_t i = 0; i < found->count; i++) {
+        const struct erg_mixed_found one = {.items = &found->items[i], .count = 1};
+        struct erg_layout_choice choice;
+        if (choose(&choice, search, &one, query, 1, NULL) == 0)
+            best = fmin(best, erg_layout_pick_value(&choice.picks[0], query->goal));
+        erg_layout_choice_release(&choice);
+    }
+    return best;
+}
+
+/* Few are planned, and none of the others is better. */
+static void what_is_planned_is_the_best(void **state)
+{
+    (void)state;
+    struct world world = world_of("llama-65b");
+    struct erg_mixed_search search = search_of(&world, 2);
+    struct erg_mixed_found found;
+    struct erg_layout_choice choice;
+    struct erg_error err;
+    world.model->layers = 8;
+    search.batch_least = search.batch_most = 8;
+    search.top = 24;
+    assert_ok(erg_mixed_search(&found, &search, &err), &err);
+    double fastest_s = found.items[0].at.time.total;
+    struct erg_layout_energy fastest;
+    erg_mixed_energy(&fastest, &search, &found.items[0]);
+    const struct erg_layout_query queries[] = {
+        {.goal = ERG_LAYOUT_FASTEST},
+        {.goal = ERG_LAYOUT_LEAST_ENERGY},
+        {.goal = ERG_LAYOUT_LEAST_ENERGY, .time_s = 1.1 * fastest_s},
+        {.energy_j = 0.8 * fastest.total_j},
+        {.power_w = 0.7 * fastest.total_j / fastest_s},
+    };
+    for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
+        assert_ok(choose(&choice, &search, &found, &queries[i], 40, &err), &err);
+        double best = best_of_each(&search, &found, &queries[i]);
+        double got = erg_layout_pick_value(&choice.picks[0], queries[i].goal);
+        if (!(got <= best * 1.004 && choice.gap <= 0.003 && choice.count < found.count / 2))
+            fail_msg("query %zu: %zu of %zu planned, %.8g with a gap of %g, the best of all %.8g",
+                     i, choice.count, found.count, got, choice.gap, best);
+        assert_int_equal(choice.fitting, found.count);
+        erg_layout_choice_release(&choice);
+    }
+    erg_mixed_found_release(&found);
+    world_release(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_stage_draws_its_own_power),
+        cmocka_unit_test(what_is_planned_is_the_best),
         cmocka_unit_test(no_layout_is_faster),
         cmocka_unit_test(one_kind_is_a_search),
         cmocka_unit_test(faster_gpus_get_more_layers),

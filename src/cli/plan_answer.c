@@ -39,7 +39,7 @@ static struct erg_layout_answer answer_of(const struct planning *at)
                                       .point_count = at->points.count};
 }
 
-static struct erg_layout_choice_request choice_request(const struct planning *at)
+struct erg_layout_choice_request erg_plan_choice_request(const struct planning *at)
 {
     return (struct erg_layout_choice_request){.searches = at->searches,
                                               .search_count = at->search_count,
@@ -113,7 +113,7 @@ int erg_plan_show_one(struct planning *at, bool json, struct erg_error *err)
         return 0;
     }
     if (erg_plan_over_clocks(at)) { /* the choice owns the layout then */
-        const struct erg_layout_choice_request request = choice_request(at);
+        const struct erg_layout_choice_request request = erg_plan_choice_request(at);
         if (erg_layout_choose_point(&at->choice, &request, &one, err) != 0)
             return -1;
         row = &at->choice.layouts[0].candidate;
@@ -249,7 +249,7 @@ static int write_files(const struct planning *at, struct erg_error *err)
 
 static int choose(struct planning *at, struct erg_error *err)
 {
-    const struct erg_layout_choice_request request = choice_request(at);
+    const struct erg_layout_choice_request request = erg_plan_choice_request(at);
     if (erg_layout_choose(&at->choice, &request, err) != 0) {
         bool none_fits = at->choice.fitting == 0 && at->search_count == 1;
         return none_fits ? erg_plan_say_needed(at->searches, err) : -1;
@@ -281,7 +281,7 @@ static void print_all(const struct planning *at)
 /* For ergon simulate, in place of an answer. */
 int erg_plan_print_profile(const struct planning *at, struct erg_error *err)
 {
-    const struct erg_layout_choice_request request = choice_request(at);
+    const struct erg_layout_choice_request request = erg_plan_choice_request(at);
     const struct erg_cluster *cluster = at->cluster ? at->cluster : &at->job->cluster;
     struct erg_text text = {0};
     int status =

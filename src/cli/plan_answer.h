@@ -44,6 +44,9 @@ struct planning {
 /* Whether the answer is one over clocks. */
 bool erg_plan_over_clocks(const struct planning *at);
 
+/* What is asked of layouts over clocks. */
+struct erg_layout_choice_request erg_plan_choice_request(const struct planning *at);
+
 int erg_plan_print_json(const struct erg_layout_answer *answer);
 
 /* Writes layouts.json, layouts.html and clocks.json of an answer over clocks. */

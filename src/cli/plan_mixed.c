@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Layouts that a page shows, and of which those that are planned over clocks are taken. */
-enum { SHOWN = 300, PLANNED = 8 };
+/* Layouts that a page shows, and among which the best over clocks is looked for. */
+enum { SHOWN = 300 };
 
 /* Everything of one call. */
 struct mixing {
@@ -233,8 +233,9 @@ static int find(struct mixing *mixing, struct erg_error *err)
     if (values->layout ? ask_for(mixing, "--layout", values->layout, err)
                        : erg_mixed_search(&mixing->found, &mixing->search, err))
         return -1;
-    if (erg_plan_over_clocks(at) && erg_mixed_choose(&at->choice, &mixing->search, &mixing->found,
-                                                     &at->query, PLANNED, err) != 0)
+    const struct erg_layout_choice_request request = erg_plan_choice_request(at);
+    if (erg_plan_over_clocks(at) &&
+        erg_mixed_choose(&at->choice, &mixing->search, &mixing->found, &request, err) != 0)
         return -1;
     if (values->output)
         note_points(mixing);

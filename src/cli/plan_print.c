@@ -215,10 +215,13 @@ static void print_frontier(const struct erg_layout_answer *answer,
     print_table(&table);
 }
 
-static void print_proof(const struct erg_layout_choice *choice, enum erg_layout_goal goal)
+/* Of several kinds of GPUs only the fastest at the highest clocks were looked at. */
+static void print_proof(const struct erg_layout_choice *choice, enum erg_layout_goal goal,
+                        bool mixed)
 {
-    printf("\nOf %llu layouts that fit %zu were planned over clocks; no other ",
-           (unsigned long long)choice->fitting, choice->count);
+    printf("\nOf %s%llu layouts that fit %zu were planned over clocks; no other%s ",
+           mixed ? "the fastest " : "", (unsigned long long)choice->fitting, choice->count,
+           mixed ? " of these" : "");
     if (choice->gap > 0)
         printf("can be better by more than %.1f %% of %s.\n", 100 * choice->gap,
                goal == ERG_LAYOUT_LEAST_ENERGY ? "energy" : "time");
@@ -236,12 +239,8 @@ void erg_plan_print_choice(const struct erg_layout_answer *answer, size_t top)
                 choice->picks[i].time_s, choice->picks[i].energy_j);
     print_table(&table);
     print_frontier(answer, &choice->picks[0]);
-    if (answer->mixed && choice->count > 1)
-        printf("\n%zu layouts were planned over clocks: the fastest and those of least energy at "
-               "the highest clock.\n",
-               choice->count);
-    else if (choice->fitting > 1)
-        print_proof(choice, answer->query->goal);
+    if (choice->fitting > 1)
+        print_proof(choice, answer->query->goal, answer->mixed);
     print_letters();
 }
 

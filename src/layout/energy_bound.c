@@ -66,8 +66,9 @@ struct change {
     double time_s, slope_w;
 };
 
-/* What the hull of an instruction depends on, beside the ladder. */
+/* What the hull of an instruction depends on. */
 struct kind {
+    size_t place;
     long layers;
     bool backward, head;
     enum erg_remat remat;
@@ -76,19 +77,20 @@ struct kind {
 
 static bool same_kind(const struct kind *a, const struct kind *b)
 {
-    return a->layers == b->layers && a->backward == b->backward && a->head == b->head &&
-           a->remat == b->remat && a->offload == b->offload;
+    return a->place == b->place && a->layers == b->layers && a->backward == b->backward &&
+           a->head == b->head && a->remat == b->remat && a->offload == b->offload;
 }
 
 /* Hulls are kept: stages are mostly alike. */
 enum { KINDS = 8 };
 
 struct building {
-    const struct erg_layout_ladder *ladder;
+    const struct erg_layout_climb *climb;
     const struct erg_layout *layout;
     struct hull hulls[KINDS];
     struct kind kinds[KINDS];
     size_t used, next; /* hulls, and which is given up next */
+    size_t most_rungs; /* of any ladder */
     double shortest_s; /* the longest of the chains at their fastest */
     double energy_j;   /* all at their fastest, beyond waiting; one GPU of each stage */
     struct {
@@ -100,8 +102,11 @@ struct building {
 static const struct hull *hull_of(struct building *at, long stage, long chunk, bool backward)
 {
     const struct erg_layout *layout = at->layout;
-    long layers = at->ladder->request->time.model->layers;
-    const struct kind kind = {.layers = erg_layout_chunk_layers(layout, layers, stage, chunk),
+    const size_t place_of_stage = erg_layout_climb_place(at->climb, stage);
+    const struct erg_layout_ladder *ladder = &at->climb->ladders[place_of_stage];
+    long layers = ladder->request->time.model->layers;
+    const struct kind kind = {.place = place_of_stage,
+                              .layers = erg_layout_chunk_layers(layout, layers, stage, chunk),
                               .backward = backward,
                               .head = stage + 1 == layout->pipeline &&
                                       chunk + 1 == layout->virtual_stages,
@@ -112,9 +117,9 @@ static const struct hull *hull_of(struct building *at, long stage, long chunk, b
             return &at->hulls[i];
     size_t place = at->used < KINDS ? at->used++ : at->next++ % KINDS;
     if (!at->hulls[place].points)
-        at->hulls[place].points = erg_xcalloc(at->ladder->count, sizeof(struct erg_layout_bend));
+        at->hulls[place].points = erg_xcalloc(at->most_rungs, sizeof(struct erg_layout_bend));
     at->kinds[place] = kind;
-    fill_hull(&at->hulls[place], at->ladder, layout, stage, chunk, backward);
+    fill_hull(&at->hulls[place], ladder, layout, stage, chunk, backward);
     return &at->hulls[place];
 }
 
@@ -135,7 +140,7 @@ static int steepest_first(const void *left, const void *right)
 static void add_stage(struct building *at, long stage, const struct share *shares, size_t count,
                       double others_s)
 {
-    size_t most = count * at->ladder->count, pieces = 0;
+    size_t most = count * at->most_rungs, pieces = 0;
     struct change *list = erg_xcalloc(most, sizeof *list);
     double time_s = others_s;
     for (size_t i = 0; i < count; i++) {
@@ -208,8 +213,7 @@ static void add_stages(struct building *at)
 {
     const struct erg_layout *layout = at->layout;
     bool steady = layout->virtual_stages == 1 && layout->microbatches > layout->pipeline;
-    double share = erg_time_message_share(at->ladder->request->time.engine, layout);
-    double message_s = layout->pipeline > 1 ? 2 * share * at->ladder->parts.message_s : 0;
+    double message_s = 2 * erg_layout_climb_pipeline(at->climb, layout).p2p_latency_s;
     struct passage passage = {0};
     for (long stage = 1; stage < layout->pipeline; stage++)
         passage.after_s += chunk_s(at, stage, layout->virtual_stages - 1) + message_s;
@@ -235,25 +239,25 @@ struct whole {
 
 static struct whole find_whole(const struct building *at, bool exact)
 {
-    const struct erg_layout_energy_request *request = at->ladder->request;
-    const struct erg_gpu *gpu = request->gpu;
+    const struct erg_layout_climb *climb = at->climb;
+    const struct erg_layout_energy_request *request = climb->ladders[0].request; /* held GPUs' */
+    const struct erg_pipeline pipeline = erg_layout_climb_pipeline(climb, at->layout);
     long stages = at->layout->pipeline, gpus = erg_layout_gpus(at->layout);
     long idle = request->held_gpus > gpus ? request->held_gpus - gpus : 0;
-    double closed_s = erg_layout_ladder_time(at->ladder, at->layout);
+    double closed_s = climb->closed_s;
     struct erg_layout_tail tail;
-    erg_layout_ladder_tail(&tail, at->ladder, at->layout);
+    erg_layout_climb_tail(&tail, climb, at->layout);
     struct whole whole = {.replicas = (double)(gpus / stages),
-                          .stages_w = gpu->blocking_power_w * (double)stages,
-                          .idle_w = gpu->idle_power_w * (double)idle,
+                          .stages_w = pipeline.blocking_power_w * (double)stages,
+                          .idle_w = request->gpu->idle_power_w * (double)idle,
                           .tail_s = tail.time_s,
                           .tail_j = tail.total_j,
                           .slowest_s = INFINITY};
     if (exact) { /* the rest of the closed form is waited */
-        double pipeline_s = erg_layout_ladder_pipeline_time(at->ladder, at->layout, 0);
+        double pipeline_s = erg_layout_climb_time(climb, at->layout, false);
         double drift_s = fmax(0, closed_s - pipeline_s - tail.time_s);
         whole.shortest_s = pipeline_s;
-        whole.slowest_s =
-            erg_layout_ladder_pipeline_time(at->ladder, at->layout, at->ladder->count - 1);
+        whole.slowest_s = erg_layout_climb_time(climb, at->layout, true);
         whole.tail_s += drift_s;
         whole.tail_j += drift_s * whole.replicas * whole.stages_w;
     } else {
@@ -302,10 +306,13 @@ static void integrate(struct erg_layout_bound *bound, const struct building *at,
     bound->slowest_s = whole.slowest_s + whole.tail_s;
 }
 
-void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_layout_ladder *ladder,
+void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
                            const struct erg_layout *layout, bool exact)
 {
-    struct building at = {.ladder = ladder, .layout = layout};
+    struct building at = {.climb = climb, .layout = layout};
+    for (size_t i = 0; i < climb->count; i++)
+        if (climb->ladders[i].count > at.most_rungs)
+            at.most_rungs = climb->ladders[i].count;
     *bound = (struct erg_layout_bound){0};
     add_stages(&at);
     qsort(at.changes.items, at.changes.count, sizeof *at.changes.items, earliest_first);

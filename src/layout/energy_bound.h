@@ -36,11 +36,11 @@ struct erg_layout_bound {
 };
 
 /*
- * Some ten microseconds. `ladder` is of the layout's degrees. `exact`: the pipeline's schedule is
- * followed at the highest and at the lowest clock, some ten nanoseconds an instruction: the bound
- * is higher then where the closed form is longer than the schedule. To be released.
+ * Some ten microseconds. `exact`: the pipeline's schedule is followed at the highest and at the
+ * lowest clocks, some ten nanoseconds an instruction: the bound is higher then where the closed
+ * form is longer than the schedule. To be released.
  */
-void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_layout_ladder *ladder,
+void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
                            const struct erg_layout *layout, bool exact);
 void erg_layout_bound_release(struct erg_layout_bound *bound);
 

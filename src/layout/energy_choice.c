@@ -62,6 +62,42 @@ static const struct erg_layout_ladder *ladder_for(struct choosing *at,
     return &at->ladder;
 }
 
+/* Of a layout that a search found. */
+static void bound_found(struct erg_layout_bound *bound, struct choosing *at,
+                        const struct erg_layout *layout, bool exact)
+{
+    const struct erg_layout_ladder *ladder = ladder_for(at, layout);
+    const struct erg_time_place place = erg_layout_ladder_place(ladder, layout);
+    const struct erg_layout_climb climb = {ladder, &place, 1,
+                                           erg_layout_ladder_time(ladder, layout)};
+    erg_layout_bound_init(bound, &climb, layout, exact);
+}
+
+/* Of one of the list. */
+static void bound_listed(struct erg_layout_bound *bound, const struct erg_layout_list *list,
+                         const struct erg_layout_candidate *candidate, bool exact)
+{
+    struct erg_layout_frontier_request lies = {0};
+    struct erg_layout_ladder ladders[ERG_LAYOUT_MOST_KINDS];
+    void *held = list->locate(&lies, list->context, candidate);
+    const struct erg_layout_climb climb = {ladders, lies.places, lies.place_count, lies.closed_s};
+    for (size_t i = 0; i < climb.count; i++)
+        erg_layout_ladder_init(&ladders[i], &lies.energy[i], &candidate->layout, CLOCKS);
+    erg_layout_bound_init(bound, &climb, &candidate->layout, exact);
+    for (size_t i = 0; i < climb.count; i++)
+        erg_layout_ladder_release(&ladders[i]);
+    free(held);
+}
+
+static void bound_of(struct erg_layout_bound *bound, struct choosing *at,
+                     const struct erg_layout_candidate *candidate, bool exact)
+{
+    if (at->request->list)
+        bound_listed(bound, at->request->list, candidate, exact);
+    else
+        bound_found(bound, at, &candidate->layout, exact);
+}
+
 /* Takes the candidate's lists. */
 static void insert(struct target *target, const struct entry *entry)
 {
@@ -84,14 +120,13 @@ static void remove_first(struct target *target)
     memmove(&target->entries[0], &target->entries[1], target->count * sizeof *target->entries);
 }
 
-/* Called by the search with every layout that fits. */
+/* Called with every layout that fits. */
 static void consider(void *context, const struct erg_layout_candidate *candidate)
 {
     struct choosing *at = context;
-    const struct erg_layout_ladder *ladder = ladder_for(at, &candidate->layout);
     bool exact = at->request->query.power_w > 0; /* only that says how slow plans can be */
     struct erg_layout_bound bound;
-    erg_layout_bound_init(&bound, ladder, &candidate->layout, exact);
+    bound_of(&bound, at, candidate, exact);
     for (size_t i = 0; i < at->target_count; i++) {
         struct target *target = &at->targets[i];
         struct entry entry = {.bound = erg_layout_bound_objective(&bound, &target->query),
@@ -121,7 +156,6 @@ enum { STEPS = sizeof steps / sizeof *steps, DEADLINES = (1 + STEPS) * TARGETS }
 
 static size_t list_deadlines(double *deadlines_s, struct choosing *at, const struct entry *entry)
 {
-    const struct erg_layout *layout = &entry->candidate.layout;
     size_t count = 0;
     for (size_t i = 0; i < at->target_count; i++) {
         struct erg_layout_query query = at->targets[i].query;
@@ -133,7 +167,7 @@ static size_t list_deadlines(double *deadlines_s, struct choosing *at, const str
             continue;
         if (query.goal == ERG_LAYOUT_LEAST_ENERGY) /* it is on the way there from the fastest */
             query.goal = ERG_LAYOUT_FASTEST;
-        erg_layout_bound_init(&bound, ladder_for(at, layout), layout, true);
+        bound_of(&bound, at, &entry->candidate, true);
         bool any = erg_layout_bound_answer(&answer, &bound, &query);
         bool early = query.goal == ERG_LAYOUT_LEAST_POWER;
         for (size_t k = 0; k < STEPS && any; k++)
@@ -175,13 +209,14 @@ static void claim(struct batch *batch, struct choosing *at, const struct entry *
     batch->count++;
 }
 
-static struct erg_layout_frontier_request
-frontier_request(const struct erg_layout_choice_request *asked, const struct erg_layout *layout,
-                 const double *deadlines_s, size_t deadline_count, bool tries)
+static int solve_frontier(struct erg_layout_frontier *frontier,
+                          const struct erg_layout_choice_request *asked,
+                          const struct erg_layout_candidate *candidate, const double *deadlines_s,
+                          size_t deadline_count, bool tries, struct erg_error *err)
 {
-    return (struct erg_layout_frontier_request){
+    struct erg_layout_frontier_request request = {
         .energy = asked->energy,
-        .layout = layout,
+        .layout = &candidate->layout,
         .points = POINTS,
         .slower_points = asked->query.power_w > 0 ? SLOWER_POINTS : 0,
         .clocks = CLOCKS,
@@ -189,16 +224,19 @@ frontier_request(const struct erg_layout_choice_request *asked, const struct erg
         .deadline_count = deadline_count,
         .tries = tries,
     };
+    void *held =
+        asked->list ? asked->list->locate(&request, asked->list->context, candidate) : NULL;
+    int status = erg_layout_frontier_init(frontier, &request, err);
+    free(held);
+    return status;
 }
 
 static int solve_one(void *context, size_t i, struct erg_error *err)
 {
     const struct batch *batch = context;
     struct erg_layout_planned *planned = &batch->at->choice->layouts[batch->first + i];
-    const struct erg_layout_frontier_request request =
-        frontier_request(batch->at->request, &planned->candidate.layout, batch->deadlines_s[i],
-                         batch->deadline_counts[i], true);
-    return erg_layout_frontier_init(&planned->frontier, &request, err);
+    return solve_frontier(&planned->frontier, batch->at->request, &planned->candidate,
+                          batch->deadlines_s[i], batch->deadline_counts[i], true, err);
 }
 
 static int solve(struct choosing *at, struct batch *batch, struct erg_error *err)
@@ -232,10 +270,8 @@ static void settle_first(struct choosing *at, struct target *target)
             erg_layout_candidate_release(&first.candidate);
             continue;
         }
-        const struct erg_layout *layout = &first.candidate.layout;
-        const struct erg_layout_ladder *ladder = ladder_for(at, layout);
         struct erg_layout_bound bound;
-        erg_layout_bound_init(&bound, ladder, layout, true);
+        bound_of(&bound, at, &first.candidate, true);
         first.bound = fmax(first.bound, erg_layout_bound_objective(&bound, &target->query));
         first.exact = true;
         erg_layout_bound_release(&bound);
@@ -313,14 +349,22 @@ static void release_targets(struct choosing *at)
 }
 
 /* Calls `each`, which may be NULL, with all layouts that fit. `range_s`: of the fastest layouts of
- * all searches the least and the most time. */
+ * all searches, or of the list, the least and the most time. */
 static int search_all(struct choosing *at,
                       void (*each)(void *, const struct erg_layout_candidate *), double *range_s,
                       struct erg_error *err)
 {
+    const struct erg_layout_list *list = at->request->list;
     bool found_any = false;
     range_s[0] = INFINITY;
     range_s[1] = 0;
+    for (size_t i = 0; list && i < list->count; i++) {
+        range_s[0] = range_s[1] = fmin(range_s[0], list->items[i].time.total);
+        if (each)
+            each(at, &list->items[i]);
+    }
+    if (list)
+        return 0;
     for (size_t i = 0; i < at->request->search_count; i++) {
         struct erg_layout_search search = at->request->searches[i];
         struct erg_layout_found found;
@@ -453,8 +497,8 @@ int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_la
     erg_layout_pick(&none, choice->options, choice->count, query, err);
     return choice->fitting > choice->count
                ? erg_fail_context(err,
-                                  "%llu layouts fit the GPUs, of which the %zu nearest to what was "
-                                  "asked were planned over clocks",
+                                  "%llu layouts that fit the GPUs were looked at, of which the %zu "
+                                  "nearest to what was asked were planned over clocks",
                                   (unsigned long long)choice->fitting, choice->count)
                : -1;
 }
@@ -468,11 +512,10 @@ static int polish(struct choosing *at, struct erg_error *err)
     const double deadlines_s[] = {best->time_s, 0.996 * best->time_s, 0.992 * best->time_s};
     bool budget = query->goal == ERG_LAYOUT_FASTEST && (query->energy_j > 0 || query->power_w > 0);
     struct erg_layout_planned *planned = &choice->layouts[best->option];
-    const struct erg_layout_frontier_request request = frontier_request(
-        at->request, &planned->candidate.layout, deadlines_s, budget ? 3 : 1, false);
     struct erg_layout_frontier polished;
     struct erg_layout_pick pick;
-    if (erg_layout_frontier_init(&polished, &request, err) != 0)
+    if (solve_frontier(&polished, at->request, &planned->candidate, deadlines_s, budget ? 3 : 1,
+                       false, err) != 0)
         return -1;
     const struct erg_layout_option option = {&planned->candidate.layout, &polished,
                                              planned->candidate.peak_bytes};

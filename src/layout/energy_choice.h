@@ -8,6 +8,9 @@
  * mostly five to fifteen of some thousand. The same is done for the union of all frontiers, at a
  * few deadlines from the fastest layout's time on. `gap` says how much better a layout that was not
  * solved could be at most.
+ *
+ * Layouts may also be listed, as those of several kinds of GPUs are (mixed_energy.h): what is said
+ * of all layouts is then said of the list.
  */
 #ifndef ERG_LAYOUT_ENERGY_CHOICE_H
 #define ERG_LAYOUT_ENERGY_CHOICE_H
@@ -15,7 +18,20 @@
 #include "layout/energy_frontier.h"
 #include "layout/search.h"
 
+/* Layouts that lie on several kinds of GPUs. */
+struct erg_layout_list {
+    const struct erg_layout_candidate *items;
+    size_t count; /* at least 1 */
+    /* Where the stages of one of them lie: fills `energy`, `layout` and what is about places.
+     * Returns what these point to, to be freed by free(). */
+    void *(*locate)(struct erg_layout_frontier_request *request, const void *context,
+                    const struct erg_layout_candidate *candidate);
+    const void *context;
+};
+
 struct erg_layout_choice_request {
+    const struct erg_layout_list
+        *list; /* NULL: the searches; else they and `energy` do not count */
     /* Alike but for the GPUs; what they keep and `each` are not looked at. */
     const struct erg_layout_search *searches;
     size_t search_count;

@@ -13,8 +13,7 @@ struct solving {
     const struct erg_layout_frontier_request *request;
     struct erg_layout_ladder ladders[ERG_LAYOUT_MOST_KINDS]; /* of every place */
     struct erg_time_place places[ERG_LAYOUT_MOST_KINDS];
-    size_t count;
-    double closed_s;                       /* of the iteration at the highest clocks */
+    struct erg_layout_climb climb;
     struct erg_pipeline pipeline, shorter; /* shorter: that is solved */
 };
 
@@ -34,46 +33,28 @@ static void start(struct solving *solving, const struct erg_layout_frontier_requ
 {
     const struct erg_layout *layout = request->layout;
     struct erg_layout_ladder *ladders = solving->ladders;
-    *solving = (struct solving){.request = request, .count = request->place_count};
+    *solving = (struct solving){.request = request};
+    solving->climb = (struct erg_layout_climb){ladders, solving->places, request->place_count,
+                                               request->closed_s};
     if (request->place_count == 0) {
         erg_layout_ladder_init(&ladders[0], request->energy, layout, request->clocks);
         solving->places[0] = erg_layout_ladder_place(&ladders[0], layout);
-        solving->count = 1;
-        solving->closed_s = erg_layout_ladder_time(&ladders[0], layout);
+        solving->climb.count = 1;
+        solving->climb.closed_s = erg_layout_ladder_time(&ladders[0], layout);
     }
     for (size_t i = 0; i < request->place_count; i++) {
         erg_layout_ladder_init(&ladders[i], &request->energy[i], layout, request->clocks);
         solving->places[i] = request->places[i];
-        solving->closed_s = request->closed_s;
     }
-    solving->pipeline = erg_layout_ladder_pipeline(&ladders[0], layout);
-    double waiting_w = 0;
-    for (size_t i = 0; i < solving->count; i++) {
-        const struct erg_pipeline own = erg_layout_ladder_pipeline(&ladders[i], layout);
-        double stages = (double)(solving->places[i].end - solving->places[i].first);
-        waiting_w += own.blocking_power_w * stages;
-        if (own.p2p_latency_s < solving->pipeline.p2p_latency_s)
-            solving->pipeline.p2p_latency_s = solving->pipeline.p2p_internode_latency_s =
-                own.p2p_latency_s;
-    }
-    if (solving->count > 1)
-        solving->pipeline.blocking_power_w = waiting_w / (double)layout->pipeline;
+    solving->pipeline = erg_layout_climb_pipeline(&solving->climb, layout);
     solving->shorter = solving->pipeline;
     solving->shorter.microbatches = (size_t)solved_microbatches(request);
 }
 
 static void finish(struct solving *solving)
 {
-    for (size_t i = 0; i < solving->count; i++)
+    for (size_t i = 0; i < solving->climb.count; i++)
         erg_layout_ladder_release(&solving->ladders[i]);
-}
-
-static size_t place_of(const struct solving *solving, long stage)
-{
-    size_t place = 0;
-    while (stage >= solving->places[place].end)
-        place++;
-    return place;
 }
 
 /*
@@ -88,7 +69,8 @@ static void fill_tables(struct erg_layout_frontier *frontier, const struct solvi
     frontier->tables = erg_xcalloc(frontier->table_count, sizeof *frontier->tables);
     for (size_t i = 0; i < frontier->table_count; i++) {
         long stage = (long)(i / 2 % stages), chunk = (long)(i / 2 / stages);
-        const struct erg_layout_ladder *ladder = &solving->ladders[place_of(solving, stage)];
+        const struct erg_layout_ladder *ladder =
+            &solving->ladders[erg_layout_climb_place(&solving->climb, stage)];
         double beyond_w =
             solving->pipeline.blocking_power_w - ladder->request->gpu->blocking_power_w;
         for (size_t k = 0; k < ladder->count; k++) {
@@ -102,11 +84,7 @@ static void fill_tables(struct erg_layout_frontier *frontier, const struct solvi
 
 static void fill_tail(struct erg_layout_frontier *frontier, const struct solving *solving)
 {
-    struct erg_layout_energy_place places[ERG_LAYOUT_MOST_KINDS];
-    for (size_t i = 0; i < solving->count; i++)
-        places[i] = (struct erg_layout_energy_place){
-            solving->ladders[i].request, &solving->places[i], &solving->ladders[i].tail.costs};
-    erg_layout_pipeline_tail(&frontier->tail, places, solving->count, solving->request->layout);
+    erg_layout_climb_tail(&frontier->tail, &solving->climb, solving->request->layout);
     frontier->tail_clock_mhz = solving->ladders[0].tail.clock_mhz;
 }
 
@@ -251,7 +229,7 @@ static int add_drift(struct erg_layout_frontier *frontier, const struct solving 
     double schedule_s;
     if (shortest(&schedule_s, frontier, &solving->pipeline, err) != 0)
         return -1;
-    double drift_s = fmax(0, solving->closed_s - schedule_s - frontier->tail.time_s);
+    double drift_s = fmax(0, solving->climb.closed_s - schedule_s - frontier->tail.time_s);
     double waiting_j =
         drift_s * solving->pipeline.blocking_power_w * (double)erg_layout_gpus(layout);
     frontier->drift_s = drift_s;

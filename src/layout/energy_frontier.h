@@ -24,8 +24,6 @@
 #include "iteration/iteration.h"
 #include "layout/energy.h"
 
-enum { ERG_LAYOUT_MOST_KINDS = 4 };
-
 struct erg_layout_frontier_request {
     const struct erg_layout_energy_request *energy; /* of each place */
     const struct erg_layout *layout;                /* checked: erg_layout_check() */

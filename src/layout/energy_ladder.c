@@ -55,22 +55,6 @@ void erg_layout_ladder_release(struct erg_layout_ladder *ladder)
     *ladder = (struct erg_layout_ladder){0};
 }
 
-struct erg_pipeline erg_layout_ladder_pipeline(const struct erg_layout_ladder *ladder,
-                                               const struct erg_layout *layout)
-{
-    double share = erg_time_message_share(ladder->request->time.engine, layout);
-    double message_s = layout->pipeline > 1 ? share * ladder->parts.message_s : 0;
-    return (struct erg_pipeline){
-        .schedule = layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
-        .stages = (size_t)layout->pipeline,
-        .microbatches = (size_t)layout->microbatches,
-        .chunks = (size_t)layout->virtual_stages,
-        .p2p_latency_s = message_s,
-        .p2p_internode_latency_s = message_s,
-        .blocking_power_w = ladder->request->gpu->blocking_power_w,
-    };
-}
-
 struct erg_pass_cost erg_layout_ladder_cost(const struct erg_layout_ladder *ladder,
                                             const struct erg_layout *layout, long stage, long chunk,
                                             enum erg_direction direction, size_t rung)
@@ -110,14 +94,6 @@ void erg_layout_pipeline_tail(struct erg_layout_tail *tail,
     tail->total_j += messages_j;
 }
 
-void erg_layout_ladder_tail(struct erg_layout_tail *tail, const struct erg_layout_ladder *ladder,
-                            const struct erg_layout *layout)
-{
-    const struct erg_time_place time = erg_layout_ladder_place(ladder, layout);
-    const struct erg_layout_energy_place place = {ladder->request, &time, &ladder->tail.costs};
-    erg_layout_pipeline_tail(tail, &place, 1, layout);
-}
-
 double erg_layout_ladder_time(const struct erg_layout_ladder *ladder,
                               const struct erg_layout *layout)
 {
@@ -128,15 +104,54 @@ double erg_layout_ladder_time(const struct erg_layout_ladder *ladder,
     return closed.time_s;
 }
 
-double erg_layout_ladder_pipeline_time(const struct erg_layout_ladder *ladder,
-                                       const struct erg_layout *layout, size_t rung)
+/* ---- all stages ---- */
+
+struct erg_pipeline erg_layout_climb_pipeline(const struct erg_layout_climb *climb,
+                                              const struct erg_layout *layout)
 {
-    struct erg_pipeline pipeline = erg_layout_ladder_pipeline(ladder, layout);
+    const double first_w = climb->ladders[0].request->gpu->blocking_power_w;
+    double message_s = INFINITY, waiting_w = first_w;
+    for (size_t i = 0; i < climb->count; i++) {
+        const struct erg_layout_ladder *ladder = &climb->ladders[i];
+        double share = erg_time_message_share(ladder->request->time.engine, layout);
+        double stages = (double)(climb->places[i].end - climb->places[i].first);
+        message_s = fmin(message_s, layout->pipeline > 1 ? share * ladder->parts.message_s : 0);
+        waiting_w +=
+            (ladder->request->gpu->blocking_power_w - first_w) * stages / (double)layout->pipeline;
+    }
+    return (struct erg_pipeline){
+        .schedule = layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
+        .stages = (size_t)layout->pipeline,
+        .microbatches = (size_t)layout->microbatches,
+        .chunks = (size_t)layout->virtual_stages,
+        .p2p_latency_s = message_s,
+        .p2p_internode_latency_s = message_s,
+        .blocking_power_w = waiting_w,
+    };
+}
+
+void erg_layout_climb_tail(struct erg_layout_tail *tail, const struct erg_layout_climb *climb,
+                           const struct erg_layout *layout)
+{
+    struct erg_layout_energy_place places[ERG_LAYOUT_MOST_KINDS];
+    for (size_t i = 0; i < climb->count; i++)
+        places[i] = (struct erg_layout_energy_place){climb->ladders[i].request, &climb->places[i],
+                                                     &climb->ladders[i].tail.costs};
+    erg_layout_pipeline_tail(tail, places, climb->count, layout);
+}
+
+double erg_layout_climb_time(const struct erg_layout_climb *climb, const struct erg_layout *layout,
+                             bool lowest)
+{
+    struct erg_pipeline pipeline = erg_layout_climb_pipeline(climb, layout);
     size_t tables = 2 * pipeline.stages * pipeline.chunks;
     struct erg_point *points = erg_xcalloc(tables, sizeof *points);
     struct erg_frontier *only = erg_xcalloc(tables, sizeof *only);
     for (size_t i = 0; i < tables; i++) {
         long stage = (long)(i / 2 % pipeline.stages), chunk = (long)(i / 2 / pipeline.stages);
+        const struct erg_layout_ladder *ladder =
+            &climb->ladders[erg_layout_climb_place(climb, stage)];
+        size_t rung = lowest ? ladder->count - 1 : 0;
         points[i].time_s = erg_layout_ladder_cost(ladder, layout, stage, chunk, i % 2, rung).time_s;
         only[i] = (struct erg_frontier){.points = &points[i], .count = 1};
     }

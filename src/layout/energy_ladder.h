@@ -32,11 +32,6 @@ void erg_layout_ladder_init(struct erg_layout_ladder *ladder,
                             const struct erg_layout *layout, size_t clocks);
 void erg_layout_ladder_release(struct erg_layout_ladder *ladder);
 
-/* The pipeline of the layout: schedule, stages, microbatches, the exposed part of messages as the
- * latency between stages. */
-struct erg_pipeline erg_layout_ladder_pipeline(const struct erg_layout_ladder *ladder,
-                                               const struct erg_layout *layout);
-
 /* Of one instruction of a chunk, at the clock of a rung. */
 struct erg_pass_cost erg_layout_ladder_cost(const struct erg_layout_ladder *ladder,
                                             const struct erg_layout *layout, long stage, long chunk,
@@ -52,17 +47,39 @@ void erg_layout_pipeline_tail(struct erg_layout_tail *tail,
                               const struct erg_layout_energy_place *places, size_t count,
                               const struct erg_layout *layout);
 
-/* The same of all stages in one place, at the clock of the ladder's tail. */
-void erg_layout_ladder_tail(struct erg_layout_tail *tail, const struct erg_layout_ladder *ladder,
-                            const struct erg_layout *layout);
-
 /* Of an iteration with everything at the highest clock, by the closed form (energy.h). */
 double erg_layout_ladder_time(const struct erg_layout_ladder *ladder,
                               const struct erg_layout *layout);
 
-/* Of the pipeline alone with everything at the clock of a rung, as its schedule says: some ten
- * nanoseconds an instruction. */
-double erg_layout_ladder_pipeline_time(const struct erg_layout_ladder *ladder,
-                                       const struct erg_layout *layout, size_t rung);
+/* ---- all stages, each on the ladder of its own GPUs ---- */
+
+struct erg_layout_climb {
+    const struct erg_layout_ladder *ladders; /* [count], of the layout's degrees */
+    const struct erg_time_place *places;     /* [count], in the order of the pipeline */
+    size_t count;
+    double closed_s; /* of an iteration with everything at the highest clocks, in closed form */
+};
+
+static inline size_t erg_layout_climb_place(const struct erg_layout_climb *climb, long stage)
+{
+    size_t place = 0;
+    while (stage >= climb->places[place].end)
+        place++;
+    return place;
+}
+
+/* Schedule, stages, microbatches, the mean power of waiting, and as the latency between stages the
+ * exposed part of messages, of several kinds of GPUs the least: the rest is in closed_s. */
+struct erg_pipeline erg_layout_climb_pipeline(const struct erg_layout_climb *climb,
+                                              const struct erg_layout *layout);
+
+/* What follows the pipeline, at the clocks of the ladders' tails. */
+void erg_layout_climb_tail(struct erg_layout_tail *tail, const struct erg_layout_climb *climb,
+                           const struct erg_layout *layout);
+
+/* Of the pipeline alone with everything at the highest clocks, or at the lowest, as its schedule
+ * says: some ten nanoseconds an instruction. */
+double erg_layout_climb_time(const struct erg_layout_climb *climb, const struct erg_layout *layout,
+                             bool lowest);
 
 #endif

@@ -288,13 +288,10 @@ static void add_choice(json_t *document, const struct erg_layout_answer *answer)
     json_object_set_new(document, "objective", objective);
     json_object_set_new(document, "layouts", layouts);
     json_object_set_new(document, "frontier", union_json(answer));
-    json_t *planned = json_pack("{s:I}", "solved", (json_int_t)choice->count);
-    if (!answer->mixed) { /* there nothing is proven of the others */
-        json_object_set_new(planned, "fitting", json_integer((json_int_t)choice->fitting));
-        json_object_set_new(planned, "gap", json_real(choice->gap));
-        json_object_set_new(planned, "frontier_gap", json_real(choice->union_gap));
-    }
-    json_object_set_new(document, "planned", planned);
+    json_object_set_new(document, "planned",
+                        json_pack("{s:I, s:I, s:f, s:f}", "solved", (json_int_t)choice->count,
+                                  "fitting", (json_int_t)choice->fitting, "gap", choice->gap,
+                                  "frontier_gap", choice->union_gap));
     if (answer->counts)
         json_object_set_new(document, "counts", counts_json(answer));
 }

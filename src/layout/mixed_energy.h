@@ -13,15 +13,16 @@ void erg_mixed_energy(struct erg_layout_energy *energy, const struct erg_mixed_s
                       const struct erg_mixed_candidate *candidate);
 
 /*
- * Of what was found the `most` fastest layouts at the highest clock and as many of least energy
- * there are planned over clocks, and ranked by the query. Others are not looked at: that no other
- * is better is not proven, and `fitting` and the gaps say nothing. Up to seconds for each.
- * ERG_INFEASIBLE where none is within the query's bounds. Candidates point into what was found,
+ * Of what was found those are planned over clocks that may be the best by what is asked
+ * (energy_choice.h), of which searches, list and energy do not count. Layouts that are slower at
+ * the highest clocks than all that were found are not looked at: `fitting`, the gap and, where none
+ * is within the query's bounds, the nearest are of what was found. Up to seconds for each that is
+ * planned. ERG_INFEASIBLE where none is within the bounds. Candidates point into what was found,
  * which must outlive the choice. To be released by erg_layout_choice_release(), also after
  * ERG_INFEASIBLE.
  */
 int erg_mixed_choose(struct erg_layout_choice *choice, const struct erg_mixed_search *search,
-                     const struct erg_mixed_found *found, const struct erg_layout_query *query,
-                     size_t most, struct erg_error *err);
+                     const struct erg_mixed_found *found,
+                     const struct erg_layout_choice_request *asked, struct erg_error *err);
 
 #endif

@@ -52,8 +52,8 @@ function heading() {
     tile(`${(100 * best.mfu).toFixed(1)}\u00a0%`, "of the GPUs' peak (MFU)"),
     tile(energy(best.energy_j), `an iteration, ${Math.round(best.gpu_power_w)} W a GPU`),
     tile(gib(best.peak_bytes), "of the GPU that needs most"),
-    plan.kinds ? tile(plan.planned.solved, "layouts planned over clocks")
-      : tile(plan.planned.fitting.toLocaleString("en"), `layouts fit, ${plan.planned.solved} planned over clocks`));
+    tile(plan.planned.fitting.toLocaleString("en"),
+      `${plan.kinds ? "fastest layouts looked at" : "layouts fit"}, ${plan.planned.solved} planned over clocks`));
 }
 
 const shade = bytes =>
