@@ -541,8 +541,6 @@ static void what_is_planned_is_the_best(void **state)
     struct erg_layout_energy fastest;
     erg_mixed_energy(&fastest, &search, &found.items[0]);
     const struct erg_layout_query queries[] = {
-        {.goal = ERG_LAYOUT_FASTEST},
-        {.goal = ERG_LAYOUT_LEAST_ENERGY},
         {.goal = ERG_LAYOUT_LEAST_ENERGY, .time_s = 1.1 * fastest_s},
         {.energy_j = 0.8 * fastest.total_j},
         {.power_w = 0.7 * fastest.total_j / fastest_s},
