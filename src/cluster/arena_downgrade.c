@@ -1,8 +1,8 @@
 /*
  * Arena's search for room at the expense of others: breadth-first over plans in which running jobs
- * were shrunk or moved to another type. The published program marks jobs that were changed more
- * than once in a way that is not known; no mark that was tried agrees with its golden rounds for
- * longer than none does, nor in what all rounds come to.
+ * were shrunk or moved to another type. That a target with a type to go to goes before all others,
+ * and that gains of moved jobs count twice, was found by the golden rounds. What the published
+ * program makes of jobs that are changed more than once in a plan is not known.
  */
 #include "cluster/arena_internal.h"
 
@@ -149,7 +149,8 @@ static int whom_to_halve(const struct search *search, const struct arena_table *
     return best;
 }
 
-/* Moves a seat to another type in a copy of the plan; NULL where there is no room for it. */
+/* Moves a seat to another type in a copy of the plan; NULL where there is no room for it. A running
+ * job's gain counts twice: as what the type promises, and as what the search then finds. */
 static struct plan *change_type(const struct search *search, const struct plan *from, int seat,
                                 int type)
 {
@@ -157,40 +158,55 @@ static struct plan *change_type(const struct search *search, const struct plan *
     struct arena_seat *moved = &plan->table.seats[seat];
     struct arena_room room;
     double before = speed_now(search, &from->table, seat);
-    if (seat != search->target)
+    bool runs = seat != search->target;
+    if (runs)
         arena_give_all(&plan->table, seat);
     moved->type = type;
-    if (seat != search->target && !arena_search(&plan->table, seat, &plan->budget, &room)) {
+    if (runs && !arena_search(&plan->table, seat, &plan->budget, &room)) {
         free_plan(plan);
         return NULL;
     }
-    plan->gain += speed_now(search, &plan->table, seat) - before;
+    plan->gain += (runs ? 2 : 1) * (speed_now(search, &plan->table, seat) - before);
     return plan;
 }
 
-/*
- * Of the jobs on the target's type the one that gains most by another type, where the target counts
- * with all its speed there. Jobs on several nodes stay: their change is mentioned once a node.
- */
+/* The type with room for the target on which it would be fastest, or -1. */
+static int best_type_of_target(const struct search *search, const struct arena_table *table)
+{
+    const struct arena_seat *what = &table->seats[search->target];
+    int best = -1;
+    double best_speed = 0;
+    for (int type = 0; type < (int)search->scheduler->fleet->types_count; type++) {
+        double speed = arena_best_speed(table, what->job, type, what->gpus);
+        if (type != what->type && table->free_gpus[type] >= what->gpus && speed > best_speed) {
+            best = type;
+            best_speed = speed;
+        }
+    }
+    return best;
+}
+
+/* The target on another type; where none has room for it, of the jobs on its type that which gains
+ * most by another. */
 static struct plan *change_best_type(const struct search *search, const struct plan *from)
 {
     const struct arena_table *table = &from->table;
-    int home = table->seats[search->target].type;
+    int home = table->seats[search->target].type, type = best_type_of_target(search, table);
     struct plan *best = NULL;
     double best_gain = -INFINITY;
+    if (type >= 0)
+        return change_type(search, from, search->target, type);
     for (int seat = 0; seat < table->seats_count; seat++) {
         const struct arena_seat *what = &table->seats[seat];
-        bool target = seat == search->target;
-        if (what->type != home || (!target && what->nodes > 1))
+        if (what->type != home || seat == search->target)
             continue;
-        for (int type = 0; type < (int)search->scheduler->fleet->types_count; type++) {
+        for (type = 0; type < (int)search->scheduler->fleet->types_count; type++) {
             double there = arena_best_speed(table, what->job, type, what->gpus);
-            double most = target ? there : there - what->speed;
-            if (type == home || there <= 0 || most <= best_gain ||
+            if (type == home || there <= 0 || 2 * (there - what->speed) <= best_gain ||
                 table->free_gpus[type] < what->gpus)
                 continue;
             struct plan *plan = change_type(search, from, seat, type);
-            double gain = !plan ? -INFINITY : target ? most : plan->gain - from->gain;
+            double gain = plan ? plan->gain - from->gain : -INFINITY;
             if (gain > best_gain) {
                 free_plan(best);
                 best = plan;
