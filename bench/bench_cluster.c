@@ -7,7 +7,8 @@
  * where each job that another policy did not finish counts as the longest of all, and as it is; and
  * CPU seconds with the ratio to the published program's. The next three are all policies on the
  * published traces under fair accounting, below what no policy can beat: every job alone at its
- * fastest from its first moment on (of finished jobs that is no bound where a run is cut off). Then
+ * fastest from its first moment on (of finished jobs that is no bound where a run is cut off), and a
+ * sample's energy at least that on what costs the job least, beside GPUs that idle. Then
  * Philly's trace under a power cap of 70 % of what all GPUs draw at their fastest, with the trace's
  * work and with twice as much: clocks follow the cap from moment to moment, or were capped for
  * good, such that all GPUs at work keep it; ergon's policy makes its own of the cap. The last two
@@ -133,32 +134,95 @@ static double alone_s(const struct erg_simulation *simulation, const struct erg_
     return best_s;
 }
 
+/* What no policy can beat for a job, if it had the cluster for itself from its first moment on. */
+struct alone {
+    double samples; /* until the end of the run */
+    double extra_j; /* of one, beyond what its GPUs draw idle */
+};
+
+static struct alone best_alone(const struct erg_simulation *simulation,
+                               const struct erg_trace_job *job, double left_s)
+{
+    struct alone best = {.extra_j = INFINITY};
+    double batch = (double)simulation->trace->workloads[job->workload].batch, fastest = 0;
+    double iterations = fmax(1, floor(job->iterations * simulation->work));
+    for (int shape = 0; shape < simulation->speeds->shapes_count; shape++) {
+        const struct erg_speed *speed =
+            erg_speed_at(simulation->speeds, ERG_PLANS_ANY, job->workload, shape);
+        const struct erg_gpu_shape *gpus = &simulation->speeds->shapes[shape];
+        if (!erg_speed_feasible(speed))
+            continue;
+        fastest = fmax(fastest, batch / speed->iteration_s);
+        for (int p = 0; p < speed->points_count; p++) {
+            double extra_w =
+                speed->points[p].power_w - simulation->fleet->types[gpus->type].idle_power_w;
+            best.extra_j = fmin(best.extra_j, erg_shape_gpus(gpus) * extra_w * speed->iteration_s *
+                                                  speed->points[p].slowdown / batch);
+        }
+    }
+    best.samples = fmin(iterations * batch, fastest * left_s);
+    return best;
+}
+
+static int compare_extra(const void *a, const void *b)
+{
+    const struct alone *x = a, *y = b;
+    return (x->extra_j > y->extra_j) - (x->extra_j < y->extra_j);
+}
+
+/* Joules of a sample where as many are done as makes that least: all GPUs draw idle power the whole
+ * time, and who does more samples divides it by more. */
+static double least_joules(struct alone *jobs, size_t count, double idle_j)
+{
+    double joules = idle_j, samples = 0;
+    qsort(jobs, count, sizeof *jobs, compare_extra);
+    for (size_t i = 0; i < count; i++) {
+        if (samples > 0 && jobs[i].extra_j > joules / samples)
+            break;
+        samples += jobs[i].samples;
+        joules += jobs[i].samples * jobs[i].extra_j;
+    }
+    return joules / samples;
+}
+
+static double quantile_99(double *values, size_t count)
+{
+    double at = 0.99 * (double)(count - 1);
+    size_t low = (size_t)at;
+    qsort(values, count, sizeof *values, compare_doubles);
+    return values[low] + (at - (double)low) * (values[low + (low + 1 < count)] - values[low]);
+}
+
 /* What no policy can beat. */
 static void print_bounds(const struct erg_simulation *simulation)
 {
     const struct erg_job_trace *trace = simulation->trace;
     double *jct_s = erg_xcalloc(trace->count, sizeof *jct_s);
-    double jcts_s = 0, system_s = 0, submitted = 0;
-    size_t finished = 0;
+    struct alone *alone = erg_xcalloc(trace->count, sizeof *alone);
+    double jcts_s = 0, system_s = 0, samples = 0, end_s = 0;
+    size_t finished = 0, submitted = 0;
     for (size_t i = 0; i < trace->count; i++) {
-        double left_s = simulation->until_s - (trace->jobs[i].submit_s - trace->first_submit_s);
+        double at_s = trace->jobs[i].submit_s - trace->first_submit_s;
+        double left_s = simulation->until_s - at_s;
         double needed_s = alone_s(simulation, &trace->jobs[i]);
         if (left_s <= 0)
             continue;
-        submitted++;
+        alone[submitted] = best_alone(simulation, &trace->jobs[i], left_s);
+        samples += alone[submitted++].samples;
         system_s += fmin(needed_s, left_s);
+        end_s = fmax(end_s, at_s + fmin(needed_s, left_s));
         if (needed_s <= left_s) {
             jct_s[finished++] = needed_s;
             jcts_s += needed_s;
         }
     }
-    qsort(jct_s, finished, sizeof *jct_s, compare_doubles);
-    double at = 0.99 * (double)(finished - 1);
-    size_t low = (size_t)at;
-    double p99_s =
-        jct_s[low] + (at - (double)low) * (jct_s[low + (low + 1 < finished)] - jct_s[low]);
-    printf("%-15s %8zu %12.0f %15.0f %11.0f\n", "(each alone)", finished, jcts_s / (double)finished,
-           system_s / submitted, p99_s);
+    if (!isinf(simulation->until_s))
+        end_s = simulation->until_s;
+    double idle_j = end_s * erg_fleet_idle_power(simulation->fleet);
+    printf("%-15s %8zu %12.0f %15.0f %11.0f %10.0f %9.2f\n", "(each alone)", finished,
+           jcts_s / (double)finished, system_s / (double)submitted, quantile_99(jct_s, finished),
+           samples / end_s, least_joules(alone, submitted, idle_j));
+    free(alone);
     free(jct_s);
 }
 

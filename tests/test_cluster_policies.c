@@ -198,8 +198,8 @@ static void test_ergon_does_not_churn(void **state)
     erg_speeds_free(world.speeds);
 }
 
-/* A job needs all 8 GPUs and has most work; 190 jobs of 6 hours for one GPU each keep coming, which
- * is a bit more than all GPUs can do. By work alone it would be last. */
+/* A job needs all 8 GPUs and has most work; 190 jobs of 12 hours for one GPU each keep coming for
+ * 252 hours, which is a bit more than all GPUs can do. By work alone it would be last. */
 static void test_ergon_starves_nobody(void **state)
 {
     (void)state;
@@ -211,9 +211,9 @@ static void test_ergon_starves_nobody(void **state)
     add_job(&world, 10, 3000, 0, 8);
     world.jobs[0].workload = 1;
     for (int i = 0; i < 190; i++)
-        add_job(&world, i < 10 ? 0 : (i - 10) * 0.7 * HOUR_S, 360, 0, 1);
+        add_job(&world, i < 10 ? 0 : (i - 10) * 1.4 * HOUR_S, 720, 0, 1);
     simulate(&result, &world, "ergon");
-    assert_true(result.jobs[0].started_s < 96 * HOUR_S);
+    assert_true(result.jobs[0].started_s < 192 * HOUR_S);
     assert_int_equal(result.summary.finished_jobs, 191);
     erg_simulated_release(&result);
     erg_speeds_free(world.speeds);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #define RANK_POWER 0.8
-#define AGEING_S (24 * 3600.0)
+#define AGEING_S (48 * 3600.0)
 #define CATCHING_UP 10 /* seconds that a second at twice the speed asked for makes up for */
 #define TENANT_MEMORY_S (24 * 3600.0)
 #define TENANT_WEIGHT_MOST 4.0
