@@ -35,8 +35,8 @@ static struct rounding_effort choose_effort(const struct realiser *realiser, boo
     return (struct rounding_effort){.least = !will_run ? 1
                                              : shorter ? 8
                                                        : 2,
-                                    .most = shorter ? 14 : 5,
-                                    .annealings = shorter ? 1 : 4,
+                                    .most = shorter ? 14 : 7,
+                                    .annealings = shorter ? 1 : 6,
                                     .enough_j =
                                         planned_j * (1 + (shorter ? good_loss : fair_loss))};
 }

@@ -12,8 +12,9 @@
 /* More searches in a row without a gain than this: hardly one to come. */
 enum { IDLE = 2 };
 
-/* Moves of the first annealing: less than 0.1 s. Each further one makes three times as many. */
+/* Moves of the first annealing: less than 0.1 s. Each further one makes so many times as many. */
 enum { FIRST_MOVES = 200000 };
+static const double growth = 3.3;
 
 /* Looking ahead weighs so many options on either side of the one just below the plan. */
 enum { AHEAD = 4 };
@@ -358,9 +359,7 @@ static void search_round(struct rounding *rounding, double deadline_s, int round
     else
         return;
     if (round > 0 && anew < 0) {
-        size_t moves = FIRST_MOVES;
-        for (int longer = 1; longer < round; longer++)
-            moves *= 3;
+        size_t moves = (size_t)(FIRST_MOVES * pow(growth, round - 1));
         rounding_anneal(rounding, deadline_s, moves, rng);
     }
     rounding_search(rounding, deadline_s, searched, rng);

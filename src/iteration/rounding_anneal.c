@@ -9,10 +9,16 @@
 enum { STEPS = 12 };
 
 /* Sweeps over all events: fewer find little, more find hardly more. */
-enum { FEWEST = 150, MOST = 3000 };
+enum { FEWEST = 150, MOST = 10000 };
 
-/* Temperatures in units of what the next slower option saves on average. */
-static const double hottest = 0.3, coldest = 0.08;
+/*
+ * Temperatures, in units of what the next slower option saves on average, fall linearly from each
+ * of these parts of the sweeps to the next. The hottest lets every mixture of options come about:
+ * those that a table mixes may lie several steps apart. Most plans freeze on the long slope.
+ */
+static const struct cooling {
+    double part, temperature;
+} cooling[] = {{0, 0.4}, {0.2, 0.22}, {0.9, 0.12}, {1, 0.04}};
 
 /* A stretch of time shorter than this part of the deadline does not count, and events stay half
  * of it away from either end: no error of addition makes a plan late. */
@@ -340,6 +346,15 @@ static double settle(struct rounding *rounding, double deadline_s)
     return latest;
 }
 
+static double temperature_at(double part)
+{
+    const struct cooling *to = &cooling[1];
+    while (part > to->part)
+        to++;
+    double along = (part - to[-1].part) / (to->part - to[-1].part);
+    return to[-1].temperature + (to->temperature - to[-1].temperature) * along;
+}
+
 void rounding_anneal(struct rounding *rounding, double deadline_s, size_t moves,
                      struct erg_rng *rng)
 {
@@ -348,8 +363,7 @@ void rounding_anneal(struct rounding *rounding, double deadline_s, size_t moves,
     sweeps = sweeps < FEWEST ? FEWEST : sweeps > MOST ? MOST : sweeps;
     double latest = settle(rounding, deadline_s), unit_j = mean_saving(rounding);
     for (size_t sweep = 0; sweep < sweeps; sweep++) {
-        double cooled = (double)sweep / (double)sweeps;
-        double temperature_j = unit_j * (hottest + (coldest - hottest) * cooled);
+        double temperature_j = unit_j * temperature_at((double)sweep / (double)sweeps);
         bool late = sweep / 2 % 2;
         for (size_t i = 0; i < count; i++)
             move_event(rounding, &annealing->events[late ? count - 1 - i : i], latest,
