@@ -18,8 +18,9 @@
  *   Bloom on A40, 8 x 48, T = 21.425 s                    at least 0.023, known 0.196
  * So a loss of zero is out of reach; what lies between the two numbers is open. The known ones of
  * 2 x 8, 4 x 8 and 4 x 12 came from those solvers, the others from here. Of the frontier's plans on
- * the measured profiles none loses 0.3 %, and on distorted tables up to 10 x 128 none loses more;
- * 16 x 512 takes the most moves to get there, up to a minute of a busy core for a plan. There
+ * the measured profiles, with 12 to 512 microbatches and the powers of waiting that were published
+ * with them, none loses 0.3 %, and on distorted tables up to 10 x 128 none loses more; 16 x 512
+ * takes the most moves to get there, up to a minute of a busy core for a plan. There
  * three times as many moves take 0.006 % off the loss: at 1.013 times the shortest time 0.312 % is
  * left after 600 for an instruction, 0.303 % after 2000 and 0.298 % after 6000. It lies evenly over
  * the microbatches, half in options beside the best and half in waiting. In the same time none of

@@ -7,6 +7,7 @@
 #include "iteration/rounding_internal.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,10 @@ enum { MOST_KEPT = 16 << 20 };
 static const double good_loss = 0.0025, fair_loss = 0.003;
 static const size_t short_pipeline = 1024; /* instructions */
 
+/* With fewer options, gaps between them may cost more than that whatever the plan: so longer
+ * searches would hold up everybody who has few. */
+static const double many_options = 24;
+
 struct wanted {
     size_t plan; /* of the iteration */
     double deadline_s;
@@ -26,19 +31,31 @@ struct wanted {
     int64_t *flow;
 };
 
+static double mean_options(const struct option_tables *tables)
+{
+    double sum = 0;
+    for (size_t t = 0; t < tables->count; t++)
+        sum += (double)tables->tables[t].count;
+    return sum / (double)tables->count;
+}
+
 static struct rounding_effort choose_effort(const struct realiser *realiser, bool will_run,
                                             double planned_j)
 {
     if (realiser->request->tries)
-        return (struct rounding_effort){.least = 1, .most = 1};
+        return (struct rounding_effort){.least = 1, .most = 1, .planned_j = planned_j};
+    bool many = mean_options(realiser->tables) >= many_options;
     bool shorter = realiser->iteration->schedule.count <= short_pipeline;
-    return (struct rounding_effort){.least = !will_run ? 1
-                                             : shorter ? 8
-                                                       : 2,
-                                    .most = shorter ? 14 : 7,
-                                    .annealings = shorter ? 1 : 6,
-                                    .enough_j =
-                                        planned_j * (1 + (shorter ? good_loss : fair_loss))};
+    return (struct rounding_effort){
+        .least = !will_run ? 1
+                 : shorter ? 8
+                           : 2,
+        .most = shorter ? (many ? 20 : 14) : (many ? 10 : 5),
+        .annealings = shorter ? (many ? 2 : 1) : (many ? 9 : 4),
+        .planned_j = planned_j,
+        .enough = shorter ? good_loss : fair_loss,
+        .bearable = many ? fair_loss : INFINITY,
+    };
 }
 
 static int realise(void *context, size_t i, struct erg_error *err)

@@ -12,9 +12,10 @@
 /* More searches in a row without a gain than this: hardly one to come. */
 enum { IDLE = 2 };
 
-/* Moves of the first annealing: less than 0.1 s. Each further one makes so many times as many. */
-enum { FIRST_MOVES = 200000 };
-static const double growth = 3.3;
+/* Moves of the first annealing: less than 0.1 s. Each further one makes so many times as many;
+ * after some of them it takes hardly more than this part of the loss away. */
+enum { FIRST_MOVES = 200000, SURE = 4 };
+static const double growth = 3.3, gain = 0.04;
 
 /* Looking ahead weighs so many options on either side of the one just below the plan. */
 enum { AHEAD = 4 };
@@ -366,6 +367,19 @@ static void search_round(struct rounding *rounding, double deadline_s, int round
     compete(rounding, deadline_s, best_j);
 }
 
+/*
+ * Enough, or bearable and no longer getting better; or so far from bearable that the annealings to
+ * come cannot get there: options with wide gaps allow no better.
+ */
+static bool is_done(const struct rounding_effort *effort, int round, int idle, double best_j)
+{
+    double loss = best_j / effort->planned_j - 1;
+    bool sure = round > SURE && round <= effort->annealings;
+    double reach = sure ? pow(1 - gain, effort->annealings + 1 - round) : 0;
+    return loss <= effort->enough || (idle > IDLE && loss <= effort->bearable) ||
+           loss * reach > effort->bearable;
+}
+
 void rounding_round(struct rounding *rounding, const int32_t *start, const int32_t *duration,
                     const int64_t *flow, double deadline_s, const struct rounding_effort *effort,
                     uint32_t *option)
@@ -376,9 +390,9 @@ void rounding_round(struct rounding *rounding, const int32_t *start, const int32
     double best_j = DBL_MAX;
     load_plan(rounding, start, duration, flow);
     compete_starts(rounding, deadline_s, &best_j);
-    int idle = 0; /* rounds in a row without a gain: options with wide gaps allow no better */
+    int idle = 0; /* rounds in a row without a gain */
     for (int round = 0; round < effort->most; round++) {
-        if (round >= effort->least && (best_j <= effort->enough_j || idle > IDLE))
+        if (round >= effort->least && is_done(effort, round, idle, best_j))
             break;
         double before_j = best_j;
         search_round(rounding, deadline_s, round, effort, &rng, &best_j);

@@ -60,12 +60,13 @@ void rounding_free(struct rounding *rounding);
 
 /*
  * How long to look for a better choice: `least` to `most` rounds of search, until one has found a
- * choice that costs no more than enough_j. After the first come so many with annealing, each longer
- * than the one before.
+ * choice that costs no more than the part `enough` of planned_j beyond it; with `bearable`, until
+ * more rounds bring nothing. After the first come so many with annealing, each longer than the one
+ * before.
  */
 struct rounding_effort {
     int least, most, annealings;
-    double enough_j;
+    double planned_j, enough, bearable;
 };
 
 /*
