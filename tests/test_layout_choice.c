@@ -279,17 +279,24 @@ static void no_plan_beats_its_bound(const struct world *world, const struct all 
     }
 }
 
+static struct erg_layout_choice_request asked(const struct world *world,
+                                              const struct erg_layout_search *searches,
+                                              const struct erg_layout_query *query)
+{
+    return (struct erg_layout_choice_request){.searches = searches,
+                                              .search_count = 2,
+                                              .energy = &world->request,
+                                              .query = *query,
+                                              .most = 40,
+                                              .tolerance = 0.002};
+}
+
 /* As good as the best of all layouts solved, though few are. */
 static void check_choice(const struct world *world, const struct all *all,
                          const struct erg_layout_search *searches,
                          const struct erg_layout_query *query)
 {
-    const struct erg_layout_choice_request request = {.searches = searches,
-                                                      .search_count = 2,
-                                                      .energy = &world->request,
-                                                      .query = *query,
-                                                      .most = 40,
-                                                      .tolerance = 0.002};
+    const struct erg_layout_choice_request request = asked(world, searches, query);
     struct erg_layout_choice choice;
     struct erg_layout_pick best;
     struct erg_error err;
@@ -314,11 +321,11 @@ static void check_choice(const struct world *world, const struct all *all,
 static double least_of_all(const struct all *all, const struct erg_layout_query *query,
                            enum erg_layout_goal goal)
 {
-    struct erg_layout_query asked = *query;
+    struct erg_layout_query other = *query;
     struct erg_layout_pick pick;
     struct erg_error err;
-    asked.goal = goal;
-    assert_ok(erg_layout_pick(&pick, all->options, all->found.count, &asked, &err), &err);
+    other.goal = goal;
+    assert_ok(erg_layout_pick(&pick, all->options, all->found.count, &other, &err), &err);
     return erg_layout_pick_value(&pick, goal);
 }
 
@@ -327,12 +334,7 @@ static void check_refusal(const struct world *world, const struct all *all,
                           const struct erg_layout_search *searches,
                           const struct erg_layout_query *query, const char *bound, double nearest)
 {
-    const struct erg_layout_choice_request request = {.searches = searches,
-                                                      .search_count = 2,
-                                                      .energy = &world->request,
-                                                      .query = *query,
-                                                      .most = 40,
-                                                      .tolerance = 0.002};
+    const struct erg_layout_choice_request request = asked(world, searches, query);
     struct erg_layout_choice choice;
     struct erg_error err;
     assert_fails(erg_layout_choose(&choice, &request, &err), &err, bound);

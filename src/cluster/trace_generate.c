@@ -197,46 +197,48 @@ static bool any_runs(const struct recipe *some, const struct erg_trace_maker *ma
     return false;
 }
 
-/* `some` is the recipe with one item of a list alone: refuses it where no job could have that. */
-static int check_item(const struct recipe *some, const char *list, unsigned index,
-                      const struct erg_trace_maker *maker, const struct erg_yaml *yaml,
-                      struct erg_error *err)
+enum recipe_list { GPUS, TYPES, MODELS, RECIPE_LISTS };
+static const char *const recipe_lists[] = {[GPUS] = "gpus", [TYPES] = "types", [MODELS] = "models"};
+
+/* The recipe with one item of a list alone. */
+static struct recipe only(const struct recipe *recipe, enum recipe_list list, unsigned i)
 {
-    char key[96];
-    snprintf(key, sizeof key, "%s[%u]", list, index);
-    if (any_runs(some, maker))
-        return 0;
-    return erg_yaml_fail(yaml, key, err,
-                         "no job could be drawn with this: none of the models runs on as many GPUs "
-                         "of the types, by the profiles in %s",
-                         maker->trace->path);
+    struct recipe some = *recipe;
+    switch (list) {
+    case GPUS:
+        some.gpus = &recipe->gpus[i];
+        some.gpus_count = 1;
+        break;
+    case TYPES:
+        some.types = &recipe->types[i];
+        some.types_count = 1;
+        break;
+    default:
+        some.models = &recipe->models[i];
+        some.models_count = 1;
+    }
+    return some;
 }
 
 /* Everything that the file names must be able to be drawn. */
 static int check_runs(const struct recipe *recipe, const struct erg_trace_maker *maker,
                       const struct erg_yaml *yaml, struct erg_error *err)
 {
-    struct recipe some = *recipe;
-    for (unsigned i = 0; i < recipe->gpus_count; i++) {
-        some.gpus = &recipe->gpus[i];
-        some.gpus_count = 1;
-        if (check_item(&some, "gpus", i, maker, yaml, err) != 0)
-            return -1;
-    }
-    some = *recipe;
-    for (unsigned i = 0; i < recipe->types_count && erg_yaml_has(yaml, "types"); i++) {
-        some.types = &recipe->types[i];
-        some.types_count = 1;
-        if (check_item(&some, "types", i, maker, yaml, err) != 0)
-            return -1;
-    }
-    some = *recipe;
-    for (unsigned i = 0; i < recipe->models_count && erg_yaml_has(yaml, "models"); i++) {
-        some.models = &recipe->models[i];
-        some.models_count = 1;
-        if (check_item(&some, "models", i, maker, yaml, err) != 0)
-            return -1;
-    }
+    const unsigned counts[] = {[GPUS] = recipe->gpus_count,
+                               [TYPES] = recipe->types_count,
+                               [MODELS] = recipe->models_count};
+    for (int list = 0; list < RECIPE_LISTS; list++)
+        for (unsigned i = 0; i < counts[list] && erg_yaml_has(yaml, recipe_lists[list]); i++) {
+            const struct recipe some = only(recipe, (enum recipe_list)list, i);
+            char key[96];
+            if (any_runs(&some, maker))
+                continue;
+            snprintf(key, sizeof key, "%s[%u]", recipe_lists[list], i);
+            return erg_yaml_fail(yaml, key, err,
+                                 "no job could be drawn with this: none of the models runs on as "
+                                 "many GPUs of the types, by the profiles in %s",
+                                 maker->trace->path);
+        }
     return 0;
 }
 

@@ -14,14 +14,24 @@
 /* So much is kept of continuous plans, or two for each core if that is more. */
 enum { MOST_KEPT = 16 << 20 };
 
-/* Costing more than this beyond the continuous plan, a plan is searched again: sooner and more
- * often where a pipeline is so short that this is a matter of milliseconds. */
-static const double good_loss = 0.0025, fair_loss = 0.003;
+/*
+ * Costing more than this beyond the continuous plan, a plan is searched again: sooner and more
+ * often where a pipeline is so short that this is a matter of milliseconds. With few options, gaps
+ * between them may cost more than that whatever the plan: so longer searches would hold up
+ * everybody who has few.
+ */
+#define GOOD_LOSS 0.0025
+#define FAIR_LOSS 0.003
 static const size_t short_pipeline = 1024; /* instructions */
+static const double many_options = 24;     /* a table, in the mean */
 
-/* With fewer options, gaps between them may cost more than that whatever the plan: so longer
- * searches would hold up everybody who has few. */
-static const double many_options = 24;
+/* [short pipeline][many options]; `least` is of plans that may really run. */
+static const struct rounding_effort efforts[2][2] = {
+    {{.least = 2, .most = 5, .annealings = 4, .enough = FAIR_LOSS, .bearable = INFINITY},
+     {.least = 2, .most = 10, .annealings = 9, .enough = FAIR_LOSS, .bearable = FAIR_LOSS}},
+    {{.least = 8, .most = 14, .annealings = 1, .enough = GOOD_LOSS, .bearable = INFINITY},
+     {.least = 8, .most = 20, .annealings = 2, .enough = GOOD_LOSS, .bearable = FAIR_LOSS}},
+};
 
 struct wanted {
     size_t plan; /* of the iteration */
@@ -39,23 +49,16 @@ static double mean_options(const struct option_tables *tables)
     return sum / (double)tables->count;
 }
 
-static struct rounding_effort choose_effort(const struct realiser *realiser, bool will_run,
-                                            double planned_j)
+static struct rounding_effort choose_effort(const struct realiser *realiser, bool will_run)
 {
     if (realiser->request->tries)
-        return (struct rounding_effort){.least = 1, .most = 1, .planned_j = planned_j};
-    bool many = mean_options(realiser->tables) >= many_options;
+        return (struct rounding_effort){.least = 1, .most = 1};
     bool shorter = realiser->iteration->schedule.count <= short_pipeline;
-    return (struct rounding_effort){
-        .least = !will_run ? 1
-                 : shorter ? 8
-                           : 2,
-        .most = shorter ? (many ? 20 : 14) : (many ? 10 : 5),
-        .annealings = shorter ? (many ? 2 : 1) : (many ? 9 : 4),
-        .planned_j = planned_j,
-        .enough = shorter ? good_loss : fair_loss,
-        .bearable = many ? fair_loss : INFINITY,
-    };
+    struct rounding_effort effort =
+        efforts[shorter][mean_options(realiser->tables) >= many_options];
+    if (!will_run)
+        effort.least = 1;
+    return effort;
 }
 
 static int realise(void *context, size_t i, struct erg_error *err)
@@ -66,8 +69,8 @@ static int realise(void *context, size_t i, struct erg_error *err)
     struct erg_plan *plan = &realiser->iteration->plans[wanted->plan];
     if (erg_interrupt_check(err) != 0)
         return -1;
-    struct rounding_effort effort =
-        choose_effort(realiser, wanted->will_run, plan->planned_energy_j);
+    struct rounding_effort effort = choose_effort(realiser, wanted->will_run);
+    effort.planned_j = plan->planned_energy_j;
     struct rounding *rounding = rounding_new(schedule, realiser->tables, realiser->request->seed);
     rounding_round(rounding, wanted->start, wanted->duration, wanted->flow, wanted->deadline_s,
                    &effort, plan->option);

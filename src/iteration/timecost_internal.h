@@ -40,8 +40,6 @@ struct timecost_problem {
     const struct timecost_arc *dependencies; /* no cycle */
 };
 
-struct timecost_solver;
-
 /*
  * The sweep goes from the slowest schedule to the fastest. Both calls may change `deadline`, the
  * next time in ticks for which a plan is wanted (each smaller than the one before); anything
