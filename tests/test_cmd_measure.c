@@ -114,6 +114,7 @@ static void test_without_gpus(void **state)
                     in_folder("powercap"));
     json_t *root = run_json(arguments.data, 0);
     assert_near(number_at(root, "summary.cpu_energy_j.mean"), 2.5, 1e-9);
+    assert_true(number_at(root, "summary.cpu_uncertainty_j.mean") > 0);
     assert_true(json_is_null(json_at(root, "summary.energy_j.mean")));
     assert_true(json_is_null(json_at(root, "summary.dram_energy_j.mean")));
     json_decref(root);

@@ -22,7 +22,9 @@ static struct erg_runs make_runs(size_t count)
         window->energy_j = 400 * window->time_s;
         window->uncertainty_j = 20;
         window->cpu_j = NAN;
+        window->cpu_uncertainty_j = NAN;
         window->dram_j = 50;
+        window->dram_uncertainty_j = 2;
         for (int g = 0; g < 2; g++) {
             double power_w = g ? 300 : 100;
             window->gpu[g] = (struct erg_window_gpu){
@@ -67,7 +69,7 @@ static void test_table(void **state)
                     "  time                    11.0 s ± 1.00 s (9.1 %)\n",
                     "  energy of GPUs         4.40 kJ ± 400 J (9.1 %), each known to ± 20.0 J\n",
                     "  mean power of GPUs       400 W ± 0.000 W (0.0 %)\n",
-                    "  energy of DRAM          50.0 J",
+                    "  energy of DRAM          50.0 J ± 0.000 J (0.0 %), each known to ± 2.00 J\n",
                     "  2 NVIDIA H200  3.30 kJ ± 300 J  ± 14.0 J          1.250  300 W  602 W  "
                     "1.98 GHz  30 to 62, max 65 °C  by power 1.50 s, by heat 0.000 s\n",
                     "  0 NVIDIA H200  1.10 kJ ± 100 J  ± 14.0 J          1.000  100 W  202 W  "

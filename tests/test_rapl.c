@@ -1,6 +1,7 @@
 /*
  * CPU and DRAM energy from a powercap tree made for the test.
  */
+#include "base/random.h"
 #include "base/text.h"
 #include "check.h"
 #include "telemetry/rapl.h"
@@ -95,9 +96,68 @@ static void test_none(void **state)
     unsetenv("ERGON_POWERCAP");
 }
 
+/* A load that is high for a share of each of its periods. */
+struct load {
+    double low_w, high_w, share, period_s;
+};
+
+static double used_j(const struct load *load, double time_s)
+{
+    double periods = floor(time_s / load->period_s);
+    double rest_s = time_s - periods * load->period_s, high_s = load->share * load->period_s;
+    double mean_w = load->low_w + (load->high_w - load->low_w) * load->share;
+    return periods * load->period_s * mean_w + load->low_w * rest_s +
+           (load->high_w - load->low_w) * fmin(rest_s, high_s);
+}
+
+/* A counter that is brought up to date every millisecond, read within 40 us. */
+static struct erg_rapl_reading read_at(const struct load *load, double time_s, double phase_s)
+{
+    double updated_s = floor((time_s - phase_s) * 1e3) * 1e-3 + phase_s;
+    return (struct erg_rapl_reading){.cpu_j = used_j(load, updated_s),
+                                     .cpu_valid = true,
+                                     .begin_ns = llround(time_s * 1e9) - 20000,
+                                     .end_ns = llround(time_s * 1e9) + 20000};
+}
+
+static void test_uncertainty_covers_windows(void **state)
+{
+    (void)state;
+    static const struct load loads[] = {
+        {120, 120, 0, 1},        /* steady */
+        {60, 180, 0.5, 0.0073},  /* phases of a step */
+        {90, 300, 0.3, 0.031},   /* bursts */
+        {100, 250, 0.5, 0.0004}, /* faster than the counter */
+    };
+    enum { WINDOWS = 4000 };
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 3);
+    for (size_t l = 0; l < sizeof loads / sizeof *loads; l++) {
+        size_t covered = 0;
+        double relative = 0;
+        for (int i = 0; i < WINDOWS; i++) {
+            double phase_s = 1e-3 * erg_rng_uniform(&rng), begin_s = 1 + erg_rng_uniform(&rng);
+            double end_s = begin_s + 0.05 * (1 + 19 * erg_rng_uniform(&rng));
+            double gap_s = 3e-5 + 1e-4 * erg_rng_uniform(&rng); /* until a thread goes on */
+            struct erg_rapl_reading before = read_at(&loads[l], begin_s - gap_s, phase_s);
+            struct erg_rapl_reading after = read_at(&loads[l], end_s + gap_s, phase_s);
+            struct erg_rapl_energy energy;
+            erg_rapl_between(&before, &after, llround(begin_s * 1e9), llround(end_s * 1e9),
+                             &energy);
+            double truth_j = used_j(&loads[l], end_s) - used_j(&loads[l], begin_s);
+            covered += fabs(energy.cpu_j - truth_j) <= energy.cpu_uncertainty_j;
+            relative = fmax(relative, energy.cpu_uncertainty_j / truth_j);
+            assert_true(isnan(energy.dram_j) && isnan(energy.dram_uncertainty_j));
+        }
+        assert_true(covered >= 0.95 * WINDOWS);
+        assert_true(relative < 0.05); /* of the shortest; a bound that says nothing covers, too */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_uncertainty_covers_windows),
         cmocka_unit_test_setup_teardown(test_packages_and_wraps, make_root, remove_root),
         cmocka_unit_test_setup_teardown(test_none, make_root, remove_root),
     };

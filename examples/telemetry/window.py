@@ -15,7 +15,8 @@ class WindowGpu(c.Structure):
 
 class Result(c.Structure):
     _fields_ = ([("begin_ns", c.c_int64), ("end_ns", c.c_int64)] +
-                [(name, D) for name in "time_s energy_j uncertainty_j cpu_j dram_j".split()] +
+                [(name, D) for name in ("time_s energy_j uncertainty_j cpu_j cpu_uncertainty_j "
+                                        "dram_j dram_uncertainty_j").split()] +
                 [("gpus", c.c_size_t), ("gpu", WindowGpu * 32)])
 
 ergon, meter, error, result = c.CDLL("libergon.so.0"), c.c_void_p(), Error(), Result()

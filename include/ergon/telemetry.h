@@ -71,8 +71,8 @@ struct erg_window_result {
     /* Of that sum, 95 %. GPUs of one job change their load together, so that what is hidden between
      * the steps of their counters does not cancel: theirs are added up. */
     double uncertainty_j;
-    double cpu_j; /* CPU packages, NaN where they cannot be read */
-    double dram_j;
+    double cpu_j, cpu_uncertainty_j;   /* CPU packages, 95 %; NaN where they cannot be read */
+    double dram_j, dram_uncertainty_j; /* their memory, likewise */
     size_t gpus;
     struct erg_window_gpu gpu[ERG_METER_GPUS_MAX];
 };

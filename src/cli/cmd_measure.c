@@ -112,11 +112,14 @@ static int run_with_rapl(struct erg_rapl *rapl, const struct erg_child_signals *
     if (erg_child_run(signals, command, end, err) != 0)
         return -1;
     int64_t end_ns = erg_now_ns();
+    struct erg_rapl_energy energy;
     erg_rapl_read(rapl, &after);
-    *result = (struct erg_window_result){
-        .time_s = 1e-9 * (double)(end_ns - start_ns),
-        .cpu_j = before.cpu_valid && after.cpu_valid ? after.cpu_j - before.cpu_j : NAN,
-        .dram_j = before.dram_valid && after.dram_valid ? after.dram_j - before.dram_j : NAN};
+    erg_rapl_between(&before, &after, start_ns, end_ns, &energy);
+    *result = (struct erg_window_result){.time_s = 1e-9 * (double)(end_ns - start_ns),
+                                         .cpu_j = energy.cpu_j,
+                                         .cpu_uncertainty_j = energy.cpu_uncertainty_j,
+                                         .dram_j = energy.dram_j,
+                                         .dram_uncertainty_j = energy.dram_uncertainty_j};
     return 0;
 }
 

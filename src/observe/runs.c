@@ -21,17 +21,30 @@ void erg_runs_release(struct erg_runs *runs)
 
 /* ---- spreads over the runs ---- */
 
-enum total { TIME, ENERGY, UNCERTAINTY, POWER, CPU, DRAM, TOTALS };
+enum total {
+    TIME,
+    ENERGY,
+    ENERGY_UNCERTAINTY,
+    POWER,
+    CPU,
+    CPU_UNCERTAINTY,
+    DRAM,
+    DRAM_UNCERTAINTY,
+    TOTALS
+};
 
+/* `what` is shown in the table; an energy is followed by its uncertainty. */
 static const struct {
     const char *what, *unit, *key;
 } totals[TOTALS] = {
     [TIME] = {"time", "s", "time_s"},
     [ENERGY] = {"energy of GPUs", "J", "energy_j"},
-    [UNCERTAINTY] = {NULL, NULL, "uncertainty_j"},
+    [ENERGY_UNCERTAINTY] = {NULL, NULL, "uncertainty_j"},
     [POWER] = {"mean power of GPUs", "W", "power_mean_w"},
     [CPU] = {"energy of CPUs", "J", "cpu_energy_j"},
+    [CPU_UNCERTAINTY] = {NULL, NULL, "cpu_uncertainty_j"},
     [DRAM] = {"energy of DRAM", "J", "dram_energy_j"},
+    [DRAM_UNCERTAINTY] = {NULL, NULL, "dram_uncertainty_j"},
 };
 
 static double total_of(const struct erg_window_result *window, enum total total)
@@ -42,15 +55,19 @@ static double total_of(const struct erg_window_result *window, enum total total)
         return window->time_s;
     case ENERGY:
         return energy_j;
-    case UNCERTAINTY:
+    case ENERGY_UNCERTAINTY:
         return window->gpus ? window->uncertainty_j : NAN;
     case POWER:
         return energy_j / window->time_s;
     case CPU:
         return window->cpu_j;
+    case CPU_UNCERTAINTY:
+        return window->cpu_uncertainty_j;
     case DRAM:
-    default:
         return window->dram_j;
+    case DRAM_UNCERTAINTY:
+    default:
+        return window->dram_uncertainty_j;
     }
 }
 
@@ -120,8 +137,8 @@ static void add_total(struct erg_text *out, const struct erg_runs *runs, enum to
         erg_text_printf(out, " ± %s (%.1f %%)",
                         erg_format_quantity(sd, deviation, totals[total].unit),
                         100 * deviation / spread.mean);
-    if (total == ENERGY) {
-        struct erg_spread uncertainty = spread_total(runs, UNCERTAINTY);
+    if (total == ENERGY || total == CPU || total == DRAM) {
+        struct erg_spread uncertainty = spread_total(runs, total + 1);
         erg_text_printf(out, "%s known to ± %s", isnan(deviation) ? "," : ", each",
                         erg_format_quantity(known, erg_spread_mean(&uncertainty), "J"));
     }
@@ -240,9 +257,9 @@ void erg_runs_table(struct erg_text *out, const struct erg_runs *runs)
     if (runs->count > 1)
         erg_text_add(out, " (mean ± standard deviation)");
     erg_text_add(out, ":\n\n");
-    static const enum total shown[] = {TIME, ENERGY, POWER, CPU, DRAM};
-    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
-        add_total(out, runs, shown[i]);
+    for (int total = 0; total < TOTALS; total++)
+        if (totals[total].what)
+            add_total(out, runs, (enum total)total);
     if (!runs->gpu_count)
         return;
     erg_text_add(out, "\n");

@@ -4,6 +4,9 @@
  * must be read more often than that (every 30 s is plenty).
  *
  * Usually only root may read the counters. Kernel documentation: power/powercap/powercap.rst.
+ *
+ * A counter is brought up to date once a millisecond or so (Intel, Software Developer's Manual 3B,
+ * "RAPL interfaces"): what was used since is not in a reading.
  */
 #ifndef ERG_TELEMETRY_RAPL_H
 #define ERG_TELEMETRY_RAPL_H
@@ -11,10 +14,18 @@
 #include "ergon/error.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct erg_rapl_reading {
     double cpu_j, dram_j; /* since the reader was opened, summed over packages */
     bool cpu_valid, dram_valid;
+    int64_t begin_ns, end_ns; /* CLOCK_MONOTONIC: all counters were read between these */
+};
+
+/* Of a window. NaN: not known. */
+struct erg_rapl_energy {
+    double cpu_j, cpu_uncertainty_j; /* 95 % */
+    double dram_j, dram_uncertainty_j;
 };
 
 struct erg_rapl;
@@ -28,5 +39,14 @@ void erg_rapl_close(struct erg_rapl *rapl);
 
 /* Safe to call from several threads. */
 void erg_rapl_read(struct erg_rapl *rapl, struct erg_rapl_reading *reading);
+
+/*
+ * Energy between two readings as that of the window from begin_ns to end_ns, which lies between
+ * them. Uncertain is what the counters had not yet seen at either end, and what was used between
+ * the readings and the window: both at up to twice the mean power, since a load may just be at its
+ * highest there.
+ */
+void erg_rapl_between(const struct erg_rapl_reading *before, const struct erg_rapl_reading *after,
+                      int64_t begin_ns, int64_t end_ns, struct erg_rapl_energy *energy);
 
 #endif

@@ -195,8 +195,11 @@ void erg_window_end(struct erg_window *window, struct erg_window_result *result)
     struct erg_meter *meter = window->meter;
     double end_s = now_s(); /* first, for the same reason */
     struct erg_rapl_reading cpu = {0};
+    struct erg_rapl_energy host;
     if (meter->rapl)
         erg_rapl_read(meter->rapl, &cpu);
+    erg_rapl_between(&window->cpu, &cpu, llround(window->begin_s * 1e9), llround(end_s * 1e9),
+                     &host);
     pthread_mutex_lock(&meter->lock);
     window->end_s = end_s;
     for (size_t i = 0; i < meter->count; i++)
@@ -208,8 +211,10 @@ void erg_window_end(struct erg_window *window, struct erg_window_result *result)
         .begin_ns = llround(window->begin_s * 1e9),
         .end_ns = llround(end_s * 1e9),
         .time_s = end_s - window->begin_s,
-        .cpu_j = cpu.cpu_valid && window->cpu.cpu_valid ? cpu.cpu_j - window->cpu.cpu_j : NAN,
-        .dram_j = cpu.dram_valid && window->cpu.dram_valid ? cpu.dram_j - window->cpu.dram_j : NAN,
+        .cpu_j = host.cpu_j,
+        .cpu_uncertainty_j = host.cpu_uncertainty_j,
+        .dram_j = host.dram_j,
+        .dram_uncertainty_j = host.dram_uncertainty_j,
         .gpus = meter->count,
     };
     for (size_t i = 0; i < meter->count; i++) {
