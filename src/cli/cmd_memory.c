@@ -6,8 +6,8 @@
 #include "base/memory.h"
 #include "io/json.h"
 #include "layout/layout_document.h"
-#include "layout/memory_copies.h"
 #include "layout/memory_document.h"
+#include "layout/memory_traffic.h"
 #include "report/report.h"
 
 #include <math.h>
@@ -51,8 +51,8 @@ static const struct erg_option options[] = {
      .default_text = "arena",
      .help = "bytes of the tensors, or of the blocks that a caching allocator gives them"},
     {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(engine),
-     .help = "also say how long compute waits for copies on this engine: a name of the catalogue, "
-             "or a file"},
+     .help = "also say when copies and messages run on this engine, and how long compute waits for "
+             "copies: a name of the catalogue, or a file"},
     {"report", 'o', ERG_OPTION_FILE, "FILE", AT(report),
      .help = "write a page with memory over time as HTML"},
     {0},
@@ -208,23 +208,29 @@ static int solve(struct erg_memory_answer *answer, struct erg_layout *layout,
     return 0;
 }
 
-/* How long each stage waits for its copies, into storage of the arena. */
-static int find_waits(struct erg_memory_answer *answer, const char *engine_name,
-                      struct erg_arena *arena, struct erg_error *err)
+/* When copies and messages run on an engine; release `traffic`. */
+static int find_traffic(struct erg_memory_answer *answer, struct erg_memory_traffic *traffic,
+                        const char *engine_name, struct erg_error *err)
 {
+    const struct erg_memory_request *request = &answer->request;
     struct erg_engine *engine;
     struct erg_time_machine machine;
     const struct erg_cluster *cluster = &answer->job->cluster;
     if (erg_engine_load(&engine, engine_name, err) != 0)
         return -1;
     erg_time_machine_init(&machine, answer->job->gpu, cluster);
-    const struct erg_time_request time = {answer->request.model, engine, &machine};
-    double *wait_s =
-        erg_arena_alloc(arena, (size_t)answer->request.layout->pipeline * sizeof *wait_s);
-    erg_memory_copies_waits(wait_s, &answer->request, &time);
-    answer->wait_s = wait_s;
+    const struct erg_time_request time = {request->model, engine, &machine};
+    int status = 0;
+    if (answer->host_bytes > 0 && !(engine->host_link_bandwidth > 0))
+        status = erg_fail(err, ERG_FAILED,
+                          "the layout offloads, and engine %s does not: its host_link_gb_s is 0",
+                          engine->name);
+    if (status == 0) {
+        erg_memory_traffic_of_layout(traffic, &answer->shared_s, request, &time);
+        answer->traffic = traffic;
+    }
     erg_engine_free(engine);
-    return 0;
+    return status;
 }
 
 static int find_change(struct erg_memory_answer *answer, struct erg_memory_change *change,
@@ -243,10 +249,10 @@ static int find_change(struct erg_memory_answer *answer, struct erg_memory_chang
 }
 
 static int answer_and_show(const struct erg_invocation *call, struct erg_memory_answer *answer,
-                           struct erg_layout *layout, struct erg_arena *arena,
-                           struct erg_error *err)
+                           struct erg_layout *layout, struct erg_error *err)
 {
     const struct values *values = call->values;
+    struct erg_memory_traffic traffic = {0};
     struct erg_memory_solution solution = {0};
     struct erg_memory_result result = {0};
     struct erg_memory_change change;
@@ -275,13 +281,14 @@ static int answer_and_show(const struct erg_invocation *call, struct erg_memory_
             status = find_change(answer, &change, err);
     }
     if (status == 0 && values->engine)
-        status = find_waits(answer, values->engine, arena, err);
+        status = find_traffic(answer, &traffic, values->engine, err);
     if (status == 0)
         status = show(call, answer, err);
     if (status == 0 && !answer->fits)
         status = say_too_large(answer, err);
     else if (status == 0 && !answer->host_fits)
         status = say_host_too_small(answer, err);
+    erg_memory_traffic_release(&traffic);
     erg_memory_result_release(&result);
     erg_memory_solution_release(&solution);
     return status;
@@ -314,7 +321,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
             .per_stage = values->per_stage || layout.stage_remat || layout.stage_offload,
             .solve_bytes = values->budget_bytes,
         };
-        status = answer_and_show(call, &answer, &layout, &arena, err);
+        status = answer_and_show(call, &answer, &layout, err);
     }
     erg_job_free(job);
     erg_arena_release(&arena);

@@ -97,6 +97,42 @@ static void print_table(const struct erg_memory_answer *answer)
     erg_table_release(&table);
 }
 
+/* What crosses the links of a GPU of each stage, and what that makes wait. */
+static void print_traffic(const struct erg_memory_answer *answer)
+{
+    enum { KINDS = ERG_MEMORY_RECEIVE + 1 };
+    const struct erg_memory_traffic *traffic = answer->traffic;
+    static const char *const heads[] = {"stage",       "out GB",  "in GB", "sent GB",
+                                        "received GB", "waits s", "ends s"};
+    struct erg_table table = {.columns = sizeof heads / sizeof *heads};
+    double wait_s = 0, shared = answer->job->cluster.shared_link_bandwidth;
+    for (size_t i = 0; i < table.columns; i++)
+        erg_table_add(&table, "%s", heads[i]);
+    for (long s = 0; s < traffic->count; s++) {
+        const struct erg_memory_stage_traffic *stage = &traffic->stages[s];
+        double bytes[KINDS] = {0};
+        for (size_t i = 0; i < stage->count; i++)
+            bytes[stage->items[i].kind] += (double)stage->items[i].bytes;
+        erg_table_add(&table, "%ld", s);
+        for (int kind = 0; kind < KINDS; kind++)
+            erg_table_add(&table, "%.2f", bytes[kind] / 1e9);
+        erg_table_add(&table, "%.3f", stage->copy_wait_s);
+        erg_table_add(&table, "%.3f", stage->end_s);
+        wait_s = fmax(wait_s, stage->copy_wait_s);
+    }
+    printf("Compute waits up to %.3f s of an iteration for copies", wait_s);
+    if (shared > 0)
+        printf("; that they share %.10g GB/s with messages between nodes costs %.3f s",
+               shared / 1e9, answer->shared_s);
+    printf(". One GPU of each stage moves:\n\n");
+    struct erg_text text = {0};
+    erg_table_text(&text, &table, "");
+    fputs(text.data, stdout);
+    erg_text_release(&text);
+    erg_table_release(&table);
+    printf("\n");
+}
+
 static void print_verdict(const struct erg_memory_answer *answer)
 {
     const struct erg_memory_result *result = answer->result;
@@ -116,12 +152,8 @@ static void print_verdict(const struct erg_memory_answer *answer)
     if (answer->host_bytes > 0)
         printf("Host memory: up to %.2f GiB for each GPU, %.0f GiB for a node of %d.\n",
                gib(answer->host_bytes) / gpus, gib(answer->host_bytes), gpus);
-    if (answer->wait_s) {
-        double wait_s = 0;
-        for (long s = 0; s < result->count; s++)
-            wait_s = fmax(wait_s, answer->wait_s[s]);
-        printf("Compute waits up to %.3f s of an iteration for copies.\n", wait_s);
-    }
+    if (answer->traffic)
+        print_traffic(answer);
     const struct erg_memory_solution *solution = answer->solution;
     if (!solution)
         return;

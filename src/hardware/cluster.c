@@ -19,7 +19,9 @@
         CYAML_FIELD_FLOAT("host_memory_gib", CYAML_FLAG_OPTIONAL, struct erg_cluster,              \
                           host_memory_bytes),                                                      \
         CYAML_FIELD_FLOAT("host_memory_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,   \
-                          host_memory_bandwidth)
+                          host_memory_bandwidth),                                                  \
+        CYAML_FIELD_FLOAT("shared_link_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,   \
+                          shared_link_bandwidth)
 
 static const cyaml_schema_field_t more_fields[] = {
     NODES,
@@ -51,6 +53,8 @@ static const struct erg_quantity quantities[] = {
     {"inter_node_latency_us", offsetof(struct erg_cluster, inter_node_latency_s), 1e-6, 0, 1e6},
     {"host_memory_gib", offsetof(struct erg_cluster, host_memory_bytes), 0x1p30, 1, 1e6},
     {"host_memory_bandwidth_gb_s", offsetof(struct erg_cluster, host_memory_bandwidth), 1e9, 1,
+     1e5},
+    {"shared_link_bandwidth_gb_s", offsetof(struct erg_cluster, shared_link_bandwidth), 1e9, 0.01,
      1e5},
 };
 

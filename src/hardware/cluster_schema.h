@@ -10,6 +10,9 @@
  *     inter_node_latency_us: 15       # optional
  *     host_memory_gib: 1024           # of a node; optional
  *     host_memory_bandwidth_gb_s: 400 # of a node, reading and writing together; optional
+ *     shared_link_bandwidth_gb_s: 64  # one direction, per GPU: of the link or memory that copies
+ *                                     # to the host and messages to other nodes both cross;
+ *                                     # optional: they share none
  *     more_nodes:                     # of other kinds; optional
  *       - nodes: 4                    # the same keys
  *         engine: megatron-a100       # what trains there; as the job's key for the others

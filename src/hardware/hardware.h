@@ -131,6 +131,9 @@ struct erg_cluster {
     double inter_node_latency_s;
     double host_memory_bytes;     /* of a node; 0 = not known */
     double host_memory_bandwidth; /* bytes/s of a node, both directions together; 0 = not known */
+    /* bytes/s, one direction, per GPU: of what copies to host memory and messages to other nodes
+     * both cross, the GPU's link to the switch with the adapter, or host memory; 0 = nothing. */
+    double shared_link_bandwidth;
     /* Nodes of other kinds beside these, without any more; only layouts know them. */
     struct erg_cluster *more;
     unsigned more_count;

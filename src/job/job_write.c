@@ -40,6 +40,9 @@ static void add_cluster(struct erg_text *out, const struct erg_job *job,
     if (cluster->host_memory_bandwidth > 0)
         erg_text_printf(out, "  host_memory_bandwidth_gb_s: %.10g\n",
                         cluster->host_memory_bandwidth / 1e9);
+    if (cluster->shared_link_bandwidth > 0)
+        erg_text_printf(out, "  shared_link_bandwidth_gb_s: %.10g\n",
+                        cluster->shared_link_bandwidth / 1e9);
 }
 
 static void add_layout(struct erg_text *out, const struct erg_job_layout *layout)

@@ -130,15 +130,18 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
     const struct erg_time_parts *parts = place->time->parts;
     const struct erg_layout_costs *costs = place->costs;
     double group = (double)(layout->context * layout->data), most = 0, sum = 0;
-    double layers = (double)time->model->layers;
     for (long stage = place->time->first, next; stage < place->time->end; stage = next) {
         next = next_stage(place, layout, stage);
         double own = stage_parameters(time, parts, layout, stage);
-        double copy_s =
-            erg_layout_offload(layout, stage) * parts->copy_s[erg_layout_remat(layout, stage)];
+        enum erg_remat remat = erg_layout_remat(layout, stage);
+        double copy_s = erg_layout_offload(layout, stage) * parts->copy_s[remat];
+        double backward_s =
+            erg_layout_chunk_cost(place->request, parts, costs, 1, true, false, remat, 0).time_s;
         most = fmax(most, own);
         sum += own * (double)(next - stage);
-        *stalls_s = fmax(*stalls_s, layers * (copy_s - costs->passes[ERG_PASS_FORWARD].time_s));
+        *stalls_s = fmax(*stalls_s,
+                         erg_time_copy_stalls(place->time, layout, copy_s,
+                                              costs->passes[ERG_PASS_FORWARD].time_s, backward_s));
     }
     double wire_bytes = engine->gradient_bytes * (group - 1) / group;
     double bytes = parameter_bytes(engine, layout);

@@ -1,11 +1,11 @@
 /*
- * The copies between a GPU and host memory in one iteration of a stage: what a training engine
- * executes, and whether compute hides it. Copies out and copies in each have a stream of their own
- * and run one after the other in the order of the list.
+ * What one stage runs in an iteration, and the copies between its GPU and host memory: the order in
+ * which a training engine executes them. When that is: memory_traffic.h.
  *
- * Time is counted in layers: position i is the moment before the i-th layer that the stage runs,
+ * Places are counted in layers: position i is the moment before the i-th layer that the stage runs,
  * forward or backward. A copy may begin at its `begin`; compute does not go on at its `end` before
- * it has ended.
+ * it has ended. Copies out and copies in each have a stream of their own and run one after the
+ * other in the order of the list.
  *
  * Source: Megatron-Kwai's schedule of offloading (see memory.h), which copies whole groups.
  */
@@ -13,7 +13,6 @@
 #define ERG_LAYOUT_MEMORY_COPIES_H
 
 #include "layout/memory.h"
-#include "layout/time.h"
 
 struct erg_memory_copy {
     bool in;                       /* to the GPU */
@@ -22,13 +21,20 @@ struct erg_memory_copy {
     size_t begin, end;
 };
 
+/* One microbatch through one chunk. */
+struct erg_memory_pass {
+    bool backward;
+    long chunk, microbatch;
+    size_t begin, end; /* its first layer, and the one after its last */
+};
+
 struct erg_memory_copies {
     struct erg_memory_copy *items; /* by begin */
     size_t count, capacity;
-    struct { /* in the order in which the stage runs them */
-        bool *backward;
+    struct {
+        struct erg_memory_pass *items; /* in the order in which the stage runs them */
         size_t count, capacity;
-    } layers;
+    } passes;
 };
 
 /* Of all microbatches, with the layout's ratios. */
@@ -36,17 +42,10 @@ void erg_memory_copies_init(struct erg_memory_copies *copies,
                             const struct erg_memory_request *request, long stage);
 void erg_memory_copies_release(struct erg_memory_copies *copies);
 
-/*
- * Seconds that compute waits for copies, when a layer takes forward_s or backward_s, nothing else
- * makes it wait, and each direction has `bytes_per_s` of the GPU's link to the host.
- */
-double erg_memory_copies_wait(const struct erg_memory_copies *copies, double forward_s,
-                              double backward_s, double bytes_per_s);
-
-/*
- * The same of each stage in one iteration on an engine and its machine, into wait_s[pipeline].
- */
-void erg_memory_copies_waits(double *wait_s, const struct erg_memory_request *request,
-                             const struct erg_time_request *time);
+/* The position after the last layer. */
+static inline size_t erg_memory_copies_end(const struct erg_memory_copies *copies)
+{
+    return copies->passes.count ? copies->passes.items[copies->passes.count - 1].end : 0;
+}
 
 #endif

@@ -52,6 +52,52 @@ static json_t *course_document(const struct erg_memory_course *course)
                      microbatches, "bytes", items);
 }
 
+static json_t *passes_document(const struct erg_memory_stage_traffic *traffic)
+{
+    json_t *passes = json_array(), *chunks = json_array(), *microbatches = json_array();
+    json_t *starts = json_array(), *ends = json_array();
+    for (size_t i = 0; i < traffic->pass_count; i++) {
+        const struct erg_memory_pass_time *pass = &traffic->passes[i];
+        json_array_append_new(passes, json_string(pass->backward ? "backward" : "forward"));
+        json_array_append_new(chunks, json_integer(pass->chunk));
+        json_array_append_new(microbatches, json_integer(pass->microbatch));
+        json_array_append_new(starts, json_real(pass->start_s));
+        json_array_append_new(ends, json_real(pass->end_s));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "pass", passes, "chunk", chunks, "microbatch",
+                     microbatches, "start_s", starts, "end_s", ends);
+}
+
+/* Columns, one entry per transfer; null where a kind has no such thing. */
+static json_t *transfers_document(const struct erg_memory_stage_traffic *traffic)
+{
+    static const char *const keys[] = {"kind", "pass",          "chunk", "microbatch", "layer",
+                                       "peer", "between_nodes", "bytes", "start_s",    "end_s"};
+    enum { KEYS = sizeof keys / sizeof *keys };
+    json_t *document = json_object(), *columns[KEYS];
+    for (int key = 0; key < KEYS; key++)
+        set(document, keys[key], columns[key] = json_array());
+    for (size_t i = 0; i < traffic->count; i++) {
+        const struct erg_memory_transfer *transfer = &traffic->items[i];
+        bool message = transfer->peer >= 0;
+        json_t *values[KEYS] = {
+            json_string(erg_memory_transfer_name(transfer->kind)),
+            message ? json_string(transfer->backward ? "backward" : "forward") : json_null(),
+            json_integer(transfer->chunk),
+            json_integer(transfer->microbatch),
+            transfer->layer >= 0 ? json_integer(transfer->layer) : json_null(),
+            message ? json_integer(transfer->peer) : json_null(),
+            message ? json_boolean(transfer->between_nodes) : json_null(),
+            json_integer(transfer->bytes),
+            json_real(transfer->start_s),
+            json_real(transfer->end_s),
+        };
+        for (int key = 0; key < KEYS; key++)
+            json_array_append_new(columns[key], values[key]);
+    }
+    return document;
+}
+
 static json_t *stage_document(const struct erg_memory_answer *answer, long index)
 {
     const struct erg_memory_request *request = &answer->request;
@@ -77,8 +123,12 @@ static json_t *stage_document(const struct erg_memory_answer *answer, long index
     set(document, "groups", json_integer(stage->groups));
     set(document, "group_offload_bytes", whole(stage->offload_bytes));
     set(document, "host_bytes", whole(stage->offload_bytes * (double)stage->groups));
-    if (answer->wait_s)
-        set(document, "copy_wait_s", json_real(answer->wait_s[index]));
+    if (answer->traffic) {
+        const struct erg_memory_stage_traffic *traffic = &answer->traffic->stages[index];
+        set(document, "copy_wait_s", json_real(traffic->copy_wait_s));
+        set(document, "passes", passes_document(traffic));
+        set(document, "transfers", transfers_document(traffic));
+    }
     set(document, "course", course_document(&answer->result->courses[index]));
     return document;
 }
@@ -139,6 +189,10 @@ json_t *erg_memory_document(const struct erg_memory_answer *answer)
             json_pack("{s:s, s:f, s:o}", "recompute", erg_remat_name(answer->change->remat),
                       "offload", answer->change->offload, "layout",
                       layout_document(answer, &answer->change->layout)));
+    if (answer->traffic) {
+        set(document, "pipeline_s", json_real(answer->traffic->time_s));
+        set(document, "shared_link_s", json_real(answer->shared_s));
+    }
     set(document, "simulated_microbatches", json_integer(result->microbatches));
     set(document, "stages", stages);
     return document;

@@ -7,6 +7,7 @@
 
 #include "job/job.h"
 #include "layout/memory_change.h"
+#include "layout/memory_traffic.h"
 
 #include <jansson.h>
 
@@ -22,7 +23,8 @@ struct erg_memory_answer {
     const struct erg_memory_solution *solution; /* NULL: nothing was solved */
     bool per_stage;                             /* the layout is the solution's, stage by stage */
     const struct erg_memory_change *change;     /* NULL: it fits */
-    const double *wait_s; /* of each stage, for its copies; NULL: no engine was named */
+    const struct erg_memory_traffic *traffic;   /* NULL: no engine was named */
+    double shared_s; /* what the iteration takes longer since copies and messages share something */
 };
 
 /* Schema "ergon.memory", version 1; owned by the caller. */

@@ -38,11 +38,21 @@ static void groups_in(struct erg_memory_run *run, long k)
         erg_memory_begin_copy_in(run, k, 0);
 }
 
-/* A layer has run. */
-static void count_layer(struct erg_memory_run *run, bool is_backward)
+/* A pass begins, and one of its layers has run: positions in the list of copies. */
+static void begin_pass(struct erg_memory_run *run, bool is_backward, long chunk, long k)
+{
+    if (!run->copies)
+        return;
+    size_t at = erg_memory_copies_end(run->copies);
+    ERG_PUSH(
+        &run->copies->passes, items,
+        (struct erg_memory_pass){is_backward, chunk, erg_memory_microbatch_of(run, k), at, at});
+}
+
+static void count_layer(struct erg_memory_run *run)
 {
     if (run->copies)
-        ERG_PUSH(&run->copies->layers, backward, is_backward);
+        run->copies->passes.items[run->copies->passes.count - 1].end++;
 }
 
 /* ---- passes ---- */
@@ -55,9 +65,10 @@ static void forward(struct erg_memory_run *run, long k)
     run->input = NO_BLOCK;
     if (run->s.stage == 0 && chunk == 0)
         x = erg_memory_embedding_forward(&run->s);
+    begin_pass(run, false, chunk, k);
     for (long layer = 0; layer < group->layers; layer++) {
         x = erg_memory_layer_forward(&run->s, group, layer, x, false);
-        count_layer(run, false);
+        count_layer(run);
         if (!run->s.request->layer_copies)
             continue;
         erg_memory_end_copy_out(run);
@@ -78,12 +89,13 @@ static void backward(struct erg_memory_run *run, long k)
     run->gradient = NO_BLOCK;
     if (erg_memory_is_head(run, group->chunk))
         gradient = erg_memory_head_backward(&run->s, group);
+    begin_pass(run, true, group->chunk, k);
     for (long layer = group->layers; layer-- > 0;) {
         if (run->s.request->layer_copies)
             erg_memory_begin_copy_in_below(run, k, layer);
         erg_memory_join_split(run, group, layer);
         gradient = erg_memory_layer_backward(&run->s, group, layer, gradient);
-        count_layer(run, true);
+        count_layer(run);
         if (run->s.request->layer_copies)
             erg_memory_end_copy_out(run);
     }

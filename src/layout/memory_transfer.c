@@ -20,14 +20,14 @@ static size_t open_copy(struct erg_memory_run *run, bool in, long chunk, long mi
                                       .microbatch = microbatch,
                                       .layer = run->s.request->layer_copies ? layer : -1,
                                       .bytes = run->choices[chunk].moved,
-                                      .begin = run->copies->layers.count});
+                                      .begin = erg_memory_copies_end(run->copies)});
     return run->copies->count - 1;
 }
 
 static void close_copy(struct erg_memory_run *run, size_t *open)
 {
     if (*open != SIZE_MAX)
-        run->copies->items[*open].end = run->copies->layers.count;
+        run->copies->items[*open].end = erg_memory_copies_end(run->copies);
     *open = SIZE_MAX;
 }
 

@@ -46,12 +46,6 @@ static void fill_pieces(struct walk *walk, const struct erg_layout *layout)
 
 /* ---- places ---- */
 
-/* Bytes/s of a GPU between nodes. */
-static double network(const struct erg_mixed_kind *kind)
-{
-    return kind->engine->network_efficiency * kind->machine.network_bandwidth;
-}
-
 /* What a message from one kind to another takes longer than one between stages of the first. */
 static double crossing_s(const struct walk *walk, const struct erg_layout *layout, size_t from,
                          size_t to)
@@ -61,7 +55,8 @@ static double crossing_s(const struct walk *walk, const struct erg_layout *layou
     if (from == to)
         return 0;
     double message_s =
-        (double)pieces->sizes.hidden / fmin(network(&kinds[from]), network(&kinds[to]));
+        (double)pieces->sizes.hidden / fmin(erg_time_message_rate(&walk->kinds[from].time, true),
+                                            erg_time_message_rate(&walk->kinds[to].time, true));
     return erg_time_message_share(kinds[from].engine, layout) *
            (message_s - pieces->parts.message_s);
 }
@@ -354,7 +349,7 @@ static int check_search(const struct erg_mixed_search *search, struct erg_error 
         return erg_fail(err, ERG_FAILED, "expected 1 to %d kinds of GPUs, got %zu",
                         ERG_MIXED_MOST_KINDS, search->kind_count);
     for (size_t k = 0; k < search->kind_count && search->kind_count > 1; k++)
-        if (!(network(&search->kinds[k]) > 0))
+        if (!(search->kinds[k].machine.network_bandwidth > 0))
             return erg_fail(err, ERG_FAILED,
                             "stages on GPUs of several kinds send over the network, and that of "
                             "the nodes with %s is not known",

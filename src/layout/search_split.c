@@ -127,8 +127,7 @@ static double waits(const struct splitting *at, double offload)
     double most = 0, passage = 0;
     for (size_t i = 0; i < at->places->count; i++) {
         const struct erg_time_place *place = &at->places->time[i];
-        most =
-            fmax(most, erg_time_stalls(place->request, place->parts, at->layout->remat, offload));
+        most = fmax(most, erg_time_stalls(place, at->layout, at->layout->remat, offload));
         passage = fmax(passage, erg_time_passage(place->request->engine, place->parts, at->layout));
     }
     return most + passage;

@@ -30,13 +30,30 @@ void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gp
         .network_bandwidth = cluster->inter_node_bandwidth / cluster->gpus_per_node,
         .node_gpus = cluster->gpus_per_node,
         .host_bandwidth = cluster->host_memory_bandwidth / (2 * (double)cluster->gpus_per_node),
+        .shared_bandwidth = cluster->shared_link_bandwidth,
     };
+}
+
+/* A rate that no more than what copies and messages share allows. */
+static double within_shared(const struct erg_time_machine *machine, double rate)
+{
+    double shared = machine->shared_bandwidth;
+    return shared > 0 && shared < rate ? shared : rate;
 }
 
 double erg_time_copy_rate(const struct erg_time_request *request)
 {
     double link = request->engine->host_link_bandwidth, host = request->machine->host_bandwidth;
-    return host > 0 && host < link ? host : link;
+    return within_shared(request->machine, host > 0 && host < link ? host : link);
+}
+
+double erg_time_message_rate(const struct erg_time_request *request, bool between_nodes)
+{
+    const struct erg_engine *engine = request->engine;
+    const struct erg_time_machine *machine = request->machine;
+    if (!between_nodes)
+        return engine->link_efficiency * machine->link_bandwidth;
+    return within_shared(machine, engine->network_efficiency * machine->network_bandwidth);
 }
 
 double erg_time_flops_per_token(const struct erg_model *model, long sequence)
@@ -84,7 +101,7 @@ static long fewest_members(long node_gpus, long stride, long size, long gpus)
 static double group_bandwidth(const struct erg_time_machine *machine, double link, double network,
                               long members)
 {
-    double between = network * machine->network_bandwidth * (double)members;
+    double between = within_shared(machine, network * machine->network_bandwidth) * (double)members;
     link *= machine->link_bandwidth;
     return members ? fmin(link, between) : link;
 }
@@ -238,6 +255,14 @@ static double parameters(const struct erg_model_ops *ops)
     return sum;
 }
 
+/* The share of a copy's rate that a message between nodes takes while it lasts. */
+static double taken_from_copies(const struct erg_time_request *request)
+{
+    double shared = request->machine->shared_bandwidth, copy = erg_time_copy_rate(request);
+    double left = shared - erg_time_message_rate(request, true);
+    return shared > 0 && copy > 0 && left < copy ? 1 - left / copy : 0;
+}
+
 void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_request *request,
                          long tensor, long context, long microbatch, long sequence, long gpus)
 {
@@ -285,10 +310,9 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
         parts->copy_s[remat] = engine->host_link_bandwidth > 0
                                    ? (double)sizes.kept[remat] / erg_time_copy_rate(request)
                                    : 0;
-    double bandwidth = gpus <= machine->node_gpus
-                           ? engine->link_efficiency * machine->link_bandwidth
-                           : engine->network_efficiency * machine->network_bandwidth;
-    parts->message_s = (double)sizes.hidden / bandwidth;
+    bool between_nodes = gpus > machine->node_gpus;
+    parts->message_s = (double)sizes.hidden / erg_time_message_rate(request, between_nodes);
+    parts->message_copy_s = between_nodes ? parts->message_s * taken_from_copies(request) : 0;
 }
 
 /* ---- stages and the iteration ---- */
@@ -357,11 +381,26 @@ void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_plac
     cost->fixed_once_s = extra * end_s;
 }
 
-double erg_time_stalls(const struct erg_time_request *request, const struct erg_time_parts *parts,
+double erg_time_copy_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
+                            double copy_s, double forward_s, double backward_s)
+{
+    if (copy_s <= 0)
+        return 0;
+    double chunks = (double)(layout->pipeline * layout->virtual_stages);
+    double layers = (double)place->request->model->layers / chunks; /* of one */
+    double message_s = place->parts->message_copy_s;
+    double filling = layers * (copy_s - forward_s) + message_s;
+    double steady = layers * (copy_s - forward_s - backward_s) + 2 * message_s;
+    return chunks * fmax(filling, 0) +
+           (double)(layout->microbatches * layout->virtual_stages) * fmax(steady, 0);
+}
+
+double erg_time_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
                        enum erg_remat remat, double offload)
 {
-    double wait = offload * parts->copy_s[remat] - parts->forward_s;
-    return wait > 0 ? (double)request->model->layers * wait : 0;
+    const struct erg_time_parts *parts = place->parts;
+    return erg_time_copy_stalls(place, layout, offload * parts->copy_s[remat], parts->forward_s,
+                                parts->backward_s + parts->recompute_s[remat]);
 }
 
 double erg_time_passage(const struct erg_engine *engine, const struct erg_time_parts *parts,
@@ -412,7 +451,7 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
                 once * place->gradient_s / (place->gradient_s + place->optimizer_s);
             items[ERG_TIME_OPTIMIZER] = once - items[ERG_TIME_GRADIENTS];
         }
-        double wait = erg_time_stalls(place->request, place->parts, erg_layout_remat(layout, stage),
+        double wait = erg_time_stalls(place, layout, erg_layout_remat(layout, stage),
                                       erg_layout_offload(layout, stage));
         items[ERG_TIME_STALLS] = fmax(items[ERG_TIME_STALLS], wait);
         passage = fmax(passage, erg_time_passage(place->request->engine, place->parts, layout));

@@ -47,7 +47,7 @@ enum erg_time_item {
     ERG_TIME_BUBBLE,
     ERG_TIME_GRADIENTS,
     ERG_TIME_OPTIMIZER,
-    ERG_TIME_STALLS, /* warm-up waits for copies that a forward pass does not hide */
+    ERG_TIME_STALLS, /* waits for copies to and from host memory */
     ERG_TIME_ITEMS,
 };
 const char *erg_time_item_name(enum erg_time_item item); /* "linear", … */
@@ -62,8 +62,10 @@ struct erg_time {
 struct erg_time_machine {
     double memory_bandwidth, link_bandwidth, network_bandwidth;
     long node_gpus;
-    double host_bandwidth; /* its share of the node's host memory while all copy both ways; 0: not
-                            * known */
+    double host_bandwidth;   /* its share of the node's host memory while all copy both ways; 0: not
+                              * known */
+    double shared_bandwidth; /* of what its copies and its messages between nodes both cross; 0:
+                              * nothing */
 };
 
 /* `gpu`'s links, and each GPU's share of what the cluster's nodes have between them. */
@@ -99,6 +101,7 @@ struct erg_time_parts {
     double head_s;
     double head[ERG_TIME_TENSOR + 1]; /* its items; less than head_s where the host sets the pace */
     double message_s;                 /* one of a chunk, one way, hidden or not */
+    double message_copy_s;            /* for so long it keeps copies off what both cross */
     double layer_parameters, embedding_parameters, head_parameters; /* on one GPU */
 };
 
@@ -171,8 +174,22 @@ double erg_time_passage(const struct erg_engine *engine, const struct erg_time_p
 /* Bytes/s of a copy to or from host memory: the engine's link, or what host memory can take. */
 double erg_time_copy_rate(const struct erg_time_request *request);
 
-/* What the warm-up waits for copies: the most of all places. */
-double erg_time_stalls(const struct erg_time_request *request, const struct erg_time_parts *parts,
+/* Bytes/s of a GPU's message to another one in the same node, or elsewhere. */
+double erg_time_message_rate(const struct erg_time_request *request, bool between_nodes);
+
+/*
+ * What an iteration waits for a stage's copies: where those of a pass take longer than the pass,
+ * while only forward passes run, and longer than a pass each way, for all microbatches after that.
+ * Messages of the stage keep copies from what both cross, one in a pass. Copies of a layer take
+ * copy_s in each direction (0: none, nothing waits), its passes forward_s and backward_s. Of
+ * several stages the most counts.
+ *
+ * Layers are taken to be spread evenly. memory_traffic.h follows every copy and message.
+ */
+double erg_time_copy_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
+                            double copy_s, double forward_s, double backward_s);
+/* The same with the times of the place. */
+double erg_time_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
                        enum erg_remat remat, double offload);
 
 #endif

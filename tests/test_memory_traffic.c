@@ -1,0 +1,344 @@
+/* layout/memory_traffic: copies and messages in time, and what they wait for each other. */
+#include "memory_world.h"
+
+#include "base/random.h"
+#include "layout/memory_traffic.h"
+
+static const double tiny = 1e-9;
+
+/* ---- by hand ---- */
+
+/* One stage: two layers forward, two backward; a copy out under the second, one in under the
+ * third. */
+static double wait_of(const struct erg_memory_copy *items, double bytes_per_s)
+{
+    struct erg_memory_pass passes[] = {{.begin = 0, .end = 2},
+                                       {.backward = true, .begin = 2, .end = 4}};
+    struct erg_memory_copy own[] = {items[0], items[1]};
+    const struct erg_memory_copies list = {
+        .items = own, .count = 2, .passes = {.items = passes, .count = 2}};
+    struct erg_memory_stage_speed stage = {.forward_s = 1, .backward_s = 2};
+    const struct erg_memory_speeds speeds = {
+        .copy = bytes_per_s, .node = 1, .network = 1, .shared = INFINITY, .stages = &stage};
+    struct erg_memory_traffic traffic;
+    erg_memory_traffic_init(&traffic, &list, 1, &speeds);
+    double wait_s = traffic.stages[0].copy_wait_s;
+    assert_near(traffic.time_s, 6 + wait_s, 1e-12);
+    assert_int_equal(traffic.stages[0].count, 2);
+    erg_memory_traffic_release(&traffic);
+    return wait_s;
+}
+
+static void one_stage_waits_for_its_copies(void **state)
+{
+    (void)state;
+    struct erg_memory_copy items[] = {
+        {.bytes = 100, .begin = 1, .end = 2},
+        {.bytes = 100, .begin = 2, .end = 3, .in = true},
+    };
+    assert_near(wait_of(items, 100), 0, 0);
+    assert_near(wait_of(items, 80), 0.25, 1e-12);      /* out: 1.25 s in 1 */
+    assert_near(wait_of(items, 40), 1.5 + 0.5, 1e-12); /* both */
+    items[1].end = 2;                                  /* no time at all */
+    assert_near(wait_of(items, 100), 1, 1e-12);
+    /* One direction is free while the other is busy, whatever ends first. */
+    items[0] = (struct erg_memory_copy){.bytes = 300, .begin = 1, .end = 4};
+    items[1] = (struct erg_memory_copy){.bytes = 100, .begin = 2, .end = 3, .in = true};
+    assert_near(wait_of(items, 100), 0, 0);
+    assert_near(wait_of(items, 50), 1, 1e-12);
+}
+
+/*
+ * Two stages of a layer each, 1 s forward and 2 s backward, and one microbatch. The first copies
+ * out what it keeps, 100 B, and in again before its backward pass. A message of 100 B takes 1 s.
+ */
+static void a_message_goes_first(void **state)
+{
+    (void)state;
+    struct erg_memory_pass passes[] = {{.begin = 0, .end = 1},
+                                       {.backward = true, .begin = 1, .end = 2}};
+    struct erg_memory_copy items[] = {
+        {.bytes = 100, .begin = 1, .end = 2},
+        {.bytes = 500, .begin = 1, .end = 1, .in = true},
+    };
+    const struct erg_memory_copies lists[] = {
+        {.items = items, .count = 2, .passes = {.items = passes, .count = 2}},
+        {.passes = {.items = passes, .count = 2}},
+    };
+    struct erg_memory_stage_speed stages[] = {{1, 2, true}, {1, 2, true}};
+    struct erg_memory_speeds speeds = {
+        .copy = 100, .node = 1e9, .network = 100, .message_bytes = 100, .stages = stages};
+    /* Shared, and when the copies out and in end, and all. */
+    static const struct {
+        double shared, out_s, in_s, time_s;
+    } cases[] = {
+        {INFINITY, 2, 6, 8},  /* sent 1 to 2, there 2 to 5, received 5 to 6 */
+        {200, 2, 6, 8},       /* enough for both */
+        {150, 2.5, 6.5, 8.5}, /* half a second's rate is lost to each message */
+        {100, 3, 7, 9},
+        {50, 5, 13, 15}, /* messages take 2 s, copies twice as long: sent 1 to 3, received 6 to 8 */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct erg_memory_traffic traffic;
+        speeds.shared = cases[i].shared;
+        speeds.network = fmin(100, speeds.shared);
+        speeds.copy = fmin(100, speeds.shared);
+        erg_memory_traffic_init(&traffic, lists, 2, &speeds);
+        const struct erg_memory_stage_traffic *first = &traffic.stages[0];
+        assert_int_equal(first->count, 4);
+        assert_int_equal(traffic.stages[1].count, 2);
+        for (size_t k = 0; k < 4; k++) {
+            const struct erg_memory_transfer *transfer = &first->items[k];
+            if (transfer->kind == ERG_MEMORY_COPY_OUT)
+                assert_near(transfer->end_s, cases[i].out_s, tiny);
+            if (transfer->kind == ERG_MEMORY_COPY_IN)
+                assert_near(transfer->end_s, cases[i].in_s, tiny);
+        }
+        assert_near(traffic.time_s, cases[i].time_s, tiny);
+        assert_near(first->copy_wait_s, cases[i].time_s - (cases[i].shared == 50 ? 10 : 8), tiny);
+        erg_memory_traffic_release(&traffic);
+        /* Links inside a node are others. */
+        stages[0].between_nodes = stages[1].between_nodes = false;
+        speeds.node = 100;
+        speeds.copy = 100;
+        erg_memory_traffic_init(&traffic, lists, 2, &speeds);
+        if (speeds.shared >= 100)
+            assert_near(traffic.time_s, 8, tiny);
+        erg_memory_traffic_release(&traffic);
+        stages[0].between_nodes = stages[1].between_nodes = true;
+        speeds.node = 1e9;
+    }
+}
+
+/* ---- random pipelines ---- */
+
+struct world {
+    struct erg_model *model;
+    struct erg_layout layout;
+    struct erg_memory_request request;
+    struct erg_memory_copies *stages;
+    struct erg_memory_speeds speeds;
+    double network;
+};
+
+static void world_init(struct world *world, struct erg_rng *rng, struct erg_model *model)
+{
+    struct erg_layout *layout = &world->layout;
+    *world = (struct world){.model = model};
+    do {
+        *layout = (struct erg_layout){.tensor = 1,
+                                      .context = 1,
+                                      .pipeline = 3 + (long)erg_rng_below(rng, 6),
+                                      .data = 1,
+                                      .virtual_stages = 1 + (long)erg_rng_below(rng, 4),
+                                      .microbatch = 1,
+                                      .sequence = 4096,
+                                      .offload = erg_rng_uniform(rng)};
+        layout->microbatches = layout->pipeline * (1 + (long)erg_rng_below(rng, 3));
+    } while (model->layers % (layout->pipeline * layout->virtual_stages));
+    world->request = (struct erg_memory_request){
+        .model = model, .layout = layout, .layer_copies = erg_rng_below(rng, 2)};
+    world->stages = calloc((size_t)layout->pipeline, sizeof *world->stages);
+    world->speeds.stages = calloc((size_t)layout->pipeline, sizeof *world->speeds.stages);
+    double kept = 0;
+    for (long s = 0; s < layout->pipeline; s++) {
+        erg_memory_copies_init(&world->stages[s], &world->request, s);
+        world->speeds.stages[s] =
+            (struct erg_memory_stage_speed){.forward_s = 0.01,
+                                            .backward_s = 0.02 + 0.01 * erg_rng_uniform(rng),
+                                            .between_nodes = erg_rng_below(rng, 3) > 0};
+        if (world->stages[s].count)
+            kept = (double)world->stages[s].items[0].bytes;
+    }
+    /* A copy of what one pass of one layer moves takes 0.2 to 1.2 times as long as that pass. */
+    if (!world->request.layer_copies)
+        kept /= (double)(model->layers / (layout->pipeline * layout->virtual_stages));
+    world->speeds.copy = kept / (0.01 * (0.2 + erg_rng_uniform(rng)));
+    world->speeds.message_bytes = 1 << 25;
+    world->network = (1 << 25) / (0.01 * (0.1 + erg_rng_uniform(rng)));
+    world->speeds.node = 8 * world->network;
+    world->speeds.head_s = 0.02 * erg_rng_uniform(rng);
+}
+
+static void world_release(struct world *world)
+{
+    for (long s = 0; s < world->layout.pipeline; s++)
+        erg_memory_copies_release(&world->stages[s]);
+    free(world->stages);
+    free(world->speeds.stages);
+}
+
+static void run_world(struct erg_memory_traffic *traffic, struct world *world, double shared,
+                      double copy)
+{
+    world->speeds.shared = shared;
+    struct erg_memory_speeds speeds = world->speeds;
+    speeds.network = fmin(world->network, shared);
+    speeds.copy = fmin(copy, shared);
+    erg_memory_traffic_init(traffic, world->stages, world->layout.pipeline, &speeds);
+}
+
+static bool is_message(const struct erg_memory_transfer *transfer)
+{
+    return transfer->kind == ERG_MEMORY_SEND || transfer->kind == ERG_MEMORY_RECEIVE;
+}
+
+static bool is_out(const struct erg_memory_transfer *transfer)
+{
+    return transfer->kind == ERG_MEMORY_COPY_OUT || transfer->kind == ERG_MEMORY_SEND;
+}
+
+static const struct erg_memory_pass_time *pass_of(const struct erg_memory_stage_traffic *stage,
+                                                  bool backward, long chunk, long microbatch)
+{
+    for (size_t i = 0; i < stage->pass_count; i++) {
+        const struct erg_memory_pass_time *pass = &stage->passes[i];
+        if (pass->backward == backward && pass->chunk == chunk && pass->microbatch == microbatch)
+            return pass;
+    }
+    fail_msg("a transfer is of no pass");
+    return NULL;
+}
+
+/* Messages of one kind of link and direction, and copies of one direction, take turns; a copy has
+ * moved its bytes when it ends, at what the messages beside it leave, and no more. */
+static void check_links(const struct erg_memory_stage_traffic *stage, double copy, double network,
+                        double shared)
+{
+    for (size_t i = 0; i < stage->count; i++) {
+        const struct erg_memory_transfer *one = &stage->items[i];
+        double beside_s = 0;
+        assert_true(one->start_s <= one->end_s);
+        assert_true(i == 0 || stage->items[i - 1].start_s <= one->start_s);
+        for (size_t k = 0; k < stage->count; k++) {
+            const struct erg_memory_transfer *other = &stage->items[k];
+            double both_s = fmin(one->end_s, other->end_s) - fmax(one->start_s, other->start_s);
+            if (k == i || is_out(one) != is_out(other) || both_s <= 0)
+                continue;
+            if (is_message(one) == is_message(other) &&
+                (!is_message(one) || one->between_nodes == other->between_nodes))
+                assert_true(both_s < tiny);
+            if (!is_message(one) && other->between_nodes)
+                beside_s += both_s;
+        }
+        double beside = fmax(fmin(copy, shared - network), 0);
+        double bytes = beside_s * beside + (one->end_s - one->start_s - beside_s) * copy;
+        if (!is_message(one))
+            assert_near(bytes, (double)one->bytes, 1e-6 * (double)one->bytes + 1);
+        else if (one->between_nodes)
+            assert_near((one->end_s - one->start_s) * network, (double)one->bytes, 1);
+    }
+}
+
+/* Nothing is moved before it is made, and nothing is used before it is there. */
+static void check_order(const struct erg_memory_stage_traffic *stage, const struct world *world,
+                        long index)
+{
+    const struct erg_memory_stage_speed *speed = &world->speeds.stages[index];
+    for (size_t i = 0; i < stage->count; i++) {
+        const struct erg_memory_transfer *one = &stage->items[i];
+        bool backward = is_message(one) ? one->backward : one->kind == ERG_MEMORY_COPY_IN;
+        const struct erg_memory_pass_time *pass =
+            pass_of(stage, backward, one->chunk, one->microbatch);
+        double below = (double)(one->layer + 1); /* layers of the chunk up to this one */
+        if (one->kind == ERG_MEMORY_SEND)
+            assert_true(one->start_s >= pass->end_s - tiny);
+        if (one->kind == ERG_MEMORY_RECEIVE)
+            assert_true(one->end_s <= pass->start_s + tiny);
+        if (one->kind == ERG_MEMORY_COPY_OUT)
+            assert_true(one->start_s >=
+                        (one->layer < 0 ? pass->end_s : pass->start_s + below * speed->forward_s) -
+                            tiny);
+        if (one->kind == ERG_MEMORY_COPY_IN)
+            assert_true(one->end_s <=
+                        (one->layer < 0 ? pass->start_s : pass->end_s - below * speed->backward_s) +
+                            tiny);
+    }
+}
+
+/* What goes out comes in again, later; what one stage sends another receives at the same time. */
+static void check_bytes(const struct erg_memory_traffic *traffic, const struct world *world)
+{
+    const struct erg_layout *layout = &world->layout;
+    long sent = 0, received = 0;
+    for (long s = 0; s < traffic->count; s++) {
+        const struct erg_memory_stage_traffic *stage = &traffic->stages[s];
+        for (size_t i = 0; i < stage->count; i++) {
+            const struct erg_memory_transfer *one = &stage->items[i];
+            const struct erg_memory_stage_traffic *peer =
+                is_message(one) ? &traffic->stages[one->peer] : stage;
+            size_t partners = 0;
+            sent += one->kind == ERG_MEMORY_SEND;
+            received += one->kind == ERG_MEMORY_RECEIVE;
+            for (size_t k = 0; k < peer->count; k++) {
+                const struct erg_memory_transfer *other = &peer->items[k];
+                if (other->bytes != one->bytes || is_message(other) != is_message(one) ||
+                    is_out(other) == is_out(one))
+                    continue;
+                if (is_message(one))
+                    partners += other->peer == s && other->start_s == one->start_s &&
+                                other->end_s == one->end_s && other->backward == one->backward &&
+                                other->microbatch == one->microbatch;
+                else
+                    partners += other->chunk == one->chunk &&
+                                other->microbatch == one->microbatch &&
+                                other->layer == one->layer &&
+                                (is_out(one) ? one->end_s <= other->start_s + tiny
+                                             : other->end_s <= one->start_s + tiny);
+            }
+            assert_int_equal(partners, 1);
+        }
+    }
+    long boundaries = layout->pipeline * layout->virtual_stages - 1;
+    assert_int_equal(sent, 2 * boundaries * layout->microbatches);
+    assert_int_equal(received, sent);
+}
+
+static void random_pipelines(void **state)
+{
+    (void)state;
+    enum { CASES = 150 };
+    struct erg_model *model = load_model("llama-2-7b", 0);
+    struct erg_rng rng;
+    long waited = 0;
+    erg_rng_seed(&rng, 14);
+    model->layers = 24;
+    for (int i = 0; i < CASES; i++) {
+        struct world world;
+        struct erg_memory_traffic traffic;
+        world_init(&world, &rng, model);
+        double shared = INFINITY, copy = world.speeds.copy, both = copy + world.network, last = 0;
+        for (int step = 0; step <= 6; step++) {
+            run_world(&traffic, &world, shared, copy);
+            for (long s = 0; s < traffic.count; s++) {
+                check_links(&traffic.stages[s], fmin(copy, shared), fmin(world.network, shared),
+                            shared);
+                check_order(&traffic.stages[s], &world, s);
+            }
+            if (step % 3 == 0)
+                check_bytes(&traffic, &world);
+            if (step == 1) /* enough for both at once is as good as links of their own */
+                assert_near(traffic.time_s, last, tiny);
+            if (traffic.time_s < last * (1 - tiny))
+                fail_msg("case %d: with %.3g B/s %.9g s, with more %.9g", i, shared, traffic.time_s,
+                         last);
+            waited += step > 1 && traffic.time_s > last * (1 + tiny);
+            last = traffic.time_s;
+            shared = step == 0 ? both : shared * 0.8;
+            erg_memory_traffic_release(&traffic);
+        }
+        world_release(&world);
+    }
+    assert_true(waited > CASES);
+    erg_model_free(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_stage_waits_for_its_copies),
+        cmocka_unit_test(a_message_goes_first),
+        cmocka_unit_test(random_pipelines),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
