@@ -107,6 +107,46 @@ static void test_host_memory(void **state)
                   "waits up to 0.000 s");
 }
 
+/* Over the link with the adapter what was hidden no longer is; --json has every transfer. */
+static void test_a_shared_link(void **state)
+{
+    (void)state;
+    char path[64], command[128];
+    snprintf(path, sizeof path, "%s/shared.yaml", folder);
+    snprintf(command, sizeof command, "memory %s --engine megatron-kwai-h800 --json", path);
+    json_t *found[2];
+    for (int i = 0; i < 2; i++) {
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fprintf(file,
+                "model: llama-65b\ncluster:\n  nodes: 32\n  gpus_per_node: 8\n"
+                "  gpu: H800-SXM-80GB\n  inter_node_bandwidth_gb_s: 100\n%s"
+                "tensor: 2\ncontext: 2\npipeline: 8\nvirtual_stages: 5\ndata: 8\n"
+                "microbatch_size: 1\nmicrobatches: 32\nsequence: 8192\noffload: 0.8\n",
+                i ? "  shared_link_bandwidth_gb_s: 16\n" : "");
+        assert_int_equal(fclose(file), 0);
+        found[i] = run_json(command, 0);
+    }
+    assert_int_equal(unlink(path), 0);
+    assert_near(number(found[0], "shared_link_s"), 0, 0);
+    assert_true(number(found[1], "shared_link_s") > 0.1);
+    assert_close(number(found[1], "pipeline_s"),
+                 number(found[0], "pipeline_s") + number(found[1], "shared_link_s"), 1e-9);
+    const json_t *stage = json_array_get(json_object_get(found[1], "stages"), 3);
+    assert_true(number(stage, "copy_wait_s") > 0);
+    json_t *passes = json_object_get(stage, "passes");
+    json_t *kinds = json_object_get(json_object_get(stage, "transfers"), "kind");
+    const size_t groups = 5 * 32; /* chunks x microbatches */
+    size_t sends = 0;
+    for (size_t i = 0; i < json_array_size(kinds); i++)
+        sends += !strcmp(json_string_value(json_array_get(kinds, i)), "send");
+    assert_int_equal(sends, 2 * groups);                              /* activations, gradients */
+    assert_int_equal(json_array_size(kinds), 2 * sends + 2 * groups); /* received; out and in */
+    assert_int_equal(json_array_size(json_object_get(passes, "end_s")), 2 * groups);
+    json_decref(found[0]);
+    json_decref(found[1]);
+}
+
 /* Copies of single layers need smaller buffers. */
 static void test_copies_by_layer(void **state)
 {
@@ -220,13 +260,10 @@ static void test_wrong_questions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published_peaks),
-        cmocka_unit_test(test_solved_ratios),
-        cmocka_unit_test(test_copies_by_layer),
-        cmocka_unit_test(test_host_memory),
-        cmocka_unit_test(test_what_does_not_fit),
-        cmocka_unit_test(test_every_example),
-        cmocka_unit_test(test_page),
+        cmocka_unit_test(test_published_peaks), cmocka_unit_test(test_solved_ratios),
+        cmocka_unit_test(test_copies_by_layer), cmocka_unit_test(test_host_memory),
+        cmocka_unit_test(test_a_shared_link),   cmocka_unit_test(test_what_does_not_fit),
+        cmocka_unit_test(test_every_example),   cmocka_unit_test(test_page),
         cmocka_unit_test(test_wrong_questions),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -242,7 +242,8 @@ static void clusters_are_checked(void **state)
     struct erg_cluster *cluster;
     assert_ok(load_cluster(&cluster,
                            "nodes: 2\ngpus_per_node: 8\ngpu: A40\n"
-                           "inter_node_bandwidth_gb_s: 50\ninter_node_latency_us: 20\n",
+                           "inter_node_bandwidth_gb_s: 50\ninter_node_latency_us: 20\n"
+                           "shared_link_bandwidth_gb_s: 25\n",
                            &err),
               &err);
     assert_int_equal(cluster->nodes * cluster->gpus_per_node, 16);
@@ -250,6 +251,7 @@ static void clusters_are_checked(void **state)
     assert_close(cluster->inter_node_bandwidth, 50e9, 1e-12);
     assert_close(cluster->inter_node_latency_s, 20e-6, 1e-12);
     assert_near(cluster->intra_node_bandwidth, 0, 0);
+    assert_close(cluster->shared_link_bandwidth, 25e9, 1e-12);
     erg_cluster_free(cluster);
     assert_fails(load_cluster(&cluster, "nodes: 2\ngpus_per_node: 8\ngpu: A40\n", &err), &err,
                  "cluster.yaml:1: key 'nodes': 2 nodes need the key 'inter_node_bandwidth_gb_s'");

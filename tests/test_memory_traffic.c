@@ -319,7 +319,9 @@ static void random_pipelines(void **state)
                 check_bytes(&traffic, &world);
             if (step == 1) /* enough for both at once is as good as links of their own */
                 assert_near(traffic.time_s, last, tiny);
-            if (traffic.time_s < last * (1 - tiny))
+            /* Messages go when they are ready, so that now and then a slower pass lets another
+             * message by: of 1,500 pipelines one was 0.14 % faster on the slower link. */
+            if (traffic.time_s < last * (1 - 0.002))
                 fail_msg("case %d: with %.3g B/s %.9g s, with more %.9g", i, shared, traffic.time_s,
                          last);
             waited += step > 1 && traffic.time_s > last * (1 + tiny);
@@ -333,12 +335,115 @@ static void random_pipelines(void **state)
     erg_model_free(model);
 }
 
+/* ---- what the time model says of them ---- */
+
+/* Sums of an iteration's times: those of all events, and of the time model's waits. */
+struct errors {
+    double worst, sum;
+    long waits, count;
+};
+
+static void compare_waits(struct errors *errors, const struct erg_layout *asked,
+                          const struct erg_memory_request *request,
+                          const struct erg_time_request *time)
+{
+    struct erg_layout layout = *asked;
+    struct erg_memory_request own = *request;
+    struct erg_memory_traffic with, without;
+    struct erg_time_parts parts;
+    struct erg_time_place place;
+    double shared_s;
+    own.layout = &layout;
+    erg_memory_traffic_of_layout(&with, &shared_s, &own, time);
+    erg_time_parts_init(&parts, time, layout.tensor, layout.context, 1, layout.sequence,
+                        erg_layout_gpus(&layout));
+    erg_time_place_init(&place, time, &parts, &layout, 1e9);
+    double stalls_s = erg_time_stalls(&place, &layout, layout.remat, layout.offload);
+    layout.offload = 0;
+    erg_memory_traffic_of_layout(&without, &shared_s, &own, time);
+    assert_near(erg_time_stalls(&place, &layout, layout.remat, 0), 0, 0);
+    assert_near(without.stages[0].copy_wait_s, 0, 0);
+    double error = (without.time_s + stalls_s) / with.time_s - 1;
+    errors->worst = fmax(errors->worst, fabs(error));
+    errors->sum += fabs(error);
+    errors->waits += stalls_s > 0;
+    errors->count++;
+    erg_memory_traffic_release(&with);
+    erg_memory_traffic_release(&without);
+}
+
+/*
+ * Published models on nodes whose host memory, or link that copies and messages share, may be too
+ * slow: the closed form's waits are about those of the events, 0 where nothing waits, and fall to
+ * those without a shared link as that gets faster.
+ */
+static void the_time_model_waits_as_long(void **state)
+{
+    (void)state;
+    enum { CASES = 300 };
+    struct erg_model *model = load_model("llama-65b", 32005);
+    struct erg_cluster *cluster;
+    struct erg_engine *engine;
+    struct erg_gpu *gpu;
+    struct erg_error err;
+    struct errors errors = {0};
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 5);
+    assert_ok(erg_engine_load(&engine, "megatron-kwai-h800", &err), &err);
+    assert_ok(erg_gpu_load(&gpu, "h800-sxm-80gb", &err), &err);
+    assert_ok(erg_cluster_load(
+                  &cluster, ERGON_TEST_SOURCE_DIR "/data/clusters/32x8-h800-sxm-80gb.yaml", &err),
+              &err);
+    while (errors.count < CASES) {
+        struct erg_layout layout = {.tensor = 2 << erg_rng_below(&rng, 3),
+                                    .context = 1,
+                                    .pipeline = 4 << erg_rng_below(&rng, 3),
+                                    .virtual_stages = 1 + (long)erg_rng_below(&rng, 5),
+                                    .microbatch = 1,
+                                    .sequence = 4096 << erg_rng_below(&rng, 2),
+                                    .remat = (enum erg_remat)erg_rng_below(&rng, ERG_REMATS),
+                                    .offload = 0.3 + 0.7 * erg_rng_uniform(&rng)};
+        layout.microbatches = layout.pipeline * (1 + (long)erg_rng_below(&rng, 6));
+        layout.data = 256 / layout.tensor / layout.pipeline;
+        if (model->layers % (layout.pipeline * layout.virtual_stages))
+            continue;
+        struct erg_time_machine machine;
+        const struct erg_memory_request request = {.model = model, .layout = &layout};
+        const struct erg_time_request time = {model, engine, &machine};
+        erg_time_machine_init(&machine, gpu, cluster);
+        compare_waits(&errors, &layout, &request, &time);
+        machine.host_bandwidth = 8e9 * (1 + 5 * erg_rng_uniform(&rng));
+        struct erg_time apart, shared;
+        erg_time_layout(&apart, &time, &layout);
+        double last = INFINITY;
+        for (double gb_s = 15; gb_s <= 90; gb_s *= 1.2) {
+            machine.shared_bandwidth = gb_s * 1e9;
+            erg_time_layout(&shared, &time, &layout);
+            assert_true(shared.total <= last * (1 + tiny));
+            last = shared.total;
+        }
+        machine.shared_bandwidth = 61e9; /* both at once */
+        erg_time_layout(&shared, &time, &layout);
+        assert_near(shared.total, apart.total, 0);
+        machine.shared_bandwidth = erg_rng_below(&rng, 2) ? 15e9 + 40e9 * erg_rng_uniform(&rng) : 0;
+        compare_waits(&errors, &layout, &request, &time);
+    }
+    if (errors.worst > 0.12 || errors.sum > 0.01 * (double)errors.count || errors.waits < CASES / 6)
+        fail_msg("worst %.4f, mean %.4f, %ld wait", errors.worst, errors.sum / (double)errors.count,
+                 errors.waits);
+    erg_gpu_free(gpu);
+    erg_cluster_free(cluster);
+    erg_engine_free(engine);
+    erg_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_stage_waits_for_its_copies),
         cmocka_unit_test(a_message_goes_first),
         cmocka_unit_test(random_pipelines),
+        cmocka_unit_test(the_time_model_waits_as_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

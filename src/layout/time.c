@@ -389,10 +389,10 @@ double erg_time_copy_stalls(const struct erg_time_place *place, const struct erg
     double chunks = (double)(layout->pipeline * layout->virtual_stages);
     double layers = (double)place->request->model->layers / chunks; /* of one */
     double message_s = place->parts->message_copy_s;
-    double filling = layers * (copy_s - forward_s) + message_s;
+    double filling = layout->virtual_stages > 1 ? layers * (copy_s - forward_s) + message_s : 0;
     double steady = layers * (copy_s - forward_s - backward_s) + 2 * message_s;
-    return chunks * fmax(filling, 0) +
-           (double)(layout->microbatches * layout->virtual_stages) * fmax(steady, 0);
+    long pairs = layout->microbatches * layout->virtual_stages + layout->pipeline - 1;
+    return chunks * fmax(filling, 0) + (double)pairs * fmax(steady, 0);
 }
 
 double erg_time_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
