@@ -166,7 +166,7 @@ static void refusals(void **state)
         {SMALL " --layout t=1,p=4 2>&1", "which fits with ", 3},
         {SMALL " --layout t=1,p=4 2>&1", "--layout t=1,p=4: no layout of huggyllama/llama-65b", 3},
         {SMALL " --why t=4,p=500 2>&1", "that was asked for spreads a batch of 256", 3},
-        {"optimize " JOB " 2>&1", "only ergon plan spreads a job over nodes of several", 1},
+        {"optimize " JOB " 2>&1", "expected the key 'stage_gpus' with the GPU of each stage", 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct program_result result = run_program(cases[i].arguments);

@@ -69,10 +69,10 @@ static void the_mean_clock_is_said(void **state)
     (void)state;
     json_t *plan = plan_on("NVIDIA A100-SXM4-40GB");
     assert_string_equal(warnings, "");
-    const json_t *device = json_object_get(plan, "device");
+    const json_t *device = json_array_get(json_object_get(plan, "kinds"), 0);
     double mean_mhz = json_number_value(json_object_get(device, "mean_clock_mhz"));
     assert_in_range(mean_mhz, 1200, 1410); /* the highest, but for the power cap */
-    assert_string_equal(json_string_value(json_object_get(device, "name")),
+    assert_string_equal(json_string_value(json_object_get(device, "device")),
                         "NVIDIA A100-SXM4-40GB");
     char expected[64];
     snprintf(expected, sizeof expected, "40GB at their default clock (mean %.0f MHz),", mean_mhz);
@@ -97,10 +97,10 @@ static void a_plan_file_says_it_too(void **state)
     assert_ok(erg_json_write(path, plan, &err), &err);
     struct erg_plan_file *read;
     assert_ok(erg_plan_file_load(&read, path, &err), &err);
-    assert_close(
-        read->mean_clock_mhz,
-        json_number_value(json_object_get(json_object_get(plan, "device"), "mean_clock_mhz")),
-        1e-9);
+    assert_close(read->kinds[0].mean_clock_mhz,
+                 json_number_value(json_object_get(
+                     json_array_get(json_object_get(plan, "kinds"), 0), "mean_clock_mhz")),
+                 1e-9);
     erg_plan_file_free(read);
     snprintf(arguments, sizeof arguments, "show %s", path);
     check_program(arguments, 0, "forward   default clock  ");

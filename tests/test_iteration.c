@@ -113,10 +113,10 @@ static void test_impossible_pipelines(void **state)
     pipeline.chunks = 1;
     assert_fails(erg_pipeline_check(&pipeline, &err), &err, "use the 1F1B schedule");
     pipeline = pipeline_1f1b(2, 2);
-    pipeline.p2p_latency_s = NAN;
+    pipeline.hop_latency_s = (const double[]){0, NAN};
     assert_fails(erg_pipeline_check(&pipeline, &err), &err, "latency");
     pipeline = pipeline_1f1b(2, 2);
-    pipeline.p2p_internode_latency_s = -1e-3;
+    pipeline.hop_latency_s = (const double[]){-1e-3, 0};
     assert_fails(erg_pipeline_check(&pipeline, &err), &err, "latency");
     pipeline = pipeline_1f1b(2, 2);
     pipeline.blocking_power_w = -1;
@@ -156,6 +156,16 @@ static void free_tables(struct erg_frontier *tables, size_t count)
     free(tables);
 }
 
+/* Up from the one of both virtual stages that the other follows. */
+static double hop_s(const struct erg_pipeline *pipeline, const struct erg_instruction *a,
+                    const struct erg_instruction *b)
+{
+    size_t one = a->chunk * pipeline->stages + a->stage;
+    size_t other = b->chunk * pipeline->stages + b->stage;
+    assert_true(one + 1 == other || other + 1 == one);
+    return pipeline->hop_latency_s[(one < other ? one : other) % pipeline->stages];
+}
+
 /* What a plan says must follow from its options alone, computed here the slow way. */
 static void check_plan(const struct erg_iteration *iteration, const struct erg_frontier *tables,
                        const struct erg_plan *plan)
@@ -179,10 +189,8 @@ static void check_plan(const struct erg_iteration *iteration, const struct erg_f
             double finish =
                 start[before] +
                 tables[erg_table_index(pipeline, from)].points[plan->option[before]].time_s;
-            if (from->stage != instruction->stage) /* two stages a node, or all on one */
-                finish += pipeline->stages_per_node && from->stage / 2 != instruction->stage / 2
-                              ? pipeline->p2p_internode_latency_s
-                              : pipeline->p2p_latency_s;
+            if (from->stage != instruction->stage)
+                finish += hop_s(pipeline, from, instruction);
             ready = finish > ready ? finish : ready;
         }
         assert_near(start[i], ready, 1e-12);
@@ -256,6 +264,10 @@ static void test_plans_keep_every_promise(void **state)
                                        {1, 1, 1, 8},   {1, 4, 1, 3},   {2, 1, 1, 8},  {3, 2, 1, 12},
                                        {4, 16, 1, 38}, {8, 12, 1, 20}, {2, 4, 2, 10}, {4, 8, 2, 38},
                                        {3, 3, 3, 6},   {4, 12, 1, 1},  {1, 3, 2, 9}};
+    /* None, all on one node, and every hop another one. */
+    static const double hops_s[][8] = {{0},
+                                       {0.003, 0.003, 0.003, 0.003, 0.003, 0.003, 0.003, 0.003},
+                                       {0.003, 0.010, 0.006, 0.010, 0.003, 0.010, 0.001, 0.012}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int latency = 0; latency < 3; latency++) {
             struct erg_pipeline pipeline = {.schedule = shapes[i][2] > 1 ? ERG_SCHEDULE_INTERLEAVED
@@ -263,9 +275,7 @@ static void test_plans_keep_every_promise(void **state)
                                             .stages = shapes[i][0],
                                             .microbatches = shapes[i][1],
                                             .chunks = shapes[i][2],
-                                            .p2p_latency_s = latency * 0.003,
-                                            .p2p_internode_latency_s = 0.010,
-                                            .stages_per_node = latency == 2 ? 2 : 0,
+                                            .hop_latency_s = hops_s[latency],
                                             .blocking_power_w = 80};
             check_pipeline(&pipeline, shapes[i][3], 100 + i);
         }
@@ -718,7 +728,7 @@ static void test_frontier_command(void **state)
     struct erg_error err;
     char *text;
     assert_ok(erg_file_read(plan, 0, &text, NULL, &err), &err);
-    assert_non_null(strstr(text, "\"schema_version\": 1"));
+    assert_non_null(strstr(text, "\"schema_version\": 2"));
     assert_non_null(strstr(text, "\"frequency_mhz\""));
     size_t instructions = 0;
     for (const char *at = text; (at = strstr(at, "\"start_s\"")); at++)

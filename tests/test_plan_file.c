@@ -64,35 +64,43 @@ struct document {
     struct erg_schedule schedule;
     struct erg_frontier *tables;
     size_t table_count;
-    double overhead, gpus_per_stage, static_power_w;
+    double overhead, gpus_per_stage;
+    double blocking_w, static_w; /* of one GPU of each stage, all together */
+    double stage_w[8];           /* blocking */
 };
 
 static void open_document(struct document *document, json_t *root)
 {
     struct erg_error err = {0};
-    json_t *job = json_object_get(root, "job"), *device = json_object_get(root, "device");
+    json_t *job = json_object_get(root, "job"), *kinds = json_object_get(root, "kinds");
+    json_t *stages = json_object_get(root, "stages");
+    double hops_s[8];
     const char *schedule = json_string_value(json_object_get(job, "schedule"));
     struct erg_pipeline pipeline = {
         .schedule = strcmp(schedule, "1f1b") ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
         .stages = (size_t)number(job, "pipeline"),
         .microbatches = (size_t)number(job, "microbatches"),
         .chunks = (size_t)number(job, "virtual_stages"),
-        .p2p_latency_s = number(job, "p2p_latency_s"),
-        .p2p_internode_latency_s = number(job, "p2p_internode_latency_s"),
-        .stages_per_node = (size_t)number(job, "stages_per_node"),
-        .blocking_power_w = number(device, "blocking_power_w"),
+        .hop_latency_s = hops_s,
     };
     *document = (struct document){
         .root = root,
         .overhead = number(job, "overhead"),
         .gpus_per_stage = number(job, "gpus_per_stage"),
-        .static_power_w = number(device, "static_power_w"),
         .table_count = 2 * pipeline.stages * pipeline.chunks,
     };
+    assert_true(pipeline.stages <= 8);
+    for (size_t s = 0; s < pipeline.stages; s++) {
+        size_t kind = (size_t)number(json_array_get(stages, s), "kind");
+        const json_t *on = json_array_get(kinds, kind);
+        hops_s[s] = json_number_value(json_array_get(json_object_get(job, "hop_latency_s"), s));
+        document->stage_w[s] = number(on, "blocking_power_w");
+        document->blocking_w += document->stage_w[s];
+        document->static_w += number(on, "static_power_w");
+    }
     assert_ok(erg_schedule_init(&document->schedule, &pipeline, &err), &err);
     document->tables = calloc(document->table_count, sizeof *document->tables);
     assert_non_null(document->tables);
-    json_t *stages = json_object_get(root, "stages");
     assert_int_equal(json_array_size(stages), document->table_count / 2);
     static const char *const directions[] = {"forward", "backward"};
     for (size_t t = 0; t < document->table_count; t++) {
@@ -125,19 +133,23 @@ static void check_point(const struct document *document, const json_t *point, do
     for (size_t i = 0; i < schedule->count; i++)
         option[i] = (uint32_t)json_integer_value(json_array_get(
             json_array_get(stages, i / schedule->per_stage), i % schedule->per_stage));
-    double time_s, energy_j;
-    erg_iteration_evaluate(schedule, document->tables, option, NULL, &time_s, &energy_j);
+    /* What instructions take, and waiting whenever a stage runs none. */
+    double time_s, beyond_j, energy_j = 0;
+    erg_iteration_evaluate(schedule, document->tables, option, NULL, &time_s, &beyond_j);
+    for (size_t i = 0; i < schedule->count; i++) {
+        const struct erg_instruction *instruction = &schedule->instructions[i];
+        size_t table = erg_table_index(&schedule->pipeline, instruction);
+        struct erg_point run = document->tables[table].points[option[i]];
+        energy_j += run.energy_j - document->stage_w[instruction->stage] * run.time_s;
+    }
     free(option);
     *planned_s = time_s;
-    const struct erg_pipeline *pipeline = &schedule->pipeline;
-    double added_s = time_s * document->overhead;
-    double waiting_j = pipeline->blocking_power_w * (double)pipeline->stages * added_s;
-    double gpus = document->gpus_per_stage * (double)pipeline->stages;
-    assert_close(number(point, "time_s"), time_s + added_s, 1e-12);
-    assert_close(number(point, "energy_j"), (energy_j + waiting_j) * document->gpus_per_stage,
-                 1e-12);
+    time_s += time_s * document->overhead;
+    energy_j += document->blocking_w * time_s;
+    assert_close(number(point, "time_s"), time_s, 1e-12);
+    assert_close(number(point, "energy_j"), energy_j * document->gpus_per_stage, 1e-12);
     assert_close(number(point, "static_energy_j"),
-                 document->static_power_w * gpus * (time_s + added_s), 1e-12);
+                 document->static_w * document->gpus_per_stage * time_s, 1e-12);
     assert_close(number(point, "dynamic_energy_j"),
                  number(point, "energy_j") - number(point, "static_energy_j"), 1e-12);
     assert_true(number(point, "dynamic_energy_j") > 0);
@@ -195,8 +207,7 @@ static void check_document(const char *line, const char *replacement)
             points++;
         }
         /* Beyond the frontier: less energy beyond that of waiting. */
-        waiting_w = document.schedule.pipeline.blocking_power_w *
-                    (double)document.schedule.pipeline.stages * document.gpus_per_stage;
+        waiting_w = document.blocking_w * document.gpus_per_stage;
         last_j -= waiting_w * last_s;
         json_array_foreach(json_object_get(method, "slower"), i, point)
         {
@@ -217,7 +228,7 @@ static void check_document(const char *line, const char *replacement)
     close_document(&document);
     char arguments[256];
     snprintf(arguments, sizeof arguments, "show %s 2>&1", in_folder("out/plan.json"));
-    check_program(arguments, 0, "Stage 0: ");
+    check_program(arguments, 0, "Stage 0");
     /* A straggler far away is worth a slower plan than any that stops when it likes. */
     snprintf(arguments, sizeof arguments, "show %s --straggler 1000 2>&1",
              in_folder("out/plan.json"));
@@ -232,6 +243,12 @@ static void test_real_plans_add_up(void **state)
     check_document("pipeline: 2", "pipeline: 2\nvirtual_stages: 2\nlayers: [5, 4, 4, 3]");
     check_document("gpus_per_node: 4, gpu: A100-SXM4-40GB}\ntensor: 2\npipeline: 2",
                    "gpus_per_node: 2, gpu: A100-SXM4-40GB}\ntensor: 2");
+    /* Stages on GPUs of two kinds, which do not even follow each other. */
+    check_document("nodes: 1, gpus_per_node: 4, gpu: A100-SXM4-40GB}\ntensor: 2\npipeline: 2",
+                   "nodes: 1, gpus_per_node: 4, gpu: H800-SXM-80GB, inter_node_bandwidth_gb_s: 50, "
+                   "more_nodes: [{nodes: 1, gpus_per_node: 4, gpu: A100-SXM4-80GB, "
+                   "inter_node_bandwidth_gb_s: 25}]}\ntensor: 2\npipeline: 4\n"
+                   "stage_gpus: [H800-SXM-80GB, A100-SXM4-80GB, H800-SXM-80GB, A100-SXM4-80GB]");
 }
 
 /* ---- picks ---- */
@@ -365,11 +382,15 @@ static void test_broken_plans_are_refused_by_key(void **state)
     } cases[] = {
         {"schema", "\"ergon.job\"", "key 'schema': this is no plan of \"ergon optimize\""},
         {"schema", NULL, "expected \"ergon.plan\", got nothing"},
-        {"schema_version", "2", ":3: key 'schema_version': the plan has version 2, but this ergon"},
-        {"schema_version", "\"1\"", "key 'schema_version'"},
+        {"schema_version", "1", ":3: key 'schema_version': the plan has version 1, but this ergon"},
+        {"schema_version", "\"2\"", "key 'schema_version'"},
         {"job", "[]", "key 'job'"},
         {"job.model", NULL, "key 'job.model': the key is missing"},
-        {"job.pipeline", "3", "key 'stages': expected 3 entries"},
+        {"job.pipeline", "3",
+         "key 'job.hop_latency_s': expected 3 entries, one for each stage, got 2"},
+        {"job.hop_latency_s.1", "-1", "key 'job.hop_latency_s': expected numbers from 0"},
+        {"job.hop_latency_s.0", "\"fast\"", "that of stage 0 is none"},
+        {"job.hop_latency_s.0", "0.01", "its instructions make"},
         {"job.pipeline", "1e9", "key 'job.pipeline'"},
         {"job.virtual_stages", "100000000", "key 'stages': expected 200000000 entries"},
         {"job.microbatches", "7", "key 'schedule[0]': expected a list of 14 entries"},
@@ -380,8 +401,12 @@ static void test_broken_plans_are_refused_by_key(void **state)
         {"job.layers.0", "14", "key 'stages[0].layers': 15 is not what job.layers[0] says"},
         {"job.overhead", "-0.1", "key 'job.overhead'"},
         {"job.overhead", "0.2", "its instructions make"},
-        {"device.blocking_power_w", "86", "energy_j': the plan says"},
-        {"device.clocks_mhz", "[1410]", "clock_mhz': "},
+        {"kinds", "[]", "key 'kinds': expected at least one kind of GPU"},
+        {"kinds.0.gpu", NULL, "key 'kinds[0].gpu'"},
+        {"kinds.0.blocking_power_w", "86", "energy_j': the plan says"},
+        {"kinds.0.clocks_mhz", "[1410]", "clock_mhz': "},
+        {"partitions.0.kind", "1", "key 'partitions[0].kind'"},
+        {"stages.1.kind", "1", "key 'stages[1].kind'"},
         {"partitions.0.key", "\"fwd_atn\"", "the plan has no partition fwd_attn"},
         {"partitions.0.slots", "[]", "partition fwd_attn has no slot"},
         {"partitions.0.sms", "[]", "partition fwd_attn has no choice of"},

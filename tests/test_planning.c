@@ -84,7 +84,10 @@ static struct erg_method_request request_of(const struct fixture *f)
                      .microbatches = 8,
                      .chunks = 1,
                      .blocking_power_w = f->gpu->blocking_power_w},
-        .scale = {0, f->gpu->blocking_power_w, f->gpu->static_power_w, STAGES, 1},
+        .scale = {.blocking_power_w = f->gpu->blocking_power_w,
+                  .static_power_w = f->gpu->static_power_w,
+                  .stages = STAGES,
+                  .gpus_per_stage = 1},
         .points = 24,
     };
 }
@@ -165,7 +168,7 @@ static void check_full_clock(struct fixture *f, enum erg_mode mode, double time_
     struct erg_method_result result;
     new_method(&result);
     add_whole(f, &result, mode);
-    assert_ok(erg_method_run_at(&result, &request, CLOCKS - 1, &err), &err);
+    assert_ok(erg_method_run_full_clock(&result, &request, &err), &err);
     assert_close(result.points[0].time_s, time_s, 0.005);
     assert_close(result.points[0].energy_j, energy_j, 0.005);
     erg_method_release(&result);

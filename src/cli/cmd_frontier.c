@@ -117,9 +117,10 @@ struct result {
     double highest_clock_s, highest_clock_j;
 };
 
+/* `hop_latency_s` has room for as many as virtual stages. */
 static int build_request(const struct values *values, const struct erg_profile *profile,
-                         const char *file, struct erg_iteration_request *request,
-                         struct erg_error *err)
+                         const char *file, double *hop_latency_s,
+                         struct erg_iteration_request *request, struct erg_error *err)
 {
     size_t chunks = (size_t)values->virtual_stages;
     if (profile->virtual_stages % chunks != 0)
@@ -131,12 +132,15 @@ static int build_request(const struct values *values, const struct erg_profile *
     if (!powered)
         erg_log(ERG_LOG_WARNING, "without --blocking-power, a GPU that waits is taken to draw "
                                  "nothing");
+    size_t stages = profile->virtual_stages / chunks;
+    for (size_t s = 0; s < stages; s++)
+        hop_latency_s[s] = values->p2p_latency_s;
     *request = (struct erg_iteration_request){
         .pipeline = {.schedule = (enum erg_schedule_kind)values->schedule,
-                     .stages = profile->virtual_stages / chunks,
+                     .stages = stages,
                      .microbatches = (size_t)values->microbatches,
                      .chunks = chunks,
-                     .p2p_latency_s = values->p2p_latency_s,
+                     .hop_latency_s = hop_latency_s,
                      .blocking_power_w = powered ? values->blocking_power_w : 0},
         .tables = profile->tables,
         .tick_s = isnan(values->unit_s) ? 0 : values->unit_s,
@@ -245,12 +249,12 @@ static void print_json(const struct result *result)
 }
 
 static int solve_and_print(const struct erg_invocation *call, const struct erg_profile *profile,
-                           struct erg_error *err)
+                           double *hop_latency_s, struct erg_error *err)
 {
     const struct values *values = call->values;
     struct erg_iteration_request request;
     struct erg_iteration iteration;
-    if (build_request(values, profile, call->arguments[0], &request, err) != 0)
+    if (build_request(values, profile, call->arguments[0], hop_latency_s, &request, err) != 0)
         return -1;
     if (call->common.seed != ERG_NOT_GIVEN)
         request.seed = (uint64_t)call->common.seed;
@@ -287,7 +291,9 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     struct erg_profile profile;
     if (erg_profile_load(&profile, call->arguments[0], err) != 0)
         return -1;
-    int status = solve_and_print(call, &profile, err);
+    double *hop_latency_s = erg_xcalloc(profile.virtual_stages, sizeof *hop_latency_s);
+    int status = solve_and_print(call, &profile, hop_latency_s, err);
+    free(hop_latency_s);
     erg_profile_release(&profile);
     return status;
 }

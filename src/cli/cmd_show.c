@@ -199,7 +199,7 @@ static void print_stage(const struct erg_plan_file *plan, const struct erg_plan_
     struct legend legend = {
         .items = erg_xcalloc(count, sizeof *legend.items),
         .forward = erg_xcalloc(count, sizeof *legend.forward),
-        .default_clock = plan->mean_clock_mhz > 0,
+        .default_clock = plan->kinds[0].mean_clock_mhz > 0,
     };
     for (size_t i = 0; i < count; i++) {
         run[i] = erg_plan_file_option(plan, point, first + i);
@@ -210,7 +210,10 @@ static void print_stage(const struct erg_plan_file *plan, const struct erg_plan_
         legend.forward[k] = schedule->instructions[first + i].direction == ERG_FORWARD;
         legend.count += k == legend.count;
     }
-    printf("Stage %zu:", stage);
+    printf("Stage %zu", stage);
+    if (plan->kind_count > 1)
+        printf(", %s", plan->kinds[plan->stage_kind[stage]].gpu);
+    putchar(':');
     print_sequence(&legend, run, count);
     for (size_t k = 0; k < legend.count; k++)
         print_option(&legend, k);

@@ -211,37 +211,26 @@ static int write_clocks(const struct erg_layout_choice *choice, const char *path
                           (size_t)frontier->points.points[pick->point].recipe, err);
 }
 
-int erg_plan_write_files(const char *folder, const struct erg_layout_answer *answer,
+int erg_plan_write_files(const struct planning *at, const struct erg_layout_answer *answer,
                          struct erg_error *err)
 {
+    const char *folder = at->values->output;
     struct erg_arena arena = {0};
+    struct erg_text job = {0};
     json_t *document = erg_layout_document(answer);
+    erg_layout_job(&job, answer, at->cluster, best(at));
     int status = erg_dir_make(folder, err) ||
                          erg_json_write(erg_arena_printf(&arena, "%s/layouts.json", folder),
                                         document, err) ||
                          erg_report_layouts_write(
                              erg_arena_printf(&arena, "%s/layouts.html", folder), document, err) ||
                          write_clocks(answer->choice,
-                                      erg_arena_printf(&arena, "%s/clocks.json", folder), err)
-                     ? -1
-                     : 0;
-    json_decref(document);
-    erg_arena_release(&arena);
-    return status;
-}
-
-static int write_files(const struct planning *at, struct erg_error *err)
-{
-    const char *folder = at->values->output;
-    const struct erg_layout_answer answer = answer_of(at);
-    struct erg_arena arena = {0};
-    struct erg_text job = {0};
-    erg_layout_job(&job, at->job, at->cluster, best(at));
-    int status = erg_plan_write_files(folder, &answer, err) ||
+                                      erg_arena_printf(&arena, "%s/clocks.json", folder), err) ||
                          erg_file_write(erg_arena_printf(&arena, "%s/job.yaml", folder), job.data,
                                         job.count, err)
                      ? -1
                      : 0;
+    json_decref(document);
     erg_text_release(&job);
     erg_arena_release(&arena);
     return status;
@@ -260,19 +249,26 @@ static int choose(struct planning *at, struct erg_error *err)
     return erg_layout_counts_init(at->counts, &request, &at->choice, err);
 }
 
-static void print_all(const struct planning *at)
+void erg_plan_print_files(const char *folder)
 {
-    const struct erg_layout_answer answer = answer_of(at);
-    erg_plan_print_heading(&answer);
-    if (answer.counts)
-        erg_plan_print_counts(&answer);
-    if (answer.choice) {
-        erg_plan_print_choice(&answer, answer.top);
+    if (folder)
+        printf("\nlayouts %s/layouts.json, page %s/layouts.html, the best as a job %s/job.yaml, "
+               "its clocks %s/clocks.json\n",
+               folder, folder, folder, folder);
+}
+
+static void print_all(const struct planning *at, const struct erg_layout_answer *answer)
+{
+    erg_plan_print_heading(answer);
+    if (answer->counts)
+        erg_plan_print_counts(answer);
+    if (answer->choice) {
+        erg_plan_print_choice(answer, answer->top);
     } else {
         const struct erg_layout_candidate **rows = erg_xcalloc(at->found.count, sizeof *rows);
         for (size_t i = 0; i < at->found.count; i++)
             rows[i] = &at->found.items[i];
-        erg_plan_print_rows(&answer, rows, at->found.count);
+        erg_plan_print_rows(answer, rows, at->found.count);
         erg_plan_print_tried(&at->found);
         free(rows);
     }
@@ -299,20 +295,18 @@ int erg_plan_find(struct planning *at, bool json, struct erg_error *err)
     if (at->search_count == 1 && (!clocks || folder) &&
         erg_layout_search(&at->found, at->searches, err) != 0)
         return erg_plan_say_needed(at->searches, err);
-    if ((clocks && choose(at, err) != 0) || (folder && write_files(at, err) != 0))
+    if (clocks && choose(at, err) != 0)
+        return -1;
+    const struct erg_layout_answer answer = answer_of(at);
+    if (folder && erg_plan_write_files(at, &answer, err) != 0)
         return -1;
     if (at->values->export >= 0) {
         print_export(at, &best(at)->layout);
         return 0;
     }
-    if (json) {
-        const struct erg_layout_answer answer = answer_of(at);
+    if (json)
         return erg_plan_print_json(&answer);
-    }
-    print_all(at);
-    if (folder)
-        printf("\nlayouts %s/layouts.json, page %s/layouts.html, the best as a job %s/job.yaml, "
-               "its clocks %s/clocks.json\n",
-               folder, folder, folder, folder);
+    print_all(at, &answer);
+    erg_plan_print_files(folder);
     return 0;
 }

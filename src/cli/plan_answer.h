@@ -49,9 +49,11 @@ struct erg_layout_choice_request erg_plan_choice_request(const struct planning *
 
 int erg_plan_print_json(const struct erg_layout_answer *answer);
 
-/* Writes layouts.json, layouts.html and clocks.json of an answer over clocks. */
-int erg_plan_write_files(const char *folder, const struct erg_layout_answer *answer,
+/* Writes layouts.json, layouts.html, job.yaml and clocks.json of an answer over clocks; and says
+ * so, unless `folder` is NULL. */
+int erg_plan_write_files(const struct planning *at, const struct erg_layout_answer *answer,
                          struct erg_error *err);
+void erg_plan_print_files(const char *folder);
 
 /* Each prints its answer. */
 int erg_plan_show_one(struct planning *at, bool json, struct erg_error *err);

@@ -18,7 +18,7 @@ enum { SHOWN = 300 };
 /* Everything of one call. */
 struct mixing {
     struct planning *at;
-    struct erg_gpu *gpus[ERG_MIXED_MOST_KINDS]; /* looked up; of the first kind NULL */
+    struct erg_gpu *gpus[ERG_MIXED_MOST_KINDS]; /* of another cluster's more nodes, else NULL */
     struct erg_engine *engines[ERG_MIXED_MOST_KINDS];
     struct erg_mixed_kind kinds[ERG_MIXED_MOST_KINDS];
     struct erg_mixed_search search;
@@ -56,15 +56,17 @@ static int load_kinds(struct mixing *mixing, const struct erg_cluster *cluster,
     fill_kind(mixing, 0, cluster, at->energy.gpu, at->energy.time.engine);
     for (unsigned i = 0; i < cluster->more_count; i++) {
         const struct erg_cluster *nodes = &cluster->more[i];
+        const struct erg_job_kind *own = at->cluster ? NULL : &at->job->kinds[i + 1];
         if (!nodes->engine)
             return erg_fail(err, ERG_USAGE,
                             "the cluster does not say what trains on its nodes with %s; expected "
                             "the key 'engine' beside it (data/engines)",
                             nodes->gpu);
-        if (erg_gpu_load(&mixing->gpus[i + 1], nodes->gpu, err) != 0 ||
-            erg_engine_load(&mixing->engines[i + 1], nodes->engine, err) != 0)
+        if (!own && (erg_gpu_load(&mixing->gpus[i + 1], nodes->gpu, err) != 0 ||
+                     erg_engine_load(&mixing->engines[i + 1], nodes->engine, err) != 0))
             return -1;
-        fill_kind(mixing, i + 1, nodes, mixing->gpus[i + 1], mixing->engines[i + 1]);
+        fill_kind(mixing, i + 1, nodes, own ? own->gpu : mixing->gpus[i + 1],
+                  own ? own->engine : mixing->engines[i + 1]);
     }
     at->searches->gpus = 0;
     for (size_t k = 0; k < mixing->search.kind_count; k++)
@@ -261,7 +263,7 @@ static int answer(struct mixing *mixing, bool json, struct erg_error *err)
     for (size_t i = 0; i < found.count; i++)
         found.items[i] = mixing->found.items[i].at; /* borrowed */
     const struct erg_layout_answer answer = answer_of(mixing, &found);
-    int status = values->output ? erg_plan_write_files(values->output, &answer, err) : 0;
+    int status = values->output ? erg_plan_write_files(at, &answer, err) : 0;
     if (!status && values->export >= 0)
         print_export(mixing, answer.choice
                                  ? &at->choice.layouts[at->choice.picks[0].option].candidate
@@ -270,9 +272,8 @@ static int answer(struct mixing *mixing, bool json, struct erg_error *err)
         status = erg_plan_print_json(&answer);
     else if (!status)
         print_text(mixing, &answer);
-    if (!status && values->output && !json && values->export < 0)
-        printf("\nlayouts %s/layouts.json, page %s/layouts.html, clocks %s/clocks.json\n",
-               values->output, values->output, values->output);
+    if (!status && !json && values->export < 0)
+        erg_plan_print_files(values->output);
     free(found.items);
     return status;
 }

@@ -41,9 +41,9 @@ struct erg_pipeline {
     size_t stages;
     size_t microbatches;
     size_t chunks; /* virtual stages per stage; 1 with 1F1B, at least 2 interleaved */
-    /* Added to every dependency between two stages: of one node, and of different nodes. */
-    double p2p_latency_s, p2p_internode_latency_s;
-    size_t stages_per_node;  /* consecutive stages share a node; 0 = all stages are on one */
+    /* [stages]: added to the dependencies, in either direction, between each stage and the next,
+     * and between the last and the first one's next chunk; NULL: none. */
+    const double *hop_latency_s;
     double blocking_power_w; /* of one GPU that waits */
 };
 
@@ -69,26 +69,29 @@ static inline size_t erg_table_index(const struct erg_pipeline *pipeline,
  */
 #define ERG_NONE UINT32_MAX
 struct erg_schedule {
-    struct erg_pipeline pipeline;
+    struct erg_pipeline pipeline; /* with latencies of its own */
     size_t count, per_stage;
     struct erg_instruction *instructions;
     /* At most two of each per instruction: [0] neighbour on its stage, [1] the same microbatch on
      * the neighbouring virtual stage (or its turn from forward to backward); or ERG_NONE. */
     uint32_t (*before)[2];
     uint32_t (*after)[2];
-    uint32_t *order; /* a topological order of the indices */
+    uint32_t *order;       /* a topological order of the indices */
+    double *hop_latency_s; /* private: what the pipeline's points to */
 };
 
 /* Latency of the dependency between two instructions, in either order. */
 static inline double erg_schedule_latency_s(const struct erg_schedule *schedule, uint32_t a,
                                             uint32_t b)
 {
-    const struct erg_pipeline *pipeline = &schedule->pipeline;
-    uint32_t from = schedule->instructions[a].stage, to = schedule->instructions[b].stage;
-    if (from == to)
+    const double *hops_s = schedule->pipeline.hop_latency_s;
+    const struct erg_instruction *one = &schedule->instructions[a];
+    const struct erg_instruction *other = &schedule->instructions[b];
+    if (!hops_s || one->stage == other->stage)
         return 0;
-    size_t group = pipeline->stages_per_node ? pipeline->stages_per_node : pipeline->stages;
-    return from / group == to / group ? pipeline->p2p_latency_s : pipeline->p2p_internode_latency_s;
+    bool upward =
+        one->chunk == other->chunk ? one->stage < other->stage : one->chunk < other->chunk;
+    return hops_s[upward ? one->stage : other->stage];
 }
 
 /* Fails with ERG_USAGE for an impossible pipeline. */
@@ -170,7 +173,7 @@ void erg_profile_highest_clock(const struct erg_schedule *schedule,
                                const struct erg_frontier *tables, uint32_t *option);
 
 /*
- * Writes a plan as JSON ("schema_version": 1): its times and energies, and per stage the
+ * Writes a plan as JSON ("schema_version": 2): its times and energies, and per stage the
  * instructions in execution order with clock (the recipe), start, time and energy.
  */
 int erg_plan_write(const char *path, const struct erg_iteration *iteration,

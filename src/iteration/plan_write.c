@@ -45,8 +45,11 @@ int erg_plan_write(const char *path, const struct erg_iteration *iteration,
     double *start_s = erg_xcalloc(schedule->count, sizeof *start_s), time_s, energy_j;
     erg_iteration_evaluate(schedule, tables, chosen->option, start_s, &time_s, &energy_j);
 
-    json_t *root = json_object();
-    json_object_set_new(root, "schema_version", json_integer(1));
+    json_t *root = json_object(), *hops = json_array();
+    for (size_t s = 0; s < pipeline->stages; s++)
+        json_array_append_new(hops,
+                              json_real(pipeline->hop_latency_s ? pipeline->hop_latency_s[s] : 0));
+    json_object_set_new(root, "schema_version", json_integer(2));
     json_object_set_new(root, "kind", json_string("iteration plan"));
     json_object_set_new(
         root, "schedule",
@@ -56,7 +59,7 @@ int erg_plan_write(const char *path, const struct erg_iteration *iteration,
                         json_integer((json_int_t)pipeline->chunks));
     json_object_set_new(root, "microbatches", json_integer((json_int_t)pipeline->microbatches));
     json_object_set_new(root, "blocking_power_w", json_real(pipeline->blocking_power_w));
-    json_object_set_new(root, "p2p_latency_s", json_real(pipeline->p2p_latency_s));
+    json_object_set_new(root, "hop_latency_s", hops);
     json_object_set_new(root, "time_s", json_real(chosen->time_s));
     json_object_set_new(root, "energy_j", json_real(chosen->energy_j));
     json_object_set_new(root, "planned_time_s", json_real(chosen->planned_time_s));

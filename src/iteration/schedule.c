@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 int erg_pipeline_check(const struct erg_pipeline *pipeline, struct erg_error *err)
 {
@@ -29,13 +30,13 @@ int erg_pipeline_check(const struct erg_pipeline *pipeline, struct erg_error *er
         return erg_fail(err, ERG_USAGE,
                         "The interleaved schedule needs at least 2 virtual stages per stage; with "
                         "one, use the 1F1B schedule.");
-    const double latencies_s[] = {pipeline->p2p_latency_s, pipeline->p2p_internode_latency_s};
-    for (size_t i = 0; i < 2; i++)
-        if (!(latencies_s[i] >= 0) || !(latencies_s[i] <= 1e6))
+    const double *hops_s = pipeline->hop_latency_s;
+    for (size_t i = 0; hops_s && i < stages; i++)
+        if (!(hops_s[i] >= 0) || !(hops_s[i] <= 1e6))
             return erg_fail(err, ERG_USAGE,
                             "The point-to-point latency between stages is %g s, but must lie "
                             "between 0 and a million seconds.",
-                            latencies_s[i]);
+                            hops_s[i]);
     if (!(pipeline->blocking_power_w >= 0) || !(pipeline->blocking_power_w <= 1e6))
         return erg_fail(err, ERG_USAGE,
                         "The blocking power is %g W, but must lie between 0 and a million watts.",
@@ -150,6 +151,13 @@ static void sort_topologically(struct erg_schedule *schedule)
     free(waiting);
 }
 
+static double *copy_hops(const struct erg_pipeline *pipeline)
+{
+    size_t bytes = pipeline->stages * sizeof *pipeline->hop_latency_s;
+    return pipeline->hop_latency_s ? memcpy(erg_xmalloc(bytes), pipeline->hop_latency_s, bytes)
+                                   : NULL;
+}
+
 int erg_schedule_init(struct erg_schedule *schedule, const struct erg_pipeline *pipeline,
                       struct erg_error *err)
 {
@@ -163,6 +171,8 @@ int erg_schedule_init(struct erg_schedule *schedule, const struct erg_pipeline *
     schedule->before = erg_xcalloc(schedule->count, sizeof *schedule->before);
     schedule->after = erg_xcalloc(schedule->count, sizeof *schedule->after);
     schedule->order = erg_xcalloc(schedule->count, sizeof *schedule->order);
+    schedule->hop_latency_s = copy_hops(pipeline);
+    schedule->pipeline.hop_latency_s = schedule->hop_latency_s;
     size_t group = group_size(pipeline);
     for (size_t stage = 0; stage < pipeline->stages; stage++)
         order_stage(schedule, stage, group);
@@ -177,5 +187,6 @@ void erg_schedule_release(struct erg_schedule *schedule)
     free(schedule->before);
     free(schedule->after);
     free(schedule->order);
+    free(schedule->hop_latency_s);
     *schedule = (struct erg_schedule){0};
 }

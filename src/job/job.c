@@ -56,6 +56,9 @@ static const cyaml_schema_value_t stage_recompute = {CYAML_VALUE_ENUM(
     CYAML_FLAG_STRICT, enum erg_job_recompute, recompute_names, COUNT(recompute_names))};
 static const cyaml_schema_value_t stage_offload = {CYAML_VALUE_FLOAT(CYAML_FLAG_DEFAULT, double)};
 
+static const cyaml_schema_value_t stage_gpu = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, 200)};
+
 #define JOB struct erg_job_file
 static const cyaml_schema_field_t job_fields[] = {
     CYAML_FIELD_STRING_PTR("name", OPTIONAL | CYAML_FLAG_POINTER, JOB, name, 1, 200),
@@ -84,6 +87,8 @@ static const cyaml_schema_field_t job_fields[] = {
                          &stage_recompute, 1, 10000),
     CYAML_FIELD_SEQUENCE("stage_offload", OPTIONAL | CYAML_FLAG_POINTER, JOB, stage_offload,
                          &stage_offload, 1, 10000),
+    CYAML_FIELD_SEQUENCE("stage_gpus", OPTIONAL | CYAML_FLAG_POINTER, JOB, stage_gpus, &stage_gpu,
+                         1, 10000),
     CYAML_FIELD_MAPPING("search", OPTIONAL, JOB, search, search_fields),
     CYAML_FIELD_MAPPING("profiler", OPTIONAL, JOB, profiler, profiler_fields),
     CYAML_FIELD_ENUM("goal", OPTIONAL_WORD, JOB, goal, goal_names, COUNT(goal_names)),
@@ -187,9 +192,13 @@ void erg_job_free(struct erg_job *job)
     if (!job)
         return;
     erg_model_free(job->model);
-    erg_gpu_free(job->gpu);
+    for (size_t k = 0; k < job->kind_count; k++) {
+        erg_gpu_free(job->kinds[k].gpu);
+        erg_engine_free(job->kinds[k].engine);
+    }
+    free(job->kinds);
+    free(job->stage_kind);
     erg_stack_free(job->stack);
-    erg_engine_free(job->engine);
     free(job->chunk_layers);
     free(job->stage_recompute);
     free(job->stage_offload);

@@ -44,17 +44,29 @@ enum erg_job_goal {
     ERG_JOB_BUDGET,   /* least time within goal_bound joules, all GPUs of one pipeline together */
 };
 
+/* GPUs of one kind. */
+struct erg_job_kind {
+    const struct erg_cluster *nodes; /* the job's cluster, or one of its more_nodes */
+    struct erg_gpu *gpu;             /* with the nodes' links between its GPUs */
+    struct erg_engine *engine;       /* what trains whole layers, for ergon plan; NULL: not named */
+};
+
 struct erg_job {
     const char *name; /* the key "name", else the name of the file without folder and suffix */
 
     struct erg_model *model; /* with the job's overrides applied */
     struct erg_cluster cluster;
-    struct erg_gpu *gpu; /* of the cluster, and with the cluster's links between its GPUs */
+    struct erg_job_kind *kinds; /* the cluster's own nodes, then its more_nodes */
+    size_t kind_count;
+    struct erg_gpu *gpu; /* of the first kind; most jobs have one */
     struct erg_stack *stack;
-    struct erg_engine *engine; /* what trains whole layers, for ergon plan; NULL: not named */
+    struct erg_engine *engine; /* likewise */
 
-    int tensor, context, pipeline, data; /* degrees; their product is all GPUs of the cluster */
-    int virtual_stages;                  /* model chunks per stage; above 1 only interleaved */
+    /* Degrees; their product is all GPUs of the cluster, and of each kind as many as the stages on
+     * it need. */
+    int tensor, context, pipeline, data;
+    size_t *stage_kind; /* [pipeline]: the kind of GPUs that each stage lies on */
+    int virtual_stages; /* model chunks per stage; above 1 only interleaved */
     enum erg_job_schedule schedule;
     /* Layers of each chunk in model order: chunk c of stage s is [c * pipeline + s]. */
     int *chunk_layers; /* [pipeline * virtual_stages] */
@@ -96,8 +108,8 @@ struct erg_job_overrides {
     long microbatches, microbatch_size, sequence;
     const char *search; /* method */
     const uint64_t *seed;
-    /* The job stands for layouts yet to be chosen: its own need not fill the cluster, and its
-     * vocabulary is padded by each layout. */
+    /* The job stands for layouts yet to be chosen: its own need not fill the cluster nor say which
+     * stages lie where, and its vocabulary is padded by each layout. */
     bool any_layout;
 };
 
@@ -118,6 +130,10 @@ struct erg_job_layout {
     double offload;
     const enum erg_job_recompute *stage_recompute; /* [pipeline], or NULL: all the same */
     const double *stage_offload;                   /* likewise */
+    /* [pipeline]: the nodes that each stage lies on, 0 for the cluster's own, then its more_nodes;
+     * where they are several, the names of their GPUs. */
+    const size_t *stage_kind;
+    const char *const *kind_gpus;
 };
 
 /*

@@ -71,31 +71,21 @@ char *erg_job_relative_to(const char *path, const char *name)
     return text.data;
 }
 
-/* Model, GPU, stack and engine: the failure of each load gets the line of the key that names it. */
+/* The failure of each load gets the line of the key that names it. */
 static int load_names(struct erg_job *job, const struct erg_job_file *file,
                       const struct erg_yaml *yaml, const char *path, struct erg_error *err)
 {
     struct erg_error inner = {0};
     char *model = erg_job_relative_to(path, file->model);
-    char *gpu = erg_job_relative_to(path, file->cluster.gpu);
     char *stack = erg_job_relative_to(path, file->stack ? file->stack : "ergon");
     int result = 0;
     if (erg_model_load(&job->model, model, &inner) != 0)
         result = erg_yaml_fail(yaml, "model", err, "%.700s", inner.message);
-    else if (erg_gpu_load(&job->gpu, gpu, &inner) != 0)
-        result = erg_yaml_fail(yaml, "cluster.gpu", err, "%.700s", inner.message);
     else if (erg_stack_load(&job->stack, stack, &inner) != 0)
         result = erg_yaml_fail(yaml, "stack", err, "%.700s", inner.message);
-    if (result == 0 && file->engine) {
-        char *engine = erg_job_relative_to(path, file->engine);
-        if (erg_engine_load(&job->engine, engine, &inner) != 0)
-            result = erg_yaml_fail(yaml, "engine", err, "%.700s", inner.message);
-        free(engine);
-    }
     free(model);
-    free(gpu);
     free(stack);
-    return result;
+    return result == 0 ? erg_job_load_kinds(job, file, yaml, err) : result;
 }
 
 static int apply_to_model(struct erg_job *job, const struct erg_job_file *file,
@@ -117,36 +107,24 @@ static int check_degrees(const struct erg_job *job, const struct erg_yaml *yaml,
                          struct erg_error *err)
 {
     struct erg_error inner = {0};
-    if (job->cluster.more_count > 0)
-        return erg_yaml_fail(yaml, "cluster.more_nodes", err,
-                             "only ergon plan spreads a job over nodes of several kinds");
     if (erg_model_check_tensor(job->model, job->tensor, &inner) != 0)
         return erg_yaml_fail(yaml, "tensor", err, "%.700s", inner.message);
     if (erg_model_check_sequence(job->model, 1, job->sequence, &inner) != 0)
         return erg_yaml_fail(yaml, "sequence", err, "%.700s", inner.message);
     if (erg_model_check_sequence(job->model, job->context, job->sequence, &inner) != 0)
         return erg_yaml_fail(yaml, "context", err, "%.700s", inner.message);
+    return erg_job_check_nodes(job, yaml, err);
+}
 
-    long group = (long)job->tensor * job->context;
-    long replica = group * job->pipeline, needed = replica * job->data;
-    long gpus = (long)job->cluster.nodes * job->cluster.gpus_per_node;
-    if (needed != gpus) {
-        char hint[96] = "";
-        if (gpus % replica == 0)
-            snprintf(hint, sizeof hint, "; with data: %ld they would be all used", gpus / replica);
-        return erg_yaml_fail(
-            yaml, "cluster", err,
-            "the cluster has %ld GPU%s (%d nodes x %d), but tensor %d x context %d "
-            "x pipeline %d x data %d makes %ld%s",
-            gpus, erg_plural((size_t)gpus), job->cluster.nodes, job->cluster.gpus_per_node,
-            job->tensor, job->context, job->pipeline, job->data, needed, hint);
+/* Whether all GPUs that stages lie on have an engine, one that offloads where that is asked for. */
+static bool has_engines(const struct erg_job *job, bool offloads)
+{
+    bool all = true;
+    for (int s = 0; s < job->pipeline; s++) {
+        const struct erg_engine *engine = job->kinds[job->stage_kind[s]].engine;
+        all &= engine && (!offloads || engine->host_link_bandwidth > 0);
     }
-    if (group > job->cluster.gpus_per_node || job->cluster.gpus_per_node % group != 0)
-        return erg_yaml_fail(yaml, "cluster.gpus_per_node", err,
-                             "tensor %d x context %d makes groups of %ld GPUs, which do not fill "
-                             "nodes of %d evenly",
-                             job->tensor, job->context, group, job->cluster.gpus_per_node);
-    return 0;
+    return all;
 }
 
 /* Copies to host memory cost what the engine says. */
@@ -161,7 +139,7 @@ static int check_offload(const struct erg_job *job, const struct erg_yaml *yaml,
                              "offloading hides its copies behind the microbatches of other stages "
                              "and needs at least 3 pipeline stages, got %d",
                              job->pipeline);
-    if (!job->engine || !(job->engine->host_link_bandwidth > 0))
+    if (!has_engines(job, true))
         return erg_yaml_fail(yaml, key, err,
                              "what copies to host memory cost is a matter of the engine; expected "
                              "the key 'engine' with one that offloads, for example "
@@ -194,7 +172,7 @@ static int choose_stage_recompute(struct erg_job *job, const struct erg_job_file
     job->recompute = differ ? ERG_RECOMPUTE_NONE : file->stage_recompute[0];
     if (!differ)
         return 0;
-    if (!job->engine)
+    if (!has_engines(job, false))
         return erg_yaml_fail(yaml, "stage_recompute", err,
                              "what stages that recompute differently cost is a matter of the "
                              "engine; expected the key 'engine', for example megatron-kwai-h800");
@@ -366,6 +344,7 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
     job->path = erg_xstrdup(path);
     choose_name(job, file, path);
     if (load_names(job, file, yaml, path, err) != 0 || apply_to_model(job, file, yaml, err) != 0 ||
+        erg_job_place_stages(job, file, yaml, any_layout, err) != 0 ||
         choose_stage_recompute(job, file, yaml, err) != 0 ||
         choose_stage_offload(job, file, yaml, err) != 0 ||
         (!any_layout &&
@@ -373,8 +352,6 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
         check_schedule(job, file, yaml, err) != 0 || split_layers(job, file, yaml, err) != 0 ||
         choose_goal(job, file, yaml, err) != 0)
         return -1;
-    if (job->cluster.intra_node_bandwidth > 0)
-        job->gpu->link_bandwidth = job->cluster.intra_node_bandwidth;
     job->even_microbatch = job->microbatch_size % 2 == 0;
     if (any_layout)
         return 0;
@@ -388,7 +365,7 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
                 "%s:%zu: copies to host memory slow compute as the engine %s says; waiting for the "
                 "first of them is not modelled",
                 path, erg_yaml_line(yaml, job->stage_offload ? "stage_offload" : "offload"),
-                job->engine->name);
+                job->kind_count > 1 ? "of each GPU" : job->engine->name);
     if (!job->even_microbatch)
         erg_log(ERG_LOG_WARNING,
                 "%s:%zu: a microbatch of %d cannot be split in two equal halves, so communication "

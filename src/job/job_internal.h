@@ -33,6 +33,8 @@ struct erg_job_file {
     unsigned stage_recompute_count;
     double *stage_offload;
     unsigned stage_offload_count;
+    char **stage_gpus;
+    unsigned stage_gpus_count;
     struct erg_job_file_search search;
     struct erg_job_file_profiler profiler;
     enum erg_job_goal goal;
@@ -45,6 +47,15 @@ struct erg_job_file {
  */
 int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct erg_yaml *yaml,
                     const char *path, bool any_layout, struct erg_error *err);
+
+/* job_kinds.c: GPUs and engines of all nodes; the kind of each stage; whether the nodes of every
+ * kind have as many GPUs as its stages need. */
+int erg_job_load_kinds(struct erg_job *job, const struct erg_job_file *file,
+                       const struct erg_yaml *yaml, struct erg_error *err);
+int erg_job_place_stages(struct erg_job *job, const struct erg_job_file *file,
+                         const struct erg_yaml *yaml, bool any_layout, struct erg_error *err);
+int erg_job_check_nodes(const struct erg_job *job, const struct erg_yaml *yaml,
+                        struct erg_error *err);
 
 /* A name that is a relative path is one from the job's folder; to be freed. */
 char *erg_job_relative_to(const char *path, const char *name);

@@ -17,32 +17,77 @@ static void add_name(struct erg_text *out, const char *key, const char *name, co
     free(relative);
 }
 
-/* As few nodes as hold the GPUs, with equally many on each where that is possible. */
-static void add_cluster(struct erg_text *out, const struct erg_job *job,
-                        const struct erg_cluster *cluster, long gpus)
+/* GPUs of a layout on nodes of one kind. */
+struct used_nodes {
+    const struct erg_cluster *nodes;
+    long gpus, group; /* group: those that a node holds together */
+};
+
+/* As few nodes as hold the GPUs, with equally many whole groups on each where that is possible.
+ * `first` and `others` are what lines begin with. */
+static void add_nodes(struct erg_text *out, const struct erg_job *job,
+                      const struct used_nodes *used, const char *first, const char *others)
 {
-    long per_node = cluster->gpus_per_node, nodes = (gpus + per_node - 1) / per_node;
-    if (gpus % nodes == 0)
-        per_node = gpus / nodes;
-    erg_text_printf(out, "cluster:\n  nodes: %ld\n  gpus_per_node: %ld\n  ", nodes, per_node);
-    add_name(out, "gpu", cluster->gpu, job->path);
-    if (cluster->intra_node_bandwidth > 0)
-        erg_text_printf(out, "  intra_node_bandwidth_gb_s: %.10g\n",
-                        cluster->intra_node_bandwidth / 1e9);
-    if (cluster->inter_node_bandwidth > 0)
-        erg_text_printf(out, "  inter_node_bandwidth_gb_s: %.10g\n",
-                        cluster->inter_node_bandwidth / 1e9);
-    if (cluster->inter_node_latency_s > 0)
-        erg_text_printf(out, "  inter_node_latency_us: %.10g\n",
-                        cluster->inter_node_latency_s * 1e6);
-    if (cluster->host_memory_bytes > 0)
-        erg_text_printf(out, "  host_memory_gib: %.10g\n", cluster->host_memory_bytes / 0x1p30);
-    if (cluster->host_memory_bandwidth > 0)
-        erg_text_printf(out, "  host_memory_bandwidth_gb_s: %.10g\n",
-                        cluster->host_memory_bandwidth / 1e9);
-    if (cluster->shared_link_bandwidth > 0)
-        erg_text_printf(out, "  shared_link_bandwidth_gb_s: %.10g\n",
-                        cluster->shared_link_bandwidth / 1e9);
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {
+        {"intra_node_bandwidth_gb_s", used->nodes->intra_node_bandwidth / 1e9},
+        {"inter_node_bandwidth_gb_s", used->nodes->inter_node_bandwidth / 1e9},
+        {"inter_node_latency_us", used->nodes->inter_node_latency_s * 1e6},
+        {"host_memory_gib", used->nodes->host_memory_bytes / 0x1p30},
+        {"host_memory_bandwidth_gb_s", used->nodes->host_memory_bandwidth / 1e9},
+        {"shared_link_bandwidth_gb_s", used->nodes->shared_link_bandwidth / 1e9},
+    };
+    long per_node = used->nodes->gpus_per_node, nodes = (used->gpus + per_node - 1) / per_node;
+    for (long n = nodes; n <= used->gpus / used->group; n++)
+        if (used->gpus % (n * used->group) == 0) {
+            nodes = n;
+            per_node = used->gpus / n;
+            break;
+        }
+    erg_text_printf(out, "%snodes: %ld\n%sgpus_per_node: %ld\n%s", first, nodes, others, per_node,
+                    others);
+    add_name(out, "gpu", used->nodes->gpu, job->path);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i].value > 0)
+            erg_text_printf(out, "%s%s: %.10g\n", others, numbers[i].key, numbers[i].value);
+}
+
+/* The nodes that stages lie on: the first of them as the cluster's own, with the job's engine. */
+static void add_cluster(struct erg_text *out, const struct erg_job *job,
+                        const struct erg_job_layout *layout)
+{
+    const struct erg_cluster *cluster = layout->cluster ? layout->cluster : &job->cluster;
+    const struct erg_job_file *file = job->file;
+    const char *engine = NULL;
+    long group = layout->tensor * layout->context;
+    size_t written = 0;
+    for (size_t k = 0; k <= cluster->more_count; k++) {
+        struct used_nodes used = {.nodes = k ? &cluster->more[k - 1] : cluster, .group = group};
+        for (long s = 0; s < layout->pipeline; s++)
+            if (layout->stage_kind[s] == k)
+                used.gpus += group * layout->data;
+        if (used.gpus == 0)
+            continue;
+        const char *trains = k ? used.nodes->engine : file->engine;
+        erg_text_add(out, written == 0 ? "cluster:\n" : written == 1 ? "  more_nodes:\n" : "");
+        add_nodes(out, job, &used, written ? "    - " : "  ", written ? "      " : "  ");
+        if (written++ == 0) {
+            engine = trains;
+        } else if (trains) {
+            erg_text_add(out, "      ");
+            add_name(out, "engine", trains, job->path);
+        }
+    }
+    if (file->stack)
+        add_name(out, "stack", file->stack, job->path);
+    if (engine)
+        add_name(out, "engine", engine, job->path);
+    for (long s = 0; written > 1 && s < layout->pipeline; s++)
+        erg_text_printf(out, "%s%s%s", s ? ", " : "stage_gpus: [",
+                        layout->kind_gpus[layout->stage_kind[s]],
+                        s + 1 < layout->pipeline ? "" : "]\n");
 }
 
 static void add_layout(struct erg_text *out, const struct erg_job_layout *layout)
@@ -75,16 +120,11 @@ void erg_job_write(struct erg_text *out, const struct erg_job *job,
                    const struct erg_job_layout *layout)
 {
     const struct erg_job_file *file = job->file;
-    long gpus = layout->tensor * layout->context * layout->pipeline * layout->data;
     if (file->name)
         erg_text_printf(out, "name: %s\n", file->name);
     add_name(out, "model", file->model, job->path);
     erg_text_printf(out, "tie_embeddings: %s\nvocabulary: %ld\n",
                     job->model->tied ? "true" : "false", layout->vocabulary);
-    add_cluster(out, job, layout->cluster ? layout->cluster : &job->cluster, gpus);
-    if (file->stack)
-        add_name(out, "stack", file->stack, job->path);
-    if (file->engine)
-        add_name(out, "engine", file->engine, job->path);
+    add_cluster(out, job, layout);
     add_layout(out, layout);
 }

@@ -213,7 +213,7 @@ static void add_stages(struct building *at)
 {
     const struct erg_layout *layout = at->layout;
     bool steady = layout->virtual_stages == 1 && layout->microbatches > layout->pipeline;
-    double message_s = 2 * erg_layout_climb_pipeline(at->climb, layout).p2p_latency_s;
+    double message_s = 2 * erg_layout_climb_message_s(at->climb, layout);
     struct passage passage = {0};
     for (long stage = 1; stage < layout->pipeline; stage++)
         passage.after_s += chunk_s(at, stage, layout->virtual_stages - 1) + message_s;
@@ -241,14 +241,14 @@ static struct whole find_whole(const struct building *at, bool exact)
 {
     const struct erg_layout_climb *climb = at->climb;
     const struct erg_layout_energy_request *request = climb->ladders[0].request; /* held GPUs' */
-    const struct erg_pipeline pipeline = erg_layout_climb_pipeline(climb, at->layout);
     long stages = at->layout->pipeline, gpus = erg_layout_gpus(at->layout);
     long idle = request->held_gpus > gpus ? request->held_gpus - gpus : 0;
     double closed_s = climb->closed_s;
     struct erg_layout_tail tail;
     erg_layout_climb_tail(&tail, climb, at->layout);
     struct whole whole = {.replicas = (double)(gpus / stages),
-                          .stages_w = pipeline.blocking_power_w * (double)stages,
+                          .stages_w =
+                              erg_layout_climb_waiting_w(climb, at->layout) * (double)stages,
                           .idle_w = request->gpu->idle_power_w * (double)idle,
                           .tail_s = tail.time_s,
                           .tail_j = tail.total_j,

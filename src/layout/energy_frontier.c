@@ -15,6 +15,7 @@ struct solving {
     struct erg_time_place places[ERG_LAYOUT_MOST_KINDS];
     struct erg_layout_climb climb;
     struct erg_pipeline pipeline, shorter; /* shorter: that is solved */
+    double *hops_s;                        /* of both */
 };
 
 /* As many microbatches as can be solved soon: a start and an end of as many as there are stages,
@@ -46,7 +47,8 @@ static void start(struct solving *solving, const struct erg_layout_frontier_requ
         erg_layout_ladder_init(&ladders[i], &request->energy[i], layout, request->clocks);
         solving->places[i] = request->places[i];
     }
-    solving->pipeline = erg_layout_climb_pipeline(&solving->climb, layout);
+    solving->hops_s = erg_xcalloc((size_t)layout->pipeline, sizeof *solving->hops_s);
+    solving->pipeline = erg_layout_climb_pipeline(&solving->climb, layout, solving->hops_s);
     solving->shorter = solving->pipeline;
     solving->shorter.microbatches = (size_t)solved_microbatches(request);
 }
@@ -55,6 +57,7 @@ static void finish(struct solving *solving)
 {
     for (size_t i = 0; i < solving->climb.count; i++)
         erg_layout_ladder_release(&solving->ladders[i]);
+    free(solving->hops_s);
 }
 
 /*

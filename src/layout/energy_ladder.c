@@ -106,27 +106,46 @@ double erg_layout_ladder_time(const struct erg_layout_ladder *ladder,
 
 /* ---- all stages ---- */
 
-struct erg_pipeline erg_layout_climb_pipeline(const struct erg_layout_climb *climb,
-                                              const struct erg_layout *layout)
+double erg_layout_climb_message_s(const struct erg_layout_climb *climb,
+                                  const struct erg_layout *layout)
 {
-    const double first_w = climb->ladders[0].request->gpu->blocking_power_w;
-    double message_s = INFINITY, waiting_w = first_w;
+    double message_s = INFINITY;
     for (size_t i = 0; i < climb->count; i++) {
         const struct erg_layout_ladder *ladder = &climb->ladders[i];
         double share = erg_time_message_share(ladder->request->time.engine, layout);
-        double stages = (double)(climb->places[i].end - climb->places[i].first);
         message_s = fmin(message_s, layout->pipeline > 1 ? share * ladder->parts.message_s : 0);
+    }
+    return message_s;
+}
+
+double erg_layout_climb_waiting_w(const struct erg_layout_climb *climb,
+                                  const struct erg_layout *layout)
+{
+    const double first_w = climb->ladders[0].request->gpu->blocking_power_w;
+    double waiting_w = first_w;
+    for (size_t i = 0; i < climb->count; i++) {
+        const struct erg_layout_ladder *ladder = &climb->ladders[i];
+        double stages = (double)(climb->places[i].end - climb->places[i].first);
         waiting_w +=
             (ladder->request->gpu->blocking_power_w - first_w) * stages / (double)layout->pipeline;
     }
+    return waiting_w;
+}
+
+struct erg_pipeline erg_layout_climb_pipeline(const struct erg_layout_climb *climb,
+                                              const struct erg_layout *layout,
+                                              double *hop_latency_s)
+{
+    const double message_s = erg_layout_climb_message_s(climb, layout);
+    for (long s = 0; s < layout->pipeline; s++)
+        hop_latency_s[s] = message_s;
     return (struct erg_pipeline){
         .schedule = layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
         .stages = (size_t)layout->pipeline,
         .microbatches = (size_t)layout->microbatches,
         .chunks = (size_t)layout->virtual_stages,
-        .p2p_latency_s = message_s,
-        .p2p_internode_latency_s = message_s,
-        .blocking_power_w = waiting_w,
+        .hop_latency_s = hop_latency_s,
+        .blocking_power_w = erg_layout_climb_waiting_w(climb, layout),
     };
 }
 
@@ -143,7 +162,8 @@ void erg_layout_climb_tail(struct erg_layout_tail *tail, const struct erg_layout
 double erg_layout_climb_time(const struct erg_layout_climb *climb, const struct erg_layout *layout,
                              bool lowest)
 {
-    struct erg_pipeline pipeline = erg_layout_climb_pipeline(climb, layout);
+    double *hops_s = erg_xcalloc((size_t)layout->pipeline, sizeof *hops_s);
+    struct erg_pipeline pipeline = erg_layout_climb_pipeline(climb, layout, hops_s);
     size_t tables = 2 * pipeline.stages * pipeline.chunks;
     struct erg_point *points = erg_xcalloc(tables, sizeof *points);
     struct erg_frontier *only = erg_xcalloc(tables, sizeof *only);
@@ -165,5 +185,6 @@ double erg_layout_climb_time(const struct erg_layout_climb *climb, const struct 
     }
     free(only);
     free(points);
+    free(hops_s);
     return time_s;
 }

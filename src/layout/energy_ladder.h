@@ -68,10 +68,20 @@ static inline size_t erg_layout_climb_place(const struct erg_layout_climb *climb
     return place;
 }
 
-/* Schedule, stages, microbatches, the mean power of waiting, and as the latency between stages the
- * exposed part of messages, of several kinds of GPUs the least: the rest is in closed_s. */
+/* The exposed part of a message between stages, of several kinds of GPUs the least: the rest is in
+ * closed_s. */
+double erg_layout_climb_message_s(const struct erg_layout_climb *climb,
+                                  const struct erg_layout *layout);
+
+/* What a GPU that waits draws, the mean over the stages. */
+double erg_layout_climb_waiting_w(const struct erg_layout_climb *climb,
+                                  const struct erg_layout *layout);
+
+/* Schedule, stages, microbatches, the power of waiting, and between all stages the latency of
+ * a message, for which there is room in `hop_latency_s` [pipeline]. */
 struct erg_pipeline erg_layout_climb_pipeline(const struct erg_layout_climb *climb,
-                                              const struct erg_layout *layout);
+                                              const struct erg_layout *layout,
+                                              double *hop_latency_s);
 
 /* What follows the pipeline, at the clocks of the ladders' tails. */
 void erg_layout_climb_tail(struct erg_layout_tail *tail, const struct erg_layout_climb *climb,

@@ -376,7 +376,15 @@ json_t *erg_layout_document(const struct erg_layout_answer *answer)
     return document;
 }
 
-void erg_layout_job(struct erg_text *out, const struct erg_job *job,
+/* The kind that each stage lies on. */
+static void fill_stage_kinds(size_t *kinds, const struct erg_mixed_candidate *lies)
+{
+    for (size_t i = 0; i < lies->block_count; i++)
+        for (long left = lies->blocks[i].stages; left > 0; left--)
+            *kinds++ = lies->blocks[i].kind;
+}
+
+void erg_layout_job(struct erg_text *out, const struct erg_layout_answer *answer,
                     const struct erg_cluster *cluster, const struct erg_layout_candidate *candidate)
 {
     static const enum erg_job_recompute recomputes[] = {
@@ -392,6 +400,13 @@ void erg_layout_job(struct erg_text *out, const struct erg_job *job,
         erg_xcalloc((size_t)layout->pipeline, sizeof *own_recomputes);
     for (long s = 0; s < layout->pipeline; s++)
         own_recomputes[s] = recomputes[erg_layout_remat(layout, s)];
+    const struct erg_mixed_search *mixed = answer->mixed;
+    const char *gpus[ERG_MIXED_MOST_KINDS] = {NULL};
+    size_t *stage_kind = erg_xcalloc((size_t)layout->pipeline, sizeof *stage_kind);
+    for (size_t k = 0; mixed && k < mixed->kind_count; k++)
+        gpus[k] = mixed->kinds[k].name;
+    if (mixed)
+        fill_stage_kinds(stage_kind, candidate->mixed);
     const struct erg_job_layout own = {
         .cluster = cluster,
         .tensor = layout->tensor,
@@ -403,12 +418,15 @@ void erg_layout_job(struct erg_text *out, const struct erg_job *job,
         .microbatch = layout->microbatch,
         .microbatches = layout->microbatches,
         .sequence = layout->sequence,
-        .vocabulary = erg_layout_vocabulary(job->model, layout->tensor),
+        .vocabulary = erg_layout_vocabulary(answer->job->model, layout->tensor),
         .recompute = own_recomputes[0],
         .offload = layout->offload,
         .stage_recompute = differ ? own_recomputes : NULL,
         .stage_offload = layout->stage_offload,
+        .stage_kind = stage_kind,
+        .kind_gpus = gpus,
     };
-    erg_job_write(out, job, &own);
+    erg_job_write(out, answer->job, &own);
+    free(stage_kind);
     free(own_recomputes);
 }

@@ -35,61 +35,77 @@ static const char *op_kind_name(enum erg_op_kind kind)
 static json_t *job_document(const struct erg_optimization *o)
 {
     const struct erg_job *job = o->job;
-    const struct erg_pipeline *pipeline = &o->plan_request.pipeline;
-    json_t *layers = json_array();
+    json_t *layers = json_array(), *hops = json_array();
+    for (int s = 0; s < job->pipeline; s++)
+        json_array_append_new(hops, json_real(o->hop_latency_s[s]));
     for (int x = 0; x < job->pipeline * job->virtual_stages; x++)
         json_array_append_new(layers, json_integer(job->chunk_layers[x]));
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:i, s:i, s:s, s:o, "
-        "s:i, s:f, s:f, s:i, s:f}",
-        "name", job->name, "model", job->model->name, "gpu", job->gpu->name, "stack",
-        job->stack->name, "nodes", job->cluster.nodes, "gpus_per_node", job->cluster.gpus_per_node,
-        "tensor", job->tensor, "context", job->context, "pipeline", job->pipeline, "data",
-        job->data, "virtual_stages", job->virtual_stages, "schedule",
+        "{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:i, s:i, s:s, s:o, s:i, s:o, s:f}",
+        "name", job->name, "model", job->model->name, "stack", job->stack->name, "tensor",
+        job->tensor, "context", job->context, "pipeline", job->pipeline, "data", job->data,
+        "virtual_stages", job->virtual_stages, "schedule",
         job->schedule == ERG_JOB_INTERLEAVED ? "interleaved" : "1f1b", "microbatch_size",
         job->microbatch_size, "microbatches", job->microbatches, "sequence", job->sequence,
         "recompute", job->stage_recompute ? "stages" : erg_job_recompute_name(job->recompute),
-        "layers", layers, "gpus_per_stage", job->tensor * job->context, "p2p_latency_s",
-        pipeline->p2p_latency_s, "p2p_internode_latency_s", pipeline->p2p_internode_latency_s,
-        "stages_per_node", (int)pipeline->stages_per_node, "overhead",
-        o->plan_request.scale.overhead);
+        "layers", layers, "gpus_per_stage", job->tensor * job->context, "hop_latency_s", hops,
+        "overhead", o->plan_request.scale.overhead);
 }
 
-static json_t *device_document(const struct erg_optimization *o)
+/* The GPUs of one kind, and what stood for them. */
+static json_t *kind_document(const struct erg_optimization *o,
+                             const struct erg_optimization_kind *kind)
 {
     json_t *clocks = json_array();
-    for (size_t i = o->survey.clock_count; i-- > 0;)
-        json_array_append_new(clocks, json_integer(o->survey.clocks_mhz[i]));
-    const struct erg_gpu *gpu = o->job->gpu;
+    for (size_t i = kind->survey.clock_count; i-- > 0;)
+        json_array_append_new(clocks, json_integer(kind->survey.clocks_mhz[i]));
+    const struct erg_gpu *gpu = kind->on->gpu;
     const struct erg_device *device = o->request->device;
     json_t *document = json_pack(
-        "{s:s+, s:s, s:b, s:s*, s:f, s:f, s:f, s:i, s:o}", "name", device ? "" : "emulated ",
-        device && device->board ? device->board : gpu->name, "identity", erg_lab_identity(o->lab),
-        "emulated", !device, "confidence", device ? NULL : gpu->confidence, "blocking_power_w",
-        gpu->blocking_power_w, "static_power_w", gpu->static_power_w, "power_cap_w",
-        gpu->power_cap_w, "sms", gpu->sms, "clocks_mhz", clocks);
-    if (erg_lab_fixed_clock(o->lab))
+        "{s:s, s:i, s:i, s:s+, s:s, s:b, s:s*, s:f, s:f, s:f, s:i, s:o}", "gpu", gpu->name, "nodes",
+        kind->on->nodes->nodes, "gpus_per_node", kind->on->nodes->gpus_per_node, "device",
+        device ? "" : "emulated ", device && device->board ? device->board : gpu->name, "identity",
+        erg_lab_identity(kind->lab), "emulated", !device, "confidence",
+        device ? NULL : gpu->confidence, "blocking_power_w", gpu->blocking_power_w,
+        "static_power_w", gpu->static_power_w, "power_cap_w", gpu->power_cap_w, "sms", gpu->sms,
+        "clocks_mhz", clocks);
+    if (erg_lab_fixed_clock(kind->lab))
         json_object_set_new(document, "mean_clock_mhz",
-                            json_real(erg_lab_counts(o->lab).mean_clock_mhz));
+                            json_real(erg_lab_counts(kind->lab).mean_clock_mhz));
     return document;
+}
+
+static json_t *kinds_document(const struct erg_optimization *o)
+{
+    json_t *kinds = json_array();
+    for (size_t k = 0; k < o->job->kind_count; k++)
+        json_array_append_new(kinds, kind_document(o, &o->kinds[k]));
+    return kinds;
 }
 
 /* Budgets are those of each partition; the largest stands for all. Only models have a start and
  * batches. */
+static void find_largest(const struct erg_optimization *o, const struct erg_optimization_kind *kind,
+                         struct erg_search_options *largest)
+{
+    for (size_t i = 0; i < kind->survey.partition_count; i++) {
+        struct erg_search_options own =
+            erg_survey_search_options(o->job, kind->on->gpu, kind->workload.partitions[i].run_ops);
+        if (own.method == ERG_SEARCH_EXHAUSTIVE)
+            own.budget = erg_space_size(&kind->survey.spaces[i]);
+        if (own.budget > largest->budget)
+            *largest = own;
+    }
+}
+
 static json_t *search_document(const struct erg_optimization *o)
 {
-    struct erg_search_options largest = erg_survey_search_options(o->job, 0);
+    struct erg_search_options largest = erg_survey_search_options(o->job, o->job->gpu, 0);
     bool exhaustive = largest.method == ERG_SEARCH_EXHAUSTIVE;
     if (exhaustive)
         largest.budget = 0;
-    for (size_t i = 0; i < o->survey.partition_count; i++) {
-        struct erg_search_options own =
-            erg_survey_search_options(o->job, o->workload.partitions[i].run_ops);
-        if (exhaustive)
-            own.budget = erg_space_size(&o->survey.spaces[i]);
-        if (own.budget > largest.budget)
-            largest = own;
-    }
+    for (size_t k = 0; k < o->job->kind_count; k++)
+        find_largest(o, &o->kinds[k], &largest);
     if (exhaustive || largest.method == ERG_SEARCH_RANDOM)
         largest.start = largest.batch = 0;
     return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "method",
@@ -102,11 +118,12 @@ static json_t *search_document(const struct erg_optimization *o)
 
 /* ---- partitions ---- */
 
-static json_t *partition_document(const struct erg_optimization *o, size_t index)
+static json_t *partition_document(const struct erg_optimization *o, size_t kind_index, size_t index)
 {
-    const struct erg_partition *partition = &o->workload.partitions[index];
-    const struct erg_search_result *search = o->survey.searches[index];
-    const struct erg_space *space = &o->survey.spaces[index];
+    const struct erg_optimization_kind *kind = &o->kinds[kind_index];
+    const struct erg_partition *partition = &kind->workload.partitions[index];
+    const struct erg_search_result *search = kind->survey.searches[index];
+    const struct erg_space *space = &kind->survey.spaces[index];
     json_t *ops = json_array(), *slots = json_array(), *sms = json_array();
     for (size_t i = 0; i < partition->task.op_count; i++)
         json_array_append_new(ops, json_pack("{s:s, s:s}", "name", partition->op_names[i], "kind",
@@ -119,7 +136,7 @@ static json_t *partition_document(const struct erg_optimization *o, size_t index
     for (size_t i = 0; i < search->evaluation_count; i++)
         json_array_append_new(progress, json_real(search->progress[i]));
     struct erg_frontier frontier = {0};
-    erg_search_front(search, o->job->gpu->blocking_power_w, &frontier);
+    erg_search_front(search, kind->on->gpu->blocking_power_w, &frontier);
     size_t measured = 0;
     for (size_t i = 0; i < search->config_count; i++)
         measured += search->table[i].knowledge == ERG_MEASURED;
@@ -137,12 +154,13 @@ static json_t *partition_document(const struct erg_optimization *o, size_t index
     }
     erg_frontier_release(&frontier);
     return json_pack(
-        "{s:s, s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o}", "key", partition->key,
-        "direction", partition->backward ? "backward" : "forward", "occurrences",
-        partition->occurrences, "communication", erg_comm_name(partition->task.comm.kind),
-        "wire_bytes", partition->task.comm.wire_bytes, "ops", ops, "slots", slots, "sms", sms,
-        "configurations", (json_int_t)search->config_count, "measured", (json_int_t)measured,
-        "swept", (json_int_t)search->swept_count, "hypervolume", progress, "frontier", front);
+        "{s:s, s:i, s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o}", "key",
+        partition->key, "kind", (int)kind_index, "direction",
+        partition->backward ? "backward" : "forward", "occurrences", partition->occurrences,
+        "communication", erg_comm_name(partition->task.comm.kind), "wire_bytes",
+        partition->task.comm.wire_bytes, "ops", ops, "slots", slots, "sms", sms, "configurations",
+        (json_int_t)search->config_count, "measured", (json_int_t)measured, "swept",
+        (json_int_t)search->swept_count, "hypervolume", progress, "frontier", front);
 }
 
 /* ---- options, methods and points ---- */
@@ -153,25 +171,25 @@ struct numbering {
     int **numbers[ERG_METHOD_COUNT]; /* [method][table][option] */
 };
 
-static json_t *option_document(const struct erg_optimization *o, int direction,
+static json_t *option_document(const struct erg_optimization_kind *kind, int direction,
                                const struct erg_microbatch *table,
                                const struct erg_microbatch_option *option)
 {
     json_t *document = json_pack("{s:s, s:i, s:f, s:f}", "mode", erg_mode_name(option->mode),
-                                 "clock_mhz", o->survey.clocks_mhz[option->clock], "time_s",
+                                 "clock_mhz", kind->survey.clocks_mhz[option->clock], "time_s",
                                  option->time_s, "energy_j", option->energy_j);
     if (!option->configurations)
         return document;
     json_t *configurations = json_array();
     for (size_t k = 0; k < table->partition_count; k++) {
-        size_t index = erg_optimization_partition(o, direction, k);
-        const struct erg_partition *partition = &o->workload.partitions[index];
-        struct erg_choice choice =
-            erg_space_choice(&o->survey.spaces[index], (size_t)option->configurations[k]);
+        size_t index = erg_optimization_partition(kind, direction, k);
+        const struct erg_partition *partition = &kind->workload.partitions[index];
+        const struct erg_space *space = &kind->survey.spaces[index];
+        struct erg_choice choice = erg_space_choice(space, (size_t)option->configurations[k]);
         json_array_append_new(configurations,
                               json_pack("{s:s, s:s, s:i}", "partition", partition->key, "slot",
                                         partition->slots[choice.slot].name, "sms",
-                                        o->survey.spaces[index].sms[choice.sm]));
+                                        space->sms[choice.sm]));
     }
     json_object_set_new(document, "configurations", configurations);
     return document;
@@ -207,9 +225,10 @@ static void number_method(const struct erg_optimization *o, struct numbering *nu
                                                 erg_direction_name(instruction->direction));
             json_t *options = json_object_get(direction, "options");
             *number = (int)json_array_size(options);
-            json_array_append_new(options, option_document(o, (int)instruction->direction,
-                                                           &result->tables[t],
-                                                           &result->tables[t].options[k]));
+            json_array_append_new(options,
+                                  option_document(erg_optimization_kind(o, t / 2),
+                                                  (int)instruction->direction, &result->tables[t],
+                                                  &result->tables[t].options[k]));
         }
 }
 
@@ -217,10 +236,12 @@ static json_t *stages_document(const struct erg_optimization *o, struct numberin
 {
     json_t *stages = json_array();
     for (int x = 0; x < o->job->pipeline * o->job->virtual_stages; x++)
-        json_array_append_new(stages, json_pack("{s:i, s:i, s:i, s:{s:[]}, s:{s:[]}}", "stage",
-                                                x % o->job->pipeline, "chunk", x / o->job->pipeline,
-                                                "layers", o->job->chunk_layers[x], "forward",
-                                                "options", "backward", "options"));
+        json_array_append_new(stages,
+                              json_pack("{s:i, s:i, s:i, s:i, s:{s:[]}, s:{s:[]}}", "stage",
+                                        x % o->job->pipeline, "chunk", x / o->job->pipeline, "kind",
+                                        (int)o->job->stage_kind[x % o->job->pipeline], "layers",
+                                        o->job->chunk_layers[x], "forward", "options", "backward",
+                                        "options"));
     for (int method = 0; method < ERG_METHOD_COUNT; method++)
         if (reported(o, method))
             number_method(o, numbering, method, stages);
@@ -296,14 +317,32 @@ static json_t *methods_document(const struct erg_optimization *o, const struct n
 
 /* ---- the document ---- */
 
+/* Of all kinds. */
+static struct erg_lab_counts count_measurements(const struct erg_optimization *o,
+                                                double *search_cpu_s)
+{
+    struct erg_lab_counts sum = {0};
+    *search_cpu_s = 0;
+    for (size_t k = 0; k < o->job->kind_count; k++) {
+        struct erg_lab_counts own = erg_lab_counts(o->kinds[k].lab);
+        sum.energy += own.energy;
+        sum.time_only += own.time_only;
+        sum.cached += own.cached;
+        sum.device_s += own.device_s;
+        *search_cpu_s += o->kinds[k].survey.search_cpu_s;
+    }
+    return sum;
+}
+
 json_t *erg_optimization_document(const struct erg_optimization *o, struct erg_error *err)
 {
     char now[32];
     erg_utc_now(now, sizeof now);
     struct numbering numbering = {0};
     json_t *partitions = json_array();
-    for (size_t i = 0; i < o->survey.partition_count; i++)
-        json_array_append_new(partitions, partition_document(o, i));
+    for (size_t k = 0; k < o->job->kind_count; k++)
+        for (size_t i = 0; i < o->kinds[k].survey.partition_count; i++)
+            json_array_append_new(partitions, partition_document(o, k, i));
     json_t *stages = stages_document(o, &numbering);
     json_t *methods = methods_document(o, &numbering);
     for (int i = 0; i < ERG_METHOD_COUNT; i++) {
@@ -315,14 +354,15 @@ json_t *erg_optimization_document(const struct erg_optimization *o, struct erg_e
     }
     json_t *timelines = erg_optimization_timelines(o);
     json_t *pictures = erg_optimization_partition_timelines(o, err);
-    struct erg_lab_counts counts = erg_lab_counts(o->lab);
+    double search_cpu_s;
+    struct erg_lab_counts counts = count_measurements(o, &search_cpu_s);
     const struct erg_profile_options *profiler = &o->profiler;
     json_t *document = json_pack(
         "{s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:{s:f, s:f, s:f}, s:o, s:o, s:o, s:o, s:o,"
         " s:{s:s, s:I, s:s}, s:o, s:o, s:o, s:{s:I, s:I, s:I, s:I, s:f, s:f}}",
-        "schema", "ergon.plan", "schema_version", 1, "ergon_version", ERGON_VERSION, "created_utc",
-        now, "seed", (json_int_t)o->job->search.seed, "job", job_document(o), "device",
-        device_document(o), "profiler", "window_s", profiler->window_s, "cooldown_s",
+        "schema", "ergon.plan", "schema_version", 2, "ergon_version", ERGON_VERSION, "created_utc",
+        now, "seed", (json_int_t)o->job->search.seed, "job", job_document(o), "kinds",
+        kinds_document(o), "profiler", "window_s", profiler->window_s, "cooldown_s",
         profiler->cooldown_s, "warmup_s", profiler->warmup_s, "search", search_document(o),
         "partitions", partitions, "stages", stages, "schedule",
         schedule_document(&o->methods[ERG_METHOD_SEQUENTIAL].iteration.schedule), "methods",
@@ -331,8 +371,7 @@ json_t *erg_optimization_document(const struct erg_optimization *o, struct erg_e
         "partition_timelines", pictures, "stage_profile", erg_optimization_stage_profile(o),
         "measurements", "energy", (json_int_t)counts.energy, "time_only",
         (json_int_t)counts.time_only, "cached", (json_int_t)counts.cached, "verified",
-        (json_int_t)o->verified, "device_seconds", counts.device_s, "search_cpu_s",
-        o->survey.search_cpu_s);
+        (json_int_t)o->verified, "device_seconds", counts.device_s, "search_cpu_s", search_cpu_s);
     if (!document && pictures)
         erg_fail(err, ERG_FAILED, "making the plan document: a value could not be encoded");
     return document;

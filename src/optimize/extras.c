@@ -32,33 +32,41 @@ static void add_layer(struct erg_cost *extra, const struct erg_layout_energy_req
         add(extra, &costs->passes[ERG_PASS_FORWARD]);
 }
 
+/* On the GPUs of one kind, for all stages: those that lie elsewhere take theirs from there. */
+static void add_extras(struct erg_optimization_kind *kind, const struct erg_model *model,
+                       const struct erg_layout *layout)
+{
+    struct erg_time_machine machine;
+    struct erg_time_parts parts;
+    struct erg_layout_work work;
+    size_t clocks = kind->survey.clock_count;
+    erg_time_machine_init(&machine, kind->on->gpu, kind->on->nodes);
+    const struct erg_layout_energy_request request = {.time = {model, kind->on->engine, &machine},
+                                                      .gpu = kind->on->gpu};
+    long gpus = (long)kind->on->nodes->nodes * kind->on->nodes->gpus_per_node;
+    erg_time_parts_init(&parts, &request.time, layout->tensor, layout->context, layout->microbatch,
+                        layout->sequence, gpus);
+    erg_layout_work_init(&work, &request, &parts, layout->tensor, layout->context,
+                         layout->microbatch, layout->sequence, gpus);
+    kind->extras = erg_xcalloc(2 * (size_t)layout->pipeline * clocks, sizeof *kind->extras);
+    for (size_t clock = 0; clock < clocks; clock++) {
+        struct erg_layout_costs costs;
+        erg_layout_costs_at(&costs, &request, &work, kind->survey.clocks_mhz[clock]);
+        for (long i = 0; i < 2 * layout->pipeline; i++)
+            add_layer(&kind->extras[(size_t)i * clocks + clock], &request, &parts, &costs, layout,
+                      i / 2, i % 2 ? ERG_BACKWARD : ERG_FORWARD);
+    }
+}
+
 void erg_optimization_extras(struct erg_optimization *o)
 {
     const struct erg_job *job = o->job;
     struct erg_arena arena = {0};
-    struct erg_time_machine machine;
     struct erg_layout layout;
-    struct erg_time_parts parts;
-    struct erg_layout_work work;
-    size_t clocks = o->survey.clock_count;
     if (!(job->offload > 0) && !job->stage_recompute)
         return;
-    erg_time_machine_init(&machine, job->gpu, &job->cluster);
     erg_layout_of_job(&layout, job, &arena);
-    const struct erg_layout_energy_request request = {.time = {job->model, job->engine, &machine},
-                                                      .gpu = job->gpu};
-    long gpus = erg_layout_gpus(&layout);
-    erg_time_parts_init(&parts, &request.time, layout.tensor, layout.context, layout.microbatch,
-                        layout.sequence, gpus);
-    erg_layout_work_init(&work, &request, &parts, layout.tensor, layout.context, layout.microbatch,
-                         layout.sequence, gpus);
-    o->extras = erg_xcalloc(2 * (size_t)job->pipeline * clocks, sizeof *o->extras);
-    for (size_t clock = 0; clock < clocks; clock++) {
-        struct erg_layout_costs costs;
-        erg_layout_costs_at(&costs, &request, &work, o->survey.clocks_mhz[clock]);
-        for (long i = 0; i < 2 * layout.pipeline; i++)
-            add_layer(&o->extras[(size_t)i * clocks + clock], &request, &parts, &costs, &layout,
-                      i / 2, i % 2 ? ERG_BACKWARD : ERG_FORWARD);
-    }
+    for (size_t k = 0; k < job->kind_count; k++)
+        add_extras(&o->kinds[k], job->model, &layout);
     erg_arena_release(&arena);
 }

@@ -52,6 +52,30 @@ int erg_method_parse(const char *name, enum erg_method *method, struct erg_error
                     name, meant ? ", did you mean '" : "", meant ? meant : "", meant ? "'" : "");
 }
 
+/* Exactly that of every stage where all are alike. */
+static double mean(const double *stage_w, int stages)
+{
+    double mean_w = stage_w[0];
+    for (int s = 1; s < stages; s++)
+        mean_w += (stage_w[s] - stage_w[0]) / stages;
+    return mean_w;
+}
+
+void erg_scale_set_powers(struct erg_scale *scale, double *blocking_w, const double *static_w)
+{
+    scale->blocking_power_w = mean(blocking_w, scale->stages);
+    scale->static_power_w = mean(static_w, scale->stages);
+    for (int s = 0; s < scale->stages; s++)
+        blocking_w[s] -= scale->blocking_power_w;
+    scale->beyond_w = blocking_w;
+}
+
+double erg_scale_option_energy(const struct erg_scale *scale, size_t stage, double time_s,
+                               double energy_j)
+{
+    return scale->beyond_w ? energy_j - scale->beyond_w[stage] * time_s : energy_j;
+}
+
 double erg_scale_time(const struct erg_scale *scale, double planned_s)
 {
     return planned_s * (1 + scale->overhead);
@@ -69,13 +93,19 @@ double erg_unscale_time(const struct erg_scale *scale, double measured_s)
 }
 
 /* The solver's tables: one frontier per microbatch table, recipe = index of the option. */
-static struct erg_frontier *make_frontiers(const struct erg_method_result *result)
+static struct erg_frontier *make_frontiers(const struct erg_method_result *result,
+                                           const struct erg_scale *scale)
 {
     struct erg_frontier *tables = erg_xcalloc(result->table_count, sizeof *tables);
     for (size_t i = 0; i < result->table_count; i++)
-        for (size_t k = 0; k < result->tables[i].count; k++)
-            erg_frontier_add(&tables[i], result->tables[i].options[k].time_s,
-                             result->tables[i].options[k].energy_j, (int64_t)k);
+        for (size_t k = 0; k < result->tables[i].count; k++) {
+            const struct erg_microbatch_option *option = &result->tables[i].options[k];
+            size_t stage = i / 2 % (size_t)scale->stages;
+            erg_frontier_add(
+                &tables[i], option->time_s,
+                erg_scale_option_energy(scale, stage, option->time_s, option->energy_j),
+                (int64_t)k);
+        }
     return tables;
 }
 
@@ -195,7 +225,7 @@ static int refine_budget(struct erg_method_result *result, const struct erg_scal
 int erg_method_plan(struct erg_method_result *result, const struct erg_method_request *request,
                     struct erg_error *err)
 {
-    struct erg_frontier *tables = make_frontiers(result);
+    struct erg_frontier *tables = make_frontiers(result, &request->scale);
     double *deadlines = erg_xcalloc(request->deadline_count, sizeof *deadlines);
     for (size_t i = 0; i < request->deadline_count; i++)
         deadlines[i] = erg_unscale_time(&request->scale, request->deadlines_s[i]);
@@ -233,29 +263,28 @@ int erg_method_plan(struct erg_method_result *result, const struct erg_method_re
     return status;
 }
 
-int erg_method_run_at(struct erg_method_result *result, const struct erg_method_request *request,
-                      int clock_index, struct erg_error *err)
+/* The first of those at the highest clock. */
+static size_t full_clock_option(const struct erg_microbatch *table)
+{
+    size_t highest = 0;
+    for (size_t k = 1; k < table->count; k++)
+        if (table->options[k].clock > table->options[highest].clock)
+            highest = k;
+    return highest;
+}
+
+int erg_method_run_full_clock(struct erg_method_result *result,
+                              const struct erg_method_request *request, struct erg_error *err)
 {
     struct erg_schedule *schedule = &result->iteration.schedule;
     if (erg_schedule_init(schedule, &request->pipeline, err))
         return -1;
     uint32_t *option = erg_xcalloc(schedule->count, sizeof *option);
     for (size_t i = 0; i < schedule->count; i++) {
-        const struct erg_microbatch *table =
-            &result->tables[erg_table_index(&request->pipeline, &schedule->instructions[i])];
-        size_t k = 0;
-        while (k < table->count && table->options[k].clock != clock_index)
-            k++;
-        if (k == table->count) {
-            free(option);
-            return erg_fail(err, ERG_FAILED,
-                            "evaluating %s at full clock: an instruction of stage %u has no "
-                            "measurement at that clock; expected one for each",
-                            erg_method_name(result->method), schedule->instructions[i].stage);
-        }
-        option[i] = (uint32_t)k;
+        size_t t = erg_table_index(&request->pipeline, &schedule->instructions[i]);
+        option[i] = (uint32_t)full_clock_option(&result->tables[t]);
     }
-    struct erg_frontier *tables = make_frontiers(result);
+    struct erg_frontier *tables = make_frontiers(result, &request->scale);
     double time_s, energy_j;
     erg_iteration_evaluate(schedule, tables, option, NULL, &time_s, &energy_j);
     free_frontiers(tables, result->table_count);
@@ -277,9 +306,10 @@ void erg_method_release(struct erg_method_result *result)
     *result = (struct erg_method_result){0};
 }
 
-void erg_method_starts(const struct erg_method_result *result, size_t point, double *start_s)
+void erg_method_starts(const struct erg_method_result *result, const struct erg_scale *scale,
+                       size_t point, double *start_s)
 {
-    struct erg_frontier *tables = make_frontiers(result);
+    struct erg_frontier *tables = make_frontiers(result, scale);
     double time_s, energy_j;
     erg_iteration_evaluate(&result->iteration.schedule, tables, result->points[point].option,
                            start_s, &time_s, &energy_j);

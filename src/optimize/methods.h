@@ -42,11 +42,24 @@ int erg_method_parse(const char *name, enum erg_method *method, struct erg_error
 /* From one GPU per stage as planned to all GPUs of the pipeline as it will be measured. */
 struct erg_scale {
     double overhead;         /* of the stack: measured time = planned * (1 + overhead) */
-    double blocking_power_w; /* during the added time */
-    double static_power_w;   /* for the static share of the energy */
+    double blocking_power_w; /* of a GPU that waits, the mean over the stages */
+    double static_power_w;   /* for the static share of the energy, likewise */
+    const double *beyond_w;  /* [stages]: of a waiting GPU of each beyond the mean; NULL: none */
     int stages;
     int gpus_per_stage;
 };
+
+/* From what the GPUs of each stage draw waiting and at least, [stages]. `blocking_w` becomes what
+ * they draw beyond the mean, 0 where all are alike, and has to outlive the scale. */
+void erg_scale_set_powers(struct erg_scale *scale, double *blocking_w, const double *static_w);
+
+/*
+ * What an option of a stage costs by the solver, which knows one power of waiting, the mean. While
+ * a stage works it does not wait, so what its own GPUs would draw beyond the mean until then is
+ * taken off: over the iteration both come out right.
+ */
+double erg_scale_option_energy(const struct erg_scale *scale, size_t stage, double time_s,
+                               double energy_j);
 
 double erg_scale_time(const struct erg_scale *scale, double planned_s);
 double erg_scale_energy(const struct erg_scale *scale, double planned_s, double planned_j);
@@ -76,7 +89,7 @@ struct erg_method_result {
 
 /*
  * Plans `result->tables` (already filled) on the pipeline.
- * full_clock: the single point with every instruction at its fastest clock, `full_clock_index`.
+ * full_clock: the single point with every instruction at the highest clock of its table.
  * Otherwise the frontier through `points` deadlines and up to `slower_points` beyond it, with
  * further deadlines in measured seconds, and one plan refined to each energy budget in measured
  * joules.
@@ -94,12 +107,13 @@ struct erg_method_request {
 
 int erg_method_plan(struct erg_method_result *result, const struct erg_method_request *request,
                     struct erg_error *err);
-int erg_method_run_at(struct erg_method_result *result, const struct erg_method_request *request,
-                      int clock_index, struct erg_error *err);
+int erg_method_run_full_clock(struct erg_method_result *result,
+                              const struct erg_method_request *request, struct erg_error *err);
 void erg_method_release(struct erg_method_result *result);
 
 /* When each instruction of a point starts, in planned seconds: [schedule.count]. */
-void erg_method_starts(const struct erg_method_result *result, size_t point, double *start_s);
+void erg_method_starts(const struct erg_method_result *result, const struct erg_scale *scale,
+                       size_t point, double *start_s);
 
 /* The points as a frontier over (time, energy of all GPUs); recipe = index of the point. */
 void erg_method_frontier(const struct erg_method_result *result, struct erg_frontier *frontier);

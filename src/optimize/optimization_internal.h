@@ -5,17 +5,24 @@
 #include "optimize/optimize.h"
 #include "optimize/survey.h"
 
-struct erg_optimization {
-    const struct erg_optimize_request *request;
-    const struct erg_job *job;
+/* What is run on the GPUs of one kind, and what it costs there. */
+struct erg_optimization_kind {
+    const struct erg_job_kind *on;
     struct erg_workload_request workload_request;
     struct erg_workload workload;
     struct erg_lab *lab;
-    struct erg_profile_options profiler;
     struct erg_survey_request survey_request;
     struct erg_survey survey;
     struct erg_cost *extras; /* [stage][direction][clock of the survey]: what a pass of a layer has
                               * beside its own work; or NULL */
+};
+
+struct erg_optimization {
+    const struct erg_optimize_request *request;
+    const struct erg_job *job;
+    struct erg_optimization_kind *kinds; /* [job->kind_count] */
+    struct erg_profile_options profiler;
+    double *hop_latency_s, *beyond_w; /* of the plan's pipeline and scale */
     struct erg_method_request plan_request;
     struct erg_method_result methods[ERG_METHOD_COUNT];
     enum erg_method selected_method;
@@ -23,6 +30,14 @@ struct erg_optimization {
     const char *selected_rule;
     size_t verified; /* configurations measured because a plan used them */
 };
+
+/* The GPUs that a virtual stage lies on. */
+static inline const struct erg_optimization_kind *
+erg_optimization_kind(const struct erg_optimization *optimization, size_t virtual_stage)
+{
+    const struct erg_job *job = optimization->job;
+    return &optimization->kinds[job->stage_kind[virtual_stage % (size_t)job->pipeline]];
+}
 
 /* What the engine says of copies to host memory, and of what stages recompute where they differ;
  * nothing where there is neither. */
@@ -35,7 +50,7 @@ const char *erg_comm_name(enum erg_comm_kind kind);
 const char *erg_direction_name(enum erg_direction direction);
 
 /* The partition type that configuration k of an overlapped option belongs to. */
-size_t erg_optimization_partition(const struct erg_optimization *optimization, int direction,
+size_t erg_optimization_partition(const struct erg_optimization_kind *kind, int direction,
                                   size_t k);
 
 /* Parts of the document: before and after; partitions (NULL on failure); whole stages. */

@@ -18,32 +18,59 @@ enum {
 /*
  * Activations cross from a stage to the next one at the end of an instruction. The GPUs of a
  * tensor group hold the same ones, so each sends its share and the receivers gather the rest over
- * their own links; between nodes, the senders of a node share the node's link. A node holds as
- * many whole stages as fit. A stack with a measured overhead has these transfers in it.
+ * their own links; between nodes, the senders of a node share the node's link.
  */
-static void set_latencies(struct erg_pipeline *pipeline, const struct erg_job *job,
-                          double boundary_bytes)
+struct crossing {
+    size_t stages_per_node; /* as many whole ones as fit */
+    double inside_s, between_s;
+};
+
+static struct crossing crossing_of(const struct erg_job *job, const struct erg_job_kind *kind,
+                                   double boundary_bytes)
 {
-    const struct erg_cluster *cluster = &job->cluster;
-    if (job->stack->overhead > 0)
-        return;
+    const struct erg_cluster *nodes = kind->nodes;
     int stage_gpus = job->tensor * job->context;
-    int senders = stage_gpus < cluster->gpus_per_node ? stage_gpus : cluster->gpus_per_node;
-    pipeline->stages_per_node = (size_t)(cluster->gpus_per_node / senders);
-    double link = cluster->intra_node_bandwidth > 0 ? cluster->intra_node_bandwidth
-                                                    : job->gpu->link_bandwidth;
+    int senders = stage_gpus < nodes->gpus_per_node ? stage_gpus : nodes->gpus_per_node;
     double share = boundary_bytes / job->tensor;
-    double gather_s = (boundary_bytes - share) / link;
-    pipeline->p2p_latency_s = share / link + gather_s;
-    if (cluster->nodes > 1)
-        pipeline->p2p_internode_latency_s = share * senders / cluster->inter_node_bandwidth +
-                                            cluster->inter_node_latency_s + gather_s;
+    double gather_s = (boundary_bytes - share) / kind->gpu->link_bandwidth;
+    struct crossing crossing = {.stages_per_node = (size_t)(nodes->gpus_per_node / senders),
+                                .inside_s = share / kind->gpu->link_bandwidth + gather_s};
+    if (nodes->inter_node_bandwidth > 0)
+        crossing.between_s =
+            share * senders / nodes->inter_node_bandwidth + nodes->inter_node_latency_s + gather_s;
+    return crossing;
+}
+
+/* The stages of a kind fill its nodes one after the other; between two kinds the slower network
+ * counts. A stack with a measured overhead has these transfers in it. */
+static void set_latencies(struct erg_optimization *o)
+{
+    const struct erg_job *job = o->job;
+    size_t stages = (size_t)job->pipeline;
+    struct crossing *crossings = erg_xcalloc(job->kind_count, sizeof *crossings);
+    size_t *places = erg_xcalloc(stages, sizeof *places); /* among the stages of their kind */
+    size_t *used = erg_xcalloc(job->kind_count, sizeof *used);
+    for (size_t k = 0; k < job->kind_count; k++)
+        crossings[k] = crossing_of(job, &job->kinds[k], o->kinds[k].workload.boundary_bytes);
+    for (size_t s = 0; s < stages; s++)
+        places[s] = used[job->stage_kind[s]]++;
+    for (size_t s = 0; s < stages && !(job->stack->overhead > 0); s++) {
+        size_t next = (s + 1) % stages;
+        const struct crossing *here = &crossings[job->stage_kind[s]];
+        const struct crossing *there = &crossings[job->stage_kind[next]];
+        bool together = here == there &&
+                        places[s] / here->stages_per_node == places[next] / here->stages_per_node;
+        o->hop_latency_s[s] = together ? here->inside_s : fmax(here->between_s, there->between_s);
+    }
+    free(crossings);
+    free(places);
+    free(used);
 }
 
 /* Without nanobatches there is sequential execution only; was anything else asked for? */
 static int check_methods(const struct erg_optimization *o, struct erg_error *err)
 {
-    if (o->workload.nanobatched)
+    if (o->kinds[0].workload.nanobatched)
         return 0;
     const char *reason =
         o->job->even_microbatch ? "no communication to hide" : "no two equal halves";
@@ -76,6 +103,11 @@ int erg_optimize_check_device(const struct erg_job *job, const struct erg_device
                         job->offload > 0
                             ? "offloads activations"
                             : "recomputes norms or the activation alone, or by stages");
+    if (device && job->kind_count > 1)
+        return erg_fail(err, ERG_USAGE,
+                        "the job %s lies on GPUs of %zu kinds, which is planned on emulated GPUs "
+                        "only; expected a job on one kind to measure on these",
+                        job->name, job->kind_count);
     if (device && device->board && !erg_gpu_is_board(job->gpu, device->board))
         erg_log(ERG_LOG_WARNING,
                 "the job is for %s, but this machine has %s: times and energies are measured on "
@@ -84,39 +116,59 @@ int erg_optimize_check_device(const struct erg_job *job, const struct erg_device
     return 0;
 }
 
-static int prepare(struct erg_optimization *o, struct erg_error *err)
+static void set_survey(const struct erg_optimization *o, struct erg_optimization_kind *kind)
 {
     const struct erg_job *job = o->job;
-    if (erg_optimize_check_device(job, o->request->device, err))
-        return -1;
-    o->workload_request = erg_survey_workload_request(job);
-    o->profiler = erg_survey_profile_options(job);
-    if (erg_workload_build(&o->workload, &o->workload_request, err))
-        return -1;
-    if (check_methods(o, err))
-        return -1;
-    struct erg_lab_request lab = {
-        .store_path = o->request->store_path,
-        .gpu = job->gpu,
-        .stack = job->stack,
-        .device = o->request->device,
-        .seed = job->search.seed,
-        .gpus = (size_t)(job->tensor * job->context),
-        .profiler = o->profiler,
-    };
-    if (erg_lab_open(&o->lab, &lab, err))
-        return -1;
     const bool *methods = o->request->methods;
     bool nanobatching = methods[ERG_METHOD_NANOBATCHING] || methods[ERG_METHOD_NANOBATCHING_CLOCKS];
-    o->survey_request = (struct erg_survey_request){
-        .lab = o->lab,
-        .workload = &o->workload,
+    kind->survey_request = (struct erg_survey_request){
+        .lab = kind->lab,
+        .workload = &kind->workload,
         .job = job,
+        .gpu = kind->on->gpu,
         .whole_sequential = true, /* the reference of every comparison */
-        .whole_nanobatch = (nanobatching || methods[ERG_METHOD_ERGON]) && o->workload.nanobatched,
-        .partitions = methods[ERG_METHOD_ERGON] && o->workload.nanobatched,
+        .whole_nanobatch =
+            (nanobatching || methods[ERG_METHOD_ERGON]) && kind->workload.nanobatched,
+        .partitions = methods[ERG_METHOD_ERGON] && kind->workload.nanobatched,
         .ends = job->stack->overhead <= 0,
     };
+}
+
+static int open_lab(const struct erg_optimization *o, struct erg_optimization_kind *kind,
+                    struct erg_error *err)
+{
+    struct erg_lab_request lab = {
+        .store_path = o->request->store_path,
+        .gpu = kind->on->gpu,
+        .stack = o->job->stack,
+        .device = o->request->device,
+        .seed = o->job->search.seed,
+        .gpus = (size_t)(o->job->tensor * o->job->context),
+        .profiler = o->profiler,
+    };
+    return erg_lab_open(&kind->lab, &lab, err);
+}
+
+static void set_powers(struct erg_optimization *o)
+{
+    const struct erg_job *job = o->job;
+    struct erg_method_request *request = &o->plan_request;
+    double *static_w = erg_xcalloc((size_t)job->pipeline, sizeof *static_w);
+    for (int s = 0; s < job->pipeline; s++) {
+        const struct erg_gpu *gpu = job->kinds[job->stage_kind[s]].gpu;
+        o->beyond_w[s] = gpu->blocking_power_w;
+        static_w[s] = gpu->static_power_w;
+    }
+    erg_scale_set_powers(&request->scale, o->beyond_w, static_w);
+    request->pipeline.blocking_power_w = request->scale.blocking_power_w;
+    free(static_w);
+}
+
+static int prepare_plan(struct erg_optimization *o, struct erg_error *err)
+{
+    const struct erg_job *job = o->job;
+    o->hop_latency_s = erg_xcalloc((size_t)job->pipeline, sizeof *o->hop_latency_s);
+    o->beyond_w = erg_xcalloc((size_t)job->pipeline, sizeof *o->beyond_w);
     o->plan_request = (struct erg_method_request){
         .pipeline =
             {
@@ -125,13 +177,11 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
                 .stages = (size_t)job->pipeline,
                 .microbatches = (size_t)job->microbatches,
                 .chunks = (size_t)job->virtual_stages,
-                .blocking_power_w = job->gpu->blocking_power_w,
+                .hop_latency_s = o->hop_latency_s,
             },
         .scale =
             {
                 .overhead = job->stack->overhead,
-                .blocking_power_w = job->gpu->blocking_power_w,
-                .static_power_w = job->gpu->static_power_w,
                 .stages = job->pipeline,
                 .gpus_per_stage = job->tensor * job->context,
             },
@@ -139,8 +189,60 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
         .points = FRONTIER_POINTS,
         .slower_points = SLOWER_POINTS,
     };
-    set_latencies(&o->plan_request.pipeline, job, o->workload.boundary_bytes);
+    set_latencies(o);
+    set_powers(o);
     return erg_pipeline_check(&o->plan_request.pipeline, err);
+}
+
+static int prepare(struct erg_optimization *o, struct erg_error *err)
+{
+    const struct erg_job *job = o->job;
+    if (erg_optimize_check_device(job, o->request->device, err))
+        return -1;
+    o->profiler = erg_survey_profile_options(job);
+    for (size_t k = 0; k < job->kind_count; k++) {
+        struct erg_optimization_kind *kind = &o->kinds[k];
+        kind->on = &job->kinds[k];
+        kind->workload_request = erg_survey_workload_request(job, kind->on->gpu);
+        if (erg_workload_build(&kind->workload, &kind->workload_request, err))
+            return -1;
+    }
+    if (check_methods(o, err))
+        return -1;
+    for (size_t k = 0; k < job->kind_count; k++) {
+        if (open_lab(o, &o->kinds[k], err))
+            return -1;
+        set_survey(o, &o->kinds[k]);
+    }
+    return prepare_plan(o, err);
+}
+
+static int survey(struct erg_optimization *o, struct erg_error *err)
+{
+    for (size_t k = 0; k < o->job->kind_count; k++) {
+        struct erg_optimization_kind *kind = &o->kinds[k];
+        if (o->job->kind_count > 1)
+            erg_log(ERG_LOG_INFO, "measuring on %s", kind->on->gpu->name);
+        if (erg_survey_run(&kind->survey, &kind->survey_request, err))
+            return -1;
+    }
+    erg_optimization_extras(o);
+    return 0;
+}
+
+static void release(struct erg_optimization *o)
+{
+    for (int i = 0; i < ERG_METHOD_COUNT; i++)
+        erg_method_release(&o->methods[i]);
+    for (size_t k = 0; k < o->job->kind_count; k++) {
+        erg_survey_release(&o->kinds[k].survey);
+        free(o->kinds[k].extras);
+        erg_lab_close(o->kinds[k].lab);
+        erg_workload_release(&o->kinds[k].workload);
+    }
+    free(o->kinds);
+    free(o->hop_latency_s);
+    free(o->beyond_w);
 }
 
 /* ---- the point to run ---- */
@@ -203,23 +305,17 @@ static int select_point(struct erg_optimization *o, struct erg_error *err)
 
 int erg_optimize(const struct erg_optimize_request *request, json_t **plan, struct erg_error *err)
 {
-    struct erg_optimization o = {.request = request, .job = request->job};
-    int status = prepare(&o, err) || erg_survey_run(&o.survey, &o.survey_request, err) ? -1 : 0;
-    if (!status)
-        erg_optimization_extras(&o);
-    if (!status)
-        status = erg_optimization_plan(&o, err) || select_point(&o, err) ? -1 : 0;
-    if (!status)
-        status = erg_interrupt_check(err);
+    const struct erg_job *job = request->job;
+    struct erg_optimization o = {
+        .request = request, .job = job, .kinds = erg_xcalloc(job->kind_count, sizeof *o.kinds)};
+    int status = prepare(&o, err) || survey(&o, err) || erg_optimization_plan(&o, err) ||
+                         select_point(&o, err) || erg_interrupt_check(err)
+                     ? -1
+                     : 0;
     if (!status) {
         *plan = erg_optimization_document(&o, err);
         status = *plan ? 0 : -1;
     }
-    for (int i = 0; i < ERG_METHOD_COUNT; i++)
-        erg_method_release(&o.methods[i]);
-    erg_survey_release(&o.survey);
-    free(o.extras);
-    erg_lab_close(o.lab);
-    erg_workload_release(&o.workload);
+    release(&o);
     return status;
 }

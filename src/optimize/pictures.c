@@ -30,17 +30,18 @@ const char *erg_direction_name(enum erg_direction direction)
     return direction == ERG_FORWARD ? "forward" : "backward";
 }
 
-size_t erg_optimization_partition(const struct erg_optimization *o, int direction, size_t k)
+size_t erg_optimization_partition(const struct erg_optimization_kind *kind, int direction, size_t k)
 {
-    bool skips_forward = direction == ERG_BACKWARD && !o->workload_request.recompute;
-    return k + (skips_forward ? o->workload.forward_count : 0);
+    bool skips_forward = direction == ERG_BACKWARD && !kind->workload_request.recompute;
+    return k + (skips_forward ? kind->workload.forward_count : 0);
 }
 
 /* What an instruction runs at: as set, or the mean of what the GPUs chose. */
-static int clock_of(const struct erg_optimization *o, const struct erg_microbatch_option *option)
+static int clock_of(const struct erg_optimization_kind *kind,
+                    const struct erg_microbatch_option *option)
 {
-    return erg_lab_fixed_clock(o->lab) ? (int)lround(erg_lab_counts(o->lab).mean_clock_mhz)
-                                       : o->survey.clocks_mhz[option->clock];
+    return erg_lab_fixed_clock(kind->lab) ? (int)lround(erg_lab_counts(kind->lab).mean_clock_mhz)
+                                          : kind->survey.clocks_mhz[option->clock];
 }
 
 static json_t *timeline_document(const struct erg_optimization *o, const char *title,
@@ -49,7 +50,7 @@ static json_t *timeline_document(const struct erg_optimization *o, const char *t
     const struct erg_method_result *result = &o->methods[method];
     const struct erg_schedule *schedule = &result->iteration.schedule;
     double *start_s = erg_xcalloc(schedule->count, sizeof *start_s);
-    erg_method_starts(result, point, start_s);
+    erg_method_starts(result, &o->plan_request.scale, point, start_s);
     json_t *stages = json_array();
     double end_s = 0;
     for (size_t s = 0; s < schedule->pipeline.stages; s++) {
@@ -62,13 +63,13 @@ static json_t *timeline_document(const struct erg_optimization *o, const char *t
                 &table->options[result->points[point].option[i]];
             end_s = fmax(end_s, start_s[i] + option->time_s);
             json_array_append_new(
-                spans,
-                json_pack("{s:s, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:s}", "type",
-                          erg_direction_name(instruction->direction), "microbatch",
-                          (int)instruction->microbatch, "chunk", (int)instruction->chunk, "start_s",
-                          start_s[i], "end_s", start_s[i] + option->time_s, "clock_mhz",
-                          clock_of(o, option), "power_w", option->energy_j / option->time_s,
-                          "energy_j", option->energy_j, "mode", erg_mode_name(option->mode)));
+                spans, json_pack("{s:s, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:s}", "type",
+                                 erg_direction_name(instruction->direction), "microbatch",
+                                 (int)instruction->microbatch, "chunk", (int)instruction->chunk,
+                                 "start_s", start_s[i], "end_s", start_s[i] + option->time_s,
+                                 "clock_mhz", clock_of(erg_optimization_kind(o, s), option),
+                                 "power_w", option->energy_j / option->time_s, "energy_j",
+                                 option->energy_j, "mode", erg_mode_name(option->mode)));
         }
         json_array_append_new(stages, spans);
     }
@@ -87,19 +88,21 @@ json_t *erg_optimization_timelines(const struct erg_optimization *o)
     return timelines;
 }
 
-/* One partition under the configuration that most instructions of the selected point use. */
-static int partition_timeline(const struct erg_optimization *o, size_t index, size_t config,
-                              json_t *timelines, struct erg_error *err)
+/* One partition under one configuration. */
+static int partition_timeline(const struct erg_optimization *o, size_t kind_index, size_t index,
+                              size_t config, json_t *timelines, struct erg_error *err)
 {
-    const struct erg_partition *partition = &o->workload.partitions[index];
-    const struct erg_space *space = &o->survey.spaces[index];
+    const struct erg_optimization_kind *kind = &o->kinds[kind_index];
+    const struct erg_gpu *gpu = kind->on->gpu;
+    const struct erg_partition *partition = &kind->workload.partitions[index];
+    const struct erg_space *space = &kind->survey.spaces[index];
     struct erg_choice choice = erg_space_choice(space, config);
     struct erg_step step = erg_partition_step(partition, choice.slot, space->sms[choice.sm]);
     int clock_mhz = space->clocks_mhz[choice.clock];
     struct erg_emulated_result result;
     struct erg_emulated_timeline timeline = {0};
-    if (erg_emulated_run(o->job->gpu, o->job->stack, &step, 1, clock_mhz, &result, err) ||
-        erg_emulated_timeline(o->job->gpu, o->job->stack, &step, 1, clock_mhz, &timeline, err))
+    if (erg_emulated_run(gpu, o->job->stack, &step, 1, clock_mhz, &result, err) ||
+        erg_emulated_timeline(gpu, o->job->stack, &step, 1, clock_mhz, &timeline, err))
         return -1;
     json_t *compute = json_array(), *communication = json_array();
     for (size_t i = 0; i < timeline.count; i++) {
@@ -112,15 +115,45 @@ static int partition_timeline(const struct erg_optimization *o, size_t index, si
                                         "end_s", span->end_s));
     }
     erg_emulated_timeline_release(&timeline);
-    const struct erg_estimate *estimate = &o->survey.searches[index]->table[config];
+    const struct erg_estimate *estimate = &kind->survey.searches[index]->table[config];
     json_array_append_new(
-        timelines, json_pack("{s:s, s:i, s:f, s:s, s:i, s:f, s:f, s:[{s:s, s:o}, {s:s, s:o}]}",
-                             "key", partition->key, "clock_mhz", clock_mhz, "clock_effective_mhz",
-                             result.clock_effective_mhz, "slot", partition->slots[choice.slot].name,
-                             "sms", space->sms[choice.sm], "time_s", estimate->time_s, "energy_j",
-                             estimate->energy_j, "lanes", "name", "compute", "spans", compute,
-                             "name", "communication", "spans", communication));
+        timelines,
+        json_pack("{s:s, s:i, s:i, s:f, s:s, s:i, s:f, s:f, s:[{s:s, s:o}, {s:s, s:o}]}", "key",
+                  partition->key, "kind", (int)kind_index, "clock_mhz", clock_mhz,
+                  "clock_effective_mhz", result.clock_effective_mhz, "slot",
+                  partition->slots[choice.slot].name, "sms", space->sms[choice.sm], "time_s",
+                  estimate->time_s, "energy_j", estimate->energy_j, "lanes", "name", "compute",
+                  "spans", compute, "name", "communication", "spans", communication));
     return 0;
+}
+
+/* The configuration of a partition that most instructions of the selected point use on the GPUs of
+ * a kind; false where none does. */
+static bool find_most_used(const struct erg_optimization *o,
+                           const struct erg_optimization_kind *kind, size_t index, size_t *config)
+{
+    const struct erg_method_result *result = &o->methods[o->selected_method];
+    const struct erg_schedule *schedule = &result->iteration.schedule;
+    unsigned *uses = erg_xcalloc(kind->survey.searches[index]->config_count, sizeof *uses);
+    *config = 0;
+    for (size_t i = 0; i < schedule->count; i++) {
+        const struct erg_instruction *instruction = &schedule->instructions[i];
+        const struct erg_microbatch *table =
+            &result->tables[erg_table_index(&schedule->pipeline, instruction)];
+        const struct erg_microbatch_option *option =
+            &table->options[result->points[o->selected_point].option[i]];
+        if (erg_optimization_kind(o, instruction->stage) != kind || !option->configurations)
+            continue;
+        for (size_t k = 0; k < table->partition_count; k++)
+            if (erg_optimization_partition(kind, (int)instruction->direction, k) == index) {
+                size_t own = (size_t)option->configurations[k];
+                if (++uses[own] > uses[*config])
+                    *config = own;
+            }
+    }
+    bool used = uses[*config] > 0;
+    free(uses);
+    return used;
 }
 
 json_t *erg_optimization_partition_timelines(const struct erg_optimization *o,
@@ -129,30 +162,13 @@ json_t *erg_optimization_partition_timelines(const struct erg_optimization *o,
     json_t *timelines = json_array();
     if (o->selected_method != ERG_METHOD_ERGON)
         return timelines;
-    const struct erg_method_result *result = &o->methods[o->selected_method];
-    const struct erg_schedule *schedule = &result->iteration.schedule;
     int status = 0;
-    for (size_t index = 0; !status && index < o->survey.partition_count; index++) {
-        size_t configs = o->survey.searches[index]->config_count;
-        unsigned *uses = erg_xcalloc(configs, sizeof *uses);
-        size_t most = 0;
-        for (size_t i = 0; i < schedule->count; i++) {
-            const struct erg_instruction *instruction = &schedule->instructions[i];
-            const struct erg_microbatch *table =
-                &result->tables[erg_table_index(&schedule->pipeline, instruction)];
-            const struct erg_microbatch_option *option =
-                &table->options[result->points[o->selected_point].option[i]];
-            for (size_t k = 0; option->configurations && k < table->partition_count; k++)
-                if (erg_optimization_partition(o, (int)instruction->direction, k) == index) {
-                    size_t config = (size_t)option->configurations[k];
-                    if (++uses[config] > uses[most])
-                        most = config;
-                }
+    for (size_t k = 0; k < o->job->kind_count; k++)
+        for (size_t i = 0; !status && i < o->kinds[k].survey.partition_count; i++) {
+            size_t config;
+            if (find_most_used(o, &o->kinds[k], i, &config))
+                status = partition_timeline(o, k, i, config, timelines, err);
         }
-        if (uses[most])
-            status = partition_timeline(o, index, most, timelines, err);
-        free(uses);
-    }
     if (status) {
         json_decref(timelines);
         return NULL;
@@ -167,9 +183,10 @@ json_t *erg_optimization_stage_profile(const struct erg_optimization *o)
     for (size_t t = 0; t < sequential->table_count; t++)
         for (size_t k = sequential->tables[t].count; k-- > 0;) {
             const struct erg_microbatch_option *option = &sequential->tables[t].options[k];
+            const struct erg_optimization_kind *kind = erg_optimization_kind(o, t / 2);
             json_array_append_new(rows, json_pack("[I, s, i, f, f]", (json_int_t)(t / 2),
                                                   erg_direction_name((enum erg_direction)(t % 2)),
-                                                  o->survey.clocks_mhz[option->clock],
+                                                  kind->survey.clocks_mhz[option->clock],
                                                   option->time_s, option->energy_j));
         }
     return json_pack("{s:[s,s,s,s,s], s:o}", "columns", "stage", "instruction", "frequency", "time",

@@ -1,7 +1,6 @@
-#include "optimize/plan_file.h"
+#include "optimize/plan_file_internal.h"
 
 #include "io/file.h"
-#include "io/json.h"
 
 #include <float.h>
 #include <math.h>
@@ -9,19 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    PLAN_SCHEMA_VERSION = 1,
-    MOST_COUNT = 100000000, /* of anything counted in a job */
-};
-
 /* Recomputed numbers differ from the file's by rounding only. */
 static const double slack = 1e-6;
-
-struct reader {
-    struct erg_plan_file *plan;
-    struct erg_json_place root, job, device;
-    const json_t *partitions, *stages, *clocks_mhz;
-};
 
 /* A value that must be there and positive; the largest double keeps infinity out. */
 static int positive(const struct erg_json_place *place, const char *key, double *value,
@@ -54,142 +42,28 @@ static bool lists_number(const json_t *list, long number)
     return false;
 }
 
-/* ---- head, job and device ---- */
-
-static int read_head(struct reader *reader, struct erg_error *err)
-{
-    const char *schema = json_string_value(json_object_get(reader->plan->document, "schema"));
-    if (!schema || strcmp(schema, "ergon.plan") != 0)
-        return erg_json_fail(&reader->root, "schema", err,
-                             "this is no plan of \"ergon optimize\", expected \"ergon.plan\", got "
-                             "%s%s%s",
-                             schema ? "\"" : "", schema ? schema : "nothing", schema ? "\"" : "");
-    long version;
-    if (erg_json_long(&reader->root, "schema_version", 0, MOST_COUNT, &version, err))
-        return -1;
-    if (version != PLAN_SCHEMA_VERSION)
-        return erg_json_fail(&reader->root, "schema_version", err,
-                             "the plan has version %ld, but this ergon reads version %d; make it "
-                             "again with \"ergon optimize\"",
-                             version, PLAN_SCHEMA_VERSION);
-    return 0;
-}
-
-static int read_job(struct reader *reader, struct erg_pipeline *pipeline, struct erg_error *err)
-{
-    struct erg_plan_file *plan = reader->plan;
-    const struct erg_json_place *job = &reader->job;
-    if (erg_json_enter(&reader->job, &reader->root, "job", err))
-        return -1;
-    const struct {
-        const char *key, **value;
-    } texts[] = {
-        {"name", &plan->name},   {"model", &plan->model},         {"gpu", &plan->gpu},
-        {"stack", &plan->stack}, {"recompute", &plan->recompute},
-    };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (erg_json_string(job, texts[i].key, texts[i].value, err))
-            return -1;
-    long stages, chunks, microbatches;
-    const struct {
-        const char *key;
-        long *value;
-    } counts[] = {
-        {"nodes", &plan->nodes},
-        {"gpus_per_node", &plan->gpus_per_node},
-        {"tensor", &plan->tensor},
-        {"context", &plan->context},
-        {"pipeline", &stages},
-        {"data", &plan->data},
-        {"virtual_stages", &chunks},
-        {"microbatch_size", &plan->microbatch_size},
-        {"microbatches", &microbatches},
-        {"sequence", &plan->sequence},
-        {"gpus_per_stage", &plan->gpus_per_stage},
-    };
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        if (erg_json_long(job, counts[i].key, 1, MOST_COUNT, counts[i].value, err))
-            return -1;
-    const char *schedule;
-    if (erg_json_string(job, "schedule", &schedule, err))
-        return -1;
-    bool interleaved = !strcmp(schedule, "interleaved");
-    if (!interleaved && strcmp(schedule, "1f1b") != 0)
-        return erg_json_fail(job, "schedule", err, "expected 1f1b or interleaved, got %s",
-                             schedule);
-    *pipeline = (struct erg_pipeline){
-        .schedule = interleaved ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
-        .stages = (size_t)stages,
-        .microbatches = (size_t)microbatches,
-        .chunks = (size_t)chunks,
-    };
-    plan->scale.stages = (int)stages;
-    plan->scale.gpus_per_stage = (int)plan->gpus_per_stage;
-    long stages_per_node;
-    if (erg_json_long(job, "stages_per_node", 0, MOST_COUNT, &stages_per_node, err))
-        return -1;
-    pipeline->stages_per_node = (size_t)stages_per_node;
-    return erg_json_double(job, "p2p_latency_s", 0, 1e6, &pipeline->p2p_latency_s, err) ||
-                   erg_json_double(job, "p2p_internode_latency_s", 0, 1e6,
-                                   &pipeline->p2p_internode_latency_s, err) ||
-                   erg_json_double(job, "overhead", 0, 1e6, &plan->scale.overhead, err)
-               ? -1
-               : 0;
-}
-
-static int read_device(struct reader *reader, struct erg_pipeline *pipeline, struct erg_error *err)
-{
-    struct erg_plan_file *plan = reader->plan;
-    const struct erg_json_place *device = &reader->device;
-    if (erg_json_enter(&reader->device, &reader->root, "device", err) ||
-        erg_json_string(device, "name", &plan->device, err) ||
-        erg_json_double(device, "blocking_power_w", 0, 1e6, &plan->scale.blocking_power_w, err) ||
-        erg_json_double(device, "static_power_w", 0, 1e6, &plan->scale.static_power_w, err) ||
-        erg_json_array(device, "clocks_mhz", &reader->clocks_mhz, err) ||
-        (erg_json_has(device, "mean_clock_mhz") &&
-         erg_json_double(device, "mean_clock_mhz", 0, 1e5, &plan->mean_clock_mhz, err)))
-        return -1;
-    pipeline->blocking_power_w = plan->scale.blocking_power_w;
-    return 0;
-}
-
 /* ---- stages and their options ---- */
 
-static int check_partitions(struct reader *reader, struct erg_error *err)
-{
-    if (erg_json_array(&reader->root, "partitions", &reader->partitions, err))
-        return -1;
-    for (size_t i = 0; i < json_array_size(reader->partitions); i++) {
-        struct erg_json_place place;
-        const char *text;
-        const json_t *list;
-        if (erg_json_enter_item(&place, &reader->root, "partitions", i, err) ||
-            erg_json_string(&place, "key", &text, err) ||
-            erg_json_array(&place, "slots", &list, err) ||
-            erg_json_array(&place, "sms", &list, err))
-            return -1;
-    }
-    return 0;
-}
-
-static int read_configuration(const struct reader *reader, const struct erg_json_place *place,
+static int read_configuration(const struct erg_plan_reader *reader, size_t kind,
+                              const struct erg_json_place *place,
                               struct erg_plan_configuration *out, struct erg_error *err)
 {
     long sms;
     if (erg_json_string(place, "partition", &out->partition, err) ||
         erg_json_string(place, "slot", &out->slot, err) ||
-        erg_json_long(place, "sms", 1, MOST_COUNT, &sms, err))
+        erg_json_long(place, "sms", 1, ERG_PLAN_MOST_COUNT, &sms, err))
         return -1;
     out->sms = (int)sms;
     const json_t *partition = NULL;
     for (size_t i = 0; !partition && i < json_array_size(reader->partitions); i++) {
         const json_t *item = json_array_get(reader->partitions, i);
-        if (!strcmp(json_string_value(json_object_get(item, "key")), out->partition))
+        if (!strcmp(json_string_value(json_object_get(item, "key")), out->partition) &&
+            json_integer_value(json_object_get(item, "kind")) == (json_int_t)kind)
             partition = item;
     }
     if (!partition)
-        return erg_json_fail(place, "partition", err, "the plan has no partition %s",
-                             out->partition);
+        return erg_json_fail(place, "partition", err, "the plan has no partition %s of %s",
+                             out->partition, reader->plan->kinds[kind].gpu);
     if (!lists_text(json_object_get(partition, "slots"), out->slot))
         return erg_json_fail(place, "slot", err, "partition %s has no slot %s", out->partition,
                              out->slot);
@@ -199,13 +73,14 @@ static int read_configuration(const struct reader *reader, const struct erg_json
     return 0;
 }
 
-static int read_option(const struct reader *reader, const struct erg_json_place *place,
-                       struct erg_plan_option *out, struct erg_error *err)
+static int read_option(const struct erg_plan_reader *reader, size_t kind,
+                       const struct erg_json_place *place, struct erg_plan_option *out,
+                       struct erg_error *err)
 {
     const char *mode;
     long clock_mhz;
     if (erg_json_string(place, "mode", &mode, err) ||
-        erg_json_long(place, "clock_mhz", 1, MOST_COUNT, &clock_mhz, err) ||
+        erg_json_long(place, "clock_mhz", 1, ERG_PLAN_MOST_COUNT, &clock_mhz, err) ||
         positive(place, "time_s", &out->time_s, err) ||
         positive(place, "energy_j", &out->energy_j, err))
         return -1;
@@ -217,9 +92,9 @@ static int read_option(const struct reader *reader, const struct erg_json_place 
     if (m == 3)
         return erg_json_fail(place, "mode", err,
                              "expected overlap, sequential or nanobatch, got %s", mode);
-    if (!lists_number(reader->clocks_mhz, clock_mhz))
-        return erg_json_fail(place, "clock_mhz", err, "%ld is none of the device's clocks_mhz",
-                             clock_mhz);
+    if (!lists_number(reader->plan->kinds[kind].clocks_mhz, clock_mhz))
+        return erg_json_fail(place, "clock_mhz", err, "%ld is none of the clocks_mhz of %s",
+                             clock_mhz, reader->plan->kinds[kind].gpu);
     out->mode = modes[m];
     out->clock_mhz = (int)clock_mhz;
     if (out->mode != ERG_MODE_OVERLAP)
@@ -236,14 +111,15 @@ static int read_option(const struct reader *reader, const struct erg_json_place 
     for (size_t i = 0; i < out->configuration_count; i++) {
         struct erg_json_place item;
         if (erg_json_enter_item(&item, place, "configurations", i, err) ||
-            read_configuration(reader, &item, &out->configurations[i], err))
+            read_configuration(reader, kind, &item, &out->configurations[i], err))
             return -1;
     }
     return 0;
 }
 
-static int read_options(const struct reader *reader, const struct erg_json_place *stage,
-                        const char *direction, struct erg_plan_options *out, struct erg_error *err)
+static int read_options(const struct erg_plan_reader *reader, size_t kind,
+                        const struct erg_json_place *stage, const char *direction,
+                        struct erg_plan_options *out, struct erg_error *err)
 {
     struct erg_json_place place;
     const json_t *list;
@@ -255,13 +131,13 @@ static int read_options(const struct reader *reader, const struct erg_json_place
     for (size_t i = 0; i < out->count; i++) {
         struct erg_json_place item;
         if (erg_json_enter_item(&item, &place, "options", i, err) ||
-            read_option(reader, &item, &out->items[i], err))
+            read_option(reader, kind, &item, &out->items[i], err))
             return -1;
     }
     return 0;
 }
 
-static int read_stages(struct reader *reader, const struct erg_pipeline *pipeline,
+static int read_stages(struct erg_plan_reader *reader, struct erg_pipeline *pipeline,
                        struct erg_error *err)
 {
     struct erg_plan_file *plan = reader->plan;
@@ -280,13 +156,16 @@ static int read_stages(struct reader *reader, const struct erg_pipeline *pipelin
                              json_array_size(layers));
     plan->options = erg_arena_alloc(&plan->arena, 2 * count * sizeof *plan->options);
     plan->layers = erg_arena_alloc(&plan->arena, count * sizeof *plan->layers);
+    plan->stage_kind = erg_arena_alloc(&plan->arena, pipeline->stages * sizeof *plan->stage_kind);
     for (size_t x = 0; x < count; x++) {
         struct erg_json_place place;
-        long stage, chunk;
+        long stage, chunk, kind, most = (long)plan->kind_count - 1;
+        size_t *stage_kind = &plan->stage_kind[x % pipeline->stages];
         if (erg_json_enter_item(&place, &reader->root, "stages", x, err) ||
-            erg_json_long(&place, "stage", 0, MOST_COUNT, &stage, err) ||
-            erg_json_long(&place, "chunk", 0, MOST_COUNT, &chunk, err) ||
-            erg_json_long(&place, "layers", 1, MOST_COUNT, &plan->layers[x], err))
+            erg_json_long(&place, "stage", 0, ERG_PLAN_MOST_COUNT, &stage, err) ||
+            erg_json_long(&place, "chunk", 0, ERG_PLAN_MOST_COUNT, &chunk, err) ||
+            erg_json_long(&place, "kind", 0, most, &kind, err) ||
+            erg_json_long(&place, "layers", 1, ERG_PLAN_MOST_COUNT, &plan->layers[x], err))
             return -1;
         if ((size_t)stage != x % pipeline->stages || (size_t)chunk != x / pipeline->stages)
             return erg_json_fail(&place, "stage", err,
@@ -295,10 +174,17 @@ static int read_stages(struct reader *reader, const struct erg_pipeline *pipelin
         if (json_integer_value(json_array_get(layers, x)) != plan->layers[x])
             return erg_json_fail(&place, "layers", err, "%ld is not what job.layers[%zu] says",
                                  plan->layers[x], x);
-        if (read_options(reader, &place, "forward", &plan->options[2 * x], err) ||
-            read_options(reader, &place, "backward", &plan->options[2 * x + 1], err))
+        if (x >= pipeline->stages && (size_t)kind != *stage_kind)
+            return erg_json_fail(&place, "kind", err,
+                                 "chunk %ld of stage %ld is on GPUs of kind %ld, but its first is "
+                                 "on kind %zu",
+                                 chunk, stage, kind, *stage_kind);
+        *stage_kind = (size_t)kind;
+        if (read_options(reader, *stage_kind, &place, "forward", &plan->options[2 * x], err) ||
+            read_options(reader, *stage_kind, &place, "backward", &plan->options[2 * x + 1], err))
             return -1;
     }
+    erg_plan_find_powers(plan, pipeline);
     return 0;
 }
 
@@ -328,7 +214,7 @@ static int check_lists(const struct erg_json_place *place, const char *key, size
 }
 
 /* The file's order of instructions must be that of the schedule it names. */
-static int read_schedule(struct reader *reader, const struct erg_pipeline *pipeline,
+static int read_schedule(struct erg_plan_reader *reader, const struct erg_pipeline *pipeline,
                          struct erg_error *err)
 {
     struct erg_schedule *schedule = &reader->plan->schedule;
@@ -349,8 +235,8 @@ static int read_schedule(struct reader *reader, const struct erg_pipeline *pipel
         const char *type;
         long microbatch, chunk;
         if (erg_json_string(&place, "type", &type, err) ||
-            erg_json_long(&place, "microbatch", 0, MOST_COUNT, &microbatch, err) ||
-            erg_json_long(&place, "chunk", 0, MOST_COUNT, &chunk, err))
+            erg_json_long(&place, "microbatch", 0, ERG_PLAN_MOST_COUNT, &microbatch, err) ||
+            erg_json_long(&place, "chunk", 0, ERG_PLAN_MOST_COUNT, &chunk, err))
             return -1;
         const char *direction = expected->direction == ERG_FORWARD ? "forward" : "backward";
         if (strcmp(type, direction) != 0 || microbatch != (long)expected->microbatch ||
@@ -365,7 +251,7 @@ static int read_schedule(struct reader *reader, const struct erg_pipeline *pipel
 }
 
 /* The option of each instruction of a point. */
-static int read_recipe(const struct reader *reader, const struct erg_json_place *point,
+static int read_recipe(const struct erg_plan_reader *reader, const struct erg_json_place *point,
                        uint32_t **option, struct erg_error *err)
 {
     const struct erg_schedule *schedule = &reader->plan->schedule;
@@ -404,7 +290,7 @@ static int check_sum(const struct erg_json_place *point, const char *key, double
                          value, recomputed);
 }
 
-static int read_point(const struct reader *reader, const struct erg_json_place *place,
+static int read_point(const struct erg_plan_reader *reader, const struct erg_json_place *place,
                       struct erg_plan_point *out, struct erg_error *err)
 {
     if (positive(place, "time_s", &out->time_s, err) ||
@@ -440,7 +326,7 @@ static bool follows(const struct erg_scale *scale, bool slower, const struct erg
            next->energy_j - waiting_w * next->time_s < last->energy_j - waiting_w * last->time_s;
 }
 
-static int read_points(const struct reader *reader, const struct erg_json_place *place,
+static int read_points(const struct erg_plan_reader *reader, const struct erg_json_place *place,
                        struct erg_plan_method *out, struct erg_error *err)
 {
     const json_t *points, *slower;
@@ -469,7 +355,7 @@ static int read_points(const struct reader *reader, const struct erg_json_place 
     return 0;
 }
 
-static int read_method(const struct reader *reader, const struct erg_json_place *place,
+static int read_method(const struct erg_plan_reader *reader, const struct erg_json_place *place,
                        struct erg_plan_method *out, struct erg_error *err)
 {
     struct erg_json_place versus;
@@ -486,7 +372,7 @@ static int read_method(const struct reader *reader, const struct erg_json_place 
     return read_points(reader, place, out, err);
 }
 
-static int read_methods(struct reader *reader, struct erg_error *err)
+static int read_methods(struct erg_plan_reader *reader, struct erg_error *err)
 {
     struct erg_json_place methods;
     if (erg_json_enter(&methods, &reader->root, "methods", err))
@@ -506,7 +392,7 @@ static int read_methods(struct reader *reader, struct erg_error *err)
     return 0;
 }
 
-static int read_selected(struct reader *reader, struct erg_error *err)
+static int read_selected(struct erg_plan_reader *reader, struct erg_error *err)
 {
     struct erg_plan_file *plan = reader->plan;
     struct erg_json_place place;
@@ -532,13 +418,12 @@ int erg_plan_file_parse(struct erg_plan_file **out, const char *name, const char
                         size_t length, struct erg_error *err)
 {
     struct erg_plan_file *plan = erg_xcalloc(1, sizeof *plan);
-    struct reader reader = {.plan = plan};
+    struct erg_plan_reader reader = {.plan = plan};
     struct erg_pipeline pipeline;
     if (erg_json_open(&reader.root, &plan->document, name, text, length, err) ||
-        read_head(&reader, err) || read_job(&reader, &pipeline, err) ||
-        read_device(&reader, &pipeline, err) || check_partitions(&reader, err) ||
-        read_stages(&reader, &pipeline, err) || read_schedule(&reader, &pipeline, err) ||
-        read_methods(&reader, err) || read_selected(&reader, err)) {
+        erg_plan_read_job(&reader, &pipeline, err) || read_stages(&reader, &pipeline, err) ||
+        read_schedule(&reader, &pipeline, err) || read_methods(&reader, err) ||
+        read_selected(&reader, err)) {
         erg_plan_file_free(plan);
         return -1;
     }

@@ -57,13 +57,24 @@ struct erg_plan_method {
     struct erg_versus versus;
 };
 
+/* GPUs of one kind, and what stood for them. */
+struct erg_plan_kind {
+    const char *gpu, *device;
+    long nodes, gpus_per_node;
+    double blocking_power_w, static_power_w;
+    double mean_clock_mhz; /* of GPUs that chose their clocks themselves; 0: clocks were set */
+    const json_t *clocks_mhz;
+};
+
 struct erg_plan_file {
     json_t *document; /* texts below are borrowed from it */
     struct erg_arena arena;
-    const char *name, *model, *gpu, *stack, *device, *recompute;
-    long nodes, gpus_per_node, tensor, context, data, microbatch_size, sequence, gpus_per_stage;
-    double mean_clock_mhz; /* of GPUs that chose their clocks themselves; 0: clocks were set */
-    long *layers;          /* [virtual stages] */
+    const char *name, *model, *stack, *recompute;
+    long tensor, context, data, microbatch_size, sequence, gpus_per_stage;
+    struct erg_plan_kind *kinds;
+    size_t kind_count;            /* at least 1 */
+    size_t *stage_kind;           /* [stages] */
+    long *layers;                 /* [virtual stages] */
     struct erg_schedule schedule; /* with the pipeline */
     struct erg_scale scale;
     struct erg_plan_options *options; /* [2 * virtual stages], as erg_table_index() */

@@ -18,9 +18,14 @@ void erg_plan_file_evaluate(const struct erg_plan_file *plan, const struct erg_p
     size_t tables = 2 * schedule->pipeline.stages * schedule->pipeline.chunks;
     struct erg_frontier *frontiers = erg_xcalloc(tables, sizeof *frontiers);
     for (size_t t = 0; t < tables; t++)
-        for (size_t k = 0; k < plan->options[t].count; k++)
-            erg_frontier_add(&frontiers[t], plan->options[t].items[k].time_s,
-                             plan->options[t].items[k].energy_j, (int64_t)k);
+        for (size_t k = 0; k < plan->options[t].count; k++) {
+            const struct erg_plan_option *option = &plan->options[t].items[k];
+            size_t stage = t / 2 % schedule->pipeline.stages;
+            erg_frontier_add(
+                &frontiers[t], option->time_s,
+                erg_scale_option_energy(&plan->scale, stage, option->time_s, option->energy_j),
+                (int64_t)k);
+        }
     double planned_s, planned_j;
     erg_iteration_evaluate(schedule, frontiers, point->option, start_s, &planned_s, &planned_j);
     for (size_t t = 0; t < tables; t++)

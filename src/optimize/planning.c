@@ -8,18 +8,23 @@
 #include "base/memory.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { VERIFY_ROUNDS = 5 }; /* after that, plan with what was measured */
 
 /* ---- option tables ---- */
 
+static struct erg_host_model host_of(const struct erg_optimization_kind *kind)
+{
+    return (struct erg_host_model){kind->workload_request.stack->host_per_kernel_s,
+                                   kind->on->gpu->static_power_w};
+}
+
 /* Adds steps that an instruction runs `times` times beside its layers. */
-static void add_work(const struct erg_optimization *o, const struct erg_cost *cost,
+static void add_work(const struct erg_optimization_kind *kind, const struct erg_cost *cost,
                      const struct erg_steps *steps, int times, struct erg_cost *fixed)
 {
-    struct erg_host_model host = {o->job->stack->host_per_kernel_s, o->job->gpu->static_power_w};
-    for (size_t clock = 0; clock < o->survey.clock_count; clock++) {
+    struct erg_host_model host = host_of(kind);
+    for (size_t clock = 0; clock < kind->survey.clock_count; clock++) {
         struct erg_cost one = erg_host_floor(&host, cost[clock], steps->kernels);
         fixed[clock].time_s += times * one.time_s;
         fixed[clock].energy_j += times * one.energy_j;
@@ -27,10 +32,13 @@ static void add_work(const struct erg_optimization *o, const struct erg_cost *co
 }
 
 /* What virtual stage x runs in one direction beside its layers' own work, at every clock: work
- * outside the layers, and what stages have beside them. */
-static void fixed_work(const struct erg_optimization *o, size_t x, int direction, bool nanobatched,
-                       struct erg_cost *fixed)
+ * outside the layers, and what stages have beside them. To be freed. */
+static struct erg_cost *fixed_work(const struct erg_optimization *o, size_t x, int direction,
+                                   bool nanobatched)
 {
+    const struct erg_optimization_kind *kind = erg_optimization_kind(o, x);
+    size_t clocks = kind->survey.clock_count;
+    struct erg_cost *fixed = erg_xcalloc(clocks, sizeof *fixed);
     size_t last = (size_t)(o->job->pipeline * o->job->virtual_stages) - 1;
     struct {
         enum erg_fixed what;
@@ -48,17 +56,28 @@ static void fixed_work(const struct erg_optimization *o, size_t x, int direction
             direction == ERG_FORWARD ? ERG_FIXED_HEAD_FORWARD : ERG_FIXED_HEAD_BACKWARD;
         parts[count++].times = 1;
     }
-    memset(fixed, 0, o->survey.clock_count * sizeof *fixed);
     for (size_t i = 0; i < count; i++)
-        add_work(o, o->survey.fixed[parts[i].what], &o->workload.fixed[parts[i].what],
+        add_work(kind, kind->survey.fixed[parts[i].what], &kind->workload.fixed[parts[i].what],
                  parts[i].times, fixed);
     size_t stage = x % (size_t)o->job->pipeline;
-    for (size_t clock = 0; o->extras && clock < o->survey.clock_count; clock++) {
+    for (size_t clock = 0; kind->extras && clock < clocks; clock++) {
         const struct erg_cost *extra =
-            &o->extras[(2 * stage + (size_t)direction) * o->survey.clock_count + clock];
+            &kind->extras[(2 * stage + (size_t)direction) * clocks + clock];
         fixed[clock].time_s += o->job->chunk_layers[x] * extra->time_s;
         fixed[clock].energy_j += o->job->chunk_layers[x] * extra->energy_j;
     }
+    return fixed;
+}
+
+/* What is surveyed on one kind of GPU is on all. */
+static bool whole_nanobatch(const struct erg_optimization *o)
+{
+    return o->kinds[0].survey_request.whole_nanobatch;
+}
+
+static bool has_partitions(const struct erg_optimization *o)
+{
+    return o->kinds[0].survey.partition_count > 0;
 }
 
 static void new_tables(const struct erg_optimization *o, struct erg_method_result *result,
@@ -75,26 +94,43 @@ static void add_whole_layers(const struct erg_optimization *o, struct erg_method
                              enum erg_mode mode)
 {
     bool nanobatched = mode == ERG_MODE_NANOBATCH;
-    struct erg_host_model host = {o->job->stack->host_per_kernel_s, o->job->gpu->static_power_w};
-    struct erg_cost *fixed = erg_xcalloc(o->survey.clock_count, sizeof *fixed);
     for (size_t i = 0; i < result->table_count; i++) {
         size_t x = i / 2;
-        int direction = (int)(i % 2);
-        fixed_work(o, x, direction, nanobatched, fixed);
+        int direction = (int)(i % 2), layers = o->job->chunk_layers[x];
+        const struct erg_optimization_kind *kind = erg_optimization_kind(o, x);
+        const struct erg_workload *workload = &kind->workload;
+        const struct erg_survey *survey = &kind->survey;
+        struct erg_host_model host = host_of(kind);
+        struct erg_cost *fixed = fixed_work(o, x, direction, nanobatched);
         const struct erg_steps *layer =
-            nanobatched ? &o->workload.nanobatch[direction] : &o->workload.sequential[direction];
+            nanobatched ? &workload->nanobatch[direction] : &workload->sequential[direction];
         const struct erg_cost *cost =
-            nanobatched ? o->survey.nanobatch[direction] : o->survey.sequential[direction];
-        int layers = o->job->chunk_layers[x];
-        if (nanobatched && o->survey_request.ends) {
-            add_work(o, o->survey.nanobatch_single[direction],
-                     &o->workload.nanobatch_single[direction], 1, fixed);
+            nanobatched ? survey->nanobatch[direction] : survey->sequential[direction];
+        if (nanobatched && kind->survey_request.ends) {
+            add_work(kind, survey->nanobatch_single[direction],
+                     &workload->nanobatch_single[direction], 1, fixed);
             layers--;
         }
         erg_microbatch_add_whole(&result->tables[i], mode, cost, layer->kernels, layers, fixed,
-                                 o->survey.clock_count, &host);
+                                 survey->clock_count, &host);
+        free(fixed);
     }
-    free(fixed);
+}
+
+/* Options are compared by what they cost beyond waiting on their stage's own GPUs. */
+static void filter_tables(const struct erg_optimization *o, struct erg_method_result *result)
+{
+    for (size_t i = 0; i < result->table_count; i++)
+        erg_microbatch_filter(&result->tables[i],
+                              erg_optimization_kind(o, i / 2)->on->gpu->blocking_power_w);
+}
+
+/* Whether virtual stage x is composed as the one before it: as many layers on the same GPUs. */
+static bool composed_alike(const struct erg_optimization *o, size_t x)
+{
+    const int *layers = &o->job->chunk_layers[x];
+    return x > 0 && layers[0] == layers[-1] &&
+           erg_optimization_kind(o, x) == erg_optimization_kind(o, x - 1);
 }
 
 /* Tables of ergon: overlapped partitions and whole layers side by side. */
@@ -102,30 +138,29 @@ static void add_partitions(const struct erg_optimization *o, struct erg_method_r
                            bool measured_only)
 {
     add_whole_layers(o, result, ERG_MODE_SEQUENTIAL);
-    if (o->survey_request.whole_nanobatch)
+    if (whole_nanobatch(o))
         add_whole_layers(o, result, ERG_MODE_NANOBATCH);
-    struct erg_cost *fixed = erg_xcalloc(o->survey.clock_count, sizeof *fixed);
-    for (int direction = 0; direction < 2 && o->survey.partition_count; direction++) {
+    for (int direction = 0; direction < 2 && has_partitions(o); direction++) {
         struct erg_layer *composed = NULL;
         for (size_t x = 0; x < result->table_count / 2; x++) {
-            const int *layers = &o->job->chunk_layers[x];
-            if (x == 0 || layers[0] != layers[-1]) {
+            const struct erg_optimization_kind *kind = erg_optimization_kind(o, x);
+            if (!composed_alike(o, x)) {
                 erg_layer_free(composed);
-                composed = erg_survey_compose(&o->survey, &o->survey_request, *layers,
-                                              direction == ERG_BACKWARD,
-                                              o->workload_request.recompute, measured_only);
+                composed = erg_survey_compose(&kind->survey, &kind->survey_request,
+                                              o->job->chunk_layers[x], direction == ERG_BACKWARD,
+                                              kind->workload_request.recompute, measured_only);
             }
-            fixed_work(o, x, direction, true, fixed);
-            if (o->survey_request.ends)
-                add_work(o, o->survey.ends[direction], &o->workload.ends[direction], 1, fixed);
+            struct erg_cost *fixed = fixed_work(o, x, direction, true);
+            if (kind->survey_request.ends)
+                add_work(kind, kind->survey.ends[direction], &kind->workload.ends[direction], 1,
+                         fixed);
             erg_microbatch_add_overlap(&result->tables[2 * x + (size_t)direction], composed, 1,
                                        fixed);
+            free(fixed);
         }
         erg_layer_free(composed);
     }
-    free(fixed);
-    for (size_t i = 0; i < result->table_count; i++)
-        erg_microbatch_filter(&result->tables[i], o->job->gpu->blocking_power_w);
+    filter_tables(o, result);
 }
 
 /* ---- planning ---- */
@@ -138,10 +173,8 @@ static int plan_whole_layers(struct erg_optimization *o, enum erg_method full_cl
     add_whole_layers(o, one, mode);
     new_tables(o, frontier, clocks);
     add_whole_layers(o, frontier, mode);
-    for (size_t i = 0; i < frontier->table_count; i++)
-        erg_microbatch_filter(&frontier->tables[i], o->job->gpu->blocking_power_w);
-    return erg_interrupt_check(err) ||
-                   erg_method_run_at(one, &o->plan_request, (int)o->survey.clock_count - 1, err) ||
+    filter_tables(o, frontier);
+    return erg_interrupt_check(err) || erg_method_run_full_clock(one, &o->plan_request, err) ||
                    erg_method_plan(frontier, &o->plan_request, err)
                ? -1
                : 0;
@@ -149,26 +182,30 @@ static int plan_whole_layers(struct erg_optimization *o, enum erg_method full_cl
 
 /* ---- which configurations the plans rest on ---- */
 
-/* How often each configuration that was only predicted is used by the points: [partition][config].
- */
+/* How often each configuration that was only predicted is used by the points on the GPUs of a kind:
+ * [partition][config]. */
 static unsigned **count_uses(const struct erg_optimization *o,
+                             const struct erg_optimization_kind *kind,
                              const struct erg_method_result *result)
 {
-    unsigned **uses = erg_xcalloc(o->survey.partition_count, sizeof *uses);
-    for (size_t i = 0; i < o->survey.partition_count; i++)
-        uses[i] = erg_xcalloc(o->survey.searches[i]->config_count, sizeof **uses);
+    const struct erg_survey *survey = &kind->survey;
+    unsigned **uses = erg_xcalloc(survey->partition_count, sizeof *uses);
+    for (size_t i = 0; i < survey->partition_count; i++)
+        uses[i] = erg_xcalloc(survey->searches[i]->config_count, sizeof **uses);
     const struct erg_schedule *schedule = &result->iteration.schedule;
     for (size_t p = 0; p < result->point_count + result->slower_count; p++)
         for (size_t i = 0; i < schedule->count; i++) {
             const struct erg_instruction *instruction = &schedule->instructions[i];
+            if (erg_optimization_kind(o, instruction->stage) != kind)
+                continue;
             const struct erg_microbatch *table =
                 &result->tables[erg_table_index(&schedule->pipeline, instruction)];
             const struct erg_microbatch_option *option =
                 &table->options[result->points[p].option[i]];
             for (size_t k = 0; option->configurations && k < table->partition_count; k++) {
-                size_t partition = erg_optimization_partition(o, (int)instruction->direction, k);
+                size_t partition = erg_optimization_partition(kind, (int)instruction->direction, k);
                 size_t config = (size_t)option->configurations[k];
-                if (o->survey.searches[partition]->table[config].knowledge != ERG_MEASURED)
+                if (survey->searches[partition]->table[config].knowledge != ERG_MEASURED)
                     uses[partition][config]++;
             }
         }
@@ -180,15 +217,16 @@ static unsigned **count_uses(const struct erg_optimization *o,
  * most. One per partition and clock is enough for a plan; its neighbours learn from it.
  */
 static struct erg_survey_pick *pick_most_used(const struct erg_optimization *o,
+                                              const struct erg_optimization_kind *kind,
                                               const struct erg_method_result *result, size_t *count)
 {
     struct {
         struct erg_survey_pick *items;
         size_t count, capacity;
     } picks = {0};
-    unsigned **uses = count_uses(o, result);
-    for (size_t partition = 0; partition < o->survey.partition_count; partition++) {
-        const struct erg_space *space = &o->survey.spaces[partition];
+    unsigned **uses = count_uses(o, kind, result);
+    for (size_t partition = 0; partition < kind->survey.partition_count; partition++) {
+        const struct erg_space *space = &kind->survey.spaces[partition];
         size_t *most = erg_xcalloc(space->clock_count, sizeof *most); /* config + 1; 0 = none */
         for (size_t config = 0; config < erg_space_size(space); config++) {
             size_t clock = erg_space_choice(space, config).clock;
@@ -229,15 +267,20 @@ static int plan_round(struct erg_optimization *o, bool measured_only, bool with_
     *added = 0;
     if (erg_interrupt_check(err) || erg_method_plan(result, &request, err))
         return -1;
-    if (!o->survey.partition_count)
-        return 0;
-    size_t count;
-    struct erg_survey_pick *picks = pick_most_used(o, result, &count);
-    int status =
-        count ? erg_survey_verify(&o->survey, &o->survey_request, picks, count, added, err) : 0;
-    free(picks);
-    o->verified += *added;
-    return status;
+    for (size_t i = 0; i < o->job->kind_count; i++) {
+        struct erg_optimization_kind *kind = &o->kinds[i];
+        size_t count, own = 0;
+        struct erg_survey_pick *picks = pick_most_used(o, kind, result, &count);
+        int status =
+            count ? erg_survey_verify(&kind->survey, &kind->survey_request, picks, count, &own, err)
+                  : 0;
+        free(picks);
+        o->verified += own;
+        *added += own;
+        if (status)
+            return -1;
+    }
+    return 0;
 }
 
 /*
@@ -253,7 +296,7 @@ static int plan_ergon(struct erg_optimization *o, struct erg_error *err)
         size_t added;
         if (plan_round(o, last, with_budgets || last, &added, err))
             return -1;
-        if (round == 0 && o->survey.partition_count && !has_overlap(&o->methods[ERG_METHOD_ERGON]))
+        if (round == 0 && has_partitions(o) && !has_overlap(&o->methods[ERG_METHOD_ERGON]))
             erg_log(ERG_LOG_WARNING,
                     "the search left no clock at which overlapping partitions pays: either "
                     "sequential execution is better, or the partitions share no measured clock");
@@ -317,7 +360,7 @@ int erg_optimization_plan(struct erg_optimization *o, struct erg_error *err)
     }
     if (!status) {
         aim(o, &targets);
-        if (o->survey_request.whole_nanobatch)
+        if (whole_nanobatch(o))
             status = plan_whole_layers(o, ERG_METHOD_NANOBATCHING, ERG_METHOD_NANOBATCHING_CLOCKS,
                                        ERG_MODE_NANOBATCH, err);
     }

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct erg_search_options erg_survey_search_options(const struct erg_job *job, size_t run_ops)
+struct erg_search_options erg_survey_search_options(const struct erg_job *job,
+                                                    const struct erg_gpu *gpu, size_t run_ops)
 {
     static const enum erg_search_method methods[] = {
         [ERG_JOB_GP] = ERG_SEARCH_GP,
@@ -36,15 +37,16 @@ struct erg_search_options erg_survey_search_options(const struct erg_job *job, s
     if (options.minimum > options.budget)
         options.minimum = options.budget;
     options.seed = job->search.seed;
-    options.blocking_power_w = job->gpu->blocking_power_w;
+    options.blocking_power_w = gpu->blocking_power_w;
     return options;
 }
 
-struct erg_workload_request erg_survey_workload_request(const struct erg_job *job)
+struct erg_workload_request erg_survey_workload_request(const struct erg_job *job,
+                                                        const struct erg_gpu *gpu)
 {
     return (struct erg_workload_request){
         .model = job->model,
-        .gpu = job->gpu,
+        .gpu = gpu,
         .stack = job->stack,
         .tensor = job->tensor,
         .context = job->context,
@@ -150,8 +152,8 @@ static int predict(void *context, const double *log_factors, const size_t *confi
     const struct search_context *search = context;
     struct erg_gpu gpu;
     struct erg_stack stack;
-    erg_emulated_calibrate(search->request->job->gpu, search->request->job->stack, log_factors,
-                           &gpu, &stack);
+    erg_emulated_calibrate(search->request->gpu, search->request->job->stack, log_factors, &gpu,
+                           &stack);
     for (size_t i = 0; i < count; i++) {
         int clock_mhz;
         struct erg_lab_name name;
@@ -182,7 +184,8 @@ static int search_partition(struct run *run, size_t index, struct erg_error *err
         parameter_sd[i] = parameters[i].log_sd;
     struct erg_prior prior = {predict, &context, parameter_count, parameter_sd};
 
-    struct erg_search_options options = erg_survey_search_options(request->job, partition->run_ops);
+    struct erg_search_options options =
+        erg_survey_search_options(request->job, request->gpu, partition->run_ops);
     options.seed = erg_hash_u64(request->job->search.seed, erg_hash_text(partition->key));
     if (request->job->search.prior == ERG_JOB_EMULATOR_PRIOR)
         options.prior = &prior;
@@ -251,7 +254,7 @@ static int run_sweep(struct run *run, const struct sweep *sweep, struct erg_erro
     struct erg_search_options options;
     erg_search_defaults(&options, ERG_SEARCH_GP, 1);
     options.seed = erg_hash_u64(run->request->job->search.seed, erg_hash_text(sweep->name));
-    options.blocking_power_w = run->request->job->gpu->blocking_power_w;
+    options.blocking_power_w = run->request->gpu->blocking_power_w;
     options.budget = options.minimum = clocks;
     options.start = options.start < clocks ? options.start : clocks;
     options.stop_ratio = 0;
@@ -322,7 +325,7 @@ int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *r
     const struct erg_workload *workload = request->workload;
     struct run run = {.survey = survey, .request = request};
     pthread_mutex_init(&run.lock, NULL);
-    list_clocks(survey, request->job->gpu, erg_lab_fixed_clock(request->lab));
+    list_clocks(survey, request->gpu, erg_lab_fixed_clock(request->lab));
     if (request->partitions)
         list_spaces(&run);
     static const char *const direction[] = {"forward", "backward"};
@@ -460,9 +463,9 @@ struct erg_layer *erg_survey_compose(const struct erg_survey *survey,
         };
     }
     struct erg_host_model host = {request->job->stack->host_per_kernel_s,
-                                  request->job->gpu->static_power_w};
+                                  request->gpu->static_power_w};
     struct erg_layer *layer =
-        erg_layer_compose(tables, end - first, clocks, &host, request->job->gpu->blocking_power_w);
+        erg_layer_compose(tables, end - first, clocks, &host, request->gpu->blocking_power_w);
     for (size_t i = 0; i < (end - first) * clocks; i++)
         erg_frontier_release(&lists[i]);
     free(lists);

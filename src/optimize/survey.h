@@ -19,7 +19,8 @@
 struct erg_survey_request {
     struct erg_lab *lab;
     const struct erg_workload *workload;
-    const struct erg_job *job; /* its GPU's search clocks are the clocks of the survey */
+    const struct erg_job *job;
+    const struct erg_gpu *gpu; /* of the job; its search clocks are those of the survey */
     bool whole_sequential, whole_nanobatch, partitions; /* what the methods need */
     bool ends; /* of instructions, too; false for a stack whose measured overhead has them in it */
 };
@@ -36,14 +37,16 @@ struct erg_survey {
     double search_cpu_s;
 };
 
-/* How the job wants a partition whose run has `run_ops` ops to be searched. */
-struct erg_search_options erg_survey_search_options(const struct erg_job *job, size_t run_ops);
+/* How the job wants a partition whose run has `run_ops` ops to be searched on one of its GPUs. */
+struct erg_search_options erg_survey_search_options(const struct erg_job *job,
+                                                    const struct erg_gpu *gpu, size_t run_ops);
 
 /* How the job wants measurements to be made. */
 struct erg_profile_options erg_survey_profile_options(const struct erg_job *job);
 
 /* One layer of the job's model, spread as the job says. */
-struct erg_workload_request erg_survey_workload_request(const struct erg_job *job);
+struct erg_workload_request erg_survey_workload_request(const struct erg_job *job,
+                                                        const struct erg_gpu *gpu);
 
 int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *request,
                    struct erg_error *err);

@@ -62,11 +62,17 @@ static int check_plan(const struct erg_verify_request *request, struct erg_error
                         "verifying a plan: expected a stack of at most the %ld layers of %s, got "
                         "%d",
                         job->model->layers, job->model->name, request->layers);
-    if (!request->device && strcmp(plan->gpu, job->gpu->name) != 0) /* its clocks and constants */
+    if (job->kind_count > 1 || plan->kind_count > 1)
+        return erg_fail(err, ERG_USAGE,
+                        "verifying a plan: stages of %s lie on GPUs of several kinds, expected a "
+                        "job and a plan on one, on which a stack of layers is measured",
+                        job->kind_count > 1 ? job->name : plan->name);
+    const char *gpu = plan->kinds[0].gpu;
+    if (!request->device && strcmp(gpu, job->gpu->name) != 0) /* its clocks and constants */
         return erg_fail(err, ERG_USAGE,
                         "verifying a plan: it is one for %s, expected one for %s, the GPU of the "
                         "job %s",
-                        plan->gpu, job->gpu->name, job->name);
+                        gpu, job->gpu->name, job->name);
     if (!strcmp(plan->model, job->model->name) && plan->tensor == job->tensor &&
         plan->context == job->context && plan->microbatch_size == job->microbatch_size &&
         plan->sequence == job->sequence && !strcmp(plan->recompute, recompute))
@@ -364,7 +370,7 @@ static int prepare(struct verifier *v, struct erg_error *err)
     const struct erg_job *job = v->request->job;
     if (erg_optimize_check_device(job, v->request->device, err))
         return -1;
-    v->workload_request = erg_survey_workload_request(job);
+    v->workload_request = erg_survey_workload_request(job, job->gpu);
     v->profiler = erg_survey_profile_options(job);
     if (check_plan(v->request, err) || erg_workload_build(&v->workload, &v->workload_request, err))
         return -1;

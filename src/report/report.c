@@ -50,6 +50,13 @@ long erg_report_long(const json_t *object, const char *key, long fallback)
     return json_is_integer(value) ? (long)json_integer_value(value) : fallback;
 }
 
+const json_t *erg_report_stage_kind(const json_t *plan, size_t stage)
+{
+    const json_t *entry = json_array_get(json_object_get(plan, "stages"), stage);
+    long kind = erg_report_long(entry, "kind", 0);
+    return kind < 0 ? NULL : json_array_get(json_object_get(plan, "kinds"), (size_t)kind);
+}
+
 /* [option, count, option, count, …] of one direction and chunk of a stage, in execution order. */
 static json_t *option_runs(const json_t *schedule, const json_t *options, const char *direction,
                            long chunk)

@@ -5,7 +5,7 @@
 #include "report/report.h"
 
 enum {
-    ERG_PLAN_SCHEMA_VERSION = 1,
+    ERG_PLAN_SCHEMA_VERSION = 2,
     ERG_MEMORY_SCHEMA_VERSION = 1,
     ERG_LAYOUTS_SCHEMA_VERSION = 1,
     ERG_CLUSTER_SCHEMA_VERSION = 1,
@@ -23,6 +23,9 @@ int erg_report_write_page(const char *path, const char *page, const json_t *docu
 double erg_report_number(const json_t *object, const char *key, double fallback);
 const char *erg_report_string(const json_t *object, const char *key, const char *fallback);
 long erg_report_long(const json_t *object, const char *key, long fallback);
+
+/* The GPUs that a stage lies on, an item of "kinds"; NULL where the plan does not say. */
+const json_t *erg_report_stage_kind(const json_t *plan, size_t stage);
 
 /* The pages (src/report/page), compiled in by CMake; "@PLAN@" stands where the document goes. */
 extern const char erg_report_page[];

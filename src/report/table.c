@@ -63,30 +63,61 @@ static void fill_row(char cells[COLUMNS][CELL_BYTES], const char *name, const js
     percent(cells[6], versus, "iso_energy_time_reduction_percent");
 }
 
+/* What was measured on, of several kinds with how many stages lie there. */
+static void add_devices(struct erg_text *out, const json_t *plan)
+{
+    const json_t *kinds = json_object_get(plan, "kinds");
+    long stages = erg_report_long(json_object_get(plan, "job"), "pipeline", 1);
+    size_t count = json_array_size(kinds);
+    for (size_t k = 0; k < count || k == 0; k++) {
+        const json_t *kind = json_array_get(kinds, k);
+        double mean_mhz = erg_report_number(kind, "mean_clock_mhz", NAN);
+        erg_text_printf(out, "%s%s", k ? ", " : "", erg_report_string(kind, "device", "?"));
+        if (!isnan(mean_mhz))
+            erg_text_printf(out, " at their default clock (mean %.0f MHz)", mean_mhz);
+        long own = 0;
+        for (long s = 0; s < stages; s++)
+            own += erg_report_stage_kind(plan, (size_t)s) == kind;
+        if (count > 1)
+            erg_text_printf(out, " (%ld stage%s)", own, erg_plural((size_t)own));
+    }
+}
+
+static void add_confidence(struct erg_text *out, const json_t *plan)
+{
+    const json_t *kinds = json_object_get(plan, "kinds");
+    for (size_t k = 0; k < json_array_size(kinds); k++) {
+        const json_t *kind = json_array_get(kinds, k);
+        const char *confidence = erg_report_string(kind, "confidence", NULL);
+        if (!confidence)
+            continue;
+        if (json_array_size(kinds) > 1)
+            erg_text_printf(out, "the model of %s: %s\n", erg_report_string(kind, "gpu", "?"),
+                            confidence);
+        else
+            erg_text_printf(out, "its model: %s\n", confidence);
+    }
+}
+
 static void add_heading(struct erg_text *out, const json_t *plan)
 {
     const json_t *job = json_object_get(plan, "job");
-    const json_t *device = json_object_get(plan, "device");
-    double mean_mhz = erg_report_number(device, "mean_clock_mhz", NAN);
-    char clock[CELL_BYTES] = "";
-    if (!isnan(mean_mhz))
-        snprintf(clock, sizeof clock, " at their default clock (mean %.0f MHz)", mean_mhz);
     long stages = erg_report_long(job, "pipeline", 1);
     long gpus = erg_report_long(job, "gpus_per_stage", 1);
     long microbatches = erg_report_long(job, "microbatches", 0);
     erg_text_printf(out,
                     "%s: %s, %ld stage%s of %ld GPU%s, %ld microbatch%s of %ld x %ld tokens\n"
-                    "measured on %s%s, search %s, seed %ld\n",
+                    "measured on ",
                     erg_report_string(job, "name", "?"), erg_report_string(job, "model", "?"),
                     stages, erg_plural((size_t)stages), gpus, erg_plural((size_t)gpus),
                     microbatches, microbatches == 1 ? "" : "es",
-                    erg_report_long(job, "microbatch_size", 0), erg_report_long(job, "sequence", 0),
-                    erg_report_string(device, "name", "?"), clock,
+                    erg_report_long(job, "microbatch_size", 0),
+                    erg_report_long(job, "sequence", 0));
+    add_devices(out, plan);
+    erg_text_printf(out, ", search %s, seed %ld\n",
                     erg_report_string(json_object_get(plan, "search"), "method", "?"),
                     erg_report_long(plan, "seed", 0));
-    const char *confidence = erg_report_string(device, "confidence", NULL);
-    if (confidence)
-        erg_text_printf(out, "its model: %s\n", confidence);
+    add_confidence(out, plan);
     erg_text_add(out, "\n");
 }
 

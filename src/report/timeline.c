@@ -37,15 +37,20 @@ static void add_instruction(struct erg_trace *trace, int process, int stage, con
                    sizeof args / sizeof *args);
 }
 
-/* The instructions of a stage, and the power of one of its GPUs with `blocking_w` in the gaps. */
+/* The instructions of a stage, and the power of one of its GPUs with that of waiting in the gaps.
+ */
 static void add_stage(struct erg_trace *trace, int process, int stage, const json_t *spans,
-                      double blocking_w, double end_s)
+                      const json_t *plan, double end_s)
 {
-    char name[64];
-    const json_t *span;
+    char name[128];
+    const json_t *span, *kind = erg_report_stage_kind(plan, (size_t)stage);
+    const char *gpu = json_array_size(json_object_get(plan, "kinds")) > 1
+                          ? erg_report_string(kind, "gpu", NULL)
+                          : NULL;
+    double blocking_w = erg_report_number(kind, "blocking_power_w", 0);
     double last_end_s = 0, power_w = -1;
     size_t i;
-    snprintf(name, sizeof name, "stage %d", stage);
+    snprintf(name, sizeof name, "stage %d%s%.80s", stage, gpu ? ", " : "", gpu ? gpu : "");
     erg_trace_name_thread(trace, process, stage, name);
     snprintf(name, sizeof name, "stage %d: power of a GPU", stage);
     json_array_foreach((json_t *)(uintptr_t)spans, i, span)
@@ -95,15 +100,17 @@ int erg_report_trace(const char *path, const json_t *plan, struct erg_error *err
     if (erg_report_check(plan, err))
         return erg_fail_context(err, "writing the trace %s", path);
     struct erg_trace *trace = erg_trace_new();
-    double blocking_w = erg_report_number(json_object_get(plan, "device"), "blocking_power_w", 0);
     json_t *timeline, *stage, *picture;
     size_t t, s;
     int process = 0, thread = 0;
     json_array_foreach(json_object_get(plan, "timelines"), t, timeline)
     {
         erg_trace_name_process(trace, ++process, erg_report_string(timeline, "title", "?"));
-        json_array_foreach(json_object_get(timeline, "stages"), s, stage) add_stage(
-            trace, process, (int)s, stage, blocking_w, erg_report_number(timeline, "time_s", 0));
+        json_array_foreach(json_object_get(timeline, "stages"), s, stage)
+        {
+            add_stage(trace, process, (int)s, stage, plan,
+                      erg_report_number(timeline, "time_s", 0));
+        }
     }
     const json_t *pictures = json_object_get(plan, "partition_timelines");
     if (json_array_size(pictures))

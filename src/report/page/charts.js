@@ -174,7 +174,7 @@ function progressCharts(place) {
   const most = Math.max(...searched.map(partition => partition.hypervolume.length));
   for (const partition of searched) {
     const values = partition.hypervolume, last = values[values.length - 1], box = h("div", {});
-    place.append(h("div", {}, h("h3", {}, partition.key),
+    place.append(h("div", {}, h("h3", {}, partition.key, gpuText(kindOf(partition))),
       h("p", {}, `${partition.measured} of ${partition.configurations} configurations measured` +
         (partition.swept ? `, ${partition.swept} timed` : "")), box));
     drawToWidth(box, width => {
@@ -184,7 +184,7 @@ function progressCharts(place) {
         { low: 0, high: 100, title: "hypervolume (%)", ticks: [0, 50, 100] });
       const line = values.map((value, i) => `${i ? `H${atX(i + 1).toFixed(1)}V` : `M${atX(1)},`}${atY(100 * value).toFixed(1)}`);
       box.replaceChildren(s("svg", { width, height, role: "img",
-        "aria-label": `${partition.key}: ${percent(100 * last)} of the final front after ${values.length} measurements` },
+        "aria-label": `${partition.key}${gpuText(kindOf(partition))}: ${percent(100 * last)} of the final front after ${values.length} measurements` },
         frame, s("path", { d: line.join(""), fill: "none", stroke: "var(--ergon)", "stroke-width": 2 }),
         s("circle", { cx: atX(values.length), cy: atY(100 * last), r: 3.5, fill: "var(--ergon)" }),
         s("text", { class: "halo", x: atX(values.length), y: atY(100 * last) + 18, "text-anchor": "end" }, percent(100 * last))));

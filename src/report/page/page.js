@@ -4,7 +4,7 @@ const state = {
   kept: { method: (plan.selected || {}).method, point: (plan.selected || {}).point },
   own: () => state.kept.method === (plan.selected || {}).method && state.kept.point === (plan.selected || {}).point,
 };
-const job = plan.job || {}, device = plan.device || {};
+const job = plan.job || {}, devices = KINDS_OF_GPUS.map(kind => kind.device || kind.gpu).filter(Boolean).join(" and ");
 const ours = methodOf("ergon") || methodOf(state.kept.method); /* the method the page is about */
 const pointOf = (key, index) => { const method = methodOf(key); return method && method.points[index]; };
 
@@ -25,7 +25,7 @@ function headline() {
   const layers = list(job.layers), gpus = list(plan.stages).length ? (job.pipeline || 1) * (job.gpus_per_stage || 1) : 0;
   byId("subtitle").textContent = [
     `${job.model || "A model"} on ${gpus ? plural(gpus, "GPU") : "GPUs"}` +
-      `${job.data > 1 ? ` in each of ${job.data} copies` : ""} (${device.name || job.gpu || "unknown device"}): ` +
+      `${job.data > 1 ? ` in each of ${job.data} copies` : ""} (${devices || "unknown device"}): ` +
       `${plural(job.pipeline || 1, "pipeline stage")}` + (layers.length ? ` of ${new Set(layers).size === 1 ? layers[0] : layers.join(", ")} layers` : "") +
       `, tensor degree ${job.tensor || 1}` + (job.context > 1 ? `, context degree ${job.context}` : "") +
       (job.virtual_stages > 1 ? `, ${job.virtual_stages} virtual stages` : "") + ".",
@@ -70,14 +70,15 @@ function counts(point, entry, direction, key) {
 }
 
 /* GPUs that chose their clocks themselves ran at none of those that the plan names. */
-function defaultClock() {
-  return `default clock, mean ${Math.round(device.mean_clock_mhz)}\u00a0MHz`;
+const choseClocks = kind => isNumber(kind.mean_clock_mhz);
+function defaultClock(kind) {
+  return `default clock, mean ${Math.round(kind.mean_clock_mhz)}\u00a0MHz`;
 }
 
 /* "8 × 1410 MHz", or for many clocks "900 to 1410 MHz, mostly 1230 (107 of 128)". */
-function clocksText(used) {
+function clocksText(used, kind) {
   if (!used.length) return NONE;
-  if (isNumber(device.mean_clock_mhz)) return defaultClock();
+  if (choseClocks(kind)) return defaultClock(kind);
   if (used.length <= 3) return `${used.map(([clock, count]) => `${count}\u00a0×\u00a0${clock}`).join(", ")}\u00a0MHz`;
   const most = used.reduce((a, b) => (b[1] > a[1] ? b : a)), all = used.reduce((sum, [, count]) => sum + count, 0);
   return `${used[used.length - 1][0]} to ${used[0][0]}\u00a0MHz, mostly ${most[0]} (${most[1]} of ${all})`;
@@ -88,14 +89,14 @@ function recipe(method, point, index) {
   const clocks = h("table", {}, h("tbody", {}, list(plan.stages).flatMap((stage, entry) => directions.map(direction => {
     const used = counts(point, entry, direction, option => option.clock_mhz).sort((a, b) => b[0] - a[0]);
     const modes = counts(point, entry, direction, option => option.mode);
-    return h("tr", {}, h("th", { scope: "row" }, `stage ${stage.stage}${stage.chunk ? `.${stage.chunk}` : ""} ${direction}`),
-      h("td", {}, clocksText(used),
+    return h("tr", {}, h("th", { scope: "row" }, `stage ${stage.stage}${stage.chunk ? `.${stage.chunk}` : ""}${gpuText(kindOf(stage))} ${direction}`),
+      h("td", {}, clocksText(used, kindOf(stage)),
         modes.length > 1 || (modes[0] && modes[0][0] !== "sequential")
           ? h("span", { class: "quiet" }, ` ${modes.map(([mode, count]) => (modes.length > 1 ? `${count} × ${mode}` : mode)).join(", ")}`) : null));
   }))));
   const schedules = new Map();
   list(plan.stages).forEach((stage, entry) => directions.forEach(direction =>
-    counts(point, entry, direction, option => list(option.configurations).map(one => `${one.partition}|${one.slot}, ${one.sms} SMs`))
+    counts(point, entry, direction, option => list(option.configurations).map(one => `${one.partition}${gpuText(kindOf(stage))}|${one.slot}, ${one.sms} SMs`))
       .forEach(([text, count]) => {
         const [partition, schedule] = text.split("|"), one = schedules.get(partition) || new Map();
         schedules.set(partition, one.set(schedule, (one.get(schedule) || 0) + count));
@@ -118,16 +119,17 @@ function recipe(method, point, index) {
 
 function provenance() {
   const m = plan.measurements || {}, p = plan.profiler || {}, q = plan.search || {}, rows = [
-    ["device", device.identity || device.name],
-    ["how far its model was checked", device.confidence],
-    ["clocks", isNumber(device.mean_clock_mhz) ? defaultClock() : list(device.clocks_mhz).length && `${device.clocks_mhz.length}, ${Math.min(...device.clocks_mhz)} to ${Math.max(...device.clocks_mhz)} MHz`],
-    ["assumed power", [isNumber(device.blocking_power_w) && `${device.blocking_power_w} W while waiting`,
-      isNumber(device.static_power_w) && `${device.static_power_w} W static`, isNumber(device.power_cap_w) && `${device.power_cap_w} W power cap`].filter(Boolean).join(", ")],
+    ...KINDS_OF_GPUS.flatMap(kind => [
+      ["device", kind.identity || kind.device],
+      ["how far its model was checked", kind.confidence],
+      ["clocks", choseClocks(kind) ? defaultClock(kind) : list(kind.clocks_mhz).length && `${kind.clocks_mhz.length}, ${Math.min(...kind.clocks_mhz)} to ${Math.max(...kind.clocks_mhz)} MHz`],
+      ["assumed power", [isNumber(kind.blocking_power_w) && `${kind.blocking_power_w} W while waiting`,
+        isNumber(kind.static_power_w) && `${kind.static_power_w} W static`, isNumber(kind.power_cap_w) && `${kind.power_cap_w} W power cap`].filter(Boolean).join(", ")]]),
     ["profiler", isNumber(p.window_s) && `${p.window_s} s window, ${p.cooldown_s} s cooldown`],
     ["search", q.method && `${q.method}, up to ${q.budget} energy measurements per partition` + (q.sweep_clocks ? `, ${plural(q.sweep_clocks, "clock")} swept for time` : "") + (q.prior && q.prior !== "none" ? `, prior ${q.prior}` : "")],
     ["measurements", isNumber(m.energy) && `${m.energy} of time and energy, ${m.time_only || 0} of time alone` +
       (m.cached ? `, ${m.cached} answered by the store` : "") + (m.verified ? `; ${m.verified} of them because a plan uses the configuration` : "")],
-    ["device time", isNumber(m.device_seconds) && `${Math.round(m.device_seconds)} s${device.emulated ? " (emulated)" : ""}`],
+    ["device time", isNumber(m.device_seconds) && `${Math.round(m.device_seconds)} s${(KINDS_OF_GPUS[0] || {}).emulated ? " (emulated)" : ""}`],
     ["search time", isNumber(m.search_cpu_s) && `${time(m.search_cpu_s)} CPU`],
     ["parallelism", job.schedule && `${job.schedule}, tensor ${job.tensor}, context ${job.context}, pipeline ${job.pipeline}` +
       `${job.data ? `, data ${job.data}` : ""}, recomputation ${job.recompute}`],

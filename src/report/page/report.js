@@ -20,6 +20,12 @@ const METHODS = [
 }).filter(method => method.present);
 const methodOf = key => METHODS.find(method => method.key === key);
 
+/* The GPUs of each kind; where there are several, a stage, partition or picture says its own by name. */
+const KINDS_OF_GPUS = list(plan.kinds);
+const kindOf = entry => KINDS_OF_GPUS[(entry || {}).kind || 0] || {};
+const kindOfStage = stage => kindOf(list(plan.stages)[stage]);
+const gpuText = (kind, before = ", ") => (KINDS_OF_GPUS.length > 1 && kind.gpu ? `${before}${kind.gpu}` : "");
+
 /* ---- elements ---- */
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {

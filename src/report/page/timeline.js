@@ -1,8 +1,8 @@
 /* Time as rows of boxes: the pipeline on canvases (thousands of boxes), partitions as SVG. */
 
 /*
- * The timeline of any point, from its options: the order of a stage's instructions and the time
- * between stages are the same for every plan, so they are taken from the first timeline.
+ * The timeline of any point, from its options: the order of a stage's instructions is the same for
+ * every plan, so it is taken from the first timeline.
  */
 function timelineOf(method, index) {
   const drawn = list(plan.timelines).find(t => t.method === method.key && t.point === index);
@@ -21,7 +21,7 @@ function timelineOf(method, index) {
       cursor.used++;
       const option = ((plan.stages[entry] || {})[span.type] || { options: [] }).options[runs[cursor.run]];
       const node = { ...span, ...option, stage, power_w: option ? option.energy_j / option.time_s : 0 };
-      nodes.set(name(span.type, span.chunk || 0, stage, span.microbatch), { node, span });
+      nodes.set(name(span.type, span.chunk || 0, stage, span.microbatch), node);
       return node;
     });
   });
@@ -35,20 +35,17 @@ function timelineOf(method, index) {
       return forward ? null : nodes.get(name("forward", chunk, node.stage, node.microbatch));
     return nodes.get(name(node.type, otherChunk, (stage + count) % count, node.microbatch));
   };
-  let latency = Infinity;
-  for (const { node, span } of nodes.values()) {
-    const other = before(node);
-    if (other && other.node.stage !== node.stage) latency = Math.min(latency, span.start_s - other.span.end_s);
-  }
-  latency = Number.isFinite(latency) ? Math.max(0, latency) : 0;
+  /* Up from the one of both virtual stages that the other follows. */
+  const hops = list((plan.job || {}).hop_latency_s), place = node => (node.chunk || 0) * count + node.stage;
+  const latency = (a, b) => (a.stage === b.stage ? 0 : hops[Math.min(place(a), place(b)) % count] || 0);
   const done = stages.map(() => 0), free = stages.map(() => 0), finished = new Set();
   for (let moved = true; moved;) {
     moved = false;
     stages.forEach((row, stage) => {
       for (; done[stage] < row.length; done[stage]++) {
         const node = row[done[stage]], other = before(node);
-        if (other && !finished.has(other.node)) return;
-        const ready = other ? other.node.end_s + (other.node.stage === stage ? 0 : latency) : 0;
+        if (other && !finished.has(other)) return;
+        const ready = other ? other.end_s + latency(other, node) : 0;
         node.start_s = Math.max(free[stage], ready);
         free[stage] = node.end_s = node.start_s + node.time_s;
         finished.add(node);
@@ -75,7 +72,7 @@ function canvasColours(printing) {
 /* Draws one timeline; the boxes that are too narrow for a pixel of border lose it, then their text. */
 function drawPipeline(canvas, timeline, view, colour, range, printing) {
   const [ink, quiet, grid] = canvasColours(printing);
-  const rows = timeline.stages.length, rowHeight = rows > 6 ? 22 : 36, gutter = 54, top = 4;
+  const rows = timeline.stages.length, rowHeight = rows > 6 ? 22 : 36, top = 4;
   const width = canvas.parentNode.clientWidth, height = top + rows * rowHeight + 26, dense = devicePixelRatio || 1;
   canvas.width = width * dense; canvas.height = height * dense;
   canvas.style.width = `${width}px`; canvas.style.height = `${height}px`;
@@ -83,6 +80,8 @@ function drawPipeline(canvas, timeline, view, colour, range, printing) {
   c.scale(dense, dense);
   c.font = "12px system-ui, sans-serif";
   c.textBaseline = "middle";
+  const labels = timeline.stages.map((row, stage) => `stage ${stage}${gpuText(kindOfStage(stage))}`);
+  const gutter = Math.max(54, ...labels.map(label => Math.ceil(c.measureText(label).width) + 8));
   const atX = linear(view.from, view.to, gutter, width - 12), bottom = top + rows * rowHeight;
   const values = ticks(view.from, view.to, Math.max(3, (width - gutter) / 90)), texts = tickTexts(values);
   c.textAlign = "center";
@@ -95,7 +94,7 @@ function drawPipeline(canvas, timeline, view, colour, range, printing) {
   const boxes = [];
   timeline.stages.forEach((row, stage) => {
     const y = top + stage * rowHeight;
-    c.fillStyle = ink; c.fillText(`stage ${stage}`, 0, y + rowHeight / 2);
+    c.fillStyle = ink; c.fillText(labels[stage], 0, y + rowHeight / 2);
     c.fillStyle = grid; c.fillRect(gutter, y + rowHeight - 2, width - 12 - gutter, 1);
     for (const span of row) {
       if (span.end_s < view.from || span.start_s > view.to) continue;
@@ -119,7 +118,7 @@ function drawPipeline(canvas, timeline, view, colour, range, printing) {
 }
 
 function spanText({ span, stage }) {
-  return `stage ${stage}, ${span.type} of microbatch ${span.microbatch}${span.chunk ? `, chunk ${span.chunk}` : ""}\n` +
+  return `stage ${stage}${gpuText(kindOfStage(stage))}, ${span.type} of microbatch ${span.microbatch}${span.chunk ? `, chunk ${span.chunk}` : ""}\n` +
     `${Math.round(span.clock_mhz)} MHz, ${span.mode}\n${time(span.start_s, 4)} to ${time(span.end_s, 4)} (${time(span.end_s - span.start_s)})\n` +
     `${Math.round(span.power_w)} W, ${energy(span.energy_j)} per GPU`;
 }
@@ -209,15 +208,16 @@ function partitionCharts(place, legend) {
   legend.append(...KINDS.map(([kind, text]) =>
     h("span", {}, h("i", { class: "swatch", style: `background:var(--${kind})` }), text)));
   for (const picture of pictures) {
-    const partition = list(plan.partitions).find(p => p.key === picture.key) || {};
+    const partition = list(plan.partitions).find(p => p.key === picture.key && kindOf(p) === kindOf(picture)) || {};
     const lanes = list(picture.lanes), box = h("div", {});
     const comm = list((lanes[1] || {}).spans).find(span => span.name !== "join");
     const started = comm && list(lanes[0].spans).find(span => span.end_s > comm.start_s + 1e-9);
     const direction = partition.direction || "", clock = Math.round(picture.clock_effective_mhz || picture.clock_mhz);
-    place.append(h("div", {}, h("h3", {}, picture.key, direction ? ` (${direction})` : ""),
+    const gpu = kindOf(picture);
+    place.append(h("div", {}, h("h3", {}, picture.key, direction ? ` (${direction}${gpuText(gpu)})` : gpuText(gpu)),
       h("p", {}, `${partition.communication || "Communication"} starts ${started ? `with ${started.name}` : ""} (slot ${picture.slot}) on ` +
-        `${picture.sms}${plan.device && plan.device.sms ? ` of ${plan.device.sms}` : ""} SMs, at ` +
-        (plan.device && plan.device.mean_clock_mhz ? "the default clock" :
+        `${picture.sms}${gpu.sms ? ` of ${gpu.sms}` : ""} SMs, at ` +
+        (gpu.mean_clock_mhz ? "the default clock" :
           Math.abs(clock - picture.clock_mhz) > 1 ? `${picture.clock_mhz} MHz, power-capped to ${clock} MHz` : `${clock} MHz`) +
         `: ${time(picture.time_s)}, ${energy(picture.energy_j)} per GPU.`), box));
     drawToWidth(box, width => {

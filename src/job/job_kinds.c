@@ -1,0 +1,188 @@
+/* The GPUs of a job, of one kind or of several, and which stages lie on which. */
+#include "job/job_internal.h"
+
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+
+enum { KEY_BYTES = 64 };
+
+/* The path of a key of the nodes of a kind. */
+static const char *node_key(char path[KEY_BYTES], size_t kind, const char *key)
+{
+    if (kind == 0)
+        snprintf(path, KEY_BYTES, "cluster.%s", key);
+    else
+        snprintf(path, KEY_BYTES, "cluster.more_nodes[%zu].%s", kind - 1, key);
+    return path;
+}
+
+/* ---- what there is ---- */
+
+/* The failure of each load gets the line of the key that names it. */
+static int load_kind(struct erg_job *job, size_t index, const char *engine,
+                     const struct erg_yaml *yaml, struct erg_error *err)
+{
+    struct erg_job_kind *kind = &job->kinds[index];
+    struct erg_error inner = {0};
+    char key[KEY_BYTES];
+    char *gpu = erg_job_relative_to(job->path, kind->nodes->gpu);
+    int result = 0;
+    if (erg_gpu_load(&kind->gpu, gpu, &inner) != 0)
+        result = erg_yaml_fail(yaml, node_key(key, index, "gpu"), err, "%.700s", inner.message);
+    free(gpu);
+    if (result == 0 && engine) {
+        char *name = erg_job_relative_to(job->path, engine);
+        if (erg_engine_load(&kind->engine, name, &inner) != 0)
+            result = erg_yaml_fail(yaml, index ? node_key(key, index, "engine") : "engine", err,
+                                   "%.700s", inner.message);
+        free(name);
+    }
+    if (result == 0 && kind->nodes->intra_node_bandwidth > 0)
+        kind->gpu->link_bandwidth = kind->nodes->intra_node_bandwidth;
+    return result;
+}
+
+int erg_job_load_kinds(struct erg_job *job, const struct erg_job_file *file,
+                       const struct erg_yaml *yaml, struct erg_error *err)
+{
+    job->kind_count = 1 + job->cluster.more_count;
+    job->kinds = erg_xcalloc(job->kind_count, sizeof *job->kinds);
+    for (size_t k = 0; k < job->kind_count; k++) {
+        job->kinds[k].nodes = k ? &job->cluster.more[k - 1] : &job->cluster;
+        if (load_kind(job, k, k ? job->kinds[k].nodes->engine : file->engine, yaml, err) != 0)
+            return -1;
+    }
+    job->gpu = job->kinds[0].gpu;
+    job->engine = job->kinds[0].engine;
+    return 0;
+}
+
+/* ---- which stages lie where ---- */
+
+/* Stages name a kind by its GPU. */
+static int check_names_differ(const struct erg_job *job, const struct erg_yaml *yaml,
+                              struct erg_error *err)
+{
+    char key[KEY_BYTES];
+    for (size_t k = 1; k < job->kind_count; k++)
+        for (size_t i = 0; i < k; i++)
+            if (strcasecmp(job->kinds[i].gpu->name, job->kinds[k].gpu->name) == 0)
+                return erg_yaml_fail(yaml, node_key(key, k, "gpu"), err,
+                                     "other nodes have %s, too, so stage_gpus cannot tell them "
+                                     "apart; expected the GPUs of every kind to differ in name",
+                                     job->kinds[k].gpu->name);
+    return 0;
+}
+
+static int place_stage(struct erg_job *job, size_t stage, const char *gpu,
+                       const struct erg_yaml *yaml, struct erg_error *err)
+{
+    size_t *kind = &job->stage_kind[stage];
+    while (*kind < job->kind_count && strcasecmp(gpu, job->kinds[*kind].gpu->name) != 0)
+        ++*kind;
+    if (*kind < job->kind_count)
+        return 0;
+    char key[KEY_BYTES];
+    struct erg_text names = {0};
+    for (size_t k = 0; k < job->kind_count; k++)
+        erg_text_printf(&names, "%s%s", k ? " or " : "", job->kinds[k].gpu->name);
+    snprintf(key, sizeof key, "stage_gpus[%zu]", stage);
+    erg_yaml_fail(yaml, key, err, "no nodes of the cluster have the GPU '%.80s'; expected %.400s",
+                  gpu, names.data);
+    erg_text_release(&names);
+    return -1;
+}
+
+int erg_job_place_stages(struct erg_job *job, const struct erg_job_file *file,
+                         const struct erg_yaml *yaml, bool any_layout, struct erg_error *err)
+{
+    job->stage_kind = erg_xcalloc((size_t)job->pipeline, sizeof *job->stage_kind);
+    if (!file->stage_gpus && (job->kind_count == 1 || any_layout))
+        return 0;
+    if (!file->stage_gpus)
+        return erg_yaml_fail(yaml, "cluster.more_nodes", err,
+                             "the nodes are of several kinds; expected the key 'stage_gpus' with "
+                             "the GPU of each stage, as ergon plan --output writes it");
+    if (job->kind_count == 1)
+        return erg_yaml_fail(yaml, "stage_gpus", err,
+                             "all nodes of the cluster are of one kind; expected this key only "
+                             "beside cluster.more_nodes");
+    if (file->stage_gpus_count != (unsigned)job->pipeline)
+        return erg_yaml_fail(yaml, "stage_gpus", err,
+                             "expected %d entries, one for each stage, got %u", job->pipeline,
+                             file->stage_gpus_count);
+    if (check_names_differ(job, yaml, err) != 0)
+        return -1;
+    for (size_t s = 0; s < (size_t)job->pipeline; s++)
+        if (place_stage(job, s, file->stage_gpus[s], yaml, err) != 0)
+            return -1;
+    return 0;
+}
+
+/* ---- whether that is what there is ---- */
+
+static long count_gpus(const struct erg_cluster *nodes)
+{
+    return (long)nodes->nodes * nodes->gpus_per_node;
+}
+
+/* All nodes are of one kind. */
+static int check_cluster(const struct erg_job *job, const struct erg_yaml *yaml,
+                         struct erg_error *err)
+{
+    long replica = (long)job->tensor * job->context * job->pipeline, needed = replica * job->data;
+    long gpus = count_gpus(&job->cluster);
+    char hint[96] = "";
+    if (needed == gpus)
+        return 0;
+    if (gpus % replica == 0)
+        snprintf(hint, sizeof hint, "; with data: %ld they would be all used", gpus / replica);
+    return erg_yaml_fail(yaml, "cluster", err,
+                         "the cluster has %ld GPU%s (%d nodes x %d), but tensor %d x context %d "
+                         "x pipeline %d x data %d makes %ld%s",
+                         gpus, erg_plural((size_t)gpus), job->cluster.nodes,
+                         job->cluster.gpus_per_node, job->tensor, job->context, job->pipeline,
+                         job->data, needed, hint);
+}
+
+/* Those of one kind beside others. */
+static int check_kind(const struct erg_job *job, size_t kind, const struct erg_yaml *yaml,
+                      struct erg_error *err)
+{
+    const struct erg_cluster *nodes = job->kinds[kind].nodes;
+    char key[KEY_BYTES];
+    long stages = 0, gpus = count_gpus(nodes);
+    for (int s = 0; s < job->pipeline; s++)
+        stages += job->stage_kind[s] == kind;
+    long needed = stages * job->tensor * job->context * job->data;
+    if (needed == gpus)
+        return 0;
+    return erg_yaml_fail(yaml, node_key(key, kind, "nodes"), err,
+                         "there %s %ld %s (%d nodes x %d), but tensor %d x context %d x data %d x "
+                         "%ld stage%s on them makes %ld",
+                         gpus == 1 ? "is" : "are", gpus, job->kinds[kind].gpu->name, nodes->nodes,
+                         nodes->gpus_per_node, job->tensor, job->context, job->data, stages,
+                         erg_plural((size_t)stages), needed);
+}
+
+int erg_job_check_nodes(const struct erg_job *job, const struct erg_yaml *yaml,
+                        struct erg_error *err)
+{
+    long group = (long)job->tensor * job->context;
+    char key[KEY_BYTES];
+    for (size_t k = 0; k < job->kind_count; k++) {
+        const struct erg_cluster *nodes = job->kinds[k].nodes;
+        if ((job->kind_count == 1 ? check_cluster(job, yaml, err)
+                                  : check_kind(job, k, yaml, err)) != 0)
+            return -1;
+        if (group > nodes->gpus_per_node || nodes->gpus_per_node % group != 0)
+            return erg_yaml_fail(yaml, node_key(key, k, "gpus_per_node"), err,
+                                 "tensor %d x context %d makes groups of %ld GPUs, which do not "
+                                 "fill nodes of %d evenly",
+                                 job->tensor, job->context, group, nodes->gpus_per_node);
+    }
+    return 0;
+}
