@@ -204,6 +204,9 @@ static void what_is_planned_is_optimized(void **state)
     (void)state;
     char arguments[512], path[200];
     struct erg_error err = {0};
+    snprintf(arguments, sizeof arguments, "optimize " EXAMPLE " -m sequential -o %s/own 2>&1",
+             folder);
+    check_program(arguments, 0, "emulated A100-SXM4-80GB (2 stages)");
     snprintf(arguments, sizeof arguments, "plan " EXAMPLE " -o %s/planned 2>&1", folder);
     check_program(arguments, 0, "the best as a job ");
     snprintf(path, sizeof path, "%s/planned/job.yaml", folder);

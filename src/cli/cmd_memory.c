@@ -306,6 +306,13 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     int status = check_options(values, err);
     if (status == 0)
         status = erg_job_load(&job, call->arguments[0], &overrides, err);
+    if (status == 0 && job->kind_count > 1)
+        status =
+            erg_fail(err, ERG_USAGE,
+                     "%s is on nodes of several kinds, whose stages have different budgets; "
+                     "expected a cluster of one kind (ergon plan --layout shows what stages on "
+                     "several need)",
+                     job->name);
     if (status == 0)
         status = choose_layout(&layout, job, values, &arena, err);
     if (status == 0) {

@@ -75,6 +75,8 @@ function defaultClock(kind) {
   return `default clock, mean ${Math.round(kind.mean_clock_mhz)}\u00a0MHz`;
 }
 
+const gpuLine = kind => (gpuText(kind) ? h("div", { class: "quiet" }, gpuText(kind, "")) : null);
+
 /* "8 × 1410 MHz", or for many clocks "900 to 1410 MHz, mostly 1230 (107 of 128)". */
 function clocksText(used, kind) {
   if (!used.length) return NONE;
@@ -89,17 +91,17 @@ function recipe(method, point, index) {
   const clocks = h("table", {}, h("tbody", {}, list(plan.stages).flatMap((stage, entry) => directions.map(direction => {
     const used = counts(point, entry, direction, option => option.clock_mhz).sort((a, b) => b[0] - a[0]);
     const modes = counts(point, entry, direction, option => option.mode);
-    return h("tr", {}, h("th", { scope: "row" }, `stage ${stage.stage}${stage.chunk ? `.${stage.chunk}` : ""}${gpuText(kindOf(stage))} ${direction}`),
+    return h("tr", {}, h("th", { scope: "row" }, `stage ${stage.stage}${stage.chunk ? `.${stage.chunk}` : ""} ${direction}`, gpuLine(kindOf(stage))),
       h("td", {}, clocksText(used, kindOf(stage)),
         modes.length > 1 || (modes[0] && modes[0][0] !== "sequential")
           ? h("span", { class: "quiet" }, ` ${modes.map(([mode, count]) => (modes.length > 1 ? `${count} × ${mode}` : mode)).join(", ")}`) : null));
   }))));
   const schedules = new Map();
   list(plan.stages).forEach((stage, entry) => directions.forEach(direction =>
-    counts(point, entry, direction, option => list(option.configurations).map(one => `${one.partition}${gpuText(kindOf(stage))}|${one.slot}, ${one.sms} SMs`))
+    counts(point, entry, direction, option => list(option.configurations).map(one => `${one.partition}|${stage.kind || 0}|${one.slot}, ${one.sms} SMs`))
       .forEach(([text, count]) => {
-        const [partition, schedule] = text.split("|"), one = schedules.get(partition) || new Map();
-        schedules.set(partition, one.set(schedule, (one.get(schedule) || 0) + count));
+        const [partition, kind, schedule] = text.split("|"), row = `${partition}|${kind}`, one = schedules.get(row) || new Map();
+        schedules.set(row, one.set(schedule, (one.get(schedule) || 0) + count));
       })));
   return [
     h("p", {}, markIcon(method), ` ${method.title}, plan ${index + 1} of ${method.points.length}`),
@@ -108,9 +110,10 @@ function recipe(method, point, index) {
       `${lessOrMore(reduction(point.energy_j, start.energy_j), "energy")} than sequential at full clock`) : null,
     h("h3", {}, "Clocks of the microbatches"), clocks,
     schedules.size ? h("h3", {}, "Launch slot and SMs of communication") : null,
-    schedules.size ? h("table", {}, h("tbody", {}, [...schedules].map(([partition, one]) => {
+    schedules.size ? h("table", {}, h("tbody", {}, [...schedules].map(([row, one]) => {
+      const [partition, kind] = row.split("|");
       const sorted = [...one].sort((a, b) => b[1] - a[1]), rest = sorted.length - 4;
-      return h("tr", {}, h("th", { scope: "row" }, partition),
+      return h("tr", {}, h("th", { scope: "row" }, partition, gpuLine(KINDS_OF_GPUS[kind] || {})),
         h("td", {}, sorted.slice(0, 4).map(([schedule, count]) => h("div", {}, `${count} × ${schedule}`)),
           rest > 0 ? h("div", { class: "quiet" }, `and ${rest} more`) : null));
     }))) : null,
