@@ -107,7 +107,7 @@ static void over_clocks(void **state)
 {
     (void)state;
     static char folder[] = "/tmp/ergon-plan-mixed-XXXXXX";
-    static const char *const names[] = {"layouts.json", "layouts.html", "clocks.json"};
+    static const char *const names[] = {"layouts.json", "layouts.html", "clocks.json", "job.yaml"};
     struct erg_error err;
     json_t *document = NULL;
     char command[300], path[200];
