@@ -1,14 +1,14 @@
 /*
  * `ergon optimize` of pipelines through GPUs of several kinds: two kinds that are the same give the
  * plan of one, every stage has the tables of its own GPUs, and what ergon plan writes is taken.
- * That energies add up is in test_plan_file.c.
+ * That energies of plan files add up is in test_plan_file.c.
  */
 #define _GNU_SOURCE /* nftw */
 #include "optimize.h"
 
 #include "io/file.h"
 #include "job/job.h"
-#include "optimize/plan_file.h"
+#include "optimize/methods.h"
 
 #define EXAMPLE "'" ERGON_TEST_SOURCE_DIR "/examples/mixed/llama-3.2-1b_h800_a100.yaml'"
 
@@ -197,6 +197,128 @@ static void messages_between_kinds_take_the_slower_network(void **state)
     json_decref(plan);
 }
 
+/* ---- powers of waiting ---- */
+
+enum { STAGES = 2, MICROBATCHES = 2, CLOCKS = 3, TABLES = 2 * STAGES, COUNT = 2 * TABLES };
+
+/* Slower clocks take less energy beyond waiting. */
+static void fill_tables(struct erg_method_result *result, const double *waiting_w)
+{
+    *result = (struct erg_method_result){.method = ERG_METHOD_SEQUENTIAL_CLOCKS,
+                                         .tables = calloc(TABLES, sizeof *result->tables),
+                                         .table_count = TABLES};
+    for (size_t t = 0; t < TABLES; t++) {
+        struct erg_microbatch *table = &result->tables[t];
+        table->options = calloc(CLOCKS, sizeof *table->options);
+        table->count = table->capacity = CLOCKS;
+        for (int c = 0; c < CLOCKS; c++) { /* time up */
+            double time_s = (t % 2 ? 2 : 1) * (t / 2 ? 0.8 : 1) * (1 + 0.3 * c);
+            double power_w = waiting_w[t / 2] + 300 / ((1 + 0.3 * c) * (1 + 0.3 * c));
+            table->options[c] = (struct erg_microbatch_option){
+                .time_s = time_s, .energy_j = power_w * time_s, .clock = CLOCKS - 1 - c};
+        }
+    }
+}
+
+/* Time and energy of options, one per instruction, from nothing but their own. */
+static void add_up(const struct erg_method_result *result, const double *waiting_w,
+                   const uint32_t *option, double *time_s, double *energy_j)
+{
+    const struct erg_schedule *schedule = &result->iteration.schedule;
+    double end_s[COUNT], busy_s[STAGES] = {0};
+    *time_s = *energy_j = 0;
+    for (size_t k = 0; k < schedule->count; k++) {
+        uint32_t i = schedule->order[k];
+        const struct erg_instruction *instruction = &schedule->instructions[i];
+        const struct erg_microbatch_option *run =
+            &result->tables[erg_table_index(&schedule->pipeline, instruction)].options[option[i]];
+        double start_s = 0;
+        for (int b = 0; b < 2; b++)
+            if (schedule->before[i][b] != ERG_NONE)
+                start_s = fmax(start_s, end_s[schedule->before[i][b]]);
+        end_s[i] = start_s + run->time_s;
+        *time_s = fmax(*time_s, end_s[i]);
+        *energy_j += run->energy_j;
+        busy_s[instruction->stage] += run->time_s;
+    }
+    for (size_t s = 0; s < STAGES; s++)
+        *energy_j += waiting_w[s] * (*time_s - busy_s[s]);
+}
+
+struct best {
+    double shortest_s, shortest_j; /* the cheapest of the fastest */
+    double least_j, least_s;
+};
+
+/* Of all 6,561 ways to run two microbatches on two stages at three clocks. */
+static struct best try_all(const struct erg_method_result *result, const double *waiting_w)
+{
+    struct best best = {INFINITY, INFINITY, INFINITY, 0};
+    uint32_t option[COUNT];
+    for (int way = 0; way < 6561; way++) {
+        double time_s, energy_j;
+        for (int i = 0, rest = way; i < COUNT; i++, rest /= CLOCKS)
+            option[i] = (uint32_t)(rest % CLOCKS);
+        add_up(result, waiting_w, option, &time_s, &energy_j);
+        if (time_s < best.shortest_s - 1e-9)
+            best.shortest_j = INFINITY;
+        best.shortest_s = fmin(best.shortest_s, time_s);
+        if (time_s < best.shortest_s + 1e-9)
+            best.shortest_j = fmin(best.shortest_j, energy_j);
+        if (energy_j < best.least_j) {
+            best.least_j = energy_j;
+            best.least_s = time_s;
+        }
+    }
+    return best;
+}
+
+static void check_powers(double first_w, double second_w)
+{
+    const double waiting_w[STAGES] = {first_w, second_w}, static_w[STAGES] = {30, 50};
+    double beyond_w[STAGES] = {first_w, second_w};
+    struct erg_error err = {0};
+    struct erg_method_result result;
+    struct erg_method_request request = {
+        .pipeline = {.schedule = ERG_SCHEDULE_1F1B,
+                     .stages = STAGES,
+                     .microbatches = MICROBATCHES,
+                     .chunks = 1},
+        .scale = {.stages = STAGES, .gpus_per_stage = 1},
+        .points = 24,
+    };
+    erg_scale_set_powers(&request.scale, beyond_w, static_w);
+    request.pipeline.blocking_power_w = request.scale.blocking_power_w;
+    fill_tables(&result, waiting_w);
+    assert_ok(erg_schedule_init(&result.iteration.schedule, &request.pipeline, &err), &err);
+    const struct best best = try_all(&result, waiting_w);
+    const double deadline_s = best.least_s * (1 + 1e-9); /* searched harder than the others */
+    request.deadlines_s = &deadline_s;
+    request.deadline_count = 1;
+    assert_ok(erg_method_plan(&result, &request, &err), &err);
+    for (size_t p = 0; p < result.point_count; p++) {
+        double time_s, energy_j;
+        add_up(&result, waiting_w, result.points[p].option, &time_s, &energy_j);
+        assert_close(result.points[p].time_s, time_s, 1e-12);
+        assert_close(result.points[p].energy_j, energy_j, 1e-12);
+        assert_close(result.points[p].static_energy_j, 80 * time_s, 1e-12);
+    }
+    assert_close(result.points[0].time_s, best.shortest_s, 1e-12);
+    assert_close(result.points[0].energy_j, best.shortest_j, 1e-12);
+    /* What saves no more than 0.1 % of energy is left out. */
+    assert_close(result.points[result.point_count - 1].energy_j, best.least_j, 0.001);
+    erg_method_release(&result);
+}
+
+static void stages_wait_at_powers_of_their_own(void **state)
+{
+    (void)state;
+    check_powers(100, 100);
+    check_powers(60, 140);
+    check_powers(140, 60);
+    check_powers(0, 300);
+}
+
 /* ---- from ergon plan, and to ergon verify ---- */
 
 static void what_is_planned_is_optimized(void **state)
@@ -239,6 +361,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_names_of_one_kind_give_its_plan),
         cmocka_unit_test(a_moved_stage_changes_its_own_tables_only),
+        cmocka_unit_test(stages_wait_at_powers_of_their_own),
         cmocka_unit_test(messages_between_kinds_take_the_slower_network),
         cmocka_unit_test(what_is_planned_is_optimized),
     };
