@@ -134,7 +134,7 @@ struct erg_cluster {
     /* bytes/s, one direction, per GPU: of what copies to host memory and messages to other nodes
      * both cross, the GPU's link to the switch with the adapter, or host memory; 0 = nothing. */
     double shared_link_bandwidth;
-    /* Nodes of other kinds beside these, without any more; only layouts know them. */
+    /* Nodes of other kinds beside these, without any more: of layouts and jobs. */
     struct erg_cluster *more;
     unsigned more_count;
     char *engine; /* of one of more: what trains there, a name of the catalogue; NULL: not named */
