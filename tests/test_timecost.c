@@ -88,10 +88,11 @@ static void check_piece(struct timecost_visitor *visitor, int32_t from, int32_t 
     check->end = to;
 }
 
-static void check_plan(struct timecost_visitor *visitor, const int32_t *start,
-                       const int32_t *duration, const int64_t *flow)
+static void check_plan(struct timecost_visitor *visitor, const struct timecost_plan *plan)
 {
     struct check *check = visitor->context;
+    const int32_t *start = plan->start, *duration = plan->duration;
+    const int64_t *flow = plan->flow;
     const struct timecost_problem *problem = check->problem;
     double cost = 0;
     for (size_t i = 0; i < problem->activity_count; i++) {

@@ -37,8 +37,7 @@ struct wanted {
     size_t plan; /* of the iteration */
     double deadline_s;
     bool will_run;
-    int32_t *start, *duration;
-    int64_t *flow;
+    struct timecost_plan continuous;
 };
 
 static double mean_options(const struct option_tables *tables)
@@ -71,9 +70,9 @@ static int realise(void *context, size_t i, struct erg_error *err)
         return -1;
     struct rounding_effort effort = choose_effort(realiser, wanted->will_run);
     effort.planned_j = plan->planned_energy_j;
-    struct rounding *rounding = rounding_new(schedule, realiser->tables, realiser->request->seed);
-    rounding_round(rounding, wanted->start, wanted->duration, wanted->flow, wanted->deadline_s,
-                   &effort, plan->option);
+    struct rounding *rounding =
+        rounding_new(schedule, realiser->problem, realiser->tables, realiser->request->seed);
+    rounding_round(rounding, &wanted->continuous, wanted->deadline_s, &effort, plan->option);
     rounding_free(rounding);
     erg_iteration_evaluate(schedule, realiser->request->tables, plan->option, NULL, &plan->time_s,
                            &plan->energy_j);
@@ -84,10 +83,8 @@ static int realise(void *context, size_t i, struct erg_error *err)
 
 static void forget_wanted(struct realiser *realiser)
 {
-    for (size_t i = 0; i < realiser->wanted.count; i++) {
-        free(realiser->wanted.items[i].start);
-        free(realiser->wanted.items[i].flow);
-    }
+    for (size_t i = 0; i < realiser->wanted.count; i++)
+        timecost_plan_free(&realiser->wanted.items[i].continuous);
     realiser->wanted.count = 0;
 }
 
@@ -113,25 +110,20 @@ int realiser_finish(struct realiser *realiser, struct erg_error *err)
     return result;
 }
 
-void realiser_want(struct realiser *realiser, const int32_t *start, const int32_t *duration,
-                   const int64_t *flow, int64_t ticks, double planned_energy_j, double deadline_s,
-                   bool will_run)
+void realiser_want(struct realiser *realiser, const struct timecost_plan *continuous, int64_t ticks,
+                   double planned_energy_j, double deadline_s, bool will_run)
 {
-    size_t count = realiser->iteration->schedule.count, flows = realiser->flow_count;
+    const struct timecost_problem *problem = realiser->problem;
     struct erg_plan *plan = add_plan(realiser);
     plan->planned_time_s = (double)ticks * realiser->tables->tick_s;
     plan->planned_energy_j = planned_energy_j;
     struct wanted wanted = {.plan = realiser->iteration->plan_count - 1,
                             .deadline_s = deadline_s,
                             .will_run = will_run,
-                            .start = erg_xcalloc(2 * count + 1, sizeof *wanted.start),
-                            .flow = erg_xcalloc(flows + 1, sizeof *wanted.flow)};
-    wanted.duration = wanted.start + count;
-    memcpy(wanted.start, start, count * sizeof *start);
-    memcpy(wanted.duration, duration, count * sizeof *duration);
-    memcpy(wanted.flow, flow, flows * sizeof *flow);
+                            .continuous = timecost_plan_new(problem)};
+    timecost_plan_copy(&wanted.continuous, continuous, problem);
     ERG_PUSH(&realiser->wanted, items, wanted);
-    size_t kept = realiser->wanted.count * (2 * count * sizeof *start + flows * sizeof *flow);
+    size_t kept = realiser->wanted.count * timecost_plan_bytes(problem);
     if (kept > MOST_KEPT && realiser->wanted.count >= 2 * erg_thread_count())
         realiser_finish(realiser, NULL); /* if it is interrupted, so is the sweep */
 }

@@ -15,8 +15,8 @@ struct realiser {
     const struct option_tables *tables;
     struct erg_iteration *iteration; /* gets the plans */
     size_t plan_capacity;
-    size_t flow_count; /* of a continuous plan: instructions, then dependencies */
-    size_t expected;   /* plans in all, at most */
+    const struct timecost_problem *problem;
+    size_t expected; /* plans in all, at most */
     struct {
         struct wanted *items;
         size_t count, capacity;
@@ -25,13 +25,11 @@ struct realiser {
 };
 
 /*
- * A plan of planned_energy_j for `ticks`, to be realised within deadline_s. start, duration and
- * flow are as the solver gives them and are copied. Plans that may really run (`will_run`) are
- * searched more than those that show what is possible.
+ * A plan of planned_energy_j for `ticks`, to be realised within deadline_s; it is copied. Plans
+ * that may really run (`will_run`) are searched more than those that show what is possible.
  */
-void realiser_want(struct realiser *realiser, const int32_t *start, const int32_t *duration,
-                   const int64_t *flow, int64_t ticks, double planned_energy_j, double deadline_s,
-                   bool will_run);
+void realiser_want(struct realiser *realiser, const struct timecost_plan *plan, int64_t ticks,
+                   double planned_energy_j, double deadline_s, bool will_run);
 
 /* Realises what is left. Fails only when interrupted; the plans are then worth nothing. */
 int realiser_finish(struct realiser *realiser, struct erg_error *err);

@@ -20,118 +20,6 @@ static const double growth = 3.3, gain = 0.04;
 /* Looking ahead weighs so many options on either side of the one just below the plan. */
 enum { AHEAD = 4 };
 
-struct start {
-    double start_s;
-    uint32_t rank, instruction;
-};
-
-static int by_start(const void *left, const void *right)
-{
-    const struct start *a = left, *b = right;
-    if (a->start_s != b->start_s)
-        return a->start_s < b->start_s ? -1 : 1;
-    return (a->rank > b->rank) - (a->rank < b->rank);
-}
-
-/* The instructions by start time of the fastest schedule, which is a topological order too. */
-static uint32_t *order_by_time(const struct erg_schedule *schedule,
-                               const struct option_tables *tables)
-{
-    struct start *starts = erg_xcalloc(schedule->count, sizeof *starts);
-    double *start_s = erg_xcalloc(schedule->count, sizeof *start_s);
-    option_tables_span_s(tables, schedule, true, start_s);
-    for (size_t rank = 0; rank < schedule->count; rank++) {
-        uint32_t i = schedule->order[rank];
-        starts[rank] = (struct start){start_s[i], (uint32_t)rank, i};
-    }
-    qsort(starts, schedule->count, sizeof *starts, by_start);
-    uint32_t *order = erg_xcalloc(schedule->count, sizeof *order);
-    for (size_t p = 0; p < schedule->count; p++)
-        order[p] = starts[p].instruction;
-    free(start_s);
-    free(starts);
-    return order;
-}
-
-/* The solver reports the flows of all instructions, then of the dependencies. */
-static void find_flows(struct rounding *rounding, const struct erg_schedule *schedule,
-                       const int32_t *place_of)
-{
-    int32_t next = (int32_t)schedule->count;
-    for (size_t i = 0; i < schedule->count; i++)
-        for (int k = 0; k < 2; k++)
-            rounding->places[place_of[i]].before_flow[k] =
-                option_tables_depends(schedule, (uint32_t)i, k) ? next++ : -1;
-}
-
-struct rounding *rounding_new(const struct erg_schedule *schedule,
-                              const struct option_tables *tables, uint64_t seed)
-{
-    struct rounding *rounding = erg_xcalloc(1, sizeof *rounding);
-    size_t count = schedule->count;
-    rounding->tables = tables;
-    rounding->count = count;
-    rounding->seed = seed;
-    rounding->stage_power_w = tables->blocking_power_w * (double)schedule->pipeline.stages;
-    rounding->places = erg_xcalloc(count, sizeof *rounding->places);
-    rounding->start = erg_xcalloc(5 * count, sizeof *rounding->start);
-    rounding->latest = rounding->start + count;
-    rounding->planned_start = rounding->start + 2 * count;
-    rounding->planned_duration = rounding->start + 3 * count;
-    rounding->price_w = rounding->start + 4 * count;
-    rounding->choice = erg_xcalloc(4 * count, sizeof *rounding->choice);
-    rounding->best = rounding->choice + count;
-    rounding->floor = rounding->choice + 2 * count;
-    rounding->kept = rounding->choice + 3 * count;
-    rounding->microbatches = schedule->pipeline.microbatches;
-    rounding->place_of = erg_xcalloc(count, sizeof *rounding->place_of);
-    uint32_t *order = order_by_time(schedule, tables);
-    int32_t *place_of = erg_xcalloc(count, sizeof *place_of);
-    for (size_t p = 0; p < count; p++)
-        place_of[order[p]] = (int32_t)p;
-    for (size_t p = 0; p < count; p++) {
-        uint32_t i = order[p];
-        size_t t = erg_table_index(&schedule->pipeline, &schedule->instructions[i]);
-        struct place *place = &rounding->places[p];
-        *place = (struct place){.options = tables->tables[t].options,
-                                .option_count = (uint32_t)tables->tables[t].count,
-                                .table = (uint32_t)t,
-                                .instruction = i,
-                                .microbatch = schedule->instructions[i].microbatch};
-        rounding->place_of[t * rounding->microbatches + place->microbatch] = (int32_t)p;
-        for (int k = 0; k < 2; k++) {
-            uint32_t before = schedule->before[i][k], after = schedule->after[i][k];
-            place->before[k] = before == ERG_NONE ? -1 : place_of[before];
-            place->after[k] = after == ERG_NONE ? -1 : place_of[after];
-            if (place->after[k] - (int32_t)p > rounding->reach)
-                rounding->reach = place->after[k] - (int32_t)p;
-            if (before != ERG_NONE)
-                place->before_s[k] = erg_schedule_latency_s(schedule, before, i);
-            if (after != ERG_NONE)
-                place->after_s[k] = erg_schedule_latency_s(schedule, after, i);
-        }
-    }
-    find_flows(rounding, schedule, place_of);
-    free(place_of);
-    free(order);
-    rounding->beam = beam_new(rounding);
-    rounding->annealing = annealing_new(rounding);
-    return rounding;
-}
-
-void rounding_free(struct rounding *rounding)
-{
-    if (!rounding)
-        return;
-    beam_free(rounding->beam);
-    annealing_free(rounding->annealing);
-    free(rounding->places);
-    free(rounding->place_of);
-    free(rounding->start);
-    free(rounding->choice);
-    free(rounding);
-}
-
 /* Latest finishes for a deadline with the current durations. */
 static void find_latest(struct rounding *rounding, double deadline_s)
 {
@@ -295,19 +183,17 @@ static bool start_from(struct rounding *rounding, enum start_kind kind, size_t w
     return true;
 }
 
-static void load_plan(struct rounding *rounding, const int32_t *start, const int32_t *duration,
-                      const int64_t *flow)
+static void load_plan(struct rounding *rounding, const struct timecost_plan *plan)
 {
     double tick_s = rounding->tables->tick_s, unit_w = rounding->tables->slope_unit_w;
     for (size_t p = 0; p < rounding->count; p++) {
         struct place *place = &rounding->places[p];
-        int32_t ticks = duration[place->instruction];
-        rounding->planned_start[p] = start[place->instruction] * tick_s;
+        int32_t ticks = plan->duration[place->instruction], *flow = place->before_flow;
+        rounding->planned_start[p] = plan->start[place->instruction] * tick_s;
         rounding->planned_duration[p] = ticks * tick_s;
-        rounding->price_w[p] = (double)flow[place->instruction] * unit_w;
+        rounding->price_w[p] = (double)plan->flow[place->instruction] * unit_w;
         for (int k = 0; k < 2; k++)
-            place->before_w[k] =
-                place->before_flow[k] < 0 ? 0 : (double)flow[place->before_flow[k]] * unit_w;
+            place->before_w[k] = flow[k] < 0 ? 0 : (double)plan->flow[flow[k]] * unit_w;
         uint32_t low = 0, high = place->option_count; /* the slowest that is not over the plan */
         while (high - low > 1) {
             uint32_t middle = (low + high) / 2;
@@ -367,6 +253,25 @@ static void search_round(struct rounding *rounding, double deadline_s, int round
     compete(rounding, deadline_s, best_j);
 }
 
+/* From all starts again, but for a plan in blocks, where the plan lies in wide gaps. */
+static void search_blocks(struct rounding *rounding, const struct timecost_plan *plan,
+                          double deadline_s, double planned_j, struct erg_rng *rng, double *best_j)
+{
+    struct timecost_plan blocks = timecost_plan_new(rounding->problem);
+    double before_j = *best_j;
+    if (rounding_blocks(rounding, plan, before_j - planned_j, &blocks)) {
+        load_plan(rounding, &blocks);
+        for (int kind = DIFFUSED; kind <= BEAM; kind++)
+            if (start_from(rounding, (enum start_kind)kind, BEAM_NARROWEST, deadline_s)) {
+                rounding_search(rounding, deadline_s, first_effort(rounding), rng);
+                compete(rounding, deadline_s, best_j);
+            }
+    }
+    if (*best_j == before_j)
+        load_plan(rounding, plan);
+    timecost_plan_free(&blocks);
+}
+
 /*
  * Enough, or bearable and no longer getting better; or so far from bearable that the annealings to
  * come cannot get there: options with wide gaps allow no better.
@@ -380,15 +285,14 @@ static bool is_done(const struct rounding_effort *effort, int round, int idle, d
            loss * reach > effort->bearable;
 }
 
-void rounding_round(struct rounding *rounding, const int32_t *start, const int32_t *duration,
-                    const int64_t *flow, double deadline_s, const struct rounding_effort *effort,
-                    uint32_t *option)
+void rounding_round(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
+                    const struct rounding_effort *effort, uint32_t *option)
 {
     struct erg_rng rng;
-    uint64_t plan = erg_hash_u64((uint64_t)duration[0], rounding->count);
-    erg_rng_seed(&rng, erg_hash_u64(plan, rounding->seed));
+    uint64_t seed = erg_hash_u64((uint64_t)plan->duration[0], rounding->count);
+    erg_rng_seed(&rng, erg_hash_u64(seed, rounding->seed));
     double best_j = DBL_MAX;
-    load_plan(rounding, start, duration, flow);
+    load_plan(rounding, plan);
     compete_starts(rounding, deadline_s, &best_j);
     int idle = 0; /* rounds in a row without a gain */
     for (int round = 0; round < effort->most; round++) {
@@ -396,6 +300,9 @@ void rounding_round(struct rounding *rounding, const int32_t *start, const int32
             break;
         double before_j = best_j;
         search_round(rounding, deadline_s, round, effort, &rng, &best_j);
+        if (round == 0 && effort->most > 1 &&
+            (effort->least > 1 || best_j > effort->planned_j * (1 + effort->enough)))
+            search_blocks(rounding, plan, deadline_s, effort->planned_j, &rng, &best_j);
         idle = best_j < before_j ? 0 : idle + 1;
     }
     for (size_t p = 0; p < rounding->count; p++)

@@ -8,8 +8,9 @@
  *  - floor: always the option just below the planned duration.
  * Each then has its slack reclaimed: instructions move to slower options, the best savings
  * for the price of their time first. A local search then perturbs the best of them and, where that
- * still costs much more than the continuous plan, what annealing makes of it; in short pipelines
- * each of the starts in turn, too.
+ * still costs much more than the continuous plan, the starts from a plan in blocks, in which wide
+ * gaps between options do less harm, and what annealing makes of the best; in short pipelines each
+ * of the starts in turn, too.
  *
  * The continuous plan cannot be reached in general: it moves along hulls, options have gaps. What
  * branch and bound has proved of it on small pipelines is in bench/bench_solver.c.
@@ -37,6 +38,8 @@ struct place {
 };
 
 struct rounding {
+    const struct erg_schedule *schedule;
+    const struct timecost_problem *problem; /* what the continuous plans solve */
     const struct option_tables *tables;
     size_t count;
     int32_t reach;          /* the most places between an instruction and its successor */
@@ -55,6 +58,7 @@ struct rounding {
 };
 
 struct rounding *rounding_new(const struct erg_schedule *schedule,
+                              const struct timecost_problem *problem,
                               const struct option_tables *tables, uint64_t seed);
 void rounding_free(struct rounding *rounding);
 
@@ -70,13 +74,31 @@ struct rounding_effort {
 };
 
 /*
- * start and duration in ticks and flow per instruction, as the solver gives them; deadline_s at
- * least the true shortest time. Writes the index of the chosen option into `option` (as the
- * caller's tables count).
+ * deadline_s at least the true shortest time. Writes the index of the chosen option into `option`
+ * (as the caller's tables count).
  */
-void rounding_round(struct rounding *rounding, const int32_t *start, const int32_t *duration,
-                    const int64_t *flow, double deadline_s, const struct rounding_effort *effort,
-                    uint32_t *option);
+void rounding_round(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
+                    const struct rounding_effort *effort, uint32_t *option);
+
+/*
+ * Another continuous plan for the same time, which rounding can follow where `plan` lies within
+ * wide gaps between options. Stages that are all at one end of the gap, or all at the other, keep
+ * step; where each mixes the ends as it comes, all wait for whoever is slow. So the instructions in
+ * wide gaps are put at one end until some phase of the iteration and at the other from then on, and
+ * everything else is solved again. Since a wide segment of a hull is linear, two such blocks cost
+ * little more than the plan: one transition.
+ *
+ * A phase is how many instructions of the other direction the stage has run before: in the steady
+ * state of 1F1B without waiting, forward(stage, m) and then backward(stage, m - S + stage + 1) take
+ * as long as backward(stage - 1, m - S + stage) and then forward(stage - 1, m + 1), the two ways
+ * between the same two moments; so forwards of equal phase may change together, and so may
+ * backwards. By microbatch or by time, stages would wait once more for each of them.
+ *
+ * loss_j is what a choice made for `plan` costs beyond it: blocks must promise less. false if none
+ * do, or where gaps cannot be the reason for the loss. `blocks` is allocated by the caller.
+ */
+bool rounding_blocks(const struct rounding *rounding, const struct timecost_plan *plan,
+                     double loss_j, struct timecost_plan *blocks);
 
 /*
  * Fills `choice` by beam search. By the duality of the continuous problem, a choice costs beyond

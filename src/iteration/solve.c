@@ -101,18 +101,17 @@ static double cost_at(const struct collector *collector, int64_t time)
            (double)cost * collector->tables->slope_unit_w * collector->tables->tick_s;
 }
 
-static void want(struct collector *collector, const int32_t *start, const int32_t *duration,
-                 const int64_t *flow, int64_t time, double deadline_s, bool will_run)
+static void want(struct collector *collector, const struct timecost_plan *plan, int64_t time,
+                 double deadline_s, bool will_run)
 {
     const struct erg_pipeline *pipeline = &collector->request->pipeline;
     double waiting_j = pipeline->blocking_power_w * (double)pipeline->stages *
                        ((double)time * collector->tables->tick_s);
-    realiser_want(&collector->realiser, start, duration, flow, time,
-                  cost_at(collector, time) + waiting_j, deadline_s, will_run);
+    realiser_want(&collector->realiser, plan, time, cost_at(collector, time) + waiting_j,
+                  deadline_s, will_run);
 }
 
-static void collect_plan(struct timecost_visitor *visitor, const int32_t *start,
-                         const int32_t *duration, const int64_t *flow)
+static void collect_plan(struct timecost_visitor *visitor, const struct timecost_plan *plan)
 {
     struct collector *collector = visitor->context;
     int64_t time = visitor->deadline;
@@ -130,13 +129,13 @@ static void collect_plan(struct timecost_visitor *visitor, const int32_t *start,
         grid = true;
     }
     if (grid && time > collector->fastest)
-        want(collector, start, duration, flow, time, grid_s, false);
+        want(collector, plan, time, grid_s, false);
     while (collector->deadline < collector->deadline_count &&
            deadline_ticks(collector, collector->deadlines[collector->deadline]) >= time) {
         double deadline_s = collector->deadlines[collector->deadline++];
         if (deadline_s < collector->shortest_s)
             deadline_s = collector->shortest_s;
-        want(collector, start, duration, flow, time, deadline_s, true);
+        want(collector, plan, time, deadline_s, true);
     }
     visitor->deadline = next_deadline(collector);
 }
@@ -222,13 +221,13 @@ static int solve_with(struct collector *collector, const struct timecost_problem
     }
     if (list_deadlines(collector, err) != 0)
         return -1;
-    collector->realiser = (struct realiser){
-        .request = collector->request,
-        .tables = collector->tables,
-        .iteration = collector->iteration,
-        .flow_count = problem->activity_count + problem->dependency_count,
-        .expected = collector->request->points + collector->request->slower_points +
-                    collector->deadline_count};
+    collector->realiser = (struct realiser){.request = collector->request,
+                                            .tables = collector->tables,
+                                            .iteration = collector->iteration,
+                                            .problem = problem,
+                                            .expected = collector->request->points +
+                                                        collector->request->slower_points +
+                                                        collector->deadline_count};
     collector->visitor.deadline = next_deadline(collector);
     if (timecost_sweep(problem, &collector->visitor, err) != 0 ||
         realiser_finish(&collector->realiser, err) != 0)

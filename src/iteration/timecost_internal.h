@@ -41,6 +41,21 @@ struct timecost_problem {
 };
 
 /*
+ * Optimal start and duration of every activity for one deadline, and the flows of the activities
+ * and then of the dependencies: what one tick more or less for it alone is worth.
+ */
+struct timecost_plan {
+    int32_t *start, *duration; /* ticks */
+    int64_t *flow;
+};
+
+struct timecost_plan timecost_plan_new(const struct timecost_problem *problem);
+size_t timecost_plan_bytes(const struct timecost_problem *problem);
+void timecost_plan_copy(struct timecost_plan *to, const struct timecost_plan *from,
+                        const struct timecost_problem *problem);
+void timecost_plan_free(struct timecost_plan *plan);
+
+/*
  * The sweep goes from the slowest schedule to the fastest. Both calls may change `deadline`, the
  * next time in ticks for which a plan is wanted (each smaller than the one before); anything
  * below the fastest schedule means "none any more".
@@ -50,12 +65,8 @@ struct timecost_visitor {
     int64_t deadline;
     /* C rises linearly by slope * (from - to) while T falls from `from` to `to`. */
     void (*piece)(struct timecost_visitor *visitor, int32_t from, int32_t to, int64_t slope);
-    /*
-     * Optimal start and duration of every activity for T = visitor->deadline, and the flows of the
-     * activities and then of the dependencies: what one tick more or less for it alone is worth.
-     */
-    void (*plan)(struct timecost_visitor *visitor, const int32_t *start, const int32_t *duration,
-                 const int64_t *flow);
+    /* For T = visitor->deadline. */
+    void (*plan)(struct timecost_visitor *visitor, const struct timecost_plan *plan);
 };
 
 /* Longest path with all activities at their slowest (level 0) or fastest duration. */

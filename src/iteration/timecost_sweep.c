@@ -268,7 +268,7 @@ static void report_flows(const struct sweep *sweep, int64_t *flow)
 }
 
 static void emit_plans(struct sweep *sweep, struct timecost_visitor *visitor, int32_t delta,
-                       int32_t *start, int32_t *duration, int64_t *flow)
+                       struct timecost_plan *plan)
 {
     const struct timecost_graph *graph = &sweep->graph;
     int32_t now = graph->events.time[graph->events.sink];
@@ -279,19 +279,20 @@ static void emit_plans(struct sweep *sweep, struct timecost_visitor *visitor, in
             int32_t at[2];
             for (int side = 0; side < 2; side++)
                 at[side] = moved(sweep, arc->end[side].event, step) + arc->end[side].offset;
-            start[i] = at[0];
-            duration[i] = at[1] - at[0] < arc->duration[0] ? at[1] - at[0] : arc->duration[0];
+            int32_t room = at[1] - at[0];
+            plan->start[i] = at[0];
+            plan->duration[i] = room < arc->duration[0] ? room : arc->duration[0];
         }
-        report_flows(sweep, flow);
+        report_flows(sweep, plan->flow);
         int64_t done = visitor->deadline;
-        visitor->plan(visitor, start, duration, flow);
+        visitor->plan(visitor, plan);
         assert(visitor->deadline < done);
         (void)done;
     }
 }
 
-static int run(struct sweep *sweep, struct timecost_visitor *visitor, int32_t *start,
-               int32_t *duration, int64_t *flow, struct erg_error *err)
+static int run(struct sweep *sweep, struct timecost_visitor *visitor, struct timecost_plan *plan,
+               struct erg_error *err)
 {
     struct timecost_graph *graph = &sweep->graph;
     for (size_t phase = 0;; phase++) {
@@ -305,14 +306,14 @@ static int run(struct sweep *sweep, struct timecost_visitor *visitor, int32_t *s
         }
         int32_t now = graph->events.time[graph->events.sink];
         visitor->piece(visitor, now, now - delta, sweep->flow);
-        emit_plans(sweep, visitor, delta, start, duration, flow);
+        emit_plans(sweep, visitor, delta, plan);
         advance(sweep, delta);
         int64_t amount = augment_path(sweep);
         if (amount >= ENDLESS)
             break;
         sweep->flow += amount;
     }
-    emit_plans(sweep, visitor, 0, start, duration, flow); /* where not even one piece was there */
+    emit_plans(sweep, visitor, 0, plan); /* where not even one piece was there */
     return 0;
 }
 
@@ -328,13 +329,11 @@ int timecost_sweep(const struct timecost_problem *problem, struct timecost_visit
     sweep.path = erg_xcalloc(events, sizeof *sweep.path);
     sweep.hops = erg_xcalloc(events, sizeof *sweep.hops);
     sweep.current = erg_xcalloc(events, sizeof *sweep.current);
-    int32_t *start = erg_xcalloc(2 * activities + 1, sizeof *start);
     sweep.left = erg_xcalloc(2 * activities + 1, sizeof *sweep.left);
-    int64_t *flow = erg_xcalloc(activities + problem->dependency_count + 1, sizeof *flow);
-    int result = run(&sweep, visitor, start, start + activities, flow, err);
-    free(flow);
+    struct timecost_plan plan = timecost_plan_new(problem);
+    int result = run(&sweep, visitor, &plan, err);
+    timecost_plan_free(&plan);
     free(sweep.left);
-    free(start);
     free(sweep.current);
     free(sweep.hops);
     free(sweep.path);
