@@ -3,6 +3,7 @@
 
 #include "base/random.h"
 #include "layout/fit.h"
+#include "layout/memory.h"
 
 static const char rows_path[] = ERGON_TEST_SOURCE_DIR "/tests/data/megatron-kwai-h800.csv";
 
@@ -20,6 +21,22 @@ static struct erg_layout_search search_of(const struct world *world, long gpus, 
         .unequal = true,
         .top = 20,
     };
+}
+
+/* The stage that needs most, of all. */
+static double peak_of(const struct erg_layout_search *search, const struct erg_layout *layout)
+{
+    const struct erg_memory_request request = {.model = search->time.model, .layout = layout};
+    struct erg_memory_sizes sizes;
+    double peak = 0;
+    erg_memory_sizes_init(&sizes, request.model, layout->tensor, layout->context,
+                          layout->microbatch, layout->sequence);
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        struct erg_memory_stage closed;
+        erg_memory_closed(&closed, &request, &sizes, stage);
+        peak = fmax(peak, closed.peak_bytes);
+    }
+    return peak;
 }
 
 /* ---- against trying all ---- */
@@ -101,6 +118,8 @@ static void the_search_finds_what_trying_all_finds(void **state)
         for (size_t k = 0; k < found.count; k++) {
             assert_close(found.items[k].tokens_per_s, all.best[k].tokens_per_s, 1e-12);
             assert_true(found.items[k].peak_bytes <= search.memory_bytes * 1.005);
+            assert_close(found.items[k].peak_bytes, peak_of(&search, &found.items[k].layout),
+                         1e-12);
             assert_ok(erg_layout_check(&found.items[k].layout, world.model, &err), &err);
             assert_int_equal(found.items[k].batch, all.best[k].batch);
         }
@@ -184,6 +203,43 @@ static double fastest_found(const struct erg_layout_found *found, const struct e
     return best;
 }
 
+/* Few microbatches: the first stage, all of whose forward passes come first, needs less than one
+ * that has begun to go backward. */
+static void the_stage_that_needs_most_counts(void **state)
+{
+    (void)state;
+    struct world world = world_of("llama-2-7b");
+    struct erg_layout_search search = search_of(&world, 4, 0);
+    struct erg_rng rng;
+    long fit = 0, few = 0;
+    erg_rng_seed(&rng, 8);
+    for (int i = 0; i < 6000; i++) {
+        search.gpus = 3 + (long)erg_rng_below(&rng, 6);
+        search.sequence = 4096 << erg_rng_below(&rng, 4);
+        search.batch_least = search.batch_most = 1 + (long)erg_rng_below(&rng, 12);
+        search.memory_bytes = 0x1p30 * (20 + 60 * erg_rng_uniform(&rng));
+        search.unequal = erg_rng_below(&rng, 2);
+        const struct erg_layout layout = {.tensor = 1,
+                                          .context = 1,
+                                          .pipeline = search.gpus,
+                                          .virtual_stages = 1 + (long)erg_rng_below(&rng, 2),
+                                          .microbatch = 1,
+                                          .remat = (enum erg_remat)erg_rng_below(&rng, ERG_REMATS)};
+        struct erg_layout_candidate found;
+        if (erg_layout_evaluate(&found, &search, &layout, NULL) != 0)
+            continue;
+        double peak = peak_of(&search, &found.layout);
+        assert_close(found.peak_bytes, peak, 1e-12);
+        assert_true(peak <= search.memory_bytes * 1.005);
+        fit++;
+        few += found.layout.offload > 0 && found.layout.microbatches <= found.layout.pipeline;
+        erg_layout_candidate_release(&found);
+    }
+    print_message("%ld fit, %ld of them with few microbatches and offloading\n", fit, few);
+    assert_true(fit > 500 && few > 50);
+    world_release(&world);
+}
+
 /* Models, machines and budgets of random sizes, in which sometimes all fits, sometimes hardly
  * anything: every layout's fastest split is found. */
 static void no_split_that_fits_is_faster(void **state)
@@ -204,7 +260,8 @@ static void no_split_that_fits_is_faster(void **state)
         world.engine->offload_interference = 0.2 * erg_rng_uniform(&rng);
         search.group_most = 2;
         search.microbatch_most = 2;
-        search.batch_least = search.batch_most = 24 * (long)(1 + erg_rng_below(&rng, 3));
+        search.batch_least = search.batch_most =
+            (i % 3 ? 24 : 4) * (1 + (long)erg_rng_below(&rng, 3));
         search.memory_bytes = 0x1p30 * (8 + 24 * erg_rng_uniform(&rng));
         search.host_bytes = erg_rng_below(&rng, 3) ? 0 : 0x1p30 * (2 + 60 * erg_rng_uniform(&rng));
         search.top = 5000;
@@ -444,6 +501,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_search_finds_what_trying_all_finds),
+        cmocka_unit_test(the_stage_that_needs_most_counts),
         cmocka_unit_test(no_split_that_fits_is_faster),
         cmocka_unit_test(stages_may_differ),
         cmocka_unit_test(published_layouts_are_among_the_best),

@@ -103,6 +103,7 @@ struct erg_memory_sizes {
     /* What a layer keeps for its backward pass under each mode, all tensors together, and of that
      * what is large enough to be moved to host memory. */
     int64_t kept[ERG_REMATS], movable[ERG_REMATS];
+    int64_t kept_of_ffn[ERG_REMATS]; /* of what is kept: from the FFN's norm on */
 };
 
 void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,
@@ -138,12 +139,12 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
 
 /*
  * The peak of a stage in the arena by its ratio of offloading, whatever the layout's own: the
- * largest of three that are linear in it, least + slope x ratio, those in a forward pass, a
- * backward pass and the head. Slopes may be positive: of few groups in flight offloading saves less
- * than its receive buffers take. Fast: with equal chunks some hundred nanoseconds, so that a search
- * can ask for the first and the last stage of every candidate.
+ * largest of four that are linear in it, least + slope x ratio, those in a forward pass, in the FFN
+ * and the attention of a backward pass, and in the head. Slopes may be positive: of few groups in
+ * flight offloading saves less than its receive buffers take. Fast: with equal chunks some hundred
+ * nanoseconds, so that a search can ask for the first and the last stage of every candidate.
  */
-enum { ERG_MEMORY_MOMENTS = 3 };
+enum { ERG_MEMORY_MOMENTS = 4 };
 struct erg_memory_lines {
     double least[ERG_MEMORY_MOMENTS], slope[ERG_MEMORY_MOMENTS];
     double host_bytes; /* of all groups, when all is offloaded */

@@ -28,6 +28,14 @@ long erg_memory_groups(const struct erg_layout *layout, long stage)
     return groups < all ? groups : all;
 }
 
+/* The published form is of interleaved stages that copy whole groups. Peaks and ratios that were
+ * published are met with it as it is, though it counts some tensors twice; the others are counted
+ * tensor by tensor. */
+static bool is_as_published(const struct erg_memory_request *request)
+{
+    return request->layout->virtual_stages > 1 && !request->layer_copies;
+}
+
 /* Whether all forward passes of a stage come before its first backward pass. */
 static bool is_apart(const struct erg_layout *layout, long stage)
 {
@@ -61,10 +69,6 @@ static void add_static(struct erg_memory_stage *stage, const struct erg_memory_r
         (double)ERG_MEMORY_WORKSPACE_BYTES * (sizes->tensor > 1 ? 3 : 2);
     stage->items[ERG_MEMORY_GATHER] = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
     stage->items[ERG_MEMORY_ROPE] = (double)(layout->virtual_stages * sizes->rope);
-    /* Output sent, next input, both gradients, and the layer's residual path; at the worst moment
-     * of a last stage of which heads wait no input is still to come, and no output to be sent. */
-    bool waits = index == layout->pipeline - 1 && is_apart(layout, index);
-    stage->items[ERG_MEMORY_PIPELINE] = (waits ? 3 : 5) * (double)sizes->hidden;
     if (request->accounting == ERG_MEMORY_ARENA)
         return;
     long ranks = layout->data * layout->context;
@@ -170,29 +174,6 @@ static double groups_in_flight(const struct erg_memory_request *request, long in
     return (double)worst / (double)most;
 }
 
-/* What lives beside the groups while a layer runs, without the tensors of the pipeline. */
-static double forward_transient(const struct erg_memory_sizes *sizes, enum erg_remat remat)
-{
-    double full = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
-    double attention = (double)sizes->kv * (double)sizes->context + 3 * (double)sizes->query;
-    double ffn = (double)sizes->gathered_kv + 2 * (double)sizes->hidden + full +
-                 (erg_remat_activation(remat) ? (double)sizes->ffn : 0);
-    return larger(attention, ffn);
-}
-
-static double backward_transient(const struct erg_memory_sizes *sizes, enum erg_remat remat)
-{
-    double ffn = (double)sizes->ffn,
-           keys = sizes->context > 1 ? (double)sizes->gathered_kv + (double)sizes->kv : 0;
-    double sum = keys + (sizes->gated ? 3 : 2) * ffn;
-    if (erg_remat_activation(remat))
-        sum = keys + (sizes->gated ? 6 : 3) * ffn;
-    /* All that the layer would have kept, of which the activated tensor goes at once. */
-    if (remat == ERG_REMAT_FULL)
-        sum += (double)(sizes->kept[ERG_REMAT_NONE] - sizes->kept[ERG_REMAT_FULL]) - ffn;
-    return sum;
-}
-
 /* The most layers of any chunk of a stage. */
 static long most_layers(const struct erg_layout *layout, long layers, long index)
 {
@@ -211,6 +192,7 @@ struct flight {
     long most, unit; /* layers of the largest chunk, and of a unit */
     double units;
     bool apart;   /* see is_apart() */
+    bool once;    /* one forward pass follows the first backward pass */
     double head;  /* of the units those of the head's chunk, which is never moved */
     long waiting; /* heads that wait for their backward pass beside the one at hand */
 };
@@ -225,6 +207,8 @@ static struct flight flight_of(const struct erg_memory_request *request, long in
         .unit = unit,
         .units = groups_in_flight(request, index, most) * (double)most / (double)unit,
         .apart = is_apart(layout, index),
+        .once =
+            erg_memory_warmup(layout, index) + 1 == layout->microbatches * layout->virtual_stages,
     };
     if (index == layout->pipeline - 1) {
         long layers = erg_layout_chunk_layers(layout, request->model->layers, index,
@@ -238,56 +222,100 @@ static struct flight flight_of(const struct erg_memory_request *request, long in
 /* Logits at once, in units of those in bf16: those, and two copies in fp32. */
 enum { HEAD_LOGITS = 5 };
 
-/* The moments at which a stage may need most: in a forward pass, a backward pass, and in the head
- * between the two. */
-enum { FORWARD, BACKWARD, HEAD };
-static const char *const moment_names[ERG_MEMORY_MOMENTS] = {"forward", "backward", "head"};
+/* The moments at which a stage may need most: in a forward pass, in the FFN and the attention of a
+ * backward pass, and in the head between the two. */
+enum { FORWARD, BACKWARD, ATTENTION, HEAD };
+static const char *const moment_names[ERG_MEMORY_MOMENTS] = {"forward", "backward", "backward",
+                                                             "head"};
 
 struct moment {
-    double kept, buffers, transient, head;
+    double kept, buffers, transient, head, pipeline;
 };
 
 static double sum_of(const struct moment *moment)
 {
-    return moment->kept + moment->buffers + moment->transient + moment->head;
+    return moment->kept + moment->buffers + moment->transient + moment->head + moment->pipeline;
 }
 
 /*
- * The newest two units are whole: one is being made, one copied out; in backward passes the newest
- * is, and the oldest has come back. Where all forward passes come first, the newest group has left
- * before the first backward pass, and only then are there buffers to receive in, but for the
- * framework's, which are left from the iteration before. On the head's stage the worst is before
- * any group of another chunk comes back: those of the head are whole, and all but one of its
- * microbatches wait with the input and output of the final norm and the softmax in fp32.
+ * Hidden tensors between stages: the output being sent, the next input and both gradients; as
+ * published one more, of the layer's residual path. Where all forward passes come first no input is
+ * still to come, and at first no gradient to be sent; nor is there an output on the last stage.
+ * Without virtual stages the worst is at the first of few backward passes, so that how many forward
+ * passes are still to come says what is there: with one the next input or the gradient being sent,
+ * with two both.
+ */
+static void fill_pipeline(struct moment *moments, const struct erg_memory_request *request,
+                          double hidden, long index)
+{
+    const struct erg_layout *layout = request->layout;
+    bool first = index == 0, last = index == layout->pipeline - 1, apart = is_apart(layout, index);
+    long later = layout->microbatches - erg_memory_warmup(layout, index) - 1;
+    double usual = is_as_published(request) ? 5 : 4;
+    double count[ERG_MEMORY_MOMENTS] = {usual, usual, usual, usual};
+    if (apart && layout->virtual_stages > 1) {
+        count[FORWARD] = count[BACKWARD] = count[HEAD] = last ? 3 : 2;
+    } else if (layout->virtual_stages == 1) {
+        count[FORWARD] = (last ? 0 : 1 + !apart) + (!first && later > 0) + 1;
+        count[BACKWARD] = 1 + !last + (first || apart ? 0 : later < 2 ? (double)later : 2);
+        count[HEAD] = last ? 2 + (!first && later > 0) : count[FORWARD];
+    }
+    count[ATTENTION] = count[BACKWARD];
+    for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
+        moments[i].pipeline = count[i] * hidden;
+}
+
+/*
+ * The newest two units are whole: one is being made, one copied out. (Of single layers in chunks of
+ * one, the copy ends in the backward pass between; before the first of those there is but one
+ * buffer, which is as much.) In backward passes the newest is, and the oldest has come back. Where
+ * all forward passes come first, the newest group has left before the first backward pass, and only
+ * then are there buffers to receive in; where all but one do, one of the two. The framework's are
+ * left from the iteration before.
+ *
+ * Layers of the head's chunk are whole, and of single layers none is being copied when they have
+ * run. On the head's stage the worst is before any group of another chunk comes back: those of the
+ * head are whole, and all but one of its microbatches wait with the input and output of the final
+ * norm and the softmax in fp32.
  */
 static void fill_moments(struct moment *moments, const struct erg_memory_request *request,
                          const struct erg_memory_sizes *sizes, long index,
                          const struct group *group, const struct flight *flight)
 {
+    const bool is_arena = request->accounting == ERG_MEMORY_ARENA;
     double units = flight->units, head = flight->head;
-    double whole[] = {[FORWARD] = larger(head, 2),
+    bool alone = request->layer_copies && flight->most == 1 && is_arena;
+    double whole[] = {[FORWARD] = larger(head, alone ? 1 : 2),
                       [BACKWARD] = larger(head, flight->apart && !request->layer_copies ? 0 : 1)};
-    double receive = 2 * group->moved;
-    double early = flight->apart && request->accounting == ERG_MEMORY_ARENA ? 0 : receive;
+    double receive = 2 * group->moved, early = receive;
+    if (is_arena && (flight->apart || flight->once))
+        early = flight->apart ? 0 : group->moved;
     double waiting = (double)flight->waiting * 2 * (double)(sizes->hidden + sizes->logits);
     enum erg_remat remat = erg_layout_remat(request->layout, index);
     double saved = group->moved - group->rounding, all = units * group->kept;
-    double backward = backward_transient(sizes, remat);
+    double movable = (double)(flight->unit * sizes->movable[remat]);
+    double freed = movable > 0 ? 1 - group->moved / movable : 1;
     moments[FORWARD] = (struct moment){
         .kept = all - larger(units - whole[FORWARD], 0) * saved,
         .buffers = early,
-        .transient = forward_transient(sizes, remat),
+        .transient = erg_memory_beside_forward(sizes, remat),
         .head = waiting,
     };
     moments[BACKWARD] = (struct moment){
         .kept = all - larger(units - whole[BACKWARD], 0) * saved,
         .buffers = flight->waiting ? early : receive + group->split,
-        .transient = backward,
+        .transient = erg_memory_beside_ffn(sizes, remat, freed, is_as_published(request)),
         .head = waiting,
     };
+    moments[ATTENTION] = moments[BACKWARD];
+    moments[ATTENTION].transient = erg_memory_beside_attention(sizes, remat, freed);
     moments[HEAD] = (struct moment){.kept = moments[FORWARD].kept, .buffers = early};
-    if (index == request->layout->pipeline - 1)
+    if (index == request->layout->pipeline - 1) {
+        if (request->layer_copies)
+            moments[HEAD].kept = all - larger(units - head, 0) * saved;
         moments[HEAD].head = waiting + HEAD_LOGITS * (double)sizes->logits;
+    }
+    fill_pipeline(moments, request, (double)sizes->hidden, index);
 }
 
 void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,
@@ -309,6 +337,7 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
     stage->items[ERG_MEMORY_OFFLOAD] = moments[worst].buffers;
     stage->items[ERG_MEMORY_TRANSIENT] = moments[worst].transient;
     stage->items[ERG_MEMORY_HEAD] = moments[worst].head;
+    stage->items[ERG_MEMORY_PIPELINE] = moments[worst].pipeline;
     stage->offload_bytes = group.moved * (double)(flight.most / flight.unit);
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         stage->peak_bytes += stage->items[i];
@@ -348,13 +377,20 @@ void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memo
     enum erg_remat remat = erg_layout_remat(layout, index);
     struct erg_memory_request own = *request;
     struct erg_memory_stage constant = {0};
-    double transient = larger(forward_transient(sizes, remat), backward_transient(sizes, remat));
+    struct moment moments[ERG_MEMORY_MOMENTS] = {
+        [FORWARD] = {.transient = erg_memory_beside_forward(sizes, remat)},
+        [BACKWARD] = {.transient =
+                          erg_memory_beside_ffn(sizes, remat, 1, is_as_published(request))},
+        [HEAD] = {.head = index == layout->pipeline - 1 ? HEAD_LOGITS * (double)sizes->logits : 0},
+    };
+    double beside = 0;
     own.accounting = ERG_MEMORY_ARENA;
     add_static(&constant, &own, sizes, index, 0);
-    if (index == layout->pipeline - 1)
-        transient = larger(transient, HEAD_LOGITS * (double)sizes->logits);
+    fill_pipeline(moments, request, (double)sizes->hidden, index);
+    for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
+        beside = larger(beside, sum_of(&moments[i]));
     *floor = (struct erg_memory_floor){
-        .fixed_bytes = transient,
+        .fixed_bytes = beside,
         .layer_bytes =
             (2 + 4 + 12 / (double)(layout->data * layout->context)) * sizes->layer_parameters,
         .kept_bytes = (double)sizes->kept[remat],

@@ -45,6 +45,20 @@ int64_t erg_memory_served_bytes(const struct erg_memory_sizes *sizes, int64_t by
 /* Whether a stage moves anything: it needs time between forward and backward of a group. */
 bool erg_memory_offloads(const struct erg_layout *layout, long stage);
 
+/* ---- beside the groups while a layer runs, in closed form (memory_beside.c) ---- */
+
+double erg_memory_beside_forward(const struct erg_memory_sizes *sizes, enum erg_remat remat);
+
+/*
+ * Going backward, what a layer kept is freed op by op, unless it lies in a buffer: `freed` is the
+ * share of it that is not there. First through the FFN, as published or tensor by tensor, then
+ * through the norm before it and the attention, when what was kept for the FFN has gone.
+ */
+double erg_memory_beside_ffn(const struct erg_memory_sizes *sizes, enum erg_remat remat,
+                             double freed, bool published);
+double erg_memory_beside_attention(const struct erg_memory_sizes *sizes, enum erg_remat remat,
+                                   double freed);
+
 /* ---- parameters and optimizer state of a stage ---- */
 
 struct erg_memory_weights {

@@ -70,6 +70,7 @@ static void add_up(struct erg_memory_sizes *sizes)
         for (int i = 0; i < ERG_MEMORY_ROLES; i++) {
             int64_t bytes = sizes->tensors[i].saved & 1u << remat ? sizes->tensors[i].bytes : 0;
             sizes->kept[remat] += bytes;
+            sizes->kept_of_ffn[remat] += i >= ERG_MEMORY_FFN_INPUT ? bytes : 0;
             sizes->movable[remat] += bytes >= ERG_OFFLOAD_LEAST_BYTES ? bytes : 0;
         }
 }

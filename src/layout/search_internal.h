@@ -60,6 +60,16 @@ void erg_layout_own_lists(struct erg_layout_candidate *candidate);
 
 /* ---- memory (search_memory.c) ---- */
 
+/*
+ * Whether stages of equal layers need memory in another order than that of the pipeline: with few
+ * microbatches the first ones have none but forward passes before their first backward pass, and
+ * receive nothing until then.
+ */
+static inline bool erg_layout_is_short(const struct erg_layout *layout)
+{
+    return layout->virtual_stages == 1 && layout->microbatches < layout->pipeline + 2;
+}
+
 enum erg_layout_verdict { ERG_LAYOUT_FITS, ERG_LAYOUT_TOO_LARGE, ERG_LAYOUT_HOST_TOO_SMALL };
 
 /* What a stage needs by its ratio of offloading. */

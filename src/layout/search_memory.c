@@ -77,13 +77,15 @@ bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_m
 
 /*
  * The next stage after `stage` whose memory must be looked at, `pipeline` after the last. In a
- * place with equal chunks the first has most microbatches in flight; the last stage has the head.
+ * place with equal chunks the first has most microbatches in flight, the very first beside more
+ * weights but, without virtual stages, fewer messages; the last stage has the head.
  */
 static long next_stage(const struct erg_layout_places *places, const struct erg_layout *layout,
                        long stage)
 {
     long last = layout->pipeline - 1, end = places->time[erg_layout_place_of(places, stage)].end;
-    if (layout->chunk_layers || stage >= last)
+    bool more_messages = stage == 0 && layout->virtual_stages == 1;
+    if (layout->chunk_layers || stage >= last || more_messages || erg_layout_is_short(layout))
         return stage + 1;
     return end < last ? end : last;
 }

@@ -96,6 +96,12 @@ static long alike(const struct splitting *at, long stage)
     return stage == place->first || stage == place->end - 1 ? 1 : place->end - 1 - stage;
 }
 
+/* Of these, how many need the less memory the later they come. */
+static long alike_in_memory(const struct splitting *at, long stage)
+{
+    return erg_layout_is_short(at->layout) ? 1 : alike(at, stage);
+}
+
 /* Stages that are alike in one group each. */
 static size_t fill_alike(struct erg_split_group *groups, const struct splitting *at, double offload)
 {
@@ -241,7 +247,7 @@ static double find_useful(const struct splitting *at, double limit)
         rooms[stage].layers =
             least > at->layout->virtual_stages ? least : at->layout->virtual_stages;
     }
-    for (long stage = 0; stage < stages && offload <= 1; stage += alike(at, stage))
+    for (long stage = 0; stage < stages && offload <= 1; stage += alike_in_memory(at, stage))
         offload = fmax(offload, ratio_for(at, stage, rooms[stage].layers, offload));
     return offload;
 }
@@ -254,7 +260,7 @@ static void find_rooms(const struct splitting *at, double offload)
     for (long stage = 0, same = 0; stage < at->layout->pipeline; stage++, same--) {
         bool follows = same > 0;
         if (!follows)
-            same = alike(at, stage);
+            same = alike_in_memory(at, stage);
         long low = rooms[stage].layers - 1, high = rooms[stage].useful + 1;
         if (follows && rooms[stage - 1].layers > low)
             low = rooms[stage - 1].layers;
