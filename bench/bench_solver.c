@@ -16,18 +16,22 @@
  *   Bloom on A40, 4 of the stages x 12, T = 5.786 s       at least 0.006, known 0.137
  *   Bloom on A40, 8 x 12, T = 7.230 s                     at least 0.022, known 0.228
  *   Bloom on A40, 8 x 48, T = 21.425 s                    at least 0.023, known 0.196
- * So a loss of zero is out of reach; what lies between the two numbers is open. The known ones of
- * 2 x 8, 4 x 8 and 4 x 12 came from those solvers, the others from here. Of the frontier's plans on
- * the measured profiles, with 12 to 512 microbatches and the powers of waiting that were published
- * with them, none loses 0.3 %, and on distorted tables up to 10 x 128 none loses more; 16 x 512
- * takes the most moves to get there, up to a minute of a busy core for a plan. There
- * three times as many moves take 0.006 % off the loss: at 1.013 times the shortest time 0.312 % is
- * left after 600 for an instruction, 0.303 % after 2000 and 0.298 % after 6000. It lies evenly over
- * the microbatches, half in options beside the best and half in waiting. In the same time none of
- * these comes lower: a ring of the steady state's microbatches, copied along (closing it costs
- * 0.06 % for 16 and 0.02 % for 64 of them); all times of a stage, or of a microbatch, at once at
- * their best for given neighbours; slices of time annealed again and kept where cheaper; events
- * that skip looks while their options stay; acceptance by Boltzmann's weights.
+ * So a loss of zero is out of reach; what lies between the two numbers is open. How much is depends
+ * on how many instructions there are to share what is left over: of one forward and one backward of
+ * the measured A100 table, all 38 clocks, the best pair of all loses up to 0.87 %. The known ones
+ * of 2 x 8, 4 x 8 and 4 x 12 came from those solvers, the others from here. Of the frontier's plans
+ * on the measured profiles, with 12 to 512 microbatches and the powers of waiting that were
+ * published with them, none loses 0.3 %, and on distorted tables up to 10 x 128 none loses more;
+ * where every row of 10 x 128 is another 0.3 % off, up to 3 of 25 lose 0.31 to 0.32 %, the worst at
+ * the shortest time. 16 x 512 takes the most moves to get there, up to a minute of a busy core for
+ * a plan. There three times as many moves take 0.006 % off the loss: at 1.013 times the shortest
+ * time 0.312 % is left after 600 for an instruction, 0.303 % after 2000 and 0.298 % after 6000. It
+ * lies evenly over the microbatches, half in options beside the best and half in waiting. In the
+ * same time none of these comes lower: a ring of the steady state's microbatches, copied along
+ * (closing it costs 0.06 % for 16 and 0.02 % for 64 of them); all times of a stage, or of a
+ * microbatch, at once at their best for given neighbours; slices of time annealed again and kept
+ * where cheaper; events that skip looks while their options stay; acceptance by Boltzmann's
+ * weights.
  *
  * Bloom's forwards on A40 have a gap of 15 ms between two clocks, a tenth of their time. Within it
  * stages that choose an end each microbatch by itself wait for each other: of what is lost there,
