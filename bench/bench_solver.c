@@ -18,7 +18,7 @@
  *   Bloom on A40, 8 x 48, T = 21.425 s                    at least 0.023, known 0.196
  * So a loss of zero is out of reach; what lies between the two numbers is open. How much is depends
  * on how many instructions there are to share what is left over: of one forward and one backward of
- * the measured A100 table, all 38 clocks, the best pair of all loses up to 0.87 %. The known ones
+ * the measured A100 table, all 38 clocks, the best pair of all loses up to 0.875 %. The known ones
  * of 2 x 8, 4 x 8 and 4 x 12 came from those solvers, the others from here. Of the frontier's plans
  * on the measured profiles, with 12 to 512 microbatches and the powers of waiting that were
  * published with them, none loses 0.3 %, and on distorted tables up to 10 x 128 none loses more;

@@ -347,6 +347,13 @@ static double worst_loss(const struct erg_iteration_request *request)
     return worst;
 }
 
+static void assert_costs_little(const struct erg_iteration_request *request)
+{
+    double loss = worst_loss(request);
+    if (loss >= 0.3)
+        fail_msg("rounding costs up to %.3f%%, expected less than 0.3%%", loss);
+}
+
 static void test_rounding_of_full_clock_tables_costs_little(void **state)
 {
     (void)state;
@@ -355,7 +362,7 @@ static void test_rounding_of_full_clock_tables_costs_little(void **state)
     struct erg_frontier *tables = random_tables(&rng, 8, 38);
     struct erg_iteration_request request = {
         .pipeline = pipeline_1f1b(4, 24), .tables = tables, .points = 12};
-    assert_true(worst_loss(&request) < 0.3);
+    assert_costs_little(&request);
     free_tables(tables, 8);
 }
 
@@ -369,9 +376,7 @@ static void test_rounding_of_long_pipelines_costs_little(void **state)
     struct erg_iteration_request request = {
         .pipeline = pipeline_1f1b(8, 70), .tables = tables, .points = 6};
     request.pipeline.blocking_power_w = 80;
-    double loss = worst_loss(&request);
-    if (loss >= 0.3)
-        fail_msg("rounding costs up to %.3f%%, expected less than 0.3%%", loss);
+    assert_costs_little(&request);
     free_tables(tables, 16);
 }
 
@@ -392,9 +397,7 @@ static void test_rounding_across_wide_gaps_costs_little(void **state)
     struct erg_iteration_request request = {
         .pipeline = pipeline_1f1b(6, 64), .tables = tables, .points = 12};
     request.pipeline.blocking_power_w = 80;
-    double loss = worst_loss(&request);
-    if (loss >= 0.3)
-        fail_msg("rounding costs up to %.3f%%, expected less than 0.3%%", loss);
+    assert_costs_little(&request);
     free_tables(tables, 12);
 }
 

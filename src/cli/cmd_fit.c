@@ -55,13 +55,14 @@ static int find_machine(struct fitting *at, struct erg_error *err)
         struct erg_job *job;
         if (erg_job_load(&job, values->job, NULL, err) != 0)
             return -1;
-        int status = job->kind_count > 1
-                         ? erg_fail(err, ERG_USAGE,
-                                    "%s is on nodes of several kinds; expected the one that the "
-                                    "rows were measured on",
-                                    values->job)
-                         : 0;
-        erg_time_machine_init(&at->machine, job->gpu, &job->cluster);
+        int status = 0;
+        if (job->kind_count > 1)
+            status = erg_fail(err, ERG_USAGE,
+                              "%s is on nodes of several kinds; expected the one that the rows "
+                              "were measured on",
+                              values->job);
+        else
+            erg_time_machine_init(&at->machine, job->gpu, &job->cluster);
         erg_job_free(job);
         return status;
     }

@@ -53,24 +53,6 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
     return 0;
 }
 
-static bool is_relative_path(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    bool file = dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".json"));
-    return *name != '/' && (strchr(name, '/') || file);
-}
-
-char *erg_job_relative_to(const char *path, const char *name)
-{
-    const char *slash = strrchr(path, '/');
-    if (!is_relative_path(name) || !slash)
-        return erg_xstrdup(name);
-    struct erg_text text = {0};
-    erg_text_add_bytes(&text, path, (size_t)(slash - path) + 1);
-    erg_text_add(&text, name);
-    return text.data;
-}
-
 /* The failure of each load gets the line of the key that names it. */
 static int load_names(struct erg_job *job, const struct erg_job_file *file,
                       const struct erg_yaml *yaml, const char *path, struct erg_error *err)

@@ -57,7 +57,7 @@ int erg_job_place_stages(struct erg_job *job, const struct erg_job_file *file,
 int erg_job_check_nodes(const struct erg_job *job, const struct erg_yaml *yaml,
                         struct erg_error *err);
 
-/* A name that is a relative path is one from the job's folder; to be freed. */
+/* job_names.c: a name that is a relative path is one from the job's folder; to be freed. */
 char *erg_job_relative_to(const char *path, const char *name);
 
 #endif

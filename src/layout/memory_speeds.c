@@ -52,28 +52,35 @@ void erg_memory_speeds_release(struct erg_memory_speeds *speeds)
     *speeds = (struct erg_memory_speeds){0};
 }
 
+static void follow(struct erg_memory_traffic *traffic, const struct erg_memory_copies *stages,
+                   const struct erg_memory_request *request, const struct erg_time_request *time)
+{
+    struct erg_memory_speeds speeds;
+    erg_memory_speeds_init(&speeds, request, time);
+    erg_memory_traffic_init(traffic, stages, request->layout->pipeline, &speeds);
+    erg_memory_speeds_release(&speeds);
+}
+
 void erg_memory_traffic_of_layout(struct erg_memory_traffic *traffic, double *shared_s,
                                   const struct erg_memory_request *request,
                                   const struct erg_time_request *time)
 {
     long count = request->layout->pipeline;
     struct erg_memory_copies *stages = erg_xcalloc((size_t)count, sizeof *stages);
-    struct erg_memory_speeds speeds, apart;
-    struct erg_time_machine machine = *time->machine;
-    struct erg_time_request alone = *time;
-    struct erg_memory_traffic without;
-    machine.shared_bandwidth = 0;
-    alone.machine = &machine;
     for (long stage = 0; stage < count; stage++)
         erg_memory_copies_init(&stages[stage], request, stage);
-    erg_memory_speeds_init(&speeds, request, time);
-    erg_memory_speeds_init(&apart, request, &alone);
-    erg_memory_traffic_init(traffic, stages, count, &speeds);
-    erg_memory_traffic_init(&without, stages, count, &apart);
-    *shared_s = traffic->time_s - without.time_s;
-    erg_memory_traffic_release(&without);
-    erg_memory_speeds_release(&apart);
-    erg_memory_speeds_release(&speeds);
+    follow(traffic, stages, request, time);
+    *shared_s = 0;
+    if (time->machine->shared_bandwidth > 0) {
+        struct erg_time_machine apart = *time->machine;
+        struct erg_time_request alone = *time;
+        struct erg_memory_traffic without;
+        apart.shared_bandwidth = 0;
+        alone.machine = &apart;
+        follow(&without, stages, request, &alone);
+        *shared_s = traffic->time_s - without.time_s;
+        erg_memory_traffic_release(&without);
+    }
     for (long stage = 0; stage < count; stage++)
         erg_memory_copies_release(&stages[stage]);
     free(stages);

@@ -365,8 +365,9 @@ void erg_memory_traffic_init(struct erg_memory_traffic *traffic,
     at.stages = erg_xcalloc((size_t)count, sizeof *at.stages);
     for (long s = 0; s < count; s++)
         init_stage(&at, &at.stages[s], &stages[s], s, &traffic->stages[s]);
-    for (start_all(&at); next_event(&at) < INFINITY; start_all(&at)) {
-        pass_time(&at, next_event(&at));
+    start_all(&at);
+    for (double next; (next = next_event(&at)) < INFINITY; start_all(&at)) {
+        pass_time(&at, next);
         end_all(&at);
     }
     for (long s = 0; s < count; s++) {

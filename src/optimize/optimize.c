@@ -47,6 +47,8 @@ static void set_latencies(struct erg_optimization *o)
 {
     const struct erg_job *job = o->job;
     size_t stages = (size_t)job->pipeline;
+    if (job->stack->overhead > 0)
+        return;
     struct crossing *crossings = erg_xcalloc(job->kind_count, sizeof *crossings);
     size_t *places = erg_xcalloc(stages, sizeof *places); /* among the stages of their kind */
     size_t *used = erg_xcalloc(job->kind_count, sizeof *used);
@@ -54,7 +56,7 @@ static void set_latencies(struct erg_optimization *o)
         crossings[k] = crossing_of(job, &job->kinds[k], o->kinds[k].workload.boundary_bytes);
     for (size_t s = 0; s < stages; s++)
         places[s] = used[job->stage_kind[s]]++;
-    for (size_t s = 0; s < stages && !(job->stack->overhead > 0); s++) {
+    for (size_t s = 0; s < stages; s++) {
         size_t next = (s + 1) % stages;
         const struct crossing *here = &crossings[job->stage_kind[s]];
         const struct crossing *there = &crossings[job->stage_kind[next]];
