@@ -241,18 +241,20 @@ function gpuPictures() {
   let width = 0;
   function draw() {
     const picture = policy.uses ? usesPicture(policy) : sharesPicture(policy), end = policy.step_s * steps;
-    const margin = { left: 64, right: 6, top: 6, bottom: 40 }, rowHeight = Math.min(14, Math.max(2, 480 / picture.rows));
+    const margin = { left: 0, right: 6, top: 6, bottom: 40 }, rowHeight = Math.min(14, Math.max(2, 480 / picture.rows));
     const height = Math.round(margin.top + margin.bottom + rowHeight * picture.rows), ratio = devicePixelRatio || 1;
-    const x = linear(0, end, margin.left, width - margin.right), y = row => margin.top + row * rowHeight;
     const canvas = h("canvas", { width: width * ratio, height: height * ratio, style: `width:${width}px;height:${height}px`,
       role: "img", "aria-label": `Use of GPUs over time under ${policy.name}: ${(100 * policy.summary.utilization).toFixed(1)} % of the time of all GPUs` });
     const context = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
     context.scale(ratio, ratio);
+    context.font = "12px system-ui, sans-serif";
+    const widest = Math.max(...plan.types.map(type => context.measureText(type.name).width));
+    margin.left = Math.min(Math.max(54, widest), width / 3) + 10;
+    const x = linear(0, end, margin.left, width - margin.right), y = row => margin.top + row * rowHeight;
     context.fillStyle = style.getPropertyValue("--grid");
     context.fillRect(margin.left, margin.top, width - margin.left - margin.right, rowHeight * picture.rows);
     picture.paint(context, x, y);
     context.fillStyle = style.getPropertyValue("--quiet");
-    context.font = "12px system-ui, sans-serif";
     for (const type of plan.types) {
       const first = policy.uses ? firstGpus[type.first_node] : policy.shares.findIndex(row => row.first_node === type.first_node);
       context.fillRect(margin.left - 5, y(first), width - margin.left - margin.right + 5, 1);
