@@ -86,7 +86,7 @@ static void a_bound_is_below_the_optimum(void **state)
         erg_layout_ladder_init(&ladder, &world.request, layout, CLOCKS);
         const struct erg_time_place place = erg_layout_ladder_place(&ladder, layout);
         const struct erg_layout_climb climb = {&ladder, &place, 1,
-                                               erg_layout_ladder_time(&ladder, layout)};
+                                               erg_layout_ladder_time(&ladder, layout, 0)};
         double pipeline_s = erg_layout_climb_time(&climb, layout, false);
         double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
         for (int known = 0; known < 2; known++) {
@@ -261,7 +261,7 @@ static void no_plan_beats_its_bound(const struct world *world, const struct all 
         erg_layout_ladder_init(&ladder, &world->request, layout, CLOCKS);
         const struct erg_time_place place = erg_layout_ladder_place(&ladder, layout);
         const struct erg_layout_climb climb = {&ladder, &place, 1,
-                                               erg_layout_ladder_time(&ladder, layout)};
+                                               erg_layout_ladder_time(&ladder, layout, 0)};
         erg_layout_bound_init(&bound, &climb, layout, true);
         for (size_t k = 0; k < points->count; k++) {
             double bound_j = erg_layout_bound_energy(

@@ -64,13 +64,15 @@ static struct erg_mixed_search search_of(const struct world *world, size_t kinds
 
 /* ---- against trying all ---- */
 
-/* The fastest split of a layout on given blocks. */
+/* The fastest split of a layout on given blocks, its schedule followed; it fits where chunks of a
+ * stage that differ by at most one layer do. */
 struct splits {
     const struct erg_mixed_search *search;
     struct erg_mixed_candidate at; /* blocks */
     struct erg_layout layout;
     long chunks[8];
     double best_s;
+    bool fits;
 };
 
 static bool is_even(const struct splits *splits)
@@ -96,9 +98,9 @@ static void try_splits(struct splits *splits, long at, long left)
     }
     splits->chunks[at] = left;
     struct erg_mixed_candidate candidate = splits->at;
-    if (!is_even(splits) ||
-        erg_mixed_evaluate(&candidate, splits->search, &splits->layout, NULL) != 0)
+    if (erg_mixed_evaluate(&candidate, splits->search, &splits->layout, NULL) != 0)
         return;
+    splits->fits |= is_even(splits);
     splits->best_s = fmin(splits->best_s, candidate.at.time.total);
     erg_layout_candidate_release(&candidate.at);
 }
@@ -118,7 +120,8 @@ static bool is_same(const struct erg_mixed_candidate *found, const struct splits
 
 struct comparison {
     const struct erg_mixed_found *found;
-    long compared, mixed, none, offload;
+    long compared, chunked, mixed, none, offload;
+    double slower; /* than the best split of virtual stages, sum of shares */
     size_t seen;
 };
 
@@ -133,18 +136,22 @@ static void compare(struct comparison *comparison, struct splits *splits)
             layout->virtual_stages = v;
             layout->remat = (enum erg_remat)remat;
             splits->best_s = INFINITY;
+            splits->fits = false;
             if (layout->pipeline <= layers && v * layout->pipeline <= 8)
                 try_splits(splits, 0, layers);
             for (size_t i = 0; i < comparison->found->count; i++)
                 if (is_same(&comparison->found->items[i], splits))
                     match = &comparison->found->items[i];
-            if (splits->best_s == INFINITY) {
+            if (!splits->fits) {
                 assert_null(match);
                 comparison->none++;
                 continue;
             }
             assert_non_null(match);
-            assert_close(match->at.time.total, splits->best_s, 1e-9);
+            double share = match->at.time.total / splits->best_s - 1;
+            assert_true(share > -1e-9 && (v > 1 || share < 1e-9));
+            comparison->chunked += v > 1;
+            comparison->slower += share;
             comparison->compared++;
             comparison->seen++;
             comparison->mixed += match->block_count > 1;
@@ -197,7 +204,10 @@ static void asked_degrees_are_the_fastest_of_them(const struct erg_mixed_found *
     assert_ok(erg_mixed_search(&own, &search, &err), &err);
     assert_int_equal(own.items[0].at.layout.pipeline, asked->pipeline);
     assert_int_equal(own.items[0].at.layout.remat, asked->remat);
-    assert_close(own.items[0].at.tokens_per_s, fastest, 1e-12);
+    if (asked->virtual_stages == 1)
+        assert_close(own.items[0].at.tokens_per_s, fastest, 1e-12);
+    else /* what climbs, of all that are found */
+        assert_close(own.items[0].at.tokens_per_s, fastest, 0.02);
     erg_mixed_found_release(&own);
     search.only.pipeline = 1000;
     assert_fails(erg_mixed_search(&own, &search, &err), &err, "that was asked for spreads a batch");
@@ -262,13 +272,18 @@ static void no_layout_is_faster(void **state)
             assert_ok(erg_mixed_search(&fewer, &search, &err), &err);
             bounded += (long)(fewer.bounded + fewer.slower);
             for (size_t k = 0; k < 3; k++)
-                assert_close(fewer.items[k].at.tokens_per_s, found.items[k].at.tokens_per_s, 1e-12);
+                assert_close(fewer.items[k].at.tokens_per_s, found.items[k].at.tokens_per_s, 0.01);
             erg_mixed_found_release(&fewer);
         }
         erg_mixed_found_release(&found);
     }
-    print_message("%ld layouts, %ld of several kinds, %ld offload; %ld do not fit\n",
-                  comparison.compared, comparison.mixed, comparison.offload, comparison.none);
+    print_message(
+        "%ld layouts, %ld of several kinds, %ld offload; %ld do not fit; %ld with virtual "
+        "stages, %.2f %% slower than the best split\n",
+        comparison.compared, comparison.mixed, comparison.offload, comparison.none,
+        comparison.chunked, 100 * comparison.slower / (double)comparison.chunked);
+    assert_true(comparison.chunked > 200);
+    assert_true(comparison.slower < 0.01 * (double)comparison.chunked);
     assert_true(comparison.compared > 1000 && comparison.mixed > 500);
     assert_true(comparison.offload > 20 && comparison.none > 500);
     assert_true(bounded > 100);
@@ -337,7 +352,7 @@ static void every_stage_draws_its_own_power(void **state)
         double closed_s = planned->candidate.time.total;
         /* Of few microbatches on unlike stages the schedule takes a little longer. */
         assert_true(frontier->points[0].time_s >= closed_s * (1 - 1e-9));
-        assert_true(frontier->points[0].time_s <= closed_s * 1.03);
+        assert_true(frontier->points[0].time_s <= closed_s * 1.001);
         assert_true(frontier->points[0].energy_j <= energy.total_j * 1.01);
         assert_true(frontier->points[frontier->count - 1].energy_j < 0.9 * energy.total_j);
     }
@@ -362,7 +377,7 @@ static void every_stage_draws_its_own_power(void **state)
     search.top = 1;
     assert_ok(erg_mixed_search(&found, &search, &err), &err);
     erg_mixed_energy(&mixed, &search, &found.items[0]);
-    erg_layout_energy(&alone, &request, &found.items[0].at.layout, 0);
+    erg_layout_energy(&alone, &request, &found.items[0].at.layout, 0, 0);
     for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
         assert_close(mixed.items[i], alone.items[i], 1e-12);
     erg_mixed_found_release(&found);

@@ -88,7 +88,8 @@ static void note_point(void *context, const struct erg_layout_candidate *candida
     struct erg_layout_energy energy;
     if (at->points.count >= MOST)
         return;
-    erg_layout_energy(&energy, &at->energy, &candidate->layout, 0);
+    erg_layout_energy(&energy, &at->energy, &candidate->layout, 0,
+                      candidate->time.items[ERG_TIME_UNEVEN]);
     ERG_PUSH(&at->points, items,
              (struct erg_layout_point){(float)candidate->time.total, (float)energy.total_j,
                                        (float)candidate->peak_bytes});

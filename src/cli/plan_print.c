@@ -254,7 +254,8 @@ static void add_count(struct erg_table *table, const struct erg_layout_answer *a
     const double time_s = candidate->time.total;
     struct erg_text name = {0};
     struct erg_layout_energy energy;
-    erg_layout_energy(&energy, answer->energy, &candidate->layout, 0);
+    erg_layout_energy(&energy, answer->energy, &candidate->layout, 0,
+                      candidate->time.items[ERG_TIME_UNEVEN]);
     erg_layout_name(&name, &candidate->layout, time->model->layers);
     erg_table_add(table, "%.0f", gpus);
     erg_table_add(table, "%s", name.data);

@@ -160,17 +160,18 @@ void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energ
                      size_t count, const struct erg_layout *layout)
 {
     double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
-    double passage_s = 0, stalls_s = 0, end_s = 0, waiting_w = 0, busy_j = 0;
+    double stalls_s = 0, end_s = 0, waiting_w = 0, busy_j = 0;
+    struct erg_time_place own[ERG_LAYOUT_MOST_KINDS];
     *tail = (struct erg_layout_tail){0};
     for (size_t i = 0; i < count; i++) {
         const struct erg_time_place *time = places[i].time;
         double busy_s, blocking_w = places[i].request->gpu->blocking_power_w;
         end_s = fmax(end_s, add_tail(tail, &stalls_s, &busy_s, &places[i], layout));
-        passage_s = fmax(passage_s, erg_time_passage(time->request->engine, time->parts, layout));
+        own[i] = *time;
         waiting_w += blocking_w * (double)(time->end - time->first);
         busy_j += blocking_w * busy_s;
     }
-    tail->time_s = passage_s + stalls_s + end_s;
+    tail->time_s = erg_time_passage(own, count, layout) + stalls_s + end_s;
     tail->items[ERG_LAYOUT_ENERGY_WAITING] = replicas * (waiting_w * tail->time_s - busy_j);
     for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
         tail->total_j += tail->items[i];
@@ -178,9 +179,9 @@ void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energ
 
 /* ---- the iteration ---- */
 
-/* One GPU of each stage; returns the pipeline's time. */
+/* One GPU of each stage; returns the pipeline's time, of which it waits `uneven_s`. */
 static double add_pipeline(double *items, const struct erg_layout_energy_place *places,
-                           size_t count, const struct erg_layout *layout)
+                           size_t count, const struct erg_layout *layout, double uneven_s)
 {
     long last = layout->pipeline - 1;
     double chunks = (double)layout->virtual_stages, microbatches = (double)layout->microbatches;
@@ -213,21 +214,21 @@ static double add_pipeline(double *items, const struct erg_layout_energy_place *
     }
     double boundaries = (double)layout->pipeline * chunks - 1;
     items[ERG_LAYOUT_ENERGY_WIRES] += 2 * boundaries * microbatches * message_j;
-    double time_s = microbatches * longest_s + (sum_s - longest_s) / chunks;
+    double time_s = microbatches * longest_s + (sum_s - longest_s) / chunks + uneven_s;
     items[ERG_LAYOUT_ENERGY_WAITING] += waiting_w * time_s - busy_j;
     return time_s;
 }
 
 void erg_layout_energy_compose(struct erg_layout_energy *energy,
                                const struct erg_layout_energy_place *places, size_t count,
-                               const struct erg_layout *layout)
+                               const struct erg_layout *layout, double uneven_s)
 {
     const struct erg_layout_energy_request *request = places->request;
     long gpus = erg_layout_gpus(layout);
     double replicas = (double)(gpus / layout->pipeline);
     struct erg_layout_tail tail;
     *energy = (struct erg_layout_energy){.clock_mhz = INFINITY};
-    energy->time_s = add_pipeline(energy->items, places, count, layout);
+    energy->time_s = add_pipeline(energy->items, places, count, layout, uneven_s);
     erg_layout_tail(&tail, places, count, layout);
     energy->time_s += tail.time_s;
     for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++) {
@@ -250,7 +251,7 @@ void erg_layout_energy_compose(struct erg_layout_energy *energy,
 
 void erg_layout_energy(struct erg_layout_energy *energy,
                        const struct erg_layout_energy_request *request,
-                       const struct erg_layout *layout, double clock_mhz)
+                       const struct erg_layout *layout, double clock_mhz, double uneven_s)
 {
     long gpus = erg_layout_gpus(layout);
     struct erg_time_parts parts;
@@ -266,5 +267,5 @@ void erg_layout_energy(struct erg_layout_energy *energy,
                         erg_time_group_bandwidth(&request->time, layout->tensor,
                                                  layout->context * layout->data, gpus));
     const struct erg_layout_energy_place place = {request, &time, &costs};
-    erg_layout_energy_compose(energy, &place, 1, layout);
+    erg_layout_energy_compose(energy, &place, 1, layout, uneven_s);
 }

@@ -78,11 +78,12 @@ struct erg_layout_energy_request {
     long held_gpus; /* as many are kept for the job, the unused ones idle; 0: those of the layout */
 };
 
-/* `clock_mhz`: requested, within what the GPU can be locked to; 0: the highest. The layout is
- * checked: erg_layout_check(). */
+/* `clock_mhz`: requested, within what the GPU can be locked to; 0: the highest. `uneven_s`: by how
+ * much the schedule is longer than the closed form (ERG_TIME_UNEVEN), which all GPUs wait. The
+ * layout is checked: erg_layout_check(). */
 void erg_layout_energy(struct erg_layout_energy *energy,
                        const struct erg_layout_energy_request *request,
-                       const struct erg_layout *layout, double clock_mhz);
+                       const struct erg_layout *layout, double clock_mhz, double uneven_s);
 
 /* ---- the steps apart, for a search ---- */
 
@@ -148,7 +149,7 @@ struct erg_layout_energy_place {
  * stages in one place. */
 void erg_layout_energy_compose(struct erg_layout_energy *energy,
                                const struct erg_layout_energy_place *places, size_t count,
-                               const struct erg_layout *layout);
+                               const struct erg_layout *layout, double uneven_s);
 
 /* ---- pieces, for the frontier ---- */
 

@@ -83,6 +83,7 @@ static int solve_frontier(struct erg_layout_frontier *frontier,
     struct erg_layout_frontier_request request = {
         .energy = asked->energy,
         .layout = &candidate->layout,
+        .uneven_s = candidate->time.items[ERG_TIME_UNEVEN],
         .points = POINTS,
         .slower_points = asked->query.power_w > 0 ? SLOWER_POINTS : 0,
         .clocks = ERG_LAYOUT_CHOICE_CLOCKS,

@@ -41,7 +41,7 @@ static void start(struct solving *solving, const struct erg_layout_frontier_requ
         erg_layout_ladder_init(&ladders[0], request->energy, layout, request->clocks);
         solving->places[0] = erg_layout_ladder_place(&ladders[0], layout);
         solving->climb.count = 1;
-        solving->climb.closed_s = erg_layout_ladder_time(&ladders[0], layout);
+        solving->climb.closed_s = erg_layout_ladder_time(&ladders[0], layout, request->uneven_s);
     }
     for (size_t i = 0; i < request->place_count; i++) {
         erg_layout_ladder_init(&ladders[i], &request->energy[i], layout, request->clocks);

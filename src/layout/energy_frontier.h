@@ -29,11 +29,11 @@ struct erg_layout_frontier_request {
     const struct erg_layout *layout;                /* checked: erg_layout_check() */
     /* Where stages lie, in the order of the pipeline, and how long an iteration takes with
      * everything at the highest clock. Several kinds of GPUs change their clocks each by its own
-     * ladder; messages from one to another count as the rest of that time. 0: all on GPUs of
-     * `energy`. */
+     * ladder. 0: all on GPUs of `energy`. */
     const struct erg_time_place *places;
     size_t place_count; /* at most ERG_LAYOUT_MOST_KINDS */
     double closed_s;
+    double uneven_s;      /* of all on one kind: what the schedule takes beyond the closed form */
     size_t points;        /* from the fastest to the least energy, at least 2 */
     size_t slower_points; /* beyond it: more energy, less power */
     /* About so many clocks; 0: all that a search considers. Nine cost at most some tenths of a per

@@ -95,12 +95,12 @@ void erg_layout_pipeline_tail(struct erg_layout_tail *tail,
 }
 
 double erg_layout_ladder_time(const struct erg_layout_ladder *ladder,
-                              const struct erg_layout *layout)
+                              const struct erg_layout *layout, double uneven_s)
 {
     const struct erg_time_place time = erg_layout_ladder_place(ladder, layout);
     const struct erg_layout_energy_place place = {ladder->request, &time, &ladder->rungs[0].costs};
     struct erg_layout_energy closed;
-    erg_layout_energy_compose(&closed, &place, 1, layout);
+    erg_layout_energy_compose(&closed, &place, 1, layout, uneven_s);
     return closed.time_s;
 }
 
@@ -136,9 +136,7 @@ struct erg_pipeline erg_layout_climb_pipeline(const struct erg_layout_climb *cli
                                               const struct erg_layout *layout,
                                               double *hop_latency_s)
 {
-    const double message_s = erg_layout_climb_message_s(climb, layout);
-    for (long s = 0; s < layout->pipeline; s++)
-        hop_latency_s[s] = message_s;
+    erg_time_hops(hop_latency_s, climb->places, climb->count, layout);
     return (struct erg_pipeline){
         .schedule = layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
         .stages = (size_t)layout->pipeline,

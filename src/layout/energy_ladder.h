@@ -16,7 +16,7 @@ struct erg_layout_ladder {
     struct erg_layout_rung {
         int clock_mhz;
         struct erg_layout_costs costs;
-    } * rungs;
+    } *rungs;
     size_t count;
     /* Of what follows the pipeline: at the lowest clock at which memory-bound kernels take no
      * longer than at the highest. */
@@ -47,9 +47,9 @@ void erg_layout_pipeline_tail(struct erg_layout_tail *tail,
                               const struct erg_layout_energy_place *places, size_t count,
                               const struct erg_layout *layout);
 
-/* Of an iteration with everything at the highest clock, by the closed form (energy.h). */
+/* Of an iteration with everything at the highest clock, as erg_layout_energy() says. */
 double erg_layout_ladder_time(const struct erg_layout_ladder *ladder,
-                              const struct erg_layout *layout);
+                              const struct erg_layout *layout, double uneven_s);
 
 /* ---- all stages, each on the ladder of its own GPUs ---- */
 
@@ -57,7 +57,7 @@ struct erg_layout_climb {
     const struct erg_layout_ladder *ladders; /* [count], of the layout's degrees */
     const struct erg_time_place *places;     /* [count], in the order of the pipeline */
     size_t count;
-    double closed_s; /* of an iteration with everything at the highest clocks, in closed form */
+    double closed_s; /* of an iteration with everything at the highest clocks (energy.h) */
 };
 
 static inline size_t erg_layout_climb_place(const struct erg_layout_climb *climb, long stage)
@@ -68,8 +68,7 @@ static inline size_t erg_layout_climb_place(const struct erg_layout_climb *climb
     return place;
 }
 
-/* The exposed part of a message between stages, of several kinds of GPUs the least: the rest is in
- * closed_s. */
+/* The exposed part of a message between stages, of several kinds of GPUs the least. */
 double erg_layout_climb_message_s(const struct erg_layout_climb *climb,
                                   const struct erg_layout *layout);
 
@@ -77,8 +76,8 @@ double erg_layout_climb_message_s(const struct erg_layout_climb *climb,
 double erg_layout_climb_waiting_w(const struct erg_layout_climb *climb,
                                   const struct erg_layout *layout);
 
-/* Schedule, stages, microbatches, the power of waiting, and between all stages the latency of
- * a message, for which there is room in `hop_latency_s` [pipeline]. */
+/* Schedule, stages, microbatches, the power of waiting, and between the stages the latencies of
+ * messages, for which there is room in `hop_latency_s` [pipeline]. */
 struct erg_pipeline erg_layout_climb_pipeline(const struct erg_layout_climb *climb,
                                               const struct erg_layout *layout,
                                               double *hop_latency_s);

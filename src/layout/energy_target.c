@@ -26,12 +26,14 @@ static const struct erg_layout_ladder *ladder_for(struct erg_layout_choosing *at
 
 /* Of a layout that a search found. */
 static void bound_found(struct erg_layout_bound *bound, struct erg_layout_choosing *at,
-                        const struct erg_layout *layout, bool exact)
+                        const struct erg_layout_candidate *candidate, bool exact)
 {
+    const struct erg_layout *layout = &candidate->layout;
     const struct erg_layout_ladder *ladder = ladder_for(at, layout);
     const struct erg_time_place place = erg_layout_ladder_place(ladder, layout);
-    const struct erg_layout_climb climb = {ladder, &place, 1,
-                                           erg_layout_ladder_time(ladder, layout)};
+    const double closed_s =
+        erg_layout_ladder_time(ladder, layout, candidate->time.items[ERG_TIME_UNEVEN]);
+    const struct erg_layout_climb climb = {ladder, &place, 1, closed_s};
     erg_layout_bound_init(bound, &climb, layout, exact);
 }
 
@@ -58,7 +60,7 @@ void erg_layout_choosing_bound(struct erg_layout_bound *bound, struct erg_layout
     if (at->request->list)
         bound_listed(bound, at->request->list, candidate, exact);
     else
-        bound_found(bound, at, &candidate->layout, exact);
+        bound_found(bound, at, candidate, exact);
 }
 
 /* Takes the candidate's lists. */

@@ -65,7 +65,8 @@ void erg_layout_answer_energy(struct erg_layout_energy *energy,
     if (answer->mixed)
         erg_mixed_energy(energy, answer->mixed, candidate->mixed);
     else
-        erg_layout_energy(energy, answer->energy, &candidate->layout, 0);
+        erg_layout_energy(energy, answer->energy, &candidate->layout, 0,
+                          candidate->time.items[ERG_TIME_UNEVEN]);
 }
 
 double erg_layout_answer_mfu(const struct erg_layout_answer *answer,

@@ -13,6 +13,7 @@
 struct walk {
     const struct erg_mixed_search *search;
     struct erg_mixed_found *found;
+    size_t kept;                                          /* at most, while it goes on */
     struct erg_layout_search kinds[ERG_MIXED_MOST_KINDS]; /* a search as each kind would see it */
     struct erg_layout_pieces pieces[ERG_MIXED_MOST_KINDS];
     struct erg_layout_splitter splitter;
@@ -47,30 +48,22 @@ static void fill_pieces(struct walk *walk, const struct erg_layout *layout)
 /* ---- places ---- */
 
 /* What a message from one kind to another takes longer than one between stages of the first. */
-static double crossing_s(const struct walk *walk, const struct erg_layout *layout, size_t from,
-                         size_t to)
+static double crossing_s(const struct walk *walk, size_t from, size_t to)
 {
-    const struct erg_mixed_kind *kinds = walk->search->kinds;
     const struct erg_layout_pieces *pieces = &walk->pieces[from];
     if (from == to)
         return 0;
     double message_s =
         (double)pieces->sizes.hidden / fmin(erg_time_message_rate(&walk->kinds[from].time, true),
                                             erg_time_message_rate(&walk->kinds[to].time, true));
-    return erg_time_message_share(kinds[from].engine, layout) *
-           (message_s - pieces->parts.message_s);
+    return message_s - pieces->parts.message_s;
 }
 
-/*
- * Where the stages of a layout lie. With virtual stages all chunks but the first get their input
- * from the last stage and the first stage's gradients go back there.
- */
+/* Where the stages of a layout lie. */
 static void fill_places(struct erg_layout_places *places, struct walk *walk,
                         const struct erg_layout *layout, const struct erg_mixed_block *blocks,
                         size_t count)
 {
-    size_t last = blocks[count - 1].kind;
-    double around = 1 - 1 / (double)layout->virtual_stages;
     bool offload = walk->search->offload;
     long first = 0;
     places->count = count;
@@ -88,10 +81,8 @@ static void fill_places(struct erg_layout_places *places, struct walk *walk,
             erg_time_group_bandwidth(time, layout->tensor, layout->context * layout->data, ranks));
         place->first = first;
         place->end = first + blocks[i].stages;
-        place->before_s = i > 0 ? crossing_s(walk, layout, kind, blocks[i - 1].kind)
-                                : around * crossing_s(walk, layout, kind, last);
-        place->after_s = i + 1 < count ? crossing_s(walk, layout, kind, blocks[i + 1].kind)
-                                       : around * crossing_s(walk, layout, kind, blocks[0].kind);
+        place->before_s = crossing_s(walk, kind, blocks[(i + count - 1) % count].kind);
+        place->after_s = crossing_s(walk, kind, blocks[(i + 1) % count].kind);
         first += blocks[i].stages;
     }
 }
@@ -102,6 +93,8 @@ static void fill_peaks(struct erg_mixed_candidate *candidate,
                        const struct erg_layout_places *places)
 {
     const struct erg_layout *layout = &candidate->at.layout;
+    for (size_t i = 0; i < candidate->block_count; i++)
+        candidate->blocks[i].peak_bytes = 0;
     for (long stage = 0; stage < layout->pipeline; stage++) {
         size_t place = erg_layout_place_of(places, stage);
         double *peak = &candidate->blocks[place].peak_bytes;
@@ -117,9 +110,9 @@ static void keep(struct walk *walk, const struct erg_mixed_candidate *candidate)
     size_t place = found->count;
     while (place > 0 && candidate->at.tokens_per_s > found->items[place - 1].at.tokens_per_s)
         place--;
-    if (place == walk->search->top)
+    if (place == walk->kept)
         return;
-    if (found->count == walk->search->top)
+    if (found->count == walk->kept)
         erg_layout_candidate_release(&found->items[--found->count].at);
     memmove(&found->items[place + 1], &found->items[place],
             (found->count - place) * sizeof *found->items);
@@ -167,7 +160,7 @@ static void consider(struct walk *walk, const struct erg_layout *layout,
     struct erg_mixed_found *found = walk->found;
     long batch = layout->data * layout->microbatch * layout->microbatches;
     double wanted = INFINITY, excess;
-    if (found->count == search->top)
+    if (found->count == walk->kept)
         wanted =
             (double)(batch * search->sequence) / found->items[found->count - 1].at.tokens_per_s;
     found->evaluated++;
@@ -194,7 +187,7 @@ static void consider(struct walk *walk, const struct erg_layout *layout,
         found->unfit++; /* by a rounding error */
         return;
     }
-    erg_layout_settle_time(&candidate.at, places);
+    erg_layout_follow_split(&candidate.at, &walk->splitter, NULL, places);
     fill_peaks(&candidate, places);
     found->feasible++;
     keep(walk, &candidate);
@@ -252,7 +245,7 @@ static bool is_too_slow(const struct walk *walk, const struct erg_layout *layout
     const struct erg_mixed_search *search = walk->search;
     const struct erg_mixed_found *found = walk->found;
     double layers_per_s = 0;
-    if (found->count < search->top)
+    if (found->count < walk->kept)
         return false;
     for (size_t i = 0; i < count; i++) {
         const struct erg_time_parts *parts = &walk->pieces[blocks[i].kind].parts;
@@ -389,6 +382,30 @@ static int none_fits(const struct walk *walk, struct erg_error *err)
                     search->model->name, batch, (unsigned long long)found->evaluated);
 }
 
+/* What was found, with layers moved where that is faster. */
+static int climb(struct walk *walk, struct erg_error *err)
+{
+    struct erg_mixed_found *found = walk->found;
+    for (size_t i = 0; i < found->count; i++) {
+        struct erg_mixed_candidate item = found->items[i];
+        struct erg_layout_places places;
+        size_t place = i;
+        if (erg_interrupt_check(err) != 0)
+            return -1;
+        fill_pieces(walk, &item.at.layout);
+        fill_places(&places, walk, &item.at.layout, item.blocks, item.block_count);
+        if (!erg_layout_climb_split(&item.at, &walk->splitter, NULL, &places))
+            continue;
+        fill_peaks(&item, &places);
+        for (; place > 0 && item.at.tokens_per_s > found->items[place - 1].at.tokens_per_s; place--)
+            found->items[place] = found->items[place - 1];
+        found->items[place] = item;
+    }
+    while (found->count > walk->search->top)
+        erg_layout_candidate_release(&found->items[--found->count].at);
+    return 0;
+}
+
 int erg_mixed_search(struct erg_mixed_found *found, const struct erg_mixed_search *search,
                      struct erg_error *err)
 {
@@ -402,7 +419,8 @@ int erg_mixed_search(struct erg_mixed_found *found, const struct erg_mixed_searc
             most = search->kinds[k].machine.node_gpus;
     walk_init(&walk, search);
     walk.found = found;
-    found->items = erg_xcalloc(search->top + 1, sizeof *found->items);
+    walk.kept = erg_layout_kept(search->top);
+    found->items = erg_xcalloc(walk.kept + 1, sizeof *found->items);
     int status = 0;
     for (long tensor = 1; tensor <= most && !status; tensor++) {
         for (long context = 1; context <= most / tensor && !status; context++) {
@@ -415,6 +433,8 @@ int erg_mixed_search(struct erg_mixed_found *found, const struct erg_mixed_searc
     }
     if (!status && found->count == 0)
         status = none_fits(&walk, err);
+    if (!status)
+        status = climb(&walk, err);
     for (size_t i = 0; i < found->count; i++)
         found->items[i].at.mixed = &found->items[i];
     erg_layout_splitter_release(&walk.splitter);
@@ -458,7 +478,7 @@ int erg_mixed_evaluate(struct erg_mixed_candidate *candidate, const struct erg_m
                               excess / 0x1p30);
     }
     if (!status) {
-        erg_layout_settle_time(&candidate->at, &places);
+        erg_layout_follow(&candidate->at, walk.splitter.follower, &places);
         fill_peaks(candidate, &places);
         erg_layout_own_lists(&candidate->at);
     }

@@ -4,13 +4,14 @@
  * Every stage lies on GPUs of one kind, and the stages of a kind follow each other. Tensor, context
  * and data degrees are the same in all stages, so a kind has room for as many stages as groups of
  * t c d go into its GPUs; it may have fewer, or none. A message between two kinds runs at the
- * network of the slower one, at the sender's exposed share. All numbers of stages and orders of the
- * kinds, all degrees, chunks, microbatches and recomputations are tried, with the fastest split of
- * the layers that fits (split.h, search.h) by the speed and the memory of each stage's GPUs. What
- * is dropped could not be faster: by the bounds of search.h, and where even GPUs that only run
- * layers, cut so that all stages end at once, are too slow. So what is found is the fastest of all
- * these. Offloading is one ratio for all stages; a layout with a kind whose engine does not say how
- * fast that is does without.
+ * network of the slower one, and the sender's exposed share of it counts. All numbers of stages and
+ * orders of the kinds, all degrees, chunks, microbatches and recomputations are tried, with the
+ * fastest split of the layers that fits (split.h, search.h) by the speed and the memory of each
+ * stage's GPUs. What is dropped could not be faster: by the bounds of search.h, and where even GPUs
+ * that only run layers, cut so that all stages end at once, are too slow. So what is found is the
+ * fastest of all these; with virtual stages, but for what search.h says of their splits. Offloading
+ * is one ratio for all stages; a layout with a kind whose engine does not say how fast that is does
+ * without.
  */
 #ifndef ERG_LAYOUT_MIXED_H
 #define ERG_LAYOUT_MIXED_H

@@ -38,7 +38,8 @@ void erg_mixed_energy(struct erg_layout_energy *energy, const struct erg_mixed_s
         erg_layout_costs_at(&costs[i], &requests[i], &work, 0);
         on[i] = (struct erg_layout_energy_place){&requests[i], &places.at.time[i], &costs[i]};
     }
-    erg_layout_energy_compose(energy, on, candidate->block_count, layout);
+    erg_layout_energy_compose(energy, on, candidate->block_count, layout,
+                              candidate->at.time.items[ERG_TIME_UNEVEN]);
 }
 
 /* ---- over clocks ---- */

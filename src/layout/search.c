@@ -12,7 +12,8 @@
 struct walk {
     const struct erg_layout_search *search;
     struct erg_layout_found *found;
-    bool any; /* is wanted, and what does not fit does not matter */
+    bool any;    /* is wanted, and what does not fit does not matter */
+    size_t kept; /* at most */
     struct erg_layout_pieces pieces;
     struct erg_layout_places places; /* of the stages at hand */
     struct erg_layout_splitter splitter;
@@ -58,9 +59,9 @@ static void keep(struct walk *walk, const struct erg_layout_candidate *candidate
     size_t place = found->count;
     while (place > 0 && is_better(candidate, &found->items[place - 1]))
         place--;
-    if (place == walk->search->top)
+    if (place == walk->kept)
         return;
-    if (found->count == walk->search->top)
+    if (found->count == walk->kept)
         erg_layout_candidate_release(&found->items[--found->count]);
     memmove(&found->items[place + 1], &found->items[place],
             (found->count - place) * sizeof *found->items);
@@ -90,7 +91,7 @@ static bool is_done(const struct walk *walk)
 static double slowest_wanted(const struct walk *walk, const struct erg_layout *layout, long batch)
 {
     const struct erg_layout_found *found = walk->found;
-    if (walk->search->each || found->count < walk->search->top)
+    if (walk->search->each || found->count < walk->kept)
         return INFINITY;
     return (double)(batch * layout->sequence) / found->items[found->count - 1].tokens_per_s;
 }
@@ -111,6 +112,14 @@ static void note_unfit(struct walk *walk, const struct erg_layout_candidate *can
         walk->nearest_excess = excess;
         walk->nearest = *candidate;
     }
+}
+
+/* Whether a layout may be among the fastest, by the closed form: of the others that says enough. */
+static bool may_be_kept(const struct walk *walk, const struct erg_layout_candidate *candidate)
+{
+    const struct erg_layout_found *found = walk->found;
+    return found->count < walk->kept ||
+           candidate->tokens_per_s >= found->items[found->count - 1].tokens_per_s;
 }
 
 static void note_fit(struct walk *walk, const struct erg_layout_candidate *candidate)
@@ -184,6 +193,8 @@ static void consider_splits(struct walk *walk, const struct erg_layout *layout, 
         return;
     }
     erg_layout_settle_time(&candidate, &walk->places);
+    if (may_be_kept(walk, &candidate))
+        erg_layout_follow_split(&candidate, splitter, NULL, &walk->places);
     note_fit(walk, &candidate);
 }
 
@@ -204,8 +215,7 @@ static double floor_s(const struct walk *walk, const struct erg_layout *layout)
     double once_s =
         layers * parts->layer_parameters / stages * (place->gradient_s + place->optimizer_s);
     double passes = (double)layout->microbatches + (stages - 1) / chunks;
-    return (passes * stage_s + once_s + erg_time_passage(place->request->engine, parts, layout)) *
-           (1 - 1e-12);
+    return (passes * stage_s + once_s + erg_time_passage(place, 1, layout)) * (1 - 1e-12);
 }
 
 /* All recomputations of a layout: with equal stages, and with others. */
@@ -253,8 +263,11 @@ static void settle_stages(struct walk *walk, struct erg_layout_candidate *best,
         *verdict = own;
     else
         *excess = fmin(*excess, missing);
-    if (own == ERG_LAYOUT_FITS)
-        keep_faster(best, candidate);
+    if (own != ERG_LAYOUT_FITS)
+        return;
+    if (candidate->layout.chunk_layers && may_be_kept(walk, candidate))
+        erg_layout_follow_split(candidate, &walk->splitter, &walk->own, &walk->places);
+    keep_faster(best, candidate);
 }
 
 /*
@@ -423,6 +436,52 @@ static int none_fits(const struct walk *walk, struct erg_error *err)
                     erg_layout_gib_up(walk->nearest_excess));
 }
 
+/* Whether equal stages of the same degrees are as fast as these, which differ. */
+static bool is_beaten(const struct erg_layout_found *found, const struct erg_layout_candidate *item)
+{
+    struct erg_layout equal = item->layout;
+    equal.chunk_layers = NULL;
+    for (size_t i = 0; item->chunk_layers && i < found->count; i++)
+        if (compare_layouts(&found->items[i].layout, &equal) == 0)
+            return found->items[i].time.total <= item->time.total;
+    return false;
+}
+
+/* What was found, with layers moved where that is faster. */
+static int climb(struct walk *walk, struct erg_error *err)
+{
+    const struct erg_layout_search *search = walk->search;
+    struct erg_layout_found *found = walk->found;
+    size_t kept = 0;
+    for (size_t i = 0; i < found->count; i++) {
+        struct erg_layout_candidate item = found->items[i];
+        const struct erg_layout *layout = &item.layout;
+        size_t place = i;
+        if (erg_interrupt_check(err) != 0)
+            return -1;
+        erg_layout_pieces_init(&walk->pieces, search, layout);
+        erg_layout_places_init(&walk->places, search, &walk->pieces, layout,
+                               erg_time_group_bandwidth(&search->time, layout->tensor,
+                                                        layout->context * layout->data,
+                                                        search->gpus));
+        if (!erg_layout_climb_split(&item, &walk->splitter, &walk->own, &walk->places))
+            continue;
+        if (search->each)
+            search->each(search->context, &item);
+        for (; place > 0 && is_better(&item, &found->items[place - 1]); place--)
+            found->items[place] = found->items[place - 1];
+        found->items[place] = item;
+    }
+    for (size_t i = 0; i < found->count; i++) {
+        if (kept == search->top || is_beaten(found, &found->items[i]))
+            erg_layout_candidate_release(&found->items[i]);
+        else
+            found->items[kept++] = found->items[i];
+    }
+    found->count = kept;
+    return 0;
+}
+
 static int walk_all(struct erg_layout_found *found, const struct erg_layout_search *search,
                     bool any, struct erg_error *err)
 {
@@ -431,9 +490,11 @@ static int walk_all(struct erg_layout_found *found, const struct erg_layout_sear
         return -1;
     size_t layers = (size_t)search->time.model->layers;
     long most = search->group_most > 0 ? search->group_most : search->time.machine->node_gpus;
-    found->items = erg_xcalloc(search->top + 1, sizeof *found->items);
+    size_t kept = any ? 1 : erg_layout_kept(search->top);
+    found->items = erg_xcalloc(kept + 1, sizeof *found->items);
     struct walk walk = {
         .search = search,
+        .kept = kept,
         .found = found,
         .any = any,
         .gradient_bandwidths = erg_xcalloc(layers + 1, sizeof(double)),
@@ -458,6 +519,8 @@ static int walk_all(struct erg_layout_found *found, const struct erg_layout_sear
     }
     if (!status && found->count == 0 && !any)
         status = none_fits(&walk, err);
+    if (!status && !any)
+        status = climb(&walk, err);
     free(walk.gradient_bandwidths);
     erg_layout_splitter_release(&walk.splitter);
     erg_layout_stages_release(&walk.own);

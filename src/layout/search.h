@@ -5,8 +5,7 @@
  * and of chunks that the layers allow, every microbatch, every recomputation, and the least
  * offloading that fits, which is the fastest, since offloading only costs time. Of each, the layers
  * are split equally where that is possible, and where stages may differ, in the fastest of all ways
- * to split them if that is faster: chunks of one stage differ by at most one layer then, those of
- * different stages by any number. Batches are the largest multiple within the bounds that the
+ * to split them if that is faster. Batches are the largest multiple within the bounds that the
  * replicas share evenly and, for interleaved schedules, that fills the pipeline.
  *
  * Nothing is dropped by a guess; these bounds are exact:
@@ -20,6 +19,13 @@
  * - Memory of all splits: what a layer takes at least in each stage says how many all could hold.
  * - Offloading of splits: between two ratios at which a stage can take one more layer nothing is
  *   gained.
+ *
+ * With virtual stages the fastest split is that of the closed form, of which the chunks of a stage
+ * differ by at most one layer. It takes no account of what stages wait for each other's longer
+ * chunks (time.h): so where its schedule is followed another split may be faster, of which some are
+ * tried (search_rounds.c). There is no proof that none is better still: small models have one in a
+ * few cases, rarely by more than a per cent.
+ *
  * What remains is checked stage by stage in closed form (memory.h): with equal chunks the first and
  * the last, since those between keep fewer groups than the first and have no head. The answer does
  * not depend on the order of evaluation: ties go to the smaller degrees.
@@ -50,7 +56,9 @@ struct erg_layout_search {
     long microbatch_most; /* 0: no bound */
     size_t top;           /* how many are kept, at least 1 */
     /* Every layout that fits, as it is found, the slow ones too: nothing is bounded by time then.
-     * NULL: none wanted. The candidate is valid during the call only. */
+     * Those that are kept come once more where other layers of their chunks made them faster; of
+     * those that are not, time is by the closed form. NULL: none wanted. The candidate is valid
+     * during the call only. */
     void (*each)(void *context, const struct erg_layout_candidate *candidate);
     void *context;
 };

@@ -47,9 +47,12 @@ void erg_layout_pieces_init(struct erg_layout_pieces *pieces,
                             const struct erg_layout_search *search,
                             const struct erg_layout *layout);
 
-/* The candidate's time and rate, as it is. */
+/* The candidate's time and rate, as it is, by the closed form alone. */
 void erg_layout_settle_time(struct erg_layout_candidate *candidate,
                             const struct erg_layout_places *places);
+/* And with the schedule followed (time.h), which is no faster. */
+void erg_layout_follow(struct erg_layout_candidate *candidate, struct erg_time_follower *follower,
+                       const struct erg_layout_places *places);
 
 /* The largest batch within the bounds; 0: none. */
 long erg_layout_choose_batch(const struct erg_layout_search *search,
@@ -130,7 +133,7 @@ struct erg_layout_stages {
     struct erg_layout_stage_option {
         double offload, peak_bytes, moved_s; /* copied of a layer */
         double time_s, wait_s;               /* of a microbatch; of the warm-up; INFINITY: unfit */
-    } * options;                             /* [stage][remat] */
+    } *options;                              /* [stage][remat] */
 };
 void erg_layout_stages_init(struct erg_layout_stages *stages, long layers);
 void erg_layout_stages_release(struct erg_layout_stages *stages);
@@ -153,9 +156,12 @@ struct erg_layout_splitter {
         long layers; /* that fit with the offloading at hand */
         long useful; /* more would be slower than what is wanted */
         double next; /* ratio of offloading with which one more fits; INFINITY: none */
-    } * rooms;
-    long *stage_layers, *chunk_layers; /* found; of chunks in model order */
-    double offload;                    /* found */
+    } *rooms;
+    long *stage_layers, *chunk_layers;     /* found; of chunks in model order */
+    double offload;                        /* found */
+    long *round_layers;                    /* found by rounds, of chunks in model order */
+    double *turns_s, *longest_s, *layer_s; /* of chunks, rounds, stages */
+    struct erg_time_follower *follower;
 };
 
 void erg_layout_splitter_init(struct erg_layout_splitter *splitter, long layers);
@@ -178,5 +184,36 @@ void erg_layout_split_of_any_memory(struct erg_layout_splitter *splitter,
 double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
                                 const struct erg_layout_places *places,
                                 const struct erg_layout *layout, double limit);
+
+/* ---- the same by rounds, of layouts with virtual stages (search_rounds.c) ---- */
+
+/* A split whose rounds are as level as layers allow, whatever memory it needs: into the splitter's
+ * round_layers. Some microseconds. */
+void erg_layout_split_rounds(struct erg_layout_splitter *splitter,
+                             const struct erg_layout_places *places,
+                             const struct erg_layout *layout);
+
+/* Follows the schedule of a split that fits, and with virtual stages that by rounds, too: the
+ * candidate becomes that which is faster. Where each stage does what is best for it (per_stage of
+ * the search) its lists are those of `stages`, else that may be NULL. */
+void erg_layout_follow_split(struct erg_layout_candidate *candidate,
+                             struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                             const struct erg_layout_places *places);
+
+/*
+ * Moves layers of a followed candidate with lists of its own from chunk to chunk until that makes
+ * it no faster, or for some tenths of a second. Returns whether it is faster then.
+ */
+bool erg_layout_climb_split(struct erg_layout_candidate *candidate,
+                            struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                            const struct erg_layout_places *places);
+
+/* So many are kept while a search goes on, at least: after they have climbed the fastest may be
+ * another one of them, whatever number is asked for. */
+enum { ERG_LAYOUT_LEAST_KEPT = 16 };
+static inline size_t erg_layout_kept(size_t top)
+{
+    return top > ERG_LAYOUT_LEAST_KEPT ? top : ERG_LAYOUT_LEAST_KEPT;
+}
 
 #endif

@@ -26,12 +26,25 @@ void erg_layout_places_init(struct erg_layout_places *places,
                         gradient_bandwidth);
 }
 
+static void settle_rate(struct erg_layout_candidate *candidate)
+{
+    candidate->tokens_per_s =
+        (double)(candidate->batch * candidate->layout.sequence) / candidate->time.total;
+}
+
 void erg_layout_settle_time(struct erg_layout_candidate *candidate,
                             const struct erg_layout_places *places)
 {
     erg_time_compose_places(&candidate->time, places->time, places->count, &candidate->layout);
-    candidate->tokens_per_s =
-        (double)(candidate->batch * candidate->layout.sequence) / candidate->time.total;
+    settle_rate(candidate);
+}
+
+void erg_layout_follow(struct erg_layout_candidate *candidate, struct erg_time_follower *follower,
+                       const struct erg_layout_places *places)
+{
+    erg_time_follow_places(&candidate->time, follower, places->time, places->count,
+                           &candidate->layout);
+    settle_rate(candidate);
 }
 
 long erg_layout_choose_batch(const struct erg_layout_search *search,
@@ -119,9 +132,11 @@ static void split_stages(struct erg_layout_splitter *splitter, struct erg_layout
             continue;
         candidate.layout.remat = (enum erg_remat)remat;
         split_one(splitter, places, &candidate.layout);
-        if (erg_layout_settle_stages(&candidate, stages, places, search->remats, &excess) ==
-                ERG_LAYOUT_FITS &&
-            candidate.time.total < best_s) {
+        if (erg_layout_settle_stages(&candidate, stages, places, search->remats, &excess) !=
+            ERG_LAYOUT_FITS)
+            continue;
+        erg_layout_follow_split(&candidate, splitter, stages, places);
+        if (candidate.time.total < best_s) {
             best_s = candidate.time.total;
             best = (enum erg_remat)remat;
         }
@@ -158,7 +173,6 @@ static int settle_one(struct erg_layout_candidate *candidate, struct erg_layout_
         return erg_fail(err, ERG_INFEASIBLE,
                         "offloads %.1f GiB more to a node's host memory than its %.1f GiB",
                         erg_layout_gib_up(excess), search->host_bytes / 0x1p30);
-    erg_layout_settle_time(candidate, places);
     return 0;
 }
 
@@ -214,8 +228,14 @@ int erg_layout_evaluate(struct erg_layout_candidate *candidate,
     else if (split)
         split_one(&splitter, &places, own);
     int status = settle_one(candidate, &stages, &places, err);
+    if (!status && split)
+        erg_layout_follow_split(candidate, &splitter, &stages, &places);
+    else if (!status)
+        erg_layout_follow(candidate, splitter.follower, &places);
     if (!status)
         erg_layout_own_lists(candidate);
+    if (!status && split)
+        erg_layout_climb_split(candidate, &splitter, &stages, &places);
     erg_layout_stages_release(&stages);
     erg_layout_splitter_release(&splitter);
     return status;

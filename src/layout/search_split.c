@@ -37,6 +37,11 @@ void erg_layout_splitter_init(struct erg_layout_splitter *splitter, long layers)
         .rooms = erg_xcalloc(count, sizeof *splitter->rooms),
         .stage_layers = erg_xcalloc(count, sizeof *splitter->stage_layers),
         .chunk_layers = erg_xcalloc(count, sizeof *splitter->chunk_layers),
+        .round_layers = erg_xcalloc(count, sizeof *splitter->round_layers),
+        .turns_s = erg_xcalloc(count, sizeof *splitter->turns_s),
+        .longest_s = erg_xcalloc(count, sizeof *splitter->longest_s),
+        .layer_s = erg_xcalloc(count, sizeof *splitter->layer_s),
+        .follower = erg_time_follower_new(),
     };
 }
 
@@ -46,6 +51,11 @@ void erg_layout_splitter_release(struct erg_layout_splitter *splitter)
     free(splitter->rooms);
     free(splitter->stage_layers);
     free(splitter->chunk_layers);
+    free(splitter->round_layers);
+    free(splitter->turns_s);
+    free(splitter->longest_s);
+    free(splitter->layer_s);
+    erg_time_follower_free(splitter->follower);
 }
 
 static struct splitting splitting_of(struct erg_layout_splitter *splitter,
@@ -130,13 +140,12 @@ static void fill_stages(struct erg_split_group *groups, const struct splitting *
 /* What does not depend on the split. */
 static double waits(const struct splitting *at, double offload)
 {
-    double most = 0, passage = 0;
+    double most = 0;
     for (size_t i = 0; i < at->places->count; i++) {
         const struct erg_time_place *place = &at->places->time[i];
         most = fmax(most, erg_time_stalls(place, at->layout, at->layout->remat, offload));
-        passage = fmax(passage, erg_time_passage(place->request->engine, place->parts, at->layout));
     }
-    return most + passage;
+    return most + erg_time_passage(at->places->time, at->places->count, at->layout);
 }
 
 static double solve(const struct splitting *at, struct erg_split_group *groups, size_t count,

@@ -14,8 +14,9 @@ const char *erg_time_item_name(enum erg_time_item item)
         [ERG_TIME_CONTEXT] = "context",     [ERG_TIME_OVERHEAD] = "overhead",
         [ERG_TIME_RECOMPUTE] = "recompute", [ERG_TIME_OFFLOAD] = "offload",
         [ERG_TIME_HEAD] = "head",           [ERG_TIME_PIPELINE] = "pipeline",
-        [ERG_TIME_BUBBLE] = "bubble",       [ERG_TIME_GRADIENTS] = "gradients",
-        [ERG_TIME_OPTIMIZER] = "optimizer", [ERG_TIME_STALLS] = "stalls",
+        [ERG_TIME_BUBBLE] = "bubble",       [ERG_TIME_UNEVEN] = "uneven",
+        [ERG_TIME_GRADIENTS] = "gradients", [ERG_TIME_OPTIMIZER] = "optimizer",
+        [ERG_TIME_STALLS] = "stalls",
     };
     return names[item];
 }
@@ -345,19 +346,30 @@ void erg_time_place_init(struct erg_time_place *place, const struct erg_time_req
     };
 }
 
+/* How many messages of a microbatch a stage sends each way: the first chunk's input comes from
+ * nowhere, and the last one's output goes nowhere. */
+static double sent_before(const struct erg_layout *layout, long stage)
+{
+    return (double)(layout->virtual_stages - (stage == 0));
+}
+
+static double sent_after(const struct erg_layout *layout, long stage)
+{
+    return (double)(layout->virtual_stages - (stage == layout->pipeline - 1));
+}
+
 double erg_time_message(const struct erg_time_place *place, const struct erg_layout *layout,
                         long stage)
 {
     const struct erg_time_request *request = place->request;
     double chunks = (double)layout->virtual_stages, sum = 0;
     if (layout->pipeline > 1)
-        sum =
-            2 * chunks * erg_time_message_share(request->engine, layout) * place->parts->message_s;
+        sum = 2 * chunks * place->parts->message_s;
     if (stage == place->first)
-        sum += chunks * place->before_s;
+        sum += sent_before(layout, stage) * place->before_s;
     if (stage == place->end - 1)
-        sum += chunks * place->after_s;
-    return sum;
+        sum += sent_after(layout, stage) * place->after_s;
+    return erg_time_message_share(request->engine, layout) * sum;
 }
 
 void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
@@ -403,12 +415,22 @@ double erg_time_stalls(const struct erg_time_place *place, const struct erg_layo
                                 parts->backward_s + parts->recompute_s[remat]);
 }
 
-double erg_time_passage(const struct erg_engine *engine, const struct erg_time_parts *parts,
+double erg_time_passage(const struct erg_time_place *places, size_t count,
                         const struct erg_layout *layout)
 {
-    double hops = (double)(layout->pipeline * layout->virtual_stages - 1);
-    double more = engine->pipeline_ends_exposed - erg_time_message_share(engine, layout);
-    return layout->pipeline > 1 && more > 0 ? 2 * hops * more * parts->message_s : 0;
+    double passage = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_time_place *place = &places[i];
+        const struct erg_engine *engine = place->request->engine;
+        double chunks = (double)((place->end - place->first) * layout->virtual_stages);
+        double sent = 2 * chunks - (i == 0) - (i + 1 == count);
+        double more = engine->pipeline_ends_exposed - erg_time_message_share(engine, layout);
+        if (more > 0)
+            passage += more * (sent * place->parts->message_s +
+                               sent_before(layout, place->first) * place->before_s +
+                               sent_after(layout, place->end - 1) * place->after_s);
+    }
+    return layout->pipeline > 1 ? passage : 0;
 }
 
 /* The next stage that may take longer than `stage`: with equal chunks those of a place take what
@@ -427,7 +449,7 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
     const long last = layout->pipeline - 1, layers = places->request->model->layers;
     const struct erg_time_place *place = places, *pace = places;
     struct erg_time_stage cost, slowest = {0};
-    double *items = time->items, longest = 0, sum = 0, once = 0, passage = 0;
+    double *items = time->items, longest = 0, sum = 0, once = 0;
     long slowest_stage = 0;
     *time = (struct erg_time){0};
     for (long stage = 0, next; stage <= last; stage = next) {
@@ -454,10 +476,8 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
         double wait = erg_time_stalls(place, layout, erg_layout_remat(layout, stage),
                                       erg_layout_offload(layout, stage));
         items[ERG_TIME_STALLS] = fmax(items[ERG_TIME_STALLS], wait);
-        passage = fmax(passage, erg_time_passage(place->request->engine, place->parts, layout));
     }
     assert(place == &places[count - 1]);
-    (void)count; /* nothing else asks for it, and not all builds assert */
     add_layers(items, pace->request, pace->parts,
                (double)erg_layout_stage_layers(layout, layers, slowest_stage),
                erg_layout_remat(layout, slowest_stage), erg_layout_offload(layout, slowest_stage));
@@ -465,7 +485,8 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
     items[ERG_TIME_PIPELINE] = slowest.message_s;
     for (int i = 0; i <= ERG_TIME_PIPELINE; i++)
         items[i] *= (double)layout->microbatches;
-    items[ERG_TIME_BUBBLE] = (sum - longest) / (double)layout->virtual_stages + passage;
+    items[ERG_TIME_BUBBLE] =
+        (sum - longest) / (double)layout->virtual_stages + erg_time_passage(places, count, layout);
     for (int i = 0; i < ERG_TIME_ITEMS; i++)
         time->total += items[i];
 }

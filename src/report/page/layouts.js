@@ -16,7 +16,7 @@ const PARTS = [
   ["Tensor and context groups", ["tensor", "context"]],
   ["Recomputation and offloading", ["recompute", "offload", "stalls"]],
   ["Head", ["head"]],
-  ["Pipeline", ["pipeline", "bubble"]],
+  ["Pipeline", ["pipeline", "bubble", "uneven"]],
   ["Gradients and optimizer", ["gradients", "optimizer"]],
 ].map(([title, items], i) => ({ title, items, color: `hsl(${[212, 190, 160, 45, 20, 330, 270][i]} 55% 52%)` }));
 const highest = layout => layout.highest_clock;
