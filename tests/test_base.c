@@ -29,6 +29,25 @@ static void numbers_refuse_garbage(void **state)
     const char *bad[] = {"", " 1", "1 ", "1,5", "nan", "inf", "1e999", "0x", "one", NULL};
     for (size_t i = 0; bad[i]; i++)
         assert_false(erg_parse_double(bad[i], &value));
+    const struct {
+        const char *text;
+        double bytes;
+    } sizes[] = {{"6e10", 6e10},
+                 {"60GiB", 60 * 0x1p30},
+                 {"1.5TiB", 1.5 * 0x1p40},
+                 {"64GB", 64e9},
+                 {"500MiB", 500 * 0x1p20},
+                 {"2KiB", 2048},
+                 {"3kB", 3e3},
+                 {"1MB", 1e6},
+                 {"2TB", 2e12}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        assert_true(erg_parse_bytes(sizes[i].text, &value));
+        assert_near(value, sizes[i].bytes, 0);
+    }
+    const char *no_size[] = {"", "GiB", "60gib", "60 GiB", "60G", "1e308GB", "nan", NULL};
+    for (size_t i = 0; no_size[i]; i++)
+        assert_false(erg_parse_bytes(no_size[i], &value));
     long whole = 0;
     assert_true(erg_parse_long("-42", &whole));
     assert_int_equal(whole, -42);

@@ -60,17 +60,48 @@ static void make_c_locale(void)
     c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 }
 
-bool erg_parse_double(const char *text, double *value)
+/* A finite number at the start of `text`; *end is behind it. */
+static bool parse_start(const char *text, double *value, char **end)
 {
     pthread_once(&c_locale_once, make_c_locale);
     if (!text || !*text || isspace((unsigned char)*text))
         return false;
-    char *end;
-    double parsed = strtod_l(text, &end, c_locale);
-    if (*end || !isfinite(parsed))
+    double parsed = strtod_l(text, end, c_locale);
+    if (*end == text || !isfinite(parsed))
         return false;
     *value = parsed;
     return true;
+}
+
+bool erg_parse_double(const char *text, double *value)
+{
+    char *end;
+    double parsed;
+    if (!parse_start(text, &parsed, &end) || *end)
+        return false;
+    *value = parsed;
+    return true;
+}
+
+bool erg_parse_bytes(const char *text, double *bytes)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {
+        {"", 1},     {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+        {"kB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
+    };
+    char *end;
+    double parsed;
+    if (!parse_start(text, &parsed, &end))
+        return false;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcmp(end, units[i].name) == 0 && isfinite(parsed * units[i].bytes)) {
+            *bytes = parsed * units[i].bytes;
+            return true;
+        }
+    return false;
 }
 
 bool erg_parse_long(const char *text, long *value)

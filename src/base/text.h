@@ -28,6 +28,8 @@ const char *erg_plural(size_t count);
  * Independent of the locale's decimal point.
  */
 bool erg_parse_double(const char *text, double *value);
+/* Bytes: such a number alone or with KiB, MiB, GiB, TiB, kB, MB, GB or TB behind it. */
+bool erg_parse_bytes(const char *text, double *bytes);
 bool erg_parse_long(const char *text, long *value);
 
 /*

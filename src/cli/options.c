@@ -44,7 +44,8 @@ static int check_bounds(const struct erg_option *option, double value, const cha
     if (option->most >= 1e15)
         return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must be at least %.10g.",
                         option->name, text, option->least);
-    return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must lie between %.10g and %.10g.",
+    return erg_fail(err, ERG_USAGE,
+                    "The option --%s got \"%s\", but must lie between %.10g and %.10g.",
                     option->name, text, option->least, option->most);
 }
 
@@ -92,6 +93,14 @@ static int set_value(const struct erg_option *option, void *values, const char *
                             option->name, text);
         *(double *)target = number;
         return check_bounds(option, number, text, err);
+    case ERG_OPTION_BYTES:
+        if (!erg_parse_bytes(text, &number))
+            return erg_fail(err, ERG_USAGE,
+                            "The option --%s got \"%s\", but must be a number of bytes like 6e10, "
+                            "64GiB, 500MiB or 64GB.",
+                            option->name, text);
+        *(double *)target = number;
+        return check_bounds(option, number, text, err);
     case ERG_OPTION_CHOICE:
         return set_choice(option, target, text, err);
     case ERG_OPTION_TEXT:
@@ -111,7 +120,7 @@ static int set_defaults(const struct erg_option *options, void *values, struct e
         void *target = (char *)values + option->offset;
         if (option->type == ERG_OPTION_LONG)
             *(long *)target = ERG_NOT_GIVEN;
-        else if (option->type == ERG_OPTION_DOUBLE)
+        else if (option->type == ERG_OPTION_DOUBLE || option->type == ERG_OPTION_BYTES)
             *(double *)target = NAN;
         else if (option->type == ERG_OPTION_CHOICE)
             *(int *)target = -1;

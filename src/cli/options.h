@@ -26,6 +26,7 @@ enum erg_option_type {
     ERG_OPTION_COUNT,  /* int, one more each time the option appears */
     ERG_OPTION_LONG,   /* long */
     ERG_OPTION_DOUBLE, /* double */
+    ERG_OPTION_BYTES,  /* double, with or without a unit: 64GiB */
     ERG_OPTION_TEXT,   /* const char * */
     ERG_OPTION_FILE,   /* const char *, completed with file names */
     ERG_OPTION_CHOICE, /* int, the index in `choices` */
