@@ -451,7 +451,7 @@ static void faster_gpus_get_more_layers(void **state)
     assert_true(layers[0] > 2 * layers[1] && layers[0] < 5 * layers[1]);
     for (size_t i = 0; i < 2; i++)
         assert_true(best->blocks[i].peak_bytes <=
-                    world.kinds[best->blocks[i].kind].memory_bytes * 1.005);
+                    world.kinds[best->blocks[i].kind].memory_bytes * (1 + 1e-9));
     erg_mixed_found_release(&both);
     erg_mixed_found_release(&alone);
     world_release(&world);

@@ -117,7 +117,7 @@ static void the_search_finds_what_trying_all_finds(void **state)
         assert_int_equal(found.count, all.count);
         for (size_t k = 0; k < found.count; k++) {
             assert_close(found.items[k].tokens_per_s, all.best[k].tokens_per_s, 1e-12);
-            assert_true(found.items[k].peak_bytes <= search.memory_bytes * 1.005);
+            assert_true(found.items[k].peak_bytes <= search.memory_bytes * (1 + 1e-9));
             assert_close(found.items[k].peak_bytes, peak_of(&search, &found.items[k].layout),
                          1e-12);
             assert_ok(erg_layout_check(&found.items[k].layout, world.model, &err), &err);
@@ -224,7 +224,7 @@ static void the_stage_that_needs_most_counts(void **state)
             continue;
         double peak = peak_of(&search, &found.layout);
         assert_close(found.peak_bytes, peak, 1e-12);
-        assert_true(peak <= search.memory_bytes * 1.005);
+        assert_true(peak <= search.memory_bytes * (1 + 1e-9));
         fit++;
         few += found.layout.offload > 0 && found.layout.microbatches <= found.layout.pipeline;
         erg_layout_candidate_release(&found);
@@ -270,7 +270,7 @@ static void no_split_that_fits_is_faster(void **state)
             offloads += found.items[k].layout.offload > 0 && found.items[k].layout.chunk_layers;
             unequal += found.items[k].layout.chunk_layers != NULL;
             assert_ok(erg_layout_check(&found.items[k].layout, world.model, &err), &err);
-            assert_true(found.items[k].peak_bytes <= search.memory_bytes * 1.005);
+            assert_true(found.items[k].peak_bytes <= search.memory_bytes * (1 + 1e-9));
         }
         host += (long)found.host_memory;
         for (long t = 1; t <= 2; t++)
@@ -421,6 +421,7 @@ static void published_layouts_are_among_the_best(void **state)
         search.remats = 1 << ERG_REMAT_NONE | 1 << ERG_REMAT_BALANCED;
         search.unequal = false;
         search.microbatch_most = 1;
+        search.memory_slack = ERG_MEMORY_ERROR;
         search.top = 2000;
         assert_ok(erg_layout_search(&found, &search, &err), &err);
         int place = 0;

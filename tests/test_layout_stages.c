@@ -29,7 +29,7 @@ static double least_offload(const struct world *world, const struct erg_layout *
         return 0;
     own.offload = 1;
     double most = peak_of(world, &own, stage);
-    if (own.pipeline < 3 || most > budget * (1 + ERG_MEMORY_ERROR))
+    if (own.pipeline < 3 || most > budget * (1 + 1e-9))
         return INFINITY;
     if (most > budget)
         return 1;
@@ -93,7 +93,7 @@ static void compare(void *context, const struct erg_layout_candidate *candidate)
     }
     assert_close(candidate->time.total - candidate->time.items[ERG_TIME_UNEVEN], best, 1e-9);
     assert_close(candidate->peak_bytes, peak, 1e-9);
-    assert_true(peak <= seen->budget * (1 + ERG_MEMORY_ERROR) * (1 + 1e-9));
+    assert_true(peak <= seen->budget * (1 + 1e-9));
     seen->stall += candidate->time.items[ERG_TIME_STALLS] > 0;
     seen->count++;
 }

@@ -46,9 +46,12 @@ struct erg_layout_search {
     long batch_least, batch_most; /* sequences of an iteration; equal: exactly so many */
     double memory_bytes;          /* of one GPU, for what memory.h counts */
     double host_bytes;            /* of one node, for offloaded activations; 0: no bound */
-    unsigned remats;              /* bits 1 << enum erg_remat: those that are tried */
-    bool offload;                 /* activations may be offloaded */
-    bool unequal;                 /* stages may differ in layers */
+    /* How far, relative, a layout that offloads all may be above memory_bytes. 0 but for replaying
+     * published runs, of which one is above the budget by the model's own error (memory.h). */
+    double memory_slack;
+    unsigned remats; /* bits 1 << enum erg_remat: those that are tried */
+    bool offload;    /* activations may be offloaded */
+    bool unequal;    /* stages may differ in layers */
     /* Each stage recomputes and offloads as is best for it alone, of `remats`: no layout takes less
      * time with this split. Which splits there are is asked with one way for all stages. */
     bool per_stage;

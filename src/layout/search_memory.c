@@ -28,10 +28,15 @@ double erg_layout_stage_peak(const struct erg_memory_lines *lines, double offloa
     return peak;
 }
 
-/* With all offloaded, what is missing may be the model's own error. */
+/* How far, relative, a layout with this ratio may be above the budget. */
+static double slack_at(const struct erg_layout_search *search, double offload)
+{
+    return offload < 1 ? rounding : fmax(rounding, search->memory_slack);
+}
+
 static double budget_of(const struct erg_layout_search *search, double offload)
 {
-    return search->memory_bytes * (1 + (offload < 1 ? rounding : ERG_MEMORY_ERROR));
+    return search->memory_bytes * (1 + slack_at(search, offload));
 }
 
 /* What a node has too little of for what each of its GPUs offloads. */
@@ -142,7 +147,7 @@ static double most_layers(const struct erg_layout_on *on, const struct erg_layou
     const bool offload = on->search->offload && layout->pipeline >= 3;
     struct erg_memory_floor needs;
     erg_memory_floor_init(&needs, &request, &on->pieces->sizes, stage);
-    double left = budget * (1 + (offload ? ERG_MEMORY_ERROR : rounding)) - needs.fixed_bytes;
+    double left = budget * (1 + slack_at(on->search, offload ? 1 : 0)) - needs.fixed_bytes;
     double copies = (double)needs.groups / (double)layout->virtual_stages;
     double spare = (double)(layout->virtual_stages - 1);
     double kept = copies * needs.kept_bytes;
@@ -198,12 +203,13 @@ struct looked_at {
     struct erg_memory_lines *lines; /* [count] */
     double *budgets;                /* [count] */
     size_t count;
+    double slack; /* with all offloaded, relative */
 };
 
 /* What the stage that is furthest above its own budget is above it, with one ratio for all. */
 static double excess_at(const struct looked_at *stages, double offload)
 {
-    double excess = -INFINITY, slack = offload < 1 ? 1 : 1 + ERG_MEMORY_ERROR;
+    double excess = -INFINITY, slack = offload < 1 ? 1 : 1 + stages->slack;
     for (size_t i = 0; i < stages->count; i++)
         excess = fmax(excess, erg_layout_stage_peak(&stages->lines[i], offload) / slack -
                                   stages->budgets[i]);
@@ -230,7 +236,8 @@ double erg_layout_memory_excess(const struct erg_layout *layout,
 {
     size_t most = (size_t)layout->pipeline;
     struct looked_at stages = {.lines = erg_xcalloc(most, sizeof *stages.lines),
-                               .budgets = erg_xcalloc(most, sizeof *stages.budgets)};
+                               .budgets = erg_xcalloc(most, sizeof *stages.budgets),
+                               .slack = places->on[0].search->memory_slack};
     bool offload = layout->pipeline >= 3;
     for (size_t i = 0; i < places->count; i++)
         offload &= places->on[i].search->offload;
