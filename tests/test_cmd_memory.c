@@ -83,10 +83,13 @@ static void test_solved_ratios(void **state)
     }
     assert_true(number(solution, "stage_offload_bytes") < 0.8 * number(solution, "offload_bytes"));
     json_decref(document);
-    /* Just too much even with all that can be moved: within the model's error. */
+    /* Just too much even with all that can be moved, by the model's own error. */
     check_program("memory " JOBS "llama-175b.yaml' --gpus 48 --batch 264 --sequence 4096 "
-                  "--layout t=4,p=12,l=1 --solve-offload 68719476736 2>&1",
-                  0, "within the error of this model");
+                  "--layout t=4,p=12,l=1 --solve-offload 64GiB 2>&1",
+                  3, "more than the 64.00 GiB");
+    check_program("memory " JOBS "llama-175b.yaml' --gpus 48 --batch 264 --sequence 4096 "
+                  "--layout t=4,p=12,l=1 --solve-offload 64.25GiB 2>&1",
+                  0, "The smallest offload ratio that fits is 0.99");
 }
 
 /* The 70B row that moved most filled half a node; with longer sequences there is no room. */
@@ -105,6 +108,86 @@ static void test_host_memory(void **state)
                   3, "more than the 1024 GiB that it has");
     check_program("memory " JOBS "llama-65b.yaml' --engine megatron-kwai-h800", 0,
                   "waits up to 0.000 s");
+}
+
+/* What an example says with less host memory. */
+static void check_hosts(const char *example, int host_gib, const char *options, int exit_code,
+                        const char *message)
+{
+    char *text = NULL, path[64], changed[96];
+    struct erg_text job = {0}, command = {0};
+    struct erg_error err;
+    static const char key[] = "host_memory_gib: 1024";
+    erg_text_printf(&command, "%s/examples/kwai/%s", ERGON_TEST_SOURCE_DIR, example);
+    assert_ok(erg_file_read(command.data, 0, &text, NULL, &err), &err);
+    char *place = strstr(text, key);
+    assert_non_null(place);
+    erg_text_add_bytes(&job, text, (size_t)(place - text));
+    snprintf(changed, sizeof changed, "host_memory_gib: %d", host_gib);
+    erg_text_add(&job, changed);
+    erg_text_add(&job, place + sizeof key - 1);
+    snprintf(path, sizeof path, "%s/host.yaml", folder);
+    assert_ok(erg_file_write(path, job.data, job.count, &err), &err);
+    command.count = 0;
+    erg_text_printf(&command, "memory %s %s 2>&1", path, options);
+    check_program(command.data, exit_code, message);
+    assert_int_equal(unlink(path), 0);
+    erg_text_release(&command);
+    erg_text_release(&job);
+    free(text);
+}
+
+/* Where the host binds, as much is offloaded as it takes, and none where the GPUs need none. */
+static void test_small_hosts(void **state)
+{
+    (void)state;
+    check_hosts("llama-65b.yaml", 20, "", 3, "20 GiB that it has; it would with --offload 0.074\n");
+    check_hosts("llama-65b.yaml", 20, "--offload 0.074", 0, "It fits");
+    check_hosts("llama-65b.yaml", 52, "", 3, "it would with --offload 0.194\n");
+    check_hosts("llama-65b.yaml", 20, "--recompute none --offload 0.3", 3,
+                "it would with --recompute activation --offload 0.063\n");
+    check_hosts("llama-65b.yaml", 20, "--recompute activation --offload 0.063", 0, "It fits");
+    check_hosts("llama-175b.yaml", 100, "--solve-offload 64GiB", 3,
+                "it would with --recompute full --offload 0\n");
+    check_hosts("llama-175b.yaml", 100, "--recompute full --offload 0", 0, "It fits");
+}
+
+/* Layers that cannot be divided are split as ergon plan splits them, of which the document says
+ * all. */
+static void test_layers_that_differ(void **state)
+{
+    (void)state;
+    const char *layout = JOBS "llama-65b.yaml' --layout t=2,c=2,p=8,v=6 --recompute balanced";
+    struct erg_text command = {0};
+    erg_text_printf(&command, "memory %s", layout);
+    check_program(command.data, 0, "1+1+2+2+2+2");
+    erg_text_add(&command, " --json");
+    json_t *document = run_json(command.data, 0);
+    command.count = 0;
+    erg_text_printf(&command, "plan %s --json", layout);
+    json_t *plan = run_json(command.data, 0);
+    const json_t *stages = json_object_get(document, "stages"), *stage;
+    const json_t *row = json_array_get(json_object_get(plan, "layouts"), 0);
+    const json_t *split = json_object_get(row, "layers");
+    size_t s;
+    assert_int_equal(json_array_size(split), 48);
+    json_array_foreach((json_t *)(uintptr_t)stages, s, stage)
+    {
+        const json_t *chunks = json_object_get(stage, "chunk_layers");
+        assert_int_equal(json_array_size(chunks), 6);
+        for (size_t c = 0; c < 6; c++)
+            assert_int_equal(json_integer_value(json_array_get(chunks, c)),
+                             json_integer_value(json_array_get(split, 8 * c + s)));
+    }
+    json_decref(plan);
+    json_decref(document);
+    erg_text_release(&command);
+    /* Too large with any split: what the fastest one needs. */
+    check_program("memory " JOBS "llama-65b.yaml' --gpus 64 --batch 64 --layout p=8,v=6 2>&1", 3,
+                  "more than the 72.00 GiB");
+    check_program("memory '" ERGON_TEST_SOURCE_DIR
+                  "/examples/quickstart.yaml' --layout p=3 --gpus 3 --batch 3 2>&1",
+                  2, "expected the key 'engine'");
 }
 
 /* Over the link with the adapter what was hidden no longer is; --json has every transfer. */
@@ -192,7 +275,19 @@ static void test_what_does_not_fit(void **state)
                   0, "It fits");
     check_program("memory " JOBS "llama-175b.yaml' --gpus 1 --batch 1 --layout t=1 "
                   "--solve-offload 1e8 -r none 2>&1",
-                  3, "larger degree that was tried is enough");
+                  3, "larger degree that was tried is enough; it would fit with ");
+    check_program("memory " JOBS "llama-65b.yaml' --layout t=2,c=2,p=8,l=2 -S 1000 2>&1", 3,
+                  "it would fit with 27.61 GiB a GPU and --recompute full --offload 1\n");
+    check_program("memory " JOBS "llama-65b.yaml' --layout t=2,c=2,p=8,l=2 --recompute full "
+                  "--solve-offload 27.61GiB",
+                  0, "It fits");
+    /* All is offloaded and a little missing. */
+    check_program("memory " JOBS "llama-65b.yaml' --gpus 96 --batch 240 "
+                  "--layout t=2,c=1,p=4,v=4,b=1 --recompute activation --solve-offload 72GiB 2>&1",
+                  3, "0.09 GiB more than the 72.00 GiB");
+    /* More GPUs are of no use where nothing joins nodes. */
+    check_program("memory " JOBS "llama2-7b.yaml' --solve-offload 9GiB 2>&1", 3,
+                  "larger degree that was tried is enough");
 }
 
 static void test_every_example(void **state)
@@ -248,7 +343,11 @@ static void test_wrong_questions(void **state)
         {"--gpus 100", "no multiple", 1},
         {"--batch 255", "a multiple of 8", 1},
         {"--layout p=2 -a 0.5", "at least 3", 1},
+        {"--layout t=2", "its key offload: 0.2 holds for --layout, too", 1},
+        {"--solve-offload 60gb", "must be a number of bytes like 6e10, 64GiB", 2},
     };
+    check_program("memory " JOBS "llama2-7b.yaml' --gpus 8 --layout t=2,p=4 2>&1", 1,
+                  "8 GPUs are more than a node of 4");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct erg_text text = {0};
         erg_text_printf(&text, "memory " JOBS "llama-65b.yaml' %s 2>&1", cases[i].arguments);
@@ -260,11 +359,12 @@ static void test_wrong_questions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published_peaks), cmocka_unit_test(test_solved_ratios),
-        cmocka_unit_test(test_copies_by_layer), cmocka_unit_test(test_host_memory),
-        cmocka_unit_test(test_a_shared_link),   cmocka_unit_test(test_what_does_not_fit),
-        cmocka_unit_test(test_every_example),   cmocka_unit_test(test_page),
-        cmocka_unit_test(test_wrong_questions),
+        cmocka_unit_test(test_published_peaks),    cmocka_unit_test(test_solved_ratios),
+        cmocka_unit_test(test_copies_by_layer),    cmocka_unit_test(test_host_memory),
+        cmocka_unit_test(test_a_shared_link),      cmocka_unit_test(test_what_does_not_fit),
+        cmocka_unit_test(test_every_example),      cmocka_unit_test(test_page),
+        cmocka_unit_test(test_wrong_questions),    cmocka_unit_test(test_small_hosts),
+        cmocka_unit_test(test_layers_that_differ),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -93,7 +93,6 @@ static void the_least_that_fits(void **state)
     double peaks[8];
     assert_ok(erg_memory_solve(&solution, &request, 64 * GiB, &err), &err);
     assert_near(solution.offload, 0.544, 0.002);
-    assert_near(solution.excess_bytes, 0, 0);
     layout.offload = solution.offload;
     assert_true(worst_peak(&request, NULL) <= 64 * GiB);
     layout.offload = solution.offload - 0.0005;
@@ -159,6 +158,19 @@ static void framework(void **state)
     erg_model_free(model);
 }
 
+/* What a node of 8 has for the stage that offloads most. */
+static double node_bytes(const struct erg_memory_request *request)
+{
+    struct erg_error err;
+    struct erg_memory_result result;
+    double most = 0;
+    assert_ok(erg_memory_simulate(&result, request, &err), &err);
+    for (long i = 0; i < result.count; i++)
+        most = fmax(most, result.stages[i].offload_bytes * (double)result.stages[i].groups);
+    erg_memory_result_release(&result);
+    return 8 * most;
+}
+
 static void what_would_help(void **state)
 {
     (void)state;
@@ -182,26 +194,43 @@ static void what_would_help(void **state)
         {ERG_REMAT_NONE, 50e9, true, ERG_REMAT_NONE, 0.7, 0.02, 2},
         {ERG_REMAT_NONE, 33e9, true, ERG_REMAT_ACTIVATION, 0.99, 0.01, 2},
         {ERG_REMAT_FULL, 20e9, true, ERG_REMAT_FULL, 0, 0, 4}, /* 28.2e9 B are weights and state */
-        {ERG_REMAT_NONE, 1e9, false, ERG_REMAT_NONE, 0, 0, 0},
+        /* None; with these it needs the least, all of which is then enough. */
+        {ERG_REMAT_NONE, 1e9, false, ERG_REMAT_FULL, 1, 0, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         layout.remat = cases[i].now;
         assert_ok(erg_memory_smallest_change(
-                      &change, &request, &(struct erg_memory_room){cases[i].budget, 0, 8}, &err),
+                      &change, &request,
+                      &(struct erg_memory_room){.gpu_bytes = cases[i].budget, .node_gpus = 8},
+                      &err),
                   &err);
         assert_int_equal(change.found, cases[i].found);
         assert_int_equal(change.layout.tensor, cases[i].tensor);
-        assert_int_equal(change.remat, cases[i].remat);
-        assert_near(change.offload, cases[i].offload, cases[i].tolerance);
+        assert_int_equal(change.layout.remat, cases[i].remat);
+        assert_near(change.layout.offload, cases[i].offload, cases[i].tolerance);
     }
-    /* It fits the GPUs, and less offloading the node, too. */
-    layout.remat = ERG_REMAT_BALANCED;
-    layout.offload = 0.6;
-    assert_ok(erg_memory_smallest_change(&change, &request,
-                                         &(struct erg_memory_room){60e9, 60e9, 8}, &err),
-              &err);
-    assert_true(change.found && change.remat == ERG_REMAT_BALANCED);
-    assert_true(change.offload > 0.1 && change.offload < 0.3);
+    assert_true(change.least_bytes > 1e9 && change.least_bytes < 33e9);
+    request.layout = &change.layout;
+    assert_close(worst_peak(&request, NULL), change.least_bytes, 0);
+    request.layout = &layout;
+    /* It fits the GPUs, and with less offloading the node, too: as much of it as the node takes,
+     * whatever the GPUs need. */
+    const struct {
+        double gpu, host;
+    } rooms[] = {{60e9, 60e9}, {72e9, 60e9}, {72e9, 0.1e9}};
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
+        const struct erg_memory_room room = {
+            .gpu_bytes = rooms[i].gpu, .host_bytes = rooms[i].host, .node_gpus = 8};
+        layout.remat = ERG_REMAT_BALANCED;
+        layout.offload = 0.6;
+        assert_ok(erg_memory_smallest_change(&change, &request, &room, &err), &err);
+        assert_true(change.found && change.layout.remat == ERG_REMAT_BALANCED);
+        assert_false(signbit(change.layout.offload));
+        layout.offload = change.layout.offload;
+        assert_true(node_bytes(&request) <= room.host_bytes);
+        layout.offload += 0.001;
+        assert_true(node_bytes(&request) > room.host_bytes);
+    }
     layout.remat = ERG_REMAT_FULL;
     layout.offload = 0;
     assert_fails(erg_memory_solve(&solution, &request, 20e9, &err), &err, "more than the budget");

@@ -8,6 +8,7 @@
 #include "layout/layout_document.h"
 #include "layout/memory_document.h"
 #include "layout/memory_traffic.h"
+#include "layout/search.h"
 #include "report/report.h"
 
 #include <math.h>
@@ -41,8 +42,8 @@ static const struct erg_option options[] = {
      .help = "what is computed again in the backward pass"},
     {"offload", 'a', ERG_OPTION_DOUBLE, "RATIO", AT(offload), 0, 1,
      .help = "share of the activations that moves to host memory"},
-    {"solve-offload", 'S', ERG_OPTION_DOUBLE, "BYTES", AT(budget_bytes), 1, 1e18,
-     .help = "the smallest ratio that fits into this memory of a GPU"},
+    {"solve-offload", 'S', ERG_OPTION_BYTES, "BYTES", AT(budget_bytes), 1, 1e18,
+     .help = "the smallest ratio that fits into this memory of a GPU, for example 64GiB"},
     {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(per_stage),
      .help = "with --solve-offload: a ratio for each stage"},
     {"copies", 'c', ERG_OPTION_CHOICE, "UNIT", AT(copies), .choices = copies,
@@ -64,6 +65,104 @@ static double gib(double bytes)
 }
 
 /* ---- what was asked ---- */
+
+/* Bytes of a GPU into which the layout is to fit. */
+static double budget_of(const struct values *values, const struct erg_job *job)
+{
+    return isnan(values->budget_bytes) ? ERG_MEMORY_USABLE_SHARE * job->gpu->memory_bytes
+                                       : values->budget_bytes;
+}
+
+static int load_engine(struct erg_engine **own, const struct erg_engine **engine,
+                       const struct erg_job *job, const struct values *values,
+                       struct erg_error *err)
+{
+    *own = NULL;
+    if (values->engine && erg_engine_load(own, values->engine, err) != 0)
+        return -1;
+    *engine = *own ? *own : job->engine;
+    if (!*engine)
+        return erg_fail(
+            err, ERG_USAGE,
+            "an engine's times say how many each has; expected the key 'engine' in %s or "
+            "--engine NAME, for example megatron-a100 (data/engines)",
+            job->path);
+    return 0;
+}
+
+/* The layers of chunks as ergon plan splits them: so that the iteration is the shortest of those
+ * that fit, or where none fits of all. */
+static int split_layers(struct erg_layout *layout, const struct erg_job *job,
+                        const struct values *values, struct erg_arena *arena, struct erg_error *err)
+{
+    const struct erg_cluster *cluster = &job->cluster;
+    const long batch = layout->data * layout->microbatch * layout->microbatches;
+    const size_t chunks = (size_t)(layout->pipeline * layout->virtual_stages);
+    struct erg_engine *own;
+    struct erg_time_machine machine;
+    struct erg_layout_search search = {.gpus = erg_layout_gpus(layout),
+                                       .sequence = layout->sequence,
+                                       .batch_least = batch,
+                                       .batch_most = batch,
+                                       .memory_bytes = budget_of(values, job),
+                                       .host_bytes = cluster->host_memory_bytes,
+                                       .remats = 1u << layout->remat,
+                                       .unequal = true,
+                                       .top = 1};
+    struct erg_layout_candidate found;
+    struct erg_error unfit = {0};
+    if (load_engine(&own, &search.time.engine, job, values, err) != 0)
+        return -1;
+    erg_time_machine_init(&machine, job->gpu, cluster);
+    search.time.model = job->model;
+    search.time.machine = &machine;
+    search.offload = search.time.engine->host_link_bandwidth > 0;
+    int status = erg_layout_evaluate(&found, &search, layout, &unfit);
+    if (status != 0 && unfit.status == ERG_INFEASIBLE) {
+        search.memory_bytes = INFINITY;
+        status = erg_layout_evaluate(&found, &search, layout, &unfit);
+    }
+    erg_engine_free(own);
+    if (status != 0) {
+        *err = unfit;
+        return -1;
+    }
+    long *layers = erg_arena_alloc(arena, chunks * sizeof *layers);
+    memcpy(layers, found.chunk_layers, chunks * sizeof *layers);
+    layout->chunk_layers = layers;
+    erg_layout_candidate_release(&found);
+    return 0;
+}
+
+/* Whether the layers cannot be divided equally, though there are enough. */
+static bool needs_split(const struct erg_layout *layout, const struct erg_model *model)
+{
+    const long chunks = layout->pipeline * layout->virtual_stages;
+    return !layout->chunk_layers && model->layers > chunks && model->layers % chunks != 0;
+}
+
+/* Whether the layout is possible on the cluster; layers that cannot be divided are split. */
+static int settle_layout(struct erg_layout *layout, const struct erg_job *job,
+                         const struct values *values, struct erg_arena *arena,
+                         struct erg_error *err)
+{
+    struct erg_time_machine machine;
+    erg_time_machine_init(&machine, job->gpu, &job->cluster);
+    if (erg_time_machine_check(&machine, erg_layout_gpus(layout), err) != 0)
+        return -1;
+    if (values->layout && isnan(values->offload) && layout->offload > 0 && layout->pipeline < 3)
+        return erg_fail(err, ERG_FAILED,
+                        "its key offload: %.10g holds for --layout, too, and offloading needs at "
+                        "least 3 pipeline stages, got %ld; expected --offload 0 or more stages",
+                        layout->offload, layout->pipeline);
+    if (needs_split(layout, job->model) && split_layers(layout, job, values, arena, err) != 0)
+        return erg_fail_context(err,
+                                "the %ld layers of %s cannot be divided among %ld stages of %ld "
+                                "chunks",
+                                job->model->layers, job->model->name, layout->pipeline,
+                                layout->virtual_stages);
+    return erg_layout_check(layout, job->model, err);
+}
 
 static int choose_layout(struct erg_layout *layout, const struct erg_job *job,
                          const struct values *values, struct erg_arena *arena,
@@ -94,7 +193,7 @@ static int choose_layout(struct erg_layout *layout, const struct erg_job *job,
                 "tensor %ld x context %ld makes groups of %ld GPUs, which do not fill nodes of %d "
                 "evenly",
                 layout->tensor, layout->context, group, job->cluster.gpus_per_node);
-    if (erg_layout_check(layout, job->model, err) != 0)
+    if (settle_layout(layout, job, values, arena, err) != 0)
         return erg_fail_context(err, "the layout of %s", job->name);
     return 0;
 }
@@ -112,28 +211,39 @@ static int check_options(const struct values *values, struct erg_error *err)
 
 /* ---- what does not fit ---- */
 
-/* The options with which it would. */
-static void say_change(struct erg_text *out, const struct erg_memory_answer *answer)
+/* The options that make the layout that was asked about another. */
+static void say_options(struct erg_text *out, const struct erg_memory_answer *answer,
+                        const struct erg_layout *changed)
 {
-    const struct erg_memory_change *change = answer->change;
-    const struct erg_layout *layout = answer->request.layout, *changed = &change->layout;
-    if (!change->found) {
-        erg_text_printf(out, "no recomputation, offloading or larger degree that was tried is "
-                             "enough");
-        return;
-    }
-    erg_text_printf(out, "it would with");
+    const struct erg_layout *layout = answer->request.layout;
     if (changed->tensor != layout->tensor || changed->context != layout->context ||
         changed->pipeline != layout->pipeline) {
         erg_text_printf(out, " --layout ");
         erg_layout_name(out, changed, answer->job->model->layers);
     }
-    if (change->remat != layout->remat)
-        erg_text_printf(out, " --recompute %s", erg_remat_name(change->remat));
-    if (change->offload != layout->offload || !isnan(answer->solve_bytes))
-        erg_text_printf(out, " --offload %.3f", change->offload);
+    if (changed->remat != layout->remat)
+        erg_text_printf(out, " --recompute %s", erg_remat_name(changed->remat));
+    if (changed->offload != layout->offload || !isnan(answer->solve_bytes))
+        erg_text_printf(out, " --offload %.3g", changed->offload);
     if (erg_layout_gpus(changed) != erg_layout_gpus(layout))
         erg_text_printf(out, " --gpus %ld", erg_layout_gpus(changed));
+}
+
+/* What would help. */
+static void say_change(struct erg_text *out, const struct erg_memory_answer *answer)
+{
+    const struct erg_memory_change *change = answer->change;
+    struct erg_text said = {0};
+    say_options(&said, answer, &change->layout);
+    if (change->found)
+        erg_text_printf(out, "it would with%s", said.count ? said.data : "");
+    else
+        erg_text_printf(out,
+                        "no recomputation, offloading or larger degree that was tried is enough; "
+                        "it would fit with %.2f GiB a GPU%s%s",
+                        ceil(100 * gib(change->least_bytes)) / 100, said.count ? " and" : "",
+                        said.count ? said.data : "");
+    erg_text_release(&said);
 }
 
 /* The sentence of a layout that is too large for its GPUs. */
@@ -194,11 +304,6 @@ static int solve(struct erg_memory_answer *answer, struct erg_layout *layout,
         layout->offload = layout->pipeline >= 3 ? 1 : 0;
         return -1;
     }
-    if (solution->excess_bytes > 0)
-        erg_log(ERG_LOG_WARNING,
-                "with all that can be offloaded %.2f GiB are missing, %.2f %% of the budget, which "
-                "is within the error of this model",
-                gib(solution->excess_bytes), 100 * solution->excess_bytes / answer->budget_bytes);
     answer->solution = solution;
     layout->offload = solution->offload;
     if (answer->per_stage) {
@@ -237,12 +342,18 @@ static int find_change(struct erg_memory_answer *answer, struct erg_memory_chang
                        struct erg_error *err)
 {
     const struct erg_cluster *cluster = &answer->job->cluster;
-    const struct erg_memory_room room = {answer->budget_bytes, cluster->host_memory_bytes,
-                                         cluster->gpus_per_node};
+    const struct erg_memory_room room = {
+        .gpu_bytes = answer->budget_bytes,
+        .host_bytes = cluster->host_memory_bytes,
+        .node_gpus = cluster->gpus_per_node,
+        .most_gpus = cluster->inter_node_bandwidth > 0 ? 0 : cluster->gpus_per_node,
+    };
     struct erg_layout plain = *answer->request.layout;
     struct erg_memory_request request = answer->request;
     plain.stage_offload = NULL;
     plain.stage_remat = NULL;
+    if (!isnan(answer->solve_bytes))
+        plain.offload = 0; /* the least that helps */
     request.layout = &plain;
     answer->change = change;
     return erg_memory_smallest_change(change, &request, &room, err);
@@ -272,9 +383,8 @@ static int answer_and_show(const struct erg_invocation *call, struct erg_memory_
             answer->host_bytes = fmax(answer->host_bytes, result.stages[s].offload_bytes *
                                                               (double)result.stages[s].groups *
                                                               answer->job->cluster.gpus_per_node);
-        double slack = answer->solution ? solution.excess_bytes : 0;
-        answer->fits = !unsolved.status &&
-                       result.stages[result.worst].peak_bytes <= answer->budget_bytes + slack;
+        answer->fits =
+            !unsolved.status && result.stages[result.worst].peak_bytes <= answer->budget_bytes;
         answer->host_fits =
             cluster->host_memory_bytes == 0 || answer->host_bytes <= cluster->host_memory_bytes;
         if (!answer->fits || !answer->host_fits)
@@ -322,9 +432,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
                         .layout = &layout,
                         .accounting = (enum erg_memory_accounting)values->accounting,
                         .layer_copies = values->copies == 1},
-            .budget_bytes = isnan(values->budget_bytes)
-                                ? ERG_MEMORY_USABLE_SHARE * job->gpu->memory_bytes
-                                : values->budget_bytes,
+            .budget_bytes = budget_of(values, job),
             .per_stage = values->per_stage || layout.stage_remat || layout.stage_offload,
             .solve_bytes = values->budget_bytes,
         };
@@ -349,7 +457,7 @@ const struct erg_command erg_cmd_memory = {
         "status 3 and says the smallest change with which it would.",
     .examples = "  ergon memory examples/kwai/llama-65b.yaml\n"
                 "  ergon memory examples/kwai/llama-65b.yaml -l t=4,p=8,l=2 -r none -a 0.3\n"
-                "  ergon memory examples/kwai/llama-65b.yaml --solve-offload 68719476736 "
+                "  ergon memory examples/kwai/llama-65b.yaml --solve-offload 64GiB "
                 "--per-stage\n"
                 "  ergon memory examples/kwai/llama-65b.yaml --accounting framework "
                 "--report memory.html\n",

@@ -43,9 +43,9 @@ static const struct erg_option options[] = {
      .help = "of an iteration, all GPUs together"},
     {"power-budget", 'P', ERG_OPTION_DOUBLE, "WATTS", AT(power_w), 1e-6, 1e15,
      .help = "mean over an iteration, all GPUs together"},
-    {"memory-budget", 'm', ERG_OPTION_DOUBLE, "BYTES", AT(memory_bytes), 1, 1e18,
+    {"memory-budget", 'm', ERG_OPTION_BYTES, "BYTES", AT(memory_bytes), 1, 1e18,
      .help = "what a GPU has for tensors; 90 % of its memory unless given"},
-    {"host-memory", 'H', ERG_OPTION_DOUBLE, "BYTES", AT(host_bytes), 1, 1e18,
+    {"host-memory", 'H', ERG_OPTION_BYTES, "BYTES", AT(host_bytes), 1, 1e18,
      .help = "what a node has for offloaded activations; the cluster's unless given"},
     {"top", 't', ERG_OPTION_LONG, "K", AT(top), 1, 1000, .default_text = "10",
      .help = "how many are shown"},
@@ -148,12 +148,8 @@ static int prepare(struct planning *at, const char *path, struct erg_error *err)
         at->searches[i].gpus = gpus.items[i];
     }
     free(gpus.items);
-    if (at->searches[at->search_count - 1].gpus > cluster->gpus_per_node &&
-        !(at->machine.network_bandwidth > 0))
-        return erg_fail(err, ERG_FAILED,
-                        "%ld GPUs are more than a node of %d, and the cluster does not say what "
-                        "joins its nodes; expected its key inter_node_bandwidth_gb_s",
-                        at->searches[at->search_count - 1].gpus, cluster->gpus_per_node);
+    if (erg_time_machine_check(&at->machine, at->searches[at->search_count - 1].gpus, err) != 0)
+        return -1;
     at->query = (struct erg_layout_query){
         .goal = values->objective >= 0       ? (enum erg_layout_goal)values->objective
                 : !isnan(values->deadline_s) ? ERG_LAYOUT_LEAST_ENERGY

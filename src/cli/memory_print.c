@@ -60,14 +60,29 @@ static bool is_used(const struct erg_memory_result *result, int column)
     return false;
 }
 
+/* Layers of a stage, chunk by chunk: "2+2+1". */
+static void add_layers(struct erg_table *table, const struct erg_memory_answer *answer, long stage)
+{
+    const struct erg_layout *layout = answer->request.layout;
+    struct erg_text text = {0};
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
+        erg_text_printf(
+            &text, "%s%ld", chunk ? "+" : "",
+            erg_layout_chunk_layers(layout, answer->request.model->layers, stage, chunk));
+    erg_table_add(table, "%s", text.data);
+    erg_text_release(&text);
+}
+
 static void print_table(const struct erg_memory_answer *answer)
 {
     const struct erg_layout *layout = answer->request.layout;
     const struct erg_memory_result *result = answer->result;
-    struct erg_table table = {.columns = answer->per_stage ? 5 : 3};
+    struct erg_table table = {.columns = (answer->per_stage ? 5 : 3) + !!layout->chunk_layers};
     for (int c = 0; c < COLUMNS; c++)
         table.columns += is_used(result, c);
     erg_table_add(&table, "stage");
+    if (layout->chunk_layers)
+        erg_table_add(&table, "layers");
     for (int c = 0; c < COLUMNS; c++)
         if (is_used(result, c))
             erg_table_add(&table, "%s", columns[c].head);
@@ -80,6 +95,8 @@ static void print_table(const struct erg_memory_answer *answer)
     for (long s = 0; s < result->count; s++) {
         const struct erg_memory_stage *stage = &result->stages[s];
         erg_table_add(&table, "%ld%s", s, s == result->worst ? " *" : "");
+        if (layout->chunk_layers)
+            add_layers(&table, answer, s);
         for (int c = 0; c < COLUMNS; c++)
             if (is_used(result, c))
                 erg_table_add(&table, "%.2f", gib(column_bytes(stage, c)));

@@ -179,7 +179,7 @@ struct erg_memory_result {
     struct erg_memory_course {       /* [count]: an iteration of each stage, in order */
         struct erg_memory_step *steps;
         size_t count, capacity;
-    } * courses;
+    } *courses;
     long count, worst; /* the stage that needs most */
     /* Of each stage's course: what repeats is simulated only so often. */
     long microbatches;
@@ -200,7 +200,8 @@ void erg_memory_result_release(struct erg_memory_result *result);
 
 /* ---- how much to offload ---- */
 
-/* The model's own error, relative: a layout that misses a budget by less may still fit. */
+/* The model's own error, relative: a published run that offloads all is above its budget by less.
+ * For replaying those; whoever asks what fits is told what the model says. */
 #define ERG_MEMORY_ERROR 0.004
 
 struct erg_memory_solution {
@@ -212,7 +213,6 @@ struct erg_memory_solution {
     long count;
     /* What all stages of a pipeline copy out in an iteration (and in again), one GPU of each. */
     double offload_bytes, stage_offload_bytes;
-    double excess_bytes; /* all is moved, and this is missing: less than the model's error */
 };
 
 /*

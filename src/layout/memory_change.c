@@ -8,45 +8,74 @@ struct search {
     const struct erg_memory_room *room;
 };
 
+/* Whether a node has so much for each of its GPUs. */
+static bool takes(const struct search *search, double host_bytes)
+{
+    const struct erg_memory_room *room = search->room;
+    return room->host_bytes == 0 || host_bytes * (double)room->node_gpus <= room->host_bytes;
+}
+
 /* Whether a simulated layout fits. */
 static bool has_room(const struct search *search, const struct erg_memory_result *result)
 {
-    const struct erg_memory_room *room = search->room;
     double host_bytes = 0;
     for (long s = 0; s < result->count; s++)
         host_bytes =
             fmax(host_bytes, result->stages[s].offload_bytes * (double)result->stages[s].groups);
-    return result->stages[result->worst].peak_bytes <= room->gpu_bytes &&
-           (room->host_bytes == 0 || host_bytes * (double)room->node_gpus <= room->host_bytes);
+    return result->stages[result->worst].peak_bytes <= search->room->gpu_bytes &&
+           takes(search, host_bytes);
 }
 
-/* A layout as it is, or with the least offloading with which it fits. */
-static int try_layout(struct search *search, const struct erg_layout *layout, bool solve,
+/* Takes a layout as the change if it fits; *fits says so. */
+static int try_layout(struct search *search, const struct erg_layout *layout, bool *fits,
                       struct erg_error *err)
 {
-    struct erg_layout tried = *layout;
     struct erg_memory_request request = *search->request;
     struct erg_memory_result result;
-    request.layout = &tried;
-    if (solve) {
-        struct erg_memory_solution solution;
-        struct erg_error inner = {0};
-        int status = erg_memory_solve(&solution, &request, search->room->gpu_bytes, &inner);
-        /* Rounded as it will be said. */
-        tried.offload = status ? 1 : ceil(1e3 * solution.offload - 1e-6) / 1e3;
-        erg_memory_solution_release(&solution);
-        if (status && inner.status == ERG_INFEASIBLE)
-            return 0;
-        if (status) {
-            *err = inner;
-            return -1;
-        }
-    }
+    request.layout = layout;
     if (erg_memory_simulate(&result, &request, err) != 0)
         return -1;
-    if (has_room(search, &result))
-        *search->change = (struct erg_memory_change){true, tried.remat, tried.offload, tried};
+    *fits = has_room(search, &result);
+    if (*fits)
+        search->change->layout = *layout;
+    search->change->found |= *fits;
     erg_memory_result_release(&result);
+    return 0;
+}
+
+/*
+ * The ratio of offloading nearest to the layout's own with which it fits: the least that its GPUs
+ * need where that is more, else the most that the host takes. In thousandths, as it will be said.
+ */
+static int try_ratios(struct search *search, const struct erg_layout *layout, struct erg_error *err)
+{
+    enum { STEPS = 1000 };
+    struct erg_memory_request request = *search->request;
+    struct erg_memory_solution solution;
+    struct erg_error inner = {0};
+    struct erg_layout tried = *layout;
+    bool fits;
+    request.layout = &tried;
+    int status = erg_memory_solve(&solution, &request, search->room->gpu_bytes, &inner);
+    long low = status ? STEPS : (long)ceil(STEPS * solution.offload - 1e-6);
+    erg_memory_solution_release(&solution);
+    if (status && inner.status == ERG_INFEASIBLE)
+        return 0;
+    if (status) {
+        *err = inner;
+        return -1;
+    }
+    tried.offload = (double)low / STEPS;
+    if (try_layout(search, &tried, &fits, err) != 0)
+        return -1;
+    long above = (long)floor(STEPS * layout->offload + 1e-6) + 1;
+    while (search->change->found && above - low > 1) {
+        long middle = (low + above) / 2;
+        tried.offload = (double)middle / STEPS;
+        if (try_layout(search, &tried, &fits, err) != 0)
+            return -1;
+        *(fits ? &low : &above) = middle;
+    }
     return 0;
 }
 
@@ -63,22 +92,30 @@ static int try_changes(struct search *search, const struct erg_layout *layout, b
         {ERG_REMAT_BALANCED, true}, {ERG_REMAT_FULL, false},       {ERG_REMAT_FULL, true},
     };
     enum erg_remat now = layout->remat;
-    if (as_it_is && try_layout(search, layout, false, err) != 0)
+    bool fits;
+    if (as_it_is && try_layout(search, layout, &fits, err) != 0)
         return -1;
     for (size_t i = 0; i < sizeof tries / sizeof *tries && !search->change->found; i++) {
         struct erg_layout tried = *layout;
         bool more = tries[i].solve || tries[i].remat != now;
         tried.remat = tries[i].remat;
-        if (more && erg_remat_is_within(now, tried.remat) &&
-            (!tries[i].solve || layout->pipeline >= 3) &&
-            try_layout(search, &tried, tries[i].solve, err) != 0)
+        if (!more || !erg_remat_is_within(now, tried.remat) ||
+            (tries[i].solve && layout->pipeline < 3))
+            continue;
+        if ((tries[i].solve ? try_ratios(search, &tried, err)
+                            : try_layout(search, &tried, &fits, err)) != 0)
             return -1;
     }
     return 0;
 }
 
-/* Whether nothing is gained by looking closer: too large with all that can be done. */
-static bool is_hopeless(const struct search *search, const struct erg_layout *layout)
+/*
+ * With how much memory of a GPU a layout would fit with all that can be recomputed and offloaded,
+ * in closed form: the best of all recomputation that includes the layout's and of no offloading and
+ * all, into *best.
+ */
+static double least_peak(const struct search *search, const struct erg_layout *layout,
+                         struct erg_layout *best)
 {
     struct erg_layout least = *layout;
     struct erg_memory_request request = *search->request;
@@ -90,17 +127,31 @@ static bool is_hopeless(const struct search *search, const struct erg_layout *la
                           layout->microbatch, layout->sequence);
     for (int remat = layout->remat; remat < ERG_REMATS; remat++)
         for (int offload = 0; offload < (layout->pipeline >= 3 ? 2 : 1); offload++) {
-            double most = 0;
+            double most = 0, host_bytes = 0;
             least.remat = (enum erg_remat)remat;
             least.offload = offload;
+            if (!erg_remat_is_within(layout->remat, least.remat))
+                continue;
             for (long s = 0; s < layout->pipeline; s++) {
                 struct erg_memory_stage stage;
                 erg_memory_closed(&stage, &request, &sizes, s);
                 most = fmax(most, stage.peak_bytes);
+                host_bytes = fmax(host_bytes, stage.offload_bytes * (double)stage.groups);
             }
-            peak = fmin(peak, most);
+            if (most < peak && takes(search, host_bytes)) {
+                peak = most;
+                *best = least;
+            }
         }
-    return peak > 1.02 * search->room->gpu_bytes; /* its error is less */
+    return peak;
+}
+
+/* Whether nothing is gained by looking closer: too large with all that can be done. */
+static bool is_hopeless(const struct search *search, const struct erg_layout *layout)
+{
+    struct erg_layout least;
+    return least_peak(search, layout, &least) >
+           1.02 * search->room->gpu_bytes; /* its error is less */
 }
 
 /* One degree times `factor`; false: the model or the nodes do not allow it. */
@@ -112,7 +163,8 @@ static bool grow(struct erg_layout *grown, const struct search *search, int degr
     long *const degrees[] = {&grown->tensor, &grown->context, &grown->pipeline};
     *degrees[degree] *= factor;
     if (more_gpus == (layout->data % factor == 0) ||
-        grown->tensor * grown->context > search->room->node_gpus)
+        grown->tensor * grown->context > search->room->node_gpus ||
+        (search->room->most_gpus && erg_layout_gpus(grown) > search->room->most_gpus && more_gpus))
         return false;
     if (!more_gpus) {
         grown->data /= factor;
@@ -137,6 +189,21 @@ static int try_degrees(struct search *search, bool more_gpus, struct erg_error *
     return 0;
 }
 
+/* What the layout needs with the least memory that it can have, exactly. */
+static int find_least(struct search *search, struct erg_error *err)
+{
+    struct erg_memory_change *change = search->change;
+    struct erg_memory_request request = *search->request;
+    struct erg_memory_result result;
+    least_peak(search, search->request->layout, &change->layout);
+    request.layout = &change->layout;
+    if (erg_memory_simulate(&result, &request, err) != 0)
+        return -1;
+    change->least_bytes = result.stages[result.worst].peak_bytes;
+    erg_memory_result_release(&result);
+    return 0;
+}
+
 int erg_memory_smallest_change(struct erg_memory_change *change,
                                const struct erg_memory_request *request,
                                const struct erg_memory_room *room, struct erg_error *err)
@@ -148,5 +215,5 @@ int erg_memory_smallest_change(struct erg_memory_change *change,
     for (int more = 0; more < 2 && !change->found; more++)
         if (try_degrees(&search, more, err) != 0)
             return -1;
-    return 0;
+    return change->found ? 0 : find_least(&search, err);
 }

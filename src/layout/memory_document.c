@@ -108,12 +108,16 @@ static json_t *stage_document(const struct erg_memory_answer *answer, long index
     erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);
     erg_memory_closed(&closed, request, &sizes, index);
-    json_t *items = json_object(), *document = json_object();
+    json_t *items = json_object(), *document = json_object(), *chunks = json_array();
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         set(items, erg_memory_item_name((enum erg_memory_item)i), whole(stage->items[i]));
     long layers = erg_layout_stage_layers(layout, request->model->layers, index);
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
+        json_array_append_new(chunks, json_integer(erg_layout_chunk_layers(
+                                          layout, request->model->layers, index, chunk)));
     set(document, "stage", json_integer(index));
     set(document, "layers", json_integer(layers));
+    set(document, "chunk_layers", chunks);
     set(document, "recompute", json_string(erg_remat_name(erg_layout_remat(layout, index))));
     set(document, "offload", json_real(erg_layout_offload(layout, index)));
     set(document, "peak_bytes", whole(stage->peak_bytes));
@@ -140,10 +144,9 @@ static json_t *solution_document(const struct erg_memory_solution *solution)
         json_array_append_new(stages,
                               json_pack("{s:f, s:s}", "offload", solution->stage_offload[i],
                                         "recompute", erg_remat_name(solution->stage_remat[i])));
-    return json_pack("{s:f, s:I, s:I, s:I, s:o}", "offload", solution->offload, "offload_bytes",
+    return json_pack("{s:f, s:I, s:I, s:o}", "offload", solution->offload, "offload_bytes",
                      (json_int_t)solution->offload_bytes, "stage_offload_bytes",
-                     (json_int_t)solution->stage_offload_bytes, "excess_bytes",
-                     (json_int_t)solution->excess_bytes, "stages", stages);
+                     (json_int_t)solution->stage_offload_bytes, "stages", stages);
 }
 
 json_t *erg_memory_document(const struct erg_memory_answer *answer)
@@ -186,8 +189,8 @@ json_t *erg_memory_document(const struct erg_memory_answer *answer)
         set(document, "solution", solution_document(answer->solution));
     if (answer->change && answer->change->found)
         set(document, "change",
-            json_pack("{s:s, s:f, s:o}", "recompute", erg_remat_name(answer->change->remat),
-                      "offload", answer->change->offload, "layout",
+            json_pack("{s:s, s:f, s:o}", "recompute", erg_remat_name(answer->change->layout.remat),
+                      "offload", answer->change->layout.offload, "layout",
                       layout_document(answer, &answer->change->layout)));
     if (answer->traffic) {
         set(document, "pipeline_s", json_real(answer->traffic->time_s));

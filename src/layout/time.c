@@ -35,6 +35,16 @@ void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gp
     };
 }
 
+int erg_time_machine_check(const struct erg_time_machine *machine, long gpus, struct erg_error *err)
+{
+    if (gpus <= machine->node_gpus || machine->network_bandwidth > 0)
+        return 0;
+    return erg_fail(err, ERG_FAILED,
+                    "%ld GPUs are more than a node of %ld, and the cluster does not say what joins "
+                    "its nodes; expected its key inter_node_bandwidth_gb_s",
+                    gpus, machine->node_gpus);
+}
+
 /* A rate that no more than what copies and messages share allows. */
 static double within_shared(const struct erg_time_machine *machine, double rate)
 {

@@ -76,6 +76,10 @@ struct erg_time_machine {
 void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gpu *gpu,
                            const struct erg_cluster *cluster);
 
+/* Fails where so many GPUs are more than a node has and nothing is known to join nodes. */
+int erg_time_machine_check(const struct erg_time_machine *machine, long gpus,
+                           struct erg_error *err);
+
 struct erg_time_request {
     const struct erg_model *model;
     const struct erg_engine *engine;
