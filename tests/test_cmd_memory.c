@@ -182,6 +182,10 @@ static void test_layers_that_differ(void **state)
     json_decref(plan);
     json_decref(document);
     erg_text_release(&command);
+    /* By an engine that does not offload, though the job does. */
+    check_program("memory " JOBS "llama-65b.yaml' --layout t=2,p=8,v=7 --batch 256 "
+                  "-c layer --engine megatron-a100 2>&1",
+                  1, "engine megatron-a100 does not");
     /* Too large with any split: what the fastest one needs. */
     check_program("memory " JOBS "llama-65b.yaml' --gpus 64 --batch 64 --layout p=8,v=6 2>&1", 3,
                   "more than the 72.00 GiB");

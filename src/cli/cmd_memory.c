@@ -109,18 +109,20 @@ static int split_layers(struct erg_layout *layout, const struct erg_job *job,
                                        .remats = 1u << layout->remat,
                                        .unequal = true,
                                        .top = 1};
+    struct erg_layout plain = *layout;
     struct erg_layout_candidate found;
     struct erg_error unfit = {0};
+    plain.offload = 0; /* as much as is needed, where the engine offloads */
     if (load_engine(&own, &search.time.engine, job, values, err) != 0)
         return -1;
     erg_time_machine_init(&machine, job->gpu, cluster);
     search.time.model = job->model;
     search.time.machine = &machine;
     search.offload = search.time.engine->host_link_bandwidth > 0;
-    int status = erg_layout_evaluate(&found, &search, layout, &unfit);
+    int status = erg_layout_evaluate(&found, &search, &plain, &unfit);
     if (status != 0 && unfit.status == ERG_INFEASIBLE) {
         search.memory_bytes = INFINITY;
-        status = erg_layout_evaluate(&found, &search, layout, &unfit);
+        status = erg_layout_evaluate(&found, &search, &plain, &unfit);
     }
     erg_engine_free(own);
     if (status != 0) {
@@ -138,7 +140,8 @@ static int split_layers(struct erg_layout *layout, const struct erg_job *job,
 static bool needs_split(const struct erg_layout *layout, const struct erg_model *model)
 {
     const long chunks = layout->pipeline * layout->virtual_stages;
-    return !layout->chunk_layers && model->layers > chunks && model->layers % chunks != 0;
+    return !layout->chunk_layers && layout->pipeline > 1 && model->layers > chunks &&
+           model->layers % chunks != 0;
 }
 
 /* Whether the layout is possible on the cluster; layers that cannot be divided are split. */
