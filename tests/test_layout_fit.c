@@ -88,6 +88,47 @@ static void known_constants_come_back(void **state)
     erg_engine_free(start);
 }
 
+/* Numbers that a file leaves to another one are fitted with it: else what is written would not be
+ * what was fitted. */
+static void what_follows_a_constant_is_fitted_with_it(void **state)
+{
+    (void)state;
+    struct erg_engine *engine = engine_of("megatron-a100");
+    const struct erg_engine_number *exposed = erg_engine_numbers, *ends = erg_engine_numbers;
+    while (strcmp(exposed->key, "pipeline_exposed") != 0)
+        exposed++;
+    while (strcmp(ends->key, "pipeline_ends_exposed") != 0)
+        ends++;
+    assert_close(engine->pipeline_ends_exposed, engine->pipeline_exposed, 1e-12);
+    erg_engine_set(engine, exposed, 2);
+    assert_close(erg_engine_get(engine, ends), 2, 1e-12);
+    erg_engine_set(engine, ends, 3);
+    erg_engine_set(engine, exposed, 1);
+    assert_close(engine->pipeline_ends_exposed, 3, 1e-12);
+    assert_close(engine->pipeline_exposed, 1, 1e-12);
+    erg_engine_free(engine);
+}
+
+static void rows_without_a_time_are_refused(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_fit_rows rows;
+    struct erg_fit fit;
+    struct erg_time_machine machine = h800();
+    struct erg_engine *start = engine_of("megatron-kwai-h800");
+    assert_ok(erg_fit_rows_load(&rows, rows_path, &err), &err);
+    assert_ok(erg_fit_rows_check(&rows, "rows.csv", &machine, &err), &err);
+    machine.network_bandwidth = 0;
+    assert_fails(erg_fit_rows_check(&rows, "rows.csv", &machine, &err), &err,
+                 "rows.csv:2: 256 GPUs are more than a node of 8");
+    const char *const keys[] = {"gemm_efficiency", NULL};
+    const struct erg_fit_request request = {rows.items, rows.count, &machine, start, keys, 4};
+    assert_fails(erg_fit_engine(&fit, &request, &err), &err, "for row 1 (256 GPUs");
+    erg_fit_rows_release(&rows);
+    erg_engine_free(start);
+}
+
 static void errors_are_judged(void **state)
 {
     (void)state;
@@ -207,6 +248,27 @@ static void the_command_reproduces_the_committed_engine(void **state)
     unlink(path);
 }
 
+/* Of a job only the machine counts, whatever its own layout. */
+static void the_command_takes_the_machine_of_a_job(void **state)
+{
+    (void)state;
+    char path[256], arguments[1024];
+    snprintf(path, sizeof path, "%s/engine.yaml", folder);
+    snprintf(arguments, sizeof arguments,
+             "fit '%s' -j '" ERGON_TEST_SOURCE_DIR "/examples/kwai/llama-65b.yaml' "
+             "-e megatron-kwai-h800",
+             rows_path);
+    check_program(arguments, 0, "of rows held out");
+    snprintf(arguments, sizeof arguments,
+             "fit '%s' -j '" ERGON_TEST_SOURCE_DIR "/examples/kwai/llama2-7b.yaml' "
+             "-e megatron-kwai-h800 -o '%s' 2>&1",
+             rows_path, path);
+    check_program(arguments, 1,
+                  "megatron-kwai-h800.csv:2: 256 GPUs are more than a node of 4, and the cluster "
+                  "does not say what joins its nodes; expected its key inter_node_bandwidth_gb_s");
+    assert_int_equal(access(path, F_OK), -1);
+}
+
 /* A table of one row with a cell replaced, or a header. */
 static const char *table(const char *text)
 {
@@ -281,10 +343,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_constants_come_back),
+        cmocka_unit_test(what_follows_a_constant_is_fitted_with_it),
+        cmocka_unit_test(rows_without_a_time_are_refused),
         cmocka_unit_test(errors_are_judged),
         cmocka_unit_test(the_published_rows_are_met),
         cmocka_unit_test(other_published_points_are_met),
         cmocka_unit_test(the_command_reproduces_the_committed_engine),
+        cmocka_unit_test(the_command_takes_the_machine_of_a_job),
         cmocka_unit_test(wrong_rows_are_explained),
         cmocka_unit_test(wrong_requests_are_explained),
     };

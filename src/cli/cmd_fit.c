@@ -53,7 +53,9 @@ static int find_machine(struct fitting *at, struct erg_error *err)
                         "rows were measured on");
     if (values->job) {
         struct erg_job *job;
-        if (erg_job_load(&job, values->job, NULL, err) != 0)
+        /* Of the job only the machine counts: rows have layouts of their own. */
+        const struct erg_job_overrides overrides = {.any_layout = true};
+        if (erg_job_load(&job, values->job, &overrides, err) != 0)
             return -1;
         int status = 0;
         if (job->kind_count > 1)
@@ -97,7 +99,7 @@ static double in_file_unit(const struct erg_engine *engine, const char *key)
     const struct erg_engine_number *number = erg_engine_numbers;
     while (strcmp(number->key, key) != 0)
         number++;
-    return *(const double *)(const void *)((const char *)engine + number->offset) / number->factor;
+    return erg_engine_get(engine, number) / number->factor;
 }
 
 /* ---- what comes out ---- */
@@ -211,7 +213,8 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
             .keys = at.keys,
             .folds = (size_t)at.values->folds,
         };
-        status = status || erg_fit_engine(&at.fit, &request, err) ||
+        status = status || erg_fit_rows_check(&at.rows, at.rows_path, &at.machine, err) ||
+                 erg_fit_engine(&at.fit, &request, err) ||
                  (at.values->output && write_engine(&at, err));
     }
     if (!status)

@@ -74,6 +74,40 @@ const struct erg_engine_number erg_engine_numbers[] = {
     REQUIRED(QUANTITY) OPTIONAL(QUANTITY) RELATIVE(QUANTITY){NULL, 0, 0, 0, 0},
 };
 
+/* Which number stands in for one that the file leaves out. */
+static const struct {
+    const char *key;
+    size_t offset;
+    ptrdiff_t followed; /* its offset; NOTHING: 1 is meant */
+} relatives[] = {
+#define NOTHING (-1)
+#define FOLLOWS(key, other)                                                                        \
+    {#key, offsetof(struct erg_engine, key), offsetof(struct erg_engine, other)}
+    {"whole_head_efficiency", offsetof(struct erg_engine, whole_head_efficiency), NOTHING},
+    {"activation_factor", offsetof(struct erg_engine, activation_factor), NOTHING},
+    FOLLOWS(attention_backward_efficiency, attention_efficiency),
+    FOLLOWS(tensor_forward_context, tensor_forward),
+    FOLLOWS(tensor_backward_context, tensor_backward),
+    FOLLOWS(context_exposed_grouped, context_exposed),
+    FOLLOWS(pipeline_ends_exposed, pipeline_exposed),
+};
+enum { RELATIVES = sizeof relatives / sizeof *relatives };
+
+static double *number_at(struct erg_engine *engine, size_t offset)
+{
+    return (double *)(void *)((char *)engine + offset);
+}
+
+static void follow(struct erg_engine *engine)
+{
+    for (size_t i = 0; i < RELATIVES; i++)
+        if (engine->followers & 1u << i)
+            *number_at(engine, relatives[i].offset) =
+                relatives[i].followed == NOTHING
+                    ? 1
+                    : *number_at(engine, (size_t)relatives[i].followed);
+}
+
 static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *err)
 {
     struct erg_engine *engine = value;
@@ -83,22 +117,9 @@ static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *er
         if (erg_quantities_finish(engine, &quantity, 1, yaml, "", err) != 0)
             return -1;
     }
-    const struct {
-        const char *key;
-        double *number, value;
-    } relatives[] = {
-        {"whole_head_efficiency", &engine->whole_head_efficiency, 1},
-        {"attention_backward_efficiency", &engine->attention_backward_efficiency,
-         engine->attention_efficiency},
-        {"activation_factor", &engine->activation_factor, 1},
-        {"tensor_forward_context", &engine->tensor_forward_context, engine->tensor_forward},
-        {"tensor_backward_context", &engine->tensor_backward_context, engine->tensor_backward},
-        {"context_exposed_grouped", &engine->context_exposed_grouped, engine->context_exposed},
-        {"pipeline_ends_exposed", &engine->pipeline_ends_exposed, engine->pipeline_exposed},
-    };
-    for (size_t i = 0; i < sizeof relatives / sizeof *relatives; i++)
-        if (!erg_yaml_has(yaml, relatives[i].key))
-            *relatives[i].number = relatives[i].value;
+    for (size_t i = 0; i < RELATIVES; i++)
+        engine->followers |= erg_yaml_has(yaml, relatives[i].key) ? 0 : 1u << i;
+    follow(engine);
     return 0;
 }
 
@@ -116,6 +137,20 @@ int erg_engine_load(struct erg_engine **engine, const char *name, struct erg_err
 void erg_engine_free(struct erg_engine *engine)
 {
     erg_yaml_free(&schema, engine);
+}
+
+double erg_engine_get(const struct erg_engine *engine, const struct erg_engine_number *number)
+{
+    return *(const double *)(const void *)((const char *)engine + number->offset);
+}
+
+void erg_engine_set(struct erg_engine *engine, const struct erg_engine_number *number, double value)
+{
+    *number_at(engine, number->offset) = value;
+    for (size_t i = 0; i < RELATIVES; i++)
+        if (relatives[i].offset == number->offset)
+            engine->followers &= ~(1u << i);
+    follow(engine);
 }
 
 /* ---- writing ---- */
@@ -144,8 +179,7 @@ static void add_number(struct erg_text *out, const struct erg_engine *engine, co
 {
     const struct erg_engine_number *number = find_number(key);
     char field[96];
-    double value = *(const double *)(const void *)((const char *)engine + number->offset);
-    snprintf(field, sizeof field, "%s: %.5g", key, value / number->factor);
+    snprintf(field, sizeof field, "%s: %.5g", key, erg_engine_get(engine, number) / number->factor);
     erg_text_printf(out, "%-33s # %s\n", field, comment);
 }
 

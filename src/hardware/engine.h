@@ -58,6 +58,8 @@ struct erg_engine {
     /* Offloading: bytes/s of a GPU to host memory, one direction; what a second of copying costs
      * the passes that it runs under, s. */
     double host_link_bandwidth, offload_interference;
+
+    unsigned followers; /* private: numbers that the file leaves to another one */
 };
 
 /* As erg_gpu_load(): by name in the catalogue, or by path. */
@@ -72,6 +74,12 @@ struct erg_engine_number {
     double min, max;
 };
 extern const struct erg_engine_number erg_engine_numbers[]; /* ends with a NULL key */
+
+double erg_engine_get(const struct erg_engine *engine, const struct erg_engine_number *number);
+/* As if the file had another value there: numbers that it leaves to this one follow. In the
+ * struct's unit, as erg_engine_get(). */
+void erg_engine_set(struct erg_engine *engine, const struct erg_engine_number *number,
+                    double value);
 
 /*
  * Writes the file of `source` (name or path, as for loading) to `path` with other numbers in

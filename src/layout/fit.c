@@ -90,22 +90,19 @@ static const double row_sd = 0.01;
 struct fitting {
     const struct erg_fit_request *request;
     size_t constants;
-    size_t offsets[ERG_FIT_MOST_CONSTANTS];
+    const struct erg_engine_number *numbers[ERG_FIT_MOST_CONSTANTS];
     size_t without; /* the fold that is left out; request->folds: none */
     struct erg_engine engine;
 };
 
-static double *constant(const struct fitting *fitting, struct erg_engine *engine, size_t k)
-{
-    return (double *)(void *)((char *)engine + fitting->offsets[k]);
-}
-
 static void apply(struct fitting *fitting, const double *logs)
 {
-    struct erg_engine start = *fitting->request->start;
-    fitting->engine = start;
-    for (size_t k = 0; k < fitting->constants; k++)
-        *constant(fitting, &fitting->engine, k) = *constant(fitting, &start, k) * exp(logs[k]);
+    const struct erg_engine *start = fitting->request->start;
+    fitting->engine = *start;
+    for (size_t k = 0; k < fitting->constants; k++) {
+        const struct erg_engine_number *number = fitting->numbers[k];
+        erg_engine_set(&fitting->engine, number, erg_engine_get(start, number) * exp(logs[k]));
+    }
 }
 
 static int residuals(void *context, const double *logs, double *out, struct erg_error *err)
@@ -126,6 +123,24 @@ static int residuals(void *context, const double *logs, double *out, struct erg_
     return 0;
 }
 
+/* Times that are no numbers would leave the constants where they were, as if those fitted. */
+static int check_predicted(const struct erg_fit_request *request, const struct erg_engine *engine,
+                           struct erg_error *err)
+{
+    for (size_t i = 0; i < request->count; i++) {
+        const struct erg_fit_row *row = &request->rows[i];
+        double time_s;
+        erg_fit_predict(&time_s, row, 1, engine, request->machine);
+        if (!(isfinite(time_s) && time_s > 0))
+            return erg_fail(err, ERG_FAILED,
+                            "the engine '%s' predicts %g s for row %zu (%ld GPUs, measured %g s); "
+                            "expected a time above 0, so nothing can be fitted to it",
+                            engine->name, time_s, i + 1, erg_layout_gpus(&row->layout),
+                            row->time_s);
+    }
+    return 0;
+}
+
 /*
  * Fits all rows but those of a fold. The prior is so wide, a factor of e^10, that it only keeps
  * constants without any influence from running away.
@@ -142,7 +157,7 @@ static int fit_without(struct fitting *fitting, size_t fold, double *logs, struc
                           logs, err) != 0)
         return -1;
     apply(fitting, logs);
-    return 0;
+    return check_predicted(fitting->request, &fitting->engine, err);
 }
 
 static int find_constants(struct fitting *fitting, struct erg_error *err)
@@ -167,13 +182,13 @@ static int find_constants(struct fitting *fitting, struct erg_error *err)
                             "more than %d constants were asked for; expected fewer, since more "
                             "would explain noise",
                             ERG_FIT_MOST_CONSTANTS);
-        fitting->offsets[k] = number->offset;
+        fitting->numbers[k] = number;
         fitting->constants = k + 1;
-        struct erg_engine start = *fitting->request->start;
-        if (!(*constant(fitting, &start, k) > 0))
+        const struct erg_engine *start = fitting->request->start;
+        if (!(erg_engine_get(start, number) > 0))
             return erg_fail(err, ERG_FAILED,
                             "the engine '%s' has no '%s' above 0 to start from; give it one",
-                            start.name, keys[k]);
+                            start->name, keys[k]);
     }
     return 0;
 }
@@ -193,7 +208,7 @@ static int check(const struct erg_fit_request *request, struct fitting *fitting,
                         "%zu",
                         request->count, fitting->constants, request->folds,
                         needed > request->folds ? needed : request->folds);
-    return 0;
+    return check_predicted(request, request->start, err);
 }
 
 int erg_fit_engine(struct erg_fit *fit, const struct erg_fit_request *request,

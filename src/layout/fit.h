@@ -22,6 +22,7 @@ struct erg_fit_row {
     long batch;    /* sequences of an iteration */
     double time_s; /* measured */
     double weight; /* relative to other rows; 1 where nothing else is known */
+    size_t line;   /* of the table; 0: of none */
 };
 
 struct erg_fit_rows {
@@ -31,7 +32,7 @@ struct erg_fit_rows {
         struct erg_fit_model {
             struct erg_model *model;
             char *name; /* as the file has it */
-        } * items;
+        } *items;
         size_t count, capacity;
     } models;
 };
@@ -43,6 +44,10 @@ struct erg_fit_rows {
  * The rows are to be released, also after a failure.
  */
 int erg_fit_rows_load(struct erg_fit_rows *rows, const char *path, struct erg_error *err);
+/* Whether the machine says what a time of each row takes: what joins its nodes, where a row was
+ * measured on several. The message names file, line and the cluster's key. */
+int erg_fit_rows_check(const struct erg_fit_rows *rows, const char *path,
+                       const struct erg_time_machine *machine, struct erg_error *err);
 void erg_fit_rows_release(struct erg_fit_rows *rows);
 
 struct erg_fit_request {
@@ -68,6 +73,7 @@ struct erg_fit {
     double fold_mean[ERG_FIT_MOST_FOLDS];       /* of each fold, held out */
 };
 
+/* Fails where a row has no finite predicted time: nothing could be fitted to it. */
 int erg_fit_engine(struct erg_fit *fit, const struct erg_fit_request *request,
                    struct erg_error *err);
 

@@ -105,7 +105,7 @@ static int read_time(struct erg_fit_row *out, const struct erg_csv *csv, size_t 
 static int read_row(struct erg_fit_rows *rows, const struct erg_csv *csv, size_t row,
                     const struct columns *columns, const char *path, struct erg_error *err)
 {
-    struct erg_fit_row out = {.weight = 1};
+    struct erg_fit_row out = {.weight = 1, .line = erg_csv_line(csv, row)};
     struct erg_layout *layout = &out.layout;
     const char *name = erg_csv_text(csv, row, columns->model);
     long gpus, layers;
@@ -136,7 +136,7 @@ static int read_row(struct erg_fit_rows *rows, const struct erg_csv *csv, size_t
     status = status || erg_layout_fill(layout, gpus, out.batch, err) ||
              erg_layout_check(layout, out.model, err);
     if (status)
-        return erg_fail_context(err, "%s:%zu", path, erg_csv_line(csv, row));
+        return erg_fail_context(err, "%s:%zu", path, out.line);
     ERG_PUSH(rows, items, out);
     return 0;
 }
@@ -153,6 +153,21 @@ int erg_fit_rows_load(struct erg_fit_rows *rows, const char *path, struct erg_er
         status = read_row(rows, csv, row, &columns, path, err);
     erg_csv_free(csv);
     return status;
+}
+
+int erg_fit_rows_check(const struct erg_fit_rows *rows, const char *path,
+                       const struct erg_time_machine *machine, struct erg_error *err)
+{
+    for (size_t i = 0; i < rows->count && !(machine->network_bandwidth > 0); i++) {
+        long gpus = erg_layout_gpus(&rows->items[i].layout);
+        if (gpus > machine->node_gpus)
+            return erg_fail(err, ERG_FAILED,
+                            "%s:%zu: %ld GPUs are more than a node of %ld, and the cluster does "
+                            "not say what joins its nodes; expected its key "
+                            "inter_node_bandwidth_gb_s",
+                            path, rows->items[i].line, gpus, machine->node_gpus);
+    }
+    return 0;
 }
 
 void erg_fit_rows_release(struct erg_fit_rows *rows)
