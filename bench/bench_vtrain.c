@@ -1,7 +1,8 @@
 /*
  * The time model against measured iterations of GPT models on A100 nodes (vTrain's tables, MICRO
  * 2024, read from the shared data; nothing is done where they are absent). Eight constants of the
- * engine megatron-a100 are fitted to every third row of both tables and judged on the others.
+ * engine megatron-a100 are fitted, from round numbers, to every third row of both tables and judged
+ * on the others.
  *
  * bench_vtrain [FILE.yaml]: also writes the engine with what was fitted.
  */
@@ -86,10 +87,22 @@ static bool read_table(struct erg_fit_rows *rows, const char *file)
 /* ---- fitting and judging ---- */
 
 static const char *const fitted_keys[] = {
-    "gemm_efficiency",    "whole_head_efficiency", "collective_latency_us",
-    "host_layer_us",      "host_wait_us",          "link_efficiency",
-    "network_efficiency", "pipeline_exposed",      NULL,
+    "gemm_efficiency", "whole_head_efficiency", "collective_latency_us",
+    "host_layer_us",   "host_wait_us",          "host_head_us",
+    "link_efficiency", "pipeline_exposed",      NULL,
 };
+/* In the file's units: round numbers, so that what comes out owes nothing to the committed file. */
+static const double guesses[] = {0.8, 0.5, 100, 500, 10, 1000, 0.8, 1};
+
+static void guess(struct erg_engine *engine)
+{
+    for (size_t k = 0; fitted_keys[k]; k++) {
+        const struct erg_engine_number *at = erg_engine_numbers;
+        while (strcmp(at->key, fitted_keys[k]) != 0)
+            at++;
+        erg_engine_set(engine, at, guesses[k] * at->factor);
+    }
+}
 
 /* Every third row, or all others. */
 static struct erg_fit_rows take(const struct erg_fit_rows *tables, size_t count, bool fitted)
@@ -132,7 +145,10 @@ static int write_engine(const struct erg_fit *fit, const char *path, struct erg_
         "datasheet,\n"
         "published, fitted, counted or assumed. What each multiplies: src/layout/time.h. That the "
         "head\n"
-        "is slow where one GPU holds the whole vocabulary is measured, but not explained.",
+        "is slow where one GPU holds the whole vocabulary is measured, but not explained. The "
+        "rows\n"
+        "hardly tell network_efficiency from pipeline_exposed, so the former is assumed: anything\n"
+        "from 0.5 to 1 leaves 8.3 to 8.9 % on rows of several nodes that were not fitted.",
         fitted_keys, pointers, err);
 }
 
@@ -148,6 +164,7 @@ static int run(const char *output, const struct erg_fit_rows *tables, struct erg
         erg_gpu_load(&gpu, cluster->gpu, err) || erg_engine_load(&start, "megatron-a100", err))
         return -1;
     erg_time_machine_init(&machine, gpu, cluster);
+    guess(start);
     struct erg_fit_rows rows = take(tables, 2, true);
     const struct erg_fit_request request = {rows.items, rows.count,  &machine,
                                             start,      fitted_keys, 10};
