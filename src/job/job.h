@@ -54,7 +54,8 @@ struct erg_job_kind {
 struct erg_job {
     const char *name; /* the key "name", else the name of the file without folder and suffix */
 
-    struct erg_model *model; /* with the job's overrides applied */
+    struct erg_model *model; /* with the job's overrides; its vocabulary padded where the tensor
+                              * degree does not divide it */
     struct erg_cluster cluster;
     struct erg_job_kind *kinds; /* the cluster's own nodes, then its more_nodes */
     size_t kind_count;

@@ -85,10 +85,22 @@ static int apply_to_model(struct erg_job *job, const struct erg_job_file *file,
     return 0;
 }
 
-static int check_degrees(const struct erg_job *job, const struct erg_yaml *yaml,
-                         struct erg_error *err)
+/* A vocabulary that the tensor degree does not divide gets the rows that every layout gives it. */
+static void pad_vocabulary(struct erg_job *job, const struct erg_yaml *yaml)
+{
+    long padded = erg_model_padded_vocabulary(job->model, job->tensor);
+    if (job->model->vocab % job->tensor == 0)
+        return;
+    erg_log(ERG_LOG_INFO,
+            "%s:%zu: the vocabulary of %ld words is padded to %ld, for a tensor degree of %d",
+            job->path, erg_yaml_line(yaml, "tensor"), job->model->vocab, padded, job->tensor);
+    job->model->vocab = padded;
+}
+
+static int check_degrees(struct erg_job *job, const struct erg_yaml *yaml, struct erg_error *err)
 {
     struct erg_error inner = {0};
+    pad_vocabulary(job, yaml);
     if (erg_model_check_tensor(job->model, job->tensor, &inner) != 0)
         return erg_yaml_fail(yaml, "tensor", err, "%.700s", inner.message);
     if (erg_model_check_sequence(job->model, 1, job->sequence, &inner) != 0)

@@ -19,8 +19,7 @@ const char *erg_remat_name(enum erg_remat remat)
 
 long erg_layout_vocabulary(const struct erg_model *model, long tensor)
 {
-    long step = 128 * tensor;
-    return (model->vocab + step - 1) / step * step;
+    return erg_model_padded_vocabulary(model, tensor);
 }
 
 /* ---- from a job ---- */

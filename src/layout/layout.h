@@ -118,7 +118,7 @@ static inline long erg_layout_gpus(const struct erg_layout *layout)
 void erg_layout_of_job(struct erg_layout *layout, const struct erg_job *job,
                        struct erg_arena *arena);
 
-/* Words of the vocabulary with padding: embedding and head have a multiple of 128 x tensor rows. */
+/* Words of the vocabulary with padding, as in erg_model_padded_vocabulary(). */
 long erg_layout_vocabulary(const struct erg_model *model, long tensor);
 
 /*

@@ -55,6 +55,8 @@ void erg_model_free(struct erg_model *model);
 int erg_model_check_tensor(const struct erg_model *model, long tensor, struct erg_error *err);
 int erg_model_check_sequence(const struct erg_model *model, long context, long sequence,
                              struct erg_error *err);
+/* Words of the vocabulary with padding: embedding and head have a multiple of 128 x tensor rows. */
+long erg_model_padded_vocabulary(const struct erg_model *model, long tensor);
 
 struct erg_model_shape {
     long tensor, context; /* degrees, 1 = not split */

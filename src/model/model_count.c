@@ -18,14 +18,19 @@ int erg_model_check_tensor(const struct erg_model *model, long tensor, struct er
                             "the %ld %s of %s cannot be divided among a tensor degree of %ld",
                             parts[i].count, parts[i].what, model->name, tensor);
     }
-    if (model->vocab % tensor != 0) {
-        long step = 128 * tensor, padded = (model->vocab + step - 1) / step * step;
+    if (model->vocab % tensor != 0)
         return erg_fail(err, ERG_FAILED,
                         "the vocabulary of %s has %ld words, which cannot be divided among a "
                         "tensor degree of %ld; pad it, for example to %ld",
-                        model->name, model->vocab, tensor, padded);
-    }
+                        model->name, model->vocab, tensor,
+                        erg_model_padded_vocabulary(model, tensor));
     return 0;
+}
+
+long erg_model_padded_vocabulary(const struct erg_model *model, long tensor)
+{
+    long step = 128 * tensor;
+    return (model->vocab + step - 1) / step * step;
 }
 
 int erg_model_check_sequence(const struct erg_model *model, long context, long sequence,
