@@ -324,6 +324,7 @@ static void wrong_requests_are_explained(void **state)
          "no constant 'gemm_eficiency'; did you mean 'gemm_efficiency'?", 2},
         {"--engine megatron-kwai-h800 -c CLUSTER -k host_layer_us", "to start from", 1},
         {"--engine megatron-kwai-h800 -c CLUSTER -f 1", "--folds", 2},
+        {"--engine megatron-a100 -c CLUSTER", "for example: megatron-h800, megatron-kwai-h800", 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char options[768], *place;

@@ -44,6 +44,13 @@ struct fitting {
     struct erg_fit fit;
 };
 
+static int set_machine(struct fitting *at, const struct erg_gpu *gpu,
+                       const struct erg_cluster *cluster, struct erg_error *err)
+{
+    erg_time_machine_init(&at->machine, gpu, cluster);
+    return erg_engine_check_gpu(at->start, gpu, err);
+}
+
 static int find_machine(struct fitting *at, struct erg_error *err)
 {
     const struct values *values = at->values;
@@ -64,7 +71,7 @@ static int find_machine(struct fitting *at, struct erg_error *err)
                               "were measured on",
                               values->job);
         else
-            erg_time_machine_init(&at->machine, job->gpu, &job->cluster);
+            status = set_machine(at, job->gpu, &job->cluster, err);
         erg_job_free(job);
         return status;
     }
@@ -74,7 +81,7 @@ static int find_machine(struct fitting *at, struct erg_error *err)
         return -1;
     int status = erg_gpu_load(&gpu, cluster->gpu, err);
     if (!status) {
-        erg_time_machine_init(&at->machine, gpu, cluster);
+        status = set_machine(at, gpu, cluster, err);
         erg_gpu_free(gpu);
     }
     erg_cluster_free(cluster);
@@ -202,7 +209,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     struct fitting at = {.values = call->values, .rows_path = call->arguments[0]};
     cut_keys(&at);
-    int status = find_machine(&at, err) || erg_engine_load(&at.start, at.values->engine, err);
+    int status = erg_engine_load(&at.start, at.values->engine, err) || find_machine(&at, err);
     if (!status) {
         status = erg_fit_rows_load(&at.rows, at.rows_path, err);
         const struct erg_fit_request request = {

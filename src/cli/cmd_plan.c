@@ -78,7 +78,8 @@ static int load_machine(struct planning *at, struct erg_error *err)
                         "%s does not say what trains it; expected the key 'engine' there or "
                         "--engine NAME, for example megatron-a100 (data/engines)",
                         at->job->path);
-    return 0;
+    return erg_engine_check_gpu(at->engine ? at->engine : at->job->engine,
+                                at->gpu ? at->gpu : at->job->gpu, err);
 }
 
 static void note_point(void *context, const struct erg_layout_candidate *candidate)

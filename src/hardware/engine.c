@@ -139,6 +139,51 @@ void erg_engine_free(struct erg_engine *engine)
     erg_yaml_free(&schema, engine);
 }
 
+/* ---- the GPU that it is of ---- */
+
+static bool suits(const struct erg_engine *engine, const struct erg_gpu *gpu)
+{
+    static const double most = 1.2;
+    double ratio = erg_gpu_peak_flops(gpu) / engine->peak_flops;
+    return ratio < most && ratio > 1 / most;
+}
+
+/* The catalogue's engines for a GPU, as a list. An entry that cannot be read is none of them. */
+static void add_suitable(struct erg_text *out, const struct erg_gpu *gpu)
+{
+    struct erg_arena arena = {0};
+    for (const char *const *name = erg_data_names("engines", &arena); *name; name++) {
+        struct erg_engine *engine;
+        struct erg_error ignored;
+        if (erg_engine_load(&engine, *name, &ignored) != 0)
+            continue;
+        if (suits(engine, gpu))
+            erg_text_printf(out, "%s%s", out->count ? ", " : "", *name);
+        erg_engine_free(engine);
+    }
+    erg_arena_release(&arena);
+}
+
+int erg_engine_check_gpu(const struct erg_engine *engine, const struct erg_gpu *gpu,
+                         struct erg_error *err)
+{
+    struct erg_text names = {0};
+    if (suits(engine, gpu))
+        return 0;
+    add_suitable(&names, gpu);
+    erg_fail(err, ERG_FAILED,
+             "the engine '%.80s' is of a GPU with a peak of %.0f TFLOP/s, but %.80s has %.0f; "
+             "expected another one with --engine NAME, %s%.400s",
+             engine->name, engine->peak_flops / 1e12, gpu->name, erg_gpu_peak_flops(gpu) / 1e12,
+             names.count ? "of the catalogue for example: "
+                         : "which is to be a file of your own, since the catalogue has none",
+             names.count ? names.data : "");
+    erg_text_release(&names);
+    return -1;
+}
+
+/* ---- numbers by their keys ---- */
+
 double erg_engine_get(const struct erg_engine *engine, const struct erg_engine_number *number)
 {
     return *(const double *)(const void *)((const char *)engine + number->offset);

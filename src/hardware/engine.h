@@ -11,6 +11,7 @@
 #define ERG_HARDWARE_ENGINE_H
 
 #include "ergon/error.h"
+#include "hardware/hardware.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -65,6 +66,14 @@ struct erg_engine {
 /* As erg_gpu_load(): by name in the catalogue, or by path. */
 int erg_engine_load(struct erg_engine **engine, const char *name, struct erg_error *err);
 void erg_engine_free(struct erg_engine *engine);
+
+/*
+ * Whether the engine is of such a GPU: its peak within a fifth of what the GPU has at its highest
+ * clock, which is up to a tenth above the clock of datasheets. The message names both, and the
+ * catalogue's engines that would be.
+ */
+int erg_engine_check_gpu(const struct erg_engine *engine, const struct erg_gpu *gpu,
+                         struct erg_error *err);
 
 /* The number of an engine's file by its key, for instance "gemm_efficiency", in the file's unit. */
 struct erg_engine_number {

@@ -148,6 +148,12 @@ struct erg_cluster {
 int erg_gpu_load(struct erg_gpu **gpu, const char *name, struct erg_error *err);
 void erg_gpu_free(struct erg_gpu *gpu);
 
+/* Dense bf16 FLOP/s of all SMs at the highest clock. */
+static inline double erg_gpu_peak_flops(const struct erg_gpu *gpu)
+{
+    return gpu->flops_per_sm_clock * gpu->sms * gpu->clock_max_mhz * 1e6;
+}
+
 /* Moves every number that left it into the range that a GPU file may hold. */
 void erg_gpu_clamp(struct erg_gpu *gpu);
 

@@ -19,14 +19,9 @@ static double distance(double a, double b)
     return fabs(log(a / b));
 }
 
-static double peak_flops(const struct erg_gpu *gpu)
-{
-    return gpu->flops_per_sm_clock * gpu->sms * gpu->clock_max_mhz * 1e6;
-}
-
 static double gpu_distance(const struct erg_gpu *gpu, const struct erg_calculon_system *system)
 {
-    return distance(peak_flops(gpu), system->peak_flops) +
+    return distance(erg_gpu_peak_flops(gpu), system->peak_flops) +
            distance(gpu->memory_bandwidth, system->memory.bandwidth) +
            distance(gpu->memory_bytes, system->memory.bytes) +
            distance(gpu->link_bandwidth, system->networks[0].bandwidth);
@@ -89,7 +84,8 @@ static int write_gpu(const struct erg_calculon_import *import, const struct erg_
     const struct erg_calculon_network *links = &system->networks[0];
     struct erg_text name = {0}, confidence = {0}, heading = {0}, of_base = {0};
     struct erg_gpu gpu = *base;
-    gpu.flops_per_sm_clock = base->flops_per_sm_clock * system->peak_flops / peak_flops(base);
+    gpu.flops_per_sm_clock =
+        base->flops_per_sm_clock * system->peak_flops / erg_gpu_peak_flops(base);
     gpu.memory_bandwidth = system->memory.bandwidth;
     gpu.memory_bytes = system->memory.bytes;
     gpu.memory_efficiency = system->memory.efficiency;
