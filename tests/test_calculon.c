@@ -68,10 +68,14 @@ static void parsed(void **state)
     assert_ok(erg_calculon_system_parse(&system, "node4", text, strlen(text), &err), &err);
     free(text);
     assert_close(system.peak_flops, 300e12, 1e-12);
-    assert_close(system.matrix_efficiency, 0.8, 1e-12);
+    assert_close(system.products.shares[0], 0.8, 1e-12);
+    assert_close(erg_calculon_share(&system.products, 128e9), 0.8, 1e-12);
+    assert_close(erg_calculon_share(&system.products, 127e9), 0.7, 1e-12);
+    assert_close(erg_calculon_share(&system.products, 1), 0.1, 1e-12);
+    assert_false(system.roofline);
     assert_close(system.memory.bytes, 64 * 0x1p30, 1e-12);
     assert_close(system.memory.bandwidth, 1800e9, 1e-12);
-    assert_close(system.memory.efficiency, 0.85, 1e-12);
+    assert_close(erg_calculon_share(&system.memory.efficiency, 100e6), 0.85, 1e-12);
     assert_close(system.host.bytes, 256 * 0x1p30, 1e-12);
     assert_int_equal(system.network_count, 2);
     assert_int_equal(system.networks[0].size, 4);
@@ -101,6 +105,7 @@ static void refused(void **state)
           {"[16, 0.7]", "[16]", "rows of two numbers"},
           {"[16, 0.7]", "[16, 70]", "efficiencies from 0.01 to 1, got 70"},
           {"\"GiB\": 64", "\"GB\": 64", "'mem1.GiB'"},
+          {"no_overlap", "overlap", "expected roofline or no_overlap, got 'overlap'"},
           {"\"networks\"", "\"network\"", "'networks'"},
           {"\"size\": 4,", "\"size\": 0,", "size"},
           {"\"size\": 4,", "\"size\": 4096,", "at most 1024, got 4096"},
@@ -135,6 +140,8 @@ static void imported(void **state)
                     "import calculon " DATA "wide.json " DATA "node4.json -n 16 -b 64 -o %s",
                     folder);
     check_program(arguments.data, 0, "node4: 16 GPUs in nodes of 4");
+    check_program(arguments.data, 0, "times are lower bounds");
+    check_program(arguments.data, 0, "job.yaml --engine megatron-a100");
     erg_text_add(&arguments, " --json");
     check_program(arguments.data, 0, "\"gpu_base\": \"A100-SXM4-80GB\"");
     erg_text_release(&arguments);
@@ -162,7 +169,16 @@ static void imported(void **state)
     assert_close(job->gpu->memory_bandwidth, 1800e9, 1e-5);
     assert_close(job->gpu->link_bandwidth, 250e9, 1e-5);
     assert_close(job->engine->peak_flops, 300e12, 1e-5);
-    assert_close(job->engine->gemm_efficiency, 0.8, 1e-5);
+    /* Of 103, 34, 86 and 86 GFLOP on each of four GPUs, at 0.7, then 92, 42, 80 and 80 MB, at 0.7.
+     */
+    double products_s = 2.0 * 2048 * 4096 * (6144 + 2048 + 5120 + 5120) / (0.7 * 300e12);
+    double bytes_s =
+        2.0 * (2048 * (4 * 4096 + 6144 + 2048 + 2 * 5120.) + 4096. * (6144 + 2048 + 5120 + 5120)) /
+        (0.7 * 1800e9);
+    assert_close(job->engine->gemm_efficiency, 0.7 * products_s / (products_s + bytes_s), 1e-4);
+    assert_close(job->engine->attention_efficiency, 0.7, 1e-5); /* 17 GFLOP */
+    assert_close(job->engine->memory_efficiency, 0.7, 1e-5);    /* 34 MB */
+    assert_close(job->engine->score_forward_bytes, 11, 1e-5);
     assert_close(job->engine->link_efficiency, 0.6, 1e-5);
     assert_close(job->engine->network_efficiency, 0.9, 1e-5);
     assert_close(job->engine->host_link_bandwidth, 32e9 * 0.95, 1e-5);
@@ -185,7 +201,8 @@ static void wrong_calls(void **state)
     (void)state;
 #define FILES DATA "wide.json " DATA "node4.json"
     check_program("import calculon " FILES " 2>&1", 2, "--output");
-    check_program("import megatron " FILES " -o /tmp/none 2>&1", 2, "expected 'calculon' or 'trace'");
+    check_program("import megatron " FILES " -o /tmp/none 2>&1", 2,
+                  "expected 'calculon' or 'trace'");
     check_program("import calculon " DATA "node4.json " DATA "wide.json -o /tmp/none 2>&1", 1,
                   "node4.json:1: key 'hidden'");
     check_program("import calculon /nowhere.json " DATA "node4.json -o /tmp/none 2>&1", 1,

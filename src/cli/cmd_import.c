@@ -88,6 +88,12 @@ static void print(const struct erg_invocation *call, const struct erg_job *job,
     printf("%s: %ld GPUs in nodes of %d; what the system does not say is as in %s\n",
            job->gpu->name, gpus, job->cluster.gpus_per_node, base->name);
     printf("Written: config.json, gpu.yaml, engine.yaml and job.yaml in %s\n", values->output);
+    puts("Its times are lower bounds: systems do not say what the host, gaps between kernels and "
+         "some of the traffic cost.");
+    if (strncmp(base->name, "A100", 4) == 0)
+        printf(
+            "An engine fitted to measured A100s: ergon plan %s/job.yaml --engine megatron-a100\n",
+            values->output);
 }
 
 static int import_calculon(const struct erg_invocation *call, struct erg_error *err)

@@ -44,29 +44,38 @@ static int read_row(const struct erg_json_place *place, const char *key, const j
     return 0;
 }
 
-/* The efficiency of the largest sizes: the table's first row, since sizes fall. */
-static int read_efficiency(const struct erg_json_place *place, const char *key, double *efficiency,
-                           struct erg_error *err)
+/* `unit`: what a size of the table counts. */
+static int read_efficiency(const struct erg_json_place *place, const char *key, double unit,
+                           struct erg_calculon_efficiency *efficiency, struct erg_error *err)
 {
     const json_t *rows;
     double last = INFINITY;
     if (erg_json_array(place, key, &rows, err) != 0)
         return -1;
-    if (json_array_size(rows) == 0)
-        return erg_json_fail(place, key, err, "expected at least one row");
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        double size = 0, share = 0;
-        if (read_row(place, key, json_array_get(rows, i), &size, &share, err) != 0)
+    efficiency->count = json_array_size(rows);
+    if (efficiency->count < 1 || efficiency->count > ERG_CALCULON_MOST_ROWS)
+        return erg_json_fail(place, key, err, "expected at least one row and at most %d, got %zu",
+                             ERG_CALCULON_MOST_ROWS, efficiency->count);
+    for (size_t i = 0; i < efficiency->count; i++) {
+        double size = 0;
+        if (read_row(place, key, json_array_get(rows, i), &size, &efficiency->shares[i], err) != 0)
             return -1;
         if (!(size < last))
             return erg_json_fail(place, key, err,
                                  "expected sizes that fall from row to row, got %g after %g", size,
                                  last);
         last = size;
-        if (i == 0)
-            *efficiency = share;
+        efficiency->sizes[i] = size * unit;
     }
     return 0;
+}
+
+double erg_calculon_share(const struct erg_calculon_efficiency *efficiency, double size)
+{
+    size_t row = 0;
+    while (row + 1 < efficiency->count && size < efficiency->sizes[row])
+        row++;
+    return efficiency->shares[row];
 }
 
 static int read_matrix(struct erg_calculon_system *system, const struct erg_json_place *root,
@@ -81,12 +90,13 @@ static int read_matrix(struct erg_calculon_system *system, const struct erg_json
         erg_json_double(&type, "tflops", 1, 1e5, &tflops, err) != 0)
         return -1;
     system->peak_flops = tflops * 1e12;
-    return read_efficiency(&type, "gflops_efficiency", &system->matrix_efficiency, err);
+    return read_efficiency(&type, "gflops_efficiency", 1e9, &system->products, err);
 }
 
 /* `least`: of its capacity, GiB. */
 static int read_memory(const struct erg_json_place *root, const char *key, double least,
-                       double *bytes, double *bandwidth, double *efficiency, struct erg_error *err)
+                       double *bytes, double *bandwidth, struct erg_calculon_efficiency *efficiency,
+                       struct erg_error *err)
 {
     struct erg_json_place memory;
     double gib, gb_s;
@@ -96,7 +106,20 @@ static int read_memory(const struct erg_json_place *root, const char *key, doubl
         return -1;
     *bytes = gib * 0x1p30;
     *bandwidth = gb_s * 1e9;
-    return read_efficiency(&memory, "MB_efficiency", efficiency, err);
+    return read_efficiency(&memory, "MB_efficiency", 1e6, efficiency, err);
+}
+
+static int read_mode(struct erg_calculon_system *system, const struct erg_json_place *root,
+                     struct erg_error *err)
+{
+    const char *mode;
+    if (erg_json_string(root, "processing_mode", &mode, err) != 0)
+        return -1;
+    system->roofline = strcmp(mode, "roofline") == 0;
+    if (!system->roofline && strcmp(mode, "no_overlap") != 0)
+        return erg_json_fail(root, "processing_mode", err,
+                             "expected roofline or no_overlap, got '%.80s'", mode);
+    return 0;
 }
 
 static int read_network(struct erg_calculon_network *network, const struct erg_json_place *place,
@@ -151,7 +174,7 @@ int erg_calculon_system_parse(struct erg_calculon_system *system, const char *na
                          (erg_json_has(&place, "mem2") &&
                           read_memory(&place, "mem2", 0, &system->host.bytes,
                                       &system->host.bandwidth, &system->host.efficiency, err)) ||
-                         read_networks(system, &place, err)
+                         read_mode(system, &place, err) || read_networks(system, &place, err)
                      ? -1
                      : 0;
     json_decref(root);

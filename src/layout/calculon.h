@@ -8,20 +8,23 @@
  * with 51200 words, which are used here too.
  *
  * Of a system, ergon takes
- *   matrix.float16 (or bfloat16): tflops and the efficiency of the largest products;
- *   mem1: GiB, GBps, and the efficiency of the largest transfers;
- *   mem2: GiB and GBps as host memory behind the host link, the efficiency again the largest's;
+ *   matrix.float16 (or bfloat16): tflops, and the efficiency at the size of the model's products;
+ *   mem1: GiB, GBps, and the efficiency at the size of the model's hidden states;
+ *   mem2: GiB and GBps as host memory behind the host link, the efficiency of the largest copies;
+ *   processing_mode: whether the bytes of products are moved beside their FLOPs or after them;
  *   networks[0]: the links within a node, whose GPUs are its size; networks[1], if there is one:
  *   those between nodes; bandwidth (GB/s of a GPU, one direction), efficiency and latency.
- * What it leaves, since its own model of time has no place for it:
- *   efficiencies of smaller operations: layers of trained models are in the first row, and what
- *     they cost beside their FLOPs is an engine's overhead;
+ * Sizes are those of one sequence whose layers are split over a node, as far as heads and MLP can
+ * be. Attention writes its scores to memory, with the bytes of Calculon's layers.
+ *
+ * What it leaves, since its own model of time has no place for it, or since executions say it:
  *   vector: kernels outside products are bound by memory bandwidth here;
- *   processing_mode: the bytes of products are not counted, those of all else always;
  *   networks: ops (rings are assumed: no reduction in switches), must_be_filled, processor_usage,
- *     and all after the second.
+ *     and all after the second;
+ *   what the host and gaps between kernels cost, which Calculon does not have either.
+ * Times are therefore lower bounds: of Calculon's own and, the more so, of measured ones.
  * What Calculon's systems do not say, power and clocks above all, is that of the catalogue's GPU
- * that is nearest to the system. Attention is fused here (Calculon's writes its scores to memory).
+ * that is nearest to the system.
  */
 #ifndef ERG_LAYOUT_CALCULON_H
 #define ERG_LAYOUT_CALCULON_H
@@ -30,6 +33,7 @@
 #include "ergon/error.h"
 #include "hardware/hardware.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct erg_calculon_model {
@@ -42,11 +46,23 @@ struct erg_calculon_network {
     long size; /* GPUs that it connects */
 };
 
+/* Shares of a peak by the size of an operation: shares[i] holds from sizes[i] on, and sizes fall.
+ */
+enum { ERG_CALCULON_MOST_ROWS = 32 };
+struct erg_calculon_efficiency {
+    double sizes[ERG_CALCULON_MOST_ROWS], shares[ERG_CALCULON_MOST_ROWS];
+    size_t count; /* at least 1 */
+};
+double erg_calculon_share(const struct erg_calculon_efficiency *efficiency, double size);
+
 struct erg_calculon_system {
-    double peak_flops, matrix_efficiency; /* 16 bit */
+    double peak_flops;                       /* 16 bit */
+    struct erg_calculon_efficiency products; /* by FLOPs */
     struct {
-        double bytes, bandwidth, efficiency;
-    } memory, host; /* of a GPU; host.bytes 0: none */
+        double bytes, bandwidth;
+        struct erg_calculon_efficiency efficiency; /* by bytes */
+    } memory, host;                                /* of a GPU; host.bytes 0: none */
+    bool roofline; /* bytes are moved under the FLOPs; else after them */
     struct erg_calculon_network networks[2];
     size_t network_count; /* 1 or 2 */
 };

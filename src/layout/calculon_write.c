@@ -88,8 +88,8 @@ static int write_gpu(const struct erg_calculon_import *import, const struct erg_
         base->flops_per_sm_clock * system->peak_flops / erg_gpu_peak_flops(base);
     gpu.memory_bandwidth = system->memory.bandwidth;
     gpu.memory_bytes = system->memory.bytes;
-    gpu.memory_efficiency = system->memory.efficiency;
-    gpu.gemm_efficiency = system->matrix_efficiency;
+    gpu.memory_efficiency = system->memory.efficiency.shares[0];
+    gpu.gemm_efficiency = system->products.shares[0];
     gpu.link_bandwidth = links->bandwidth;
     gpu.comm_link_factor = gpu.library_link_factor = links->efficiency;
     gpu.comm_latency_s = links->latency_s;
@@ -139,6 +139,60 @@ static void add_number(struct erg_text *out, const char *key, double value, cons
     erg_text_printf(out, "%-33s # %s\n", field, comment);
 }
 
+/* ---- what the model's operations reach ---- */
+
+/* Over how many GPUs of a node a layer can be split. */
+static long node_split(const struct erg_calculon_import *import)
+{
+    const struct erg_calculon_model *model = import->model;
+    long split = import->system->networks[0].size;
+    while (split > 1 && (import->system->networks[0].size % split || model->heads % split ||
+                         model->feedforward % split))
+        split--;
+    return split;
+}
+
+/* The share of the peak that a layer's products have, of one sequence: of each the FLOPs and the
+ * bytes in 16 bit, each at the efficiency of its size. */
+static double product_efficiency(const struct erg_calculon_import *import)
+{
+    const struct erg_calculon_model *model = import->model;
+    const struct erg_calculon_system *system = import->system;
+    const double split = (double)node_split(import), tokens = (double)model->sequence,
+                 hidden = (double)model->hidden,
+                 heads = (double)(model->heads * model->head_dim) / split,
+                 feedforward = (double)model->feedforward / split;
+    const double shapes[][2] = {
+        {hidden, 3 * heads}, {heads, hidden}, {hidden, feedforward}, {feedforward, hidden}};
+    double least_s = 0, sum_s = 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        double in = shapes[i][0], out = shapes[i][1], flops = 2 * tokens * in * out,
+               bytes = 2 * (tokens * in + in * out + tokens * out),
+               flops_s = flops / system->peak_flops / erg_calculon_share(&system->products, flops),
+               bytes_s = bytes / system->memory.bandwidth /
+                         erg_calculon_share(&system->memory.efficiency, bytes);
+        least_s += flops / system->peak_flops;
+        sum_s += system->roofline ? fmax(flops_s, bytes_s) : flops_s + bytes_s;
+    }
+    return fmax(least_s / sum_s, 0.01);
+}
+
+/* Of the products of queries with keys, and of scores with values: all heads of a GPU in one. */
+static double score_efficiency(const struct erg_calculon_import *import)
+{
+    const struct erg_calculon_model *model = import->model;
+    double tokens = (double)model->sequence, heads = (double)model->heads;
+    double flops = 2 * tokens * tokens * (double)model->head_dim * heads;
+    return erg_calculon_share(&import->system->products, flops / (double)node_split(import));
+}
+
+/* A kernel that reads hidden states and writes them. */
+static double memory_efficiency(const struct erg_calculon_import *import)
+{
+    double hidden = (double)import->model->hidden * (double)import->model->sequence;
+    return erg_calculon_share(&import->system->memory.efficiency, 2 * 2 * hidden);
+}
+
 static void add_engine(struct erg_text *out, const struct erg_calculon_import *import)
 {
     static const char of_system[] = "of the system", assumed[] = "assumed: nothing hides it",
@@ -148,15 +202,19 @@ static void add_engine(struct erg_text *out, const struct erg_calculon_import *i
     erg_text_printf(out,
                     "# Written by ergon import from Calculon's system %.100s. How much of a "
                     "transfer is\n"
-                    "# hidden is no matter of its systems but of its executions: nothing is here, "
-                    "and layers have\n"
-                    "# no overhead. ergon fit finds both from measured iterations.\n"
+                    "# hidden is no matter of its systems but of its executions: nothing is here. "
+                    "Layers have no\n"
+                    "# overhead, so times are lower bounds. ergon fit finds both from measured "
+                    "iterations.\n"
                     "name: \"%.100s\"\n\n",
                     import->system_name, import->system_name);
     add_number(out, "peak_tflops", system->peak_flops / 1e12, of_system);
-    add_number(out, "gemm_efficiency", system->matrix_efficiency, "of the largest products");
-    add_number(out, "attention_efficiency", system->matrix_efficiency, "as other products, fused");
-    add_number(out, "memory_efficiency", system->memory.efficiency, "of the largest transfers");
+    add_number(out, "gemm_efficiency", product_efficiency(import),
+               "of the model's products, split over a node");
+    add_number(out, "attention_efficiency", score_efficiency(import), "of products of their size");
+    add_number(out, "memory_efficiency", memory_efficiency(import), "of hidden states");
+    add_number(out, "score_forward_bytes", 11, "written, softmax, dropout and its mask, read");
+    add_number(out, "score_backward_bytes", 13, "counted in the same way");
     erg_text_add(out, "fused_kernels: false              # Calculon's layers are kernels each\n\n");
     add_number(out, "link_efficiency", system->networks[0].efficiency, of_system);
     add_number(out, "network_efficiency", nodes->efficiency, of_system);
@@ -171,7 +229,8 @@ static void add_engine(struct erg_text *out, const struct erg_calculon_import *i
     add_number(out, "optimizer_bytes", 24, published);
     add_number(out, "optimizer_sharded_bytes", 28, published);
     if (system->host.bytes > 0)
-        add_number(out, "host_link_gb_s", system->host.bandwidth * system->host.efficiency / 1e9,
+        add_number(out, "host_link_gb_s",
+                   system->host.bandwidth * system->host.efficiency.shares[0] / 1e9,
                    "of the system's mem2, with its efficiency");
 }
 
