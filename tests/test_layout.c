@@ -83,7 +83,8 @@ static void impossible(void **state)
         {16, 2, 4, 1, 8, 8192, 0, NULL, NULL, "8 KV groups"},
         {0, 2, 4, 1, 8, 8192, 0, NULL, NULL, "tensor degree from 1"},
         {2, 2, 4, 1, 8, 8190, 0, NULL, NULL, "equal chunks"},
-        {8, 1, 4, 1, 8, 100, 0, NULL, NULL, "tensor degree of 8"},
+        {8, 1, 4, 1, 8, 100, 0, NULL, NULL, "100 tokens of a sequence on a context rank"},
+        {2, 1, 4, 1, 8, 101, 0, NULL, NULL, "tensor degree of 2"},
         {2, 2, 81, 1, 8, 8192, 0, NULL, NULL, "too few"},
         {2, 2, 3, 1, 8, 8192, 0, NULL, NULL, "cannot be divided"},
         {2, 2, 4, 1, 8, 8192, 0, short_chunks, NULL, "79 layers together"},
@@ -101,7 +102,7 @@ static void impossible(void **state)
                                     .pipeline = cases[i].pipeline,
                                     .data = 1,
                                     .virtual_stages = cases[i].virtual_stages,
-                                    .microbatch = 1,
+                                    .microbatch = 2, /* no help: sequences are split one by one */
                                     .microbatches = cases[i].microbatches,
                                     .sequence = cases[i].sequence,
                                     .offload = cases[i].offload,

@@ -470,32 +470,25 @@ static void rejected_layouts_say_why(void **state)
     struct erg_error err;
     static const struct {
         struct erg_layout layout;
-        enum erg_status status;
         const char *message;
     } cases[] = {
         {{.tensor = 8, .context = 2, .pipeline = 4, .virtual_stages = 1, .microbatch = 1},
-         ERG_FAILED,
          "tensor 8 x context 2 are 16 GPUs, more than the 8 of a node"},
         {{.tensor = 2, .context = 1, .pipeline = 5, .virtual_stages = 1, .microbatch = 1},
-         ERG_FAILED,
          "tensor 2 x context 1 x pipeline 5 are 10 GPUs, and 64 are no multiple"},
         {{.tensor = 2, .context = 1, .pipeline = 4, .virtual_stages = 1, .microbatch = 3},
-         ERG_FAILED,
          "no batch of 64 to 64 sequences is a multiple of 8 replicas x 3 sequences"},
         {{.tensor = 2, .context = 1, .pipeline = 4, .virtual_stages = 32, .microbatch = 1},
-         ERG_FAILED,
          "has 80 layers, too few for 4 stages of 32 chunks"},
         {{.tensor = 1, .context = 1, .pipeline = 4, .virtual_stages = 1, .microbatch = 1},
-         ERG_INFEASIBLE,
          "GiB more than the 64.0 GiB of a GPU, whatever is offloaded"},
         {{.tensor = 8, .context = 1, .pipeline = 1, .virtual_stages = 1, .microbatch = 1},
-         ERG_INFEASIBLE,
          "GiB more than the 64.0 GiB of a GPU"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_fails(erg_layout_evaluate(&candidate, &search, &cases[i].layout, &err), &err,
                      cases[i].message);
-        assert_int_equal(err.status, cases[i].status);
+        assert_int_equal(err.status, ERG_INFEASIBLE);
     }
     const struct erg_layout offloads = {.tensor = 4,
                                         .context = 1,

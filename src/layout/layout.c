@@ -121,9 +121,9 @@ int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
     if (numbers[LAYERS]) {
         long chunk = numbers[PIPELINE] * numbers[LAYERS];
         if (layers % chunk != 0)
-            return erg_fail(err, ERG_FAILED,
+            return erg_fail(err, ERG_INFEASIBLE,
                             "%ld layers cannot be cut into chunks of %ld for %ld pipeline stages: "
-                            "%ld is no multiple of %ld",
+                            "%ld is no multiple of %ld; with v in place of l stages may differ",
                             layers, numbers[LAYERS], numbers[PIPELINE], layers, chunk);
         numbers[VIRTUAL] = layers / chunk;
     }
@@ -236,11 +236,12 @@ int erg_layout_check(const struct erg_layout *layout, const struct erg_model *mo
         erg_model_check_sequence(model, layout->context, layout->sequence, err) != 0 ||
         check_layers(layout, model, err) != 0)
         return -1;
-    long tokens = layout->microbatch * layout->sequence / layout->context;
+    long tokens =
+        layout->sequence / layout->context; /* sequence parallelism splits each sequence */
     if (tokens % layout->tensor != 0)
         return erg_fail(err, ERG_FAILED,
-                        "the %ld tokens of a microbatch on a context rank cannot be divided among "
-                        "a tensor degree of %ld",
+                        "the %ld tokens of a sequence on a context rank cannot be divided among a "
+                        "tensor degree of %ld",
                         tokens, layout->tensor);
     return 0;
 }

@@ -125,6 +125,7 @@ long erg_layout_vocabulary(const struct erg_model *model, long tensor);
  * Degrees from text, for example "t=2,c=2,p=8,l=2": t tensor, c context, p pipeline, b microbatch,
  * and either v virtual stages or l layers of a chunk (then `layers` decides v); what is not there
  * is 1. Touches nothing else of the layout, and no layers may have been given for its chunks.
+ * ERG_USAGE where the text is wrong, ERG_INFEASIBLE where the layers cannot be cut so.
  */
 int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
                      struct erg_error *err);

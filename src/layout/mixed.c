@@ -314,8 +314,7 @@ static void walk_microbatches(struct walk *walk, long tensor, long context)
         };
         struct erg_mixed_block blocks[ERG_MIXED_MOST_KINDS];
         if (!is_wanted(microbatch, search->only.microbatch) ||
-            (exact && search->batch_most % microbatch != 0) ||
-            microbatch * search->sequence / context % tensor != 0)
+            (exact && search->batch_most % microbatch != 0))
             continue;
         fill_pieces(walk, &layout);
         long data = most_data(walk, &layout);
@@ -331,7 +330,8 @@ static bool is_group(const struct erg_mixed_search *search, long tensor, long co
     struct erg_model padded = *search->model;
     padded.vocab = erg_layout_vocabulary(search->model, tensor);
     return erg_model_check_tensor(&padded, tensor, NULL) == 0 &&
-           erg_model_check_sequence(search->model, context, search->sequence, NULL) == 0;
+           erg_model_check_sequence(search->model, context, search->sequence, NULL) == 0 &&
+           search->sequence / context % tensor == 0;
 }
 
 /* ---- the search ---- */

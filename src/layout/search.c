@@ -360,14 +360,15 @@ static void walk_stages(struct walk *walk, struct erg_layout *layout)
     }
 }
 
-/* Whether the model can be split so over a group; a microbatch of 1. */
+/* Whether the model can be split so over a group. */
 static bool is_group(const struct erg_layout_search *search, long tensor, long context)
 {
     struct erg_model padded = *search->time.model;
     padded.vocab = erg_layout_vocabulary(search->time.model, tensor);
     return search->gpus % (tensor * context) == 0 &&
            erg_model_check_tensor(&padded, tensor, NULL) == 0 &&
-           erg_model_check_sequence(search->time.model, context, search->sequence, NULL) == 0;
+           erg_model_check_sequence(search->time.model, context, search->sequence, NULL) == 0 &&
+           search->sequence / context % tensor == 0;
 }
 
 static void walk_microbatches(struct walk *walk, long tensor, long context)
@@ -390,8 +391,7 @@ static void walk_microbatches(struct walk *walk, long tensor, long context)
             .microbatch = microbatch,
             .sequence = search->sequence,
         };
-        if ((exact && search->batch_most % microbatch != 0) ||
-            microbatch * search->sequence / context % tensor != 0)
+        if (exact && search->batch_most % microbatch != 0)
             continue;
         erg_layout_pieces_init(&walk->pieces, search, &layout);
         walk_stages(walk, &layout);

@@ -105,9 +105,9 @@ bool erg_layout_any_fits(const struct erg_layout_search *search);
 /*
  * One layout of given degrees, chunks, microbatch and recomputation (and, where the search may not
  * offload, its own ratio): data degree, batch, offloading, memory and time. Where layers cannot be
- * divided equally, no split is given and stages may differ, that of the fastest split. The error
- * says why it is none of the search: the constraint that it breaks, ERG_INFEASIBLE where that is
- * the budget of memory. To be released.
+ * divided equally, no split is given and stages may differ, that of the fastest split.
+ * ERG_INFEASIBLE where it is none of the search; the message names the constraint that it breaks.
+ * To be released.
  */
 int erg_layout_evaluate(struct erg_layout_candidate *candidate,
                         const struct erg_layout_search *search, const struct erg_layout *layout,

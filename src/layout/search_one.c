@@ -186,11 +186,11 @@ int erg_layout_evaluate(struct erg_layout_candidate *candidate,
     long most = search->group_most > 0 ? search->group_most : machine->node_gpus;
     long pipeline = own->tensor * own->context * own->pipeline;
     if (own->tensor * own->context > most)
-        return erg_fail(err, ERG_FAILED,
+        return erg_fail(err, ERG_INFEASIBLE,
                         "tensor %ld x context %ld are %ld GPUs, more than the %ld of a node",
                         own->tensor, own->context, own->tensor * own->context, most);
     if (pipeline < 1 || search->gpus % pipeline != 0)
-        return erg_fail(err, ERG_FAILED,
+        return erg_fail(err, ERG_INFEASIBLE,
                         "tensor %ld x context %ld x pipeline %ld are %ld GPUs, and %ld are no "
                         "multiple of that",
                         own->tensor, own->context, own->pipeline, pipeline, search->gpus);
@@ -199,7 +199,7 @@ int erg_layout_evaluate(struct erg_layout_candidate *candidate,
     own->offload = search->offload ? 0 : own->offload;
     candidate->batch = erg_layout_choose_batch(search, own);
     if (!candidate->batch)
-        return erg_fail(err, ERG_FAILED,
+        return erg_fail(err, ERG_INFEASIBLE,
                         "no batch of %ld to %ld sequences is a multiple of %ld replicas x %ld "
                         "sequences%s",
                         search->batch_least, search->batch_most, own->data, own->microbatch,
@@ -211,8 +211,11 @@ int erg_layout_evaluate(struct erg_layout_candidate *candidate,
     struct erg_layout checked = *own;
     if (split)
         checked.pipeline = checked.virtual_stages = 1;
-    if (erg_layout_check(&checked, search->time.model, err) != 0)
+    if (erg_layout_check(&checked, search->time.model, err) != 0) {
+        if (err)
+            err->status = ERG_INFEASIBLE;
         return -1;
+    }
     struct erg_layout_pieces pieces;
     struct erg_layout_places places;
     struct erg_layout_splitter splitter;
