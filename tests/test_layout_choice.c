@@ -478,12 +478,44 @@ static void what_is_not_possible_is_refused_with_the_nearest(void **state)
     world_close(&world);
 }
 
+/* The query is proven though the others' share of the work is done. */
+static void the_query_gets_more_than_the_others(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_error err;
+    world_open(&world, 4);
+    struct erg_layout_search search = search_of(&world, 8);
+    struct erg_layout_choice_request request = {.searches = &search,
+                                                .search_count = 1,
+                                                .energy = &world.request,
+                                                .query = {.goal = ERG_LAYOUT_LEAST_ENERGY},
+                                                .whole_union = true,
+                                                .most = 1,
+                                                .tolerance = 0.002};
+    struct erg_layout_choice few, more;
+    struct erg_layout_found found;
+    assert_ok(erg_layout_search(&found, &search, &err), &err);
+    request.query.time_s = 1.15 * found.items[0].time.total;
+    assert_ok(erg_layout_choose(&few, &request, &err), &err);
+    request.more = 40;
+    assert_ok(erg_layout_choose(&more, &request, &err), &err);
+    assert_int_equal(few.count, 1);
+    assert_true(few.gap > request.tolerance && more.gap <= request.tolerance);
+    assert_true(more.count > 1);
+    erg_layout_choice_release(&few);
+    erg_layout_choice_release(&more);
+    erg_layout_found_release(&found);
+    world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bound_is_below_the_optimum),
         cmocka_unit_test(bounds_answer_queries),
         cmocka_unit_test(choices_are_the_best_of_all_layouts),
+        cmocka_unit_test(the_query_gets_more_than_the_others),
         cmocka_unit_test(what_is_not_possible_is_refused_with_the_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -116,9 +116,12 @@ static int solve(struct erg_layout_choosing *at, struct batch *batch, struct erg
     return 0;
 }
 
-/* The query's most promising layouts; when it is proven one of every other target in turn. */
-static void fill_batch(struct batch *batch, struct erg_layout_choosing *at, size_t most)
+/* The query's most promising layouts, at most `left`; when it is proven one of every other target
+ * in turn, at most `left_for_others`. */
+static void fill_batch(struct batch *batch, struct erg_layout_choosing *at, size_t left,
+                       size_t left_for_others)
 {
+    const size_t most = left < BATCH ? left : BATCH;
     size_t before;
     *batch = (struct batch){.at = at, .first = at->choice->count};
     do {
@@ -126,7 +129,7 @@ static void fill_batch(struct batch *batch, struct erg_layout_choosing *at, size
         for (size_t i = 0; i < at->target_count && batch->count < most; i++) {
             struct erg_layout_target *target = &at->targets[i];
             erg_layout_target_settle_first(at, target);
-            if (!erg_layout_target_is_open(target))
+            if (!erg_layout_target_is_open(target) || (i > 0 && batch->count >= left_for_others))
                 continue;
             struct erg_layout_entry entry = target->entries[0];
             erg_layout_target_remove_first(target);
@@ -140,11 +143,12 @@ static void fill_batch(struct batch *batch, struct erg_layout_choosing *at, size
 static int solve_promising(struct erg_layout_choosing *at, struct erg_error *err)
 {
     struct erg_layout_choice *choice = at->choice;
-    size_t most = choice->count + at->request->most;
+    const size_t others_most = choice->count + at->request->most;
+    const size_t most = others_most + at->request->more;
     for (;;) {
         struct batch batch;
-        size_t left = most - choice->count;
-        fill_batch(&batch, at, left < BATCH ? left : BATCH);
+        fill_batch(&batch, at, most - choice->count,
+                   choice->count < others_most ? others_most - choice->count : 0);
         if (!batch.count)
             return 0;
         if (solve(at, &batch, err) != 0)
@@ -342,7 +346,7 @@ static int polish(struct erg_layout_choosing *at, struct erg_error *err)
 static void start(struct erg_layout_choosing *at, struct erg_layout_choice *choice,
                   const struct erg_layout_choice_request *request)
 {
-    size_t most = 2 * request->most; /* once more for what is nearest */
+    size_t most = 2 * (request->most + request->more); /* once more for what is nearest */
     *at = (struct erg_layout_choosing){.request = request, .choice = choice};
     *choice = (struct erg_layout_choice){0};
     choice->layouts = erg_xcalloc(most, sizeof *choice->layouts);

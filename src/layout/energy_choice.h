@@ -39,6 +39,7 @@ struct erg_layout_choice_request {
     struct erg_layout_query query; /* its bounds of memory and GPUs are those of the searches */
     bool whole_union;              /* also the least energy within deadlines from the fastest on */
     size_t most;                   /* layouts that are solved, at least 1 */
+    size_t more;                   /* beyond them where the query itself is not proven yet */
     double tolerance;              /* as a share: 0.002 */
 };
 
@@ -46,7 +47,7 @@ struct erg_layout_choice {
     struct erg_layout_planned {
         struct erg_layout_candidate candidate;
         struct erg_layout_frontier frontier;
-    } * layouts;                       /* that were solved, in that order */
+    } *layouts;                        /* that were solved, in that order */
     struct erg_layout_option *options; /* the same, for erg_layout_pick() and erg_layout_union() */
     size_t count;
     uint64_t fitting; /* layouts that were bounded */
