@@ -5,6 +5,11 @@ const pointTimes = list(points.time_s), pointBytes = list(points.peak_bytes), po
 const degrees = layout => ["t", "c", "p", layout.layers ? "v" : "l", "d", "microbatch"]
   .map(key => `${key === "microbatch" ? "b" : key}\u00a0${layout[key]}`).join(" ");
 
+/* What tells two rows of the same degrees apart: the recomputation, and which GPUs stages lie on. */
+const placesOf = layout => list(layout.places).map(place => `${place.stages}\u00a0${place.gpu}`).join(", ");
+const rowDetails = layout => [`recomputes ${layout.recompute}`, layout.offload > 0 && `offload ${digits(layout.offload)}`,
+  plan.counts && plural(layout.gpus, "GPU"), placesOf(layout)].filter(Boolean).join(", ");
+
 const words = layout => [["tensor", "t"], ["context", "c"], ["pipeline", "p"], ["data", "d"]]
   .filter(([, key]) => layout[key] > 1).map(([word, key]) => `${word}\u00a0${layout[key]}`)
   .concat(layout.v > 1 ? [plural(layout.v, "virtual stage")] : []).join(", ") || "one GPU";
@@ -38,14 +43,25 @@ const goal = () => {
   return [asked.goal === "least_energy" ? "the least energy" : "the fastest", ...bounds].join(" ");
 };
 
+/* The GPUs of a stage: its kind where there are several. */
+const stageKind = (layout, stage) => {
+  const place = list(layout.places).find(({ first_stage, stages }) => stage >= first_stage && stage < first_stage + stages);
+  return place && list(plan.kinds).find(kind => kind.gpu === place.gpu);
+};
+const budgetOf = (layout, stage) => (stageKind(layout, stage) || plan).memory_budget_bytes;
+const budgetWords = () => plan.kinds
+  ? plan.kinds.map(kind => `${gib(kind.memory_budget_bytes)} a ${kind.gpu}`).join(", ") : `${gib(plan.memory_budget_bytes)} a GPU`;
+
 function heading() {
   byId("job-name").textContent = plan.job || "";
   document.title = `ergon plan: ${plan.job || ""}`;
   byId("headline").textContent = `${time(best.time_s)} and ${energy(best.energy_j)} an iteration, with ${words(best)}.`;
   byId("subtitle").textContent =
     `Asked: ${goal()}. ${plan.model} on ${plural(best.gpus, "GPU")} (${plan.gpu}), ${best.batch} sequences of ` +
-    `${plan.sequence} tokens; times of the engine ${plan.engine}; ${gib(plan.memory_budget_bytes)} a GPU. ` +
+    `${plan.sequence} tokens; times of the engine ${plan.engine}; ${budgetWords()}. ` +
     `Recomputation ${best.recompute}, offload ratio ${digits(best.offload)}.`;
+  byId("confidence").textContent = (plan.kinds || [plan])
+    .map(kind => `Energy by the model of ${kind.gpu}: ${kind.confidence}.`).join(" ");
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   byId("tiles").append(
     tile(Math.round(best.tokens_per_s).toLocaleString("en"), "tokens a second"),
@@ -105,11 +121,20 @@ function counts() {
   const heads = ["GPUs", "the fastest layout", "time", "tokens/s", "MFU", "energy", "GPU-hours", ""];
   byId("counts").append(h("table", {},
     h("thead", {}, h("tr", {}, heads.map(text => h("th", { scope: "col" }, text)))),
-    h("tbody", {}, plan.counts.filter(count => count.fits).map(({ gpus, fastest, on_frontier }) =>
-      h("tr", { class: gpus === best.gpus ? "ours" : "" }, h("th", { scope: "row" }, gpus), h("td", {}, degrees(fastest)),
+    h("tbody", {}, plan.counts.map(({ gpus, fits, fastest, on_frontier, missed }) => !fits
+      ? h("tr", {}, h("th", { scope: "row" }, gpus), h("td", {}, "nothing fits"), heads.slice(2).map(() => h("td", {})))
+      : h("tr", { class: gpus === best.gpus ? "ours" : "" }, h("th", { scope: "row" }, gpus), h("td", { class: "one-line" }, degrees(fastest)),
         h("td", {}, time(fastest.time_s)), h("td", {}, Math.round(fastest.tokens_per_s).toLocaleString("en")),
         h("td", {}, `${(100 * fastest.mfu).toFixed(1)} %`), h("td", {}, energy(fastest.energy_j)),
-        h("td", {}, digits(fastest.gpu_hours)), h("td", {}, on_frontier ? "on the frontier" : ""))))));
+        h("td", {}, digits(fastest.gpu_hours)), h("td", {}, [on_frontier && "on the frontier", missed].filter(Boolean).join(", ")))))));
+}
+
+/* Seconds up to which layouts are drawn: a few that are far slower would squeeze all others. */
+function rightEdge() {
+  const sorted = [...pointTimes].sort((a, b) => a - b), low = sorted[0], high = sorted[sorted.length - 1];
+  const most = Math.max(low + 1.5 * (sorted[Math.floor(0.97 * (sorted.length - 1))] - low),
+    ...layouts.map(layout => highest(layout).time_s));
+  return Math.min(high, most);
 }
 
 function scatter() {
@@ -117,28 +142,32 @@ function scatter() {
     byId("scatter-section").hidden = true;
     return () => {};
   }
-  const ys = pointJoules;
-  const [timeUnit, timeSize] = unitOf(Math.max(...pointTimes), TIME_UNITS);
-  const [energyUnit, energySize] = unitOf(Math.max(...ys), ENERGY_UNITS);
+  const ys = pointJoules, edge = rightEdge();
+  const drawn = pointTimes.map((t, i) => i).filter(i => pointTimes[i] <= edge), beyond = pointTimes.length - drawn.length;
+  const [timeUnit, timeSize] = unitOf(edge, TIME_UNITS);
+  const [energyUnit, energySize] = unitOf(Math.max(...drawn.map(i => ys[i])), ENERGY_UNITS);
   byId("scatter-text").textContent =
     "With everything at the highest clock; the colour is the memory of the GPU that needs most.";
   byId("scatter-legend").append(...[0.1, 0.4, 0.7, 1].map(share => h("span", {},
     h("i", { class: "swatch", style: `background:${shade(share * plan.memory_budget_bytes)}` }),
     gib(share * plan.memory_budget_bytes))));
   const feasible = plan.tried.feasible;
-  byId("scatter-note").textContent = pointTimes.length < feasible
-    ? `${plan.kinds ? "The fastest " : ""}${pointTimes.length.toLocaleString("en")} of ${feasible.toLocaleString("en")} are drawn.` : "";
+  byId("scatter-note").textContent = [
+    pointTimes.length < feasible && `${plan.kinds ? "The fastest " : ""}${pointTimes.length.toLocaleString("en")} of ` +
+      `${feasible.toLocaleString("en")} were kept for this picture.`,
+    beyond && `${beyond.toLocaleString("en")} of ${pointTimes.length.toLocaleString("en")} take longer than is drawn, up to ` +
+      `${time(Math.max(...pointTimes))}.`].filter(Boolean).join(" ");
   let ring, placeOf;
   drawToWidth(byId("scatter"), width => {
     const height = Math.round(Math.min(480, Math.max(300, width * 0.6)));
-    const low = Math.min(...pointTimes) / timeSize, high = Math.max(...pointTimes) / timeSize;
-    const [yLow, yHigh] = limits(ys.map(y => y / energySize), 0.05, 0.05);
+    const low = Math.min(...pointTimes) / timeSize, high = edge / timeSize;
+    const [yLow, yHigh] = limits(drawn.map(i => ys[i] / energySize), 0.05, 0.05);
     const { frame, atX, atY } = axes(width, height, { left: 50, right: 14, top: 26, bottom: 42 },
       { low: low - 0.02 * (high - low), high: high + 0.02 * (high - low), title: `Time per iteration (${timeUnit})` },
       { low: yLow, high: yHigh, title: `Energy per iteration (${energyUnit})` });
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
       "aria-label": `${pointTimes.length} layouts by time and energy` }, frame,
-      pointTimes.map((t, i) => s("circle", { cx: atX(t / timeSize).toFixed(1), cy: atY(ys[i] / energySize).toFixed(1), r: 2.5,
+      drawn.map(i => s("circle", { cx: atX(pointTimes[i] / timeSize).toFixed(1), cy: atY(ys[i] / energySize).toFixed(1), r: 2.5,
         fill: shade(pointBytes[i]), opacity: 0.7 })));
     ring = s("circle", { r: 8, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5 });
     svg.append(ring);
@@ -155,7 +184,7 @@ function scatter() {
 
 function ranking(show) {
   const heads = ["layout", "batch", "recompute", "offload", "GiB", "time", "tokens/s", "MFU",
-    "energy", "J/token", "W a GPU"];
+    "energy", "J/token", "W a GPU", plan.kinds && "stages"].filter(Boolean);
   byId("top").append(h("table", {},
     h("thead", {}, h("tr", {}, heads.map(text => h("th", { scope: "col" }, text)))),
     h("tbody", {}, layouts.map((layout, i) => h("tr", { class: i ? "" : "ours", onpointerenter: () => show(layout) },
@@ -163,7 +192,7 @@ function ranking(show) {
       h("td", {}, layout.offload.toFixed(3)), h("td", {}, (layout.peak_bytes / GIB).toFixed(1)), h("td", {}, time(layout.time_s)),
       h("td", {}, Math.round(layout.tokens_per_s).toLocaleString("en")), h("td", {}, `${(100 * layout.mfu).toFixed(1)} %`),
       h("td", {}, energy(layout.energy_j)), h("td", {}, digits(layout.energy_j / (layout.tokens_per_s * layout.time_s))),
-      h("td", {}, Math.round(layout.gpu_power_w)))))));
+      h("td", {}, Math.round(layout.gpu_power_w)), plan.kinds ? h("td", { class: "one-line" }, placesOf(layout)) : null)))));
 }
 
 function items() {
@@ -172,7 +201,7 @@ function items() {
     h("span", {}, h("i", { class: "swatch", style: `background:${part.color}` }), part.title)));
   const most = Math.max(...layouts.map(layout => highest(layout).time_s));
   byId("items").append(...layouts.map(layout => h("div", { class: "bar-row" },
-    h("span", {}, degrees(layout), h("small", {}, time(highest(layout).time_s))),
+    h("span", {}, degrees(layout), h("small", {}, `${time(highest(layout).time_s)}, ${rowDetails(layout)}`)),
     h("div", { class: "bar memory-bar", role: "img", "aria-label": `${degrees(layout)}: ${time(highest(layout).time_s)}` },
       present.map(part => h("i", {
         style: `width:${100 * partOf(part, layout) / most}%;background:${part.color}`,
@@ -187,11 +216,13 @@ function bytes() {
   const most = Math.max(plan.memory_budget_bytes, ...layouts.map(layout => layout.peak_bytes));
   byId("bytes-legend").append(...used.map(part =>
     h("span", {}, h("i", { class: "swatch", style: `background:${part.color}` }), part.title)));
+  /* ergon memory takes jobs on GPUs of one kind. */
+  byId("bytes-note").hidden = Boolean(plan.kinds);
   const show = layout => {
     byId("bytes-text").textContent =
       `One GPU of each stage of ${degrees(layout)} at its worst moment; the line is the budget.`;
     byId("bytes").replaceChildren(...list(layout.stages).map((stage, i) => h("div", { class: "bar-row" },
-      h("span", {}, `stage ${i}`, h("small", {}, `${gib(stage.peak_bytes)}, ${plural(stage.layers, "layer")}, ` +
+      h("span", {}, `stage ${i}`, h("small", {}, `${stageKind(layout, i) ? `${stageKind(layout, i).gpu}, ` : ""}${gib(stage.peak_bytes)}, ${plural(stage.layers, "layer")}, ` +
         `recomputes ${stage.recompute}` + (stage.offload > 0 ? `, ratio ${digits(stage.offload)}` : ""))),
       h("div", { class: "bar memory-bar", role: "img", "aria-label": `stage ${i}: ${gib(stage.peak_bytes)}` },
         used.map(part => h("i", {
@@ -199,7 +230,7 @@ function bytes() {
           onpointermove: event => showTip(`stage ${i}: ${part.title.toLowerCase()}\n${gib(bytesOf(part, stage.items))}`,
             event.clientX, event.clientY),
           onpointerleave: hideTip })),
-        h("b", { style: `left:${100 * plan.memory_budget_bytes / most}%`, title: `budget ${gib(plan.memory_budget_bytes)}` })))));
+        h("b", { style: `left:${100 * budgetOf(layout, i) / most}%`, title: `budget ${gib(budgetOf(layout, i))}` })))));
   };
   show(best);
   return show;

@@ -76,7 +76,7 @@ function ticks(low, high, count) {
   const step = [1, 2, 2.5, 5, 10].map(m => m * power).find(value => value >= raw * 0.999);
   const values = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) values.push(k * step);
-  return values;
+  return values.length > 1 ? values : ticks(low, high, 2 * count);
 }
 function tickTexts(values) {
   const step = values.length > 1 ? values[1] - values[0] : 1;
