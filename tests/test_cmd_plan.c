@@ -87,6 +87,7 @@ static void test_one_layout(void **state)
     assert_close(number(layout, "tokens_per_s"), 233981, 0.03);
     assert_near(number(layout, "offload"), 0.355, 0.02);
     assert_int_equal(number(layout, "d"), 16);
+    assert_true(json_is_integer(json_object_get(layout, "peak_bytes")));
     json_decref(document);
 }
 
@@ -103,6 +104,8 @@ static void test_tables(void **state)
 {
     (void)state;
     check_output("plan " JOB " --top 3", 0, "times of the engine megatron-kwai-h800");
+    check_output("plan " JOB " --top 3", 0,
+                 "energy by the model of H800-SXM-80GB: the H100-SXM, itself derived from");
     check_output("plan " JOB " --why t=8,p=4,l=2 --recompute balanced", 0,
                  "slower than the fastest");
     check_output("plan " JOB " --layout t=2,c=2,p=8,l=2", 0, "where the time goes");
@@ -308,6 +311,8 @@ static void test_numbers_of_gpus(void **state)
         if (!fits)
             continue;
         assert_int_equal(number(json_object_get(count, "fastest"), "gpus"), gpus[i]);
+        assert_int_equal(json_object_get(count, "missed") != NULL,
+                         number(json_object_get(count, "fastest"), "time_s") > 4);
         on_frontier += json_is_true(json_object_get(count, "on_frontier"));
     }
     assert_true(on_frontier >= 2);
@@ -315,10 +320,46 @@ static void test_numbers_of_gpus(void **state)
     assert_true(number(best, "gpus") < 16); /* fewer need less energy */
     json_decref(document);
     check_output("plan " SMALLER " --gpus any", 0, "fewest GPU-hours: 4 GPUs");
+    check_output("plan " SMALLER " --gpus any", 0, "2             nothing fits");
+    check_output("plan " SMALLER " --gpus any", 0, " kJ\nleast energy: 4 GPUs");
+    /* All that two GPUs can do is too late, and what is too late is not the cheapest. */
+    static const char late[] = "plan " SMALL " --gpus 2,4 --deadline 8 --recompute full";
+    check_output(late, 0, "misses the deadline\n4 ");
+    check_output(late, 0, "fewest GPU-hours: 4 GPUs");
     check_output("plan " SMALLER " --gpus 4-2 2>&1", 2, "is not understood");
     check_output("plan " SMALLER " --gpus 5-7 2>&1", 2, "holds no whole nodes");
     check_output("plan " SMALLER " --gpus 8 2>&1", 1, "inter_node_bandwidth_gb_s");
     check_output("plan " SMALLER " --gpus 2,4 --why t=2 2>&1", 2, "need one");
+}
+
+/* What nothing fits or keeps is a document, too, with the words that people are told. */
+static void test_refusals_as_documents(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arguments, *reason, *would_fit;
+    } cases[] = {
+        {SMALL " --gpus 1", "; something fits with 119.92 GiB a GPU", "gpus"},
+        {JOB " --gpus 64 --layout t=1,p=4,l=2", "of a GPU, whatever is offloaded", "layout"},
+        {JOB " --gpus 64 --layout t=1,p=4,l=2", "or as it is with ", "memory_bytes"},
+        {SMALL " --gpus 4 --batch 3 --layout p=4,v=2", "no batch of 3 to 3 sequences", "layout"},
+        {SMALLER " --deadline 2", "within a deadline of 2 s: the nearest", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char arguments[300], said[300];
+        snprintf(arguments, sizeof arguments, "plan %s --json 2>/dev/null", cases[i].arguments);
+        json_t *document = run_json(arguments, 3);
+        const json_t *would_fit = json_object_get(document, "would_fit");
+        snprintf(said, sizeof said, "plan %s 2>&1 >/dev/null", cases[i].arguments);
+        const char *reason = json_string_value(json_object_get(document, "reason"));
+        assert_non_null(strstr(reason, cases[i].reason));
+        check_output(said, 3, reason);
+        assert_true(json_is_false(json_object_get(document, "fits")));
+        assert_int_equal(json_array_size(json_object_get(document, "layouts")), 0);
+        assert_true(cases[i].would_fit ? json_object_get(would_fit, cases[i].would_fit) != NULL
+                                       : !would_fit);
+        json_decref(document);
+    }
 }
 
 static void test_refusals(void **state)
@@ -333,7 +374,11 @@ static void test_refusals(void **state)
                  "the engine 'megatron-kwai-h800' is of a GPU with a peak of 989 TFLOP/s, but "
                  "A100-SXM4-80GB has 312; expected another one with --engine NAME, of the "
                  "catalogue for example: megatron-a100, megatron-kwai-a100");
-    check_output("plan " JOB " --layout t=3 2>&1", 1, "--layout t=3");
+    check_output("plan " JOB " --layout t=3 2>&1", 3, "--layout t=3");
+    check_output("plan " JOB " --layout t=16,p=8 2>&1", 3,
+                 "more than the 8 of a node; it fits with tensor ");
+    check_output("plan " JOB " --layout p=7,l=3 2>&1", 3, "with v in place of l stages may differ");
+    check_output("plan " JOB " --layout x=3 2>&1", 2, "is not understood at 'x=3'");
     check_output("plan " JOB " --layout t=1,p=4,l=20 2>&1", 3, "--layout t=1,p=4,l=20");
     check_output("plan " JOB " --layout t=1,p=4,l=20 2>&1", 3, "; it fits with tensor ");
     check_output("plan " JOB " --why t=1,p=4,l=20 2>&1", 3, "or as it is with ");
@@ -356,11 +401,17 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_document),        cmocka_unit_test(test_one_layout),
-        cmocka_unit_test(test_tables),          cmocka_unit_test(test_files),
-        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_a_plan_is_a_job_of_optimize),
-        cmocka_unit_test(test_objectives),      cmocka_unit_test(test_objectives_as_text),
-        cmocka_unit_test(test_numbers_of_gpus), cmocka_unit_test(test_stages_of_their_own),
+        cmocka_unit_test(test_document),
+        cmocka_unit_test(test_one_layout),
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_refusals_as_documents),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_a_plan_is_a_job_of_optimize),
+        cmocka_unit_test(test_objectives),
+        cmocka_unit_test(test_objectives_as_text),
+        cmocka_unit_test(test_numbers_of_gpus),
+        cmocka_unit_test(test_stages_of_their_own),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -61,6 +61,8 @@ static void a_table_says_which(void **state)
     assert_string_equal(own.out.data, other.out.data);
     assert_non_null(strstr(own.out.data, "on 32 H800-SXM-80GB of the engine megatron-kwai-h800, "
                                          "64 A100-SXM4-80GB of the engine megatron-kwai-a100"));
+    assert_non_null(strstr(own.out.data, "energy by the model of H800-SXM-80GB: "));
+    assert_non_null(strstr(own.out.data, "energy by the model of A100-SXM4-80GB: "));
     assert_non_null(strstr(own.out.data, "The fastest:\n  stages 0 to "));
     assert_non_null(strstr(own.out.data, "GiB; layers "));
     erg_text_release(&own.out);
@@ -169,6 +171,8 @@ static void refusals(void **state)
         {CLOCKS " --deadline 0.03 2>&1", "is within a deadline of 0.03 s: the nearest, ", 3},
         {SMALL " --layout t=1,p=4 2>&1", "which fits with ", 3},
         {SMALL " --layout t=1,p=4 2>&1", "--layout t=1,p=4: no layout of huggyllama/llama-65b", 3},
+        {SMALL " --layout t=1,p=4 --json 2>/dev/null", "\"reason\": \"--layout t=1,p=4: no layout",
+         3},
         {SMALL " --why t=4,p=500 2>&1", "that was asked for spreads a batch of 256", 3},
         {"optimize " JOB " 2>&1", "expected the key 'stage_gpus' with the GPU of each stage", 1},
     };

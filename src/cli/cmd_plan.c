@@ -168,6 +168,7 @@ static void release(struct planning *at)
         erg_layout_counts_release(at->counts, at->search_count);
     free(at->counts);
     erg_layout_choice_release(&at->choice);
+    erg_layout_candidate_release(&at->remedy.layout);
     erg_layout_found_release(&at->found);
     free(at->points.items);
     free(at->searches);
@@ -234,10 +235,9 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     if (!status && cluster->more_count > 0)
         status = find_mixed(&at, cluster, json, err);
     else if (!status)
-        status = at.values->layout                          ? erg_plan_show_one(&at, json, err)
-                 : at.values->why                           ? erg_plan_explain(&at, err)
+        status = at.values->why                             ? erg_plan_explain(&at, err)
                  : at.values->export == PLAN_EXPORT_PROFILE ? erg_plan_print_profile(&at, err)
-                                                            : erg_plan_find(&at, json, err);
+                                                            : erg_plan_answer(&at, json, err);
     release(&at);
     return status;
 }

@@ -48,6 +48,7 @@ struct erg_layout_choice_request erg_plan_choice_request(const struct planning *
                                               .whole_union =
                                                   at->values->output || at->search_count > 1,
                                               .most = 24,
+                                              .more = 24,
                                               .tolerance = 0.003};
 }
 
@@ -69,24 +70,36 @@ static int parse_layout(struct erg_layout *layout, const struct planning *at, co
 }
 
 /* Refused with the smallest change that helps where it does not fit. */
-static int evaluate(struct erg_layout_candidate *one, const struct planning *at,
+static int evaluate(struct erg_layout_candidate *one, struct planning *at,
                     const struct erg_layout *layout, const char *option, const char *text,
                     struct erg_error *err)
 {
     if (erg_layout_evaluate(one, at->searches, layout, err) == 0)
         return 0;
-    erg_plan_say_change(at->searches, layout, err);
+    erg_plan_say_change(&at->remedy, at->searches, layout, err);
     return erg_fail_context(err, "%s %s", option, text);
 }
 
-int erg_plan_print_json(const struct erg_layout_answer *answer)
+/* Takes the document. */
+static void print_document(json_t *document)
 {
-    json_t *document = erg_layout_document(answer);
     char *text = erg_json_text(document);
     puts(text);
     free(text);
     json_decref(document);
+}
+
+int erg_plan_print_json(const struct erg_layout_answer *answer)
+{
+    print_document(erg_layout_document(answer));
     return 0;
+}
+
+void erg_plan_print_refusal(const struct erg_layout_answer *answer,
+                            const struct erg_layout_remedy *remedy, const struct erg_error *err)
+{
+    if (err->status == ERG_INFEASIBLE)
+        print_document(erg_layout_refusal_document(answer, err->message, remedy));
 }
 
 static void print_export(const struct planning *at, const struct erg_layout *layout)
@@ -97,7 +110,7 @@ static void print_export(const struct planning *at, const struct erg_layout *lay
     erg_text_release(&text);
 }
 
-int erg_plan_show_one(struct planning *at, bool json, struct erg_error *err)
+static int show_one(struct planning *at, bool json, struct erg_error *err)
 {
     struct erg_layout_candidate one = {0};
     const struct erg_layout_candidate *row = &one;
@@ -241,7 +254,7 @@ static int choose(struct planning *at, struct erg_error *err)
     const struct erg_layout_choice_request request = erg_plan_choice_request(at);
     if (erg_layout_choose(&at->choice, &request, err) != 0) {
         bool none_fits = at->choice.fitting == 0 && at->search_count == 1;
-        return none_fits ? erg_plan_say_needed(at->searches, err) : -1;
+        return none_fits ? erg_plan_say_needed(&at->remedy, at->searches, err) : -1;
     }
     if (at->search_count == 1)
         return 0;
@@ -288,13 +301,13 @@ int erg_plan_print_profile(const struct planning *at, struct erg_error *err)
     return status;
 }
 
-int erg_plan_find(struct planning *at, bool json, struct erg_error *err)
+static int find(struct planning *at, bool json, struct erg_error *err)
 {
     const char *folder = at->values->output;
     const bool clocks = erg_plan_over_clocks(at);
     if (at->search_count == 1 && (!clocks || folder) &&
         erg_layout_search(&at->found, at->searches, err) != 0)
-        return erg_plan_say_needed(at->searches, err);
+        return erg_plan_say_needed(&at->remedy, at->searches, err);
     if (clocks && choose(at, err) != 0)
         return -1;
     const struct erg_layout_answer answer = answer_of(at);
@@ -309,4 +322,14 @@ int erg_plan_find(struct planning *at, bool json, struct erg_error *err)
     print_all(at, &answer);
     erg_plan_print_files(folder);
     return 0;
+}
+
+int erg_plan_answer(struct planning *at, bool json, struct erg_error *err)
+{
+    int status = (at->values->layout ? show_one : find)(at, json, err);
+    if (status && json) {
+        const struct erg_layout_answer answer = answer_of(at);
+        erg_plan_print_refusal(&answer, &at->remedy, err);
+    }
+    return status;
 }

@@ -35,6 +35,7 @@ struct planning {
     struct erg_layout_found found;
     struct erg_layout_choice choice;
     struct erg_layout_count *counts; /* [search_count]; NULL for one number of GPUs */
+    struct erg_layout_remedy remedy; /* where nothing fits */
     struct {
         struct erg_layout_point *items;
         size_t count, capacity;
@@ -49,16 +50,20 @@ struct erg_layout_choice_request erg_plan_choice_request(const struct planning *
 
 int erg_plan_print_json(const struct erg_layout_answer *answer);
 
+/* The document of a refusal, where that is one: nothing fits or is within bounds. */
+void erg_plan_print_refusal(const struct erg_layout_answer *answer,
+                            const struct erg_layout_remedy *remedy, const struct erg_error *err);
+
 /* Writes layouts.json, layouts.html, job.yaml and clocks.json of an answer over clocks; and says
  * so, unless `folder` is NULL. */
 int erg_plan_write_files(const struct planning *at, const struct erg_layout_answer *answer,
                          struct erg_error *err);
 void erg_plan_print_files(const char *folder);
 
-/* Each prints its answer. */
-int erg_plan_show_one(struct planning *at, bool json, struct erg_error *err);
+/* Each prints its answer: the best layouts, or the one that was asked for; it beside the best; and
+ * frontiers. */
+int erg_plan_answer(struct planning *at, bool json, struct erg_error *err);
 int erg_plan_explain(struct planning *at, struct erg_error *err);
-int erg_plan_find(struct planning *at, bool json, struct erg_error *err);
 int erg_plan_print_profile(const struct planning *at, struct erg_error *err);
 
 #endif

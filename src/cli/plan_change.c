@@ -10,8 +10,8 @@ static void add_part(struct erg_text *out, const char *name, long from, long to)
         erg_text_printf(out, "%s%s %ld", out->count ? " and " : "", name, to);
 }
 
-int erg_plan_say_change(const struct erg_layout_search *search, const struct erg_layout *layout,
-                        struct erg_error *err)
+int erg_plan_say_change(struct erg_layout_remedy *remedy, const struct erg_layout_search *search,
+                        const struct erg_layout *layout, struct erg_error *err)
 {
     struct erg_layout_change change;
     struct erg_text parts = {0}, hint = {0};
@@ -36,7 +36,8 @@ int erg_plan_say_change(const struct erg_layout_search *search, const struct erg
     if (change.memory_bytes > 0)
         erg_text_printf(&hint, "%s as it is with %.1f GiB a GPU for tensors",
                         change.changed ? ", or" : "; it fits", change.memory_bytes / 0x1p30);
-    erg_layout_change_release(&change);
+    *remedy =
+        (struct erg_layout_remedy){.layout = change.candidate, .memory_bytes = change.memory_bytes};
     erg_fail(err, refused.status, "%s%s", refused.message,
              hint.count ? hint.data : "; no change of two of its degrees makes it fit");
     erg_text_release(&parts);
@@ -50,7 +51,8 @@ static const char *joined(const struct erg_text *hints)
     return hints->count ? ", or " : "";
 }
 
-int erg_plan_say_needed(const struct erg_layout_search *search, struct erg_error *err)
+int erg_plan_say_needed(struct erg_layout_remedy *remedy, const struct erg_layout_search *search,
+                        struct erg_error *err)
 {
     enum { MOST_NODES = 512, MOST_BATCH = 64 };
     const struct erg_error refused = *err;
@@ -62,6 +64,8 @@ int erg_plan_say_needed(const struct erg_layout_search *search, struct erg_error
     const long batch = erg_layout_nearest_batch(search, MOST_BATCH);
     const double memory_bytes = erg_layout_least_memory(search);
     struct erg_text hints = {0};
+    *remedy =
+        (struct erg_layout_remedy){.memory_bytes = memory_bytes, .gpus = gpus, .batch = batch};
     if (memory_bytes > 0)
         erg_text_printf(&hints, "with %.2f GiB a GPU for tensors",
                         ceil(100 * memory_bytes / 0x1p30) / 100);

@@ -295,8 +295,10 @@ int erg_plan_mixed(struct planning *at, const struct erg_cluster *cluster, bool 
             },
     };
     int status = load_kinds(&mixing, cluster, err);
-    if (!status)
-        status = answer(&mixing, json, err);
+    if (!status && (status = answer(&mixing, json, err)) != 0 && json) {
+        const struct erg_layout_answer refused = answer_of(&mixing, NULL);
+        erg_plan_print_refusal(&refused, NULL, err);
+    }
     release(&mixing);
     return status;
 }

@@ -1,6 +1,7 @@
 #include "cli/plan_print.h"
 
 #include "base/memory.h"
+#include "observe/format.h"
 #include "observe/table.h"
 
 #include <stdio.h>
@@ -27,21 +28,34 @@ static void add_heads(struct erg_table *table, const char *const *heads, size_t 
         erg_table_add(table, "%s", heads[i]);
 }
 
-/* "the least energy within 9 s, 400000 W" */
+/* "the least energy within 9 s, 400 kW" */
 static void print_query(const struct erg_layout_query *query)
 {
     const struct {
-        double bound;
+        double bound, size;
         const char *unit;
-    } bounds[] = {{query->time_s, "s"}, {query->energy_j, "J"}, {query->power_w, "W"}};
+    } bounds[] = {
+        {query->time_s, 1, "s"},
+        {query->energy_j, query->energy_j < 1e6 ? 1e3 : 1e6, query->energy_j < 1e6 ? "kJ" : "MJ"},
+        {query->power_w, 1e3, "kW"}};
     const char *before = " within ";
     printf("%s", query->goal == ERG_LAYOUT_LEAST_ENERGY ? "the least energy" : "the fastest");
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
         if (bounds[i].bound > 0) {
-            printf("%s%.6g %s", before, bounds[i].bound, bounds[i].unit);
+            printf("%s%.6g %s", before, bounds[i].bound / bounds[i].size, bounds[i].unit);
             before = ", ";
         }
     printf("\n");
+}
+
+/* How far the energy may be believed. */
+static void print_confidence(const struct erg_layout_answer *answer)
+{
+    const struct erg_mixed_search *mixed = answer->mixed;
+    for (size_t k = 0; k < (mixed ? mixed->kind_count : 1); k++) {
+        const struct erg_gpu *gpu = mixed ? mixed->kinds[k].gpu : answer->energy->gpu;
+        printf("energy by the model of %s: %s\n", gpu->name, gpu->confidence);
+    }
 }
 
 static void print_gpus(const struct erg_layout_answer *answer)
@@ -77,6 +91,7 @@ void erg_plan_print_heading(const struct erg_layout_answer *answer)
         printf("times of the engine %s; %.1f GiB a GPU", search->time.engine->name,
                gib(search->memory_bytes));
     printf("\n");
+    print_confidence(answer);
     if (answer->query)
         print_query(answer->query);
     putchar('\n');
@@ -244,6 +259,16 @@ void erg_plan_print_choice(const struct erg_layout_answer *answer, size_t top)
     print_letters();
 }
 
+/* What stands behind a number of GPUs. */
+static void add_remark(struct erg_table *table, const struct erg_layout_query *query,
+                       const struct erg_layout_count *count, double energy_j)
+{
+    const double time_s = count->fastest.time.total;
+    const char *missed = erg_layout_missed_bound(query, time_s, energy_j);
+    erg_table_add(table, "%s%s%s", count->on_frontier ? "on the frontier" : "",
+                  count->on_frontier && missed ? ", " : "", missed ? missed : "");
+}
+
 static void add_count(struct erg_table *table, const struct erg_layout_answer *answer,
                       const struct erg_layout_count *count)
 {
@@ -267,33 +292,70 @@ static void add_count(struct erg_table *table, const struct erg_layout_answer *a
     erg_table_add(table, "%.3g", energy.total_j / tokens);
     erg_table_add(table, "%.0f", energy.gpu_power_w);
     erg_table_add(table, "%.4g", gpus * time_s / 3600);
-    erg_table_add(table, "%s", count->on_frontier ? "on the frontier" : "");
+    add_remark(table, answer->query, count, energy.total_j);
     erg_text_release(&name);
 }
 
-/* How many GPUs each wish alone asks for. */
+static void add_unfit_count(struct erg_table *table, long gpus)
+{
+    erg_table_add(table, "%ld", gpus);
+    erg_table_add(table, "nothing fits");
+    for (size_t i = 2; i < table->columns; i++)
+        erg_table_add(table, "%s", "");
+}
+
+/* What makes a number of GPUs the right one. */
+enum wish { FASTEST, LEAST_ENERGY, FEWEST_HOURS, WISHES };
+
+static double wish_value(const struct erg_layout_pick *pick, enum wish wish)
+{
+    return wish == LEAST_ENERGY ? pick->energy_j
+           : wish == FASTEST    ? pick->time_s
+                                : (double)pick->gpus * pick->time_s;
+}
+
+/* The best point of what was planned over clocks; false: none is within the bounds. */
+static bool pick_planned(struct erg_layout_pick *pick, const struct erg_layout_answer *answer,
+                         size_t option, enum wish wish)
+{
+    struct erg_layout_query query = *answer->query;
+    query.goal = wish == LEAST_ENERGY ? ERG_LAYOUT_LEAST_ENERGY : ERG_LAYOUT_FASTEST;
+    return erg_layout_pick(pick, &answer->choice->options[option], 1, &query, NULL) == 0;
+}
+
+/* The fastest layout of a number of GPUs at the highest clock, likewise. */
+static bool pick_fastest(struct erg_layout_pick *pick, const struct erg_layout_answer *answer,
+                         const struct erg_layout_count *count)
+{
+    struct erg_layout_energy energy;
+    if (!count->fits)
+        return false;
+    erg_layout_answer_energy(&energy, answer, &count->fastest);
+    *pick = (struct erg_layout_pick){.time_s = count->fastest.time.total,
+                                     .energy_j = energy.total_j,
+                                     .gpus = erg_layout_gpus(&count->fastest.layout)};
+    return !erg_layout_missed_bound(answer->query, pick->time_s, pick->energy_j);
+}
+
+/* How many GPUs each wish alone asks for, within the bounds. */
 static void print_extremes(const struct erg_layout_answer *answer)
 {
-    static const char *const names[] = {
-        [ERG_LAYOUT_FASTEST] = "fastest", [ERG_LAYOUT_LEAST_ENERGY] = "least energy"};
-    const struct erg_layout_choice *choice = answer->choice;
-    const struct erg_layout_candidate *cheapest = NULL;
-    for (int goal = ERG_LAYOUT_FASTEST; goal <= ERG_LAYOUT_LEAST_ENERGY; goal++) {
-        const struct erg_layout_query query = {.goal = (enum erg_layout_goal)goal};
-        struct erg_layout_pick pick;
-        if (erg_layout_pick(&pick, choice->options, choice->count, &query, NULL) == 0)
-            printf("%s: %ld GPUs, %.4g s, %.4g J\n", names[goal], pick.gpus, pick.time_s,
-                   pick.energy_j);
+    static const char *const names[WISHES] = {"fastest", "least energy", "fewest GPU-hours"};
+    const size_t planned = answer->choice->count;
+    for (int wish = FASTEST; wish < WISHES; wish++) {
+        struct erg_layout_pick best = {0}, pick;
+        char energy[ERG_FORMAT_BYTES];
+        for (size_t i = 0; i < planned + answer->search_count; i++) {
+            bool any = i < planned ? pick_planned(&pick, answer, i, (enum wish)wish)
+                                   : pick_fastest(&pick, answer, &answer->counts[i - planned]);
+            if (any && (!best.gpus ||
+                        wish_value(&pick, (enum wish)wish) < wish_value(&best, (enum wish)wish)))
+                best = pick;
+        }
+        printf("%s: %ld GPUs, %.4g s, %s\n", names[wish], best.gpus, best.time_s,
+               erg_format_quantity(energy, best.energy_j, "J"));
     }
-    for (size_t i = 0; i < answer->search_count; i++) {
-        const struct erg_layout_candidate *own = &answer->counts[i].fastest;
-        if (answer->counts[i].fits &&
-            (!cheapest || (double)erg_layout_gpus(&own->layout) * own->time.total <
-                              (double)erg_layout_gpus(&cheapest->layout) * cheapest->time.total))
-            cheapest = own;
-    }
-    printf("fewest GPU-hours: %ld GPUs, %.4g s\n\n", erg_layout_gpus(&cheapest->layout),
-           cheapest->time.total);
+    putchar('\n');
 }
 
 void erg_plan_print_counts(const struct erg_layout_answer *answer)
@@ -306,6 +368,8 @@ void erg_plan_print_counts(const struct erg_layout_answer *answer)
     for (size_t i = 0; i < answer->search_count; i++)
         if (answer->counts[i].fits)
             add_count(&table, answer, &answer->counts[i]);
+        else
+            add_unfit_count(&table, answer->searches[i].gpus);
     print_table(&table);
     putchar('\n');
     print_extremes(answer);

@@ -32,6 +32,12 @@ void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long
                     layout->microbatch);
 }
 
+/* Bytes that something needs: with less it would not do. */
+static json_t *needed_bytes(double bytes)
+{
+    return json_integer((json_int_t)ceil(bytes));
+}
+
 /* What each stage does, and needs by the closed form. */
 static json_t *stages_json(const struct erg_model *model, const struct erg_layout *layout)
 {
@@ -53,7 +59,7 @@ static json_t *stages_json(const struct erg_model *model, const struct erg_layou
                             (json_int_t)erg_layout_stage_layers(layout, model->layers, s),
                             "recompute", erg_remat_name(erg_layout_remat(layout, s)), "offload",
                             erg_json_number(erg_layout_offload(layout, s)), "peak_bytes",
-                            erg_json_number(stage.peak_bytes), "items", items));
+                            needed_bytes(stage.peak_bytes), "items", items));
     }
     return list;
 }
@@ -134,7 +140,7 @@ static json_t *places_json(const struct erg_layout_answer *answer,
         json_array_append_new(
             places, json_pack("{s:s, s:I, s:I, s:o}", "gpu", answer->mixed->kinds[block->kind].name,
                               "first_stage", (json_int_t)first, "stages", (json_int_t)block->stages,
-                              "peak_bytes", erg_json_number(block->peak_bytes)));
+                              "peak_bytes", needed_bytes(block->peak_bytes)));
         first += block->stages;
     }
     return places;
@@ -160,7 +166,7 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
     json_object_set_new(json, "batch", json_integer(candidate->batch));
     json_object_set_new(json, "recompute", json_string(erg_layout_remat_name(layout)));
     json_object_set_new(json, "offload", erg_json_number(layout->offload));
-    json_object_set_new(json, "peak_bytes", erg_json_number(candidate->peak_bytes));
+    json_object_set_new(json, "peak_bytes", needed_bytes(candidate->peak_bytes));
     json_object_set_new(json, "stages", stages_json(model, layout));
     if (answer->mixed)
         json_object_set_new(json, "places", places_json(answer, candidate->mixed));
@@ -254,6 +260,32 @@ static json_t *union_json(const struct erg_layout_answer *answer)
     return list;
 }
 
+const char *erg_layout_missed_bound(const struct erg_layout_query *query, double time_s,
+                                    double energy_j)
+{
+    const double least = 1 + 1e-9; /* of a bound that something was made for */
+    if (query->time_s > 0 && time_s > query->time_s * least)
+        return "misses the deadline";
+    if (query->energy_j > 0 && energy_j > query->energy_j * least)
+        return "above the energy budget";
+    if (query->power_w > 0 && energy_j / time_s > query->power_w * least)
+        return "above the power budget";
+    return NULL;
+}
+
+/* The fastest of a number of GPUs, and which bound it does not keep at the highest clock. */
+static void add_fastest(json_t *json, const struct erg_layout_answer *answer,
+                        const struct erg_layout_candidate *fastest)
+{
+    struct erg_layout_energy energy;
+    erg_layout_answer_energy(&energy, answer, fastest);
+    const char *missed =
+        erg_layout_missed_bound(answer->query, fastest->time.total, energy.total_j);
+    json_object_set_new(json, "fastest", layout_json(answer, fastest));
+    if (missed)
+        json_object_set_new(json, "missed", json_string(missed));
+}
+
 static json_t *counts_json(const struct erg_layout_answer *answer)
 {
     json_t *list = json_array();
@@ -264,20 +296,15 @@ static json_t *counts_json(const struct erg_layout_answer *answer)
         json_object_set_new(json, "fits", json_boolean(count->fits));
         if (count->fits) {
             json_object_set_new(json, "on_frontier", json_boolean(count->on_frontier));
-            json_object_set_new(json, "fastest", layout_json(answer, &count->fastest));
+            add_fastest(json, answer, &count->fastest);
         }
         json_array_append_new(list, json);
     }
     return list;
 }
 
-static void add_choice(json_t *document, const struct erg_layout_answer *answer)
+static json_t *objective_json(const struct erg_layout_query *query)
 {
-    const struct erg_layout_choice *choice = answer->choice;
-    const struct erg_layout_query *query = answer->query;
-    json_t *layouts = json_array();
-    for (size_t i = 0; i < choice->pick_count && i < answer->top; i++)
-        json_array_append_new(layouts, picked_json(answer, &choice->picks[i]));
     json_t *objective = json_pack(
         "{s:s}", "goal", query->goal == ERG_LAYOUT_LEAST_ENERGY ? "least_energy" : "fastest");
     if (query->time_s > 0)
@@ -286,7 +313,16 @@ static void add_choice(json_t *document, const struct erg_layout_answer *answer)
         json_object_set_new(objective, "energy_budget_j", erg_json_number(query->energy_j));
     if (query->power_w > 0)
         json_object_set_new(objective, "power_budget_w", erg_json_number(query->power_w));
-    json_object_set_new(document, "objective", objective);
+    return objective;
+}
+
+static void add_choice(json_t *document, const struct erg_layout_answer *answer)
+{
+    const struct erg_layout_choice *choice = answer->choice;
+    json_t *layouts = json_array();
+    for (size_t i = 0; i < choice->pick_count && i < answer->top; i++)
+        json_array_append_new(layouts, picked_json(answer, &choice->picks[i]));
+    json_object_set_new(document, "objective", objective_json(answer->query));
     json_object_set_new(document, "layouts", layouts);
     json_object_set_new(document, "frontier", union_json(answer));
     json_object_set_new(document, "planned",
@@ -323,7 +359,7 @@ static json_t *points_json(const struct erg_layout_answer *answer)
     for (size_t i = 0; i < answer->point_count; i++) {
         json_array_append_new(times, erg_json_number((double)answer->points[i].time_s));
         json_array_append_new(energies, erg_json_number((double)answer->points[i].energy_j));
-        json_array_append_new(bytes, erg_json_number((double)answer->points[i].peak_bytes));
+        json_array_append_new(bytes, needed_bytes((double)answer->points[i].peak_bytes));
     }
     return json_pack("{s:o, s:o, s:o}", "time_s", times, "energy_j", energies, "peak_bytes", bytes);
 }
@@ -341,12 +377,15 @@ static void add_kinds(json_t *document, const struct erg_layout_answer *answer)
         erg_text_printf(&gpus, "%s%s", k ? ", " : "", kind->name);
         erg_text_printf(&engines, "%s%s", k ? ", " : "", kind->engine->name);
         memory_bytes = fmax(memory_bytes, kind->memory_bytes);
-        json_array_append_new(kinds, json_pack("{s:s, s:s, s:I, s:f}", "gpu", kind->name, "engine",
+        json_array_append_new(kinds, json_pack("{s:s, s:s, s:s, s:I, s:f}", "gpu", kind->name,
+                                               "confidence", kind->gpu->confidence, "engine",
                                                kind->engine->name, "gpus", (json_int_t)kind->gpus,
                                                "memory_budget_bytes", kind->memory_bytes));
     }
     json_object_set_new(document, "gpu",
                         json_string(mixed ? gpus.data : answer->energy->gpu->name));
+    if (!mixed)
+        json_object_set_new(document, "confidence", json_string(answer->energy->gpu->confidence));
     json_object_set_new(document, "engine",
                         json_string(mixed ? engines.data : search->time.engine->name));
     json_object_set_new(document, "memory_budget_bytes", json_real(memory_bytes));
@@ -357,7 +396,8 @@ static void add_kinds(json_t *document, const struct erg_layout_answer *answer)
     erg_text_release(&engines);
 }
 
-json_t *erg_layout_document(const struct erg_layout_answer *answer)
+/* What was asked. */
+static json_t *question_json(const struct erg_layout_answer *answer)
 {
     const struct erg_layout_search *search = answer->searches;
     json_t *document = json_pack("{s:s, s:i, s:s, s:s, s:i}", "schema", "ergon.layouts",
@@ -366,6 +406,35 @@ json_t *erg_layout_document(const struct erg_layout_answer *answer)
     add_kinds(document, answer);
     if (answer->search_count == 1)
         json_object_set_new(document, "gpus", json_integer(search->gpus));
+    return document;
+}
+
+json_t *erg_layout_refusal_document(const struct erg_layout_answer *answer, const char *reason,
+                                    const struct erg_layout_remedy *remedy)
+{
+    json_t *document = question_json(answer), *would_fit = json_object();
+    if (answer->query)
+        json_object_set_new(document, "objective", objective_json(answer->query));
+    json_object_set_new(document, "fits", json_false());
+    json_object_set_new(document, "reason", json_string(reason));
+    if (remedy && remedy->layout.layout.tensor > 0)
+        json_object_set_new(would_fit, "layout", layout_json(answer, &remedy->layout));
+    if (remedy && remedy->memory_bytes > 0)
+        json_object_set_new(would_fit, "memory_bytes", needed_bytes(remedy->memory_bytes));
+    if (remedy && remedy->gpus)
+        json_object_set_new(would_fit, "gpus", json_integer(remedy->gpus));
+    if (remedy && remedy->batch)
+        json_object_set_new(would_fit, "batch", json_integer(remedy->batch));
+    if (json_object_size(would_fit))
+        json_object_set(document, "would_fit", would_fit);
+    json_decref(would_fit);
+    json_object_set_new(document, "layouts", json_array());
+    return document;
+}
+
+json_t *erg_layout_document(const struct erg_layout_answer *answer)
+{
+    json_t *document = question_json(answer);
     if (answer->found)
         add_tried(document, answer->found);
     if (answer->choice)

@@ -30,12 +30,24 @@ struct erg_layout_answer {
     /* Every layout that fits, for the picture; may be empty. */
     const struct erg_layout_point {
         float time_s, energy_j, peak_bytes;
-    } * points;
+    } *points;
     size_t point_count;
 };
 
 /* Schema "ergon.layouts", version 1; owned by the caller. */
 json_t *erg_layout_document(const struct erg_layout_answer *answer);
+
+/* What would fit in place of what was asked; what is 0 is not known. */
+struct erg_layout_remedy {
+    struct erg_layout_candidate layout; /* of tensor degree 0: none; to be released */
+    double memory_bytes;                /* of a GPU for tensors */
+    long gpus, batch;
+};
+
+/* The same schema where nothing fits or is within bounds: the reason as people are told it, and
+ * what would fit; `remedy` may be NULL. */
+json_t *erg_layout_refusal_document(const struct erg_layout_answer *answer, const char *reason,
+                                    const struct erg_layout_remedy *remedy);
 
 /* Of a layout of the answer with everything at the highest clock; its share of the peak of its GPUs
  * at a rate. */
@@ -44,6 +56,10 @@ void erg_layout_answer_energy(struct erg_layout_energy *energy,
                               const struct erg_layout_candidate *candidate);
 double erg_layout_answer_mfu(const struct erg_layout_answer *answer,
                              const struct erg_layout_candidate *candidate, double tokens_per_s);
+
+/* "misses the deadline" or which other bound an iteration is beyond; NULL: it keeps all. */
+const char *erg_layout_missed_bound(const struct erg_layout_query *query, double time_s,
+                                    double energy_j);
 
 /* "t=2,c=2,p=8,l=2", as erg_layout_parse() reads it. */
 void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long layers);
