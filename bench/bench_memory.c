@@ -134,18 +134,6 @@ static void print_row(const struct erg_fit_row *row, const struct erg_memory_sol
     printf("\n");
 }
 
-/* A row that is above the budget by the model's own error has so much more. */
-static void solve_row(struct erg_memory_solution *solution,
-                      const struct erg_memory_request *request)
-{
-    struct erg_error err = {0};
-    const double budget = 64 * 0x1p30;
-    if (erg_memory_solve(solution, request, budget, &err) != 0 &&
-        (err.status != ERG_INFEASIBLE ||
-         erg_memory_solve(solution, request, (1 + ERG_MEMORY_ERROR) * budget, &err) != 0))
-        stop(&err);
-}
-
 static void rows(void)
 {
     struct erg_fit_rows rows;
@@ -164,9 +152,11 @@ static void rows(void)
         struct erg_memory_request request = {.model = rows.items[i].model,
                                              .layout = &rows.items[i].layout};
         struct erg_memory_solution solution, by_layer;
-        solve_row(&solution, &request);
+        if (erg_memory_solve(&solution, &request, 64 * 0x1p30, &err) != 0)
+            stop(&err);
         request.layer_copies = true;
-        solve_row(&by_layer, &request);
+        if (erg_memory_solve(&by_layer, &request, 64 * 0x1p30, &err) != 0)
+            stop(&err);
         print_row(&rows.items[i], &solution, &by_layer);
         double apart = fabs(solution.offload - rows.items[i].layout.offload);
         sum += apart;

@@ -83,13 +83,13 @@ static void test_solved_ratios(void **state)
     }
     assert_true(number(solution, "stage_offload_bytes") < 0.8 * number(solution, "offload_bytes"));
     json_decref(document);
-    /* Just too much even with all that can be moved, by the model's own error. */
+    /* Just too much even with all that can be moved: within the model's error. */
     check_program("memory " JOBS "llama-175b.yaml' --gpus 48 --batch 264 --sequence 4096 "
                   "--layout t=4,p=12,l=1 --solve-offload 64GiB 2>&1",
-                  3, "more than the 64.00 GiB");
+                  0, "within the error of this model");
     check_program("memory " JOBS "llama-175b.yaml' --gpus 48 --batch 264 --sequence 4096 "
-                  "--layout t=4,p=12,l=1 --solve-offload 64.25GiB 2>&1",
-                  0, "The smallest offload ratio that fits is 0.99");
+                  "--layout t=4,p=12,l=1 --solve-offload 63.5GiB 2>&1",
+                  3, "more than the 63.50 GiB");
 }
 
 /* The 70B row that moved most filled half a node; with longer sequences there is no room. */
@@ -285,10 +285,13 @@ static void test_what_does_not_fit(void **state)
     check_program("memory " JOBS "llama-65b.yaml' --layout t=2,c=2,p=8,l=2 --recompute full "
                   "--solve-offload 27.61GiB",
                   0, "It fits");
-    /* All is offloaded and a little missing. */
+    /* All is offloaded and a little missing: too much for the GPUs, not for a budget. */
+    check_program("memory " JOBS "llama-65b.yaml' --gpus 96 --batch 240 "
+                  "--layout t=2,c=1,p=4,v=4,b=1 --recompute activation --offload 1 2>&1",
+                  3, "0.09 GiB more than the 72.00 GiB");
     check_program("memory " JOBS "llama-65b.yaml' --gpus 96 --batch 240 "
                   "--layout t=2,c=1,p=4,v=4,b=1 --recompute activation --solve-offload 72GiB 2>&1",
-                  3, "0.09 GiB more than the 72.00 GiB");
+                  0, "within the error of this model");
     /* More GPUs are of no use where nothing joins nodes. */
     check_program("memory " JOBS "llama2-7b.yaml' --solve-offload 9GiB 2>&1", 3,
                   "larger degree that was tried is enough");

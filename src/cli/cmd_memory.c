@@ -307,6 +307,11 @@ static int solve(struct erg_memory_answer *answer, struct erg_layout *layout,
         layout->offload = layout->pipeline >= 3 ? 1 : 0;
         return -1;
     }
+    if (solution->excess_bytes > 0)
+        erg_log(ERG_LOG_WARNING,
+                "with all that can be offloaded %.2f GiB are missing, %.2f %% of the budget, which "
+                "is within the error of this model",
+                gib(solution->excess_bytes), 100 * solution->excess_bytes / answer->budget_bytes);
     answer->solution = solution;
     layout->offload = solution->offload;
     if (answer->per_stage) {
@@ -386,8 +391,9 @@ static int answer_and_show(const struct erg_invocation *call, struct erg_memory_
             answer->host_bytes = fmax(answer->host_bytes, result.stages[s].offload_bytes *
                                                               (double)result.stages[s].groups *
                                                               answer->job->cluster.gpus_per_node);
-        answer->fits =
-            !unsolved.status && result.stages[result.worst].peak_bytes <= answer->budget_bytes;
+        double slack = answer->solution ? solution.excess_bytes : 0;
+        answer->fits = !unsolved.status &&
+                       result.stages[result.worst].peak_bytes <= answer->budget_bytes + slack;
         answer->host_fits =
             cluster->host_memory_bytes == 0 || answer->host_bytes <= cluster->host_memory_bytes;
         if (!answer->fits || !answer->host_fits)

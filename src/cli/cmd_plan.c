@@ -111,6 +111,7 @@ static struct erg_layout_search search_for(struct planning *at, const struct erg
         .memory_bytes = isnan(values->memory_bytes)
                             ? ERG_MEMORY_USABLE_SHARE * at->energy.gpu->memory_bytes
                             : values->memory_bytes,
+        .memory_slack = isnan(values->memory_bytes) ? 0 : ERG_MEMORY_ERROR,
         .host_bytes = isnan(values->host_bytes) ? cluster->host_memory_bytes : values->host_bytes,
         .remats = values->recompute >= 0 ? 1u << values->recompute : ERG_REMAT_ALL,
         .offload = at->energy.time.engine->host_link_bandwidth > 0,

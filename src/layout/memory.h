@@ -200,12 +200,14 @@ void erg_memory_result_release(struct erg_memory_result *result);
 
 /* ---- how much to offload ---- */
 
-/* The model's own error, relative: a published run that offloads all is above its budget by less.
- * For replaying those; whoever asks what fits is told what the model says. */
+/* The model's own error, relative. A budget that somebody names, like the 64 GiB of the published
+ * runs, may be missed by as much where all is offloaded that can be, since one of those runs does;
+ * what a GPU has may not. */
 #define ERG_MEMORY_ERROR 0.004
 
 struct erg_memory_solution {
-    double offload; /* the smallest ratio with which all stages fit */
+    double offload;      /* the smallest ratio with which all stages fit */
+    double excess_bytes; /* all is moved, and this is missing: less than the model's error */
     /* The smallest of each stage alone, with as little recomputation as the layout allows that
      * moves the fewest bytes: [count]. */
     double *stage_offload;

@@ -144,9 +144,10 @@ static json_t *solution_document(const struct erg_memory_solution *solution)
         json_array_append_new(stages,
                               json_pack("{s:f, s:s}", "offload", solution->stage_offload[i],
                                         "recompute", erg_remat_name(solution->stage_remat[i])));
-    return json_pack("{s:f, s:I, s:I, s:o}", "offload", solution->offload, "offload_bytes",
+    return json_pack("{s:f, s:I, s:I, s:I, s:o}", "offload", solution->offload, "offload_bytes",
                      (json_int_t)solution->offload_bytes, "stage_offload_bytes",
-                     (json_int_t)solution->stage_offload_bytes, "stages", stages);
+                     (json_int_t)solution->stage_offload_bytes, "excess_bytes",
+                     (json_int_t)solution->excess_bytes, "stages", stages);
 }
 
 json_t *erg_memory_document(const struct erg_memory_answer *answer)

@@ -12,8 +12,9 @@ struct work {
     struct found {
         enum erg_remat remat;
         double offload, own_offload; /* with the layout's recomputation, and with `remat` */
-        double least_bytes;          /* with the least offloading that fits, or all */
-    } *found;                        /* [stages] */
+        double least_bytes;          /* with all offloaded that can be */
+        double excess;
+    } * found; /* [stages] */
 };
 
 static double stage_peak(const struct work *work, long stage, enum erg_remat remat, double offload)
@@ -110,6 +111,8 @@ static int solve_stage(void *context, size_t index, struct erg_error *err)
         found->offload = offload;
         found->least_bytes = least;
     }
+    if (found->least_bytes > work->budget)
+        found->excess = found->least_bytes - work->budget;
     return 0;
 }
 
@@ -127,12 +130,13 @@ int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memo
     for (size_t i = 0; status == 0 && i < count; i++) {
         solution->offload =
             work.found[i].offload > solution->offload ? work.found[i].offload : solution->offload;
-        if (work.found[i].least_bytes > budget_bytes)
+        if (work.found[i].excess > solution->excess_bytes)
+            solution->excess_bytes = work.found[i].excess;
+        if (work.found[i].excess > ERG_MEMORY_ERROR * budget_bytes)
             status = erg_fail(err, ERG_INFEASIBLE,
                               "stage %zu needs %.2f GiB even with all activations offloaded that "
                               "can be, %.2f GiB more than the budget",
-                              i, work.found[i].least_bytes / 0x1p30,
-                              (work.found[i].least_bytes - budget_bytes) / 0x1p30);
+                              i, work.found[i].least_bytes / 0x1p30, work.found[i].excess / 0x1p30);
     }
     if (status == 0) {
         solution->stage_offload = erg_xcalloc(count, sizeof *solution->stage_offload);

@@ -46,8 +46,8 @@ struct erg_layout_search {
     long batch_least, batch_most; /* sequences of an iteration; equal: exactly so many */
     double memory_bytes;          /* of one GPU, for what memory.h counts */
     double host_bytes;            /* of one node, for offloaded activations; 0: no bound */
-    /* How far, relative, a layout that offloads all may be above memory_bytes. 0 but for replaying
-     * published runs, of which one is above the budget by the model's own error (memory.h). */
+    /* How far, relative, a layout that offloads all may be above memory_bytes: ERG_MEMORY_ERROR
+     * (memory.h) where that is a budget that somebody names, 0 where it is what the GPUs have. */
     double memory_slack;
     unsigned remats; /* bits 1 << enum erg_remat: those that are tried */
     bool offload;    /* activations may be offloaded */
