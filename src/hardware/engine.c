@@ -82,7 +82,9 @@ static const struct {
 } relatives[] = {
 #define NOTHING (-1)
 #define FOLLOWS(key, other)                                                                        \
-    {#key, offsetof(struct erg_engine, key), offsetof(struct erg_engine, other)}
+    {                                                                                              \
+#key, offsetof(struct erg_engine, key), offsetof(struct erg_engine, other)                 \
+    }
     {"whole_head_efficiency", offsetof(struct erg_engine, whole_head_efficiency), NOTHING},
     {"activation_factor", offsetof(struct erg_engine, activation_factor), NOTHING},
     FOLLOWS(attention_backward_efficiency, attention_efficiency),

@@ -47,7 +47,7 @@ struct erg_layout_choice {
     struct erg_layout_planned {
         struct erg_layout_candidate candidate;
         struct erg_layout_frontier frontier;
-    } *layouts;                        /* that were solved, in that order */
+    } * layouts;                       /* that were solved, in that order */
     struct erg_layout_option *options; /* the same, for erg_layout_pick() and erg_layout_union() */
     size_t count;
     uint64_t fitting; /* layouts that were bounded */

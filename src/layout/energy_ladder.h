@@ -16,7 +16,7 @@ struct erg_layout_ladder {
     struct erg_layout_rung {
         int clock_mhz;
         struct erg_layout_costs costs;
-    } *rungs;
+    } * rungs;
     size_t count;
     /* Of what follows the pipeline: at the lowest clock at which memory-bound kernels take no
      * longer than at the highest. */

@@ -32,7 +32,7 @@ struct erg_fit_rows {
         struct erg_fit_model {
             struct erg_model *model;
             char *name; /* as the file has it */
-        } *items;
+        } * items;
         size_t count, capacity;
     } models;
 };

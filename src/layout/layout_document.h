@@ -30,7 +30,7 @@ struct erg_layout_answer {
     /* Every layout that fits, for the picture; may be empty. */
     const struct erg_layout_point {
         float time_s, energy_j, peak_bytes;
-    } *points;
+    } * points;
     size_t point_count;
 };
 

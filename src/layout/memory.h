@@ -179,7 +179,7 @@ struct erg_memory_result {
     struct erg_memory_course {       /* [count]: an iteration of each stage, in order */
         struct erg_memory_step *steps;
         size_t count, capacity;
-    } *courses;
+    } * courses;
     long count, worst; /* the stage that needs most */
     /* Of each stage's course: what repeats is simulated only so often. */
     long microbatches;

@@ -133,7 +133,7 @@ struct erg_layout_stages {
     struct erg_layout_stage_option {
         double offload, peak_bytes, moved_s; /* copied of a layer */
         double time_s, wait_s;               /* of a microbatch; of the warm-up; INFINITY: unfit */
-    } *options;                              /* [stage][remat] */
+    } * options;                             /* [stage][remat] */
 };
 void erg_layout_stages_init(struct erg_layout_stages *stages, long layers);
 void erg_layout_stages_release(struct erg_layout_stages *stages);
@@ -156,7 +156,7 @@ struct erg_layout_splitter {
         long layers; /* that fit with the offloading at hand */
         long useful; /* more would be slower than what is wanted */
         double next; /* ratio of offloading with which one more fits; INFINITY: none */
-    } *rooms;
+    } * rooms;
     long *stage_layers, *chunk_layers;     /* found; of chunks in model order */
     double offload;                        /* found */
     long *round_layers;                    /* found by rounds, of chunks in model order */
