@@ -125,7 +125,7 @@ function counts() {
       ? h("tr", {}, h("th", { scope: "row" }, gpus), h("td", {}, "nothing fits"), heads.slice(2).map(() => h("td", {})))
       : h("tr", { class: gpus === best.gpus ? "ours" : "" }, h("th", { scope: "row" }, gpus), h("td", { class: "one-line" }, degrees(fastest)),
         h("td", {}, time(fastest.time_s)), h("td", {}, Math.round(fastest.tokens_per_s).toLocaleString("en")),
-        h("td", {}, `${(100 * fastest.mfu).toFixed(1)} %`), h("td", {}, energy(fastest.energy_j)),
+        h("td", {}, `${(100 * fastest.mfu).toFixed(1)}\u00a0%`), h("td", {}, energy(fastest.energy_j)),
         h("td", {}, digits(fastest.gpu_hours)), h("td", {}, [on_frontier && "on the frontier", missed].filter(Boolean).join(", ")))))));
 }
 
@@ -190,7 +190,7 @@ function ranking(show) {
     h("tbody", {}, layouts.map((layout, i) => h("tr", { class: i ? "" : "ours", onpointerenter: () => show(layout) },
       h("th", { scope: "row" }, degrees(layout)), h("td", {}, layout.batch), h("td", {}, layout.recompute),
       h("td", {}, layout.offload.toFixed(3)), h("td", {}, (layout.peak_bytes / GIB).toFixed(1)), h("td", {}, time(layout.time_s)),
-      h("td", {}, Math.round(layout.tokens_per_s).toLocaleString("en")), h("td", {}, `${(100 * layout.mfu).toFixed(1)} %`),
+      h("td", {}, Math.round(layout.tokens_per_s).toLocaleString("en")), h("td", {}, `${(100 * layout.mfu).toFixed(1)}\u00a0%`),
       h("td", {}, energy(layout.energy_j)), h("td", {}, digits(layout.energy_j / (layout.tokens_per_s * layout.time_s))),
       h("td", {}, Math.round(layout.gpu_power_w)), plan.kinds ? h("td", { class: "one-line" }, placesOf(layout)) : null)))));
 }
