@@ -368,12 +368,13 @@ static void test_refusals(void **state)
     check_output("plan '" ERGON_TEST_SOURCE_DIR "/examples/quickstart.yaml' 2>&1", 2,
                  "expected the key 'engine'");
     check_output("plan " JOB " --engine megatron-h801 2>&1", 1, "did you mean");
-    check_output("plan " JOB " --cluster '" ERGON_TEST_SOURCE_DIR
-                 "/data/clusters/64x8-a100-sxm4-80gb.yaml' 2>&1",
-                 1,
-                 "the engine 'megatron-kwai-h800' is of a GPU with a peak of 989 TFLOP/s, but "
-                 "A100-SXM4-80GB has 312; expected another one with --engine NAME, of the "
-                 "catalogue for example: megatron-a100, megatron-kwai-a100");
+    check_output(
+        "plan " JOB " --cluster '" ERGON_TEST_SOURCE_DIR
+        "/data/clusters/64x8-a100-sxm4-80gb.yaml' 2>&1",
+        1,
+        "the engine 'megatron-kwai-h800' is of a GPU with a peak of 989 TFLOP/s, but "
+        "A100-SXM4-80GB has 312; expected another one with --engine NAME or the nodes' key "
+        "engine, of the catalogue for example: megatron-a100, megatron-kwai-a100");
     check_output("plan " JOB " --layout t=3 2>&1", 3, "--layout t=3");
     check_output("plan " JOB " --layout t=16,p=8 2>&1", 3,
                  "more than the 8 of a node; it fits with tensor ");

@@ -2,6 +2,7 @@
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "program.h"
 
+#include "io/file.h"
 #include "io/json.h"
 
 #include <unistd.h>
@@ -185,6 +186,35 @@ static void refusals(void **state)
     }
 }
 
+/* Every kind of nodes needs an engine of its own GPUs. */
+static void engines_suit_their_gpus(void **state)
+{
+    (void)state;
+    static const char suits[] = "engine: megatron-kwai-a100",
+                      other[] = "engine: megatron-kwai-h800";
+    char folder[] = "/tmp/ergon-engines-XXXXXX", path[64], command[128], *text;
+    struct erg_error err;
+    assert_non_null(mkdtemp(folder));
+    assert_ok(erg_file_read(ERGON_TEST_SOURCE_DIR "/examples/mixed/llama-65b_h800_a100.yaml", 0,
+                            &text, NULL, &err),
+              &err);
+    char *place = strstr(text, suits);
+    assert_non_null(place);
+    memcpy(place, other, sizeof other - 1); /* as long */
+    snprintf(path, sizeof path, "%s/job.yaml", folder);
+    assert_ok(erg_file_write(path, text, strlen(text), &err), &err);
+    snprintf(command, sizeof command, "plan %s 2>&1", path);
+    struct program_result result = run_program(command);
+    if (!strstr(result.out.data, "'megatron-kwai-h800' is of a GPU with a peak of 989 TFLOP/s, but "
+                                 "A100-SXM4-80GB has 312"))
+        fail_msg("it said '%s'", result.out.data);
+    assert_int_equal(result.exit_code, 1);
+    erg_text_release(&result.out);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +223,7 @@ int main(void)
         cmocka_unit_test(one_layout),
         cmocka_unit_test(over_clocks),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(engines_suit_their_gpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

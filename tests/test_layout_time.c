@@ -362,6 +362,21 @@ static double follow_interleaved(struct following *at)
     return end;
 }
 
+/* The pipeline on one GPU a stage. */
+static struct erg_layout layout_of(const struct following *at)
+{
+    return (struct erg_layout){
+        .tensor = 1,
+        .context = 1,
+        .pipeline = at->stages,
+        .data = 1,
+        .virtual_stages = at->chunks,
+        .microbatch = 1,
+        .microbatches = at->count,
+        .sequence = 4096,
+    };
+}
+
 /* Messages run under other passes, but for those of the first microbatch on its way forward and
  * those of the last one on its way back: each of them counts, whatever the schedule. */
 static void messages_show_where_the_pipeline_fills_and_drains(void **state)
@@ -386,16 +401,7 @@ static void messages_show_where_the_pipeline_fills_and_drains(void **state)
         for (int s = 0; s < at.stages; s++)
             at.messages[s] = 0.01;
         double shown = (follow_interleaved(&at) - without) / 0.01;
-        struct erg_layout layout = {
-            .tensor = 1,
-            .context = 1,
-            .pipeline = at.stages,
-            .data = 1,
-            .virtual_stages = at.chunks,
-            .microbatch = 1,
-            .microbatches = at.count,
-            .sequence = 4096,
-        };
+        struct erg_layout layout = layout_of(&at);
         struct erg_time_parts parts;
         struct erg_time time, silent;
         assert_close(without, 3 * (at.count * at.chunks + at.stages - 1), 1e-12);
@@ -440,17 +446,8 @@ static void uneven_chunks_are_followed(void **state)
                                 .chunks = 2 + (int)erg_rng_below(&rng, 3)};
         at.count = groups * at.stages;
         own += (int)erg_rng_below(&rng, (uint64_t)at.stages - 1);
-        struct erg_layout layout = {
-            .tensor = 1,
-            .context = 1,
-            .pipeline = at.stages,
-            .data = 1,
-            .virtual_stages = at.chunks,
-            .microbatch = 1,
-            .microbatches = at.count,
-            .sequence = 4096,
-            .chunk_layers = layers,
-        };
+        struct erg_layout layout = layout_of(&at);
+        layout.chunk_layers = layers;
         for (long left = model->layers, k = 0; k < at.stages * at.chunks; k++) {
             long spare = left - (at.stages * at.chunks - k);
             layers[k] = 1 + (long)erg_rng_below(&rng, (uint64_t)(spare < 4 ? spare : 4) + 1);

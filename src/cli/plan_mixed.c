@@ -67,6 +67,9 @@ static int load_kinds(struct mixing *mixing, const struct erg_cluster *cluster,
             return -1;
         fill_kind(mixing, i + 1, nodes, own ? own->gpu : mixing->gpus[i + 1],
                   own ? own->engine : mixing->engines[i + 1]);
+        const struct erg_mixed_kind *kind = &mixing->kinds[i + 1];
+        if (erg_engine_check_gpu(kind->engine, kind->gpu, err) != 0)
+            return -1;
     }
     at->searches->gpus = 0;
     for (size_t k = 0; k < mixing->search.kind_count; k++)

@@ -175,7 +175,7 @@ int erg_engine_check_gpu(const struct erg_engine *engine, const struct erg_gpu *
     add_suitable(&names, gpu);
     erg_fail(err, ERG_FAILED,
              "the engine '%.80s' is of a GPU with a peak of %.0f TFLOP/s, but %.80s has %.0f; "
-             "expected another one with --engine NAME, %s%.400s",
+             "expected another one with --engine NAME or the nodes' key engine, %s%.400s",
              engine->name, engine->peak_flops / 1e12, gpu->name, erg_gpu_peak_flops(gpu) / 1e12,
              names.count ? "of the catalogue for example: "
                          : "which is to be a file of your own, since the catalogue has none",

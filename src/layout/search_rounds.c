@@ -73,8 +73,8 @@ void erg_layout_split_rounds(struct erg_layout_splitter *splitter,
 
 /*
  * The candidate with other chunks; where each stage does what is best for it, its lists are those
- * of `stages`. False: it does not fit, or is no faster than `limit`, which `passes_left`, if it is
- * not NULL, does not pay for when the closed form says so.
+ * of `stages`. False: it does not fit, or is no faster than `limit`. What is followed is taken off
+ * *passes_left, unless that is NULL.
  */
 static bool settle(struct erg_layout_candidate *other, const struct erg_layout_candidate *candidate,
                    const long *chunk_layers, double limit, struct erg_layout_splitter *splitter,
