@@ -1,8 +1,8 @@
 /*
- * The estimator of layout/estimate.h against the measured optima of the published Arena profiles,
- * beside the estimates published with them. Of the feasible rows every third (the first, the
- * fourth, …) is what the constants of data/estimators/arena.yaml were fitted to; deviations are of
- * the other rows. A row is priced where the communication tables have the groups that it needs.
+ * The estimator of layout/grid/estimate.h against the measured optima of the published Arena
+ * profiles, beside the estimates published with them. Of the feasible rows every third (the first,
+ * the fourth, …) is what the constants of data/estimators/arena.yaml were fitted to; deviations are
+ * of the other rows. A row is priced where the communication tables have the groups that it needs.
  *
  * Usage: bench_arena [--rows | --fit]
  *   --rows  every row with its plan
@@ -11,7 +11,7 @@
 #include "base/least_squares.h"
 #include "io/csv.h"
 #include "io/json.h"
-#include "layout/estimate.h"
+#include "layout/grid/estimate.h"
 
 #include <math.h>
 #include <stdio.h>

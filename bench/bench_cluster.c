@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "cluster/simulate.h"
+#include "cluster/simulate/simulate.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
  */
 #include "base/clock.h"
 #include "kwai.h"
-#include "layout/fit.h"
+#include "layout/time/fit.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "check.h"
 
 #include "io/csv.h"
-#include "layout/fit.h"
+#include "layout/time/fit.h"
 
 /* A table's shapes are few: one model each. */
 static const struct erg_model *shape(struct erg_fit_rows *rows, long layers, long hidden,
@@ -143,7 +143,8 @@ static int write_engine(const struct erg_fit *fit, const char *path, struct erg_
         "Fitted by\n"
         "bench_vtrain to every third of vTrain's measured iterations. Origin of each number: "
         "datasheet,\n"
-        "published, fitted, counted or assumed. What each multiplies: src/layout/time.h. That the "
+        "published, fitted, counted or assumed. What each multiplies: src/layout/time/time.h. That "
+        "the "
         "head\n"
         "is slow where one GPU holds the whole vocabulary is measured, but not explained. The "
         "rows\n"

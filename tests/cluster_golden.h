@@ -7,7 +7,7 @@
 #define ERGON_TESTS_CLUSTER_GOLDEN_H
 
 #include "check.h"
-#include "cluster/simulate.h"
+#include "cluster/simulate/simulate.h"
 #include "io/csv.h"
 
 enum { GOLDEN_ROUNDS = 2000 };

@@ -1,7 +1,7 @@
 /* The market for GPUs: small cases with known optima, and random ones against exhaustive search. */
 #include "base/random.h"
 #include "check.h"
-#include "cluster/market.h"
+#include "cluster/policies/market.h"
 
 static void offer(struct erg_market *market, int type, int gpus, double value)
 {

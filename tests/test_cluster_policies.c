@@ -1,6 +1,6 @@
 /* Policies one by one, in small worlds: decisions that can be worked out, and what each promises.
  */
-#include "cluster/policies.h"
+#include "cluster/policies/policies.h"
 #include "cluster_world.h"
 
 #define HOUR_S 3600.0

@@ -1,6 +1,6 @@
 /* Linear and integer programs whose solutions are found by hand. */
 #include "check.h"
-#include "cluster/program.h"
+#include "cluster/policies/program.h"
 
 /* Columns of two entries: rows 0 and 1. */
 static void column(struct erg_program *program, double value, double upper, double a, double b)

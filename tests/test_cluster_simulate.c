@@ -2,9 +2,9 @@
  * The simulator: small cases worked out by hand, and what must hold for any policy on any cluster.
  */
 #include "base/memory.h"
-#include "cluster/comparison.h"
-#include "cluster/gpu_uses.h"
-#include "cluster/policies.h"
+#include "cluster/policies/policies.h"
+#include "cluster/simulate/comparison.h"
+#include "cluster/simulate/gpu_uses.h"
 #include "cluster_world.h"
 
 static void test_one_job_by_hand(void **state)

@@ -1,7 +1,7 @@
 /* The estimator: operations and layers of small models counted by hand, times worked out from
  * limits and tables with round numbers, and what it says when it cannot. */
 #include "check.h"
-#include "layout/estimate.h"
+#include "layout/grid/estimate.h"
 
 #define SMALL_TRANSFORMER                                                                          \
     "{family: t, size: s, half_precision: true, layers: 1, hidden: 4, heads: 2, sequence: 8, "     \

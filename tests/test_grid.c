@@ -1,7 +1,7 @@
 /* Grids: the published formula and rules on cases small enough to work out by hand. */
 #include "check.h"
 #include "io/csv.h"
-#include "layout/grid.h"
+#include "layout/grid/grid.h"
 
 static void test_iteration_of_two_stages(void **state)
 {

@@ -1,8 +1,8 @@
 /* What would make a layout or a job fit: what is named does, and nothing less. */
 #include "check.h"
 
-#include "layout/change.h"
-#include "layout/memory.h"
+#include "layout/memory/memory.h"
+#include "layout/search/change.h"
 
 struct world {
     struct erg_model *model;

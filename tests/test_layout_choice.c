@@ -2,8 +2,8 @@
 #include "check.h"
 
 #include "base/memory.h"
-#include "layout/energy_bound.h"
-#include "layout/energy_choice.h"
+#include "layout/energy/bound.h"
+#include "layout/energy/choice.h"
 
 struct world {
     struct erg_model *model;

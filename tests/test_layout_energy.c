@@ -2,7 +2,7 @@
 #include "check.h"
 
 #include "device/emulated/emulated.h"
-#include "layout/energy_frontier.h"
+#include "layout/energy/frontier.h"
 
 static struct erg_model *llama(int layers, int hidden, int ffn, int heads, int kv_heads)
 {

@@ -2,7 +2,7 @@
 #include "memory_world.h"
 
 #include "io/file.h"
-#include "layout/export.h"
+#include "layout/exchange/export.h"
 
 static void check_format(const struct erg_model *model, const struct erg_layout *layout,
                          enum erg_export_format format, const char *file)

@@ -4,7 +4,7 @@
 #include "program.h"
 
 #include "io/file.h"
-#include "layout/fit.h"
+#include "layout/time/fit.h"
 
 static const char rows_path[] = ERGON_TEST_SOURCE_DIR "/tests/data/megatron-kwai-h800.csv";
 static const char cluster_path[] = ERGON_TEST_SOURCE_DIR "/data/clusters/32x8-h800-sxm-80gb.yaml";

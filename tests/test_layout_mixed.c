@@ -2,7 +2,7 @@
 #include "check.h"
 
 #include "base/random.h"
-#include "layout/mixed_energy.h"
+#include "layout/energy/mixed.h"
 
 #include <stdbool.h>
 

@@ -2,8 +2,8 @@
 #include "layout_world.h"
 
 #include "base/random.h"
-#include "layout/fit.h"
-#include "layout/memory.h"
+#include "layout/memory/memory.h"
+#include "layout/time/fit.h"
 
 static const char rows_path[] = ERGON_TEST_SOURCE_DIR "/tests/data/megatron-kwai-h800.csv";
 

@@ -2,7 +2,7 @@
 #include "check.h"
 
 #include "base/random.h"
-#include "layout/split.h"
+#include "layout/time/split.h"
 
 #include <stdbool.h>
 

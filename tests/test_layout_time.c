@@ -2,7 +2,7 @@
 #include "check.h"
 
 #include "base/random.h"
-#include "layout/time.h"
+#include "layout/time/time.h"
 
 /* The published models; vocabulary with the end token. */
 static struct erg_model *llama(const char *name, int layers, int hidden, int ffn, int heads,

@@ -2,7 +2,7 @@
 #include "check.h"
 
 #include "base/random.h"
-#include "layout/memory_cache.h"
+#include "layout/memory/cache.h"
 
 static const int64_t MiB = 1 << 20;
 

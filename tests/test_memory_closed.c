@@ -2,7 +2,7 @@
 #include "memory_world.h"
 
 #include "base/random.h"
-#include "layout/fit.h"
+#include "layout/time/fit.h"
 
 static const double GiB = 0x1p30;
 static const int64_t MiB = 1 << 20;

@@ -1,7 +1,7 @@
 /* layout/memory_copies: every group goes out and comes back, in time. */
 #include "memory_world.h"
 
-#include "layout/memory_copies.h"
+#include "layout/memory/copies.h"
 
 /* Positions of a group's layers in the order of the stage. */
 struct places {

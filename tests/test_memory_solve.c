@@ -2,8 +2,8 @@
 #include "memory_world.h"
 
 #include "base/random.h"
-#include "layout/memory_change.h"
-#include "layout/memory_internal.h"
+#include "layout/memory/change.h"
+#include "layout/memory/memory_internal.h"
 
 static const double GiB = 0x1p30;
 

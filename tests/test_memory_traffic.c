@@ -2,7 +2,7 @@
 #include "memory_world.h"
 
 #include "base/random.h"
-#include "layout/memory_traffic.h"
+#include "layout/copies/traffic.h"
 
 static const double tiny = 1e-9;
 

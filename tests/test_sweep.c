@@ -5,8 +5,8 @@
 #define _XOPEN_SOURCE 700 /* nftw */
 #include "base/clock.h"
 #include "base/interrupt.h"
-#include "cluster/sweep.h"
-#include "cluster/trace_vary.h"
+#include "cluster/sweep/sweep.h"
+#include "cluster/traces/vary.h"
 #include "commands.h"
 #include "io/csv.h"
 

@@ -4,7 +4,7 @@
  * Kolmogorov-Smirnov test at 1 % allows.
  */
 #include "check.h"
-#include "cluster/trace_generate.h"
+#include "cluster/traces/generate.h"
 #include "io/file.h"
 
 #define EXAMPLE ERGON_TEST_SOURCE_DIR "/examples/cluster"

@@ -1,8 +1,8 @@
 /* Logs of other clusters: small ones of our own in each published layout. */
 #include "base/random.h"
 #include "check.h"
-#include "cluster/log_internal.h"
-#include "cluster/trace_import.h"
+#include "cluster/traces/import.h"
+#include "cluster/traces/log_internal.h"
 
 #define EXAMPLE ERGON_TEST_SOURCE_DIR "/examples/cluster"
 

@@ -3,7 +3,7 @@
 
 #include "io/json.h"
 #include "job/job.h"
-#include "layout/fit.h"
+#include "layout/time/fit.h"
 #include "observe/table.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "job/job.h"
-#include "layout/calculon.h"
+#include "layout/exchange/calculon.h"
 
 #include <stdio.h>
 #include <stdlib.h>

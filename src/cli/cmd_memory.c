@@ -5,10 +5,10 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "io/json.h"
-#include "layout/layout_document.h"
-#include "layout/memory_document.h"
-#include "layout/memory_traffic.h"
-#include "layout/search.h"
+#include "layout/copies/traffic.h"
+#include "layout/document/layouts.h"
+#include "layout/document/memory.h"
+#include "layout/search/search.h"
 #include "report/report.h"
 
 #include <math.h>

@@ -5,9 +5,9 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "cluster/comparison.h"
-#include "cluster/outages.h"
-#include "cluster/results.h"
+#include "cluster/simulate/comparison.h"
+#include "cluster/simulate/outages.h"
+#include "cluster/simulate/results.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "observe/table.h"

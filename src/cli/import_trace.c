@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "cluster/trace_import.h"
+#include "cluster/traces/import.h"
 
 #include <stdio.h>
 

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "layout/export.h"
+#include "layout/exchange/export.h"
 #include "report/report.h"
 
 #include <math.h>

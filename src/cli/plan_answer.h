@@ -6,7 +6,7 @@
 #define ERG_CLI_PLAN_ANSWER_H
 
 #include "job/job.h"
-#include "layout/layout_document.h"
+#include "layout/document/layouts.h"
 
 /* The command line; what was not given is NAN, NULL, ERG_NOT_GIVEN or below 0. */
 struct plan_values {

@@ -1,6 +1,6 @@
 #include "cli/plan_change.h"
 
-#include "layout/change.h"
+#include "layout/search/change.h"
 
 #include <math.h>
 

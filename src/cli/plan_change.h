@@ -2,7 +2,7 @@
 #ifndef ERG_CLI_PLAN_CHANGE_H
 #define ERG_CLI_PLAN_CHANGE_H
 
-#include "layout/layout_document.h"
+#include "layout/document/layouts.h"
 
 /* A layout is none of the search: with which degrees, or with how much memory, it would be. */
 int erg_plan_say_change(struct erg_layout_remedy *remedy, const struct erg_layout_search *search,

@@ -2,7 +2,7 @@
 #ifndef ERG_CLI_PLAN_ITEMS_H
 #define ERG_CLI_PLAN_ITEMS_H
 
-#include "layout/layout_document.h"
+#include "layout/document/layouts.h"
 
 /*
  * Prints the seconds and joules of an iteration with everything at the highest clock, and the bytes

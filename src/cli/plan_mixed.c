@@ -4,9 +4,9 @@
 #include "cli/plan_print.h"
 
 #include "base/memory.h"
-#include "layout/export.h"
-#include "layout/memory.h"
-#include "layout/mixed_energy.h"
+#include "layout/energy/mixed.h"
+#include "layout/exchange/export.h"
+#include "layout/memory/memory.h"
 
 #include <math.h>
 #include <stdio.h>

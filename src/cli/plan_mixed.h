@@ -1,4 +1,4 @@
-/* What `ergon plan` does for a cluster with nodes of several kinds: layout/mixed.h. */
+/* What `ergon plan` does for a cluster with nodes of several kinds: layout/search/mixed.h. */
 #ifndef ERG_CLI_PLAN_MIXED_H
 #define ERG_CLI_PLAN_MIXED_H
 

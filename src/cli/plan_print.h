@@ -2,7 +2,7 @@
 #ifndef ERG_CLI_PLAN_PRINT_H
 #define ERG_CLI_PLAN_PRINT_H
 
-#include "layout/layout_document.h"
+#include "layout/document/layouts.h"
 
 void erg_plan_print_heading(const struct erg_layout_answer *answer);
 

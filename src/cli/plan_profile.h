@@ -3,7 +3,7 @@
 #define ERG_CLI_PLAN_PROFILE_H
 
 #include "base/text.h"
-#include "layout/energy_choice.h"
+#include "layout/energy/choice.h"
 
 /*
  * Appends rows of prof_optimal.csv (cluster/speeds.h) with their header: for each number of GPUs of

@@ -1,6 +1,6 @@
 #include "cli/simulate_generate.h"
 
-#include "cluster/trace_generate.h"
+#include "cluster/traces/generate.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 #include "cli/simulate_sweep.h"
 
 #include "base/log.h"
-#include "cluster/sweep.h"
+#include "cluster/sweep/sweep.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "observe/table.h"

@@ -1,4 +1,5 @@
-/* ergon simulate --sweep: many simulations by a file (cluster/sweep.h), here or under Slurm. */
+/* ergon simulate --sweep: many simulations by a file (cluster/sweep/sweep.h), here or under Slurm.
+ */
 #ifndef ERG_CLI_SIMULATE_SWEEP_H
 #define ERG_CLI_SIMULATE_SWEEP_H
 

@@ -1,5 +1,5 @@
 /*
- * Traces: jobs as users submitted them, from a CSV file.
+ * Traces: jobs as users submitted them, from a CSV file (traces/read.c).
  *
  * Columns: job_id, submit_time_s, num_iterations, model, param_num, deadline_s, global_batch,
  * num_gpus, gpu_type, and optionally tenant. An empty deadline means none, an empty gpu_type any

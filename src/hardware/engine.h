@@ -1,8 +1,8 @@
 /*
  * Engines: what a training software reaches on a kind of GPU and cluster when it runs whole layers,
  * as data files data/engines/NAME.yaml. Constants and their origin: the files' comments. The model
- * that uses them, and what each one multiplies: layout/time.h. `ergon fit` fits them to measured
- * iterations.
+ * that uses them, and what each one multiplies: layout/time/time.h. `ergon fit` fits them to
+ * measured iterations.
  *
  * An engine is to layouts what a stack (hardware.h) is to partitions: a layout is timed without
  * looking into the order of its kernels, so what overlaps is said as the share that stays exposed.

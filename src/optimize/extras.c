@@ -3,7 +3,7 @@
 #include "optimize/optimization_internal.h"
 
 #include "base/memory.h"
-#include "layout/energy.h"
+#include "layout/energy/energy.h"
 
 #include <stdlib.h>
 

@@ -17,18 +17,20 @@
 /* One HTML file that needs nothing else: no network, no fonts, no scripts. Written in one step. */
 int erg_report_write(const char *path, const json_t *plan, struct erg_error *err);
 
-/* The same of a memory document (layout/memory_document.h): memory over time of every stage. */
+/* The same of a memory document (layout/document/memory.h): memory over time of every stage. */
 int erg_report_memory_write(const char *path, const json_t *memory, struct erg_error *err);
 
-/* The same of a layouts document (layout/layout_document.h): all that fit, the fastest, their time.
+/* The same of a layouts document (layout/document/layouts.h): all that fit, the fastest, their
+ * time.
  */
 int erg_report_layouts_write(const char *path, const json_t *layouts, struct erg_error *err);
 
-/* The same of a cluster document (cluster/comparison.h): policies side by side, the cluster over
- * time. */
+/* The same of a cluster document (cluster/simulate/comparison.h): policies side by side, the
+ * cluster over time. */
 int erg_report_cluster_write(const char *path, const json_t *cluster, struct erg_error *err);
 
-/* The same of a sweep (cluster/sweep.h): policies with confidence intervals, against the load. */
+/* The same of a sweep (cluster/sweep/sweep.h): policies with confidence intervals, against the
+ * load. */
 int erg_report_sweep_write(const char *path, const json_t *sweep, struct erg_error *err);
 
 /* The comparison of the methods and the selected point, lines of text in UTF-8. */

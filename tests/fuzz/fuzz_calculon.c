@@ -1,5 +1,5 @@
 /* libFuzzer: any text as a model or a system of Calculon. */
-#include "layout/calculon.h"
+#include "layout/exchange/calculon.h"
 
 #include <stdlib.h>
 

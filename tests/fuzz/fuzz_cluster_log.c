@@ -1,5 +1,5 @@
 /* libFuzzer: any bytes as a log of another cluster. What is made of it must be able to run. */
-#include "cluster/trace_import.h"
+#include "cluster/traces/import.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* libFuzzer: any bytes as the file of a sweep. What is accepted has points, each its own. */
-#include "cluster/sweep.h"
+#include "cluster/sweep/sweep.h"
 
 #include <stdlib.h>
 

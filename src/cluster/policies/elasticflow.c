@@ -1,0 +1,352 @@
+/*
+ * ElasticFlow: shares that grow and shrink, with and without deadlines.
+ *
+ * Source: Gu et al., ElasticFlow, ASPLOS 2023, and its form in Arena's published comparison. A job
+ * keeps its type; its share is a power of two. The minimum share is the smallest that meets the
+ * job's deadline (elasticflow) or runs at all (elasticflow-ls, "loose": nobody has a deadline). A
+ * job is admitted when the minimum shares of all jobs of its type fit; what is left goes, doubling
+ * by doubling, to whom it makes faster by most samples per second. Jobs that are not admitted wait,
+ * and the first that still is not blocks those behind it of its type; a job whose deadline has
+ * passed waits for ever.
+ *
+ * In a replay of the comparison (scheduler.h) shares are dealt out only when a job is admitted, and
+ * all jobs of the type are placed anew then, the newest first among equals. Otherwise they are also
+ * dealt out when jobs end, and jobs with an unchanged share stay where they are as long as the
+ * others find room. Departures: an admitted job that cannot meet its deadline any more keeps the
+ * smallest share that runs; what does not fit for want of whole nodes is halved until it does.
+ */
+#include "cluster/policies/policies.h"
+#include "cluster/schedule/accounting.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A job of the type whose GPUs are dealt out. */
+struct member {
+    int job;
+    int gpus;    /* its share */
+    double gain; /* samples/s that twice the share would add; -INFINITY: it must not have that */
+};
+
+struct elastic {
+    bool deadlines;
+    struct {
+        struct member *items;
+        size_t count, capacity;
+    } members;
+    struct { /* not admitted, in the order in which they came */
+        int *items;
+        size_t count, capacity;
+    } pending;
+    bool *blocked; /* by type */
+};
+
+/* The type that a job belongs to: that which it asked for, or else the fastest; -1: none. */
+static int type_of(const struct erg_scheduler *scheduler, int job)
+{
+    const struct erg_trace_job *request = scheduler->jobs[job].request;
+    double best = 0;
+    int best_type = -1;
+    if (request->type >= 0)
+        return request->type;
+    for (int type = 0; type < (int)scheduler->fleet->types_count; type++)
+        for (int gpus = 1; gpus <= request->gpus; gpus *= 2) {
+            int shape = erg_speeds_best(scheduler->speeds, type, gpus);
+            if (shape < 0)
+                continue;
+            const struct erg_speed *speed =
+                erg_scheduler_speed(scheduler, job, scheduler->baseline_plans, shape);
+            if (speed->samples_per_s > best) {
+                best = speed->samples_per_s;
+                best_type = type;
+            }
+        }
+    return best_type;
+}
+
+static const struct erg_speed *speed_of(const struct erg_scheduler *scheduler, int job, int type,
+                                        int gpus)
+{
+    static const struct erg_speed none = {.samples_per_s = ERG_SPEED_NONE};
+    int shape = erg_speeds_best(scheduler->speeds, type, gpus);
+    if (shape < 0)
+        return &none;
+    return erg_scheduler_speed(scheduler, job, scheduler->baseline_plans, shape);
+}
+
+/* The restart and the rest of the round may pass before a job gets on with its share. */
+static bool meets_deadline(const struct erg_scheduler *scheduler, int job,
+                           const struct erg_speed *speed)
+{
+    double start_s = scheduler->now_s + scheduler->accounting->round_s +
+                     erg_scheduler_cost(scheduler, scheduler->jobs[job].request->gpus);
+    double run_s = floor(erg_scheduler_remaining(scheduler, job) * speed->iteration_s);
+    return start_s + run_s <= scheduler->jobs[job].deadline_s;
+}
+
+/* 0: there is none. */
+static int minimum_share(const struct elastic *elastic, const struct erg_scheduler *scheduler,
+                         int job, int type)
+{
+    for (int gpus = 1; gpus <= scheduler->speeds->gpus_most; gpus *= 2) {
+        const struct erg_speed *speed = speed_of(scheduler, job, type, gpus);
+        if (erg_speed_feasible(speed) &&
+            (!elastic->deadlines || meets_deadline(scheduler, job, speed)))
+            return gpus;
+    }
+    return 0;
+}
+
+static int smallest_share(const struct erg_scheduler *scheduler, int job, int type)
+{
+    int gpus = 1;
+    while (gpus <= scheduler->speeds->gpus_most &&
+           !erg_speed_feasible(speed_of(scheduler, job, type, gpus)))
+        gpus *= 2;
+    return gpus;
+}
+
+static void set_share(const struct erg_scheduler *scheduler, struct member *member, int type,
+                      int gpus)
+{
+    const struct erg_speed *now = speed_of(scheduler, member->job, type, gpus);
+    const struct erg_speed *twice = speed_of(scheduler, member->job, type, 2 * gpus);
+    member->gpus = gpus;
+    member->gain =
+        erg_speed_feasible(twice) ? twice->samples_per_s - now->samples_per_s : -INFINITY;
+}
+
+static int gpus_up(const struct erg_scheduler *scheduler, int type)
+{
+    const struct erg_gpu_type *gpus = &scheduler->fleet->types[type];
+    int count = 0;
+    for (int node = gpus->first_node; node < gpus->first_node + gpus->nodes; node++)
+        count += scheduler->occupancy->down[node] ? 0 : gpus->gpus_per_node;
+    return count;
+}
+
+/* Minimum shares of all running jobs of the type and of `newest` (-1: none); what is left after
+ * them, negative where they do not fit. */
+static int begin_shares(struct elastic *elastic, struct erg_scheduler *scheduler, int type,
+                        int newest)
+{
+    int left = gpus_up(scheduler, type);
+    elastic->members.count = 0;
+    if (newest >= 0) {
+        int share = minimum_share(elastic, scheduler, newest, type);
+        if (share == 0)
+            return -1;
+        ERG_PUSH(&elastic->members, items, (struct member){.job = newest, .gpus = share});
+    }
+    for (int job = scheduler->running.first; job >= 0; job = scheduler->jobs[job].next) {
+        if (type_of(scheduler, job) != type)
+            continue;
+        int share = minimum_share(elastic, scheduler, job, type);
+        if (share == 0)
+            share = smallest_share(scheduler, job, type);
+        ERG_PUSH(&elastic->members, items, (struct member){.job = job, .gpus = share});
+    }
+    for (size_t i = 0; i < elastic->members.count; i++) {
+        struct member *member = &elastic->members.items[i];
+        left -= member->gpus;
+        set_share(scheduler, member, type, member->gpus);
+    }
+    return left;
+}
+
+static void double_shares(struct elastic *elastic, const struct erg_scheduler *scheduler, int type,
+                          int left)
+{
+    for (;;) {
+        struct member *best = NULL;
+        for (size_t i = 0; i < elastic->members.count; i++) {
+            struct member *member = &elastic->members.items[i];
+            if (member->gpus <= left && (!best || member->gain > best->gain))
+                best = member;
+        }
+        if (!best || isinf(best->gain) || (best->gain <= 0 && !scheduler->replays))
+            return;
+        left -= best->gpus;
+        set_share(scheduler, best, type, 2 * best->gpus);
+    }
+}
+
+/* The largest first, equals in their order. */
+static void sort_members(struct elastic *elastic)
+{
+    struct member *items = elastic->members.items;
+    for (size_t i = 1; i < elastic->members.count; i++) {
+        struct member member = items[i];
+        size_t at = i;
+        for (; at > 0 && items[at - 1].gpus < member.gpus; at--)
+            items[at] = items[at - 1];
+        items[at] = member;
+    }
+}
+
+/* Places a member with its share, or as much of it as there is room for. */
+static bool place(struct erg_scheduler *scheduler, const struct member *member, int type,
+                  enum erg_node_order order)
+{
+    for (int gpus = member->gpus; gpus >= 1; gpus /= 2) {
+        if (!erg_speed_feasible(speed_of(scheduler, member->job, type, gpus)))
+            return false;
+        if (erg_scheduler_fit(scheduler, member->job,
+                              erg_speeds_best(scheduler->speeds, type, gpus), order, 0))
+            return true;
+        if (order == ERG_LEAST_FREE)
+            return false;
+    }
+    return false;
+}
+
+/* Members whose share is other than what they have are placed in what the others leave; false
+ * where one finds no room. */
+static bool place_changed(struct elastic *elastic, struct erg_scheduler *scheduler, int type)
+{
+    size_t count = elastic->members.count;
+    bool *moves = erg_xcalloc(count, sizeof *moves), placed = true;
+    for (size_t i = 0; i < count; i++) {
+        const struct member *member = &elastic->members.items[i];
+        const struct erg_cluster_job *job = &scheduler->jobs[member->job];
+        moves[i] = erg_placement_gpus(&job->placement) != member->gpus;
+        if (moves[i] && job->state == ERG_JOB_RUNNING)
+            erg_scheduler_lift(scheduler, member->job);
+    }
+    for (size_t i = 0; i < count && placed; i++)
+        placed = !moves[i] || place(scheduler, &elastic->members.items[i], type, ERG_LEAST_FREE);
+    free(moves);
+    return placed;
+}
+
+static void place_all(struct elastic *elastic, struct erg_scheduler *scheduler, int type)
+{
+    for (size_t i = 0; i < elastic->members.count; i++)
+        if (scheduler->jobs[elastic->members.items[i].job].state == ERG_JOB_RUNNING)
+            erg_scheduler_lift(scheduler, elastic->members.items[i].job);
+    for (size_t i = 0; i < elastic->members.count; i++) {
+        const struct member *member = &elastic->members.items[i];
+        if (!place(scheduler, member, type, ERG_FIRST_NODES) &&
+            scheduler->jobs[member->job].state == ERG_JOB_RUNNING) {
+            erg_scheduler_suspend(scheduler, member->job);
+            ERG_PUSH(&elastic->pending, items, member->job);
+        }
+    }
+}
+
+/* Deals the GPUs of a type out anew; false, and nothing changed, where `newest` does not fit. */
+static bool deal(struct elastic *elastic, struct erg_scheduler *scheduler, int type, int newest)
+{
+    int left = type < 0 ? -1 : begin_shares(elastic, scheduler, type, newest);
+    if (left < 0 && newest >= 0)
+        return false;
+    double_shares(elastic, scheduler, type, left);
+    sort_members(elastic);
+    if (scheduler->replays || !place_changed(elastic, scheduler, type))
+        place_all(elastic, scheduler, type);
+    return newest < 0 || scheduler->jobs[newest].state == ERG_JOB_RUNNING;
+}
+
+/* Jobs that wait, in their order; types that got no new job are dealt out without one. */
+static void admit_pending(struct elastic *elastic, struct erg_scheduler *scheduler)
+{
+    int types = (int)scheduler->fleet->types_count;
+    size_t count = elastic->pending.count, kept = 0;
+    int *jobs = erg_xmalloc((count + 1) * sizeof *jobs);
+    bool *dealt = erg_xcalloc((size_t)types, sizeof *dealt);
+    memset(elastic->blocked, 0, (size_t)types * sizeof *elastic->blocked);
+    if (count > 0)
+        memcpy(jobs, elastic->pending.items, count * sizeof *jobs);
+    elastic->pending.count = 0;
+    for (size_t i = 0; i < count; i++) {
+        int type = type_of(scheduler, jobs[i]);
+        bool overdue = elastic->deadlines && scheduler->now_s > scheduler->jobs[jobs[i]].deadline_s;
+        if (type >= 0 && !elastic->blocked[type] && !overdue) {
+            if (deal(elastic, scheduler, type, jobs[i])) {
+                dealt[type] = true;
+                continue;
+            }
+            elastic->blocked[type] = true;
+        }
+        jobs[kept++] = jobs[i];
+    }
+    for (size_t i = 0; i < kept; i++)
+        ERG_PUSH(&elastic->pending, items, jobs[i]);
+    for (int type = 0; type < types && !scheduler->replays; type++)
+        if (!dealt[type])
+            deal(elastic, scheduler, type, -1);
+    free(dealt);
+    free(jobs);
+}
+
+static int decide(void *state, struct erg_scheduler *scheduler, const struct erg_occasion *occasion,
+                  struct erg_error *err)
+{
+    struct elastic *elastic = state;
+    (void)err;
+    for (size_t i = 0; i < occasion->evicted_count; i++)
+        ERG_PUSH(&elastic->pending, items, occasion->evicted[i]);
+    if (occasion->events & (ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR))
+        admit_pending(elastic, scheduler);
+    for (size_t i = 0; i < occasion->arrived_count; i++) {
+        int job = occasion->arrived[i];
+        if (!deal(elastic, scheduler, type_of(scheduler, job), job))
+            ERG_PUSH(&elastic->pending, items, job);
+    }
+    return 0;
+}
+
+static void *new_state(const struct erg_scheduler *scheduler, bool deadlines)
+{
+    struct elastic *elastic = erg_xcalloc(1, sizeof *elastic);
+    elastic->deadlines = deadlines;
+    elastic->blocked = erg_xcalloc(scheduler->fleet->types_count, sizeof *elastic->blocked);
+    return elastic;
+}
+
+static int open_deadlines(void **state, const struct erg_scheduler *scheduler,
+                          struct erg_error *err)
+{
+    (void)err;
+    *state = new_state(scheduler, true);
+    return 0;
+}
+
+static int open_loose(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+{
+    (void)err;
+    *state = new_state(scheduler, false);
+    return 0;
+}
+
+static void close_elastic(void *state)
+{
+    struct elastic *elastic = state;
+    free(elastic->members.items);
+    free(elastic->pending.items);
+    free(elastic->blocked);
+    free(elastic);
+}
+
+#define CALLED (ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR)
+
+const struct erg_policy erg_policy_elasticflow = {
+    .name = "elasticflow",
+    .summary = "ElasticFlow: jobs that meet their deadlines, the rest of the GPUs to the fastest",
+    .events = CALLED,
+    .open = open_deadlines,
+    .decide = decide,
+    .close = close_elastic,
+};
+
+const struct erg_policy erg_policy_elasticflow_ls = {
+    .name = "elasticflow-ls",
+    .summary = "ElasticFlow without deadlines",
+    .events = CALLED,
+    .open = open_loose,
+    .decide = decide,
+    .close = close_elastic,
+};

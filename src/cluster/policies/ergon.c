@@ -1,0 +1,308 @@
+/*
+ * ergon's own policy: a market for GPUs in which jobs bid with what their progress is worth now.
+ *
+ * What is maximized, at every decision, is the sum over jobs of
+ *
+ *     weight x speed x thrift x keep
+ *
+ * subject to the GPUs of each type and to the power cap, over all (type, number of GPUs, locality,
+ * operating point) that a job can run on, and nothing at all.
+ *
+ * speed: in GPU equivalents, so that samples of different models add: a job's samples/s over what a
+ *   GPU gives that workload at best, in the mean over the types that it runs on.
+ * weight: rank^0.8, where the job with most work left has rank 1. Every job that has more work left
+ *   waits for this one's, so an hour of its GPUs, saved, is saved as often as its rank says. If all
+ *   jobs had speeds that are powers p of their GPUs, weights of rank^p would give the least mean
+ *   time to completion for p near 1 (heSRPT, Berg, Vesilo and Harchol-Balter, 2020); the smaller
+ *   exponent gives up a little of it for throughput. Weights by 1/work instead would give small
+ *   jobs GPUs that hardly speed them up. Weights also rise with
+ *   - lost time: they double for each two days by which a job is behind one that ran on what it
+ *     asked for from the first moment on, and a job that is faster than that catches up at ten
+ * times the pace. Without bound, so that whatever else arrives, each job runs in the end, and long
+ *     ones are not left on a few GPUs for ever. Doubling each day made the mean completion up to
+ *     39 % longer where drawn jobs ask for more than there is; doubling each four days, one of them
+ *     took 34 times as long as in a share of its own.
+ *   - a deadline that can still be met and is near: up to twice.
+ *   - a tenant's share: by the square root of what a tenant is owed over what it had lately.
+ * thrift: (least energy of a sample / energy of a sample)^0.1. GPUs are hardly shared out by it.
+ * The operating point of each offer is picked by speed x (the same ratio)^0.3, which lowers clocks
+ *   where most of an iteration is waiting; times what energy costs and emits now over its mean,
+ *   where there is a tariff. The thrifty variant raises the 0.3 to 2 as GPUs get free: slower jobs
+ *   then delay nobody but themselves.
+ * keep: the share of an hour, or of what the job has left if that is less, that remains after a
+ *   restart. Staying counts as more than one hour of an hour by three times as much, since a job
+ *   that has to go comes back, and somebody gives way to it where it goes. So GPUs do not change
+ *   hands for less than it costs, and rarely those of jobs that are about to end.
+ *
+ * The market (market.h) finds prices of GPUs at which demand meets supply. Below a power cap, power
+ * has a price too, found by bisection: high weights keep their clocks, others slow down. What the
+ * market gave is placed large jobs first, moving small ones where GPUs are scattered; what cannot
+ * be placed, and what is left, goes to waiting jobs by value, so that no GPU idles that a job could
+ * use.
+ *
+ * Decisions are made at events, at most once in 0.2 s per job, which is soon enough for jobs that
+ * run for hours, and every half an hour without any.
+ */
+#include "cluster/policies/ergon_internal.h"
+#include "cluster/policies/policies.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define BETWEEN_S_PER_JOB 0.2
+#define BETWEEN_S 60.0   /* decisions, at most, */
+#define AT_MOST_S 1800.0 /* and where nothing happens */
+#define CLOCK_THRIFT 0.3
+#define CLOCK_THRIFT_FREE 2.0 /* of the thrifty variant where */
+#define FREE_SHARE 0.3        /* of all GPUs are free */
+
+static int open_any(void **state, const struct erg_scheduler *scheduler, bool thrifty)
+{
+    struct ergon *ergon = erg_xcalloc(1, sizeof *ergon);
+    ergon->workloads = scheduler->trace->workloads_count;
+    ergon->menus = erg_xcalloc(ergon->workloads, sizeof *ergon->menus);
+    erg_market_init(&ergon->market, (int)scheduler->fleet->types_count);
+    ergon->behind_s = erg_xcalloc(scheduler->jobs_count, sizeof *ergon->behind_s);
+    ergon->asked_speed = erg_xcalloc(scheduler->jobs_count, sizeof *ergon->asked_speed);
+    ergon->tenant_used_s =
+        erg_xcalloc(scheduler->trace->tenants_count + 1, sizeof *ergon->tenant_used_s);
+    ergon->decided_s = -INFINITY;
+    ergon->thrifty = thrifty;
+    *state = ergon;
+    return 0;
+}
+
+static int open_ergon(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+{
+    (void)err;
+    return open_any(state, scheduler, false);
+}
+
+static int open_thrifty(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+{
+    (void)err;
+    return open_any(state, scheduler, true);
+}
+
+static void close_ergon(void *state)
+{
+    struct ergon *ergon = state;
+    for (size_t i = 0; i < ergon->workloads; i++)
+        ergon_menu_release(&ergon->menus[i]);
+    free(ergon->menus);
+    erg_market_release(&ergon->market);
+    free(ergon->bidders.items);
+    free(ergon->bids.items);
+    free(ergon->orders);
+    free(ergon->behind_s);
+    free(ergon->asked_speed);
+    free(ergon->rank_weights.items);
+    free(ergon->tenant_used_s);
+    free(ergon);
+}
+
+const struct ergon_menu *ergon_menu_of(struct ergon *ergon, const struct erg_scheduler *scheduler,
+                                       int job)
+{
+    int workload = scheduler->jobs[job].request->workload;
+    struct ergon_menu *menu = &ergon->menus[workload];
+    if (menu->choices.count == 0)
+        ergon_menu_make(menu, scheduler, workload);
+    if (menu->clock_thrift != ergon->clock_thrift)
+        ergon_menu_pick(menu, scheduler->speeds, workload, ergon->clock_thrift);
+    return menu;
+}
+
+/*
+ * How much speed is given up for energy by slower clocks. Energy counts in proportion to what it
+ * costs and emits now. A slower job delays itself and, where no GPUs are free, also those that
+ * could have had its own: so a thrifty policy saves where some are.
+ */
+static double clock_thrift(const struct ergon *ergon, const struct erg_scheduler *scheduler)
+{
+    enum { STEPS = 16 }; /* per unit: points are not picked anew for less */
+    double thrift = CLOCK_THRIFT;
+    if (ergon->thrifty) {
+        double free = 0, all = 0;
+        for (int type = 0; type < ergon->market.types; type++) {
+            free += ergon->market.left[type];
+            all += ergon->market.supply[type];
+        }
+        double slack = all > 0 ? fmin(1, free / (FREE_SHARE * all)) : 1;
+        thrift += slack * (CLOCK_THRIFT_FREE - CLOCK_THRIFT);
+    }
+    if (scheduler->tariff)
+        thrift *= erg_tariff_relative(scheduler->tariff, scheduler->now_s);
+    return rint(STEPS * thrift) / STEPS;
+}
+
+static void count_supply(struct ergon *ergon, const struct erg_scheduler *scheduler)
+{
+    int *supply = ergon->market.supply;
+    for (int type = 0; type < ergon->market.types; type++)
+        supply[type] = scheduler->occupancy->free_gpus[type];
+    for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
+        const struct erg_gpu_shape *shape = &scheduler->speeds->shapes[scheduler->jobs[id].shape];
+        supply[shape->type] += erg_shape_gpus(shape);
+    }
+}
+
+/* Does what the market decided, as far as GPUs lie together. */
+static void apply(struct ergon *ergon, struct erg_scheduler *scheduler)
+{
+    size_t orders = 0;
+    if (ergon->orders_capacity < ergon->bidders.count) {
+        ergon->orders_capacity = ergon->bidders.capacity;
+        ergon->orders = erg_xrealloc(ergon->orders, ergon->orders_capacity, sizeof *ergon->orders);
+    }
+    for (size_t i = ergon->bidders.count; i-- > 0;) { /* the largest weights first */
+        int id = ergon->bidders.items[i].job;
+        long given = ergon->market.bidders.items[i].given;
+        if (given >= 0) {
+            const struct ergon_bid *bid = &ergon->bids.items[given];
+            const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, id);
+            ergon->orders[orders++] = (struct ergon_order){
+                id, menu, bid->stays ? NULL : &menu->choices.items[bid->choice], bid->point};
+        } else if (scheduler->jobs[id].state == ERG_JOB_RUNNING) {
+            erg_scheduler_suspend(scheduler, id);
+        }
+    }
+    ergon_place(scheduler, ergon->orders, orders);
+}
+
+/* Gives a job without GPUs the best of what is free, within the power left. */
+static bool fit_somewhere(struct ergon *ergon, struct erg_scheduler *scheduler, size_t index,
+                          double *left_w)
+{
+    const struct erg_bidder *offers = &ergon->market.bidders.items[index];
+    const struct erg_offer *all = ergon->market.offers.items;
+    int id = ergon->bidders.items[index].job;
+    const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, id);
+    for (long tried = -1;;) { /* by falling value, then in the order of offers */
+        long best = -1;
+        for (long o = (long)offers->first; o < (long)offers->end; o++) {
+            bool comes_later = tried < 0 || all[o].value < all[tried].value ||
+                               (all[o].value == all[tried].value && o > tried);
+            if (comes_later && (best < 0 || all[o].value > all[best].value) &&
+                ergon->bids.items[o].choice >= 0 && all[o].value > 0 &&
+                all[o].gpus <= scheduler->occupancy->free_gpus[all[o].type] &&
+                ergon->bids.items[o].extra_w <= *left_w)
+                best = o;
+        }
+        if (best < 0)
+            return false;
+        const struct ergon_bid *bid = &ergon->bids.items[best];
+        struct ergon_order order = {id, menu, &menu->choices.items[bid->choice], bid->point};
+        if (ergon_fit(scheduler, &order)) {
+            *left_w -= bid->extra_w;
+            return true;
+        }
+        tried = best;
+    }
+}
+
+static double drawn_power(const struct erg_scheduler *scheduler)
+{
+    double extra_w = 0;
+    for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
+        const struct erg_cluster_job *job = &scheduler->jobs[id];
+        if (job->shape < 0)
+            continue; /* lifted */
+        const struct erg_speed *speed =
+            erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, job->shape);
+        int type = scheduler->speeds->shapes[job->shape].type;
+        extra_w += erg_placement_gpus(&job->placement) *
+                   (speed->points[job->point].power_w - scheduler->fleet->types[type].idle_power_w);
+    }
+    return extra_w;
+}
+
+/* What could not be placed, and what waits, on GPUs that are still free. */
+static void use_rest(struct ergon *ergon, struct erg_scheduler *scheduler)
+{
+    int free = 0;
+    for (int type = 0; type < ergon->market.types; type++)
+        free += scheduler->occupancy->free_gpus[type];
+    double left_w = isinf(scheduler->power_cap_w)
+                        ? INFINITY
+                        : ergon_allowed_power(scheduler) - drawn_power(scheduler);
+    for (size_t i = ergon->bidders.count; i-- > 0;) {
+        const struct erg_cluster_job *job = &scheduler->jobs[ergon->bidders.items[i].job];
+        if (job->placement.count > 0)
+            continue;
+        if (free > 0 && fit_somewhere(ergon, scheduler, i, &left_w))
+            free -= erg_placement_gpus(&job->placement);
+        else if (job->state == ERG_JOB_RUNNING)
+            erg_scheduler_suspend(scheduler, job->id);
+    }
+}
+
+/* Below a cap that no job keeps at any operating point, what weighs most runs all the same, on GPUs
+ * that draw least: the simulator, or a real cluster's power limits, lower clocks further. */
+static void run_one(struct ergon *ergon, struct erg_scheduler *scheduler)
+{
+    for (size_t i = ergon->bidders.count; i-- > 0 && scheduler->running.count == 0;) {
+        const struct erg_bidder *offers = &ergon->market.bidders.items[i];
+        const struct ergon_menu *menu =
+            ergon_menu_of(ergon, scheduler, ergon->bidders.items[i].job);
+        const struct ergon_bid *least = NULL;
+        for (size_t o = offers->first; o < offers->end; o++) {
+            const struct ergon_bid *bid = &ergon->bids.items[o];
+            if (bid->choice >= 0 && (!least || bid->extra_w < least->extra_w))
+                least = bid;
+        }
+        if (least)
+            ergon_fit(scheduler,
+                      &(struct ergon_order){ergon->bidders.items[i].job, menu,
+                                            &menu->choices.items[least->choice], least->point});
+    }
+}
+
+static int decide_ergon(void *state, struct erg_scheduler *scheduler,
+                        const struct erg_occasion *occasion, struct erg_error *err)
+{
+    struct ergon *ergon = state;
+    (void)err;
+    int jobs = scheduler->waiting.count + scheduler->running.count;
+    if (jobs == 0)
+        return 0;
+    double next_s = ergon->decided_s + fmin(BETWEEN_S, jobs * BETWEEN_S_PER_JOB);
+    if (scheduler->now_s < next_s && !(occasion->events & ERG_EVENT_TARIFF)) {
+        erg_scheduler_wake(scheduler, next_s);
+        return 0;
+    }
+    ergon_keep_accounts(ergon, scheduler);
+    ergon->clock_thrift = clock_thrift(ergon, scheduler);
+    ergon_weigh(ergon, scheduler);
+    count_supply(ergon, scheduler);
+    ergon_clear(ergon, scheduler);
+    apply(ergon, scheduler);
+    use_rest(ergon, scheduler);
+    run_one(ergon, scheduler);
+    bool lasts = clock_thrift(ergon, scheduler) == ergon->clock_thrift;
+    erg_scheduler_wake(scheduler, scheduler->now_s + (lasts ? AT_MOST_S : BETWEEN_S));
+    return 0;
+}
+
+#define EVENTS                                                                                     \
+    (ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR | ERG_EVENT_TARIFF)
+
+const struct erg_policy erg_policy_ergon = {
+    .name = "ergon",
+    .summary = "a market for GPUs: type, number, locality and operating point of all jobs together",
+    .events = EVENTS,
+    .open = open_ergon,
+    .decide = decide_ergon,
+    .close = close_ergon,
+};
+
+const struct erg_policy erg_policy_ergon_thrifty = {
+    .name = "ergon-thrifty",
+    .summary = "the same, with slower clocks wherever GPUs are free",
+    .events = EVENTS,
+    .open = open_thrifty,
+    .decide = decide_ergon,
+    .close = close_ergon,
+};

@@ -1,0 +1,167 @@
+/* What jobs bid for GPUs, and the market cleared, under a power cap or without. */
+#include "cluster/policies/ergon_internal.h"
+
+#include <math.h>
+
+/* Moves that one move leads to: the job's, its way back, and that of whoever gave way to it. */
+#define STAYING 3
+
+/* Picks the operating point by what it is worth less what its power costs; returns that, as GPUs
+ * are shared out by it. */
+static double pick_point(const struct ergon *ergon, const struct ergon_bidder *bidder,
+                         const struct ergon_menu *menu, const struct erg_speed *speed, int gpus,
+                         double idle_w, double keep, int *point)
+{
+    double best = -INFINITY, best_cost = 0, weight = bidder->weight * keep;
+    for (int p = 0; p < speed->points_count; p++) {
+        double cost = ergon->power_price * gpus * (speed->points[p].power_w - idle_w);
+        double value = weight * ergon_merit(menu, speed->samples_per_s, gpus, &speed->points[p],
+                                            ergon->clock_thrift) -
+                       cost;
+        if (value > best) {
+            best = value;
+            best_cost = cost;
+            *point = p;
+        }
+    }
+    return weight *
+               ergon_merit(menu, speed->samples_per_s, gpus, &speed->points[*point], ERGON_THRIFT) -
+           best_cost;
+}
+
+/* Offers a shape at the operating point that its power's price leaves: as a choice of the menu, or
+ * to stay on it. */
+static void offer_point(struct ergon *ergon, const struct erg_scheduler *scheduler,
+                        const struct ergon_bidder *bidder, const struct ergon_menu *menu, int index,
+                        int shape, double keep)
+{
+    const struct erg_speed *speed =
+        erg_scheduler_speed(scheduler, bidder->job, ERG_PLANS_ANY, shape);
+    bool stays = shape == scheduler->jobs[bidder->job].shape;
+    int type = scheduler->speeds->shapes[shape].type, point = 0;
+    int gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]);
+    double idle_w = scheduler->fleet->types[type].idle_power_w;
+    double value = pick_point(ergon, bidder, menu, speed, gpus, idle_w, keep, &point);
+    double extra_w = gpus * (speed->points[point].power_w - idle_w);
+    ERG_PUSH(&ergon->bids, items, (struct ergon_bid){index, stays, point, extra_w});
+    erg_market_offer(&ergon->market, &(struct erg_offer){type, gpus, value});
+}
+
+/* Offers a choice at the operating point that was picked for everybody. */
+static void offer_choice(struct ergon *ergon, const struct ergon_choice *choice, int index,
+                         bool stays, double value)
+{
+    ERG_PUSH(&ergon->bids, items, (struct ergon_bid){index, stays, choice->point, choice->extra_w});
+    erg_market_offer(&ergon->market, &(struct erg_offer){choice->type, choice->gpus, value});
+}
+
+/* Of an hour, or of what the job has left if that is less, the share that remains after a restart.
+ * A job never has so little left that GPUs are worth nothing to it. */
+static double keep_of(double left_s, double cost_s)
+{
+    double keep_s = fmax(1, fmin(ERGON_HORIZON_S, left_s));
+    return keep_s / (keep_s + cost_s);
+}
+
+/* Offers to stay on the GPUs that the job has; `index` is the choice of as many of the same type,
+ * or -1. */
+static void offer_stay(struct ergon *ergon, const struct erg_scheduler *scheduler,
+                       const struct ergon_bidder *bidder, const struct ergon_menu *menu, int index)
+{
+    int shape = scheduler->jobs[bidder->job].shape;
+    int gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]);
+    double keep = 1 + STAYING * erg_scheduler_cost(scheduler, gpus) / ERGON_HORIZON_S;
+    const struct ergon_choice *choice = index >= 0 ? &menu->choices.items[index] : NULL;
+    if (choice && choice->shape == shape && ergon->power_price == 0)
+        offer_choice(ergon, choice, index, true, bidder->weight * keep * choice->merit);
+    else
+        offer_point(ergon, scheduler, bidder, menu, index, shape, keep);
+}
+
+/* All offers of a job, in the order of types and GPUs. */
+static void bid(struct ergon *ergon, const struct erg_scheduler *scheduler,
+                const struct ergon_bidder *bidder)
+{
+    int shape = scheduler->jobs[bidder->job].shape;
+    const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, bidder->job);
+    const struct erg_gpu_shape *now = shape >= 0 ? &scheduler->speeds->shapes[shape] : NULL;
+    int type = now ? now->type : -1, gpus = now ? erg_shape_gpus(now) : 0;
+    bool may_stay = now != NULL;
+    erg_market_bid(&ergon->market);
+    for (int i = 0; i < (int)menu->choices.count; i++) {
+        const struct ergon_choice *choice = &menu->choices.items[i];
+        if (may_stay && (choice->type > type || (choice->type == type && choice->gpus >= gpus))) {
+            bool same = choice->type == type && choice->gpus == gpus;
+            offer_stay(ergon, scheduler, bidder, menu, same ? i : -1);
+            may_stay = false;
+        }
+        if (choice->shape == shape)
+            continue;
+        double left_s = bidder->remaining * choice->iteration_s;
+        if (ergon->power_price > 0)
+            offer_point(ergon, scheduler, bidder, menu, i, choice->shape,
+                        keep_of(left_s, choice->cost_s));
+        else if (left_s >= ERGON_HORIZON_S)
+            offer_choice(ergon, choice, i, false, bidder->weight * choice->kept_merit);
+        else
+            offer_choice(ergon, choice, i, false,
+                         bidder->weight * keep_of(left_s, choice->cost_s) * choice->merit);
+    }
+    if (may_stay)
+        offer_stay(ergon, scheduler, bidder, menu, -1);
+}
+
+/* One clearing at the present price of power. Returns the watts beyond those of idle GPUs. */
+static double clear_market(struct ergon *ergon, const struct erg_scheduler *scheduler)
+{
+    struct erg_market *market = &ergon->market;
+    double extra_w = 0;
+    erg_market_reset(market);
+    ergon->bids.count = 0;
+    for (size_t i = 0; i < ergon->bidders.count; i++)
+        bid(ergon, scheduler, &ergon->bidders.items[i]);
+    erg_market_clear(market);
+    for (size_t i = 0; i < market->bidders.count; i++)
+        if (market->bidders.items[i].given >= 0)
+            extra_w += ergon->bids.items[market->bidders.items[i].given].extra_w;
+    return extra_w;
+}
+
+double ergon_allowed_power(const struct erg_scheduler *scheduler)
+{
+    return scheduler->power_cap_w - erg_fleet_idle_power(scheduler->fleet);
+}
+
+/* The lowest price of power, to a few percent, at which the cap is kept. */
+static void find_power_price(struct ergon *ergon, const struct erg_scheduler *scheduler)
+{
+    enum { STEPS = 12 };
+    double allowed_w = ergon_allowed_power(scheduler), low = 0, high = ergon->power_price;
+    ergon->power_price = 0;
+    if (clear_market(ergon, scheduler) <= allowed_w)
+        return;
+    if (high == 0)
+        high = 1e-6;
+    for (ergon->power_price = high; clear_market(ergon, scheduler) > allowed_w;
+         ergon->power_price *= 2)
+        low = ergon->power_price;
+    high = ergon->power_price;
+    for (int step = 0; step < STEPS && high > 1.02 * low; step++) {
+        ergon->power_price = low > 0 ? sqrt(low * high) : high / 4;
+        if (clear_market(ergon, scheduler) > allowed_w)
+            low = ergon->power_price;
+        else
+            high = ergon->power_price;
+    }
+    /* Prices of GPUs depend a little on those before. */
+    for (ergon->power_price = high; clear_market(ergon, scheduler) > allowed_w;)
+        ergon->power_price *= 1.05;
+}
+
+void ergon_clear(struct ergon *ergon, const struct erg_scheduler *scheduler)
+{
+    if (isinf(scheduler->power_cap_w))
+        clear_market(ergon, scheduler);
+    else
+        find_power_price(ergon, scheduler);
+}

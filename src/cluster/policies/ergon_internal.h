@@ -1,0 +1,142 @@
+/* What the parts of ergon's own policy share; ergon.c says what it does and why. */
+#ifndef ERG_CLUSTER_POLICIES_ERGON_INTERNAL_H
+#define ERG_CLUSTER_POLICIES_ERGON_INTERNAL_H
+
+#include "cluster/policies/market.h"
+#include "cluster/schedule/scheduler.h"
+
+#include <stdbool.h>
+
+/* GPUs that a workload can make use of. */
+struct ergon_choice {
+    int type, gpus;
+    double samples_per_s; /* on the fastest locality */
+    double iteration_s;
+    int first_locality, localities; /* shapes, the fastest first; in the menu's list */
+    int shape;                      /* the fastest */
+    double cost_s;                  /* of getting it */
+    int point;                      /* that is picked */
+    double merit;                   /* there; see ergon_merit() */
+    double kept_merit;              /* of that, what remains of an hour that begins by a restart */
+    double extra_w;                 /* there, beyond what its GPUs draw idle */
+};
+
+/*
+ * All that a workload can be given: of each type the numbers of GPUs that are faster than any
+ * smaller number of them.
+ */
+struct ergon_menu {
+    struct {
+        struct ergon_choice *items;
+        size_t count, capacity;
+    } choices;
+    struct {
+        int *items;
+        size_t count, capacity;
+    } localities;
+    /* Samples/s that count as one GPU equivalent: what a GPU of the fleet gives it at best, in the
+     * mean over GPUs of those types that it can run on. */
+    double unit;
+    double least_j;      /* energy of a sample on the most economical choice and operating point */
+    double clock_thrift; /* with which points were picked; NAN: not yet */
+};
+
+/* Operating points are still to be picked. */
+void ergon_menu_make(struct ergon_menu *menu, const struct erg_scheduler *scheduler, int workload);
+
+/* Picks the operating points of all choices. */
+void ergon_menu_pick(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload,
+                     double clock_thrift);
+void ergon_menu_release(struct ergon_menu *menu);
+
+/*
+ * What a speed at an operating point is worth: GPU equivalents, less what the energy of a sample
+ * takes from it: `least_j / energy`, to the power of `thrift`. A hundredth less energy is worth as
+ * much as that share of a hundredth more speed.
+ */
+double ergon_merit(const struct ergon_menu *menu, double samples_per_s, int gpus,
+                   const struct erg_operating_point *point, double thrift);
+
+/* The thrift by which GPUs are shared out. */
+#define ERGON_THRIFT 0.1
+
+/* For how long decisions look ahead. */
+#define ERGON_HORIZON_S 3600.0
+
+/* A job that is to have GPUs, in the order of weights. */
+struct ergon_order {
+    int job;
+    const struct ergon_menu *menu;
+    const struct ergon_choice *choice; /* NULL: stays on the GPUs that it has */
+    int point;
+};
+
+/*
+ * Gives the jobs their GPUs, larger numbers first; those not named keep theirs. Where GPUs are free
+ * but scattered, smaller jobs move. What cannot be placed is left without GPUs.
+ */
+void ergon_place(struct erg_scheduler *scheduler, const struct ergon_order *orders, size_t count);
+
+/* Places one job on the fastest locality that has room; false where none has. */
+bool ergon_fit(struct erg_scheduler *scheduler, const struct ergon_order *order);
+
+/* A job in this decision. */
+struct ergon_bidder {
+    int job;
+    double work; /* left, in GPU-seconds */
+    double weight;
+    double remaining; /* iterations */
+};
+
+/* What stands behind an offer. */
+struct ergon_bid {
+    int choice; /* of the menu; -1: GPUs that the job has, though fewer of them were faster */
+    bool stays; /* on the GPUs that it has */
+    int point;
+    double extra_w; /* beyond what its GPUs draw idle */
+};
+
+struct ergon {
+    struct ergon_menu *menus; /* by workload; without choices: not made yet */
+    size_t workloads;
+    struct erg_market market; /* bidders in the order of `bidders`, offers in that of `bids` */
+    struct {
+        struct ergon_bidder *items;
+        size_t count, capacity;
+    } bidders;
+    struct {
+        struct ergon_bid *items;
+        size_t count, capacity;
+    } bids;
+    struct ergon_order *orders;
+    size_t orders_capacity;
+    double *behind_s;    /* by job: time lost against running on what it asked for */
+    double *asked_speed; /* by job: samples/s on that; NAN: it cannot, 0: not known yet */
+    struct {
+        double *items;
+        size_t count, capacity;
+    } rank_weights;        /* of the jobs with most work left, second most, ... */
+    double *tenant_used_s; /* by tenant: GPU-seconds, forgotten at the pace of a day */
+    double decided_s;      /* last; before the first decision -INFINITY */
+    double power_price;    /* value of a watt */
+    bool thrifty;          /* slower clocks wherever GPUs are free */
+    double clock_thrift;   /* by which operating points are picked now; see ergon_merit() */
+};
+
+/* What happened to waiting, running and tenants' shares since the last decision. */
+void ergon_keep_accounts(struct ergon *ergon, const struct erg_scheduler *scheduler);
+
+/* Lists all jobs by falling work with their weights. */
+void ergon_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler);
+
+/* Of the job's workload. */
+const struct ergon_menu *ergon_menu_of(struct ergon *ergon, const struct erg_scheduler *scheduler,
+                                       int job);
+
+/* Clears the market, and finds the price of power where there is a cap. */
+void ergon_clear(struct ergon *ergon, const struct erg_scheduler *scheduler);
+
+/* Watts that jobs may draw beyond what all GPUs draw idle. */
+double ergon_allowed_power(const struct erg_scheduler *scheduler);
+
+#endif

@@ -1,0 +1,137 @@
+#include "cluster/policies/ergon_internal.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+double ergon_merit(const struct ergon_menu *menu, double samples_per_s, int gpus,
+                   const struct erg_operating_point *point, double thrift)
+{
+    double speed = samples_per_s / point->slowdown;
+    double energy_j = gpus * point->power_w / speed;
+    return speed / menu->unit * (energy_j > 0 ? pow(menu->least_j / energy_j, thrift) : 1);
+}
+
+/* Lists the shapes of so many GPUs of a type on which the workload runs, the fastest first. */
+static int list_localities(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload,
+                           int type, int gpus)
+{
+    size_t first = menu->localities.count;
+    for (int shape = erg_speeds_best(speeds, type, gpus);
+         shape >= 0 && shape < speeds->shapes_count && speeds->shapes[shape].type == type &&
+         erg_shape_gpus(&speeds->shapes[shape]) == gpus;
+         shape++) {
+        double speed = erg_speed_at(speeds, ERG_PLANS_ANY, workload, shape)->samples_per_s;
+        if (speed <= 0)
+            continue;
+        ERG_PUSH(&menu->localities, items, shape);
+        size_t at = menu->localities.count - 1;
+        for (; at > first; at--) { /* those of fewer nodes first where speeds are equal */
+            int before = menu->localities.items[at - 1];
+            if (erg_speed_at(speeds, ERG_PLANS_ANY, workload, before)->samples_per_s >= speed)
+                break;
+            menu->localities.items[at] = before;
+        }
+        menu->localities.items[at] = shape;
+    }
+    return (int)(menu->localities.count - first);
+}
+
+static void add_choice(struct ergon_menu *menu, const struct erg_scheduler *scheduler, int workload,
+                       int type, int gpus, double *fastest)
+{
+    const struct erg_speeds *speeds = scheduler->speeds;
+    int first = (int)menu->localities.count;
+    int count = list_localities(menu, speeds, workload, type, gpus);
+    if (count == 0)
+        return;
+    const struct erg_speed *speed =
+        erg_speed_at(speeds, ERG_PLANS_ANY, workload, menu->localities.items[first]);
+    if (speed->samples_per_s <= *fastest)
+        return;
+    *fastest = speed->samples_per_s;
+    ERG_PUSH(&menu->choices, items,
+             (struct ergon_choice){
+                 .type = type,
+                 .gpus = gpus,
+                 .samples_per_s = speed->samples_per_s,
+                 .iteration_s = speed->iteration_s,
+                 .first_locality = first,
+                 .localities = count,
+                 .shape = menu->localities.items[first],
+                 .cost_s = erg_scheduler_cost(scheduler, gpus),
+             });
+}
+
+static const struct erg_speed *speed_of(const struct erg_speeds *speeds, int workload,
+                                        const struct ergon_choice *choice)
+{
+    return erg_speed_at(speeds, ERG_PLANS_ANY, workload, choice->shape);
+}
+
+/* What to measure merits by: a GPU equivalent and the least energy of a sample. */
+static void find_units(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload)
+{
+    double sum = 0, gpus = 0;
+    menu->least_j = INFINITY;
+    for (size_t i = 0; i < menu->choices.count;) {
+        const struct erg_gpu_type *type = &speeds->fleet->types[menu->choices.items[i].type];
+        int index = menu->choices.items[i].type;
+        double best = 0, have = type->nodes * type->gpus_per_node;
+        for (; i < menu->choices.count && menu->choices.items[i].type == index; i++) {
+            const struct ergon_choice *choice = &menu->choices.items[i];
+            const struct erg_speed *speed = speed_of(speeds, workload, choice);
+            best = fmax(best, choice->samples_per_s / choice->gpus);
+            for (int p = 0; p < speed->points_count; p++)
+                menu->least_j =
+                    fmin(menu->least_j, choice->gpus * speed->points[p].power_w *
+                                            speed->points[p].slowdown / choice->samples_per_s);
+        }
+        sum += best * have;
+        gpus += have;
+    }
+    menu->unit = sum / gpus;
+}
+
+void ergon_menu_make(struct ergon_menu *menu, const struct erg_scheduler *scheduler, int workload)
+{
+    const struct erg_speeds *speeds = scheduler->speeds;
+    for (int type = 0; type < (int)scheduler->fleet->types_count; type++) {
+        double fastest = 0;
+        for (int gpus = 1; gpus <= speeds->gpus_most; gpus++)
+            add_choice(menu, scheduler, workload, type, gpus, &fastest);
+    }
+    find_units(menu, speeds, workload);
+    menu->clock_thrift = NAN;
+}
+
+void ergon_menu_pick(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload,
+                     double clock_thrift)
+{
+    menu->clock_thrift = clock_thrift;
+    for (size_t i = 0; i < menu->choices.count; i++) {
+        struct ergon_choice *choice = &menu->choices.items[i];
+        const struct erg_speed *speed = speed_of(speeds, workload, choice);
+        double best = 0;
+        for (int p = 0; p < speed->points_count; p++) {
+            double merit = ergon_merit(menu, choice->samples_per_s, choice->gpus, &speed->points[p],
+                                       clock_thrift);
+            if (merit > best) {
+                best = merit;
+                choice->point = p;
+            }
+        }
+        choice->merit = ergon_merit(menu, choice->samples_per_s, choice->gpus,
+                                    &speed->points[choice->point], ERGON_THRIFT);
+        choice->kept_merit = choice->merit * ERGON_HORIZON_S / (ERGON_HORIZON_S + choice->cost_s);
+        choice->extra_w = choice->gpus * (speed->points[choice->point].power_w -
+                                          speeds->fleet->types[choice->type].idle_power_w);
+    }
+}
+
+void ergon_menu_release(struct ergon_menu *menu)
+{
+    free(menu->choices.items);
+    free(menu->localities.items);
+}

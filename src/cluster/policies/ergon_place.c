@@ -1,0 +1,128 @@
+#include "cluster/policies/ergon_internal.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+bool ergon_fit(struct erg_scheduler *scheduler, const struct ergon_order *order)
+{
+    const int *shapes = order->menu->localities.items + order->choice->first_locality;
+    for (int i = 0; i < order->choice->localities; i++)
+        if (erg_scheduler_fit(scheduler, order->job, shapes[i], ERG_LEAST_FREE, order->point))
+            return true;
+    return false;
+}
+
+/* How many GPUs of a node would be free without the jobs that have fewer than `gpus` each. */
+static int yielding(const struct erg_scheduler *scheduler, int node, int gpus)
+{
+    const struct erg_occupancy *occupancy = scheduler->occupancy;
+    if (occupancy->down[node])
+        return 0;
+    int size = scheduler->fleet->types[occupancy->type_of[node]].gpus_per_node, count = 0;
+    for (int gpu = 0; gpu < size; gpu++) {
+        int owner = erg_occupancy_owner(occupancy, node, gpu);
+        count += owner < 0 || erg_placement_gpus(&scheduler->jobs[owner].placement) < gpus;
+    }
+    return count;
+}
+
+/* Lifts the jobs of a node that have fewer than `gpus`, until `needed` of the node are free. */
+static void clear_node(struct erg_scheduler *scheduler, int node, int gpus, int needed)
+{
+    const struct erg_occupancy *occupancy = scheduler->occupancy;
+    int size = scheduler->fleet->types[occupancy->type_of[node]].gpus_per_node;
+    for (int gpu = 0; gpu < size && erg_occupancy_free_of(occupancy, node) < needed; gpu++) {
+        int owner = erg_occupancy_owner(occupancy, node, gpu);
+        if (owner >= 0 && erg_placement_gpus(&scheduler->jobs[owner].placement) < gpus)
+            erg_scheduler_lift(scheduler, owner);
+    }
+}
+
+/*
+ * Frees scattered GPUs together for a job: on the nodes where most are free already, smaller jobs
+ * give way. They are placed later, since larger numbers come first. False where that is not enough.
+ */
+static bool make_room(struct erg_scheduler *scheduler, const struct ergon_order *order)
+{
+    const struct erg_occupancy *occupancy = scheduler->occupancy;
+    const struct erg_gpu_shape *shape =
+        &scheduler->speeds->shapes[order->menu->localities.items[order->choice->first_locality]];
+    const struct erg_gpu_type *type = &scheduler->fleet->types[shape->type];
+    int gpus = erg_shape_gpus(shape), able = 0;
+    if (occupancy->free_gpus[shape->type] < gpus)
+        return false;
+    for (int node = type->first_node; node < type->first_node + type->nodes; node++)
+        able += yielding(scheduler, node, gpus) >= shape->gpus_per_node;
+    if (able < shape->nodes)
+        return false;
+    while (!ergon_fit(scheduler, order)) {
+        int best = -1, most = -1;
+        for (int node = type->first_node; node < type->first_node + type->nodes; node++) {
+            int free = erg_occupancy_free_of(occupancy, node);
+            if (free < shape->gpus_per_node && free > most &&
+                yielding(scheduler, node, gpus) >= shape->gpus_per_node) {
+                most = free;
+                best = node;
+            }
+        }
+        if (best < 0)
+            return false;
+        clear_node(scheduler, best, gpus, shape->gpus_per_node);
+    }
+    return true;
+}
+
+static int order_gpus(const struct erg_scheduler *scheduler, const struct ergon_order *order)
+{
+    return order->choice ? order->choice->gpus
+                         : erg_placement_gpus(&scheduler->jobs[order->job].placement);
+}
+
+/* A job that was to stay has lost its GPUs to a larger one: as many of the same type for it. */
+static void find_again(struct erg_scheduler *scheduler, const struct ergon_order *order, int type,
+                       int gpus)
+{
+    for (size_t i = 0; i < order->menu->choices.count; i++) {
+        const struct ergon_choice *choice = &order->menu->choices.items[i];
+        struct ergon_order again = {order->job, order->menu, choice, order->point};
+        if (choice->type == type && choice->gpus == gpus && ergon_fit(scheduler, &again))
+            return;
+    }
+}
+
+void ergon_place(struct erg_scheduler *scheduler, const struct ergon_order *orders, size_t count)
+{
+    struct stay {
+        int type, gpus;
+    } *stays = erg_xcalloc(count, sizeof *stays);
+    int *heads = erg_xmalloc((size_t)(scheduler->speeds->gpus_most + 1) * sizeof *heads);
+    int *next = erg_xmalloc((count + 1) * sizeof *next);
+    for (int gpus = 0; gpus <= scheduler->speeds->gpus_most; gpus++)
+        heads[gpus] = -1;
+    for (size_t i = count; i-- > 0;) {
+        const struct erg_cluster_job *job = &scheduler->jobs[orders[i].job];
+        int gpus = order_gpus(scheduler, &orders[i]);
+        next[i] = heads[gpus];
+        heads[gpus] = (int)i;
+        if (!orders[i].choice) {
+            stays[i] = (struct stay){scheduler->speeds->shapes[job->shape].type, gpus};
+            if (job->point != orders[i].point)
+                erg_scheduler_place(scheduler, job->id, &job->placement, orders[i].point);
+        } else if (job->placement.count > 0) {
+            erg_scheduler_lift(scheduler, job->id);
+        }
+    }
+    for (int gpus = scheduler->speeds->gpus_most; gpus > 0; gpus--)
+        for (int i = heads[gpus]; i >= 0; i = next[i]) {
+            if (scheduler->jobs[orders[i].job].placement.count > 0)
+                continue;
+            if (!orders[i].choice)
+                find_again(scheduler, &orders[i], stays[i].type, stays[i].gpus);
+            else if (!ergon_fit(scheduler, &orders[i]))
+                make_room(scheduler, &orders[i]);
+        }
+    free(stays);
+    free(heads);
+    free(next);
+}

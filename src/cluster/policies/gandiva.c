@@ -1,0 +1,212 @@
+/*
+ * Gandiva: first come, first served, with jobs that migrate to better places and grow into GPUs
+ * that would idle.
+ *
+ * Source: Xiao et al., "Gandiva: Introspective Cluster Scheduling for Deep Learning", OSDI 2018,
+ * sections 3.2 to 3.4, in the form of Arena's published comparison. A job keeps the type that it
+ * asked for and waits while an earlier one of that type waits, on more nodes than it needs where
+ * few are free. When GPUs are free, jobs that are spread over more nodes than they need migrate
+ * together, and jobs of one node double their GPUs there as long as that makes them faster. What
+ * they have beyond what they asked for goes back as soon as somebody waits for it.
+ *
+ * Departures: no time slicing and no packing of two jobs on a GPU, since here every suspension
+ * costs a restart, and profiles know nothing of shared GPUs. For the same reason a job migrates or
+ * grows only if it will end earlier so.
+ */
+#include "cluster/policies/policies.h"
+#include "cluster/schedule/asked.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Jobs that wait for a type, the oldest first. */
+struct queue {
+    int *items;
+    size_t count, capacity;
+};
+
+struct gandiva {
+    struct queue *queues; /* by type */
+    int types;
+    struct erg_placement placement; /* scratch */
+};
+
+static int open_gandiva(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+{
+    (void)err;
+    struct gandiva *gandiva = erg_xcalloc(1, sizeof *gandiva);
+    gandiva->types = (int)scheduler->fleet->types_count;
+    gandiva->queues = erg_xcalloc((size_t)gandiva->types, sizeof *gandiva->queues);
+    *state = gandiva;
+    return 0;
+}
+
+static void close_gandiva(void *state)
+{
+    struct gandiva *gandiva = state;
+    for (int type = 0; type < gandiva->types; type++)
+        free(gandiva->queues[type].items);
+    free(gandiva->queues);
+    erg_placement_release(&gandiva->placement);
+    free(gandiva);
+}
+
+/* Puts a job where its number belongs; numbers are in the order of the trace. */
+static void enqueue(struct queue *queue, int job)
+{
+    ERG_PUSH(queue, items, job);
+    for (size_t at = queue->count - 1; at > 0 && queue->items[at - 1] > job; at--) {
+        queue->items[at] = queue->items[at - 1];
+        queue->items[at - 1] = job;
+    }
+}
+
+static int gpus_of(const struct erg_scheduler *scheduler, int job)
+{
+    return erg_placement_gpus(&scheduler->jobs[job].placement);
+}
+
+static bool runs_on(const struct erg_scheduler *scheduler, int job, int type)
+{
+    return scheduler->speeds->shapes[scheduler->jobs[job].shape].type == type;
+}
+
+static bool has_grown(const struct erg_scheduler *scheduler, int job)
+{
+    return gpus_of(scheduler, job) > scheduler->jobs[job].request->gpus;
+}
+
+/* Takes back what a job has beyond its request; it keeps the first GPUs of its node. */
+static void shrink(struct gandiva *gandiva, struct erg_scheduler *scheduler, int id)
+{
+    const struct erg_cluster_job *job = &scheduler->jobs[id];
+    const struct erg_slice *slice = &job->placement.slices[0];
+    uint64_t kept = 0, rest = slice->gpus;
+    for (int i = 0; i < job->request->gpus; i++, rest &= rest - 1)
+        kept |= rest & -rest;
+    gandiva->placement.count = 0;
+    erg_placement_add(&gandiva->placement, slice->node, kept);
+    erg_scheduler_place(scheduler, id, &gandiva->placement, 0);
+}
+
+static bool fit(struct erg_scheduler *scheduler, int job, int type)
+{
+    int shape = erg_asked_shape(scheduler, job, type, ERG_PLANS_ANY);
+    return erg_fit_relaxed(scheduler, job, shape, ERG_PLANS_ANY, ERG_LEAST_FREE);
+}
+
+/* Places a job, if need be on GPUs that others have grown into. */
+static bool fit_or_reclaim(struct gandiva *gandiva, struct erg_scheduler *scheduler, int job,
+                           int type)
+{
+    if (fit(scheduler, job, type))
+        return true;
+    int reclaimable = scheduler->occupancy->free_gpus[type];
+    for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next)
+        if (runs_on(scheduler, id, type) && has_grown(scheduler, id))
+            reclaimable += gpus_of(scheduler, id) - scheduler->jobs[id].request->gpus;
+    if (reclaimable < scheduler->jobs[job].request->gpus)
+        return false;
+    for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
+        if (!runs_on(scheduler, id, type) || !has_grown(scheduler, id))
+            continue;
+        shrink(gandiva, scheduler, id);
+        if (fit(scheduler, job, type))
+            return true;
+    }
+    return false;
+}
+
+/* Whether a job ends earlier on another shape, restart included. */
+static bool pays(const struct erg_scheduler *scheduler, int id, int shape)
+{
+    const struct erg_speed *there = erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, shape);
+    const struct erg_speed *here =
+        erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, scheduler->jobs[id].shape);
+    if (!erg_speed_feasible(there))
+        return false;
+    double saved_s =
+        erg_scheduler_remaining(scheduler, id) * (here->iteration_s - there->iteration_s);
+    int gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]);
+    return saved_s > erg_scheduler_cost(scheduler, gpus);
+}
+
+/* Brings a job together on as few nodes as it needs. */
+static void migrate(struct erg_scheduler *scheduler, int id)
+{
+    const struct erg_gpu_shape *now = &scheduler->speeds->shapes[scheduler->jobs[id].shape];
+    int best = erg_speeds_best(scheduler->speeds, now->type, erg_shape_gpus(now));
+    if (best != scheduler->jobs[id].shape && pays(scheduler, id, best))
+        erg_scheduler_fit(scheduler, id, best, ERG_LEAST_FREE, 0);
+}
+
+/* Doubles a job of one node within it, once; false where it cannot or need not. */
+static bool grow(struct gandiva *gandiva, struct erg_scheduler *scheduler, int id)
+{
+    const struct erg_cluster_job *job = &scheduler->jobs[id];
+    if (job->placement.count != 1)
+        return false;
+    const struct erg_slice *slice = &job->placement.slices[0];
+    int gpus = gpus_of(scheduler, id), type = scheduler->speeds->shapes[job->shape].type;
+    int shape = erg_speeds_shape(scheduler->speeds, type, 1, 2 * gpus);
+    if (shape < 0 || erg_occupancy_free_of(scheduler->occupancy, slice->node) < gpus ||
+        !pays(scheduler, id, shape))
+        return false;
+    uint64_t more = slice->gpus, rest = scheduler->occupancy->free[slice->node];
+    for (int i = 0; i < gpus; i++, rest &= rest - 1)
+        more |= rest & -rest;
+    gandiva->placement.count = 0;
+    erg_placement_add(&gandiva->placement, slice->node, more);
+    erg_scheduler_place(scheduler, id, &gandiva->placement, 0);
+    return true;
+}
+
+static void serve(struct gandiva *gandiva, struct erg_scheduler *scheduler, int type)
+{
+    struct queue *queue = &gandiva->queues[type];
+    size_t served = 0;
+    while (served < queue->count && fit_or_reclaim(gandiva, scheduler, queue->items[served], type))
+        served++;
+    queue->count -= served;
+    if (served > 0)
+        memmove(queue->items, queue->items + served, queue->count * sizeof *queue->items);
+}
+
+static int decide_gandiva(void *state, struct erg_scheduler *scheduler,
+                          const struct erg_occasion *occasion, struct erg_error *err)
+{
+    struct gandiva *gandiva = state;
+    (void)err;
+    for (size_t i = 0; i < occasion->arrived_count; i++) {
+        int job = occasion->arrived[i], type = erg_asked_type(scheduler, job, ERG_PLANS_ANY);
+        if (type < 0)
+            erg_scheduler_reject(scheduler, job);
+        else
+            enqueue(&gandiva->queues[type], job);
+    }
+    for (size_t i = 0; i < occasion->evicted_count; i++)
+        enqueue(&gandiva->queues[erg_asked_type(scheduler, occasion->evicted[i], ERG_PLANS_ANY)],
+                occasion->evicted[i]);
+    for (int type = 0; type < gandiva->types; type++)
+        serve(gandiva, scheduler, type);
+    if (!(occasion->events & (ERG_EVENT_END | ERG_EVENT_REPAIR)))
+        return 0;
+    for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
+        migrate(scheduler, id);
+        int type = scheduler->speeds->shapes[scheduler->jobs[id].shape].type;
+        while (gandiva->queues[type].count == 0 && grow(gandiva, scheduler, id))
+            continue;
+    }
+    return 0;
+}
+
+const struct erg_policy erg_policy_gandiva = {
+    .name = "gandiva",
+    .summary = "first come, first served; jobs migrate together and grow into idle GPUs",
+    .events = ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR,
+    .open = open_gandiva,
+    .decide = decide_gandiva,
+    .close = close_gandiva,
+};

@@ -1,0 +1,374 @@
+/*
+ * Gavel: how much of the time each job should spend on each type of GPU, by a linear program.
+ *
+ * Source: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
+ * Workloads", OSDI 2020: the policies of sections 4.1 (max-min fairness) and 4.2 (maximum total
+ * throughput), the rounds of section 5. A job has the number of GPUs that it asked for and any
+ * type. y[j,t] is the share of time that job j spends on type t:
+ *
+ *     sum over t of y[j,t] <= 1 for each job, sum over j of gpus[j] y[j,t] <= GPUs of type t
+ *
+ * gavel maximizes the sum of speeds; gavel-fair the least of all jobs' speeds over what each would
+ * have with equal shares of all types. Which jobs run in a round follows from the quotients of
+ * y[j,t] and the share of its time that a job has had on that type: the largest ones first.
+ *
+ * In a replay of Arena's published comparison gavel does what it did there: replay_gavel.c.
+ *
+ * Departures: rounds last 6 minutes, or as long as 20 restarts of one GPU, if that is longer, so
+ * that taking turns does not cost more than a twentieth. GPUs that the shares leave free go to jobs
+ * that can use them, in the order of submission. Shares are solved for anew at a round before which
+ * jobs came or went.
+ */
+#include "cluster/policies/policies.h"
+#include "cluster/policies/program.h"
+#include "cluster/policies/replay_internal.h"
+#include "cluster/schedule/asked.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define ROUND_S 360.0
+#define RESTARTS_PER_ROUND 20
+/* Of the sum of speeds in gavel-fair: breaks ties, and uses what the slowest job cannot. */
+#define SUM_WEIGHT 1e-3
+
+struct gavel {
+    struct replay_gavel *replay; /* of a published comparison; then nothing else is used */
+    bool fair;
+    int types;
+    struct erg_program program;
+    int *jobs; /* those that have not ended, in the order of submission */
+    size_t count;
+    bool changed;       /* since shares were computed */
+    double *shares;     /* [job][type] */
+    double *received_s; /* [job][type]: seconds with GPUs */
+    double *seen_s;     /* by job: seconds since it came, in rounds */
+    double decided_s, length_s;
+    double *solution;
+    size_t solution_capacity;
+    struct turn {
+        double urgency;
+        int job, type;
+    } * turns;
+    size_t turns_capacity;
+    int *turn_of; /* by job: the type it is to run on; -1: none */
+};
+
+static int open_gavel(void **state, const struct erg_scheduler *scheduler, bool fair)
+{
+    struct gavel *gavel = erg_xcalloc(1, sizeof *gavel);
+    size_t jobs = scheduler->jobs_count, types = scheduler->fleet->types_count;
+    gavel->fair = fair;
+    gavel->types = (int)types;
+    gavel->jobs = erg_xcalloc(jobs, sizeof *gavel->jobs);
+    gavel->shares = erg_xcalloc(jobs * types, sizeof *gavel->shares);
+    gavel->received_s = erg_xcalloc(jobs * types, sizeof *gavel->received_s);
+    gavel->seen_s = erg_xcalloc(jobs, sizeof *gavel->seen_s);
+    gavel->turn_of = erg_xcalloc(jobs, sizeof *gavel->turn_of);
+    gavel->decided_s = -INFINITY;
+    gavel->length_s = fmax(ROUND_S, RESTARTS_PER_ROUND * erg_scheduler_cost(scheduler, 1));
+    *state = gavel;
+    return 0;
+}
+
+static int open_sum(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+{
+    struct gavel *gavel;
+    (void)err;
+    open_gavel(state, scheduler, false);
+    gavel = *state;
+    if (scheduler->replays)
+        gavel->replay = replay_gavel_new(scheduler);
+    return 0;
+}
+
+static int open_fair(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+{
+    (void)err;
+    return open_gavel(state, scheduler, true);
+}
+
+static void close_gavel(void *state)
+{
+    struct gavel *gavel = state;
+    if (gavel->replay)
+        replay_gavel_free(gavel->replay);
+    erg_program_release(&gavel->program);
+    free(gavel->jobs);
+    free(gavel->shares);
+    free(gavel->received_s);
+    free(gavel->seen_s);
+    free(gavel->turn_of);
+    free(gavel->solution);
+    free(gavel->turns);
+    free(gavel);
+}
+
+static size_t cell(const struct gavel *gavel, int job, int type)
+{
+    return (size_t)job * (size_t)gavel->types + (size_t)type;
+}
+
+/* Samples/s of a job on what it asked for, of a type; 0: it cannot run. */
+static double speed_on(const struct erg_scheduler *scheduler, int job, int type)
+{
+    int shape = erg_asked_shape(scheduler, job, type, ERG_PLANS_ANY);
+    return shape < 0 ? 0 : erg_scheduler_speed(scheduler, job, ERG_PLANS_ANY, shape)->samples_per_s;
+}
+
+/* A job's mean speed if it spent time on all types in proportion to their GPUs. */
+static double equal_speed(const struct gavel *gavel, const struct erg_scheduler *scheduler, int job)
+{
+    double sum = 0;
+    for (int type = 0; type < gavel->types; type++) {
+        const struct erg_gpu_type *gpus = &scheduler->fleet->types[type];
+        sum += speed_on(scheduler, job, type) * gpus->nodes * gpus->gpus_per_node;
+    }
+    return sum / scheduler->fleet->gpus;
+}
+
+static void admit(struct gavel *gavel, struct erg_scheduler *scheduler,
+                  const struct erg_occasion *occasion)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < gavel->count; i++)
+        if (scheduler->jobs[gavel->jobs[i]].state != ERG_JOB_ENDED)
+            gavel->jobs[kept++] = gavel->jobs[i];
+    gavel->changed |= kept < gavel->count;
+    gavel->count = kept;
+    for (size_t i = 0; i < occasion->arrived_count; i++) {
+        int job = occasion->arrived[i];
+        if (equal_speed(gavel, scheduler, job) > 0) {
+            gavel->jobs[gavel->count++] = job;
+            gavel->changed = true;
+        } else {
+            erg_scheduler_reject(scheduler, job);
+        }
+    }
+    if (occasion->events & (ERG_EVENT_FAILURE | ERG_EVENT_REPAIR))
+        gavel->changed = true;
+}
+
+/* What jobs had since the last decision. */
+static void keep_accounts(struct gavel *gavel, const struct erg_scheduler *scheduler)
+{
+    for (size_t i = 0; i < gavel->count; i++) {
+        const struct erg_cluster_job *job = &scheduler->jobs[gavel->jobs[i]];
+        double passed_s =
+            fmin(scheduler->now_s - job->submitted_s, scheduler->now_s - gavel->decided_s);
+        gavel->seen_s[job->id] += passed_s;
+        if (job->shape >= 0)
+            gavel->received_s[cell(gavel, job->id, scheduler->speeds->shapes[job->shape].type)] +=
+                passed_s;
+    }
+}
+
+static int up_gpus(const struct erg_scheduler *scheduler, int type)
+{
+    const struct erg_gpu_type *gpus = &scheduler->fleet->types[type];
+    int up = 0;
+    for (int node = gpus->first_node; node < gpus->first_node + gpus->nodes; node++)
+        up += scheduler->occupancy->down[node] ? 0 : gpus->gpus_per_node;
+    return up;
+}
+
+/* The program: rows of types, then of jobs' time, then of jobs' speeds (gavel-fair). */
+static void formulate(struct gavel *gavel, const struct erg_scheduler *scheduler)
+{
+    struct erg_program *program = &gavel->program;
+    int jobs = (int)gavel->count;
+    erg_program_reset(program);
+    for (int type = 0; type < gavel->types; type++)
+        erg_program_row(program, 0, up_gpus(scheduler, type));
+    for (int i = 0; i < jobs; i++)
+        erg_program_row(program, 0, 1);
+    for (int i = 0; i < jobs && gavel->fair; i++)
+        erg_program_row(program, 0, INFINITY);
+    for (int i = 0; i < jobs; i++) {
+        int job = gavel->jobs[i];
+        double equal = gavel->fair ? equal_speed(gavel, scheduler, job) : 1;
+        for (int type = 0; type < gavel->types; type++) {
+            double speed = speed_on(scheduler, job, type) / equal;
+            if (speed <= 0)
+                continue;
+            erg_program_column(program, gavel->fair ? SUM_WEIGHT * speed / jobs : speed, 1);
+            erg_program_entry(program, type, scheduler->jobs[job].request->gpus);
+            erg_program_entry(program, gavel->types + i, 1);
+            if (gavel->fair)
+                erg_program_entry(program, gavel->types + jobs + i, speed);
+        }
+    }
+    if (gavel->fair && jobs > 0) {
+        erg_program_column(program, 1, INFINITY); /* the least speed */
+        for (int i = 0; i < jobs; i++)
+            erg_program_entry(program, gavel->types + jobs + i, -1);
+    }
+}
+
+static int solve(struct gavel *gavel, const struct erg_scheduler *scheduler, struct erg_error *err)
+{
+    formulate(gavel, scheduler);
+    if (gavel->solution_capacity < gavel->program.columns.count) {
+        gavel->solution_capacity = gavel->program.columns.capacity;
+        gavel->solution =
+            erg_xrealloc(gavel->solution, gavel->solution_capacity, sizeof *gavel->solution);
+    }
+    if (erg_program_solve(&gavel->program, false, 0, gavel->solution, err) != 0)
+        return -1;
+    size_t column = 0;
+    for (size_t i = 0; i < gavel->count; i++)
+        for (int type = 0; type < gavel->types; type++) {
+            bool runs = speed_on(scheduler, gavel->jobs[i], type) > 0;
+            gavel->shares[cell(gavel, gavel->jobs[i], type)] = runs ? gavel->solution[column++] : 0;
+        }
+    gavel->changed = false;
+    return 0;
+}
+
+static int compare_turns(const void *a, const void *b)
+{
+    const struct turn *x = a, *y = b;
+    if (x->urgency != y->urgency)
+        return x->urgency > y->urgency ? -1 : 1;
+    return x->job != y->job ? x->job - y->job : x->type - y->type;
+}
+
+/* Which jobs run in the round, and on which type. */
+static void take_turns(struct gavel *gavel, const struct erg_scheduler *scheduler)
+{
+    size_t count = 0, most = gavel->count * (size_t)gavel->types;
+    int *left = erg_xcalloc((size_t)gavel->types, sizeof *left);
+    if (gavel->turns_capacity < most) {
+        gavel->turns_capacity = 2 * most;
+        gavel->turns = erg_xrealloc(gavel->turns, gavel->turns_capacity, sizeof *gavel->turns);
+    }
+    for (int type = 0; type < gavel->types; type++)
+        left[type] = up_gpus(scheduler, type);
+    for (size_t i = 0; i < gavel->count; i++) {
+        int job = gavel->jobs[i];
+        gavel->turn_of[job] = -1;
+        for (int type = 0; type < gavel->types; type++) {
+            double share = gavel->shares[cell(gavel, job, type)];
+            if (share < 1e-6)
+                continue;
+            /* A job that has had nothing counts as if it had had a second. */
+            double had =
+                fmax(1, gavel->received_s[cell(gavel, job, type)]) / fmax(1, gavel->seen_s[job]);
+            gavel->turns[count++] = (struct turn){share / had, job, type};
+        }
+    }
+    qsort(gavel->turns, count, sizeof *gavel->turns, compare_turns);
+    for (size_t i = 0; i < count; i++) {
+        const struct turn *turn = &gavel->turns[i];
+        int gpus = scheduler->jobs[turn->job].request->gpus;
+        if (gavel->turn_of[turn->job] < 0 && gpus <= left[turn->type]) {
+            gavel->turn_of[turn->job] = turn->type;
+            left[turn->type] -= gpus;
+        }
+    }
+    free(left);
+}
+
+static bool fit(struct erg_scheduler *scheduler, int job, int type)
+{
+    int shape = erg_asked_shape(scheduler, job, type, ERG_PLANS_ANY);
+    return erg_fit_relaxed(scheduler, job, shape, ERG_PLANS_ANY, ERG_LEAST_FREE);
+}
+
+/* The fastest type with room. */
+static bool fit_anywhere(const struct gavel *gavel, struct erg_scheduler *scheduler, int job)
+{
+    double below = INFINITY;
+    for (int tries = 0; tries < gavel->types; tries++) {
+        int best = -1;
+        double speed = 0;
+        for (int type = 0; type < gavel->types; type++) {
+            double at = speed_on(scheduler, job, type);
+            if (at > speed && at < below) {
+                speed = at;
+                best = type;
+            }
+        }
+        if (best < 0)
+            return false;
+        if (scheduler->jobs[job].request->gpus <= scheduler->occupancy->free_gpus[best] &&
+            fit(scheduler, job, best))
+            return true;
+        below = speed;
+    }
+    return false;
+}
+
+static void apply(struct gavel *gavel, struct erg_scheduler *scheduler)
+{
+    for (size_t i = 0; i < gavel->count; i++) {
+        const struct erg_cluster_job *job = &scheduler->jobs[gavel->jobs[i]];
+        if (job->shape < 0 || scheduler->speeds->shapes[job->shape].type == gavel->turn_of[job->id])
+            continue;
+        if (gavel->turn_of[job->id] < 0)
+            erg_scheduler_suspend(scheduler, job->id);
+        else
+            erg_scheduler_lift(scheduler, job->id);
+    }
+    for (int gpus = scheduler->speeds->gpus_most; gpus > 0; gpus--)
+        for (size_t i = 0; i < gavel->count; i++) {
+            const struct erg_cluster_job *job = &scheduler->jobs[gavel->jobs[i]];
+            if (job->request->gpus == gpus && job->shape < 0 && gavel->turn_of[job->id] >= 0)
+                fit(scheduler, job->id, gavel->turn_of[job->id]);
+        }
+}
+
+static void use_rest(const struct gavel *gavel, struct erg_scheduler *scheduler)
+{
+    for (size_t i = 0; i < gavel->count; i++) {
+        const struct erg_cluster_job *job = &scheduler->jobs[gavel->jobs[i]];
+        if (job->shape < 0 && !fit_anywhere(gavel, scheduler, job->id) &&
+            job->state == ERG_JOB_RUNNING)
+            erg_scheduler_suspend(scheduler, job->id);
+    }
+}
+
+static int decide_gavel(void *state, struct erg_scheduler *scheduler,
+                        const struct erg_occasion *occasion, struct erg_error *err)
+{
+    struct gavel *gavel = state;
+    if (gavel->replay) {
+        replay_gavel_decide(gavel->replay, scheduler, occasion);
+        return 0;
+    }
+    admit(gavel, scheduler, occasion);
+    if (scheduler->now_s >= gavel->decided_s + gavel->length_s) {
+        keep_accounts(gavel, scheduler);
+        if (gavel->changed && solve(gavel, scheduler, err) != 0)
+            return -1;
+        take_turns(gavel, scheduler);
+        apply(gavel, scheduler);
+        gavel->decided_s = scheduler->now_s;
+    }
+    use_rest(gavel, scheduler);
+    if (gavel->count > 0)
+        erg_scheduler_wake(scheduler, gavel->decided_s + gavel->length_s);
+    return 0;
+}
+
+#define CALLED (ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR)
+
+const struct erg_policy erg_policy_gavel = {
+    .name = "gavel",
+    .summary = "shares of time on each type by a linear program, for the most throughput",
+    .events = CALLED,
+    .open = open_sum,
+    .decide = decide_gavel,
+    .close = close_gavel,
+};
+
+const struct erg_policy erg_policy_gavel_fair = {
+    .name = "gavel-fair",
+    .summary = "the same, for the least of all jobs' speeds",
+    .events = CALLED,
+    .open = open_fair,
+    .decide = decide_gavel,
+    .close = close_gavel,
+};

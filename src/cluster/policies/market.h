@@ -1,0 +1,67 @@
+/*
+ * A market for GPUs: bidders, each with offers of which it gets one or none, and types of GPU with
+ * so many GPUs each. Finds who gets what, such that the values of the offers given add up to nearly
+ * the most that is possible, and the price of a GPU of each type.
+ *
+ * This is a multiple-choice knapsack problem of as many dimensions as there are types. Its
+ * Lagrangian relaxation is a market: at given prices every bidder takes the offer with the largest
+ * surplus, value less price, and prices rise where more is taken than there is. With many bidders
+ * the gap between that bound and the best assignment is small: at most one bidder per type is
+ * divided (Sinha and Zoltners 1979). The assignment that follows serves the largest surplus per GPU
+ * first, then sells what is left: to those without anything, and to those who gain most per GPU
+ * from more. Prices are kept from one clearing to the next, so that most clearings need few steps.
+ */
+#ifndef ERG_CLUSTER_POLICIES_MARKET_H
+#define ERG_CLUSTER_POLICIES_MARKET_H
+
+#include <stddef.h>
+
+struct erg_offer {
+    int type;     /* of GPUs */
+    int gpus;     /* at least 1 */
+    double value; /* offers not above 0 are never given */
+};
+
+struct erg_market {
+    int types;
+    int *supply;    /* by type: GPUs */
+    int *left;      /* by type: not given to anybody, after clearing */
+    double *prices; /* by type: of one GPU, in units of value; at least 0 */
+    struct {
+        struct erg_offer *items;
+        size_t count, capacity;
+    } offers; /* those of a bidder lie together */
+    struct {
+        struct erg_bidder {
+            size_t first, end; /* its offers */
+            long given;        /* the offer that it got; -1: none */
+        } * items;
+        size_t count, capacity;
+    } bidders;
+    /* Scratch; what it is for, market_internal.h says. */
+    struct erg_market_pace *paces; /* by type */
+    struct erg_market_step *steps;
+    struct erg_market_rung *rungs;
+    struct erg_offer *sorted;
+    struct erg_market_ladder *ladders; /* by bidder and type */
+    size_t steps_capacity, rungs_capacity, ladders_capacity;
+};
+
+void erg_market_init(struct erg_market *market, int types);
+void erg_market_release(struct erg_market *market);
+
+/* Forgets bidders and offers, but not prices. */
+void erg_market_reset(struct erg_market *market);
+
+/* The next bidder; the offers that follow are its, in any order (fastest by types and GPUs). */
+void erg_market_bid(struct erg_market *market);
+void erg_market_offer(struct erg_market *market, const struct erg_offer *offer);
+
+/* To be called with `supply` set. */
+void erg_market_clear(struct erg_market *market);
+
+/* The sum of the values of what was given, and the most that any assignment can reach at most. */
+double erg_market_value(const struct erg_market *market);
+double erg_market_bound(const struct erg_market *market);
+
+#endif

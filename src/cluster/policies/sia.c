@@ -1,0 +1,243 @@
+/*
+ * Sia: all jobs' types and numbers of GPUs by one integer program.
+ *
+ * Source: Jayaram Subramanya et al., "Sia: Heterogeneity-aware, goodput-optimized ML-cluster
+ * scheduling", SOSP 2023, section 3.4. A job's goodput on each configuration, over the least of its
+ * configurations and times the GPUs of that, is g; for a job that runs, another configuration
+ * counts less by the restart factor r = (age - restarts x cost) / (age + cost). The program is
+ *
+ *     minimize sum over jobs and configurations of x (r g)^p + lambda (1 - sum of x), p = -1/2,
+ *     lambda = 1.1, at most one configuration for each job, no more GPUs of a type than there are.
+ *
+ * In a replay of Arena's published comparison sia does what it did there: replay_sia.c.
+ *
+ * Departures: batches are what users asked for, so goodput is throughput. Decisions are made at
+ * events, at most once a minute, and every ten minutes without any. Programs of up to 60 columns
+ * are solved by Cbc, unless a market (market.h) proves by its bound that it is within 0.5 % of the
+ * best; larger ones by the market alone, which comes within 1 or 2 % there in a thousandth of the
+ * time. Jobs keep their GPUs where they keep their configuration.
+ */
+#include "cluster/policies/ergon_internal.h"
+#include "cluster/policies/policies.h"
+#include "cluster/policies/program.h"
+#include "cluster/policies/replay_internal.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define BETWEEN_S 60.0
+#define AT_MOST_S 600.0
+#define FAIRNESS_POWER (-0.5)
+#define LAMBDA 1.1
+#define RESTART_LEAST 0.01
+#define GAP 5e-3
+#define EXACT_COLUMNS 60
+
+struct sia {
+    struct replay_sia *replay; /* of a published comparison; then nothing else is used */
+    struct ergon_menu *menus;  /* by workload; without choices: not made yet */
+    size_t workloads;
+    struct erg_market market; /* a bidder for each job, an offer for each choice of its menu */
+    struct erg_program program;
+    double *solution;
+    size_t solution_capacity;
+    struct {
+        int *items;
+        size_t count, capacity;
+    } jobs;
+    struct {
+        struct ergon_order *items;
+        size_t count, capacity;
+    } orders;
+    double decided_s;
+};
+
+static int open_sia(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+{
+    (void)err;
+    struct sia *sia = erg_xcalloc(1, sizeof *sia);
+    sia->workloads = scheduler->trace->workloads_count;
+    sia->menus = erg_xcalloc(sia->workloads, sizeof *sia->menus);
+    erg_market_init(&sia->market, (int)scheduler->fleet->types_count);
+    sia->decided_s = -INFINITY;
+    if (scheduler->replays)
+        sia->replay = replay_sia_new(scheduler);
+    *state = sia;
+    return 0;
+}
+
+static void close_sia(void *state)
+{
+    struct sia *sia = state;
+    if (sia->replay)
+        replay_sia_free(sia->replay);
+    for (size_t i = 0; i < sia->workloads; i++)
+        ergon_menu_release(&sia->menus[i]);
+    free(sia->menus);
+    erg_market_release(&sia->market);
+    erg_program_release(&sia->program);
+    free(sia->solution);
+    free(sia->jobs.items);
+    free(sia->orders.items);
+    free(sia);
+}
+
+static const struct ergon_menu *menu_of(struct sia *sia, const struct erg_scheduler *scheduler,
+                                        int job)
+{
+    int workload = scheduler->jobs[job].request->workload;
+    if (sia->menus[workload].choices.count == 0)
+        ergon_menu_make(&sia->menus[workload], scheduler, workload);
+    return &sia->menus[workload];
+}
+
+static bool has(const struct erg_scheduler *scheduler, int id, const struct ergon_choice *choice)
+{
+    const struct erg_cluster_job *job = &scheduler->jobs[id];
+    if (job->shape < 0)
+        return false;
+    const struct erg_gpu_shape *shape = &scheduler->speeds->shapes[job->shape];
+    return shape->type == choice->type && erg_shape_gpus(shape) == choice->gpus;
+}
+
+/* The objective, turned round: what it gains by giving a job each configuration. */
+static void bid(struct sia *sia, const struct erg_scheduler *scheduler, int id)
+{
+    const struct ergon_menu *menu = menu_of(sia, scheduler, id);
+    const struct erg_cluster_job *job = &scheduler->jobs[id];
+    const struct ergon_choice *least = &menu->choices.items[0];
+    double age_s = scheduler->now_s - job->submitted_s;
+    for (size_t i = 1; i < menu->choices.count; i++)
+        if (menu->choices.items[i].samples_per_s < least->samples_per_s)
+            least = &menu->choices.items[i];
+    erg_market_bid(&sia->market);
+    for (size_t i = 0; i < menu->choices.count; i++) {
+        const struct ergon_choice *choice = &menu->choices.items[i];
+        double goodput = least->gpus * choice->samples_per_s / least->samples_per_s;
+        double cost_s = erg_scheduler_cost(scheduler, choice->gpus);
+        if (job->shape >= 0 && !has(scheduler, id, choice))
+            goodput *= fmax(RESTART_LEAST,
+                            (age_s - job->reconfigurations * cost_s) / fmax(1, age_s + cost_s));
+        erg_market_offer(&sia->market, &(struct erg_offer){choice->type, choice->gpus,
+                                                           LAMBDA - pow(goodput, FAIRNESS_POWER)});
+    }
+}
+
+static void count_supply(struct sia *sia, const struct erg_scheduler *scheduler)
+{
+    for (int type = 0; type < sia->market.types; type++)
+        sia->market.supply[type] = scheduler->occupancy->free_gpus[type];
+    for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
+        const struct erg_cluster_job *job = &scheduler->jobs[id];
+        sia->market.supply[scheduler->speeds->shapes[job->shape].type] +=
+            erg_placement_gpus(&job->placement);
+    }
+}
+
+/* The same program for Cbc; what it gives replaces what the market gave. */
+static int solve_exactly(struct sia *sia, struct erg_error *err)
+{
+    struct erg_program *program = &sia->program;
+    struct erg_market *market = &sia->market;
+    erg_program_reset(program);
+    for (int type = 0; type < market->types; type++)
+        erg_program_row(program, 0, market->supply[type]);
+    for (size_t i = 0; i < market->bidders.count; i++) {
+        int row = erg_program_row(program, 0, 1);
+        for (size_t o = market->bidders.items[i].first; o < market->bidders.items[i].end; o++) {
+            erg_program_column(program, market->offers.items[o].value, 1);
+            erg_program_entry(program, market->offers.items[o].type, market->offers.items[o].gpus);
+            erg_program_entry(program, row, 1);
+        }
+    }
+    if (sia->solution_capacity < market->offers.count) {
+        sia->solution_capacity = market->offers.capacity;
+        sia->solution = erg_xrealloc(sia->solution, sia->solution_capacity, sizeof *sia->solution);
+    }
+    if (erg_program_solve(program, true, GAP, sia->solution, err) != 0)
+        return -1;
+    for (size_t i = 0; i < market->bidders.count; i++) {
+        struct erg_bidder *bidder = &market->bidders.items[i];
+        bidder->given = -1;
+        for (size_t o = bidder->first; o < bidder->end; o++)
+            if (sia->solution[o] > 0.5)
+                bidder->given = (long)o;
+    }
+    return 0;
+}
+
+static int solve(struct sia *sia, const struct erg_scheduler *scheduler, struct erg_error *err)
+{
+    sia->jobs.count = 0;
+    for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next)
+        ERG_PUSH(&sia->jobs, items, id);
+    for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next)
+        ERG_PUSH(&sia->jobs, items, id);
+    erg_market_reset(&sia->market);
+    count_supply(sia, scheduler);
+    for (size_t i = 0; i < sia->jobs.count; i++)
+        bid(sia, scheduler, sia->jobs.items[i]);
+    erg_market_clear(&sia->market);
+    if (sia->market.offers.count > EXACT_COLUMNS ||
+        erg_market_value(&sia->market) >= (1 - GAP) * erg_market_bound(&sia->market))
+        return 0;
+    return solve_exactly(sia, err);
+}
+
+static void apply(struct sia *sia, struct erg_scheduler *scheduler)
+{
+    sia->orders.count = 0;
+    for (size_t i = 0; i < sia->jobs.count; i++) {
+        int id = sia->jobs.items[i];
+        const struct erg_bidder *bidder = &sia->market.bidders.items[i];
+        const struct ergon_menu *menu = menu_of(sia, scheduler, id);
+        if (bidder->given < 0) {
+            if (scheduler->jobs[id].state == ERG_JOB_RUNNING)
+                erg_scheduler_suspend(scheduler, id);
+            continue;
+        }
+        const struct ergon_choice *choice =
+            &menu->choices.items[bidder->given - (long)bidder->first];
+        ERG_PUSH(&sia->orders, items,
+                 (struct ergon_order){id, menu, has(scheduler, id, choice) ? NULL : choice, 0});
+    }
+    ergon_place(scheduler, sia->orders.items, sia->orders.count);
+    for (size_t i = 0; i < sia->jobs.count; i++) {
+        const struct erg_cluster_job *job = &scheduler->jobs[sia->jobs.items[i]];
+        if (job->state == ERG_JOB_RUNNING && job->placement.count == 0)
+            erg_scheduler_suspend(scheduler, job->id);
+    }
+}
+
+static int decide_sia(void *state, struct erg_scheduler *scheduler,
+                      const struct erg_occasion *occasion, struct erg_error *err)
+{
+    struct sia *sia = state;
+    if (sia->replay) {
+        replay_sia_decide(sia->replay, scheduler, occasion);
+        return 0;
+    }
+    if (scheduler->waiting.count + scheduler->running.count == 0)
+        return 0;
+    if (scheduler->now_s < sia->decided_s + BETWEEN_S) {
+        erg_scheduler_wake(scheduler, sia->decided_s + BETWEEN_S);
+        return 0;
+    }
+    if (solve(sia, scheduler, err) != 0)
+        return -1;
+    apply(sia, scheduler);
+    sia->decided_s = scheduler->now_s;
+    erg_scheduler_wake(scheduler, scheduler->now_s + AT_MOST_S);
+    return 0;
+}
+
+const struct erg_policy erg_policy_sia = {
+    .name = "sia",
+    .summary = "types and numbers of GPUs of all jobs by an integer program",
+    .events = ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR,
+    .open = open_sia,
+    .decide = decide_sia,
+    .close = close_sia,
+};

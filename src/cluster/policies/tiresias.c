@@ -1,0 +1,267 @@
+/*
+ * Tiresias: least attained service in two dimensions, with discretized queues.
+ *
+ * Source: Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019,
+ * sections 3.2 and 3.3 (2D-LAS). Nothing is assumed of how long a job will run. Its priority falls
+ * with the GPU-seconds that it has had, in steps: a job sinks to the next queue each time that they
+ * pass a threshold. Within a queue the job that was submitted first goes first. Jobs of the first
+ * queues have their GPUs at once; others are preempted for them.
+ *
+ * Departures: every type of GPU has queues of its own, since a job gets the type and number of GPUs
+ * that it asked for. Thresholds are to be set for a cluster; here they are decades of GPU-hours.
+ * Instead of guessing from a model's tensors whether it must be consolidated, its known speeds say
+ * on how many nodes it can run. Nobody is preempted unless somebody above gets the room.
+ */
+#include "cluster/policies/policies.h"
+#include "cluster/schedule/asked.h"
+#include "cluster/schedule/event_heap_internal.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HOUR_S 3600.0
+static const double thresholds_gpu_s[] = {1 * HOUR_S, 10 * HOUR_S, 100 * HOUR_S};
+enum { THRESHOLDS = sizeof thresholds_gpu_s / sizeof *thresholds_gpu_s };
+
+/* What comes so soon is now: rounding alone must not call the policy again. */
+#define ROUNDING_S 1e-6
+
+/* The jobs of a type that have not ended, by priority. */
+struct line {
+    int *items;
+    size_t count, capacity;
+    size_t waiting; /* of them */
+    int busy_gpus;  /* of the others */
+    bool changed;   /* since it was last served */
+};
+
+struct tiresias {
+    struct line *lines; /* by type */
+    int types;
+    int *type_of;              /* by job: where it lines up */
+    unsigned char *levels;     /* by job: its queue */
+    bool *chosen;              /* by job, while its line is served */
+    struct event_heap sinking; /* running jobs by when they will pass a threshold */
+};
+
+static int open_tiresias(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+{
+    (void)err;
+    struct tiresias *tiresias = erg_xcalloc(1, sizeof *tiresias);
+    size_t jobs = scheduler->jobs_count;
+    tiresias->types = (int)scheduler->fleet->types_count;
+    tiresias->lines = erg_xcalloc((size_t)tiresias->types, sizeof *tiresias->lines);
+    tiresias->type_of = erg_xcalloc(jobs, sizeof *tiresias->type_of);
+    tiresias->levels = erg_xcalloc(jobs, sizeof *tiresias->levels);
+    tiresias->chosen = erg_xcalloc(jobs, sizeof *tiresias->chosen);
+    event_heap_init(&tiresias->sinking, jobs);
+    *state = tiresias;
+    return 0;
+}
+
+static void close_tiresias(void *state)
+{
+    struct tiresias *tiresias = state;
+    for (int type = 0; type < tiresias->types; type++)
+        free(tiresias->lines[type].items);
+    free(tiresias->lines);
+    free(tiresias->type_of);
+    free(tiresias->levels);
+    free(tiresias->chosen);
+    event_heap_release(&tiresias->sinking);
+    free(tiresias);
+}
+
+/* Whether job a goes before job b; ids are in the order of the trace. */
+static bool before(const struct tiresias *tiresias, const struct erg_scheduler *scheduler, int a,
+                   int b)
+{
+    if (tiresias->levels[a] != tiresias->levels[b])
+        return tiresias->levels[a] < tiresias->levels[b];
+    if (scheduler->jobs[a].submitted_s != scheduler->jobs[b].submitted_s)
+        return scheduler->jobs[a].submitted_s < scheduler->jobs[b].submitted_s;
+    return a < b;
+}
+
+/* Where a job stands in its line, or would. */
+static size_t position(const struct tiresias *tiresias, const struct erg_scheduler *scheduler,
+                       const struct line *line, int job)
+{
+    size_t low = 0, high = line->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (before(tiresias, scheduler, line->items[middle], job))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void line_insert(const struct tiresias *tiresias, const struct erg_scheduler *scheduler,
+                        struct line *line, int job)
+{
+    size_t at = position(tiresias, scheduler, line, job);
+    ERG_RESERVE(line, items, 1);
+    memmove(line->items + at + 1, line->items + at, (line->count++ - at) * sizeof *line->items);
+    line->items[at] = job;
+    line->changed = true;
+}
+
+static void line_remove(const struct tiresias *tiresias, const struct erg_scheduler *scheduler,
+                        struct line *line, int job)
+{
+    size_t at = position(tiresias, scheduler, line, job);
+    memmove(line->items + at, line->items + at + 1, (--line->count - at) * sizeof *line->items);
+    line->changed = true;
+}
+
+/* Finds out when a job that has GPUs will sink to the next queue. */
+static void expect_sinking(struct tiresias *tiresias, const struct erg_scheduler *scheduler,
+                           int job)
+{
+    int level = tiresias->levels[job];
+    double at_s = INFINITY;
+    if (level < THRESHOLDS)
+        at_s =
+            scheduler->now_s + (thresholds_gpu_s[level] - erg_scheduler_attained(scheduler, job)) /
+                                   scheduler->jobs[job].request->gpus;
+    event_heap_set(&tiresias->sinking, job, at_s);
+}
+
+/* Moves running jobs whose service has passed a threshold. */
+static void demote(struct tiresias *tiresias, const struct erg_scheduler *scheduler)
+{
+    while (event_heap_next(&tiresias->sinking) <= scheduler->now_s + ROUNDING_S) {
+        int job = event_heap_pop(&tiresias->sinking), level = tiresias->levels[job];
+        struct line *line = &tiresias->lines[tiresias->type_of[job]];
+        double attained = erg_scheduler_attained(scheduler, job) +
+                          2 * ROUNDING_S * scheduler->jobs[job].request->gpus;
+        line_remove(tiresias, scheduler, line, job);
+        while (level < THRESHOLDS && attained >= thresholds_gpu_s[level])
+            level++;
+        tiresias->levels[job] = (unsigned char)level;
+        line_insert(tiresias, scheduler, line, job);
+        expect_sinking(tiresias, scheduler, job);
+    }
+}
+
+/* A job of the line got its GPUs, or lost them. */
+static void note_run(struct tiresias *tiresias, const struct erg_scheduler *scheduler,
+                     struct line *line, int job)
+{
+    line->waiting--;
+    line->busy_gpus += scheduler->jobs[job].request->gpus;
+    expect_sinking(tiresias, scheduler, job);
+}
+
+static void note_stop(struct tiresias *tiresias, const struct erg_scheduler *scheduler,
+                      struct line *line, int job)
+{
+    line->waiting++;
+    line->busy_gpus -= scheduler->jobs[job].request->gpus;
+    event_heap_set(&tiresias->sinking, job, INFINITY);
+}
+
+static bool fit(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type, int job)
+{
+    int shape = erg_asked_shape(scheduler, job, type, ERG_PLANS_ANY);
+    if (!erg_fit_relaxed(scheduler, job, shape, ERG_PLANS_ANY, ERG_LEAST_FREE))
+        return false;
+    note_run(tiresias, scheduler, &tiresias->lines[type], job);
+    return true;
+}
+
+/* Places a job, if need be on the GPUs of those at the end of the line that should not have any. */
+static bool fit_or_preempt(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type,
+                           int job, size_t *preempted_from)
+{
+    struct line *line = &tiresias->lines[type];
+    while (!fit(tiresias, scheduler, type, job)) {
+        int last = -1;
+        while (last < 0 && *preempted_from > 0) {
+            int candidate = line->items[--*preempted_from];
+            if (!tiresias->chosen[candidate] && scheduler->jobs[candidate].state == ERG_JOB_RUNNING)
+                last = candidate;
+        }
+        if (last < 0)
+            return false;
+        erg_scheduler_suspend(scheduler, last);
+        note_stop(tiresias, scheduler, line, last);
+    }
+    return true;
+}
+
+/* Gives a type's GPUs to the first of its line. */
+static void serve(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type)
+{
+    struct line *line = &tiresias->lines[type];
+    size_t end = 0, preempted_from = line->count;
+    int left = line->busy_gpus + scheduler->occupancy->free_gpus[type];
+    line->changed = false;
+    if (line->waiting == 0)
+        return;
+    for (; end < line->count && left > 0; end++) {
+        int asked = scheduler->jobs[line->items[end]].request->gpus;
+        tiresias->chosen[line->items[end]] = asked <= left;
+        left -= asked <= left ? asked : 0;
+    }
+    for (size_t i = 0; i < end; i++)
+        if (tiresias->chosen[line->items[i]] &&
+            scheduler->jobs[line->items[i]].state == ERG_JOB_WAITING)
+            fit_or_preempt(tiresias, scheduler, type, line->items[i], &preempted_from);
+    for (size_t i = 0; i < line->count && scheduler->occupancy->free_gpus[type] > 0; i++)
+        if (scheduler->jobs[line->items[i]].state == ERG_JOB_WAITING &&
+            scheduler->jobs[line->items[i]].request->gpus <= scheduler->occupancy->free_gpus[type])
+            fit(tiresias, scheduler, type, line->items[i]);
+    for (size_t i = 0; i < end; i++)
+        tiresias->chosen[line->items[i]] = false;
+}
+
+static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
+                           const struct erg_occasion *occasion, struct erg_error *err)
+{
+    (void)err;
+    struct tiresias *tiresias = state;
+    for (size_t i = 0; i < occasion->ended_count; i++) {
+        int job = occasion->ended[i];
+        struct line *line = &tiresias->lines[tiresias->type_of[job]];
+        note_stop(tiresias, scheduler, line, job);
+        line_remove(tiresias, scheduler, line, job);
+        line->waiting--;
+    }
+    for (size_t i = 0; i < occasion->evicted_count; i++) {
+        int job = occasion->evicted[i];
+        note_stop(tiresias, scheduler, &tiresias->lines[tiresias->type_of[job]], job);
+    }
+    for (size_t i = 0; i < occasion->arrived_count; i++) {
+        int job = occasion->arrived[i], type = erg_asked_type(scheduler, job, ERG_PLANS_ANY);
+        if (type < 0) {
+            erg_scheduler_reject(scheduler, job);
+            continue;
+        }
+        tiresias->type_of[job] = type;
+        tiresias->lines[type].waiting++;
+        line_insert(tiresias, scheduler, &tiresias->lines[type], job);
+    }
+    demote(tiresias, scheduler);
+    bool nodes_changed = occasion->events & (ERG_EVENT_FAILURE | ERG_EVENT_REPAIR);
+    for (int type = 0; type < tiresias->types; type++)
+        if (tiresias->lines[type].changed || nodes_changed)
+            serve(tiresias, scheduler, type);
+    if (event_heap_next(&tiresias->sinking) < INFINITY)
+        erg_scheduler_wake(scheduler, event_heap_next(&tiresias->sinking));
+    return 0;
+}
+
+const struct erg_policy erg_policy_tiresias = {
+    .name = "tiresias",
+    .summary = "least attained service first, in GPU-hours, with preemption",
+    .events = ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR,
+    .open = open_tiresias,
+    .decide = decide_tiresias,
+    .close = close_tiresias,
+};

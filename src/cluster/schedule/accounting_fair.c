@@ -1,0 +1,102 @@
+/* Fair accounting: exact progress between events, the same costs for every policy. */
+#include "cluster/schedule/accounting.h"
+
+#include <math.h>
+
+static double submission(double asked_s, double previous_s)
+{
+    (void)previous_s;
+    return asked_s;
+}
+
+static void submit(struct erg_cluster_job *job, struct erg_work *work)
+{
+    *work = (struct erg_work){.iterations = job->iterations,
+                              .since_s = job->submitted_s,
+                              .remaining = job->iterations,
+                              .resume_s = INFINITY,
+                              .iteration_s = INFINITY};
+}
+
+static double remaining(const struct erg_work *work, double now_s)
+{
+    if (now_s <= work->resume_s)
+        return work->remaining;
+    return fmax(0, work->remaining - (now_s - work->resume_s) / work->iteration_s);
+}
+
+static double cost(const struct erg_fleet *fleet, const struct erg_policy *policy, int gpus)
+{
+    const struct erg_reconfiguration *costs = &fleet->reconfiguration;
+    (void)policy;
+    return fmin(costs->fixed_s + gpus * costs->per_gpu_s, costs->most_s);
+}
+
+static void change(struct erg_work *work, double now_s, double iteration_s, double cost_s)
+{
+    work->remaining = remaining(work, now_s);
+    work->since_s = now_s;
+    work->iteration_s = iteration_s;
+    if (isinf(iteration_s))
+        work->resume_s = INFINITY;
+    else if (cost_s > 0 || isinf(work->resume_s))
+        work->resume_s = now_s + cost_s;
+    else
+        work->resume_s = fmax(now_s, work->resume_s);
+    work->saved = work->remaining;
+    work->saved_s = work->resume_s;
+}
+
+/* Checkpoints are taken at equal intervals from the moment on at which the job resumed. */
+static void find_checkpoint(struct erg_work *work, const struct erg_fleet *fleet, double now_s)
+{
+    double interval_s = fleet->checkpoint_interval_s;
+    if (isinf(interval_s) || now_s < work->saved_s + interval_s)
+        return;
+    work->saved_s += floor((now_s - work->saved_s) / interval_s) * interval_s;
+    work->saved = remaining(work, work->saved_s);
+}
+
+static void pace(struct erg_work *work, const struct erg_fleet *fleet, double now_s,
+                 double iteration_s)
+{
+    find_checkpoint(work, fleet, now_s);
+    work->remaining = remaining(work, now_s);
+    work->since_s = now_s;
+    work->iteration_s = iteration_s;
+    work->resume_s = fmax(now_s, work->resume_s);
+}
+
+static void lose(struct erg_work *work, const struct erg_fleet *fleet, double now_s)
+{
+    find_checkpoint(work, fleet, now_s);
+    work->remaining = work->saved;
+    work->resume_s = INFINITY;
+}
+
+static double end(const struct erg_work *work)
+{
+    if (isinf(work->resume_s))
+        return INFINITY;
+    return work->resume_s + work->remaining * work->iteration_s;
+}
+
+static double share(const struct erg_work *work, double now_s, double *until_s)
+{
+    bool runs = now_s >= work->resume_s;
+    *until_s = runs ? INFINITY : work->resume_s;
+    return runs;
+}
+
+const struct erg_accounting erg_accounting_fair = {
+    .name = "fair",
+    .submission = submission,
+    .submit = submit,
+    .remaining = remaining,
+    .cost = cost,
+    .change = change,
+    .pace = pace,
+    .lose = lose,
+    .end = end,
+    .share = share,
+};

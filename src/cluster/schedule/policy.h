@@ -1,0 +1,58 @@
+/*
+ * Policies: who gets which GPUs. One file policy_NAME.c each, behind this interface.
+ *
+ * A policy states its source and where it departs from it at the top of its file. It keeps what it
+ * needs between calls (queues, solutions of linear programs) in a state of its own.
+ */
+#ifndef ERG_CLUSTER_SCHEDULE_POLICY_H
+#define ERG_CLUSTER_SCHEDULE_POLICY_H
+
+#include "cluster/schedule/scheduler.h"
+
+/* Why a policy is called; several may hold at once. */
+enum erg_event {
+    ERG_EVENT_ARRIVAL = 1 << 0, /* jobs were submitted */
+    ERG_EVENT_END = 1 << 1,     /* jobs ended; their GPUs are free */
+    ERG_EVENT_FAILURE = 1 << 2, /* nodes failed; their jobs wait */
+    ERG_EVENT_REPAIR = 1 << 3,  /* nodes came back, empty */
+    ERG_EVENT_ROUND = 1 << 4,   /* the policy's round, or the time it asked for */
+    /* Electricity costs or emits something else. A policy that keeps all jobs waiting for that asks
+     * to be called (scheduler.h): a cluster on which nothing runs or changes has come to its end.
+     */
+    ERG_EVENT_TARIFF = 1 << 5,
+};
+
+/* What happened since the last call; jobs by id, in the order of events. */
+struct erg_occasion {
+    unsigned events;
+    const int *arrived; /* all still waiting */
+    size_t arrived_count;
+    const int *ended;
+    size_t ended_count;
+    const int *evicted; /* lost a node; all waiting */
+    size_t evicted_count;
+};
+
+struct erg_policy {
+    const char *name;    /* as on the command line */
+    const char *summary; /* one line */
+    unsigned events;     /* those that call it at once; the others wait for the next call */
+    double round_s;      /* it is called at all multiples; 0: no rounds */
+    /* Its jobs search their parallel plan only near the one that the scheduler found. Under the
+     * accounting of the published comparison that costs less (accounting.h). */
+    bool prunes_search;
+    /* Before the first job; the state is the policy's own, NULL if it needs none. */
+    int (*open)(void **state, const struct erg_scheduler *scheduler, struct erg_error *err);
+    /* Fails only where something outside it does, such as a solver. */
+    int (*decide)(void *state, struct erg_scheduler *scheduler, const struct erg_occasion *occasion,
+                  struct erg_error *err);
+    void (*close)(void *state);
+};
+
+/* All policies, ends with NULL. */
+extern const struct erg_policy *const erg_policies[];
+
+/* By name; an unknown one is an error with those there are. */
+int erg_policy_find(const struct erg_policy **policy, const char *name, struct erg_error *err);
+
+#endif

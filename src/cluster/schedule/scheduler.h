@@ -1,0 +1,130 @@
+/*
+ * The scheduler: what a policy sees of the cluster, and how it decides.
+ *
+ * A policy is called at moments that it chose (policy.h), looks at the jobs and GPUs of now, and
+ * changes the schedule in place: every change is seen at once by what it does next, and may be
+ * undone. When it returns, jobs whose GPUs or operating point differ from before are reconfigured,
+ * and pay for it once; a job that ended up where it was pays nothing.
+ *
+ * It sees what a real scheduler would know: requests as submitted, progress as reported, speeds as
+ * believed, failures that happened. It does not see the future.
+ */
+#ifndef ERG_CLUSTER_SCHEDULE_SCHEDULER_H
+#define ERG_CLUSTER_SCHEDULE_SCHEDULER_H
+
+#include "cluster/job_trace.h"
+#include "cluster/occupancy.h"
+#include "cluster/speeds.h"
+#include "cluster/tariff.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct erg_policy;
+struct erg_accounting;
+struct erg_work;
+struct erg_change_log;
+
+enum erg_cluster_job_state {
+    ERG_JOB_FUTURE,   /* not submitted yet; policies never see one */
+    ERG_JOB_WAITING,  /* has no GPUs */
+    ERG_JOB_RUNNING,  /* has GPUs, though it may still be restarting on them */
+    ERG_JOB_ENDED,    /* did all its iterations */
+    ERG_JOB_REJECTED, /* the policy turned it away for good */
+};
+
+struct erg_cluster_job {
+    int id;                              /* index in the trace and here */
+    const struct erg_trace_job *request; /* workload, tenant, GPUs and type asked for */
+    enum erg_cluster_job_state state;
+    double submitted_s;
+    double deadline_s; /* INFINITY: none */
+    double iterations; /* asked for; what is left: erg_scheduler_remaining() */
+
+    struct erg_placement placement; /* where it runs; read only, see erg_scheduler_place() */
+    int shape;                      /* of the placement, in the speeds; -1: none */
+    int point;                      /* operating point, in that speed's frontier */
+
+    double started_s; /* first; NAN: never */
+    double changed_s; /* last time that its GPUs changed; NAN: never */
+    int reconfigurations;
+    int next, previous; /* in the list of its state; -1: none */
+};
+
+/* A list of jobs in the order in which they got into that state. */
+struct erg_job_list {
+    int first, last;
+    int count;
+};
+
+struct erg_scheduler {
+    double now_s;
+    const struct erg_fleet *fleet;
+    const struct erg_job_trace *trace;
+    const struct erg_speeds *speeds; /* as believed */
+    struct erg_cluster_job *jobs;    /* by id; `jobs_count` of them in the trace */
+    size_t jobs_count;
+    struct erg_job_list waiting, running;
+    struct erg_occupancy *occupancy;
+    /* A published comparison is replayed (accounting.h): policies that were part of it do as its
+     * implementation did where that departs from their papers, and reckon with data parallel plans
+     * only where it did. */
+    bool replays;
+    enum erg_plans baseline_plans;
+    const struct erg_tariff *tariff; /* of electricity, as announced; NULL: none */
+    double power_cap_w;              /* of all GPUs together; INFINITY: none */
+
+    const struct erg_accounting *accounting;
+    const struct erg_policy *policy;
+    struct erg_work *works;         /* by id: the accounts; the simulator's */
+    struct erg_change_log *changes; /* of this decision; the simulator's */
+};
+
+/* `for (int j = list.first; j >= 0; j = erg_scheduler_job(scheduler, j)->next)`. */
+static inline struct erg_cluster_job *erg_scheduler_job(const struct erg_scheduler *scheduler,
+                                                        int id)
+{
+    return &scheduler->jobs[id];
+}
+
+/* Iterations that a job has left, and GPU-seconds that it had, now. */
+double erg_scheduler_remaining(const struct erg_scheduler *scheduler, int job);
+double erg_scheduler_attained(const struct erg_scheduler *scheduler, int job);
+
+/* The believed speed of a job on a shape; it may have any plan, or only `plans`. */
+const struct erg_speed *erg_scheduler_speed(const struct erg_scheduler *scheduler, int job,
+                                            enum erg_plans plans, int shape);
+
+/* Seconds that a job would lose by getting GPUs of this number. */
+double erg_scheduler_cost(const struct erg_scheduler *scheduler, int gpus);
+
+/*
+ * Gives a waiting job these GPUs, or a running one these instead of its own (which may be among
+ * them). All must be free but for its own, and their number per node equal. The placement is
+ * copied. `point` 0 is the fastest.
+ */
+void erg_scheduler_place(struct erg_scheduler *scheduler, int job,
+                         const struct erg_placement *placement, int point);
+
+/* The same on the first room that is found for a shape; false where there is none (the job's own
+ * GPUs count as free), and nothing has changed then. */
+bool erg_scheduler_fit(struct erg_scheduler *scheduler, int job, int shape,
+                       enum erg_node_order order, int point);
+
+/*
+ * Takes a running job's GPUs for the moment, so that others can have them. It keeps its place among
+ * the running jobs, and must be placed again or suspended before the policy returns.
+ */
+void erg_scheduler_lift(struct erg_scheduler *scheduler, int job);
+
+/* Takes a running job's GPUs: it waits again, behind all others in the list, its work kept. */
+void erg_scheduler_suspend(struct erg_scheduler *scheduler, int job);
+
+/* Turns a waiting job away for good. */
+void erg_scheduler_reject(struct erg_scheduler *scheduler, int job);
+
+/* Has the policy called at that time, whatever happens until then (the nearest time counts), if
+ * there are jobs then. */
+void erg_scheduler_wake(struct erg_scheduler *scheduler, double at_s);
+
+#endif

@@ -1,0 +1,111 @@
+/* What a policy decided, booked: accounts, meters and records of the jobs that it changed. */
+#include "cluster/simulate/simulate_internal.h"
+
+#include <assert.h>
+#include <math.h>
+
+/* The accounts begin anew: what the job had until now is added up. */
+static void add_used(struct simulator *sim, int id, const struct erg_placement *had)
+{
+    struct erg_scheduler *scheduler = sim->scheduler;
+    scheduler->changes->used_s[id] +=
+        erg_placement_gpus(had) * (scheduler->now_s - scheduler->works[id].since_s);
+}
+
+/* An iteration, at the job's operating point or as slow as the power cap has it. */
+static double iteration_s(const struct simulator *sim, const struct erg_cluster_job *job)
+{
+    const struct erg_speed *speed =
+        erg_speed_at(sim->simulation->speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
+    return speed->iteration_s * erg_speed_slowdown(speed, job->point, sim->meter.throttle);
+}
+
+void simulator_pace(struct simulator *sim, int id)
+{
+    const struct erg_cluster_job *job = &sim->scheduler->jobs[id];
+    add_used(sim, id, &job->placement);
+    sim->simulation->accounting->pace(&sim->scheduler->works[id], sim->scheduler->fleet,
+                                      sim->scheduler->now_s, iteration_s(sim, job));
+    simulator_refresh(sim, id);
+}
+
+/* Whether a job can run where the policy has put it. */
+static int check_placed(const struct simulator *sim, const struct erg_cluster_job *job,
+                        struct erg_error *err)
+{
+    const struct erg_speeds *speeds = sim->simulation->speeds;
+    const struct erg_speed *speed =
+        erg_speed_at(speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
+    if (erg_speed_feasible(speed) && job->point >= 0 && job->point < speed->points_count)
+        return 0;
+    return erg_fail(err, ERG_FAILED,
+                    "policy %s: at %g s job '%s' got %d x %d GPUs of type %s at operating "
+                    "point %d, where it cannot run",
+                    sim->simulation->policy->name, sim->scheduler->now_s, job->request->id,
+                    speeds->shapes[job->shape].nodes, speeds->shapes[job->shape].gpus_per_node,
+                    sim->simulation->fleet->types[speeds->shapes[job->shape].type].name,
+                    job->point);
+}
+
+/* A job has other GPUs than before, or none. */
+static void book_move(struct simulator *sim, const struct change *before)
+{
+    struct erg_scheduler *scheduler = sim->scheduler;
+    struct erg_cluster_job *job = &scheduler->jobs[before->job];
+    const struct erg_accounting *accounting = sim->simulation->accounting;
+    bool runs = job->placement.count > 0;
+    bool restarts = runs && !(accounting->shrinks_in_place &&
+                              erg_placement_within(&job->placement, &before->placement));
+    add_used(sim, job->id, &before->placement);
+    accounting->change(
+        &scheduler->works[job->id], scheduler->now_s, runs ? iteration_s(sim, job) : INFINITY,
+        restarts ? erg_scheduler_cost(scheduler, erg_placement_gpus(&job->placement)) : 0);
+    if (restarts) {
+        job->reconfigurations++;
+        job->changed_s = scheduler->now_s;
+        if (isnan(job->started_s))
+            job->started_s = scheduler->now_s;
+    }
+    simulator_refresh(sim, job->id);
+}
+
+/* Books what became of a job in a call of the policy. */
+static int book_change(struct simulator *sim, const struct change *before, struct erg_error *err)
+{
+    const struct erg_cluster_job *job = &sim->scheduler->jobs[before->job];
+    bool same_gpus = erg_placement_equal(&before->placement, &job->placement);
+    if (job->state == ERG_JOB_REJECTED) {
+        simulator_record(sim, ERG_RECORD_REJECT, job->id, -1);
+        simulator_note_rejected(sim, job->id);
+        meter_update(&sim->meter, job->id);
+        return 0;
+    }
+    if (same_gpus && before->point == job->point)
+        return 0;
+    if (job->placement.count > 0 && check_placed(sim, job, err) != 0)
+        return -1;
+    if (same_gpus)
+        simulator_pace(sim, job->id);
+    else
+        book_move(sim, before);
+    simulator_record(sim,
+                     job->state == ERG_JOB_WAITING      ? ERG_RECORD_SUSPEND
+                     : before->state == ERG_JOB_RUNNING ? ERG_RECORD_CHANGE
+                                                        : ERG_RECORD_START,
+                     job->id, -1);
+    return 0;
+}
+
+int simulator_book(struct simulator *sim, struct erg_error *err)
+{
+    const struct erg_change_log *changes = sim->scheduler->changes;
+    int result = 0;
+    for (size_t i = 0; i < changes->count && result == 0; i++) {
+        const struct erg_cluster_job *job = &sim->scheduler->jobs[changes->items[i].job];
+        assert((job->state == ERG_JOB_RUNNING) == (job->placement.count > 0));
+        (void)job;
+        result = book_change(sim, &changes->items[i], err);
+    }
+    scheduler_settle(sim->scheduler);
+    return result;
+}

@@ -1,0 +1,30 @@
+/*
+ * Comparison: one or several simulations of the same trace on the same fleet, as one document for
+ * people to look at (report/report.h): what each policy did to jobs, and the course of the cluster.
+ *
+ * Schema "ergon.cluster": the fleet, the trace, and for each policy its summary (the document of
+ * results.h), the cluster over time in COMPARISON_STEPS equal steps (means over a step), the
+ * completion times at every percent of the finished jobs, and which GPUs jobs had: single uses
+ * where they are few enough to be seen, else the share of each row of nodes in each step.
+ */
+#ifndef ERG_CLUSTER_SIMULATE_COMPARISON_H
+#define ERG_CLUSTER_SIMULATE_COMPARISON_H
+
+#include "cluster/simulate/simulate.h"
+
+#include <jansson.h>
+
+enum {
+    ERG_COMPARISON_STEPS = 360,
+    ERG_COMPARISON_ROWS = 80,   /* of nodes, at most */
+    ERG_COMPARISON_USES = 4000, /* of GPUs, drawn one by one up to so many */
+};
+
+/* A new document without a policy. Of the simulation it reads fleet, trace and accounting. */
+json_t *erg_comparison_new(const struct erg_simulation *simulation);
+
+/* A simulation that kept events and samples. */
+void erg_comparison_add(json_t *comparison, const struct erg_simulated *result,
+                        const struct erg_simulation *simulation);
+
+#endif

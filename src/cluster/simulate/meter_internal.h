@@ -1,0 +1,73 @@
+/*
+ * What the simulator measures while it runs: integrals of power, throughput and use, per job and of
+ * the cluster, and the summary that follows from them.
+ */
+#ifndef ERG_CLUSTER_SIMULATE_METER_INTERNAL_H
+#define ERG_CLUSTER_SIMULATE_METER_INTERNAL_H
+
+#include "cluster/schedule/scheduler.h"
+#include "cluster/simulate/simulate.h"
+
+/* What a job does from one of its events to the next. */
+struct job_meter {
+    double since_s;
+    int gpus;
+    double power_w; /* of its GPUs, and what they would draw without it */
+    double idle_w;
+    double samples_per_s; /* as the accounting counts it */
+    double share;         /* of its speed */
+    double jobs_before_s; /* the meter's jobs_s at its submission */
+};
+
+/* A family's throughput, settled when one of its jobs changes. */
+struct family_meter {
+    struct erg_family_result result;
+    double since_s, samples_per_s, samples;
+};
+
+struct meter {
+    const struct erg_simulation *simulation;
+    const struct erg_scheduler *scheduler;
+    struct erg_job_result *results; /* by job */
+    struct job_meter *jobs;         /* by job */
+    struct family_meter *families;  /* as they come in the trace */
+    size_t families_count;
+    size_t *family_of; /* by workload */
+    double now_s;
+    double throttle; /* what GPUs compute takes so many times as long at least; the simulator's */
+    /* Of the cluster, now. */
+    double power_w, samples_per_s;
+    double idle_w; /* of all GPUs that are up, if no job had any */
+    int busy_gpus, down_gpus;
+    /* Integrals until now. */
+    double jobs_s; /* of the number of jobs that wait or run */
+    double energy_j, busy_gpu_s, up_gpu_s, counted_s, counted_samples;
+    double free_gpu_s, pieces_gpu_s; /* of free GPUs, and of those beside a job */
+    double cost_usd, co2_g;
+    double peak_power_w, peak_samples_per_s;
+    double throttled_s;
+};
+
+void meter_init(struct meter *meter, const struct erg_simulation *simulation,
+                const struct erg_scheduler *scheduler);
+void meter_release(struct meter *meter);
+
+/* Everything goes on as it is until then. */
+void meter_advance(struct meter *meter, double now_s);
+
+/* A job was submitted: from now on it waits. */
+void meter_submit(struct meter *meter, int job);
+
+/* A job's allocation or share of speed is different from now on. */
+void meter_update(struct meter *meter, int job);
+
+/* So many iterations that a job has done are to be done again; its GPUs are still its own. */
+void meter_undo(struct meter *meter, int job, double iterations);
+
+/* A node's GPUs went down or came up; no job had them. */
+void meter_node(struct meter *meter, int node, bool down);
+
+/* Closes all accounts: jobs, families and summary of the result, which owns them. */
+void meter_finish(struct meter *meter, struct erg_simulated *result);
+
+#endif

@@ -1,0 +1,102 @@
+/* Nodes that fail and come back. */
+#include "cluster/simulate/simulate_internal.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- the order of outages ---- */
+
+static int compare_begins(const void *a, const void *b)
+{
+    const struct erg_outage *x = *(const struct erg_outage *const *)a;
+    const struct erg_outage *y = *(const struct erg_outage *const *)b;
+    if (x->from_s != y->from_s)
+        return x->from_s < y->from_s ? -1 : 1;
+    return x->node - y->node;
+}
+
+static int compare_ends(const void *a, const void *b)
+{
+    const struct erg_outage *x = *(const struct erg_outage *const *)a;
+    const struct erg_outage *y = *(const struct erg_outage *const *)b;
+    if (x->to_s != y->to_s)
+        return x->to_s < y->to_s ? -1 : 1;
+    return x->node - y->node;
+}
+
+void simulator_sort_outages(struct outages *outages, const struct erg_simulation *simulation)
+{
+    size_t count = simulation->outages_count;
+    outages->begins = erg_xcalloc(count, sizeof *outages->begins);
+    outages->ends = erg_xcalloc(count, sizeof *outages->ends);
+    for (size_t i = 0; i < count; i++)
+        outages->begins[i] = outages->ends[i] = &simulation->outages[i];
+    qsort(outages->begins, count, sizeof *outages->begins, compare_begins);
+    qsort(outages->ends, count, sizeof *outages->ends, compare_ends);
+}
+
+/* ---- as time passes ---- */
+
+static void evict(struct simulator *sim, int id, int node)
+{
+    struct erg_scheduler *scheduler = sim->scheduler;
+    const struct erg_accounting *accounting = sim->simulation->accounting;
+    simulator_record(sim, ERG_RECORD_EVICT, id, node);
+    scheduler->changes->used_s[id] = erg_scheduler_attained(scheduler, id);
+    double before = erg_scheduler_remaining(scheduler, id);
+    accounting->lose(&scheduler->works[id], scheduler->fleet, scheduler->now_s);
+    meter_undo(&sim->meter, id, scheduler->works[id].remaining - before);
+    erg_scheduler_suspend(scheduler, id);
+    scheduler_settle(scheduler);
+    accounting->change(&scheduler->works[id], scheduler->now_s, INFINITY, 0);
+    simulator_refresh(sim, id);
+    ERG_PUSH(&sim->evicted, items, id);
+}
+
+static void fail_node(struct simulator *sim, int node)
+{
+    struct erg_occupancy *occupancy = sim->scheduler->occupancy;
+    int gpus = sim->scheduler->fleet->types[occupancy->type_of[node]].gpus_per_node;
+    for (int gpu = 0; gpu < gpus; gpu++) {
+        int owner = erg_occupancy_owner(occupancy, node, gpu);
+        if (owner >= 0)
+            evict(sim, owner, node);
+    }
+    erg_occupancy_fail(occupancy, node);
+    meter_node(&sim->meter, node, true);
+    simulator_record(sim, ERG_RECORD_FAILURE, -1, node);
+    sim->events |= ERG_EVENT_FAILURE;
+}
+
+static void repair_node(struct simulator *sim, int node)
+{
+    erg_occupancy_repair(sim->scheduler->occupancy, node);
+    meter_node(&sim->meter, node, false);
+    simulator_record(sim, ERG_RECORD_REPAIR, -1, node);
+    sim->events |= ERG_EVENT_REPAIR;
+}
+
+double simulator_next_outage(const struct simulator *sim)
+{
+    const struct outages *outages = &sim->outages;
+    size_t count = sim->simulation->outages_count;
+    double begin_s = outages->begun < count ? outages->begins[outages->begun]->from_s : INFINITY;
+    double end_s = outages->ended < count ? outages->ends[outages->ended]->to_s : INFINITY;
+    return fmin(begin_s, end_s);
+}
+
+/* Repairs before failures, so that a node whose outages touch is up in between for no time. */
+void simulator_pass_outages(struct simulator *sim)
+{
+    struct outages *outages = &sim->outages;
+    size_t count = sim->simulation->outages_count;
+    double now_s = sim->scheduler->now_s;
+    while (simulator_next_outage(sim) <= now_s) {
+        if (outages->ended < count && outages->ends[outages->ended]->to_s <= now_s)
+            repair_node(sim, outages->ends[outages->ended++]->node);
+        else
+            fail_node(sim, outages->begins[outages->begun++]->node);
+    }
+}

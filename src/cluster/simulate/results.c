@@ -1,0 +1,246 @@
+#include "cluster/simulate/results.h"
+
+#include "base/memory.h"
+#include "cluster/simulate/gpu_uses.h"
+#include "io/csv.h"
+#include "io/file.h"
+#include "io/json.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const char *const states[] = {
+    [ERG_JOB_FUTURE] = "future", [ERG_JOB_WAITING] = "waiting",   [ERG_JOB_RUNNING] = "running",
+    [ERG_JOB_ENDED] = "ended",   [ERG_JOB_REJECTED] = "rejected",
+};
+
+static const char *const kinds[ERG_RECORD_KINDS] = {
+    [ERG_RECORD_SUBMIT] = "submit", [ERG_RECORD_START] = "start",
+    [ERG_RECORD_CHANGE] = "change", [ERG_RECORD_SUSPEND] = "suspend",
+    [ERG_RECORD_EVICT] = "evict",   [ERG_RECORD_END] = "end",
+    [ERG_RECORD_REJECT] = "reject", [ERG_RECORD_FAILURE] = "failure",
+    [ERG_RECORD_REPAIR] = "repair",
+};
+
+static json_t *families(const struct erg_simulated *result)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < result->families_count; i++) {
+        const struct erg_family_result *family = &result->families[i];
+        json_array_append_new(
+            array, json_pack("{s:s, s:I, s:I, s:o, s:o}", "family", family->name, "submitted_jobs",
+                             (json_int_t)family->submitted_jobs, "finished_jobs",
+                             (json_int_t)family->finished_jobs, "mean_throughput",
+                             erg_json_number(family->mean_throughput), "peak_throughput",
+                             erg_json_number(family->peak_throughput)));
+    }
+    return array;
+}
+
+static json_t *unserved(const struct erg_simulated *result, const struct erg_simulation *simulation)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < result->unserved_count; i++) {
+        const struct erg_unserved *job = &result->unserved[i];
+        const struct erg_trace_job *request = &simulation->trace->jobs[job->job];
+        struct erg_text message = {0};
+        erg_unserved_text(&message, job, simulation->trace, simulation->fleet,
+                          simulation->policy->name);
+        json_array_append_new(array,
+                              json_pack("{s:s, s:I, s:s, s:s}", "job", request->id, "line",
+                                        (json_int_t)request->line, "fate",
+                                        erg_unserved_names[job->fate], "message", message.data));
+        erg_text_release(&message);
+    }
+    return array;
+}
+
+json_t *erg_simulated_document(const struct erg_simulated *result,
+                               const struct erg_simulation *simulation)
+{
+    const struct erg_summary *summary = &result->summary;
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {
+        {"mean_jct_s", summary->mean_jct_s},
+        {"median_jct_s", summary->median_jct_s},
+        {"p99_jct_s", summary->p99_jct_s},
+        {"mean_time_in_system_s", summary->mean_time_in_system_s},
+        {"mean_queue_s", summary->mean_queue_s},
+        {"mean_slowdown", summary->mean_slowdown},
+        {"mean_finish_time_fairness", summary->mean_finish_time_fairness},
+        {"worst_finish_time_fairness", summary->worst_finish_time_fairness},
+        {"mean_throughput", summary->mean_throughput},
+        {"peak_throughput", summary->peak_throughput},
+        {"utilization", summary->utilization},
+        {"goodput", summary->goodput},
+        {"fragmentation", summary->fragmentation},
+        {"reconfiguration_gpu_s", summary->reconfiguration_gpu_s},
+        {"undone_gpu_s", summary->undone_gpu_s},
+        {"deadlines_met", summary->deadlines_met},
+        {"energy_j", summary->energy_j},
+        {"peak_power_w", summary->peak_power_w},
+        {"throttled_s", summary->throttled_s},
+        {"cost_usd", summary->cost_usd},
+        {"co2_kg", summary->co2_kg},
+        {"simulated_s", summary->simulated_s},
+        {"cpu_s", summary->cpu_s},
+    };
+    json_t *root = json_pack(
+        "{s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "schema", "ergon.simulation",
+        "schema_version", 1, "policy", simulation->policy->name, "accounting",
+        simulation->accounting->name, "gpus", simulation->fleet->gpus, "submitted_jobs",
+        (json_int_t)summary->submitted_jobs, "finished_jobs", (json_int_t)summary->finished_jobs,
+        "rejected_jobs", (json_int_t)summary->rejected_jobs, "unrunnable_jobs",
+        (json_int_t)summary->unrunnable_jobs, "reconfigurations",
+        (json_int_t)summary->reconfigurations);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        json_object_set_new(root, numbers[i].key, erg_json_number(numbers[i].value));
+    json_object_set_new(root, "families", families(result));
+    json_object_set_new(root, "unserved", unserved(result, simulation));
+    return root;
+}
+
+static void add_row(struct erg_text *out, const char *const *fields, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        erg_csv_add(out, fields[i]);
+    erg_csv_end_row(out);
+}
+
+#define HEADER(out, ...)                                                                           \
+    do {                                                                                           \
+        static const char *const header[] = {__VA_ARGS__};                                         \
+        add_row((out), header, sizeof header / sizeof *header);                                    \
+    } while (0)
+
+static void jobs_table(struct erg_text *out, const struct erg_simulated *result,
+                       const struct erg_simulation *simulation)
+{
+    const struct erg_job_trace *trace = simulation->trace;
+    HEADER(out, "job_id", "tenant", "state", "runnable", "submitted_s", "started_s", "ended_s",
+           "jct_s", "queued_s", "iterations", "remaining", "gpu_s", "lost_gpu_s", "undone_gpu_s",
+           "energy_j", "reconfigurations");
+    for (size_t i = 0; i < result->jobs_count; i++) {
+        const struct erg_job_result *job = &result->jobs[i];
+        erg_csv_add(out, trace->jobs[i].id);
+        erg_csv_add(out, trace->tenants[trace->jobs[i].tenant]);
+        erg_csv_add(out, states[job->state]);
+        erg_csv_add_long(out, job->runnable);
+        erg_csv_add_double(out, job->submitted_s);
+        erg_csv_add_double(out, job->started_s);
+        erg_csv_add_double(out, job->ended_s);
+        erg_csv_add_double(out, job->ended_s - job->submitted_s);
+        erg_csv_add_double(out, job->queued_s);
+        erg_csv_add_double(out, job->iterations);
+        erg_csv_add_double(out, job->remaining);
+        erg_csv_add_double(out, job->gpu_s);
+        erg_csv_add_double(out, job->lost_s);
+        erg_csv_add_double(out, job->undone_s);
+        erg_csv_add_double(out, job->energy_j);
+        erg_csv_add_long(out, job->reconfigurations);
+        erg_csv_end_row(out);
+    }
+}
+
+/* "0:1111 3:0011": which GPUs of which nodes. */
+static void add_gpus(struct erg_text *out, const struct erg_simulated *result,
+                     const struct erg_cluster_record *record)
+{
+    struct erg_text gpus = {0};
+    for (int i = 0; i < record->slices; i++) {
+        const struct erg_slice *slice = &result->slices[record->first_slice + (size_t)i];
+        char bits[ERG_NODE_GPUS_MOST + 1];
+        erg_slice_bits(bits, slice);
+        erg_text_printf(&gpus, "%s%d:%s", i > 0 ? " " : "", slice->node, bits);
+    }
+    erg_csv_add(out, gpus.count ? gpus.data : "");
+    erg_text_release(&gpus);
+}
+
+static void events_table(struct erg_text *out, const struct erg_simulated *result,
+                         const struct erg_simulation *simulation)
+{
+    HEADER(out, "time_s", "event", "job_id", "node", "gpu_type", "nodes", "gpus_per_node", "point",
+           "gpus");
+    for (size_t i = 0; i < result->records_count; i++) {
+        const struct erg_cluster_record *record = &result->records[i];
+        erg_csv_add_double(out, record->at_s);
+        erg_csv_add(out, kinds[record->kind]);
+        erg_csv_add(out, record->job < 0 ? "" : simulation->trace->jobs[record->job].id);
+        erg_csv_add_double(out, record->node < 0 ? NAN : record->node);
+        if (record->shape < 0) {
+            static const char *const none[] = {"", "", "", "", ""};
+            add_row(out, none, 5);
+            continue;
+        }
+        const struct erg_gpu_shape *shape = &simulation->speeds->shapes[record->shape];
+        erg_csv_add(out, simulation->fleet->types[shape->type].name);
+        erg_csv_add_long(out, shape->nodes);
+        erg_csv_add_long(out, shape->gpus_per_node);
+        erg_csv_add_long(out, record->point);
+        add_gpus(out, result, record);
+        erg_csv_end_row(out);
+    }
+}
+
+static void cluster_table(struct erg_text *out, const struct erg_simulated *result)
+{
+    HEADER(out, "time_s", "running", "waiting", "busy_gpus", "down_gpus", "samples_per_s",
+           "power_w");
+    for (size_t i = 0; i < result->samples_count; i++) {
+        const struct erg_cluster_sample *sample = &result->samples[i];
+        erg_csv_add_double(out, sample->at_s);
+        erg_csv_add_long(out, sample->running);
+        erg_csv_add_long(out, sample->waiting);
+        erg_csv_add_long(out, sample->busy_gpus);
+        erg_csv_add_long(out, sample->down_gpus);
+        erg_csv_add_double(out, sample->samples_per_s);
+        erg_csv_add_double(out, sample->power_w);
+        erg_csv_end_row(out);
+    }
+}
+
+static int write_text(const struct erg_text *text, const char *folder, const char *name,
+                      struct erg_error *err)
+{
+    struct erg_text path = {0};
+    erg_text_printf(&path, "%s/%s", folder, name);
+    int result = erg_file_write(path.data, text->data, text->count, err);
+    erg_text_release(&path);
+    return result;
+}
+
+int erg_simulated_write(const struct erg_simulated *result, const struct erg_simulation *simulation,
+                        const char *folder, struct erg_error *err)
+{
+    if (erg_dir_make(folder, err) != 0)
+        return -1;
+    struct erg_text table = {0}, path = {0};
+    json_t *document = erg_simulated_document(result, simulation);
+    erg_text_printf(&path, "%s/summary.json", folder);
+    int status = erg_json_write(path.data, document, err);
+    json_decref(document);
+    erg_text_release(&path);
+    jobs_table(&table, result, simulation);
+    if (status == 0)
+        status = write_text(&table, folder, "jobs.csv", err);
+    if (status == 0 && simulation->keep_events) {
+        table.count = 0;
+        events_table(&table, result, simulation);
+        status = write_text(&table, folder, "events.csv", err);
+    }
+    if (status == 0 && simulation->keep_samples) {
+        table.count = 0;
+        cluster_table(&table, result);
+        status = write_text(&table, folder, "cluster.csv", err);
+    }
+    erg_text_release(&table);
+    if (status == 0 && simulation->keep_events && simulation->keep_samples) {
+        erg_text_printf(&path, "%s/trace.json", folder);
+        status = erg_simulated_trace(result, simulation, path.data, err);
+        erg_text_release(&path);
+    }
+    return status;
+}

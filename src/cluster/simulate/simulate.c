@@ -1,0 +1,345 @@
+#include "cluster/simulate/simulate_internal.h"
+
+#include "base/clock.h"
+#include "base/interrupt.h"
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job, int node)
+{
+    if (!sim->simulation->keep_events)
+        return;
+    const struct erg_cluster_job *now = job >= 0 ? &sim->scheduler->jobs[job] : NULL;
+    ERG_PUSH(&sim->records, items,
+             (struct erg_cluster_record){
+                 .at_s = sim->scheduler->now_s,
+                 .kind = kind,
+                 .job = job,
+                 .node = node,
+                 .shape = now ? now->shape : -1,
+                 .point = now && now->shape >= 0 ? now->point : -1,
+                 .first_slice = sim->slices.count,
+                 .slices = now ? now->placement.count : 0,
+             });
+    for (int i = 0; now && i < now->placement.count; i++)
+        ERG_PUSH(&sim->slices, items, now->placement.slices[i]);
+}
+
+void simulator_refresh(struct simulator *sim, int id)
+{
+    const struct erg_accounting *accounting = sim->simulation->accounting;
+    const struct erg_work *work = &sim->scheduler->works[id];
+    double share_until_s = INFINITY;
+    meter_update(&sim->meter, id);
+    if (sim->scheduler->jobs[id].state == ERG_JOB_RUNNING)
+        accounting->share(work, sim->scheduler->now_s, &share_until_s);
+    event_heap_set(&sim->heap, id, fmin(accounting->end(work), share_until_s));
+}
+
+static void end_job(struct simulator *sim, int id)
+{
+    struct erg_scheduler *scheduler = sim->scheduler;
+    simulator_record(sim, ERG_RECORD_END, id, -1);
+    scheduler_end(scheduler, id);
+    meter_update(&sim->meter, id);
+    sim->meter.results[id].ended_s = scheduler->now_s;
+    sim->events |= ERG_EVENT_END;
+    ERG_PUSH(&sim->ended, items, id);
+}
+
+/* Ends, and jobs that resume or whose share of speed changes. */
+static void pass_job_events(struct simulator *sim)
+{
+    double now_s = sim->scheduler->now_s;
+    while (event_heap_next(&sim->heap) <= now_s) {
+        int id = event_heap_pop(&sim->heap);
+        if (sim->simulation->accounting->end(&sim->scheduler->works[id]) <= now_s)
+            end_job(sim, id);
+        else
+            simulator_refresh(sim, id);
+    }
+}
+
+static double next_submission(const struct simulator *sim)
+{
+    if (sim->submitted == sim->scheduler->jobs_count)
+        return INFINITY;
+    return sim->submission_s[sim->order[sim->submitted]];
+}
+
+static void submit_job(struct simulator *sim, int id)
+{
+    struct erg_scheduler *scheduler = sim->scheduler;
+    struct erg_cluster_job *job = &scheduler->jobs[id];
+    const struct erg_trace_job *request = job->request;
+    double asked_s = request->submit_s - sim->simulation->trace->first_submit_s;
+    scheduler_submit(scheduler, id);
+    job->iterations = fmax(1, floor(request->iterations * sim->simulation->work));
+    job->deadline_s = request->deadline_s - request->submit_s + asked_s;
+    sim->simulation->accounting->submit(job, &scheduler->works[id]);
+    meter_submit(&sim->meter, id);
+    simulator_record(sim, ERG_RECORD_SUBMIT, id, -1);
+    if (!erg_speeds_runnable(sim->simulation->speeds, request->workload, -1)) {
+        simulator_note_unserved(sim, id, ERG_UNSERVED_NOWHERE);
+        erg_scheduler_reject(scheduler, id);
+        return;
+    }
+    sim->events |= ERG_EVENT_ARRIVAL;
+    ERG_PUSH(&sim->arrived, items, id);
+}
+
+static void pass_submissions(struct simulator *sim)
+{
+    while (next_submission(sim) <= sim->scheduler->now_s)
+        submit_job(sim, sim->order[sim->submitted++]);
+}
+
+/* The first moment from now on at which the policy has a round. */
+static double next_round(const struct simulator *sim)
+{
+    const struct erg_scheduler *scheduler = sim->scheduler;
+    double length_s = sim->simulation->policy->round_s;
+    if (length_s <= 0 || scheduler->waiting.count + scheduler->running.count == 0)
+        return INFINITY;
+    return fmax(sim->round_s, ceil(scheduler->now_s / length_s) * length_s);
+}
+
+/* The next moment at which the accounting lets anything happen. */
+static double allowed(const struct simulator *sim, double at_s)
+{
+    double round_s = sim->simulation->accounting->round_s;
+    return round_s > 0 && !isinf(at_s) ? ceil(at_s / round_s) * round_s : at_s;
+}
+
+static double next_wake(const struct simulator *sim)
+{
+    if (sim->scheduler->waiting.count + sim->scheduler->running.count == 0)
+        return INFINITY;
+    return allowed(sim, sim->scheduler->changes->wake_s);
+}
+
+static int call_policy(struct simulator *sim, struct erg_error *err)
+{
+    const struct erg_policy *policy = sim->simulation->policy;
+    struct erg_scheduler *scheduler = sim->scheduler;
+    double now_s = scheduler->now_s;
+    bool round = next_round(sim) <= now_s || next_wake(sim) <= now_s;
+    if (!round && !(sim->events & policy->events))
+        return 0;
+    if (next_round(sim) <= now_s)
+        sim->round_s = now_s + policy->round_s;
+    if (next_wake(sim) <= now_s)
+        scheduler->changes->wake_s = INFINITY;
+    struct erg_occasion occasion = {
+        .events = sim->events | (round ? ERG_EVENT_ROUND : 0),
+        .arrived = sim->arrived.items,
+        .arrived_count = sim->arrived.count,
+        .ended = sim->ended.items,
+        .ended_count = sim->ended.count,
+        .evicted = sim->evicted.items,
+        .evicted_count = sim->evicted.count,
+    };
+    if (policy->decide(sim->policy_state, scheduler, &occasion, err) != 0)
+        return erg_fail_context(err, "policy %s at %g s", policy->name, now_s);
+    sim->rested = !(sim->events & ~ERG_EVENT_TARIFF) && scheduler->changes->count == 0;
+    sim->events = 0;
+    sim->arrived.count = sim->ended.count = sim->evicted.count = 0;
+    return simulator_book(sim, err);
+}
+
+static void take_sample(struct simulator *sim)
+{
+    const struct erg_scheduler *scheduler = sim->scheduler;
+    if (!sim->simulation->keep_samples)
+        return;
+    ERG_PUSH(&sim->samples, items,
+             (struct erg_cluster_sample){
+                 .at_s = scheduler->now_s,
+                 .running = scheduler->running.count,
+                 .waiting = scheduler->waiting.count,
+                 .busy_gpus = sim->meter.busy_gpus,
+                 .down_gpus = sim->meter.down_gpus,
+                 .samples_per_s = sim->meter.samples_per_s,
+                 .power_w = sim->meter.power_w,
+             });
+}
+
+/* When electricity will cost something else, if the policy wants to know and has jobs. */
+static double next_tariff(const struct simulator *sim)
+{
+    const struct erg_scheduler *scheduler = sim->scheduler;
+    double until_s = INFINITY;
+    if (sim->simulation->tariff && (sim->simulation->policy->events & ERG_EVENT_TARIFF) &&
+        scheduler->waiting.count + scheduler->running.count > 0)
+        erg_tariff_at(sim->simulation->tariff, scheduler->now_s, &until_s);
+    return allowed(sim, until_s);
+}
+
+/* Nothing can happen any more but rounds, and calls at other rates, of a policy that does
+ * nothing. */
+static bool stuck(const struct simulator *sim)
+{
+    return sim->rested && !sim->events && sim->scheduler->running.count == 0 &&
+           isinf(next_submission(sim)) && isinf(simulator_next_outage(sim)) &&
+           isinf(next_wake(sim));
+}
+
+static int run(struct simulator *sim, struct erg_error *err)
+{
+    struct erg_scheduler *scheduler = sim->scheduler;
+    double until_s = sim->simulation->until_s;
+    for (size_t steps = 0;; steps++) {
+        double next_s = fmin(fmin(event_heap_next(&sim->heap), simulator_next_outage(sim)),
+                             fmin(next_submission(sim), next_wake(sim)));
+        double tariff_s = next_tariff(sim);
+        if (!stuck(sim))
+            next_s = fmin(next_s, fmin(next_round(sim), tariff_s));
+        if (next_s >= until_s || isinf(next_s))
+            break;
+        if (steps % 1024 == 0 && erg_interrupt_check(err) != 0)
+            return -1;
+        scheduler->now_s = next_s;
+        meter_advance(&sim->meter, next_s);
+        pass_job_events(sim);
+        simulator_pass_outages(sim);
+        pass_submissions(sim);
+        sim->events |= next_s == tariff_s ? ERG_EVENT_TARIFF : 0;
+        if (simulator_book(sim, err) != 0 || call_policy(sim, err) != 0)
+            return -1;
+        simulator_throttle(sim);
+        take_sample(sim);
+    }
+    if (!isinf(until_s)) {
+        scheduler->now_s = until_s;
+        meter_advance(&sim->meter, until_s);
+    }
+    return 0;
+}
+
+struct submission {
+    double at_s;
+    int job;
+};
+
+static int compare_submissions(const void *a, const void *b)
+{
+    const struct submission *x = a, *y = b;
+    if (x->at_s != y->at_s)
+        return x->at_s < y->at_s ? -1 : 1;
+    return x->job - y->job;
+}
+
+/* Jobs in the order of their submission, those of one moment in the order of the file. */
+static void sort_submissions(struct simulator *sim)
+{
+    const struct erg_job_trace *trace = sim->simulation->trace;
+    struct submission *items = erg_xcalloc(trace->count, sizeof *items);
+    double previous_s = 0;
+    for (size_t i = 0; i < trace->count; i++) {
+        previous_s = sim->simulation->accounting->submission(
+            trace->jobs[i].submit_s - trace->first_submit_s, previous_s);
+        items[i] = (struct submission){previous_s, (int)i};
+        sim->submission_s[i] = previous_s;
+    }
+    qsort(items, trace->count, sizeof *items, compare_submissions);
+    for (size_t i = 0; i < trace->count; i++)
+        sim->order[i] = items[i].job;
+    free(items);
+}
+
+static void release(struct simulator *sim)
+{
+    meter_release(&sim->meter);
+    event_heap_release(&sim->heap);
+    scheduler_free(sim->scheduler);
+    free(sim->submission_s);
+    free(sim->order);
+    free(sim->outages.begins);
+    free(sim->outages.ends);
+    free(sim->arrived.items);
+    free(sim->ended.items);
+    free(sim->evicted.items);
+    free(sim->records.items);
+    free(sim->slices.items);
+    free(sim->samples.items);
+    free(sim->unserved.items);
+}
+
+static int check_power_cap(const struct erg_simulation *simulation, struct erg_error *err)
+{
+    double idle_w = erg_fleet_idle_power(simulation->fleet);
+    if (isinf(simulation->power_cap_w))
+        return 0;
+    if (simulation->accounting->replays)
+        return erg_fail(err, ERG_FAILED,
+                        "the published comparison knows no power cap: expected fair accounting "
+                        "with one");
+    if (simulation->power_cap_w <= idle_w)
+        return erg_fail(err, ERG_FAILED,
+                        "a power cap of %g W cannot be kept: the cluster's GPUs draw %g W idle",
+                        simulation->power_cap_w, idle_w);
+    return 0;
+}
+
+int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simulation,
+                 struct erg_error *err)
+{
+    double began_s = erg_cpu_seconds();
+    if (check_power_cap(simulation, err) != 0)
+        return -1;
+    const struct erg_policy *policy = simulation->policy;
+    size_t count = simulation->trace->count;
+    struct simulator sim = {
+        .simulation = simulation,
+        .scheduler = scheduler_new(simulation->fleet, simulation->trace,
+                                   simulation->beliefs ? simulation->beliefs : simulation->speeds,
+                                   policy, simulation->accounting),
+        .submission_s = erg_xcalloc(count, sizeof *sim.submission_s),
+        .order = erg_xcalloc(count, sizeof *sim.order),
+    };
+    sim.scheduler->power_cap_w = simulation->power_cap_w;
+    sim.scheduler->tariff = simulation->tariff;
+    meter_init(&sim.meter, simulation, sim.scheduler);
+    event_heap_init(&sim.heap, count);
+    sort_submissions(&sim);
+    simulator_sort_outages(&sim.outages, simulation);
+    int status = policy->open ? policy->open(&sim.policy_state, sim.scheduler, err) : 0;
+    if (status == 0) {
+        status = run(&sim, err);
+        if (policy->close)
+            policy->close(sim.policy_state);
+    }
+    if (status == 0) {
+        simulator_note_waiting(&sim);
+        *result = (struct erg_simulated){.jobs_count = count,
+                                         .records = sim.records.items,
+                                         .records_count = sim.records.count,
+                                         .slices = sim.slices.items,
+                                         .slices_count = sim.slices.count,
+                                         .samples = sim.samples.items,
+                                         .samples_count = sim.samples.count,
+                                         .unserved = sim.unserved.items,
+                                         .unserved_count = sim.unserved.count};
+        sim.records.items = NULL;
+        sim.slices.items = NULL;
+        sim.samples.items = NULL;
+        sim.unserved.items = NULL;
+        meter_finish(&sim.meter, result);
+        result->summary.cpu_s = erg_cpu_seconds() - began_s;
+    }
+    release(&sim);
+    return status;
+}
+
+void erg_simulated_release(struct erg_simulated *result)
+{
+    free(result->jobs);
+    free(result->families);
+    free(result->records);
+    free(result->slices);
+    free(result->samples);
+    free(result->unserved);
+    *result = (struct erg_simulated){0};
+}

@@ -1,0 +1,91 @@
+/*
+ * The simulator's insides; shared by simulate*.c only.
+ */
+#ifndef ERG_CLUSTER_SIMULATE_INTERNAL_H
+#define ERG_CLUSTER_SIMULATE_INTERNAL_H
+
+#include "cluster/schedule/event_heap_internal.h"
+#include "cluster/schedule/scheduler_internal.h"
+#include "cluster/simulate/meter_internal.h"
+#include "cluster/simulate/simulate.h"
+
+struct ids {
+    int *items;
+    size_t count, capacity;
+};
+
+/* A node's outage that has begun or is to begin. */
+struct outages {
+    const struct erg_outage **begins, **ends; /* by from_s and by to_s */
+    size_t begun, ended;
+};
+
+struct simulator {
+    const struct erg_simulation *simulation;
+    struct erg_scheduler *scheduler;
+    struct meter meter;
+    struct event_heap heap;
+    void *policy_state;
+    double *submission_s; /* by job */
+    int *order;           /* jobs by submission */
+    size_t submitted;
+    struct outages outages;
+    /* Since the policy was last called. */
+    unsigned events;
+    struct ids arrived, ended, evicted;
+    double round_s; /* when its next round is, at the earliest */
+    bool rested;    /* in its last round it changed nothing, and nothing had happened */
+    struct {
+        struct erg_cluster_record *items;
+        size_t count, capacity;
+    } records;
+    struct {
+        struct erg_slice *items;
+        size_t count, capacity;
+    } slices; /* of the records */
+    struct {
+        struct erg_cluster_sample *items;
+        size_t count, capacity;
+    } samples;
+    struct {
+        struct erg_unserved *items;
+        size_t count, capacity;
+    } unserved;
+};
+
+/* Notes an event, where events are kept. */
+void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job, int node);
+
+/* Finds out when a job will next do something by itself. */
+void simulator_refresh(struct simulator *sim, int id);
+
+/* A job is not served, for good. */
+void simulator_note_unserved(struct simulator *sim, int job, enum erg_unserved_fate fate);
+
+/* The same of a job that its policy turned away, if it cannot run on the GPUs that it asked for; of
+ * one that may simply have come too late nothing is said. */
+void simulator_note_rejected(struct simulator *sim, int job);
+
+/* The same of jobs that wait at the end and will for ever. */
+void simulator_note_waiting(struct simulator *sim);
+
+/* Books what became of all jobs since the last time; fails where one was put where it cannot run.
+ */
+int simulator_book(struct simulator *sim, struct erg_error *err);
+
+/* The pace of a running job that stays on its GPUs is another from now on. */
+void simulator_pace(struct simulator *sim, int job);
+
+/* Slows down as much as the power cap asks for, to be called when all else has been booked. */
+void simulator_throttle(struct simulator *sim);
+
+/* Outages by the times at which they begin and end. */
+void simulator_sort_outages(struct outages *outages, const struct erg_simulation *simulation);
+
+/* When a node next fails or comes back; INFINITY: never. */
+double simulator_next_outage(const struct simulator *sim);
+
+/* Failures, which evict jobs, and repairs until now. */
+void simulator_pass_outages(struct simulator *sim);
+
+#endif

@@ -1,0 +1,146 @@
+/*
+ * Sweeps: many simulations, of every policy at every load on every cluster with every seed, and
+ * what they say together. A YAML file says which:
+ *
+ *   clusters: [cluster.yaml]         # paths are relative to this file
+ *   traces: [week1.csv, week2.csv]
+ *   profiles: profiles               # as for ergon simulate
+ *   policies: [fcfs, sia, ergon]
+ *   reference: fcfs                  # the policy that others are compared with; else the first
+ *   loads: [0.8, 1, 1.2]             # times between submissions are divided by it; else 1
+ *   power_caps: [0.7, 1]             # shares of the power of all GPUs at their fastest; else none
+ *   seeds: 10                        # from 1 on; else 1
+ *   resample: true                   # a seed draws a trace like the given one (traces/vary.h)
+ *   failures: {mean_h: 2000, repair_h: 4}  # a seed draws failures of nodes (outages.h)
+ *   pool_traces: true                # traces are samples of the same workload
+ *   accounting: fair                 # or artifact
+ *   rounds: 2000                     # of 300 s; else until no job runs and none can
+ *   work: 1                          # share of its iterations that a job does
+ *
+ * A point is one simulation. Its key is a hash of all that it depends on, contents of files and
+ * the version of ergon included, and of nothing else: a sweep that gets another load or policy
+ * keeps its finished points, and one whose trace was changed is run anew.
+ *
+ * A seed draws the same failures and the same jobs for every policy, load and cluster, so policies
+ * are compared in pairs.
+ */
+#ifndef ERG_CLUSTER_SWEEP_H
+#define ERG_CLUSTER_SWEEP_H
+
+#include "base/text.h"
+#include "cluster/simulate/simulate.h"
+#include "io/documents.h"
+
+#include <jansson.h>
+
+struct erg_sweep_inputs {
+    struct erg_fleet *fleet;
+    struct erg_job_trace *trace; /* types are numbers of the fleet */
+    struct erg_speeds *speeds;
+    double power_w; /* of all GPUs at their fastest */
+};
+
+struct erg_sweep_failures {
+    double mean_h, repair_h;
+};
+
+struct erg_sweep {
+    /* As in the file. */
+    char **clusters, **traces, **policies;
+    unsigned clusters_count, traces_count, policies_count;
+    char *profiles, *reference;
+    double *loads, *power_caps;
+    unsigned loads_count, power_caps_count; /* at least one; a cap of NAN is none */
+    int seeds, rounds;                      /* no rounds: 0 */
+    bool resample, pool_traces;
+    struct erg_sweep_failures failures; /* mean_h of 0: none are drawn */
+    int accounting;
+    double work;
+    /* What follows. */
+    char *path;
+    const struct erg_policy **policy; /* by policy */
+    unsigned reference_index;
+    struct erg_sweep_inputs *inputs; /* [cluster][trace] */
+    uint64_t *cluster_hashes, *trace_hashes, profiles_hash;
+};
+
+/* Reads the sweep and all that it names. Every error says file and line where there is one. */
+int erg_sweep_load(struct erg_sweep **sweep, const char *path, struct erg_error *err);
+void erg_sweep_free(struct erg_sweep *sweep);
+
+/* Reads a sweep alone, and nothing that it names: it has no inputs, and cannot be run. */
+int erg_sweep_parse(struct erg_sweep **sweep, const char *name, const char *text, size_t length,
+                    struct erg_error *err);
+
+/* ---- points ---- */
+
+/* One of the product, as indices; the seed from 0 on. */
+struct erg_sweep_point {
+    unsigned cluster, trace, cap, load, seed, policy;
+};
+
+size_t erg_sweep_points(const struct erg_sweep *sweep);
+struct erg_sweep_point erg_sweep_point(const struct erg_sweep *sweep, size_t index);
+size_t erg_sweep_index(const struct erg_sweep *sweep, const struct erg_sweep_point *point);
+
+/* 16 digits of a hash, from 2^64: among a million points two are equal with 3 in 100 million. */
+struct erg_sweep_key {
+    char text[17];
+};
+struct erg_sweep_key erg_sweep_key(const struct erg_sweep *sweep,
+                                   const struct erg_sweep_point *point);
+
+/* "cluster.yaml, trace.csv, fcfs, load 1.2, seed 3" */
+void erg_sweep_describe(struct erg_text *out, const struct erg_sweep *sweep,
+                        const struct erg_sweep_point *point);
+
+/* Simulates one point: the document of cluster/simulate/results.h, a new reference. Interruptible.
+ */
+int erg_sweep_simulate(const struct erg_sweep *sweep, const struct erg_sweep_point *point,
+                       json_t **document, struct erg_error *err);
+
+/* ---- running ---- */
+
+/* Every so many points, beginning with that one: {0, 1} are all. */
+struct erg_sweep_part {
+    unsigned index, count;
+};
+
+/*
+ * The store of a part: FOLDER/parts/1-of-8.db, or FOLDER/sweep.db of all, which takes over whatever
+ * parts there are. Folders are made.
+ */
+int erg_sweep_store_open(struct erg_documents **store, const char *folder,
+                         const struct erg_sweep_part *part, struct erg_error *err);
+
+/*
+ * Simulates the points of a part that the store does not have, each in a process of its own, as
+ * many at a time as there are cores, and stores each result before the next point begins. What ends
+ * in whatever way loses at most the points that are being simulated.
+ *
+ * A point that fails or crashes does not stop the others; the error then names the first such one.
+ * Forks, so the caller has no other threads.
+ */
+int erg_sweep_run(const struct erg_sweep *sweep, struct erg_documents *store,
+                  const struct erg_sweep_part *part, struct erg_error *err);
+
+/* ---- what they say ---- */
+
+/*
+ * Schema "ergon.sweep": for each cluster, trace (or all pooled) and cap, each load and policy, the
+ * mean of every number of the summaries with its 95 % confidence interval (Student's t), the same
+ * of its difference to the reference policy, in pairs, and of its change relative to it: the mean
+ * and the ends of its interval of the pairs' ratios (of their logarithms). The values are those of
+ * the seeds; of pooled traces, the means of each trace over its seeds, since only traces are
+ * independent of each other. Points that the store lacks are left out and counted. Of each group,
+ * the jobs that were not served (unserved.h) in some of its points are named, by policy and once,
+ * as in the trace.
+ */
+int erg_sweep_document(const struct erg_sweep *sweep, struct erg_documents *store,
+                       json_t **document, struct erg_error *err);
+
+/* All points with their summaries, as CSV; points that the store lacks have no row. */
+int erg_sweep_table(const struct erg_sweep *sweep, struct erg_documents *store,
+                    struct erg_text *out, struct erg_error *err);
+
+#endif

@@ -1,0 +1,36 @@
+/* Shared by the files of sweeps only. */
+#ifndef ERG_CLUSTER_SWEEP_INTERNAL_H
+#define ERG_CLUSTER_SWEEP_INTERNAL_H
+
+#include "cluster/sweep/sweep.h"
+
+enum { SWEEP_FAIR, SWEEP_ARTIFACT };
+
+/* What `rounds` counts; the rounds of the published comparison. */
+#define SWEEP_ROUND_S 300
+
+/* ---- jobs that were not served ---- */
+
+struct sweep_unserved_job {
+    unsigned cluster, trace, cap, policy; /* whatever load and seed */
+    int job;                              /* of the trace as it was read */
+    int fate;                             /* enum erg_unserved_fate */
+};
+
+struct sweep_unserved {
+    struct sweep_unserved_job *items;
+    size_t count, capacity;
+};
+
+/* Adds those of a point's summary. */
+void sweep_unserved_read(struct sweep_unserved *list, const struct erg_sweep *sweep,
+                         const struct erg_sweep_point *point, const json_t *summary);
+
+/* Leaves each once, by cluster, cap, trace, job and policy. */
+void sweep_unserved_settle(struct sweep_unserved *list);
+
+/* Those of a point's cluster, cap and trace (of all traces where they are pooled). */
+json_t *sweep_unserved_document(const struct sweep_unserved *list, const struct erg_sweep *sweep,
+                                const struct erg_sweep_point *group);
+
+#endif

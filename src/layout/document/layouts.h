@@ -1,0 +1,73 @@
+/*
+ * Layouts as a JSON document: what `ergon plan --json` prints and the page draws; and a layout as a
+ * job file that other commands take.
+ */
+#ifndef ERG_LAYOUT_DOCUMENT_LAYOUTS_H
+#define ERG_LAYOUT_DOCUMENT_LAYOUTS_H
+
+#include "base/text.h"
+#include "layout/energy/choice.h"
+#include "layout/search/mixed.h"
+
+#include <jansson.h>
+
+/* What was asked and found. */
+struct erg_layout_answer {
+    const struct erg_job *job;
+    const struct erg_layout_search *searches; /* by GPUs, which are all that differs */
+    size_t search_count;
+    const struct erg_layout_energy_request *energy;
+    const struct erg_layout_found *found; /* at the highest clock; may be NULL beside a choice */
+    /* Over clocks, the best for the query first: in place of those that were found. NULL: not
+     * asked. */
+    const struct erg_layout_choice *choice;
+    const struct erg_layout_query *query;
+    const struct erg_layout_count *counts; /* [search_count]; NULL for one number of GPUs */
+    size_t top;                            /* layouts at most */
+    /* Where GPUs are of several kinds: then all layouts are candidates of this search, and of
+     * `searches` only what does not depend on the kind counts. NULL: one kind. */
+    const struct erg_mixed_search *mixed;
+    /* Every layout that fits, for the picture; may be empty. */
+    const struct erg_layout_point {
+        float time_s, energy_j, peak_bytes;
+    } * points;
+    size_t point_count;
+};
+
+/* Schema "ergon.layouts", version 1; owned by the caller. */
+json_t *erg_layout_document(const struct erg_layout_answer *answer);
+
+/* What would fit in place of what was asked; what is 0 is not known. */
+struct erg_layout_remedy {
+    struct erg_layout_candidate layout; /* of tensor degree 0: none; to be released */
+    double memory_bytes;                /* of a GPU for tensors */
+    long gpus, batch;
+};
+
+/* The same schema where nothing fits or is within bounds: the reason as people are told it, and
+ * what would fit; `remedy` may be NULL. */
+json_t *erg_layout_refusal_document(const struct erg_layout_answer *answer, const char *reason,
+                                    const struct erg_layout_remedy *remedy);
+
+/* Of a layout of the answer with everything at the highest clock; its share of the peak of its GPUs
+ * at a rate. */
+void erg_layout_answer_energy(struct erg_layout_energy *energy,
+                              const struct erg_layout_answer *answer,
+                              const struct erg_layout_candidate *candidate);
+double erg_layout_answer_mfu(const struct erg_layout_answer *answer,
+                             const struct erg_layout_candidate *candidate, double tokens_per_s);
+
+/* "misses the deadline" or which other bound an iteration is beyond; NULL: it keeps all. */
+const char *erg_layout_missed_bound(const struct erg_layout_query *query, double time_s,
+                                    double energy_j);
+
+/* "t=2,c=2,p=8,l=2", as erg_layout_parse() reads it. */
+void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long layers);
+
+/* The job with this layout of the answer in place of its own, in YAML; `cluster` NULL: the job's.
+ */
+void erg_layout_job(struct erg_text *out, const struct erg_layout_answer *answer,
+                    const struct erg_cluster *cluster,
+                    const struct erg_layout_candidate *candidate);
+
+#endif

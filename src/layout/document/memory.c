@@ -1,0 +1,203 @@
+#include "layout/document/memory.h"
+
+#include <math.h>
+
+static json_t *whole(double bytes)
+{
+    return json_integer((json_int_t)llround(bytes));
+}
+
+static void set(json_t *object, const char *key, json_t *value)
+{
+    json_object_set_new(object, key, value);
+}
+
+static json_t *layout_document(const struct erg_memory_answer *answer,
+                               const struct erg_layout *layout)
+{
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "tensor", (json_int_t)layout->tensor,
+        "context", (json_int_t)layout->context, "pipeline", (json_int_t)layout->pipeline,
+        "virtual_stages", (json_int_t)layout->virtual_stages, "data", (json_int_t)layout->data,
+        "microbatch", (json_int_t)layout->microbatch, "microbatches",
+        (json_int_t)layout->microbatches, "sequence", (json_int_t)layout->sequence, "vocabulary",
+        (json_int_t)erg_layout_vocabulary(answer->request.model, layout->tensor));
+}
+
+/* Columns, one entry per pass: an item that is never there is left out. */
+static json_t *course_document(const struct erg_memory_course *course)
+{
+    json_t *passes = json_array(), *chunks = json_array(), *microbatches = json_array();
+    json_t *items = json_object();
+    for (size_t k = 0; k < course->count; k++) {
+        const struct erg_memory_step *step = &course->steps[k];
+        json_array_append_new(passes, json_string(step->backward ? "backward" : "forward"));
+        json_array_append_new(chunks, json_integer(step->chunk));
+        json_array_append_new(microbatches, json_integer(step->microbatch));
+    }
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++) {
+        json_t *column = json_array();
+        bool there = false;
+        for (size_t k = 0; k < course->count; k++) {
+            double bytes = (double)course->steps[k].items[i];
+            json_array_append_new(column, whole(bytes));
+            there |= bytes > 0;
+        }
+        if (there)
+            set(items, erg_memory_item_name((enum erg_memory_item)i), column);
+        else
+            json_decref(column);
+    }
+    return json_pack("{s:o, s:o, s:o, s:o}", "pass", passes, "chunk", chunks, "microbatch",
+                     microbatches, "bytes", items);
+}
+
+static json_t *passes_document(const struct erg_memory_stage_traffic *traffic)
+{
+    json_t *passes = json_array(), *chunks = json_array(), *microbatches = json_array();
+    json_t *starts = json_array(), *ends = json_array();
+    for (size_t i = 0; i < traffic->pass_count; i++) {
+        const struct erg_memory_pass_time *pass = &traffic->passes[i];
+        json_array_append_new(passes, json_string(pass->backward ? "backward" : "forward"));
+        json_array_append_new(chunks, json_integer(pass->chunk));
+        json_array_append_new(microbatches, json_integer(pass->microbatch));
+        json_array_append_new(starts, json_real(pass->start_s));
+        json_array_append_new(ends, json_real(pass->end_s));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "pass", passes, "chunk", chunks, "microbatch",
+                     microbatches, "start_s", starts, "end_s", ends);
+}
+
+/* Columns, one entry per transfer; null where a kind has no such thing. */
+static json_t *transfers_document(const struct erg_memory_stage_traffic *traffic)
+{
+    static const char *const keys[] = {"kind", "pass",          "chunk", "microbatch", "layer",
+                                       "peer", "between_nodes", "bytes", "start_s",    "end_s"};
+    enum { KEYS = sizeof keys / sizeof *keys };
+    json_t *document = json_object(), *columns[KEYS];
+    for (int key = 0; key < KEYS; key++)
+        set(document, keys[key], columns[key] = json_array());
+    for (size_t i = 0; i < traffic->count; i++) {
+        const struct erg_memory_transfer *transfer = &traffic->items[i];
+        bool message = transfer->peer >= 0;
+        json_t *values[KEYS] = {
+            json_string(erg_memory_transfer_name(transfer->kind)),
+            message ? json_string(transfer->backward ? "backward" : "forward") : json_null(),
+            json_integer(transfer->chunk),
+            json_integer(transfer->microbatch),
+            transfer->layer >= 0 ? json_integer(transfer->layer) : json_null(),
+            message ? json_integer(transfer->peer) : json_null(),
+            message ? json_boolean(transfer->between_nodes) : json_null(),
+            json_integer(transfer->bytes),
+            json_real(transfer->start_s),
+            json_real(transfer->end_s),
+        };
+        for (int key = 0; key < KEYS; key++)
+            json_array_append_new(columns[key], values[key]);
+    }
+    return document;
+}
+
+static json_t *stage_document(const struct erg_memory_answer *answer, long index)
+{
+    const struct erg_memory_request *request = &answer->request;
+    const struct erg_layout *layout = request->layout;
+    const struct erg_memory_stage *stage = &answer->result->stages[index];
+    struct erg_memory_sizes sizes;
+    struct erg_memory_stage closed;
+    erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
+                          layout->microbatch, layout->sequence);
+    erg_memory_closed(&closed, request, &sizes, index);
+    json_t *items = json_object(), *document = json_object(), *chunks = json_array();
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        set(items, erg_memory_item_name((enum erg_memory_item)i), whole(stage->items[i]));
+    long layers = erg_layout_stage_layers(layout, request->model->layers, index);
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
+        json_array_append_new(chunks, json_integer(erg_layout_chunk_layers(
+                                          layout, request->model->layers, index, chunk)));
+    set(document, "stage", json_integer(index));
+    set(document, "layers", json_integer(layers));
+    set(document, "chunk_layers", chunks);
+    set(document, "recompute", json_string(erg_remat_name(erg_layout_remat(layout, index))));
+    set(document, "offload", json_real(erg_layout_offload(layout, index)));
+    set(document, "peak_bytes", whole(stage->peak_bytes));
+    set(document, "closed_form_bytes", whole(closed.peak_bytes));
+    set(document, "moment", json_string(stage->moment));
+    set(document, "items", items);
+    set(document, "groups", json_integer(stage->groups));
+    set(document, "group_offload_bytes", whole(stage->offload_bytes));
+    set(document, "host_bytes", whole(stage->offload_bytes * (double)stage->groups));
+    if (answer->traffic) {
+        const struct erg_memory_stage_traffic *traffic = &answer->traffic->stages[index];
+        set(document, "copy_wait_s", json_real(traffic->copy_wait_s));
+        set(document, "passes", passes_document(traffic));
+        set(document, "transfers", transfers_document(traffic));
+    }
+    set(document, "course", course_document(&answer->result->courses[index]));
+    return document;
+}
+
+static json_t *solution_document(const struct erg_memory_solution *solution)
+{
+    json_t *stages = json_array();
+    for (long i = 0; i < solution->count; i++)
+        json_array_append_new(stages,
+                              json_pack("{s:f, s:s}", "offload", solution->stage_offload[i],
+                                        "recompute", erg_remat_name(solution->stage_remat[i])));
+    return json_pack("{s:f, s:I, s:I, s:I, s:o}", "offload", solution->offload, "offload_bytes",
+                     (json_int_t)solution->offload_bytes, "stage_offload_bytes",
+                     (json_int_t)solution->stage_offload_bytes, "excess_bytes",
+                     (json_int_t)solution->excess_bytes, "stages", stages);
+}
+
+json_t *erg_memory_document(const struct erg_memory_answer *answer)
+{
+    const struct erg_memory_request *request = &answer->request;
+    const struct erg_memory_result *result = answer->result;
+    const struct erg_memory_stage *worst = &result->stages[result->worst];
+    json_t *document = json_object(), *stages = json_array();
+    int item = 0;
+    double closed = 0;
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        if (worst->items[i] > worst->items[item])
+            item = i;
+    for (long i = 0; i < result->count; i++) {
+        json_t *stage = stage_document(answer, i);
+        closed = fmax(closed, json_number_value(json_object_get(stage, "closed_form_bytes")));
+        json_array_append_new(stages, stage);
+    }
+    set(document, "schema", json_string("ergon.memory"));
+    set(document, "schema_version", json_integer(1));
+    set(document, "job", json_string(answer->job->name));
+    set(document, "model", json_string(request->model->name));
+    set(document, "gpu", json_string(answer->job->gpu->name));
+    set(document, "gpus", json_integer(erg_layout_gpus(request->layout)));
+    set(document, "layout", layout_document(answer, request->layout));
+    set(document, "recompute", json_string(erg_layout_remat_name(request->layout)));
+    set(document, "offload", json_real(request->layout->offload));
+    set(document, "accounting",
+        json_string(request->accounting == ERG_MEMORY_ARENA ? "arena" : "framework"));
+    set(document, "copies", json_string(request->layer_copies ? "layer" : "group"));
+    set(document, "peak_bytes", whole(worst->peak_bytes));
+    set(document, "closed_form_bytes", whole(closed));
+    set(document, "binding_stage", json_integer(result->worst));
+    set(document, "binding_item", json_string(erg_memory_item_name((enum erg_memory_item)item)));
+    set(document, "gpu_memory_bytes", whole(answer->job->gpu->memory_bytes));
+    set(document, "budget_bytes", whole(answer->budget_bytes));
+    set(document, "fits", json_boolean(answer->fits));
+    set(document, "node_host_bytes", whole(answer->host_bytes));
+    if (answer->solution)
+        set(document, "solution", solution_document(answer->solution));
+    if (answer->change && answer->change->found)
+        set(document, "change",
+            json_pack("{s:s, s:f, s:o}", "recompute", erg_remat_name(answer->change->layout.remat),
+                      "offload", answer->change->layout.offload, "layout",
+                      layout_document(answer, &answer->change->layout)));
+    if (answer->traffic) {
+        set(document, "pipeline_s", json_real(answer->traffic->time_s));
+        set(document, "shared_link_s", json_real(answer->shared_s));
+    }
+    set(document, "simulated_microbatches", json_integer(result->microbatches));
+    set(document, "stages", stages);
+    return document;
+}

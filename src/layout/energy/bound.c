@@ -1,0 +1,427 @@
+#include "layout/energy/bound.h"
+
+#include "base/memory.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- the options of one instruction ---- */
+
+/* The lower hull of time and energy beyond that of waiting, the fastest first. */
+struct hull {
+    struct erg_layout_bend *points; /* [count] */
+    size_t count;
+};
+
+static int by_time(const void *left, const void *right)
+{
+    const struct erg_layout_bend *a = left, *b = right;
+    if (a->time_s != b->time_s)
+        return a->time_s < b->time_s ? -1 : 1;
+    return (a->energy_j > b->energy_j) - (a->energy_j < b->energy_j);
+}
+
+/* What a second more saves between two points. */
+static double saving_w(const struct erg_layout_bend *from, const struct erg_layout_bend *to)
+{
+    return (from->energy_j - to->energy_j) / (to->time_s - from->time_s);
+}
+
+/* Sorts and keeps the convex, falling part. */
+static void make_hull(struct hull *hull)
+{
+    struct erg_layout_bend *points = hull->points;
+    size_t kept = 0;
+    qsort(points, hull->count, sizeof *points, by_time);
+    for (size_t i = 0; i < hull->count; i++) {
+        if (kept && points[i].energy_j >= points[kept - 1].energy_j)
+            continue;
+        while (kept > 1 && saving_w(&points[kept - 1], &points[i]) >=
+                               saving_w(&points[kept - 2], &points[kept - 1]))
+            kept--;
+        points[kept++] = points[i];
+    }
+    hull->count = kept;
+}
+
+static void fill_hull(struct hull *hull, const struct erg_layout_ladder *ladder,
+                      const struct erg_layout *layout, long stage, long chunk, bool backward)
+{
+    double waiting_w = ladder->request->gpu->blocking_power_w;
+    hull->count = ladder->count;
+    for (size_t i = 0; i < ladder->count; i++) {
+        struct erg_pass_cost cost =
+            erg_layout_ladder_cost(ladder, layout, stage, chunk, backward, i);
+        hull->points[i] =
+            (struct erg_layout_bend){cost.time_s, cost.total_j - waiting_w * cost.time_s};
+    }
+    make_hull(hull);
+}
+
+/* ---- the sum over stages ---- */
+
+/* The function's slope changes by so much at so much time; both ends of a straight piece. */
+struct change {
+    double time_s, slope_w;
+};
+
+/* What the hull of an instruction depends on. */
+struct kind {
+    size_t place;
+    long layers;
+    bool backward, head;
+    enum erg_remat remat;
+    double offload;
+};
+
+static bool same_kind(const struct kind *a, const struct kind *b)
+{
+    return a->place == b->place && a->layers == b->layers && a->backward == b->backward &&
+           a->head == b->head && a->remat == b->remat && a->offload == b->offload;
+}
+
+/* Hulls are kept: stages are mostly alike. */
+enum { KINDS = 8 };
+
+struct building {
+    const struct erg_layout_climb *climb;
+    const struct erg_layout *layout;
+    struct hull hulls[KINDS];
+    struct kind kinds[KINDS];
+    size_t used, next; /* hulls, and which is given up next */
+    size_t most_rungs; /* of any ladder */
+    double shortest_s; /* the longest of the chains at their fastest */
+    double energy_j;   /* all at their fastest, beyond waiting; one GPU of each stage */
+    struct {
+        struct change *items;
+        size_t count, capacity;
+    } changes;
+};
+
+static const struct hull *hull_of(struct building *at, long stage, long chunk, bool backward)
+{
+    const struct erg_layout *layout = at->layout;
+    const size_t place_of_stage = erg_layout_climb_place(at->climb, stage);
+    const struct erg_layout_ladder *ladder = &at->climb->ladders[place_of_stage];
+    long layers = ladder->request->time.model->layers;
+    const struct kind kind = {.place = place_of_stage,
+                              .layers = erg_layout_chunk_layers(layout, layers, stage, chunk),
+                              .backward = backward,
+                              .head = stage + 1 == layout->pipeline &&
+                                      chunk + 1 == layout->virtual_stages,
+                              .remat = erg_layout_remat(layout, stage),
+                              .offload = erg_layout_offload(layout, stage)};
+    for (size_t i = 0; i < at->used; i++)
+        if (same_kind(&at->kinds[i], &kind))
+            return &at->hulls[i];
+    size_t place = at->used < KINDS ? at->used++ : at->next++ % KINDS;
+    if (!at->hulls[place].points)
+        at->hulls[place].points = erg_xcalloc(at->most_rungs, sizeof(struct erg_layout_bend));
+    at->kinds[place] = kind;
+    fill_hull(&at->hulls[place], ladder, layout, stage, chunk, backward);
+    return &at->hulls[place];
+}
+
+/* A stage's own instructions of one kind: so many on its chain, so many beside it. */
+struct share {
+    long chunk;
+    bool backward;
+    double on_chain, beside;
+};
+
+static int steepest_first(const void *left, const void *right)
+{
+    const struct change *a = left, *b = right;
+    return (a->slope_w < b->slope_w) - (a->slope_w > b->slope_w);
+}
+
+/* `pieces` are used for the length and the saving of pieces here. */
+static void add_stage(struct building *at, long stage, const struct share *shares, size_t count,
+                      double others_s)
+{
+    size_t most = count * at->most_rungs, pieces = 0;
+    struct change *list = erg_xcalloc(most, sizeof *list);
+    double time_s = others_s;
+    for (size_t i = 0; i < count; i++) {
+        const struct hull *hull = hull_of(at, stage, shares[i].chunk, shares[i].backward);
+        const struct erg_layout_bend *points = hull->points;
+        at->energy_j += shares[i].on_chain * points[0].energy_j +
+                        shares[i].beside * points[hull->count - 1].energy_j;
+        time_s += shares[i].on_chain * points[0].time_s;
+        for (size_t k = 1; k < hull->count; k++)
+            list[pieces++] =
+                (struct change){shares[i].on_chain * (points[k].time_s - points[k - 1].time_s),
+                                saving_w(&points[k - 1], &points[k])};
+    }
+    qsort(list, pieces, sizeof *list, steepest_first);
+    at->shortest_s = fmax(at->shortest_s, time_s);
+    for (size_t i = 0; i < pieces; i++) {
+        ERG_PUSH(&at->changes, items, (struct change){time_s, -list[i].slope_w});
+        time_s += list[i].time_s;
+        ERG_PUSH(&at->changes, items, (struct change){time_s, list[i].slope_w});
+    }
+    free(list);
+}
+
+/* What chains pass on their way to a stage and back: one chunk of every stage before it or after
+ * it, forward and backward, at the fastest. */
+struct passage {
+    double before_s, after_s;
+};
+
+static double chunk_s(struct building *at, long stage, long chunk)
+{
+    return hull_of(at, stage, chunk, false)->points[0].time_s +
+           hull_of(at, stage, chunk, true)->points[0].time_s;
+}
+
+/* 1F1B with enough microbatches that the chain through all stages reaches the stage's middle. */
+static void add_steady(struct building *at, long stage, const struct passage *passage)
+{
+    const struct erg_layout *layout = at->layout;
+    double after = (double)(layout->pipeline - 1 - stage);
+    double on_chain = (double)layout->microbatches - after;
+    const struct share shares[] = {{0, false, on_chain, after}, {0, true, on_chain, after}};
+    add_stage(at, stage, shares, 2, passage->before_s + 2 * passage->after_s);
+}
+
+static void add_busy(struct building *at, long stage, const struct passage *passage)
+{
+    const struct erg_layout *layout = at->layout;
+    long chunks = layout->virtual_stages, last = chunks - 1;
+    double microbatches = (double)layout->microbatches;
+    struct share *shares = erg_xcalloc(2 * (size_t)chunks, sizeof *shares);
+    size_t count = 0;
+    for (long chunk = 0; chunk < chunks; chunk++) {
+        bool head = stage + 1 == layout->pipeline && chunk == last;
+        bool alike = !layout->chunk_layers && chunk > 0 && !head;
+        for (int backward = 0; backward < 2; backward++) {
+            if (alike)
+                shares[backward].on_chain += microbatches;
+            else
+                shares[count++] = (struct share){chunk, backward, microbatches, 0};
+        }
+    }
+    /* With as many microbatches as stages all forwards come first. */
+    bool turn = chunks > 1 && layout->microbatches == layout->pipeline;
+    add_stage(at, stage, shares, count, passage->before_s + (turn ? passage->after_s : 0));
+    free(shares);
+}
+
+static void add_stages(struct building *at)
+{
+    const struct erg_layout *layout = at->layout;
+    bool steady = layout->virtual_stages == 1 && layout->microbatches > layout->pipeline;
+    double message_s = 2 * erg_layout_climb_message_s(at->climb, layout);
+    struct passage passage = {0};
+    for (long stage = 1; stage < layout->pipeline; stage++)
+        passage.after_s += chunk_s(at, stage, layout->virtual_stages - 1) + message_s;
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        (steady ? add_steady : add_busy)(at, stage, &passage);
+        passage.before_s += chunk_s(at, stage, 0) + message_s;
+        if (stage + 1 < layout->pipeline)
+            passage.after_s -= chunk_s(at, stage + 1, layout->virtual_stages - 1) + message_s;
+    }
+}
+
+static int earliest_first(const void *left, const void *right)
+{
+    const struct change *a = left, *b = right;
+    return (a->time_s > b->time_s) - (a->time_s < b->time_s);
+}
+
+/* From the pipeline's time and energy beyond waiting to those of the iteration over all GPUs. */
+struct whole {
+    double replicas, stages_w, idle_w, tail_s, tail_j;
+    double shortest_s, slowest_s; /* of the pipeline */
+};
+
+static struct whole find_whole(const struct building *at, bool exact)
+{
+    const struct erg_layout_climb *climb = at->climb;
+    const struct erg_layout_energy_request *request = climb->ladders[0].request; /* held GPUs' */
+    long stages = at->layout->pipeline, gpus = erg_layout_gpus(at->layout);
+    long idle = request->held_gpus > gpus ? request->held_gpus - gpus : 0;
+    double closed_s = climb->closed_s;
+    struct erg_layout_tail tail;
+    erg_layout_climb_tail(&tail, climb, at->layout);
+    struct whole whole = {.replicas = (double)(gpus / stages),
+                          .stages_w =
+                              erg_layout_climb_waiting_w(climb, at->layout) * (double)stages,
+                          .idle_w = request->gpu->idle_power_w * (double)idle,
+                          .tail_s = tail.time_s,
+                          .tail_j = tail.total_j,
+                          .slowest_s = INFINITY};
+    if (exact) { /* the rest of the closed form is waited */
+        double pipeline_s = erg_layout_climb_time(climb, at->layout, false);
+        double drift_s = fmax(0, closed_s - pipeline_s - tail.time_s);
+        whole.shortest_s = pipeline_s;
+        whole.slowest_s = erg_layout_climb_time(climb, at->layout, true);
+        whole.tail_s += drift_s;
+        whole.tail_j += drift_s * whole.replicas * whole.stages_w;
+    } else {
+        whole.shortest_s = fmax(at->shortest_s, closed_s - tail.time_s);
+    }
+    return whole;
+}
+
+/* Times that differ by less are the same. */
+#define ROUNDING 1e-11
+
+static void add_bend(struct erg_layout_bound *bound, const struct whole *whole, double pipeline_s,
+                     double beyond_j)
+{
+    double time_s = pipeline_s + whole->tail_s;
+    double energy_j = whole->replicas * (beyond_j + whole->stages_w * pipeline_s) + whole->tail_j +
+                      whole->idle_w * time_s;
+    if (bound->count && time_s <= bound->bends[bound->count - 1].time_s * (1 + ROUNDING))
+        bound->count--; /* several changes at once */
+    bound->bends[bound->count++] = (struct erg_layout_bend){time_s, energy_j};
+}
+
+/* Before the shortest time there are already changes: of stages that are not the slowest. */
+static void integrate(struct erg_layout_bound *bound, const struct building *at, bool exact)
+{
+    const struct whole whole = find_whole(at, exact);
+    const struct change *changes = at->changes.items;
+    double time_s = 0, beyond_j = at->energy_j, slope_w = 0;
+    size_t i = 0;
+    bound->bends = erg_xcalloc(at->changes.count + 1, sizeof *bound->bends);
+    for (; i < at->changes.count && changes[i].time_s <= whole.shortest_s; i++) {
+        beyond_j += slope_w * (changes[i].time_s - time_s);
+        time_s = changes[i].time_s;
+        slope_w += changes[i].slope_w;
+    }
+    beyond_j += slope_w * (whole.shortest_s - time_s);
+    time_s = whole.shortest_s;
+    add_bend(bound, &whole, time_s, beyond_j);
+    for (; i < at->changes.count; i++) {
+        beyond_j += slope_w * (changes[i].time_s - time_s);
+        time_s = changes[i].time_s;
+        slope_w += changes[i].slope_w;
+        add_bend(bound, &whole, time_s, beyond_j);
+    }
+    bound->waiting_w = whole.replicas * whole.stages_w + whole.idle_w;
+    bound->slowest_s = whole.slowest_s + whole.tail_s;
+}
+
+void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
+                           const struct erg_layout *layout, bool exact)
+{
+    struct building at = {.climb = climb, .layout = layout};
+    for (size_t i = 0; i < climb->count; i++)
+        if (climb->ladders[i].count > at.most_rungs)
+            at.most_rungs = climb->ladders[i].count;
+    *bound = (struct erg_layout_bound){0};
+    add_stages(&at);
+    qsort(at.changes.items, at.changes.count, sizeof *at.changes.items, earliest_first);
+    integrate(bound, &at, exact);
+    for (size_t i = 0; i < KINDS; i++)
+        free(at.hulls[i].points);
+    free(at.changes.items);
+}
+
+void erg_layout_bound_release(struct erg_layout_bound *bound)
+{
+    free(bound->bends);
+    *bound = (struct erg_layout_bound){0};
+}
+
+/* ---- questions ---- */
+
+/* The value of the line that goes on from bend `i`. */
+static double follow(const struct erg_layout_bound *bound, size_t i, double time_s)
+{
+    const struct erg_layout_bend *from = &bound->bends[i];
+    double slope_w =
+        i + 1 < bound->count ? -saving_w(from, &bound->bends[i + 1]) : bound->waiting_w;
+    return from->energy_j + slope_w * (time_s - from->time_s);
+}
+
+double erg_layout_bound_energy(const struct erg_layout_bound *bound, double time_s)
+{
+    size_t low = 0, high = bound->count;
+    if (time_s < bound->bends[0].time_s || time_s > bound->slowest_s * (1 + ROUNDING))
+        return INFINITY;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        *(bound->bends[middle].time_s <= time_s ? &low : &high) = middle;
+    }
+    return follow(bound, low, time_s);
+}
+
+/* Shrinks [*from_s, *to_s] to where energy is at most most_j + most_w * time: the function is
+ * convex, so that is one interval. False: nowhere. */
+static bool keep_below(const struct erg_layout_bound *bound, double most_j, double most_w,
+                       double *from_s, double *to_s)
+{
+    const struct erg_layout_bend *bends = bound->bends;
+    double first_s = INFINITY, last_s = -INFINITY;
+    for (size_t i = 0; i < bound->count; i++) {
+        bool end = i + 1 == bound->count;
+        double until_s = end ? INFINITY : bends[i + 1].time_s;
+        double excess_j = bends[i].energy_j - most_j - most_w * bends[i].time_s;
+        double slope_w = (end ? bound->waiting_w : -saving_w(&bends[i], &bends[i + 1])) - most_w;
+        double crossing_s = bends[i].time_s - excess_j / slope_w;
+        if (excess_j <= 0) {
+            first_s = fmin(first_s, bends[i].time_s);
+            last_s = slope_w > 0 ? fmin(crossing_s, until_s) : until_s;
+        } else if (slope_w < 0 && crossing_s <= until_s) {
+            first_s = fmin(first_s, crossing_s);
+            last_s = until_s;
+        }
+    }
+    *from_s = fmax(*from_s, first_s);
+    *to_s = fmin(*to_s, last_s);
+    return *from_s <= *to_s;
+}
+
+static double value_of(const struct erg_layout_bend *at, enum erg_layout_goal goal)
+{
+    if (goal == ERG_LAYOUT_FASTEST)
+        return at->time_s;
+    return goal == ERG_LAYOUT_LEAST_POWER ? at->energy_j / at->time_s : at->energy_j;
+}
+
+/* Energy and power have their least at an end of a straight piece. */
+static struct erg_layout_bend least_between(const struct erg_layout_bound *bound,
+                                            enum erg_layout_goal goal, double from_s, double to_s)
+{
+    struct erg_layout_bend least = {from_s, erg_layout_bound_energy(bound, from_s)};
+    struct erg_layout_bend last = {to_s, erg_layout_bound_energy(bound, to_s)};
+    for (size_t i = 0; i < bound->count; i++) {
+        const struct erg_layout_bend *bend = &bound->bends[i];
+        if (bend->time_s > from_s && bend->time_s < to_s &&
+            value_of(bend, goal) < value_of(&least, goal))
+            least = *bend;
+    }
+    return value_of(&last, goal) < value_of(&least, goal) ? last : least;
+}
+
+bool erg_layout_bound_answer(struct erg_layout_bend *answer, const struct erg_layout_bound *bound,
+                             const struct erg_layout_query *query)
+{
+    const double rounding = 1 + 1e-9; /* erg_layout_pick() is as lenient */
+    double from_s = bound->bends[0].time_s, to_s = bound->slowest_s;
+    assert(query->goal != ERG_LAYOUT_LEAST_POWER || isfinite(to_s));
+    if (query->time_s > 0)
+        to_s = fmin(to_s, query->time_s * rounding);
+    if (from_s > to_s ||
+        (query->energy_j > 0 &&
+         !keep_below(bound, query->energy_j * rounding, 0, &from_s, &to_s)) ||
+        (query->power_w > 0 && !keep_below(bound, 0, query->power_w * rounding, &from_s, &to_s)))
+        return false;
+    *answer = query->goal == ERG_LAYOUT_FASTEST
+                  ? (struct erg_layout_bend){from_s, erg_layout_bound_energy(bound, from_s)}
+                  : least_between(bound, query->goal, from_s, to_s);
+    return true;
+}
+
+double erg_layout_bound_objective(const struct erg_layout_bound *bound,
+                                  const struct erg_layout_query *query)
+{
+    struct erg_layout_bend answer;
+    return erg_layout_bound_answer(&answer, bound, query) ? value_of(&answer, query->goal)
+                                                          : INFINITY;
+}

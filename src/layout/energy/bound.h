@@ -1,0 +1,62 @@
+/*
+ * What no plan of a layout can beat: a lower bound of its frontier of time and energy, without
+ * solving its pipeline. It says which layouts need not be solved (choice.h).
+ *
+ * Every chain of instructions that a schedule runs one after the other takes no longer than the
+ * iteration. Of each stage one chain is taken, with everything of other stages on it at its
+ * fastest, so that the time that is left is a budget for the stage's own instructions alone:
+ *
+ *   - 1F1B: the first forward down all stages, its backward up to the stage, there forwards and
+ *     backwards in turn, the last forward down to the last stage, its backward up to the first;
+ *   - interleaved, and with few microbatches: down to the stage, all that it does, up again; with
+ *     as many microbatches as stages also down and up between its forwards and its backwards.
+ *
+ * Within the budget each stage may choose the clock of each of its instructions, or a mixture of
+ * two: the lower hull of the options. Waiting costs the blocking power. The sum over stages is a
+ * convex function of time, made of some hundred straight pieces.
+ *
+ * Seen to be one to five per cent below the solver's optimum, least at the least energy and where
+ * microbatches are many. No plan is faster than the closed form at the highest clock.
+ */
+#ifndef ERG_LAYOUT_ENERGY_BOUND_H
+#define ERG_LAYOUT_ENERGY_BOUND_H
+
+#include "layout/energy/frontier.h"
+#include "layout/energy/ladder.h"
+
+struct erg_layout_bound {
+    /* Time up, convex; no plan takes less than the first's time; after the last energy rises by
+     * `waiting_w`. All GPUs. */
+    struct erg_layout_bend {
+        double time_s, energy_j;
+    } * bends;
+    size_t count;
+    double waiting_w;
+    double slowest_s; /* no plan takes more; INFINITY: not known */
+};
+
+/*
+ * Some ten microseconds. `exact`: the pipeline's schedule is followed at the highest and at the
+ * lowest clocks, some ten nanoseconds an instruction: the bound is higher then where the closed
+ * form is longer than the schedule. To be released.
+ */
+void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
+                           const struct erg_layout *layout, bool exact);
+void erg_layout_bound_release(struct erg_layout_bound *bound);
+
+/* INFINITY where no plan is. */
+double erg_layout_bound_energy(const struct erg_layout_bound *bound, double time_s);
+
+/*
+ * Where the bound is best by the query's goal within its bounds of time, energy and power: no plan
+ * of the layout within them is faster, or takes less energy or power, whichever is the goal. False:
+ * none is within them. The least power is asked of an exact bound only.
+ */
+bool erg_layout_bound_answer(struct erg_layout_bend *answer, const struct erg_layout_bound *bound,
+                             const struct erg_layout_query *query);
+
+/* What the goal makes least there; INFINITY: no plan is within the query's bounds. */
+double erg_layout_bound_objective(const struct erg_layout_bound *bound,
+                                  const struct erg_layout_query *query);
+
+#endif

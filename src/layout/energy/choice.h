@@ -1,0 +1,93 @@
+/*
+ * Which layout, at which clocks: the best by time or energy within bounds, over all layouts that
+ * fit, on one number of GPUs or several.
+ *
+ * Nothing is dropped by a guess. Of every layout that fits a lower bound of its frontier is found
+ * (bound.h). Layouts are then solved (frontier.h) in the order of what their bound
+ * promises, until no other can be better than the best that was solved by more than a tolerance:
+ * mostly five to fifteen of some thousand. The same is done for the union of all frontiers, at a
+ * few deadlines from the fastest layout's time on. `gap` says how much better a layout that was not
+ * solved could be at most.
+ *
+ * Layouts may also be listed, as those of several kinds of GPUs are (mixed.h): what is said
+ * of all layouts is then said of the list.
+ */
+#ifndef ERG_LAYOUT_ENERGY_CHOICE_H
+#define ERG_LAYOUT_ENERGY_CHOICE_H
+
+#include "layout/energy/frontier.h"
+#include "layout/search/search.h"
+
+/* Layouts that lie on several kinds of GPUs. */
+struct erg_layout_list {
+    const struct erg_layout_candidate *items;
+    size_t count; /* at least 1 */
+    /* Where the stages of one of them lie: fills `energy`, `layout` and what is about places.
+     * Returns what these point to, to be freed by free(). */
+    void *(*locate)(struct erg_layout_frontier_request *request, const void *context,
+                    const struct erg_layout_candidate *candidate);
+    const void *context;
+};
+
+struct erg_layout_choice_request {
+    const struct erg_layout_list
+        *list; /* NULL: the searches; else they and `energy` do not count */
+    /* Alike but for the GPUs; what they keep and `each` are not looked at. */
+    const struct erg_layout_search *searches;
+    size_t search_count;
+    const struct erg_layout_energy_request *energy;
+    struct erg_layout_query query; /* its bounds of memory and GPUs are those of the searches */
+    bool whole_union;              /* also the least energy within deadlines from the fastest on */
+    size_t most;                   /* layouts that are solved, at least 1 */
+    size_t more;                   /* beyond them where the query itself is not proven yet */
+    double tolerance;              /* as a share: 0.002 */
+};
+
+struct erg_layout_choice {
+    struct erg_layout_planned {
+        struct erg_layout_candidate candidate;
+        struct erg_layout_frontier frontier;
+    } * layouts;                       /* that were solved, in that order */
+    struct erg_layout_option *options; /* the same, for erg_layout_pick() and erg_layout_union() */
+    size_t count;
+    uint64_t fitting; /* layouts that were bounded */
+    /* Of every layout that has a point within the query its best one; the best layout first. */
+    struct erg_layout_pick *picks;
+    size_t pick_count;
+    double gap;       /* of the query's time or energy, as a share */
+    double union_gap; /* of energy, at the worst of the deadlines; 0 without whole_union */
+};
+
+/*
+ * Some hundred microseconds a layout that fits and up to seconds for each that is solved.
+ * ERG_INFEASIBLE when no layout fits the GPUs or none is within the query's bounds; then the
+ * message says which bound binds and what is nearest. Interruptible; reports progress. To be
+ * released, also after ERG_INFEASIBLE.
+ */
+int erg_layout_choose(struct erg_layout_choice *choice,
+                      const struct erg_layout_choice_request *request, struct erg_error *err);
+
+/* The same of one layout, whatever others there are. Takes the candidate. */
+int erg_layout_choose_point(struct erg_layout_choice *choice,
+                            const struct erg_layout_choice_request *request,
+                            struct erg_layout_candidate *candidate, struct erg_error *err);
+
+/* Makes the picks of layouts that were solved; fails where none is within the query's bounds. */
+int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_layout_query *query,
+                           struct erg_error *err);
+void erg_layout_choice_release(struct erg_layout_choice *choice);
+
+/* One number of GPUs among others. */
+struct erg_layout_count {
+    bool fits; /* else nothing else is set */
+    struct erg_layout_candidate fastest;
+    bool on_frontier; /* of all layouts: nothing beats one of its points in time and energy */
+};
+
+/* counts[search_count], of the searches of a choice over the whole union. To be released. */
+int erg_layout_counts_init(struct erg_layout_count *counts,
+                           const struct erg_layout_choice_request *request,
+                           const struct erg_layout_choice *choice, struct erg_error *err);
+void erg_layout_counts_release(struct erg_layout_count *counts, size_t count);
+
+#endif

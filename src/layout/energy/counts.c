@@ -1,0 +1,49 @@
+/* How many GPUs to use at all. */
+#include "layout/energy/choice.h"
+
+#include <stdlib.h>
+
+static int find_fastest(struct erg_layout_count *count, const struct erg_layout_search *search,
+                        struct erg_error *err)
+{
+    struct erg_layout_search one = *search;
+    struct erg_layout_found found;
+    struct erg_error own = {0};
+    one.top = 1;
+    one.each = NULL;
+    if (erg_layout_search(&found, &one, &own) != 0)
+        return own.status == ERG_INFEASIBLE ? 0 : erg_fail(err, own.status, "%s", own.message);
+    count->fits = true;
+    count->fastest = found.items[0];
+    found.count = 0; /* its only item has another owner */
+    erg_layout_found_release(&found);
+    return 0;
+}
+
+int erg_layout_counts_init(struct erg_layout_count *counts,
+                           const struct erg_layout_choice_request *request,
+                           const struct erg_layout_choice *choice, struct erg_error *err)
+{
+    for (size_t i = 0; i < request->search_count; i++)
+        counts[i] = (struct erg_layout_count){0};
+    for (size_t i = 0; i < request->search_count; i++)
+        if (find_fastest(&counts[i], &request->searches[i], err) != 0) {
+            erg_layout_counts_release(counts, i);
+            return -1;
+        }
+    struct erg_frontier all = {0};
+    erg_layout_union(&all, choice->options, choice->count);
+    for (size_t k = 0; k < all.count; k++) {
+        const struct erg_layout_option *option = &choice->options[all.points[k].recipe >> 32];
+        for (size_t i = 0; i < request->search_count; i++)
+            counts[i].on_frontier |= request->searches[i].gpus == erg_layout_gpus(option->layout);
+    }
+    erg_frontier_release(&all);
+    return 0;
+}
+
+void erg_layout_counts_release(struct erg_layout_count *counts, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        erg_layout_candidate_release(&counts[i].fastest);
+}

@@ -1,0 +1,271 @@
+/* The energy of a layout: stages and the iteration. */
+#include "layout/energy/energy.h"
+
+#include <math.h>
+
+const char *erg_layout_energy_item_name(enum erg_layout_energy_item item)
+{
+    static const char *const names[ERG_LAYOUT_ENERGY_ITEMS] = {
+        [ERG_LAYOUT_ENERGY_LINEAR] = "linear",       [ERG_LAYOUT_ENERGY_ATTENTION] = "attention",
+        [ERG_LAYOUT_ENERGY_MEMORY] = "memory",       [ERG_LAYOUT_ENERGY_WIRES] = "wires",
+        [ERG_LAYOUT_ENERGY_RECOMPUTE] = "recompute", [ERG_LAYOUT_ENERGY_OFFLOAD] = "offload",
+        [ERG_LAYOUT_ENERGY_HEAD] = "head",           [ERG_LAYOUT_ENERGY_GRADIENTS] = "gradients",
+        [ERG_LAYOUT_ENERGY_OPTIMIZER] = "optimizer", [ERG_LAYOUT_ENERGY_ACTIVE] = "active",
+        [ERG_LAYOUT_ENERGY_STATIC] = "static",       [ERG_LAYOUT_ENERGY_WAITING] = "waiting",
+        [ERG_LAYOUT_ENERGY_IDLE] = "idle",
+    };
+    return names[item];
+}
+
+/* ---- stages ---- */
+
+/* The next stage that is unlike this one: between the first and the last of a place, equal ones are
+ * alike. */
+static long next_stage(const struct erg_layout_energy_place *place, const struct erg_layout *layout,
+                       long stage)
+{
+    const struct erg_time_place *time = place->time;
+    bool equal = !layout->chunk_layers && !layout->stage_remat && !layout->stage_offload;
+    return equal && stage == time->first + 1 && stage < time->end - 1 ? time->end - 1 : stage + 1;
+}
+
+static void add_pass(struct erg_pass_cost *sum, const struct erg_pass_cost *pass, double times)
+{
+    sum->time_s += times * pass->time_s;
+    sum->total_j += times * pass->total_j;
+    for (int i = 0; i <= ERG_LAYOUT_ENERGY_STATIC; i++)
+        sum->items[i] += times * pass->items[i];
+}
+
+/* A forward pass that runs again: what its FLOPs and bytes take goes under another name. */
+static void add_again(struct erg_pass_cost *sum, const struct erg_pass_cost *forward, double times)
+{
+    sum->time_s += times * forward->time_s;
+    sum->total_j += times * forward->total_j;
+    sum->items[ERG_LAYOUT_ENERGY_ACTIVE] += times * forward->items[ERG_LAYOUT_ENERGY_ACTIVE];
+    sum->items[ERG_LAYOUT_ENERGY_STATIC] += times * forward->items[ERG_LAYOUT_ENERGY_STATIC];
+    for (int i = ERG_LAYOUT_ENERGY_LINEAR; i <= ERG_LAYOUT_ENERGY_WIRES; i++)
+        sum->items[ERG_LAYOUT_ENERGY_RECOMPUTE] += times * forward->items[i];
+}
+
+/* Working at no more than static and active power. */
+static void add_busy(struct erg_pass_cost *sum, const struct erg_layout_costs *costs, double time_s)
+{
+    sum->time_s += time_s;
+    sum->items[ERG_LAYOUT_ENERGY_ACTIVE] += costs->active_w * time_s;
+    sum->items[ERG_LAYOUT_ENERGY_STATIC] += costs->static_w * time_s;
+    sum->total_j += (costs->active_w + costs->static_w) * time_s;
+}
+
+struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request *request,
+                                          const struct erg_time_parts *parts,
+                                          const struct erg_layout_costs *costs, long layers,
+                                          enum erg_remat remat, double offload)
+{
+    const struct erg_engine *engine = request->time.engine;
+    struct erg_pass_cost cost = {0};
+    double copy_s = (double)layers * offload * parts->copy_s[remat];
+    double copy_j = copy_s * erg_time_copy_rate(&request->time) * costs->hbm_byte_j;
+    add_busy(&cost, costs, engine->offload_interference * copy_s);
+    cost.items[ERG_LAYOUT_ENERGY_OFFLOAD] = copy_j;
+    cost.total_j += copy_j;
+    return cost;
+}
+
+struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_request *request,
+                                           const struct erg_time_parts *parts,
+                                           const struct erg_layout_costs *costs, long layers,
+                                           bool backward, bool head, enum erg_remat remat,
+                                           double offload)
+{
+    const struct erg_pass_cost *passes = costs->passes;
+    struct erg_pass_cost sum = {0};
+    add_pass(&sum, &passes[backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD], (double)layers);
+    if (backward && erg_remat_norms(remat))
+        add_pass(&sum, &passes[ERG_PASS_NORMS], (double)layers);
+    if (backward && erg_remat_activation(remat))
+        add_pass(&sum, &passes[ERG_PASS_ACTIVATION], (double)layers);
+    if (backward && remat == ERG_REMAT_FULL)
+        add_again(&sum, &passes[ERG_PASS_FORWARD], (double)layers);
+    if (offload > 0) { /* out while going forward, in again backward */
+        const struct erg_pass_cost copy =
+            erg_layout_copy_cost(request, parts, costs, layers, remat, offload);
+        add_pass(&sum, &copy, 1);
+    }
+    if (head)
+        add_pass(&sum, &passes[ERG_PASS_HEAD], (backward ? 2 : 1) / 3.0);
+    return sum;
+}
+
+/* ---- after the pipeline ---- */
+
+/* Parameters of a stage on one GPU. */
+static double stage_parameters(const struct erg_time_request *request,
+                               const struct erg_time_parts *parts, const struct erg_layout *layout,
+                               long stage)
+{
+    long last = layout->pipeline - 1;
+    double sum = parts->layer_parameters *
+                 (double)erg_layout_stage_layers(layout, request->model->layers, stage);
+    if (stage == 0)
+        sum += parts->embedding_parameters;
+    if (stage == last && (last > 0 || !request->model->tied))
+        sum += parts->head_parameters;
+    return sum;
+}
+
+/* What the optimizer does of each parameter of a stage. */
+static double parameter_bytes(const struct erg_engine *engine, const struct erg_layout *layout)
+{
+    return engine->optimizer_bytes +
+           engine->optimizer_sharded_bytes / (double)(layout->context * layout->data);
+}
+
+/* What the stages of a place do, and how long they take, without waiting for those of others. */
+static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *busy_s,
+                       const struct erg_layout_energy_place *place, const struct erg_layout *layout)
+{
+    const struct erg_time_request *time = &place->request->time;
+    const struct erg_engine *engine = time->engine;
+    const struct erg_time_parts *parts = place->time->parts;
+    const struct erg_layout_costs *costs = place->costs;
+    double group = (double)(layout->context * layout->data), most = 0, sum = 0;
+    for (long stage = place->time->first, next; stage < place->time->end; stage = next) {
+        next = next_stage(place, layout, stage);
+        double own = stage_parameters(time, parts, layout, stage);
+        enum erg_remat remat = erg_layout_remat(layout, stage);
+        double copy_s = erg_layout_offload(layout, stage) * parts->copy_s[remat];
+        double backward_s =
+            erg_layout_chunk_cost(place->request, parts, costs, 1, true, false, remat, 0).time_s;
+        most = fmax(most, own);
+        sum += own * (double)(next - stage);
+        *stalls_s = fmax(*stalls_s,
+                         erg_time_copy_stalls(place->time, layout, copy_s,
+                                              costs->passes[ERG_PASS_FORWARD].time_s, backward_s));
+    }
+    double wire_bytes = engine->gradient_bytes * (group - 1) / group;
+    double bytes = parameter_bytes(engine, layout);
+    double byte_s =
+        costs->memory_slowdown / (engine->memory_efficiency * time->machine->memory_bandwidth);
+    double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
+    *busy_s = sum * bytes * byte_s; /* of one GPU of each stage together */
+    tail->items[ERG_LAYOUT_ENERGY_GRADIENTS] += replicas * costs->wire_byte_j * sum * wire_bytes;
+    tail->items[ERG_LAYOUT_ENERGY_OPTIMIZER] += replicas * costs->hbm_byte_j * sum * bytes;
+    tail->items[ERG_LAYOUT_ENERGY_ACTIVE] += replicas * costs->active_w * *busy_s;
+    tail->items[ERG_LAYOUT_ENERGY_STATIC] += replicas * costs->static_w * *busy_s;
+    return most * place->time->gradient_s + most * bytes * byte_s;
+}
+
+void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energy_place *places,
+                     size_t count, const struct erg_layout *layout)
+{
+    double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
+    double stalls_s = 0, end_s = 0, waiting_w = 0, busy_j = 0;
+    struct erg_time_place own[ERG_LAYOUT_MOST_KINDS];
+    *tail = (struct erg_layout_tail){0};
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_time_place *time = places[i].time;
+        double busy_s, blocking_w = places[i].request->gpu->blocking_power_w;
+        end_s = fmax(end_s, add_tail(tail, &stalls_s, &busy_s, &places[i], layout));
+        own[i] = *time;
+        waiting_w += blocking_w * (double)(time->end - time->first);
+        busy_j += blocking_w * busy_s;
+    }
+    tail->time_s = erg_time_passage(own, count, layout) + stalls_s + end_s;
+    tail->items[ERG_LAYOUT_ENERGY_WAITING] = replicas * (waiting_w * tail->time_s - busy_j);
+    for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
+        tail->total_j += tail->items[i];
+}
+
+/* ---- the iteration ---- */
+
+/* One GPU of each stage; returns the pipeline's time, of which it waits `uneven_s`. */
+static double add_pipeline(double *items, const struct erg_layout_energy_place *places,
+                           size_t count, const struct erg_layout *layout, double uneven_s)
+{
+    long last = layout->pipeline - 1;
+    double chunks = (double)layout->virtual_stages, microbatches = (double)layout->microbatches;
+    double sum_s = 0, longest_s = 0, waiting_w = 0, busy_j = 0, message_j = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_layout_energy_place *place = &places[i];
+        const struct erg_layout_energy_request *request = place->request;
+        double busy_s = 0;
+        for (long stage = place->time->first, next; stage < place->time->end; stage = next) {
+            next = next_stage(place, layout, stage);
+            long layers = erg_layout_stage_layers(layout, request->time.model->layers, stage);
+            double alike = (double)(next - stage);
+            double stage_s = erg_time_message(place->time, layout, stage);
+            for (int backward = 0; backward < 2; backward++) {
+                struct erg_pass_cost cost = erg_layout_chunk_cost(
+                    request, place->time->parts, place->costs, layers, backward, stage == last,
+                    erg_layout_remat(layout, stage), erg_layout_offload(layout, stage));
+                stage_s += cost.time_s;
+                busy_s += alike * microbatches * cost.time_s;
+                for (int k = 0; k <= ERG_LAYOUT_ENERGY_STATIC; k++)
+                    items[k] += alike * microbatches * cost.items[k];
+            }
+            sum_s += alike * stage_s;
+            longest_s = fmax(longest_s, stage_s);
+        }
+        message_j = fmax(message_j, place->costs->message_j);
+        waiting_w +=
+            request->gpu->blocking_power_w * (double)(place->time->end - place->time->first);
+        busy_j += request->gpu->blocking_power_w * busy_s;
+    }
+    double boundaries = (double)layout->pipeline * chunks - 1;
+    items[ERG_LAYOUT_ENERGY_WIRES] += 2 * boundaries * microbatches * message_j;
+    double time_s = microbatches * longest_s + (sum_s - longest_s) / chunks + uneven_s;
+    items[ERG_LAYOUT_ENERGY_WAITING] += waiting_w * time_s - busy_j;
+    return time_s;
+}
+
+void erg_layout_energy_compose(struct erg_layout_energy *energy,
+                               const struct erg_layout_energy_place *places, size_t count,
+                               const struct erg_layout *layout, double uneven_s)
+{
+    const struct erg_layout_energy_request *request = places->request;
+    long gpus = erg_layout_gpus(layout);
+    double replicas = (double)(gpus / layout->pipeline);
+    struct erg_layout_tail tail;
+    *energy = (struct erg_layout_energy){.clock_mhz = INFINITY};
+    energy->time_s = add_pipeline(energy->items, places, count, layout, uneven_s);
+    erg_layout_tail(&tail, places, count, layout);
+    energy->time_s += tail.time_s;
+    for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++) {
+        energy->items[i] = replicas * energy->items[i] + tail.items[i];
+        energy->total_j += energy->items[i];
+    }
+    energy->gpu_power_w = energy->total_j / energy->time_s / (double)gpus;
+    if (request->held_gpus > gpus) {
+        double idle_j = request->gpu->idle_power_w * (double)(request->held_gpus - gpus);
+        energy->items[ERG_LAYOUT_ENERGY_IDLE] = idle_j * energy->time_s;
+        energy->total_j += energy->items[ERG_LAYOUT_ENERGY_IDLE];
+    }
+    energy->power_w = energy->total_j / energy->time_s;
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_pass_cost *passes = places[i].costs->passes;
+        energy->clock_mhz = fmin(energy->clock_mhz, fmin(passes[ERG_PASS_FORWARD].clock_mhz,
+                                                         passes[ERG_PASS_BACKWARD].clock_mhz));
+    }
+}
+
+void erg_layout_energy(struct erg_layout_energy *energy,
+                       const struct erg_layout_energy_request *request,
+                       const struct erg_layout *layout, double clock_mhz, double uneven_s)
+{
+    long gpus = erg_layout_gpus(layout);
+    struct erg_time_parts parts;
+    struct erg_layout_work work;
+    struct erg_layout_costs costs;
+    erg_time_parts_init(&parts, &request->time, layout->tensor, layout->context, layout->microbatch,
+                        layout->sequence, gpus);
+    erg_layout_work_init(&work, request, &parts, layout->tensor, layout->context,
+                         layout->microbatch, layout->sequence, gpus);
+    erg_layout_costs_at(&costs, request, &work, clock_mhz);
+    struct erg_time_place time;
+    erg_time_place_init(&time, &request->time, &parts, layout,
+                        erg_time_group_bandwidth(&request->time, layout->tensor,
+                                                 layout->context * layout->data, gpus));
+    const struct erg_layout_energy_place place = {request, &time, &costs};
+    erg_layout_energy_compose(energy, &place, 1, layout, uneven_s);
+}

@@ -1,0 +1,180 @@
+/*
+ * The energy of an iteration of a layout, item by item, in closed form, at any clock.
+ *
+ * Work is what the time model counts: its FLOPs and the bytes of its memory-bound kernels are read
+ * back from its seconds, so that nothing is counted twice or differently; bytes of matrix products
+ * and of attention and what travels come from the same op lists (model/model.h). Power constants
+ * are those of the GPU's file, used as the emulated device uses them (device/emulated/power.h):
+ * with v the voltage at clock f and r = f / highest clock, one GPU draws
+ *
+ *   v^2 e_flop per FLOP + e_hbm(v) per HBM byte + e_wire per byte that it sends
+ *   + static power + v^2 r (active power + spin power of a collective's blocks)  while it works,
+ *   blocking power  while it waits: for other stages, messages, copies and the sums of gradients.
+ *
+ * A collective inside a layer is work, exposed or not, as on the emulated device; a message between
+ * stages and the sum of gradients cost their bytes, and their time is waiting.
+ *
+ * Clock. A pass (forward or backward of one layer, its balanced recomputation, the head) takes
+ *
+ *   products x F / f + memory-bound x i(f) / i(F) + the rest, at least what the host needs,
+ *
+ * where i is 1 down to the clock below which the SMs cannot ask for all of the HBM's bandwidth, and
+ * F the clock at which the engine's rates hold. Exposed communication and the gaps between kernels
+ * do not depend on the clock here; on the emulated device communication does a little.
+ *
+ * Cap. The mean power of a pass is kept under the GPU's cap by the emulated device's regulator. An
+ * engine's rates are measured: where its GPUs were at the cap, its rates are those of the clock
+ * that the cap left. So F is, of each pass, the clock that the cap allows at the engine's time; at
+ * the highest clock an iteration takes what the time model says and no pass is over the cap, and a
+ * lower clock costs time only from F on. Rates that were not measured under the cap (of an engine
+ * that was counted, or measured on another board) hold at `rates_mhz` instead, and there the cap
+ * slows what is over it.
+ *
+ * Left out, as there: the embedding. Heat: static power is that of the reference temperature.
+ * Hosts, network adapters and switches. A byte on the network costs the GPU what one on its links
+ * does.
+ *
+ * Source: the emulated device's power model (its constants' origins are in data/gpus).
+ */
+#ifndef ERG_LAYOUT_ENERGY_H
+#define ERG_LAYOUT_ENERGY_H
+
+#include "layout/time/time.h"
+
+enum erg_layout_energy_item {
+    /* What FLOPs and bytes take. */
+    ERG_LAYOUT_ENERGY_LINEAR, /* matrix products of the layers */
+    ERG_LAYOUT_ENERGY_ATTENTION,
+    ERG_LAYOUT_ENERGY_MEMORY, /* memory-bound kernels of the layers */
+    ERG_LAYOUT_ENERGY_WIRES,  /* tensor and context groups, messages between stages */
+    ERG_LAYOUT_ENERGY_RECOMPUTE,
+    ERG_LAYOUT_ENERGY_OFFLOAD,
+    ERG_LAYOUT_ENERGY_HEAD,
+    ERG_LAYOUT_ENERGY_GRADIENTS,
+    ERG_LAYOUT_ENERGY_OPTIMIZER,
+    /* What time takes. */
+    ERG_LAYOUT_ENERGY_ACTIVE,  /* while it works, beyond static power */
+    ERG_LAYOUT_ENERGY_STATIC,  /* while it works */
+    ERG_LAYOUT_ENERGY_WAITING, /* at blocking power */
+    ERG_LAYOUT_ENERGY_IDLE,    /* of GPUs that are held and have no work */
+    ERG_LAYOUT_ENERGY_ITEMS,
+};
+const char *erg_layout_energy_item_name(enum erg_layout_energy_item item); /* "linear", … */
+
+/* Joules of one iteration, over all GPUs. */
+struct erg_layout_energy {
+    double items[ERG_LAYOUT_ENERGY_ITEMS];
+    double total_j;     /* their sum */
+    double time_s;      /* of the iteration at this clock */
+    double power_w;     /* mean, of all GPUs together */
+    double gpu_power_w; /* mean, of one GPU of the layout */
+    double clock_mhz;   /* the lowest that the cap leaves to a pass of a layer */
+};
+
+struct erg_layout_energy_request {
+    struct erg_time_request time;
+    const struct erg_gpu *gpu;
+    double rates_mhz; /* 0: the rates were measured under the GPU's cap; see above */
+    long held_gpus; /* as many are kept for the job, the unused ones idle; 0: those of the layout */
+};
+
+/* `clock_mhz`: requested, within what the GPU can be locked to; 0: the highest. `uneven_s`: by how
+ * much the schedule is longer than the closed form (ERG_TIME_UNEVEN), which all GPUs wait. The
+ * layout is checked: erg_layout_check(). */
+void erg_layout_energy(struct erg_layout_energy *energy,
+                       const struct erg_layout_energy_request *request,
+                       const struct erg_layout *layout, double clock_mhz, double uneven_s);
+
+/* ---- the steps apart, for a search ---- */
+
+enum erg_layout_pass {
+    ERG_PASS_FORWARD, /* of a layer */
+    ERG_PASS_BACKWARD,
+    ERG_PASS_NORMS, /* what is run again of them, and of the activation */
+    ERG_PASS_ACTIVATION,
+    ERG_PASS_HEAD, /* both directions */
+    ERG_PASSES,
+};
+
+/* What the passes for one microbatch do on one GPU, at whatever clock. */
+struct erg_layout_work {
+    struct erg_pass_work {
+        double product_s, memory_s, fixed_s; /* at the clock of the rates */
+        double floor_s;                      /* the host's */
+        double flops[2]; /* of products and attention, as FLOPs of products cost */
+        double bytes[3]; /* HBM bytes of products, attention, memory-bound kernels */
+        double wire_bytes, spin_sm_s;
+        double rates_mhz, rates_dither; /* where the seconds hold */
+        double cap_mhz;                 /* at which it draws the cap's power */
+    } passes[ERG_PASSES];
+    double message_bytes; /* of a chunk, one way */
+};
+
+/* `parts` are of the same degrees, microbatch and sequence; about as fast as those. */
+void erg_layout_work_init(struct erg_layout_work *work,
+                          const struct erg_layout_energy_request *request,
+                          const struct erg_time_parts *parts, long tensor, long context,
+                          long microbatch, long sequence, long gpus);
+
+/* What they take at one clock. Well below a microsecond. */
+struct erg_layout_costs {
+    struct erg_pass_cost {
+        double time_s;
+        double items[ERG_LAYOUT_ENERGY_STATIC + 1]; /* J of one GPU */
+        double total_j;                             /* their sum */
+        double clock_mhz;                           /* that the cap leaves */
+    } passes[ERG_PASSES];
+    double hbm_byte_j, wire_byte_j; /* wires: with what they move through HBM */
+    double message_j;               /* of a chunk, one way */
+    double memory_slowdown; /* of memory-bound kernels, over their time at the highest clock */
+    double active_w, static_w;
+};
+
+void erg_layout_costs_at(struct erg_layout_costs *costs,
+                         const struct erg_layout_energy_request *request,
+                         const struct erg_layout_work *work, double clock_mhz);
+
+/* Kinds of GPUs that the stages of a layout may lie on. */
+enum { ERG_LAYOUT_MOST_KINDS = 4 };
+
+/* Stages that follow each other on GPUs of one kind. */
+struct erg_layout_energy_place {
+    const struct erg_layout_energy_request
+        *request; /* of the kind; held GPUs count for the first */
+    const struct erg_time_place *time;
+    const struct erg_layout_costs *costs;
+};
+
+/* All stages of a layout, in the order of its places. Takes a fraction of a microsecond with equal
+ * stages in one place. */
+void erg_layout_energy_compose(struct erg_layout_energy *energy,
+                               const struct erg_layout_energy_place *places, size_t count,
+                               const struct erg_layout *layout, double uneven_s);
+
+/* ---- pieces, for the frontier ---- */
+
+/* What one direction of one microbatch costs a GPU on a chunk of `layers` layers; with `head`, the
+ * head's share of that direction: a third forward, two thirds backward. */
+struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_request *request,
+                                           const struct erg_time_parts *parts,
+                                           const struct erg_layout_costs *costs, long layers,
+                                           bool backward, bool head, enum erg_remat remat,
+                                           double offload);
+
+/* What the copies of a chunk's activations cost it, out or in: compute is slower beside them, and
+ * the HBM is read or written. A part of erg_layout_chunk_cost(). */
+struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request *request,
+                                          const struct erg_time_parts *parts,
+                                          const struct erg_layout_costs *costs, long layers,
+                                          enum erg_remat remat, double offload);
+
+/* What follows the pipeline, over all GPUs: waits for copies, sums of gradients, the optimizer. */
+struct erg_layout_tail {
+    double time_s;
+    double items[ERG_LAYOUT_ENERGY_ITEMS];
+    double total_j;
+};
+void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energy_place *places,
+                     size_t count, const struct erg_layout *layout);
+
+#endif

@@ -1,0 +1,121 @@
+/*
+ * The clock axis of layouts: from one layout to its frontier of time and energy, and from the
+ * frontiers of several layouts to the one that a bound or a goal asks for.
+ *
+ * Every pass of one microbatch through one chunk (an instruction, iteration/iteration.h) may run at
+ * its own clock; the options of an instruction are those of energy.h at the clocks that a search
+ * considers for the GPU. The layout's schedule is solved exactly for all deadlines, with the
+ * exposed part of messages as latency between stages. Then come the waits for copies, the sums of
+ * gradients and the optimizer, at the lowest clock at which memory-bound kernels are no slower.
+ * Layouts that save energy at no cost in time (an uneven split leaves stages waiting) show it here.
+ *
+ * Of very many instructions only as many microbatches are solved (at least four times the stages),
+ * and every plan is stretched by repeating its middle. Its time and energy are those of the whole
+ * plan; what is lost is that another plan of the same time might need less energy: seen up to 0.5 %
+ * where most microbatches were solved, and some per cent towards the fastest where a quarter was.
+ *
+ * The schedule is followed, not summed up. Where the closed form of time.h takes longer at the
+ * highest clock, as it does by up to some per cent for interleaved schedules, the rest is added to
+ * every plan as waiting: engines are fitted to measured iterations by the closed form.
+ */
+#ifndef ERG_LAYOUT_ENERGY_FRONTIER_H
+#define ERG_LAYOUT_ENERGY_FRONTIER_H
+
+#include "iteration/iteration.h"
+#include "layout/energy/energy.h"
+
+struct erg_layout_frontier_request {
+    const struct erg_layout_energy_request *energy; /* of each place */
+    const struct erg_layout *layout;                /* checked: erg_layout_check() */
+    /* Where stages lie, in the order of the pipeline, and how long an iteration takes with
+     * everything at the highest clock. Several kinds of GPUs change their clocks each by its own
+     * ladder. 0: all on GPUs of `energy`. */
+    const struct erg_time_place *places;
+    size_t place_count; /* at most ERG_LAYOUT_MOST_KINDS */
+    double closed_s;
+    double uneven_s;      /* of all on one kind: what the schedule takes beyond the closed form */
+    size_t points;        /* from the fastest to the least energy, at least 2 */
+    size_t slower_points; /* beyond it: more energy, less power */
+    /* About so many clocks; 0: all that a search considers. Nine cost at most some tenths of a per
+     * cent of energy and take a third of the time of 27. */
+    size_t clocks;
+    /* Longer pipelines are solved as shorter ones; 0: 9,000, which takes some seconds at most with
+     * nine clocks. */
+    size_t most_instructions;
+    /* Further points that just meet these, of the whole iteration (a stretched one may be up to
+     * some tenths of a per cent early); those that are too short for the layout are passed over. */
+    const double *deadlines_s;
+    size_t deadline_count;
+    bool tries; /* which are searched no harder than the others, to compare layouts */
+};
+
+struct erg_layout_frontier {
+    /* Every plan; time and energy of the whole iteration over all GPUs; recipe: the index in
+     * iteration.plans, each of which has an option for every instruction. Time up. */
+    struct erg_frontier points;
+    struct erg_frontier frontier; /* of these, those that nothing beats */
+    /* The pipeline alone, one GPU of each stage. A stretched one has no `planned` curve. */
+    struct erg_iteration iteration;
+    struct erg_frontier *tables; /* what the options mean; recipe: the clock in MHz */
+    size_t table_count;
+    struct erg_layout_tail tail; /* what follows the pipeline, and the drift */
+    double tail_clock_mhz;
+    double drift_s; /* of the tail: what the closed form counts beyond the schedule */
+};
+
+/* Some milliseconds; from some thousand instructions on seconds. Fails only when interrupted. To be
+ * released. */
+int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
+                             const struct erg_layout_frontier_request *request,
+                             struct erg_error *err);
+void erg_layout_frontier_release(struct erg_layout_frontier *frontier);
+
+/* The clocks that a plan requests of its instructions: means over their time, and the ends. */
+struct erg_layout_clocks {
+    double mean_mhz[2]; /* forward, backward */
+    int lowest_mhz, highest_mhz;
+};
+void erg_layout_plan_clocks(struct erg_layout_clocks *clocks,
+                            const struct erg_layout_frontier *frontier, size_t plan);
+
+/* ---- which layout, and which of its points ---- */
+
+/* One layout among others that train the same batch, on whatever number of GPUs. */
+struct erg_layout_option {
+    const struct erg_layout *layout;
+    const struct erg_layout_frontier *frontier;
+    double peak_bytes; /* of the GPU that needs most */
+};
+
+enum erg_layout_goal { ERG_LAYOUT_FASTEST, ERG_LAYOUT_LEAST_ENERGY, ERG_LAYOUT_LEAST_POWER };
+
+/* What reaches the goal within all bounds; 0: no bound. */
+struct erg_layout_query {
+    enum erg_layout_goal goal;
+    double time_s, energy_j; /* of an iteration, all GPUs */
+    double power_w;          /* mean of all GPUs of the layout together */
+    double memory_bytes;     /* of one GPU */
+    double gpus;
+};
+
+struct erg_layout_pick {
+    size_t option, point; /* index into the options, and into the points of its frontier */
+    double time_s, energy_j, power_w;
+    long gpus;
+};
+
+/* What the goal makes least. */
+double erg_layout_pick_value(const struct erg_layout_pick *pick, enum erg_layout_goal goal);
+
+/*
+ * Of equal ones the fewest GPUs, then the first. ERG_INFEASIBLE when no point is within the bounds;
+ * the message names the bound that binds and the smallest change with which something is.
+ */
+int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option *options,
+                    size_t count, const struct erg_layout_query *query, struct erg_error *err);
+
+/* The points of all options that nothing beats, time up; recipe: option << 32 | point. */
+void erg_layout_union(struct erg_frontier *out, const struct erg_layout_option *options,
+                      size_t count);
+
+#endif

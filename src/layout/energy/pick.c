@@ -1,0 +1,178 @@
+/* Which layout, and which point of its frontier. */
+#include "layout/energy/frontier.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum bound { TIME, ENERGY, POWER, MEMORY, GPUS, BOUNDS };
+
+/* A point as the bounds see it. */
+struct seen {
+    size_t option, point;
+    double values[BOUNDS];
+};
+
+static struct seen look(const struct erg_layout_option *options, size_t option, size_t point)
+{
+    const struct erg_point *at = &options[option].frontier->points.points[point];
+    return (struct seen){option,
+                         point,
+                         {[TIME] = at->time_s,
+                          [ENERGY] = at->energy_j,
+                          [POWER] = at->energy_j / at->time_s,
+                          [MEMORY] = options[option].peak_bytes,
+                          [GPUS] = (double)erg_layout_gpus(options[option].layout)}};
+}
+
+static void list_bounds(double *bounds, const struct erg_layout_query *query)
+{
+    const double given[BOUNDS] = {query->time_s, query->energy_j, query->power_w,
+                                  query->memory_bytes, query->gpus};
+    for (int i = 0; i < BOUNDS; i++)
+        bounds[i] = given[i] > 0 ? given[i] : INFINITY;
+}
+
+/* A deadline that a point was made for is met whatever the last bit says. */
+static bool within(double value, double bound)
+{
+    return value <= bound * (1 + 1e-9);
+}
+
+/* Whether a point keeps all bounds but `except`. */
+static bool fits(const struct seen *seen, const double *bounds, int except)
+{
+    for (int i = 0; i < BOUNDS; i++)
+        if (i != except && !within(seen->values[i], bounds[i]))
+            return false;
+    return true;
+}
+
+static bool better(const struct seen *a, const struct seen *b, enum erg_layout_goal goal)
+{
+    static const enum bound keys[][3] = {
+        [ERG_LAYOUT_FASTEST] = {TIME, ENERGY, GPUS},
+        [ERG_LAYOUT_LEAST_ENERGY] = {ENERGY, TIME, GPUS},
+        [ERG_LAYOUT_LEAST_POWER] = {POWER, TIME, GPUS},
+    };
+    for (size_t i = 0; i < sizeof keys[goal] / sizeof *keys[goal]; i++)
+        if (a->values[keys[goal][i]] != b->values[keys[goal][i]])
+            return a->values[keys[goal][i]] < b->values[keys[goal][i]];
+    return false;
+}
+
+/* "t=2,c=1,p=4,v=1,b=1 on 8 GPUs" */
+static const char *describe(char *text, size_t size, const struct erg_layout *layout)
+{
+    snprintf(text, size, "t=%ld,c=%ld,p=%ld,v=%ld,b=%ld on %ld GPUs", layout->tensor,
+             layout->context, layout->pipeline, layout->virtual_stages, layout->microbatch,
+             erg_layout_gpus(layout));
+    return text;
+}
+
+static const char *const names[BOUNDS] = {
+    [TIME] = "a deadline", [ENERGY] = "an energy",      [POWER] = "a mean power",
+    [MEMORY] = "a memory", [GPUS] = "a number of GPUs",
+};
+
+static const char *quantity(char *text, size_t size, int bound, double value)
+{
+    static const char *const units[BOUNDS] = {" s", " J", " W", " GiB", ""};
+    snprintf(text, size, "%.6g%s", bound == MEMORY ? value / 1073741824.0 : value, units[bound]);
+    return text;
+}
+
+/* Of all points that keep the other bounds, the one nearest to keeping this one too. False: there
+ * is none. */
+static bool nearest(struct seen *nearest, const struct erg_layout_option *options, size_t count,
+                    const double *bounds, int bound)
+{
+    bool found = false;
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < options[i].frontier->points.count; k++) {
+            struct seen seen = look(options, i, k);
+            if (fits(&seen, bounds, bound) &&
+                (!found || seen.values[bound] < nearest->values[bound])) {
+                *nearest = seen;
+                found = true;
+            }
+        }
+    return found;
+}
+
+static int fail_bounds(const struct erg_layout_option *options, size_t count, const double *bounds,
+                       struct erg_error *err)
+{
+    char given[32], needed[32], layout[96];
+    double least = INFINITY;
+    struct seen closest = {0}, seen;
+    int binding = BOUNDS, given_bounds = 0;
+    for (int i = 0; i < BOUNDS; i++) {
+        given_bounds += isfinite(bounds[i]);
+        if (isfinite(bounds[i]) && nearest(&seen, options, count, bounds, i) &&
+            seen.values[i] / bounds[i] < least) {
+            least = seen.values[i] / bounds[i];
+            closest = seen;
+            binding = i;
+        }
+    }
+    if (binding == BOUNDS)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "none of the %zu layouts is within all %d bounds, and raising any one of "
+                        "them alone is not enough",
+                        count, given_bounds);
+    return erg_fail(err, ERG_INFEASIBLE,
+                    "none of the %zu layouts is within %s of %s%s: the nearest, %s, needs %s",
+                    count, names[binding], quantity(given, sizeof given, binding, bounds[binding]),
+                    given_bounds > 1 ? " beside the other bounds" : "",
+                    describe(layout, sizeof layout, options[closest.option].layout),
+                    quantity(needed, sizeof needed, binding, closest.values[binding]));
+}
+
+double erg_layout_pick_value(const struct erg_layout_pick *pick, enum erg_layout_goal goal)
+{
+    const double values[] = {
+        [ERG_LAYOUT_FASTEST] = pick->time_s,
+        [ERG_LAYOUT_LEAST_ENERGY] = pick->energy_j,
+        [ERG_LAYOUT_LEAST_POWER] = pick->power_w,
+    };
+    return values[goal];
+}
+
+int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option *options,
+                    size_t count, const struct erg_layout_query *query, struct erg_error *err)
+{
+    double bounds[BOUNDS];
+    struct seen best = {0};
+    bool found = false;
+    list_bounds(bounds, query);
+    if (count == 0)
+        return erg_fail(err, ERG_INFEASIBLE, "There is no layout to choose from.");
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < options[i].frontier->points.count; k++) {
+            struct seen seen = look(options, i, k);
+            if (fits(&seen, bounds, BOUNDS) && (!found || better(&seen, &best, query->goal))) {
+                best = seen;
+                found = true;
+            }
+        }
+    if (!found)
+        return fail_bounds(options, count, bounds, err);
+    *pick =
+        (struct erg_layout_pick){best.option,         best.point,         best.values[TIME],
+                                 best.values[ENERGY], best.values[POWER], (long)best.values[GPUS]};
+    return 0;
+}
+
+void erg_layout_union(struct erg_frontier *out, const struct erg_layout_option *options,
+                      size_t count)
+{
+    erg_frontier_clear(out);
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_frontier *points = &options[i].frontier->points;
+        for (size_t k = 0; k < points->count; k++)
+            erg_frontier_add(out, points->points[k].time_s, points->points[k].energy_j,
+                             (int64_t)(i << 32 | k));
+    }
+    erg_frontier_filter(out);
+}

@@ -1,0 +1,97 @@
+/*
+ * Models and systems of Calculon (Isaev et al., "Calculon: a methodology and tool for high-level
+ * co-design of systems and large language models", SC 2023), read from its JSON files and written
+ * as those that ergon plans with: a Hugging Face config, a GPU, an engine and a job.
+ *
+ * A model has the keys hidden, feedforward, seq_size, attn_heads, attn_size and num_blocks. It is a
+ * GPT: two linears in the MLP, LayerNorm, biases. Its embeddings are not modelled there but counted
+ * with 51200 words, which are used here too.
+ *
+ * Of a system, ergon takes
+ *   matrix.float16 (or bfloat16): tflops, and the efficiency at the size of the model's products;
+ *   mem1: GiB, GBps, and the efficiency at the size of the model's hidden states;
+ *   mem2: GiB and GBps as host memory behind the host link, the efficiency of the largest copies;
+ *   processing_mode: whether the bytes of products are moved beside their FLOPs or after them;
+ *   networks[0]: the links within a node, whose GPUs are its size; networks[1], if there is one:
+ *   those between nodes; bandwidth (GB/s of a GPU, one direction), efficiency and latency.
+ * Sizes are those of one sequence whose layers are split over a node, as far as heads and MLP can
+ * be. Attention writes its scores to memory, with the bytes of Calculon's layers.
+ *
+ * What it leaves, since its own model of time has no place for it, or since executions say it:
+ *   vector: kernels outside products are bound by memory bandwidth here;
+ *   networks: ops (rings are assumed: no reduction in switches), must_be_filled, processor_usage,
+ *     and all after the second;
+ *   what the host and gaps between kernels cost, which Calculon does not have either.
+ * Times are therefore lower bounds: of Calculon's own and, the more so, of measured ones.
+ * What Calculon's systems do not say, power and clocks above all, is that of the catalogue's GPU
+ * that is nearest to the system.
+ */
+#ifndef ERG_LAYOUT_EXCHANGE_CALCULON_H
+#define ERG_LAYOUT_EXCHANGE_CALCULON_H
+
+#include "base/text.h"
+#include "ergon/error.h"
+#include "hardware/hardware.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct erg_calculon_model {
+    long hidden, feedforward, sequence, heads, head_dim, blocks;
+};
+
+struct erg_calculon_network {
+    double bandwidth; /* bytes/s of a GPU, one direction */
+    double efficiency, latency_s;
+    long size; /* GPUs that it connects */
+};
+
+/* Shares of a peak by the size of an operation: shares[i] holds from sizes[i] on, and sizes fall.
+ */
+enum { ERG_CALCULON_MOST_ROWS = 32 };
+struct erg_calculon_efficiency {
+    double sizes[ERG_CALCULON_MOST_ROWS], shares[ERG_CALCULON_MOST_ROWS];
+    size_t count; /* at least 1 */
+};
+double erg_calculon_share(const struct erg_calculon_efficiency *efficiency, double size);
+
+struct erg_calculon_system {
+    double peak_flops;                       /* 16 bit */
+    struct erg_calculon_efficiency products; /* by FLOPs */
+    struct {
+        double bytes, bandwidth;
+        struct erg_calculon_efficiency efficiency; /* by bytes */
+    } memory, host;                                /* of a GPU; host.bytes 0: none */
+    bool roofline; /* bytes are moved under the FLOPs; else after them */
+    struct erg_calculon_network networks[2];
+    size_t network_count; /* 1 or 2 */
+};
+
+/* From a file's text; `name` stands for the file in messages, which name the key. */
+int erg_calculon_model_parse(struct erg_calculon_model *model, const char *name, const char *text,
+                             size_t length, struct erg_error *err);
+int erg_calculon_system_parse(struct erg_calculon_system *system, const char *name,
+                              const char *text, size_t length, struct erg_error *err);
+
+/* What is written, and under which names. */
+struct erg_calculon_import {
+    const struct erg_calculon_model *model;
+    const struct erg_calculon_system *system;
+    const char *model_name, *system_name;
+    long gpus;  /* at least one node, and whole ones */
+    long batch; /* sequences of an iteration */
+};
+
+/* The catalogue's GPU nearest to the system in peak, memory and link; to be freed. */
+int erg_calculon_base_gpu(struct erg_gpu **gpu, const struct erg_calculon_system *system,
+                          struct erg_error *err);
+
+/*
+ * Writes config.json, gpu.yaml, engine.yaml and job.yaml into `folder`, which is made. `base` gives
+ * what a system does not say. Each file is one that ergon reads: erg_job_load() of job.yaml checks
+ * them all.
+ */
+int erg_calculon_write(const struct erg_calculon_import *import, const struct erg_gpu *base,
+                       const char *folder, struct erg_error *err);
+
+#endif

@@ -1,0 +1,30 @@
+/* What the exports to other software have in common. */
+#ifndef ERG_LAYOUT_EXCHANGE_EXPORT_INTERNAL_H
+#define ERG_LAYOUT_EXCHANGE_EXPORT_INTERNAL_H
+
+#include "layout/exchange/export.h"
+
+void erg_export_megatron(struct erg_text *out, const struct erg_model *model,
+                         const struct erg_layout *layout);
+void erg_export_torchtitan(struct erg_text *out, const struct erg_model *model,
+                           const struct erg_layout *layout);
+
+/* Whether all chunks have as many layers. */
+bool erg_export_is_even(const struct erg_layout *layout);
+
+static inline long erg_export_batch(const struct erg_layout *layout)
+{
+    return layout->data * layout->microbatch * layout->microbatches;
+}
+
+/*
+ * What all stages recompute where they cannot differ: the most that any does, so that each fits
+ * into the memory it was planned for. Says so in a comment where they were to differ.
+ */
+enum erg_remat erg_export_remat(struct erg_text *out, const struct erg_layout *layout,
+                                const char *software);
+
+/* A comment on what was to be offloaded; false, and nothing, when nothing was. */
+bool erg_export_offload(struct erg_text *out, const struct erg_layout *layout);
+
+#endif

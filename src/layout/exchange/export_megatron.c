@@ -1,0 +1,178 @@
+/* Arguments of Megatron-LM. */
+#include "layout/exchange/export_internal.h"
+
+/*
+ * The layers of every chunk in model order, as one letter each: embedding E, layers t, loss L. The
+ * software also reads t*4, but an unquoted star is the shell's.
+ */
+static void add_pipeline_layout(struct erg_text *out, const struct erg_layout *layout)
+{
+    long chunks = layout->pipeline * layout->virtual_stages;
+    erg_text_add(out, "--pipeline-model-parallel-layout E");
+    for (long i = 0; i < chunks; i++) {
+        if (i)
+            erg_text_add(out, "|");
+        for (long j = 0; j < layout->chunk_layers[i]; j++)
+            erg_text_add(out, "t");
+    }
+    erg_text_add(out, "L\n");
+}
+
+static void add_parallelism(struct erg_text *out, const struct erg_model *model,
+                            const struct erg_layout *layout)
+{
+    erg_text_printf(out,
+                    "# Parallelism. The data degree follows from the number of processes.\n"
+                    "--tensor-model-parallel-size %ld\n",
+                    layout->tensor);
+    if (layout->tensor > 1)
+        erg_text_add(out, "--sequence-parallel\n");
+    erg_text_printf(out, "--context-parallel-size %ld\n", layout->context);
+    if (layout->context > 1)
+        erg_text_add(out, "--cp-comm-type all_gather\n");
+    erg_text_printf(out, "--pipeline-model-parallel-size %ld\n", layout->pipeline);
+    if (!erg_export_is_even(layout))
+        add_pipeline_layout(out, layout);
+    else if (layout->virtual_stages > 1)
+        erg_text_printf(out, "--num-layers-per-virtual-pipeline-stage %ld\n",
+                        erg_layout_chunk_layers(layout, model->layers, 0, 0));
+    erg_text_printf(out,
+                    "--use-distributed-optimizer\n"
+                    "--micro-batch-size %ld\n"
+                    "--global-batch-size %ld\n"
+                    "--seq-length %ld\n",
+                    layout->microbatch, erg_export_batch(layout), layout->sequence);
+}
+
+static void add_biases(struct erg_text *out, const struct erg_model *model)
+{
+    if (model->qkv_bias && model->projection_bias && model->mlp_bias)
+        return;
+    if (model->projection_bias || model->mlp_bias)
+        erg_text_printf(out,
+                        "# NOT THE SAME: the model has biases on%s%s%s; Megatron-LM can have them "
+                        "on all products,\n# on none, or on those of QKV alone.\n",
+                        model->qkv_bias ? " QKV" : "",
+                        model->projection_bias ? " the attention's output" : "",
+                        model->mlp_bias ? " the MLP" : "");
+    erg_text_add(out, "--disable-bias-linear\n");
+    if (model->qkv_bias)
+        erg_text_add(out, "--add-qkv-bias\n");
+}
+
+static void add_shape(struct erg_text *out, const struct erg_model *model)
+{
+    erg_text_printf(out,
+                    "--num-layers %ld\n"
+                    "--hidden-size %ld\n"
+                    "--ffn-hidden-size %ld\n"
+                    "--num-attention-heads %ld\n",
+                    model->layers, model->hidden, model->ffn, model->heads);
+    if (model->kv_heads != model->heads)
+        erg_text_printf(out,
+                        "--group-query-attention\n"
+                        "--num-query-groups %ld\n",
+                        model->kv_heads);
+    erg_text_printf(out, "--kv-channels %ld\n", model->head_dim);
+    if (model->qk_norm)
+        erg_text_add(out, "--qk-layernorm\n");
+    if (model->gated)
+        erg_text_add(out, "--swiglu\n");
+    add_biases(out, model);
+    erg_text_printf(out,
+                    "--normalization %s\n"
+                    "--norm-epsilon %g\n",
+                    model->layer_norm ? "LayerNorm" : "RMSNorm", model->norm_eps);
+}
+
+static void add_model(struct erg_text *out, const struct erg_model *model,
+                      const struct erg_layout *layout)
+{
+    long positions =
+        model->max_positions > layout->sequence ? model->max_positions : layout->sequence;
+    erg_text_add(out, "# Model. Dropout is off: no masks are kept.\n");
+    add_shape(out, model);
+    erg_text_printf(out, "--max-position-embeddings %ld\n", positions);
+    if (model->learned_positions)
+        erg_text_add(out, "--position-embedding-type learned_absolute\n");
+    else
+        erg_text_printf(out,
+                        "# Plans do not know of scaled rotary frequencies; Llama 3.x needs "
+                        "--use-rope-scaling as well.\n"
+                        "--position-embedding-type rope\n"
+                        "--rotary-base %.0f\n",
+                        model->rope_theta);
+    erg_text_printf(out,
+                    "# Padded to %ld words. A tokenizer with another vocabulary overrules "
+                    "--vocab-size.\n"
+                    "--vocab-size %ld\n"
+                    "--make-vocab-size-divisible-by 128\n",
+                    erg_layout_vocabulary(model, layout->tensor), model->vocab);
+    if (!model->tied)
+        erg_text_add(out, "--untie-embeddings-and-output-weights\n");
+    erg_text_add(out, "--attention-dropout 0\n"
+                      "--hidden-dropout 0\n"
+                      "--bf16\n");
+}
+
+static void add_memory(struct erg_text *out, const struct erg_layout *layout)
+{
+    erg_text_add(out, "# Memory.\n");
+    switch (erg_export_remat(out, layout, "Megatron-LM")) {
+    case ERG_REMAT_NONE:
+        erg_text_add(out, "# Nothing is recomputed.\n");
+        break;
+    case ERG_REMAT_NORMS:
+        erg_text_add(out,
+                     "# NOT THE SAME where Transformer Engine has fused a norm into the product "
+                     "after it: that is not recomputed.\n"
+                     "--recompute-granularity selective\n"
+                     "--recompute-modules layernorm\n");
+        break;
+    case ERG_REMAT_ACTIVATION:
+        erg_text_add(out, "# NOT THE SAME: planned is the activation of the MLP, which Megatron-LM "
+                          "recomputes alone in mixtures of\n"
+                          "# experts only; this also recomputes its products.\n"
+                          "--recompute-granularity selective\n"
+                          "--recompute-modules mlp\n");
+        break;
+    case ERG_REMAT_BALANCED:
+        erg_text_add(out,
+                     "# NOT THE SAME: planned are norms and the activation of the MLP. Megatron-LM "
+                     "recomputes norms that\n"
+                     "# Transformer Engine has not fused into the product after them, and the "
+                     "activation in mixtures of\n"
+                     "# experts only. If memory does not suffice, 'mlp' as a second module also "
+                     "recomputes products.\n"
+                     "--recompute-granularity selective\n"
+                     "--recompute-modules layernorm\n");
+        break;
+    case ERG_REMAT_FULL:
+        erg_text_add(out, "--recompute-granularity full\n"
+                          "--recompute-method uniform\n"
+                          "--recompute-num-layers 1\n");
+        break;
+    }
+    if (erg_export_offload(out, layout))
+        erg_text_add(out,
+                     "# Megatron-LM offloads no share. --fine-grained-activation-offloading moves "
+                     "the whole inputs of\n"
+                     "# the modules in --offload-modules; --cpu-offloading-num-layers is refused "
+                     "with pipeline stages.\n"
+                     "# Without either the layout may need more memory than a GPU has.\n");
+}
+
+void erg_export_megatron(struct erg_text *out, const struct erg_model *model,
+                         const struct erg_layout *layout)
+{
+    erg_text_add(out, "#\n"
+                      "# Arguments of Megatron-LM's pretrain_gpt.py: $(grep -v '^#' FILE) beside "
+                      "those of your data,\n"
+                      "# tokenizer and optimizer.\n");
+    if (layout->tensor > 1 || layout->context > 1)
+        erg_text_add(out, "# GPUs before Blackwell need CUDA_DEVICE_MAX_CONNECTIONS=1 in the "
+                          "environment.\n");
+    add_parallelism(out, model, layout);
+    add_model(out, model, layout);
+    add_memory(out, layout);
+}

@@ -1,0 +1,164 @@
+/* Settings of torchtitan. */
+#include "layout/exchange/export_internal.h"
+
+/* The modules of every chunk by their names in the model, since layers of stages differ. */
+static void add_modules(struct erg_text *out, const struct erg_layout *layout)
+{
+    long chunks = layout->pipeline * layout->virtual_stages, layer = 0;
+    erg_text_add(out, "module_fqns_per_model_part = [\n");
+    for (long i = 0; i < chunks; i++) {
+        erg_text_add(out, i == 0 ? "  [\"tok_embeddings\"" : "  [");
+        for (long j = 0; j < layout->chunk_layers[i]; j++, layer++)
+            erg_text_printf(out, "%s\"layers.%ld\"", i == 0 || j > 0 ? ", " : "", layer);
+        erg_text_add(out, i == chunks - 1 ? ", \"norm\", \"output\"],\n" : "],\n");
+    }
+    erg_text_add(out, "]  # \"output\" is \"lm_head\" from 0.3 on\n");
+}
+
+static void add_pipeline(struct erg_text *out, const struct erg_model *model,
+                         const struct erg_layout *layout)
+{
+    erg_text_printf(out, "pipeline_parallel_degree = %ld\n", layout->pipeline);
+    if (layout->pipeline == 1)
+        return;
+    erg_text_printf(out,
+                    "pipeline_parallel_schedule = \"%s\"\n"
+                    "pipeline_parallel_microbatch_size = %ld\n",
+                    layout->virtual_stages > 1 ? "Interleaved1F1B" : "1F1B", layout->microbatch);
+    if (erg_export_is_even(layout))
+        erg_text_printf(out,
+                        "pipeline_parallel_layers_per_stage = %ld\n"
+                        "pipeline_parallel_first_stage_less_layers = 0\n"
+                        "pipeline_parallel_last_stage_less_layers = 0\n",
+                        erg_layout_chunk_layers(layout, model->layers, 0, 0));
+    else
+        add_modules(out, layout);
+}
+
+static void add_parallelism(struct erg_text *out, const struct erg_model *model,
+                            const struct erg_layout *layout)
+{
+    erg_text_printf(out,
+                    "\n[parallelism]\n"
+                    "tensor_parallel_degree = %ld\n"
+                    "context_parallel_degree = %ld\n",
+                    layout->tensor, layout->context);
+    add_pipeline(out, model, layout);
+    erg_text_printf(out,
+                    "data_parallel_replicate_degree = 1\n"
+                    "data_parallel_shard_degree = %ld\n",
+                    layout->data);
+    if (layout->data * layout->context > 1)
+        erg_text_add(out, "# NOT THE SAME: planned is an optimizer sharded over data and context "
+                          "ranks. torchtitan shards\n"
+                          "# weights and gradients as well; nearest is to keep the weights "
+                          "gathered after the forward pass.\n"
+                          "fsdp_reshard_after_forward = \"never\"\n");
+}
+
+static void add_training(struct erg_text *out, const struct erg_layout *layout)
+{
+    /* Without stages the microbatches of a step are accumulated outside the model; with stages its
+     * schedule cuts the local batch. */
+    long local = layout->pipeline > 1 ? layout->microbatches : 1;
+    erg_text_printf(out,
+                    "\n[training]\n"
+                    "local_batch_size = %ld\n"
+                    "global_batch_size = %ld\n"
+                    "seq_len = %ld\n"
+                    "mixed_precision_param = \"bfloat16\"\n"
+                    "mixed_precision_reduce = \"float32\"\n",
+                    local * layout->microbatch, erg_export_batch(layout), layout->sequence);
+}
+
+static void add_memory(struct erg_text *out, const struct erg_layout *layout)
+{
+    erg_text_add(out, "\n[activation_checkpoint]\n");
+    enum erg_remat remat = erg_export_remat(out, layout, "torchtitan");
+    switch (remat) {
+    case ERG_REMAT_NONE:
+        erg_text_add(out, "mode = \"none\"\n");
+        break;
+    case ERG_REMAT_NORMS:
+    case ERG_REMAT_ACTIVATION:
+    case ERG_REMAT_BALANCED:
+        erg_text_printf(out,
+                        "# NOT THE SAME: planned %s; this also recomputes every second\n"
+                        "# matrix product.\n",
+                        remat == ERG_REMAT_NORMS ? "are norms"
+                        : remat == ERG_REMAT_ACTIVATION
+                            ? "is the activation of the MLP"
+                            : "are norms and the activation of the MLP");
+        erg_text_add(out, "mode = \"selective\"\n"
+                          "selective_ac_option = \"op\"\n");
+        break;
+    case ERG_REMAT_FULL:
+        erg_text_add(out, "mode = \"full\"\n");
+        break;
+    }
+    if (erg_export_offload(out, layout))
+        erg_text_add(out, "# torchtitan does not offload activations, so the layout may need more "
+                          "memory than a GPU has.\n");
+}
+
+/* What a model has beside its shape, behind commas. */
+static void add_traits(struct erg_text *out, const struct erg_model *model)
+{
+    const struct {
+        bool has;
+        const char *name;
+    } traits[] = {
+        {model->qk_norm, "norms of queries and keys"},
+        {model->layer_norm, "LayerNorm"},
+        {model->learned_positions, "learned positions"},
+        {!model->gated, "GELU without a gate"},
+        {model->qkv_bias || model->projection_bias || model->mlp_bias, "biases"},
+        {model->tied, "tied embeddings"},
+    };
+    const char *between = "#   ";
+    for (size_t i = 0; i < sizeof traits / sizeof *traits; i++) {
+        if (!traits[i].has)
+            continue;
+        erg_text_printf(out, "%s%s", between, traits[i].name);
+        between = ", ";
+    }
+    if (*between == ',')
+        erg_text_add(out, "\n");
+}
+
+/* Models are Python objects there, so their shape is said to whoever writes one. */
+static void add_model(struct erg_text *out, const struct erg_model *model,
+                      const struct erg_layout *layout)
+{
+    erg_text_printf(out,
+                    "#\n"
+                    "# The model is set by name and flavor. Planned is one with\n"
+                    "#   n_layers %ld, dim %ld, n_heads %ld, n_kv_heads %ld, heads of %ld, an MLP "
+                    "of %ld,\n"
+                    "#   vocab_size %ld (of %ld words), norm_eps %g",
+                    model->layers, model->hidden, model->heads, model->kv_heads, model->head_dim,
+                    model->ffn, erg_layout_vocabulary(model, layout->tensor), model->vocab,
+                    model->norm_eps);
+    if (!model->learned_positions)
+        erg_text_printf(out, ", rope_theta %.0f", model->rope_theta);
+    erg_text_add(out, "\n");
+    add_traits(out, model);
+    if (model->layer_norm || model->learned_positions || !model->gated)
+        erg_text_add(out, "# NOT THE SAME: no model of torchtitan is like that; it must be added "
+                          "there.\n");
+}
+
+void erg_export_torchtitan(struct erg_text *out, const struct erg_model *model,
+                           const struct erg_layout *layout)
+{
+    erg_text_add(out,
+                 "#\n"
+                 "# Sections for the --job.config_file of torchtitan 0.2. From 0.3 on the same "
+                 "keys are options,\n"
+                 "# such as --parallelism.tensor_parallel_degree, and activation checkpointing is "
+                 "set in Python.\n");
+    add_model(out, model, layout);
+    add_parallelism(out, model, layout);
+    add_training(out, layout);
+    add_memory(out, layout);
+}

@@ -1,0 +1,63 @@
+/* What lives beside the groups while a layer runs, without the tensors of the pipeline, in closed
+ * form. In which order layer.c follows it. */
+#include "layout/memory/memory_internal.h"
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* In the forward pass of the FFN, beside what it keeps. */
+static double ffn_transient(const struct erg_memory_sizes *sizes)
+{
+    double full = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
+    return (double)sizes->gathered_kv + 2 * (double)sizes->hidden + full;
+}
+
+double erg_memory_beside_forward(const struct erg_memory_sizes *sizes, enum erg_remat remat)
+{
+    double attention = (double)sizes->kv * (double)sizes->context + 3 * (double)sizes->query;
+    double ffn = ffn_transient(sizes) + (erg_remat_activation(remat) ? (double)sizes->ffn : 0);
+    return larger(attention, ffn);
+}
+
+/*
+ * The activated tensor and the gate go before the gradient of both widths is joined. As published
+ * that does not count, and the share of keys and values does, which is among what is kept.
+ * Recomputing everything makes all of a layer again first.
+ */
+double erg_memory_beside_ffn(const struct erg_memory_sizes *sizes, enum erg_remat remat,
+                             double freed, bool published)
+{
+    double ffn = (double)sizes->ffn, keys = (double)sizes->gathered_kv;
+    double share = sizes->context > 1 ? (double)sizes->kv : 0;
+    if (remat == ERG_REMAT_FULL) {
+        double made = (double)(sizes->kept[ERG_REMAT_NONE] - sizes->kept[ERG_REMAT_FULL]);
+        double backward = keys + (sizes->gated ? 2 : 1) * ffn;
+        return made - share + larger(backward, ffn_transient(sizes));
+    }
+    if (erg_remat_activation(remat))
+        return keys + (sizes->gated ? 6 : 3) * ffn + (published ? share : 0);
+    if (published)
+        return keys + (sizes->gated ? 3 : 2) * ffn + share;
+    return keys + (sizes->gated ? 2 : 1) * ffn * (2 - freed);
+}
+
+/* The attention's sums for the queries' gradient are in fp32; with context ranks it has the
+ * gradients of all keys and values, and of half of them once more. */
+double erg_memory_beside_attention(const struct erg_memory_sizes *sizes, enum erg_remat remat,
+                                   double freed)
+{
+    enum erg_remat made = remat == ERG_REMAT_FULL ? ERG_REMAT_NONE : remat;
+    double full = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
+    double hidden = (double)sizes->hidden, keys = (double)sizes->gathered_kv;
+    double norm = (double)sizes->fc1 + keys + full + (erg_remat_norms(remat) ? 2 : 1) * hidden;
+    double attention =
+        4 * (double)sizes->query + (sizes->context > 1 ? 2.5 * keys : (double)sizes->kv);
+    double gone = (double)sizes->kept_of_ffn[made];
+    double stays = (erg_remat_norms(made) ? 1 : 2) * hidden; /* the norm's input and output */
+    double least = larger(norm + stays - gone, attention - gone);
+    if (remat == ERG_REMAT_FULL)
+        return (double)(sizes->kept[made] - sizes->kept[remat]) + least;
+    return freed * least + (1 - freed) * larger(norm, attention);
+}

@@ -1,0 +1,219 @@
+#include "layout/memory/change.h"
+
+#include <math.h>
+
+struct search {
+    struct erg_memory_change *change;
+    const struct erg_memory_request *request;
+    const struct erg_memory_room *room;
+};
+
+/* Whether a node has so much for each of its GPUs. */
+static bool takes(const struct search *search, double host_bytes)
+{
+    const struct erg_memory_room *room = search->room;
+    return room->host_bytes == 0 || host_bytes * (double)room->node_gpus <= room->host_bytes;
+}
+
+/* Whether a simulated layout fits. */
+static bool has_room(const struct search *search, const struct erg_memory_result *result)
+{
+    double host_bytes = 0;
+    for (long s = 0; s < result->count; s++)
+        host_bytes =
+            fmax(host_bytes, result->stages[s].offload_bytes * (double)result->stages[s].groups);
+    return result->stages[result->worst].peak_bytes <= search->room->gpu_bytes &&
+           takes(search, host_bytes);
+}
+
+/* Takes a layout as the change if it fits; *fits says so. */
+static int try_layout(struct search *search, const struct erg_layout *layout, bool *fits,
+                      struct erg_error *err)
+{
+    struct erg_memory_request request = *search->request;
+    struct erg_memory_result result;
+    request.layout = layout;
+    if (erg_memory_simulate(&result, &request, err) != 0)
+        return -1;
+    *fits = has_room(search, &result);
+    if (*fits)
+        search->change->layout = *layout;
+    search->change->found |= *fits;
+    erg_memory_result_release(&result);
+    return 0;
+}
+
+/*
+ * The ratio of offloading nearest to the layout's own with which it fits: the least that its GPUs
+ * need where that is more, else the most that the host takes. In thousandths, as it will be said.
+ */
+static int try_ratios(struct search *search, const struct erg_layout *layout, struct erg_error *err)
+{
+    enum { STEPS = 1000 };
+    struct erg_memory_request request = *search->request;
+    struct erg_memory_solution solution;
+    struct erg_error inner = {0};
+    struct erg_layout tried = *layout;
+    bool fits;
+    request.layout = &tried;
+    int status = erg_memory_solve(&solution, &request, search->room->gpu_bytes, &inner);
+    long low = status ? STEPS : (long)ceil(STEPS * solution.offload - 1e-6);
+    erg_memory_solution_release(&solution);
+    if (status && inner.status == ERG_INFEASIBLE)
+        return 0;
+    if (status) {
+        *err = inner;
+        return -1;
+    }
+    tried.offload = (double)low / STEPS;
+    if (try_layout(search, &tried, &fits, err) != 0)
+        return -1;
+    long above = (long)floor(STEPS * layout->offload + 1e-6) + 1;
+    while (search->change->found && above - low > 1) {
+        long middle = (low + above) / 2;
+        tried.offload = (double)middle / STEPS;
+        if (try_layout(search, &tried, &fits, err) != 0)
+            return -1;
+        *(fits ? &low : &above) = middle;
+    }
+    return 0;
+}
+
+/* All changes of recomputation and offloading, the smallest first. */
+static int try_changes(struct search *search, const struct erg_layout *layout, bool as_it_is,
+                       struct erg_error *err)
+{
+    static const struct {
+        enum erg_remat remat;
+        bool solve;
+    } tries[] = {
+        {ERG_REMAT_NORMS, false},   {ERG_REMAT_ACTIVATION, false}, {ERG_REMAT_BALANCED, false},
+        {ERG_REMAT_NONE, true},     {ERG_REMAT_NORMS, true},       {ERG_REMAT_ACTIVATION, true},
+        {ERG_REMAT_BALANCED, true}, {ERG_REMAT_FULL, false},       {ERG_REMAT_FULL, true},
+    };
+    enum erg_remat now = layout->remat;
+    bool fits;
+    if (as_it_is && try_layout(search, layout, &fits, err) != 0)
+        return -1;
+    for (size_t i = 0; i < sizeof tries / sizeof *tries && !search->change->found; i++) {
+        struct erg_layout tried = *layout;
+        bool more = tries[i].solve || tries[i].remat != now;
+        tried.remat = tries[i].remat;
+        if (!more || !erg_remat_is_within(now, tried.remat) ||
+            (tries[i].solve && layout->pipeline < 3))
+            continue;
+        if ((tries[i].solve ? try_ratios(search, &tried, err)
+                            : try_layout(search, &tried, &fits, err)) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/*
+ * With how much memory of a GPU a layout would fit with all that can be recomputed and offloaded,
+ * in closed form: the best of all recomputation that includes the layout's and of no offloading and
+ * all, into *best.
+ */
+static double least_peak(const struct search *search, const struct erg_layout *layout,
+                         struct erg_layout *best)
+{
+    struct erg_layout least = *layout;
+    struct erg_memory_request request = *search->request;
+    struct erg_memory_sizes sizes;
+    double peak = INFINITY;
+    request.layout = &least;
+    request.accounting = ERG_MEMORY_ARENA;
+    erg_memory_sizes_init(&sizes, request.model, layout->tensor, layout->context,
+                          layout->microbatch, layout->sequence);
+    for (int remat = layout->remat; remat < ERG_REMATS; remat++)
+        for (int offload = 0; offload < (layout->pipeline >= 3 ? 2 : 1); offload++) {
+            double most = 0, host_bytes = 0;
+            least.remat = (enum erg_remat)remat;
+            least.offload = offload;
+            if (!erg_remat_is_within(layout->remat, least.remat))
+                continue;
+            for (long s = 0; s < layout->pipeline; s++) {
+                struct erg_memory_stage stage;
+                erg_memory_closed(&stage, &request, &sizes, s);
+                most = fmax(most, stage.peak_bytes);
+                host_bytes = fmax(host_bytes, stage.offload_bytes * (double)stage.groups);
+            }
+            if (most < peak && takes(search, host_bytes)) {
+                peak = most;
+                *best = least;
+            }
+        }
+    return peak;
+}
+
+/* Whether nothing is gained by looking closer: too large with all that can be done. */
+static bool is_hopeless(const struct search *search, const struct erg_layout *layout)
+{
+    struct erg_layout least;
+    return least_peak(search, layout, &least) >
+           1.02 * search->room->gpu_bytes; /* its error is less */
+}
+
+/* One degree times `factor`; false: the model or the nodes do not allow it. */
+static bool grow(struct erg_layout *grown, const struct search *search, int degree, long factor,
+                 bool more_gpus)
+{
+    const struct erg_layout *layout = search->request->layout;
+    *grown = *layout;
+    long *const degrees[] = {&grown->tensor, &grown->context, &grown->pipeline};
+    *degrees[degree] *= factor;
+    if (more_gpus == (layout->data % factor == 0) ||
+        grown->tensor * grown->context > search->room->node_gpus ||
+        (search->room->most_gpus && erg_layout_gpus(grown) > search->room->most_gpus && more_gpus))
+        return false;
+    if (!more_gpus) {
+        grown->data /= factor;
+        grown->microbatches *= factor;
+    }
+    /* More stages of as many chunks, or of fewer ones with as many layers. */
+    if (degree == 2 && !layout->chunk_layers && layout->virtual_stages % factor == 0)
+        grown->virtual_stages /= factor;
+    return !layout->chunk_layers && erg_layout_check(grown, search->request->model, NULL) == 0;
+}
+
+static int try_degrees(struct search *search, bool more_gpus, struct erg_error *err)
+{
+    enum { MOST = 64 };
+    for (long factor = 2; factor <= MOST && !search->change->found; factor *= 2)
+        for (int degree = 0; degree < 3 && !search->change->found; degree++) {
+            struct erg_layout grown;
+            if (grow(&grown, search, degree, factor, more_gpus) && !is_hopeless(search, &grown) &&
+                try_changes(search, &grown, true, err) != 0)
+                return -1;
+        }
+    return 0;
+}
+
+/* What the layout needs with the least memory that it can have, exactly. */
+static int find_least(struct search *search, struct erg_error *err)
+{
+    struct erg_memory_change *change = search->change;
+    struct erg_memory_request request = *search->request;
+    struct erg_memory_result result;
+    least_peak(search, search->request->layout, &change->layout);
+    request.layout = &change->layout;
+    if (erg_memory_simulate(&result, &request, err) != 0)
+        return -1;
+    change->least_bytes = result.stages[result.worst].peak_bytes;
+    erg_memory_result_release(&result);
+    return 0;
+}
+
+int erg_memory_smallest_change(struct erg_memory_change *change,
+                               const struct erg_memory_request *request,
+                               const struct erg_memory_room *room, struct erg_error *err)
+{
+    struct search search = {change, request, room};
+    *change = (struct erg_memory_change){0};
+    if (try_changes(&search, request->layout, false, err) != 0)
+        return -1;
+    for (int more = 0; more < 2 && !change->found; more++)
+        if (try_degrees(&search, more, err) != 0)
+            return -1;
+    return change->found ? 0 : find_least(&search, err);
+}

@@ -1,0 +1,402 @@
+/* Memory of a stage in closed form. */
+#include "layout/memory/memory_internal.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+long erg_memory_warmup(const struct erg_layout *layout, long stage)
+{
+    long after = layout->pipeline - stage - 1, all = layout->microbatches * layout->virtual_stages;
+    long warmup = after;
+    if (layout->virtual_stages > 1)
+        warmup = layout->microbatches == layout->pipeline
+                     ? all
+                     : 2 * after + (layout->virtual_stages - 1) * layout->pipeline;
+    return warmup < all ? warmup : all;
+}
+
+long erg_memory_groups(const struct erg_layout *layout, long stage)
+{
+    long all = layout->microbatches * layout->virtual_stages;
+    long groups = erg_memory_warmup(layout, stage) + 1;
+    return groups < all ? groups : all;
+}
+
+/* The published form is of interleaved stages that copy whole groups. Peaks and ratios that were
+ * published are met with it as it is, though it counts some tensors twice; the others are counted
+ * tensor by tensor. */
+static bool is_as_published(const struct erg_memory_request *request)
+{
+    return request->layout->virtual_stages > 1 && !request->layer_copies;
+}
+
+/* Whether all forward passes of a stage come before its first backward pass. */
+static bool is_apart(const struct erg_layout *layout, long stage)
+{
+    return erg_memory_warmup(layout, stage) == layout->microbatches * layout->virtual_stages;
+}
+
+/* Of a stage with so many layers. */
+static double stage_parameters(const struct erg_memory_request *request,
+                               const struct erg_memory_sizes *sizes, long stage, long layers)
+{
+    const struct erg_layout *layout = request->layout;
+    bool first = stage == 0, last = stage == layout->pipeline - 1;
+    double sum = (double)layers * sizes->layer_parameters;
+    if (first)
+        sum += sizes->embedding_parameters;
+    if (last)
+        sum += sizes->head_parameters;
+    return first && last && request->model->tied ? sum - (double)sizes->head[2] : sum;
+}
+
+/* What does not depend on microbatches in flight. */
+static void add_static(struct erg_memory_stage *stage, const struct erg_memory_request *request,
+                       const struct erg_memory_sizes *sizes, long index, long layers)
+{
+    const struct erg_layout *layout = request->layout;
+    double parameters = stage_parameters(request, sizes, index, layers);
+    stage->items[ERG_MEMORY_WEIGHTS] = 2 * parameters;
+    stage->items[ERG_MEMORY_GRADIENTS] = 4 * parameters;
+    stage->items[ERG_MEMORY_OPTIMIZER] = 12 * parameters / (double)(layout->data * layout->context);
+    stage->items[ERG_MEMORY_WORKSPACE] =
+        (double)ERG_MEMORY_WORKSPACE_BYTES * (sizes->tensor > 1 ? 3 : 2);
+    stage->items[ERG_MEMORY_GATHER] = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
+    stage->items[ERG_MEMORY_ROPE] = (double)(layout->virtual_stages * sizes->rope);
+    if (request->accounting == ERG_MEMORY_ARENA)
+        return;
+    long ranks = layout->data * layout->context;
+    int64_t *rounding = erg_xcalloc((size_t)ranks, sizeof *rounding);
+    erg_memory_moments_rounding(request, sizes, index, rounding);
+    for (long rank = 0; rank < ranks; rank++)
+        stage->items[ERG_MEMORY_ROUNDING] =
+            larger(stage->items[ERG_MEMORY_ROUNDING], (double)rounding[rank]);
+    free(rounding);
+}
+
+/* One group of activations: of the chunk with most layers where they differ. */
+struct group {
+    double kept;     /* all tensors */
+    double moved;    /* of them in host memory when the group waits */
+    double split;    /* the tensor of which only a part is moved */
+    double rounding; /* what the rest of that takes beyond its bytes */
+};
+
+static struct group group_of(const struct erg_memory_request *request,
+                             const struct erg_memory_sizes *sizes, long index, long layers)
+{
+    enum erg_remat remat = erg_layout_remat(request->layout, index);
+    double offload = erg_layout_offload(request->layout, index);
+    struct group group = {.kept = (double)(layers * sizes->kept[remat])};
+    if (!erg_memory_offloads(request->layout, index))
+        return group;
+    group.moved = offload * (double)(layers * sizes->movable[remat]);
+    if (request->accounting == ERG_MEMORY_ARENA)
+        return group;
+    struct erg_memory_choice choice;
+    erg_memory_choose(&choice, sizes, remat, layers, offload, ERG_MEMORY_FRAMEWORK);
+    group.moved = (double)choice.moved;
+    if (choice.split) {
+        int64_t tail = choice.split->bytes - choice.split->moved;
+        group.split = (double)choice.split->bytes;
+        group.rounding = (double)(erg_memory_served_bytes(sizes, tail) - tail);
+    }
+    erg_memory_choice_release(&choice);
+    return group;
+}
+
+/* Layers of a stage in the first `steps` forward passes of a period, in which each chunk runs
+ * `pipeline` microbatches in turn; or in those of a backward pass, which begins with the last. */
+static long layers_in(const struct erg_layout *layout, long layers, long index, long steps,
+                      bool backward)
+{
+    long sum = 0;
+    for (long i = 0; i < layout->virtual_stages && steps > 0; i++, steps -= layout->pipeline) {
+        long chunk = backward ? layout->virtual_stages - 1 - i : i;
+        long count = steps < layout->pipeline ? steps : layout->pipeline;
+        sum += count * erg_layout_chunk_layers(layout, layers, index, chunk);
+    }
+    return sum;
+}
+
+/* Whether chunk `chunk` of a stage has as many layers as the next, the first following the last. */
+static bool is_as_next(const struct erg_layout *layout, long layers, long index, long chunk)
+{
+    long next = (chunk + 1) % layout->virtual_stages;
+    return erg_layout_chunk_layers(layout, layers, index, chunk) ==
+           erg_layout_chunk_layers(layout, layers, index, next);
+}
+
+/*
+ * Layers in flight at the worst moment, in units of the largest chunk: as many groups as are in
+ * flight where chunks are equal. The forward passes run ahead of the backward passes by the
+ * warm-up, so the set of groups in flight repeats after every period, `pipeline` microbatches of
+ * each chunk. It grows and shrinks steadily while neither direction comes to a chunk of another
+ * size, so the worst is where one does, or at either end.
+ */
+static double groups_in_flight(const struct erg_memory_request *request, long index, long most)
+{
+    const struct erg_layout *layout = request->layout;
+    long stages = layout->pipeline, chunks = layout->virtual_stages, period = stages * chunks;
+    long all = layout->microbatches * chunks, layers = request->model->layers;
+    long groups = erg_memory_groups(layout, index), whole = 0, worst = 0;
+    if (!layout->chunk_layers || chunks == 1)
+        return (double)groups;
+    for (long chunk = 0; chunk < chunks; chunk++)
+        whole += erg_layout_chunk_layers(layout, layers, index, chunk);
+    if (whole * stages == most * period)
+        return (double)groups;
+    for (long i = -2; i < 2 * chunks; i++) {
+        /* Forward passes done at the first backward pass, at the last forward pass, and when one
+         * direction ends its chunk i / 2 in the period that begins with the first. */
+        long end = (i / 2 + 1) * stages, done = i == -2 ? groups : all;
+        bool backward = i % 2;
+        if (i >= 0) {
+            long chunk = backward ? (2 * chunks - 2 - i / 2) % chunks : i / 2;
+            if (is_as_next(layout, layers, index, chunk))
+                continue;
+            done = backward ? groups + end : (groups - end + period - 1) / period * period + end;
+        }
+        long back = done - groups;
+        if (done > all)
+            continue;
+        long flying = (done / period - back / period) * whole * stages +
+                      layers_in(layout, layers, index, done % period, false) -
+                      layers_in(layout, layers, index, back % period, true);
+        worst = flying > worst ? flying : worst;
+    }
+    return (double)worst / (double)most;
+}
+
+/* The most layers of any chunk of a stage. */
+static long most_layers(const struct erg_layout *layout, long layers, long index)
+{
+    long most = 1;
+    if (!layout->chunk_layers)
+        return erg_layout_chunk_layers(layout, layers, index, 0);
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++) {
+        long own = erg_layout_chunk_layers(layout, layers, index, chunk);
+        most = own > most ? own : most;
+    }
+    return most;
+}
+
+/* What is in flight: units of what is copied at once. */
+struct flight {
+    long most, unit; /* layers of the largest chunk, and of a unit */
+    double units;
+    bool apart;   /* see is_apart() */
+    bool once;    /* one forward pass follows the first backward pass */
+    double head;  /* of the units those of the head's chunk, which is never moved */
+    long waiting; /* heads that wait for their backward pass beside the one at hand */
+};
+
+static struct flight flight_of(const struct erg_memory_request *request, long index)
+{
+    const struct erg_layout *layout = request->layout;
+    long most = most_layers(layout, request->model->layers, index);
+    long unit = request->layer_copies ? 1 : most;
+    struct flight flight = {
+        .most = most,
+        .unit = unit,
+        .units = groups_in_flight(request, index, most) * (double)most / (double)unit,
+        .apart = is_apart(layout, index),
+        .once =
+            erg_memory_warmup(layout, index) + 1 == layout->microbatches * layout->virtual_stages,
+    };
+    if (index == layout->pipeline - 1) {
+        long layers = erg_layout_chunk_layers(layout, request->model->layers, index,
+                                              layout->virtual_stages - 1);
+        flight.waiting = flight.apart ? layout->microbatches - 1 : 0;
+        flight.head = (double)((1 + flight.waiting) * layers) / (double)unit;
+    }
+    return flight;
+}
+
+/* Logits at once, in units of those in bf16: those, and two copies in fp32. */
+enum { HEAD_LOGITS = 5 };
+
+/* The moments at which a stage may need most: in a forward pass, in the FFN and the attention of a
+ * backward pass, and in the head between the two. */
+enum { FORWARD, BACKWARD, ATTENTION, HEAD };
+static const char *const moment_names[ERG_MEMORY_MOMENTS] = {"forward", "backward", "backward",
+                                                             "head"};
+
+struct moment {
+    double kept, buffers, transient, head, pipeline;
+};
+
+static double sum_of(const struct moment *moment)
+{
+    return moment->kept + moment->buffers + moment->transient + moment->head + moment->pipeline;
+}
+
+/*
+ * Hidden tensors between stages: the output being sent, the next input and both gradients; as
+ * published one more, of the layer's residual path. Where all forward passes come first no input is
+ * still to come, and at first no gradient to be sent; nor is there an output on the last stage.
+ * Without virtual stages the worst is at the first of few backward passes, so that how many forward
+ * passes are still to come says what is there: with one the next input or the gradient being sent,
+ * with two both.
+ */
+static void fill_pipeline(struct moment *moments, const struct erg_memory_request *request,
+                          double hidden, long index)
+{
+    const struct erg_layout *layout = request->layout;
+    bool first = index == 0, last = index == layout->pipeline - 1, apart = is_apart(layout, index);
+    long later = layout->microbatches - erg_memory_warmup(layout, index) - 1;
+    double usual = is_as_published(request) ? 5 : 4;
+    double count[ERG_MEMORY_MOMENTS] = {usual, usual, usual, usual};
+    if (apart && layout->virtual_stages > 1) {
+        count[FORWARD] = count[BACKWARD] = count[HEAD] = last ? 3 : 2;
+    } else if (layout->virtual_stages == 1) {
+        count[FORWARD] = (last ? 0 : 1 + !apart) + (!first && later > 0) + 1;
+        count[BACKWARD] = 1 + !last + (first || apart ? 0 : later < 2 ? (double)later : 2);
+        count[HEAD] = last ? 2 + (!first && later > 0) : count[FORWARD];
+    }
+    count[ATTENTION] = count[BACKWARD];
+    for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
+        moments[i].pipeline = count[i] * hidden;
+}
+
+/*
+ * The newest two units are whole: one is being made, one copied out. (Of single layers in chunks of
+ * one, the copy ends in the backward pass between; before the first of those there is but one
+ * buffer, which is as much.) In backward passes the newest is, and the oldest has come back. Where
+ * all forward passes come first, the newest group has left before the first backward pass, and only
+ * then are there buffers to receive in; where all but one do, one of the two. The framework's are
+ * left from the iteration before.
+ *
+ * Layers of the head's chunk are whole, and of single layers none is being copied when they have
+ * run. On the head's stage the worst is before any group of another chunk comes back: those of the
+ * head are whole, and all but one of its microbatches wait with the input and output of the final
+ * norm and the softmax in fp32.
+ */
+static void fill_moments(struct moment *moments, const struct erg_memory_request *request,
+                         const struct erg_memory_sizes *sizes, long index,
+                         const struct group *group, const struct flight *flight)
+{
+    const bool is_arena = request->accounting == ERG_MEMORY_ARENA;
+    double units = flight->units, head = flight->head;
+    bool alone = request->layer_copies && flight->most == 1 && is_arena;
+    double whole[] = {[FORWARD] = larger(head, alone ? 1 : 2),
+                      [BACKWARD] = larger(head, flight->apart && !request->layer_copies ? 0 : 1)};
+    double receive = 2 * group->moved, early = receive;
+    if (is_arena && (flight->apart || flight->once))
+        early = flight->apart ? 0 : group->moved;
+    double waiting = (double)flight->waiting * 2 * (double)(sizes->hidden + sizes->logits);
+    enum erg_remat remat = erg_layout_remat(request->layout, index);
+    double saved = group->moved - group->rounding, all = units * group->kept;
+    double movable = (double)(flight->unit * sizes->movable[remat]);
+    double freed = movable > 0 ? 1 - group->moved / movable : 1;
+    moments[FORWARD] = (struct moment){
+        .kept = all - larger(units - whole[FORWARD], 0) * saved,
+        .buffers = early,
+        .transient = erg_memory_beside_forward(sizes, remat),
+        .head = waiting,
+    };
+    moments[BACKWARD] = (struct moment){
+        .kept = all - larger(units - whole[BACKWARD], 0) * saved,
+        .buffers = flight->waiting ? early : receive + group->split,
+        .transient = erg_memory_beside_ffn(sizes, remat, freed, is_as_published(request)),
+        .head = waiting,
+    };
+    moments[ATTENTION] = moments[BACKWARD];
+    moments[ATTENTION].transient = erg_memory_beside_attention(sizes, remat, freed);
+    moments[HEAD] = (struct moment){.kept = moments[FORWARD].kept, .buffers = early};
+    if (index == request->layout->pipeline - 1) {
+        if (request->layer_copies)
+            moments[HEAD].kept = all - larger(units - head, 0) * saved;
+        moments[HEAD].head = waiting + HEAD_LOGITS * (double)sizes->logits;
+    }
+    fill_pipeline(moments, request, (double)sizes->hidden, index);
+}
+
+void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,
+                       const struct erg_memory_sizes *sizes, long index)
+{
+    struct flight flight = flight_of(request, index);
+    struct group group = group_of(request, sizes, index, flight.unit);
+    struct moment moments[ERG_MEMORY_MOMENTS];
+    int worst = FORWARD;
+    *stage = (struct erg_memory_stage){.groups = erg_memory_groups(request->layout, index)};
+    add_static(stage, request, sizes, index,
+               erg_layout_stage_layers(request->layout, request->model->layers, index));
+    fill_moments(moments, request, sizes, index, &group, &flight);
+    for (int i = BACKWARD; i < ERG_MEMORY_MOMENTS; i++)
+        if (sum_of(&moments[i]) > sum_of(&moments[worst]))
+            worst = i;
+    stage->moment = moment_names[worst];
+    stage->items[ERG_MEMORY_ACTIVATIONS] = moments[worst].kept;
+    stage->items[ERG_MEMORY_OFFLOAD] = moments[worst].buffers;
+    stage->items[ERG_MEMORY_TRANSIENT] = moments[worst].transient;
+    stage->items[ERG_MEMORY_HEAD] = moments[worst].head;
+    stage->items[ERG_MEMORY_PIPELINE] = moments[worst].pipeline;
+    stage->offload_bytes = group.moved * (double)(flight.most / flight.unit);
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        stage->peak_bytes += stage->items[i];
+}
+
+void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memory_request *request,
+                           const struct erg_memory_sizes *sizes, long index)
+{
+    struct erg_layout layout = *request->layout;
+    struct erg_memory_request own = *request;
+    struct erg_memory_stage constant = {0};
+    struct moment without[ERG_MEMORY_MOMENTS], with[ERG_MEMORY_MOMENTS];
+    own.layout = &layout;
+    own.accounting = ERG_MEMORY_ARENA;
+    layout.stage_offload = NULL;
+    layout.offload = 1;
+    struct flight flight = flight_of(&own, index);
+    struct group all = group_of(&own, sizes, index, flight.unit), none = {.kept = all.kept};
+    add_static(&constant, &own, sizes, index,
+               erg_layout_stage_layers(&layout, request->model->layers, index));
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        constant.peak_bytes += constant.items[i];
+    fill_moments(without, &own, sizes, index, &none, &flight);
+    fill_moments(with, &own, sizes, index, &all, &flight);
+    for (int i = 0; i < ERG_MEMORY_MOMENTS; i++) {
+        lines->least[i] = constant.peak_bytes + sum_of(&without[i]);
+        lines->slope[i] = sum_of(&with[i]) - sum_of(&without[i]);
+    }
+    lines->host_bytes =
+        (double)(erg_memory_groups(&layout, index) * (flight.most / flight.unit)) * all.moved;
+}
+
+void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memory_request *request,
+                           const struct erg_memory_sizes *sizes, long index)
+{
+    const struct erg_layout *layout = request->layout;
+    enum erg_remat remat = erg_layout_remat(layout, index);
+    struct erg_memory_request own = *request;
+    struct erg_memory_stage constant = {0};
+    struct moment moments[ERG_MEMORY_MOMENTS] = {
+        [FORWARD] = {.transient = erg_memory_beside_forward(sizes, remat)},
+        [BACKWARD] = {.transient =
+                          erg_memory_beside_ffn(sizes, remat, 1, is_as_published(request))},
+        [HEAD] = {.head = index == layout->pipeline - 1 ? HEAD_LOGITS * (double)sizes->logits : 0},
+    };
+    double beside = 0;
+    own.accounting = ERG_MEMORY_ARENA;
+    add_static(&constant, &own, sizes, index, 0);
+    fill_pipeline(moments, request, (double)sizes->hidden, index);
+    for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
+        beside = larger(beside, sum_of(&moments[i]));
+    *floor = (struct erg_memory_floor){
+        .fixed_bytes = beside,
+        .layer_bytes =
+            (2 + 4 + 12 / (double)(layout->data * layout->context)) * sizes->layer_parameters,
+        .kept_bytes = (double)sizes->kept[remat],
+        .movable_bytes = (double)sizes->movable[remat],
+        .groups = erg_memory_groups(layout, index),
+    };
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        floor->fixed_bytes += constant.items[i];
+}

@@ -1,0 +1,51 @@
+/*
+ * What one stage runs in an iteration, and the copies between its GPU and host memory: the order in
+ * which a training engine executes them. When that is: copies/traffic.h.
+ *
+ * Places are counted in layers: position i is the moment before the i-th layer that the stage runs,
+ * forward or backward. A copy may begin at its `begin`; compute does not go on at its `end` before
+ * it has ended. Copies out and copies in each have a stream of their own and run one after the
+ * other in the order of the list.
+ *
+ * Source: Megatron-Kwai's schedule of offloading (see memory.h), which copies whole groups.
+ */
+#ifndef ERG_LAYOUT_MEMORY_COPIES_H
+#define ERG_LAYOUT_MEMORY_COPIES_H
+
+#include "layout/memory/memory.h"
+
+struct erg_memory_copy {
+    bool in;                       /* to the GPU */
+    long chunk, microbatch, layer; /* layer of the chunk; -1: all of them */
+    int64_t bytes;
+    size_t begin, end;
+};
+
+/* One microbatch through one chunk. */
+struct erg_memory_pass {
+    bool backward;
+    long chunk, microbatch;
+    size_t begin, end; /* its first layer, and the one after its last */
+};
+
+struct erg_memory_copies {
+    struct erg_memory_copy *items; /* by begin */
+    size_t count, capacity;
+    struct {
+        struct erg_memory_pass *items; /* in the order in which the stage runs them */
+        size_t count, capacity;
+    } passes;
+};
+
+/* Of all microbatches, with the layout's ratios. */
+void erg_memory_copies_init(struct erg_memory_copies *copies,
+                            const struct erg_memory_request *request, long stage);
+void erg_memory_copies_release(struct erg_memory_copies *copies);
+
+/* The position after the last layer. */
+static inline size_t erg_memory_copies_end(const struct erg_memory_copies *copies)
+{
+    return copies->passes.count ? copies->passes.items[copies->passes.count - 1].end : 0;
+}
+
+#endif

@@ -1,0 +1,88 @@
+/* Shared by the files of layout/memory* only. */
+#ifndef ERG_LAYOUT_MEMORY_INTERNAL_H
+#define ERG_LAYOUT_MEMORY_INTERNAL_H
+
+#include "layout/memory/memory.h"
+
+/* The library of matrix products asks for this on Hopper, once for every host thread that launches
+ * some: forward and backward, and one more for products that overlap with their tensor group. */
+enum { ERG_MEMORY_WORKSPACE_BYTES = 32 << 20 };
+
+/* What the allocator of the framework does (PyTorch with max_split_size_mb:21). */
+enum {
+    ERG_CACHE_SMALL_BYTES = 1 << 20,     /* requests up to this share segments of 2 MiB */
+    ERG_CACHE_UNSPLIT_BYTES = 21 << 20,  /* blocks from this size on are never split … */
+    ERG_CACHE_OVERSIZE_BYTES = 20 << 20, /* … and serve requests that are less than this smaller */
+    ERG_CACHE_ROUND_BYTES = 2 << 20,     /* new segments are a multiple of this */
+    ERG_OFFLOAD_LEAST_BYTES = 1 << 20,   /* smaller tensors are never moved */
+    ERG_OFFLOAD_ROUND_BYTES = 1 << 20,   /* what is moved is a multiple of this */
+};
+
+/* ---- which bytes of a group move to host memory ---- */
+
+struct erg_memory_piece {
+    int layer, tensor, view; /* view: 0, or 1 for the second half */
+    int64_t bytes, moved;
+};
+
+struct erg_memory_choice {
+    struct erg_memory_piece *pieces; /* in the order in which they were considered */
+    size_t count;
+    int64_t eligible, moved;
+    const struct erg_memory_piece *split; /* NULL: none */
+};
+
+/* Of a chunk with `layers`. Release what it chose. */
+void erg_memory_choose(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
+                       enum erg_remat remat, long layers, double offload,
+                       enum erg_memory_accounting accounting);
+void erg_memory_choice_release(struct erg_memory_choice *choice);
+
+/* The class of blocks that a tensor of `bytes` is served from in the framework once all sizes of a
+ * layer are in its cache; what it takes. */
+int64_t erg_memory_served_bytes(const struct erg_memory_sizes *sizes, int64_t bytes);
+
+/* Whether a stage moves anything: it needs time between forward and backward of a group. */
+bool erg_memory_offloads(const struct erg_layout *layout, long stage);
+
+/* ---- beside the groups while a layer runs, in closed form (beside.c) ---- */
+
+double erg_memory_beside_forward(const struct erg_memory_sizes *sizes, enum erg_remat remat);
+
+/*
+ * Going backward, what a layer kept is freed op by op, unless it lies in a buffer: `freed` is the
+ * share of it that is not there. First through the FFN, as published or tensor by tensor, then
+ * through the norm before it and the attention, when what was kept for the FFN has gone.
+ */
+double erg_memory_beside_ffn(const struct erg_memory_sizes *sizes, enum erg_remat remat,
+                             double freed, bool published);
+double erg_memory_beside_attention(const struct erg_memory_sizes *sizes, enum erg_remat remat,
+                                   double freed);
+
+/* ---- parameters and optimizer state of a stage ---- */
+
+struct erg_memory_weights {
+    int64_t *items; /* parameters of one tensor each, as they are registered */
+    size_t count, capacity;
+};
+
+/* Those of one chunk of a stage. */
+void erg_memory_chunk_weights(struct erg_memory_weights *weights,
+                              const struct erg_memory_request *request,
+                              const struct erg_memory_sizes *sizes, long stage, long chunk);
+
+/*
+ * The parameters whose optimizer state `rank` of `ranks` keeps: of each tensor of `weights` how
+ * many, into shard[weights->count]. Gradients lie in one buffer per chunk, the last tensor first;
+ * each rank has an equal part of it.
+ */
+void erg_memory_shard(const struct erg_memory_weights *weights, long ranks, long rank,
+                      int64_t *shard);
+
+/* What the moments of each data x context rank take beyond their bytes when blocks of activations
+ * serve them, into rounding[]. */
+void erg_memory_moments_rounding(const struct erg_memory_request *request,
+                                 const struct erg_memory_sizes *sizes, long stage,
+                                 int64_t *rounding);
+
+#endif

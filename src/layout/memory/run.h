@@ -1,0 +1,74 @@
+/* One stage while it runs: shared by the schedule and the copies only. */
+#ifndef ERG_LAYOUT_MEMORY_RUN_H
+#define ERG_LAYOUT_MEMORY_RUN_H
+
+#include "layout/memory/copies.h"
+#include "layout/memory/simulate.h"
+
+struct erg_memory_run {
+    struct erg_memory_simulation s;
+    long stages, chunks, steps, warmup; /* steps: forwards of an iteration */
+    bool offloads;
+    struct erg_memory_choice *choices; /* [chunks]: of a group, or of one layer of it */
+    struct erg_memory_group *groups;   /* [steps]: in order of their forward pass */
+    long copying_out;                  /* group, or -1 */
+    long copying_layer;                /* of it; 0 where groups are copied as a whole */
+    long received;                     /* copies in that were begun */
+    struct {
+        uint32_t block;
+        int64_t bytes;
+    } receive[2];
+    uint32_t input, output, gradient, sent; /* that wait for a step, or for their transfer's end */
+    struct erg_memory_moment worst;
+    const char *worst_moment;
+    struct erg_memory_course *course; /* NULL: not wanted */
+    struct erg_memory_copies *copies; /* NULL: not wanted */
+    size_t open_out, open_in;         /* of them, not ended; else SIZE_MAX */
+};
+
+/* ---- which microbatch and chunk a step is of ---- */
+
+static inline long erg_memory_forward_chunk(const struct erg_memory_run *run, long k)
+{
+    return k % (run->stages * run->chunks) / run->stages;
+}
+
+static inline long erg_memory_backward_chunk(const struct erg_memory_run *run, long k)
+{
+    return run->chunks - 1 - erg_memory_forward_chunk(run, k);
+}
+
+static inline long erg_memory_microbatch_of(const struct erg_memory_run *run, long k)
+{
+    return run->chunks == 1 ? k : k / (run->stages * run->chunks) * run->stages + k % run->stages;
+}
+
+/* The forward step of the group that backward step k consumes. */
+static inline long erg_memory_group_of_backward(const struct erg_memory_run *run, long k)
+{
+    long period = run->stages * run->chunks;
+    return run->chunks == 1 ? k
+                            : k / period * period +
+                                  erg_memory_backward_chunk(run, k) * run->stages + k % run->stages;
+}
+
+static inline bool erg_memory_is_head(const struct erg_memory_run *run, long chunk)
+{
+    return run->s.stage == run->stages - 1 && chunk == run->chunks - 1;
+}
+
+/* ---- offloading (transfer.c) ---- */
+
+/* Of a group from `layer` on: all of it, or that layer. Then the end of what was begun last. */
+void erg_memory_begin_copy_out(struct erg_memory_run *run, long k, long layer);
+void erg_memory_end_copy_out(struct erg_memory_run *run);
+
+/* For backward step k, or for one of its layers. What was copied in before is needed now. */
+void erg_memory_begin_copy_in(struct erg_memory_run *run, long k, long layer);
+/* While a layer of backward step k runs: for the layer below it, or the next step's highest. */
+void erg_memory_begin_copy_in_below(struct erg_memory_run *run, long k, long layer);
+
+/* A split tensor is put together when its layer's turn comes. */
+void erg_memory_join_split(struct erg_memory_run *run, struct erg_memory_group *group, long layer);
+
+#endif

@@ -1,0 +1,348 @@
+/*
+ * One stage through its iterations: every tensor in the order in which it is allocated and freed.
+ * Gradients are there from the start. In the framework the moments of the optimizer come with the
+ * end of the first iteration, out of blocks that activations left, and the second is the worse.
+ */
+#include "layout/memory/run.h"
+
+#include "base/memory.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define NO_BLOCK ERG_MEMORY_NO_BLOCK
+
+static uint32_t take(struct erg_memory_run *run, enum erg_memory_item item, int64_t bytes)
+{
+    return erg_memory_take(&run->s.track, item, bytes, 0);
+}
+
+static void give(struct erg_memory_run *run, uint32_t *block)
+{
+    erg_memory_give(&run->s.track, block);
+}
+
+/* Copies of whole groups: what the steps of the schedule begin and end. */
+static void groups_out(struct erg_memory_run *run, long k)
+{
+    if (run->s.request->layer_copies)
+        return;
+    erg_memory_end_copy_out(run);
+    if (k >= 0 && k < run->steps)
+        erg_memory_begin_copy_out(run, k, 0);
+}
+
+static void groups_in(struct erg_memory_run *run, long k)
+{
+    if (!run->s.request->layer_copies)
+        erg_memory_begin_copy_in(run, k, 0);
+}
+
+/* A pass begins, and one of its layers has run: positions in the list of copies. */
+static void begin_pass(struct erg_memory_run *run, bool is_backward, long chunk, long k)
+{
+    if (!run->copies)
+        return;
+    size_t at = erg_memory_copies_end(run->copies);
+    ERG_PUSH(
+        &run->copies->passes, items,
+        (struct erg_memory_pass){is_backward, chunk, erg_memory_microbatch_of(run, k), at, at});
+}
+
+static void count_layer(struct erg_memory_run *run)
+{
+    if (run->copies)
+        run->copies->passes.items[run->copies->passes.count - 1].end++;
+}
+
+/* ---- passes ---- */
+
+static void forward(struct erg_memory_run *run, long k)
+{
+    struct erg_memory_group *group = &run->groups[k];
+    long chunk = erg_memory_forward_chunk(run, k);
+    uint32_t x = run->input;
+    run->input = NO_BLOCK;
+    if (run->s.stage == 0 && chunk == 0)
+        x = erg_memory_embedding_forward(&run->s);
+    begin_pass(run, false, chunk, k);
+    for (long layer = 0; layer < group->layers; layer++) {
+        x = erg_memory_layer_forward(&run->s, group, layer, x, false);
+        count_layer(run);
+        if (!run->s.request->layer_copies)
+            continue;
+        erg_memory_end_copy_out(run);
+        erg_memory_begin_copy_out(run, k, layer);
+    }
+    if (erg_memory_is_head(run, chunk)) {
+        erg_memory_head_forward(&run->s, group, x);
+        x = NO_BLOCK;
+    }
+    give(run, &run->output); /* the last one has arrived */
+    run->output = x;
+}
+
+static void backward(struct erg_memory_run *run, long k)
+{
+    struct erg_memory_group *group = &run->groups[erg_memory_group_of_backward(run, k)];
+    uint32_t gradient = run->gradient;
+    run->gradient = NO_BLOCK;
+    if (erg_memory_is_head(run, group->chunk))
+        gradient = erg_memory_head_backward(&run->s, group);
+    begin_pass(run, true, group->chunk, k);
+    for (long layer = group->layers; layer-- > 0;) {
+        if (run->s.request->layer_copies)
+            erg_memory_begin_copy_in_below(run, k, layer);
+        erg_memory_join_split(run, group, layer);
+        gradient = erg_memory_layer_backward(&run->s, group, layer, gradient);
+        count_layer(run);
+        if (run->s.request->layer_copies)
+            erg_memory_end_copy_out(run);
+    }
+    give(run, &run->sent);
+    run->sent = gradient;
+    if (run->s.stage == 0 && group->chunk == 0)
+        give(run, &run->sent); /* the embedding's */
+}
+
+/* Memory for what forward step k, or backward step k, will be sent. */
+static void receive_input(struct erg_memory_run *run, long k)
+{
+    if (k < run->steps && !(run->s.stage == 0 && erg_memory_forward_chunk(run, k) == 0))
+        run->input = take(run, ERG_MEMORY_PIPELINE, run->s.sizes->hidden);
+}
+
+static void receive_gradient(struct erg_memory_run *run, long k)
+{
+    if (k < run->steps && !erg_memory_is_head(run, erg_memory_backward_chunk(run, k)))
+        run->gradient = take(run, ERG_MEMORY_PIPELINE, run->s.sizes->hidden);
+}
+
+/* A pass has ended: what was its worst moment? */
+static void end_pass(struct erg_memory_run *run, bool is_backward, long k)
+{
+    struct erg_memory_track *track = &run->s.track;
+    long chunk = is_backward ? erg_memory_backward_chunk(run, k) : erg_memory_forward_chunk(run, k);
+    if (track->worst.total > run->worst.total) {
+        run->worst = track->worst;
+        run->worst_moment = erg_memory_is_head(run, chunk) ? "head"
+                            : is_backward                  ? "backward"
+                                                           : "forward";
+    }
+    if (run->course) {
+        struct erg_memory_step step = {.backward = is_backward,
+                                       .chunk = chunk,
+                                       .microbatch = erg_memory_microbatch_of(run, k)};
+        for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+            step.items[i] = (float)track->worst.items[i];
+        ERG_PUSH(run->course, steps, step);
+    }
+    track->worst = track->now;
+}
+
+static void iterate(struct erg_memory_run *run)
+{
+    long warmup = run->warmup, steps = run->steps;
+    receive_input(run, 0);
+    for (long k = 0; k < warmup; k++) {
+        groups_out(run, k - 1);
+        forward(run, k);
+        end_pass(run, false, k);
+        receive_input(run, k + 1);
+    }
+    groups_out(run, warmup - 1);
+    receive_gradient(run, 0);
+    erg_memory_begin_copy_in(run, 0, run->groups[erg_memory_group_of_backward(run, 0)].layers - 1);
+    for (long k = 0; k < steps; k++) {
+        if (k + warmup < steps) {
+            forward(run, k + warmup);
+            end_pass(run, false, k + warmup);
+            receive_input(run, k + warmup + 1);
+        }
+        groups_out(run, k + warmup);
+        groups_in(run, k + 1);
+        backward(run, k);
+        end_pass(run, true, k);
+        receive_gradient(run, k + 1);
+    }
+    erg_memory_end_copy_out(run);
+    give(run, &run->output);
+    give(run, &run->sent);
+    const int64_t *left = run->s.track.now.items;
+    assert(left[ERG_MEMORY_ACTIVATIONS] == 0 && left[ERG_MEMORY_TRANSIENT] == 0 &&
+           left[ERG_MEMORY_PIPELINE] == 0 && left[ERG_MEMORY_HEAD] == 0);
+    (void)left;
+}
+
+/* ---- what is there from the start ---- */
+
+static void take_weights(struct erg_memory_run *run, const struct erg_memory_weights *weights)
+{
+    int64_t total = 0;
+    for (size_t i = 0; i < weights->count; i++) {
+        take(run, ERG_MEMORY_WEIGHTS, 2 * weights->items[i]);
+        total += weights->items[i];
+    }
+    take(run, ERG_MEMORY_GRADIENTS, 4 * total);
+}
+
+/* fp32 state of this rank's part of every weight: first the master copies, or the two moments. */
+static void take_state(struct erg_memory_run *run, const struct erg_memory_weights *weights,
+                       bool moments)
+{
+    const struct erg_layout *layout = run->s.request->layout;
+    for (long chunk = 0; chunk < run->chunks; chunk++) {
+        int64_t *shard = erg_xcalloc(weights[chunk].count, sizeof *shard);
+        erg_memory_shard(&weights[chunk], layout->data * layout->context, run->s.rank, shard);
+        for (size_t i = 0; i < weights[chunk].count; i++) {
+            /* The master copy goes through a copy in bf16. */
+            uint32_t narrow = moments ? NO_BLOCK : take(run, ERG_MEMORY_TRANSIENT, 2 * shard[i]);
+            take(run, ERG_MEMORY_OPTIMIZER, 4 * shard[i]);
+            if (moments)
+                take(run, ERG_MEMORY_OPTIMIZER, 4 * shard[i]);
+            give(run, &narrow);
+        }
+        free(shard);
+    }
+}
+
+static void take_buffers(struct erg_memory_run *run)
+{
+    const struct erg_memory_sizes *sizes = run->s.sizes;
+    for (long chunk = 0; chunk < run->chunks; chunk++)
+        take(run, ERG_MEMORY_ROPE, sizes->rope);
+    for (int i = 0; i < (sizes->tensor > 1 ? 3 : 2); i++)
+        take(run, ERG_MEMORY_WORKSPACE, ERG_MEMORY_WORKSPACE_BYTES);
+    if (sizes->tensor > 1)
+        take(run, ERG_MEMORY_GATHER, sizes->full_hidden);
+}
+
+/* ---- the whole ---- */
+
+static void init(struct erg_memory_run *run, const struct erg_memory_request *request,
+                 const struct erg_memory_sizes *sizes, long stage, long rank, long microbatches)
+{
+    const struct erg_layout *layout = request->layout;
+    *run = (struct erg_memory_run){
+        .s = {.request = request,
+              .sizes = sizes,
+              .stage = stage,
+              .rank = rank,
+              .remat = erg_layout_remat(layout, stage)},
+        .stages = layout->pipeline,
+        .chunks = layout->virtual_stages,
+        .steps = microbatches * layout->virtual_stages,
+        .warmup = erg_memory_warmup(layout, stage),
+        .offloads = erg_memory_offloads(layout, stage),
+        .copying_out = -1,
+        .receive = {{.block = NO_BLOCK}, {.block = NO_BLOCK}},
+        .open_out = SIZE_MAX,
+        .open_in = SIZE_MAX,
+        .input = NO_BLOCK,
+        .output = NO_BLOCK,
+        .gradient = NO_BLOCK,
+        .sent = NO_BLOCK,
+    };
+    erg_memory_track_init(&run->s.track, request->accounting);
+    run->choices = erg_xcalloc((size_t)run->chunks, sizeof *run->choices);
+    for (long chunk = 0; chunk < run->chunks; chunk++)
+        erg_memory_choose(&run->choices[chunk], sizes, run->s.remat,
+                          request->layer_copies ? 1
+                                                : erg_layout_chunk_layers(
+                                                      layout, request->model->layers, stage, chunk),
+                          erg_layout_offload(layout, stage), request->accounting);
+    run->groups = erg_xcalloc((size_t)run->steps, sizeof *run->groups);
+    for (long k = 0; k < run->steps; k++) {
+        struct erg_memory_group *group = &run->groups[k];
+        group->chunk = erg_memory_forward_chunk(run, k);
+        group->layers =
+            erg_layout_chunk_layers(layout, request->model->layers, stage, group->chunk);
+        size_t count = (size_t)group->layers * ERG_MEMORY_ROLES;
+        group->kept = erg_xcalloc(count, sizeof *group->kept);
+        for (size_t i = 0; i < count; i++)
+            group->kept[i] = (struct erg_memory_kept){NO_BLOCK, {NO_BLOCK, NO_BLOCK}};
+        group->head_input = group->head_norm = group->softmax = NO_BLOCK;
+    }
+}
+
+static void release(struct erg_memory_run *run)
+{
+    for (long chunk = 0; chunk < run->chunks; chunk++)
+        erg_memory_choice_release(&run->choices[chunk]);
+    for (long k = 0; k < run->steps; k++)
+        free(run->groups[k].kept);
+    free(run->choices);
+    free(run->groups);
+    erg_memory_track_release(&run->s.track);
+}
+
+/* Follows both iterations; what is wanted of the second is in `run`. */
+static void simulate(struct erg_memory_run *run, struct erg_memory_course *course,
+                     struct erg_memory_copies *copies)
+{
+    const struct erg_memory_request *request = run->s.request;
+    struct erg_memory_weights *weights = erg_xcalloc((size_t)run->chunks, sizeof *weights);
+    for (long chunk = 0; chunk < run->chunks; chunk++) {
+        erg_memory_chunk_weights(&weights[chunk], request, run->s.sizes, run->s.stage, chunk);
+        take_weights(run, &weights[chunk]);
+    }
+    take_state(run, weights, false);
+    take_buffers(run);
+    if (request->accounting == ERG_MEMORY_FRAMEWORK)
+        iterate(run);
+    take_state(run, weights, true);
+    run->course = course;
+    run->copies = copies;
+    run->s.track.worst = run->s.track.now;
+    iterate(run);
+    for (long chunk = 0; chunk < run->chunks; chunk++)
+        free(weights[chunk].items);
+    free(weights);
+}
+
+void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory_course *course,
+                              const struct erg_memory_request *request,
+                              const struct erg_memory_sizes *sizes, long stage, long rank,
+                              long microbatches)
+{
+    struct erg_memory_run run;
+    init(&run, request, sizes, stage, rank, microbatches);
+    simulate(&run, course, NULL);
+    *result = (struct erg_memory_stage){.peak_bytes = (double)run.worst.total,
+                                        .moment = run.worst_moment,
+                                        .groups = erg_memory_groups(request->layout, stage)};
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        result->items[i] = (double)run.worst.items[i];
+    for (long k = 0; k < run.steps && run.offloads; k++) {
+        double moved = (double)run.choices[run.groups[k].chunk].moved *
+                       (double)(request->layer_copies ? run.groups[k].layers : 1);
+        if (!erg_memory_is_head(&run, run.groups[k].chunk) && moved > result->offload_bytes)
+            result->offload_bytes = moved;
+    }
+    release(&run);
+}
+
+void erg_memory_copies_init(struct erg_memory_copies *copies,
+                            const struct erg_memory_request *request, long stage)
+{
+    const struct erg_layout *layout = request->layout;
+    struct erg_memory_sizes sizes;
+    struct erg_memory_run run;
+    *copies = (struct erg_memory_copies){0};
+    erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
+                          layout->microbatch, layout->sequence);
+    init(&run, request, &sizes, stage, 0, layout->microbatches);
+    simulate(&run, NULL, copies);
+    release(&run);
+}
+
+/* After the warm-up a stage repeats itself with every chunk of `pipeline` microbatches. */
+long erg_memory_microbatches(const struct erg_layout *layout)
+{
+    if (layout->microbatches == layout->pipeline)
+        return layout->microbatches;
+    long warmup = erg_memory_warmup(layout, 0) / layout->virtual_stages + 1;
+    long rounds = (warmup + layout->pipeline - 1) / layout->pipeline + 2;
+    long enough = rounds * layout->pipeline;
+    return layout->microbatches < enough ? layout->microbatches : enough;
+}

@@ -1,0 +1,63 @@
+/* Shared by the files of the simulation only: one stage, and the tensors of one microbatch. */
+#ifndef ERG_LAYOUT_MEMORY_SIMULATE_H
+#define ERG_LAYOUT_MEMORY_SIMULATE_H
+
+#include "layout/memory/memory_internal.h"
+#include "layout/memory/track.h"
+
+/* What one microbatch keeps of one chunk. */
+struct erg_memory_group {
+    long chunk, layers;
+    /* [layer * ERG_MEMORY_ROLES + role]: the tensor, what is kept of one of which a part
+     * is in host memory, and what of it was put together again. */
+    struct erg_memory_kept {
+        uint32_t block, rest[2];
+    } * kept;
+    /* Of the head's chunk: final norm's input and output, softmax. */
+    uint32_t head_input, head_norm, softmax;
+};
+
+struct erg_memory_simulation {
+    const struct erg_memory_request *request;
+    const struct erg_memory_sizes *sizes;
+    long stage;
+    long rank; /* of the data x context ranks; context fastest */
+    enum erg_remat remat;
+    struct erg_memory_track track;
+};
+
+/*
+ * One layer's forward pass: `input` is kept as its first tensor; the result is its output. With
+ * full rematerialization the rest is gone when it ends, unless `replay`.
+ */
+uint32_t erg_memory_layer_forward(struct erg_memory_simulation *s, struct erg_memory_group *group,
+                                  long layer, uint32_t input, bool replay);
+
+/* Its backward pass: takes the gradient of its output, returns that of its input. */
+uint32_t erg_memory_layer_backward(struct erg_memory_simulation *s, struct erg_memory_group *group,
+                                   long layer, uint32_t gradient);
+
+uint32_t erg_memory_embedding_forward(struct erg_memory_simulation *s);
+/* Final norm, logits and loss; `input` stays with the group. */
+void erg_memory_head_forward(struct erg_memory_simulation *s, struct erg_memory_group *group,
+                             uint32_t input);
+uint32_t erg_memory_head_backward(struct erg_memory_simulation *s, struct erg_memory_group *group);
+
+/*
+ * A stage of one rank. `microbatches` of an iteration are followed; `course` may be NULL. With more
+ * microbatches than erg_memory_microbatches() nothing new happens.
+ */
+void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory_course *course,
+                              const struct erg_memory_request *request,
+                              const struct erg_memory_sizes *sizes, long stage, long rank,
+                              long microbatches);
+long erg_memory_microbatches(const struct erg_layout *layout);
+
+/* Peak of the worst rank of a stage. */
+double erg_memory_stage_peak(const struct erg_memory_request *request,
+                             const struct erg_memory_sizes *sizes, long stage);
+
+/* Frees what a group keeps of one tensor. */
+void erg_memory_drop(struct erg_memory_simulation *s, struct erg_memory_kept *kept);
+
+#endif

@@ -1,0 +1,164 @@
+/* What one layer's tensors weigh: the table from which all sums and all events follow. */
+#include "layout/memory/memory_internal.h"
+
+enum {
+    ALL = ERG_REMAT_ALL,
+    MOST = ALL & ~(1 << ERG_REMAT_FULL),
+    UNLESS_NORMS = MOST & ~(1 << ERG_REMAT_NORMS | 1 << ERG_REMAT_BALANCED),
+    UNLESS_ACTIVATION = MOST & ~(1 << ERG_REMAT_ACTIVATION | 1 << ERG_REMAT_BALANCED),
+};
+
+const char *erg_memory_item_name(enum erg_memory_item item)
+{
+    static const char *const names[ERG_MEMORY_ITEMS] = {
+        [ERG_MEMORY_WEIGHTS] = "weights",
+        [ERG_MEMORY_GRADIENTS] = "gradients",
+        [ERG_MEMORY_OPTIMIZER] = "optimizer",
+        [ERG_MEMORY_ACTIVATIONS] = "activations",
+        [ERG_MEMORY_OFFLOAD] = "offload_buffers",
+        [ERG_MEMORY_ROPE] = "rope_tables",
+        [ERG_MEMORY_WORKSPACE] = "workspace",
+        [ERG_MEMORY_GATHER] = "gather_buffer",
+        [ERG_MEMORY_HEAD] = "head",
+        [ERG_MEMORY_PIPELINE] = "pipeline",
+        [ERG_MEMORY_TRANSIENT] = "transient",
+        [ERG_MEMORY_ROUNDING] = "rounding",
+    };
+    return names[item];
+}
+
+static void set(struct erg_memory_sizes *sizes, enum erg_memory_role role, const char *name,
+                int64_t bytes, int64_t rows, unsigned saved)
+{
+    sizes->tensors[role] = (struct erg_memory_tensor){
+        .name = name, .bytes = bytes, .rows = rows, .saved = saved, .views = 1};
+}
+
+/*
+ * Products and attention are never computed again but with the whole layer; outputs of norms and
+ * of the activation cost no product. Statistics of norms (4 or 8 bytes a token) are left out: a
+ * backward pass computes them again from the norm's input, which it reads anyway.
+ */
+static void list_tensors(struct erg_memory_sizes *sizes, int64_t tokens)
+{
+    int64_t own = tokens / sizes->tensor; /* tokens of the residual stream on this rank */
+    int64_t hidden = sizes->hidden, shared = sizes->context > 1 ? sizes->kv : 0;
+    int64_t local = sizes->kv - shared;
+    set(sizes, ERG_MEMORY_INPUT, "layer input", hidden, own, ALL);
+    set(sizes, ERG_MEMORY_ATTENTION_NORM, "attention norm output", hidden, own, UNLESS_NORMS);
+    set(sizes, ERG_MEMORY_QK_INPUT, "queries and keys before their norm", sizes->qk, tokens, MOST);
+    set(sizes, ERG_MEMORY_QUERIES, "queries", sizes->query, tokens, MOST);
+    set(sizes, ERG_MEMORY_KEYS, "keys", local / 2, tokens, MOST);
+    set(sizes, ERG_MEMORY_VALUES, "values", local / 2, tokens, MOST);
+    set(sizes, ERG_MEMORY_KV_SHARE, "share of keys and values", shared, tokens, MOST);
+    set(sizes, ERG_MEMORY_LOG_SUM_EXP, "log-sum-exp", sizes->log_sum_exp, tokens, MOST);
+    set(sizes, ERG_MEMORY_ATTENTION_OUTPUT, "attention output", sizes->query, tokens, MOST);
+    set(sizes, ERG_MEMORY_FFN_INPUT, "FFN norm input", hidden, own, MOST);
+    set(sizes, ERG_MEMORY_FFN_NORM, "FFN norm output", hidden, own, UNLESS_NORMS);
+    set(sizes, ERG_MEMORY_FC1_OUTPUT, "FC1 output", sizes->fc1, tokens, MOST);
+    set(sizes, ERG_MEMORY_GATE, "activated gate", sizes->gated ? sizes->ffn : 0, tokens,
+        UNLESS_ACTIVATION);
+    set(sizes, ERG_MEMORY_ACTIVATED, "activation output", sizes->ffn, tokens, UNLESS_ACTIVATION);
+    if (sizes->gated)
+        sizes->tensors[ERG_MEMORY_FC1_OUTPUT].views = 2;
+}
+
+/* Sums up the tensors of each mode. */
+static void add_up(struct erg_memory_sizes *sizes)
+{
+    for (int remat = 0; remat < ERG_REMATS; remat++)
+        for (int i = 0; i < ERG_MEMORY_ROLES; i++) {
+            int64_t bytes = sizes->tensors[i].saved & 1u << remat ? sizes->tensors[i].bytes : 0;
+            sizes->kept[remat] += bytes;
+            sizes->kept_of_ffn[remat] += i >= ERG_MEMORY_FFN_INPUT ? bytes : 0;
+            sizes->movable[remat] += bytes >= ERG_OFFLOAD_LEAST_BYTES ? bytes : 0;
+        }
+}
+
+static void add_weight(struct erg_memory_sizes *sizes, double parameters)
+{
+    sizes->weights[sizes->weight_count++] = (int64_t)parameters;
+}
+
+/* Parameters of the ops, each linear's and norm's in tensors as they are registered. */
+static void list_weights(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                         const struct erg_model_shape *shape)
+{
+    struct erg_model_ops ops;
+    double h = (double)model->hidden;
+    erg_model_layer_forward(&ops, model, shape);
+    for (size_t i = 0; i < ops.count; i++) {
+        double parameters = ops.items[i].params, bias = 0;
+        sizes->layer_parameters += parameters;
+        if (parameters == 0)
+            continue;
+        switch (ops.items[i].id) {
+        case ERG_MODEL_NORM_A:
+        case ERG_MODEL_NORM_M:
+            bias = model->layer_norm ? h : 0;
+            break;
+        case ERG_MODEL_QKV_POST: /* the weights of two norms */
+            bias = parameters / 2;
+            break;
+        case ERG_MODEL_QKV:
+            bias = model->qkv_bias ? parameters / (h + 1) : 0;
+            break;
+        case ERG_MODEL_PROJ:
+            bias = model->projection_bias ? h : 0;
+            break;
+        case ERG_MODEL_FC1:
+            bias = model->mlp_bias ? parameters / (h + 1) : 0;
+            break;
+        case ERG_MODEL_FC2:
+            bias = model->mlp_bias ? h : 0;
+            break;
+        default:
+            break;
+        }
+        add_weight(sizes, parameters - bias);
+        if (bias > 0)
+            add_weight(sizes, bias);
+    }
+    erg_model_embedding_forward(&ops, model, shape);
+    for (size_t i = 0; i < ops.count; i++)
+        sizes->embedding_parameters += ops.items[i].params;
+    sizes->embedding[1] = model->learned_positions ? model->max_positions * model->hidden : 0;
+    sizes->embedding[0] = (int64_t)sizes->embedding_parameters - sizes->embedding[1];
+    erg_model_head_forward(&ops, model, shape);
+    for (size_t i = 0; i < ops.count; i++)
+        sizes->head_parameters += ops.items[i].params;
+    sizes->head[0] = model->hidden;
+    sizes->head[1] = model->layer_norm ? model->hidden : 0;
+    sizes->head[2] = (int64_t)sizes->head_parameters - sizes->head[0] - sizes->head[1];
+}
+
+void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                           long tensor, long context, long microbatch, long sequence)
+{
+    struct erg_model padded = *model;
+    padded.vocab = erg_layout_vocabulary(model, tensor);
+    int64_t tokens = microbatch * sequence / context;
+    int64_t heads = model->heads / tensor, groups = model->kv_heads / tensor;
+    const struct erg_model_shape shape = {
+        .tensor = tensor, .context = 1, .sequences = 1, .sequence = 1};
+    *sizes = (struct erg_memory_sizes){
+        .hidden = 2 * tokens * model->hidden / tensor,
+        .full_hidden = 2 * tokens * model->hidden,
+        .query = 2 * tokens * heads * model->head_dim,
+        .kv = 4 * tokens * groups * model->head_dim,
+        .gathered_kv = context > 1 ? 4 * tokens * context * groups * model->head_dim : 0,
+        .ffn = 2 * tokens * (model->ffn / tensor),
+        .fc1 = (model->gated ? 4 : 2) * tokens * (model->ffn / tensor),
+        .qk = model->qk_norm ? 2 * tokens * (heads + groups) * model->head_dim : 0,
+        .log_sum_exp = 4 * tokens * heads,
+        .logits = 2 * tokens * (padded.vocab / tensor),
+        .rope = model->learned_positions ? 0 : 4 * (sequence / context) * model->head_dim,
+        .gated = model->gated,
+        .rotary = !model->learned_positions,
+        .tensor = tensor,
+        .context = context,
+    };
+    list_tensors(sizes, tokens);
+    add_up(sizes);
+    list_weights(sizes, &padded, &shape);
+}

@@ -1,0 +1,125 @@
+/* All stages of a layout, simulated. */
+#include "base/memory.h"
+#include "base/thread.h"
+#include "layout/memory/simulate.h"
+
+#include <stdlib.h>
+
+/* Ranks of a stage that are tried in the framework. */
+enum { TRIED = 8 };
+
+/* The context rank whose halves make the largest partial gradients: one of the middle. */
+static long middle_rank(long context)
+{
+    long best = 0, most = 0;
+    for (long rank = 0; rank < context; rank++) {
+        long first = 2 * rank + 1, second = 2 * (context - rank);
+        long part = first < second ? first : second;
+        if (part > most) {
+            most = part;
+            best = rank;
+        }
+    }
+    return best;
+}
+
+/* The ranks whose moments waste most by the closed form, the worst first; how many. */
+static size_t worst_ranks(const struct erg_memory_request *request,
+                          const struct erg_memory_sizes *sizes, long stage, long *ranks)
+{
+    long count = request->layout->data * request->layout->context;
+    int64_t *rounding = erg_xcalloc((size_t)count, sizeof *rounding);
+    size_t found = 0;
+    erg_memory_moments_rounding(request, sizes, stage, rounding);
+    for (; found < TRIED && (long)found < count; found++) {
+        long worst = 0;
+        for (long rank = 0; rank < count; rank++)
+            if (rounding[rank] > rounding[worst])
+                worst = rank;
+        ranks[found] = worst;
+        rounding[worst] = -1;
+    }
+    free(rounding);
+    return found;
+}
+
+/* The worst rank; its course too, unless `course` is NULL. */
+static void worst_of_stage(struct erg_memory_stage *worst, struct erg_memory_course *worst_course,
+                           const struct erg_memory_request *request,
+                           const struct erg_memory_sizes *sizes, long stage)
+{
+    long ranks[TRIED] = {middle_rank(request->layout->context)};
+    size_t count = 1;
+    if (request->accounting == ERG_MEMORY_FRAMEWORK)
+        count = worst_ranks(request, sizes, stage, ranks);
+    *worst = (struct erg_memory_stage){0};
+    for (size_t i = 0; i < count; i++) {
+        struct erg_memory_stage found;
+        struct erg_memory_course course = {0};
+        erg_memory_simulate_rank(&found, worst_course ? &course : NULL, request, sizes, stage,
+                                 ranks[i], erg_memory_microbatches(request->layout));
+        if (found.peak_bytes <= worst->peak_bytes) {
+            free(course.steps);
+            continue;
+        }
+        *worst = found;
+        if (worst_course) {
+            free(worst_course->steps);
+            *worst_course = course;
+        }
+    }
+}
+
+double erg_memory_stage_peak(const struct erg_memory_request *request,
+                             const struct erg_memory_sizes *sizes, long stage)
+{
+    struct erg_memory_stage worst;
+    worst_of_stage(&worst, NULL, request, sizes, stage);
+    return worst.peak_bytes;
+}
+
+struct work {
+    const struct erg_memory_request *request;
+    const struct erg_memory_sizes *sizes;
+    struct erg_memory_result *result;
+};
+
+static int simulate_stage(void *context, size_t index, struct erg_error *err)
+{
+    (void)err;
+    const struct work *work = context;
+    worst_of_stage(&work->result->stages[index], &work->result->courses[index], work->request,
+                   work->sizes, (long)index);
+    return 0;
+}
+
+int erg_memory_simulate(struct erg_memory_result *result, const struct erg_memory_request *request,
+                        struct erg_error *err)
+{
+    const struct erg_layout *layout = request->layout;
+    struct erg_memory_sizes sizes;
+    erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
+                          layout->microbatch, layout->sequence);
+    *result = (struct erg_memory_result){.count = layout->pipeline,
+                                         .microbatches = erg_memory_microbatches(layout)};
+    result->stages = erg_xcalloc((size_t)result->count, sizeof *result->stages);
+    result->courses = erg_xcalloc((size_t)result->count, sizeof *result->courses);
+    struct work work = {request, &sizes, result};
+    if (erg_parallel_for((size_t)result->count, 0, simulate_stage, &work, err) != 0) {
+        erg_memory_result_release(result);
+        return -1;
+    }
+    for (long stage = 1; stage < result->count; stage++)
+        if (result->stages[stage].peak_bytes > result->stages[result->worst].peak_bytes)
+            result->worst = stage;
+    return 0;
+}
+
+void erg_memory_result_release(struct erg_memory_result *result)
+{
+    for (long stage = 0; stage < result->count && result->courses; stage++)
+        free(result->courses[stage].steps);
+    free(result->courses);
+    free(result->stages);
+    *result = (struct erg_memory_result){0};
+}

@@ -1,0 +1,122 @@
+/* Moving what a group keeps to host memory and back: what is allocated and freed, and when. */
+#include "base/memory.h"
+#include "layout/memory/run.h"
+
+static struct erg_memory_kept *kept_of(struct erg_memory_group *group, long layer,
+                                       const struct erg_memory_piece *piece)
+{
+    return &group->kept[(layer + piece->layer) * ERG_MEMORY_ROLES + piece->tensor];
+}
+
+/* A copy begins with the next layer that runs; returns its place in the list. */
+static size_t open_copy(struct erg_memory_run *run, bool in, long chunk, long microbatch,
+                        long layer)
+{
+    if (!run->copies)
+        return SIZE_MAX;
+    ERG_PUSH(run->copies, items,
+             (struct erg_memory_copy){.in = in,
+                                      .chunk = chunk,
+                                      .microbatch = microbatch,
+                                      .layer = run->s.request->layer_copies ? layer : -1,
+                                      .bytes = run->choices[chunk].moved,
+                                      .begin = erg_memory_copies_end(run->copies)});
+    return run->copies->count - 1;
+}
+
+static void close_copy(struct erg_memory_run *run, size_t *open)
+{
+    if (*open != SIZE_MAX)
+        run->copies->items[*open].end = erg_memory_copies_end(run->copies);
+    *open = SIZE_MAX;
+}
+
+/*
+ * Of a group from `layer` on: all of it, or that layer. What stays of a tensor that is moved in
+ * part needs memory of its own, since its owner goes.
+ */
+void erg_memory_begin_copy_out(struct erg_memory_run *run, long k, long layer)
+{
+    struct erg_memory_group *group = &run->groups[k];
+    if (!run->offloads || erg_memory_is_head(run, group->chunk))
+        return;
+    const struct erg_memory_choice *choice = &run->choices[group->chunk];
+    run->copying_out = k;
+    run->copying_layer = layer;
+    run->open_out = open_copy(run, false, group->chunk, erg_memory_microbatch_of(run, k), layer);
+    if (run->s.request->accounting == ERG_MEMORY_ARENA)
+        return;
+    for (size_t i = 0; i < choice->count; i++) {
+        const struct erg_memory_piece *piece = &choice->pieces[i];
+        struct erg_memory_kept *kept = kept_of(group, layer, piece);
+        bool touched = false;
+        for (size_t other = 0; other < choice->count; other++)
+            touched |= choice->pieces[other].moved > 0 &&
+                       kept_of(group, layer, &choice->pieces[other]) == kept;
+        if (touched && piece->moved < piece->bytes)
+            kept->rest[piece->view] = erg_memory_take(&run->s.track, ERG_MEMORY_ACTIVATIONS,
+                                                      piece->bytes - piece->moved, 0);
+    }
+}
+
+void erg_memory_end_copy_out(struct erg_memory_run *run)
+{
+    if (run->copying_out < 0)
+        return;
+    close_copy(run, &run->open_out);
+    struct erg_memory_group *group = &run->groups[run->copying_out];
+    const struct erg_memory_choice *choice = &run->choices[group->chunk];
+    for (size_t i = 0; i < choice->count; i++) {
+        const struct erg_memory_piece *piece = &choice->pieces[i];
+        if (!piece->moved)
+            continue;
+        struct erg_memory_kept *kept = kept_of(group, run->copying_layer, piece);
+        erg_memory_give(&run->s.track, &kept->block);
+        if (run->s.request->accounting == ERG_MEMORY_ARENA)
+            kept->rest[0] = erg_memory_take(&run->s.track, ERG_MEMORY_ACTIVATIONS,
+                                            piece->bytes - piece->moved, 0);
+    }
+    run->copying_out = -1;
+}
+
+/* Into one of two buffers. */
+void erg_memory_begin_copy_in(struct erg_memory_run *run, long k, long layer)
+{
+    close_copy(run, &run->open_in);
+    if (k >= run->steps || !run->offloads ||
+        erg_memory_is_head(run, erg_memory_backward_chunk(run, k)))
+        return;
+    const struct erg_memory_choice *choice = &run->choices[erg_memory_backward_chunk(run, k)];
+    run->open_in = open_copy(run, true, erg_memory_backward_chunk(run, k),
+                             erg_memory_microbatch_of(run, k), layer);
+    long slot = run->received++ % 2;
+    if (run->receive[slot].bytes >= choice->moved)
+        return;
+    erg_memory_give(&run->s.track, &run->receive[slot].block);
+    run->receive[slot].bytes = choice->moved;
+    run->receive[slot].block = erg_memory_take(&run->s.track, ERG_MEMORY_OFFLOAD, choice->moved, 0);
+}
+
+void erg_memory_join_split(struct erg_memory_run *run, struct erg_memory_group *group, long layer)
+{
+    const struct erg_memory_choice *choice = &run->choices[group->chunk];
+    long first = run->s.request->layer_copies ? layer : 0;
+    if (!run->offloads || erg_memory_is_head(run, group->chunk) || !choice->split ||
+        first + choice->split->layer != layer || run->s.request->accounting == ERG_MEMORY_ARENA)
+        return;
+    struct erg_memory_kept *kept = kept_of(group, first, choice->split);
+    uint32_t whole = erg_memory_take(&run->s.track, ERG_MEMORY_OFFLOAD, choice->split->bytes, 0);
+    erg_memory_give(&run->s.track, &kept->rest[choice->split->view]);
+    kept->rest[choice->split->view] = whole;
+}
+
+void erg_memory_begin_copy_in_below(struct erg_memory_run *run, long k, long layer)
+{
+    if (layer > 0)
+        erg_memory_begin_copy_in(run, k, layer - 1);
+    else if (k + 1 < run->steps)
+        erg_memory_begin_copy_in(run, k + 1,
+                                 run->groups[erg_memory_group_of_backward(run, k + 1)].layers - 1);
+    else
+        close_copy(run, &run->open_in);
+}

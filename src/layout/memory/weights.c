@@ -1,0 +1,65 @@
+/* Parameters of a stage, and who keeps which part of their optimizer state. */
+#include "layout/memory/memory_internal.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void erg_memory_chunk_weights(struct erg_memory_weights *weights,
+                              const struct erg_memory_request *request,
+                              const struct erg_memory_sizes *sizes, long stage, long chunk)
+{
+    const struct erg_layout *layout = request->layout;
+    long chunks = layout->virtual_stages, last = layout->pipeline - 1;
+    long layers = erg_layout_chunk_layers(layout, request->model->layers, stage, chunk);
+    bool embeds = stage == 0 && chunk == 0, head = stage == last && chunk == chunks - 1;
+    weights->count = 0;
+    for (int i = 0; i < 2 && embeds; i++)
+        if (sizes->embedding[i])
+            ERG_PUSH(weights, items, sizes->embedding[i]);
+    for (long layer = 0; layer < layers; layer++)
+        for (size_t i = 0; i < sizes->weight_count; i++)
+            ERG_PUSH(weights, items, sizes->weights[i]);
+    /* A tied head is a copy of the embedding where that lies on another stage. */
+    bool shared = request->model->tied && embeds && head;
+    for (int i = 0; i < 3 && head; i++)
+        if (sizes->head[i] && !(i == 2 && shared))
+            ERG_PUSH(weights, items, sizes->head[i]);
+}
+
+void erg_memory_shard(const struct erg_memory_weights *weights, long ranks, long rank,
+                      int64_t *shard)
+{
+    int64_t total = 0, start = 0;
+    for (size_t i = 0; i < weights->count; i++)
+        total += weights->items[i];
+    int64_t part = (total + ranks - 1) / ranks, first = part * rank, end = first + part;
+    for (size_t i = weights->count; i-- > 0;) { /* the last tensor first, as gradients come */
+        int64_t low = start > first ? start : first;
+        start += weights->items[i];
+        int64_t high = start < end ? start : end;
+        shard[i] = high > low ? high - low : 0;
+    }
+}
+
+void erg_memory_moments_rounding(const struct erg_memory_request *request,
+                                 const struct erg_memory_sizes *sizes, long stage,
+                                 int64_t *rounding)
+{
+    const struct erg_layout *layout = request->layout;
+    long ranks = layout->data * layout->context;
+    struct erg_memory_weights weights = {0};
+    memset(rounding, 0, (size_t)ranks * sizeof *rounding);
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++) {
+        erg_memory_chunk_weights(&weights, request, sizes, stage, chunk);
+        int64_t *shard = erg_xcalloc(weights.count, sizeof *shard);
+        for (long rank = 0; rank < ranks; rank++) {
+            erg_memory_shard(&weights, ranks, rank, shard);
+            for (size_t i = 0; i < weights.count; i++)
+                rounding[rank] += 2 * (erg_memory_served_bytes(sizes, 4 * shard[i]) - 4 * shard[i]);
+        }
+        free(shard);
+    }
+    free(weights.items);
+}

@@ -1,0 +1,160 @@
+#include "layout/search/change.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum field { TENSOR, CONTEXT, PIPELINE, CHUNKS, MICROBATCH, REMAT, FIELDS };
+
+static void set(struct erg_layout *layout, enum field field, long value)
+{
+    long *const places[] = {[TENSOR] = &layout->tensor,
+                            [CONTEXT] = &layout->context,
+                            [PIPELINE] = &layout->pipeline,
+                            [CHUNKS] = &layout->virtual_stages,
+                            [MICROBATCH] = &layout->microbatch};
+    if (field == REMAT)
+        layout->remat = (enum erg_remat)value;
+    else
+        *places[field] = value;
+}
+
+static bool is_allowed(const struct erg_layout_search *search, enum field field, long value)
+{
+    switch (field) {
+    case TENSOR:
+    case CONTEXT:
+    case PIPELINE:
+        return search->gpus % value == 0;
+    case MICROBATCH:
+        return search->batch_least < search->batch_most || search->batch_most % value == 0;
+    case REMAT:
+        return search->remats & 1u << value;
+    default:
+        return true;
+    }
+}
+
+static long largest(const struct erg_layout_search *search, enum field field)
+{
+    long node = search->group_most > 0 ? search->group_most : search->time.machine->node_gpus;
+    long layers = search->time.model->layers;
+    const long most[FIELDS] = {node, node, layers, layers, search->batch_most, ERG_REMAT_FULL};
+    return most[field];
+}
+
+static void try_layout(struct erg_layout_change *change, const struct erg_layout_search *search,
+                       const struct erg_layout *layout, int changed)
+{
+    struct erg_layout_candidate candidate;
+    if (erg_layout_evaluate(&candidate, search, layout, NULL) != 0)
+        return;
+    if (change->changed && candidate.tokens_per_s <= change->candidate.tokens_per_s) {
+        erg_layout_candidate_release(&candidate);
+        return;
+    }
+    erg_layout_candidate_release(&change->candidate);
+    change->candidate = candidate;
+    change->changed = changed;
+}
+
+/* Changes `left` more fields, from `first` on. */
+static void try_fields(struct erg_layout_change *change, const struct erg_layout_search *search,
+                       const struct erg_layout *layout, int first, int left, int changed)
+{
+    for (int field = first; field < FIELDS; field++)
+        for (long value = field == REMAT ? 0 : 1; value <= largest(search, field); value++) {
+            struct erg_layout tried = *layout;
+            if (!is_allowed(search, field, value))
+                continue;
+            set(&tried, field, value);
+            if (tried.pipeline * tried.virtual_stages > search->time.model->layers)
+                continue;
+            if (left > 1)
+                try_fields(change, search, &tried, field + 1, left - 1, changed);
+            else
+                try_layout(change, search, &tried, changed);
+        }
+}
+
+/* The least memory with which the layout fits as it is, to a thousandth. */
+static double needed_memory(const struct erg_layout_search *search, const struct erg_layout *layout)
+{
+    struct erg_layout_search larger = *search;
+    struct erg_layout_candidate candidate;
+    double low = search->memory_bytes, high = 1e6 * low;
+    larger.memory_bytes = high;
+    larger.host_bytes = 0;
+    if (erg_layout_evaluate(&candidate, &larger, layout, NULL) != 0)
+        return 0;
+    erg_layout_candidate_release(&candidate);
+    while (high > 1.001 * low) {
+        larger.memory_bytes = sqrt(low * high);
+        bool fits = erg_layout_evaluate(&candidate, &larger, layout, NULL) == 0;
+        if (fits)
+            erg_layout_candidate_release(&candidate);
+        *(fits ? &high : &low) = larger.memory_bytes;
+    }
+    return high;
+}
+
+void erg_layout_find_change(struct erg_layout_change *change,
+                            const struct erg_layout_search *search, const struct erg_layout *layout)
+{
+    struct erg_layout_search plain = *search;
+    *change = (struct erg_layout_change){.memory_bytes = needed_memory(search, layout)};
+    try_fields(change, search, layout, 0, 1, 1);
+    plain.unequal = false; /* splits of so many layouts would take long */
+    if (!change->changed)
+        try_fields(change, &plain, layout, 0, 2, 2);
+}
+
+void erg_layout_change_release(struct erg_layout_change *change)
+{
+    erg_layout_candidate_release(&change->candidate);
+    *change = (struct erg_layout_change){0};
+}
+
+/* ---- a whole search ---- */
+
+long erg_layout_fewest_gpus(const struct erg_layout_search *search, long most)
+{
+    struct erg_layout_search other = *search;
+    long node = search->time.machine->node_gpus;
+    for (other.gpus = 1; other.gpus <= most; other.gpus += other.gpus < node ? 1 : node)
+        if ((other.gpus >= node || node % other.gpus == 0) && erg_layout_any_fits(&other))
+            return other.gpus;
+    return 0;
+}
+
+long erg_layout_nearest_batch(const struct erg_layout_search *search, long most)
+{
+    struct erg_layout_search other = *search;
+    for (long step = 1; step <= most; step++)
+        for (int sign = 1; sign >= -1; sign -= 2) {
+            long batch = sign > 0 ? search->batch_most + step : search->batch_least - step;
+            other.batch_least = other.batch_most = batch;
+            if (batch > 0 && erg_layout_any_fits(&other))
+                return batch;
+        }
+    return 0;
+}
+
+double erg_layout_least_memory(const struct erg_layout_search *search)
+{
+    enum { DOUBLINGS = 12 };
+    struct erg_layout_search other = *search;
+    double low = search->memory_bytes, high = low;
+    bool fits = false;
+    for (int i = 0; i < DOUBLINGS && !fits; i++) {
+        low = high;
+        other.memory_bytes = high = 2 * low;
+        fits = erg_layout_any_fits(&other);
+    }
+    while (fits && high - low > 0.02 * 0x1p30 && high > 1.0005 * low) {
+        other.memory_bytes = (low + high) / 2;
+        *(erg_layout_any_fits(&other) ? &high : &low) = other.memory_bytes;
+    }
+    return fits ? high : 0;
+}

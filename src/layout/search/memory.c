@@ -1,0 +1,255 @@
+/* What a candidate needs of memory, and the least offloading with which it fits. */
+#include "base/memory.h"
+#include "layout/search/search_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* A budget counts as kept where it is missed by a rounding error. */
+static const double rounding = 1e-9;
+
+void erg_layout_stage_lines(struct erg_memory_lines *lines, const struct erg_layout_on *on,
+                            const struct erg_layout *layout, long stage)
+{
+    const struct erg_memory_request request = {.model = on->search->time.model, .layout = layout};
+    erg_memory_lines_init(lines, &request, &on->pieces->sizes, stage);
+}
+
+static double at(const struct erg_memory_lines *lines, int moment, double offload)
+{
+    return lines->least[moment] + offload * lines->slope[moment];
+}
+
+double erg_layout_stage_peak(const struct erg_memory_lines *lines, double offload)
+{
+    double peak = at(lines, 0, offload);
+    for (int i = 1; i < ERG_MEMORY_MOMENTS; i++)
+        peak = at(lines, i, offload) > peak ? at(lines, i, offload) : peak;
+    return peak;
+}
+
+/* How far, relative, a layout with this ratio may be above the budget. */
+static double slack_at(const struct erg_layout_search *search, double offload)
+{
+    return offload < 1 ? rounding : fmax(rounding, search->memory_slack);
+}
+
+static double budget_of(const struct erg_layout_search *search, double offload)
+{
+    return search->memory_bytes * (1 + slack_at(search, offload));
+}
+
+/* What a node has too little of for what each of its GPUs offloads. */
+static double host_excess(const struct erg_layout_search *search, double host_bytes)
+{
+    double needed = host_bytes * (double)search->time.machine->node_gpus;
+    return search->host_bytes > 0 ? needed - search->host_bytes : 0;
+}
+
+bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
+                           double offload)
+{
+    return erg_layout_stage_peak(lines, offload) <= budget_of(on->search, offload) &&
+           host_excess(on->search, offload * lines->host_bytes) <= 0;
+}
+
+/* The smallest ratio from `offload` on with which no line that falls is above the budget; where
+ * one that rises is above it there, there is none. INFINITY: none. */
+static double least_ratio(const struct erg_memory_lines *lines, double offload, double budget)
+{
+    double ratio = offload;
+    for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
+        if (at(lines, i, offload) > budget && lines->slope[i] < 0)
+            ratio = fmax(ratio, (budget - lines->least[i]) / lines->slope[i]);
+    return ratio <= 1 && erg_layout_stage_peak(lines, ratio) <= budget * (1 + rounding) ? ratio
+                                                                                        : INFINITY;
+}
+
+bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
+                              double *offload, double *excess)
+{
+    double budget = on->search->memory_bytes, peak = erg_layout_stage_peak(lines, *offload);
+    if (peak <= budget)
+        return true;
+    *excess = peak - budget;
+    if (!on->search->offload || lines->host_bytes == 0)
+        return false;
+    double ratio = least_ratio(lines, *offload, budget), least = erg_layout_stage_peak(lines, 1);
+    *excess = fmin(least, peak) - budget;
+    *offload = fmin(ratio, 1);
+    return ratio <= 1 || least <= budget_of(on->search, 1);
+}
+
+/*
+ * The next stage after `stage` whose memory must be looked at, `pipeline` after the last. In a
+ * place with equal chunks the first has most microbatches in flight, the very first beside more
+ * weights but, without virtual stages, fewer messages; the last stage has the head.
+ */
+static long next_stage(const struct erg_layout_places *places, const struct erg_layout *layout,
+                       long stage)
+{
+    long last = layout->pipeline - 1, end = places->time[erg_layout_place_of(places, stage)].end;
+    bool more_messages = stage == 0 && layout->virtual_stages == 1;
+    if (layout->chunk_layers || stage >= last || more_messages || erg_layout_is_short(layout))
+        return stage + 1;
+    return end < last ? end : last;
+}
+
+/* The verdict at the layout's ratio; raises *offload to the one that its stages need. */
+static enum erg_layout_verdict try_offload(struct erg_layout_candidate *candidate,
+                                           const struct erg_layout_places *places, double *offload,
+                                           double *excess)
+{
+    const struct erg_layout *layout = &candidate->layout;
+    double host = 0;
+    candidate->peak_bytes = 0;
+    for (long stage = 0; stage < layout->pipeline; stage = next_stage(places, layout, stage)) {
+        const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
+        struct erg_memory_lines lines;
+        erg_layout_stage_lines(&lines, on, layout, stage);
+        if (!erg_layout_stage_offload(on, &lines, offload, excess))
+            return ERG_LAYOUT_TOO_LARGE;
+        candidate->peak_bytes =
+            fmax(candidate->peak_bytes, erg_layout_stage_peak(&lines, layout->offload));
+        host = fmax(host, host_excess(on->search, layout->offload * lines.host_bytes));
+    }
+    if (host <= 0)
+        return ERG_LAYOUT_FITS;
+    *excess = host;
+    return ERG_LAYOUT_HOST_TOO_SMALL;
+}
+
+/* The stages share a ratio: what one needs may be more than another can receive. */
+enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *candidate,
+                                                 const struct erg_layout_places *places,
+                                                 double *excess)
+{
+    double *own = &candidate->layout.offload, offload = *own;
+    enum erg_layout_verdict verdict = try_offload(candidate, places, &offload, excess);
+    while (verdict != ERG_LAYOUT_TOO_LARGE && offload > *own) {
+        *own = offload;
+        verdict = try_offload(candidate, places, &offload, excess);
+    }
+    return verdict;
+}
+
+/* ---- whether any split may fit ---- */
+
+/*
+ * More layers than this are too many for a stage, with so much memory of its GPUs and `host` bytes
+ * for what each offloads. Of its n layers at least groups (n - chunks + 1) / chunks are in flight,
+ * since its chunks differ by at most one.
+ */
+static double most_layers(const struct erg_layout_on *on, const struct erg_layout *layout,
+                          long stage, double budget, double host)
+{
+    const struct erg_memory_request request = {.model = on->search->time.model, .layout = layout};
+    const bool offload = on->search->offload && layout->pipeline >= 3;
+    struct erg_memory_floor needs;
+    erg_memory_floor_init(&needs, &request, &on->pieces->sizes, stage);
+    double left = budget * (1 + slack_at(on->search, offload ? 1 : 0)) - needs.fixed_bytes;
+    double copies = (double)needs.groups / (double)layout->virtual_stages;
+    double spare = (double)(layout->virtual_stages - 1);
+    double kept = copies * needs.kept_bytes;
+    double least = copies * (needs.kept_bytes - (offload ? needs.movable_bytes : 0));
+    double layers = (left + spare * least) / (needs.layer_bytes + least);
+    if (offload)
+        layers = fmin(layers, (left + host + spare * kept) / (needs.layer_bytes + kept));
+    return floor(layers * (1 + rounding));
+}
+
+/* Whether stages together may have all layers. `host`: whether hosts are looked at. */
+static bool may_hold_all(const struct erg_layout_places *places, const struct erg_layout *layout,
+                         unsigned remats, double more_bytes, bool host)
+{
+    double layers = (double)places->on[0].search->time.model->layers, sum = 0;
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
+        const struct erg_layout_search *search = on->search;
+        double own_host = host && search->host_bytes > 0
+                              ? search->host_bytes / (double)search->time.machine->node_gpus
+                              : INFINITY;
+        double most = 0;
+        for (int remat = 0; remat < ERG_REMATS; remat++) {
+            struct erg_layout own = *layout;
+            own.remat = (enum erg_remat)remat;
+            if (remats & 1u << remat)
+                most = fmax(most, most_layers(on, &own, stage, search->memory_bytes + more_bytes,
+                                              own_host));
+        }
+        if (most < (double)layout->virtual_stages)
+            return false;
+        sum += most;
+    }
+    return sum >= layers;
+}
+
+bool erg_layout_may_fit(const struct erg_layout_places *places, const struct erg_layout *layout,
+                        unsigned remats)
+{
+    return may_hold_all(places, layout, remats, 0, true);
+}
+
+bool erg_layout_may_miss(const struct erg_layout_places *places, const struct erg_layout *layout,
+                         double excess)
+{
+    return may_hold_all(places, layout, 1u << layout->remat, excess, false);
+}
+
+/* ---- what is missing ---- */
+
+/* Stages whose memory must be looked at. */
+struct looked_at {
+    struct erg_memory_lines *lines; /* [count] */
+    double *budgets;                /* [count] */
+    size_t count;
+    double slack; /* with all offloaded, relative */
+};
+
+/* What the stage that is furthest above its own budget is above it, with one ratio for all. */
+static double excess_at(const struct looked_at *stages, double offload)
+{
+    double excess = -INFINITY, slack = offload < 1 ? 1 : 1 + stages->slack;
+    for (size_t i = 0; i < stages->count; i++)
+        excess = fmax(excess, erg_layout_stage_peak(&stages->lines[i], offload) / slack -
+                                  stages->budgets[i]);
+    return excess;
+}
+
+/* The least over all ratios: the largest of straight lines falls, then rises. */
+static double least_excess(const struct looked_at *stages)
+{
+    enum { STEPS = 50 };
+    double low = 0, high = 1;
+    for (int step = 0; step < STEPS; step++) {
+        double third = (high - low) / 3;
+        if (excess_at(stages, low + third) < excess_at(stages, high - third))
+            high -= third;
+        else
+            low += third;
+    }
+    return fmin(excess_at(stages, (low + high) / 2), excess_at(stages, 1));
+}
+
+double erg_layout_memory_excess(const struct erg_layout *layout,
+                                const struct erg_layout_places *places)
+{
+    size_t most = (size_t)layout->pipeline;
+    struct looked_at stages = {.lines = erg_xcalloc(most, sizeof *stages.lines),
+                               .budgets = erg_xcalloc(most, sizeof *stages.budgets),
+                               .slack = places->on[0].search->memory_slack};
+    bool offload = layout->pipeline >= 3;
+    for (size_t i = 0; i < places->count; i++)
+        offload &= places->on[i].search->offload;
+    for (long stage = 0; stage < layout->pipeline; stage = next_stage(places, layout, stage)) {
+        const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
+        erg_layout_stage_lines(&stages.lines[stages.count], on, layout, stage);
+        stages.budgets[stages.count++] = on->search->memory_bytes;
+    }
+    double excess = excess_at(&stages, 0);
+    if (offload)
+        excess = fmin(excess, least_excess(&stages));
+    free(stages.lines);
+    free(stages.budgets);
+    return excess;
+}

@@ -1,0 +1,245 @@
+/* One layout of a search: what it costs, and why it is none of those that fit. */
+#include "base/memory.h"
+#include "layout/search/search_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void erg_layout_pieces_init(struct erg_layout_pieces *pieces,
+                            const struct erg_layout_search *search, const struct erg_layout *layout)
+{
+    erg_time_parts_init(&pieces->parts, &search->time, layout->tensor, layout->context,
+                        layout->microbatch, layout->sequence, search->gpus);
+    erg_memory_sizes_init(&pieces->sizes, search->time.model, layout->tensor, layout->context,
+                          layout->microbatch, layout->sequence);
+}
+
+void erg_layout_places_init(struct erg_layout_places *places,
+                            const struct erg_layout_search *search,
+                            const struct erg_layout_pieces *pieces, const struct erg_layout *layout,
+                            double gradient_bandwidth)
+{
+    places->count = 1;
+    places->on[0] = (struct erg_layout_on){search, pieces};
+    erg_time_place_init(&places->time[0], &search->time, &pieces->parts, layout,
+                        gradient_bandwidth);
+}
+
+static void settle_rate(struct erg_layout_candidate *candidate)
+{
+    candidate->tokens_per_s =
+        (double)(candidate->batch * candidate->layout.sequence) / candidate->time.total;
+}
+
+void erg_layout_settle_time(struct erg_layout_candidate *candidate,
+                            const struct erg_layout_places *places)
+{
+    erg_time_compose_places(&candidate->time, places->time, places->count, &candidate->layout);
+    settle_rate(candidate);
+}
+
+void erg_layout_follow(struct erg_layout_candidate *candidate, struct erg_time_follower *follower,
+                       const struct erg_layout_places *places)
+{
+    erg_time_follow_places(&candidate->time, follower, places->time, places->count,
+                           &candidate->layout);
+    settle_rate(candidate);
+}
+
+long erg_layout_choose_batch(const struct erg_layout_search *search,
+                             const struct erg_layout *layout)
+{
+    long step = layout->data * layout->microbatch;
+    if (layout->virtual_stages > 1)
+        step *= layout->pipeline;
+    long batch = search->batch_most / step * step;
+    return batch >= search->batch_least ? batch : 0;
+}
+
+static void *own(const void *array, size_t bytes)
+{
+    return array ? memcpy(erg_xmalloc(bytes), array, bytes) : NULL;
+}
+
+void erg_layout_own_lists(struct erg_layout_candidate *candidate)
+{
+    struct erg_layout *layout = &candidate->layout;
+    size_t stages = (size_t)layout->pipeline, chunks = stages * (size_t)layout->virtual_stages;
+    candidate->chunk_layers = own(layout->chunk_layers, chunks * sizeof(long));
+    candidate->stage_remat = own(layout->stage_remat, stages * sizeof(enum erg_remat));
+    candidate->stage_offload = own(layout->stage_offload, stages * sizeof(double));
+    layout->chunk_layers = candidate->chunk_layers;
+    layout->stage_remat = candidate->stage_remat;
+    layout->stage_offload = candidate->stage_offload;
+}
+
+void erg_layout_candidate_release(struct erg_layout_candidate *candidate)
+{
+    free(candidate->chunk_layers);
+    free(candidate->stage_remat);
+    free(candidate->stage_offload);
+}
+
+/* Stages that differ, for a layout whose layers cannot be divided: the fastest that fit. */
+static void split_one(struct erg_layout_splitter *splitter, const struct erg_layout_places *places,
+                      struct erg_layout *layout)
+{
+    if (erg_layout_split_fastest(splitter, places, layout, INFINITY) == INFINITY)
+        erg_layout_split_of_any_memory(splitter, places, layout);
+    layout->chunk_layers = splitter->chunk_layers;
+}
+
+/* Adds which stage of a layout that is too large needs most, and of what. */
+static void say_binding(struct erg_error *err, const struct erg_layout *layout,
+                        const struct erg_layout_places *places)
+{
+    const struct erg_error said = *err;
+    struct erg_memory_stage worst = {0};
+    long worst_stage = 0;
+    int item = 0;
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
+        const struct erg_memory_request request = {.model = on->search->time.model,
+                                                   .layout = layout};
+        struct erg_memory_stage closed;
+        erg_memory_closed(&closed, &request, &on->pieces->sizes, stage);
+        if (closed.peak_bytes > worst.peak_bytes) {
+            worst = closed;
+            worst_stage = stage;
+        }
+    }
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        if (worst.items[i] > worst.items[item])
+            item = i;
+    erg_fail(err, ERG_INFEASIBLE, "%s; most of stage %ld is %s (%.1f GiB)", said.message,
+             worst_stage, erg_memory_item_name((enum erg_memory_item)item),
+             worst.items[item] / 0x1p30);
+}
+
+/* The same with the recomputation from whose split stages that each do what is best for them are
+ * the fastest. */
+static void split_stages(struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                         const struct erg_layout_places *places, struct erg_layout *layout)
+{
+    const struct erg_layout_search *search = places->on[0].search;
+    const enum erg_remat asked = layout->remat;
+    enum erg_remat best = asked;
+    double best_s = INFINITY, excess;
+    for (int remat = 0; remat < ERG_REMATS; remat++) {
+        struct erg_layout_candidate candidate = {.layout = *layout};
+        if (!(search->remats & 1u << remat))
+            continue;
+        candidate.layout.remat = (enum erg_remat)remat;
+        split_one(splitter, places, &candidate.layout);
+        if (erg_layout_settle_stages(&candidate, stages, places, search->remats, &excess) !=
+            ERG_LAYOUT_FITS)
+            continue;
+        erg_layout_follow_split(&candidate, splitter, stages, places);
+        if (candidate.time.total < best_s) {
+            best_s = candidate.time.total;
+            best = (enum erg_remat)remat;
+        }
+    }
+    layout->remat = best;
+    split_one(splitter, places, layout);
+    layout->remat = asked;
+}
+
+/* Memory and time; the error says what is missing. */
+static int settle_one(struct erg_layout_candidate *candidate, struct erg_layout_stages *stages,
+                      const struct erg_layout_places *places, struct erg_error *err)
+{
+    const struct erg_layout *layout = &candidate->layout;
+    const struct erg_layout_search *search = places->on[0].search;
+    double excess = 0;
+    enum erg_layout_verdict verdict =
+        search->per_stage
+            ? erg_layout_settle_stages(candidate, stages, places, search->remats, &excess)
+            : erg_layout_settle_memory(candidate, places, &excess);
+    if (verdict == ERG_LAYOUT_TOO_LARGE) {
+        bool offloads = search->offload && layout->pipeline >= 3;
+        erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than the %.1f GiB of a GPU%s",
+                 erg_layout_gib_up(search->per_stage ? excess
+                                                     : erg_layout_memory_excess(layout, places)),
+                 search->memory_bytes / 0x1p30, offloads ? ", whatever is offloaded" : "");
+        if (err) {
+            candidate->layout.offload = offloads ? 1 : layout->offload;
+            say_binding(err, layout, places);
+        }
+        return -1;
+    }
+    if (verdict == ERG_LAYOUT_HOST_TOO_SMALL)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "offloads %.1f GiB more to a node's host memory than its %.1f GiB",
+                        erg_layout_gib_up(excess), search->host_bytes / 0x1p30);
+    return 0;
+}
+
+int erg_layout_evaluate(struct erg_layout_candidate *candidate,
+                        const struct erg_layout_search *search, const struct erg_layout *layout,
+                        struct erg_error *err)
+{
+    const struct erg_time_machine *machine = search->time.machine;
+    *candidate = (struct erg_layout_candidate){.layout = *layout};
+    struct erg_layout *own = &candidate->layout;
+    long most = search->group_most > 0 ? search->group_most : machine->node_gpus;
+    long pipeline = own->tensor * own->context * own->pipeline;
+    if (own->tensor * own->context > most)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "tensor %ld x context %ld are %ld GPUs, more than the %ld of a node",
+                        own->tensor, own->context, own->tensor * own->context, most);
+    if (pipeline < 1 || search->gpus % pipeline != 0)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "tensor %ld x context %ld x pipeline %ld are %ld GPUs, and %ld are no "
+                        "multiple of that",
+                        own->tensor, own->context, own->pipeline, pipeline, search->gpus);
+    own->data = search->gpus / pipeline;
+    own->sequence = search->sequence;
+    own->offload = search->offload ? 0 : own->offload;
+    candidate->batch = erg_layout_choose_batch(search, own);
+    if (!candidate->batch)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "no batch of %ld to %ld sequences is a multiple of %ld replicas x %ld "
+                        "sequences%s",
+                        search->batch_least, search->batch_most, own->data, own->microbatch,
+                        own->virtual_stages > 1 ? " x stages, as interleaving needs" : "");
+    own->microbatches = candidate->batch / (own->data * own->microbatch);
+    bool split = search->unequal && !own->chunk_layers && own->pipeline > 1 &&
+                 own->pipeline * own->virtual_stages <= search->time.model->layers &&
+                 search->time.model->layers % (own->pipeline * own->virtual_stages) != 0;
+    struct erg_layout checked = *own;
+    if (split)
+        checked.pipeline = checked.virtual_stages = 1;
+    if (erg_layout_check(&checked, search->time.model, err) != 0) {
+        if (err)
+            err->status = ERG_INFEASIBLE;
+        return -1;
+    }
+    struct erg_layout_pieces pieces;
+    struct erg_layout_places places;
+    struct erg_layout_splitter splitter;
+    erg_layout_pieces_init(&pieces, search, own);
+    erg_layout_places_init(&places, search, &pieces, own,
+                           erg_time_group_bandwidth(&search->time, own->tensor,
+                                                    own->context * own->data, search->gpus));
+    struct erg_layout_stages stages;
+    erg_layout_splitter_init(&splitter, search->time.model->layers);
+    erg_layout_stages_init(&stages, search->time.model->layers);
+    if (split && search->per_stage)
+        split_stages(&splitter, &stages, &places, own);
+    else if (split)
+        split_one(&splitter, &places, own);
+    int status = settle_one(candidate, &stages, &places, err);
+    if (!status && split)
+        erg_layout_follow_split(candidate, &splitter, &stages, &places);
+    else if (!status)
+        erg_layout_follow(candidate, splitter.follower, &places);
+    if (!status)
+        erg_layout_own_lists(candidate);
+    if (!status && split)
+        erg_layout_climb_split(candidate, &splitter, &stages, &places);
+    erg_layout_stages_release(&stages);
+    erg_layout_splitter_release(&splitter);
+    return status;
+}

@@ -1,0 +1,162 @@
+/*
+ * Splits for pipelines with virtual stages, by what their stages wait for each other.
+ *
+ * Such a pipeline runs in rounds: all stages do their turns of one chunk, and who is done early
+ * waits. So what counts is less how long each stage takes for all of its chunks, of which
+ * split.c makes the longest short, than the longest turn of every round. Here layers are
+ * given out one by one, each to the chunk with which the iteration grows the least by
+ *
+ *   (m - 1 / v) x the sum over rounds of the longest turn + (1 / v) x the sum over stages,
+ *
+ * and of both splits that is taken which is faster when its schedule is followed. The layouts that
+ * a search keeps climb from there: as long as some chunk can give a layer to another one and the
+ * iteration gets shorter, it does. That is no proof that no split is faster: beyond one chunk a
+ * stage, only the closed form's split is exact.
+ */
+#include "layout/search/search_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What a turn of a stage takes without layers; on the last one the head comes with the last chunk.
+ */
+static double turn_s(const struct erg_time_stage *cost, const struct erg_layout *layout, long stage,
+                     long chunk)
+{
+    bool head = stage + 1 == layout->pipeline && chunk + 1 == layout->virtual_stages;
+    return cost->message_s / (double)layout->virtual_stages +
+           (head ? cost->fixed_s - cost->message_s : 0);
+}
+
+static void stage_cost(struct erg_time_stage *cost, const struct erg_layout_places *places,
+                       const struct erg_layout *layout, long stage)
+{
+    erg_time_stage_init(cost, &places->time[erg_layout_place_of(places, stage)], layout, stage);
+}
+
+void erg_layout_split_rounds(struct erg_layout_splitter *splitter,
+                             const struct erg_layout_places *places,
+                             const struct erg_layout *layout)
+{
+    const long stages = layout->pipeline, chunks = layout->virtual_stages;
+    const double share = 1 / (double)chunks;
+    long *layers = splitter->round_layers, left = places->time[0].request->model->layers;
+    double *turns_s = splitter->turns_s, *longest_s = splitter->longest_s;
+    for (long stage = 0; stage < stages; stage++) {
+        struct erg_time_stage cost;
+        stage_cost(&cost, places, layout, stage);
+        splitter->layer_s[stage] = cost.layer_s;
+        for (long chunk = 0; chunk < chunks; chunk++) {
+            long at = chunk * stages + stage;
+            layers[at] = 1;
+            turns_s[at] = cost.layer_s + turn_s(&cost, layout, stage, chunk);
+            longest_s[chunk] = fmax(stage ? longest_s[chunk] : 0, turns_s[at]);
+        }
+    }
+    for (left -= stages * chunks; left > 0; left--) {
+        double least_s = INFINITY;
+        long best = 0;
+        for (long at = stages * chunks - 1; at >= 0; at--) { /* later ones need less memory */
+            double layer_s = splitter->layer_s[at % stages];
+            double longer_s = fmax(0, turns_s[at] + layer_s - longest_s[at / stages]);
+            double own_s = ((double)layout->microbatches - share) * longer_s + share * layer_s;
+            if (own_s < least_s) {
+                least_s = own_s;
+                best = at;
+            }
+        }
+        layers[best]++;
+        turns_s[best] += splitter->layer_s[best % stages];
+        longest_s[best / stages] = fmax(longest_s[best / stages], turns_s[best]);
+    }
+}
+
+/*
+ * The candidate with other chunks; where each stage does what is best for it, its lists are those
+ * of `stages`. False: it does not fit, or is no faster than `limit`. What is followed is taken off
+ * *passes_left, unless that is NULL.
+ */
+static bool settle(struct erg_layout_candidate *other, const struct erg_layout_candidate *candidate,
+                   const long *chunk_layers, double limit, struct erg_layout_splitter *splitter,
+                   struct erg_layout_stages *stages, const struct erg_layout_places *places,
+                   long *passes_left)
+{
+    const struct erg_layout_search *search = places->on[0].search;
+    double excess;
+    *other = *candidate;
+    other->layout.chunk_layers = chunk_layers;
+    if (search->offload)
+        other->layout.offload = 0;
+    enum erg_layout_verdict verdict =
+        search->per_stage ? erg_layout_settle_stages(other, stages, places, search->remats, &excess)
+                          : erg_layout_settle_memory(other, places, &excess);
+    if (verdict != ERG_LAYOUT_FITS)
+        return false;
+    erg_layout_settle_time(other, places); /* which takes no longer */
+    if (other->time.total >= limit)
+        return false;
+    erg_layout_follow(other, splitter->follower, places);
+    if (passes_left)
+        *passes_left -= 2 * other->layout.pipeline * other->layout.virtual_stages *
+                        erg_time_followed_microbatches(&other->layout);
+    return other->time.total < limit;
+}
+
+void erg_layout_follow_split(struct erg_layout_candidate *candidate,
+                             struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                             const struct erg_layout_places *places)
+{
+    const struct erg_layout_candidate first = *candidate;
+    struct erg_layout_candidate other;
+    erg_layout_follow(candidate, splitter->follower, places);
+    if (candidate->layout.virtual_stages == 1)
+        return;
+    erg_layout_split_rounds(splitter, places, &candidate->layout);
+    if (settle(&other, candidate, splitter->round_layers, candidate->time.total, splitter, stages,
+               places, NULL))
+        *candidate = other;
+    else if (places->on[0].search->per_stage) /* which had the lists */
+        settle(candidate, &first, first.layout.chunk_layers, INFINITY, splitter, stages, places,
+               NULL);
+}
+
+/* Takes what is faster, with lists of its own. */
+static void take(struct erg_layout_candidate *candidate, const struct erg_layout_candidate *other)
+{
+    struct erg_layout_candidate own = *candidate;
+    *candidate = *other;
+    erg_layout_own_lists(candidate);
+    erg_layout_candidate_release(&own);
+}
+
+bool erg_layout_climb_split(struct erg_layout_candidate *candidate,
+                            struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                            const struct erg_layout_places *places)
+{
+    enum { MOST_PASSES = 40000000 }; /* a tenth of a second */
+    const struct erg_layout *layout = &candidate->layout;
+    const long count = layout->pipeline * layout->virtual_stages;
+    long *tried = splitter->round_layers, same = 0; /* moves since one was faster */
+    long passes_left = MOST_PASSES;
+    bool any = false;
+    if (layout->virtual_stages == 1 || !layout->chunk_layers)
+        return false;
+    for (long move = 0; same < count * count && passes_left > 0;
+         move = (move + 1) % (count * count)) {
+        long from = move / count, to = move % count;
+        struct erg_layout_candidate other;
+        same++;
+        if (from == to || layout->chunk_layers[from] == 1)
+            continue;
+        memcpy(tried, layout->chunk_layers, (size_t)count * sizeof *tried);
+        tried[from]--;
+        tried[to]++;
+        if (settle(&other, candidate, tried, candidate->time.total * (1 - 1e-9), splitter, stages,
+                   places, &passes_left)) {
+            take(candidate, &other);
+            same = 0;
+            any = true;
+        }
+    }
+    return any;
+}

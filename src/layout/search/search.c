@@ -1,0 +1,560 @@
+#include "layout/search/search.h"
+
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "layout/search/search_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct walk {
+    const struct erg_layout_search *search;
+    struct erg_layout_found *found;
+    bool any;    /* is wanted, and what does not fit does not matter */
+    size_t kept; /* at most */
+    struct erg_layout_pieces pieces;
+    struct erg_layout_places places; /* of the stages at hand */
+    struct erg_layout_splitter splitter;
+    struct erg_layout_stages own; /* of search->per_stage */
+    double *gradient_bandwidths;  /* by stages, of the tensor degree at hand; 0: not known yet */
+    long *stages;                 /* numbers of them that the GPUs allow, for the group at hand */
+    size_t stage_count;
+    bool *divides; /* [1 … layers]: numbers that divide the layers */
+    /* Of what does not fit while nothing does, without its pointers. */
+    struct erg_layout_candidate nearest;
+    double nearest_excess, nearest_host_excess;
+};
+
+/* ---- what is kept ---- */
+
+static long compare_layouts(const struct erg_layout *a, const struct erg_layout *b)
+{
+    const long differences[] = {
+        a->tensor - b->tensor,
+        a->context - b->context,
+        a->pipeline - b->pipeline,
+        a->virtual_stages - b->virtual_stages,
+        a->microbatch - b->microbatch,
+        (long)a->remat - (long)b->remat,
+        (a->chunk_layers != NULL) - (b->chunk_layers != NULL),
+    };
+    for (size_t i = 0; i < sizeof differences / sizeof *differences; i++)
+        if (differences[i])
+            return differences[i];
+    return 0;
+}
+
+static bool is_better(const struct erg_layout_candidate *a, const struct erg_layout_candidate *b)
+{
+    if (a->tokens_per_s != b->tokens_per_s)
+        return a->tokens_per_s > b->tokens_per_s;
+    return compare_layouts(&a->layout, &b->layout) < 0;
+}
+
+static void keep(struct walk *walk, const struct erg_layout_candidate *candidate)
+{
+    struct erg_layout_found *found = walk->found;
+    size_t place = found->count;
+    while (place > 0 && is_better(candidate, &found->items[place - 1]))
+        place--;
+    if (place == walk->kept)
+        return;
+    if (found->count == walk->kept)
+        erg_layout_candidate_release(&found->items[--found->count]);
+    memmove(&found->items[place + 1], &found->items[place],
+            (found->count - place) * sizeof *found->items);
+    found->items[place] = *candidate;
+    erg_layout_own_lists(&found->items[place]);
+    found->count++;
+}
+
+/* ---- the walk ---- */
+
+static double gradient_bandwidth(struct walk *walk, const struct erg_layout *layout)
+{
+    double *bandwidth = &walk->gradient_bandwidths[layout->pipeline];
+    if (*bandwidth == 0)
+        *bandwidth = erg_time_group_bandwidth(&walk->search->time, layout->tensor,
+                                              layout->context * layout->data, walk->search->gpus);
+    return *bandwidth;
+}
+
+/* Whether nothing more is wanted. */
+static bool is_done(const struct walk *walk)
+{
+    return walk->any && walk->found->count > 0;
+}
+
+/* Seconds above which a layout with this batch is slower than all that are kept. */
+static double slowest_wanted(const struct walk *walk, const struct erg_layout *layout, long batch)
+{
+    const struct erg_layout_found *found = walk->found;
+    if (walk->search->each || found->count < walk->kept)
+        return INFINITY;
+    return (double)(batch * layout->sequence) / found->items[found->count - 1].tokens_per_s;
+}
+
+static void note_unfit(struct walk *walk, const struct erg_layout_candidate *candidate,
+                       enum erg_layout_verdict verdict, double excess)
+{
+    walk->found->memory += verdict == ERG_LAYOUT_TOO_LARGE;
+    walk->found->host_memory += verdict == ERG_LAYOUT_HOST_TOO_SMALL;
+    if (walk->found->count > 0 || walk->any)
+        return;
+    if (verdict == ERG_LAYOUT_HOST_TOO_SMALL)
+        walk->nearest_host_excess = fmin(walk->nearest_host_excess, excess);
+    if (verdict == ERG_LAYOUT_TOO_LARGE && excess < walk->nearest_excess &&
+        !walk->search->per_stage)
+        excess = erg_layout_memory_excess(&candidate->layout, &walk->places);
+    if (verdict == ERG_LAYOUT_TOO_LARGE && excess < walk->nearest_excess) {
+        walk->nearest_excess = excess;
+        walk->nearest = *candidate;
+    }
+}
+
+/* Whether a layout may be among the fastest, by the closed form: of the others that says enough. */
+static bool may_be_kept(const struct walk *walk, const struct erg_layout_candidate *candidate)
+{
+    const struct erg_layout_found *found = walk->found;
+    return found->count < walk->kept ||
+           candidate->tokens_per_s >= found->items[found->count - 1].tokens_per_s;
+}
+
+static void note_fit(struct walk *walk, const struct erg_layout_candidate *candidate)
+{
+    walk->found->feasible++;
+    if (walk->search->each)
+        walk->search->each(walk->search->context, candidate);
+    keep(walk, candidate);
+}
+
+/* Equal stages, or the chunks that the layout has. Its seconds; INFINITY: it does not fit or is
+ * slower than all that are kept. */
+static double consider(struct walk *walk, const struct erg_layout *layout, long batch)
+{
+    struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
+    double excess = 0;
+    walk->found->evaluated++;
+    erg_layout_settle_time(&candidate, &walk->places);
+    if (candidate.time.total > slowest_wanted(walk, layout, batch)) {
+        walk->found->slower++;
+        return INFINITY;
+    }
+    enum erg_layout_verdict verdict = erg_layout_settle_memory(&candidate, &walk->places, &excess);
+    if (verdict != ERG_LAYOUT_FITS) {
+        note_unfit(walk, &candidate, verdict, excess);
+        return INFINITY;
+    }
+    if (candidate.layout.offload > 0)
+        erg_layout_settle_time(&candidate, &walk->places);
+    note_fit(walk, &candidate);
+    return candidate.time.total;
+}
+
+/* The fastest split into stages that differ, if it is faster than `equal_s`, that into equal
+ * stages. */
+static void consider_splits(struct walk *walk, const struct erg_layout *layout, long batch,
+                            double equal_s)
+{
+    struct erg_layout_splitter *splitter = &walk->splitter;
+    struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
+    double wanted = slowest_wanted(walk, layout, batch), excess = 0;
+    equal_s *= 1 - 1e-12;
+    double limit = fmin(equal_s, nextafter(wanted, INFINITY));
+    if (limit < INFINITY) {
+        double bound = erg_layout_split_bound(splitter, &walk->places, layout, limit);
+        if (bound >= equal_s)
+            return;
+        if (bound > wanted) {
+            walk->found->evaluated++;
+            walk->found->slower++;
+            return;
+        }
+    }
+    walk->found->evaluated++;
+    double seconds = erg_layout_may_fit(&walk->places, layout, 1u << layout->remat)
+                         ? erg_layout_split_fastest(splitter, &walk->places, layout, limit)
+                         : INFINITY;
+    if (seconds == INFINITY && limit < INFINITY) {
+        if (wanted < INFINITY)
+            walk->found->slower++;
+        else
+            walk->found->evaluated--; /* equal stages are the fastest split */
+        return;
+    }
+    if (seconds == INFINITY)
+        erg_layout_split_of_any_memory(splitter, &walk->places, layout);
+    candidate.layout.chunk_layers = splitter->chunk_layers;
+    enum erg_layout_verdict verdict = erg_layout_settle_memory(&candidate, &walk->places, &excess);
+    if (verdict != ERG_LAYOUT_FITS) {
+        note_unfit(walk, &candidate, verdict, excess);
+        return;
+    }
+    erg_layout_settle_time(&candidate, &walk->places);
+    if (may_be_kept(walk, &candidate))
+        erg_layout_follow_split(&candidate, splitter, NULL, &walk->places);
+    note_fit(walk, &candidate);
+}
+
+/*
+ * Seconds that no split takes less than, whatever memory it needs: if everything but messages could
+ * be cut so that all stages end at once.
+ */
+static double floor_s(const struct walk *walk, const struct erg_layout *layout)
+{
+    const struct erg_time_place *place = &walk->places.time[0];
+    const struct erg_time_parts *parts = place->parts;
+    double stages = (double)layout->pipeline, chunks = (double)layout->virtual_stages;
+    double layers = (double)walk->search->time.model->layers;
+    double layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[layout->remat];
+    double share = erg_time_message_share(place->request->engine, layout);
+    double message_s = stages > 1 ? 2 * chunks * share * parts->message_s : 0;
+    double stage_s = (layers * layer_s + parts->head_s) / stages + message_s;
+    double once_s =
+        layers * parts->layer_parameters / stages * (place->gradient_s + place->optimizer_s);
+    double passes = (double)layout->microbatches + (stages - 1) / chunks;
+    return (passes * stage_s + once_s + erg_time_passage(place, 1, layout)) * (1 - 1e-12);
+}
+
+/* All recomputations of a layout: with equal stages, and with others. */
+static void consider_remats(struct walk *walk, struct erg_layout *layout, bool equal, bool unequal,
+                            long batch)
+{
+    for (int remat = ERG_REMAT_NONE; remat < ERG_REMATS && !is_done(walk); remat++) {
+        if (!(walk->search->remats & 1u << remat))
+            continue;
+        layout->remat = (enum erg_remat)remat;
+        if (floor_s(walk, layout) > slowest_wanted(walk, layout, batch)) {
+            walk->found->evaluated += equal + unequal;
+            walk->found->slower += equal + unequal;
+            continue;
+        }
+        if (walk->any && !erg_layout_may_fit(&walk->places, layout, 1u << remat))
+            continue;
+        double equal_s = equal ? consider(walk, layout, batch) : INFINITY;
+        if (unequal && !is_done(walk))
+            consider_splits(walk, layout, batch, equal_s);
+    }
+}
+
+/* ---- stages that each do what is best for them ---- */
+
+/* Takes the candidate if it is faster than the best of its degrees. */
+static void keep_faster(struct erg_layout_candidate *best, const struct erg_layout_candidate *one)
+{
+    if (best->time.total > 0 && best->time.total <= one->time.total)
+        return;
+    erg_layout_candidate_release(best);
+    *best = *one;
+    erg_layout_own_lists(best);
+}
+
+/* The chunks at hand. */
+static void settle_stages(struct walk *walk, struct erg_layout_candidate *best,
+                          struct erg_layout_candidate *candidate, enum erg_layout_verdict *verdict,
+                          double *excess)
+{
+    double missing = INFINITY;
+    enum erg_layout_verdict own = erg_layout_settle_stages(candidate, &walk->own, &walk->places,
+                                                           walk->search->remats, &missing);
+    if (own != ERG_LAYOUT_TOO_LARGE)
+        *verdict = own;
+    else
+        *excess = fmin(*excess, missing);
+    if (own != ERG_LAYOUT_FITS)
+        return;
+    if (candidate->layout.chunk_layers && may_be_kept(walk, candidate))
+        erg_layout_follow_split(candidate, &walk->splitter, &walk->own, &walk->places);
+    keep_faster(best, candidate);
+}
+
+/*
+ * The same degrees once, with equal stages or with the fastest splits for one recomputation and
+ * ratio of all. What nothing beats whatever stages do bounds them: without offloading, with the
+ * recomputation that takes least.
+ */
+static void consider_stages(struct walk *walk, struct erg_layout *layout, bool equal, bool unequal,
+                            long batch)
+{
+    const struct erg_layout_search *search = walk->search;
+    double wanted = slowest_wanted(walk, layout, batch), excess = INFINITY;
+    struct erg_layout_candidate best = {0};
+    enum erg_layout_verdict verdict = ERG_LAYOUT_TOO_LARGE;
+    const double *recompute_s = walk->pieces.parts.recompute_s;
+    layout->remat = ERG_REMAT_FULL;
+    for (int remat = ERG_REMAT_FULL; remat >= ERG_REMAT_NONE; remat--)
+        if (search->remats & 1u << remat && (!(search->remats & 1u << layout->remat) ||
+                                             recompute_s[remat] <= recompute_s[layout->remat]))
+            layout->remat = (enum erg_remat)remat;
+    struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
+    walk->found->evaluated++;
+    double bound = floor_s(walk, layout);
+    if (bound <= wanted && unequal)
+        bound = erg_layout_split_bound(&walk->splitter, &walk->places, layout, wanted);
+    if (bound > wanted) {
+        walk->found->slower++;
+        return;
+    }
+    if (equal)
+        settle_stages(walk, &best, &candidate, &verdict, &excess);
+    for (int remat = ERG_REMAT_NONE; unequal && remat < ERG_REMATS; remat++) {
+        layout->remat = (enum erg_remat)remat;
+        if (!(search->remats & 1u << remat) ||
+            erg_layout_split_fastest(&walk->splitter, &walk->places, layout, INFINITY) == INFINITY)
+            continue;
+        candidate = (struct erg_layout_candidate){.layout = *layout, .batch = batch};
+        candidate.layout.chunk_layers = walk->splitter.chunk_layers;
+        settle_stages(walk, &best, &candidate, &verdict, &excess);
+    }
+    if (best.time.total == 0 && verdict == ERG_LAYOUT_TOO_LARGE && isinf(excess)) {
+        erg_layout_split_of_any_memory(&walk->splitter, &walk->places, layout);
+        candidate.layout.chunk_layers = walk->splitter.chunk_layers;
+        settle_stages(walk, &best, &candidate, &verdict, &excess);
+    }
+    if (best.time.total > wanted)
+        walk->found->slower++;
+    else if (best.time.total > 0)
+        note_fit(walk, &best);
+    else
+        note_unfit(walk, &candidate, verdict, excess);
+    erg_layout_candidate_release(&best);
+}
+
+/* All chunks of so many stages. */
+static void walk_chunks(struct walk *walk, struct erg_layout *layout)
+{
+    const struct erg_layout_search *search = walk->search;
+    long layers = search->time.model->layers, stages = layout->pipeline, batch = 0;
+    long most = stages > 1 ? layers / stages : 1;
+    erg_layout_places_init(&walk->places, search, &walk->pieces, layout,
+                           gradient_bandwidth(walk, layout));
+    for (long chunks = 1; chunks <= most && !is_done(walk); chunks++) {
+        bool equal = walk->divides[stages * chunks];
+        bool unequal = search->unequal && stages > 1 && stages * chunks < layers;
+        layout->virtual_stages = chunks;
+        if (chunks <= 2) { /* all interleaved schedules ask the same of a batch */
+            batch = erg_layout_choose_batch(search, layout);
+            layout->microbatches = batch / (layout->data * layout->microbatch);
+        }
+        if (walk->any && !erg_layout_may_fit(&walk->places, layout, search->remats))
+            continue;
+        if (batch && (equal || unequal)) {
+            (search->per_stage ? consider_stages : consider_remats)(walk, layout, equal, unequal,
+                                                                    batch);
+        }
+        walk->found->batch += !batch && (equal || unequal);
+    }
+}
+
+static void walk_stages(struct walk *walk, struct erg_layout *layout)
+{
+    const struct erg_layout_search *search = walk->search;
+    long rest = search->gpus / (layout->tensor * layout->context);
+    for (size_t i = 0; i < walk->stage_count && !is_done(walk); i++) {
+        layout->pipeline = walk->stages[i];
+        layout->data = rest / layout->pipeline;
+        if (layout->data * layout->microbatch <= search->batch_most)
+            walk_chunks(walk, layout);
+    }
+}
+
+/* Whether the model can be split so over a group. */
+static bool is_group(const struct erg_layout_search *search, long tensor, long context)
+{
+    struct erg_model padded = *search->time.model;
+    padded.vocab = erg_layout_vocabulary(search->time.model, tensor);
+    return search->gpus % (tensor * context) == 0 &&
+           erg_model_check_tensor(&padded, tensor, NULL) == 0 &&
+           erg_model_check_sequence(search->time.model, context, search->sequence, NULL) == 0 &&
+           search->sequence / context % tensor == 0;
+}
+
+static void walk_microbatches(struct walk *walk, long tensor, long context)
+{
+    const struct erg_layout_search *search = walk->search;
+    bool exact = search->batch_least == search->batch_most;
+    long rest = search->gpus / (tensor * context);
+    walk->stage_count = 0;
+    for (long stages = 1; stages <= search->time.model->layers; stages++)
+        if (rest % stages == 0)
+            walk->stages[walk->stage_count++] = stages;
+    /* There are no fewer replicas than with the most stages. */
+    long most = search->batch_most / (rest / walk->stages[walk->stage_count - 1]);
+    if (search->microbatch_most > 0 && search->microbatch_most < most)
+        most = search->microbatch_most;
+    for (long microbatch = 1; microbatch <= most && !is_done(walk); microbatch++) {
+        struct erg_layout layout = {
+            .tensor = tensor,
+            .context = context,
+            .microbatch = microbatch,
+            .sequence = search->sequence,
+        };
+        if (exact && search->batch_most % microbatch != 0)
+            continue;
+        erg_layout_pieces_init(&walk->pieces, search, &layout);
+        walk_stages(walk, &layout);
+    }
+}
+
+static int check_search(const struct erg_layout_search *search, struct erg_error *err)
+{
+    if (search->gpus < 1 || search->gpus > 1000000 || search->sequence < 1 || search->top < 1)
+        return erg_fail(err, ERG_FAILED,
+                        "expected 1 to a million GPUs, a sequence and at least one layout to keep");
+    if (search->batch_least < 1 || search->batch_most < search->batch_least)
+        return erg_fail(err, ERG_FAILED, "expected a batch of at least 1 sequence, got %ld to %ld",
+                        search->batch_least, search->batch_most);
+    return erg_model_check_sequence(search->time.model, 1, search->sequence, err);
+}
+
+static int none_fits(const struct walk *walk, struct erg_error *err)
+{
+    const struct erg_layout *layout = &walk->nearest.layout;
+    const struct erg_layout_found *found = walk->found;
+    const struct erg_layout_search *search = walk->search;
+    if (found->host_memory > 0)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "no layout of %s on %ld GPUs fits: all that fit their memory offload at "
+                        "least %.1f GiB more than the %.1f GiB of a node's host memory",
+                        search->time.model->name, search->gpus,
+                        erg_layout_gib_up(walk->nearest_host_excess), search->host_bytes / 0x1p30);
+    if (found->memory == 0)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "no layout of %s spreads a batch of %ld to %ld sequences over %ld GPUs",
+                        search->time.model->name, search->batch_least, search->batch_most,
+                        search->gpus);
+    return erg_fail(err, ERG_INFEASIBLE,
+                    "no layout of %s on %ld GPUs fits into %.1f GiB; nearest is tensor %ld, "
+                    "context %ld, pipeline %ld, %ld chunks a stage, microbatch %ld, recompute %s, "
+                    "which needs %.1f GiB more",
+                    search->time.model->name, search->gpus, search->memory_bytes / 0x1p30,
+                    layout->tensor, layout->context, layout->pipeline, layout->virtual_stages,
+                    layout->microbatch,
+                    search->per_stage ? "of each stage its own" : erg_remat_name(layout->remat),
+                    erg_layout_gib_up(walk->nearest_excess));
+}
+
+/* Whether equal stages of the same degrees are as fast as these, which differ. */
+static bool is_beaten(const struct erg_layout_found *found, const struct erg_layout_candidate *item)
+{
+    struct erg_layout equal = item->layout;
+    equal.chunk_layers = NULL;
+    for (size_t i = 0; item->chunk_layers && i < found->count; i++)
+        if (compare_layouts(&found->items[i].layout, &equal) == 0)
+            return found->items[i].time.total <= item->time.total;
+    return false;
+}
+
+/* What was found, with layers moved where that is faster. */
+static int climb(struct walk *walk, struct erg_error *err)
+{
+    const struct erg_layout_search *search = walk->search;
+    struct erg_layout_found *found = walk->found;
+    size_t kept = 0;
+    for (size_t i = 0; i < found->count; i++) {
+        struct erg_layout_candidate item = found->items[i];
+        const struct erg_layout *layout = &item.layout;
+        size_t place = i;
+        if (erg_interrupt_check(err) != 0)
+            return -1;
+        erg_layout_pieces_init(&walk->pieces, search, layout);
+        erg_layout_places_init(&walk->places, search, &walk->pieces, layout,
+                               erg_time_group_bandwidth(&search->time, layout->tensor,
+                                                        layout->context * layout->data,
+                                                        search->gpus));
+        if (!erg_layout_climb_split(&item, &walk->splitter, &walk->own, &walk->places))
+            continue;
+        if (search->each)
+            search->each(search->context, &item);
+        for (; place > 0 && is_better(&item, &found->items[place - 1]); place--)
+            found->items[place] = found->items[place - 1];
+        found->items[place] = item;
+    }
+    for (size_t i = 0; i < found->count; i++) {
+        if (kept == search->top || is_beaten(found, &found->items[i]))
+            erg_layout_candidate_release(&found->items[i]);
+        else
+            found->items[kept++] = found->items[i];
+    }
+    found->count = kept;
+    return 0;
+}
+
+static int walk_all(struct erg_layout_found *found, const struct erg_layout_search *search,
+                    bool any, struct erg_error *err)
+{
+    *found = (struct erg_layout_found){0};
+    if (check_search(search, err) != 0)
+        return -1;
+    size_t layers = (size_t)search->time.model->layers;
+    long most = search->group_most > 0 ? search->group_most : search->time.machine->node_gpus;
+    size_t kept = any ? 1 : erg_layout_kept(search->top);
+    found->items = erg_xcalloc(kept + 1, sizeof *found->items);
+    struct walk walk = {
+        .search = search,
+        .kept = kept,
+        .found = found,
+        .any = any,
+        .gradient_bandwidths = erg_xcalloc(layers + 1, sizeof(double)),
+        .stages = erg_xcalloc(layers + 1, sizeof(long)),
+        .divides = erg_xcalloc(layers + 1, sizeof(bool)),
+        .nearest_excess = INFINITY,
+        .nearest_host_excess = INFINITY,
+    };
+    for (size_t chunks = 1; chunks <= layers; chunks++)
+        walk.divides[chunks] = layers % chunks == 0;
+    erg_layout_splitter_init(&walk.splitter, search->time.model->layers);
+    erg_layout_stages_init(&walk.own, search->time.model->layers);
+    int status = 0;
+    for (long tensor = 1; tensor <= most && !status && !is_done(&walk); tensor++) {
+        memset(walk.gradient_bandwidths, 0, (layers + 1) * sizeof(double));
+        for (long context = 1; context <= most / tensor && !status; context++) {
+            status = erg_interrupt_check(err);
+            if (!status && is_group(search, tensor, context))
+                walk_microbatches(&walk, tensor, context);
+        }
+        erg_progress("layouts", (size_t)tensor, (size_t)most);
+    }
+    if (!status && found->count == 0 && !any)
+        status = none_fits(&walk, err);
+    if (!status && !any)
+        status = climb(&walk, err);
+    free(walk.gradient_bandwidths);
+    erg_layout_splitter_release(&walk.splitter);
+    erg_layout_stages_release(&walk.own);
+    free(walk.stages);
+    free(walk.divides);
+    if (status)
+        erg_layout_found_release(found);
+    return status;
+}
+
+int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_search *search,
+                      struct erg_error *err)
+{
+    return walk_all(found, search, false, err);
+}
+
+bool erg_layout_any_fits(const struct erg_layout_search *search)
+{
+    struct erg_layout_search one = *search;
+    struct erg_layout_found found;
+    one.top = 1;
+    one.each = NULL;
+    if (walk_all(&found, &one, true, NULL) != 0)
+        return false;
+    bool any = found.count > 0;
+    erg_layout_found_release(&found);
+    return any;
+}
+
+void erg_layout_found_release(struct erg_layout_found *found)
+{
+    for (size_t i = 0; i < found->count; i++)
+        erg_layout_candidate_release(&found->items[i]);
+    free(found->items);
+    found->items = NULL;
+    found->count = 0;
+}

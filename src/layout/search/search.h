@@ -1,0 +1,117 @@
+/*
+ * Which layouts of a job are the fastest: all are tried.
+ *
+ * The space: tensor and context degrees whose product stays within a node, every number of stages
+ * and of chunks that the layers allow, every microbatch, every recomputation, and the least
+ * offloading that fits, which is the fastest, since offloading only costs time. Of each, the layers
+ * are split equally where that is possible, and where stages may differ, in the fastest of all ways
+ * to split them if that is faster. Batches are the largest multiple within the bounds that the
+ * replicas share evenly and, for interleaved schedules, that fills the pipeline.
+ *
+ * Nothing is dropped by a guess; these bounds are exact:
+ * - Time if everything but messages could be cut so that all stages end at once.
+ * - Time without offloading: a layout that is slower even so than the slowest that is kept needs no
+ *   memory model.
+ * - Time of splits (time/split.h): the longest stage takes at least what all would if layers could
+ * be cut, and gradients likewise.
+ * - Memory of splits: a stage that alone would take too long needs no room for more layers, and
+ *   with all others full it must have room for the rest.
+ * - Memory of all splits: what a layer takes at least in each stage says how many all could hold.
+ * - Offloading of splits: between two ratios at which a stage can take one more layer nothing is
+ *   gained.
+ *
+ * With virtual stages the fastest split is that of the closed form, of which the chunks of a stage
+ * differ by at most one layer. It takes no account of what stages wait for each other's longer
+ * chunks (time.h): so where its schedule is followed another split may be faster, of which some are
+ * tried (rounds.c). There is no proof that none is better still: small models have one in a
+ * few cases, rarely by more than a per cent.
+ *
+ * What remains is checked stage by stage in closed form (memory.h): with equal chunks the first and
+ * the last, since those between keep fewer groups than the first and have no head. The answer does
+ * not depend on the order of evaluation: ties go to the smaller degrees.
+ */
+#ifndef ERG_LAYOUT_SEARCH_H
+#define ERG_LAYOUT_SEARCH_H
+
+#include "layout/time/time.h"
+
+#include <stdint.h>
+
+struct erg_layout_candidate;
+struct erg_mixed_candidate;
+
+struct erg_layout_search {
+    struct erg_time_request time;
+    long gpus, sequence;
+    long batch_least, batch_most; /* sequences of an iteration; equal: exactly so many */
+    double memory_bytes;          /* of one GPU, for what memory.h counts */
+    double host_bytes;            /* of one node, for offloaded activations; 0: no bound */
+    /* How far, relative, a layout that offloads all may be above memory_bytes: ERG_MEMORY_ERROR
+     * (memory.h) where that is a budget that somebody names, 0 where it is what the GPUs have. */
+    double memory_slack;
+    unsigned remats; /* bits 1 << enum erg_remat: those that are tried */
+    bool offload;    /* activations may be offloaded */
+    bool unequal;    /* stages may differ in layers */
+    /* Each stage recomputes and offloads as is best for it alone, of `remats`: no layout takes less
+     * time with this split. Which splits there are is asked with one way for all stages. */
+    bool per_stage;
+    long group_most;      /* tensor x context; 0: the GPUs of a node */
+    long microbatch_most; /* 0: no bound */
+    size_t top;           /* how many are kept, at least 1 */
+    /* Every layout that fits, as it is found, the slow ones too: nothing is bounded by time then.
+     * Those that are kept come once more where other layers of their chunks made them faster; of
+     * those that are not, time is by the closed form. NULL: none wanted. The candidate is valid
+     * during the call only. */
+    void (*each)(void *context, const struct erg_layout_candidate *candidate);
+    void *context;
+};
+
+struct erg_layout_candidate {
+    struct erg_layout layout;
+    long *chunk_layers; /* what the layout's points to, NULL where stages are equal */
+    /* Likewise; where stages differ the layout's own `remat` is that of the first, its `offload`
+     * the most of any. */
+    enum erg_remat *stage_remat;
+    double *stage_offload;
+    long batch;
+    struct erg_time time;
+    double tokens_per_s; /* all GPUs together */
+    double peak_bytes;   /* of the stage that needs most */
+    /* Where its stages lie (mixed.h); NULL: on one kind of GPUs. */
+    const struct erg_mixed_candidate *mixed;
+};
+
+struct erg_layout_found {
+    struct erg_layout_candidate *items; /* the fastest first */
+    size_t count;
+    /* Layouts of the space by what became of them; `evaluated` is their sum. Equal stages and those
+     * that differ are two. */
+    uint64_t evaluated;
+    uint64_t feasible, slower, memory, host_memory; /* slower: than all that are kept */
+    uint64_t batch; /* degrees for which no batch within the bounds exists; not evaluated */
+};
+
+/*
+ * ERG_INFEASIBLE where no layout fits; the message names the one that is nearest to fitting.
+ * Interruptible; reports progress.
+ */
+int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_search *search,
+                      struct erg_error *err);
+void erg_layout_found_release(struct erg_layout_found *found);
+
+/* Whether the search would find any. False also where it was interrupted. */
+bool erg_layout_any_fits(const struct erg_layout_search *search);
+
+/*
+ * One layout of given degrees, chunks, microbatch and recomputation (and, where the search may not
+ * offload, its own ratio): data degree, batch, offloading, memory and time. Where layers cannot be
+ * divided equally, no split is given and stages may differ, that of the fastest split.
+ * ERG_INFEASIBLE where it is none of the search; the message names the constraint that it breaks.
+ * To be released.
+ */
+int erg_layout_evaluate(struct erg_layout_candidate *candidate,
+                        const struct erg_layout_search *search, const struct erg_layout *layout,
+                        struct erg_error *err);
+void erg_layout_candidate_release(struct erg_layout_candidate *candidate);
+
+#endif

@@ -1,0 +1,219 @@
+/* Shared by the files of layout/search* only. */
+#ifndef ERG_LAYOUT_SEARCH_INTERNAL_H
+#define ERG_LAYOUT_SEARCH_INTERNAL_H
+
+#include "layout/memory/memory.h"
+#include "layout/search/search.h"
+#include "layout/time/split.h"
+
+#include <math.h>
+
+/* What is the same for all layouts of one tensor and context degree and one microbatch. */
+struct erg_layout_pieces {
+    struct erg_time_parts parts;
+    struct erg_memory_sizes sizes;
+};
+
+/* Where the stages of a layout lie, of how many kinds the GPUs may be, and what is known of each
+ * kind: time[i] and on[i] belong together. */
+enum { ERG_LAYOUT_MOST_PLACES = 4 };
+struct erg_layout_places {
+    size_t count;
+    struct erg_time_place time[ERG_LAYOUT_MOST_PLACES];
+    struct erg_layout_on {
+        const struct erg_layout_search *search;
+        const struct erg_layout_pieces *pieces;
+    } on[ERG_LAYOUT_MOST_PLACES];
+};
+
+/* All stages in one place. */
+void erg_layout_places_init(struct erg_layout_places *places,
+                            const struct erg_layout_search *search,
+                            const struct erg_layout_pieces *pieces, const struct erg_layout *layout,
+                            double gradient_bandwidth);
+
+/* The index of the place of a stage. */
+static inline size_t erg_layout_place_of(const struct erg_layout_places *places, long stage)
+{
+    size_t place = 0;
+    while (stage >= places->time[place].end)
+        place++;
+    return place;
+}
+
+/* ---- one layout (one.c) ---- */
+
+void erg_layout_pieces_init(struct erg_layout_pieces *pieces,
+                            const struct erg_layout_search *search,
+                            const struct erg_layout *layout);
+
+/* The candidate's time and rate, as it is, by the closed form alone. */
+void erg_layout_settle_time(struct erg_layout_candidate *candidate,
+                            const struct erg_layout_places *places);
+/* And with the schedule followed (time/time.h), which is no faster. */
+void erg_layout_follow(struct erg_layout_candidate *candidate, struct erg_time_follower *follower,
+                       const struct erg_layout_places *places);
+
+/* The largest batch within the bounds; 0: none. */
+long erg_layout_choose_batch(const struct erg_layout_search *search,
+                             const struct erg_layout *layout);
+
+/* The candidate gets lists of its own in place of those that its layout points to. */
+void erg_layout_own_lists(struct erg_layout_candidate *candidate);
+
+/* ---- memory (memory.c) ---- */
+
+/*
+ * Whether stages of equal layers need memory in another order than that of the pipeline: with few
+ * microbatches the first ones have none but forward passes before their first backward pass, and
+ * receive nothing until then.
+ */
+static inline bool erg_layout_is_short(const struct erg_layout *layout)
+{
+    return layout->virtual_stages == 1 && layout->microbatches < layout->pipeline + 2;
+}
+
+enum erg_layout_verdict { ERG_LAYOUT_FITS, ERG_LAYOUT_TOO_LARGE, ERG_LAYOUT_HOST_TOO_SMALL };
+
+/* What a stage needs by its ratio of offloading. */
+void erg_layout_stage_lines(struct erg_memory_lines *lines, const struct erg_layout_on *on,
+                            const struct erg_layout *layout, long stage);
+double erg_layout_stage_peak(const struct erg_memory_lines *lines, double offload);
+
+/* Whether a stage fits with this ratio of offloading, into its GPUs and its share of a node. */
+bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
+                           double offload);
+
+/*
+ * Raises *offload to the smallest ratio with which a stage fits its GPUs. False: there is none, and
+ * *excess is what is missing.
+ */
+bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
+                              double *offload, double *excess);
+
+/*
+ * False: no split of the layers of these degrees, chunks and microbatches fits with any ratio of
+ * offloading and, for each stage, any of `remats`, bits 1 << enum erg_remat. True says nothing.
+ * Bounds from below how many bytes a layer takes in each stage (memory/memory.h), so some ten
+ * nanoseconds a stage.
+ */
+bool erg_layout_may_fit(const struct erg_layout_places *places, const struct erg_layout *layout,
+                        unsigned remats);
+
+/* False: every split of the layers, with any ratio of offloading, misses its memory by this much or
+ * more, whatever hosts have. As fast. */
+bool erg_layout_may_miss(const struct erg_layout_places *places, const struct erg_layout *layout,
+                         double excess);
+
+/* How many bytes more of its GPUs a layout that is too large would fit with, offloading what is
+ * best for that. For what is said, not for a search: some ten microseconds. */
+double erg_layout_memory_excess(const struct erg_layout *layout,
+                                const struct erg_layout_places *places);
+
+/* GiB with one decimal that are no less than these bytes. */
+static inline double erg_layout_gib_up(double bytes)
+{
+    return ceil(10 * bytes / 0x1p30) / 10;
+}
+
+/*
+ * Sets the layout's offloading to the least that fits, and the candidate's peak. *excess is what
+ * the first stage that is too large misses, which is no more than what the layout does.
+ */
+enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *candidate,
+                                                 const struct erg_layout_places *places,
+                                                 double *excess);
+
+/* ---- stages that each do what is best for them (stages.c) ---- */
+
+/* Room for what the stages of any layout of a model do. */
+struct erg_layout_stages {
+    enum erg_remat *remat;
+    double *offload;
+    struct erg_layout_stage_option {
+        double offload, peak_bytes, moved_s; /* copied of a layer */
+        double time_s, wait_s;               /* of a microbatch; of the warm-up; INFINITY: unfit */
+    } * options;                             /* [stage][remat] */
+};
+void erg_layout_stages_init(struct erg_layout_stages *stages, long layers);
+void erg_layout_stages_release(struct erg_layout_stages *stages);
+
+/*
+ * Gives each stage of a candidate the recomputation and offloading with which the iteration is the
+ * shortest, and the candidate its peak and time. Its lists are those of `stages` then.
+ */
+enum erg_layout_verdict erg_layout_settle_stages(struct erg_layout_candidate *candidate,
+                                                 struct erg_layout_stages *stages,
+                                                 const struct erg_layout_places *places,
+                                                 unsigned remats, double *excess);
+
+/* ---- layers of stages that may differ (split.c) ---- */
+
+/* Room for what is found and looked at, for as many stages as the model has layers. */
+struct erg_layout_splitter {
+    struct erg_split_group *groups; /* of one stage each */
+    struct erg_layout_room {
+        long layers; /* that fit with the offloading at hand */
+        long useful; /* more would be slower than what is wanted */
+        double next; /* ratio of offloading with which one more fits; INFINITY: none */
+    } * rooms;
+    long *stage_layers, *chunk_layers;     /* found; of chunks in model order */
+    double offload;                        /* found */
+    long *round_layers;                    /* found by rounds, of chunks in model order */
+    double *turns_s, *longest_s, *layer_s; /* of chunks, rounds, stages */
+    struct erg_time_follower *follower;
+};
+
+void erg_layout_splitter_init(struct erg_layout_splitter *splitter, long layers);
+void erg_layout_splitter_release(struct erg_layout_splitter *splitter);
+
+/* Seconds of the fastest split whatever memory it needs; above `limit` less may be said. */
+double erg_layout_split_bound(struct erg_layout_splitter *splitter,
+                              const struct erg_layout_places *places,
+                              const struct erg_layout *layout, double limit);
+/* And its chunks. */
+void erg_layout_split_of_any_memory(struct erg_layout_splitter *splitter,
+                                    const struct erg_layout_places *places,
+                                    const struct erg_layout *layout);
+
+/*
+ * Seconds of the fastest split that fits, with the least offloading that it fits with: into the
+ * splitter. INFINITY: none takes less than `limit`. Of the layout the offloading and the layers do
+ * not count.
+ */
+double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
+                                const struct erg_layout_places *places,
+                                const struct erg_layout *layout, double limit);
+
+/* ---- the same by rounds, of layouts with virtual stages (rounds.c) ---- */
+
+/* A split whose rounds are as level as layers allow, whatever memory it needs: into the splitter's
+ * round_layers. Some microseconds. */
+void erg_layout_split_rounds(struct erg_layout_splitter *splitter,
+                             const struct erg_layout_places *places,
+                             const struct erg_layout *layout);
+
+/* Follows the schedule of a split that fits, and with virtual stages that by rounds, too: the
+ * candidate becomes that which is faster. Where each stage does what is best for it (per_stage of
+ * the search) its lists are those of `stages`, else that may be NULL. */
+void erg_layout_follow_split(struct erg_layout_candidate *candidate,
+                             struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                             const struct erg_layout_places *places);
+
+/*
+ * Moves layers of a followed candidate with lists of its own from chunk to chunk until that makes
+ * it no faster, or for some tenths of a second. Returns whether it is faster then.
+ */
+bool erg_layout_climb_split(struct erg_layout_candidate *candidate,
+                            struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                            const struct erg_layout_places *places);
+
+/* So many are kept while a search goes on, at least: after they have climbed the fastest may be
+ * another one of them, whatever number is asked for. */
+enum { ERG_LAYOUT_LEAST_KEPT = 16 };
+static inline size_t erg_layout_kept(size_t top)
+{
+    return top > ERG_LAYOUT_LEAST_KEPT ? top : ERG_LAYOUT_LEAST_KEPT;
+}
+
+#endif

@@ -1,0 +1,402 @@
+/*
+ * Layers of stages that may differ: of all splits that fit the fastest.
+ *
+ * The chunks of a stage differ by at most one layer, the later ones having more: a later chunk's
+ * forward passes come after and its backward passes before those of an earlier one, so that fewer
+ * of its microbatches wait at any moment. But where all forward passes come first, all wait, and
+ * the head's chunk has fewer, since what it keeps is never offloaded.
+ *
+ * More offloading lets stages have more layers, and slows all of them. So a split is fastest either
+ * without offloading or at a ratio at which some stage could just take one more layer: those ratios
+ * are visited from below, each with the fastest split of the layers that the stages can hold there
+ * (time/split.h), until even a split that fits whatever it needs would be slower.
+ */
+#include "layout/time/split.h"
+#include "base/memory.h"
+#include "layout/search/search_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* A stage with fewer microbatches in flight may need more memory when it offloads more. */
+enum { FEW_GROUPS = 8 };
+
+struct splitting {
+    struct erg_layout_splitter *splitter;
+    const struct erg_layout_places *places;
+    const struct erg_layout *layout;
+    long layers; /* of the model */
+    double pace_weight, sum_weight;
+};
+
+void erg_layout_splitter_init(struct erg_layout_splitter *splitter, long layers)
+{
+    size_t count = (size_t)layers;
+    *splitter = (struct erg_layout_splitter){
+        .groups = erg_xcalloc(count, sizeof *splitter->groups),
+        .rooms = erg_xcalloc(count, sizeof *splitter->rooms),
+        .stage_layers = erg_xcalloc(count, sizeof *splitter->stage_layers),
+        .chunk_layers = erg_xcalloc(count, sizeof *splitter->chunk_layers),
+        .round_layers = erg_xcalloc(count, sizeof *splitter->round_layers),
+        .turns_s = erg_xcalloc(count, sizeof *splitter->turns_s),
+        .longest_s = erg_xcalloc(count, sizeof *splitter->longest_s),
+        .layer_s = erg_xcalloc(count, sizeof *splitter->layer_s),
+        .follower = erg_time_follower_new(),
+    };
+}
+
+void erg_layout_splitter_release(struct erg_layout_splitter *splitter)
+{
+    free(splitter->groups);
+    free(splitter->rooms);
+    free(splitter->stage_layers);
+    free(splitter->chunk_layers);
+    free(splitter->round_layers);
+    free(splitter->turns_s);
+    free(splitter->longest_s);
+    free(splitter->layer_s);
+    erg_time_follower_free(splitter->follower);
+}
+
+static struct splitting splitting_of(struct erg_layout_splitter *splitter,
+                                     const struct erg_layout_places *places,
+                                     const struct erg_layout *layout)
+{
+    double share = 1 / (double)layout->virtual_stages;
+    return (struct splitting){
+        .splitter = splitter,
+        .places = places,
+        .layout = layout,
+        .layers = places->time[0].request->model->layers,
+        .pace_weight = (double)layout->microbatches - share,
+        .sum_weight = share,
+    };
+}
+
+static const struct erg_layout_on *on(const struct splitting *at, long stage)
+{
+    return &at->places->on[erg_layout_place_of(at->places, stage)];
+}
+
+/* ---- time ---- */
+
+static void fill_group(struct erg_split_group *group, const struct splitting *at, long stage,
+                       double offload)
+{
+    struct erg_layout layout = *at->layout;
+    struct erg_time_stage cost;
+    layout.offload = offload;
+    erg_time_stage_init(&cost, &at->places->time[erg_layout_place_of(at->places, stage)], &layout,
+                        stage);
+    *group = (struct erg_split_group){
+        .count = 1,
+        .layer_s = cost.layer_s,
+        .fixed_s = cost.fixed_s,
+        .layer_once_s = cost.layer_once_s,
+        .fixed_once_s = cost.fixed_once_s,
+        .least = layout.virtual_stages,
+        .most = at->layers,
+    };
+}
+
+/* How many stages from this one on are alike: all of a place but its ends. */
+static long alike(const struct splitting *at, long stage)
+{
+    const struct erg_time_place *place = &at->places->time[erg_layout_place_of(at->places, stage)];
+    return stage == place->first || stage == place->end - 1 ? 1 : place->end - 1 - stage;
+}
+
+/* Of these, how many need the less memory the later they come. */
+static long alike_in_memory(const struct splitting *at, long stage)
+{
+    return erg_layout_is_short(at->layout) ? 1 : alike(at, stage);
+}
+
+/* Stages that are alike in one group each. */
+static size_t fill_alike(struct erg_split_group *groups, const struct splitting *at, double offload)
+{
+    size_t count = 0;
+    for (long stage = 0, same; stage < at->layout->pipeline; stage += same) {
+        same = alike(at, stage);
+        fill_group(&groups[count], at, stage, offload);
+        groups[count++].count = same;
+    }
+    return count;
+}
+
+/* Every stage with the layers that it has room for. */
+static void fill_stages(struct erg_split_group *groups, const struct splitting *at, double offload)
+{
+    for (long stage = 0, same; stage < at->layout->pipeline; stage += same) {
+        same = alike(at, stage);
+        fill_group(&groups[stage], at, stage, offload);
+        for (long i = stage; i < stage + same; i++) {
+            groups[i] = groups[stage];
+            groups[i].most = at->splitter->rooms[i].layers;
+        }
+    }
+}
+
+/* What does not depend on the split. */
+static double waits(const struct splitting *at, double offload)
+{
+    double most = 0;
+    for (size_t i = 0; i < at->places->count; i++) {
+        const struct erg_time_place *place = &at->places->time[i];
+        most = fmax(most, erg_time_stalls(place, at->layout, at->layout->remat, offload));
+    }
+    return most + erg_time_passage(at->places->time, at->places->count, at->layout);
+}
+
+static double solve(const struct splitting *at, struct erg_split_group *groups, size_t count,
+                    double offload, double limit)
+{
+    struct erg_split split = {
+        .groups = groups,
+        .count = count,
+        .layers = at->layers,
+        .pace_weight = at->pace_weight,
+        .sum_weight = at->sum_weight,
+    };
+    double constant = waits(at, offload);
+    return erg_split_solve(&split, limit - constant) + constant;
+}
+
+static double bound(const struct splitting *at, double offload, double limit)
+{
+    struct erg_split_group groups[3 * ERG_LAYOUT_MOST_PLACES];
+    return solve(at, groups, fill_alike(groups, at, offload), offload, limit);
+}
+
+/* ---- memory ---- */
+
+/* The layers of a stage's chunks, when it has so many in all. */
+static void set_stage(long *chunk_layers, const struct erg_layout *layout, long stage, long layers)
+{
+    long chunks = layout->virtual_stages, few = layers / chunks, more = layers % chunks;
+    bool first = stage + 1 == layout->pipeline && layout->microbatches == layout->pipeline;
+    for (long chunk = 0; chunk < chunks; chunk++)
+        chunk_layers[chunk * layout->pipeline + stage] =
+            few + (first ? chunk < more : chunk >= chunks - more);
+}
+
+static bool fits(const struct splitting *at, long stage, long layers, double offload)
+{
+    struct erg_layout layout = *at->layout;
+    struct erg_memory_lines lines;
+    layout.chunk_layers = at->splitter->chunk_layers;
+    set_stage(at->splitter->chunk_layers, &layout, stage, layers);
+    erg_layout_stage_lines(&lines, on(at, stage), &layout, stage);
+    return erg_layout_stage_fits(on(at, stage), &lines, offload);
+}
+
+/* The smallest ratio from `offload` on with which a stage has room for so many layers. */
+static double ratio_for(const struct splitting *at, long stage, long layers, double offload)
+{
+    struct erg_layout layout = *at->layout;
+    struct erg_memory_lines lines;
+    double excess;
+    layout.chunk_layers = at->splitter->chunk_layers;
+    set_stage(at->splitter->chunk_layers, &layout, stage, layers);
+    erg_layout_stage_lines(&lines, on(at, stage), &layout, stage);
+    return erg_layout_stage_offload(on(at, stage), &lines, &offload, &excess) &&
+                   erg_layout_stage_fits(on(at, stage), &lines, offload)
+               ? offload
+               : INFINITY;
+}
+
+static double next_ratio(const struct splitting *at, long stage, double offload)
+{
+    const struct erg_layout_room *room = &at->splitter->rooms[stage];
+    if (room->layers >= room->useful || !on(at, stage)->search->offload || at->layout->pipeline < 3)
+        return INFINITY;
+    return ratio_for(at, stage, room->layers + 1, offload);
+}
+
+/*
+ * Layers that are worth having room for: with more the stage alone would take too long. All stages
+ * together take at least `least_sum` seconds of a microbatch.
+ */
+static long useful_layers(const struct splitting *at, long stage, double least_sum, double limit)
+{
+    struct erg_split_group group;
+    long most = at->layers - (at->layout->pipeline - 1) * at->layout->virtual_stages;
+    fill_group(&group, at, stage, 0);
+    double longest = (limit - at->sum_weight * least_sum) / at->pace_weight;
+    double useful = floor((longest - group.fixed_s) / group.layer_s * (1 + 1e-12));
+    return useful < (double)most ? (long)fmax(useful, 0) : most;
+}
+
+/*
+ * Finds what each stage could have in a split that takes less than `limit`, and with the others
+ * full, so what it must have at least. Returns a ratio of offloading below which none fits:
+ * INFINITY where it is above 1.
+ */
+static double find_useful(const struct splitting *at, double limit)
+{
+    struct erg_layout_room *rooms = at->splitter->rooms;
+    double offload = 0, cheapest = INFINITY;
+    long stages = at->layout->pipeline, spare = -at->layers;
+    for (size_t i = 0; i < at->places->count; i++) {
+        struct erg_split_group group;
+        fill_group(&group, at, at->places->time[i].first, 0);
+        cheapest = fmin(cheapest, group.layer_s);
+    }
+    for (long stage = 0, same; stage < stages; stage += same) {
+        same = alike(at, stage);
+        long useful = useful_layers(at, stage, cheapest * (double)at->layers, limit);
+        for (long i = stage; i < stage + same; i++)
+            rooms[i].useful = useful;
+        spare += same * useful;
+    }
+    if (spare < 0)
+        return INFINITY;
+    for (long stage = 0; stage < stages; stage++) {
+        long least = rooms[stage].useful - spare;
+        rooms[stage].layers =
+            least > at->layout->virtual_stages ? least : at->layout->virtual_stages;
+    }
+    for (long stage = 0; stage < stages && offload <= 1; stage += alike_in_memory(at, stage))
+        offload = fmax(offload, ratio_for(at, stage, rooms[stage].layers, offload));
+    return offload;
+}
+
+/* Rooms at the first ratio. Of stages that are alike none has room for fewer layers than the one
+ * before it. */
+static void find_rooms(const struct splitting *at, double offload)
+{
+    struct erg_layout_room *rooms = at->splitter->rooms;
+    for (long stage = 0, same = 0; stage < at->layout->pipeline; stage++, same--) {
+        bool follows = same > 0;
+        if (!follows)
+            same = alike_in_memory(at, stage);
+        long low = rooms[stage].layers - 1, high = rooms[stage].useful + 1;
+        if (follows && rooms[stage - 1].layers > low)
+            low = rooms[stage - 1].layers;
+        if (low + 1 < high && fits(at, stage, high - 1, offload))
+            low = high - 1;
+        while (low + 1 < high) {
+            long middle = (low + high) / 2;
+            if (fits(at, stage, middle, offload))
+                low = middle;
+            else
+                high = middle;
+        }
+        rooms[stage].layers = low;
+    }
+}
+
+static void find_next_ratios(const struct splitting *at, double offload)
+{
+    for (long stage = 0; stage < at->layout->pipeline; stage++)
+        at->splitter->rooms[stage].next = next_ratio(at, stage, offload);
+}
+
+/* Rooms at the next ratio at which one grows, which it returns; INFINITY: none does. */
+static double grow_rooms(const struct splitting *at)
+{
+    struct erg_layout_room *rooms = at->splitter->rooms;
+    long stages = at->layout->pipeline;
+    double offload = INFINITY;
+    for (long stage = 0; stage < stages; stage++)
+        offload = fmin(offload, rooms[stage].next);
+    for (long stage = 0; stage < stages && offload <= 1; stage++) {
+        struct erg_layout_room *room = &rooms[stage];
+        bool grows = room->next <= offload, shrinks = false;
+        bool may_shrink = on(at, stage)->search->host_bytes > 0 ||
+                          erg_memory_groups(at->layout, stage) < FEW_GROUPS;
+        room->layers += grows;
+        for (; may_shrink && room->layers > 0 && !fits(at, stage, room->layers, offload);
+             shrinks = true)
+            room->layers--;
+        if (shrinks)
+            room->next = INFINITY; /* and needs still more with still more offloading */
+        else if (grows)
+            room->next = next_ratio(at, stage, offload);
+    }
+    return offload;
+}
+
+static bool hold_all(const struct splitting *at)
+{
+    long sum = 0;
+    for (long stage = 0; stage < at->layout->pipeline; stage++) {
+        if (at->splitter->rooms[stage].layers < at->layout->virtual_stages)
+            return false;
+        sum += at->splitter->rooms[stage].layers;
+    }
+    return sum >= at->layers;
+}
+
+/* ---- both ---- */
+
+/* The chunks of what was solved last. */
+static void take_chunks(const struct splitting *at)
+{
+    struct erg_layout_splitter *splitter = at->splitter;
+    const struct erg_split split = {
+        .groups = splitter->groups,
+        .count = (size_t)at->layout->pipeline,
+        .layers = at->layers,
+    };
+    erg_split_layers(splitter->stage_layers, &split);
+}
+
+static void set_chunks(const struct splitting *at)
+{
+    struct erg_layout_splitter *splitter = at->splitter;
+    for (long stage = 0; stage < at->layout->pipeline; stage++)
+        set_stage(splitter->chunk_layers, at->layout, stage, splitter->stage_layers[stage]);
+}
+
+double erg_layout_split_bound(struct erg_layout_splitter *splitter,
+                              const struct erg_layout_places *places,
+                              const struct erg_layout *layout, double limit)
+{
+    const struct splitting at = splitting_of(splitter, places, layout);
+    return bound(&at, 0, limit);
+}
+
+void erg_layout_split_of_any_memory(struct erg_layout_splitter *splitter,
+                                    const struct erg_layout_places *places,
+                                    const struct erg_layout *layout)
+{
+    const struct splitting at = splitting_of(splitter, places, layout);
+    for (long stage = 0; stage < layout->pipeline; stage++)
+        splitter->rooms[stage].layers = at.layers;
+    fill_stages(splitter->groups, &at, 0);
+    solve(&at, splitter->groups, (size_t)layout->pipeline, 0, INFINITY);
+    take_chunks(&at);
+    set_chunks(&at);
+}
+
+double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
+                                const struct erg_layout_places *places,
+                                const struct erg_layout *layout, double limit)
+{
+    const struct splitting at = splitting_of(splitter, places, layout);
+    double best = INFINITY, offload = find_useful(&at, limit);
+    bool first = true;
+    while (offload <= 1 && bound(&at, offload, limit) < limit) {
+        if (first)
+            find_rooms(&at, offload);
+        if (hold_all(&at)) {
+            fill_stages(splitter->groups, &at, offload);
+            double total = solve(&at, splitter->groups, (size_t)layout->pipeline, offload, limit);
+            if (total < limit) {
+                best = limit = total;
+                splitter->offload = offload;
+                take_chunks(&at);
+            }
+        }
+        if (bound(&at, offload, limit) >= limit)
+            break;
+        if (first)
+            find_next_ratios(&at, offload);
+        first = false;
+        offload = grow_rooms(&at);
+    }
+    if (best < INFINITY)
+        set_chunks(&at);
+    return best;
+}

@@ -1,0 +1,171 @@
+/* What each stage of a layout recomputes and offloads, when each may do what is best for it. */
+#include "base/memory.h"
+#include "layout/search/search_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+void erg_layout_stages_init(struct erg_layout_stages *stages, long layers)
+{
+    size_t count = (size_t)layers;
+    *stages = (struct erg_layout_stages){
+        .remat = erg_xcalloc(count, sizeof *stages->remat),
+        .offload = erg_xcalloc(count, sizeof *stages->offload),
+        .options = erg_xcalloc(count * ERG_REMATS, sizeof *stages->options),
+    };
+}
+
+void erg_layout_stages_release(struct erg_layout_stages *stages)
+{
+    free(stages->remat);
+    free(stages->offload);
+    free(stages->options);
+}
+
+/* One way of a stage, with the least offloading that fits. */
+static enum erg_layout_verdict fill_option(struct erg_layout_stage_option *option,
+                                           const struct erg_layout *layout,
+                                           const struct erg_layout_places *places, long stage,
+                                           double *excess)
+{
+    size_t place = erg_layout_place_of(places, stage);
+    const struct erg_layout_on *on = &places->on[place];
+    const struct erg_time_place *time = &places->time[place];
+    struct erg_layout own = *layout;
+    struct erg_memory_lines lines;
+    struct erg_time_stage cost;
+    *option = (struct erg_layout_stage_option){.time_s = INFINITY, .wait_s = INFINITY};
+    own.offload = 0;
+    erg_layout_stage_lines(&lines, on, &own, stage);
+    if (!erg_layout_stage_offload(on, &lines, &own.offload, excess))
+        return ERG_LAYOUT_TOO_LARGE;
+    if (!erg_layout_stage_fits(on, &lines, own.offload))
+        return ERG_LAYOUT_HOST_TOO_SMALL;
+    erg_time_stage_init(&cost, time, &own, stage);
+    option->offload = own.offload;
+    option->peak_bytes = erg_layout_stage_peak(&lines, own.offload);
+    option->moved_s = own.offload * time->parts->copy_s[own.remat];
+    option->time_s =
+        (double)erg_layout_stage_layers(layout, on->search->time.model->layers, stage) *
+            cost.layer_s +
+        cost.fixed_s;
+    option->wait_s = erg_time_stalls(time, &own, own.remat, own.offload);
+    return ERG_LAYOUT_FITS;
+}
+
+/* All of them; *missing is what the one that is nearest to fitting misses. */
+static enum erg_layout_verdict fill_stage(struct erg_layout_stage_option *options,
+                                          const struct erg_layout *layout,
+                                          const struct erg_layout_places *places, long stage,
+                                          unsigned remats, double *missing)
+{
+    enum erg_layout_verdict best = ERG_LAYOUT_TOO_LARGE;
+    *missing = INFINITY;
+    for (int remat = 0; remat < ERG_REMATS; remat++) {
+        struct erg_layout own = *layout;
+        double excess = 0;
+        own.remat = (enum erg_remat)remat;
+        options[remat] = (struct erg_layout_stage_option){.time_s = INFINITY};
+        if (!(remats & 1u << remat))
+            continue;
+        enum erg_layout_verdict verdict =
+            fill_option(&options[remat], &own, places, stage, &excess);
+        if (best != ERG_LAYOUT_FITS && verdict != ERG_LAYOUT_TOO_LARGE)
+            best = verdict;
+        *missing = fmin(*missing, excess);
+    }
+    return best;
+}
+
+/* The fastest way of a stage among those that wait no longer; of equal ones that which copies
+ * least. */
+static int best_way(const struct erg_layout_stages *stages, long stage, double wait_s)
+{
+    const struct erg_layout_stage_option *options = &stages->options[stage * ERG_REMATS];
+    int best = -1;
+    for (int remat = 0; remat < ERG_REMATS; remat++) {
+        const struct erg_layout_stage_option *own = &options[remat];
+        if (isinf(own->time_s) || own->wait_s > wait_s)
+            continue;
+        if (best < 0 || own->time_s < options[best].time_s ||
+            (own->time_s == options[best].time_s && own->moved_s < options[best].moved_s))
+            best = remat;
+    }
+    return best;
+}
+
+/* What of the iteration depends on the ways, when no stage waits longer; *longest_s is how long one
+ * does. INFINITY: a stage has no such way. */
+static double try_wait(const struct erg_layout_stages *stages, const struct erg_layout *layout,
+                       double wait_s, double *longest_s)
+{
+    double share = 1 / (double)layout->virtual_stages, most = 0, sum = 0;
+    *longest_s = 0;
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        int way = best_way(stages, stage, wait_s);
+        if (way < 0)
+            return INFINITY;
+        const struct erg_layout_stage_option *own = &stages->options[stage * ERG_REMATS + way];
+        most = fmax(most, own->time_s);
+        sum += own->time_s;
+        *longest_s = fmax(*longest_s, own->wait_s);
+    }
+    return ((double)layout->microbatches - share) * most + share * sum + *longest_s;
+}
+
+/* Stages are independent but for the wait, of which the longest counts: shorter and shorter ones
+ * are tried. */
+static double best_wait(const struct erg_layout_stages *stages, const struct erg_layout *layout)
+{
+    double wait_s = INFINITY, longest_s, best = INFINITY, best_s = INFINITY;
+    for (;;) {
+        double seconds = try_wait(stages, layout, wait_s, &longest_s);
+        if (seconds < best) {
+            best = seconds;
+            best_s = longest_s;
+        }
+        if (isinf(seconds) || longest_s <= 0)
+            return best_s;
+        wait_s = nextafter(longest_s, 0);
+    }
+}
+
+enum erg_layout_verdict erg_layout_settle_stages(struct erg_layout_candidate *candidate,
+                                                 struct erg_layout_stages *stages,
+                                                 const struct erg_layout_places *places,
+                                                 unsigned remats, double *excess)
+{
+    struct erg_layout *layout = &candidate->layout;
+    layout->stage_remat = NULL;
+    layout->stage_offload = NULL;
+    enum erg_layout_verdict worst = ERG_LAYOUT_FITS;
+    *excess = 0;
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        double missing;
+        enum erg_layout_verdict verdict = fill_stage(&stages->options[stage * ERG_REMATS], layout,
+                                                     places, stage, remats, &missing);
+        if (verdict != ERG_LAYOUT_FITS && worst != ERG_LAYOUT_TOO_LARGE)
+            worst = verdict;
+        if (verdict == ERG_LAYOUT_TOO_LARGE)
+            *excess = fmax(*excess, missing);
+    }
+    if (worst != ERG_LAYOUT_FITS)
+        return worst;
+    double wait_s = best_wait(stages, layout);
+    candidate->peak_bytes = 0;
+    layout->offload = 0;
+    layout->remat = ERG_REMAT_NONE;
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        int way = best_way(stages, stage, wait_s);
+        const struct erg_layout_stage_option *own = &stages->options[stage * ERG_REMATS + way];
+        stages->remat[stage] = (enum erg_remat)way;
+        stages->offload[stage] = own->offload;
+        layout->offload = fmax(layout->offload, own->offload);
+        layout->remat = stage == 0 ? (enum erg_remat)way : layout->remat;
+        candidate->peak_bytes = fmax(candidate->peak_bytes, own->peak_bytes);
+    }
+    layout->stage_remat = stages->remat;
+    layout->stage_offload = stages->offload;
+    erg_layout_settle_time(candidate, places);
+    return ERG_LAYOUT_FITS;
+}

@@ -1,0 +1,253 @@
+#include "layout/time/fit.h"
+
+#include "base/least_squares.h"
+#include "base/text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void erg_fit_predict(double *time_s, const struct erg_fit_row *rows, size_t count,
+                     const struct erg_engine *engine, const struct erg_time_machine *machine)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_time_request request = {rows[i].model, engine, machine};
+        struct erg_time time;
+        erg_time_layout(&time, &request, &rows[i].layout);
+        time_s[i] = time.total;
+    }
+}
+
+/* ---- judging ---- */
+
+struct ranked {
+    double value;
+    size_t index;
+};
+
+static int by_value(const void *a, const void *b)
+{
+    double x = ((const struct ranked *)a)->value, y = ((const struct ranked *)b)->value;
+    return (x > y) - (x < y);
+}
+
+/* Ranks from 0, the mean of them where values are equal. */
+static void rank(double *ranks, struct ranked *items, size_t count)
+{
+    qsort(items, count, sizeof *items, by_value);
+    for (size_t i = 0, j; i < count; i = j) {
+        for (j = i + 1; j < count && !(items[j].value > items[i].value);)
+            j++;
+        for (size_t k = i; k < j; k++)
+            ranks[items[k].index] = (double)(i + j - 1) / 2;
+    }
+}
+
+/* Correlation of two lists of ranks. */
+static double correlate(const double *x, const double *y, size_t count)
+{
+    double mean = (double)(count - 1) / 2, xy = 0, xx = 0, yy = 0;
+    for (size_t i = 0; i < count; i++) {
+        xy += (x[i] - mean) * (y[i] - mean);
+        xx += (x[i] - mean) * (x[i] - mean);
+        yy += (y[i] - mean) * (y[i] - mean);
+    }
+    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 0;
+}
+
+struct erg_fit_errors erg_fit_judge(const double *time_s, const struct erg_fit_row *rows,
+                                    size_t count)
+{
+    struct erg_fit_errors errors = {0};
+    struct ranked *items = erg_xcalloc(count, sizeof *items);
+    double *ranks[2];
+    for (int measured = 0; measured < 2; measured++) {
+        for (size_t i = 0; i < count; i++) {
+            double tokens = (double)rows[i].batch * (double)rows[i].layout.sequence /
+                            (double)erg_layout_gpus(&rows[i].layout);
+            items[i] = (struct ranked){tokens / (measured ? rows[i].time_s : time_s[i]), i};
+        }
+        ranks[measured] = erg_xcalloc(count, sizeof *ranks[measured]);
+        rank(ranks[measured], items, count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        double off = fabs(time_s[i] / rows[i].time_s - 1);
+        errors.mean += off / (double)count;
+        errors.most = fmax(errors.most, off);
+    }
+    errors.spearman = correlate(ranks[0], ranks[1], count);
+    free(ranks[0]);
+    free(ranks[1]);
+    free(items);
+    return errors;
+}
+
+/* ---- fitting ---- */
+
+/* Of the logarithm of a measured time, for the scale of a prior. */
+static const double row_sd = 0.01;
+
+struct fitting {
+    const struct erg_fit_request *request;
+    size_t constants;
+    const struct erg_engine_number *numbers[ERG_FIT_MOST_CONSTANTS];
+    size_t without; /* the fold that is left out; request->folds: none */
+    struct erg_engine engine;
+};
+
+static void apply(struct fitting *fitting, const double *logs)
+{
+    const struct erg_engine *start = fitting->request->start;
+    fitting->engine = *start;
+    for (size_t k = 0; k < fitting->constants; k++) {
+        const struct erg_engine_number *number = fitting->numbers[k];
+        erg_engine_set(&fitting->engine, number, erg_engine_get(start, number) * exp(logs[k]));
+    }
+}
+
+static int residuals(void *context, const double *logs, double *out, struct erg_error *err)
+{
+    (void)err;
+    struct fitting *fitting = context;
+    const struct erg_fit_request *request = fitting->request;
+    apply(fitting, logs);
+    for (size_t i = 0; i < request->count; i++) {
+        const struct erg_fit_row *row = &request->rows[i];
+        out[i] = 0;
+        if (i % request->folds == fitting->without)
+            continue;
+        double time_s;
+        erg_fit_predict(&time_s, row, 1, &fitting->engine, request->machine);
+        out[i] = sqrt(row->weight) * log(time_s / row->time_s) / row_sd;
+    }
+    return 0;
+}
+
+/* Times that are no numbers would leave the constants where they were, as if those fitted. */
+static int check_predicted(const struct erg_fit_request *request, const struct erg_engine *engine,
+                           struct erg_error *err)
+{
+    for (size_t i = 0; i < request->count; i++) {
+        const struct erg_fit_row *row = &request->rows[i];
+        double time_s;
+        erg_fit_predict(&time_s, row, 1, engine, request->machine);
+        if (!(isfinite(time_s) && time_s > 0))
+            return erg_fail(err, ERG_FAILED,
+                            "the engine '%s' predicts %g s for row %zu (%ld GPUs, measured %g s); "
+                            "expected a time above 0, so nothing can be fitted to it",
+                            engine->name, time_s, i + 1, erg_layout_gpus(&row->layout),
+                            row->time_s);
+    }
+    return 0;
+}
+
+/*
+ * Fits all rows but those of a fold. The prior is so wide, a factor of e^10, that it only keeps
+ * constants without any influence from running away.
+ */
+static int fit_without(struct fitting *fitting, size_t fold, double *logs, struct erg_error *err)
+{
+    double sd[ERG_FIT_MOST_CONSTANTS];
+    for (size_t k = 0; k < fitting->constants; k++) {
+        sd[k] = 10;
+        logs[k] = 0;
+    }
+    fitting->without = fold;
+    if (erg_least_squares(residuals, fitting, fitting->constants, sd, fitting->request->count, 200,
+                          logs, err) != 0)
+        return -1;
+    apply(fitting, logs);
+    return check_predicted(fitting->request, &fitting->engine, err);
+}
+
+static int find_constants(struct fitting *fitting, struct erg_error *err)
+{
+    const char *const *keys = fitting->request->keys;
+    for (size_t k = 0; keys[k]; k++) {
+        const struct erg_engine_number *number = erg_engine_numbers;
+        while (number->key && strcmp(number->key, keys[k]) != 0)
+            number++;
+        if (!number->key) {
+            const char *names[64];
+            size_t count = 0;
+            for (number = erg_engine_numbers; number->key; number++)
+                names[count++] = number->key;
+            names[count] = NULL;
+            const char *meant = erg_closest(keys[k], names);
+            return erg_fail(err, ERG_USAGE, "an engine has no constant '%s'%s%s%s", keys[k],
+                            meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "");
+        }
+        if (k == ERG_FIT_MOST_CONSTANTS)
+            return erg_fail(err, ERG_USAGE,
+                            "more than %d constants were asked for; expected fewer, since more "
+                            "would explain noise",
+                            ERG_FIT_MOST_CONSTANTS);
+        fitting->numbers[k] = number;
+        fitting->constants = k + 1;
+        const struct erg_engine *start = fitting->request->start;
+        if (!(erg_engine_get(start, number) > 0))
+            return erg_fail(err, ERG_FAILED,
+                            "the engine '%s' has no '%s' above 0 to start from; give it one",
+                            start->name, keys[k]);
+    }
+    return 0;
+}
+
+static int check(const struct erg_fit_request *request, struct fitting *fitting,
+                 struct erg_error *err)
+{
+    if (find_constants(fitting, err) != 0)
+        return -1;
+    size_t needed = 2 * fitting->constants;
+    if (request->folds < 2 || request->folds > ERG_FIT_MOST_FOLDS)
+        return erg_fail(err, ERG_USAGE, "expected 2 to %d folds, got %zu", ERG_FIT_MOST_FOLDS,
+                        request->folds);
+    if (request->count < needed || request->count < request->folds)
+        return erg_fail(err, ERG_FAILED,
+                        "%zu rows are too few to fit %zu constants in %zu folds; expected at least "
+                        "%zu",
+                        request->count, fitting->constants, request->folds,
+                        needed > request->folds ? needed : request->folds);
+    return check_predicted(request, request->start, err);
+}
+
+int erg_fit_engine(struct erg_fit *fit, const struct erg_fit_request *request,
+                   struct erg_error *err)
+{
+    struct fitting fitting = {.request = request};
+    if (check(request, &fitting, err) != 0)
+        return -1;
+    size_t count = request->count, folds = request->folds, n = fitting.constants;
+    double logs[ERG_FIT_MOST_FOLDS + 1][ERG_FIT_MOST_CONSTANTS];
+    double *predicted = erg_xcalloc(count, sizeof *predicted);
+    *fit = (struct erg_fit){.constants = n};
+    int status = 0;
+    for (size_t fold = 0; fold < folds && !status; fold++) {
+        status = fit_without(&fitting, fold, logs[fold], err);
+        size_t rows = (count - fold + folds - 1) / folds;
+        for (size_t i = fold; i < count && !status; i += folds) {
+            const struct erg_fit_row *row = &request->rows[i];
+            erg_fit_predict(&predicted[i], row, 1, &fitting.engine, request->machine);
+            fit->fold_mean[fold] += fabs(predicted[i] / row->time_s - 1) / (double)rows;
+        }
+    }
+    if (!status) {
+        fit->held_out = erg_fit_judge(predicted, request->rows, count);
+        status = fit_without(&fitting, folds, logs[folds], err);
+    }
+    if (!status) {
+        fit->engine = fitting.engine;
+        erg_fit_predict(predicted, request->rows, count, &fit->engine, request->machine);
+        fit->fitted = erg_fit_judge(predicted, request->rows, count);
+    }
+    for (size_t k = 0; k < n && !status; k++) {
+        double mean = 0, sum = 0;
+        for (size_t fold = 0; fold < folds; fold++)
+            mean += logs[fold][k] / (double)folds;
+        for (size_t fold = 0; fold < folds; fold++)
+            sum += (logs[fold][k] - mean) * (logs[fold][k] - mean);
+        fit->uncertainty[k] = sqrt(sum * (double)(folds - 1) / (double)folds);
+    }
+    free(predicted);
+    return status;
+}

@@ -1,0 +1,86 @@
+/*
+ * Fitting an engine's constants to measured iterations.
+ *
+ * Damped least squares on the logarithms of measured over predicted time, over the logarithms of
+ * the constants, which therefore stay positive. Every row counts as much as its weight. The rows
+ * are also cut into folds (row i into fold i mod K) and each fold is predicted by constants fitted
+ * to the others: that is the held-out error, and the spread of those constants their uncertainty
+ * (delete-a-group jackknife: Efron & Tibshirani, An Introduction to the Bootstrap, chapter 11).
+ */
+#ifndef ERG_LAYOUT_TIME_FIT_H
+#define ERG_LAYOUT_TIME_FIT_H
+
+#include "base/memory.h"
+#include "layout/time/time.h"
+
+/* More constants than that explain noise. */
+enum { ERG_FIT_MOST_CONSTANTS = 8, ERG_FIT_MOST_FOLDS = 20 };
+
+struct erg_fit_row {
+    const struct erg_model *model;
+    struct erg_layout layout;
+    long batch;    /* sequences of an iteration */
+    double time_s; /* measured */
+    double weight; /* relative to other rows; 1 where nothing else is known */
+    size_t line;   /* of the table; 0: of none */
+};
+
+struct erg_fit_rows {
+    struct erg_fit_row *items;
+    size_t count, capacity;
+    struct {
+        struct erg_fit_model {
+            struct erg_model *model;
+            char *name; /* as the file has it */
+        } * items;
+        size_t count, capacity;
+    } models;
+};
+
+/*
+ * Reads a table: model (a name of the catalogue or a path), sequence, gpus, batch, t, c, p, and
+ * time_s or tokens_per_s; where they matter l (layers of a chunk) or v (chunks of a stage),
+ * microbatch, recompute (none, balanced, full) and offload. Every layout is checked.
+ * The rows are to be released, also after a failure.
+ */
+int erg_fit_rows_load(struct erg_fit_rows *rows, const char *path, struct erg_error *err);
+/* Whether the machine says what a time of each row takes: what joins its nodes, where a row was
+ * measured on several. The message names file, line and the cluster's key. */
+int erg_fit_rows_check(const struct erg_fit_rows *rows, const char *path,
+                       const struct erg_time_machine *machine, struct erg_error *err);
+void erg_fit_rows_release(struct erg_fit_rows *rows);
+
+struct erg_fit_request {
+    const struct erg_fit_row *rows;
+    size_t count;
+    const struct erg_time_machine *machine;
+    const struct erg_engine *start;
+    const char *const *keys; /* of the constants to fit, as in the engine's file; NULL ends them */
+    size_t folds;            /* 2 to ERG_FIT_MOST_FOLDS */
+};
+
+struct erg_fit_errors {
+    double mean, most; /* of |predicted / measured - 1| */
+    double spearman;   /* rank correlation of predicted and measured tokens/s per GPU */
+};
+
+struct erg_fit {
+    struct erg_engine engine; /* the start's name and strings, fitted constants */
+    size_t constants;
+    double uncertainty[ERG_FIT_MOST_CONSTANTS]; /* of each, relative, one standard deviation */
+    struct erg_fit_errors fitted;               /* of the rows that it was fitted to */
+    struct erg_fit_errors held_out;             /* of each row by the fit without its fold */
+    double fold_mean[ERG_FIT_MOST_FOLDS];       /* of each fold, held out */
+};
+
+/* Fails where a row has no finite predicted time: nothing could be fitted to it. */
+int erg_fit_engine(struct erg_fit *fit, const struct erg_fit_request *request,
+                   struct erg_error *err);
+
+/* Predicted seconds of each row, and what they are off. */
+void erg_fit_predict(double *time_s, const struct erg_fit_row *rows, size_t count,
+                     const struct erg_engine *engine, const struct erg_time_machine *machine);
+struct erg_fit_errors erg_fit_judge(const double *time_s, const struct erg_fit_row *rows,
+                                    size_t count);
+
+#endif

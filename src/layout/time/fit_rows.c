@@ -1,0 +1,181 @@
+/* The table of measured iterations. */
+#include "layout/time/fit.h"
+
+#include "io/csv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Columns of the table; those that it need not have are -1 where it has not. */
+struct columns {
+    size_t model, sequence, gpus, batch, t, c, p;
+    ptrdiff_t time, tokens, l, v, microbatch, recompute, offload;
+};
+
+static int find_columns(struct columns *columns, const struct erg_csv *csv, const char *path,
+                        struct erg_error *err)
+{
+    if (erg_csv_require(csv, "model", &columns->model, err) ||
+        erg_csv_require(csv, "sequence", &columns->sequence, err) ||
+        erg_csv_require(csv, "gpus", &columns->gpus, err) ||
+        erg_csv_require(csv, "batch", &columns->batch, err) ||
+        erg_csv_require(csv, "t", &columns->t, err) ||
+        erg_csv_require(csv, "c", &columns->c, err) || erg_csv_require(csv, "p", &columns->p, err))
+        return -1;
+    columns->time = erg_csv_find(csv, "time_s");
+    columns->tokens = erg_csv_find(csv, "tokens_per_s");
+    columns->l = erg_csv_find(csv, "l");
+    columns->v = erg_csv_find(csv, "v");
+    columns->microbatch = erg_csv_find(csv, "microbatch");
+    columns->recompute = erg_csv_find(csv, "recompute");
+    columns->offload = erg_csv_find(csv, "offload");
+    if ((columns->time < 0) == (columns->tokens < 0))
+        return erg_fail(err, ERG_FAILED,
+                        "%s: expected one of the columns 'time_s' and 'tokens_per_s'", path);
+    if (columns->l >= 0 && columns->v >= 0)
+        return erg_fail(err, ERG_FAILED,
+                        "%s has both columns 'l' and 'v'; expected one of them, since layers = p x "
+                        "v x l",
+                        path);
+    return 0;
+}
+
+static int find_model(struct erg_fit_rows *rows, const char *name, const struct erg_model **model,
+                      struct erg_error *err)
+{
+    for (size_t i = 0; i < rows->models.count; i++) {
+        if (!strcmp(rows->models.items[i].name, name)) {
+            *model = rows->models.items[i].model;
+            return 0;
+        }
+    }
+    struct erg_model *loaded;
+    if (erg_model_load(&loaded, name, err) != 0)
+        return -1;
+    ERG_PUSH(&rows->models, items, (struct erg_fit_model){loaded, erg_xstrdup(name)});
+    *model = loaded;
+    return 0;
+}
+
+/* A whole number of an optional column, 1 where there is none. */
+static int optional_long(const struct erg_csv *csv, size_t row, ptrdiff_t column, long *value,
+                         struct erg_error *err)
+{
+    *value = 1;
+    return column < 0 ? 0 : erg_csv_long(csv, row, (size_t)column, value, err);
+}
+
+static int read_remat(struct erg_layout *layout, const struct erg_csv *csv, size_t row,
+                      const struct columns *columns, struct erg_error *err)
+{
+    if (columns->offload >= 0 &&
+        erg_csv_double(csv, row, (size_t)columns->offload, &layout->offload, err) != 0)
+        return -1;
+    if (columns->recompute < 0)
+        return 0;
+    const char *name = erg_csv_text(csv, row, (size_t)columns->recompute);
+    for (int remat = 0; remat < ERG_REMATS; remat++) {
+        if (!strcmp(erg_remat_name(remat), name)) {
+            layout->remat = remat;
+            return 0;
+        }
+    }
+    return erg_csv_fail(
+        csv, row, err,
+        "column 'recompute': expected none, norms, activation, balanced or full, got "
+        "'%s'",
+        name);
+}
+
+static int read_time(struct erg_fit_row *out, const struct erg_csv *csv, size_t row,
+                     const struct columns *columns, struct erg_error *err)
+{
+    ptrdiff_t column = columns->time >= 0 ? columns->time : columns->tokens;
+    double value;
+    if (erg_csv_double(csv, row, (size_t)column, &value, err) != 0)
+        return -1;
+    if (!(value > 0))
+        return erg_csv_fail(csv, row, err, "column '%s': expected a number above 0, got %g",
+                            erg_csv_header(csv, (size_t)column), value);
+    out->time_s =
+        columns->time >= 0 ? value : (double)out->batch * (double)out->layout.sequence / value;
+    return 0;
+}
+
+static int read_row(struct erg_fit_rows *rows, const struct erg_csv *csv, size_t row,
+                    const struct columns *columns, const char *path, struct erg_error *err)
+{
+    struct erg_fit_row out = {.weight = 1, .line = erg_csv_line(csv, row)};
+    struct erg_layout *layout = &out.layout;
+    const char *name = erg_csv_text(csv, row, columns->model);
+    long gpus, layers;
+    if (erg_csv_long(csv, row, columns->sequence, &layout->sequence, err) ||
+        erg_csv_long(csv, row, columns->gpus, &gpus, err) ||
+        erg_csv_long(csv, row, columns->batch, &out.batch, err) ||
+        erg_csv_long(csv, row, columns->t, &layout->tensor, err) ||
+        erg_csv_long(csv, row, columns->c, &layout->context, err) ||
+        erg_csv_long(csv, row, columns->p, &layout->pipeline, err) ||
+        optional_long(csv, row, columns->v, &layout->virtual_stages, err) ||
+        optional_long(csv, row, columns->l, &layers, err) ||
+        optional_long(csv, row, columns->microbatch, &layout->microbatch, err) ||
+        read_remat(layout, csv, row, columns, err) || read_time(&out, csv, row, columns, err))
+        return -1;
+    if (layout->tensor < 1 || layout->context < 1 || layout->pipeline < 1 ||
+        layout->microbatch < 1 || layers < 1)
+        return erg_csv_fail(csv, row, err, "expected degrees, layers and microbatch of at least 1");
+    int status = find_model(rows, name, &out.model, err);
+    if (!status && columns->l >= 0) {
+        long chunk = layout->pipeline * layers;
+        if (out.model->layers % chunk != 0)
+            return erg_csv_fail(csv, row, err,
+                                "column 'l': the %ld layers of %s are no multiple of %ld stages x "
+                                "%ld layers",
+                                out.model->layers, name, layout->pipeline, layers);
+        layout->virtual_stages = out.model->layers / chunk;
+    }
+    status = status || erg_layout_fill(layout, gpus, out.batch, err) ||
+             erg_layout_check(layout, out.model, err);
+    if (status)
+        return erg_fail_context(err, "%s:%zu", path, out.line);
+    ERG_PUSH(rows, items, out);
+    return 0;
+}
+
+int erg_fit_rows_load(struct erg_fit_rows *rows, const char *path, struct erg_error *err)
+{
+    struct erg_csv *csv;
+    struct columns columns;
+    *rows = (struct erg_fit_rows){0};
+    if (erg_csv_load(&csv, path, err) != 0)
+        return -1;
+    int status = find_columns(&columns, csv, path, err);
+    for (size_t row = 0; row < erg_csv_rows(csv) && !status; row++)
+        status = read_row(rows, csv, row, &columns, path, err);
+    erg_csv_free(csv);
+    return status;
+}
+
+int erg_fit_rows_check(const struct erg_fit_rows *rows, const char *path,
+                       const struct erg_time_machine *machine, struct erg_error *err)
+{
+    for (size_t i = 0; i < rows->count && !(machine->network_bandwidth > 0); i++) {
+        long gpus = erg_layout_gpus(&rows->items[i].layout);
+        if (gpus > machine->node_gpus)
+            return erg_fail(err, ERG_FAILED,
+                            "%s:%zu: %ld GPUs are more than a node of %ld, and the cluster does "
+                            "not say what joins its nodes; expected its key "
+                            "inter_node_bandwidth_gb_s",
+                            path, rows->items[i].line, gpus, machine->node_gpus);
+    }
+    return 0;
+}
+
+void erg_fit_rows_release(struct erg_fit_rows *rows)
+{
+    for (size_t i = 0; i < rows->models.count; i++) {
+        erg_model_free(rows->models.items[i].model);
+        free(rows->models.items[i].name);
+    }
+    free(rows->models.items);
+    free(rows->items);
+}

@@ -1,0 +1,516 @@
+#include "layout/time/time.h"
+
+#include "layout/memory/memory.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+const char *erg_time_item_name(enum erg_time_item item)
+{
+    static const char *const names[ERG_TIME_ITEMS] = {
+        [ERG_TIME_LINEAR] = "linear",       [ERG_TIME_ATTENTION] = "attention",
+        [ERG_TIME_MEMORY] = "memory",       [ERG_TIME_TENSOR] = "tensor",
+        [ERG_TIME_CONTEXT] = "context",     [ERG_TIME_OVERHEAD] = "overhead",
+        [ERG_TIME_RECOMPUTE] = "recompute", [ERG_TIME_OFFLOAD] = "offload",
+        [ERG_TIME_HEAD] = "head",           [ERG_TIME_PIPELINE] = "pipeline",
+        [ERG_TIME_BUBBLE] = "bubble",       [ERG_TIME_UNEVEN] = "uneven",
+        [ERG_TIME_GRADIENTS] = "gradients", [ERG_TIME_OPTIMIZER] = "optimizer",
+        [ERG_TIME_STALLS] = "stalls",
+    };
+    return names[item];
+}
+
+void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gpu *gpu,
+                           const struct erg_cluster *cluster)
+{
+    *machine = (struct erg_time_machine){
+        .memory_bandwidth = gpu->memory_bandwidth,
+        .link_bandwidth =
+            cluster->intra_node_bandwidth > 0 ? cluster->intra_node_bandwidth : gpu->link_bandwidth,
+        .network_bandwidth = cluster->inter_node_bandwidth / cluster->gpus_per_node,
+        .node_gpus = cluster->gpus_per_node,
+        .host_bandwidth = cluster->host_memory_bandwidth / (2 * (double)cluster->gpus_per_node),
+        .shared_bandwidth = cluster->shared_link_bandwidth,
+    };
+}
+
+int erg_time_machine_check(const struct erg_time_machine *machine, long gpus, struct erg_error *err)
+{
+    if (gpus <= machine->node_gpus || machine->network_bandwidth > 0)
+        return 0;
+    return erg_fail(err, ERG_FAILED,
+                    "%ld GPUs are more than a node of %ld, and the cluster does not say what joins "
+                    "its nodes; expected its key inter_node_bandwidth_gb_s",
+                    gpus, machine->node_gpus);
+}
+
+/* A rate that no more than what copies and messages share allows. */
+static double within_shared(const struct erg_time_machine *machine, double rate)
+{
+    double shared = machine->shared_bandwidth;
+    return shared > 0 && shared < rate ? shared : rate;
+}
+
+double erg_time_copy_rate(const struct erg_time_request *request)
+{
+    double link = request->engine->host_link_bandwidth, host = request->machine->host_bandwidth;
+    return within_shared(request->machine, host > 0 && host < link ? host : link);
+}
+
+double erg_time_message_rate(const struct erg_time_request *request, bool between_nodes)
+{
+    const struct erg_engine *engine = request->engine;
+    const struct erg_time_machine *machine = request->machine;
+    if (!between_nodes)
+        return engine->link_efficiency * machine->link_bandwidth;
+    return within_shared(machine, engine->network_efficiency * machine->network_bandwidth);
+}
+
+double erg_time_flops_per_token(const struct erg_model *model, long sequence)
+{
+    struct erg_model_flops forward = erg_model_forward_flops(model, 1, (double)sequence);
+    return 3 * (forward.linear + forward.head + forward.attention / 2);
+}
+
+double erg_time_mfu(const struct erg_model *model, long sequence, double tokens_per_s_gpu,
+                    double peak_flops)
+{
+    return tokens_per_s_gpu * erg_time_flops_per_token(model, sequence) / peak_flops;
+}
+
+/*
+ * The smallest number of ranks of a group in any of the nodes that it lies in, among groups of
+ * `size` ranks, `stride` apart; 0 where every group lies in one node.
+ */
+static long fewest_members(long node_gpus, long stride, long size, long gpus)
+{
+    long fewest = node_gpus + 1;
+    if (node_gpus % (stride * size) == 0)
+        return 0;
+    if (stride * size % node_gpus == 0 && node_gpus % stride == 0)
+        return node_gpus / stride; /* whole nodes, and in each as many of every group */
+    for (long block = 0; block < gpus; block += stride * size) {
+        for (long first = block; first < block + stride; first++) {
+            long last = first + (size - 1) * stride, members = 1;
+            if (first / node_gpus == last / node_gpus)
+                continue;
+            for (long rank = first + stride; rank <= last; rank += stride) {
+                if (rank / node_gpus != (rank - stride) / node_gpus) {
+                    fewest = members < fewest ? members : fewest;
+                    members = 0;
+                }
+                members++;
+            }
+            fewest = members < fewest ? members : fewest;
+        }
+    }
+    return fewest > node_gpus ? 0 : fewest;
+}
+
+/* A group's bandwidth when collectives reach these shares of link and network. */
+static double group_bandwidth(const struct erg_time_machine *machine, double link, double network,
+                              long members)
+{
+    double between = within_shared(machine, network * machine->network_bandwidth) * (double)members;
+    link *= machine->link_bandwidth;
+    return members ? fmin(link, between) : link;
+}
+
+double erg_time_group_bandwidth(const struct erg_time_request *request, long stride, long size,
+                                long gpus)
+{
+    const struct erg_engine *engine = request->engine;
+    return group_bandwidth(request->machine, engine->link_efficiency, engine->network_efficiency,
+                           fewest_members(request->machine->node_gpus, stride, size, gpus));
+}
+
+/* ---- a pass of a layer ---- */
+
+/* What the sums over an op list need. */
+struct pass {
+    const struct erg_time_request *request;
+    double scores; /* of one layer's attention on this GPU */
+    double tensor; /* degree */
+    double tensor_bandwidth, context_bandwidth;
+    double tensor_exposed, context_exposed;
+    bool backward;
+};
+
+static double memory_s(const struct erg_time_request *request, double bytes)
+{
+    return bytes / (request->engine->memory_efficiency * request->machine->memory_bandwidth);
+}
+
+/* HBM bytes of a memory-bound op of a layer. */
+static double memory_bytes(const struct pass *pass, const struct erg_model_op *op)
+{
+    const struct erg_engine *engine = pass->request->engine;
+    double bytes = 0;
+    for (int i = 0; i < op->work_count; i++)
+        bytes += op->work[i].bytes;
+    if (op->group == ERG_GROUP_NORM && engine->sequence_parallel)
+        bytes /= pass->tensor;
+    return op->group == ERG_GROUP_ACTIVATION ? bytes * engine->activation_factor : bytes;
+}
+
+static double product_s(const struct pass *pass, const struct erg_model_op *op)
+{
+    const struct erg_engine *engine = pass->request->engine;
+    double flops = 0;
+    for (int i = 0; i < op->work_count; i++)
+        flops += op->work[i].flops;
+    return flops / (engine->gemm_efficiency * engine->peak_flops);
+}
+
+/* An attention that keeps all scores computes the masked half, too: two products forward and four
+ * backward, where the fused kernel's backward pass has a fifth. */
+static double attention_s(const struct pass *pass, const struct erg_model_op *op)
+{
+    const struct erg_engine *engine = pass->request->engine;
+    double bytes = pass->backward ? engine->score_backward_bytes : engine->score_forward_bytes;
+    double flops = op->work[0].flops;
+    if (bytes > 0)
+        flops *= pass->backward ? 2 * 2 / 2.5 : 2;
+    double efficiency =
+        pass->backward ? engine->attention_backward_efficiency : engine->attention_efficiency;
+    return flops / (efficiency * engine->peak_flops) +
+           memory_s(pass->request, bytes * pass->scores);
+}
+
+static double collective_s(const struct pass *pass, const struct erg_comm *comm)
+{
+    bool reduce = comm->kind == ERG_COMM_ALLREDUCE;
+    double bandwidth = reduce ? pass->tensor_bandwidth : pass->context_bandwidth;
+    double exposed = reduce ? pass->tensor_exposed : pass->context_exposed;
+    return exposed * (comm->wire_bytes / bandwidth + pass->request->engine->collective_latency_s);
+}
+
+/* Adds up one pass of one layer; returns its sum. */
+static double sum_pass(double *items, const struct pass *pass, const struct erg_model_ops *ops)
+{
+    const struct erg_engine *engine = pass->request->engine;
+    double passes = pass->backward ? 2 : 1, sum = 0;
+    memset(items, 0, (ERG_TIME_OVERHEAD + 1) * sizeof *items);
+    for (size_t i = 0; i < ops->count; i++) {
+        const struct erg_model_op *op = &ops->items[i];
+        if (op->comm)
+            items[op->communication.kind == ERG_COMM_ALLREDUCE ? ERG_TIME_TENSOR
+                                                               : ERG_TIME_CONTEXT] +=
+                collective_s(pass, &op->communication);
+        else if (op->group == ERG_GROUP_LINEAR)
+            items[ERG_TIME_LINEAR] += product_s(pass, op);
+        else if (op->group == ERG_GROUP_ATTENTION)
+            items[ERG_TIME_ATTENTION] += attention_s(pass, op);
+        else
+            items[ERG_TIME_MEMORY] += memory_s(pass->request, memory_bytes(pass, op));
+    }
+    items[ERG_TIME_OVERHEAD] = passes * engine->layer_overhead_s;
+    for (int i = 0; i <= ERG_TIME_OVERHEAD; i++)
+        sum += items[i];
+    double host = passes * (engine->host_layer_s + engine->host_wait_s * (pass->tensor - 1));
+    if (host > sum) {
+        items[ERG_TIME_OVERHEAD] += host - sum;
+        sum = host;
+    }
+    return sum;
+}
+
+/* What a mode runs again of norms and activation. */
+static double again_s(const struct pass *pass, const struct erg_model_ops *forward,
+                      enum erg_remat remat)
+{
+    double bytes = 0;
+    for (size_t i = 0; i < forward->count; i++) {
+        enum erg_model_op_id id = forward->items[i].id;
+        bool norm = id == ERG_MODEL_NORM_A || id == ERG_MODEL_NORM_M;
+        if ((norm && erg_remat_norms(remat)) ||
+            (id == ERG_MODEL_ACTIVATION && erg_remat_activation(remat)))
+            bytes += memory_bytes(pass, &forward->items[i]);
+    }
+    return memory_s(pass->request, bytes);
+}
+
+/* Fills the items of the head, both directions; returns its time. */
+static double head_s(double *items, const struct pass *pass, const struct erg_model *model,
+                     const struct erg_model_shape *shape)
+{
+    const struct erg_engine *engine = pass->request->engine;
+    double logits = (double)(shape->sequences * shape->sequence) * (double)model->vocab /
+                    (double)(shape->tensor * shape->context);
+    double efficiency = shape->tensor == 1 ? engine->whole_head_efficiency : 1;
+    memset(items, 0, (ERG_TIME_TENSOR + 1) * sizeof *items);
+    for (int direction = 0; direction < 2; direction++) {
+        struct erg_model_ops ops;
+        (direction ? erg_model_head_backward : erg_model_head_forward)(&ops, model, shape);
+        for (size_t i = 0; i < ops.count; i++) {
+            const struct erg_model_op *op = &ops.items[i];
+            if (op->comm)
+                items[ERG_TIME_TENSOR] += collective_s(pass, &op->communication);
+            else if (op->group == ERG_GROUP_LINEAR)
+                items[ERG_TIME_LINEAR] += product_s(pass, op) / efficiency;
+            else if (op->id != ERG_MODEL_LOSS || !(engine->loss_bytes > 0))
+                items[ERG_TIME_MEMORY] += memory_s(pass->request, memory_bytes(pass, op));
+        }
+    }
+    items[ERG_TIME_MEMORY] += memory_s(pass->request, engine->loss_bytes * logits);
+    return fmax(items[ERG_TIME_LINEAR] + items[ERG_TIME_MEMORY] + items[ERG_TIME_TENSOR],
+                engine->host_head_s);
+}
+
+static double parameters(const struct erg_model_ops *ops)
+{
+    double sum = 0;
+    for (size_t i = 0; i < ops->count; i++)
+        sum += ops->items[i].params;
+    return sum;
+}
+
+/* The share of a copy's rate that a message between nodes takes while it lasts. */
+static double taken_from_copies(const struct erg_time_request *request)
+{
+    double shared = request->machine->shared_bandwidth, copy = erg_time_copy_rate(request);
+    double left = shared - erg_time_message_rate(request, true);
+    return shared > 0 && copy > 0 && left < copy ? 1 - left / copy : 0;
+}
+
+void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_request *request,
+                         long tensor, long context, long microbatch, long sequence, long gpus)
+{
+    const struct erg_engine *engine = request->engine;
+    const struct erg_time_machine *machine = request->machine;
+    struct erg_model model = *request->model; /* with the padded vocabulary */
+    model.vocab = erg_layout_vocabulary(request->model, tensor);
+    const struct erg_model_shape shape = {
+        .tensor = tensor,
+        .context = context,
+        .sequences = microbatch,
+        .sequence = sequence,
+        .fused_kernels = engine->fused_kernels,
+    };
+    bool grouped = model.kv_heads < model.heads;
+    struct pass pass = {
+        .request = request,
+        .scores = (double)microbatch * (double)sequence * (double)sequence * (double)model.heads /
+                  (double)(tensor * context),
+        .tensor = (double)tensor,
+        .tensor_bandwidth = erg_time_group_bandwidth(request, 1, tensor, gpus),
+        .context_bandwidth = erg_time_group_bandwidth(request, tensor, context, gpus),
+        .tensor_exposed = context > 1 ? engine->tensor_forward_context : engine->tensor_forward,
+        .context_exposed = grouped ? engine->context_exposed_grouped : engine->context_exposed,
+    };
+    struct erg_model_ops ops;
+    erg_model_layer_forward(&ops, &model, &shape);
+    parts->forward_s = sum_pass(parts->forward, &pass, &ops);
+    parts->layer_parameters = parameters(&ops);
+    for (int remat = 0; remat < ERG_REMAT_FULL; remat++)
+        parts->recompute_s[remat] = again_s(&pass, &ops, (enum erg_remat)remat);
+    parts->recompute_s[ERG_REMAT_FULL] = parts->forward_s;
+    erg_model_embedding_forward(&ops, &model, &shape);
+    parts->embedding_parameters = parameters(&ops);
+    erg_model_head_forward(&ops, &model, &shape);
+    parts->head_parameters = parameters(&ops);
+    pass.backward = true;
+    pass.tensor_exposed = context > 1 ? engine->tensor_backward_context : engine->tensor_backward;
+    erg_model_layer_backward(&ops, &model, &shape);
+    parts->backward_s = sum_pass(parts->backward, &pass, &ops);
+    parts->head_s = head_s(parts->head, &pass, &model, &shape);
+    struct erg_memory_sizes sizes;
+    erg_memory_sizes_init(&sizes, &model, tensor, context, microbatch, sequence);
+    for (int remat = 0; remat < ERG_REMATS; remat++)
+        parts->copy_s[remat] = engine->host_link_bandwidth > 0
+                                   ? (double)sizes.kept[remat] / erg_time_copy_rate(request)
+                                   : 0;
+    bool between_nodes = gpus > machine->node_gpus;
+    parts->message_s = (double)sizes.hidden / erg_time_message_rate(request, between_nodes);
+    parts->message_copy_s = between_nodes ? parts->message_s * taken_from_copies(request) : 0;
+}
+
+/* ---- stages and the iteration ---- */
+
+/* Adds what `count` layers of a stage do for one microbatch. */
+static void add_layers(double *items, const struct erg_time_request *request,
+                       const struct erg_time_parts *parts, double count, enum erg_remat remat,
+                       double offload)
+{
+    for (int i = 0; i <= ERG_TIME_OVERHEAD; i++)
+        items[i] += count * (parts->forward[i] + parts->backward[i]);
+    items[ERG_TIME_RECOMPUTE] += count * parts->recompute_s[remat];
+    items[ERG_TIME_OFFLOAD] +=
+        count * request->engine->offload_interference * 2 * offload * parts->copy_s[remat];
+}
+
+void erg_time_place_init(struct erg_time_place *place, const struct erg_time_request *request,
+                         const struct erg_time_parts *parts, const struct erg_layout *layout,
+                         double gradient_bandwidth)
+{
+    const struct erg_engine *engine = request->engine;
+    double group = (double)(layout->context * layout->data);
+    *place = (struct erg_time_place){
+        .request = request,
+        .parts = parts,
+        .gradient_s = engine->gradient_bytes * (group - 1) / group / gradient_bandwidth,
+        .optimizer_s =
+            memory_s(request, engine->optimizer_bytes + engine->optimizer_sharded_bytes / group),
+        .end = layout->pipeline,
+    };
+}
+
+/* How many messages of a microbatch a stage sends each way: the first chunk's input comes from
+ * nowhere, and the last one's output goes nowhere. */
+static double sent_before(const struct erg_layout *layout, long stage)
+{
+    return (double)(layout->virtual_stages - (stage == 0));
+}
+
+static double sent_after(const struct erg_layout *layout, long stage)
+{
+    return (double)(layout->virtual_stages - (stage == layout->pipeline - 1));
+}
+
+double erg_time_message(const struct erg_time_place *place, const struct erg_layout *layout,
+                        long stage)
+{
+    const struct erg_time_request *request = place->request;
+    double chunks = (double)layout->virtual_stages, sum = 0;
+    if (layout->pipeline > 1)
+        sum = 2 * chunks * place->parts->message_s;
+    if (stage == place->first)
+        sum += sent_before(layout, stage) * place->before_s;
+    if (stage == place->end - 1)
+        sum += sent_after(layout, stage) * place->after_s;
+    return erg_time_message_share(request->engine, layout) * sum;
+}
+
+void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
+                         const struct erg_layout *layout, long stage)
+{
+    const struct erg_time_request *request = place->request;
+    const struct erg_time_parts *parts = place->parts;
+    const long last = layout->pipeline - 1;
+    enum erg_remat remat = erg_layout_remat(layout, stage);
+    double offload = erg_layout_offload(layout, stage), extra = 0;
+    double end_s = place->gradient_s + place->optimizer_s;
+    if (stage == 0)
+        extra += parts->embedding_parameters;
+    if (stage == last && (last > 0 || !request->model->tied))
+        extra += parts->head_parameters;
+    cost->layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[remat] +
+                    request->engine->offload_interference * 2 * offload * parts->copy_s[remat];
+    cost->message_s = erg_time_message(place, layout, stage);
+    cost->fixed_s = cost->message_s + (stage == last ? parts->head_s : 0);
+    cost->layer_once_s = parts->layer_parameters * end_s;
+    cost->fixed_once_s = extra * end_s;
+}
+
+double erg_time_copy_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
+                            double copy_s, double forward_s, double backward_s)
+{
+    if (copy_s <= 0)
+        return 0;
+    double chunks = (double)(layout->pipeline * layout->virtual_stages);
+    double layers = (double)place->request->model->layers / chunks; /* of one */
+    double message_s = place->parts->message_copy_s;
+    double filling = layout->virtual_stages > 1 ? layers * (copy_s - forward_s) + message_s : 0;
+    double steady = layers * (copy_s - forward_s - backward_s) + 2 * message_s;
+    long pairs = layout->microbatches * layout->virtual_stages + layout->pipeline - 1;
+    return chunks * fmax(filling, 0) + (double)pairs * fmax(steady, 0);
+}
+
+double erg_time_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
+                       enum erg_remat remat, double offload)
+{
+    const struct erg_time_parts *parts = place->parts;
+    return erg_time_copy_stalls(place, layout, offload * parts->copy_s[remat], parts->forward_s,
+                                parts->backward_s + parts->recompute_s[remat]);
+}
+
+double erg_time_passage(const struct erg_time_place *places, size_t count,
+                        const struct erg_layout *layout)
+{
+    double passage = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_time_place *place = &places[i];
+        const struct erg_engine *engine = place->request->engine;
+        double chunks = (double)((place->end - place->first) * layout->virtual_stages);
+        double sent = 2 * chunks - (i == 0) - (i + 1 == count);
+        double more = engine->pipeline_ends_exposed - erg_time_message_share(engine, layout);
+        if (more > 0)
+            passage += more * (sent * place->parts->message_s +
+                               sent_before(layout, place->first) * place->before_s +
+                               sent_after(layout, place->end - 1) * place->after_s);
+    }
+    return layout->pipeline > 1 ? passage : 0;
+}
+
+/* The next stage that may take longer than `stage`: with equal chunks those of a place take what
+ * its first one takes, as far as they send no other messages. */
+static long next_stage(const struct erg_time_place *place, const struct erg_layout *layout,
+                       long stage)
+{
+    bool equal = !layout->chunk_layers && !layout->stage_remat && !layout->stage_offload;
+    bool as_first = stage > place->first || place->before_s == 0;
+    return equal && as_first && stage < place->end - 1 ? place->end - 1 : stage + 1;
+}
+
+void erg_time_compose_places(struct erg_time *time, const struct erg_time_place *places,
+                             size_t count, const struct erg_layout *layout)
+{
+    const long last = layout->pipeline - 1, layers = places->request->model->layers;
+    const struct erg_time_place *place = places, *pace = places;
+    struct erg_time_stage cost, slowest = {0};
+    double *items = time->items, longest = 0, sum = 0, once = 0;
+    long slowest_stage = 0;
+    *time = (struct erg_time){0};
+    for (long stage = 0, next; stage <= last; stage = next) {
+        if (stage == place->end)
+            place++;
+        double held = (double)erg_layout_stage_layers(layout, layers, stage);
+        erg_time_stage_init(&cost, place, layout, stage);
+        double own = held * cost.layer_s + cost.fixed_s;
+        double own_once = held * cost.layer_once_s + cost.fixed_once_s;
+        next = next_stage(place, layout, stage);
+        sum += own * (double)(next - stage);
+        if (own >= longest) {
+            longest = own;
+            slowest = cost;
+            slowest_stage = stage;
+            pace = place;
+        }
+        if (own_once > once) {
+            once = own_once;
+            items[ERG_TIME_GRADIENTS] =
+                once * place->gradient_s / (place->gradient_s + place->optimizer_s);
+            items[ERG_TIME_OPTIMIZER] = once - items[ERG_TIME_GRADIENTS];
+        }
+        double wait = erg_time_stalls(place, layout, erg_layout_remat(layout, stage),
+                                      erg_layout_offload(layout, stage));
+        items[ERG_TIME_STALLS] = fmax(items[ERG_TIME_STALLS], wait);
+    }
+    assert(place == &places[count - 1]);
+    add_layers(items, pace->request, pace->parts,
+               (double)erg_layout_stage_layers(layout, layers, slowest_stage),
+               erg_layout_remat(layout, slowest_stage), erg_layout_offload(layout, slowest_stage));
+    items[ERG_TIME_HEAD] = slowest_stage == last ? pace->parts->head_s : 0;
+    items[ERG_TIME_PIPELINE] = slowest.message_s;
+    for (int i = 0; i <= ERG_TIME_PIPELINE; i++)
+        items[i] *= (double)layout->microbatches;
+    items[ERG_TIME_BUBBLE] =
+        (sum - longest) / (double)layout->virtual_stages + erg_time_passage(places, count, layout);
+    for (int i = 0; i < ERG_TIME_ITEMS; i++)
+        time->total += items[i];
+}
+
+void erg_time_layout(struct erg_time *time, const struct erg_time_request *request,
+                     const struct erg_layout *layout)
+{
+    long gpus = erg_layout_gpus(layout);
+    struct erg_time_parts parts;
+    erg_time_parts_init(&parts, request, layout->tensor, layout->context, layout->microbatch,
+                        layout->sequence, gpus);
+    double bandwidth =
+        erg_time_group_bandwidth(request, layout->tensor, layout->context * layout->data, gpus);
+    struct erg_time_place place;
+    erg_time_place_init(&place, request, &parts, layout, bandwidth);
+    erg_time_compose_places(time, &place, 1, layout);
+}

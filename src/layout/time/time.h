@@ -1,0 +1,235 @@
+/*
+ * How long an iteration of a layout takes, item by item, in closed form.
+ *
+ * FLOPs, HBM bytes and wire bytes come from the model's op lists (model/model.h); an engine
+ * (hardware/engine.h) says what share of peak and links they reach and what share of each transfer
+ * nothing hides. A pass of a layer costs
+ *
+ *   products / (e_g X) + attention / (e_a X) + memory-bound bytes / (e_m H)
+ *   + exposed share x (wire bytes / (e_l link) + latency) of every collective + overhead,
+ *
+ * and never less than the host needs to launch it. Recomputing everything costs one more forward
+ * pass with its communication, norms and activation their bytes. Where X_s
+ * is what stage s does for one microbatch (its layers both ways, its messages, on the last stage
+ * the head), v the chunks of a stage and m the microbatches, the pipeline takes
+ *
+ *   m max X + (sum of X - max X) / v,
+ *
+ * which is 1F1B's fill and drain (exact where the last stage is the slowest, else a few per cent
+ * too long), and with v > 1 about that of interleaved 1F1B, as long as all stages take equally long
+ * for their turn of each chunk. Where chunks differ in layers or in GPUs stages also wait for each
+ * other's longer turns: there the schedule itself is followed (erg_time_followed()), and what it
+ * takes longer is an item of its own. While the pipeline fills and drains nothing else runs that
+ * could hide a message between two of its p v chunks: there messages have an exposed share of their
+ * own. Gradients are summed after it, then the
+ * optimizer steps; nothing hides either. A collective between nodes can only use the network
+ * adapters of its own GPUs: it runs at one GPU's share of the network times the smallest number of
+ * its group's ranks in any node, in the rank order of layout.h.
+ *
+ * Left out: the embedding (no products), the loss's exchange of statistics, a tied head's sum of
+ * two gradients, the bytes of matrix products. Source: Megatron-Kwai's planner model, for the rule
+ * of the smallest number and the terms; Narayanan et al. (2021), section 2, for the bubble.
+ */
+#ifndef ERG_LAYOUT_TIME_H
+#define ERG_LAYOUT_TIME_H
+
+#include "hardware/engine.h"
+#include "layout/layout.h"
+
+enum erg_time_item {
+    ERG_TIME_LINEAR, /* matrix products of the layers */
+    ERG_TIME_ATTENTION,
+    ERG_TIME_MEMORY,  /* memory-bound kernels of the layers */
+    ERG_TIME_TENSOR,  /* exposed communication of the tensor group */
+    ERG_TIME_CONTEXT, /* exposed exchange of keys and values */
+    ERG_TIME_OVERHEAD,
+    ERG_TIME_RECOMPUTE,
+    ERG_TIME_OFFLOAD, /* what copies to host memory slow down */
+    ERG_TIME_HEAD,
+    ERG_TIME_PIPELINE, /* exposed messages between stages */
+    ERG_TIME_BUBBLE,
+    ERG_TIME_UNEVEN, /* what stages wait for others' longer chunks, beyond the bubble */
+    ERG_TIME_GRADIENTS,
+    ERG_TIME_OPTIMIZER,
+    ERG_TIME_STALLS, /* waits for copies to and from host memory */
+    ERG_TIME_ITEMS,
+};
+const char *erg_time_item_name(enum erg_time_item item); /* "linear", … */
+
+/* Seconds of one iteration. Layers, head and messages are those of the slowest stage. */
+struct erg_time {
+    double items[ERG_TIME_ITEMS];
+    double total; /* their sum */
+};
+
+/* The machine, as far as times depend on it; bandwidths in bytes/s, one direction, per GPU. */
+struct erg_time_machine {
+    double memory_bandwidth, link_bandwidth, network_bandwidth;
+    long node_gpus;
+    double host_bandwidth;   /* its share of the node's host memory while all copy both ways; 0: not
+                              * known */
+    double shared_bandwidth; /* of what its copies and its messages between nodes both cross; 0:
+                              * nothing */
+};
+
+/* `gpu`'s links, and each GPU's share of what the cluster's nodes have between them. */
+void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gpu *gpu,
+                           const struct erg_cluster *cluster);
+
+/* Fails where so many GPUs are more than a node has and nothing is known to join nodes. */
+int erg_time_machine_check(const struct erg_time_machine *machine, long gpus,
+                           struct erg_error *err);
+
+struct erg_time_request {
+    const struct erg_model *model;
+    const struct erg_engine *engine;
+    const struct erg_time_machine *machine;
+};
+
+void erg_time_layout(struct erg_time *time, const struct erg_time_request *request,
+                     const struct erg_layout *layout); /* checked: erg_layout_check() */
+
+/*
+ * FLOPs per trained token: three times the forward pass, causal attention counted once, logits
+ * included, recomputation not. MFU is their share of `peak_flops` at a rate of tokens per second
+ * and GPU.
+ */
+double erg_time_flops_per_token(const struct erg_model *model, long sequence);
+double erg_time_mfu(const struct erg_model *model, long sequence, double tokens_per_s_gpu,
+                    double peak_flops);
+
+/* ---- the two steps apart, for a search ---- */
+
+/* One layer and the head for one microbatch, by tensor and context degree. Seconds. */
+struct erg_time_parts {
+    double forward[ERG_TIME_OVERHEAD + 1], backward[ERG_TIME_OVERHEAD + 1];
+    double forward_s, backward_s; /* their sums */
+    double recompute_s[ERG_REMATS];
+    double copy_s[ERG_REMATS]; /* all that a layer keeps, to host memory or back */
+    double head_s;
+    double head[ERG_TIME_TENSOR + 1]; /* its items; less than head_s where the host sets the pace */
+    double message_s;                 /* one of a chunk, one way, hidden or not */
+    double message_copy_s;            /* for so long it keeps copies off what both cross */
+    double layer_parameters, embedding_parameters, head_parameters; /* on one GPU */
+};
+
+void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_request *request,
+                         long tensor, long context, long microbatch, long sequence, long gpus);
+
+/*
+ * Bytes/s of a ring in the slowest of the groups of `size` ranks, `stride` apart, into which
+ * `gpus` ranks fall.
+ */
+double erg_time_group_bandwidth(const struct erg_time_request *request, long stride, long size,
+                                long gpus);
+
+/*
+ * Stages that follow each other on GPUs of one kind. A pipeline may run through several places; the
+ * ranks of each are numbered from its own first node on.
+ */
+struct erg_time_place {
+    const struct erg_time_request *request; /* the model is the same in all */
+    const struct erg_time_parts *parts;
+    double gradient_s, optimizer_s; /* at the iteration's end, per parameter of a stage */
+    long first, end;                /* stages */
+    /* What a message of a chunk from the first stage to the one before it, and from the last to the
+     * one after it, takes longer than one between two of these stages, s, hidden or not. With
+     * virtual stages the first stage of all sends to the last one, and the last to the first. */
+    double before_s, after_s;
+};
+
+/* All stages of a layout. `gradient_bandwidth`: of groups of context x data ranks, `tensor` apart.
+ */
+void erg_time_place_init(struct erg_time_place *place, const struct erg_time_request *request,
+                         const struct erg_time_parts *parts, const struct erg_layout *layout,
+                         double gradient_bandwidth);
+
+/* By the closed form alone: ERG_TIME_UNEVEN is 0. */
+void erg_time_compose_places(struct erg_time *time, const struct erg_time_place *places,
+                             size_t count, const struct erg_layout *layout);
+
+/* What schedules are followed with: it remembers the last one. */
+struct erg_time_follower *erg_time_follower_new(void);
+void erg_time_follower_free(struct erg_time_follower *follower);
+
+/*
+ * The same, and where a layout has virtual stages of different layers or on GPUs of several kinds
+ * the schedule is followed: hundreds of times slower there. No shorter than by the closed form.
+ */
+void erg_time_follow_places(struct erg_time *time, struct erg_time_follower *follower,
+                            const struct erg_time_place *places, size_t count,
+                            const struct erg_layout *layout);
+
+/*
+ * Seconds of the pipeline when its schedule is followed pass by pass, all at full speed, without
+ * waits for copies and without erg_time_passage(). Pipelines of many groups of microbatches repeat
+ * themselves: of those some groups are followed and the rest is what the last ones took, of random
+ * ones 0.003 % too short in the mean, 2.5 % at most.
+ */
+double erg_time_followed(struct erg_time_follower *follower, const struct erg_time_place *places,
+                         const struct erg_layout *layout);
+/* How many microbatches are followed for that. */
+long erg_time_followed_microbatches(const struct erg_layout *layout);
+
+/* The exposed part of a message from each stage to the next and back, from the last to the first:
+ * hops_s[pipeline]. */
+void erg_time_hops(double *hops_s, const struct erg_time_place *places, size_t count,
+                   const struct erg_layout *layout);
+
+/*
+ * What a stage costs by its layers: layer_s and fixed_s seconds of every microbatch, layer_once_s
+ * and fixed_once_s at the iteration's end. The iteration takes
+ *   (m - 1 / v) x the longest + (1 / v) x the sum over stages + the longest end + stalls.
+ */
+struct erg_time_stage {
+    double layer_s, fixed_s;
+    double layer_once_s, fixed_once_s;
+    double message_s; /* of fixed_s */
+};
+void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
+                         const struct erg_layout *layout, long stage);
+
+/* Seconds of a stage's messages for one microbatch that nothing hides. */
+double erg_time_message(const struct erg_time_place *place, const struct erg_layout *layout,
+                        long stage);
+
+/* The share of a message that nothing hides while all stages are busy. Plain 1F1B has nothing to
+ * do until a message is there. */
+static inline double erg_time_message_share(const struct erg_engine *engine,
+                                            const struct erg_layout *layout)
+{
+    return layout->virtual_stages > 1 ? engine->pipeline_exposed : engine->pipeline_ends_exposed;
+}
+
+/*
+ * What messages add while an interleaved pipeline fills and drains: the first microbatch goes
+ * through all chunks one after the other before the last stage's first backward pass, and the last
+ * one's gradients go back through all of them.
+ */
+double erg_time_passage(const struct erg_time_place *places, size_t count,
+                        const struct erg_layout *layout);
+
+/* Bytes/s of a copy to or from host memory: the engine's link, or what host memory can take. */
+double erg_time_copy_rate(const struct erg_time_request *request);
+
+/* Bytes/s of a GPU's message to another one in the same node, or elsewhere. */
+double erg_time_message_rate(const struct erg_time_request *request, bool between_nodes);
+
+/*
+ * What an iteration waits for a stage's copies, which are those of whole chunks: where they take
+ * longer than a pass forward, while a pipeline with virtual stages fills, and longer than a pass
+ * each way, for every microbatch and in the pipeline's bubble. (Without virtual stages the fill has
+ * time enough between a stage's first passes.) Messages of the stage keep copies from what both
+ * cross, one in a pass. Copies of a layer take copy_s in each direction (0: none, nothing waits),
+ * its passes forward_s and backward_s. Of several stages the most counts.
+ *
+ * Layers are taken to be spread evenly. Followed event by event (copies/traffic.h), an iteration
+ * with such waits is 3 % shorter or longer in the mean, 11 % at most.
+ */
+double erg_time_copy_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
+                            double copy_s, double forward_s, double backward_s);
+/* The same with the times of the place. */
+double erg_time_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
+                       enum erg_remat remat, double offload);
+
+#endif
