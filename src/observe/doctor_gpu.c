@@ -288,16 +288,17 @@ void erg_doctor_gpus(struct erg_doctor *doctor, const char *select, double watch
         bool others = erg_gpus_open(&gpus, "all", NULL) == 0;
         if (others)
             erg_gpus_close(gpus);
-        erg_doctor_note(doctor, ERG_FINDING_MISSING, -1, "NVIDIA GPUs",
+        erg_doctor_note(doctor, ERG_FINDING_MISSING, -1, "GPUs",
                         others ? "Choose among those that \"ergon doctor --gpus all\" lists."
                                : "Emulated GPUs work without; for real ones install NVIDIA's "
-                                 "driver, and in a container pass the GPUs in.",
+                                 "driver, or AMD's, and in a container pass the GPUs in.",
                         "%s", err.message);
         return;
     }
     size_t count = erg_gpus_count(gpus);
-    erg_doctor_note(doctor, ERG_FINDING_OK, -1, "NVIDIA GPUs", NULL, "driver %s, %zu GPU%s",
-                    erg_gpus_info(gpus, 0)->driver, count, erg_plural(count));
+    const struct erg_gpu_info *first = erg_gpus_info(gpus, 0);
+    erg_doctor_note(doctor, ERG_FINDING_OK, -1, "GPUs", NULL, "of %s, driver %s: %zu GPU%s",
+                    first->vendor, first->driver, count, erg_plural(count));
     struct exam **exams = erg_xcalloc(count, sizeof *exams);
     doctor->gpus = erg_xcalloc(count, sizeof *doctor->gpus);
     doctor->gpu_count = count;

@@ -30,6 +30,11 @@ int erg_clocks_supported(struct erg_gpus *gpus, size_t gpu, struct erg_clock_lis
     if (info->trouble[0])
         return erg_fail(err, ERG_NO_DEVICE, "asking for the clocks of GPU %d: %s", info->index,
                         info->trouble);
+    if (!gpus->vendor->clocks)
+        return erg_fail(err, ERG_NO_DEVICE,
+                        "asking for the clocks of GPU %d: those of %s GPUs cannot be locked, "
+                        "expected a GPU of NVIDIA's",
+                        info->index, info->vendor);
     return gpus->vendor->clocks->supported(&gpus->items[gpu], list, err);
 }
 

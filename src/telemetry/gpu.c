@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "telemetry/amdgpu.h"
 #include "telemetry/gpu_internal.h"
 #include "telemetry/nvml.h"
 
@@ -50,8 +51,9 @@ const struct erg_metric_info *erg_metric_info(enum erg_metric metric)
 int erg_gpus_open(struct erg_gpus **gpus, const char *select, struct erg_error *err)
 {
     struct erg_gpus *found;
-    if (erg_nvml_open(&found, err) != 0)
-        return -1;
+    struct erg_error amd;
+    if (erg_nvml_open(&found, err) != 0 && erg_amdgpu_open(&found, NULL, &amd) != 0)
+        return -1; /* the sentence about NVIDIA's: they are what is mostly missed */
     if (erg_gpus_select(found, select, err) != 0) {
         erg_gpus_close(found);
         return -1;

@@ -1,7 +1,7 @@
 /*
  * GPUs as sensors: one interface, whatever the vendor, to what a GPU says about its power, energy,
- * heat, clocks and traffic. NVIDIA's library stands behind it (telemetry/nvml.h). AMD SMI belongs
- * behind the same methods; it is not written yet.
+ * heat, clocks and traffic. Behind it stand NVIDIA's library (telemetry/nvml.h) and, where there is
+ * no GPU of theirs, the files of AMD's driver (telemetry/amdgpu.h).
  *
  * Every value is a whole number in the unit of its metric, with the time at which it was true and
  * a bit that says whether it is valid: a sensor that does not exist or fails is never a zero.
@@ -54,8 +54,8 @@ enum erg_metric {
     ERG_METRIC_MEMORY_UTILISATION, /* % of time with memory traffic; coarse */
     ERG_METRIC_PCIE_TX,            /* bytes, counter */
     ERG_METRIC_PCIE_RX,            /* bytes, counter */
-    ERG_METRIC_NVLINK_TX,          /* bytes of all links, counter */
-    ERG_METRIC_NVLINK_RX,          /* bytes of all links, counter */
+    ERG_METRIC_NVLINK_TX,          /* bytes of all links between GPUs (AMD: XGMI), counter */
+    ERG_METRIC_NVLINK_RX,          /* the same, received */
 
     ERG_METRIC_MEMORY_POWER,          /* mW, average */
     ERG_METRIC_POWER_LIMIT,           /* mW, the one enforced */
@@ -115,8 +115,9 @@ struct erg_gpus;
 
 /*
  * Opens the GPUs named by `select`: "all", or a list with commas of indices and of UUIDs or unique
- * beginnings of UUIDs ("0,2" or "GPU-8f3a"). NULL takes the list from CUDA_VISIBLE_DEVICES, and
- * all GPUs where it is not set; there "-1" ends the list, as for CUDA. Fails with ERG_NO_DEVICE
+ * beginnings of UUIDs ("0,2" or "GPU-8f3a"). NULL takes the list from CUDA_VISIBLE_DEVICES (AMD:
+ * ROCR_VISIBLE_DEVICES, and of those HIP_VISIBLE_DEVICES), and all GPUs where it is not set; there
+ * "-1" ends the list, as for CUDA. Fails with ERG_NO_DEVICE
  * where there is no driver, no GPU or none is visible, and with ERG_FAILED for a list that is
  * wrong; MIG slices are refused, because no sensor is theirs alone.
  *

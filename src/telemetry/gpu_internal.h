@@ -28,14 +28,17 @@ struct erg_clock_methods {
 };
 
 struct erg_vendor {
-    const struct erg_clock_methods *clocks;
+    const struct erg_clock_methods *clocks; /* NULL: cannot be locked */
+    /* Environment variables that say which GPUs a program sees, NULL ends; each chooses among those
+     * that the ones before it left. */
+    const char *const *visible;
     void (*read)(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);
     void (*close)(struct erg_gpus *gpus); /* handles and the library */
 };
 
 struct erg_gpus {
     const struct erg_vendor *vendor;
-    void *library; /* the vendor's own state of the library */
+    void *library; /* the vendor's own state of the library, if it has one */
     struct erg_gpu *items;
     size_t count;  /* that are in sight */
     size_t opened; /* of items; a list that was selected from hides the last ones */

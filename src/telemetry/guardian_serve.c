@@ -35,6 +35,12 @@ static void answer(int socket, int failed, const struct erg_error *error)
 
 static int unlock(const struct erg_gpu *gpu, const struct erg_gpus *gpus, struct erg_error *err)
 {
+    if (!gpus->vendor->clocks)
+        return erg_fail(
+            err, ERG_NO_DEVICE,
+            "preparing to lock clocks: those of %s GPUs cannot be locked, expected GPUs "
+            "of NVIDIA's",
+            gpu->info.vendor);
     return gpus->vendor->clocks->unlock(gpu, err);
 }
 

@@ -91,8 +91,9 @@ static void nvml_close(struct erg_gpus *gpus)
     free(library);
 }
 
+static const char *const visible[] = {"CUDA_VISIBLE_DEVICES", NULL};
 static const struct erg_vendor nvidia = {
-    .clocks = &nvml_clock_methods, .read = nvml_read, .close = nvml_close};
+    .clocks = &nvml_clock_methods, .visible = visible, .read = nvml_read, .close = nvml_close};
 
 static int list_gpus(struct erg_gpus *gpus, struct erg_error *err)
 {

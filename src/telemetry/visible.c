@@ -1,6 +1,6 @@
 /*
- * Which GPUs a list means: indices, UUIDs and beginnings of UUIDs, from an option or from
- * CUDA_VISIBLE_DEVICES.
+ * Which GPUs a list means: indices, UUIDs and beginnings of UUIDs, from an option or from the
+ * environment variables by which a vendor's programs are told (CUDA_VISIBLE_DEVICES).
  */
 #include "base/memory.h"
 #include "base/text.h"
@@ -72,7 +72,7 @@ static char *trim(char *word)
 }
 
 /* Chooses by every word of `list`, which is cut to pieces. */
-static int choose_all(struct selection *selection, char *list, bool cuda, struct erg_error *err)
+static int choose_all(struct selection *selection, char *list, bool variable, struct erg_error *err)
 {
     for (char *next = list; next;) {
         long index;
@@ -87,8 +87,8 @@ static int choose_all(struct selection *selection, char *list, bool cuda, struct
                             "power sensor of its own; expected indices or UUIDs of whole GPUs",
                             selection->where, selection->list, word);
         bool number = erg_parse_long(word, &index);
-        if (cuda && number && index < 0)
-            return 0; /* CUDA stops at the first negative index */
+        if (variable && number && index < 0)
+            return 0; /* CUDA and HIP stop at the first negative index */
         if (!number && strncasecmp(word, "GPU-", 4) != 0)
             return erg_fail(err, ERG_FAILED,
                             "selecting GPUs by %s=\"%s\": \"%s\" is neither an index nor a UUID "
@@ -104,9 +104,9 @@ static int choose_all(struct selection *selection, char *list, bool cuda, struct
 /* Puts the chosen ones in front, in the order of the list; the others stay open, out of sight. */
 static void keep(struct erg_gpus *gpus, const size_t *chosen, size_t count)
 {
-    struct erg_gpu *kept = erg_xcalloc(gpus->count, sizeof *kept);
+    struct erg_gpu *kept = erg_xcalloc(gpus->opened, sizeof *kept);
     size_t at = count;
-    for (size_t i = 0; i < gpus->count; i++) {
+    for (size_t i = 0; i < gpus->opened; i++) {
         size_t to = count;
         for (size_t c = 0; c < count; c++)
             if (chosen[c] == i)
@@ -118,30 +118,39 @@ static void keep(struct erg_gpus *gpus, const size_t *chosen, size_t count)
     gpus->count = count;
 }
 
-int erg_gpus_select(struct erg_gpus *gpus, const char *select, struct erg_error *err)
+/* Keeps what one list asks for; `where` it came from, a variable or not. */
+static int select_from(struct erg_gpus *gpus, const char *text, const char *where, bool variable,
+                       struct erg_error *err)
 {
-    bool cuda = !select;
-    if (cuda)
-        select = getenv("CUDA_VISIBLE_DEVICES");
-    if (!select || (!cuda && strcmp(select, "all") == 0))
-        return 0;
-    char *list = erg_xstrdup(select);
+    char *list = erg_xstrdup(text);
     struct selection selection = {
         .gpus = gpus,
-        .list = select,
-        .where = cuda ? "CUDA_VISIBLE_DEVICES" : "the list",
+        .list = text,
+        .where = where,
         .chosen = erg_xcalloc(gpus->count, sizeof *selection.chosen),
     };
     bool empty = *trim(list) == '\0';
-    int result = empty ? 0 : choose_all(&selection, list, cuda, err);
+    int result = empty ? 0 : choose_all(&selection, list, variable, err);
     if (result == 0 && selection.count == 0)
         result = erg_fail(err, ERG_NO_DEVICE,
                           "selecting GPUs by %s=\"%s\": this hides every GPU, expected at least "
                           "one index or UUID",
-                          selection.where, select);
+                          where, text);
     if (result == 0)
         keep(gpus, selection.chosen, selection.count);
     free(selection.chosen);
     free(list);
     return result;
+}
+
+int erg_gpus_select(struct erg_gpus *gpus, const char *select, struct erg_error *err)
+{
+    if (select)
+        return strcmp(select, "all") == 0 ? 0 : select_from(gpus, select, "the list", false, err);
+    for (const char *const *name = gpus->vendor->visible; *name; name++) {
+        const char *text = getenv(*name);
+        if (text && select_from(gpus, text, *name, true, err) != 0)
+            return -1;
+    }
+    return 0;
 }

@@ -1,0 +1,39 @@
+/* What the files of amdgpu share. Private to the room. */
+#ifndef ERG_TELEMETRY_AMDGPU_INTERNAL_H
+#define ERG_TELEMETRY_AMDGPU_INTERNAL_H
+
+#include "telemetry/gpu_internal.h"
+
+/* What slowed a GPU down, as a running sum of shares of time. */
+enum amdgpu_limit { AMDGPU_LIMIT_POWER, AMDGPU_LIMIT_HEAT, AMDGPU_LIMITS };
+
+/* What a table (gpu_metrics) says. Negative: it says nothing of that. */
+struct amdgpu_table {
+    int64_t energy_mj;
+    int64_t sent_bytes, received_bytes;          /* over all XGMI links */
+    int64_t reasons;                             /* bits of enum erg_clock_reason */
+    int64_t ticks, limited_ticks[AMDGPU_LIMITS]; /* of 32 bits; of each cause its longest sensor */
+};
+
+/* Decodes a table. False for a revision that is not known, or one that is too short. */
+bool amdgpu_table_decode(struct amdgpu_table *table, const unsigned char *bytes, size_t length);
+
+/* One GPU. */
+struct amdgpu_gpu {
+    int device, hwmon; /* folders */
+    int die, memory;   /* temperatures: index of the sensor, from 0; -1: none */
+    /* Time at a limit: the table's last ticks, when, and what they came to. */
+    bool ticking;
+    struct amdgpu_table last;
+    int64_t last_ns;
+    double limited_ns[AMDGPU_LIMITS];
+};
+
+enum { AMDGPU_TEMPERATURES = 3 };
+
+/* The text of a small file in a folder, without the line's end. Returns 0 or errno. */
+int amdgpu_read_text(int folder, const char *name, char *text, size_t size);
+
+void amdgpu_read(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);
+
+#endif
