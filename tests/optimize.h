@@ -8,7 +8,7 @@
 #include "program.h"
 
 #include "io/json.h"
-#include "io/store.h"
+#include "stored.h"
 
 #include <fcntl.h>
 #include <ftw.h>
@@ -143,10 +143,9 @@ static inline size_t stored_rows(const char *out)
     snprintf(path, sizeof path, "%s/%s/profile.db", folder, out);
     struct erg_error err = {0};
     struct erg_store *store;
-    size_t count = 0;
     if (access(path, R_OK) != 0 || erg_store_open(&store, path, &err) != 0)
         return 0; /* not there yet, or being made this very moment */
-    assert_ok(erg_store_count(store, NULL, NULL, &count, &err), &err);
+    size_t count = count_rows(store);
     erg_store_close(store);
     return count;
 }

@@ -133,6 +133,37 @@ static void large_sum_equals_brute_force_across_buffer_flushes(void **state)
         erg_frontier_release(all[i]);
 }
 
+static void union_keeps_the_undominated_of_both(void **state)
+{
+    (void)state;
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 5);
+    struct erg_frontier a = {0}, b = {0}, both = {0};
+    for (int round = 0; round < 100; round++) {
+        fill_random(&a, &rng, 1 + erg_rng_below(&rng, 30));
+        fill_random(&b, &rng, 1 + erg_rng_below(&rng, 30));
+        erg_frontier_copy(&both, &a);
+        for (size_t i = 0; i < b.count; i++)
+            erg_frontier_add(&both, b.points[i].time_s, b.points[i].energy_j, 100 + (int64_t)i);
+        erg_frontier_filter(&both);
+        struct erg_frontier first = {0};
+        erg_frontier_copy(&first, &a);
+        erg_frontier_union(&first, &b, 100);
+        assert_same_shape(&first, &both);
+        for (size_t i = 0; i < first.count; i++) { /* recipes still find the operand's point */
+            int64_t recipe = first.points[i].recipe;
+            const struct erg_point *from =
+                recipe < 100 ? &a.points[recipe] : &b.points[recipe - 100];
+            assert_near(first.points[i].time_s, from->time_s, 0);
+            assert_near(first.points[i].energy_j, from->energy_j, 0);
+        }
+        erg_frontier_release(&first);
+    }
+    erg_frontier_release(&a);
+    erg_frontier_release(&b);
+    erg_frontier_release(&both);
+}
+
 static void hull_is_convex_and_below_every_point(void **state)
 {
     (void)state;
@@ -214,6 +245,7 @@ int main(void)
         cmocka_unit_test(filter_keeps_exactly_the_undominated),
         cmocka_unit_test(sum_is_brute_force_commutative_and_associative),
         cmocka_unit_test(large_sum_equals_brute_force_across_buffer_flushes),
+        cmocka_unit_test(union_keeps_the_undominated_of_both),
         cmocka_unit_test(hull_is_convex_and_below_every_point),
         cmocka_unit_test(hypervolume_equals_cell_count),
         cmocka_unit_test(picks),

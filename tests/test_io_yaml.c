@@ -48,6 +48,16 @@ static const cyaml_schema_field_t outer_fields[] = {
 static const cyaml_schema_value_t schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct outer, outer_fields)};
 
+static int parse(const char *text, void **value, struct erg_error *err)
+{
+    struct erg_yaml *yaml;
+    if (erg_yaml_open_text(&yaml, "job.yaml", text, strlen(text), err) != 0)
+        return -1;
+    int result = erg_yaml_read(yaml, &schema, value, err);
+    erg_yaml_close(yaml);
+    return result;
+}
+
 static void good_document_fills_the_struct(void **state)
 {
     (void)state;
@@ -57,7 +67,7 @@ static void good_document_fills_the_struct(void **state)
                         "cluster: {nodes: 2, gpu: A100, rate: 2.5e11, small: 255}\n"
                         "layers:\n  - 15\n  - 13\n"
                         "recompute: full\ntied: no\nnote:\n";
-    assert_ok(erg_yaml_parse("job.yaml", text, strlen(text), &schema, &value, &err), &err);
+    assert_ok(parse(text, &value, &err), &err);
     const struct outer *outer = value;
     assert_int_equal(outer->cluster.nodes, 2);
     assert_string_equal(outer->cluster.gpu, "A100");
@@ -135,8 +145,7 @@ static void every_mistake_has_its_sentence(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct erg_error err = {0};
         void *value;
-        int result =
-            erg_yaml_parse("job.yaml", cases[i].text, strlen(cases[i].text), &schema, &value, &err);
+        int result = parse(cases[i].text, &value, &err);
         if (result == 0 || !strstr(err.message, cases[i].message))
             fail_msg("document %zu:\n%s\nsaid \"%s\", expected \"%s\"", i, cases[i].text,
                      result ? err.message : "nothing", cases[i].message);

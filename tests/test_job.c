@@ -491,7 +491,6 @@ static void goals_and_overrides(void **state)
     assert_int_equal(job->microbatch_size, 8);
     assert_int_equal(job->sequence, 8192);
     assert_int_equal(job->search.method, ERG_JOB_RANDOM);
-    assert_string_equal(erg_job_search_name(job->search.method), "random");
     assert_int_equal(job->search.seed, 9);
     erg_job_free(job);
     const struct erg_job_overrides unknown = {.search = "ranodm"};

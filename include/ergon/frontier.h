@@ -71,10 +71,6 @@ void erg_frontier_sum(struct erg_frontier *out, const struct erg_frontier *a,
 void erg_frontier_union(struct erg_frontier *into, const struct erg_frontier *from,
                         int64_t recipe_offset);
 
-/* times × every time and energy × every energy + the constants: n repetitions plus fixed work. */
-void erg_frontier_scale(struct erg_frontier *frontier, double factor, double add_time_s,
-                        double add_energy_j);
-
 /*
  * Area dominated by the frontier within the reference point (ref_time_s, ref_energy_j);
  * points outside the reference contribute nothing. The points need not be filtered.

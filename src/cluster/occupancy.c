@@ -110,7 +110,9 @@ int erg_occupancy_owner(const struct erg_occupancy *occupancy, int node, int gpu
     return occupancy->owners[occupancy->first_owner[node] + gpu];
 }
 
-int erg_occupancy_next(const struct erg_occupancy *occupancy, int type, int free, int node)
+/* The next node of a type after `node` (-1: from the first) in the order of nodes that has exactly
+ * so many free GPUs, or -1. */
+static int next_node(const struct erg_occupancy *occupancy, int type, int free, int node)
 {
     const struct erg_gpu_type *gpus = &occupancy->fleet->types[type];
     const uint64_t *level = level_of(occupancy, type, free);
@@ -142,7 +144,7 @@ static int next_at_least(const struct erg_occupancy *occupancy, int type, int fr
 {
     int nearest = -1;
     for (; free <= occupancy->fleet->types[type].gpus_per_node; free++) {
-        int next = erg_occupancy_next(occupancy, type, free, node);
+        int next = next_node(occupancy, type, free, node);
         if (next >= 0 && (nearest < 0 || next < nearest))
             nearest = next;
     }
@@ -173,9 +175,8 @@ bool erg_occupancy_find(const struct erg_occupancy *occupancy, const struct erg_
     }
     bool most = order == ERG_MOST_FREE;
     for (int free = most ? capacity : gpus; placement->count < nodes; free += most ? -1 : 1)
-        for (int node = erg_occupancy_next(occupancy, type, free, -1);
-             node >= 0 && placement->count < nodes;
-             node = erg_occupancy_next(occupancy, type, free, node))
+        for (int node = next_node(occupancy, type, free, -1); node >= 0 && placement->count < nodes;
+             node = next_node(occupancy, type, free, node))
             choose(occupancy, node, gpus, placement);
     return true;
 }

@@ -46,12 +46,6 @@ void erg_occupancy_free(struct erg_occupancy *occupancy);
 int erg_occupancy_free_of(const struct erg_occupancy *occupancy, int node);
 int erg_occupancy_owner(const struct erg_occupancy *occupancy, int node, int gpu);
 
-/*
- * The next node of a type after `node` (-1: from the first) in the order of nodes that has exactly
- * so many free GPUs, or -1.
- */
-int erg_occupancy_next(const struct erg_occupancy *occupancy, int type, int free, int node);
-
 /* In which order nodes are chosen; among equals always in the order of nodes. */
 enum erg_node_order {
     ERG_FIRST_NODES, /* whatever is free on them */

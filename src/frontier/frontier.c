@@ -150,15 +150,6 @@ void erg_frontier_union(struct erg_frontier *into, const struct erg_frontier *fr
     erg_frontier_filter(into);
 }
 
-void erg_frontier_scale(struct erg_frontier *frontier, double factor, double add_time_s,
-                        double add_energy_j)
-{
-    for (size_t i = 0; i < frontier->count; i++) {
-        frontier->points[i].time_s = factor * frontier->points[i].time_s + add_time_s;
-        frontier->points[i].energy_j = factor * frontier->points[i].energy_j + add_energy_j;
-    }
-}
-
 double erg_frontier_hypervolume(const struct erg_frontier *frontier, double ref_time_s,
                                 double ref_energy_j)
 {

@@ -38,19 +38,14 @@ static const char put_sql[] =
     " ?19)"
     " ON CONFLICT (device, signature, clock_mhz, slot, sms, kind, repeat) DO NOTHING";
 
-static const char count_sql[] = "SELECT count(*) FROM measurement"
-                                " WHERE (?1 IS NULL OR device = ?1)"
-                                " AND (?2 IS NULL OR signature = ?2)";
-
 static const char each_sql[] =
     "SELECT device, signature, clock_mhz, slot, sms, kind, repeat, work_name, slot_name, time_s,"
     " energy_j, time_error, energy_error, clock_effective_mhz, temperature_begin_c,"
-    " temperature_end_c, window_s, reasons, created_utc FROM measurement"
-    " WHERE (?1 IS NULL OR device = ?1) AND (?2 IS NULL OR signature = ?2) ORDER BY id";
+    " temperature_end_c, window_s, reasons, created_utc FROM measurement ORDER BY id";
 
 struct erg_store {
     struct erg_database database;
-    sqlite3_stmt *get, *put, *count, *each;
+    sqlite3_stmt *get, *put, *each;
     pthread_mutex_t mutex; /* statements are shared by all threads */
 };
 
@@ -65,7 +60,6 @@ int erg_store_open(struct erg_store **out, const char *path, struct erg_error *e
     pthread_mutex_init(&store->mutex, NULL);
     if (erg_database_prepare(database, &store->get, get_sql, err) != 0 ||
         erg_database_prepare(database, &store->put, put_sql, err) != 0 ||
-        erg_database_prepare(database, &store->count, count_sql, err) != 0 ||
         erg_database_prepare(database, &store->each, each_sql, err) != 0) {
         erg_store_close(store);
         return -1;
@@ -80,7 +74,6 @@ void erg_store_close(struct erg_store *store)
         return;
     sqlite3_finalize(store->get);
     sqlite3_finalize(store->put);
-    sqlite3_finalize(store->count);
     sqlite3_finalize(store->each);
     erg_database_close(&store->database);
     pthread_mutex_destroy(&store->mutex);
@@ -181,36 +174,13 @@ int erg_store_put(struct erg_store *store, const struct erg_store_row *row, bool
     return result;
 }
 
-static void bind_filter(sqlite3_stmt *statement, const char *device, const char *signature)
-{
-    if (device) /* what is not bound is NULL */
-        sqlite3_bind_text(statement, 1, device, -1, SQLITE_STATIC);
-    if (signature)
-        sqlite3_bind_text(statement, 2, signature, -1, SQLITE_STATIC);
-}
-
-int erg_store_count(struct erg_store *store, const char *device, const char *signature,
-                    size_t *count, struct erg_error *err)
-{
-    pthread_mutex_lock(&store->mutex);
-    bind_filter(store->count, device, signature);
-    int result = 0;
-    if (sqlite3_step(store->count) == SQLITE_ROW)
-        *count = (size_t)sqlite3_column_int64(store->count, 0);
-    else
-        result = erg_database_fail(&store->database, "reading", err);
-    finish(store, store->count);
-    return result;
-}
-
-int erg_store_each(struct erg_store *store, const char *device, const char *signature,
+int erg_store_each(struct erg_store *store,
                    int (*visit)(void *context, const struct erg_store_row *row,
                                 struct erg_error *err),
                    void *context, struct erg_error *err)
 {
     pthread_mutex_lock(&store->mutex);
     sqlite3_stmt *each = store->each;
-    bind_filter(each, device, signature);
     int code, result = 0;
     while (result == 0 && (code = sqlite3_step(each)) != SQLITE_DONE) {
         if (code != SQLITE_ROW) {

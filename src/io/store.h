@@ -66,16 +66,12 @@ int erg_store_get(struct erg_store *store, const struct erg_store_key *key,
 int erg_store_put(struct erg_store *store, const struct erg_store_row *row, bool *inserted,
                   struct erg_error *err);
 
-/* device and signature may be NULL for "any". */
-int erg_store_count(struct erg_store *store, const char *device, const char *signature,
-                    size_t *count, struct erg_error *err);
-
 /*
  * Calls visit() for each row in the order in which they were put; the row is valid only inside
  * the call, which must not use the store. A nonzero result of visit() ends the walk and is
  * returned.
  */
-int erg_store_each(struct erg_store *store, const char *device, const char *signature,
+int erg_store_each(struct erg_store *store,
                    int (*visit)(void *context, const struct erg_store_row *row,
                                 struct erg_error *err),
                    void *context, struct erg_error *err);

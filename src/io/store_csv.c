@@ -37,7 +37,7 @@ int erg_store_export_csv(struct erg_store *store, const char *path, struct erg_e
     erg_text_add(&out, "device,signature,work,clock_mhz,slot,slot_name,sms,kind,repeat,time_s,"
                        "energy_j,time_error,energy_error,clock_effective_mhz,temperature_begin_c,"
                        "temperature_end_c,window_s,reasons,created_utc\n");
-    int result = erg_store_each(store, NULL, NULL, export_row, &out, err);
+    int result = erg_store_each(store, export_row, &out, err);
     if (result == 0)
         result = erg_file_write(path, out.data, out.count, err);
     erg_text_release(&out);

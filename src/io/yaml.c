@@ -177,28 +177,6 @@ void erg_yaml_free(const cyaml_schema_value_t *schema, void *value)
     cyaml_free(&config, schema, value, 0);
 }
 
-int erg_yaml_parse(const char *name, const char *text, size_t length,
-                   const cyaml_schema_value_t *schema, void **value, struct erg_error *err)
-{
-    struct erg_yaml *yaml;
-    if (erg_yaml_open_text(&yaml, name, text, length, err) != 0)
-        return -1;
-    int result = erg_yaml_read(yaml, schema, value, err);
-    erg_yaml_close(yaml);
-    return result;
-}
-
-int erg_yaml_load(const char *path, const cyaml_schema_value_t *schema, void **value,
-                  struct erg_error *err)
-{
-    struct erg_yaml *yaml;
-    if (erg_yaml_open(&yaml, path, err) != 0)
-        return -1;
-    int result = erg_yaml_read(yaml, schema, value, err);
-    erg_yaml_close(yaml);
-    return result;
-}
-
 static yaml_node_t *member(yaml_document_t *document, const yaml_node_t *mapping, const char *key,
                            size_t length)
 {

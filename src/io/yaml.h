@@ -20,18 +20,9 @@
 #include <stddef.h>
 
 /*
- * Loads a file into a struct of the schema's type, to be freed with erg_yaml_free().
- * erg_yaml_parse(): the same from memory; `name` stands for the file in messages.
- */
-int erg_yaml_load(const char *path, const cyaml_schema_value_t *schema, void **value,
-                  struct erg_error *err);
-int erg_yaml_parse(const char *name, const char *text, size_t length,
-                   const cyaml_schema_value_t *schema, void **value, struct erg_error *err);
-void erg_yaml_free(const cyaml_schema_value_t *schema, void *value);
-
-/*
- * The two steps apart, for callers that go on checking values after loading and want to name the
- * line: open the document, read it into a struct, check, close.
+ * Open the document, read it into a struct of the schema's type, check its values with messages
+ * that name their lines, close. open_text: from memory; `name` stands for the file in messages.
+ * The struct outlives the document and is freed with erg_yaml_free().
  */
 struct erg_yaml;
 
@@ -41,6 +32,7 @@ int erg_yaml_open_text(struct erg_yaml **yaml, const char *name, const char *tex
 int erg_yaml_read(const struct erg_yaml *yaml, const cyaml_schema_value_t *schema, void **value,
                   struct erg_error *err);
 void erg_yaml_close(struct erg_yaml *yaml);
+void erg_yaml_free(const cyaml_schema_value_t *schema, void *value);
 
 /*
  * Keys are paths such as "cluster.nodes" or "layers[1]". has: whether the document has the key.

@@ -108,11 +108,6 @@ const char *erg_job_recompute_name(enum erg_job_recompute recompute)
     return recompute_names[i].str;
 }
 
-const char *erg_job_search_name(enum erg_job_search method)
-{
-    return search_names[method].str;
-}
-
 static int override_number(int *value, long given, const char *what, struct erg_error *err)
 {
     if (given == 0)

@@ -147,7 +147,4 @@ void erg_job_write(struct erg_text *out, const struct erg_job *job,
 /* "none", "norms", "activation", "balanced", "full". */
 const char *erg_job_recompute_name(enum erg_job_recompute recompute);
 
-/* "gp", "trees", "random", "exhaustive". */
-const char *erg_job_search_name(enum erg_job_search method);
-
 #endif

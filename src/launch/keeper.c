@@ -96,7 +96,7 @@ static void complete_call(struct erg_rendezvous *r)
     pthread_cond_broadcast(&r->changed);
 }
 
-bool erg_rendezvous_any_offered(const struct erg_rendezvous *r)
+static bool any_offered(const struct erg_rendezvous *r)
 {
     for (int i = 0; i < r->world; i++)
         if (r->members[i].offered)
@@ -109,7 +109,7 @@ void erg_rendezvous_take_offer(struct erg_rendezvous *r, int rank, const struct 
 {
     struct erg_member *member = &r->members[rank];
     int64_t deadline_ns = erg_now_ns() + (int64_t)frame->timeout_ms * 1000000;
-    if (!erg_rendezvous_any_offered(r) || deadline_ns < r->deadline_ns)
+    if (!any_offered(r) || deadline_ns < r->deadline_ns)
         r->deadline_ns = deadline_ns;
     member->offer = *frame;
     member->offered = true;
@@ -164,7 +164,7 @@ static void take_frame(struct erg_rendezvous *r, int i, const struct erg_frame *
         break;
     case ERG_FRAME_BYE:
         r->members[i].left = true;
-        if (r->rank == 0 ? erg_rendezvous_any_offered(r) : r->waiting)
+        if (r->rank == 0 ? any_offered(r) : r->waiting)
             erg_rendezvous_fail(r, "a call cannot complete: rank %d has left", rank_of(r, i));
         break;
     case ERG_FRAME_HELLO:
@@ -206,7 +206,7 @@ static void check_deadline(struct erg_rendezvous *r, int64_t now_ns)
 {
     if (r->failed || now_ns < r->deadline_ns)
         return;
-    if (r->rank == 0 && erg_rendezvous_any_offered(r))
+    if (r->rank == 0 && any_offered(r))
         fail_late(r);
     else if (r->rank != 0 && r->waiting)
         erg_rendezvous_fail(r, "rank %d got no answer from rank 0 to its call %llu in time",

@@ -41,12 +41,11 @@ struct erg_rendezvous {
     struct erg_text result;
 };
 
-/* All three with the lock held. */
+/* Both with the lock held. */
 
 /* Keeps the first failure and tells the others. */
 void erg_rendezvous_fail(struct erg_rendezvous *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-bool erg_rendezvous_any_offered(const struct erg_rendezvous *r);
 /* At rank 0: a rank, perhaps itself, has come to a call. */
 void erg_rendezvous_take_offer(struct erg_rendezvous *r, int rank, const struct erg_frame *frame,
                                const void *payload);

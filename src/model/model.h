@@ -170,7 +170,5 @@ struct erg_model_flops {
 };
 struct erg_model_flops erg_model_forward_flops(const struct erg_model *model, double tokens,
                                                double sequence);
-double erg_model_iteration_flops(const struct erg_model *model, double tokens, double sequence,
-                                 bool recompute);
 
 #endif

@@ -91,11 +91,3 @@ struct erg_model_flops erg_model_forward_flops(const struct erg_model *model, do
         .attention = 4 * sequence * queries * layers * tokens,
     };
 }
-
-double erg_model_iteration_flops(const struct erg_model *model, double tokens, double sequence,
-                                 bool recompute)
-{
-    struct erg_model_flops forward = erg_model_forward_flops(model, tokens, sequence);
-    double layers = forward.linear + forward.attention;
-    return 3 * (layers + forward.head) + (recompute ? layers : 0);
-}

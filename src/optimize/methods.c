@@ -87,7 +87,8 @@ double erg_scale_energy(const struct erg_scale *scale, double planned_s, double 
     return (planned_j + waiting) * scale->gpus_per_stage;
 }
 
-double erg_unscale_time(const struct erg_scale *scale, double measured_s)
+/* Back, for a deadline that a user gives in measured units. */
+static double unscale_time(const struct erg_scale *scale, double measured_s)
 {
     return measured_s / (1 + scale->overhead);
 }
@@ -228,7 +229,7 @@ int erg_method_plan(struct erg_method_result *result, const struct erg_method_re
     struct erg_frontier *tables = make_frontiers(result, &request->scale);
     double *deadlines = erg_xcalloc(request->deadline_count, sizeof *deadlines);
     for (size_t i = 0; i < request->deadline_count; i++)
-        deadlines[i] = erg_unscale_time(&request->scale, request->deadlines_s[i]);
+        deadlines[i] = unscale_time(&request->scale, request->deadlines_s[i]);
     struct erg_iteration_request iteration_request = {
         .pipeline = request->pipeline,
         .tables = tables,

@@ -63,8 +63,6 @@ double erg_scale_option_energy(const struct erg_scale *scale, size_t stage, doub
 
 double erg_scale_time(const struct erg_scale *scale, double planned_s);
 double erg_scale_energy(const struct erg_scale *scale, double planned_s, double planned_j);
-/* And back, for a deadline and a budget that a user gives in measured units. */
-double erg_unscale_time(const struct erg_scale *scale, double measured_s);
 
 struct erg_method_point {
     double time_s, energy_j; /* all GPUs of one pipeline, as it will be measured */

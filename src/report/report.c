@@ -139,8 +139,9 @@ static void add_escaped(struct erg_text *out, const char *json)
     }
 }
 
-int erg_report_write_page(const char *path, const char *page, const json_t *document,
-                          struct erg_error *err)
+/* Writes a page with the document inside it. */
+static int write_page(const char *path, const char *page, const json_t *document,
+                      struct erg_error *err)
 {
     /* Seven digits are more than a screen shows. */
     char *json = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(7));
@@ -163,7 +164,7 @@ int erg_report_write(const char *path, const json_t *plan, struct erg_error *err
     if (erg_report_check(plan, err))
         return erg_fail_context(err, "writing the report %s", path);
     json_t *view = plan_view(plan);
-    int status = erg_report_write_page(path, erg_report_page, view, err);
+    int status = write_page(path, erg_report_page, view, err);
     json_decref(view);
     return status;
 }
@@ -183,7 +184,7 @@ static int write_document(const char *path, const char *page, const json_t *docu
         return erg_json_fail(&root, "schema", err,
                              "expected \"%s\" of version %ld, got \"%s\" of version %ld", wanted,
                              wanted_version, schema, version);
-    return erg_report_write_page(path, page, document, err);
+    return write_page(path, page, document, err);
 }
 
 int erg_report_memory_write(const char *path, const json_t *memory, struct erg_error *err)

@@ -15,10 +15,6 @@ enum {
 /* Whether the document is a plan that this version can show. */
 int erg_report_check(const json_t *plan, struct erg_error *err);
 
-/* Writes a page with the document inside it. */
-int erg_report_write_page(const char *path, const char *page, const json_t *document,
-                          struct erg_error *err);
-
 /* A member of an object as a number, text or whole number; the fallback when it is not one. */
 double erg_report_number(const json_t *object, const char *key, double fallback);
 const char *erg_report_string(const json_t *object, const char *key, const char *fallback);

@@ -11,14 +11,6 @@
 static const char *const method_names[] = {"gp", "trees", "random", "exhaustive"};
 static const int method_count = sizeof method_names / sizeof *method_names;
 
-int erg_search_method_from_name(const char *name)
-{
-    for (int i = 0; i < method_count; i++)
-        if (!strcmp(name, method_names[i]))
-            return i;
-    return -1;
-}
-
 const char *erg_search_method_name(enum erg_search_method method)
 {
     return (int)method >= 0 && (int)method < method_count ? method_names[method] : NULL;

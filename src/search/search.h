@@ -109,8 +109,7 @@ struct erg_search_options {
 void erg_search_defaults(struct erg_search_options *options, enum erg_search_method method,
                          size_t run_ops);
 
-/* "gp", "trees", "random", "exhaustive"; -1 for another name, NULL for another value. */
-int erg_search_method_from_name(const char *name);
+/* "gp", "trees", "random", "exhaustive"; NULL for another value. */
 const char *erg_search_method_name(enum erg_search_method method);
 
 enum erg_knowledge {

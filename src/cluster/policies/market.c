@@ -59,7 +59,8 @@ static double surplus_of(const struct erg_market *market, const struct erg_offer
     return offer->value - market->prices[offer->type] * offer->gpus;
 }
 
-long market_best_offer(const struct erg_market *market, const struct erg_bidder *bidder)
+/* The bidder's offer with the largest positive surplus at the present prices, or -1. */
+static long best_offer(const struct erg_market *market, const struct erg_bidder *bidder)
 {
     double best = 0;
     long chosen = -1;
@@ -131,7 +132,7 @@ static void serve(struct erg_market *market)
 {
     size_t count = 0;
     for (size_t i = 0; i < market->bidders.count; i++) {
-        long chosen = market_best_offer(market, &market->bidders.items[i]);
+        long chosen = best_offer(market, &market->bidders.items[i]);
         market->bidders.items[i].given = -1;
         if (chosen < 0)
             continue;
@@ -219,7 +220,7 @@ double erg_market_bound(const struct erg_market *market)
     for (int type = 0; type < market->types; type++)
         bound += market->prices[type] * market->supply[type];
     for (size_t i = 0; i < market->bidders.count; i++) {
-        long chosen = market_best_offer(market, &market->bidders.items[i]);
+        long chosen = best_offer(market, &market->bidders.items[i]);
         if (chosen >= 0)
             bound += surplus_of(market, &market->offers.items[chosen]);
     }

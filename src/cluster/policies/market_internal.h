@@ -28,9 +28,6 @@ struct erg_market_pace {
     int direction; /* of the last step; 0: none yet */
 };
 
-/* The bidder's offer with the largest positive surplus at the present prices, or -1. */
-long market_best_offer(const struct erg_market *market, const struct erg_bidder *bidder);
-
 /* Finds prices at which demand is near supply. */
 void market_find_prices(struct erg_market *market);
 

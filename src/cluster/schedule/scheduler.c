@@ -84,7 +84,6 @@ struct erg_scheduler *scheduler_new(const struct erg_fleet *fleet,
             .iterations = trace->jobs[i].iterations,
             .shape = -1,
             .started_s = NAN,
-            .changed_s = NAN,
             .next = -1,
             .previous = -1,
         };

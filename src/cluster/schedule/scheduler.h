@@ -46,7 +46,6 @@ struct erg_cluster_job {
     int point;                      /* operating point, in that speed's frontier */
 
     double started_s; /* first; NAN: never */
-    double changed_s; /* last time that its GPUs changed; NAN: never */
     int reconfigurations;
     int next, previous; /* in the list of its state; -1: none */
 };

@@ -62,7 +62,6 @@ static void book_move(struct simulator *sim, const struct change *before)
         restarts ? erg_scheduler_cost(scheduler, erg_placement_gpus(&job->placement)) : 0);
     if (restarts) {
         job->reconfigurations++;
-        job->changed_s = scheduler->now_s;
         if (isnan(job->started_s))
             job->started_s = scheduler->now_s;
     }

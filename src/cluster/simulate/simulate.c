@@ -317,7 +317,6 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
                                          .records = sim.records.items,
                                          .records_count = sim.records.count,
                                          .slices = sim.slices.items,
-                                         .slices_count = sim.slices.count,
                                          .samples = sim.samples.items,
                                          .samples_count = sim.samples.count,
                                          .unserved = sim.unserved.items,

@@ -134,7 +134,6 @@ struct erg_simulated {
     struct erg_cluster_record *records; /* if asked for */
     size_t records_count;
     struct erg_slice *slices; /* of the records */
-    size_t slices_count;
     struct erg_cluster_sample *samples;
     size_t samples_count;
     struct erg_unserved *unserved; /* in the order in which that was known */

@@ -43,7 +43,6 @@ int erg_cuda_init(struct erg_cuda *cuda, int gpu, struct erg_error *err)
         return -1;
     cuda->capability = properties.major * 10 + properties.minor;
     cuda->sms = properties.multiProcessorCount;
-    cuda->l2_bytes = (size_t)properties.l2CacheSize;
     cuda->memory_bytes = properties.totalGlobalMem;
     snprintf(cuda->name, sizeof cuda->name, "%s", properties.name);
     return 0;

@@ -24,10 +24,9 @@ struct CUstream_st;
 struct CUevent_st;
 
 struct erg_cuda {
-    int gpu;         /* as CUDA counts them: CUDA_VISIBLE_DEVICES applies */
-    int capability;  /* 90 for 9.0 */
-    int sms;         /* streaming multiprocessors */
-    size_t l2_bytes; /* of the last-level cache */
+    int gpu;        /* as CUDA counts them: CUDA_VISIBLE_DEVICES applies */
+    int capability; /* 90 for 9.0 */
+    int sms;        /* streaming multiprocessors */
     size_t memory_bytes;
     char name[128]; /* "NVIDIA H200" */
     char bus[32];   /* PCI address, by which NVML finds the same GPU: "0000:19:00.0" */

@@ -9,7 +9,8 @@
 /* Followers wait for the next command as long as rank 0 lives; its death is noticed sooner. */
 static const double patience_s = 1e9;
 
-const struct erg_step *device_unpack(char *bytes, size_t count)
+/* The steps lie in `bytes` afterwards and point into it. */
+static const struct erg_step *unpack(char *bytes, size_t count)
 {
     struct erg_step *steps = (struct erg_step *)(void *)bytes;
     bytes += count * sizeof *steps;
@@ -80,7 +81,7 @@ static int obey(struct erg_worker *worker, const struct erg_worker_options *opti
         int status =
             erg_rendezvous_broadcast(options->rendezvous, 0, bytes, message->bytes, DEVICE_ANSWER_S,
                                      err) ||
-                    erg_worker_enqueue(worker, device_unpack(bytes, message->steps), message->steps,
+                    erg_worker_enqueue(worker, unpack(bytes, message->steps), message->steps,
                                        message->repeats, message->delay_ns, err)
                 ? -1
                 : 0;

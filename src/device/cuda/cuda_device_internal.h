@@ -25,9 +25,6 @@ struct device_message {
     uint64_t pass, reference; /* of numbers */
 };
 
-/* The steps lie in `bytes` afterwards and point into it. */
-const struct erg_step *device_unpack(char *bytes, size_t count);
-
 enum { DEVICE_ANSWER_S = 60 }; /* how long one rank waits for the others' answer */
 
 /* World calls. */
