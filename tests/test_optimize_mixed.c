@@ -204,8 +204,7 @@ enum { STAGES = 2, MICROBATCHES = 2, CLOCKS = 3, TABLES = 2 * STAGES, COUNT = 2 
 /* Slower clocks take less energy beyond waiting. */
 static void fill_tables(struct erg_method_result *result, const double *waiting_w)
 {
-    *result = (struct erg_method_result){.method = ERG_METHOD_SEQUENTIAL_CLOCKS,
-                                         .tables = calloc(TABLES, sizeof *result->tables),
+    *result = (struct erg_method_result){.tables = calloc(TABLES, sizeof *result->tables),
                                          .table_count = TABLES};
     for (size_t t = 0; t < TABLES; t++) {
         struct erg_microbatch *table = &result->tables[t];

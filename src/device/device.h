@@ -23,17 +23,15 @@
 enum erg_sense {
     ERG_SENSE_ENERGY = 0x1,
     ERG_SENSE_POWER = 0x2,
-    ERG_SENSE_POWER_AVERAGE = 0x4,
-    ERG_SENSE_TEMPERATURE = 0x8,
-    ERG_SENSE_CLOCK = 0x10,
-    ERG_SENSE_REASONS = 0x20,
+    ERG_SENSE_TEMPERATURE = 0x4,
+    ERG_SENSE_CLOCK = 0x8,
+    ERG_SENSE_REASONS = 0x10,
 };
 
 struct erg_sample {
-    int64_t time_ns;        /* when it was read */
-    uint64_t energy_mj;     /* counter; only differences mean something, and it moves in steps */
-    double power_w;         /* over the last sensor period */
-    double power_average_w; /* over the last second */
+    int64_t time_ns;    /* when it was read */
+    uint64_t energy_mj; /* counter; only differences mean something, and it moves in steps */
+    double power_w;     /* over the last sensor period */
     double temperature_c;
     int clock_mhz;
     uint32_t reasons; /* of enum erg_clock_reason */

@@ -126,8 +126,7 @@ struct erg_iteration {
     struct erg_schedule schedule;
     struct erg_breakpoint *planned; /* time up, cost down, convex */
     size_t planned_count;           /* pieces + 1 */
-    double tick_s;
-    struct erg_plan *plans; /* time up; of equal times the cheapest */
+    struct erg_plan *plans;         /* time up; of equal times the cheapest */
     size_t plan_count;
     struct erg_frontier frontier; /* Pareto filter of the plans; recipe = index into plans */
 };

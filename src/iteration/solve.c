@@ -250,7 +250,6 @@ int erg_iteration_solve(struct erg_iteration *iteration,
         result = option_tables_init(&tables, &iteration->schedule, request->tables, request->tick_s,
                                     err);
     if (result == 0) {
-        iteration->tick_s = tables.tick_s;
         option_tables_problem(&tables, &iteration->schedule, &problem);
         result = solve_with(&collector, &problem, err);
     }

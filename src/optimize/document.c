@@ -167,7 +167,6 @@ static json_t *partition_document(const struct erg_optimization *o, size_t kind_
 
 /* Where each option of each method's table stands in the document's list; -1 = unused. */
 struct numbering {
-    json_t *lists[2]; /* [direction] of the virtual stage at hand, while it is numbered */
     int **numbers[ERG_METHOD_COUNT]; /* [method][table][option] */
 };
 

@@ -73,7 +73,6 @@ struct erg_method_point {
 };
 
 struct erg_method_result {
-    enum erg_method method;
     struct erg_microbatch *tables; /* [2 * stages * chunks], as erg_table_index() */
     size_t table_count;
     struct erg_iteration iteration;

@@ -80,11 +80,9 @@ static bool has_partitions(const struct erg_optimization *o)
     return o->kinds[0].survey.partition_count > 0;
 }
 
-static void new_tables(const struct erg_optimization *o, struct erg_method_result *result,
-                       enum erg_method method)
+static void new_tables(const struct erg_optimization *o, struct erg_method_result *result)
 {
     erg_method_release(result);
-    result->method = method;
     result->table_count = (size_t)(2 * o->job->pipeline * o->job->virtual_stages);
     result->tables = erg_xcalloc(result->table_count, sizeof *result->tables);
 }
@@ -169,9 +167,9 @@ static int plan_whole_layers(struct erg_optimization *o, enum erg_method full_cl
                              enum erg_method clocks, enum erg_mode mode, struct erg_error *err)
 {
     struct erg_method_result *one = &o->methods[full_clock], *frontier = &o->methods[clocks];
-    new_tables(o, one, full_clock);
+    new_tables(o, one);
     add_whole_layers(o, one, mode);
-    new_tables(o, frontier, clocks);
+    new_tables(o, frontier);
     add_whole_layers(o, frontier, mode);
     filter_tables(o, frontier);
     return erg_interrupt_check(err) || erg_method_run_full_clock(one, &o->plan_request, err) ||
@@ -262,7 +260,7 @@ static int plan_round(struct erg_optimization *o, bool measured_only, bool with_
     struct erg_method_request request = o->plan_request;
     if (!with_budgets)
         request.budget_count = 0;
-    new_tables(o, result, ERG_METHOD_ERGON);
+    new_tables(o, result);
     add_partitions(o, result, measured_only);
     *added = 0;
     if (erg_interrupt_check(err) || erg_method_plan(result, &request, err))

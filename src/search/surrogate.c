@@ -36,7 +36,6 @@ struct learner {
 };
 
 struct erg_gp_pair {
-    const struct erg_space *space;
     size_t size;
     struct learner time, energy;
     double *feature;
@@ -54,7 +53,6 @@ static void learner_init(struct learner *learner, const struct erg_space *space,
 struct erg_gp_pair *erg_gp_pair_new(const struct erg_space *space)
 {
     struct erg_gp_pair *pair = erg_xcalloc(1, sizeof *pair);
-    pair->space = space;
     pair->size = erg_space_size(space);
     learner_init(&pair->time, space, without_prior);
     learner_init(&pair->energy, space, without_prior);

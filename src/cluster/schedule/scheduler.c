@@ -132,7 +132,6 @@ static struct erg_cluster_job *touch(struct erg_scheduler *scheduler, int id)
     struct change *change = &changes->items[changes->count];
     change->job = id;
     change->state = job->state;
-    change->shape = job->shape;
     change->point = job->point;
     erg_placement_assign(&change->placement, &job->placement);
     changes->entry_of[id] = (int)changes->count++;

@@ -11,7 +11,7 @@ struct erg_change_log {
         int job;
         enum erg_cluster_job_state state;
         struct erg_placement placement;
-        int shape, point;
+        int point;
     } * items; /* placements beyond `count` keep their memory for the next call */
     size_t count, capacity;
     int *entry_of;  /* by job: index, -1: untouched */

@@ -49,13 +49,13 @@ static int read_number(const struct erg_csv *csv, size_t row, const char *column
 }
 
 /* What is not there is NAN. */
-static int read_optional(const struct erg_csv *csv, size_t row, const char *column, double least,
-                         double *value, struct erg_error *err)
+static int read_optional(const struct erg_csv *csv, size_t row, const char *column, double *value,
+                         struct erg_error *err)
 {
     *value = NAN;
     if (erg_csv_find(csv, column) < 0 || !*field(csv, row, column))
         return 0;
-    return read_number(csv, row, column, least, value, err);
+    return read_number(csv, row, column, 0, value, err);
 }
 
 static int read_time(const struct erg_csv *csv, size_t row, const char *column, double *seconds,
@@ -153,9 +153,9 @@ static int read_pai(struct erg_log *log, const struct erg_csv *csv, struct erg_e
         double instances, percent, start_s, end_s;
         task.type = erg_arena_strdup(&log->texts, field(csv, row, "gpu_type"));
         if (read_number(csv, row, "inst_num", 0, &instances, err) != 0 ||
-            read_optional(csv, row, "plan_gpu", 0, &percent, err) != 0 ||
-            read_optional(csv, row, "start_time", 0, &start_s, err) != 0 ||
-            read_optional(csv, row, "end_time", 0, &end_s, err) != 0)
+            read_optional(csv, row, "plan_gpu", &percent, err) != 0 ||
+            read_optional(csv, row, "start_time", &start_s, err) != 0 ||
+            read_optional(csv, row, "end_time", &end_s, err) != 0)
             return -1;
         task.gpus = isnan(percent) ? 0 : instances * percent / 100;
         task.submit_s = start_s;
@@ -201,7 +201,7 @@ static int read_pollux(struct erg_log *log, const struct erg_csv *csv, struct er
         if (read_number(csv, row, "num_replicas", 0, &job.gpus, err) != 0 ||
             read_number(csv, row, "batch_size", 1, &batch, err) != 0 ||
             read_time(csv, row, "time", &job.submit_s, err) != 0 ||
-            read_optional(csv, row, "duration", 0, &job.duration_s, err) != 0)
+            read_optional(csv, row, "duration", &job.duration_s, err) != 0)
             return -1;
         job.batch = (long)batch;
         if (isnan(job.duration_s))
@@ -239,7 +239,7 @@ static int read_arena(struct erg_log *log, const struct erg_csv *csv, struct erg
             read_number(csv, row, "batch_size", 1, &batch, err) != 0 ||
             read_time(csv, row, "submission_time", &job.submit_s, err) != 0 ||
             read_number(csv, row, "num_iteration", 1, &job.iterations, err) != 0 ||
-            read_optional(csv, row, "deadline", 0, &deadline_s, err) != 0)
+            read_optional(csv, row, "deadline", &deadline_s, err) != 0)
             return -1;
         job.batch = (long)batch;
         if (!isnan(deadline_s))

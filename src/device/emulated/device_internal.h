@@ -78,7 +78,7 @@ double erg_history_settled(const struct erg_history *history, const struct erg_l
 struct latch {
     int64_t tick;
     uint64_t energy_mj;
-    double power_w, power_average_w, temperature_c;
+    double power_w, temperature_c;
 };
 
 struct emulated {

@@ -3,7 +3,6 @@
 
 #include <math.h>
 
-static const int64_t second_ns = 1000000000;
 static const int64_t poll_ns = 5000000; /* reading energy and power, measured on H200 */
 
 static void read_latch(struct emulated *self, size_t g, int64_t tick, int64_t period_ns)
@@ -12,12 +11,10 @@ static void read_latch(struct emulated *self, size_t g, int64_t tick, int64_t pe
     double gain = self->gain[g];
     double energy_j = gain * erg_history_energy(&self->history, g, at_ns);
     double before_j = gain * erg_history_energy(&self->history, g, at_ns - period_ns);
-    double second_before_j = gain * erg_history_energy(&self->history, g, at_ns - second_ns);
     self->latches[g] = (struct latch){
         .tick = tick,
         .energy_mj = self->offset_mj[g] + (uint64_t)(energy_j * 1e3),
         .power_w = (energy_j - before_j) / ((double)period_ns * 1e-9),
-        .power_average_w = energy_j - second_before_j,
         .temperature_c = round(erg_history_temperature(&self->history, at_ns)),
     };
 }
@@ -41,7 +38,6 @@ int emulated_sense(struct erg_device *device, struct erg_sample *samples, struct
             .time_ns = self->now_ns,
             .energy_mj = latch->energy_mj,
             .power_w = latch->power_w,
-            .power_average_w = latch->power_average_w,
             .temperature_c = latch->temperature_c,
             .clock_mhz = step_mhz * (int)lround(piece->clock_mhz / step_mhz),
             .reasons = piece->reasons,
@@ -52,9 +48,9 @@ int emulated_sense(struct erg_device *device, struct erg_sample *samples, struct
         else
             samples[g].energy_mj = 0;
         if (!self->options.refuse_power)
-            samples[g].valid |= ERG_SENSE_POWER | ERG_SENSE_POWER_AVERAGE;
+            samples[g].valid |= ERG_SENSE_POWER;
         else
-            samples[g].power_w = samples[g].power_average_w = 0;
+            samples[g].power_w = 0;
     }
     return 0;
 }
