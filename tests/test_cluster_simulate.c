@@ -1,7 +1,6 @@
 /*
  * The simulator: small cases worked out by hand, and what must hold for any policy on any cluster.
  */
-#include "base/memory.h"
 #include "cluster/policies/policies.h"
 #include "cluster/simulate/comparison.h"
 #include "cluster/simulate/gpu_uses.h"

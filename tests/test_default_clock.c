@@ -5,7 +5,6 @@
 #include "program.h"
 
 #include "base/log.h"
-#include "base/memory.h"
 #include "device/emulated/emulated.h"
 #include "io/json.h"
 #include "optimize/optimize.h"

@@ -10,7 +10,6 @@
 #include "program.h"
 
 #include <math.h>
-#include <stdbool.h>
 
 static struct erg_pipeline pipeline_1f1b(size_t stages, size_t microbatches)
 {

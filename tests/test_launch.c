@@ -2,7 +2,6 @@
  * launch/: which rank a process is, starting ranks and watching over them, the rendezvous.
  * The ranks of the tests are this program itself, started as "test_launch rank SCENARIO".
  */
-#include "base/text.h"
 #include "launch/rendezvous.h"
 #include "program.h"
 

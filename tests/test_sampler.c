@@ -6,7 +6,6 @@
 #include "fake_gpus.h"
 #include "telemetry/sampler.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <time.h>
 

@@ -1,5 +1,4 @@
 /* Logs of other clusters: small ones of our own in each published layout. */
-#include "base/random.h"
 #include "check.h"
 #include "cluster/traces/import.h"
 #include "cluster/traces/log_internal.h"

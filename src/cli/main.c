@@ -1,7 +1,6 @@
 #include "cli/cli.h"
 
 #include "base/interrupt.h"
-#include "base/log.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,5 @@
 #include "cluster/fleet.h"
 
-#include "base/text.h"
 #include "io/yaml.h"
 
 #include <math.h>

@@ -1,7 +1,6 @@
 #include "device/profiler.h"
 
 #include "base/interrupt.h"
-#include "base/memory.h"
 #include "device/edges.h"
 
 #include <math.h>

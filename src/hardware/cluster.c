@@ -2,7 +2,6 @@
 #include "hardware/cluster_schema.h"
 #include "hardware/hardware_internal.h"
 
-#include <math.h>
 #include <stdio.h>
 
 /* Nodes of one kind. */

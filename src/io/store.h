@@ -15,7 +15,6 @@
 #include "ergon/error.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct erg_store;

@@ -5,7 +5,6 @@
 #include "io/file.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 struct erg_trace {

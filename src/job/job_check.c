@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/text.h"
 #include "hardware/cluster_schema.h"
 
 #include <math.h>

@@ -5,8 +5,6 @@
 #include "base/memory.h"
 #include "layout/energy/energy.h"
 
-#include <stdlib.h>
-
 static void add(struct erg_cost *sum, const struct erg_pass_cost *pass)
 {
     sum->time_s += pass->time_s;

@@ -20,7 +20,6 @@
 #include "microbatch/microbatch.h"
 #include "optimize/compare.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 enum erg_method {

@@ -1,7 +1,6 @@
 #include "optimize/verify.h"
 
 #include "base/log.h"
-#include "base/memory.h"
 #include "base/random.h"
 #include "device/emulated/emulated.h"
 #include "optimize/optimize.h"

@@ -4,7 +4,6 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "device/emulated/emulated.h"
 
 #include <assert.h>
 #include <math.h>

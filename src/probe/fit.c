@@ -3,12 +3,10 @@
 
 #include "base/least_squares.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "device/emulated/emulated.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 /*
  * How far the truth may be from the start, as the standard deviation of a constant's logarithm:

@@ -10,7 +10,6 @@
 #include "io/csv.h"
 #include "io/file.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

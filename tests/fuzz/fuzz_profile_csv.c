@@ -1,7 +1,6 @@
 /* Stage profiles: any bytes are either refused with a sentence or solved. */
 #include "iteration/iteration.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -3,7 +3,6 @@
  * takes to read, how the sensors step; then windows at rest, whose two sources must agree, and
  * which must agree with each other. Reads only. Also prints what a person should look at.
  */
-#include "base/clock.h"
 #include "ergon/telemetry.h"
 #include "telemetry/gpu.h"
 

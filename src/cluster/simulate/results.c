@@ -1,13 +1,11 @@
 #include "cluster/simulate/results.h"
 
-#include "base/memory.h"
 #include "cluster/simulate/gpu_uses.h"
 #include "io/csv.h"
 #include "io/file.h"
 #include "io/json.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 static const char *const states[] = {
     [ERG_JOB_FUTURE] = "future", [ERG_JOB_WAITING] = "waiting",   [ERG_JOB_RUNNING] = "running",

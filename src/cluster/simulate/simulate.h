@@ -23,8 +23,6 @@
 #include "cluster/tariff.h"
 #include "cluster/unserved.h"
 
-#include <stdint.h>
-
 /* A node that fails at a time and comes back. */
 struct erg_outage {
     int node;

@@ -1,7 +1,6 @@
 /* What Calculon's files say, in files of ours. */
 #include "layout/exchange/calculon.h"
 
-#include "hardware/engine.h"
 #include "io/file.h"
 #include "io/json.h"
 

@@ -33,7 +33,6 @@
 #include "layout/grid/plan.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 
 struct erg_grid_device {
     char *type;                    /* as the communication tables call it */
