@@ -5,12 +5,11 @@
 #ifndef ERGON_TESTS_COMMANDS_H
 #define ERGON_TESTS_COMMANDS_H
 
+#include "folder.h"
 #include "program.h"
 
 #include "io/file.h"
 #include "io/json.h"
-
-#include <ftw.h>
 
 /* Two GPUs at 100 W and 250 W whose counters move every 50 ms. */
 #define QUIET_WORLD                                                                                \
@@ -24,41 +23,12 @@
     "gpu * nvlink 100e9 120e9 18 together\n"                                                       \
     "gpu * limit 700\n"
 
-static char commands_folder[64];
-
-/* FOLDER/name; valid until the fourth next call. */
-static inline const char *in_folder(const char *name)
-{
-    static char paths[4][160];
-    static unsigned next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", commands_folder, name);
-    return path;
-}
-
 static inline int commands_begin(void **state)
 {
-    (void)state;
-    snprintf(commands_folder, sizeof commands_folder, "/tmp/ergon-test-XXXXXX");
     /* The energy of this machine's CPUs is none of the tests' business. */
     setenv("ERGON_POWERCAP", "/nonexistent", 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
-    return mkdtemp(commands_folder) ? 0 : -1;
-}
-
-static inline int commands_remove(const char *path, const struct stat *info, int type,
-                                  struct FTW *at)
-{
-    (void)info;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
-static inline int commands_end(void **state)
-{
-    (void)state;
-    return nftw(commands_folder, commands_remove, 16, FTW_DEPTH | FTW_PHYS);
+    return make_folder(state);
 }
 
 /* Programs that are run after this see these GPUs; NULL: no driver. */
@@ -70,6 +40,14 @@ static inline void set_world(const char *script)
         return;
     assert_ok(erg_file_write(in_folder("world"), script, strlen(script), &err), &err);
     setenv("ERGON_FAKE_NVML", in_folder("world"), 1);
+}
+
+static inline double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value))
+        fail_msg("the key %s has no number", key);
+    return json_number_value(value);
 }
 
 /* Runs and reads standard output as JSON. */

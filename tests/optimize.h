@@ -5,13 +5,13 @@
 #ifndef ERGON_TESTS_OPTIMIZE_H
 #define ERGON_TESTS_OPTIMIZE_H
 
+#include "folder.h"
 #include "program.h"
 
 #include "io/json.h"
 #include "stored.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -27,39 +27,11 @@
     "search: {method: random, seed: 7, budget: 5}\n"                                               \
     "profiler: {window_s: 0.5, cooldown_s: 0.5, warmup_s: 0.5}\n"
 
-static char folder[64]; /* of this test program */
-
-static inline int make_folder(void **state)
+/* In memory where possible: every measurement is synced to the disk. */
+static inline int make_quick_folder(void **state)
 {
     (void)state;
-    /* In memory where possible: every measurement is synced to the disk. */
-    snprintf(folder, sizeof folder, "%s/ergon-test-XXXXXX",
-             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static inline int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at)
-{
-    (void)info;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
-static inline int remove_folder(void **state)
-{
-    (void)state;
-    return nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-/* FOLDER/name; valid until the fourth next call. */
-static inline const char *in_folder(const char *name)
-{
-    static char paths[4][160];
-    static unsigned next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
+    return make_folder_below(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
 }
 
 static inline void write_text(const char *name, const char *text)

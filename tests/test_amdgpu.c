@@ -1,4 +1,3 @@
-#define _XOPEN_SOURCE 700 /* nftw */
 /*
  * AMD GPUs on a tree of the driver's files made for the test: every metric of the revisions of its
  * table, what is missing, lists of GPUs, and the energy of a window.
@@ -11,6 +10,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #define MI300 "0000:1c:00.0"
@@ -21,7 +21,7 @@ static const uint64_t all_metrics = (UINT64_C(1) << ERG_METRICS) - 1;
 
 /* ---- the tree ---- */
 
-static void make_folder(const char *name)
+static void make_subfolder(const char *name)
 {
     mkdir(in_folder(name), 0777);
 }
@@ -81,7 +81,7 @@ static void make_gpu(const char *gpu)
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         struct erg_text name = {0};
         erg_text_printf(&name, "%s%s", gpu, folders[i]);
-        make_folder(name.data);
+        make_subfolder(name.data);
         erg_text_release(&name);
     }
     write_text(gpu, "vendor", "0x1002");
@@ -147,8 +147,8 @@ static int begin(void **state)
 {
     int result = commands_begin(state);
     set_world(NULL);
-    setenv("ERGON_AMDGPU", commands_folder, 1);
-    make_folder("module");
+    setenv("ERGON_AMDGPU", folder, 1);
+    make_subfolder("module");
     write_text("module", "version", "6.12.12");
     write_text("", "bind", "not a GPU");
     return result;
@@ -308,7 +308,7 @@ static void test_a_gpu_that_goes(void **state)
     erg_gpu_read(gpus, 0, UINT64_C(1) << ERG_METRIC_POWER_INSTANT, &sample);
     assert_int_equal(sample.valid, 0);
     assert_false(sample.lost);
-    assert_int_equal(nftw(in_folder(MI300), commands_remove, 16, FTW_DEPTH | FTW_PHYS), 0);
+    assert_int_equal(remove_tree(in_folder(MI300)), 0);
     erg_gpu_read(gpus, 0, all_metrics, &sample);
     assert_int_equal(sample.valid, 0);
     assert_true(sample.lost);
@@ -416,7 +416,7 @@ static void test_commands_show_them(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, commands_end)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, remove_folder)
     const struct CMUnitTest tests[] = {
         TEST(test_every_metric),           TEST(test_time_at_a_limit),
         TEST(test_revisions_of_the_table), TEST(test_a_gpu_that_goes),

@@ -1,5 +1,5 @@
 /* layout/calculon and ergon import: files of Calculon become a job that the planner takes. */
-#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include "folder.h"
 #include "program.h"
 
 #include "io/file.h"
@@ -10,26 +10,6 @@
 #include <unistd.h>
 
 #define DATA ERGON_TEST_SOURCE_DIR "/tests/data/calculon/"
-static char folder[] = "/tmp/ergon-import-XXXXXX";
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    static const char *const files[] = {"config.json", "gpu.yaml", "engine.yaml", "job.yaml"};
-    char path[200];
-    (void)state;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
-        unlink(path);
-    }
-    return rmdir(folder);
-}
-
 /* The text of a file of the tests with one part replaced; NULL: as it is. */
 static char *text_of(const char *file, const char *part, const char *other)
 {

@@ -4,6 +4,7 @@
  */
 #include "check.h"
 #include "cluster/speeds.h"
+#include "folder.h"
 #include "io/csv.h"
 #include "io/file.h"
 
@@ -20,8 +21,6 @@
 
 #define TIMES_HEADER "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,iter_time_s\n"
 #define MEMORY_HEADER "model,param_num,global_batch,num_gpus,dp_replica_mem_gb\n"
-
-static char folder[] = "/tmp/ergon-cluster-XXXXXX";
 
 static const char *write_file(const char *name, const char *text)
 {
@@ -342,25 +341,6 @@ static void test_golden_lookups(void **state)
     erg_job_trace_free(trace);
     erg_fleet_free(fleet);
     erg_csv_free(golden);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    static const char *const names[] = {"cluster.yaml", "trace.csv", "prof_optimal.csv",
-                                        "dp_mem.csv"};
-    char path[4096];
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-    return rmdir(folder);
 }
 
 int main(void)

@@ -1,4 +1,3 @@
-#define _XOPEN_SOURCE 700 /* nftw */
 /* ergon doctor on machines that are well, ill, and empty. */
 #include "commands.h"
 
@@ -111,5 +110,5 @@ int main(void)
         cmocka_unit_test(test_gpus_that_are_well),
         cmocka_unit_test(test_gpus_that_are_not),
     };
-    return cmocka_run_group_tests(tests, commands_begin, commands_end);
+    return cmocka_run_group_tests(tests, commands_begin, remove_folder);
 }

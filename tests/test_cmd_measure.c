@@ -1,4 +1,3 @@
-#define _XOPEN_SOURCE 700 /* nftw */
 /* ergon measure: energy of a command over the fake NVML; exit status, signals, output. */
 #include "commands.h"
 
@@ -132,5 +131,5 @@ int main(void)
         cmocka_unit_test(test_exit_status),       cmocka_unit_test(test_signals_reach_the_command),
         cmocka_unit_test(test_without_gpus),
     };
-    return cmocka_run_group_tests(tests, commands_begin, commands_end);
+    return cmocka_run_group_tests(tests, commands_begin, remove_folder);
 }

@@ -1,31 +1,9 @@
 /* ergon memory: its document, its table, its page and its refusals. */
-#define _XOPEN_SOURCE 700 /* nftw, mkdtemp */
 #include "commands.h"
 
 #include <unistd.h>
 
 #define JOBS "'" ERGON_TEST_SOURCE_DIR "/examples/kwai/"
-static char folder[] = "/tmp/ergon-memory-XXXXXX";
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder);
-}
-
-static double number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    assert_true(json_is_number(value));
-    return json_number_value(value);
-}
-
 /* Two published peaks, asked for as a person would, and what the document says of them. */
 static void test_published_peaks(void **state)
 {

@@ -1,5 +1,5 @@
 /* ergon monitor: once for scripts, and live on a terminal that it must leave as it was. */
-#define _XOPEN_SOURCE 700 /* nftw, terminals */
+#define _XOPEN_SOURCE 700 /* terminals */
 #define _DEFAULT_SOURCE   /* TIOCSWINSZ */
 #include "commands.h"
 
@@ -147,5 +147,5 @@ int main(void)
         cmocka_unit_test(test_live),
         cmocka_unit_test(test_the_terminal_is_given_back),
     };
-    return cmocka_run_group_tests(tests, commands_begin, commands_end);
+    return cmocka_run_group_tests(tests, commands_begin, remove_folder);
 }

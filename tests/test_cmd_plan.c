@@ -1,5 +1,4 @@
 /* ergon plan: its document, its tables, its files and its refusals. */
-#define _XOPEN_SOURCE 700 /* nftw, mkdtemp */
 #include "commands.h"
 
 #include <stdlib.h>
@@ -12,27 +11,6 @@
     "--engine megatron-a100 --cluster '" ERGON_TEST_SOURCE_DIR                                     \
     "/data/clusters/2x8-a100-sxm4-40gb.yaml' --sequence 2048 --batch 48"
 #define ON_A100 SMALL " " A100S
-static char folder[] = "/tmp/ergon-plan-XXXXXX";
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder);
-}
-
-static double number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    assert_true(json_is_number(value));
-    return json_number_value(value);
-}
-
 /* The best of all: in order, within memory, with GPUs and batch as asked, and adding up. */
 static void test_document(void **state)
 {

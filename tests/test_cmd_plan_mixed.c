@@ -1,5 +1,4 @@
 /* ergon plan on nodes of several kinds: which stages lie where, and its refusals. */
-#define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "program.h"
 
 #include "io/file.h"

@@ -1,5 +1,4 @@
 /* ergon record and ergon export over the fake NVML. */
-#define _XOPEN_SOURCE 700 /* nftw */
 #include "commands.h"
 
 #include "io/csv.h"
@@ -184,5 +183,5 @@ int main(void)
         cmocka_unit_test(test_a_torn_end),
         cmocka_unit_test(test_usage),
     };
-    return cmocka_run_group_tests(tests, commands_begin, commands_end);
+    return cmocka_run_group_tests(tests, commands_begin, remove_folder);
 }

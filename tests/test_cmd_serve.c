@@ -1,5 +1,4 @@
 /* ergon serve: scrapes over HTTP, read by a strict reader; a GPU that hangs. */
-#define _XOPEN_SOURCE 700 /* nftw */
 #include "commands.h"
 #include "openmetrics.h"
 
@@ -161,5 +160,5 @@ int main(void)
         cmocka_unit_test(test_a_hanging_gpu_is_left_out),
         cmocka_unit_test(test_where_it_cannot_listen),
     };
-    return cmocka_run_group_tests(tests, commands_begin, commands_end);
+    return cmocka_run_group_tests(tests, commands_begin, remove_folder);
 }

@@ -1,19 +1,10 @@
 /* ergon simulate: its document, its tables and its refusals, on a small case of our own. */
-#define _XOPEN_SOURCE 700 /* nftw */
 #include "commands.h"
 #include "io/csv.h"
 #include "io/file.h"
 
 #define DATA ERGON_TEST_SOURCE_DIR "/tests/data/cluster"
 #define CASE "simulate '" DATA "/cluster.yaml' '" DATA "/trace.csv' --profiles '" DATA "' "
-
-static double number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_number(value))
-        fail_msg("the key %s has no number", key);
-    return json_number_value(value);
-}
 
 /*
  * 'first' takes 60 + 3000 s; 'second' needs both big nodes and waits; 'third' takes a small one;
@@ -60,7 +51,7 @@ static void test_names_what_does_not_fit(void **state)
         erg_text_printf(&line,
                         "simulate '" DATA "/cluster.yaml' '%s/unfit.csv' --profiles '" DATA
                         "' --policy %s 2>&1",
-                        commands_folder, policies[i]);
+                        folder, policies[i]);
         struct program_result result = run_program(line.data);
         assert_int_equal(result.exit_code, 0);
         assert_non_null(strstr(result.out.data, "unfit.csv:3: policy "));
@@ -79,7 +70,7 @@ static void test_names_what_does_not_fit(void **state)
     erg_text_printf(&line,
                     "simulate '" DATA "/cluster.yaml' '%s/unfit.csv' --profiles '" DATA
                     "' --policy ergon 2>&1",
-                    commands_folder);
+                    folder);
     struct program_result result = run_program(line.data);
     assert_null(strstr(result.out.data, "policy"));
     assert_non_null(strstr(result.out.data, "3 of 3 jobs finished"));
@@ -93,7 +84,7 @@ static void test_tables(void **state)
     struct erg_text line = {0};
     struct erg_csv *jobs, *events, *cluster;
     struct erg_error err;
-    erg_text_printf(&line, CASE "--policy fcfs -o '%s' 2>&1", commands_folder);
+    erg_text_printf(&line, CASE "--policy fcfs -o '%s' 2>&1", folder);
     struct program_result result = run_program(line.data);
     assert_int_equal(result.exit_code, 0);
     assert_non_null(strstr(result.out.data, "4 of 5 jobs finished"));
@@ -273,5 +264,5 @@ int main(void)
         cmocka_unit_test(test_failures),    cmocka_unit_test(test_tariffs),
         cmocka_unit_test(test_made_traces), cmocka_unit_test(test_refusals),
     };
-    return cmocka_run_group_tests(tests, commands_begin, commands_end);
+    return cmocka_run_group_tests(tests, commands_begin, remove_folder);
 }

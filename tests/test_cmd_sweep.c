@@ -1,5 +1,4 @@
 /* ergon simulate --sweep: results in a folder, parts under Slurm, and its refusals. */
-#define _XOPEN_SOURCE 700 /* nftw */
 #include "commands.h"
 #include "io/csv.h"
 
@@ -138,7 +137,7 @@ static void test_slurm(void **state)
     check_program(line("it's apart", command.data), 0, "");
     command.count = 0;
     erg_text_printf(&command, "cd / && bash -n \"%s\" && PATH=\"%s:$PATH\" sh \"%s\" > /dev/null",
-                    in_folder("it's.sbatch"), commands_folder, in_folder("it's.sbatch"));
+                    in_folder("it's.sbatch"), folder, in_folder("it's.sbatch"));
     assert_int_equal(system(command.data), 0);
     assert_int_equal(stat(in_folder("it's apart/parts/4-of-4.db"), &info), 0);
     assert_ok(erg_json_load(&apart, in_folder("it's apart/sweep.json"), &err), &err);
@@ -191,5 +190,5 @@ int main(void)
         cmocka_unit_test(test_slurm),
         cmocka_unit_test(test_refusals),
     };
-    return cmocka_run_group_tests(tests, commands_begin, commands_end);
+    return cmocka_run_group_tests(tests, commands_begin, remove_folder);
 }

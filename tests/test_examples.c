@@ -1,26 +1,9 @@
 /* What a newcomer runs first: the commands of the README and of examples/, end to end. */
+#include "folder.h"
 #include "program.h"
 
 #include "io/csv.h"
 #include "io/json.h"
-
-static char folder[] = "/tmp/ergon-examples-XXXXXX";
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    struct erg_text command = {0};
-    erg_text_printf(&command, "rm -r '%s'", folder);
-    int status = system(command.data);
-    erg_text_release(&command);
-    return status;
-}
 
 static void test_quickstart_leaves_a_profile_that_frontier_reads(void **state)
 {

@@ -1,25 +1,12 @@
 /* The catalogue: every entry loads, its units are converted, wrong files are explained. */
 #include "check.h"
+#include "folder.h"
 
 #include "base/memory.h"
 #include "base/text.h"
 #include "hardware/cluster_schema.h"
 #include "hardware/hardware.h"
 #include "io/file.h"
-
-static char folder[] = "/tmp/ergon-hardware-XXXXXX";
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder);
-}
 
 static void every_entry_loads(void **state)
 {

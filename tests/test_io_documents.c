@@ -1,5 +1,4 @@
 /* Documents by key: what is put stays, and files are merged; what is no such file is refused. */
-#define _XOPEN_SOURCE 700 /* nftw */
 #include "commands.h"
 #include "io/documents.h"
 #include "io/store.h"
@@ -92,5 +91,5 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_first_stays),
                                        cmocka_unit_test(test_merge),
                                        cmocka_unit_test(test_other_files)};
-    return cmocka_run_group_tests(tests, commands_begin, commands_end);
+    return cmocka_run_group_tests(tests, commands_begin, remove_folder);
 }

@@ -1,6 +1,6 @@
 /* io/file, io/csv, io/json: what they read, what they write, and what they say when they cannot. */
-#define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "check.h"
+#include "folder.h"
 
 #include "io/csv.h"
 #include "io/file.h"
@@ -11,28 +11,11 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-static char folder[64];
-
-static int make_folder(void **state)
+static int tear_down(void **state)
 {
-    (void)state;
-    strcpy(folder, "/tmp/ergon-test-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "chmod -R u+rwx %s; rm -rf %s", folder, folder);
-    return system(command);
-}
-
-static const char *in_folder(const char *name)
-{
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
+    char command[96];
+    snprintf(command, sizeof command, "chmod -R u+rwx '%s'", folder);
+    return system(command) ? -1 : remove_folder(state);
 }
 
 static int entries(const char *path)
@@ -478,5 +461,5 @@ int main(void)
         cmocka_unit_test(json_refuses_broken_documents),
         cmocka_unit_test(json_written_loses_no_digit),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, tear_down);
 }

@@ -1,6 +1,6 @@
 /* io/store and io/trace: measurements that survive, files of others that stay untouched. */
-#define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "check.h"
+#include "folder.h"
 
 #include "base/thread.h"
 #include "io/csv.h"
@@ -13,30 +13,6 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/ergon-test-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
-static const char *in_folder(const char *name)
-{
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
 
 static struct erg_store_row row_number(int i)
 {

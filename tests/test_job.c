@@ -1,5 +1,4 @@
 /* job/: the shipped examples load; every broken rule is a sentence with file, line and key. */
-#define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "check.h"
 
 #include "base/log.h"

@@ -1,6 +1,7 @@
 /* Fitting engines: constants that are known come back; the committed engines against published
  * iterations. */
 #include "check.h"
+#include "folder.h"
 #include "program.h"
 
 #include "io/file.h"
@@ -8,20 +9,6 @@
 
 static const char rows_path[] = ERGON_TEST_SOURCE_DIR "/tests/data/megatron-kwai-h800.csv";
 static const char cluster_path[] = ERGON_TEST_SOURCE_DIR "/data/clusters/32x8-h800-sxm-80gb.yaml";
-
-static char folder[] = "/tmp/ergon-fit-XXXXXX";
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder);
-}
 
 static struct erg_time_machine h800(void)
 {

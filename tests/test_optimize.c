@@ -2,7 +2,7 @@
  * `ergon optimize` as a whole, on the emulated device: equal seeds give equal plans, a killed run
  * goes on where it was, shapes of jobs and selections of methods.
  */
-#define _GNU_SOURCE /* nftw, sched_setaffinity */
+#define _GNU_SOURCE /* sched_setaffinity */
 #include "optimize.h"
 
 #include "base/random.h"
@@ -15,7 +15,7 @@ static json_t *reference; /* the plan of SMALL_JOB, made in one go */
 
 static int set_up(void **state)
 {
-    if (make_folder(state))
+    if (make_quick_folder(state))
         return -1;
     write_job("job.yaml", "method: random", "method: gp");
     check_optimize("job.yaml", "reference", "", 0, "selected: ergon");

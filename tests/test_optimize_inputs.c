@@ -2,11 +2,12 @@
 #define _GNU_SOURCE /* nftw */
 #include "optimize.h"
 
+#include <ftw.h>
 #include <sys/resource.h>
 
 static int set_up(void **state)
 {
-    if (make_folder(state))
+    if (make_quick_folder(state))
         return -1;
     write_job("job.yaml", "", "");
     check_optimize("job.yaml", "good", "", 0, "selected: ergon");

@@ -3,7 +3,6 @@
  * plan of one, every stage has the tables of its own GPUs, and what ergon plan writes is taken.
  * That energies of plan files add up is in test_plan_file.c.
  */
-#define _GNU_SOURCE /* nftw */
 #include "optimize.h"
 
 #include "io/file.h"
@@ -32,7 +31,7 @@ static void write_twin(void)
 
 static int set_up(void **state)
 {
-    if (make_folder(state))
+    if (make_quick_folder(state))
         return -1;
     write_twin();
     return 0;

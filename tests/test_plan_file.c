@@ -3,7 +3,6 @@
  * look at every point finds. The sample is a real plan of a published workload, rounded to seven
  * digits; real runs of several shapes are made here.
  */
-#define _GNU_SOURCE /* nftw */
 #include "optimize.h"
 
 #include "base/random.h"
@@ -543,7 +542,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sample_is_read),
-        cmocka_unit_test_setup_teardown(test_real_plans_add_up, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_real_plans_add_up, make_quick_folder, remove_folder),
         cmocka_unit_test(test_picks_are_the_best_points),
         cmocka_unit_test(test_broken_plans_are_refused_by_key),
         cmocka_unit_test(test_damaged_bytes),

@@ -4,6 +4,7 @@
  */
 #include "catalogue.h"
 #include "check.h"
+#include "folder.h"
 #include "program.h"
 
 #include "device/emulated/emulated.h"
@@ -14,27 +15,10 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-static char folder[] = "/tmp/ergon-probe-XXXXXX";
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
+static int tear_down(void **state)
 {
     catalogue_release(state);
-    char command[128];
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    return system(command);
-}
-
-static const char *in_folder(const char *name)
-{
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
+    return remove_folder(state);
 }
 
 /* ---- the program ---- */
@@ -749,5 +733,5 @@ int main(void)
         cmocka_unit_test(wrong_use_is_explained),
         cmocka_unit_test(the_start_is_a_gpu_like_the_rows),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, tear_down);
 }

@@ -2,7 +2,6 @@
  * Sweeps: points and keys, resampled traces, intervals by known cases, and that nothing is lost
  * when a run is killed, interrupted, or has a point that crashes.
  */
-#define _XOPEN_SOURCE 700 /* nftw */
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "cluster/sweep/sweep.h"
@@ -33,13 +32,13 @@ static struct erg_sweep *load(const char *text)
     return sweep;
 }
 
-static struct erg_documents *store_of(const char *folder, unsigned index, unsigned count)
+static struct erg_documents *store_of(const char *name, unsigned index, unsigned count)
 {
     struct erg_documents *store;
     struct erg_error err;
-    assert_ok(erg_sweep_store_open(&store, in_folder(folder),
-                                   &(struct erg_sweep_part){index, count}, &err),
-              &err);
+    assert_ok(
+        erg_sweep_store_open(&store, in_folder(name), &(struct erg_sweep_part){index, count}, &err),
+        &err);
     return store;
 }
 
@@ -415,7 +414,7 @@ static void test_failures(void **state)
  * its first point is stored it gets the signal; what it had begun must end with it, which closes
  * the last writing end of `alive`.
  */
-static int end_by(int signal_number, struct erg_sweep *sweep, const char *folder)
+static int end_by(int signal_number, struct erg_sweep *sweep, const char *name)
 {
     struct erg_error err;
     struct erg_policy hanging = with(sweep, hang);
@@ -429,13 +428,13 @@ static int end_by(int signal_number, struct erg_sweep *sweep, const char *folder
         close(alive[0]);
         erg_interrupt_install();
         sweep->policy[1] = &hanging;
-        struct erg_documents *store = store_of(folder, 0, 1);
+        struct erg_documents *store = store_of(name, 0, 1);
         _exit(run(sweep, store, &err) == 0 ? 0 : (int)err.status);
     }
     close(alive[1]);
     json_t *known = NULL;
     while (!known) { /* a store of one's own: the other may not have made the file yet */
-        struct erg_documents *store = store_of(folder, 0, 1);
+        struct erg_documents *store = store_of(name, 0, 1);
         assert_ok(erg_documents_get(store, erg_sweep_key(sweep, &first).text, &known, &err), &err);
         erg_documents_close(store);
         erg_sleep_ns(2000000);
@@ -449,16 +448,16 @@ static int end_by(int signal_number, struct erg_sweep *sweep, const char *folder
     return status;
 }
 
-static void check_goes_on(int signal_number, int exit_code, const char *folder)
+static void check_goes_on(int signal_number, int exit_code, const char *name)
 {
     struct erg_error err;
     struct erg_sweep *sweep = load(BOTH);
-    int status = end_by(signal_number, sweep, folder);
+    int status = end_by(signal_number, sweep, name);
     if (exit_code)
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == exit_code);
     else
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == signal_number);
-    struct erg_documents *store = store_of(folder, 0, 1), *whole = store_of("whole", 0, 1);
+    struct erg_documents *store = store_of(name, 0, 1), *whole = store_of("whole", 0, 1);
     assert_ok(run(sweep, store, &err), &err);
     check_same(sweep, whole, store); /* of test_parts */
     erg_documents_close(whole);
@@ -529,5 +528,5 @@ int main(void)
         cmocka_unit_test(test_failures),    cmocka_unit_test(test_killed),
         cmocka_unit_test(test_interrupted), cmocka_unit_test(test_refusals),
     };
-    return cmocka_run_group_tests(tests, commands_begin, commands_end);
+    return cmocka_run_group_tests(tests, commands_begin, remove_folder);
 }

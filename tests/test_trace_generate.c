@@ -5,20 +5,19 @@
  */
 #include "check.h"
 #include "cluster/traces/generate.h"
+#include "folder.h"
 #include "io/file.h"
 
 #define EXAMPLE ERGON_TEST_SOURCE_DIR "/examples/cluster"
 
 enum { JOBS = 20000 };
 
-static char folder[] = "/tmp/ergon-generate-XXXXXX";
 static struct erg_fleet *fleet;
 
-static int make_folder(void **state)
+static int set_up(void **state)
 {
-    (void)state;
     struct erg_error err;
-    return mkdtemp(folder) ? erg_fleet_load(&fleet, EXAMPLE "/cluster.yaml", &err) : -1;
+    return make_folder(state) ? -1 : erg_fleet_load(&fleet, EXAMPLE "/cluster.yaml", &err);
 }
 
 static const char *recipe_path(void)
@@ -28,12 +27,10 @@ static const char *recipe_path(void)
     return path;
 }
 
-static int remove_folder(void **state)
+static int tear_down(void **state)
 {
-    (void)state;
     erg_fleet_free(fleet);
-    unlink(recipe_path());
-    return rmdir(folder);
+    return remove_folder(state);
 }
 
 static void init_maker(struct erg_trace_maker *maker)
@@ -259,5 +256,5 @@ int main(void)
         cmocka_unit_test(test_wishes),        cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_shipped_trace), cmocka_unit_test(test_refusals),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
 }

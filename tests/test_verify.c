@@ -2,14 +2,13 @@
  * `ergon verify` on the emulated device: stacks of layers cost what their pieces add up to, a plan
  * of another job is refused, and what is too far apart is named.
  */
-#define _GNU_SOURCE /* nftw */
 #include "optimize.h"
 
 #include "optimize/verify.h"
 
 static int set_up(void **state)
 {
-    if (make_folder(state))
+    if (make_quick_folder(state))
         return -1;
     write_job("job.yaml", "method: random", "method: gp");
     write_job("replay.yaml", "sequence: 2048\nsearch: {method: random",
