@@ -1,0 +1,267 @@
+/*
+ * The pages that ergon writes, opened by Node.js without a browser (dom.js): that all of what a
+ * document holds is drawn where it belongs, and what pointing, clicking and keys do.
+ *
+ * Usage: node test_pages.js ERGON SOURCE_DIR
+ */
+"use strict";
+const assert = require("assert");
+const { execFileSync } = require("child_process");
+const fs = require("fs");
+const os = require("os");
+const path = require("path");
+const { openPage } = require("./dom.js");
+
+const [ergon, source] = process.argv.slice(2);
+const folder = fs.mkdtempSync(path.join(os.tmpdir(), "ergon-pages-"));
+const run = (...args) => execFileSync(ergon, [...args, "--quiet"], { cwd: folder, stdio: ["ignore", "pipe", "inherit"] });
+const example = name => path.join(source, "examples", name);
+const inFolder = name => path.join(folder, name);
+const number = (element, name) => Number(element.getAttribute(name));
+/* Of lists from a page too, which are of another world. */
+const same = (actual, expected) => assert.strictEqual(JSON.stringify(actual), JSON.stringify(expected));
+const near = (actual, expected, relative, what) =>
+  assert.ok(Math.abs(actual - expected) <= relative * Math.abs(expected), `${what}: ${actual}, expected ${expected}`);
+
+/* Of any page: nothing that could not be drawn, and no number that is none. */
+function checkWhole(page) {
+  const bad = /could not be drawn|NaN|undefined|Infinity|\[object/;
+  const look = element => {
+    for (const [name, value] of Object.entries(element.attributes))
+      assert.ok(!bad.test(value), `<${element.tag} ${name}="${value.slice(0, 200)}">`);
+    for (const node of element.nodes) {
+      if (typeof node !== "string") look(node);
+      else assert.ok(!bad.test(node), `in <${element.tag}>: ${node.slice(0, 200)}`);
+    }
+    for (const item of element.painted || [])
+      for (const value of Object.values(item))
+        assert.ok(typeof value === "string" ? !bad.test(value) : Number.isFinite(value), `painted: ${JSON.stringify(item)}`);
+  };
+  look(page.body);
+  assert.match(page.document.title, /^ergon [a-z]+: /);
+  assert.ok(page.byId("headline").textContent.length > 20);
+}
+
+const rowsOf = (page, id) => page.byId(id).all("tbody").flatMap(body => body.all("tr"));
+const cellsOf = row => row.children.map(cell => cell.textContent);
+/* Positions go with values: a larger value lies further in the direction of `sign`. */
+function checkOrder(values, positions, sign, what) {
+  assert.strictEqual(values.length, positions.length, what);
+  const order = values.map((value, i) => i).sort((a, b) => values[a] - values[b]);
+  for (let i = 1; i < order.length; i++)
+    assert.ok(sign * (positions[order[i]] - positions[order[i - 1]]) >= -0.11, `${what}: ${values[order[i]]} at ${positions[order[i]]}`);
+}
+
+const tests = {
+  "optimize: every plan has its place, its recipe and its timeline"() {
+    run("optimize", example("quickstart.yaml"), "--output", "optimize");
+    const page = openPage(inFolder("optimize/report.html"), ["METHODS", "timelineOf"]);
+    checkWhole(page);
+    const plan = page.data, marks = page.byId("frontier-chart").all("svg")[0];
+    same(page.METHODS.map(m => m.key), Object.keys(plan.methods));
+    const ours = page.METHODS.find(m => m.key === "ergon"), dots = marks.all(e => e.tag === "circle" && e.getAttribute("r") === "4");
+    checkOrder(ours.points.map(p => p.time_s), dots.map(d => number(d, "cx")), 1, "time to the right");
+    checkOrder(ours.points.map(p => p.energy_j), dots.map(d => number(d, "cy")), -1, "energy up");
+
+    const rows = rowsOf(page, "comparison-table");
+    assert.strictEqual(rows.length, 5);
+    const versus = plan.methods.ergon.versus;
+    same(cellsOf(rows[4]).slice(3), [versus.max_throughput_time_reduction_percent,
+      versus.max_throughput_energy_reduction_percent, versus.iso_time_energy_reduction_percent,
+      versus.iso_energy_time_reduction_percent].map(value => `${value.toFixed(1)}\u00a0%`));
+
+    /* The page works out the timeline of any plan; it takes what the planner said, and as long as
+     * the document's own timelines. */
+    const drawn = plan.timelines.slice(1);
+    assert.ok(drawn.length > 0);
+    let ratios = [];
+    for (const method of page.METHODS)
+      method.points.forEach((point, i) => ratios.push(point.time_s / page.timelineOf(method, i).time_s));
+    near(Math.min(...ratios), Math.max(...ratios), 1e-6, "all plans longer by the same overhead");
+    assert.ok(ratios[0] >= 1 - 1e-9 && ratios[0] < 1.05);
+    const planTimelines = openPage(inFolder("optimize/report.html"), ["plan", "METHODS", "timelineOf"]);
+    planTimelines.plan.timelines.length = 1;
+    for (const timeline of drawn) {
+      const own = planTimelines.timelineOf(planTimelines.METHODS.find(m => m.key === timeline.method), timeline.point);
+      near(own.time_s, timeline.time_s, 1e-6, "timeline worked out by the page");
+      timeline.stages.forEach((row, s) => row.forEach((span, k) =>
+        near(own.stages[s][k].end_s, span.end_s, 1e-5, `end of span ${k} of stage ${s}`)));
+    }
+
+    const canvases = page.byId("pipeline-charts").all("canvas");
+    assert.strictEqual(canvases.length, 2);
+    const spans = plan.timelines[0].stages.flat().length;
+    assert.ok(canvases.every(c => c.painted.filter(p => "width" in p).length >= spans));
+    assert.strictEqual(page.byId("partition-charts").children.length, plan.partition_timelines.length);
+    assert.match(page.byId("provenance-list").textContent, new RegExp(`plan format ${plan.schema_version}`));
+  },
+
+  "optimize: a plan is pointed at, kept by click and by key"() {
+    const page = openPage(inFolder("optimize/report.html"), ["METHODS", "state"]);
+    const ours = page.METHODS.find(m => m.key === "ergon"), svg = () => page.byId("frontier-chart").all("svg")[0];
+    const dot = svg().all(e => e.tag === "circle" && e.getAttribute("r") === "4")[3];
+    const at = { clientX: number(dot, "cx"), clientY: number(dot, "cy") };
+    svg().fire("pointermove", at);
+    assert.match(page.byId("recipe").textContent, new RegExp(`plan 4 of ${ours.points.length}`));
+    assert.ok(!page.byId("tip").hidden);
+    svg().fire("pointerleave");
+    assert.ok(page.byId("tip").hidden);
+    assert.strictEqual(page.state.kept.point, page.data.selected.point);
+    svg().fire("click", at);
+    assert.strictEqual(page.state.kept.point, 3);
+    assert.match(page.byId("pipeline-charts").textContent, /After: ergon, your choice/);
+    assert.match(page.byId("breakdown-bars").textContent, /your choice/);
+    svg().fire("keydown", { key: "ArrowRight" });
+    svg().fire("keydown", { key: "Enter" });
+    assert.strictEqual(page.state.kept.point, 4);
+    svg().fire("keydown", { key: "ArrowUp" });
+    svg().fire("keydown", { key: "Enter" });
+    assert.strictEqual(page.state.kept.method, "nanobatching+clocks");
+    for (const button of page.byId("pipeline-controls").all("button")) {
+      button.fire("click");
+      assert.strictEqual(button.getAttribute("aria-pressed"), "true");
+    }
+    const canvas = page.byId("pipeline-charts").all("canvas")[0], box = canvas.painted.filter(p => "width" in p && p.height > 10).pop();
+    canvas.fire("pointermove", { clientX: box.x + 1, clientY: box.y + 1 });
+    assert.match(page.byId("tip").textContent, /^stage \d, (forward|backward) of microbatch \d+\n\d+ MHz/);
+    page.window.fire("beforeprint");
+    page.window.fire("afterprint");
+    checkWhole(page);
+  },
+
+  "plan: the ranking, all layouts, and the stages of a row"() {
+    run("plan", example("kwai/llama2-7b.yaml"), "--top", "5", "--output", "plan");
+    const page = openPage(inFolder("plan/layouts.html"));
+    checkWhole(page);
+    const rows = rowsOf(page, "top"), { points, layouts } = page.data;
+    assert.strictEqual(rows.length, layouts.length);
+    rows.forEach((row, i) => assert.strictEqual(row.children[2].textContent, layouts[i].recompute));
+    const dots = page.byId("scatter").all(e => e.tag === "circle" && e.getAttribute("r") === "2.5");
+    const edge = Math.max(...points.time_s);
+    assert.ok(dots.length > 0 && dots.length <= points.time_s.length);
+    if (dots.length === points.time_s.length)
+      checkOrder(points.time_s, dots.map(d => number(d, "cx")), 1, `layouts by time, to ${edge} s`);
+    else
+      assert.match(page.byId("scatter-note").textContent, /take longer than is drawn/);
+    const last = layouts.length - 1, ring = () => page.byId("scatter").all(e => e.getAttribute("r") === "8")[0].getAttribute("cx");
+    const before = ring();
+    rows[last].fire("pointerenter");
+    assert.notStrictEqual(ring(), before);
+    assert.strictEqual(page.byId("bytes").children.length, layouts[last].stages.length);
+    const union = page.byId("frontier").all(e => e.getAttribute("r") === "4.5");
+    checkOrder(page.data.frontier.map(p => p.time_s), union.map(d => number(d, "cx")), 1, "frontier by time");
+    union[0].fire("pointermove");
+    assert.match(page.byId("tip").textContent, /recompute .*\n.*W a GPU\n/);
+    /* Shares of time are bars whose widths add up to the layout's time. */
+    const most = Math.max(...layouts.map(l => l.highest_clock.time_s));
+    page.byId("items").children.forEach((row, i) => {
+      const widths = row.all("i").map(part => Number(/width:([0-9.]+)%/.exec(part.getAttribute("style"))[1]));
+      near(widths.reduce((a, b) => a + b, 0), 100 * layouts[i].highest_clock.time_s / most, 1e-3, `bar of layout ${i}`);
+    });
+  },
+
+  "memory: bars, courses and numbers agree"() {
+    run("memory", example("kwai/llama2-7b.yaml"), "--report", "memory.html");
+    const page = openPage(inFolder("memory.html"), ["present"]);
+    checkWhole(page);
+    const { stages } = page.data, rows = rowsOf(page, "memory-table");
+    assert.strictEqual(rows.length, page.present.length + 1);
+    stages.forEach((stage, i) => {
+      const column = rows.map(row => Number(row.children[i + 1].textContent));
+      const sum = column.slice(0, -1).reduce((a, b) => a + b, 0);
+      assert.ok(Math.abs(sum - column[column.length - 1]) < 0.01 * rows.length, `parts of stage ${i} add up`);
+      near(column[column.length - 1], stage.peak_bytes / 2 ** 30, 0.01, `peak of stage ${i}`);
+    });
+    const charts = page.byId("memory-charts").all("svg");
+    assert.strictEqual(charts.length, stages.length);
+    assert.strictEqual(charts[0].all("polygon").length, page.present.length);
+    charts[0].fire("keydown", { key: "ArrowRight" });
+    assert.match(page.byId("tip").textContent, /^pass 1 of \d+: forward of microbatch 0/);
+    charts[0].fire("keydown", { key: "End" });
+    const [, pass, count] = /^pass (\d+) of (\d+): backward/.exec(page.byId("tip").textContent);
+    assert.strictEqual(pass, count);
+    /* Pass by pass, the parts add up to what is drawn and said, at most to the peak. */
+    charts.forEach((chart, i) => {
+      let most = 0;
+      chart.fire("keydown", { key: "Home" });
+      for (let k = 0; k < stages[i].course.pass.length; k++) {
+        const parts = [...page.byId("tip").textContent.matchAll(/: ([0-9.]+)\u00a0GiB/g)].map(match => Number(match[1]));
+        const together = parts.pop();
+        assert.ok(Math.abs(parts.reduce((a, b) => a + b, 0) - together) < 0.006 * (parts.length + 1), `pass ${k} of stage ${i}`);
+        most = Math.max(most, together);
+        chart.fire("keydown", { key: "ArrowRight" });
+      }
+      assert.ok(Math.abs(most - stages[i].peak_bytes / 2 ** 30) < 0.006, `peak of stage ${i}`);
+    });
+  },
+
+  "simulate: policies side by side and over time"() {
+    run("simulate", example("cluster/cluster.yaml"), example("cluster/trace.csv"), "--profiles", example("cluster/profiles"),
+      "--policy", "fcfs,arena,ergon", "--output", "simulate");
+    const page = openPage(inFolder("simulate/report.html"), ["policies", "METRICS"]);
+    checkWhole(page);
+    const rows = rowsOf(page, "policies"), heads = page.byId("policies").all("thead")[0].all("th").map(th => th.textContent);
+    same(rows.map(row => row.children[0].nodes[1]), ["fcfs", "arena", "ergon"]);
+    /* A number and its unit are the value; in bold is the best of a column. */
+    for (const [title, key, units, less] of page.METRICS) {
+      const column = heads.indexOf(title), values = page.data.policies.map(p => p.summary[key]);
+      rows.forEach((row, i) => {
+        const [shown, unit] = column < 0 ? ["0"] : row.children[column].textContent.split("\u00a0");
+        if (column >= 0 && values[i] !== null)
+          near(Number(shown.replace(/,/g, "")) * (unit ? units.find(([name]) => name === unit)[1] : 1), values[i], 0.006,
+            `${title} of policy ${i}`);
+      });
+      const bold = column < 0 ? [] : rows.flatMap((row, i) => (row.children[column].all("b").length ? [values[i]] : []));
+      for (const value of bold) assert.strictEqual(value, (less ? Math.min : Math.max)(...values), title);
+    }
+    const courses = page.byId("course").all("svg");
+    assert.strictEqual(courses.length, 4);
+    courses[0].fire("pointermove", { clientX: 400 });
+    assert.match(page.byId("tip").textContent, /^after .*\nfcfs: .*\narena: .*\nergon: /);
+    const guides = courses.map(svg => svg.all(e => e.getAttribute("class") === "guide")[0].getAttribute("x1"));
+    assert.ok(guides.every(x => x === guides[0]), "all cursors move together");
+    assert.strictEqual(page.byId("completion").all("svg")[0].all(e => e.tag === "path").length, 3);
+    const [first] = page.byId("gpus-controls").all("button");
+    first.fire("click");
+    const canvas = page.byId("gpus").all("canvas")[0];
+    assert.match(canvas.getAttribute("aria-label"), /under fcfs/);
+    assert.ok(canvas.painted.length > 100);
+    canvas.fire("pointermove", { clientX: 400, clientY: 50 });
+    assert.match(page.byId("tip").textContent, /node/);
+    checkWhole(page);
+  },
+
+  "sweep: a case is chosen, loads are compared"() {
+    fs.writeFileSync(inFolder("sweep.yaml"), `clusters: [${example("cluster/cluster.yaml")}]\n` +
+      `traces: [${example("cluster/trace.csv")}]\nprofiles: ${example("cluster/profiles")}\n` +
+      "policies: [arena, ergon]\nloads: [0.5, 1]\nseeds: 2\nresample: true\n");
+    run("simulate", "--sweep", "sweep.yaml", "--output", "sweep");
+    const page = openPage(inFolder("sweep/report.html"), ["shown", "METRICS"]);
+    checkWhole(page);
+    assert.strictEqual(rowsOf(page, "policies").length, 2);
+    assert.strictEqual(page.shown.load.load, 1);
+    const select = page.byId("choices").all("select")[1];
+    select.selectedIndex = page.shown.group.loads.findIndex(load => load.load === 0.5);
+    const before = page.byId("policies").textContent;
+    select.fire("change");
+    assert.strictEqual(page.shown.load.load, 0.5);
+    assert.notStrictEqual(page.byId("policies").textContent, before);
+    assert.strictEqual(page.byId("loads").all("svg").length, 6);
+    page.byId("loads").all("svg")[0].fire("keydown", { key: "ArrowRight" });
+    assert.match(page.byId("tip").textContent, /^load 1\narena: .*\nergon: /);
+    checkWhole(page);
+  },
+};
+
+let failed = 0;
+for (const [name, test] of Object.entries(tests)) {
+  try {
+    test();
+    console.log(`ok       ${name}`);
+  } catch (error) {
+    failed++;
+    console.log(`FAILED   ${name}\n${error.stack}`);
+  }
+}
+fs.rmSync(folder, { recursive: true });
+process.exit(failed ? 1 : 0);
