@@ -162,8 +162,8 @@ static void test_layers_that_differ(void **state)
     erg_text_release(&command);
     /* By an engine that does not offload, though the job does. */
     check_program("memory " JOBS "llama-65b.yaml' --layout t=2,p=8,v=7 --batch 256 "
-                  "-c layer --engine megatron-a100 2>&1",
-                  1, "engine megatron-a100 does not");
+                  "-c layer --engine megatron-h800 2>&1",
+                  1, "engine megatron-h800 does not");
     /* Too large with any split: what the fastest one needs. */
     check_program("memory " JOBS "llama-65b.yaml' --gpus 64 --batch 64 --layout p=8,v=6 2>&1", 3,
                   "more than the 72.00 GiB");
@@ -321,6 +321,8 @@ static void test_wrong_questions(void **state)
         int exit_code;
     } cases[] = {
         {"--layout t=3 --gpus 3 -a 0", "attention heads", 1},
+        {"--layout t=16,p=8 -a 0", "tensor 16 x context 1 are 16 GPUs, more than the 8 of a node",
+         1},
         {"--layout t=2,z=1", "not understood", 2},
         {"--offload 0.1 --solve-offload 1e10", "expected one of them", 2},
         {"--per-stage", "needs --solve-offload", 2},
@@ -333,6 +335,16 @@ static void test_wrong_questions(void **state)
     };
     check_program("memory " JOBS "llama2-7b.yaml' --gpus 8 --layout t=2,p=4 2>&1", 1,
                   "8 GPUs are more than a node of 4");
+    /* Groups that nodes have room for, but that cut them unevenly, can be planned, too. */
+    check_program("memory " JOBS "llama-65b.yaml' --gpus 96 --batch 96 --sequence 6144 "
+                  "--layout t=2,c=3,p=8 -a 0 2>&1",
+                  0, "makes groups of 6 GPUs, which do not fill nodes of 8 evenly");
+    /* What was measured on other GPUs says nothing of these. */
+    check_program("memory " JOBS "llama-65b.yaml' --engine megatron-a100 2>&1", 1,
+                  "is of a GPU with a peak of 312 TFLOP/s, but H800-SXM-80GB has");
+    check_program("memory " JOBS "llama-65b.yaml' --layout t=2,p=8,v=7 --batch 256 "
+                  "--engine megatron-kwai-a100 2>&1",
+                  1, "is of a GPU with a peak of 312 TFLOP/s");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct erg_text text = {0};
         erg_text_printf(&text, "memory " JOBS "llama-65b.yaml' %s 2>&1", cases[i].arguments);

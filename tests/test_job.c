@@ -231,6 +231,9 @@ static void broken_rules_have_their_sentence(void **state)
         {0, "", "stage_recompute: [none, norms]\n",
          "job.yaml:12: key 'stage_recompute': what stages that recompute differently cost is a "
          "matter of the engine"},
+        {0, "", "stage_recompute: [none, norms]\nengine: megatron-kwai-h800\n",
+         "job.yaml:13: key 'engine': the engine 'megatron-kwai-h800' is of a GPU with a peak of "
+         "989 TFLOP/s, but A100-SXM4-40GB has"},
         {0, "", "stage_recompute: [none, all]\n", "key 'stage_recompute[1]'"},
         {0, "", "search: {method: tree}\n",
          "job.yaml:12: key 'search.method': 'tree' is not known; did you mean 'trees'?"},

@@ -87,7 +87,7 @@ static int load_engine(struct erg_engine **own, const struct erg_engine **engine
             "an engine's times say how many each has; expected the key 'engine' in %s or "
             "--engine NAME, for example megatron-a100 (data/engines)",
             job->path);
-    return 0;
+    return erg_engine_check_gpu(*engine, job->gpu, err);
 }
 
 /* The layers of chunks as ergon plan splits them: so that the iteration is the shortest of those
@@ -113,8 +113,10 @@ static int split_layers(struct erg_layout *layout, const struct erg_job *job,
     struct erg_layout_candidate found;
     struct erg_error unfit = {0};
     plain.offload = 0; /* as much as is needed, where the engine offloads */
-    if (load_engine(&own, &search.time.engine, job, values, err) != 0)
+    if (load_engine(&own, &search.time.engine, job, values, err) != 0) {
+        erg_engine_free(own);
         return -1;
+    }
     erg_time_machine_init(&machine, job->gpu, cluster);
     search.time.model = job->model;
     search.time.machine = &machine;
@@ -152,6 +154,8 @@ static int settle_layout(struct erg_layout *layout, const struct erg_job *job,
     struct erg_time_machine machine;
     erg_time_machine_init(&machine, job->gpu, &job->cluster);
     if (erg_time_machine_check(&machine, erg_layout_gpus(layout), err) != 0)
+        return -1;
+    if (erg_layout_check_group(layout, job->cluster.gpus_per_node, err) != 0)
         return -1;
     if (values->layout && isnan(values->offload) && layout->offload > 0 && layout->pipeline < 3)
         return erg_fail(err, ERG_FAILED,
@@ -191,7 +195,7 @@ static int choose_layout(struct erg_layout *layout, const struct erg_job *job,
                         values->batch != ERG_NOT_GIVEN ? values->batch : batch, err) != 0)
         return -1;
     long group = layout->tensor * layout->context;
-    if (job->cluster.gpus_per_node % group != 0)
+    if (group <= job->cluster.gpus_per_node && job->cluster.gpus_per_node % group != 0)
         erg_log(ERG_LOG_WARNING,
                 "tensor %ld x context %ld makes groups of %ld GPUs, which do not fill nodes of %d "
                 "evenly",
@@ -333,8 +337,8 @@ static int find_traffic(struct erg_memory_answer *answer, struct erg_memory_traf
         return -1;
     erg_time_machine_init(&machine, answer->job->gpu, cluster);
     const struct erg_time_request time = {request->model, engine, &machine};
-    int status = 0;
-    if (answer->host_bytes > 0 && !(engine->host_link_bandwidth > 0))
+    int status = erg_engine_check_gpu(engine, answer->job->gpu, err);
+    if (status == 0 && answer->host_bytes > 0 && !(engine->host_link_bandwidth > 0))
         status = erg_fail(err, ERG_FAILED,
                           "the layout offloads, and engine %s does not: its host_link_gb_s is 0",
                           engine->name);

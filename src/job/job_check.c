@@ -340,8 +340,8 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
         erg_job_place_stages(job, file, yaml, any_layout, err) != 0 ||
         choose_stage_recompute(job, file, yaml, err) != 0 ||
         choose_stage_offload(job, file, yaml, err) != 0 ||
-        (!any_layout &&
-         (check_degrees(job, yaml, err) != 0 || check_offload(job, yaml, err) != 0)) ||
+        (!any_layout && (check_degrees(job, yaml, err) != 0 || check_offload(job, yaml, err) != 0 ||
+                         erg_job_check_engines(job, yaml, err) != 0)) ||
         check_schedule(job, file, yaml, err) != 0 || split_layers(job, file, yaml, err) != 0 ||
         choose_goal(job, file, yaml, err) != 0)
         return -1;

@@ -56,6 +56,9 @@ int erg_job_place_stages(struct erg_job *job, const struct erg_job_file *file,
                          const struct erg_yaml *yaml, bool any_layout, struct erg_error *err);
 int erg_job_check_nodes(const struct erg_job *job, const struct erg_yaml *yaml,
                         struct erg_error *err);
+/* Whether the engines by which stages offload or recompute were measured on their GPUs. */
+int erg_job_check_engines(const struct erg_job *job, const struct erg_yaml *yaml,
+                          struct erg_error *err);
 
 /* job_names.c: a name that is a relative path is one from the job's folder; to be freed. */
 char *erg_job_relative_to(const char *path, const char *name);

@@ -186,3 +186,20 @@ int erg_job_check_nodes(const struct erg_job *job, const struct erg_yaml *yaml,
     }
     return 0;
 }
+
+int erg_job_check_engines(const struct erg_job *job, const struct erg_yaml *yaml,
+                          struct erg_error *err)
+{
+    char key[KEY_BYTES];
+    if (!(job->offload > 0) && !job->stage_recompute)
+        return 0; /* engines cost nothing */
+    for (int s = 0; s < job->pipeline; s++) {
+        const struct erg_job_kind *kind = &job->kinds[job->stage_kind[s]];
+        size_t index = job->stage_kind[s];
+        struct erg_error inner = {0};
+        if (erg_engine_check_gpu(kind->engine, kind->gpu, &inner) != 0)
+            return erg_yaml_fail(yaml, index ? node_key(key, index, "engine") : "engine", err,
+                                 "%.900s", inner.message);
+    }
+    return 0;
+}

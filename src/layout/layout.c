@@ -225,6 +225,16 @@ static int check_layers(const struct erg_layout *layout, const struct erg_model 
     return 0;
 }
 
+int erg_layout_check_group(const struct erg_layout *layout, long node_gpus, struct erg_error *err)
+{
+    long group = layout->tensor * layout->context;
+    if (group <= node_gpus)
+        return 0;
+    return erg_fail(err, ERG_FAILED,
+                    "tensor %ld x context %ld are %ld GPUs, more than the %ld of a node",
+                    layout->tensor, layout->context, group, node_gpus);
+}
+
 int erg_layout_check(const struct erg_layout *layout, const struct erg_model *model,
                      struct erg_error *err)
 {

@@ -185,10 +185,11 @@ int erg_layout_evaluate(struct erg_layout_candidate *candidate,
     struct erg_layout *own = &candidate->layout;
     long most = search->group_most > 0 ? search->group_most : machine->node_gpus;
     long pipeline = own->tensor * own->context * own->pipeline;
-    if (own->tensor * own->context > most)
-        return erg_fail(err, ERG_INFEASIBLE,
-                        "tensor %ld x context %ld are %ld GPUs, more than the %ld of a node",
-                        own->tensor, own->context, own->tensor * own->context, most);
+    if (erg_layout_check_group(own, most, err) != 0) {
+        if (err)
+            err->status = ERG_INFEASIBLE;
+        return -1;
+    }
     if (pipeline < 1 || search->gpus % pipeline != 0)
         return erg_fail(err, ERG_INFEASIBLE,
                         "tensor %ld x context %ld x pipeline %ld are %ld GPUs, and %ld are no "
