@@ -312,6 +312,17 @@ static void wrong_requests_are_explained(void **state)
         {"--engine megatron-kwai-h800 -c CLUSTER -k host_layer_us", "to start from", 1},
         {"--engine megatron-kwai-h800 -c CLUSTER -f 1", "--folds", 2},
         {"--engine megatron-a100 -c CLUSTER", "for example: megatron-h800, megatron-kwai-h800", 1},
+        /* Rows do not say which stages lay on which GPUs. */
+        {"--engine megatron-kwai-h800 -c '" ERGON_TEST_SOURCE_DIR
+         "/data/clusters/4x8-h800-8x8-a100-80gb.yaml'",
+         "has nodes with H800-SXM-80GB and others with A100-SXM4-80GB, and an engine's constants "
+         "are those of one GPU",
+         2},
+        {"--engine megatron-kwai-h800 -j '" ERGON_TEST_SOURCE_DIR
+         "/examples/mixed/llama-65b_h800_a100.yaml'",
+         "so no rows whose stages lay on several can be fitted; expected --cluster FILE with only "
+         "the nodes that all rows were measured on",
+         2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char options[768], *place;

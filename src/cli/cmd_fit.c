@@ -44,9 +44,17 @@ struct fitting {
     struct erg_fit fit;
 };
 
-static int set_machine(struct fitting *at, const struct erg_gpu *gpu,
+/* `path`: of the file that the cluster stands in. */
+static int set_machine(struct fitting *at, const char *path, const struct erg_gpu *gpu,
                        const struct erg_cluster *cluster, struct erg_error *err)
 {
+    if (cluster->more_count > 0)
+        return erg_fail(err, ERG_USAGE,
+                        "%s has nodes with %s and others with %s, and an engine's constants are "
+                        "those of one GPU, so no rows whose stages lay on several can be fitted; "
+                        "expected --cluster FILE with only the nodes that all rows were measured "
+                        "on",
+                        path, cluster->gpu, cluster->more[0].gpu);
     erg_time_machine_init(&at->machine, gpu, cluster);
     return erg_engine_check_gpu(at->start, gpu, err);
 }
@@ -64,14 +72,7 @@ static int find_machine(struct fitting *at, struct erg_error *err)
         const struct erg_job_overrides overrides = {.any_layout = true};
         if (erg_job_load(&job, values->job, &overrides, err) != 0)
             return -1;
-        int status = 0;
-        if (job->kind_count > 1)
-            status = erg_fail(err, ERG_USAGE,
-                              "%s is on nodes of several kinds; expected the one that the rows "
-                              "were measured on",
-                              values->job);
-        else
-            status = set_machine(at, job->gpu, &job->cluster, err);
+        int status = set_machine(at, values->job, job->gpu, &job->cluster, err);
         erg_job_free(job);
         return status;
     }
@@ -81,7 +82,7 @@ static int find_machine(struct fitting *at, struct erg_error *err)
         return -1;
     int status = erg_gpu_load(&gpu, cluster->gpu, err);
     if (!status) {
-        status = set_machine(at, gpu, cluster, err);
+        status = set_machine(at, values->cluster, gpu, cluster, err);
         erg_gpu_free(gpu);
     }
     erg_cluster_free(cluster);
