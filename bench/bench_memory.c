@@ -152,10 +152,13 @@ static void rows(void)
         struct erg_memory_request request = {.model = rows.items[i].model,
                                              .layout = &rows.items[i].layout};
         struct erg_memory_solution solution, by_layer;
-        if (erg_memory_solve(&solution, &request, 64 * 0x1p30, &err) != 0)
+        double budgets[64];
+        for (int s = 0; s < 64; s++)
+            budgets[s] = 64 * 0x1p30;
+        if (erg_memory_solve(&solution, &request, budgets, ERG_MEMORY_ERROR, &err) != 0)
             stop(&err);
         request.layer_copies = true;
-        if (erg_memory_solve(&by_layer, &request, 64 * 0x1p30, &err) != 0)
+        if (erg_memory_solve(&by_layer, &request, budgets, ERG_MEMORY_ERROR, &err) != 0)
             stop(&err);
         print_row(&rows.items[i], &solution, &by_layer);
         double apart = fabs(solution.offload - rows.items[i].layout.offload);

@@ -181,7 +181,7 @@ static void try_blocks(struct comparison *comparison, struct splits *splits, uns
     }
 }
 
-/* What is asked for alone is the fastest of its kind among all. */
+/* What is asked for alone is the fastest of its kind among all; with a data degree, of those. */
 static void asked_degrees_are_the_fastest_of_them(const struct erg_mixed_found *found,
                                                   const struct erg_mixed_search *all,
                                                   const struct erg_layout *asked)
@@ -189,26 +189,33 @@ static void asked_degrees_are_the_fastest_of_them(const struct erg_mixed_found *
     struct erg_error err;
     struct erg_mixed_found own;
     struct erg_mixed_search search = *all;
-    double fastest = 0;
     search.top = 1;
     search.remats = 1u << asked->remat;
-    search.only = (struct erg_mixed_degrees){asked->tensor, asked->context, asked->pipeline,
-                                             asked->virtual_stages, asked->microbatch};
-    for (size_t k = 0; k < found->count; k++) {
-        const struct erg_layout *at = &found->items[k].at.layout;
-        if (at->tensor == asked->tensor && at->context == asked->context &&
-            at->pipeline == asked->pipeline && at->virtual_stages == asked->virtual_stages &&
-            at->microbatch == asked->microbatch && at->remat == asked->remat)
-            fastest = fmax(fastest, found->items[k].at.tokens_per_s);
+    search.only = (struct erg_mixed_degrees){.tensor = asked->tensor,
+                                             .context = asked->context,
+                                             .pipeline = asked->pipeline,
+                                             .virtual_stages = asked->virtual_stages,
+                                             .microbatch = asked->microbatch};
+    for (int data = 0; data < 2; data++) {
+        double fastest = 0;
+        search.only.data = data ? asked->data : 0;
+        for (size_t k = 0; k < found->count; k++) {
+            const struct erg_layout *at = &found->items[k].at.layout;
+            if (at->tensor == asked->tensor && at->context == asked->context &&
+                at->pipeline == asked->pipeline && at->virtual_stages == asked->virtual_stages &&
+                at->microbatch == asked->microbatch && at->remat == asked->remat &&
+                (!data || at->data == asked->data))
+                fastest = fmax(fastest, found->items[k].at.tokens_per_s);
+        }
+        assert_ok(erg_mixed_search(&own, &search, &err), &err);
+        assert_int_equal(own.items[0].at.layout.pipeline, asked->pipeline);
+        assert_int_equal(own.items[0].at.layout.remat, asked->remat);
+        assert_true(!data || own.items[0].at.layout.data == asked->data);
+        /* With virtual stages what climbs, of all that are found. */
+        assert_close(own.items[0].at.tokens_per_s, fastest,
+                     asked->virtual_stages == 1 ? 1e-12 : 0.02);
+        erg_mixed_found_release(&own);
     }
-    assert_ok(erg_mixed_search(&own, &search, &err), &err);
-    assert_int_equal(own.items[0].at.layout.pipeline, asked->pipeline);
-    assert_int_equal(own.items[0].at.layout.remat, asked->remat);
-    if (asked->virtual_stages == 1)
-        assert_close(own.items[0].at.tokens_per_s, fastest, 1e-12);
-    else /* what climbs, of all that are found */
-        assert_close(own.items[0].at.tokens_per_s, fastest, 0.02);
-    erg_mixed_found_release(&own);
     search.only.pipeline = 1000;
     assert_fails(erg_mixed_search(&own, &search, &err), &err, "that was asked for spreads a batch");
     assert_int_equal(err.status, ERG_INFEASIBLE);

@@ -91,7 +91,7 @@ static void the_least_that_fits(void **state)
     struct erg_memory_solution solution;
     struct erg_error err;
     double peaks[8];
-    assert_ok(erg_memory_solve(&solution, &request, 64 * GiB, &err), &err);
+    assert_ok(erg_memory_solve(&solution, &request, all_stages(64 * GiB), 0, &err), &err);
     assert_near(solution.offload, 0.544, 0.002);
     layout.offload = solution.offload;
     assert_true(worst_peak(&request, NULL) <= 64 * GiB);
@@ -125,7 +125,7 @@ static void no_more_recomputation_than_needed(void **state)
     struct erg_memory_request request = {.model = model, .layout = &layout};
     struct erg_memory_solution solution;
     struct erg_error err;
-    assert_ok(erg_memory_solve(&solution, &request, 70 * GiB, &err), &err);
+    assert_ok(erg_memory_solve(&solution, &request, all_stages(70 * GiB), 0, &err), &err);
     assert_near(solution.offload, 0, 0);
     assert_int_equal(solution.stage_remat[0], ERG_REMAT_ACTIVATION);
     assert_int_equal(solution.stage_remat[7], ERG_REMAT_NONE);
@@ -146,9 +146,9 @@ static void framework(void **state)
     struct erg_memory_request request = {.model = model, .layout = &layout};
     struct erg_memory_solution arena, blocks;
     struct erg_error err;
-    assert_ok(erg_memory_solve(&arena, &request, 56e9, &err), &err);
+    assert_ok(erg_memory_solve(&arena, &request, all_stages(56e9), 0, &err), &err);
     request.accounting = ERG_MEMORY_FRAMEWORK;
-    assert_ok(erg_memory_solve(&blocks, &request, 56e9, &err), &err);
+    assert_ok(erg_memory_solve(&blocks, &request, all_stages(56e9), 0, &err), &err);
     assert_true(blocks.offload > arena.offload && blocks.offload < arena.offload + 0.05);
     layout.stage_offload = blocks.stage_offload;
     layout.stage_remat = blocks.stage_remat;
@@ -199,11 +199,9 @@ static void what_would_help(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         layout.remat = cases[i].now;
-        assert_ok(erg_memory_smallest_change(
-                      &change, &request,
-                      &(struct erg_memory_room){.gpu_bytes = cases[i].budget, .node_gpus = 8},
-                      &err),
-                  &err);
+        const struct erg_memory_room room = {.gpu_bytes = cases[i].budget, .node_gpus = 8};
+        const struct erg_memory_bounds bounds = {.rooms = &room, .degrees = true};
+        assert_ok(erg_memory_smallest_change(&change, &request, &bounds, &err), &err);
         assert_int_equal(change.found, cases[i].found);
         assert_int_equal(change.layout.tensor, cases[i].tensor);
         assert_int_equal(change.layout.remat, cases[i].remat);
@@ -221,9 +219,10 @@ static void what_would_help(void **state)
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
         const struct erg_memory_room room = {
             .gpu_bytes = rooms[i].gpu, .host_bytes = rooms[i].host, .node_gpus = 8};
+        const struct erg_memory_bounds bounds = {.rooms = &room, .degrees = true};
         layout.remat = ERG_REMAT_BALANCED;
         layout.offload = 0.6;
-        assert_ok(erg_memory_smallest_change(&change, &request, &room, &err), &err);
+        assert_ok(erg_memory_smallest_change(&change, &request, &bounds, &err), &err);
         assert_true(change.found && change.layout.remat == ERG_REMAT_BALANCED);
         assert_false(signbit(change.layout.offload));
         layout.offload = change.layout.offload;
@@ -233,9 +232,122 @@ static void what_would_help(void **state)
     }
     layout.remat = ERG_REMAT_FULL;
     layout.offload = 0;
-    assert_fails(erg_memory_solve(&solution, &request, 20e9, &err), &err, "more than the budget");
+    assert_fails(erg_memory_solve(&solution, &request, all_stages(20e9), 0, &err), &err,
+                 "more than the budget");
     assert_int_equal(err.status, ERG_INFEASIBLE);
     erg_memory_solution_release(&solution);
+    erg_model_free(model);
+}
+
+/* Stages on GPUs of several kinds have budgets of their own: each moves what it alone must. */
+static void budgets_of_stages(void **state)
+{
+    (void)state;
+    struct erg_model *model = load_model("llama-65b", 32005);
+    const struct published row = {4096, 128, 256, 2, 1, 8, 2, ERG_REMAT_NONE, 0};
+    struct erg_layout layout = layout_of(model, &row);
+    struct erg_memory_request request = {.model = model, .layout = &layout};
+    struct erg_memory_solution own, large, small;
+    struct erg_error err;
+    const double budgets[8] = {72e9, 72e9, 50e9, 50e9, 50e9, 72e9, 72e9, 72e9};
+    assert_ok(erg_memory_solve(&own, &request, budgets, 0, &err), &err);
+    assert_ok(erg_memory_solve(&large, &request, all_stages(72e9), 0, &err), &err);
+    assert_ok(erg_memory_solve(&small, &request, all_stages(50e9), 0, &err), &err);
+    for (int i = 0; i < 8; i++) {
+        const struct erg_memory_solution *alone = budgets[i] < 60e9 ? &small : &large;
+        assert_near(own.stage_offload[i], alone->stage_offload[i], 0);
+    }
+    /* Of stages that need more the smaller GPUs bind: the ratio of all is theirs. */
+    assert_true(large.offload < own.offload && own.offload < small.offload);
+    assert_near(own.offload, own.stage_offload[2], 0);
+    layout.offload = own.offload;
+    double peaks[8];
+    worst_peak(&request, peaks);
+    for (int i = 0; i < 8; i++)
+        assert_true(peaks[i] <= budgets[i]);
+    erg_memory_solution_release(&own);
+    erg_memory_solution_release(&large);
+    erg_memory_solution_release(&small);
+    /* A budget may be missed by so much as was said. */
+    layout.offload = 1;
+    double least = worst_peak(&request, NULL);
+    assert_fails(erg_memory_solve(&own, &request, all_stages(least / 1.003), 0, &err), &err,
+                 "more than the budget");
+    erg_memory_solution_release(&own);
+    assert_ok(erg_memory_solve(&own, &request, all_stages(least / 1.003), 0.004, &err), &err);
+    assert_close(own.excess_bytes, least - least / 1.003, 1e-9);
+    erg_memory_solution_release(&own);
+    erg_model_free(model);
+}
+
+/* Layers of stages that are too large go where there is room, as few as are enough. */
+static void moved_layers(void **state)
+{
+    (void)state;
+    struct erg_model *model = load_model("llama-2-7b", 32005);
+    struct erg_error err;
+    long uneven[4] = {12, 8, 6, 6}, found[4];
+    double peaks[4];
+    struct erg_layout layout = {.tensor = 2,
+                                .context = 1,
+                                .pipeline = 4,
+                                .data = 1,
+                                .virtual_stages = 1,
+                                .microbatch = 1,
+                                .microbatches = 32,
+                                .sequence = 4096,
+                                .chunk_layers = uneven};
+    struct erg_memory_request request = {.model = model, .layout = &layout};
+    worst_peak(&request, peaks);
+    double layer = (peaks[0] - peaks[1]) / 4; /* and more, for the first stage holds more */
+    struct erg_memory_room rooms[4];
+    bool fits;
+    for (int i = 0; i < 4; i++)
+        rooms[i] = (struct erg_memory_room){.gpu_bytes = peaks[0] - 1, .node_gpus = 8};
+    /* A byte is missing: one layer, to the stage with the most room, and none has more than 12. */
+    assert_ok(erg_memory_move_layers(found, &fits, &request, rooms, true, &err), &err);
+    assert_true(fits);
+    assert_int_equal(found[0], 11);
+    assert_int_equal(found[0] + found[1] + found[2] + found[3], 32);
+    assert_int_equal(found[3], 7);
+    struct erg_memory_change change;
+    const struct erg_memory_bounds bounds = {.rooms = rooms, .layers = true};
+    assert_ok(erg_memory_smallest_change(&change, &request, &bounds, &err), &err);
+    assert_true(change.found && change.chunk_layers);
+    assert_memory_equal(change.chunk_layers, found, sizeof found);
+    assert_int_equal(change.layout.remat, ERG_REMAT_NONE);
+    layout.chunk_layers = change.chunk_layers;
+    worst_peak(&request, peaks);
+    for (int i = 0; i < 4; i++)
+        assert_true(peaks[i] <= rooms[i].gpu_bytes);
+    erg_memory_change_release(&change);
+    /* Of equal stages each with one layer more would be the longest, so recomputation is less of a
+     * change. */
+    layout.chunk_layers = NULL;
+    worst_peak(&request, peaks);
+    for (int i = 0; i < 4; i++)
+        rooms[i].gpu_bytes = peaks[0] - layer / 8;
+    assert_ok(erg_memory_move_layers(found, &fits, &request, rooms, true, &err), &err);
+    assert_false(fits);
+    assert_ok(erg_memory_smallest_change(&change, &request, &bounds, &err), &err);
+    assert_true(change.found && !change.chunk_layers);
+    assert_int_equal(change.layout.remat, ERG_REMAT_NORMS);
+    erg_memory_change_release(&change);
+    /* But before whole layers are computed again, they move. */
+    layout.remat = ERG_REMAT_BALANCED;
+    layout.offload = 1;
+    worst_peak(&request, peaks);
+    for (int i = 0; i < 4; i++)
+        rooms[i].gpu_bytes = peaks[i] + 2 * layer;
+    rooms[0].gpu_bytes = peaks[0] - layer / 8;
+    assert_ok(erg_memory_smallest_change(&change, &request, &bounds, &err), &err);
+    assert_true(change.found && change.chunk_layers && change.chunk_layers[0] == 7);
+    erg_memory_change_release(&change);
+    /* No stage has room. */
+    for (int i = 0; i < 4; i++)
+        rooms[i].gpu_bytes = peaks[3] / 2;
+    assert_ok(erg_memory_move_layers(found, &fits, &request, rooms, false, &err), &err);
+    assert_false(fits);
     erg_model_free(model);
 }
 
@@ -247,6 +359,8 @@ int main(void)
         cmocka_unit_test(no_more_recomputation_than_needed),
         cmocka_unit_test(framework),
         cmocka_unit_test(what_would_help),
+        cmocka_unit_test(budgets_of_stages),
+        cmocka_unit_test(moved_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,9 +17,9 @@ static double wait_of(const struct erg_memory_copy *items, double bytes_per_s)
     struct erg_memory_copy own[] = {items[0], items[1]};
     const struct erg_memory_copies list = {
         .items = own, .count = 2, .passes = {.items = passes, .count = 2}};
-    struct erg_memory_stage_speed stage = {.forward_s = 1, .backward_s = 2};
-    const struct erg_memory_speeds speeds = {
-        .copy = bytes_per_s, .node = 1, .network = 1, .shared = INFINITY, .stages = &stage};
+    struct erg_memory_stage_speed stage = {
+        .forward_s = 1, .backward_s = 2, .copy = bytes_per_s, .message = 1, .shared = INFINITY};
+    const struct erg_memory_speeds speeds = {.stages = &stage};
     struct erg_memory_traffic traffic;
     erg_memory_traffic_init(&traffic, &list, 1, &speeds);
     double wait_s = traffic.stages[0].copy_wait_s;
@@ -65,9 +65,8 @@ static void a_message_goes_first(void **state)
         {.items = items, .count = 2, .passes = {.items = passes, .count = 2}},
         {.passes = {.items = passes, .count = 2}},
     };
-    struct erg_memory_stage_speed stages[] = {{1, 2, true}, {1, 2, true}};
-    struct erg_memory_speeds speeds = {
-        .copy = 100, .node = 1e9, .network = 100, .message_bytes = 100, .stages = stages};
+    struct erg_memory_stage_speed stages[2];
+    const struct erg_memory_speeds speeds = {.message_bytes = 100, .stages = stages};
     /* Shared, and when the copies out and in end, and all. */
     static const struct {
         double shared, out_s, in_s, time_s;
@@ -80,9 +79,10 @@ static void a_message_goes_first(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct erg_memory_traffic traffic;
-        speeds.shared = cases[i].shared;
-        speeds.network = fmin(100, speeds.shared);
-        speeds.copy = fmin(100, speeds.shared);
+        const double shared = cases[i].shared;
+        for (int s = 0; s < 2; s++)
+            stages[s] = (struct erg_memory_stage_speed){
+                1, 2, fmin(100, shared), fmin(100, shared), true, shared};
         erg_memory_traffic_init(&traffic, lists, 2, &speeds);
         const struct erg_memory_stage_traffic *first = &traffic.stages[0];
         assert_int_equal(first->count, 4);
@@ -98,15 +98,12 @@ static void a_message_goes_first(void **state)
         assert_near(first->copy_wait_s, cases[i].time_s - (cases[i].shared == 50 ? 10 : 8), tiny);
         erg_memory_traffic_release(&traffic);
         /* Links inside a node are others. */
-        stages[0].between_nodes = stages[1].between_nodes = false;
-        speeds.node = 100;
-        speeds.copy = 100;
+        for (int s = 0; s < 2; s++)
+            stages[s] = (struct erg_memory_stage_speed){1, 2, 100, 100, false, shared};
         erg_memory_traffic_init(&traffic, lists, 2, &speeds);
-        if (speeds.shared >= 100)
+        if (shared >= 100)
             assert_near(traffic.time_s, 8, tiny);
         erg_memory_traffic_release(&traffic);
-        stages[0].between_nodes = stages[1].between_nodes = true;
-        speeds.node = 1e9;
     }
 }
 
@@ -118,7 +115,7 @@ struct world {
     struct erg_memory_request request;
     struct erg_memory_copies *stages;
     struct erg_memory_speeds speeds;
-    double network;
+    double copy, network;
 };
 
 static void world_init(struct world *world, struct erg_rng *rng, struct erg_model *model)
@@ -153,10 +150,9 @@ static void world_init(struct world *world, struct erg_rng *rng, struct erg_mode
     /* A copy of what one pass of one layer moves takes 0.2 to 1.2 times as long as that pass. */
     if (!world->request.layer_copies)
         kept /= (double)(model->layers / (layout->pipeline * layout->virtual_stages));
-    world->speeds.copy = kept / (0.01 * (0.2 + erg_rng_uniform(rng)));
+    world->copy = kept / (0.01 * (0.2 + erg_rng_uniform(rng)));
     world->speeds.message_bytes = 1 << 25;
     world->network = (1 << 25) / (0.01 * (0.1 + erg_rng_uniform(rng)));
-    world->speeds.node = 8 * world->network;
     world->speeds.head_s = 0.02 * erg_rng_uniform(rng);
 }
 
@@ -171,11 +167,13 @@ static void world_release(struct world *world)
 static void run_world(struct erg_memory_traffic *traffic, struct world *world, double shared,
                       double copy)
 {
-    world->speeds.shared = shared;
-    struct erg_memory_speeds speeds = world->speeds;
-    speeds.network = fmin(world->network, shared);
-    speeds.copy = fmin(copy, shared);
-    erg_memory_traffic_init(traffic, world->stages, world->layout.pipeline, &speeds);
+    for (long s = 0; s < world->layout.pipeline; s++) {
+        struct erg_memory_stage_speed *speed = &world->speeds.stages[s];
+        speed->shared = shared;
+        speed->copy = fmin(copy, shared);
+        speed->message = speed->between_nodes ? fmin(world->network, shared) : 8 * world->network;
+    }
+    erg_memory_traffic_init(traffic, world->stages, world->layout.pipeline, &world->speeds);
 }
 
 static bool is_message(const struct erg_memory_transfer *transfer)
@@ -307,7 +305,7 @@ static void random_pipelines(void **state)
         struct world world;
         struct erg_memory_traffic traffic;
         world_init(&world, &rng, model);
-        double shared = INFINITY, copy = world.speeds.copy, both = copy + world.network, last = 0;
+        double shared = INFINITY, copy = world.copy, both = copy + world.network, last = 0;
         for (int step = 0; step <= 6; step++) {
             run_world(&traffic, &world, shared, copy);
             for (long s = 0; s < traffic.count; s++) {
@@ -352,15 +350,19 @@ static void compare_waits(struct errors *errors, const struct erg_layout *asked,
     struct erg_memory_traffic with, without;
     struct erg_time_parts parts;
     struct erg_time_place place;
+    struct erg_time_request on[64];
     double shared_s;
     own.layout = &layout;
-    erg_memory_traffic_of_layout(&with, &shared_s, &own, time);
+    assert_true(layout.pipeline <= 64);
+    for (long s = 0; s < layout.pipeline; s++)
+        on[s] = *time;
+    erg_memory_traffic_of_layout(&with, &shared_s, &own, on);
     erg_time_parts_init(&parts, time, layout.tensor, layout.context, 1, layout.sequence,
                         erg_layout_gpus(&layout));
     erg_time_place_init(&place, time, &parts, &layout, 1e9);
     double stalls_s = erg_time_stalls(&place, &layout, layout.remat, layout.offload);
     layout.offload = 0;
-    erg_memory_traffic_of_layout(&without, &shared_s, &own, time);
+    erg_memory_traffic_of_layout(&without, &shared_s, &own, on);
     assert_near(erg_time_stalls(&place, &layout, layout.remat, 0), 0, 0);
     assert_near(without.stages[0].copy_wait_s, 0, 0);
     double error = (without.time_s + stalls_s) / with.time_s - 1;
@@ -437,6 +439,98 @@ static void the_time_model_waits_as_long(void **state)
     erg_model_free(model);
 }
 
+/* ---- GPUs of two kinds ---- */
+
+/* Seconds of the first transfer of a kind of a stage, a message to or from `peer`. */
+static double seconds_of(const struct erg_memory_traffic *traffic, long stage,
+                         enum erg_memory_transfer_kind kind, long peer)
+{
+    const struct erg_memory_stage_traffic *own = &traffic->stages[stage];
+    for (size_t i = 0; i < own->count; i++)
+        if (own->items[i].kind == kind && own->items[i].peer == peer)
+            return own->items[i].end_s - own->items[i].start_s;
+    fail_msg("stage %ld has no transfer of kind %d with %ld", stage, kind, peer);
+    return 0;
+}
+
+/*
+ * Eight stages of a node each, the last four of other GPUs. Where these are the same it makes no
+ * difference; else each stage copies and computes at its own rate, and a message goes at that of
+ * the slower side.
+ */
+static void stages_on_two_kinds(void **state)
+{
+    (void)state;
+    struct erg_model *model = load_model("llama-65b", 32005);
+    struct erg_cluster *cluster;
+    struct erg_engine *engine, *slow;
+    struct erg_gpu *gpu;
+    struct erg_error err;
+    assert_ok(erg_engine_load(&engine, "megatron-kwai-h800", &err), &err);
+    assert_ok(erg_engine_load(&slow, "megatron-kwai-a100", &err), &err);
+    assert_ok(erg_gpu_load(&gpu, "h800-sxm-80gb", &err), &err);
+    assert_ok(erg_cluster_load(
+                  &cluster, ERGON_TEST_SOURCE_DIR "/data/clusters/32x8-h800-sxm-80gb.yaml", &err),
+              &err);
+    struct erg_layout layout = {.tensor = 8,
+                                .context = 1,
+                                .pipeline = 8,
+                                .data = 1,
+                                .virtual_stages = 1,
+                                .microbatch = 1,
+                                .microbatches = 16,
+                                .sequence = 4096,
+                                .offload = 0.5};
+    const struct erg_memory_request request = {.model = model, .layout = &layout};
+    struct erg_time_machine own, other;
+    struct erg_memory_traffic one, same, two;
+    struct erg_time_request on[8];
+    double shared_s;
+    erg_time_machine_init(&own, gpu, cluster);
+    for (int s = 0; s < 8; s++)
+        on[s] = (struct erg_time_request){model, engine, &own};
+    erg_memory_traffic_of_layout(&one, &shared_s, &request, on);
+    other = own;
+    for (int s = 4; s < 8; s++)
+        on[s].machine = &other;
+    erg_memory_traffic_of_layout(&same, &shared_s, &request, on);
+    assert_near(same.time_s, one.time_s, 0);
+    other.network_bandwidth = own.network_bandwidth / 4;
+    for (int s = 4; s < 8; s++)
+        on[s].engine = slow;
+    erg_memory_traffic_of_layout(&two, &shared_s, &request, on);
+    assert_near(seconds_of(&two, 0, ERG_MEMORY_SEND, 1), seconds_of(&one, 0, ERG_MEMORY_SEND, 1),
+                tiny);
+    for (long s = 3; s < 5; s++) /* both ways */
+        for (int back = 0; back < 2; back++)
+            assert_close(seconds_of(&two, s + back, ERG_MEMORY_SEND, s + 1 - back),
+                         4 * seconds_of(&one, s + back, ERG_MEMORY_SEND, s + 1 - back), 1e-6);
+    assert_near(seconds_of(&two, 1, ERG_MEMORY_COPY_OUT, -1),
+                seconds_of(&one, 1, ERG_MEMORY_COPY_OUT, -1), tiny);
+    assert_close(seconds_of(&two, 4, ERG_MEMORY_COPY_OUT, -1),
+                 seconds_of(&one, 4, ERG_MEMORY_COPY_OUT, -1) * engine->host_link_bandwidth /
+                     slow->host_link_bandwidth,
+                 1e-6);
+    const struct erg_memory_pass_time *passes[] = {two.stages[0].passes, two.stages[4].passes};
+    assert_true(passes[1]->end_s - passes[1]->start_s >
+                1.5 * (passes[0]->end_s - passes[0]->start_s));
+    /* What only the others share costs time, and none without. */
+    assert_near(shared_s, 0, 0);
+    erg_memory_traffic_release(&same);
+    other.shared_bandwidth = 1e9;
+    erg_memory_traffic_of_layout(&same, &shared_s, &request, on);
+    assert_true(shared_s > 0);
+    assert_near(same.time_s, two.time_s + shared_s, 1e-9);
+    erg_memory_traffic_release(&one);
+    erg_memory_traffic_release(&same);
+    erg_memory_traffic_release(&two);
+    erg_cluster_free(cluster);
+    erg_engine_free(engine);
+    erg_engine_free(slow);
+    erg_gpu_free(gpu);
+    erg_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -444,6 +538,7 @@ int main(void)
         cmocka_unit_test(a_message_goes_first),
         cmocka_unit_test(random_pipelines),
         cmocka_unit_test(the_time_model_waits_as_long),
+        cmocka_unit_test(stages_on_two_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

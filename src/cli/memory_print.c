@@ -1,9 +1,11 @@
 #include "cli/memory_print.h"
 
+#include "base/memory.h"
 #include "observe/table.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static const struct {
     const char *head;
@@ -32,14 +34,17 @@ static double gib(double bytes)
 static void print_heading(const struct erg_memory_answer *answer)
 {
     const struct erg_layout *layout = answer->request.layout;
-    printf("%s: %s on %ld %s\n"
+    struct erg_text gpus = {0};
+    erg_memory_answer_gpus(&gpus, answer);
+    printf("%s: %s on %s\n"
            "tensor %ld x context %ld x pipeline %ld x data %ld, %ld virtual stage%s\n"
            "%ld microbatches of %ld x %ld tokens, recompute %s, offload %.3f%s\n\n",
-           answer->job->name, answer->request.model->name, erg_layout_gpus(layout),
-           answer->job->gpu->name, layout->tensor, layout->context, layout->pipeline, layout->data,
-           layout->virtual_stages, layout->virtual_stages > 1 ? "s" : "", layout->microbatches,
-           layout->microbatch, layout->sequence, erg_layout_remat_name(layout), layout->offload,
+           answer->job->name, answer->request.model->name, gpus.data, layout->tensor,
+           layout->context, layout->pipeline, layout->data, layout->virtual_stages,
+           layout->virtual_stages > 1 ? "s" : "", layout->microbatches, layout->microbatch,
+           layout->sequence, erg_layout_remat_name(layout), layout->offload,
            answer->per_stage ? " or less (each stage its own)" : "");
+    erg_text_release(&gpus);
 }
 
 static double column_bytes(const struct erg_memory_stage *stage, int column)
@@ -77,16 +82,22 @@ static void print_table(const struct erg_memory_answer *answer)
 {
     const struct erg_layout *layout = answer->request.layout;
     const struct erg_memory_result *result = answer->result;
-    struct erg_table table = {.columns = (answer->per_stage ? 5 : 3) + !!layout->chunk_layers};
+    const bool mixed = erg_memory_answer_is_mixed(answer);
+    struct erg_table table = {.columns = (answer->per_stage ? 5 : 3) + !!layout->chunk_layers +
+                                         (mixed ? 2 : 0)};
     for (int c = 0; c < COLUMNS; c++)
         table.columns += is_used(result, c);
     erg_table_add(&table, "stage");
+    if (mixed)
+        erg_table_add(&table, "GPU");
     if (layout->chunk_layers)
         erg_table_add(&table, "layers");
     for (int c = 0; c < COLUMNS; c++)
         if (is_used(result, c))
             erg_table_add(&table, "%s", columns[c].head);
     erg_table_add(&table, "peak GiB");
+    if (mixed)
+        erg_table_add(&table, "budget");
     if (answer->per_stage) {
         erg_table_add(&table, "ratio");
         erg_table_add(&table, "recompute");
@@ -94,13 +105,17 @@ static void print_table(const struct erg_memory_answer *answer)
     erg_table_add(&table, "worst in");
     for (long s = 0; s < result->count; s++) {
         const struct erg_memory_stage *stage = &result->stages[s];
-        erg_table_add(&table, "%ld%s", s, s == result->worst ? " *" : "");
+        erg_table_add(&table, "%ld%s", s, s == answer->binding ? " *" : "");
+        if (mixed)
+            erg_table_add(&table, "%s", erg_memory_answer_gpu(answer, s)->name);
         if (layout->chunk_layers)
             add_layers(&table, answer, s);
         for (int c = 0; c < COLUMNS; c++)
             if (is_used(result, c))
                 erg_table_add(&table, "%.2f", gib(column_bytes(stage, c)));
         erg_table_add(&table, "%.2f", gib(stage->peak_bytes));
+        if (mixed)
+            erg_table_add(&table, "%.2f", gib(answer->rooms[s].gpu_bytes));
         if (answer->per_stage) {
             erg_table_add(&table, "%.3f", erg_layout_offload(layout, s));
             erg_table_add(&table, "%s", erg_remat_name(erg_layout_remat(layout, s)));
@@ -122,11 +137,12 @@ static void print_traffic(const struct erg_memory_answer *answer)
     static const char *const heads[] = {"stage",       "out GB",  "in GB", "sent GB",
                                         "received GB", "waits s", "ends s"};
     struct erg_table table = {.columns = sizeof heads / sizeof *heads};
-    double wait_s = 0, shared = answer->job->cluster.shared_link_bandwidth;
+    double wait_s = 0, shared = 0;
     for (size_t i = 0; i < table.columns; i++)
         erg_table_add(&table, "%s", heads[i]);
     for (long s = 0; s < traffic->count; s++) {
         const struct erg_memory_stage_traffic *stage = &traffic->stages[s];
+        double own = answer->job->kinds[answer->stage_kind[s]].nodes->shared_link_bandwidth;
         double bytes[KINDS] = {0};
         for (size_t i = 0; i < stage->count; i++)
             bytes[stage->items[i].kind] += (double)stage->items[i].bytes;
@@ -136,6 +152,8 @@ static void print_traffic(const struct erg_memory_answer *answer)
         erg_table_add(&table, "%.3f", stage->copy_wait_s);
         erg_table_add(&table, "%.3f", stage->end_s);
         wait_s = fmax(wait_s, stage->copy_wait_s);
+        if (own > 0)
+            shared = shared > 0 ? fmin(shared, own) : own;
     }
     printf("Compute waits up to %.3f s of an iteration for copies", wait_s);
     if (shared > 0)
@@ -150,36 +168,74 @@ static void print_traffic(const struct erg_memory_answer *answer)
     printf("\n");
 }
 
-static void print_verdict(const struct erg_memory_answer *answer)
+/* A stage of each kind that stages lie on, with the most host memory of these; how many kinds. */
+static size_t stages_of_kinds(long *stages, const struct erg_memory_answer *answer)
 {
-    const struct erg_memory_result *result = answer->result;
-    const struct erg_memory_stage *worst = &result->stages[result->worst];
-    int item = 0;
-    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
-        if (worst->items[i] > worst->items[item])
-            item = i;
-    printf("\nStage %ld binds with %.2f GiB, most of it %s (%.2f GiB).\n", result->worst,
-           gib(worst->peak_bytes), erg_memory_item_name((enum erg_memory_item)item),
-           gib(worst->items[item]));
-    if (answer->fits)
-        printf("It fits: the budget is %.2f GiB of the %.0f GiB of a %s.\n",
-               gib(answer->budget_bytes), gib(answer->job->gpu->memory_bytes),
-               answer->job->gpu->name);
-    int gpus = answer->job->cluster.gpus_per_node;
-    if (answer->host_bytes > 0)
-        printf("Host memory: up to %.2f GiB for each GPU, %.0f GiB for a node of %d.\n",
-               gib(answer->host_bytes) / gpus, gib(answer->host_bytes), gpus);
-    if (answer->traffic)
-        print_traffic(answer);
-    const struct erg_memory_solution *solution = answer->solution;
-    if (!solution)
-        return;
+    size_t count = 0;
+    for (long s = 0; s < answer->result->count; s++) {
+        size_t k = 0;
+        while (k < count && answer->stage_kind[stages[k]] != answer->stage_kind[s])
+            k++;
+        if (k == count)
+            stages[count++] = s;
+        else if (erg_memory_answer_host_bytes(answer, s) >
+                 erg_memory_answer_host_bytes(answer, stages[k]))
+            stages[k] = s;
+    }
+    return count;
+}
+
+/* What GPUs and hosts have, kind by kind. */
+static void print_rooms(const struct erg_memory_answer *answer)
+{
+    long *stages = erg_xcalloc(answer->job->kind_count, sizeof *stages);
+    size_t count = stages_of_kinds(stages, answer);
+    for (size_t k = 0; k < count && answer->fits; k++) {
+        const struct erg_gpu *gpu = erg_memory_answer_gpu(answer, stages[k]);
+        printf("%s %.2f GiB of the %.0f GiB of a %s",
+               k            ? ","
+               : count == 1 ? "It fits: the budget is"
+                            : "It fits: the budgets are",
+               gib(answer->rooms[stages[k]].gpu_bytes), gib(gpu->memory_bytes), gpu->name);
+    }
+    printf("%s", answer->fits ? ".\n" : "");
+    for (size_t k = 0; k < count; k++) {
+        const long node_gpus = answer->rooms[stages[k]].node_gpus;
+        const double bytes = erg_memory_answer_host_bytes(answer, stages[k]);
+        if (bytes > 0)
+            printf("Host memory: up to %.2f GiB for each %s, %.0f GiB for a node of %ld.\n",
+                   gib(bytes) / (double)node_gpus,
+                   count == 1 ? "GPU" : erg_memory_answer_gpu(answer, stages[k])->name, gib(bytes),
+                   node_gpus);
+    }
+    free(stages);
+}
+
+static void print_solution(const struct erg_memory_solution *solution)
+{
     printf("The smallest offload ratio that fits is %.4f", solution->offload);
     if (solution->offload_bytes > 0)
         printf("; one for each stage copies %.1f instead of %.1f GB in an iteration, %.0f %% less",
                solution->stage_offload_bytes / 1e9, solution->offload_bytes / 1e9,
                100 * (1 - solution->stage_offload_bytes / solution->offload_bytes));
     printf(".\n");
+}
+
+static void print_verdict(const struct erg_memory_answer *answer)
+{
+    const struct erg_memory_stage *worst = &answer->result->stages[answer->binding];
+    int item = 0;
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        if (worst->items[i] > worst->items[item])
+            item = i;
+    printf("\nStage %ld binds with %.2f GiB, most of it %s (%.2f GiB).\n", answer->binding,
+           gib(worst->peak_bytes), erg_memory_item_name((enum erg_memory_item)item),
+           gib(worst->items[item]));
+    print_rooms(answer);
+    if (answer->traffic)
+        print_traffic(answer);
+    if (answer->solution)
+        print_solution(answer->solution);
 }
 
 void erg_memory_print(const struct erg_memory_answer *answer)

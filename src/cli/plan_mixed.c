@@ -27,21 +27,19 @@ struct mixing {
 
 /* ---- what was asked ---- */
 
-static void fill_kind(struct mixing *mixing, size_t index, const struct erg_cluster *nodes,
-                      const struct erg_gpu *gpu, const struct erg_engine *engine)
+static int fill_kind(struct mixing *mixing, size_t index, const struct erg_cluster *nodes,
+                     const struct erg_gpu *gpu, const struct erg_engine *engine,
+                     struct erg_error *err)
 {
     const struct plan_values *values = mixing->at->values;
     struct erg_mixed_kind *kind = &mixing->kinds[index];
-    *kind = (struct erg_mixed_kind){
-        .name = gpu->name,
-        .gpu = gpu,
-        .engine = engine,
-        .gpus = (long)nodes->nodes * nodes->gpus_per_node,
-        .memory_bytes = isnan(values->memory_bytes) ? ERG_MEMORY_USABLE_SHARE * gpu->memory_bytes
-                                                    : values->memory_bytes,
-        .host_bytes = isnan(values->host_bytes) ? nodes->host_memory_bytes : values->host_bytes,
-    };
-    erg_time_machine_init(&kind->machine, gpu, nodes);
+    if (erg_mixed_kind_init(kind, nodes, gpu, engine, err) != 0)
+        return -1;
+    if (!isnan(values->memory_bytes))
+        kind->memory_bytes = values->memory_bytes;
+    if (!isnan(values->host_bytes))
+        kind->host_bytes = values->host_bytes;
+    return 0;
 }
 
 static int load_kinds(struct mixing *mixing, const struct erg_cluster *cluster,
@@ -53,22 +51,17 @@ static int load_kinds(struct mixing *mixing, const struct erg_cluster *cluster,
     if (mixing->search.kind_count > ERG_MIXED_MOST_KINDS)
         return erg_fail(err, ERG_FAILED, "expected nodes of at most %d kinds, got %zu",
                         ERG_MIXED_MOST_KINDS, mixing->search.kind_count);
-    fill_kind(mixing, 0, cluster, at->energy.gpu, at->energy.time.engine);
+    if (fill_kind(mixing, 0, cluster, at->energy.gpu, at->energy.time.engine, err) != 0)
+        return -1;
     for (unsigned i = 0; i < cluster->more_count; i++) {
         const struct erg_cluster *nodes = &cluster->more[i];
         const struct erg_job_kind *own = at->cluster ? NULL : &at->job->kinds[i + 1];
-        if (!nodes->engine)
-            return erg_fail(err, ERG_USAGE,
-                            "the cluster does not say what trains on its nodes with %s; expected "
-                            "the key 'engine' beside it (data/engines)",
-                            nodes->gpu);
-        if (!own && (erg_gpu_load(&mixing->gpus[i + 1], nodes->gpu, err) != 0 ||
-                     erg_engine_load(&mixing->engines[i + 1], nodes->engine, err) != 0))
+        if (!own &&
+            (erg_gpu_load(&mixing->gpus[i + 1], nodes->gpu, err) != 0 ||
+             (nodes->engine && erg_engine_load(&mixing->engines[i + 1], nodes->engine, err) != 0)))
             return -1;
-        fill_kind(mixing, i + 1, nodes, own ? own->gpu : mixing->gpus[i + 1],
-                  own ? own->engine : mixing->engines[i + 1]);
-        const struct erg_mixed_kind *kind = &mixing->kinds[i + 1];
-        if (erg_engine_check_gpu(kind->engine, kind->gpu, err) != 0)
+        if (fill_kind(mixing, i + 1, nodes, own ? own->gpu : mixing->gpus[i + 1],
+                      own ? own->engine : mixing->engines[i + 1], err) != 0)
             return -1;
     }
     at->searches->gpus = 0;
@@ -178,8 +171,11 @@ static int ask_for(struct mixing *mixing, const char *option, const char *text,
     int status = erg_layout_parse(&layout, text, job->model->layers, err);
     erg_arena_release(&arena);
     mixing->search.top = 1;
-    mixing->search.only = (struct erg_mixed_degrees){layout.tensor, layout.context, layout.pipeline,
-                                                     layout.virtual_stages, layout.microbatch};
+    mixing->search.only = (struct erg_mixed_degrees){.tensor = layout.tensor,
+                                                     .context = layout.context,
+                                                     .pipeline = layout.pipeline,
+                                                     .virtual_stages = layout.virtual_stages,
+                                                     .microbatch = layout.microbatch};
     if (!status)
         status = erg_mixed_search(&mixing->found, &mixing->search, err);
     return status ? erg_fail_context(err, "%s %s", option, text) : 0;

@@ -66,7 +66,8 @@ struct erg_job {
     /* Degrees; their product is all GPUs of the cluster, and of each kind as many as the stages on
      * it need. */
     int tensor, context, pipeline, data;
-    size_t *stage_kind; /* [pipeline]: the kind of GPUs that each stage lies on */
+    size_t *stage_kind; /* [pipeline]: the kind of GPUs that each stage lies on ... */
+    bool placed;        /* ... as the file says, or there is one; else the first, of any layout */
     int virtual_stages; /* model chunks per stage; above 1 only interleaved */
     enum erg_job_schedule schedule;
     /* Layers of each chunk in model order: chunk c of stage s is [c * pipeline + s]. */

@@ -100,7 +100,8 @@ int erg_job_place_stages(struct erg_job *job, const struct erg_job_file *file,
                          const struct erg_yaml *yaml, bool any_layout, struct erg_error *err)
 {
     job->stage_kind = erg_xcalloc((size_t)job->pipeline, sizeof *job->stage_kind);
-    if (!file->stage_gpus && (job->kind_count == 1 || any_layout))
+    job->placed = file->stage_gpus || job->kind_count == 1;
+    if (!file->stage_gpus && (job->placed || any_layout))
         return 0;
     if (!file->stage_gpus)
         return erg_yaml_fail(yaml, "cluster.more_nodes", err,

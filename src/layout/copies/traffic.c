@@ -36,9 +36,10 @@ struct stage {
     double layer_end_s;
     size_t begun; /* copies of the list up to here may run */
     struct lane lanes[DIRECTIONS];
-    bool sends[2][DIRECTIONS]; /* a message is on the links inside the node, between nodes */
-    bool *arrived;             /* [passes]: the input is there */
-    size_t *pass_of;           /* [backward][chunk][microbatch] */
+    /* Of the message on the links inside the node, between nodes; 0: none is. Bytes/s. */
+    double sends[2][DIRECTIONS];
+    bool *arrived;   /* [passes]: the input is there */
+    size_t *pass_of; /* [backward][chunk][microbatch] */
 };
 
 struct message {
@@ -46,7 +47,7 @@ struct message {
     size_t made, pass; /* passes: the sender's, the receiver's */
     bool between_nodes, going;
     size_t sent, received; /* transfers */
-    double end_s;
+    double rate, end_s;
 };
 
 struct pipeline {
@@ -134,7 +135,7 @@ static void end_transfer(struct stage *stage, size_t item, double now)
 /* Opens the lane's next copy if that has begun, and sets the rate and the end of what runs. */
 static void run_lane(struct pipeline *at, struct stage *stage, int direction)
 {
-    const struct erg_memory_speeds *speeds = at->speeds;
+    const struct erg_memory_stage_speed *speed = stage->speed;
     struct lane *lane = &stage->lanes[direction];
     if (!lane->open && lane->next < stage->begun) {
         const struct erg_memory_copy *copy = &stage->list->items[lane->next];
@@ -153,8 +154,8 @@ static void run_lane(struct pipeline *at, struct stage *stage, int direction)
     }
     if (!lane->open)
         return;
-    double left = speeds->shared - (stage->sends[true][direction] ? speeds->network : 0);
-    lane->rate = fmax(fmin(speeds->copy, left), 0);
+    double left = speed->shared - stage->sends[true][direction];
+    lane->rate = fmax(fmin(speed->copy, left), 0);
     lane->end_s = lane->rate > 0         ? at->now + lane->left_bytes / lane->rate
                   : lane->left_bytes > 0 ? INFINITY
                                          : at->now;
@@ -180,9 +181,9 @@ static void start_stage(struct pipeline *at, struct stage *stage)
 static void start_message(struct pipeline *at, struct message *message)
 {
     struct stage *from = &at->stages[message->from], *to = &at->stages[message->to];
-    const struct erg_memory_speeds *speeds = at->speeds;
+    const int64_t bytes = at->speeds->message_bytes;
     bool between = message->between_nodes;
-    if (message->going || from->sends[between][OUT] || to->sends[between][IN])
+    if (message->going || from->sends[between][OUT] > 0 || to->sends[between][IN] > 0)
         return;
     const struct erg_memory_pass *made = &from->list->passes.items[message->made];
     const struct erg_memory_pass *pass = &to->list->passes.items[message->pass];
@@ -194,12 +195,12 @@ static void start_message(struct pipeline *at, struct message *message)
         .peer = message->from,
         .backward = pass->backward,
         .between_nodes = between,
-        .bytes = speeds->message_bytes,
+        .bytes = bytes,
         .start_s = at->now,
     };
-    message->going = from->sends[between][OUT] = to->sends[between][IN] = true;
-    message->end_s =
-        at->now + (double)speeds->message_bytes / (between ? speeds->network : speeds->node);
+    message->going = true;
+    from->sends[between][OUT] = to->sends[between][IN] = message->rate;
+    message->end_s = at->now + (double)bytes / message->rate;
     message->received = add_transfer(to, &transfer);
     transfer.kind = ERG_MEMORY_SEND;
     transfer.chunk = made->chunk;
@@ -263,13 +264,15 @@ static void send_output(struct pipeline *at, const struct stage *stage)
         at->stages[to].arrived[receiver] = true;
         return;
     }
-    long first = pass->backward ? to : stage->index;
+    const struct erg_memory_stage_speed *hop =
+        &at->speeds->stages[pass->backward ? to : stage->index];
     ERG_PUSH(&at->messages, items,
              (struct message){.from = stage->index,
                               .to = to,
                               .made = stage->pass,
                               .pass = receiver,
-                              .between_nodes = at->speeds->stages[first].between_nodes});
+                              .between_nodes = hop->between_nodes,
+                              .rate = hop->message});
 }
 
 static void end_layer(struct pipeline *at, struct stage *stage)
@@ -293,7 +296,7 @@ static void end_messages(struct pipeline *at)
             continue;
         }
         struct stage *from = &at->stages[message->from], *to = &at->stages[message->to];
-        from->sends[message->between_nodes][OUT] = to->sends[message->between_nodes][IN] = false;
+        from->sends[message->between_nodes][OUT] = to->sends[message->between_nodes][IN] = 0;
         to->arrived[message->pass] = true;
         end_transfer(from, message->sent, at->now);
         end_transfer(to, message->received, at->now);

@@ -60,20 +60,25 @@ struct erg_memory_traffic {
 
 /* How fast things go; bytes/s in one direction. */
 struct erg_memory_speeds {
-    double copy, node, network; /* copies, messages inside a node and between nodes */
-    double shared; /* of what copies and messages between nodes both cross; INFINITY: nothing */
     int64_t message_bytes;
     struct erg_memory_stage_speed {
         double forward_s, backward_s; /* a layer */
-        bool between_nodes; /* messages to and from the next stage; of the last, the first */
+        double copy;                  /* to host memory, and back */
+        /* Messages to and from the next stage; of the last, the first. Between GPUs of two kinds
+         * the slower one's. */
+        double message;
+        bool between_nodes; /* they are */
+        double shared; /* of what copies and messages between nodes both cross; INFINITY: nothing */
     } * stages;
     double head_s; /* of the last stage: loss and all, a third of it forward */
 };
 
-/* Of a layout on an engine and its machine. */
+/* Of a layout whose stages each run on an engine and its machine, `on` [pipeline]. Stages that
+ * follow each other on the same machine, which is the same pointer then, fill its nodes one after
+ * the other; others lie on different nodes. */
 void erg_memory_speeds_init(struct erg_memory_speeds *speeds,
                             const struct erg_memory_request *request,
-                            const struct erg_time_request *time);
+                            const struct erg_time_request *on);
 void erg_memory_speeds_release(struct erg_memory_speeds *speeds);
 
 /* `stages` [count] are those of one pipeline, in order. */
@@ -83,9 +88,9 @@ void erg_memory_traffic_init(struct erg_memory_traffic *traffic,
 void erg_memory_traffic_release(struct erg_memory_traffic *traffic);
 
 /* All of a layout at once; *shared_s is what its iteration takes longer because copies and messages
- * share something. */
+ * share something. `on` as of the speeds. */
 void erg_memory_traffic_of_layout(struct erg_memory_traffic *traffic, double *shared_s,
                                   const struct erg_memory_request *request,
-                                  const struct erg_time_request *time);
+                                  const struct erg_time_request *on);
 
 #endif

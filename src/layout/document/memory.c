@@ -1,6 +1,72 @@
 #include "layout/document/memory.h"
 
+#include "base/text.h"
+
 #include <math.h>
+
+/* ---- who binds ---- */
+
+const struct erg_gpu *erg_memory_answer_gpu(const struct erg_memory_answer *answer, long stage)
+{
+    return answer->job->kinds[answer->stage_kind[stage]].gpu;
+}
+
+bool erg_memory_answer_is_mixed(const struct erg_memory_answer *answer)
+{
+    bool mixed = false;
+    for (long s = 1; s < answer->request.layout->pipeline; s++)
+        mixed |= answer->stage_kind[s] != answer->stage_kind[0];
+    return mixed;
+}
+
+double erg_memory_answer_host_bytes(const struct erg_memory_answer *answer, long stage)
+{
+    const struct erg_memory_stage *needs = &answer->result->stages[stage];
+    return needs->offload_bytes * (double)needs->groups * (double)answer->rooms[stage].node_gpus;
+}
+
+void erg_memory_answer_gpus(struct erg_text *out, const struct erg_memory_answer *answer)
+{
+    const struct erg_layout *layout = answer->request.layout;
+    const char *comma = "";
+    for (size_t k = 0; k < answer->job->kind_count; k++) {
+        long stages = 0;
+        for (long s = 0; s < layout->pipeline; s++)
+            stages += answer->stage_kind[s] == k;
+        if (!stages)
+            continue;
+        erg_text_printf(out, "%s%ld %s", comma,
+                        stages * layout->tensor * layout->context * layout->data,
+                        answer->job->kinds[k].gpu->name);
+        comma = ", ";
+    }
+}
+
+void erg_memory_answer_judge(struct erg_memory_answer *answer)
+{
+    const struct erg_memory_result *result = answer->result;
+    const double slack = answer->solution ? answer->solution->excess_bytes : 0;
+    double most = -INFINITY, host_most = -INFINITY;
+    for (long s = 0; s < result->count; s++) {
+        const struct erg_memory_room *room = &answer->rooms[s];
+        double excess = result->stages[s].peak_bytes - room->gpu_bytes;
+        double host = erg_memory_answer_host_bytes(answer, s) - room->host_bytes;
+        if (room->host_bytes == 0)
+            host -= 0x1p62; /* as if there were more than any node has */
+        if (excess > most) {
+            most = excess;
+            answer->binding = s;
+        }
+        if (host > host_most) {
+            host_most = host;
+            answer->host_binding = s;
+        }
+    }
+    answer->fits = most <= slack;
+    answer->host_fits = host_most <= 0;
+}
+
+/* ---- the document ---- */
 
 static json_t *whole(double bytes)
 {
@@ -120,6 +186,8 @@ static json_t *stage_document(const struct erg_memory_answer *answer, long index
     set(document, "chunk_layers", chunks);
     set(document, "recompute", json_string(erg_remat_name(erg_layout_remat(layout, index))));
     set(document, "offload", json_real(erg_layout_offload(layout, index)));
+    set(document, "gpu", json_string(erg_memory_answer_gpu(answer, index)->name));
+    set(document, "budget_bytes", whole(answer->rooms[index].gpu_bytes));
     set(document, "peak_bytes", whole(stage->peak_bytes));
     set(document, "closed_form_bytes", whole(closed.peak_bytes));
     set(document, "moment", json_string(stage->moment));
@@ -150,27 +218,53 @@ static json_t *solution_document(const struct erg_memory_solution *solution)
                      (json_int_t)solution->excess_bytes, "stages", stages);
 }
 
+static json_t *change_document(const struct erg_memory_answer *answer)
+{
+    const struct erg_memory_change *change = answer->change;
+    const struct erg_layout *layout = &change->layout;
+    json_t *document =
+        json_pack("{s:s, s:f, s:o}", "recompute", erg_remat_name(layout->remat), "offload",
+                  layout->offload, "layout", layout_document(answer, layout));
+    if (change->chunk_layers) {
+        json_t *layers = json_array();
+        for (long i = 0; i < layout->pipeline * layout->virtual_stages; i++)
+            json_array_append_new(layers, json_integer(change->chunk_layers[i]));
+        set(document, "layers", layers);
+    }
+    return document;
+}
+
 json_t *erg_memory_document(const struct erg_memory_answer *answer)
 {
     const struct erg_memory_request *request = &answer->request;
     const struct erg_memory_result *result = answer->result;
-    const struct erg_memory_stage *worst = &result->stages[result->worst];
+    const struct erg_memory_stage *worst = &result->stages[answer->binding];
     json_t *document = json_object(), *stages = json_array();
+    struct erg_text gpus = {0};
+    double closed = 0, most = -INFINITY;
     int item = 0;
-    double closed = 0;
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         if (worst->items[i] > worst->items[item])
             item = i;
     for (long i = 0; i < result->count; i++) {
         json_t *stage = stage_document(answer, i);
-        closed = fmax(closed, json_number_value(json_object_get(stage, "closed_form_bytes")));
+        double own = json_number_value(json_object_get(stage, "closed_form_bytes"));
+        double excess = own - answer->rooms[i].gpu_bytes;
+        if (excess > most) {
+            most = excess;
+            closed = own;
+        }
         json_array_append_new(stages, stage);
     }
+    erg_memory_answer_gpus(&gpus, answer);
     set(document, "schema", json_string("ergon.memory"));
     set(document, "schema_version", json_integer(1));
     set(document, "job", json_string(answer->job->name));
     set(document, "model", json_string(request->model->name));
-    set(document, "gpu", json_string(answer->job->gpu->name));
+    set(document, "gpu",
+        json_string(erg_memory_answer_is_mixed(answer) ? gpus.data
+                                                       : erg_memory_answer_gpu(answer, 0)->name));
+    erg_text_release(&gpus);
     set(document, "gpus", json_integer(erg_layout_gpus(request->layout)));
     set(document, "layout", layout_document(answer, request->layout));
     set(document, "recompute", json_string(erg_layout_remat_name(request->layout)));
@@ -180,19 +274,18 @@ json_t *erg_memory_document(const struct erg_memory_answer *answer)
     set(document, "copies", json_string(request->layer_copies ? "layer" : "group"));
     set(document, "peak_bytes", whole(worst->peak_bytes));
     set(document, "closed_form_bytes", whole(closed));
-    set(document, "binding_stage", json_integer(result->worst));
+    set(document, "binding_stage", json_integer(answer->binding));
     set(document, "binding_item", json_string(erg_memory_item_name((enum erg_memory_item)item)));
-    set(document, "gpu_memory_bytes", whole(answer->job->gpu->memory_bytes));
-    set(document, "budget_bytes", whole(answer->budget_bytes));
+    set(document, "gpu_memory_bytes",
+        whole(erg_memory_answer_gpu(answer, answer->binding)->memory_bytes));
+    set(document, "budget_bytes", whole(answer->rooms[answer->binding].gpu_bytes));
     set(document, "fits", json_boolean(answer->fits));
-    set(document, "node_host_bytes", whole(answer->host_bytes));
+    set(document, "node_host_bytes",
+        whole(erg_memory_answer_host_bytes(answer, answer->host_binding)));
     if (answer->solution)
         set(document, "solution", solution_document(answer->solution));
     if (answer->change && answer->change->found)
-        set(document, "change",
-            json_pack("{s:s, s:f, s:o}", "recompute", erg_remat_name(answer->change->layout.remat),
-                      "offload", answer->change->layout.offload, "layout",
-                      layout_document(answer, &answer->change->layout)));
+        set(document, "change", change_document(answer));
     if (answer->traffic) {
         set(document, "pipeline_s", json_real(answer->traffic->time_s));
         set(document, "shared_link_s", json_real(answer->shared_s));

@@ -15,17 +15,33 @@
 struct erg_memory_answer {
     const struct erg_job *job;
     struct erg_memory_request request;
+    const size_t *stage_kind;            /* [pipeline]: of the job's kinds of GPUs */
+    const struct erg_memory_room *rooms; /* [pipeline] */
     const struct erg_memory_result *result;
-    double budget_bytes;
-    double solve_bytes;   /* into which the ratio was solved to fit; NAN: it was not */
-    bool fits, host_fits; /* into the GPUs, and the nodes' host memory */
-    double host_bytes; /* of a node for what is offloaded, if all its GPUs are of the worst stage */
+    long binding, host_binding; /* the stages whose GPUs and whose nodes' hosts have least left, or
+                                 * are short of most */
+    bool solve;                 /* the ratio was to be found */
+    bool fits, host_fits;       /* into the GPUs, and the nodes' host memory */
     const struct erg_memory_solution *solution; /* NULL: nothing was solved */
     bool per_stage;                             /* the layout is the solution's, stage by stage */
     const struct erg_memory_change *change;     /* NULL: it fits */
     const struct erg_memory_traffic *traffic;   /* NULL: no engine was named */
     double shared_s; /* what the iteration takes longer since copies and messages share something */
 };
+
+/* Finds the stages that bind, and whether all fit; the GPUs but for what the solution is short of.
+ */
+void erg_memory_answer_judge(struct erg_memory_answer *answer);
+
+/* The GPU that a stage lies on, and whether stages lie on several kinds. */
+const struct erg_gpu *erg_memory_answer_gpu(const struct erg_memory_answer *answer, long stage);
+bool erg_memory_answer_is_mixed(const struct erg_memory_answer *answer);
+
+/* Host memory of a node for what is offloaded, if all its GPUs are of this stage. */
+double erg_memory_answer_host_bytes(const struct erg_memory_answer *answer, long stage);
+
+/* GPUs of the stages by their kinds, for example "32 H800-SXM-80GB, 64 A100-SXM4-80GB". */
+void erg_memory_answer_gpus(struct erg_text *out, const struct erg_memory_answer *answer);
 
 /* Schema "ergon.memory", version 1; owned by the caller. */
 json_t *erg_memory_document(const struct erg_memory_answer *answer);

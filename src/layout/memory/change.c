@@ -1,29 +1,39 @@
 #include "layout/memory/change.h"
 
+#include "base/memory.h"
+
 #include <math.h>
+#include <stdlib.h>
 
 struct search {
     struct erg_memory_change *change;
     const struct erg_memory_request *request;
-    const struct erg_memory_room *room;
+    const struct erg_memory_bounds *bounds;
 };
 
-/* Whether a node has so much for each of its GPUs. */
-static bool takes(const struct search *search, double host_bytes)
+static const struct erg_memory_room *room_of(const struct search *search, long stage)
 {
-    const struct erg_memory_room *room = search->room;
+    const struct erg_memory_bounds *bounds = search->bounds;
+    return &bounds->rooms[bounds->degrees ? 0 : stage];
+}
+
+/* Whether a stage's node has so much for each of its GPUs. */
+static bool takes(const struct erg_memory_room *room, double host_bytes)
+{
     return room->host_bytes == 0 || host_bytes * (double)room->node_gpus <= room->host_bytes;
 }
 
 /* Whether a simulated layout fits. */
 static bool has_room(const struct search *search, const struct erg_memory_result *result)
 {
-    double host_bytes = 0;
-    for (long s = 0; s < result->count; s++)
-        host_bytes =
-            fmax(host_bytes, result->stages[s].offload_bytes * (double)result->stages[s].groups);
-    return result->stages[result->worst].peak_bytes <= search->room->gpu_bytes &&
-           takes(search, host_bytes);
+    bool fits = true;
+    for (long s = 0; s < result->count; s++) {
+        const struct erg_memory_stage *stage = &result->stages[s];
+        const struct erg_memory_room *room = room_of(search, s);
+        fits &= stage->peak_bytes <= room->gpu_bytes &&
+                takes(room, stage->offload_bytes * (double)stage->groups);
+    }
+    return fits;
 }
 
 /* Takes a layout as the change if it fits; *fits says so. */
@@ -43,6 +53,27 @@ static int try_layout(struct search *search, const struct erg_layout *layout, bo
     return 0;
 }
 
+/* With layers moved. */
+static int try_moves(struct search *search, const struct erg_layout *layout, bool free_moves,
+                     struct erg_error *err)
+{
+    struct erg_layout tried = *layout;
+    bool fits = false;
+    if (!search->bounds->layers)
+        return 0;
+    long *layers = erg_xcalloc((size_t)(layout->pipeline * layout->virtual_stages), sizeof *layers);
+    int status = erg_memory_move_layers(layers, &fits, search->request, search->bounds->rooms,
+                                        free_moves, err);
+    tried.chunk_layers = layers;
+    if (!status && fits)
+        status = try_layout(search, &tried, &fits, err);
+    if (!status && fits)
+        search->change->chunk_layers = layers;
+    else
+        free(layers);
+    return status;
+}
+
 /*
  * The ratio of offloading nearest to the layout's own with which it fits: the least that its GPUs
  * need where that is more, else the most that the host takes. In thousandths, as it will be said.
@@ -56,7 +87,11 @@ static int try_ratios(struct search *search, const struct erg_layout *layout, st
     struct erg_layout tried = *layout;
     bool fits;
     request.layout = &tried;
-    int status = erg_memory_solve(&solution, &request, search->room->gpu_bytes, &inner);
+    double *budgets = erg_xcalloc((size_t)layout->pipeline, sizeof *budgets);
+    for (long s = 0; s < layout->pipeline; s++)
+        budgets[s] = room_of(search, s)->gpu_bytes;
+    int status = erg_memory_solve(&solution, &request, budgets, 0, &inner);
+    free(budgets);
     long low = status ? STEPS : (long)ceil(STEPS * solution.offload - 1e-6);
     erg_memory_solution_release(&solution);
     if (status && inner.status == ERG_INFEASIBLE)
@@ -79,7 +114,8 @@ static int try_ratios(struct search *search, const struct erg_layout *layout, st
     return 0;
 }
 
-/* All changes of recomputation and offloading, the smallest first. */
+/* All changes of recomputation and offloading, and of the layers of the layout that was asked
+ * about, the smallest first. */
 static int try_changes(struct search *search, const struct erg_layout *layout, bool as_it_is,
                        struct erg_error *err)
 {
@@ -91,15 +127,18 @@ static int try_changes(struct search *search, const struct erg_layout *layout, b
         {ERG_REMAT_NONE, true},     {ERG_REMAT_NORMS, true},       {ERG_REMAT_ACTIVATION, true},
         {ERG_REMAT_BALANCED, true}, {ERG_REMAT_FULL, false},       {ERG_REMAT_FULL, true},
     };
+    enum { FULL = 7 }; /* the first with matrix products */
     enum erg_remat now = layout->remat;
     bool fits;
-    if (as_it_is && try_layout(search, layout, &fits, err) != 0)
+    if (as_it_is ? try_layout(search, layout, &fits, err) : try_moves(search, layout, true, err))
         return -1;
     for (size_t i = 0; i < sizeof tries / sizeof *tries && !search->change->found; i++) {
         struct erg_layout tried = *layout;
         bool more = tries[i].solve || tries[i].remat != now;
         tried.remat = tries[i].remat;
-        if (!more || !erg_remat_is_within(now, tried.remat) ||
+        if (i == FULL && !as_it_is && try_moves(search, layout, false, err) != 0)
+            return -1;
+        if (search->change->found || !more || !erg_remat_is_within(now, tried.remat) ||
             (tries[i].solve && layout->pipeline < 3))
             continue;
         if ((tries[i].solve ? try_ratios(search, &tried, err)
@@ -110,48 +149,49 @@ static int try_changes(struct search *search, const struct erg_layout *layout, b
 }
 
 /*
- * With how much memory of a GPU a layout would fit with all that can be recomputed and offloaded,
- * in closed form: the best of all recomputation that includes the layout's and of no offloading and
- * all, into *best.
+ * What GPUs are short of with all that can be recomputed and offloaded, in closed form: the least
+ * of all recomputation that includes the layout's and of no offloading and all, into *best.
  */
-static double least_peak(const struct search *search, const struct erg_layout *layout,
-                         struct erg_layout *best)
+static double least_excess(const struct search *search, const struct erg_layout *layout,
+                           struct erg_layout *best)
 {
     struct erg_layout least = *layout;
     struct erg_memory_request request = *search->request;
     struct erg_memory_sizes sizes;
-    double peak = INFINITY;
+    double found = INFINITY;
     request.layout = &least;
     request.accounting = ERG_MEMORY_ARENA;
     erg_memory_sizes_init(&sizes, request.model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);
     for (int remat = layout->remat; remat < ERG_REMATS; remat++)
         for (int offload = 0; offload < (layout->pipeline >= 3 ? 2 : 1); offload++) {
-            double most = 0, host_bytes = 0;
+            double excess = -INFINITY;
+            bool hosts = true;
             least.remat = (enum erg_remat)remat;
             least.offload = offload;
             if (!erg_remat_is_within(layout->remat, least.remat))
                 continue;
             for (long s = 0; s < layout->pipeline; s++) {
+                const struct erg_memory_room *room = room_of(search, s);
                 struct erg_memory_stage stage;
                 erg_memory_closed(&stage, &request, &sizes, s);
-                most = fmax(most, stage.peak_bytes);
-                host_bytes = fmax(host_bytes, stage.offload_bytes * (double)stage.groups);
+                excess = fmax(excess, stage.peak_bytes - room->gpu_bytes);
+                hosts &= takes(room, stage.offload_bytes * (double)stage.groups);
             }
-            if (most < peak && takes(search, host_bytes)) {
-                peak = most;
+            if (excess < found && hosts) {
+                found = excess;
                 *best = least;
             }
         }
-    return peak;
+    return found;
 }
 
 /* Whether nothing is gained by looking closer: too large with all that can be done. */
 static bool is_hopeless(const struct search *search, const struct erg_layout *layout)
 {
     struct erg_layout least;
-    return least_peak(search, layout, &least) >
-           1.02 * search->room->gpu_bytes; /* its error is less */
+    return least_excess(search, layout, &least) >
+           0.02 * room_of(search, 0)->gpu_bytes; /* its error is less */
 }
 
 /* One degree times `factor`; false: the model or the nodes do not allow it. */
@@ -159,12 +199,13 @@ static bool grow(struct erg_layout *grown, const struct search *search, int degr
                  bool more_gpus)
 {
     const struct erg_layout *layout = search->request->layout;
+    const struct erg_memory_bounds *bounds = search->bounds;
     *grown = *layout;
     long *const degrees[] = {&grown->tensor, &grown->context, &grown->pipeline};
     *degrees[degree] *= factor;
     if (more_gpus == (layout->data % factor == 0) ||
-        grown->tensor * grown->context > search->room->node_gpus ||
-        (search->room->most_gpus && erg_layout_gpus(grown) > search->room->most_gpus && more_gpus))
+        grown->tensor * grown->context > room_of(search, 0)->node_gpus ||
+        (bounds->most_gpus && erg_layout_gpus(grown) > bounds->most_gpus && more_gpus))
         return false;
     if (!more_gpus) {
         grown->data /= factor;
@@ -195,25 +236,41 @@ static int find_least(struct search *search, struct erg_error *err)
     struct erg_memory_change *change = search->change;
     struct erg_memory_request request = *search->request;
     struct erg_memory_result result;
-    least_peak(search, search->request->layout, &change->layout);
+    least_excess(search, search->request->layout, &change->layout);
     request.layout = &change->layout;
     if (erg_memory_simulate(&result, &request, err) != 0)
         return -1;
-    change->least_bytes = result.stages[result.worst].peak_bytes;
+    change->excess_bytes = -INFINITY;
+    for (long s = 0; s < result.count; s++) {
+        double peak = result.stages[s].peak_bytes, excess = peak - room_of(search, s)->gpu_bytes;
+        if (excess > change->excess_bytes) {
+            change->excess_bytes = excess;
+            change->least_bytes = peak;
+        }
+    }
     erg_memory_result_release(&result);
     return 0;
 }
 
 int erg_memory_smallest_change(struct erg_memory_change *change,
                                const struct erg_memory_request *request,
-                               const struct erg_memory_room *room, struct erg_error *err)
+                               const struct erg_memory_bounds *bounds, struct erg_error *err)
 {
-    struct search search = {change, request, room};
+    struct search search = {change, request, bounds};
+    int status = 0;
     *change = (struct erg_memory_change){0};
-    if (try_changes(&search, request->layout, false, err) != 0)
-        return -1;
-    for (int more = 0; more < 2 && !change->found; more++)
-        if (try_degrees(&search, more, err) != 0)
-            return -1;
-    return change->found ? 0 : find_least(&search, err);
+    status = try_changes(&search, request->layout, false, err);
+    for (int more = 0; more < 2 && bounds->degrees && !change->found && !status; more++)
+        status = try_degrees(&search, more, err);
+    if (!status && !change->found)
+        status = find_least(&search, err);
+    if (status)
+        erg_memory_change_release(change);
+    return status;
+}
+
+void erg_memory_change_release(struct erg_memory_change *change)
+{
+    free(change->chunk_layers);
+    *change = (struct erg_memory_change){0};
 }

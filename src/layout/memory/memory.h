@@ -207,7 +207,7 @@ void erg_memory_result_release(struct erg_memory_result *result);
 
 struct erg_memory_solution {
     double offload;      /* the smallest ratio with which all stages fit */
-    double excess_bytes; /* all is moved, and this is missing: less than the model's error */
+    double excess_bytes; /* all is moved, and this is missing: within the slack */
     /* The smallest of each stage alone, with as little recomputation as the layout allows that
      * moves the fewest bytes: [count]. */
     double *stage_offload;
@@ -218,11 +218,13 @@ struct erg_memory_solution {
 };
 
 /*
- * The least offloading with which the layout fits into `budget_bytes`, whatever its own ratio.
- * ERG_INFEASIBLE when nothing fits; the message says which stage needs what.
+ * The least offloading with which every stage fits into its budget, budgets[pipeline] in bytes of a
+ * GPU, whatever the layout's own ratio. With all offloaded that can be a budget may be missed by
+ * the share `slack` of it. ERG_INFEASIBLE when nothing fits; the message says which stage needs
+ * what.
  */
 int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memory_request *request,
-                     double budget_bytes, struct erg_error *err);
+                     const double *budgets, double slack, struct erg_error *err);
 void erg_memory_solution_release(struct erg_memory_solution *solution);
 
 #endif

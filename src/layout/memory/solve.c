@@ -8,7 +8,7 @@
 struct work {
     const struct erg_memory_request *request;
     const struct erg_memory_sizes *sizes;
-    double budget;
+    const double *budgets; /* [stages] */
     struct found {
         enum erg_remat remat;
         double offload, own_offload; /* with the layout's recomputation, and with `remat` */
@@ -37,11 +37,12 @@ static double stage_peak(const struct work *work, long stage, enum erg_remat rem
 static double smallest_ratio(const struct work *work, long stage, enum erg_remat remat,
                              double *least)
 {
+    const double budget = work->budgets[stage];
     double low = 0, high = 1;
-    if ((*least = stage_peak(work, stage, remat, 0)) <= work->budget)
+    if ((*least = stage_peak(work, stage, remat, 0)) <= budget)
         return 0;
     if (work->request->layout->pipeline < 3 ||
-        (*least = stage_peak(work, stage, remat, 1)) > work->budget)
+        (*least = stage_peak(work, stage, remat, 1)) > budget)
         return 1;
     if (work->request->accounting == ERG_MEMORY_FRAMEWORK) {
         struct erg_memory_request request = *work->request;
@@ -50,13 +51,13 @@ static double smallest_ratio(const struct work *work, long stage, enum erg_remat
         request.accounting = ERG_MEMORY_ARENA;
         arena.request = &request;
         low = smallest_ratio(&arena, stage, remat, &ignored);
-        while (low < 1 && stage_peak(work, stage, remat, low) > work->budget)
+        while (low < 1 && stage_peak(work, stage, remat, low) > budget)
             low += 0.002;
         return low < 1 ? low : 1;
     }
     while (high - low > 1e-5) {
         double middle = (low + high) / 2;
-        if (stage_peak(work, stage, remat, middle) <= work->budget)
+        if (stage_peak(work, stage, remat, middle) <= budget)
             high = middle;
         else
             low = middle;
@@ -96,13 +97,14 @@ static int solve_stage(void *context, size_t index, struct erg_error *err)
     long stage = (long)index;
     enum erg_remat asked = erg_layout_remat(work->request->layout, stage);
     struct found *found = &work->found[stage];
+    const double budget = work->budgets[stage];
     double best = -1;
     for (int remat = ERG_REMAT_NONE; remat <= (int)asked; remat++) {
         if (!erg_remat_is_within((enum erg_remat)remat, asked))
             continue;
         double least, offload = smallest_ratio(work, stage, (enum erg_remat)remat, &least);
         double bytes = moved_bytes(work, stage, (enum erg_remat)remat, offload);
-        bool fits = least <= work->budget || remat == (int)asked;
+        bool fits = least <= budget || remat == (int)asked;
         if (fits && (best < 0 || bytes < best)) {
             best = bytes;
             found->remat = (enum erg_remat)remat;
@@ -111,20 +113,20 @@ static int solve_stage(void *context, size_t index, struct erg_error *err)
         found->offload = offload;
         found->least_bytes = least;
     }
-    if (found->least_bytes > work->budget)
-        found->excess = found->least_bytes - work->budget;
+    if (found->least_bytes > budget)
+        found->excess = found->least_bytes - budget;
     return 0;
 }
 
 int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memory_request *request,
-                     double budget_bytes, struct erg_error *err)
+                     const double *budgets, double slack, struct erg_error *err)
 {
     const struct erg_layout *layout = request->layout;
     struct erg_memory_sizes sizes;
     erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);
     size_t count = (size_t)layout->pipeline;
-    struct work work = {request, &sizes, budget_bytes, erg_xcalloc(count, sizeof *work.found)};
+    struct work work = {request, &sizes, budgets, erg_xcalloc(count, sizeof *work.found)};
     *solution = (struct erg_memory_solution){.count = layout->pipeline};
     int status = erg_parallel_for(count, 0, solve_stage, &work, err);
     for (size_t i = 0; status == 0 && i < count; i++) {
@@ -132,7 +134,7 @@ int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memo
             work.found[i].offload > solution->offload ? work.found[i].offload : solution->offload;
         if (work.found[i].excess > solution->excess_bytes)
             solution->excess_bytes = work.found[i].excess;
-        if (work.found[i].excess > ERG_MEMORY_ERROR * budget_bytes)
+        if (work.found[i].excess > slack * budgets[i])
             status = erg_fail(err, ERG_INFEASIBLE,
                               "stage %zu needs %.2f GiB even with all activations offloaded that "
                               "can be, %.2f GiB more than the budget",

@@ -319,7 +319,8 @@ static void walk_microbatches(struct walk *walk, long tensor, long context)
         fill_pieces(walk, &layout);
         long data = most_data(walk, &layout);
         for (layout.data = 1; layout.data <= data; layout.data++)
-            if (!exact || search->batch_most % (microbatch * layout.data) == 0)
+            if (is_wanted(layout.data, search->only.data) &&
+                (!exact || search->batch_most % (microbatch * layout.data) == 0))
                 walk_stages(walk, &layout, blocks, 0, 0);
     }
 }

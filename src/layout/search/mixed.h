@@ -30,6 +30,14 @@ struct erg_mixed_kind {
     double host_bytes;   /* of one node, for offloaded activations; 0: no bound */
 };
 
+/*
+ * A kind of its nodes, all of them, with ERG_MEMORY_USABLE_SHARE of a GPU's memory and all of a
+ * node's. Fails where no engine is named (NULL), or one of another GPU is.
+ */
+int erg_mixed_kind_init(struct erg_mixed_kind *kind, const struct erg_cluster *nodes,
+                        const struct erg_gpu *gpu, const struct erg_engine *engine,
+                        struct erg_error *err);
+
 struct erg_mixed_search {
     const struct erg_model *model;
     const struct erg_mixed_kind *kinds;
@@ -40,10 +48,10 @@ struct erg_mixed_search {
     bool offload;                 /* activations may be offloaded */
     long microbatch_most;         /* 0: no bound */
     size_t top;                   /* how many are kept, at least 1 */
-    /* Of the layouts that are tried the tensor and context degree, stages, virtual stages and
-     * microbatch; 0: any. */
+    /* Of the layouts that are tried the tensor and context degree, stages, virtual stages,
+     * microbatch and data degree; 0: any. */
     struct erg_mixed_degrees {
-        long tensor, context, pipeline, virtual_stages, microbatch;
+        long tensor, context, pipeline, virtual_stages, microbatch, data;
     } only;
 };
 

@@ -2,6 +2,8 @@
 const gib = bytes => `${(bytes / GIB).toFixed(2)}\u00a0GiB`;
 
 const stages = list(plan.stages), limit = plan.budget_bytes;
+const mixed = stages.some(stage => stage.gpu !== stages[0].gpu);
+const mostBytes = Math.max(...stages.flatMap(stage => [stage.budget_bytes, stage.peak_bytes]));
 const present = MEMORY_PARTS.filter(part => stages.some(stage => bytesOf(part, stage.items) > 0));
 
 function heading() {
@@ -9,8 +11,9 @@ function heading() {
   byId("job-name").textContent = plan.job || "";
   document.title = `ergon memory: ${plan.job || ""}`;
   byId("headline").textContent = plan.fits
-    ? `${gib(plan.peak_bytes)} on every GPU are enough.`
-    : `${gib(plan.peak_bytes)} are needed, ${gib(plan.peak_bytes - limit)} too many.`;
+    ? mixed ? `Every stage fits; ${gib(limit - plan.peak_bytes)} are left on stage ${plan.binding_stage}.`
+            : `${gib(plan.peak_bytes)} on every GPU are enough.`
+    : `${gib(plan.peak_bytes)} are needed${mixed ? ` on a ${binding.gpu}` : ""}, ${gib(plan.peak_bytes - limit)} too many.`;
   byId("subtitle").textContent =
     `${plan.model} on ${plural(plan.gpus, "GPU")} (${plan.gpu}): tensor ${layout.tensor}, context ${layout.context}, ` +
     `pipeline ${layout.pipeline} with ${plural(layout.virtual_stages, "virtual stage")}, data ${layout.data}; ` +
@@ -21,7 +24,7 @@ function heading() {
   const host = Math.max(...stages.map(stage => stage.host_bytes));
   byId("tiles").append(
     tile(gib(plan.peak_bytes), `peak, of stage ${plan.binding_stage} in its ${binding.moment} pass`),
-    tile(gib(limit), `budget, of ${Math.round(plan.gpu_memory_bytes / GIB)} GiB on the card`),
+    tile(gib(limit), `budget${mixed ? " there" : ""}, of ${Math.round(plan.gpu_memory_bytes / GIB)} GiB on the card`),
     ...(host > 0 ? [tile(gib(host), "host memory for each GPU, at most")] : []));
   byId("memory-note").textContent = plan.accounting === "arena"
     ? "Every tensor takes its bytes, as in an arena."
@@ -38,17 +41,17 @@ function stageTip(stage, part, items) {
 }
 
 function bars() {
-  const most = Math.max(limit, ...stages.map(stage => stage.peak_bytes));
+  const most = mostBytes;
   byId("memory-bars").append(...stages.map(stage => h("div", { class: "bar-row" },
     h("span", {}, `stage ${stage.stage}`, h("small", {},
-      `${gib(stage.peak_bytes)}, worst in ${stage.moment === "head" ? "the head" : `a ${stage.moment} pass`}` +
+      `${mixed ? `${stage.gpu}: ` : ""}${gib(stage.peak_bytes)}, worst in ${stage.moment === "head" ? "the head" : `a ${stage.moment} pass`}` +
       (stage.offload > 0 ? `, ratio ${digits(stage.offload)}` : ""))),
     h("div", { class: "bar memory-bar", role: "img", "aria-label": `stage ${stage.stage}: ${gib(stage.peak_bytes)}` },
       present.map(part => h("i", {
         style: `width:${100 * bytesOf(part, stage.items) / most}%;background:${part.color}`,
         onpointermove: event => showTip(stageTip(stage, part, stage.items), event.clientX, event.clientY),
         onpointerleave: hideTip })),
-      h("b", { style: `left:${100 * limit / most}%`, title: `budget ${gib(limit)}` })))));
+      h("b", { style: `left:${100 * stage.budget_bytes / most}%`, title: `budget ${gib(stage.budget_bytes)}` })))));
 }
 
 /* The parts of pass k of a stage. */
@@ -78,7 +81,7 @@ function courseChart(stage, place, most) {
     const cursor = s("line", { class: "axis", y1: margin.top, y2: height - margin.bottom, visibility: "hidden" });
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
       "aria-label": `Memory of stage ${stage.stage} over ${count} passes, at most ${gib(stage.peak_bytes)}. Arrow keys move.` },
-      frame, areas, s("line", { class: "guide", x1: margin.left, x2: width - margin.right, y1: atY(limit / GIB), y2: atY(limit / GIB) }),
+      frame, areas, s("line", { class: "guide", x1: margin.left, x2: width - margin.right, y1: atY(stage.budget_bytes / GIB), y2: atY(stage.budget_bytes / GIB) }),
       cursor);
     let at = -1;
     const show = (k, x, y) => {
@@ -111,10 +114,10 @@ function courseChart(stage, place, most) {
 }
 
 function courses() {
-  const most = 1.04 * Math.max(limit, ...stages.map(stage => stage.peak_bytes));
+  const most = 1.04 * mostBytes;
   for (const stage of stages) {
     const box = h("div", {});
-    byId("memory-charts").append(h("div", {}, h("h3", {}, `Stage ${stage.stage}`),
+    byId("memory-charts").append(h("div", {}, h("h3", {}, `Stage ${stage.stage}${mixed ? `, ${stage.gpu}` : ""}`),
       h("p", {}, `${gib(stage.peak_bytes)}; up to ${plural(stage.groups, "activation group")} in flight`), box));
     courseChart(stage, box, most);
   }
@@ -126,9 +129,12 @@ function courses() {
 function numbers() {
   byId("memory-table").append(h("table", {},
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "GiB"), stages.map(stage => h("th", { scope: "col" }, `stage ${stage.stage}`)))),
-    h("tbody", {}, present.map(part => h("tr", {}, h("th", { scope: "row" }, part.title),
+    h("tbody", {},
+      mixed ? h("tr", {}, h("th", { scope: "row" }, "GPU"), stages.map(stage => h("td", {}, stage.gpu))) : [],
+      present.map(part => h("tr", {}, h("th", { scope: "row" }, part.title),
       stages.map(stage => h("td", {}, (bytesOf(part, stage.items) / GIB).toFixed(2))))),
-      h("tr", { class: "ours" }, h("th", { scope: "row" }, "Peak"), stages.map(stage => h("td", {}, (stage.peak_bytes / GIB).toFixed(2)))))));
+      h("tr", { class: "ours" }, h("th", { scope: "row" }, "Peak"), stages.map(stage => h("td", {}, (stage.peak_bytes / GIB).toFixed(2)))),
+      mixed ? h("tr", {}, h("th", { scope: "row" }, "Budget"), stages.map(stage => h("td", {}, (stage.budget_bytes / GIB).toFixed(2)))) : [])));
 }
 
 heading();

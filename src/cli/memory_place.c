@@ -1,0 +1,144 @@
+/* Stages and layers of a layout as ergon plan places them. */
+#include "cli/memory_asked.h"
+
+#include "base/memory.h"
+#include "layout/search/search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int erg_memory_ask_kinds(struct memory_asked *asked, struct erg_error *err)
+{
+    const struct erg_job *job = asked->job;
+    if (asked->kinds)
+        return 0;
+    if (!asked->engine && !job->engine)
+        return erg_fail(
+            err, ERG_USAGE,
+            "an engine's times say how many each has; expected the key 'engine' in %s or "
+            "--engine NAME, for example megatron-a100 (data/engines)",
+            job->path);
+    asked->kinds = erg_xcalloc(job->kind_count, sizeof *asked->kinds);
+    for (size_t k = 0; k < job->kind_count; k++) {
+        const struct erg_job_kind *kind = &job->kinds[k];
+        const struct erg_engine *engine = k == 0 && asked->engine ? asked->engine : kind->engine;
+        if (erg_mixed_kind_init(&asked->kinds[k], kind->nodes, kind->gpu, engine, err) != 0)
+            return -1;
+        if (!isnan(asked->solve_bytes))
+            asked->kinds[k].memory_bytes = asked->solve_bytes;
+    }
+    return 0;
+}
+
+static void own_layers(struct memory_asked *asked, const long *chunk_layers)
+{
+    struct erg_layout *layout = &asked->layout;
+    const size_t chunks = (size_t)(layout->pipeline * layout->virtual_stages);
+    long *layers = erg_arena_alloc(&asked->arena, chunks * sizeof *layers);
+    memcpy(layers, chunk_layers, chunks * sizeof *layers);
+    layout->chunk_layers = layers;
+}
+
+/* ---- nodes of several kinds ---- */
+
+static void take_place(struct memory_asked *asked, const struct erg_mixed_candidate *found)
+{
+    struct erg_layout *layout = &asked->layout;
+    size_t *stage_kind =
+        erg_arena_alloc(&asked->arena, (size_t)layout->pipeline * sizeof *stage_kind);
+    long stage = 0;
+    for (size_t i = 0; i < found->block_count; i++)
+        for (long end = stage + found->blocks[i].stages; stage < end; stage++)
+            stage_kind[stage] = found->blocks[i].kind;
+    asked->stage_kind = stage_kind;
+    layout->data = found->at.layout.data;
+    layout->microbatches = found->at.layout.microbatches;
+    own_layers(asked, found->at.layout.chunk_layers);
+}
+
+int erg_memory_place_stages(struct memory_asked *asked, long batch, long data,
+                            struct erg_error *err)
+{
+    const struct erg_job *job = asked->job;
+    const struct erg_layout *layout = &asked->layout;
+    struct erg_error unfit = {0};
+    if (erg_memory_ask_kinds(asked, err) != 0)
+        return -1;
+    struct erg_mixed_search search = {
+        .model = job->model,
+        .kinds = asked->kinds,
+        .kind_count = job->kind_count,
+        .sequence = layout->sequence,
+        .batch_least = batch,
+        .batch_most = batch,
+        .remats = 1u << layout->remat,
+        .offload = true, /* as much as is needed */
+        .top = 1,
+        .only = {layout->tensor, layout->context, layout->pipeline, layout->virtual_stages,
+                 layout->microbatch, data},
+    };
+    struct erg_mixed_found found;
+    int status = erg_mixed_search(&found, &search, &unfit);
+    if (status != 0 && unfit.status == ERG_INFEASIBLE) { /* none fits: the fastest of all */
+        struct erg_mixed_kind *unbounded = erg_xcalloc(job->kind_count, sizeof *unbounded);
+        for (size_t k = 0; k < job->kind_count; k++) {
+            unbounded[k] = asked->kinds[k];
+            unbounded[k].memory_bytes = INFINITY;
+            unbounded[k].host_bytes = 0;
+        }
+        search.kinds = unbounded;
+        status = erg_mixed_search(&found, &search, &unfit);
+        search.kinds = asked->kinds;
+        free(unbounded);
+    }
+    if (status != 0) {
+        if (unfit.status == ERG_INFEASIBLE) /* by its degrees: it is none */
+            unfit.status = ERG_FAILED;
+        *err = unfit;
+        return -1;
+    }
+    take_place(asked, &found.items[0]);
+    erg_mixed_found_release(&found);
+    return 0;
+}
+
+/* ---- nodes of one kind ---- */
+
+int erg_memory_split_layers(struct memory_asked *asked, struct erg_error *err)
+{
+    struct erg_layout *layout = &asked->layout;
+    const long batch = layout->data * layout->microbatch * layout->microbatches;
+    struct erg_layout plain = *layout;
+    struct erg_layout_candidate found;
+    struct erg_error unfit = {0};
+    plain.offload = 0; /* as much as is needed, where the engine offloads */
+    if (erg_memory_ask_kinds(asked, err) != 0)
+        return -1;
+    const struct erg_mixed_kind *kind = asked->kinds;
+    struct erg_layout_search search = {
+        .time = {asked->job->model, kind->engine, &kind->machine},
+        .gpus = erg_layout_gpus(layout),
+        .sequence = layout->sequence,
+        .batch_least = batch,
+        .batch_most = batch,
+        .memory_bytes = kind->memory_bytes,
+        .host_bytes = kind->host_bytes,
+        .remats = 1u << layout->remat,
+        .offload = kind->engine->host_link_bandwidth > 0,
+        .unequal = true,
+        .top = 1,
+    };
+    int status = erg_layout_evaluate(&found, &search, &plain, &unfit);
+    if (status != 0 && unfit.status == ERG_INFEASIBLE) {
+        search.memory_bytes = INFINITY;
+        status = erg_layout_evaluate(&found, &search, &plain, &unfit);
+    }
+    if (status != 0) {
+        *err = unfit;
+        return -1;
+    }
+    own_layers(asked, found.chunk_layers);
+    erg_layout_candidate_release(&found);
+    return 0;
+}

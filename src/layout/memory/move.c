@@ -1,0 +1,139 @@
+/* Layers that move from stages that are too large to others. */
+#include "base/interrupt.h"
+#include "base/memory.h"
+#include "layout/memory/change.h"
+#include "layout/memory/simulate.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct moving {
+    struct erg_memory_request request; /* of `layout` */
+    struct erg_layout layout;          /* with `layers` */
+    const struct erg_memory_room *rooms;
+    struct erg_memory_sizes sizes;
+    long *layers; /* of chunks */
+    double *left; /* of stages: bytes of a GPU that are left; negative: that are missing */
+    double *next; /* the same with one layer more; NAN: not asked yet */
+};
+
+/* The chunk of a stage with most layers, or with fewest. */
+static long *chunk_of(const struct moving *at, long stage, bool most)
+{
+    const long pipeline = at->layout.pipeline;
+    long *found = &at->layers[stage];
+    for (long chunk = 1; chunk < at->layout.virtual_stages; chunk++) {
+        long *layers = &at->layers[chunk * pipeline + stage];
+        if (most ? *layers > *found : *layers < *found)
+            found = layers;
+    }
+    return found;
+}
+
+static double left_of(const struct moving *at, long stage)
+{
+    return at->rooms[stage].gpu_bytes - erg_memory_stage_peak(&at->request, &at->sizes, stage);
+}
+
+/* What would be left with one layer more. */
+static double left_with_more(struct moving *at, long stage)
+{
+    long *chunk = chunk_of(at, stage, false);
+    if (isnan(at->next[stage])) {
+        ++*chunk;
+        at->next[stage] = left_of(at, stage);
+        --*chunk;
+    }
+    return at->next[stage];
+}
+
+static long layers_of(const struct moving *at, long stage)
+{
+    return erg_layout_stage_layers(&at->layout, 0, stage);
+}
+
+/* Whether a stage with one layer more has no more than one like it has. */
+static bool is_free(const struct moving *at, const long *before, long stage)
+{
+    for (long other = 0; other < at->layout.pipeline; other++)
+        if (at->rooms[other].gpu_bytes == at->rooms[stage].gpu_bytes &&
+            before[other] > layers_of(at, stage))
+            return true;
+    return false;
+}
+
+/* The stage that has most left with one layer more, -1: none has enough. */
+static long receiver_of(struct moving *at, const long *before, bool free)
+{
+    long best = -1;
+    for (long stage = 0; stage < at->layout.pipeline; stage++) {
+        if (at->left[stage] < 0 || left_with_more(at, stage) < 0 ||
+            (free && !is_free(at, before, stage)))
+            continue;
+        if (best < 0 || left_with_more(at, stage) > left_with_more(at, best))
+            best = stage;
+    }
+    return best;
+}
+
+static void count_again(struct moving *at, long stage)
+{
+    at->left[stage] = left_of(at, stage);
+    at->next[stage] = NAN;
+}
+
+/* Until all stages fit, or no layer can move. */
+static int move(struct moving *at, const long *before, bool free, bool *fits, struct erg_error *err)
+{
+    for (;;) {
+        long giver = 0;
+        if (erg_interrupt_check(err) != 0)
+            return -1;
+        for (long stage = 1; stage < at->layout.pipeline; stage++)
+            if (at->left[stage] < at->left[giver])
+                giver = stage;
+        *fits = at->left[giver] >= 0;
+        long *chunk = chunk_of(at, giver, true);
+        long receiver = *fits || *chunk == 1 ? -1 : receiver_of(at, before, free);
+        if (receiver < 0)
+            return 0;
+        --*chunk;
+        ++*chunk_of(at, receiver, false);
+        count_again(at, giver);
+        count_again(at, receiver);
+    }
+}
+
+int erg_memory_move_layers(long *chunk_layers, bool *fits, const struct erg_memory_request *request,
+                           const struct erg_memory_room *rooms, bool free_moves,
+                           struct erg_error *err)
+{
+    const struct erg_layout *layout = request->layout;
+    const long pipeline = layout->pipeline;
+    struct moving at = {
+        .request = *request,
+        .layout = *layout,
+        .rooms = rooms,
+        .layers = chunk_layers,
+        .left = erg_xcalloc((size_t)pipeline, sizeof *at.left),
+        .next = erg_xcalloc((size_t)pipeline, sizeof *at.next),
+    };
+    long *before = erg_xcalloc((size_t)pipeline, sizeof *before);
+    erg_memory_sizes_init(&at.sizes, request->model, layout->tensor, layout->context,
+                          layout->microbatch, layout->sequence);
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
+        for (long stage = 0; stage < pipeline; stage++)
+            chunk_layers[chunk * pipeline + stage] =
+                erg_layout_chunk_layers(layout, request->model->layers, stage, chunk);
+    at.layout.chunk_layers = chunk_layers;
+    at.request.layout = &at.layout;
+    for (long stage = 0; stage < pipeline; stage++) {
+        before[stage] = layers_of(&at, stage);
+        count_again(&at, stage);
+    }
+    int status = move(&at, before, free_moves, fits, err);
+    free(before);
+    free(at.left);
+    free(at.next);
+    return status;
+}
