@@ -1,5 +1,4 @@
 /* ergon memory on nodes of several kinds: each stage beside what its own GPU and node have. */
-#define _XOPEN_SOURCE 700 /* nftw, mkdtemp */
 #include "commands.h"
 
 #include <math.h>
@@ -34,13 +33,6 @@ static const char *ask(const char *job, const char *layers, const char *options)
     erg_text_release(&text);
     snprintf(command, sizeof command, "memory '%s' %s", in_folder("job.yaml"), options);
     return command;
-}
-
-static double number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    assert_true(json_is_number(value));
-    return json_number_value(value);
 }
 
 static void each_stage_has_its_gpu(void **state)
@@ -216,5 +208,5 @@ int main(void)
         cmocka_unit_test(layouts_lie_as_planned), cmocka_unit_test(engines_of_the_stages),
         cmocka_unit_test(a_page_of_both),
     };
-    return cmocka_run_group_tests(tests, commands_begin, commands_end);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
