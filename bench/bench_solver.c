@@ -21,17 +21,31 @@
  * the measured A100 table, all 38 clocks, the best pair of all loses up to 0.875 %. The known ones
  * of 2 x 8, 4 x 8 and 4 x 12 came from those solvers, the others from here. Of the frontier's plans
  * on the measured profiles, with 12 to 512 microbatches and the powers of waiting that were
- * published with them, none loses 0.3 %, and on distorted tables up to 10 x 128 none loses more;
- * where every row of 10 x 128 is another 0.3 % off, up to 3 of 25 lose 0.31 to 0.32 %, the worst at
- * the shortest time. 16 x 512 takes the most moves to get there, up to a minute of a busy core for
- * a plan. There three times as many moves take 0.006 % off the loss: at 1.013 times the shortest
- * time 0.312 % is left after 600 for an instruction, 0.303 % after 2000 and 0.298 % after 6000. It
- * lies evenly over the microbatches, half in options beside the best and half in waiting. In the
- * same time none of these comes lower: a ring of the steady state's microbatches, copied along
- * (closing it costs 0.06 % for 16 and 0.02 % for 64 of them); all times of a stage, or of a
- * microbatch, at once at their best for given neighbours; slices of time annealed again and kept
- * where cheaper; events that skip looks while their options stay; acceptance by Boltzmann's
- * weights.
+ * published with them, none loses 0.3 %, and on distorted tables up to 10 x 128 none loses more.
+ * Where every row of 10 x 128 is up to another 0.3 % off, 8 of a frontier's 260 plans, of three
+ * seeds out of ten, lose 0.303 to 0.322 %, at 1.04 to 1.10 times the shortest time, and 5 of 260
+ * over all times up to 0.327 %; no 8 x 32 does, and of ten 4 x 16 three at the shortest time, up to
+ * 0.321 %. 16 x 512 takes the most moves to get there, up to a minute of a busy core for a plan.
+ * There three times as many moves take 0.006 % off the loss: at 1.013 times the shortest time
+ * 0.312 % is left after 600 for an instruction, 0.303 % after 2000 and 0.298 % after 6000. It lies
+ * evenly over the microbatches, half in options beside the best and half in waiting. In the same
+ * time none of these comes lower: a ring of the steady state's microbatches, copied along (closing
+ * it costs 0.06 % for 16 and 0.02 % for 64 of them); all times of a stage, or of a microbatch, at
+ * once at their best for given neighbours; slices of time annealed again and kept where cheaper;
+ * events that skip looks while their options stay; acceptance by Boltzmann's weights.
+ *
+ * Of one of those 10 x 128, 0.312 % is 0.195 in options and 0.117 in waiting; the middle 108
+ * microbatches lose 0.33 % of theirs. Tried on four of them, and not enough:
+ *  - a single other time proposed instead of all looked at: a move takes half the time, but in the
+ *    same time 0.003 to 0.009 % more is left (two plans);
+ *  - moves of two events and what lies between them, besides: no less in more time (one plan);
+ *  - cooling from 0.2 to 0.1 only: 0.002 % less; of other frontiers one takes a third less time
+ *    and one three times as much;
+ *  - 3.4 times as many moves in one annealing: 0.002 to 0.004 % less, all remain above 0.305 %;
+ *  - a beam of 4096 states: 0.45 % after the search, of 32 states 0.41 % (one plan);
+ *  - each stage's best pair of options, repeated: 0.3 to 0.45 % of the steady state;
+ *  - rings of 4 to 12 microbatches, the best of 10 to 200: 0.33 to 0.36 % of the steady state;
+ *  - two periods in a plan, where options fit better: costs 0.05 % where it saves 0.02 %.
  *
  * Bloom's forwards on A40 have a gap of 15 ms between two clocks, a tenth of their time. Within it
  * stages that choose an end each microbatch by itself wait for each other: of what is lost there,
