@@ -22,6 +22,12 @@ struct published {
     double offload;
 };
 
+/* Of the published peaks. */
+static inline struct published published_cell(const struct kwai_cell *cell)
+{
+    return (struct published){8192, 256, 256, 2, 2, 8, 2, cell->remat, cell->offload};
+}
+
 static inline struct erg_layout layout_of(const struct erg_model *model,
                                           const struct published *row)
 {

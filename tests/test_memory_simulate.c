@@ -17,8 +17,7 @@ static void published_peaks(void **state)
     struct erg_model *model = load_model("llama-65b", 32005);
     double sum = 0;
     for (int i = 0; i < KWAI_CELLS; i++) {
-        const struct published row = {
-            8192, 256, 256, 2, 2, 8, 2, kwai_cells[i].remat, kwai_cells[i].offload};
+        const struct published row = published_cell(&kwai_cells[i]);
         struct erg_layout layout = layout_of(model, &row);
         struct erg_memory_request request = {
             .model = model, .layout = &layout, .accounting = ERG_MEMORY_FRAMEWORK};

@@ -66,6 +66,14 @@ static const char *const loads = "gpus 8\n"
                                  "gpu * reasons 4 2.2 2.7\n"
                                  "gpu 2 temperature 64 80\n";
 
+static void check_some_attempt(bool (*is_exact)(void))
+{
+    for (int i = 0; i < ATTEMPTS; i++)
+        if (is_exact())
+            return;
+    fail_msg("not once in %d times as exact as promised", ATTEMPTS);
+}
+
 /*
  * What holds however late a busy host reads: energy within what is stated. Returns whether it was
  * also as exact as promised for a host that reads in time: test_energy.c has the statistics in
@@ -127,10 +135,7 @@ static bool check_energy_of_a_second(void)
 static void test_energy_of_a_second(void **state)
 {
     (void)state;
-    for (int i = 0; i < ATTEMPTS; i++)
-        if (check_energy_of_a_second())
-            return;
-    fail_msg("not once in %d times as exact as promised", ATTEMPTS);
+    check_some_attempt(check_energy_of_a_second);
 }
 
 /* Short windows are estimates, and their uncertainty says how good. */
@@ -244,10 +249,7 @@ static bool check_without_counters(void)
 static void test_without_counters(void **state)
 {
     (void)state;
-    for (int i = 0; i < ATTEMPTS; i++)
-        if (check_without_counters())
-            return;
-    fail_msg("not once in %d times as exact as promised", ATTEMPTS);
+    check_some_attempt(check_without_counters);
 }
 
 static void test_no_gpus(void **state)

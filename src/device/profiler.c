@@ -297,21 +297,6 @@ static int profile(struct profiling *at, struct erg_profile_result *out, struct 
     return 0;
 }
 
-int erg_profile(struct erg_device *device, const struct erg_step *steps, size_t count,
-                int clock_mhz, const struct erg_profile_options *options, uint64_t key,
-                struct erg_profile_result *result, struct erg_error *err)
-{
-    struct profiling at = {device, steps, count, clock_mhz, options, {0}, 0, 1};
-    erg_sensor_log_init(&at.log, device->gpus);
-    erg_device_begin(device, key);
-    double start_s = now_s(&at);
-    int status = profile(&at, result, err);
-    if (status == 0)
-        result->device_s = now_s(&at) - start_s;
-    erg_sensor_log_release(&at.log);
-    return status;
-}
-
 /* Sub-bursts right after each other, and one look at the sensors: only the time is wanted. */
 static int profile_burst(struct profiling *at, struct erg_profile_result *result,
                          struct erg_error *err)
@@ -349,17 +334,33 @@ static int profile_burst(struct profiling *at, struct erg_profile_result *result
     return 0;
 }
 
+/* One measurement from the device's start of it to its last look at the sensors. */
+static int measure(int (*way)(struct profiling *, struct erg_profile_result *, struct erg_error *),
+                   struct profiling *at, uint64_t key, struct erg_profile_result *result,
+                   struct erg_error *err)
+{
+    erg_sensor_log_init(&at->log, at->device->gpus);
+    erg_device_begin(at->device, key);
+    double start_s = now_s(at);
+    int status = way(at, result, err);
+    if (status == 0)
+        result->device_s = now_s(at) - start_s;
+    erg_sensor_log_release(&at->log);
+    return status;
+}
+
+int erg_profile(struct erg_device *device, const struct erg_step *steps, size_t count,
+                int clock_mhz, const struct erg_profile_options *options, uint64_t key,
+                struct erg_profile_result *result, struct erg_error *err)
+{
+    struct profiling at = {device, steps, count, clock_mhz, options, {0}, 0, 1};
+    return measure(profile, &at, key, result, err);
+}
+
 int erg_profile_time(struct erg_device *device, const struct erg_step *steps, size_t count,
                      int clock_mhz, const struct erg_profile_options *options, uint64_t key,
                      struct erg_profile_result *result, struct erg_error *err)
 {
     struct profiling at = {device, steps, count, clock_mhz, options, {0}, 0, 1};
-    erg_sensor_log_init(&at.log, device->gpus);
-    erg_device_begin(device, key);
-    double start_s = now_s(&at);
-    int status = profile_burst(&at, result, err);
-    if (status == 0)
-        result->device_s = now_s(&at) - start_s;
-    erg_sensor_log_release(&at.log);
-    return status;
+    return measure(profile_burst, &at, key, result, err);
 }

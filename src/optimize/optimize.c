@@ -205,7 +205,7 @@ static int prepare(struct erg_optimization *o, struct erg_error *err)
     for (size_t k = 0; k < job->kind_count; k++) {
         struct erg_optimization_kind *kind = &o->kinds[k];
         kind->on = &job->kinds[k];
-        kind->workload_request = erg_survey_workload_request(job, kind->on->gpu);
+        kind->workload_request = erg_workload_of_job(job, kind->on->gpu);
         if (erg_workload_build(&kind->workload, &kind->workload_request, err))
             return -1;
     }

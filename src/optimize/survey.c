@@ -41,25 +41,6 @@ struct erg_search_options erg_survey_search_options(const struct erg_job *job,
     return options;
 }
 
-struct erg_workload_request erg_survey_workload_request(const struct erg_job *job,
-                                                        const struct erg_gpu *gpu)
-{
-    return (struct erg_workload_request){
-        .model = job->model,
-        .gpu = gpu,
-        .stack = job->stack,
-        .tensor = job->tensor,
-        .context = job->context,
-        .microbatch_size = job->microbatch_size,
-        .sequence = job->sequence,
-        .recompute = job->recompute == ERG_RECOMPUTE_FULL,
-        .norms_again =
-            job->recompute == ERG_RECOMPUTE_NORMS || job->recompute == ERG_RECOMPUTE_BALANCED,
-        .activation_again =
-            job->recompute == ERG_RECOMPUTE_ACTIVATION || job->recompute == ERG_RECOMPUTE_BALANCED,
-    };
-}
-
 struct erg_profile_options erg_survey_profile_options(const struct erg_job *job)
 {
     struct erg_profile_options options = erg_profile_options_default();

@@ -44,10 +44,6 @@ struct erg_search_options erg_survey_search_options(const struct erg_job *job,
 /* How the job wants measurements to be made. */
 struct erg_profile_options erg_survey_profile_options(const struct erg_job *job);
 
-/* One layer of the job's model, spread as the job says. */
-struct erg_workload_request erg_survey_workload_request(const struct erg_job *job,
-                                                        const struct erg_gpu *gpu);
-
 int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *request,
                    struct erg_error *err);
 void erg_survey_release(struct erg_survey *survey);

@@ -369,7 +369,7 @@ static int prepare(struct verifier *v, struct erg_error *err)
     const struct erg_job *job = v->request->job;
     if (erg_optimize_check_device(job, v->request->device, err))
         return -1;
-    v->workload_request = erg_survey_workload_request(job, job->gpu);
+    v->workload_request = erg_workload_of_job(job, job->gpu);
     v->profiler = erg_survey_profile_options(job);
     if (check_plan(v->request, err) || erg_workload_build(&v->workload, &v->workload_request, err))
         return -1;

@@ -411,6 +411,25 @@ static int add_ends(struct erg_workload *workload, const struct erg_workload_req
 
 /* ---- the door ---- */
 
+struct erg_workload_request erg_workload_of_job(const struct erg_job *job,
+                                                const struct erg_gpu *gpu)
+{
+    return (struct erg_workload_request){
+        .model = job->model,
+        .gpu = gpu,
+        .stack = job->stack,
+        .tensor = job->tensor,
+        .context = job->context,
+        .microbatch_size = job->microbatch_size,
+        .sequence = job->sequence,
+        .recompute = job->recompute == ERG_RECOMPUTE_FULL,
+        .norms_again =
+            job->recompute == ERG_RECOMPUTE_NORMS || job->recompute == ERG_RECOMPUTE_BALANCED,
+        .activation_again =
+            job->recompute == ERG_RECOMPUTE_ACTIVATION || job->recompute == ERG_RECOMPUTE_BALANCED,
+    };
+}
+
 enum { MAX_PARTITIONS = 32 };
 
 int erg_workload_build(struct erg_workload *workload, const struct erg_workload_request *request,

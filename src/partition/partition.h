@@ -28,6 +28,7 @@
 #include "device/work.h"
 #include "ergon/error.h"
 #include "hardware/hardware.h"
+#include "job/job.h"
 #include "model/model.h"
 
 #include <stdbool.h>
@@ -87,6 +88,10 @@ struct erg_workload_request {
     bool recompute;                     /* the backward replays the forward, layer by layer */
     bool norms_again, activation_again; /* the backward makes their outputs again */
 };
+
+/* One layer of the job's model, spread as the job says, on one of its GPUs. */
+struct erg_workload_request erg_workload_of_job(const struct erg_job *job,
+                                                const struct erg_gpu *gpu);
 
 /* Everything that a device runs for a job's microbatch, per layer. */
 struct erg_workload {

@@ -207,16 +207,7 @@ static void release(struct judging *at)
 int erg_probe_judge(struct erg_probe_judgements *judgements, const struct erg_job *job,
                     const char *measurements_path, const struct erg_gpu *gpu, struct erg_error *err)
 {
-    struct erg_workload_request request = {
-        .model = job->model,
-        .gpu = gpu,
-        .stack = job->stack,
-        .tensor = job->tensor,
-        .context = job->context,
-        .microbatch_size = job->microbatch_size,
-        .sequence = job->sequence,
-        .recompute = job->recompute == ERG_RECOMPUTE_FULL,
-    };
+    struct erg_workload_request request = erg_workload_of_job(job, gpu);
     struct judging at = {.gpu = gpu, .stack = job->stack};
     struct erg_csv *csv;
     *judgements = (struct erg_probe_judgements){0};

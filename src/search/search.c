@@ -85,7 +85,7 @@ static int check_observation(const struct erg_space *space, size_t config,
                     seen->energy_j, seen->time_sd, seen->energy_sd);
 }
 
-int erg_search_measure(struct erg_search_run *run, size_t config, struct erg_error *err)
+static int measure(struct erg_search_run *run, size_t config, struct erg_error *err)
 {
     struct erg_search_result *result = run->result;
     struct erg_observation seen = {0};
@@ -111,19 +111,35 @@ int erg_search_measure_time(struct erg_search_run *run, size_t config, struct er
     return 0;
 }
 
-static int run_in_order(struct erg_search_run *run, bool shuffled, size_t limit,
-                        struct erg_error *err)
+int erg_search_measure(struct erg_search_run *run, const size_t *configs, size_t count,
+                       struct erg_error *err)
 {
-    size_t count = run->result->config_count;
-    size_t *order = erg_xcalloc(count, sizeof *order);
-    for (size_t i = 0; i < count; i++)
+    int status = 0;
+    for (size_t i = 0; i < count && !status; i++)
+        status = measure(run, configs[i], err);
+    return status;
+}
+
+int erg_search_measure_in_order(struct erg_search_run *run, bool shuffled, size_t count,
+                                struct erg_error *err)
+{
+    size_t all = run->result->config_count;
+    size_t *order = erg_xcalloc(all, sizeof *order);
+    for (size_t i = 0; i < all; i++)
         order[i] = i;
     if (shuffled)
-        erg_rng_shuffle(&run->rng, order, count);
-    int status = 0;
-    for (size_t i = 0; i < count && i < limit && !status; i++)
-        status = erg_search_measure(run, order[i], err);
+        erg_rng_shuffle(&run->rng, order, all);
+    int status = erg_search_measure(run, order, count < all ? count : all, err);
     free(order);
+    return status;
+}
+
+int erg_search_measure_latin(struct erg_search_run *run, size_t count, struct erg_error *err)
+{
+    size_t *configs = erg_xcalloc(count, sizeof *configs);
+    erg_space_latin(&run->space, count, &run->rng, configs);
+    int status = erg_search_measure(run, configs, count, err);
+    free(configs);
     return status;
 }
 
@@ -238,10 +254,10 @@ int erg_search_run(struct erg_search_result **out, const struct erg_space *space
         status = erg_search_run_trees(&run, err);
         break;
     case ERG_SEARCH_RANDOM:
-        status = run_in_order(&run, true, options->budget, err);
+        status = erg_search_measure_in_order(&run, true, options->budget, err);
         break;
     case ERG_SEARCH_EXHAUSTIVE:
-        status = run_in_order(&run, false, SIZE_MAX, err);
+        status = erg_search_measure_in_order(&run, false, SIZE_MAX, err);
         break;
     }
     if (status) {

@@ -136,24 +136,13 @@ static int sweep(struct erg_search_run *run, struct erg_error *err)
     return 0;
 }
 
-static int measure_start(struct erg_search_run *run, size_t count, struct erg_error *err)
-{
-    size_t *configs = erg_xcalloc(count, sizeof *configs);
-    erg_space_latin(&run->space, count, &run->rng, configs);
-    int status = 0;
-    for (size_t i = 0; i < count && !status; i++)
-        status = erg_search_measure(run, configs[i], err);
-    free(configs);
-    return status;
-}
-
 int erg_search_run_gp(struct erg_search_run *run, struct erg_error *err)
 {
     const struct erg_search_options *options = run->options;
     struct erg_search_result *result = run->result;
     size_t budget = options->budget < result->config_count ? options->budget : result->config_count;
     size_t start = options->start < budget ? options->start : budget;
-    if (sweep(run, err) || measure_start(run, start, err))
+    if (sweep(run, err) || erg_search_measure_latin(run, start, err))
         return -1;
     struct erg_gp_pair *pair = erg_gp_pair_new(&result->model->space);
     result->model->gp = pair;
@@ -170,8 +159,7 @@ int erg_search_run_gp(struct erg_search_run *run, struct erg_error *err)
         if (!count ||
             (result->evaluation_count >= options->minimum && result->promise < options->stop_ratio))
             break;
-        for (size_t i = 0; i < count && !status; i++)
-            status = erg_search_measure(run, batch[i], err);
+        status = erg_search_measure(run, batch, count, err);
     }
     free(batch);
     return status;

@@ -40,8 +40,16 @@ struct erg_search_run {
     struct erg_search_result *result;
 };
 
-/* Asks the oracle, checks its answer and appends it to the result. */
-int erg_search_measure(struct erg_search_run *run, size_t config, struct erg_error *err);
+/*
+ * Ask the oracle, check its answers and append them to the result: about these configs, about
+ * `count` of all in order or shuffled, about a Latin-hypercube design of `count`, about the time
+ * of one.
+ */
+int erg_search_measure(struct erg_search_run *run, const size_t *configs, size_t count,
+                       struct erg_error *err);
+int erg_search_measure_in_order(struct erg_search_run *run, bool shuffled, size_t count,
+                                struct erg_error *err);
+int erg_search_measure_latin(struct erg_search_run *run, size_t count, struct erg_error *err);
 int erg_search_measure_time(struct erg_search_run *run, size_t config, struct erg_error *err);
 
 /* Method loops. They return when done; erg_search_run() fills the table afterwards. */

@@ -274,20 +274,8 @@ static double relative_gain(const struct forest *forest, size_t before)
 
 static int measure_start(struct erg_search_run *run, size_t count, struct erg_error *err)
 {
-    size_t size = run->result->config_count;
-    size_t *configs = erg_xcalloc(size, sizeof *configs);
-    if (run->options->raw_units) {
-        for (size_t i = 0; i < size; i++)
-            configs[i] = i;
-        erg_rng_shuffle(&run->rng, configs, size);
-    } else {
-        erg_space_latin(&run->space, count, &run->rng, configs);
-    }
-    int status = 0;
-    for (size_t i = 0; i < count && !status; i++)
-        status = erg_search_measure(run, configs[i], err);
-    free(configs);
-    return status;
+    return run->options->raw_units ? erg_search_measure_in_order(run, true, count, err)
+                                   : erg_search_measure_latin(run, count, err);
 }
 
 int erg_search_run_trees(struct erg_search_run *run, struct erg_error *err)
@@ -304,11 +292,10 @@ int erg_search_run_trees(struct erg_search_run *run, struct erg_error *err)
     while (!status && result->evaluation_count < budget) {
         size_t before = result->evaluation_count, left = budget - before;
         status = forest_fit(&forest, err);
-        size_t count =
-            status ? 0
-                   : choose_batch(&forest, left < options->batch ? left : options->batch, batch);
-        for (size_t i = 0; i < count && !status; i++)
-            status = erg_search_measure(run, batch[i], err);
+        if (!status) {
+            size_t wanted = left < options->batch ? left : options->batch;
+            status = erg_search_measure(run, batch, choose_batch(&forest, wanted, batch), err);
+        }
         double gain = status ? 0.0 : relative_gain(&forest, before);
         if (result->evaluation_count >= options->minimum &&
             0.5 * (gain + last_gain) < options->stop_ratio)
