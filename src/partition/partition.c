@@ -1,3 +1,5 @@
+/* Partition types: their names, their launch slots and SM counts, and the ends of an instruction.
+ */
 #include "partition/partition.h"
 
 #include "device/emulated/emulated.h"
@@ -20,7 +22,7 @@ static const int *sms_of_group(int gpus, size_t *count)
     return large ? sms_large_group : sms_small_group;
 }
 
-static struct erg_model_shape shape_of(const struct erg_workload_request *request, int sequences)
+struct erg_model_shape partition_shape(const struct erg_workload_request *request, int sequences)
 {
     return (struct erg_model_shape){
         .tensor = request->tensor,
@@ -40,7 +42,7 @@ int partition_cut_layers(struct erg_segments *segments, const struct erg_workloa
                          int sequences, int layers, bool backward, bool replay,
                          struct erg_error *err)
 {
-    struct erg_model_shape shape = shape_of(request, sequences);
+    struct erg_model_shape shape = partition_shape(request, sequences);
     struct erg_model_ops forward_ops = {0}, backward_ops = {0};
     erg_model_layer_forward(&forward_ops, request->model, &shape);
     erg_model_layer_backward(&backward_ops, request->model, &shape);
@@ -51,13 +53,9 @@ int partition_cut_layers(struct erg_segments *segments, const struct erg_workloa
     return 0;
 }
 
-/*
- * The steady state: the middle one of three layers. *first and *count delimit its segments; a
- * layer without communication has none.
- */
-static int cut_steady_layer(struct erg_segments *segments,
-                            const struct erg_workload_request *request, int sequences,
-                            bool backward, size_t *first, size_t *count, struct erg_error *err)
+int partition_cut_steady_layer(struct erg_segments *segments,
+                               const struct erg_workload_request *request, int sequences,
+                               bool backward, size_t *first, size_t *count, struct erg_error *err)
 {
     if (partition_cut_layers(segments, request, sequences, 3, backward, false, err))
         return -1;
@@ -212,14 +210,13 @@ static int add_partition(struct erg_workload *workload, size_t direction_first,
     return 0;
 }
 
-static int derive_partitions(struct erg_workload *workload,
-                             const struct erg_workload_request *request, bool backward,
-                             struct erg_error *err)
+int partition_derive(struct erg_workload *workload, const struct erg_workload_request *request,
+                     bool backward, struct erg_error *err)
 {
     struct erg_segments segments = {0};
     size_t first = 0, count = 0, direction_first = workload->forward_count;
-    int status = cut_steady_layer(&segments, request, request->microbatch_size / 2, backward,
-                                  &first, &count, err);
+    int status = partition_cut_steady_layer(&segments, request, request->microbatch_size / 2,
+                                            backward, &first, &count, err);
     for (size_t k = first; !status && k < first + count; k++) {
         const struct erg_segment *segment = &segments.items[k];
         const struct erg_segment *before = &segments.items[k - 1];
@@ -237,143 +234,6 @@ static int derive_partitions(struct erg_workload *workload,
     return status;
 }
 
-/* ---- whole layers and fixed work ---- */
-
-void partition_append(struct erg_workload *workload, struct erg_steps *steps,
-                      const struct erg_step *step)
-{
-    struct erg_step *grown = erg_arena_alloc(workload->arena, (steps->count + 1) * sizeof *grown);
-    if (steps->count)
-        memcpy(grown, steps->steps, steps->count * sizeof *grown);
-    grown[steps->count++] = *step;
-    steps->steps = grown;
-    steps->kernels += erg_task_kernels(&step->task);
-}
-
-/* The compute of a segment beside the library's `comm`, launched at once or after all compute. */
-static void append_segment(struct erg_workload *workload, struct erg_steps *steps,
-                           const struct erg_segment *segment, struct erg_comm comm, bool at_once)
-{
-    comm.library = true;
-    struct erg_step step = {.task = erg_segment_task(workload->arena, segment, comm, NULL)};
-    step.launch.slot = at_once ? 0 : step.task.op_count;
-    partition_append(workload, steps, &step);
-}
-
-void partition_append_sequential(struct erg_workload *workload, struct erg_steps *steps,
-                                 const struct erg_workload_request *request,
-                                 const struct erg_segment *segment)
-{
-    struct erg_comm comm = segment->comm;
-    if (comm.kind == ERG_COMM_ALLGATHER_KV || comm.kind == ERG_COMM_REDUCESCATTER_KV)
-        comm.wire_bytes *= request->stack->kv_exchange_factor;
-    append_segment(workload, steps, segment, comm, false);
-}
-
-/* One layer in its steady state, communication after compute. */
-static int add_sequential_layer(struct erg_workload *workload, struct erg_steps *steps,
-                                const struct erg_workload_request *request, bool backward,
-                                struct erg_error *err)
-{
-    struct erg_segments segments = {0};
-    size_t first = 0, count = 0;
-    int status = cut_steady_layer(&segments, request, request->microbatch_size, backward, &first,
-                                  &count, err);
-    if (!status && !count) { /* no communication in a layer: one step of pure compute */
-        erg_segments_release(&segments);
-        status = partition_cut_layers(&segments, request, request->microbatch_size, 1, backward,
-                                      false, err);
-        first = 0;
-        count = segments.count;
-    }
-    for (size_t k = first; !status && k < first + count; k++)
-        partition_append_sequential(workload, steps, request, &segments.items[k]);
-    erg_segments_release(&segments);
-    return status;
-}
-
-static int add_nanobatch_layer(struct erg_workload *workload, struct erg_steps *steps,
-                               const struct erg_workload_request *request, bool backward,
-                               struct erg_error *err)
-{
-    struct erg_segments segments = {0};
-    size_t first = 0, count = 0;
-    int status = cut_steady_layer(&segments, request, request->microbatch_size / 2, backward,
-                                  &first, &count, err);
-    for (size_t k = first; !status && k < first + count; k++) {
-        append_segment(workload, steps, &segments.items[k], segments.items[k - 1].comm, true);
-        append_segment(workload, steps, &segments.items[k], segments.items[k].comm, true);
-    }
-    erg_segments_release(&segments);
-    return status;
-}
-
-static int add_layers(struct erg_workload *workload, const struct erg_workload_request *request,
-                      struct erg_error *err)
-{
-    for (int direction = 0; direction < 2; direction++) {
-        int from = direction == 1 && request->recompute ? 0 : direction;
-        for (int part = from; part <= direction; part++) {
-            if (add_sequential_layer(workload, &workload->sequential[direction], request, part == 1,
-                                     err))
-                return -1;
-            if (workload->nanobatched &&
-                add_nanobatch_layer(workload, &workload->nanobatch[direction], request, part == 1,
-                                    err))
-                return -1;
-        }
-    }
-    return 0;
-}
-
-const char *erg_fixed_name(enum erg_fixed fixed)
-{
-    static const char *const names[ERG_FIXED_COUNT] = {
-        "embedding_forward", "embedding_backward", "embedding_backward_nanobatch",
-        "head_forward",      "head_backward",
-    };
-    return names[fixed];
-}
-
-static int add_fixed(struct erg_workload *workload, const struct erg_workload_request *request,
-                     struct erg_error *err)
-{
-    for (int fixed = 0; fixed < ERG_FIXED_COUNT; fixed++) {
-        bool half = fixed == ERG_FIXED_EMBEDDING_BACKWARD_NANOBATCH;
-        if (half && !workload->nanobatched)
-            continue;
-        struct erg_model_shape shape =
-            shape_of(request, half ? request->microbatch_size / 2 : request->microbatch_size);
-        struct erg_model_ops ops = {0};
-        switch ((enum erg_fixed)fixed) {
-        case ERG_FIXED_EMBEDDING_FORWARD:
-            erg_model_embedding_forward(&ops, request->model, &shape);
-            break;
-        case ERG_FIXED_EMBEDDING_BACKWARD:
-        case ERG_FIXED_EMBEDDING_BACKWARD_NANOBATCH:
-            erg_model_embedding_backward(&ops, request->model, &shape);
-            break;
-        case ERG_FIXED_HEAD_FORWARD:
-            erg_model_head_forward(&ops, request->model, &shape);
-            break;
-        case ERG_FIXED_HEAD_BACKWARD:
-            erg_model_head_backward(&ops, request->model, &shape);
-            break;
-        case ERG_FIXED_COUNT:
-            break;
-        }
-        struct erg_segments segments = {0};
-        int status = erg_segments_add(&segments, &ops, err);
-        for (size_t k = 0; !status && k < segments.count; k++)
-            append_segment(workload, &workload->fixed[fixed], &segments.items[k],
-                           segments.items[k].comm, false);
-        erg_segments_release(&segments);
-        if (status)
-            return -1;
-    }
-    return 0;
-}
-
 /* ---- the ends of an instruction ---- */
 
 static void append_task(struct erg_workload *workload, struct erg_steps *steps,
@@ -383,8 +243,8 @@ static void append_task(struct erg_workload *workload, struct erg_steps *steps,
     partition_append(workload, steps, &step);
 }
 
-static int add_ends(struct erg_workload *workload, const struct erg_workload_request *request,
-                    struct erg_error *err)
+int partition_add_ends(struct erg_workload *workload, const struct erg_workload_request *request,
+                       struct erg_error *err)
 {
     for (int direction = 0; direction < 2; direction++) {
         const struct erg_stage_partition *list;
@@ -407,58 +267,6 @@ static int add_ends(struct erg_workload *workload, const struct erg_workload_req
         append_task(workload, &workload->ends[direction], *tail, sms[k - 1]);
     }
     return 0;
-}
-
-/* ---- the door ---- */
-
-struct erg_workload_request erg_workload_of_job(const struct erg_job *job,
-                                                const struct erg_gpu *gpu)
-{
-    return (struct erg_workload_request){
-        .model = job->model,
-        .gpu = gpu,
-        .stack = job->stack,
-        .tensor = job->tensor,
-        .context = job->context,
-        .microbatch_size = job->microbatch_size,
-        .sequence = job->sequence,
-        .recompute = job->recompute == ERG_RECOMPUTE_FULL,
-        .norms_again =
-            job->recompute == ERG_RECOMPUTE_NORMS || job->recompute == ERG_RECOMPUTE_BALANCED,
-        .activation_again =
-            job->recompute == ERG_RECOMPUTE_ACTIVATION || job->recompute == ERG_RECOMPUTE_BALANCED,
-    };
-}
-
-enum { MAX_PARTITIONS = 32 };
-
-int erg_workload_build(struct erg_workload *workload, const struct erg_workload_request *request,
-                       struct erg_error *err)
-{
-    *workload = (struct erg_workload){0};
-    workload->arena = erg_xcalloc(1, sizeof *workload->arena);
-    workload->partitions =
-        erg_arena_alloc(workload->arena, MAX_PARTITIONS * sizeof *workload->partitions);
-    bool communicates = request->tensor > 1 || request->context > 1;
-    workload->nanobatched = communicates && request->microbatch_size % 2 == 0;
-    workload->boundary_bytes = 2.0 * request->microbatch_size * request->sequence /
-                               request->context * (double)request->model->hidden;
-    if ((workload->nanobatched &&
-         (derive_partitions(workload, request, false, err) ||
-          derive_partitions(workload, request, true, err) || add_ends(workload, request, err))) ||
-        add_layers(workload, request, err) || add_fixed(workload, request, err)) {
-        erg_workload_release(workload);
-        return -1;
-    }
-    return 0;
-}
-
-void erg_workload_release(struct erg_workload *workload)
-{
-    if (workload->arena)
-        erg_arena_release(workload->arena);
-    free(workload->arena);
-    *workload = (struct erg_workload){0};
 }
 
 struct erg_step erg_partition_step(const struct erg_partition *partition, size_t slot, int sms)

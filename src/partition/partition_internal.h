@@ -4,6 +4,9 @@
 
 #include "partition/cut_internal.h"
 
+/* One layer of the workload for a batch of `sequences`. */
+struct erg_model_shape partition_shape(const struct erg_workload_request *request, int sequences);
+
 /*
  * The segments of `layers` layers in one direction for a batch of `sequences`; `replay` puts the
  * layer's forward before its backward.
@@ -12,8 +15,24 @@ int partition_cut_layers(struct erg_segments *segments, const struct erg_workloa
                          int sequences, int layers, bool backward, bool replay,
                          struct erg_error *err);
 
+/*
+ * The steady state: the middle one of three layers. *first and *count delimit its segments; a
+ * layer without communication has none.
+ */
+int partition_cut_steady_layer(struct erg_segments *segments,
+                               const struct erg_workload_request *request, int sequences,
+                               bool backward, size_t *first, size_t *count, struct erg_error *err);
+
 /* What a partition that computes `parts` is called, short of its communication: "fwd_attn". */
 void partition_name(char *name, size_t capacity, bool backward, unsigned parts);
+
+/* Appends the partition types of one direction to the workload's, which has room for them. */
+int partition_derive(struct erg_workload *workload, const struct erg_workload_request *request,
+                     bool backward, struct erg_error *err);
+
+/* The ends of an instruction of nanobatches, from the partition types. */
+int partition_add_ends(struct erg_workload *workload, const struct erg_workload_request *request,
+                       struct erg_error *err);
 
 void partition_append(struct erg_workload *workload, struct erg_steps *steps,
                       const struct erg_step *step);

@@ -1,0 +1,191 @@
+/* The workload of a job: whole layers, what runs outside of layers, and all of it together. */
+#include "partition/partition.h"
+#include "partition/partition_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void partition_append(struct erg_workload *workload, struct erg_steps *steps,
+                      const struct erg_step *step)
+{
+    struct erg_step *grown = erg_arena_alloc(workload->arena, (steps->count + 1) * sizeof *grown);
+    if (steps->count)
+        memcpy(grown, steps->steps, steps->count * sizeof *grown);
+    grown[steps->count++] = *step;
+    steps->steps = grown;
+    steps->kernels += erg_task_kernels(&step->task);
+}
+
+/* The compute of a segment beside the library's `comm`, launched at once or after all compute. */
+static void append_segment(struct erg_workload *workload, struct erg_steps *steps,
+                           const struct erg_segment *segment, struct erg_comm comm, bool at_once)
+{
+    comm.library = true;
+    struct erg_step step = {.task = erg_segment_task(workload->arena, segment, comm, NULL)};
+    step.launch.slot = at_once ? 0 : step.task.op_count;
+    partition_append(workload, steps, &step);
+}
+
+void partition_append_sequential(struct erg_workload *workload, struct erg_steps *steps,
+                                 const struct erg_workload_request *request,
+                                 const struct erg_segment *segment)
+{
+    struct erg_comm comm = segment->comm;
+    if (comm.kind == ERG_COMM_ALLGATHER_KV || comm.kind == ERG_COMM_REDUCESCATTER_KV)
+        comm.wire_bytes *= request->stack->kv_exchange_factor;
+    append_segment(workload, steps, segment, comm, false);
+}
+
+/* One layer in its steady state, communication after compute. */
+static int add_sequential_layer(struct erg_workload *workload, struct erg_steps *steps,
+                                const struct erg_workload_request *request, bool backward,
+                                struct erg_error *err)
+{
+    struct erg_segments segments = {0};
+    size_t first = 0, count = 0;
+    int status = partition_cut_steady_layer(&segments, request, request->microbatch_size, backward,
+                                            &first, &count, err);
+    if (!status && !count) { /* no communication in a layer: one step of pure compute */
+        erg_segments_release(&segments);
+        status = partition_cut_layers(&segments, request, request->microbatch_size, 1, backward,
+                                      false, err);
+        first = 0;
+        count = segments.count;
+    }
+    for (size_t k = first; !status && k < first + count; k++)
+        partition_append_sequential(workload, steps, request, &segments.items[k]);
+    erg_segments_release(&segments);
+    return status;
+}
+
+static int add_nanobatch_layer(struct erg_workload *workload, struct erg_steps *steps,
+                               const struct erg_workload_request *request, bool backward,
+                               struct erg_error *err)
+{
+    struct erg_segments segments = {0};
+    size_t first = 0, count = 0;
+    int status = partition_cut_steady_layer(&segments, request, request->microbatch_size / 2,
+                                            backward, &first, &count, err);
+    for (size_t k = first; !status && k < first + count; k++) {
+        append_segment(workload, steps, &segments.items[k], segments.items[k - 1].comm, true);
+        append_segment(workload, steps, &segments.items[k], segments.items[k].comm, true);
+    }
+    erg_segments_release(&segments);
+    return status;
+}
+
+static int add_layers(struct erg_workload *workload, const struct erg_workload_request *request,
+                      struct erg_error *err)
+{
+    for (int direction = 0; direction < 2; direction++) {
+        int from = direction == 1 && request->recompute ? 0 : direction;
+        for (int part = from; part <= direction; part++) {
+            if (add_sequential_layer(workload, &workload->sequential[direction], request, part == 1,
+                                     err))
+                return -1;
+            if (workload->nanobatched &&
+                add_nanobatch_layer(workload, &workload->nanobatch[direction], request, part == 1,
+                                    err))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+const char *erg_fixed_name(enum erg_fixed fixed)
+{
+    static const char *const names[ERG_FIXED_COUNT] = {
+        "embedding_forward", "embedding_backward", "embedding_backward_nanobatch",
+        "head_forward",      "head_backward",
+    };
+    return names[fixed];
+}
+
+static int add_fixed(struct erg_workload *workload, const struct erg_workload_request *request,
+                     struct erg_error *err)
+{
+    for (int fixed = 0; fixed < ERG_FIXED_COUNT; fixed++) {
+        bool half = fixed == ERG_FIXED_EMBEDDING_BACKWARD_NANOBATCH;
+        if (half && !workload->nanobatched)
+            continue;
+        struct erg_model_shape shape = partition_shape(request, half ? request->microbatch_size / 2
+                                                                     : request->microbatch_size);
+        struct erg_model_ops ops = {0};
+        switch ((enum erg_fixed)fixed) {
+        case ERG_FIXED_EMBEDDING_FORWARD:
+            erg_model_embedding_forward(&ops, request->model, &shape);
+            break;
+        case ERG_FIXED_EMBEDDING_BACKWARD:
+        case ERG_FIXED_EMBEDDING_BACKWARD_NANOBATCH:
+            erg_model_embedding_backward(&ops, request->model, &shape);
+            break;
+        case ERG_FIXED_HEAD_FORWARD:
+            erg_model_head_forward(&ops, request->model, &shape);
+            break;
+        case ERG_FIXED_HEAD_BACKWARD:
+            erg_model_head_backward(&ops, request->model, &shape);
+            break;
+        case ERG_FIXED_COUNT:
+            break;
+        }
+        struct erg_segments segments = {0};
+        int status = erg_segments_add(&segments, &ops, err);
+        for (size_t k = 0; !status && k < segments.count; k++)
+            append_segment(workload, &workload->fixed[fixed], &segments.items[k],
+                           segments.items[k].comm, false);
+        erg_segments_release(&segments);
+        if (status)
+            return -1;
+    }
+    return 0;
+}
+
+struct erg_workload_request erg_workload_of_job(const struct erg_job *job,
+                                                const struct erg_gpu *gpu)
+{
+    return (struct erg_workload_request){
+        .model = job->model,
+        .gpu = gpu,
+        .stack = job->stack,
+        .tensor = job->tensor,
+        .context = job->context,
+        .microbatch_size = job->microbatch_size,
+        .sequence = job->sequence,
+        .recompute = job->recompute == ERG_RECOMPUTE_FULL,
+        .norms_again =
+            job->recompute == ERG_RECOMPUTE_NORMS || job->recompute == ERG_RECOMPUTE_BALANCED,
+        .activation_again =
+            job->recompute == ERG_RECOMPUTE_ACTIVATION || job->recompute == ERG_RECOMPUTE_BALANCED,
+    };
+}
+
+enum { MAX_PARTITIONS = 32 };
+
+int erg_workload_build(struct erg_workload *workload, const struct erg_workload_request *request,
+                       struct erg_error *err)
+{
+    *workload = (struct erg_workload){0};
+    workload->arena = erg_xcalloc(1, sizeof *workload->arena);
+    workload->partitions =
+        erg_arena_alloc(workload->arena, MAX_PARTITIONS * sizeof *workload->partitions);
+    bool communicates = request->tensor > 1 || request->context > 1;
+    workload->nanobatched = communicates && request->microbatch_size % 2 == 0;
+    workload->boundary_bytes = 2.0 * request->microbatch_size * request->sequence /
+                               request->context * (double)request->model->hidden;
+    if ((workload->nanobatched && (partition_derive(workload, request, false, err) ||
+                                   partition_derive(workload, request, true, err) ||
+                                   partition_add_ends(workload, request, err))) ||
+        add_layers(workload, request, err) || add_fixed(workload, request, err)) {
+        erg_workload_release(workload);
+        return -1;
+    }
+    return 0;
+}
+
+void erg_workload_release(struct erg_workload *workload)
+{
+    if (workload->arena)
+        erg_arena_release(workload->arena);
+    free(workload->arena);
+    *workload = (struct erg_workload){0};
+}
