@@ -18,6 +18,14 @@ struct erg_plan_reader {
 int erg_plan_read_job(struct erg_plan_reader *reader, struct erg_pipeline *pipeline,
                       struct erg_error *err);
 
+/* plan_file_stages.c: the stages, their layers, their kinds of GPUs and their options. */
+int erg_plan_read_stages(struct erg_plan_reader *reader, struct erg_pipeline *pipeline,
+                         struct erg_error *err);
+
+/* A value that must be there and positive; the largest double keeps infinity out. */
+int erg_plan_positive(const struct erg_json_place *place, const char *key, double *value,
+                      struct erg_error *err);
+
 /* The powers of waiting and static ones, once it is known which stages lie where. */
 void erg_plan_find_powers(struct erg_plan_file *plan, struct erg_pipeline *pipeline);
 
