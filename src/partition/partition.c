@@ -14,7 +14,7 @@ static const int sms_large_group[] = {3, 6, 9, 12, 15, 18, 21, 24, 27, 30};
 static const int sms_small_group[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
                                       11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
 
-static const int *sms_of_group(int gpus, size_t *count)
+const int *partition_sms(int gpus, size_t *count)
 {
     bool large = gpus >= 4;
     *count = large ? sizeof sms_large_group / sizeof *sms_large_group
@@ -118,13 +118,8 @@ static void name_partitions(struct erg_partition *partitions, size_t count)
     free(shared);
 }
 
-/*
- * Whether the ops of `task` from `op` on, alone at the highest clock, last as long as its
- * communication alone on `sms` SMs. Estimated by the model of the device; only the catalogue's
- * constants matter.
- */
-static int covers(const struct erg_workload_request *request, const struct erg_task *task,
-                  size_t op, int sms, bool *covered, struct erg_error *err)
+int partition_covers(const struct erg_workload_request *request, const struct erg_task *task,
+                     size_t op, int sms, bool *covered, struct erg_error *err)
 {
     struct erg_step rest = {
         .task = {.ops = task->ops + op, .op_count = task->op_count - op},
@@ -165,8 +160,9 @@ static int find_slots(struct erg_partition *partition, const struct erg_segment 
         bool covered = false;
         /* A fifth of the most SMs: a launch that late and hidden only by many SMs slows the compute
          * more than an earlier one. */
-        if (!repeated_linear && covers(request, &partition->task, slots[count - 1].op,
-                                       partition->sms[partition->sms_count / 5 - 1], &covered, err))
+        if (!repeated_linear &&
+            partition_covers(request, &partition->task, slots[count - 1].op,
+                             partition->sms[partition->sms_count / 5 - 1], &covered, err))
             return -1;
         if (!covered)
             count--;
@@ -200,7 +196,7 @@ static int add_partition(struct erg_workload *workload, size_t direction_first,
     }
     struct erg_partition *partition = &workload->partitions[end];
     *partition = (struct erg_partition){.backward = backward, .occurrences = 1};
-    partition->sms = sms_of_group(comm->group, &partition->sms_count);
+    partition->sms = partition_sms(comm->group, &partition->sms_count);
     memcpy(partition->key, base, sizeof base);
     partition->task = erg_segment_task(workload->arena, segment, *comm, &partition->op_names);
     partition->kernels = erg_task_kernels(&partition->task);
@@ -232,41 +228,6 @@ int partition_derive(struct erg_workload *workload, const struct erg_workload_re
                         backward ? workload->backward_count : workload->forward_count);
     erg_segments_release(&segments);
     return status;
-}
-
-/* ---- the ends of an instruction ---- */
-
-static void append_task(struct erg_workload *workload, struct erg_steps *steps,
-                        struct erg_task task, int sms)
-{
-    struct erg_step step = {.task = task, .launch = {.sms = sms}};
-    partition_append(workload, steps, &step);
-}
-
-int partition_add_ends(struct erg_workload *workload, const struct erg_workload_request *request,
-                       struct erg_error *err)
-{
-    for (int direction = 0; direction < 2; direction++) {
-        const struct erg_stage_partition *list;
-        size_t count;
-        if (erg_stage_partitions(workload, request, 1, direction == 1, &list, &count, err))
-            return -1;
-        for (size_t i = 0; i < count; i++) {
-            struct erg_task task = list[i].task;
-            task.comm.library = true;
-            append_task(workload, &workload->nanobatch_single[direction], task, 0);
-        }
-        append_task(workload, &workload->ends[direction], list[0].task, 0);
-        const struct erg_task *tail = &list[count - 2].task;
-        size_t sms_count, k = 0;
-        const int *sms = sms_of_group(tail->comm.group, &sms_count);
-        bool hidden = false;
-        while (!hidden && k < sms_count)
-            if (covers(request, tail, 0, sms[k++], &hidden, err))
-                return -1;
-        append_task(workload, &workload->ends[direction], *tail, sms[k - 1]);
-    }
-    return 0;
 }
 
 struct erg_step erg_partition_step(const struct erg_partition *partition, size_t slot, int sms)

@@ -30,12 +30,24 @@ void partition_name(char *name, size_t capacity, bool backward, unsigned parts);
 int partition_derive(struct erg_workload *workload, const struct erg_workload_request *request,
                      bool backward, struct erg_error *err);
 
-/* The ends of an instruction of nanobatches, from the partition types. */
-int partition_add_ends(struct erg_workload *workload, const struct erg_workload_request *request,
-                       struct erg_error *err);
+/* The SM counts that a communication in a group of GPUs may have, increasing. */
+const int *partition_sms(int gpus, size_t *count);
+
+/*
+ * Whether the ops of `task` from `op` on, alone at the highest clock, last as long as its
+ * communication alone on `sms` SMs. Estimated by the model of the device; only the catalogue's
+ * constants matter.
+ */
+int partition_covers(const struct erg_workload_request *request, const struct erg_task *task,
+                     size_t op, int sms, bool *covered, struct erg_error *err);
 
 void partition_append(struct erg_workload *workload, struct erg_steps *steps,
                       const struct erg_step *step);
+
+/* The compute of a segment beside the library's `comm`, launched at once or after all compute. */
+void partition_append_segment(struct erg_workload *workload, struct erg_steps *steps,
+                              const struct erg_segment *segment, struct erg_comm comm,
+                              bool at_once);
 
 /* A segment of sequential execution: its communication by the library, after all compute. */
 void partition_append_sequential(struct erg_workload *workload, struct erg_steps *steps,

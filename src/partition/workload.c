@@ -5,37 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void partition_append(struct erg_workload *workload, struct erg_steps *steps,
-                      const struct erg_step *step)
-{
-    struct erg_step *grown = erg_arena_alloc(workload->arena, (steps->count + 1) * sizeof *grown);
-    if (steps->count)
-        memcpy(grown, steps->steps, steps->count * sizeof *grown);
-    grown[steps->count++] = *step;
-    steps->steps = grown;
-    steps->kernels += erg_task_kernels(&step->task);
-}
-
-/* The compute of a segment beside the library's `comm`, launched at once or after all compute. */
-static void append_segment(struct erg_workload *workload, struct erg_steps *steps,
-                           const struct erg_segment *segment, struct erg_comm comm, bool at_once)
-{
-    comm.library = true;
-    struct erg_step step = {.task = erg_segment_task(workload->arena, segment, comm, NULL)};
-    step.launch.slot = at_once ? 0 : step.task.op_count;
-    partition_append(workload, steps, &step);
-}
-
-void partition_append_sequential(struct erg_workload *workload, struct erg_steps *steps,
-                                 const struct erg_workload_request *request,
-                                 const struct erg_segment *segment)
-{
-    struct erg_comm comm = segment->comm;
-    if (comm.kind == ERG_COMM_ALLGATHER_KV || comm.kind == ERG_COMM_REDUCESCATTER_KV)
-        comm.wire_bytes *= request->stack->kv_exchange_factor;
-    append_segment(workload, steps, segment, comm, false);
-}
-
 /* One layer in its steady state, communication after compute. */
 static int add_sequential_layer(struct erg_workload *workload, struct erg_steps *steps,
                                 const struct erg_workload_request *request, bool backward,
@@ -67,8 +36,9 @@ static int add_nanobatch_layer(struct erg_workload *workload, struct erg_steps *
     int status = partition_cut_steady_layer(&segments, request, request->microbatch_size / 2,
                                             backward, &first, &count, err);
     for (size_t k = first; !status && k < first + count; k++) {
-        append_segment(workload, steps, &segments.items[k], segments.items[k - 1].comm, true);
-        append_segment(workload, steps, &segments.items[k], segments.items[k].comm, true);
+        partition_append_segment(workload, steps, &segments.items[k], segments.items[k - 1].comm,
+                                 true);
+        partition_append_segment(workload, steps, &segments.items[k], segments.items[k].comm, true);
     }
     erg_segments_release(&segments);
     return status;
@@ -131,14 +101,51 @@ static int add_fixed(struct erg_workload *workload, const struct erg_workload_re
         struct erg_segments segments = {0};
         int status = erg_segments_add(&segments, &ops, err);
         for (size_t k = 0; !status && k < segments.count; k++)
-            append_segment(workload, &workload->fixed[fixed], &segments.items[k],
-                           segments.items[k].comm, false);
+            partition_append_segment(workload, &workload->fixed[fixed], &segments.items[k],
+                                     segments.items[k].comm, false);
         erg_segments_release(&segments);
         if (status)
             return -1;
     }
     return 0;
 }
+
+/* ---- the ends of an instruction ---- */
+
+static void append_task(struct erg_workload *workload, struct erg_steps *steps,
+                        struct erg_task task, int sms)
+{
+    struct erg_step step = {.task = task, .launch = {.sms = sms}};
+    partition_append(workload, steps, &step);
+}
+
+static int add_ends(struct erg_workload *workload, const struct erg_workload_request *request,
+                    struct erg_error *err)
+{
+    for (int direction = 0; direction < 2; direction++) {
+        const struct erg_stage_partition *list;
+        size_t count;
+        if (erg_stage_partitions(workload, request, 1, direction == 1, &list, &count, err))
+            return -1;
+        for (size_t i = 0; i < count; i++) {
+            struct erg_task task = list[i].task;
+            task.comm.library = true;
+            append_task(workload, &workload->nanobatch_single[direction], task, 0);
+        }
+        append_task(workload, &workload->ends[direction], list[0].task, 0);
+        const struct erg_task *tail = &list[count - 2].task;
+        size_t sms_count, k = 0;
+        const int *sms = partition_sms(tail->comm.group, &sms_count);
+        bool hidden = false;
+        while (!hidden && k < sms_count)
+            if (partition_covers(request, tail, 0, sms[k++], &hidden, err))
+                return -1;
+        append_task(workload, &workload->ends[direction], *tail, sms[k - 1]);
+    }
+    return 0;
+}
+
+/* ---- all of it ---- */
 
 struct erg_workload_request erg_workload_of_job(const struct erg_job *job,
                                                 const struct erg_gpu *gpu)
@@ -172,9 +179,9 @@ int erg_workload_build(struct erg_workload *workload, const struct erg_workload_
     workload->nanobatched = communicates && request->microbatch_size % 2 == 0;
     workload->boundary_bytes = 2.0 * request->microbatch_size * request->sequence /
                                request->context * (double)request->model->hidden;
-    if ((workload->nanobatched && (partition_derive(workload, request, false, err) ||
-                                   partition_derive(workload, request, true, err) ||
-                                   partition_add_ends(workload, request, err))) ||
+    if ((workload->nanobatched &&
+         (partition_derive(workload, request, false, err) ||
+          partition_derive(workload, request, true, err) || add_ends(workload, request, err))) ||
         add_layers(workload, request, err) || add_fixed(workload, request, err)) {
         erg_workload_release(workload);
         return -1;

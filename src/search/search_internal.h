@@ -40,6 +40,10 @@ struct erg_search_run {
     struct erg_search_result *result;
 };
 
+/* Fails unless what was seen of a config makes sense; `energy`: its energy, too. */
+int erg_search_check(const struct erg_space *space, size_t config,
+                     const struct erg_observation *seen, bool energy, struct erg_error *err);
+
 /*
  * Ask the oracle, check its answers and append them to the result: about these configs, about
  * `count` of all in order or shuffled, about a Latin-hypercube design of `count`, about the time

@@ -2,9 +2,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "telemetry/amdgpu.h"
 #include "telemetry/gpu_internal.h"
-#include "telemetry/nvml.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,20 +44,6 @@ static const struct erg_metric_info metric_infos[ERG_METRICS] = {
 const struct erg_metric_info *erg_metric_info(enum erg_metric metric)
 {
     return &metric_infos[metric];
-}
-
-int erg_gpus_open(struct erg_gpus **gpus, const char *select, struct erg_error *err)
-{
-    struct erg_gpus *found;
-    struct erg_error amd;
-    if (erg_nvml_open(&found, err) != 0 && erg_amdgpu_open(&found, NULL, &amd) != 0)
-        return -1; /* the sentence about NVIDIA's: they are what is mostly missed */
-    if (erg_gpus_select(found, select, err) != 0) {
-        erg_gpus_close(found);
-        return -1;
-    }
-    *gpus = found;
-    return 0;
 }
 
 struct erg_gpus *erg_gpus_retain(struct erg_gpus *gpus)

@@ -103,18 +103,6 @@ static void close_ergon(void *state)
     free(ergon);
 }
 
-const struct ergon_menu *ergon_menu_of(struct ergon *ergon, const struct erg_scheduler *scheduler,
-                                       int job)
-{
-    int workload = scheduler->jobs[job].request->workload;
-    struct ergon_menu *menu = &ergon->menus[workload];
-    if (menu->choices.count == 0)
-        ergon_menu_make(menu, scheduler, workload);
-    if (menu->clock_thrift != ergon->clock_thrift)
-        ergon_menu_pick(menu, scheduler->speeds, workload, ergon->clock_thrift);
-    return menu;
-}
-
 /*
  * How much speed is given up for energy by slower clocks. Energy counts in proportion to what it
  * costs and emits now. A slower job delays itself and, where no GPUs are free, also those that

@@ -135,3 +135,15 @@ void ergon_menu_release(struct ergon_menu *menu)
     free(menu->choices.items);
     free(menu->localities.items);
 }
+
+const struct ergon_menu *ergon_menu_of(struct ergon *ergon, const struct erg_scheduler *scheduler,
+                                       int job)
+{
+    int workload = scheduler->jobs[job].request->workload;
+    struct ergon_menu *menu = &ergon->menus[workload];
+    if (menu->choices.count == 0)
+        ergon_menu_make(menu, scheduler, workload);
+    if (menu->clock_thrift != ergon->clock_thrift)
+        ergon_menu_pick(menu, scheduler->speeds, workload, ergon->clock_thrift);
+    return menu;
+}

@@ -4,6 +4,37 @@
 #include <assert.h>
 #include <math.h>
 
+void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job, int node)
+{
+    if (!sim->simulation->keep_events)
+        return;
+    const struct erg_cluster_job *now = job >= 0 ? &sim->scheduler->jobs[job] : NULL;
+    ERG_PUSH(&sim->records, items,
+             (struct erg_cluster_record){
+                 .at_s = sim->scheduler->now_s,
+                 .kind = kind,
+                 .job = job,
+                 .node = node,
+                 .shape = now ? now->shape : -1,
+                 .point = now && now->shape >= 0 ? now->point : -1,
+                 .first_slice = sim->slices.count,
+                 .slices = now ? now->placement.count : 0,
+             });
+    for (int i = 0; now && i < now->placement.count; i++)
+        ERG_PUSH(&sim->slices, items, now->placement.slices[i]);
+}
+
+void simulator_refresh(struct simulator *sim, int id)
+{
+    const struct erg_accounting *accounting = sim->simulation->accounting;
+    const struct erg_work *work = &sim->scheduler->works[id];
+    double share_until_s = INFINITY;
+    meter_update(&sim->meter, id);
+    if (sim->scheduler->jobs[id].state == ERG_JOB_RUNNING)
+        accounting->share(work, sim->scheduler->now_s, &share_until_s);
+    event_heap_set(&sim->heap, id, fmin(accounting->end(work), share_until_s));
+}
+
 /* The accounts begin anew: what the job had until now is added up. */
 static void add_used(struct simulator *sim, int id, const struct erg_placement *had)
 {

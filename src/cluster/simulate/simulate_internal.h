@@ -1,5 +1,5 @@
 /*
- * The simulator's insides; shared by simulate*.c only.
+ * The simulator's insides; shared by the files of simulate/ only.
  */
 #ifndef ERG_CLUSTER_SIMULATE_INTERNAL_H
 #define ERG_CLUSTER_SIMULATE_INTERNAL_H

@@ -1,0 +1,55 @@
+/* What the exports to other software say alike. */
+#include "layout/exchange/export_internal.h"
+
+bool erg_export_is_even(const struct erg_layout *layout)
+{
+    long chunks = layout->pipeline * layout->virtual_stages;
+    for (long i = 1; layout->chunk_layers && i < chunks; i++)
+        if (layout->chunk_layers[i] != layout->chunk_layers[0])
+            return false;
+    return true;
+}
+
+/* The least that computes again what either does. */
+static enum erg_remat both(enum erg_remat a, enum erg_remat b)
+{
+    if (erg_remat_is_within(a, b))
+        return b;
+    return erg_remat_is_within(b, a) ? a : ERG_REMAT_BALANCED;
+}
+
+enum erg_remat erg_export_remat(struct erg_text *out, const struct erg_layout *layout,
+                                const char *software)
+{
+    enum erg_remat most = erg_layout_remat(layout, 0);
+    bool differ = false;
+    for (long s = 1; s < layout->pipeline; s++) {
+        enum erg_remat remat = erg_layout_remat(layout, s);
+        differ |= remat != most;
+        most = both(most, remat);
+    }
+    if (!differ)
+        return most;
+    erg_text_add(out, "# Planned for the stages, in their order:");
+    for (long s = 0; s < layout->pipeline; s++)
+        erg_text_printf(out, " %s", erg_remat_name(erg_layout_remat(layout, s)));
+    erg_text_printf(out, ".\n# %s recomputes the same on all of them: here %s.\n", software,
+                    erg_remat_name(most));
+    return most;
+}
+
+bool erg_export_offload(struct erg_text *out, const struct erg_layout *layout)
+{
+    bool any = false, differ = false;
+    for (long s = 0; s < layout->pipeline; s++) {
+        any |= erg_layout_offload(layout, s) > 0;
+        differ |= erg_layout_offload(layout, s) != erg_layout_offload(layout, 0);
+    }
+    if (!any)
+        return false;
+    erg_text_add(out, "# NOT THE SAME: share of the activations planned for host memory:");
+    for (long s = 0; s < (differ ? layout->pipeline : 1); s++)
+        erg_text_printf(out, " %.4g", erg_layout_offload(layout, s));
+    erg_text_add(out, differ ? " (by stage).\n" : ".\n");
+    return true;
+}

@@ -1,0 +1,18 @@
+/* The GPUs of whichever vendor's driver is there. */
+#include "telemetry/amdgpu.h"
+#include "telemetry/gpu_internal.h"
+#include "telemetry/nvml.h"
+
+int erg_gpus_open(struct erg_gpus **gpus, const char *select, struct erg_error *err)
+{
+    struct erg_gpus *found;
+    struct erg_error amd;
+    if (erg_nvml_open(&found, err) != 0 && erg_amdgpu_open(&found, NULL, &amd) != 0)
+        return -1; /* the sentence about NVIDIA's: they are what is mostly missed */
+    if (erg_gpus_select(found, select, err) != 0) {
+        erg_gpus_close(found);
+        return -1;
+    }
+    *gpus = found;
+    return 0;
+}
