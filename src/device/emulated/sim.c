@@ -223,6 +223,44 @@ static void add_span(struct erg_emulated_timeline *timeline, size_t step, enum e
         ERG_PUSH(timeline, spans, (struct erg_emulated_span){step, lane, op, start_s, end_s});
 }
 
+/*
+ * Seconds of the whole op at the present rates. `launched`: the communication's launch lies behind,
+ * so that the op keeps to the SMs it is left; `busy`: the communication runs. Where both want more
+ * of the memory than there is they share it in proportion, and *rate falls.
+ */
+static double op_duration(const struct erg_gpu *gpu, const struct comm *comm,
+                          const struct erg_op *op, bool launched, bool busy, double clock_mhz,
+                          double *rate)
+{
+    double bandwidth = gpu->memory_efficiency * gpu->memory_bandwidth;
+    bool bounded = comm->left_sms > 0 && launched && op->kind != ERG_OP_MEMORY;
+    double taken = busy ? taken_sms(comm, *rate) : 0;
+    if (bounded)
+        taken = comm->left_sms + (busy ? gpu->comm_missed_sms : 0);
+    struct share share = {fmax(4, gpu->sms - taken), bounded ? comm->tuned_sms : 0};
+    double issue = issue_time(gpu, op, share, clock_mhz);
+    double full = fmax(issue, op->bytes / bandwidth);
+    double wanted = full > 0 ? op->bytes / full : 0;
+    double wanted_comm = *rate * gpu->comm_hbm_per_wire;
+    if (wanted + wanted_comm <= bandwidth)
+        return full;
+    double granted = bandwidth / (wanted + wanted_comm);
+    *rate *= granted;
+    return fmax(issue, wanted > 0 ? op->bytes / (wanted * granted) : 0);
+}
+
+/* What a step does, whatever time it takes: its energy follows from that. */
+static void count_work(const struct erg_gpu *gpu, const struct erg_step *step, double wire_bytes,
+                       struct erg_sim *sim)
+{
+    for (size_t k = 0; k < step->task.op_count; k++) {
+        sim->flops += product_flops(gpu, &step->task.ops[k]);
+        sim->hbm_bytes += step->task.ops[k].bytes;
+    }
+    sim->hbm_bytes += wire_bytes * gpu->comm_hbm_per_wire;
+    sim->wire_bytes += wire_bytes;
+}
+
 static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
                      const struct erg_step *step, size_t step_index, double clock_mhz,
                      struct erg_sim *sim, struct erg_emulated_timeline *timeline)
@@ -233,7 +271,6 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
     struct comm comm = resolve_comm(gpu, stack, step);
     enum comm_state state = comm.wire_bytes > 0 ? COMM_WAIT : COMM_DONE;
     double clock_ratio = clock_mhz / gpu->clock_max_mhz;
-    double bandwidth = gpu->memory_efficiency * gpu->memory_bandwidth;
 
     size_t i = 0;
     double left = 1; /* fraction of op i still to do */
@@ -244,8 +281,8 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
     for (;;) {
         if (state == COMM_WAIT && i >= slot) {
             /* A persistent GEMM owns every SM: what is launched before it starts after it. */
-            int held = gpu->persistent_gemm && !(comm.left_sms > 0) && i == slot && i < count &&
-                       ops[i].kind == ERG_OP_GEMM;
+            bool held = gpu->persistent_gemm && !(comm.left_sms > 0) && i == slot && i < count &&
+                        ops[i].kind == ERG_OP_GEMM;
             if (!held) {
                 state = COMM_LATENCY;
                 latency = gpu->comm_latency_s;
@@ -255,27 +292,13 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
         if (i == count && state == COMM_DONE)
             break;
 
-        int busy = state == COMM_LATENCY || state == COMM_MOVE;
+        bool busy = state == COMM_LATENCY || state == COMM_MOVE;
         double rate = state == COMM_MOVE ? comm_rate(gpu, &comm, clock_ratio, i < count) : 0;
         double full = 0; /* duration of the whole op at the present rates */
         double advance = INFINITY;
-        int executing = i < count && gap <= 0;
+        bool executing = i < count && gap <= 0;
         if (executing) {
-            const struct erg_op *op = &ops[i];
-            bool bounded = comm.left_sms > 0 && i >= slot && op->kind != ERG_OP_MEMORY;
-            double taken = busy ? taken_sms(&comm, rate) : 0;
-            if (bounded)
-                taken = comm.left_sms + (busy ? gpu->comm_missed_sms : 0);
-            struct share share = {fmax(4, gpu->sms - taken), bounded ? comm.tuned_sms : 0};
-            double issue = issue_time(gpu, op, share, clock_mhz);
-            full = fmax(issue, op->bytes / bandwidth);
-            double wanted = full > 0 ? op->bytes / full : 0;
-            double wanted_comm = rate * gpu->comm_hbm_per_wire;
-            if (wanted + wanted_comm > bandwidth) { /* share the memory in proportion */
-                double granted = bandwidth / (wanted + wanted_comm);
-                rate *= granted;
-                full = fmax(issue, wanted > 0 ? op->bytes / (wanted * granted) : 0);
-            }
+            full = op_duration(gpu, &comm, &ops[i], i >= slot, busy, clock_mhz, &rate);
             advance = left * full;
         } else if (i < count) {
             advance = gap;
@@ -322,13 +345,7 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
         now += comm.join_s;
     }
     sim->time_s = now;
-
-    for (size_t k = 0; k < count; k++) {
-        sim->flops += product_flops(gpu, &ops[k]);
-        sim->hbm_bytes += ops[k].bytes;
-    }
-    sim->hbm_bytes += comm.wire_bytes * gpu->comm_hbm_per_wire;
-    sim->wire_bytes += comm.wire_bytes;
+    count_work(gpu, step, comm.wire_bytes, sim);
 }
 
 void erg_sim_run(const struct erg_gpu *gpu, const struct erg_stack *stack,
