@@ -39,7 +39,7 @@ static void pause_ms(int ms)
 
 /* ---- once ---- */
 
-/* Whether every GPU has said what it says seldom: its power limit is of the slowest class. */
+/* Whether every GPU has reported even what is read least often: its power limit. */
 static bool complete(const struct erg_live_view *view)
 {
     for (size_t g = 0; g < view->count; g++)

@@ -157,8 +157,9 @@ static bool same_kind(const char *entry, const char *other)
 }
 
 /*
- * Loads the GPU whose constants are the start: as asked for, else the catalogue's entry for what is
- * measured. One that is known to be another kind of GPU explains nothing.
+ * Loads the GPU whose constants the fit starts from: the one asked for, else the catalogue's entry
+ * for what is measured. One that is known to be of another kind is refused: its constants would
+ * explain nothing.
  */
 static int load_base(struct probing *at, struct erg_error *err)
 {

@@ -40,7 +40,7 @@ struct sink {
     size_t samples;
 };
 
-/* Said at once: the command may go on for days, and the recording will not. */
+/* Reported at once: the command may go on for days after its recording has stopped. */
 static void note_failure(struct sink *sink)
 {
     atomic_store(&sink->failed, true);

@@ -10,7 +10,8 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* The terminal, global by nature. What a signal handler needs to give it back is prepared. */
+/* There is only one terminal, so this is global. What a signal handler needs to give it back is
+ * kept ready here. */
 static struct {
     SCREEN *screen;
     struct termios before;

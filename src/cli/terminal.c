@@ -10,7 +10,8 @@
 
 enum { MAX_TASKS = 16 };
 
-/* The one thing that is global by nature: the terminal. Guarded by its lock. */
+/* The only global state of the command line, since there is only one terminal. Guarded by its
+ * lock. */
 static struct {
     pthread_mutex_t lock;
     int verbosity;

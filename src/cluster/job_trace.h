@@ -40,8 +40,8 @@ struct erg_job_trace {
     char **tenants;
     size_t tenants_count;
     double first_submit_s; /* the earliest of all */
-    /* How many jobs were submitted before the one that precedes them in the file, and the first of
-     * them (an index). Such a trace is taken as it is: rounds keep the file's order. */
+    /* How many jobs were submitted earlier than the job before them in the file, and the index of
+     * the first such job. The trace is taken as it is: rounds keep the file's order. */
     size_t inversions, first_inversion;
 };
 

@@ -174,8 +174,8 @@ static const struct measured *larger_row(const struct times *times,
     return row;
 }
 
-/* The rows that say how a model runs on a shape, and the factor of its speed for their not being
- * about just that; NULL: there are none. */
+/* The rows that say how a model runs on a shape. Where they are about another shape or size of it,
+ * the speed must be multiplied by *factor. NULL: there are none. */
 static const struct measured *find_row(const struct times *times,
                                        const struct erg_profile_model *model, size_t index,
                                        int shape, double *factor)

@@ -3,8 +3,8 @@
  *
  * A shape is a GPU type, a number of nodes and the same number of GPUs on each of them. Speeds are
  * looked up so often that they are one dense table, filled once from a source, by workload and
- * shape; what fills it (profiles of a folder, estimates, frontiers of one's own) is nobody's
- * concern who reads it. Where the truth and what a scheduler believes differ, there are two tables.
+ * shape; readers need not know what filled it (profiles of a folder, estimates, frontiers of one's
+ * own). Where a scheduler believes something other than the truth, there are two tables.
  */
 #ifndef ERG_CLUSTER_SPEEDS_H
 #define ERG_CLUSTER_SPEEDS_H
@@ -116,8 +116,8 @@ double erg_speeds_round(double value);
 
 bool erg_speed_feasible(const struct erg_speed *speed);
 
-/* How much slower than at its fastest a job is at an operating point, where no clock may slow down
- * what is computed by less than `least` times. */
+/* How many times slower than at its fastest a job is at an operating point. The part that is
+ * computed is slowed down by at least `least` times. */
 double erg_speed_slowdown(const struct erg_speed *speed, int point, double least);
 
 /*

@@ -20,8 +20,9 @@ int erg_clock_group_open(struct erg_clock_group **group, struct erg_gpus *gpus,
                          const size_t *members, size_t count, struct erg_error *err);
 
 /*
- * Locks all GPUs at `clock_mhz`, or unlocks them with 0. When one of them fails, none stays locked,
- * and the status is never ERG_NO_DEVICE: whoever locks clocks does not go on without.
+ * Locks all GPUs at `clock_mhz`, or unlocks them with 0. When one of them fails, none stays locked.
+ * The status is then never ERG_NO_DEVICE, because a measurement that was to run at locked clocks
+ * must not go on without.
  */
 int erg_clock_group_set(struct erg_clock_group *group, int clock_mhz, struct erg_error *err);
 

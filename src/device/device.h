@@ -139,8 +139,8 @@ static inline int erg_device_enqueue(struct erg_device *device, const struct erg
 }
 
 /*
- * Queues one run of the steps that the first GPU begins at once and all others `delay_ns` later: so
- * long it waits for them in the first communication. Expects several GPUs.
+ * Queues one run of the steps that the first GPU begins at once and all others `delay_ns` later:
+ * that is how long it waits for them in the first communication. Expects several GPUs.
  */
 static inline int erg_device_stagger(struct erg_device *device, const struct erg_step *steps,
                                      size_t count, int64_t delay_ns, struct erg_error *err)

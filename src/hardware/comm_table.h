@@ -3,8 +3,8 @@
  *
  * A table is CSV with the columns gpu_type, num_nodes, gpus_per_node, infiniband (0 or 1), op,
  * group_size, hosts_crossed, elements (of fp32) and time_s. The rows of one (type, nodes, GPUs per
- * node, network, op, group) are samples of a curve. A curve that was measured twice is what the
- * later run says: the published estimates were made with those.
+ * node, network, op, group) are samples of a curve. Where a curve was measured twice the later run
+ * counts, since the published estimates were made with it.
  *
  * Groups are normalised: GPUs are numbered node by node, and a group that crosses h nodes has
  * group_size / h consecutive GPUs of each of h consecutive nodes. The other groups of the same
@@ -59,8 +59,8 @@ void erg_comm_tables_free(struct erg_comm_tables *tables);
 /*
  * The curve of `op` over `group` in an allocation. Where nodes with so few GPUs were not measured,
  * that of the next more GPUs per node (doubling, up to 16) over a group that crosses as many nodes
- * with as many GPUs of each. A send has a table of its own: two GPUs of one node, or of two.
- * Fails where nothing was measured that fits, and says what was looked for.
+ * with as many GPUs of each. A send has a table of its own: two GPUs of one node, or of two. Fails,
+ * and says what was looked for, where nothing that fits was measured.
  */
 int erg_comm_tables_find(const struct erg_comm_tables *tables,
                          const struct erg_allocation *allocation, enum erg_collective op,

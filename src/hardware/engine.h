@@ -68,9 +68,9 @@ int erg_engine_load(struct erg_engine **engine, const char *name, struct erg_err
 void erg_engine_free(struct erg_engine *engine);
 
 /*
- * Whether the engine is of such a GPU: its peak within a fifth of what the GPU has at its highest
- * clock, which is up to a tenth above the clock of datasheets. The message names both, and the
- * catalogue's engines that would be.
+ * Fails unless the engine was made for such a GPU: its peak must be within a fifth of the GPU's at
+ * its highest clock (which is up to a tenth above the clock of datasheets). The message names both,
+ * and those engines of the catalogue that would do.
  */
 int erg_engine_check_gpu(const struct erg_engine *engine, const struct erg_gpu *gpu,
                          struct erg_error *err);
@@ -85,8 +85,8 @@ struct erg_engine_number {
 extern const struct erg_engine_number erg_engine_numbers[]; /* ends with a NULL key */
 
 double erg_engine_get(const struct erg_engine *engine, const struct erg_engine_number *number);
-/* As if the file had another value there: numbers that it leaves to this one follow. In the
- * struct's unit, as erg_engine_get(). */
+/* Sets a number as if the file had this value: numbers that the file leaves to this one follow it.
+ * In the struct's unit, as erg_engine_get(). */
 void erg_engine_set(struct erg_engine *engine, const struct erg_engine_number *number,
                     double value);
 

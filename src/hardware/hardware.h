@@ -43,8 +43,8 @@ struct erg_gpu {
     double attention_tail;     /* tiles that a call's last SM works on while the others have none */
     double attention_diagonal; /* of chunks, forward: share of what is masked that is computed */
     double attention_waves;    /* of chunks, backward: share of a last wave that is waited for */
-    /* Share of an attention's time, with heads of 128, that goes with its scores and not with their
-     * products: exponentials, sums, conversions. */
+    /* Share of an attention's time, with heads of 128, that depends on the number of scores and not
+     * on the FLOPs of their products: exponentials, sums, conversions. */
     double attention_softmax, attention_backward_softmax;
     double memory_efficiency; /* em */
     double memory_issue;      /* fmem */
@@ -117,8 +117,8 @@ struct erg_stack {
     double kv_exchange_factor; /* cpexp: sequential K/V exchange costs this times its bytes */
     double overhead;           /* ovh: measured = planned * (1 + ovh) in time */
     bool fused_kernels;        /* memory-bound neighbours are one kernel (model/model.h) */
-    /* Products and attention that start from the launch slot on leave the SMs of a communication of
-     * ours free, until the step ends; so it starts beside them at once. */
+    /* From the launch slot to the end of the step, products and attention leave the SMs of our
+     * communication free, so it starts beside them at once. */
     bool leaves_sms;
     int tuned_beside_sms; /* how many were left free when products were tuned; 0: not known */
 };

@@ -4,7 +4,7 @@
  * A row is one measurement of one piece of work on one device under one schedule. Its key is
  * (device, signature, clock, slot, SMs, kind, repeat); the first measurement of a key stays, later
  * ones are ignored. A put is on the disk when the call returns (WAL, synchronous=FULL), so a killed
- * run goes on where it was. Several processes and threads may use one file at the same time.
+ * run continues where it was. Several processes and threads may use one file at the same time.
  *
  * A file of another program, of a newer ergon, or a damaged one is refused and left untouched.
  * Energies are per GPU, in joules, for one execution of the work.

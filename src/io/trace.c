@@ -101,8 +101,9 @@ void erg_trace_span(struct erg_trace *trace, int process, int thread, const char
     begin(trace, 'X', process, name);
     erg_text_add(&trace->events, ",\"cat\":");
     add_quoted(&trace->events, category);
-    /* Viewers drop a span that overlaps its neighbour, and read microseconds as doubles that they
-     * cut to nanoseconds. So both ends are rounded, and the last nanosecond is left free. */
+    /* Viewers drop a span that overlaps its neighbour, and they read microseconds as doubles and
+     * truncate them to nanoseconds. So both ends are rounded, and the last nanosecond is left
+     * free. */
     double start_ns = round(start_s * 1e9), end_ns = round((start_s + duration_s) * 1e9);
     erg_text_printf(&trace->events, ",\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f",
                     thread_id(process, thread), start_ns / 1e3,

@@ -1,6 +1,6 @@
 /*
- * Continuous plans, as the sweep comes by them, and the plans of measured options made of them, on
- * all cores: one plan has nothing to do with another, and each takes longer than the sweep.
+ * Turns the continuous plans that the sweep passes into plans of measured options, on all cores:
+ * plans do not depend on each other, and each takes longer than the whole sweep.
  */
 #ifndef ERG_ITERATION_REALISE_INTERNAL_H
 #define ERG_ITERATION_REALISE_INTERNAL_H

@@ -44,10 +44,10 @@ int erg_pipeline_check(const struct erg_pipeline *pipeline, struct erg_error *er
 }
 
 /*
- * Interleaved stages take the microbatches in groups, each group through all chunks. A group of
- * fewer than there are stages can wait for itself: what the last stage passes back to the first
- * would come too late. So groups hold as many as there are stages where that leaves no smaller
- * group at the end, else as few more as it takes.
+ * Interleaved stages take the microbatches in groups, each group through all chunks. A group
+ * smaller than the number of stages would wait for itself: what the last stage passes back to the
+ * first would come too late. So a group has as many microbatches as there are stages, or as few
+ * more as it takes to leave no smaller group at the end.
  */
 static size_t group_size(const struct erg_pipeline *pipeline)
 {

@@ -43,8 +43,8 @@ static bool share_followers(const struct joining *joining, uint32_t a, uint32_t 
 }
 
 /*
- * Does everything that waits for activity i wait for the same ends, all followed by the same
- * starts, without latency? Instructions have two neighbours, so this takes no time.
+ * Whether all activities that wait for activity i wait for the same ends, without latency, and
+ * those ends are followed by the same starts. Instructions have two neighbours, so this is cheap.
  */
 static bool is_meeting(const struct joining *joining, uint32_t i)
 {

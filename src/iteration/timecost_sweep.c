@@ -22,8 +22,9 @@ struct bucket {
 
 /*
  * Events that wait for their distance, by a radix heap (Ahuja, Mehlhorn, Orlin, Tarjan, Journal of
- * the ACM 37, 1990): bucket b has the distances whose highest bit that differs from `now` is b. So
- * to wait is to be appended, and nine of ten are overtaken before anyone looks at them again.
+ * the ACM 37, 1990): bucket b has the distances whose highest bit that differs from `now` is b. An
+ * event that must wait is only appended, and nine of ten are overtaken before anyone looks at them
+ * again.
  */
 struct queue {
     struct bucket buckets[31];

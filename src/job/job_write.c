@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A name of a catalogue as it is; a path so that it holds from any folder. */
+/* A name of the catalogue is written as it is, a path as an absolute one, so that the file works
+ * from any folder. */
 static void add_name(struct erg_text *out, const char *key, const char *name, const char *path)
 {
     char *relative = erg_job_relative_to(path, name);

@@ -79,8 +79,8 @@ static int read_torchrun(struct erg_launch_environment *env, struct erg_error *e
     return 0;
 }
 
-/* "node[007-009,12],x3" is node007: everything up to the first comma outside brackets, where of
- * brackets the first number counts. */
+/* The first host of a list: "node[007-009,12],x3" is node007. Everything up to the first comma
+ * outside brackets counts, and within brackets the first number. */
 static int first_host(struct erg_launch_environment *env, struct erg_error *err)
 {
     const char *list = variable("SLURM_STEP_NODELIST");

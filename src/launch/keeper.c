@@ -221,7 +221,7 @@ void *erg_rendezvous_keep(void *argument)
     for (;;) {
         pthread_mutex_lock(&r->lock);
         int64_t now_ns = erg_now_ns();
-        /* Who was stopped or starved itself cannot say that others were silent. */
+        /* A process that was itself stopped or starved cannot tell that others were silent. */
         bool overslept = now_ns - last_ns > 1000000000;
         for (int i = 0; overslept && i < r->member_count; i++)
             r->members[i].link.heard_ns = now_ns;
@@ -237,7 +237,8 @@ void *erg_rendezvous_keep(void *argument)
         }
         check_deadline(r, now_ns);
         bool closing = r->closing;
-        /* What attending to one member made us tell another one goes out before waiting. */
+        /* Attending to one member may have queued messages for another one: they go out before we
+         * wait. */
         for (int i = 0; i < r->member_count; i++) {
             struct erg_link *link = &r->members[i].link;
             bool broken = link->fd >= 0 && !erg_link_flush(link); /* seen when it is read next */

@@ -64,8 +64,8 @@ struct launcher {
 /* ---- start ---- */
 
 /*
- * A free port, kept until all has ended: it stays bound here without listening, so that nobody
- * else gets it, but rank 0, which also says SO_REUSEADDR, can bind and listen.
+ * A free port, kept until all has ended. It stays bound here without listening, so nobody else gets
+ * it; rank 0, which also sets SO_REUSEADDR, can still bind to it and listen.
  */
 static int reserve_port(struct launcher *launcher, struct erg_error *err)
 {
@@ -250,8 +250,8 @@ static void reap(struct launcher *launcher)
     for (int rank = 0; rank < launcher->started; rank++) {
         struct process *process = &launcher->processes[rank];
         siginfo_t info = {0};
-        /* The number of a dead process is its own until it is reaped: the time to end what a
-         * failed rank leaves behind in its group. */
+        /* A dead process keeps its number until it is reaped. So this is the moment to end what a
+         * failed rank leaves behind in its process group. */
         if (process->ended ||
             waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
             info.si_pid == 0)

@@ -51,7 +51,8 @@ static int resolve(struct addrinfo **list, const char *host, int port, int flags
     char service[16];
     snprintf(service, sizeof service, "%d", port);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
-    /* A machine that knows no names still has this one: no host at all is the loopback address. */
+    /* A machine that resolves no names still has the loopback address: it stands for an empty
+     * host. */
     bool local = host && !strcmp(host, "localhost");
     if (local)
         hints.ai_flags &= ~AI_PASSIVE;

@@ -35,8 +35,8 @@ int erg_rendezvous_open(struct erg_rendezvous **rendezvous,
                         struct erg_error *err);
 
 /*
- * Leaves in peace, which no other rank takes for a failure until it calls for this one. NULL is
- * fine. A process that ends without it counts as lost.
+ * Leaves in peace: other ranks see a failure only when they make a call that needs this one. NULL
+ * is fine. A process that ends without this call counts as lost.
  */
 void erg_rendezvous_close(struct erg_rendezvous *rendezvous);
 

@@ -272,7 +272,8 @@ static int run_piece(void *context, size_t i, struct erg_error *err)
 
 /* ---- the door ---- */
 
-/* A device whose clocks are its own is measured at one: the highest, where it starts from. */
+/* A device that chooses its own clocks is measured at one only: the highest, from which it
+ * starts. */
 static void list_clocks(struct erg_survey *survey, const struct erg_gpu *gpu, bool fixed_clock)
 {
     int step = gpu->search_step_mhz;

@@ -6,7 +6,8 @@
 #include <math.h>
 
 static const double cost_tolerance = 0.03;
-/* Sums of bf16 products in another order; several layers carry the difference on. */
+/* bf16 products are summed in another order, and each layer passes the difference on to the
+ * next. */
 static const double tensor_tolerance = 0.03;
 
 static int judge_tensors(const struct erg_verify_comparison *comparison, struct erg_error *err)

@@ -150,7 +150,7 @@ static void assume_kernels(struct erg_gpu *gpu)
     }
 }
 
-/* Says of what was assumed, and was not seen either, where it comes from. */
+/* For a constant that was assumed and that no measurement showed, says where it comes from. */
 static void explain_kernels(struct erg_probe_fit *fit, const struct erg_gpu *base)
 {
     static const char origin[] = "not seen; of the kernels";
@@ -199,7 +199,8 @@ static void warn_of_strangers(const struct erg_probe_program *programs, size_t p
                 rows->count - known, rows->count, erg_plural(rows->count));
 }
 
-/* Fewer measurements, or a model that stays this far from them, make no GPU file worth writing. */
+/* With fewer measurements, or a model that stays this far from them, a GPU file is not worth
+ * writing. */
 enum { FEWEST_OBSERVATIONS = 12 };
 static const double worst_mean_error = 0.25;
 

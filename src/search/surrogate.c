@@ -18,7 +18,8 @@ static const double with_prior[] = {.1, .6, 1.0, .7, .1, .005, .3, .2, 1.0};
 static const double with_calibrated[] = {.02, .6, 1.0, .7, .02, .005, .02, .02, 0};
 static const double widths[ERG_GP_FITTED] = {1.0, .7, .7, 1.5, 1.0, 1.0}; /* ln, logit */
 
-/* Assumed where a reading does not say, and what is not noise but below the model's resolution. */
+/* Assumed where a reading states no uncertainty. floor_sd comes on top of any: it is not noise, but
+ * what lies below the model's resolution. */
 static const double time_sd = 0.003, energy_sd = 0.010, swept_sd = 0.006, floor_sd = 0.004;
 static const double jitter_variance = 4e-8;
 

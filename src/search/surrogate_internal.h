@@ -20,7 +20,8 @@ int erg_gp_pair_set_prior(struct erg_gp_pair *pair, const struct erg_prior *prio
                           const struct erg_search_model *model, struct erg_rng *rng,
                           struct erg_error *err);
 
-/* Both processes take their own prediction at `config` for a reading; undone by the next refit. */
+/* Both processes treat their own prediction at `config` as if it had been measured, until the next
+ * refit. */
 void erg_gp_pair_pretend(struct erg_gp_pair *pair, size_t config);
 
 /* Never ERG_MEASURED: only the model of the readings knows that. */

@@ -107,8 +107,8 @@ static void learn(struct erg_energy_log *log)
             scatter += (gaps_s[i] - period_s) * (gaps_s[i] - period_s) / used;
     blur /= (double)count;
     double jitter_s = sqrt(fmax(scatter - blur, 0));
-    /* The mean of gaps that were seen loosely is no better for being one of many: those that seem
-     * long are taken rather than those that seem short. */
+    /* Averaging does not remove the bias of loosely seen gaps: the test above lets gaps pass that
+     * seem long rather than those that seem short. */
     double error_s = (sqrt(blur) + jitter_s) / sqrt(used) + bias_share * blur / period_s;
     const struct step *last = step_at(log, log->step_count - 1);
     for (size_t back = 2; back < log->step_count - from; back *= 2) {

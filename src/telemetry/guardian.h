@@ -11,9 +11,8 @@
  * child that the owner forked may hold the socket open, the guardian also looks every 0.2 s whether
  * the owner still is its parent.
  *
- * A GPU is named to the guardian before it is first locked. The guardian unlocks it at once:
- * nothing is lost by it then, and a guardian that may not do so is found out while it is not
- * needed.
+ * A GPU is named to the guardian before it is first locked. The guardian unlocks it at once: that
+ * does no harm yet, and a guardian without the permission is found out before it is needed.
  */
 #ifndef ERG_TELEMETRY_GUARDIAN_H
 #define ERG_TELEMETRY_GUARDIAN_H

@@ -15,7 +15,7 @@
 #include <string.h>
 
 /*
- * A reading is behind by up to one update of its counter, anything below being as likely. So the
+ * A reading lags by anything up to one update of its counter, all lags being equally likely. So the
  * difference of two is off by at most the energy of one update, and in 95 % of windows by less than
  * 1 - sqrt(1 - 0.95) of it.
  */

@@ -199,8 +199,9 @@ static struct schedule schedule_of(const struct lane *lane)
 }
 
 /*
- * A busy host lets an ordinary thread that wakes wait for milliseconds. This one needs little of
- * it, and the moment counts; where that is not allowed to this user it stays ordinary.
+ * On a busy host an ordinary thread waits for milliseconds after waking up. This one needs little
+ * time, but at the right moment, so it asks for real-time priority; where the user may not have
+ * that it stays ordinary.
  */
 static void come_first(bool first)
 {

@@ -309,8 +309,8 @@ static int nodes_without(const int *a, const int *b, int count, int *without)
     return found;
 }
 
-/* A job that has whole nodes, as many as at first, but others, gets the first ones back, and what
- * is on those goes where it was. */
+/* A job that now has other whole nodes, as many as it began with, gets its first ones back; what
+ * runs on those moves to the nodes that the job leaves. */
 static void undo_needless_moves(struct arena *arena)
 {
     const struct arena_table *before = &arena->before;

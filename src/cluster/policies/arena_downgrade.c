@@ -67,8 +67,8 @@ static void keep_if_best(struct search *search, struct plan *plan, double gain)
     search->best_gain = gain;
 }
 
-/* Has the target look for room in a plan, which is taken over. A plan that is no answer, or one on
- * more nodes than need be, is changed further on the next level. */
+/* Takes over a plan and lets the target look for room in it. A plan without room, or with room only
+ * on more nodes than need be, is changed further on the next level. */
 static void try_plan(struct search *search, struct plan *plan, bool look)
 {
     struct arena_room room = {.relaxed = true};
@@ -186,8 +186,8 @@ static int best_type_of_target(const struct search *search, const struct arena_t
     return best;
 }
 
-/* The target on another type; where none has room for it, of the jobs on its type that which gains
- * most by another. */
+/* Moves the target to another type. Where none has room for it, moves the job on the target's type
+ * that gains most by another type. */
 static struct plan *change_best_type(const struct search *search, const struct plan *from)
 {
     const struct arena_table *table = &from->table;

@@ -72,8 +72,8 @@ struct ergon_order {
 };
 
 /*
- * Gives the jobs their GPUs, larger numbers first; those not named keep theirs. Where GPUs are free
- * but scattered, smaller jobs move. What cannot be placed is left without GPUs.
+ * Gives the jobs their GPUs, the largest jobs first; jobs not named keep theirs. Where enough GPUs
+ * are free but scattered, smaller jobs move. A job that cannot be placed is left without GPUs.
  */
 void ergon_place(struct erg_scheduler *scheduler, const struct ergon_order *orders, size_t count);
 

@@ -126,8 +126,8 @@ static long best_that_fits(const struct erg_market *market, const struct erg_bid
     return chosen;
 }
 
-/* Everybody's best offer at the prices, the largest surplus per GPU first. Who finds too little
- * left takes what is best of that which fits. */
+/* Gives all bidders their best offer at these prices, the largest surplus per GPU first. A bidder
+ * that finds too few GPUs left takes the best of its offers that still fit. */
 static void serve(struct erg_market *market)
 {
     size_t count = 0;
@@ -155,8 +155,9 @@ static void serve(struct erg_market *market)
 }
 
 /*
- * Sells what is left, whatever its price, to whom it adds most value per GPU. One pass considers
- * every offer that fits once; what is still left may suit a second, since gains have changed.
+ * Sells what is left, whatever its price, to those to whom it adds most value per GPU. One pass
+ * considers every offer that fits once. As gains change on the way, what is still left may find a
+ * buyer in a second pass.
  */
 static bool sell_rest(struct erg_market *market)
 {

@@ -1,6 +1,6 @@
 /*
- * The prices of a market. Demand is asked for many times, so what a bidder may want of a type is
- * made a ladder first, on which its choice goes up and down with the price.
+ * The prices of a market. Finding them asks for demand many times. So the offers of a bidder for a
+ * type are first made a ladder, on which its choice moves up and down with the price.
  */
 #include "cluster/policies/market_internal.h"
 
@@ -35,8 +35,8 @@ static const struct erg_offer *sort_offers(struct erg_market *market,
     return market->sorted;
 }
 
-/* Adds an offer with no fewer GPUs than the `count` rungs, if it is best at any price; those that
- * no longer are fall off. Returns how many there are. */
+/* Adds an offer with at least as many GPUs as each of the `count` rungs, if it is the best at some
+ * price. Rungs that are no longer the best at any price fall off. Returns how many remain. */
 static int add_rung(struct erg_market_rung *rungs, int count, const struct erg_offer *offer)
 {
     for (; count > 0; count--) {

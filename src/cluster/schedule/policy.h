@@ -1,5 +1,5 @@
 /*
- * Policies: who gets which GPUs. One file policy_NAME.c each, behind this interface.
+ * Policies: who gets which GPUs. One file policies/NAME.c each, behind this interface.
  *
  * A policy states its source and where it departs from it at the top of its file. It keeps what it
  * needs between calls (queues, solutions of linear programs) in a state of its own.
@@ -16,9 +16,9 @@ enum erg_event {
     ERG_EVENT_FAILURE = 1 << 2, /* nodes failed; their jobs wait */
     ERG_EVENT_REPAIR = 1 << 3,  /* nodes came back, empty */
     ERG_EVENT_ROUND = 1 << 4,   /* the policy's round, or the time it asked for */
-    /* Electricity costs or emits something else. A policy that keeps all jobs waiting for that asks
-     * to be called (scheduler.h): a cluster on which nothing runs or changes has come to its end.
-     */
+    /* What electricity costs or emits has changed. A policy that keeps all jobs waiting for this
+     * must ask to be called (scheduler.h), because a simulation ends when nothing runs and nothing
+     * is due. */
     ERG_EVENT_TARIFF = 1 << 5,
 };
 
@@ -38,8 +38,8 @@ struct erg_policy {
     const char *summary; /* one line */
     unsigned events;     /* those that call it at once; the others wait for the next call */
     double round_s;      /* it is called at all multiples; 0: no rounds */
-    /* Its jobs search their parallel plan only near the one that the scheduler found. Under the
-     * accounting of the published comparison that costs less (accounting.h). */
+    /* Its jobs look for their parallel plan only near the one that the scheduler found. Under the
+     * accounting of the published comparison a restart then costs less (accounting.h). */
     bool prunes_search;
     /* Before the first job; the state is the policy's own, NULL if it needs none. */
     int (*open)(void **state, const struct erg_scheduler *scheduler, struct erg_error *err);

@@ -65,9 +65,9 @@ struct erg_scheduler {
     size_t jobs_count;
     struct erg_job_list waiting, running;
     struct erg_occupancy *occupancy;
-    /* A published comparison is replayed (accounting.h): policies that were part of it do as its
-     * implementation did where that departs from their papers, and reckon with data parallel plans
-     * only where it did. */
+    /* A published comparison is replayed (accounting.h). Policies that were part of it then do what
+     * its implementation did, even where that departs from their papers, and consider only data
+     * parallel plans where it did. */
     bool replays;
     enum erg_plans baseline_plans;
     const struct erg_tariff *tariff; /* of electricity, as announced; NULL: none */

@@ -141,8 +141,8 @@ static json_t *interval_document(const struct erg_interval *interval)
 }
 
 /*
- * Relative to the reference, by the mean of the pairs' logarithms: seeds whose jobs are longer
- * count no more than others. All null where a value of a pair is zero.
+ * Relative to the reference, by the mean of the logarithms of the pairs' ratios, so that seeds with
+ * longer jobs count no more than others. All null where a value of a pair is zero.
  */
 static json_t *change_document(const struct erg_interval *logs)
 {

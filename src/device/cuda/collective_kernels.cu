@@ -46,10 +46,10 @@ static __device__ struct line line_of(const erg_collective_share &share, uint32_
 }
 
 /*
- * This rank's share, of which every warp draws a chunk after the other: SMs are not equally far
- * from the links, and shares of equal size would end with some of them waiting for the rest (up to
- * 7 %). Nor are GPUs, of which some end their shares 4 % before others: a rank that is done helps
- * the next one. Whoever makes a sum, it has the same bits.
+ * This rank's share. Every warp draws one chunk of it after the other, because SMs are not equally
+ * far from the links: with shares of equal size some would wait for the rest at the end (up to 7
+ * %). Some GPUs also end their shares 4 % before others, so a rank that is done helps the next one.
+ * A sum has the same bits whoever makes it.
  *
  * A draw of the next rank is a trip over NVLink and back. Each is made one chunk ahead, also the
  * first, which a warp makes when those who draw beside it can have taken the rest of the own share.

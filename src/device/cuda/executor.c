@@ -166,9 +166,9 @@ static int any_written(unsigned written)
 }
 
 /*
- * A partition that is run over and over would add up the same buffer again and again, until it
- * overflows, when no compute of the run writes it: then the sum is that of what the run does write,
- * of the same size. With `swap` the nanobatches change places.
+ * A partition is run over and over. Where no compute of the run writes the buffer that it sums,
+ * that buffer would grow until it overflows. Then the sum is taken of something that the run does
+ * write, of the same size. With `swap` the nanobatches change places.
  */
 static struct erg_run_step *make_steady(const struct erg_run_step *steps, size_t count, bool swap)
 {

@@ -2,8 +2,8 @@
  * Worker: what one process does for the CUDA device on its GPU. Keeps runs of steps ready as
  * graphs, feeds the GPU from a thread of its own, and remembers when things ran.
  *
- * Steps of a nanobatch alternate: a partition that is run over and over computes the one nanobatch
- * and communicates what the other one has computed in the run before, as in training.
+ * Steps of a nanobatch alternate: each run of a partition computes one nanobatch and communicates
+ * what the other one computed in the run before, as in training.
  */
 #ifndef ERG_CUDA_WORKER_H
 #define ERG_CUDA_WORKER_H

@@ -75,8 +75,8 @@ static double comm_rate(const struct erg_gpu *gpu, struct comm *comm, double clo
 }
 
 /*
- * SM-equivalents that a memory-bound op misses. What ours take beside their own SMs they take by
- * their traffic, which does not grow any more once the link is full.
+ * SM-equivalents that a memory-bound op misses. Our collectives cost it at least their own SMs, and
+ * else in proportion to their traffic, which stops growing once the link is full.
  */
 static double taken_sms(const struct comm *comm, double rate)
 {
@@ -92,8 +92,8 @@ static const double attention_tile = 128;
 static const double usual_head = 128;
 
 /*
- * Of what a backward pass does beyond its FLOPs, what is done once for each query: sums of rows,
- * conversion of the gradient. By their bytes 9 % of the time for 4096 tokens.
+ * The share of a backward pass's extra work that is done once for each query: sums of rows,
+ * conversion of the gradient. By its bytes, 9 % of the time for 4096 tokens.
  */
 static const double per_query = 0.35;
 
@@ -175,9 +175,10 @@ static double last_wave(const struct erg_gpu *gpu, double waves)
 
 /*
  * A product that leaves SMs free is run by the algorithm that was fastest on `tuned` SMs
- * (device/cuda/gemm.h). Which tiles that one has is not known; they fill its waves there but for at
- * most a share gemm_slack, any of which is as likely. On fewer SMs some tiles are left over, for
- * which there is a wave more, or several: wave n + 1 if there are more tiles than n * sms.
+ * (device/cuda/gemm.h). The tiles of that algorithm are not known. On the SMs it was tuned for they
+ * fill its waves but for a share that is equally likely to be anything up to gemm_slack. On fewer
+ * SMs some tiles are left over and need one more wave, or several: wave n + 1 is needed if there
+ * are more tiles than n * sms.
  */
 static double tuned_cost(const struct erg_gpu *gpu, const struct erg_op *op, double sms,
                          double tuned)

@@ -53,8 +53,8 @@ struct erg_roofline {
 };
 
 /*
- * By how much layer l's load grows over its roofline, (1 + l skew) times: later convolutions reach
- * less of the roofline. Published: 0.5 for residual networks, 0.15 on 4 GPUs; 0 for transformers.
+ * Layer l's load counts (1 + l skew) times its roofline, because later convolutions reach less of
+ * the roofline. Published: 0.5 for residual networks, 0.15 on 4 GPUs; 0 for transformers.
  */
 double erg_planner_skew(const struct erg_grid_model *model, long gpus);
 
