@@ -134,6 +134,8 @@ int decoder_release_vocabulary(struct erg_decoder *decoder, struct erg_error *er
 
 /* Memory of the decoder's own, freed with it; `pointer` is the address of any pointer. */
 int decoder_take(struct erg_decoder *decoder, void *pointer, size_t bytes, struct erg_error *err);
+void decoder_release_memory(struct erg_decoder *decoder);
+
 int decoder_product(struct erg_decoder *decoder, enum erg_gemm_kind kind, struct decoder_rows rows,
                     size_t inputs, size_t outputs, const void *a, const void *b, void *c,
                     const struct erg_decoder_launch *launch, struct erg_error *err);
