@@ -106,8 +106,9 @@ void ergon_menu_make(struct ergon_menu *menu, const struct erg_scheduler *schedu
     menu->clock_thrift = NAN;
 }
 
-void ergon_menu_pick(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload,
-                     double clock_thrift)
+/* Picks the operating points of all choices. */
+static void pick_points(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload,
+                        double clock_thrift)
 {
     menu->clock_thrift = clock_thrift;
     for (size_t i = 0; i < menu->choices.count; i++) {
@@ -144,6 +145,6 @@ const struct ergon_menu *ergon_menu_of(struct ergon *ergon, const struct erg_sch
     if (menu->choices.count == 0)
         ergon_menu_make(menu, scheduler, workload);
     if (menu->clock_thrift != ergon->clock_thrift)
-        ergon_menu_pick(menu, scheduler->speeds, workload, ergon->clock_thrift);
+        pick_points(menu, scheduler->speeds, workload, ergon->clock_thrift);
     return menu;
 }
