@@ -160,6 +160,24 @@ const tests = {
     });
   },
 
+  "memory: on several kinds of GPUs each stage beside its own"() {
+    const job = fs.readFileSync(example("mixed/llama-3.2-1b_h800_a100.yaml"), "utf8")
+      .replace(/A100-SXM4-80GB/g, "A100-SXM4-40GB");
+    fs.writeFileSync(inFolder("mixed.yaml"), job);
+    run("memory", "mixed.yaml", "--report", "mixed.html");
+    const page = openPage(inFolder("mixed.html"), []);
+    checkWhole(page);
+    const { stages } = page.data, gpus = stages.map(stage => stage.gpu);
+    same(gpus, ["A100-SXM4-40GB", "A100-SXM4-40GB", "H800-SXM-80GB", "H800-SXM-80GB"]);
+    assert.match(page.byId("headline").textContent, /^Every stage fits; .* are left on stage \d\.$/);
+    const lines = page.byId("memory-bars").all("b").map(line => parseFloat(line.getAttribute("style").slice(5)));
+    near(lines[2], 2 * lines[0], 1e-6, "twice the budget, twice as far");
+    stages.forEach((stage, s) => assert.ok(page.byId("memory-charts").all("h3")[s].textContent.endsWith(stage.gpu)));
+    const rows = rowsOf(page, "memory-table").map(cellsOf);
+    same(rows[0], ["GPU", ...gpus]);
+    same(rows[rows.length - 1], ["Budget", "36.00", "36.00", "72.00", "72.00"]);
+  },
+
   "memory: bars, courses and numbers agree"() {
     run("memory", example("kwai/llama2-7b.yaml"), "--report", "memory.html");
     const page = openPage(inFolder("memory.html"), ["present"]);
