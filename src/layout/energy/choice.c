@@ -18,27 +18,31 @@ enum { POINTS = 12, SLOWER_POINTS = 6 };
 static const double steps[] = {1, 1.006, 1.012, 1.02, 1.035};
 enum { STEPS = sizeof steps / sizeof *steps, DEADLINES = (1 + STEPS) * ERG_LAYOUT_TARGETS };
 
+/* Of the targets of which the layout may be a better answer than what was solved: at the others its
+ * frontier has points enough. */
 static size_t list_deadlines(double *deadlines_s, struct erg_layout_choosing *at,
                              const struct erg_layout_entry *entry)
 {
+    struct erg_layout_bound bound;
     size_t count = 0;
+    erg_layout_choosing_bound(&bound, at, &entry->candidate, true);
     for (size_t i = 0; i < at->target_count; i++) {
         struct erg_layout_query query = at->targets[i].query;
-        struct erg_layout_bound bound;
         struct erg_layout_bend answer;
+        if (erg_layout_bound_objective(&bound, &query) >= at->targets[i].best)
+            continue;
         if (query.time_s > 0)
             deadlines_s[count++] = query.time_s;
         if (query.energy_j == 0 && query.power_w == 0)
             continue;
         if (query.goal == ERG_LAYOUT_LEAST_ENERGY) /* it is on the way there from the fastest */
             query.goal = ERG_LAYOUT_FASTEST;
-        erg_layout_choosing_bound(&bound, at, &entry->candidate, true);
         bool any = erg_layout_bound_answer(&answer, &bound, &query);
         bool early = query.goal == ERG_LAYOUT_LEAST_POWER;
         for (size_t k = 0; k < STEPS && any; k++)
             deadlines_s[count++] = early ? answer.time_s / steps[k] : answer.time_s * steps[k];
-        erg_layout_bound_release(&bound);
     }
+    erg_layout_bound_release(&bound);
     return count;
 }
 
@@ -75,10 +79,11 @@ static void claim(struct batch *batch, struct erg_layout_choosing *at,
     batch->count++;
 }
 
-static int solve_frontier(struct erg_layout_frontier *frontier,
-                          const struct erg_layout_choice_request *asked,
-                          const struct erg_layout_candidate *candidate, const double *deadlines_s,
-                          size_t deadline_count, bool tries, struct erg_error *err)
+int erg_layout_choosing_solve(struct erg_layout_frontier *frontier,
+                              const struct erg_layout_choice_request *asked,
+                              const struct erg_layout_candidate *candidate,
+                              const double *deadlines_s, size_t deadline_count, bool tries,
+                              struct erg_error *err)
 {
     struct erg_layout_frontier_request request = {
         .energy = asked->energy,
@@ -102,8 +107,8 @@ static int solve_one(void *context, size_t i, struct erg_error *err)
 {
     const struct batch *batch = context;
     struct erg_layout_planned *planned = &batch->at->choice->layouts[batch->first + i];
-    return solve_frontier(&planned->frontier, batch->at->request, &planned->candidate,
-                          batch->deadlines_s[i], batch->deadline_counts[i], true, err);
+    return erg_layout_choosing_solve(&planned->frontier, batch->at->request, &planned->candidate,
+                                     batch->deadlines_s[i], batch->deadline_counts[i], true, err);
 }
 
 static int solve(struct erg_layout_choosing *at, struct batch *batch, struct erg_error *err)
@@ -318,31 +323,6 @@ int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_la
                : -1;
 }
 
-/* The answer's plan is searched harder than those that were only compared. */
-static int polish(struct erg_layout_choosing *at, struct erg_error *err)
-{
-    struct erg_layout_choice *choice = at->choice;
-    const struct erg_layout_query *query = &at->request->query;
-    const struct erg_layout_pick *best = &choice->picks[0];
-    const double deadlines_s[] = {best->time_s, 0.996 * best->time_s, 0.992 * best->time_s};
-    bool budget = query->goal == ERG_LAYOUT_FASTEST && (query->energy_j > 0 || query->power_w > 0);
-    struct erg_layout_planned *planned = &choice->layouts[best->option];
-    struct erg_layout_frontier polished;
-    struct erg_layout_pick pick;
-    if (solve_frontier(&polished, at->request, &planned->candidate, deadlines_s, budget ? 3 : 1,
-                       false, err) != 0)
-        return -1;
-    const struct erg_layout_option option = {&planned->candidate.layout, &polished,
-                                             planned->candidate.peak_bytes};
-    bool better =
-        erg_layout_pick(&pick, &option, 1, query, NULL) == 0 &&
-        erg_layout_pick_value(&pick, query->goal) <= erg_layout_pick_value(best, query->goal);
-    erg_layout_frontier_release(better ? &planned->frontier : &polished);
-    if (better)
-        planned->frontier = polished;
-    return better ? erg_layout_choice_rank(choice, query, err) : 0;
-}
-
 static void start(struct erg_layout_choosing *at, struct erg_layout_choice *choice,
                   const struct erg_layout_choice_request *request)
 {
@@ -370,10 +350,10 @@ int erg_layout_choose(struct erg_layout_choice *choice,
 {
     struct erg_layout_choosing at;
     start(&at, choice, request);
-    int status =
-        choose(&at, err) || erg_layout_choice_rank(choice, &request->query, err) || polish(&at, err)
-            ? -1
-            : 0;
+    int status = choose(&at, err) || erg_layout_choice_rank(choice, &request->query, err) ||
+                         erg_layout_choosing_polish(&at, err)
+                     ? -1
+                     : 0;
     finish(&at);
     return status;
 }
@@ -389,7 +369,7 @@ int erg_layout_choose_point(struct erg_layout_choice *choice,
     struct batch batch = {.at = &at};
     claim(&batch, &at, &entry);
     int status = solve(&at, &batch, err) || erg_layout_choice_rank(choice, &request->query, err) ||
-                         polish(&at, err)
+                         erg_layout_choosing_polish(&at, err)
                      ? -1
                      : 0;
     finish(&at);

@@ -1,4 +1,4 @@
-/* Shared by choice.c and target.c only. */
+/* Shared by choice.c, target.c and polish.c only. */
 #ifndef ERG_LAYOUT_ENERGY_CHOICE_INTERNAL_H
 #define ERG_LAYOUT_ENERGY_CHOICE_INTERNAL_H
 
@@ -40,6 +40,16 @@ struct erg_layout_choosing {
     struct erg_layout climber;       /* whose degrees the ladder has; tensor 0: none yet */
     uint64_t *numbers;               /* of the choice's layouts */
 };
+
+/* The frontier of one layout with further points; `tries`: to compare it. */
+int erg_layout_choosing_solve(struct erg_layout_frontier *frontier,
+                              const struct erg_layout_choice_request *asked,
+                              const struct erg_layout_candidate *candidate,
+                              const double *deadlines_s, size_t deadline_count, bool tries,
+                              struct erg_error *err);
+
+/* The best plan of the picks is searched harder where that could save energy that matters. */
+int erg_layout_choosing_polish(struct erg_layout_choosing *at, struct erg_error *err);
 
 /* The bound of a layout, found or listed. To be released. */
 void erg_layout_choosing_bound(struct erg_layout_bound *bound, struct erg_layout_choosing *at,

@@ -46,7 +46,7 @@ struct erg_layout_frontier_request {
      * some tenths of a per cent early); those that are too short for the layout are passed over. */
     const double *deadlines_s;
     size_t deadline_count;
-    bool tries; /* which are searched no harder than the others, to compare layouts */
+    bool tries; /* plans for these are searched no harder than others, to compare layouts */
 };
 
 struct erg_layout_frontier {
