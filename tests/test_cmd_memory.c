@@ -324,6 +324,8 @@ static void test_wrong_questions(void **state)
         {"--layout t=16,p=8 -a 0", "tensor 16 x context 1 are 16 GPUs, more than the 8 of a node",
          1},
         {"--layout t=2,z=1", "not understood", 2},
+        {"--layout 't=2 p=8'", "after 't=', and commas between parts", 2},
+        {"--layout t=2,p=8,l=3", "cannot be cut into chunks of 3 for 8 pipeline stages", 1},
         {"--offload 0.1 --solve-offload 1e10", "expected one of them", 2},
         {"--per-stage", "needs --solve-offload", 2},
         {"--offload 1.5", "--offload", 2},

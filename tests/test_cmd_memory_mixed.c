@@ -148,7 +148,11 @@ static void layouts_lie_as_planned(void **state)
                   "no layout of huggyllama/llama-65b that was asked for");
     /* Too large wherever stages lie: what the fastest needs. */
     check_program("memory " EXAMPLE " --layout t=1,p=2 --gpus 2 2>&1", 3, "it would fit with ");
-    check_program("memory " EXAMPLE " --layout t=16,p=2 2>&1", 1, "no layout of huggyllama");
+    check_program("memory " EXAMPLE " --layout t=16,p=2 2>&1", 1,
+                  "tensor 16 x context 1 are 16 GPUs, more than the 8 of a node");
+    check_program("memory " EXAMPLE " --layout t=2,p=8,v=40 2>&1", 1,
+                  "80 layers, too few for 8 stages of 40 chunks");
+    check_program("memory " EXAMPLE " --layout t=3,p=8 2>&1", 1, "64 attention heads");
 }
 
 /* Copies and messages at each stage's own rates, by the engines of the job. */

@@ -41,8 +41,11 @@ static int choose_degrees(struct memory_asked *asked, struct erg_error *err)
     const struct memory_values *values = asked->values;
     struct erg_layout *layout = &asked->layout;
     if (values->layout &&
-        erg_layout_parse(layout, values->layout, asked->job->model->layers, err) != 0)
+        erg_layout_parse(layout, values->layout, asked->job->model->layers, err) != 0) {
+        if (err->status == ERG_INFEASIBLE) /* it is none, whatever GPUs have */
+            err->status = ERG_FAILED;
         return erg_fail_context(err, "--layout");
+    }
     if (values->recompute >= 0)
         layout->remat = (enum erg_remat)values->recompute;
     if (values->recompute >= 0 || values->layout)

@@ -57,13 +57,36 @@ static void take_place(struct memory_asked *asked, const struct erg_mixed_candid
     own_layers(asked, found->at.layout.chunk_layers);
 }
 
+/* Whether the model can be spread so, wherever the stages lie: what is wrong with degrees says more
+ * than that a search finds nothing. */
+static int check_degrees(const struct memory_asked *asked, struct erg_error *err)
+{
+    const struct erg_job *job = asked->job;
+    struct erg_layout plain = asked->layout;
+    long node_gpus = 0;
+    for (size_t k = 0; k < job->kind_count; k++)
+        if (job->kinds[k].nodes->gpus_per_node > node_gpus)
+            node_gpus = job->kinds[k].nodes->gpus_per_node;
+    plain.data = 1;
+    plain.microbatches = plain.pipeline;
+    plain.chunk_layers = NULL;
+    if (job->model->layers >= plain.pipeline * plain.virtual_stages)
+        plain.pipeline = plain.virtual_stages = 1; /* layers need not divide */
+    plain.offload = 0;
+    plain.stage_offload = NULL;
+    return erg_layout_check_group(&plain, node_gpus, err) != 0 ||
+                   erg_layout_check(&plain, job->model, err) != 0
+               ? -1
+               : 0;
+}
+
 int erg_memory_place_stages(struct memory_asked *asked, long batch, long data,
                             struct erg_error *err)
 {
     const struct erg_job *job = asked->job;
     const struct erg_layout *layout = &asked->layout;
     struct erg_error unfit = {0};
-    if (erg_memory_ask_kinds(asked, err) != 0)
+    if (check_degrees(asked, err) != 0 || erg_memory_ask_kinds(asked, err) != 0)
         return -1;
     struct erg_mixed_search search = {
         .model = job->model,

@@ -90,8 +90,8 @@ static int parse_part(long *numbers, char *part, const char *text, struct erg_er
     if (!erg_parse_long(part + 2, number) || *number < 1 || *number > 1000000)
         return erg_fail(err, ERG_USAGE,
                         "the layout '%.80s' has '%.40s', expected a whole number from 1 to a "
-                        "million",
-                        text, part);
+                        "million after '%c=', and commas between parts",
+                        text, part, *part);
     return 0;
 }
 
