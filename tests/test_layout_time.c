@@ -226,7 +226,7 @@ static void a_ring_runs_at_its_fewest_ranks_of_a_node(void **state)
 
 /* ---- the pipeline ---- */
 
-enum { MOST_STAGES = 8, MOST_MICROBATCHES = 32 };
+enum { MOST_STAGES = 8, MOST_MICROBATCHES = 160 };
 
 /* The end of 1F1B by following it: each stage does its passes in order, each when its input is
  * there. */
@@ -419,8 +419,18 @@ static void messages_show_where_the_pipeline_fills_and_drains(void **state)
     erg_model_free(model);
 }
 
-/* Chunks of any layers, a head, and two kinds of GPUs: followed as by the book, and the rest of a
- * long pipeline is what its last groups say. */
+/* Seconds of the passes of a path. */
+static double path_s(const struct following *at, const long *counts)
+{
+    double sum = 0;
+    for (int k = 0; k < at->stages * at->chunks; k++)
+        for (int way = 0; way < 2; way++)
+            sum += (double)counts[2 * k + way] * at->passes[way][k % at->stages][k / at->stages];
+    return sum;
+}
+
+/* Chunks of any layers, a head, and two kinds of GPUs: followed as by the book, however many groups
+ * of microbatches repeat themselves, and the path that is said to be the longest is as long. */
 static void uneven_chunks_are_followed(void **state)
 {
     (void)state;
@@ -428,8 +438,7 @@ static void uneven_chunks_are_followed(void **state)
     struct erg_engine engine = published_engine(), slow = published_engine();
     struct erg_rng rng;
     struct erg_time_follower *follower = erg_time_follower_new();
-    double worst = 0;
-    long longer = 0, same = 0;
+    long longer = 0, same = 0, skipped = 0, counts[2 * MOST_STAGES * MOST_CHUNKS];
     slow.peak_flops = 0.4 * engine.peak_flops;
     engine.pipeline_exposed = slow.pipeline_exposed = 0.3;
     model->vocab = 128000;
@@ -441,7 +450,7 @@ static void uneven_chunks_are_followed(void **state)
     for (int i = 0; i < 200; i++) {
         static struct following at;
         long layers[MOST_STAGES * MOST_CHUNKS];
-        int groups = 1 + (int)erg_rng_below(&rng, 8), own = 1;
+        int groups = 1 + (int)erg_rng_below(&rng, i % 4 ? 8 : 40), own = 1;
         at = (struct following){.stages = 2 + (int)erg_rng_below(&rng, 3),
                                 .chunks = 2 + (int)erg_rng_below(&rng, 3)};
         at.count = groups * at.stages;
@@ -479,11 +488,16 @@ static void uneven_chunks_are_followed(void **state)
             }
         }
         double followed = follow_interleaved(&at);
-        double said = erg_time_followed(follower, places, &layout);
-        if (groups <= 6)
-            assert_close(said, followed, 1e-9);
-        else
-            worst = fmax(worst, fabs(said / followed - 1));
+        uint64_t before = erg_time_followed_passes(follower);
+        assert_close(erg_time_followed(follower, places, &layout), followed, 1e-9);
+        skipped += erg_time_followed_passes(follower) - before <
+                   (uint64_t)(2 * at.stages * at.chunks * at.count);
+        erg_time_followed_path(follower, counts);
+        assert_close(path_s(&at, counts), followed, 1e-9);
+        for (int k = 0; k < at.stages * at.chunks; k++) /* other chunks, which take no less */
+            for (int way = 0; way < 2; way++)
+                at.passes[way][k % at.stages][k / at.stages] *= 0.5 + erg_rng_uniform(&rng);
+        assert_true(path_s(&at, counts) <= follow_interleaved(&at) * (1 + 1e-9));
         struct erg_time closed, whole;
         erg_time_compose_places(&closed, places, 2, &layout);
         erg_time_follow_places(&whole, follower, places, 2, &layout);
@@ -504,10 +518,10 @@ static void uneven_chunks_are_followed(void **state)
         }
         assert_close(erg_time_passage(places, 2, &layout), 0.051 * hops, 1e-9);
     }
-    print_message("%ld of 200 pipelines take 2 %% more than the closed form, %ld no more; repeated "
-                  "groups are %.2f %% off at most\n",
-                  longer, same, 100 * worst);
-    assert_true(longer > 20 && same > 5 && worst < 0.01);
+    print_message("%ld of 200 pipelines take 2 %% more than the closed form, %ld no more; groups of "
+                  "%ld repeat themselves\n",
+                  longer, same, skipped);
+    assert_true(longer > 20 && same > 5 && skipped > 20);
     erg_time_follower_free(follower);
     erg_model_free(model);
 }

@@ -4,26 +4,36 @@
 #include "layout/time/time.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 /* A pass, after what it waits for: the one before it on its stage, and its input's. */
 struct pass {
-    uint32_t before, input; /* numbers in this order; count: none */
+    uint32_t before, input; /* so many earlier in the order of passes; 0: none */
     uint32_t table;
 };
 
-/* The passes of a pipeline of so many microbatches in an order in which they can be followed. */
+/*
+ * The passes of a pipeline in an order in which they can be followed. After the first `start` of
+ * them the next `period`, those of one group of microbatches, come as often as there are groups
+ * more; what each waits for is no further back than a period.
+ */
 struct run {
     struct erg_pipeline pipeline; /* of no stages: none yet */
-    struct pass *passes;
-    double *ends_s; /* [count + 1], the last one 0 */
-    size_t count;
+    struct pass *passes;          /* with the period once */
+    double *ends_s;               /* of all as they were followed */
+    size_t count, room;
+    size_t start, period, repeats; /* period 0: nothing repeats */
+    size_t followed, skipped;      /* periods, by the last time */
+    size_t last;                   /* the pass that ends last */
 };
 
 struct erg_time_follower {
-    struct run runs[2]; /* the longer one, and where groups repeat a shorter one */
-    double *times_s;    /* of the passes of each virtual stage */
-    size_t tables;      /* room */
+    struct run run;
+    double *times_s;                /* of the passes of each virtual stage */
+    struct erg_time_chunk *chunks;  /* what they are made of */
+    size_t virtual_stages;          /* room */
+    uint64_t passes;                /* followed in all */
 };
 
 struct erg_time_follower *erg_time_follower_new(void)
@@ -42,9 +52,9 @@ void erg_time_follower_free(struct erg_time_follower *follower)
 {
     if (!follower)
         return;
-    release_run(&follower->runs[0]);
-    release_run(&follower->runs[1]);
+    release_run(&follower->run);
     free(follower->times_s);
+    free(follower->chunks);
     free(follower);
 }
 
@@ -71,114 +81,263 @@ void erg_time_hops(double *hops_s, const struct erg_time_place *places, size_t c
     }
 }
 
-/*
- * Of every pass at full speed, with the messages that nothing hides, each counted to the pass that
- * makes it as in the closed form; the head is a third forward.
- */
-static void fill_times(double *times_s, const struct erg_time_place *places,
-                       const struct erg_layout *layout)
+void erg_time_chunks(struct erg_time_chunk *chunks, const struct erg_time_place *places,
+                     const struct erg_layout *layout)
 {
     const long stages = layout->pipeline, virtual_stages = stages * layout->virtual_stages;
     for (long i = 0; i < virtual_stages; i++) {
         long stage = i % stages;
         const struct erg_time_place *place = place_of(places, stage);
-        const struct erg_time_request *request = place->request;
+        const struct erg_engine *engine = place->request->engine;
         const struct erg_time_parts *parts = place->parts;
         enum erg_remat remat = erg_layout_remat(layout, stage);
-        double layers =
-            (double)erg_layout_chunk_layers(layout, request->model->layers, stage, i / stages);
-        double copies_s = request->engine->offload_interference *
-                          erg_layout_offload(layout, stage) * parts->copy_s[remat];
         double head_s = i == virtual_stages - 1 ? parts->head_s : 0;
         double after_s = stage == place->end - 1 && i < virtual_stages - 1 ? place->after_s : 0;
         double before_s = stage == place->first && i > 0 ? place->before_s : 0;
-        double share = erg_time_message_share(request->engine, layout);
-        times_s[2 * i] = layers * (parts->forward_s + copies_s) + head_s / 3 +
-                         share * (parts->message_s + after_s);
-        times_s[2 * i + 1] = layers * (parts->backward_s + parts->recompute_s[remat] + copies_s) +
-                             2 * head_s / 3 + share * (parts->message_s + before_s);
+        double share = erg_time_message_share(engine, layout);
+        chunks[i] = (struct erg_time_chunk){
+            .layer_s = {parts->forward_s, parts->backward_s + parts->recompute_s[remat]},
+            .fixed_s = {head_s / 3 + share * (parts->message_s + after_s),
+                        2 * head_s / 3 + share * (parts->message_s + before_s)},
+            .copy_s = engine->offload_interference * parts->copy_s[remat],
+        };
     }
 }
 
-/* Groups of as many microbatches as there are stages: all, or the first and what is repeated. */
-enum { GROUPS = 6, REPEATED = 2 };
-
-static bool repeats(const struct erg_layout *layout)
+static void fill_times(struct erg_time_follower *follower, const struct erg_time_place *places,
+                       const struct erg_layout *layout)
 {
-    return layout->microbatches > GROUPS * layout->pipeline;
+    const long stages = layout->pipeline, all = places->request->model->layers;
+    size_t count = (size_t)(stages * layout->virtual_stages);
+    if (count > follower->virtual_stages) {
+        follower->virtual_stages = count;
+        follower->times_s = erg_xrealloc(follower->times_s, 2 * count, sizeof(double));
+        follower->chunks = erg_xrealloc(follower->chunks, count, sizeof *follower->chunks);
+    }
+    erg_time_chunks(follower->chunks, places, layout);
+    for (long i = 0; i < (long)count; i++) {
+        const struct erg_time_chunk *chunk = &follower->chunks[i];
+        double layers = (double)erg_layout_chunk_layers(layout, all, i % stages, i / stages);
+        double copies_s = erg_layout_offload(layout, i % stages) * chunk->copy_s;
+        for (int way = 0; way < 2; way++)
+            follower->times_s[2 * i + way] =
+                layers * (chunk->layer_s[way] + copies_s) + chunk->fixed_s[way];
+    }
 }
 
-long erg_time_followed_microbatches(const struct erg_layout *layout)
+/* ---- the order ---- */
+
+/* Groups of as many microbatches as there are stages with which a period is looked for. */
+enum { GROUPS = 6 };
+
+/* Passes in the order in which they start where all take equally long, which repeats itself where
+ * the schedule does. */
+static uint32_t *order_of(const struct erg_schedule *schedule)
 {
-    return repeats(layout) ? (2 * GROUPS - REPEATED) * layout->pipeline : layout->microbatches;
+    const size_t count = schedule->count;
+    uint32_t *starts = erg_xcalloc(count, sizeof *starts), last = 0;
+    uint32_t *order = erg_xcalloc(count, sizeof *order);
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t own = schedule->order[i], *before = schedule->before[own];
+        for (int k = 0; k < 2; k++)
+            if (before[k] != ERG_NONE && starts[before[k]] + 1 > starts[own])
+                starts[own] = starts[before[k]] + 1;
+        last = starts[own] > last ? starts[own] : last;
+    }
+    size_t *places = erg_xcalloc(last + 2, sizeof *places);
+    for (size_t i = 0; i < count; i++)
+        places[starts[i] + 1]++;
+    for (size_t i = 0; i <= last; i++)
+        places[i + 1] += places[i];
+    for (size_t i = 0; i < count; i++)
+        order[places[starts[i]]++] = (uint32_t)i;
+    free(places);
+    free(starts);
+    return order;
+}
+
+static bool is_same(const struct pass *a, const struct pass *b)
+{
+    return a->table == b->table && a->before == b->before && a->input == b->input;
+}
+
+/* Finds a period that repeats the one before it and is taken out where it comes again. */
+static bool find_period(struct run *run, size_t period)
+{
+    size_t same = 0, i = period;
+    for (; i < run->count && same < period; i++)
+        same = is_same(&run->passes[i], &run->passes[i - period]) ? same + 1 : 0;
+    for (size_t k = i - same; k < run->count; k++)
+        if (run->passes[k].before > period || run->passes[k].input > period)
+            return false;
+    run->start = i - same;
+    run->period = period;
+    return same == period;
 }
 
 static void fill_run(struct run *run, const struct erg_schedule *schedule)
 {
-    uint32_t *place = erg_xcalloc(schedule->count + 1, sizeof *place);
+    uint32_t *order = order_of(schedule);
+    uint32_t *place = erg_xcalloc(schedule->count, sizeof *place);
     run->count = schedule->count;
     run->passes = erg_xcalloc(run->count, sizeof *run->passes);
-    run->ends_s = erg_xcalloc(run->count + 1, sizeof *run->ends_s);
     for (size_t i = 0; i < run->count; i++)
-        place[schedule->order[i]] = (uint32_t)i;
+        place[order[i]] = (uint32_t)i;
     for (size_t i = 0; i < run->count; i++) {
-        const uint32_t own = schedule->order[i], *before = schedule->before[own];
+        const uint32_t *before = schedule->before[order[i]];
         run->passes[i] = (struct pass){
-            .before = before[0] == ERG_NONE ? (uint32_t)run->count : place[before[0]],
-            .input = before[1] == ERG_NONE ? (uint32_t)run->count : place[before[1]],
-            .table = (uint32_t)erg_table_index(&schedule->pipeline, &schedule->instructions[own]),
+            .before = before[0] == ERG_NONE ? 0 : (uint32_t)i - place[before[0]],
+            .input = before[1] == ERG_NONE ? 0 : (uint32_t)i - place[before[1]],
+            .table =
+                (uint32_t)erg_table_index(&schedule->pipeline, &schedule->instructions[order[i]]),
         };
     }
     free(place);
+    free(order);
 }
 
-/* With so many microbatches. */
-static double follow(const struct erg_time_follower *follower, struct run *run,
-                     const struct erg_layout *layout, long microbatches)
+/* The passes of so many microbatches. False: more than can be planned. */
+static bool make_run(struct run *run, const struct erg_pipeline *pipeline)
 {
-    const struct erg_pipeline pipeline = {
-        .schedule = layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
-        .stages = (size_t)layout->pipeline,
-        .microbatches = (size_t)microbatches,
-        .chunks = (size_t)layout->virtual_stages,
-    };
-    if (run->pipeline.stages != pipeline.stages || run->pipeline.chunks != pipeline.chunks ||
-        run->pipeline.microbatches != pipeline.microbatches) {
-        struct erg_schedule schedule;
-        release_run(run);
-        if (erg_schedule_init(&schedule, &pipeline, NULL) != 0)
-            return 0; /* larger than any that can be planned */
+    struct erg_pipeline some = *pipeline;
+    struct erg_schedule schedule;
+    release_run(run);
+    size_t groups = pipeline->microbatches / pipeline->stages;
+    if (groups > GROUPS)
+        some.microbatches -= (groups - GROUPS) * pipeline->stages;
+    for (int whole = 0; whole < 2; whole++) {
+        if (whole)
+            some.microbatches = pipeline->microbatches;
+        if (erg_schedule_init(&schedule, &some, NULL) != 0)
+            return false;
         fill_run(run, &schedule);
-        run->pipeline = pipeline;
         erg_schedule_release(&schedule);
+        run->repeats = (pipeline->microbatches - some.microbatches) / pipeline->stages;
+        if (run->repeats == 0 ||
+            find_period(run, 2 * pipeline->stages * pipeline->stages * pipeline->chunks))
+            break;
+        release_run(run);
     }
+    if (run->repeats == 0)
+        run->start = run->period = 0;
+    run->pipeline = *pipeline;
+    return true;
+}
+
+/* ---- following it ---- */
+
+/* The ends of the next passes, which are those of the order from `first` on; the last of them. */
+static double follow_some(struct run *run, const double *times_s, size_t *at, size_t first,
+                          size_t count)
+{
     double *ends_s = run->ends_s, last_s = 0;
-    for (size_t i = 0; i < run->count; i++) {
-        const struct pass *pass = &run->passes[i];
-        double input_s = ends_s[pass->input], before_s = ends_s[pass->before];
+    for (size_t i = 0; i < count; i++) {
+        const struct pass *pass = &run->passes[first + i];
+        const double *own = &ends_s[*at + i];
+        double input_s = pass->input ? own[-(ptrdiff_t)pass->input] : 0;
+        double before_s = pass->before ? own[-(ptrdiff_t)pass->before] : 0;
         double start_s = input_s > before_s ? input_s : before_s;
-        ends_s[i] = start_s + follower->times_s[pass->table];
-        last_s = ends_s[i] > last_s ? ends_s[i] : last_s;
+        double end_s = start_s + times_s[pass->table];
+        ends_s[*at + i] = end_s;
+        if (end_s > last_s) {
+            last_s = end_s;
+            run->last = *at + i;
+        }
     }
+    *at += count;
     return last_s;
+}
+
+/* Whether all passes of the last period ended the same time after those of the one before: then
+ * they always will. */
+static bool is_steady(const struct run *run, size_t at)
+{
+    const double *ends_s = run->ends_s, tie_s = 1e-12 * ends_s[at - 1];
+    double later_s = ends_s[at - 1] - ends_s[at - 1 - run->period];
+    for (size_t i = at - run->period; i < at; i++)
+        if (fabs(ends_s[i] - ends_s[i - run->period] - later_s) > tie_s)
+            return false;
+    return true;
+}
+
+static double follow(struct erg_time_follower *follower, struct run *run)
+{
+    const size_t most = run->count + run->repeats * run->period;
+    size_t at = 0, body = run->start + run->period;
+    double skipped_s = 0;
+    if (run->room < most) {
+        free(run->ends_s);
+        run->ends_s = erg_xcalloc(most, sizeof *run->ends_s);
+        run->room = most;
+    }
+    run->followed = run->skipped = 0;
+    double last_s = follow_some(run, follower->times_s, &at, 0, body);
+    for (size_t left = run->repeats; left > 0; left--) {
+        if (is_steady(run, at)) {
+            run->skipped = left;
+            skipped_s = (double)left * (run->ends_s[at - 1] - run->ends_s[at - 1 - run->period]);
+            break;
+        }
+        last_s = follow_some(run, follower->times_s, &at, run->start, run->period);
+        run->followed++;
+    }
+    last_s = follow_some(run, follower->times_s, &at, body, run->count - body);
+    follower->passes += at;
+    return last_s + skipped_s;
 }
 
 double erg_time_followed(struct erg_time_follower *follower, const struct erg_time_place *places,
                          const struct erg_layout *layout)
 {
-    const long whole = layout->microbatches, most = GROUPS * layout->pipeline;
-    const long more = REPEATED * layout->pipeline;
-    size_t tables = 2 * (size_t)(layout->pipeline * layout->virtual_stages);
-    if (tables > follower->tables) {
-        follower->tables = tables;
-        follower->times_s = erg_xrealloc(follower->times_s, tables, sizeof *follower->times_s);
+    const struct erg_pipeline pipeline = {
+        .schedule = layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
+        .stages = (size_t)layout->pipeline,
+        .microbatches = (size_t)layout->microbatches,
+        .chunks = (size_t)layout->virtual_stages,
+    };
+    struct run *run = &follower->run;
+    if ((run->pipeline.stages != pipeline.stages || run->pipeline.chunks != pipeline.chunks ||
+         run->pipeline.microbatches != pipeline.microbatches) &&
+        !make_run(run, &pipeline))
+        return 0; /* larger than any that can be planned */
+    fill_times(follower, places, layout);
+    return follow(follower, run);
+}
+
+/*
+ * The longest path is walked from its end. In the last period that was followed it goes round as
+ * often as periods were skipped, in each of which it would be the same.
+ */
+void erg_time_followed_path(const struct erg_time_follower *follower, long *counts)
+{
+    const struct run *run = &follower->run;
+    const size_t virtual_stages = run->pipeline.stages * run->pipeline.chunks;
+    const size_t body = run->start + run->period, extra = run->followed * run->period;
+    size_t skipped = run->skipped;
+    for (size_t i = 0; i < 2 * virtual_stages; i++)
+        counts[i] = 0;
+    for (size_t at = run->last;;) {
+        size_t own = at;
+        if (at >= body + extra)
+            own = at - extra;
+        else if (at >= body)
+            own = run->start + (at - run->start) % run->period;
+        const struct pass *pass = &run->passes[own];
+        counts[pass->table]++;
+        double input_s = pass->input ? run->ends_s[at - pass->input] : 0;
+        double before_s = pass->before ? run->ends_s[at - pass->before] : 0;
+        size_t back = input_s > before_s ? pass->input : pass->before;
+        if (back == 0)
+            return;
+        at -= back;
+        for (; skipped > 0 && at < run->start + extra; skipped--)
+            at += run->period;
     }
-    fill_times(follower->times_s, places, layout);
-    if (!repeats(layout))
-        return follow(follower, &follower->runs[0], layout, whole);
-    double most_s = follow(follower, &follower->runs[0], layout, most);
-    double less_s = follow(follower, &follower->runs[1], layout, most - more);
-    return most_s + (most_s - less_s) * (double)(whole - most) / (double)more;
+}
+
+uint64_t erg_time_followed_passes(const struct erg_time_follower *follower)
+{
+    return follower->passes;
 }
 
 void erg_time_follow_places(struct erg_time *time, struct erg_time_follower *follower,
