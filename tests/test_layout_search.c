@@ -242,7 +242,6 @@ static void no_split_that_fits_is_faster(void **state)
     struct world world = world_of("llama-2-7b");
     struct erg_rng rng;
     long compared = 0, offloads = 0, unequal = 0, none = 0, host = 0, nothing = 0, chunked = 0;
-    double slower = 0, slowest = 0;
     erg_rng_seed(&rng, 5);
     for (int i = 0; i < 120; i++) {
         static const long gpus[] = {2, 3, 4, 6, 8, 10, 12};
@@ -269,6 +268,8 @@ static void no_split_that_fits_is_faster(void **state)
         for (size_t k = 0; k < found.count; k++) {
             offloads += found.items[k].layout.offload > 0 && found.items[k].layout.chunk_layers;
             unequal += found.items[k].layout.chunk_layers != NULL;
+            if (found.items[k].layout.chunk_layers) /* is proven to be the fastest split */
+                assert_near(found.items[k].bound_s, found.items[k].time.total, 0);
             assert_ok(erg_layout_check(&found.items[k].layout, world.model, &err), &err);
             assert_true(found.items[k].peak_bytes <= search.memory_bytes * (1 + 1e-9));
         }
@@ -292,28 +293,19 @@ static void no_split_that_fits_is_faster(void **state)
                         if (splits.fit == 0) {
                             assert_true(fastest == INFINITY);
                             none++;
-                        } else if (v == 1) {
-                            assert_close(fastest, splits.best_s, 1e-9);
-                            compared++;
-                        } else {
-                            double share = fastest / splits.best_s - 1;
-                            assert_true(share > -1e-9);
-                            slower += share;
-                            slowest = fmax(slowest, share);
-                            chunked++;
+                            continue;
                         }
+                        assert_close(fastest, splits.best_s, 1e-9);
+                        compared++;
+                        chunked += v > 1;
                     }
         erg_layout_found_release(&found);
     }
-    print_message("%ld layouts: %ld of unequal stages, %ld of them offload; %ld too large, %ld "
-                  "for the host\n",
-                  compared, unequal, offloads, none, host);
-    print_message("%ld layouts with virtual stages: %.2f %% slower than the best split in the "
-                  "mean, %.1f %% at most\n",
-                  chunked, 100 * slower / (double)chunked, 100 * slowest);
-    assert_true(chunked > 500 && slower < 0.01 * (double)chunked && slowest < 0.3);
-    assert_true(compared > 500 && unequal > 500 && offloads > 20 && none > 100 && host > 0 &&
-                nothing > 0);
+    print_message("%ld layouts, %ld with virtual stages: %ld of unequal stages, %ld of them "
+                  "offload; %ld too large, %ld for the host\n",
+                  compared, chunked, unequal, offloads, none, host);
+    assert_true(compared > 500 && chunked > 500 && unequal > 500 && offloads > 20 && none > 100 &&
+                host > 0 && nothing > 0);
     world_release(&world);
 }
 

@@ -518,9 +518,10 @@ static void uneven_chunks_are_followed(void **state)
         }
         assert_close(erg_time_passage(places, 2, &layout), 0.051 * hops, 1e-9);
     }
-    print_message("%ld of 200 pipelines take 2 %% more than the closed form, %ld no more; groups of "
-                  "%ld repeat themselves\n",
-                  longer, same, skipped);
+    print_message(
+        "%ld of 200 pipelines take 2 %% more than the closed form, %ld no more; groups of "
+        "%ld repeat themselves\n",
+        longer, same, skipped);
     assert_true(longer > 20 && same > 5 && skipped > 20);
     erg_time_follower_free(follower);
     erg_model_free(model);

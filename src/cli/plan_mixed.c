@@ -257,6 +257,7 @@ static int answer(struct mixing *mixing, bool json, struct erg_error *err)
         .evaluated = mixing->found.evaluated,
         .feasible = mixing->found.feasible,
         .slower = mixing->found.slower,
+        .gap = mixing->found.gap,
         .memory = mixing->found.unfit,
     };
     for (size_t i = 0; i < found.count; i++)

@@ -158,6 +158,9 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
     json_object_set_new(json, "l", json_integer(most_layers(layout, model->layers)));
     if (layout->chunk_layers)
         json_object_set_new(json, "layers", layers_json(layout));
+    if (layout->chunk_layers && candidate->bound_s > 0)
+        json_object_set_new(json, "split_gap",
+                            erg_json_number(1 - candidate->bound_s / candidate->time.total));
     json_object_set_new(json, "v", json_integer(layout->virtual_stages));
     json_object_set_new(json, "d", json_integer(layout->data));
     json_object_set_new(json, "gpus", json_integer(erg_layout_gpus(layout)));
@@ -336,11 +339,11 @@ static void add_choice(json_t *document, const struct erg_layout_answer *answer)
 static void add_tried(json_t *document, const struct erg_layout_found *found)
 {
     json_object_set_new(document, "tried",
-                        json_pack("{s:I, s:I, s:I, s:I, s:I}", "evaluated",
+                        json_pack("{s:I, s:I, s:I, s:I, s:I, s:f}", "evaluated",
                                   (json_int_t)found->evaluated, "feasible",
                                   (json_int_t)found->feasible, "slower", (json_int_t)found->slower,
                                   "memory", (json_int_t)found->memory, "host_memory",
-                                  (json_int_t)found->host_memory));
+                                  (json_int_t)found->host_memory, "gap", found->gap));
 }
 
 static json_t *found_json(const struct erg_layout_answer *answer)

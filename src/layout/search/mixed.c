@@ -19,6 +19,7 @@ struct walk {
     struct erg_layout_splitter splitter;
     struct erg_layout nearest; /* while nothing fits; without its layers */
     double nearest_excess;
+    double others; /* tokens per second that nothing else does more than */
 };
 
 static void walk_init(struct walk *walk, const struct erg_mixed_search *search)
@@ -110,6 +111,11 @@ static void keep(struct walk *walk, const struct erg_mixed_candidate *candidate)
     size_t place = found->count;
     while (place > 0 && candidate->at.tokens_per_s > found->items[place - 1].at.tokens_per_s)
         place--;
+    if (found->count == walk->kept) {
+        const struct erg_layout_candidate *last = &found->items[walk->kept - 1].at;
+        const struct erg_layout_candidate *other = place == walk->kept ? &candidate->at : last;
+        walk->others = fmax(walk->others, erg_layout_most_rate(other));
+    }
     if (place == walk->kept)
         return;
     if (found->count == walk->kept)
@@ -187,6 +193,7 @@ static void consider(struct walk *walk, const struct erg_layout *layout,
         found->unfit++; /* by a rounding error */
         return;
     }
+    candidate.at.bound_s = erg_layout_split_bound(&walk->splitter, places, layout, INFINITY);
     erg_layout_follow_split(&candidate.at, &walk->splitter, NULL, places);
     fill_peaks(&candidate, places);
     found->feasible++;
@@ -383,25 +390,33 @@ static int none_fits(const struct walk *walk, struct erg_error *err)
                     search->model->name, batch, (unsigned long long)found->evaluated);
 }
 
-/* What was found, with layers moved where that is faster. */
-static int climb(struct walk *walk, struct erg_error *err)
+/* The splits of what was found refined: of what may be among those that are wanted. */
+static int refine(struct walk *walk, struct erg_error *err)
 {
     struct erg_mixed_found *found = walk->found;
+    if (found->slower + found->bounded > 0) /* than the last that is kept */
+        walk->others = fmax(walk->others, found->items[found->count - 1].at.tokens_per_s);
     for (size_t i = 0; i < found->count; i++) {
         struct erg_mixed_candidate item = found->items[i];
         struct erg_layout_places places;
-        size_t place = i;
+        size_t place = i, top = walk->search->top;
+        double limit_s = INFINITY;
+        if (i >= top)
+            limit_s = (double)(item.at.batch * walk->search->sequence) /
+                      found->items[top - 1].at.tokens_per_s;
         if (erg_interrupt_check(err) != 0)
             return -1;
         fill_pieces(walk, &item.at.layout);
         fill_places(&places, walk, &item.at.layout, item.blocks, item.block_count);
-        if (!erg_layout_climb_split(&item.at, &walk->splitter, NULL, &places))
-            continue;
-        fill_peaks(&item, &places);
+        if (erg_layout_refine_split(&item.at, &walk->splitter, NULL, &places, limit_s))
+            fill_peaks(&item, &places);
         for (; place > 0 && item.at.tokens_per_s > found->items[place - 1].at.tokens_per_s; place--)
             found->items[place] = found->items[place - 1];
         found->items[place] = item;
     }
+    for (size_t i = 0; i < found->count; i++)
+        walk->others = fmax(walk->others, erg_layout_most_rate(&found->items[i].at));
+    found->gap = fmax(0, walk->others / found->items[0].at.tokens_per_s - 1);
     while (found->count > walk->search->top)
         erg_layout_candidate_release(&found->items[--found->count].at);
     return 0;
@@ -435,7 +450,7 @@ int erg_mixed_search(struct erg_mixed_found *found, const struct erg_mixed_searc
     if (!status && found->count == 0)
         status = none_fits(&walk, err);
     if (!status)
-        status = climb(&walk, err);
+        status = refine(&walk, err);
     for (size_t i = 0; i < found->count; i++)
         found->items[i].at.mixed = &found->items[i];
     erg_layout_splitter_release(&walk.splitter);

@@ -9,7 +9,7 @@
  * fastest split of the layers that fits (time/split.h, search.h) by the speed and the memory of
  * each stage's GPUs. What is dropped could not be faster: by the bounds of search.h, and where even
  * GPUs that only run layers, cut so that all stages end at once, are too slow. So what is found is
- * the fastest of all these; with virtual stages, but for what search.h says of their splits.
+ * the fastest of all these, with virtual stages as far as search.h says that splits are proven.
  * Offloading is one ratio for all stages; a layout with a kind whose engine does not say how fast
  * that is does without.
  */
@@ -78,6 +78,7 @@ struct erg_mixed_found {
     /* Numbers of stages that are slower than all that are kept whatever else is chosen; what could
      * be is not in `evaluated`. */
     uint64_t bounded;
+    double gap; /* as in search.h */
 };
 
 /* ERG_INFEASIBLE where no layout fits, or none is on these GPUs. Interruptible; reports progress.

@@ -57,6 +57,12 @@ long erg_layout_choose_batch(const struct erg_layout_search *search,
     return batch >= search->batch_least ? batch : 0;
 }
 
+double erg_layout_most_rate(const struct erg_layout_candidate *candidate)
+{
+    double seconds = candidate->bound_s > 0 ? candidate->bound_s : candidate->time.total;
+    return (double)(candidate->batch * candidate->layout.sequence) / seconds;
+}
+
 static void *own(const void *array, size_t bytes)
 {
     return array ? memcpy(erg_xmalloc(bytes), array, bytes) : NULL;
@@ -239,7 +245,7 @@ int erg_layout_evaluate(struct erg_layout_candidate *candidate,
     if (!status)
         erg_layout_own_lists(candidate);
     if (!status && split)
-        erg_layout_climb_split(candidate, &splitter, &stages, &places);
+        erg_layout_refine_split(candidate, &splitter, &stages, &places, INFINITY);
     erg_layout_stages_release(&stages);
     erg_layout_splitter_release(&splitter);
     return status;

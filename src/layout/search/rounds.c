@@ -10,8 +10,7 @@
  *
  * and of both splits that is taken which is faster when its schedule is followed. The layouts that
  * a search keeps climb from there: as long as some chunk can give a layer to another one and the
- * iteration gets shorter, it does. That is no proof that no split is faster: beyond one chunk a
- * stage, only the closed form's split is exact.
+ * iteration gets shorter, it does. That is no proof that no split is faster: refine.c has that.
  */
 #include "layout/search/search_internal.h"
 
@@ -129,9 +128,21 @@ static void take(struct erg_layout_candidate *candidate, const struct erg_layout
     erg_layout_candidate_release(&own);
 }
 
+bool erg_layout_try_split(struct erg_layout_candidate *candidate, const long *chunk_layers,
+                          struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                          const struct erg_layout_places *places)
+{
+    struct erg_layout_candidate other;
+    if (!settle(&other, candidate, chunk_layers, candidate->time.total * (1 - 1e-9), splitter,
+                stages, places, NULL))
+        return false;
+    take(candidate, &other);
+    return true;
+}
+
 bool erg_layout_climb_split(struct erg_layout_candidate *candidate,
                             struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
-                            const struct erg_layout_places *places)
+                            const struct erg_layout_places *places, double least_s)
 {
     enum { MOST_PASSES = 40000000 }; /* a tenth of a second */
     const struct erg_layout *layout = &candidate->layout;
@@ -141,7 +152,8 @@ bool erg_layout_climb_split(struct erg_layout_candidate *candidate,
     bool any = false;
     if (layout->virtual_stages == 1 || !layout->chunk_layers)
         return false;
-    for (long move = 0; same < count * count && passes_left > 0;
+    for (long move = 0;
+         same < count * count && passes_left > 0 && candidate->time.total * (1 - 1e-9) > least_s;
          move = (move + 1) % (count * count)) {
         long from = move / count, to = move % count;
         struct erg_layout_candidate other;

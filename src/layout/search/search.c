@@ -25,6 +25,7 @@ struct walk {
     /* Of what does not fit while nothing does, without its pointers. */
     struct erg_layout_candidate nearest;
     double nearest_excess, nearest_host_excess;
+    double others; /* tokens per second that nothing else does more than */
 };
 
 /* ---- what is kept ---- */
@@ -53,16 +54,26 @@ static bool is_better(const struct erg_layout_candidate *a, const struct erg_lay
     return compare_layouts(&a->layout, &b->layout) < 0;
 }
 
+/* A layout that is not among what is found: another split of its layers may be faster. */
+static void note_other(struct walk *walk, const struct erg_layout_candidate *candidate)
+{
+    walk->others = fmax(walk->others, erg_layout_most_rate(candidate));
+}
+
 static void keep(struct walk *walk, const struct erg_layout_candidate *candidate)
 {
     struct erg_layout_found *found = walk->found;
     size_t place = found->count;
     while (place > 0 && is_better(candidate, &found->items[place - 1]))
         place--;
-    if (place == walk->kept)
+    if (place == walk->kept) {
+        note_other(walk, candidate);
         return;
-    if (found->count == walk->kept)
-        erg_layout_candidate_release(&found->items[--found->count]);
+    }
+    if (found->count == walk->kept) {
+        note_other(walk, &found->items[--found->count]);
+        erg_layout_candidate_release(&found->items[found->count]);
+    }
     memmove(&found->items[place + 1], &found->items[place],
             (found->count - place) * sizeof *found->items);
     found->items[place] = *candidate;
@@ -193,6 +204,7 @@ static void consider_splits(struct walk *walk, const struct erg_layout *layout, 
         return;
     }
     erg_layout_settle_time(&candidate, &walk->places);
+    candidate.bound_s = erg_layout_split_bound(splitter, &walk->places, layout, INFINITY);
     if (may_be_kept(walk, &candidate))
         erg_layout_follow_split(&candidate, splitter, NULL, &walk->places);
     note_fit(walk, &candidate);
@@ -282,12 +294,7 @@ static void consider_stages(struct walk *walk, struct erg_layout *layout, bool e
     double wanted = slowest_wanted(walk, layout, batch), excess = INFINITY;
     struct erg_layout_candidate best = {0};
     enum erg_layout_verdict verdict = ERG_LAYOUT_TOO_LARGE;
-    const double *recompute_s = walk->pieces.parts.recompute_s;
-    layout->remat = ERG_REMAT_FULL;
-    for (int remat = ERG_REMAT_FULL; remat >= ERG_REMAT_NONE; remat--)
-        if (search->remats & 1u << remat && (!(search->remats & 1u << layout->remat) ||
-                                             recompute_s[remat] <= recompute_s[layout->remat]))
-            layout->remat = (enum erg_remat)remat;
+    layout->remat = erg_layout_least_remat(search, &walk->pieces);
     struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
     walk->found->evaluated++;
     double bound = floor_s(walk, layout);
@@ -313,12 +320,15 @@ static void consider_stages(struct walk *walk, struct erg_layout *layout, bool e
         candidate.layout.chunk_layers = walk->splitter.chunk_layers;
         settle_stages(walk, &best, &candidate, &verdict, &excess);
     }
-    if (best.time.total > wanted)
+    best.bound_s = fmin(bound, best.time.total);
+    if (best.time.total > wanted) {
         walk->found->slower++;
-    else if (best.time.total > 0)
+        note_other(walk, &best);
+    } else if (best.time.total > 0) {
         note_fit(walk, &best);
-    else
+    } else {
         note_unfit(walk, &candidate, verdict, excess);
+    }
     erg_layout_candidate_release(&best);
 }
 
@@ -436,50 +446,119 @@ static int none_fits(const struct walk *walk, struct erg_error *err)
                     erg_layout_gib_up(walk->nearest_excess));
 }
 
-/* Whether equal stages of the same degrees are as fast as these, which differ. */
-static bool is_beaten(const struct erg_layout_found *found, const struct erg_layout_candidate *item)
+/* ---- what was found, refined ---- */
+
+/* Whether the same degrees are there with equal stages, or a split, that is as fast. */
+static bool is_beaten(const struct erg_layout_found *found, size_t index)
 {
-    struct erg_layout equal = item->layout;
-    equal.chunk_layers = NULL;
-    for (size_t i = 0; item->chunk_layers && i < found->count; i++)
-        if (compare_layouts(&found->items[i].layout, &equal) == 0)
-            return found->items[i].time.total <= item->time.total;
+    const struct erg_layout_candidate *item = &found->items[index];
+    struct erg_layout layout = item->layout;
+    if (!item->chunk_layers)
+        return false;
+    for (size_t i = 0; i < found->count; i++) {
+        const struct erg_layout_candidate *other = &found->items[i];
+        layout.chunk_layers = other->chunk_layers;
+        if (i != index && compare_layouts(&other->layout, &layout) == 0 &&
+            (other->chunk_layers ? i < index : other->time.total <= item->time.total))
+            return true;
+    }
     return false;
 }
 
-/* What was found, with layers moved where that is faster. */
-static int climb(struct walk *walk, struct erg_error *err)
+/* Whether of these degrees a split is among what was found. */
+static bool has_split(const struct erg_layout_found *found, const struct erg_layout *layout)
+{
+    for (size_t i = 0; i < found->count; i++) {
+        struct erg_layout other = found->items[i].layout;
+        other.chunk_layers = NULL;
+        if (found->items[i].chunk_layers && compare_layouts(&other, layout) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void insert(struct erg_layout_found *found, const struct erg_layout_candidate *item)
+{
+    size_t place = found->count++;
+    for (; place > 0 && is_better(item, &found->items[place - 1]); place--)
+        found->items[place] = found->items[place - 1];
+    found->items[place] = *item;
+}
+
+/* One layout with the fastest split of its layers, of those that may be among the wanted. Of equal
+ * chunks, if some of the same stages' layers are not found yet. */
+static void refine_one(struct walk *walk, struct erg_layout_found *refined, size_t index)
 {
     const struct erg_layout_search *search = walk->search;
+    struct erg_layout_candidate item = walk->found->items[index];
+    const struct erg_layout *layout = &item.layout;
+    double limit_s = INFINITY;
+    if (refined->count >= search->top)
+        limit_s =
+            (double)(item.batch * layout->sequence) / refined->items[search->top - 1].tokens_per_s;
+    const bool equal = !item.chunk_layers;
+    if (equal &&
+        (!search->unequal || layout->virtual_stages == 1 || has_split(walk->found, layout))) {
+        insert(refined, &item);
+        return;
+    }
+    erg_layout_pieces_init(&walk->pieces, search, layout);
+    erg_layout_places_init(&walk->places, search, &walk->pieces, layout,
+                           erg_time_group_bandwidth(&search->time, layout->tensor,
+                                                    layout->context * layout->data, search->gpus));
+    struct erg_layout_candidate chunks = item; /* equal ones stay as they are */
+    if (equal)
+        erg_layout_own_lists(&item);
+    bool faster =
+        erg_layout_refine_split(&item, &walk->splitter, &walk->own, &walk->places, limit_s);
+    if (faster && search->each)
+        search->each(search->context, &item);
+    if (item.chunk_layers)
+        insert(refined, &item);
+    else
+        erg_layout_candidate_release(&item);
+    if (equal) {
+        chunks.bound_s = item.bound_s;
+        insert(refined, &chunks);
+    }
+}
+
+/* The fastest of what was refined; nothing else does more than `others`. */
+static void take_fastest(struct walk *walk)
+{
     struct erg_layout_found *found = walk->found;
     size_t kept = 0;
     for (size_t i = 0; i < found->count; i++) {
-        struct erg_layout_candidate item = found->items[i];
-        const struct erg_layout *layout = &item.layout;
-        size_t place = i;
-        if (erg_interrupt_check(err) != 0)
-            return -1;
-        erg_layout_pieces_init(&walk->pieces, search, layout);
-        erg_layout_places_init(&walk->places, search, &walk->pieces, layout,
-                               erg_time_group_bandwidth(&search->time, layout->tensor,
-                                                        layout->context * layout->data,
-                                                        search->gpus));
-        if (!erg_layout_climb_split(&item, &walk->splitter, &walk->own, &walk->places))
-            continue;
-        if (search->each)
-            search->each(search->context, &item);
-        for (; place > 0 && is_better(&item, &found->items[place - 1]); place--)
-            found->items[place] = found->items[place - 1];
-        found->items[place] = item;
-    }
-    for (size_t i = 0; i < found->count; i++) {
-        if (kept == search->top || is_beaten(found, &found->items[i]))
-            erg_layout_candidate_release(&found->items[i]);
-        else
+        note_other(walk, &found->items[i]);
+        if (kept < walk->search->top && !is_beaten(found, i))
             found->items[kept++] = found->items[i];
+        else
+            erg_layout_candidate_release(&found->items[i]);
     }
     found->count = kept;
-    return 0;
+    found->gap = fmax(0, walk->others / found->items[0].tokens_per_s - 1);
+}
+
+static int refine(struct walk *walk, struct erg_error *err)
+{
+    struct erg_layout_found *found = walk->found, refined = *found;
+    int status = 0;
+    if (found->slower > 0) /* than the last that is kept */
+        walk->others = fmax(walk->others, found->items[found->count - 1].tokens_per_s);
+    refined.items = erg_xcalloc(2 * found->count + 1, sizeof *refined.items);
+    refined.count = 0;
+    for (size_t i = 0; i < found->count; i++) {
+        if (status == 0)
+            status = erg_interrupt_check(err);
+        if (status == 0)
+            refine_one(walk, &refined, i);
+        else
+            insert(&refined, &found->items[i]);
+    }
+    free(found->items);
+    *found = refined;
+    take_fastest(walk);
+    return status;
 }
 
 static int walk_all(struct erg_layout_found *found, const struct erg_layout_search *search,
@@ -520,7 +599,7 @@ static int walk_all(struct erg_layout_found *found, const struct erg_layout_sear
     if (!status && found->count == 0 && !any)
         status = none_fits(&walk, err);
     if (!status && !any)
-        status = climb(&walk, err);
+        status = refine(&walk, err);
     free(walk.gradient_bandwidths);
     erg_layout_splitter_release(&walk.splitter);
     erg_layout_stages_release(&walk.own);

@@ -58,6 +58,9 @@ void erg_layout_follow(struct erg_layout_candidate *candidate, struct erg_time_f
 long erg_layout_choose_batch(const struct erg_layout_search *search,
                              const struct erg_layout *layout);
 
+/* Tokens per second that no split of a candidate's layers does more than. */
+double erg_layout_most_rate(const struct erg_layout_candidate *candidate);
+
 /* The candidate gets lists of its own in place of those that its layout points to. */
 void erg_layout_own_lists(struct erg_layout_candidate *candidate);
 
@@ -138,6 +141,10 @@ struct erg_layout_stages {
 void erg_layout_stages_init(struct erg_layout_stages *stages, long layers);
 void erg_layout_stages_release(struct erg_layout_stages *stages);
 
+/* The recomputation that takes least of those that are tried. */
+enum erg_remat erg_layout_least_remat(const struct erg_layout_search *search,
+                                      const struct erg_layout_pieces *pieces);
+
 /*
  * Gives each stage of a candidate the recomputation and offloading with which the iteration is the
  * shortest, and the candidate its peak and time. Its lists are those of `stages` then.
@@ -185,6 +192,10 @@ double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
                                 const struct erg_layout_places *places,
                                 const struct erg_layout *layout, double limit);
 
+/* Seconds that do not depend on the split, with this ratio of offloading. */
+double erg_layout_split_waits(const struct erg_layout_places *places,
+                              const struct erg_layout *layout, double offload);
+
 /* ---- the same by rounds, of layouts with virtual stages (rounds.c) ---- */
 
 /* A split whose rounds are as level as layers allow, whatever memory it needs: into the splitter's
@@ -200,13 +211,32 @@ void erg_layout_follow_split(struct erg_layout_candidate *candidate,
                              struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
                              const struct erg_layout_places *places);
 
+/* Follows a candidate with lists of its own with other chunks: it becomes that if it fits and is
+ * faster. Returns whether. */
+bool erg_layout_try_split(struct erg_layout_candidate *candidate, const long *chunk_layers,
+                          struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                          const struct erg_layout_places *places);
+
 /*
  * Moves layers of a followed candidate with lists of its own from chunk to chunk until that makes
- * it no faster, or for some tenths of a second. Returns whether it is faster then.
+ * it no faster, or it takes no more than `least_s`, or for some tenths of a second. Returns whether
+ * it is faster then.
  */
 bool erg_layout_climb_split(struct erg_layout_candidate *candidate,
                             struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
-                            const struct erg_layout_places *places);
+                            const struct erg_layout_places *places, double least_s);
+
+/* ---- the fastest of all, by branch and bound (refine.c) ---- */
+
+/*
+ * A candidate with lists of its own, equal stages or others, becomes the fastest split of its
+ * layers, and its bound_s what no split takes less than; where that would need more than some
+ * tenths of a second, the fastest that is found. Of splits that take `limit_s` or longer nothing is
+ * asked. Returns whether it is faster then.
+ */
+bool erg_layout_refine_split(struct erg_layout_candidate *candidate,
+                             struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                             const struct erg_layout_places *places, double limit_s);
 
 /* So many are kept while a search goes on, at least: after they have climbed the fastest may be
  * another one of them, whatever number is asked for. */

@@ -137,15 +137,13 @@ static void fill_stages(struct erg_split_group *groups, const struct splitting *
     }
 }
 
-/* What does not depend on the split. */
-static double waits(const struct splitting *at, double offload)
+double erg_layout_split_waits(const struct erg_layout_places *places,
+                              const struct erg_layout *layout, double offload)
 {
     double most = 0;
-    for (size_t i = 0; i < at->places->count; i++) {
-        const struct erg_time_place *place = &at->places->time[i];
-        most = fmax(most, erg_time_stalls(place, at->layout, at->layout->remat, offload));
-    }
-    return most + erg_time_passage(at->places->time, at->places->count, at->layout);
+    for (size_t i = 0; i < places->count; i++)
+        most = fmax(most, erg_time_stalls(&places->time[i], layout, layout->remat, offload));
+    return most + erg_time_passage(places->time, places->count, layout);
 }
 
 static double solve(const struct splitting *at, struct erg_split_group *groups, size_t count,
@@ -158,7 +156,7 @@ static double solve(const struct splitting *at, struct erg_split_group *groups, 
         .pace_weight = at->pace_weight,
         .sum_weight = at->sum_weight,
     };
-    double constant = waits(at, offload);
+    double constant = erg_layout_split_waits(at->places, at->layout, offload);
     return erg_split_solve(&split, limit - constant) + constant;
 }
 

@@ -169,3 +169,15 @@ enum erg_layout_verdict erg_layout_settle_stages(struct erg_layout_candidate *ca
     erg_layout_settle_time(candidate, places);
     return ERG_LAYOUT_FITS;
 }
+
+enum erg_remat erg_layout_least_remat(const struct erg_layout_search *search,
+                                      const struct erg_layout_pieces *pieces)
+{
+    const double *recompute_s = pieces->parts.recompute_s;
+    enum erg_remat least = ERG_REMAT_FULL;
+    for (int remat = ERG_REMAT_FULL; remat >= ERG_REMAT_NONE; remat--)
+        if (search->remats & 1u << remat &&
+            (!(search->remats & 1u << least) || recompute_s[remat] <= recompute_s[least]))
+            least = (enum erg_remat)remat;
+    return least;
+}

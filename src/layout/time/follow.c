@@ -30,10 +30,10 @@ struct run {
 
 struct erg_time_follower {
     struct run run;
-    double *times_s;                /* of the passes of each virtual stage */
-    struct erg_time_chunk *chunks;  /* what they are made of */
-    size_t virtual_stages;          /* room */
-    uint64_t passes;                /* followed in all */
+    double *times_s;               /* of the passes of each virtual stage */
+    struct erg_time_chunk *chunks; /* what they are made of */
+    size_t virtual_stages;         /* room */
+    uint64_t passes;               /* followed in all */
 };
 
 struct erg_time_follower *erg_time_follower_new(void)
@@ -260,7 +260,7 @@ static bool is_steady(const struct run *run, size_t at)
     return true;
 }
 
-static double follow(struct erg_time_follower *follower, struct run *run)
+static double follow(struct erg_time_follower *follower, struct run *run, const double *times_s)
 {
     const size_t most = run->count + run->repeats * run->period;
     size_t at = 0, body = run->start + run->period;
@@ -271,23 +271,23 @@ static double follow(struct erg_time_follower *follower, struct run *run)
         run->room = most;
     }
     run->followed = run->skipped = 0;
-    double last_s = follow_some(run, follower->times_s, &at, 0, body);
+    double last_s = follow_some(run, times_s, &at, 0, body);
     for (size_t left = run->repeats; left > 0; left--) {
         if (is_steady(run, at)) {
             run->skipped = left;
             skipped_s = (double)left * (run->ends_s[at - 1] - run->ends_s[at - 1 - run->period]);
             break;
         }
-        last_s = follow_some(run, follower->times_s, &at, run->start, run->period);
+        last_s = follow_some(run, times_s, &at, run->start, run->period);
         run->followed++;
     }
-    last_s = follow_some(run, follower->times_s, &at, body, run->count - body);
+    last_s = follow_some(run, times_s, &at, body, run->count - body);
     follower->passes += at;
     return last_s + skipped_s;
 }
 
-double erg_time_followed(struct erg_time_follower *follower, const struct erg_time_place *places,
-                         const struct erg_layout *layout)
+double erg_time_followed_times(struct erg_time_follower *follower, const double *times_s,
+                               const struct erg_layout *layout)
 {
     const struct erg_pipeline pipeline = {
         .schedule = layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
@@ -300,8 +300,14 @@ double erg_time_followed(struct erg_time_follower *follower, const struct erg_ti
          run->pipeline.microbatches != pipeline.microbatches) &&
         !make_run(run, &pipeline))
         return 0; /* larger than any that can be planned */
+    return follow(follower, run, times_s);
+}
+
+double erg_time_followed(struct erg_time_follower *follower, const struct erg_time_place *places,
+                         const struct erg_layout *layout)
+{
     fill_times(follower, places, layout);
-    return follow(follower, run);
+    return erg_time_followed_times(follower, follower->times_s, layout);
 }
 
 /*

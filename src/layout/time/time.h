@@ -175,6 +175,11 @@ void erg_time_follow_places(struct erg_time *time, struct erg_time_follower *fol
 double erg_time_followed(struct erg_time_follower *follower, const struct erg_time_place *places,
                          const struct erg_layout *layout);
 
+/* The same of passes that take times_s[2 i] forward and times_s[2 i + 1] backward, of virtual stage
+ * i: chunks may have a part of a layer. */
+double erg_time_followed_times(struct erg_time_follower *follower, const double *times_s,
+                               const struct erg_layout *layout);
+
 /*
  * The longest path of what was followed last: how many passes of each chunk it has, forward
  * counts[2 i] and backward counts[2 i + 1] of virtual stage i. Whatever the chunks' layers, no
