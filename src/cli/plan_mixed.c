@@ -107,8 +107,12 @@ static void print_stages(const char *what, const struct mixing *mixing,
     printf("\n%s:\n", what);
     for (size_t i = 0; i < candidate->block_count; i++) {
         const struct erg_mixed_block *block = &candidate->blocks[i];
-        printf("  stages %ld to %ld on %s, at most %.1f GiB; layers", stage,
-               stage + block->stages - 1, mixing->kinds[block->kind].name,
+        const long last = stage + block->stages - 1;
+        if (last == stage)
+            printf("  stage %ld", stage);
+        else
+            printf("  stages %ld to %ld", stage, last);
+        printf(" on %s, at most %.1f GiB; layers", mixing->kinds[block->kind].name,
                block->peak_bytes / 0x1p30);
         for (long end = stage + block->stages; stage < end; stage++)
             printf(" %ld", erg_layout_stage_layers(&candidate->at.layout, layers, stage));
