@@ -47,8 +47,8 @@ int erg_csv_fail(const struct erg_csv *csv, size_t row, struct erg_error *err, c
 
 /*
  * Writing, into a text that goes to erg_file_write(): fields one by one (commas and quotes are
- * added as needed), then the end of the row. Numbers use as few digits as read back exactly; what is
- * not finite is an empty field.
+ * added as needed), then the end of the row. Numbers use as few digits as read back exactly; what
+ * is not finite is an empty field.
  */
 void erg_csv_add(struct erg_text *out, const char *field);
 void erg_csv_add_double(struct erg_text *out, double value);
