@@ -627,6 +627,31 @@ static void picks_keep_the_bounds(void **state)
     erg_frontier_release(&all);
 }
 
+/* Plans that are no faster or save nothing to speak of are left out, but for the two ends. */
+static void a_union_leaves_out_near_ties(void **state)
+{
+    (void)state;
+    const struct erg_layout layout = {2, 1, 4, 1, 1, 1, 16, 4096, .remat = ERG_REMAT_NONE};
+    struct erg_point one[] = {{10, 1000, 0}, {12, 800, 1}, {14, 700, 2}};
+    struct erg_point other[] = {
+        {9.995, 1001, 0}, /* the fastest; after it the first of the others saves nothing */
+        {11.995, 805, 1}, /* as slow as {12, 800} */
+        {12.5, 799.5, 2}, /* saves nothing after that */
+        {15, 699.9, 3},   /* the least energy */
+    };
+    const struct erg_layout_frontier frontiers[] = {{.points = {one, 3, 3}},
+                                                    {.points = {other, 4, 4}}};
+    const struct erg_layout_option options[] = {{&layout, &frontiers[0], 40e9},
+                                                {&layout, &frontiers[1], 40e9}};
+    static const double times_s[] = {9.995, 12, 14, 15};
+    struct erg_frontier all = {0};
+    erg_layout_union(&all, options, 2);
+    assert_int_equal(all.count, 4);
+    for (size_t i = 0; i < all.count; i++)
+        assert_near(all.points[i].time_s, times_s[i], 0);
+    erg_frontier_release(&all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -638,6 +663,7 @@ int main(void)
         cmocka_unit_test(a_frontier_falls_and_its_points_are_plans),
         cmocka_unit_test(many_microbatches_repeat_their_middle),
         cmocka_unit_test(picks_keep_the_bounds),
+        cmocka_unit_test(a_union_leaves_out_near_ties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,7 +114,11 @@ double erg_layout_pick_value(const struct erg_layout_pick *pick, enum erg_layout
 int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option *options,
                     size_t count, const struct erg_layout_query *query, struct erg_error *err);
 
-/* The points of all options that nothing beats, time up; recipe: option << 32 | point. */
+/*
+ * The points of all options that nothing beats, time up; recipe: option << 32 | point. Every layout
+ * was planned at deadlines of its own, a little apart: so those that another one beats but for a
+ * thousandth of time, or of energy, are left out, except the fastest and that of least energy.
+ */
 void erg_layout_union(struct erg_frontier *out, const struct erg_layout_option *options,
                       size_t count);
 

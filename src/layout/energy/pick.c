@@ -164,6 +164,23 @@ int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option
     return 0;
 }
 
+/* Of a frontier. */
+static void leave_out_near_ties(struct erg_frontier *frontier)
+{
+    const double tie = 1e-3;
+    struct erg_point *points = frontier->points;
+    size_t kept = 0;
+    for (size_t i = 0; i < frontier->count; i++) {
+        const struct erg_point next = points[i];
+        while (kept > 1 && next.time_s <= points[kept - 1].time_s * (1 + tie))
+            kept--;
+        bool saves = kept == 0 || next.energy_j < points[kept - 1].energy_j * (1 - tie);
+        if (saves || i + 1 == frontier->count)
+            points[kept++] = next;
+    }
+    frontier->count = kept;
+}
+
 void erg_layout_union(struct erg_frontier *out, const struct erg_layout_option *options,
                       size_t count)
 {
@@ -175,4 +192,5 @@ void erg_layout_union(struct erg_frontier *out, const struct erg_layout_option *
                              (int64_t)(i << 32 | k));
     }
     erg_frontier_filter(out);
+    leave_out_near_ties(out);
 }
