@@ -46,7 +46,7 @@ static const char *reason_of(int error)
 
 static void refuse(const struct reading *at, enum erg_metric metric, int error)
 {
-    atomic_store_explicit(&at->gpu->refusals[metric], reason_of(error), memory_order_relaxed);
+    erg_gpu_refuse(at->gpu, metric, reason_of(error));
 }
 
 /* Up to `size` bytes of a file; *error is 0 or errno. */

@@ -109,5 +109,10 @@ void erg_gpu_put(struct erg_gpu *gpu, struct erg_gpu_sample *sample, enum erg_me
     sample->readings[metric] = (struct erg_reading){value, time_ns};
     sample->valid |= UINT64_C(1) << metric;
     atomic_store_explicit(&gpu->sources[metric], source, memory_order_relaxed);
-    atomic_store_explicit(&gpu->refusals[metric], NULL, memory_order_relaxed);
+    erg_gpu_refuse(gpu, metric, NULL);
+}
+
+void erg_gpu_refuse(struct erg_gpu *gpu, enum erg_metric metric, const char *reason)
+{
+    atomic_store_explicit(&gpu->refusals[metric], reason, memory_order_relaxed);
 }

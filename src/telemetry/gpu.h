@@ -1,7 +1,7 @@
 /*
  * GPUs as sensors: one interface, whatever the vendor, to what a GPU says about its power, energy,
- * heat, clocks and traffic. Behind it stand NVIDIA's library (telemetry/nvml.h) and, where there is
- * no GPU of theirs, the files of AMD's driver (telemetry/amdgpu.h).
+ * heat, clocks and traffic. Behind it stand NVIDIA's library (telemetry/nvml.h) and, where it
+ * opens no GPU, the files of AMD's driver (telemetry/amdgpu.h).
  *
  * Every value is a whole number in the unit of its metric, with the time at which it was true and
  * a bit that says whether it is valid: a sensor that does not exist or fails is never a zero.

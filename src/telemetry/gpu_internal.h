@@ -49,6 +49,9 @@ struct erg_gpus {
 void erg_gpu_put(struct erg_gpu *gpu, struct erg_gpu_sample *sample, enum erg_metric metric,
                  int64_t value, int64_t time_ns, const char *source);
 
+/* Notes why there is none; a literal. */
+void erg_gpu_refuse(struct erg_gpu *gpu, enum erg_metric metric, const char *reason);
+
 /* Keeps of an open list what `select` asks for (telemetry/gpu.h). */
 int erg_gpus_select(struct erg_gpus *gpus, const char *select, struct erg_error *err);
 

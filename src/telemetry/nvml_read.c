@@ -60,7 +60,7 @@ static void refuse(const struct reading *at, enum erg_metric metric, int result)
 {
     if (result == NVML_GPU_IS_LOST)
         at->sample->lost = true;
-    atomic_store_explicit(&at->gpu->refusals[metric], nvml_reason(result), memory_order_relaxed);
+    erg_gpu_refuse(at->gpu, metric, nvml_reason(result));
 }
 
 /* Calls, and puts `value` at the middle of the call or says why not. */

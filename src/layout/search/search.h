@@ -12,8 +12,8 @@
  * - Time if everything but messages could be cut so that all stages end at once.
  * - Time without offloading: a layout that is slower even so than the slowest that is kept needs no
  *   memory model.
- * - Time of splits (time/split.h): the longest stage takes at least what all would if layers could
- * be cut, and gradients likewise.
+ * - Time of splits (time/split.h): the longest stage takes at least what all would if layers
+ *   could be cut, and gradients likewise.
  * - Memory of splits: a stage that alone would take too long needs no room for more layers, and
  *   with all others full it must have room for the rest.
  * - Memory of all splits: what a layer takes at least in each stage says how many all could hold.
