@@ -3,6 +3,9 @@
 
 #include "job/job_internal.h"
 
+#include "base/text.h"
+
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +94,32 @@ static void add_cluster(struct erg_text *out, const struct erg_job *job,
                         s + 1 < layout->pipeline ? "" : "]\n");
 }
 
+/* With as many digits as say it exactly, so that what was planned with it is what is read. */
+static void add_ratio(struct erg_text *out, double ratio)
+{
+    char text[32];
+    double read = NAN;
+    for (int digits = 4; digits <= 17 && read != ratio; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, ratio);
+        erg_parse_double(text, &read);
+    }
+    erg_text_add(out, text);
+}
+
+static void add_offload(struct erg_text *out, const struct erg_job_layout *layout)
+{
+    if (!(layout->offload > 0))
+        return;
+    erg_text_add(out, layout->stage_offload ? "stage_offload: [" : "offload: ");
+    for (long i = 0; layout->stage_offload && i < layout->pipeline; i++) {
+        erg_text_add(out, i ? ", " : "");
+        add_ratio(out, layout->stage_offload[i]);
+    }
+    if (!layout->stage_offload)
+        add_ratio(out, layout->offload);
+    erg_text_add(out, layout->stage_offload ? "]\n" : "\n");
+}
+
 static void add_layout(struct erg_text *out, const struct erg_job_layout *layout)
 {
     erg_text_printf(
@@ -110,11 +139,7 @@ static void add_layout(struct erg_text *out, const struct erg_job_layout *layout
         erg_text_printf(out, "%s%s%s", i ? ", " : "stage_recompute: [",
                         erg_job_recompute_name(layout->stage_recompute[i]),
                         i + 1 < layout->pipeline ? "" : "]\n");
-    if (layout->offload > 0 && !layout->stage_offload)
-        erg_text_printf(out, "offload: %.4f\n", layout->offload);
-    for (long i = 0; layout->offload > 0 && layout->stage_offload && i < layout->pipeline; i++)
-        erg_text_printf(out, "%s%.4f%s", i ? ", " : "stage_offload: [", layout->stage_offload[i],
-                        i + 1 < layout->pipeline ? "" : "]\n");
+    add_offload(out, layout);
 }
 
 void erg_job_write(struct erg_text *out, const struct erg_job *job,

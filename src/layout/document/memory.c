@@ -189,7 +189,7 @@ static json_t *stage_document(const struct erg_memory_answer *answer, long index
     set(document, "gpu", json_string(erg_memory_answer_gpu(answer, index)->name));
     set(document, "budget_bytes", whole(answer->rooms[index].gpu_bytes));
     set(document, "peak_bytes", whole(stage->peak_bytes));
-    set(document, "closed_form_bytes", whole(closed.peak_bytes));
+    set(document, "closed_form_bytes", json_integer((json_int_t)ceil(closed.peak_bytes)));
     set(document, "moment", json_string(stage->moment));
     set(document, "items", items);
     set(document, "groups", json_integer(stage->groups));
