@@ -1,66 +1,10 @@
 /* Layouts over GPUs of several kinds: what trying all finds, and where stages should lie. */
-#include "check.h"
+#include "mixed_world.h"
 
 #include "base/random.h"
 #include "layout/energy/mixed.h"
 
 #include <stdbool.h>
-
-static const char *const gpus[] = {"H800-SXM-80GB", "A100-SXM4-40GB", "A40"};
-
-/* Kinds of nodes with a network of 12.5 GB/s a GPU. */
-struct world {
-    struct erg_model *model;
-    struct erg_engine *engines[3];
-    struct erg_gpu *gpus[3];
-    struct erg_mixed_kind kinds[3];
-};
-
-static struct world world_of(const char *model)
-{
-    static const double peaks[] = {989.4e12, 312e12, 150e12};
-    struct erg_error err;
-    struct world world;
-    assert_ok(erg_model_load(&world.model, model, &err), &err);
-    for (int k = 0; k < 3; k++) {
-        struct erg_cluster cluster = {
-            .nodes = 1, .gpus_per_node = 8, .inter_node_bandwidth = 100e9};
-        assert_ok(erg_engine_load(&world.engines[k], "megatron-kwai-h800", &err), &err);
-        assert_ok(erg_gpu_load(&world.gpus[k], gpus[k], &err), &err);
-        world.engines[k]->peak_flops = peaks[k];
-        world.kinds[k] = (struct erg_mixed_kind){.name = gpus[k],
-                                                 .gpu = world.gpus[k],
-                                                 .engine = world.engines[k],
-                                                 .gpus = 8,
-                                                 .memory_bytes = 0.9 * world.gpus[k]->memory_bytes};
-        erg_time_machine_init(&world.kinds[k].machine, world.gpus[k], &cluster);
-    }
-    return world;
-}
-
-static void world_release(struct world *world)
-{
-    for (int k = 0; k < 3; k++) {
-        erg_engine_free(world->engines[k]);
-        erg_gpu_free(world->gpus[k]);
-    }
-    erg_model_free(world->model);
-}
-
-static struct erg_mixed_search search_of(const struct world *world, size_t kinds)
-{
-    return (struct erg_mixed_search){
-        .model = world->model,
-        .kinds = world->kinds,
-        .kind_count = kinds,
-        .sequence = 4096,
-        .batch_least = 64,
-        .batch_most = 64,
-        .remats = ERG_REMAT_ALL,
-        .offload = true,
-        .top = 10,
-    };
-}
 
 /* ---- against trying all ---- */
 
@@ -68,7 +12,7 @@ static struct erg_mixed_search search_of(const struct world *world, size_t kinds
  * stage that differ by at most one layer do. */
 struct splits {
     const struct erg_mixed_search *search;
-    struct erg_mixed_candidate at; /* blocks */
+    struct erg_layout_candidate at; /* blocks */
     struct erg_layout layout;
     long chunks[8];
     double best_s;
@@ -97,17 +41,17 @@ static void try_splits(struct splits *splits, long at, long left)
         return;
     }
     splits->chunks[at] = left;
-    struct erg_mixed_candidate candidate = splits->at;
+    struct erg_layout_candidate candidate = splits->at;
     if (erg_mixed_evaluate(&candidate, splits->search, &splits->layout, NULL) != 0)
         return;
     splits->fits |= is_even(splits);
-    splits->best_s = fmin(splits->best_s, candidate.at.time.total);
-    erg_layout_candidate_release(&candidate.at);
+    splits->best_s = fmin(splits->best_s, candidate.time.total);
+    erg_layout_candidate_release(&candidate);
 }
 
-static bool is_same(const struct erg_mixed_candidate *found, const struct splits *splits)
+static bool is_same(const struct erg_layout_candidate *found, const struct splits *splits)
 {
-    const struct erg_layout *a = &found->at.layout, *b = &splits->layout;
+    const struct erg_layout *a = &found->layout, *b = &splits->layout;
     bool same = a->tensor == b->tensor && a->context == b->context && a->data == b->data &&
                 a->pipeline == b->pipeline && a->virtual_stages == b->virtual_stages &&
                 a->microbatch == b->microbatch && a->remat == b->remat &&
@@ -119,7 +63,7 @@ static bool is_same(const struct erg_mixed_candidate *found, const struct splits
 }
 
 struct comparison {
-    const struct erg_mixed_found *found;
+    const struct erg_layout_found *found;
     long compared, chunked, mixed, none, offload;
     size_t seen;
 };
@@ -131,7 +75,7 @@ static void compare(struct comparison *comparison, struct splits *splits)
     long layers = splits->search->model->layers;
     for (long v = 1; v == 1 || (layout->pipeline > 1 && v * layout->pipeline <= layers); v++)
         for (int remat = 0; remat < ERG_REMATS; remat++) {
-            const struct erg_mixed_candidate *match = NULL;
+            const struct erg_layout_candidate *match = NULL;
             layout->virtual_stages = v;
             layout->remat = (enum erg_remat)remat;
             splits->best_s = INFINITY;
@@ -147,14 +91,14 @@ static void compare(struct comparison *comparison, struct splits *splits)
                 continue;
             }
             assert_non_null(match);
-            double share = match->at.time.total / splits->best_s - 1;
+            double share = match->time.total / splits->best_s - 1;
             assert_near(share, 0, 1e-9);
-            assert_near(match->at.bound_s, match->at.time.total, 0);
+            assert_near(match->bound_s, match->time.total, 0);
             comparison->chunked += v > 1;
             comparison->compared++;
             comparison->seen++;
             comparison->mixed += match->block_count > 1;
-            comparison->offload += match->at.layout.offload > 0;
+            comparison->offload += match->layout.offload > 0;
         }
 }
 
@@ -171,7 +115,7 @@ static void try_blocks(struct comparison *comparison, struct splits *splits, uns
             continue;
         for (long stages = 1; stages <= most && layout->pipeline + stages <= 8; stages++) {
             splits->at.blocks[splits->at.block_count++] =
-                (struct erg_mixed_block){.kind = k, .stages = stages};
+                (struct erg_layout_block){.kind = k, .stages = stages};
             layout->pipeline += stages;
             try_blocks(comparison, splits, used | 1u << k);
             layout->pipeline -= stages;
@@ -181,12 +125,12 @@ static void try_blocks(struct comparison *comparison, struct splits *splits, uns
 }
 
 /* What is asked for alone is the fastest of its kind among all; with a data degree, of those. */
-static void asked_degrees_are_the_fastest_of_them(const struct erg_mixed_found *found,
+static void asked_degrees_are_the_fastest_of_them(const struct erg_layout_found *found,
                                                   const struct erg_mixed_search *all,
                                                   const struct erg_layout *asked)
 {
     struct erg_error err;
-    struct erg_mixed_found own;
+    struct erg_layout_found own;
     struct erg_mixed_search search = *all;
     search.top = 1;
     search.remats = 1u << asked->remat;
@@ -199,19 +143,19 @@ static void asked_degrees_are_the_fastest_of_them(const struct erg_mixed_found *
         double fastest = 0;
         search.only.data = data ? asked->data : 0;
         for (size_t k = 0; k < found->count; k++) {
-            const struct erg_layout *at = &found->items[k].at.layout;
+            const struct erg_layout *at = &found->items[k].layout;
             if (at->tensor == asked->tensor && at->context == asked->context &&
                 at->pipeline == asked->pipeline && at->virtual_stages == asked->virtual_stages &&
                 at->microbatch == asked->microbatch && at->remat == asked->remat &&
                 (!data || at->data == asked->data))
-                fastest = fmax(fastest, found->items[k].at.tokens_per_s);
+                fastest = fmax(fastest, found->items[k].tokens_per_s);
         }
         assert_ok(erg_mixed_search(&own, &search, &err), &err);
-        assert_int_equal(own.items[0].at.layout.pipeline, asked->pipeline);
-        assert_int_equal(own.items[0].at.layout.remat, asked->remat);
-        assert_true(!data || own.items[0].at.layout.data == asked->data);
-        assert_close(own.items[0].at.tokens_per_s, fastest, 1e-9);
-        erg_mixed_found_release(&own);
+        assert_int_equal(own.items[0].layout.pipeline, asked->pipeline);
+        assert_int_equal(own.items[0].layout.remat, asked->remat);
+        assert_true(!data || own.items[0].layout.data == asked->data);
+        assert_close(own.items[0].tokens_per_s, fastest, 1e-9);
+        erg_layout_found_release(&own);
     }
     search.only.pipeline = 1000;
     assert_fails(erg_mixed_search(&own, &search, &err), &err, "that was asked for spreads a batch");
@@ -228,7 +172,7 @@ static void no_layout_is_faster(void **state)
     erg_rng_seed(&rng, 9);
     for (int i = 0; i < 60; i++) {
         struct erg_error err;
-        struct erg_mixed_found found;
+        struct erg_layout_found found;
         struct erg_mixed_search search = search_of(&world, 2 + erg_rng_below(&rng, 2));
         world.model->layers = 4 + (long)erg_rng_below(&rng, 3);
         world.model->vocab = 4000 * (1 + (long)erg_rng_below(&rng, 32));
@@ -248,7 +192,7 @@ static void no_layout_is_faster(void **state)
         search.top = 20000;
         if (erg_mixed_search(&found, &search, &err) != 0) {
             assert_int_equal(err.status, ERG_INFEASIBLE);
-            found = (struct erg_mixed_found){0};
+            found = (struct erg_layout_found){0};
         }
         comparison.found = &found;
         comparison.seen = 0;
@@ -265,21 +209,21 @@ static void no_layout_is_faster(void **state)
             }
         size_t without_context = 0;
         for (size_t k = 0; k < found.count; k++)
-            without_context += found.items[k].at.layout.context == 1;
+            without_context += found.items[k].layout.context == 1;
         assert_int_equal(comparison.seen, without_context);
         assert_int_equal(found.bounded, 0);
         for (size_t k = 0; k < found.count; k += 1 + found.count / 8)
-            asked_degrees_are_the_fastest_of_them(&found, &search, &found.items[k].at.layout);
+            asked_degrees_are_the_fastest_of_them(&found, &search, &found.items[k].layout);
         if (found.count > 3) { /* the same with bounds */
-            struct erg_mixed_found fewer;
+            struct erg_layout_found fewer;
             search.top = 3;
             assert_ok(erg_mixed_search(&fewer, &search, &err), &err);
             bounded += (long)(fewer.bounded + fewer.slower);
             for (size_t k = 0; k < 3; k++)
-                assert_close(fewer.items[k].at.tokens_per_s, found.items[k].at.tokens_per_s, 0.01);
-            erg_mixed_found_release(&fewer);
+                assert_close(fewer.items[k].tokens_per_s, found.items[k].tokens_per_s, 0.01);
+            erg_layout_found_release(&fewer);
         }
-        erg_mixed_found_release(&found);
+        erg_layout_found_release(&found);
     }
     print_message(
         "%ld layouts, %ld of several kinds, %ld offload; %ld do not fit; %ld with virtual "
@@ -296,7 +240,7 @@ static void no_layout_is_faster(void **state)
 /* ---- energy ---- */
 
 static int choose(struct erg_layout_choice *choice, const struct erg_mixed_search *search,
-                  const struct erg_mixed_found *found, const struct erg_layout_query *query,
+                  const struct erg_layout_found *found, const struct erg_layout_query *query,
                   size_t most, struct erg_error *err)
 {
     const struct erg_layout_choice_request asked = {
@@ -319,7 +263,7 @@ static void every_stage_draws_its_own_power(void **state)
     (void)state;
     struct world world = world_of("llama-65b");
     struct erg_mixed_search search = search_of(&world, 2);
-    struct erg_mixed_found found;
+    struct erg_layout_found found;
     struct erg_layout_choice choice;
     struct erg_error err;
     world.kinds[0].gpus = world.kinds[1].gpus = 32;
@@ -330,9 +274,9 @@ static void every_stage_draws_its_own_power(void **state)
     for (size_t i = 0; i < found.count; i++) {
         struct erg_layout_energy energy, hungrier;
         struct erg_gpu hungry = *world.gpus[1];
-        const struct erg_mixed_candidate *one = &found.items[i];
+        const struct erg_layout_candidate *one = &found.items[i];
         erg_mixed_energy(&energy, &search, one);
-        assert_close(energy.time_s, one->at.time.total, 1e-9);
+        assert_close(energy.time_s, one->time.total, 1e-9);
         assert_close(energy.total_j, sum_of(&energy), 1e-12);
         hungry.static_power_w += 100;
         world.kinds[1].gpu = &hungry;
@@ -350,7 +294,7 @@ static void every_stage_draws_its_own_power(void **state)
         const struct erg_layout_planned *planned = &choice.layouts[i];
         const struct erg_frontier *frontier = &planned->frontier.frontier;
         struct erg_layout_energy energy;
-        erg_mixed_energy(&energy, &search, planned->candidate.mixed);
+        erg_mixed_energy(&energy, &search, &planned->candidate);
         /* As fast as at the highest clock, with no more energy; more of it saves energy. */
         double closed_s = planned->candidate.time.total;
         /* Of few microbatches on unlike stages the schedule takes a little longer. */
@@ -371,7 +315,7 @@ static void every_stage_draws_its_own_power(void **state)
     assert_fails(choose(&choice, &search, &found, &early, 3, &err), &err, "a deadline");
     assert_int_equal(err.status, ERG_INFEASIBLE);
     erg_layout_choice_release(&choice);
-    erg_mixed_found_release(&found);
+    erg_layout_found_release(&found);
     /* One kind: the same as without places. */
     const struct erg_time_request time = {world.model, world.engines[0], &world.kinds[0].machine};
     const struct erg_layout_energy_request request = {.time = time, .gpu = world.gpus[0]};
@@ -380,10 +324,10 @@ static void every_stage_draws_its_own_power(void **state)
     search.top = 1;
     assert_ok(erg_mixed_search(&found, &search, &err), &err);
     erg_mixed_energy(&mixed, &search, &found.items[0]);
-    erg_layout_energy(&alone, &request, &found.items[0].at.layout, 0, 0);
+    erg_layout_energy(&alone, &request, &found.items[0].layout, 0, 0);
     for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
         assert_close(mixed.items[i], alone.items[i], 1e-12);
-    erg_mixed_found_release(&found);
+    erg_layout_found_release(&found);
     world_release(&world);
 }
 
@@ -395,7 +339,7 @@ static void one_kind_is_a_search(void **state)
     struct world world = world_of("llama-65b");
     struct erg_error err;
     struct erg_layout_found found;
-    struct erg_mixed_found mixed;
+    struct erg_layout_found mixed;
     struct erg_mixed_search search = search_of(&world, 1);
     world.kinds[0].gpus = 32;
     const struct erg_layout_search same = {
@@ -412,12 +356,12 @@ static void one_kind_is_a_search(void **state)
     };
     assert_ok(erg_layout_search(&found, &same, &err), &err);
     assert_ok(erg_mixed_search(&mixed, &search, &err), &err);
-    assert_close(mixed.items[0].at.tokens_per_s, found.items[0].tokens_per_s, 1e-9);
+    assert_close(mixed.items[0].tokens_per_s, found.items[0].tokens_per_s, 1e-9);
     assert_int_equal(mixed.items[0].block_count, 1);
     assert_int_equal(mixed.items[0].blocks[0].stages, found.items[0].layout.pipeline);
     assert_near(mixed.items[0].blocks[0].peak_bytes, found.items[0].peak_bytes, 1e6);
     assert_close(erg_mixed_peak_flops(&mixed.items[0], &search), 32 * 989.4e12, 1e-12);
-    erg_mixed_found_release(&mixed);
+    erg_layout_found_release(&mixed);
     erg_layout_found_release(&found);
     world_release(&world);
 }
@@ -431,23 +375,23 @@ static void faster_gpus_get_more_layers(void **state)
     (void)state;
     struct world world = world_of("llama-65b");
     struct erg_error err;
-    struct erg_mixed_found alone, both;
+    struct erg_layout_found alone, both;
     struct erg_mixed_search search = search_of(&world, 2);
     world.kinds[0].gpus = world.kinds[1].gpus = 32;
     search.kind_count = 1;
     assert_ok(erg_mixed_search(&alone, &search, &err), &err);
     search.kind_count = 2;
     assert_ok(erg_mixed_search(&both, &search, &err), &err);
-    const struct erg_mixed_candidate *best = &both.items[0];
-    double gain = best->at.tokens_per_s / alone.items[0].at.tokens_per_s;
+    const struct erg_layout_candidate *best = &both.items[0];
+    double gain = best->tokens_per_s / alone.items[0].tokens_per_s;
     assert_int_equal(best->block_count, 2);
     assert_true(gain > 1.15 && gain < 1 + 312 / 989.4 + 0.1);
     double layers[2] = {0};
-    for (long stage = 0; stage < best->at.layout.pipeline; stage++) {
+    for (long stage = 0; stage < best->layout.pipeline; stage++) {
         size_t block = stage >= best->blocks[0].stages;
-        for (long chunk = 0; chunk < best->at.layout.virtual_stages; chunk++)
-            layers[best->blocks[block].kind] += (double)erg_layout_chunk_layers(
-                &best->at.layout, world.model->layers, stage, chunk);
+        for (long chunk = 0; chunk < best->layout.virtual_stages; chunk++)
+            layers[best->blocks[block].kind] +=
+                (double)erg_layout_chunk_layers(&best->layout, world.model->layers, stage, chunk);
     }
     for (size_t i = 0; i < 2; i++)
         layers[best->blocks[i].kind] /= (double)best->blocks[i].stages;
@@ -455,8 +399,8 @@ static void faster_gpus_get_more_layers(void **state)
     for (size_t i = 0; i < 2; i++)
         assert_true(best->blocks[i].peak_bytes <=
                     world.kinds[best->blocks[i].kind].memory_bytes * (1 + 1e-9));
-    erg_mixed_found_release(&both);
-    erg_mixed_found_release(&alone);
+    erg_layout_found_release(&both);
+    erg_layout_found_release(&alone);
     world_release(&world);
 }
 
@@ -464,7 +408,7 @@ static void faster_gpus_get_more_layers(void **state)
  */
 static double missing_gib(const struct erg_mixed_search *search)
 {
-    struct erg_mixed_found found;
+    struct erg_layout_found found;
     struct erg_error err;
     assert_int_not_equal(erg_mixed_search(&found, search, &err), 0);
     assert_int_equal(err.status, ERG_INFEASIBLE);
@@ -496,10 +440,10 @@ static void the_nearest_that_does_not_fit(void **state)
         search.only = (struct erg_mixed_degrees){0};
         for (int k = 0; k < 2; k++)
             world.kinds[k].memory_bytes += whole * 0x1p30;
-        struct erg_mixed_found found;
+        struct erg_layout_found found;
         struct erg_error err;
         assert_ok(erg_mixed_search(&found, &search, &err), &err);
-        erg_mixed_found_release(&found);
+        erg_layout_found_release(&found);
         for (int k = 0; k < 2; k++)
             world.kinds[k].memory_bytes -= whole * 0x1p30;
     }
@@ -511,7 +455,7 @@ static void what_is_wrong_is_said(void **state)
     (void)state;
     struct world world = world_of("llama-65b");
     struct erg_error err;
-    struct erg_mixed_found found;
+    struct erg_layout_found found;
     struct erg_mixed_search search = search_of(&world, 2);
     assert_fails(erg_mixed_search(&found, &search, &err), &err,
                  "with a batch of 64 sequences fits on these GPUs");
@@ -528,12 +472,12 @@ static void what_is_wrong_is_said(void **state)
 
 /* The best of a query when every layout is planned for itself; INFINITY: none is within it. */
 static double best_of_each(const struct erg_mixed_search *search,
-                           const struct erg_mixed_found *found,
+                           const struct erg_layout_found *found,
                            const struct erg_layout_query *query)
 {
     double best = INFINITY;
     for (size_t i = 0; i < found->count; i++) {
-        const struct erg_mixed_found one = {.items = &found->items[i], .count = 1};
+        const struct erg_layout_found one = {.items = &found->items[i], .count = 1};
         struct erg_layout_choice choice;
         if (choose(&choice, search, &one, query, 1, NULL) == 0)
             best = fmin(best, erg_layout_pick_value(&choice.picks[0], query->goal));
@@ -548,14 +492,14 @@ static void what_is_planned_is_the_best(void **state)
     (void)state;
     struct world world = world_of("llama-65b");
     struct erg_mixed_search search = search_of(&world, 2);
-    struct erg_mixed_found found;
+    struct erg_layout_found found;
     struct erg_layout_choice choice;
     struct erg_error err;
     world.model->layers = 8;
     search.batch_least = search.batch_most = 8;
     search.top = 24;
     assert_ok(erg_mixed_search(&found, &search, &err), &err);
-    double fastest_s = found.items[0].at.time.total;
+    double fastest_s = found.items[0].time.total;
     struct erg_layout_energy fastest;
     erg_mixed_energy(&fastest, &search, &found.items[0]);
     const struct erg_layout_query queries[] = {
@@ -573,7 +517,7 @@ static void what_is_planned_is_the_best(void **state)
         assert_int_equal(choice.fitting, found.count);
         erg_layout_choice_release(&choice);
     }
-    erg_mixed_found_release(&found);
+    erg_layout_found_release(&found);
     world_release(&world);
 }
 

@@ -42,7 +42,7 @@ static void own_layers(struct memory_asked *asked, const long *chunk_layers)
 
 /* ---- nodes of several kinds ---- */
 
-static void take_place(struct memory_asked *asked, const struct erg_mixed_candidate *found)
+static void take_place(struct memory_asked *asked, const struct erg_layout_candidate *found)
 {
     struct erg_layout *layout = &asked->layout;
     size_t *stage_kind =
@@ -52,9 +52,10 @@ static void take_place(struct memory_asked *asked, const struct erg_mixed_candid
         for (long end = stage + found->blocks[i].stages; stage < end; stage++)
             stage_kind[stage] = found->blocks[i].kind;
     asked->stage_kind = stage_kind;
-    layout->data = found->at.layout.data;
-    layout->microbatches = found->at.layout.microbatches;
-    own_layers(asked, found->at.layout.chunk_layers);
+    layout->data = found->layout.data;
+    layout->microbatches = found->layout.microbatches;
+    if (found->chunk_layers)
+        own_layers(asked, found->chunk_layers);
 }
 
 /* Whether the model can be spread so, wherever the stages lie: what is wrong with degrees says more
@@ -101,7 +102,7 @@ int erg_memory_place_stages(struct memory_asked *asked, long batch, long data,
         .only = {layout->tensor, layout->context, layout->pipeline, layout->virtual_stages,
                  layout->microbatch, data},
     };
-    struct erg_mixed_found found;
+    struct erg_layout_found found;
     int status = erg_mixed_search(&found, &search, &unfit);
     if (status != 0 && unfit.status == ERG_INFEASIBLE) { /* none fits: the fastest of all */
         struct erg_mixed_kind *unbounded = erg_xcalloc(job->kind_count, sizeof *unbounded);
@@ -122,7 +123,7 @@ int erg_memory_place_stages(struct memory_asked *asked, long batch, long data,
         return -1;
     }
     take_place(asked, &found.items[0]);
-    erg_mixed_found_release(&found);
+    erg_layout_found_release(&found);
     return 0;
 }
 

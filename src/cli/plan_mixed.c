@@ -22,7 +22,7 @@ struct mixing {
     struct erg_engine *engines[ERG_MIXED_MOST_KINDS];
     struct erg_mixed_kind kinds[ERG_MIXED_MOST_KINDS];
     struct erg_mixed_search search;
-    struct erg_mixed_found found;
+    struct erg_layout_found found;
 };
 
 /* ---- what was asked ---- */
@@ -72,7 +72,7 @@ static int load_kinds(struct mixing *mixing, const struct erg_cluster *cluster,
 
 static void release(struct mixing *mixing)
 {
-    erg_mixed_found_release(&mixing->found);
+    erg_layout_found_release(&mixing->found);
     for (size_t k = 0; k < ERG_MIXED_MOST_KINDS; k++) {
         erg_gpu_free(mixing->gpus[k]);
         erg_engine_free(mixing->engines[k]);
@@ -99,14 +99,25 @@ static struct erg_layout_answer answer_of(const struct mixing *mixing,
                                       .point_count = at->points.count};
 }
 
+/* What the stages of a block do each for itself. */
+static void print_own_ways(const struct erg_layout *layout, long first, long end)
+{
+    printf("; recompute");
+    for (long stage = first; stage < end; stage++)
+        printf(" %s", erg_remat_name(erg_layout_remat(layout, stage)));
+    printf("; offload");
+    for (long stage = first; stage < end; stage++)
+        printf(" %.3f", erg_layout_offload(layout, stage));
+}
+
 /* Which stages lie where, and how many layers each has. */
 static void print_stages(const char *what, const struct mixing *mixing,
-                         const struct erg_mixed_candidate *candidate)
+                         const struct erg_layout_candidate *candidate)
 {
     long stage = 0, layers = mixing->at->job->model->layers;
     printf("\n%s:\n", what);
     for (size_t i = 0; i < candidate->block_count; i++) {
-        const struct erg_mixed_block *block = &candidate->blocks[i];
+        const struct erg_layout_block *block = &candidate->blocks[i];
         const long last = stage + block->stages - 1;
         if (last == stage)
             printf("  stage %ld", stage);
@@ -115,7 +126,9 @@ static void print_stages(const char *what, const struct mixing *mixing,
         printf(" on %s, at most %.1f GiB; layers", mixing->kinds[block->kind].name,
                block->peak_bytes / 0x1p30);
         for (long end = stage + block->stages; stage < end; stage++)
-            printf(" %ld", erg_layout_stage_layers(&candidate->at.layout, layers, stage));
+            printf(" %ld", erg_layout_stage_layers(&candidate->layout, layers, stage));
+        if (candidate->layout.stage_remat)
+            print_own_ways(&candidate->layout, stage - block->stages, stage);
         putchar('\n');
     }
 }
@@ -124,7 +137,7 @@ static void print_stages(const char *what, const struct mixing *mixing,
 static void note_points(struct mixing *mixing)
 {
     for (size_t i = 0; i < mixing->found.count; i++) {
-        const struct erg_layout_candidate *candidate = &mixing->found.items[i].at;
+        const struct erg_layout_candidate *candidate = &mixing->found.items[i];
         struct erg_layout_energy energy;
         erg_mixed_energy(&energy, &mixing->search, &mixing->found.items[i]);
         ERG_PUSH(&mixing->at->points, items,
@@ -135,29 +148,29 @@ static void note_points(struct mixing *mixing)
 
 static void print_text(const struct mixing *mixing, const struct erg_layout_answer *answer)
 {
-    const struct erg_mixed_found *found = &mixing->found;
+    const struct erg_layout_found *found = &mixing->found;
     const struct erg_layout_choice *choice = answer->choice;
     const struct erg_layout_candidate *first =
-        choice ? &choice->layouts[choice->picks[0].option].candidate : &found->items[0].at;
+        choice ? &choice->layouts[choice->picks[0].option].candidate : &found->items[0];
     erg_plan_print_heading(answer);
     if (answer->choice) {
         erg_plan_print_choice(answer, answer->top);
     } else {
         const struct erg_layout_candidate **rows = erg_xcalloc(found->count, sizeof *rows);
         for (size_t i = 0; i < found->count; i++)
-            rows[i] = &found->items[i].at;
+            rows[i] = &found->items[i];
         erg_plan_print_rows(answer, rows, found->count);
         free(rows);
     }
-    print_stages(answer->choice ? "The answer" : "The fastest", mixing, first->mixed);
+    print_stages(answer->choice ? "The answer" : "The fastest", mixing, first);
     if (mixing->search.only.pipeline) {
         erg_plan_print_items(answer, first, NULL);
         return;
     }
     printf("\nOf %llu layouts %llu are slower than these or do not fit as fast; %llu numbers of "
            "stages are too slow whatever else is chosen.\n",
-           (unsigned long long)found->evaluated, (unsigned long long)(found->slower + found->unfit),
-           (unsigned long long)found->bounded);
+           (unsigned long long)found->evaluated,
+           (unsigned long long)(found->slower + found->memory), (unsigned long long)found->bounded);
 }
 
 /* ---- one layout ---- */
@@ -194,31 +207,30 @@ static int explain(struct mixing *mixing, const char *text, struct erg_error *er
     best.search.top = 1;
     if (erg_mixed_search(&best.found, &best.search, err) != 0)
         return -1;
-    const struct erg_layout_candidate *one = &mixing->found.items[0].at;
-    const struct erg_layout_candidate *fastest = &best.found.items[0].at;
+    const struct erg_layout_candidate *one = &mixing->found.items[0];
+    const struct erg_layout_candidate *fastest = &best.found.items[0];
     const struct erg_layout_candidate *const rows[] = {one, fastest};
     const struct erg_layout_answer answer = answer_of(mixing, NULL);
     erg_plan_print_heading(&answer);
     erg_plan_print_rows(&answer, rows, 2);
-    print_stages("This one", mixing, one->mixed);
-    print_stages("The fastest", mixing, fastest->mixed);
+    print_stages("This one", mixing, one);
+    print_stages("The fastest", mixing, fastest);
     erg_plan_print_items(&answer, one, fastest);
     printf("\n%s: %.1f %% slower than the fastest.\n", text,
            100 * (one->time.total / fastest->time.total - 1));
-    erg_mixed_found_release(&best.found);
+    erg_layout_found_release(&best.found);
     return 0;
 }
 
 /* For software that knows one kind of GPU: which ranks are which is said before it. */
 static void print_export(const struct mixing *mixing, const struct erg_layout_candidate *best)
 {
-    const struct erg_mixed_candidate *lies = best->mixed;
     struct erg_text text = {0};
     long rank = 0, group = erg_layout_gpus(&best->layout) / best->layout.pipeline;
-    for (size_t i = 0; i < lies->block_count; i++) {
-        long ranks = lies->blocks[i].stages * group;
+    for (size_t i = 0; i < best->block_count; i++) {
+        long ranks = best->blocks[i].stages * group;
         erg_text_printf(&text, "# Ranks %ld to %ld on %s.\n", rank, rank + ranks - 1,
-                        mixing->kinds[lies->blocks[i].kind].name);
+                        mixing->kinds[best->blocks[i].kind].name);
         rank += ranks;
     }
     erg_layout_export(&text, (enum erg_export_format)mixing->at->values->export,
@@ -255,30 +267,18 @@ static int answer(struct mixing *mixing, bool json, struct erg_error *err)
         return explain(mixing, values->why, err);
     if (find(mixing, err) != 0)
         return -1;
-    struct erg_layout_found found = {
-        .items = erg_xcalloc(mixing->found.count, sizeof *found.items),
-        .count = mixing->found.count,
-        .evaluated = mixing->found.evaluated,
-        .feasible = mixing->found.feasible,
-        .slower = mixing->found.slower,
-        .gap = mixing->found.gap,
-        .memory = mixing->found.unfit,
-    };
-    for (size_t i = 0; i < found.count; i++)
-        found.items[i] = mixing->found.items[i].at; /* borrowed */
-    const struct erg_layout_answer answer = answer_of(mixing, &found);
+    const struct erg_layout_answer answer = answer_of(mixing, &mixing->found);
     int status = values->output ? erg_plan_write_files(at, &answer, err) : 0;
     if (!status && values->export >= 0)
         print_export(mixing, answer.choice
                                  ? &at->choice.layouts[at->choice.picks[0].option].candidate
-                                 : &found.items[0]);
+                                 : &mixing->found.items[0]);
     else if (!status && json)
         status = erg_plan_print_json(&answer);
     else if (!status)
         print_text(mixing, &answer);
     if (!status && !json && values->export < 0)
         erg_plan_print_files(values->output);
-    free(found.items);
     return status;
 }
 
@@ -293,8 +293,10 @@ int erg_plan_mixed(struct planning *at, const struct erg_cluster *cluster, bool 
                 .sequence = at->searches->sequence,
                 .batch_least = at->searches->batch_least,
                 .batch_most = at->searches->batch_most,
+                .memory_slack = at->searches->memory_slack,
                 .remats = at->searches->remats,
                 .offload = true,
+                .per_stage = at->searches->per_stage,
                 .top = at->searches->top,
             },
     };

@@ -124,7 +124,7 @@ static void add_layout_heads(struct erg_table *table, const struct erg_layout_an
 
 /* "8 A100-SXM4-80GB, 4 H800-SXM-80GB" */
 static void add_stages(struct erg_table *table, const struct erg_mixed_search *search,
-                       const struct erg_mixed_candidate *candidate)
+                       const struct erg_layout_candidate *candidate)
 {
     struct erg_text stages = {0};
     for (size_t i = 0; i < candidate->block_count; i++)
@@ -159,7 +159,7 @@ static void add_row(struct erg_table *table, const struct erg_layout_answer *ans
     erg_table_add(table, "%.3g", energy_j / tokens);
     erg_table_add(table, "%.0f", energy_j / time_s / gpus);
     if (answer->mixed)
-        add_stages(table, answer->mixed, candidate->mixed);
+        add_stages(table, answer->mixed, candidate);
     erg_text_release(&name);
 }
 

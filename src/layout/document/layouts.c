@@ -69,7 +69,7 @@ void erg_layout_answer_energy(struct erg_layout_energy *energy,
                               const struct erg_layout_candidate *candidate)
 {
     if (answer->mixed)
-        erg_mixed_energy(energy, answer->mixed, candidate->mixed);
+        erg_mixed_energy(energy, answer->mixed, candidate);
     else
         erg_layout_energy(energy, answer->energy, &candidate->layout, 0,
                           candidate->time.items[ERG_TIME_UNEVEN]);
@@ -80,7 +80,7 @@ double erg_layout_answer_mfu(const struct erg_layout_answer *answer,
 {
     const struct erg_time_request *time = &answer->searches->time;
     double peak_flops =
-        answer->mixed ? erg_mixed_peak_flops(candidate->mixed, answer->mixed)
+        answer->mixed ? erg_mixed_peak_flops(candidate, answer->mixed)
                       : time->engine->peak_flops * (double)erg_layout_gpus(&candidate->layout);
     return erg_time_mfu(time->model, candidate->layout.sequence, tokens_per_s, peak_flops);
 }
@@ -131,12 +131,12 @@ static void add_rates(json_t *json, const struct erg_layout_answer *answer,
 
 /* Which stages lie on which GPUs. */
 static json_t *places_json(const struct erg_layout_answer *answer,
-                           const struct erg_mixed_candidate *candidate)
+                           const struct erg_layout_candidate *candidate)
 {
     json_t *places = json_array();
     long first = 0;
     for (size_t i = 0; i < candidate->block_count; i++) {
-        const struct erg_mixed_block *block = &candidate->blocks[i];
+        const struct erg_layout_block *block = &candidate->blocks[i];
         json_array_append_new(
             places, json_pack("{s:s, s:I, s:I, s:o}", "gpu", answer->mixed->kinds[block->kind].name,
                               "first_stage", (json_int_t)first, "stages", (json_int_t)block->stages,
@@ -172,7 +172,7 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
     json_object_set_new(json, "peak_bytes", needed_bytes(candidate->peak_bytes));
     json_object_set_new(json, "stages", stages_json(model, layout));
     if (answer->mixed)
-        json_object_set_new(json, "places", places_json(answer, candidate->mixed));
+        json_object_set_new(json, "places", places_json(answer, candidate));
     return json;
 }
 
@@ -450,7 +450,7 @@ json_t *erg_layout_document(const struct erg_layout_answer *answer)
 }
 
 /* The kind that each stage lies on. */
-static void fill_stage_kinds(size_t *kinds, const struct erg_mixed_candidate *lies)
+static void fill_stage_kinds(size_t *kinds, const struct erg_layout_candidate *lies)
 {
     for (size_t i = 0; i < lies->block_count; i++)
         for (long left = lies->blocks[i].stages; left > 0; left--)
@@ -479,7 +479,7 @@ void erg_layout_job(struct erg_text *out, const struct erg_layout_answer *answer
     for (size_t k = 0; mixed && k < mixed->kind_count; k++)
         gpus[k] = mixed->kinds[k].name;
     if (mixed)
-        fill_stage_kinds(stage_kind, candidate->mixed);
+        fill_stage_kinds(stage_kind, candidate);
     const struct erg_job_layout own = {
         .cluster = cluster,
         .tensor = layout->tensor,

@@ -7,74 +7,68 @@
 
 _Static_assert((int)ERG_MIXED_MOST_KINDS <= (int)ERG_LAYOUT_MOST_KINDS, "a frontier has places");
 
-/* Of every place of a layout. */
-static void fill_requests(struct erg_layout_energy_request *requests,
-                          const struct erg_mixed_search *search,
-                          const struct erg_mixed_candidate *candidate,
-                          const struct erg_mixed_places *places)
+/* Where the stages of one layout lie. */
+struct lying {
+    struct erg_mixed_views views;
+    struct erg_layout_places places;
+    struct erg_layout_energy_request requests[ERG_MIXED_MOST_KINDS]; /* of every place */
+};
+
+static void lie(struct lying *lies, const struct erg_mixed_search *search,
+                const struct erg_layout_candidate *candidate)
 {
+    erg_mixed_views_init(&lies->views, search);
+    erg_mixed_views_fill(&lies->views, &candidate->layout);
+    erg_mixed_places_init(&lies->places, &lies->views, &candidate->layout, candidate->blocks,
+                          candidate->block_count);
     for (size_t i = 0; i < candidate->block_count; i++) {
-        size_t kind = candidate->blocks[i].kind;
-        requests[i] = (struct erg_layout_energy_request){.time = places->kinds[kind].time,
-                                                         .gpu = search->kinds[kind].gpu};
+        const size_t kind = candidate->blocks[i].kind;
+        lies->requests[i] = (struct erg_layout_energy_request){.time = lies->views.kinds[kind].time,
+                                                               .gpu = search->kinds[kind].gpu};
     }
 }
 
 void erg_mixed_energy(struct erg_layout_energy *energy, const struct erg_mixed_search *search,
-                      const struct erg_mixed_candidate *candidate)
+                      const struct erg_layout_candidate *candidate)
 {
-    const struct erg_layout *layout = &candidate->at.layout;
-    struct erg_mixed_places places;
-    struct erg_layout_energy_request requests[ERG_MIXED_MOST_KINDS];
+    const struct erg_layout *layout = &candidate->layout;
+    struct lying lies;
     struct erg_layout_costs costs[ERG_MIXED_MOST_KINDS];
     struct erg_layout_energy_place on[ERG_MIXED_MOST_KINDS];
-    erg_mixed_places_init(&places, search, candidate);
-    fill_requests(requests, search, candidate, &places);
+    lie(&lies, search, candidate);
     for (size_t i = 0; i < candidate->block_count; i++) {
+        const struct erg_time_place *time = &lies.places.time[i];
         struct erg_layout_work work;
-        erg_layout_work_init(&work, &requests[i], places.at.time[i].parts, layout->tensor,
-                             layout->context, layout->microbatch, layout->sequence,
-                             places.at.on[i].search->gpus);
-        erg_layout_costs_at(&costs[i], &requests[i], &work, 0);
-        on[i] = (struct erg_layout_energy_place){&requests[i], &places.at.time[i], &costs[i]};
+        erg_layout_work_init(&work, &lies.requests[i], time->parts, layout->tensor, layout->context,
+                             layout->microbatch, layout->sequence, lies.places.on[i].search->gpus);
+        erg_layout_costs_at(&costs[i], &lies.requests[i], &work, 0);
+        on[i] = (struct erg_layout_energy_place){&lies.requests[i], time, &costs[i]};
     }
     erg_layout_energy_compose(energy, on, candidate->block_count, layout,
-                              candidate->at.time.items[ERG_TIME_UNEVEN]);
+                              candidate->time.items[ERG_TIME_UNEVEN]);
 }
 
 /* ---- over clocks ---- */
-
-/* Where the stages of one layout lie. */
-struct lying {
-    struct erg_mixed_places places;
-    struct erg_layout_energy_request requests[ERG_MIXED_MOST_KINDS];
-};
 
 static void *locate(struct erg_layout_frontier_request *request, const void *context,
                     const struct erg_layout_candidate *candidate)
 {
     struct lying *lies = erg_xcalloc(1, sizeof *lies);
-    erg_mixed_places_init(&lies->places, context, candidate->mixed);
-    fill_requests(lies->requests, context, candidate->mixed, &lies->places);
+    lie(lies, context, candidate);
     request->energy = lies->requests;
     request->layout = &candidate->layout;
-    request->places = lies->places.at.time;
-    request->place_count = lies->places.at.count;
+    request->places = lies->places.time;
+    request->place_count = lies->places.count;
     request->closed_s = candidate->time.total;
     return lies;
 }
 
 int erg_mixed_choose(struct erg_layout_choice *choice, const struct erg_mixed_search *search,
-                     const struct erg_mixed_found *found,
+                     const struct erg_layout_found *found,
                      const struct erg_layout_choice_request *asked, struct erg_error *err)
 {
-    struct erg_layout_candidate *items = erg_xcalloc(found->count, sizeof *items);
-    for (size_t i = 0; i < found->count; i++)
-        items[i] = found->items[i].at; /* borrowed */
-    const struct erg_layout_list list = {items, found->count, locate, search};
+    const struct erg_layout_list list = {found->items, found->count, locate, search};
     struct erg_layout_choice_request request = *asked;
     request.list = &list;
-    int status = erg_layout_choose(choice, &request, err);
-    free(items);
-    return status;
+    return erg_layout_choose(choice, &request, err);
 }

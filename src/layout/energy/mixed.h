@@ -10,19 +10,18 @@
 
 /* With everything at the highest clock. */
 void erg_mixed_energy(struct erg_layout_energy *energy, const struct erg_mixed_search *search,
-                      const struct erg_mixed_candidate *candidate);
+                      const struct erg_layout_candidate *candidate);
 
 /*
  * Of what was found those are planned over clocks that may be the best by what is asked
  * (choice.h), of which searches, list and energy do not count. Layouts that are slower at
  * the highest clocks than all that were found are not looked at: `fitting`, the gap and, where none
  * is within the query's bounds, the nearest are of what was found. Up to seconds for each that is
- * planned. ERG_INFEASIBLE where none is within the bounds. Candidates point into what was found,
- * which must outlive the choice. To be released by erg_layout_choice_release(), also after
- * ERG_INFEASIBLE.
+ * planned. ERG_INFEASIBLE where none is within the bounds. To be released by
+ * erg_layout_choice_release(), also after ERG_INFEASIBLE.
  */
 int erg_mixed_choose(struct erg_layout_choice *choice, const struct erg_mixed_search *search,
-                     const struct erg_mixed_found *found,
+                     const struct erg_layout_found *found,
                      const struct erg_layout_choice_request *asked, struct erg_error *err);
 
 #endif

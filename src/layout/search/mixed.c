@@ -12,118 +12,46 @@
 
 struct walk {
     const struct erg_mixed_search *search;
-    struct erg_mixed_found *found;
-    size_t kept;                                          /* at most, while it goes on */
-    struct erg_layout_search kinds[ERG_MIXED_MOST_KINDS]; /* a search as each kind would see it */
-    struct erg_layout_pieces pieces[ERG_MIXED_MOST_KINDS];
+    struct erg_layout_found *found;
+    size_t kept; /* at most, while it goes on */
+    struct erg_mixed_views views;
     struct erg_layout_splitter splitter;
-    struct erg_layout nearest; /* while nothing fits; without its layers */
+    struct erg_layout_stages own; /* of search->per_stage */
+    struct erg_layout nearest;    /* while nothing fits; without its layers */
     double nearest_excess;
     double others; /* tokens per second that nothing else does more than */
 };
 
-static void walk_init(struct walk *walk, const struct erg_mixed_search *search)
-{
-    *walk = (struct walk){.search = search, .nearest_excess = INFINITY};
-    for (size_t k = 0; k < search->kind_count; k++) {
-        const struct erg_mixed_kind *kind = &search->kinds[k];
-        walk->kinds[k] = (struct erg_layout_search){
-            .time = {search->model, kind->engine, &kind->machine},
-            .gpus = kind->gpus,
-            .sequence = search->sequence,
-            .batch_least = search->batch_least,
-            .batch_most = search->batch_most,
-            .memory_bytes = kind->memory_bytes,
-            .host_bytes = kind->host_bytes,
-        };
-    }
-    erg_layout_splitter_init(&walk->splitter, search->model->layers);
-}
-
-static void fill_pieces(struct walk *walk, const struct erg_layout *layout)
-{
-    for (size_t k = 0; k < walk->search->kind_count; k++)
-        erg_layout_pieces_init(&walk->pieces[k], &walk->kinds[k], layout);
-}
-
-/* ---- places ---- */
-
-/* What a message from one kind to another takes longer than one between stages of the first. */
-static double crossing_s(const struct walk *walk, size_t from, size_t to)
-{
-    const struct erg_layout_pieces *pieces = &walk->pieces[from];
-    if (from == to)
-        return 0;
-    double message_s =
-        (double)pieces->sizes.hidden / fmin(erg_time_message_rate(&walk->kinds[from].time, true),
-                                            erg_time_message_rate(&walk->kinds[to].time, true));
-    return message_s - pieces->parts.message_s;
-}
-
-/* Where the stages of a layout lie. */
-static void fill_places(struct erg_layout_places *places, struct walk *walk,
-                        const struct erg_layout *layout, const struct erg_mixed_block *blocks,
-                        size_t count)
-{
-    bool offload = walk->search->offload;
-    long first = 0;
-    places->count = count;
-    for (size_t i = 0; i < count; i++)
-        offload &= walk->search->kinds[blocks[i].kind].engine->host_link_bandwidth > 0;
-    for (size_t i = 0; i < count; i++) {
-        size_t kind = blocks[i].kind;
-        long ranks = layout->tensor * layout->context * layout->data * blocks[i].stages;
-        walk->kinds[kind].offload = offload;
-        places->on[i] = (struct erg_layout_on){&walk->kinds[kind], &walk->pieces[kind]};
-        struct erg_time_place *place = &places->time[i];
-        const struct erg_time_request *time = &walk->kinds[kind].time;
-        erg_time_place_init(
-            place, time, &walk->pieces[kind].parts, layout,
-            erg_time_group_bandwidth(time, layout->tensor, layout->context * layout->data, ranks));
-        place->first = first;
-        place->end = first + blocks[i].stages;
-        place->before_s = crossing_s(walk, kind, blocks[(i + count - 1) % count].kind);
-        place->after_s = crossing_s(walk, kind, blocks[(i + 1) % count].kind);
-        first += blocks[i].stages;
-    }
-}
-
 /* ---- what is kept ---- */
 
-static void fill_peaks(struct erg_mixed_candidate *candidate,
-                       const struct erg_layout_places *places)
+/* Seconds from which on a layout with this batch is slower than all that are kept. */
+static double slowest_wanted(const struct walk *walk, long batch)
 {
-    const struct erg_layout *layout = &candidate->at.layout;
-    for (size_t i = 0; i < candidate->block_count; i++)
-        candidate->blocks[i].peak_bytes = 0;
-    for (long stage = 0; stage < layout->pipeline; stage++) {
-        size_t place = erg_layout_place_of(places, stage);
-        double *peak = &candidate->blocks[place].peak_bytes;
-        struct erg_memory_lines lines;
-        erg_layout_stage_lines(&lines, &places->on[place], layout, stage);
-        *peak = fmax(*peak, erg_layout_stage_peak(&lines, layout->offload));
-    }
+    const struct erg_layout_found *found = walk->found;
+    if (found->count < walk->kept)
+        return INFINITY;
+    return (double)(batch * walk->search->sequence) / found->items[found->count - 1].tokens_per_s;
 }
 
-static void keep(struct walk *walk, const struct erg_mixed_candidate *candidate)
+static void keep(struct walk *walk, const struct erg_layout_candidate *candidate)
 {
-    struct erg_mixed_found *found = walk->found;
+    struct erg_layout_found *found = walk->found;
     size_t place = found->count;
-    while (place > 0 && candidate->at.tokens_per_s > found->items[place - 1].at.tokens_per_s)
+    while (place > 0 && candidate->tokens_per_s > found->items[place - 1].tokens_per_s)
         place--;
     if (found->count == walk->kept) {
-        const struct erg_layout_candidate *last = &found->items[walk->kept - 1].at;
-        const struct erg_layout_candidate *other = place == walk->kept ? &candidate->at : last;
+        const struct erg_layout_candidate *last = &found->items[walk->kept - 1];
+        const struct erg_layout_candidate *other = place == walk->kept ? candidate : last;
         walk->others = fmax(walk->others, erg_layout_most_rate(other));
     }
     if (place == walk->kept)
         return;
     if (found->count == walk->kept)
-        erg_layout_candidate_release(&found->items[--found->count].at);
+        erg_layout_candidate_release(&found->items[--found->count]);
     memmove(&found->items[place + 1], &found->items[place],
             (found->count - place) * sizeof *found->items);
     found->items[place] = *candidate;
-    erg_layout_own_lists(&found->items[place].at);
+    erg_layout_own_lists(&found->items[place]);
     found->count++;
 }
 
@@ -141,7 +69,7 @@ static void note_unfit(struct walk *walk, const struct erg_layout *layout,
 {
     struct erg_layout_candidate candidate = {.layout = *layout};
     double excess = 0;
-    walk->found->unfit++;
+    walk->found->memory++;
     bool most = walk->search->remats >> layout->remat == 1;
     if (walk->found->count > 0 || !most || layout->virtual_stages > 1 ||
         !erg_layout_may_miss(places, layout, walk->nearest_excess))
@@ -158,51 +86,111 @@ static void note_unfit(struct walk *walk, const struct erg_layout *layout,
     walk->nearest = *layout;
 }
 
-/* The fastest split of a layout, if it is among the fastest. */
-static void consider(struct walk *walk, const struct erg_layout *layout,
-                     const struct erg_layout_places *places, const struct erg_mixed_block *blocks)
+/* Whether stages of equal layers are timed by the closed form, as on GPUs of one kind. */
+static bool may_be_equal(const struct walk *walk, const struct erg_layout *layout,
+                         const struct erg_layout_places *places)
+{
+    return walk->search->model->layers % (layout->pipeline * layout->virtual_stages) == 0 &&
+           erg_time_places_are_alike(places->time, places->count);
+}
+
+/* Memory and time of the layers at hand. */
+static bool settle(struct walk *walk, struct erg_layout_candidate *candidate,
+                   const struct erg_layout_places *places)
 {
     const struct erg_mixed_search *search = walk->search;
-    struct erg_mixed_found *found = walk->found;
-    long batch = layout->data * layout->microbatch * layout->microbatches;
-    double wanted = INFINITY, excess;
-    if (found->count == walk->kept)
-        wanted =
-            (double)(batch * search->sequence) / found->items[found->count - 1].at.tokens_per_s;
+    double excess;
+    enum erg_layout_verdict verdict =
+        search->per_stage
+            ? erg_layout_settle_stages(candidate, &walk->own, places, search->remats, &excess)
+            : erg_layout_settle_memory(candidate, places, &excess);
+    if (verdict == ERG_LAYOUT_FITS && candidate->layout.chunk_layers)
+        erg_layout_follow_split(candidate, &walk->splitter, &walk->own, places);
+    else if (verdict == ERG_LAYOUT_FITS)
+        erg_layout_settle_time(candidate, places);
+    return verdict == ERG_LAYOUT_FITS;
+}
+
+/* The best becomes a layout with the chunks at hand if that fits and is faster. */
+static void take_faster(struct walk *walk, struct erg_layout_candidate *best,
+                        const struct erg_layout *layout, const struct erg_layout_places *places)
+{
+    struct erg_layout_candidate candidate = *best;
+    candidate.layout = *layout;
+    if (!settle(walk, &candidate, places) ||
+        (best->time.total > 0 && best->time.total <= candidate.time.total))
+        return;
+    erg_layout_candidate_release(best);
+    *best = candidate;
+    erg_layout_own_lists(best);
+}
+
+/* The fastest split that fits with one recomputation and ratio for all stages, and where each does
+ * what is best for it, what that makes of it. */
+static void take_split(struct walk *walk, struct erg_layout_candidate *best,
+                       const struct erg_layout *layout, const struct erg_layout_places *places,
+                       enum erg_remat remat, double limit)
+{
+    struct erg_layout own = *layout;
+    own.remat = remat;
+    if (!erg_layout_may_fit(places, &own, 1u << remat) ||
+        erg_layout_split_fastest(&walk->splitter, places, &own, limit) == INFINITY)
+        return;
+    own.chunk_layers = walk->splitter.chunk_layers;
+    take_faster(walk, best, &own, places);
+}
+
+/* Seconds that no split takes less than, whatever stages do: without offloading, each with the
+ * recomputation that takes least. From `limit` on less may be said. */
+static double bound_of(struct walk *walk, const struct erg_layout *layout,
+                       const struct erg_layout_places *places, double limit)
+{
+    struct erg_layout least = *layout;
+    if (walk->search->per_stage)
+        erg_layout_take_least_remats(&least, &walk->own, places);
+    return erg_layout_split_bound(&walk->splitter, places, &least, limit);
+}
+
+/* The fastest split of a layout's layers, if it is among the fastest, with its own recomputation
+ * or, where each stage does what is best for it, with any of those that are tried. */
+static void consider(struct walk *walk, const struct erg_layout *layout,
+                     const struct erg_layout_places *places, const struct erg_layout_block *blocks)
+{
+    const struct erg_mixed_search *search = walk->search;
+    struct erg_layout_found *found = walk->found;
+    const long batch = layout->data * layout->microbatch * layout->microbatches;
+    const double wanted = slowest_wanted(walk, batch);
+    struct erg_layout_candidate best = {.batch = batch, .block_count = places->count};
+    memcpy(best.blocks, blocks, places->count * sizeof *blocks);
+    best.bound_s = bound_of(walk, layout, places, wanted);
     found->evaluated++;
-    if (wanted < INFINITY &&
-        erg_layout_split_bound(&walk->splitter, places, layout, wanted) >= wanted) {
+    if (best.bound_s >= wanted) {
         found->slower++;
         return;
     }
-    if (!erg_layout_may_fit(places, layout, 1u << layout->remat) ||
-        erg_layout_split_fastest(&walk->splitter, places, layout, wanted) == INFINITY) {
-        if (wanted < INFINITY)
-            found->slower++;
-        else
-            note_unfit(walk, layout, places);
-        return;
+    if (may_be_equal(walk, layout, places))
+        take_faster(walk, &best, layout, places);
+    if (!search->per_stage)
+        take_split(walk, &best, layout, places, layout->remat, wanted);
+    for (int remat = ERG_REMAT_NONE; search->per_stage && remat < ERG_REMATS; remat++)
+        if (search->remats & 1u << remat)
+            take_split(walk, &best, layout, places, (enum erg_remat)remat, INFINITY);
+    if (best.time.total > 0) {
+        erg_mixed_fill_peaks(&best, places);
+        found->feasible++;
+        keep(walk, &best);
+        erg_layout_candidate_release(&best);
+    } else if (wanted < INFINITY) {
+        found->slower++;
+    } else {
+        note_unfit(walk, layout, places);
     }
-    struct erg_mixed_candidate candidate = {
-        .at = {.layout = *layout, .batch = batch},
-        .block_count = places->count,
-    };
-    memcpy(candidate.blocks, blocks, places->count * sizeof *blocks);
-    candidate.at.layout.chunk_layers = walk->splitter.chunk_layers;
-    if (erg_layout_settle_memory(&candidate.at, places, &excess) != ERG_LAYOUT_FITS) {
-        found->unfit++; /* by a rounding error */
-        return;
-    }
-    candidate.at.bound_s = erg_layout_split_bound(&walk->splitter, places, layout, INFINITY);
-    erg_layout_follow_split(&candidate.at, &walk->splitter, NULL, places);
-    fill_peaks(&candidate, places);
-    found->feasible++;
-    keep(walk, &candidate);
 }
 
-/* All chunks and recomputations of stages on these blocks. */
+/* All chunks and recomputations of stages on these blocks; where stages choose, that which needs
+ * the least memory stands for all. */
 static void walk_chunks(struct walk *walk, struct erg_layout *layout,
-                        const struct erg_mixed_block *blocks, size_t count)
+                        const struct erg_layout_block *blocks, size_t count)
 {
     const struct erg_mixed_search *search = walk->search;
     struct erg_layout_places places;
@@ -211,14 +199,15 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
         if (!is_wanted(chunks, search->only.virtual_stages))
             continue;
         layout->virtual_stages = chunks;
-        long batch = erg_layout_choose_batch(&walk->kinds[0], layout);
+        long batch = erg_layout_choose_batch(&walk->views.kinds[0], layout);
         if (!batch)
             continue;
         layout->microbatches = batch / (layout->data * layout->microbatch);
-        fill_places(&places, walk, layout, blocks, count);
+        erg_mixed_places_init(&places, &walk->views, layout, blocks, count);
         for (int remat = ERG_REMAT_NONE; remat < ERG_REMATS; remat++) {
+            bool alone = !search->per_stage || search->remats >> remat == 1;
             layout->remat = (enum erg_remat)remat;
-            if (search->remats & 1u << remat)
+            if (search->remats & 1u << remat && alone)
                 consider(walk, layout, &places, blocks);
         }
     }
@@ -226,12 +215,12 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
 
 /* All orders of the kinds that have stages, from place `at` on. */
 static void walk_orders(struct walk *walk, struct erg_layout *layout,
-                        struct erg_mixed_block *blocks, size_t count, size_t at)
+                        struct erg_layout_block *blocks, size_t count, size_t at)
 {
     if (at == count)
         walk_chunks(walk, layout, blocks, count);
     for (size_t i = at; i < count; i++) {
-        struct erg_mixed_block own = blocks[at];
+        struct erg_layout_block own = blocks[at];
         blocks[at] = blocks[i];
         blocks[i] = own;
         walk_orders(walk, layout, blocks, count, at + 1);
@@ -247,26 +236,26 @@ static void walk_orders(struct walk *walk, struct erg_layout *layout,
  * be cut so that all stages end at once.
  */
 static bool is_too_slow(const struct walk *walk, const struct erg_layout *layout,
-                        const struct erg_mixed_block *blocks, size_t count)
+                        const struct erg_layout_block *blocks, size_t count)
 {
     const struct erg_mixed_search *search = walk->search;
-    const struct erg_mixed_found *found = walk->found;
+    const struct erg_layout_found *found = walk->found;
     double layers_per_s = 0;
     if (found->count < walk->kept)
         return false;
     for (size_t i = 0; i < count; i++) {
-        const struct erg_time_parts *parts = &walk->pieces[blocks[i].kind].parts;
+        const struct erg_time_parts *parts = &walk->views.pieces[blocks[i].kind][1].parts;
         layers_per_s += (double)blocks[i].stages / (parts->forward_s + parts->backward_s);
     }
     double microbatch_s = (double)search->model->layers / layers_per_s;
     double tokens = (double)(layout->data * layout->microbatch * search->sequence);
-    return tokens / microbatch_s < found->items[found->count - 1].at.tokens_per_s;
+    return tokens / microbatch_s < found->items[found->count - 1].tokens_per_s;
 }
 
 /* All numbers of stages on the kinds from `kind` on, most first, since they may be the fastest; the
  * blocks have those before it. */
 static void walk_stages(struct walk *walk, struct erg_layout *layout,
-                        struct erg_mixed_block *blocks, size_t count, size_t kind)
+                        struct erg_layout_block *blocks, size_t count, size_t kind)
 {
     const struct erg_mixed_search *search = walk->search;
     if (kind == search->kind_count) {
@@ -285,7 +274,7 @@ static void walk_stages(struct walk *walk, struct erg_layout *layout,
     if (most > search->model->layers - stages)
         most = search->model->layers - stages;
     for (long own = most; own > 0; own--) {
-        blocks[count] = (struct erg_mixed_block){.kind = kind, .stages = own};
+        blocks[count] = (struct erg_layout_block){.kind = kind, .stages = own};
         layout->pipeline = stages + own;
         walk_stages(walk, layout, blocks, count + 1, kind + 1);
     }
@@ -319,11 +308,11 @@ static void walk_microbatches(struct walk *walk, long tensor, long context)
             .microbatch = microbatch,
             .sequence = search->sequence,
         };
-        struct erg_mixed_block blocks[ERG_MIXED_MOST_KINDS];
+        struct erg_layout_block blocks[ERG_MIXED_MOST_KINDS];
         if (!is_wanted(microbatch, search->only.microbatch) ||
             (exact && search->batch_most % microbatch != 0))
             continue;
-        fill_pieces(walk, &layout);
+        erg_mixed_views_fill(&walk->views, &layout);
         long data = most_data(walk, &layout);
         for (layout.data = 1; layout.data <= data; layout.data++)
             if (is_wanted(layout.data, search->only.data) &&
@@ -344,27 +333,10 @@ static bool is_group(const struct erg_mixed_search *search, long tensor, long co
 
 /* ---- the search ---- */
 
-static int check_search(const struct erg_mixed_search *search, struct erg_error *err)
-{
-    if (search->kind_count < 1 || search->kind_count > ERG_MIXED_MOST_KINDS)
-        return erg_fail(err, ERG_FAILED, "expected 1 to %d kinds of GPUs, got %zu",
-                        ERG_MIXED_MOST_KINDS, search->kind_count);
-    for (size_t k = 0; k < search->kind_count && search->kind_count > 1; k++)
-        if (!(search->kinds[k].machine.network_bandwidth > 0))
-            return erg_fail(err, ERG_FAILED,
-                            "stages on GPUs of several kinds send over the network, and that of "
-                            "the nodes with %s is not known",
-                            search->kinds[k].name);
-    if (search->batch_least < 1 || search->batch_most < search->batch_least)
-        return erg_fail(err, ERG_FAILED, "expected a batch of at least 1 sequence, got %ld to %ld",
-                        search->batch_least, search->batch_most);
-    return erg_model_check_sequence(search->model, 1, search->sequence, err);
-}
-
 static int none_fits(const struct walk *walk, struct erg_error *err)
 {
     const struct erg_mixed_search *search = walk->search;
-    const struct erg_mixed_found *found = walk->found;
+    const struct erg_layout_found *found = walk->found;
     const struct erg_layout *layout = &walk->nearest;
     char batch[64];
     if (search->batch_least == search->batch_most)
@@ -393,142 +365,79 @@ static int none_fits(const struct walk *walk, struct erg_error *err)
 /* The splits of what was found refined: of what may be among those that are wanted. */
 static int refine(struct walk *walk, struct erg_error *err)
 {
-    struct erg_mixed_found *found = walk->found;
+    struct erg_layout_found *found = walk->found;
     if (found->slower + found->bounded > 0) /* than the last that is kept */
-        walk->others = fmax(walk->others, found->items[found->count - 1].at.tokens_per_s);
+        walk->others = fmax(walk->others, found->items[found->count - 1].tokens_per_s);
     for (size_t i = 0; i < found->count; i++) {
-        struct erg_mixed_candidate item = found->items[i];
+        struct erg_layout_candidate item = found->items[i];
         struct erg_layout_places places;
         size_t place = i, top = walk->search->top;
         double limit_s = INFINITY;
         if (i >= top)
-            limit_s = (double)(item.at.batch * walk->search->sequence) /
-                      found->items[top - 1].at.tokens_per_s;
+            limit_s =
+                (double)(item.batch * walk->search->sequence) / found->items[top - 1].tokens_per_s;
         if (erg_interrupt_check(err) != 0)
             return -1;
-        fill_pieces(walk, &item.at.layout);
-        fill_places(&places, walk, &item.at.layout, item.blocks, item.block_count);
-        if (erg_layout_refine_split(&item.at, &walk->splitter, NULL, &places, limit_s))
-            fill_peaks(&item, &places);
-        for (; place > 0 && item.at.tokens_per_s > found->items[place - 1].at.tokens_per_s; place--)
+        erg_mixed_views_fill(&walk->views, &item.layout);
+        erg_mixed_places_init(&places, &walk->views, &item.layout, item.blocks, item.block_count);
+        if (erg_layout_refine_split(&item, &walk->splitter, &walk->own, &places, limit_s))
+            erg_mixed_fill_peaks(&item, &places);
+        for (; place > 0 && item.tokens_per_s > found->items[place - 1].tokens_per_s; place--)
             found->items[place] = found->items[place - 1];
         found->items[place] = item;
     }
     for (size_t i = 0; i < found->count; i++)
-        walk->others = fmax(walk->others, erg_layout_most_rate(&found->items[i].at));
-    found->gap = fmax(0, walk->others / found->items[0].at.tokens_per_s - 1);
+        walk->others = fmax(walk->others, erg_layout_most_rate(&found->items[i]));
+    found->gap = fmax(0, walk->others / found->items[0].tokens_per_s - 1);
     while (found->count > walk->search->top)
-        erg_layout_candidate_release(&found->items[--found->count].at);
+        erg_layout_candidate_release(&found->items[--found->count]);
     return 0;
 }
 
-int erg_mixed_search(struct erg_mixed_found *found, const struct erg_mixed_search *search,
-                     struct erg_error *err)
+static int walk_groups(struct walk *walk, struct erg_error *err)
 {
-    struct walk walk;
+    const struct erg_mixed_search *search = walk->search;
     long most = 0;
-    *found = (struct erg_mixed_found){0};
-    if (check_search(search, err) != 0)
-        return -1;
+    int status = 0;
     for (size_t k = 0; k < search->kind_count; k++)
         if (search->kinds[k].machine.node_gpus > most)
             most = search->kinds[k].machine.node_gpus;
-    walk_init(&walk, search);
-    walk.found = found;
-    walk.kept = erg_layout_kept(search->top);
-    found->items = erg_xcalloc(walk.kept + 1, sizeof *found->items);
-    int status = 0;
     for (long tensor = 1; tensor <= most && !status; tensor++) {
         for (long context = 1; context <= most / tensor && !status; context++) {
             status = erg_interrupt_check(err);
             if (!status && is_group(search, tensor, context) &&
                 is_wanted(tensor, search->only.tensor) && is_wanted(context, search->only.context))
-                walk_microbatches(&walk, tensor, context);
+                walk_microbatches(walk, tensor, context);
         }
         erg_progress("layouts", (size_t)tensor, (size_t)most);
     }
+    return status;
+}
+
+int erg_mixed_search(struct erg_layout_found *found, const struct erg_mixed_search *search,
+                     struct erg_error *err)
+{
+    *found = (struct erg_layout_found){0};
+    if (erg_mixed_check(search, err) != 0)
+        return -1;
+    struct walk walk = {
+        .search = search,
+        .found = found,
+        .kept = erg_layout_kept(search->top),
+        .nearest_excess = INFINITY,
+    };
+    erg_mixed_views_init(&walk.views, search);
+    erg_layout_splitter_init(&walk.splitter, search->model->layers);
+    erg_layout_stages_init(&walk.own, search->model->layers);
+    found->items = erg_xcalloc(walk.kept + 1, sizeof *found->items);
+    int status = walk_groups(&walk, err);
     if (!status && found->count == 0)
         status = none_fits(&walk, err);
     if (!status)
         status = refine(&walk, err);
-    for (size_t i = 0; i < found->count; i++)
-        found->items[i].at.mixed = &found->items[i];
+    erg_layout_stages_release(&walk.own);
     erg_layout_splitter_release(&walk.splitter);
     if (status)
-        erg_mixed_found_release(found);
+        erg_layout_found_release(found);
     return status;
-}
-
-void erg_mixed_found_release(struct erg_mixed_found *found)
-{
-    for (size_t i = 0; i < found->count; i++)
-        erg_layout_candidate_release(&found->items[i].at);
-    free(found->items);
-    found->items = NULL;
-    found->count = 0;
-}
-
-/* ---- one layout ---- */
-
-int erg_mixed_evaluate(struct erg_mixed_candidate *candidate, const struct erg_mixed_search *search,
-                       const struct erg_layout *layout, struct erg_error *err)
-{
-    struct walk walk;
-    struct erg_layout_places places;
-    struct erg_layout *own = &candidate->at.layout;
-    double excess = 0;
-    if (check_search(search, err) != 0)
-        return -1;
-    walk_init(&walk, search);
-    candidate->at = (struct erg_layout_candidate){.layout = *layout};
-    own->sequence = search->sequence;
-    own->offload = 0;
-    candidate->at.batch = erg_layout_choose_batch(&walk.kinds[0], own);
-    own->microbatches = candidate->at.batch / (own->data * own->microbatch);
-    int status = erg_layout_check(own, search->model, err);
-    if (!status) {
-        fill_pieces(&walk, own);
-        fill_places(&places, &walk, own, candidate->blocks, candidate->block_count);
-        if (erg_layout_settle_memory(&candidate->at, &places, &excess) != ERG_LAYOUT_FITS)
-            status = erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than there are",
-                              excess / 0x1p30);
-    }
-    if (!status) {
-        erg_layout_follow(&candidate->at, walk.splitter.follower, &places);
-        fill_peaks(candidate, &places);
-        erg_layout_own_lists(&candidate->at);
-    }
-    erg_layout_splitter_release(&walk.splitter);
-    return status;
-}
-
-void erg_mixed_places_init(struct erg_mixed_places *places, const struct erg_mixed_search *search,
-                           const struct erg_mixed_candidate *candidate)
-{
-    const struct erg_layout *layout = &candidate->at.layout;
-    struct walk walk;
-    walk_init(&walk, search);
-    fill_pieces(&walk, layout);
-    fill_places(&places->at, &walk, layout, candidate->blocks, candidate->block_count);
-    memcpy(places->kinds, walk.kinds, sizeof places->kinds);
-    memcpy(places->pieces, walk.pieces, sizeof places->pieces);
-    for (size_t i = 0; i < places->at.count; i++) {
-        size_t kind = candidate->blocks[i].kind;
-        places->at.on[i] = (struct erg_layout_on){&places->kinds[kind], &places->pieces[kind]};
-        places->at.time[i].request = &places->kinds[kind].time;
-        places->at.time[i].parts = &places->pieces[kind].parts;
-    }
-    erg_layout_splitter_release(&walk.splitter);
-}
-
-double erg_mixed_peak_flops(const struct erg_mixed_candidate *candidate,
-                            const struct erg_mixed_search *search)
-{
-    const struct erg_layout *layout = &candidate->at.layout;
-    double sum = 0;
-    for (size_t i = 0; i < candidate->block_count; i++)
-        sum +=
-            search->kinds[candidate->blocks[i].kind].engine->peak_flops *
-            (double)(candidate->blocks[i].stages * layout->tensor * layout->context * layout->data);
-    return sum;
 }

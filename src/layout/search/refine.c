@@ -279,10 +279,9 @@ static void refining_init(struct erg_refining *at, const struct erg_layout_candi
     layout->chunk_layers = NULL;
     layout->offload = search->offload ? 0 : layout->offload;
     if (search->per_stage) {
-        layout->stage_remat = NULL;
         layout->stage_offload = NULL;
         layout->offload = 0;
-        layout->remat = erg_layout_least_remat(search, at->places->on[0].pieces);
+        erg_layout_take_least_remats(layout, at->stages, at->places);
     }
     at->layers = at->places->time[0].request->model->layers;
     at->costs = erg_xcalloc(width, sizeof *at->costs);

@@ -294,12 +294,13 @@ static void consider_stages(struct walk *walk, struct erg_layout *layout, bool e
     double wanted = slowest_wanted(walk, layout, batch), excess = INFINITY;
     struct erg_layout_candidate best = {0};
     enum erg_layout_verdict verdict = ERG_LAYOUT_TOO_LARGE;
-    layout->remat = erg_layout_least_remat(search, &walk->pieces);
     struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
+    erg_layout_take_least_remats(layout, &walk->own, &walk->places);
     walk->found->evaluated++;
     double bound = floor_s(walk, layout);
     if (bound <= wanted && unequal)
         bound = erg_layout_split_bound(&walk->splitter, &walk->places, layout, wanted);
+    layout->stage_remat = NULL;
     if (bound > wanted) {
         walk->found->slower++;
         return;

@@ -44,7 +44,6 @@
 #include <stdint.h>
 
 struct erg_layout_candidate;
-struct erg_mixed_candidate;
 
 struct erg_layout_search {
     struct erg_time_request time;
@@ -72,6 +71,14 @@ struct erg_layout_search {
     void *context;
 };
 
+/* Stages that follow each other on GPUs of one of several kinds (mixed.h). */
+enum { ERG_MIXED_MOST_KINDS = 4 };
+struct erg_layout_block {
+    size_t kind;
+    long stages;
+    double peak_bytes; /* of the stage that needs most */
+};
+
 struct erg_layout_candidate {
     struct erg_layout layout;
     long *chunk_layers; /* what the layout's points to, NULL where stages are equal */
@@ -86,8 +93,9 @@ struct erg_layout_candidate {
     /* Seconds that no split of these degrees' layers that fits takes less than: time.total where
      * that is proven to be the fastest; 0: not asked. */
     double bound_s;
-    /* Where its stages lie (mixed.h); NULL: on one kind of GPUs. */
-    const struct erg_mixed_candidate *mixed;
+    /* Where its stages lie, in the order of the pipeline; none: the GPUs are of one kind. */
+    struct erg_layout_block blocks[ERG_MIXED_MOST_KINDS];
+    size_t block_count;
 };
 
 struct erg_layout_found {
@@ -98,6 +106,9 @@ struct erg_layout_found {
     uint64_t evaluated;
     uint64_t feasible, slower, memory, host_memory; /* slower: than all that are kept */
     uint64_t batch; /* degrees for which no batch within the bounds exists; not evaluated */
+    /* Numbers of stages on several kinds of GPUs (mixed.h) that are slower than all that are kept
+     * whatever else is chosen; what could be is not in `evaluated`. */
+    uint64_t bounded;
     /* By how much, relative, a layout may be faster than the first of the items, whatever the split
      * of its layers, at most. 0: that is proven to be the fastest. */
     double gap;

@@ -16,7 +16,7 @@ struct erg_layout_pieces {
 
 /* Where the stages of a layout lie, of how many kinds the GPUs may be, and what is known of each
  * kind: time[i] and on[i] belong together. */
-enum { ERG_LAYOUT_MOST_PLACES = 4 };
+enum { ERG_LAYOUT_MOST_PLACES = ERG_MIXED_MOST_KINDS };
 struct erg_layout_places {
     size_t count;
     struct erg_time_place time[ERG_LAYOUT_MOST_PLACES];
@@ -131,7 +131,7 @@ enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *ca
 
 /* Room for what the stages of any layout of a model do. */
 struct erg_layout_stages {
-    enum erg_remat *remat;
+    enum erg_remat *remat, *least; /* chosen; that takes least whatever memory there is */
     double *offload;
     struct erg_layout_stage_option {
         double offload, peak_bytes, moved_s; /* copied of a layer */
@@ -141,9 +141,10 @@ struct erg_layout_stages {
 void erg_layout_stages_init(struct erg_layout_stages *stages, long layers);
 void erg_layout_stages_release(struct erg_layout_stages *stages);
 
-/* The recomputation that takes least of those that are tried. */
-enum erg_remat erg_layout_least_remat(const struct erg_layout_search *search,
-                                      const struct erg_layout_pieces *pieces);
+/* Gives each stage of a layout the recomputation that takes least there of those that are tried, so
+ * that no choice of the stages' own is faster: into the list `least`. */
+void erg_layout_take_least_remats(struct erg_layout *layout, struct erg_layout_stages *stages,
+                                  const struct erg_layout_places *places);
 
 /*
  * Gives each stage of a candidate the recomputation and offloading with which the iteration is the

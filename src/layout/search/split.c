@@ -178,6 +178,7 @@ static void set_stage(long *chunk_layers, const struct erg_layout *layout, long 
             few + (first ? chunk < more : chunk >= chunks - more);
 }
 
+/* With this ratio of all stages whose GPUs offload. */
 static bool fits(const struct splitting *at, long stage, long layers, double offload)
 {
     struct erg_layout layout = *at->layout;
@@ -185,7 +186,8 @@ static bool fits(const struct splitting *at, long stage, long layers, double off
     layout.chunk_layers = at->splitter->chunk_layers;
     set_stage(at->splitter->chunk_layers, &layout, stage, layers);
     erg_layout_stage_lines(&lines, on(at, stage), &layout, stage);
-    return erg_layout_stage_fits(on(at, stage), &lines, offload);
+    return erg_layout_stage_fits(on(at, stage), &lines,
+                                 on(at, stage)->search->offload ? offload : 0);
 }
 
 /* The smallest ratio from `offload` on with which a stage has room for so many layers. */
@@ -194,6 +196,8 @@ static double ratio_for(const struct splitting *at, long stage, long layers, dou
     struct erg_layout layout = *at->layout;
     struct erg_memory_lines lines;
     double excess;
+    if (!on(at, stage)->search->offload)
+        return fits(at, stage, layers, 0) ? offload : INFINITY;
     layout.chunk_layers = at->splitter->chunk_layers;
     set_stage(at->splitter->chunk_layers, &layout, stage, layers);
     erg_layout_stage_lines(&lines, on(at, stage), &layout, stage);

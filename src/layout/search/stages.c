@@ -10,6 +10,7 @@ void erg_layout_stages_init(struct erg_layout_stages *stages, long layers)
     size_t count = (size_t)layers;
     *stages = (struct erg_layout_stages){
         .remat = erg_xcalloc(count, sizeof *stages->remat),
+        .least = erg_xcalloc(count, sizeof *stages->least),
         .offload = erg_xcalloc(count, sizeof *stages->offload),
         .options = erg_xcalloc(count * ERG_REMATS, sizeof *stages->options),
     };
@@ -18,6 +19,7 @@ void erg_layout_stages_init(struct erg_layout_stages *stages, long layers)
 void erg_layout_stages_release(struct erg_layout_stages *stages)
 {
     free(stages->remat);
+    free(stages->least);
     free(stages->offload);
     free(stages->options);
 }
@@ -170,14 +172,25 @@ enum erg_layout_verdict erg_layout_settle_stages(struct erg_layout_candidate *ca
     return ERG_LAYOUT_FITS;
 }
 
-enum erg_remat erg_layout_least_remat(const struct erg_layout_search *search,
-                                      const struct erg_layout_pieces *pieces)
+/* On one kind of GPUs. */
+static enum erg_remat least_remat(const struct erg_layout_on *on)
 {
-    const double *recompute_s = pieces->parts.recompute_s;
+    const double *recompute_s = on->pieces->parts.recompute_s;
+    const unsigned remats = on->search->remats;
     enum erg_remat least = ERG_REMAT_FULL;
     for (int remat = ERG_REMAT_FULL; remat >= ERG_REMAT_NONE; remat--)
-        if (search->remats & 1u << remat &&
-            (!(search->remats & 1u << least) || recompute_s[remat] <= recompute_s[least]))
+        if (remats & 1u << remat &&
+            (!(remats & 1u << least) || recompute_s[remat] <= recompute_s[least]))
             least = (enum erg_remat)remat;
     return least;
+}
+
+void erg_layout_take_least_remats(struct erg_layout *layout, struct erg_layout_stages *stages,
+                                  const struct erg_layout_places *places)
+{
+    for (size_t i = 0; i < places->count; i++)
+        for (long stage = places->time[i].first; stage < places->time[i].end; stage++)
+            stages->least[stage] = least_remat(&places->on[i]);
+    layout->remat = stages->least[0];
+    layout->stage_remat = stages->least;
 }

@@ -351,7 +351,8 @@ void erg_time_follow_places(struct erg_time *time, struct erg_time_follower *fol
                             const struct erg_layout *layout)
 {
     erg_time_compose_places(time, places, count, layout);
-    if (layout->virtual_stages == 1 || (!layout->chunk_layers && count == 1))
+    if (layout->virtual_stages == 1 ||
+        (!layout->chunk_layers && erg_time_places_are_alike(places, count)))
         return;
     double closed_s = -erg_time_passage(places, count, layout);
     for (int i = 0; i <= ERG_TIME_BUBBLE; i++)

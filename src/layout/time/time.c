@@ -356,6 +356,25 @@ void erg_time_place_init(struct erg_time_place *place, const struct erg_time_req
     };
 }
 
+static bool is_alike(const struct erg_time_place *a, const struct erg_time_place *b)
+{
+    const struct erg_engine *one = a->request->engine, *other = b->request->engine;
+    return memcmp(a->parts, b->parts, sizeof *a->parts) == 0 && a->gradient_s == b->gradient_s &&
+           a->optimizer_s == b->optimizer_s &&
+           one->offload_interference == other->offload_interference &&
+           one->pipeline_exposed == other->pipeline_exposed &&
+           one->pipeline_ends_exposed == other->pipeline_ends_exposed;
+}
+
+bool erg_time_places_are_alike(const struct erg_time_place *places, size_t count)
+{
+    bool alike = true;
+    for (size_t i = 0; i < count; i++)
+        alike &=
+            is_alike(&places[0], &places[i]) && places[i].before_s == 0 && places[i].after_s == 0;
+    return alike;
+}
+
 /* How many messages of a microbatch a stage sends each way: the first chunk's input comes from
  * nowhere, and the last one's output goes nowhere. */
 static double sent_before(const struct erg_layout *layout, long stage)

@@ -146,6 +146,9 @@ void erg_time_place_init(struct erg_time_place *place, const struct erg_time_req
                          const struct erg_time_parts *parts, const struct erg_layout *layout,
                          double gradient_bandwidth);
 
+/* Whether the same stage takes equally long in all places, as on GPUs of one kind. */
+bool erg_time_places_are_alike(const struct erg_time_place *places, size_t count);
+
 /* By the closed form alone: ERG_TIME_UNEVEN is 0. */
 void erg_time_compose_places(struct erg_time *time, const struct erg_time_place *places,
                              size_t count, const struct erg_layout *layout);
@@ -155,8 +158,9 @@ struct erg_time_follower *erg_time_follower_new(void);
 void erg_time_follower_free(struct erg_time_follower *follower);
 
 /*
- * The same, and where a layout has virtual stages of different layers or on GPUs of several kinds
- * the schedule is followed: hundreds of times slower there. No shorter than by the closed form.
+ * The same, and where a layout has virtual stages of different layers, or in places that are not
+ * alike, the schedule is followed: hundreds of times slower there. No shorter than by the closed
+ * form.
  */
 void erg_time_follow_places(struct erg_time *time, struct erg_time_follower *follower,
                             const struct erg_time_place *places, size_t count,
