@@ -1,8 +1,5 @@
 /* ergon plan on nodes of several kinds: which stages lie where, and its refusals. */
-#include "program.h"
-
-#include "io/file.h"
-#include "io/json.h"
+#include "commands.h"
 
 #include <unistd.h>
 
@@ -112,12 +109,10 @@ static void one_layout(void **state)
 static void over_clocks(void **state)
 {
     (void)state;
-    static char folder[] = "/tmp/ergon-plan-mixed-XXXXXX";
     static const char *const names[] = {"layouts.json", "layouts.html", "clocks.json", "job.yaml"};
     struct erg_error err;
     json_t *document = NULL;
-    char command[300], path[200];
-    assert_non_null(mkdtemp(folder));
+    char command[300];
     snprintf(command, sizeof command, CLOCKS " --deadline 0.3 -o %s --json", folder);
     struct program_result result = run_program(command);
     assert_int_equal(result.exit_code, 0);
@@ -142,11 +137,8 @@ static void over_clocks(void **state)
     places = json_object_get(best, "places");
     assert_true(json_array_size(places) > 0);
     assert_true(json_integer_value(json_object_get(best, "l")) >= 1);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        assert_int_equal(unlink(path), 0);
-    }
-    assert_int_equal(rmdir(folder), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_int_equal(unlink(in_folder(names[i])), 0);
     json_decref(document);
     erg_text_release(&result.out);
     result = run_program(CLOCKS " --memory-budget 1.2e10 --json");
@@ -157,6 +149,54 @@ static void over_clocks(void **state)
     assert_true(json_number_value(json_object_get(best, "energy_j")) > 0);
     json_decref(document);
     erg_text_release(&result.out);
+}
+
+/* Each stage recomputes and offloads what is best for it: faster than all the same; the job says it
+ * so that other commands find what the plan found. */
+static void stages_of_their_own(void **state)
+{
+    (void)state;
+    const char *plan = "plan '" ERGON_TEST_SOURCE_DIR
+                       "/examples/mixed/llama-3.2-1b_h800_a100.yaml' --memory-budget 7e9 --top 1";
+    char command[400];
+    snprintf(command, sizeof command, "%s --json", plan);
+    json_t *same = run_json(command, 0);
+    snprintf(command, sizeof command, "%s --per-stage --json -o '%s'", plan, in_folder(""));
+    json_t *own = run_json(command, 0);
+    snprintf(command, sizeof command, "memory '%s' --json", in_folder("job.yaml"));
+    json_t *memory = run_json(command, 0), *stage;
+    const json_t *best = json_array_get(json_object_get(own, "layouts"), 0);
+    const json_t *stages = json_object_get(best, "stages");
+    long differ = 0, offload = 0;
+    size_t i;
+    assert_true(number(json_object_get(best, "highest_clock"), "time_s") <
+                0.999 * number(json_array_get(json_object_get(same, "layouts"), 0), "time_s"));
+    assert_string_equal(json_string_value(json_object_get(best, "recompute")), "stages");
+    assert_int_equal(json_array_size(json_object_get(memory, "stages")), number(best, "p"));
+    json_array_foreach(json_object_get(memory, "stages"), i, stage)
+    {
+        const json_t *planned = json_array_get(stages, i);
+        const char *recompute = json_string_value(json_object_get(planned, "recompute"));
+        assert_string_equal(json_string_value(json_object_get(stage, "recompute")), recompute);
+        assert_near(number(stage, "offload"), number(planned, "offload"), 0);
+        assert_near(number(stage, "closed_form_bytes"), number(planned, "peak_bytes"), 0);
+        assert_int_equal(number(stage, "layers"), number(planned, "layers"));
+        assert_true(number(planned, "peak_bytes") <= 7e9 + 1);
+        differ +=
+            strcmp(recompute,
+                   json_string_value(json_object_get(json_array_get(stages, 0), "recompute"))) != 0;
+        offload += number(planned, "offload") > 0;
+    }
+    assert_true(differ > 0 && offload > 0);
+    json_decref(memory);
+    json_decref(own);
+    json_decref(same);
+    snprintf(command, sizeof command, "%s --per-stage", plan);
+    check_program(command, 0, "; recompute ");
+    snprintf(command, sizeof command,
+             "optimize '%s' -o '%s' --method sequential+clocks --seed 1 2>&1",
+             in_folder("job.yaml"), in_folder("plan"));
+    check_program(command, 0, "selected: sequential+clocks");
 }
 
 static void refusals(void **state)
@@ -191,16 +231,15 @@ static void engines_suit_their_gpus(void **state)
     (void)state;
     static const char suits[] = "engine: megatron-kwai-a100",
                       other[] = "engine: megatron-kwai-h800";
-    char folder[] = "/tmp/ergon-engines-XXXXXX", path[64], command[128], *text;
+    char command[200], *text;
+    const char *path = in_folder("job.yaml");
     struct erg_error err;
-    assert_non_null(mkdtemp(folder));
     assert_ok(erg_file_read(ERGON_TEST_SOURCE_DIR "/examples/mixed/llama-65b_h800_a100.yaml", 0,
                             &text, NULL, &err),
               &err);
     char *place = strstr(text, suits);
     assert_non_null(place);
     memcpy(place, other, sizeof other - 1); /* as long */
-    snprintf(path, sizeof path, "%s/job.yaml", folder);
     assert_ok(erg_file_write(path, text, strlen(text), &err), &err);
     snprintf(command, sizeof command, "plan %s 2>&1", path);
     struct program_result result = run_program(command);
@@ -209,8 +248,6 @@ static void engines_suit_their_gpus(void **state)
         fail_msg("it said '%s'", result.out.data);
     assert_int_equal(result.exit_code, 1);
     erg_text_release(&result.out);
-    assert_int_equal(unlink(path), 0);
-    assert_int_equal(rmdir(folder), 0);
     free(text);
 }
 
@@ -221,8 +258,9 @@ int main(void)
         cmocka_unit_test(a_table_says_which),
         cmocka_unit_test(one_layout),
         cmocka_unit_test(over_clocks),
+        cmocka_unit_test(stages_of_their_own),
         cmocka_unit_test(refusals),
         cmocka_unit_test(engines_suit_their_gpus),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

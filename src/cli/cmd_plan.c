@@ -214,10 +214,10 @@ static int find_mixed(struct planning *at, const struct erg_cluster *cluster, bo
                       struct erg_error *err)
 {
     const struct plan_values *values = at->values;
-    if (values->gpus || values->per_stage || values->export == PLAN_EXPORT_PROFILE)
+    if (values->gpus || values->export == PLAN_EXPORT_PROFILE)
         return erg_fail(err, ERG_USAGE,
-                        "the cluster has nodes of several kinds; --gpus, --per-stage and --export "
-                        "profile are for those of one");
+                        "the cluster has nodes of several kinds; --gpus and --export profile are "
+                        "for those of one");
     return erg_plan_mixed(at, cluster, json, err);
 }
 
