@@ -3,14 +3,17 @@
  *
  *   bench_predict [JOB.yaml MEASUREMENTS.csv GPU...]
  *
- * Without arguments: all partitions that H200 measured (data/profiles/h200), each profile a line,
- * by the constants of the catalogue and by those that ergon probe fitted to its own measurements on
- * four of the same GPUs.
+ * A GPU is one of the catalogue; A@B has the constants of A and the datasheet of B. Without
+ * arguments: all partitions that H200 measured (data/profiles/h200), each profile a line, by the
+ * constants of the catalogue and by those that ergon probe fitted to its own measurements on four
+ * of the same GPUs; then what one H100 measured (data/profiles/h100), by the catalogue, by what was
+ * learned from H200, and by ergon probe on that one GPU.
  */
 #include "observe/table.h"
 #include "probe/probe.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -50,6 +53,8 @@ static int add_job(struct erg_table *table, const char *job_path, const char *me
     if (!status) {
         for (size_t i = 0; i < (name ? 1 : judgements.count); i++) {
             const struct erg_probe_judgement *j = &judgements.items[i];
+            if (!j->time.count && !j->burst.count)
+                continue; /* a single GPU has no partitions */
             erg_table_add(table, "%s", name ? name : j->work);
             add_errors(table, &j->time);
             add_errors(table, &j->energy);
@@ -62,38 +67,69 @@ static int add_job(struct erg_table *table, const char *job_path, const char *me
     return status;
 }
 
-static int add_profiles(struct erg_table *table, const struct erg_gpu *gpu, struct erg_error *err)
+struct profiles {
+    const char *folder; /* of examples/ and of data/profiles/ */
+    const char *const *names;
+    size_t count;
+    bool by_work; /* a line for each kind of work, not one for all partitions */
+    const char *const *gpus;
+    size_t gpu_count;
+};
+
+static int add_profiles(struct erg_table *table, const struct profiles *profiles,
+                        const struct erg_gpu *gpu, struct erg_error *err)
 {
-    static const char *const names[] = {"llama3.2-3b_tp2",   "qwen3-1.7b_tp2", "llama3.2-3b_cp2",
-                                        "llama3.2-3b_tp4",   "qwen3-1.7b_tp4", "llama3.2-3b_cp2tp2",
-                                        "qwen3-1.7b_cp2tp2", "llama3.2-1b_tp2"};
-    for (size_t i = 0; i < COUNT(names); i++) {
-        char job[512], profile[512];
-        snprintf(job, sizeof job, ERGON_TEST_SOURCE_DIR "/examples/h200/%s_mbs8_seq4096.yaml",
-                 names[i]);
-        snprintf(profile, sizeof profile,
-                 ERGON_TEST_SOURCE_DIR "/data/profiles/h200/%s_mbs8_seq4096.csv", names[i]);
-        if (add_job(table, job, profile, gpu, names[i], err))
+    for (size_t i = 0; i < profiles->count; i++) {
+        const char *name = profiles->names[i];
+        char job[512], measurements[512];
+        snprintf(job, sizeof job, ERGON_TEST_SOURCE_DIR "/examples/%s/%s_seq4096.yaml",
+                 profiles->folder, name);
+        snprintf(measurements, sizeof measurements,
+                 ERGON_TEST_SOURCE_DIR "/data/profiles/%s/%s_seq4096.csv", profiles->folder, name);
+        for (size_t k = 0; profiles->by_work && k < table->columns; k++)
+            erg_table_add(table, "%s", k ? "" : name);
+        if (add_job(table, job, measurements, gpu, profiles->by_work ? NULL : name, err))
             return -1;
     }
     return 0;
 }
 
-/* `job_path` NULL: all profiles. */
-static int judge(const char *job_path, const char *measurements, const char *gpu_name,
-                 struct erg_error *err)
+/* "A@B": the constants of A with the datasheet of B. */
+static int load_gpu(struct erg_gpu **gpu, const char *name, struct erg_error *err)
+{
+    const char *at = strchr(name, '@');
+    char constants[256];
+    struct erg_gpu *board;
+    if (!at)
+        return erg_gpu_load(gpu, name, err);
+    snprintf(constants, sizeof constants, "%.*s", (int)(at - name), name);
+    if (erg_gpu_load(gpu, constants, err))
+        return -1;
+    int status = erg_gpu_load(&board, at + 1, err);
+    if (!status) {
+        status = erg_gpu_take_datasheet(*gpu, board, err);
+        erg_gpu_free(board);
+    }
+    if (status)
+        erg_gpu_free(*gpu);
+    return status;
+}
+
+/* `job_path` NULL: all of `profiles`. */
+static int judge(const char *job_path, const char *measurements, const struct profiles *profiles,
+                 const char *gpu_name, struct erg_error *err)
 {
     struct erg_table table = {.columns = 14};
     struct erg_text text = {0};
     struct erg_gpu *gpu;
-    if (erg_gpu_load(&gpu, gpu_name, err))
+    if (load_gpu(&gpu, gpu_name, err))
         return -1;
     add_titles(&table);
     int status = job_path ? add_job(&table, job_path, measurements, gpu, NULL, err)
-                          : add_profiles(&table, gpu, err);
+                          : add_profiles(&table, profiles, gpu, err);
     if (!status) {
         erg_table_text(&text, &table, "  ");
-        printf("%s: %s\n%s\n", gpu->name, gpu->confidence, text.data);
+        printf("%s: %s\n%s\n", gpu_name, gpu->confidence, text.data);
     }
     erg_text_release(&text);
     erg_table_release(&table);
@@ -103,14 +139,27 @@ static int judge(const char *job_path, const char *measurements, const char *gpu
 
 int main(int argc, char **argv)
 {
-    static const char *const usual[] = {"H200-SXM", "H200-SXM-measured"};
-    bool given = argc > 3;
-    const char *const *gpus = given ? (const char *const *)argv + 3 : usual;
-    size_t count = given ? (size_t)argc - 3 : COUNT(usual);
+    static const char *const h200[] = {
+        "llama3.2-3b_tp2_mbs8",   "qwen3-1.7b_tp2_mbs8",  "llama3.2-3b_cp2_mbs8",
+        "llama3.2-3b_tp4_mbs8",   "qwen3-1.7b_tp4_mbs8",  "llama3.2-3b_cp2tp2_mbs8",
+        "qwen3-1.7b_cp2tp2_mbs8", "llama3.2-1b_tp2_mbs8",
+    };
+    static const char *const h100[] = {"llama3.2-3b_tp1_mbs4", "llama3.2-1b_tp1_mbs8",
+                                       "qwen3-1.7b_tp1_mbs4", "llama2-7b_tp1_mbs2"};
+    static const char *const h200_gpus[] = {"H200-SXM", "H200-SXM-measured"};
+    static const char *const h100_gpus[] = {"H100-SXM", "H200-SXM-measured@H100-SXM",
+                                            "H100-SXM-measured"};
+    static const struct profiles usual[] = {
+        {"h200", h200, COUNT(h200), false, h200_gpus, COUNT(h200_gpus)},
+        {"h100", h100, COUNT(h100), true, h100_gpus, COUNT(h100_gpus)},
+    };
     struct erg_error err;
     int status = 0;
-    for (size_t i = 0; !status && i < count; i++)
-        status = judge(given ? argv[1] : NULL, argv[given ? 2 : 0], gpus[i], &err);
+    for (int i = 3; !status && i < argc; i++)
+        status = judge(argv[1], argv[2], NULL, argv[i], &err);
+    for (size_t k = 0; argc <= 3 && k < COUNT(usual); k++)
+        for (size_t i = 0; !status && i < usual[k].gpu_count; i++)
+            status = judge(NULL, NULL, &usual[k], usual[k].gpus[i], &err);
     if (status)
         fprintf(stderr, "bench_predict: %s\n", err.message);
     return status ? 1 : 0;

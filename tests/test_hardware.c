@@ -329,9 +329,38 @@ static void example_clusters_load(void **state)
     free(path);
 }
 
+/* An H200's constants with an H100's datasheet; an A100 is of another architecture. */
+static void a_gpu_takes_the_datasheet_of_another(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_gpu *h200, *h100, *a100;
+    assert_ok(erg_gpu_load(&h200, "H200-SXM", &err), &err);
+    assert_ok(erg_gpu_load(&h100, "H100-SXM", &err), &err);
+    assert_ok(erg_gpu_load(&a100, "A100-SXM4-40GB", &err), &err);
+    double flop_j = h200->energy_per_flop_j, cap_w = h200->power_cap_w;
+    h100->board_power_w = 350;
+    h100->clock_max_mhz = 1755;
+    assert_ok(erg_gpu_take_datasheet(h200, h100, &err), &err);
+    assert_near(h200->memory_bandwidth, 3350e9, 0);
+    assert_near(h200->memory_bytes, 80 * 0x1p30, 0);
+    assert_int_equal(h200->clock_max_mhz, 1755);
+    assert_near(h200->power_cap_w, cap_w / 2, 1e-9);
+    assert_near(h200->energy_per_flop_j, flop_j, 0);
+    assert_string_equal(h200->name, "H200-SXM");
+    assert_fails(erg_gpu_take_datasheet(a100, h100, &err), &err,
+                 "taking the constants of A100-SXM4-40GB for H100-SXM: its SMs do 2048 FLOP per "
+                 "clock, those of H100-SXM 4096; expected GPUs of one architecture");
+    assert_int_equal(a100->sms, 108);
+    erg_gpu_free(h200);
+    erg_gpu_free(h100);
+    erg_gpu_free(a100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_gpu_takes_the_datasheet_of_another),
         cmocka_unit_test(every_entry_loads),
         cmocka_unit_test(a_board_is_known_by_its_name),
         cmocka_unit_test(units_are_converted),

@@ -244,7 +244,8 @@ static void probe_all(const struct erg_gpu *truth, const struct erg_gpu *known, 
         assert_ok(erg_probe_program_init(&programs[i], i, gpus, known, &stack, &err), &err);
         assert_ok(erg_probe_measure(device, &programs[i], "it", NULL, rows, &err), &err);
     }
-    assert_ok(erg_probe_calibrate(fit, known, &stack, programs, count, rows, &err), &err);
+    assert_ok(erg_probe_calibrate(fit, known, &stack, programs, count, rows, known->name, &err),
+              &err);
     for (size_t i = 0; i < count; i++)
         erg_probe_program_release(&programs[i]);
     erg_device_close(device);
@@ -386,80 +387,147 @@ static void work_at_lowered_clocks_is_left_out(void **state)
     assert_ok(erg_probe_rows_load(&rows, ROWS, &err), &err);
     for (size_t i = 0; i < SHAPES; i++)
         assert_ok(erg_probe_program_init(&programs[i], i, 4, &known, &stack, &err), &err);
-    assert_ok(erg_probe_calibrate(&all, &known, &stack, programs, SHAPES, &rows, &err), &err);
+    assert_ok(erg_probe_calibrate(&all, &known, &stack, programs, SHAPES, &rows, known.name, &err),
+              &err);
     for (size_t i = 0; i < 3; i++) {
         rows.items[i].clock_mhz = 900;
         rows.items[i].time_s *= 2;
     }
-    assert_ok(erg_probe_calibrate(&fit, &known, &stack, programs, SHAPES, &rows, &err), &err);
+    assert_ok(erg_probe_calibrate(&fit, &known, &stack, programs, SHAPES, &rows, known.name, &err),
+              &err);
     assert_int_equal(fit.lowered, 3);
     assert_near(fit.lowered_mhz, 990, 0);
     assert_int_equal(fit.observations, all.observations - 3);
     assert_true(fit.time_error < 0.04);
     for (size_t i = 0; i < rows.count - 5; i++)
         rows.items[i].clock_mhz = 900;
-    assert_fails(erg_probe_calibrate(&fit, &known, &stack, programs, SHAPES, &rows, &err), &err,
-                 "5 measurements on 4 GPUs to fit them to and 78 at clocks below 990 MHz");
+    assert_fails(
+        erg_probe_calibrate(&fit, &known, &stack, programs, SHAPES, &rows, known.name, &err), &err,
+        "5 measurements on 4 GPUs to fit them to and 78 at clocks below 990 MHz");
     for (size_t i = 0; i < SHAPES; i++)
         erg_probe_program_release(&programs[i]);
     erg_probe_rows_release(&rows);
 }
 
-#define JOBS ERGON_TEST_SOURCE_DIR "/examples/h200/"
 #define LLAMA "llama3.2-3b_tp2_mbs8_seq4096"
 
-/* What the shipped file holds is what the shipped rows of four H200 say. */
-static void the_shipped_gpu_is_fitted_to_its_rows(void **state)
+/* A catalogue's file holds what its rows say: `known` is the start, `shipped` what is named after
+ * `board`. Returns where the power of waiting comes from. */
+static const char *check_shipped(const struct erg_gpu *known, const char *board,
+                                 const char *rows_path, int gpus, size_t left_out)
 {
-    (void)state;
-    struct erg_gpu known = catalogue_gpu("H200-SXM"), shipped = catalogue_gpu("H200-SXM-measured");
+    char name[64];
+    snprintf(name, sizeof name, "%s-measured", board);
+    struct erg_gpu shipped = catalogue_gpu(name);
     struct erg_stack stack = catalogue_stack("ergon");
     struct erg_error err;
     struct erg_probe_program programs[SHAPES];
     struct erg_probe_rows rows;
     struct erg_probe_fit fit;
-    size_t blocking = 0;
-    assert_ok(erg_probe_rows_load(&rows, ROWS, &err), &err);
-    for (size_t i = 0; i < SHAPES; i++)
-        assert_ok(erg_probe_program_init(&programs[i], i, 4, &known, &stack, &err), &err);
-    assert_ok(erg_probe_calibrate(&fit, &known, &stack, programs, SHAPES, &rows, &err), &err);
-    assert_int_equal(fit.observations, rows.count - 1); /* waiting is no work */
+    const char *waiting = NULL;
+    size_t shapes = erg_probe_shapes(gpus);
+    assert_ok(erg_probe_rows_load(&rows, rows_path, &err), &err);
+    for (size_t i = 0; i < shapes; i++)
+        assert_ok(erg_probe_program_init(&programs[i], i, gpus, known, &stack, &err), &err);
+    assert_ok(erg_probe_calibrate(&fit, known, &stack, programs, shapes, &rows, board, &err), &err);
+    assert_string_equal(fit.name, name);
+    assert_int_equal(fit.observations, rows.count - left_out);
     assert_true(fit.time_error < 0.04 && fit.energy_error < 0.05);
     for (size_t i = 0; i < fit.count; i++) {
         const char *to = (const char *)&shipped + fit.constants[i].member;
         assert_close(*(const double *)(const void *)to, fit.constants[i].after, 1e-3);
         if (!strcmp(fit.constants[i].name, "blocking_power_w")) {
-            assert_true(fit.constants[i].seen);
-            assert_string_equal(fit.constants[i].origin, "measured");
-            blocking++;
+            assert_null(waiting);
+            waiting = fit.constants[i].origin;
         }
     }
-    assert_int_equal(blocking, 1);
     assert_int_equal(fit.lowered, 0);
-    for (size_t i = 0; i < SHAPES; i++)
+    assert_near(shipped.memory_bandwidth, known->memory_bandwidth, 0);
+    assert_near(shipped.memory_bytes, known->memory_bytes, 0);
+    for (size_t i = 0; i < shapes; i++)
         erg_probe_program_release(&programs[i]);
     erg_probe_rows_release(&rows);
+    return waiting;
 }
 
-/* All partitions of a measured job together. */
-static struct erg_probe_judgement judge_profile(const char *name, const char *gpu_name)
+static void the_shipped_gpus_are_fitted_to_their_rows(void **state)
 {
-    struct erg_gpu gpu = catalogue_gpu(gpu_name);
+    (void)state;
+    struct erg_gpu h200 = catalogue_gpu("H200-SXM"), relative = catalogue_gpu("H200-SXM-measured"),
+                   h100 = catalogue_gpu("H100-SXM");
+    struct erg_error err;
+    /* All but the one that waits, which is no work. */
+    assert_string_equal(check_shipped(&h200, "H200-SXM", ROWS, 4, 1), "measured");
+    assert_ok(erg_gpu_take_datasheet(&relative, &h100, &err), &err);
+    assert_string_equal(
+        check_shipped(&relative, "H100-SXM", DATA "profiles/h100/probe_tp1.csv", 1, 0),
+        "derived: no row has it");
+}
+
+/* Holds a GPU against a profile of data/profiles/`kind`. */
+static void judge_profile(const char *kind, const char *name, const struct erg_gpu *gpu,
+                          struct erg_probe_judgements *list)
+{
     struct erg_error err;
     struct erg_job_overrides overrides = {0};
-    struct erg_probe_judgements list;
     struct erg_job *job;
     char job_path[512], profile_path[512];
-    snprintf(job_path, sizeof job_path, JOBS "%s.yaml", name);
-    snprintf(profile_path, sizeof profile_path, DATA "profiles/h200/%s.csv", name);
+    snprintf(job_path, sizeof job_path, ERGON_TEST_SOURCE_DIR "/examples/%s/%s.yaml", kind, name);
+    snprintf(profile_path, sizeof profile_path, DATA "profiles/%s/%s.csv", kind, name);
     assert_ok(erg_job_load(&job, job_path, &overrides, &err), &err);
-    assert_ok(erg_probe_judge(&list, job, profile_path, &gpu, &err), &err);
+    assert_ok(erg_probe_judge(list, job, profile_path, gpu, &err), &err);
+    erg_job_free(job);
+}
+
+/* All partitions of a job that H200 measured. */
+static struct erg_probe_judgement judge_partitions(const char *name, const char *gpu_name)
+{
+    struct erg_gpu gpu = catalogue_gpu(gpu_name);
+    struct erg_probe_judgements list;
+    judge_profile("h200", name, &gpu, &list);
     struct erg_probe_judgement all = list.items[0];
     assert_string_equal(all.work, "all partitions");
     assert_true(all.partition);
     erg_probe_judgements_release(&list);
-    erg_job_free(job);
     return all;
+}
+
+/*
+ * Whole layers that one H100 measured: by the catalogue, which was written before; by what was
+ * learned from four H200; and by a probe of the H100 alone. No row of these jobs is in any of them.
+ */
+static void a_relative_is_predicted(void **state)
+{
+    (void)state;
+    static const char *const jobs[] = {"llama3.2-3b_tp1_mbs4_seq4096",
+                                       "llama3.2-1b_tp1_mbs8_seq4096",
+                                       "qwen3-1.7b_tp1_mbs4_seq4096", "llama2-7b_tp1_mbs2_seq4096"};
+    struct erg_gpu h100 = catalogue_gpu("H100-SXM"), relative = catalogue_gpu("H200-SXM-measured"),
+                   probed = catalogue_gpu("H100-SXM-measured");
+    struct erg_error err;
+    assert_ok(erg_gpu_take_datasheet(&relative, &h100, &err), &err);
+    const struct {
+        const struct erg_gpu *gpu;
+        double most;
+    } by[] = {{&h100, 0.06}, {&relative, 0.06}, {&probed, 0.035}};
+    for (size_t i = 0; i < COUNT(jobs); i++) {
+        for (size_t k = 0; k < COUNT(by); k++) {
+            struct erg_probe_judgements list;
+            size_t layers = 0;
+            judge_profile("h100", jobs[i], by[k].gpu, &list);
+            for (size_t j = 0; j < list.count; j++) {
+                const struct erg_probe_judgement *work = &list.items[j];
+                if (!strstr(work->work, "layer"))
+                    continue;
+                layers += work->time.count;
+                if (work->time.worst > by[k].most || work->energy.worst > by[k].most)
+                    fail_msg("%s, %s by %s: %.3f off in time, %.3f in energy", jobs[i], work->work,
+                             by[k].gpu->name, work->time.worst, work->energy.worst);
+            }
+            assert_int_equal(layers, 2);
+            erg_probe_judgements_release(&list);
+        }
+    }
 }
 
 /* What two and four H200 measured of jobs that the probe does not know. */
@@ -481,8 +549,8 @@ static void real_partitions_are_predicted(void **state)
         {"llama3.2-1b_tp2_mbs8_seq4096", 64, 280, true}, /* heads of 64 */
     };
     for (size_t i = 0; i < COUNT(profiles); i++) {
-        struct erg_probe_judgement was = judge_profile(profiles[i].name, "H200-SXM");
-        struct erg_probe_judgement is = judge_profile(profiles[i].name, "H200-SXM-measured");
+        struct erg_probe_judgement was = judge_partitions(profiles[i].name, "H200-SXM");
+        struct erg_probe_judgement is = judge_partitions(profiles[i].name, "H200-SXM-measured");
         assert_int_equal(is.time.count, profiles[i].full);
         assert_int_equal(is.burst.count, profiles[i].bursts);
         assert_int_equal(was.time.worst > 0.5 && was.energy.worst > 0.2, profiles[i].far);
@@ -502,7 +570,9 @@ static void measurements_of_another_job_are_refused(void **state)
     struct erg_job_overrides overrides = {0};
     struct erg_job *job;
     struct erg_probe_judgements judgements;
-    assert_ok(erg_job_load(&job, JOBS LLAMA ".yaml", &overrides, &err), &err);
+    assert_ok(
+        erg_job_load(&job, ERGON_TEST_SOURCE_DIR "/examples/h200/" LLAMA ".yaml", &overrides, &err),
+        &err);
     const char *path = in_folder("other.csv");
     const char *const wrong[] = {
         "work,slot,sms,kind,time_s,energy_j\nfwd_qkv,0,1,full,1,1\n",
@@ -699,7 +769,9 @@ static void the_start_is_a_gpu_like_the_rows(void **state)
     snprintf(line, sizeof line, "probe --from '%s/gpu.csv' --base A100-SXM4-40GB 2>&1", folder);
     check_program(line, 1,
                   "the measurements are of \"NVIDIA H200\", but --base names A100-SXM4-40GB; "
-                  "expected a GPU like h200-sxm");
+                  "expected a GPU like h200-sxm, or of its architecture");
+    snprintf(line, sizeof line, "probe --from '%s/gpu.csv' --json --base H100-SXM", folder);
+    check_program(line, 0, "\"base\": \"H100-SXM\""); /* of the same architecture */
     write_rows("gpu.csv",
                "2,wide,rest,1,80,0,0,1410,50,1,0,\"2 x NVIDIA A100-SXM4-80GB, x\"," DATE);
     snprintf(line, sizeof line, "probe --from '%s/gpu.csv' --json", folder);
@@ -724,7 +796,8 @@ int main(void)
         cmocka_unit_test(four_gpus_say_how_collectives_differ),
         cmocka_unit_test(one_gpu_says_nothing_of_communication),
         cmocka_unit_test(work_at_lowered_clocks_is_left_out),
-        cmocka_unit_test(the_shipped_gpu_is_fitted_to_its_rows),
+        cmocka_unit_test(the_shipped_gpus_are_fitted_to_their_rows),
+        cmocka_unit_test(a_relative_is_predicted),
         cmocka_unit_test(real_partitions_are_predicted),
         cmocka_unit_test(measurements_of_another_job_are_refused),
         cmocka_unit_test(ceilings_are_those_of_the_device),

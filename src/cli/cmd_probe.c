@@ -37,9 +37,9 @@ static const struct erg_option options[] = {
     {"from", 'f', ERG_OPTION_FILE, "ROWS.csv", AT(from),
      .help = "measure nothing; take these measurements"},
     {"base", 'b', ERG_OPTION_TEXT, "GPU", AT(base),
-     .help =
-         "name or file of the GPU whose constants are the start; the catalogue's entry for what "
-         "is measured unless given"},
+     .help = "name or file of the GPU whose constants are the start, like the one that is measured "
+             "or of "
+             "its architecture; the catalogue's entry for what is measured unless given"},
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
      .default_text = "cuda", .help = "what is measured"},
     {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 8,
@@ -50,10 +50,11 @@ static const struct erg_option options[] = {
 /* Everything of one call. */
 struct probing {
     const struct values *values;
-    bool real;  /* GPUs of this machine are measured */
-    bool leads; /* rank 0 */
-    int gpus;   /* of a real machine as many as ranks */
-    struct erg_gpu *gpu;
+    bool real;           /* GPUs of this machine are measured */
+    bool leads;          /* rank 0 */
+    int gpus;            /* of a real machine as many as ranks */
+    struct erg_gpu *gpu; /* its constants are the start */
+    char *board;         /* name of the GPU that is measured, as the catalogue has it */
     struct erg_stack *stack;
     struct erg_probe_program *programs; /* one for each shape */
     size_t program_count;
@@ -157,9 +158,31 @@ static bool same_kind(const char *entry, const char *other)
 }
 
 /*
+ * --base names a GPU of another kind than what is measured, the catalogue's `entry`: its constants
+ * are a start only where their SMs are the same.
+ */
+static int take_relative(struct probing *at, const char *entry, const char *name,
+                         struct erg_error *err)
+{
+    struct erg_gpu *board;
+    struct erg_error other;
+    if (erg_gpu_load(&board, entry, err))
+        return -1;
+    int status = erg_gpu_take_datasheet(at->gpu, board, &other);
+    if (status)
+        erg_fail(err, ERG_FAILED,
+                 "probing: the measurements are of \"%s\", but --base names %s; expected a GPU "
+                 "like %s, or of its architecture",
+                 name, at->gpu->name, entry);
+    else
+        at->board = erg_xstrdup(board->name);
+    erg_gpu_free(board);
+    return status;
+}
+
+/*
  * Loads the GPU whose constants the fit starts from: the one asked for, else the catalogue's entry
- * for what is measured. One that is known to be of another kind is refused: its constants would
- * explain nothing.
+ * for what is measured.
  */
 static int load_base(struct probing *at, struct erg_error *err)
 {
@@ -176,10 +199,7 @@ static int load_base(struct probing *at, struct erg_error *err)
         status = erg_gpu_load(&at->gpu, base, err);
         asked = status ? NULL : erg_gpu_catalogue_name(at->gpu->name, &arena);
         if (entry && asked && !same_kind(entry, asked))
-            status = erg_fail(err, ERG_FAILED,
-                              "probing: the measurements are of \"%s\", but --base names %s; "
-                              "expected a GPU like %s",
-                              name, at->gpu->name, entry);
+            status = take_relative(at, entry, name, err);
     } else if (entry) {
         status = erg_gpu_load(&at->gpu, entry, err);
     } else {
@@ -260,10 +280,11 @@ static int conclude(const struct probing *at, bool json, struct erg_error *err)
                         "probing: '%s' has no measurements on %d GPU%s of what can be shown; "
                         "expected rows that ergon probe wrote, and their number of GPUs as --gpus",
                         at->values->from, at->gpus, erg_plural((size_t)at->gpus));
-    int status = path ? erg_probe_calibrate(&fit, at->gpu, at->stack, at->programs,
-                                            at->program_count, &at->rows, err) ||
-                            erg_probe_write(&fit, &at->rows, path, err)
-                      : 0;
+    int status =
+        path ? erg_probe_calibrate(&fit, at->gpu, at->stack, at->programs, at->program_count,
+                                   &at->rows, at->board ? at->board : at->gpu->name, err) ||
+                   erg_probe_write(&fit, &at->rows, path, err)
+             : 0;
     struct erg_probe_findings findings = {.gpu = at->gpu,
                                           .gpus = at->gpus,
                                           .programs = at->programs,
@@ -295,6 +316,7 @@ static int probe(struct probing *at, const struct erg_invocation *call, struct e
     erg_stack_free(at->stack);
     erg_gpu_free(at->gpu);
     free(at->rows_path);
+    free(at->board);
     return status ? -1 : 0;
 }
 

@@ -293,6 +293,31 @@ uint64_t erg_gpu_fingerprint(const struct erg_gpu *gpu)
     return erg_quantities_hash(gpu, quantities, sizeof quantities / sizeof *quantities, hash);
 }
 
+int erg_gpu_take_datasheet(struct erg_gpu *gpu, const struct erg_gpu *board, struct erg_error *err)
+{
+    if (gpu->flops_per_sm_clock != board->flops_per_sm_clock)
+        return erg_fail(err, ERG_FAILED,
+                        "taking the constants of %s for %s: its SMs do %g FLOP per clock, those of "
+                        "%s %g; expected GPUs of one architecture",
+                        gpu->name, board->name, gpu->flops_per_sm_clock, board->name,
+                        board->flops_per_sm_clock);
+    double power = board->board_power_w / gpu->board_power_w;
+    gpu->sms = board->sms;
+    gpu->clock_max_mhz = board->clock_max_mhz;
+    gpu->clock_min_mhz = board->clock_min_mhz;
+    gpu->clock_step_mhz = board->clock_step_mhz;
+    gpu->memory_bandwidth = board->memory_bandwidth;
+    gpu->link_bandwidth = board->link_bandwidth;
+    gpu->board_power_w = board->board_power_w;
+    gpu->memory_bytes = board->memory_bytes;
+    gpu->search_max_mhz = board->search_max_mhz;
+    gpu->search_min_mhz = board->search_min_mhz;
+    gpu->search_step_mhz = board->search_step_mhz;
+    gpu->power_cap_w *= power;
+    gpu->curve.power_cap_w *= power;
+    return 0;
+}
+
 /* ---- writing ---- */
 
 struct writer {

@@ -148,6 +148,14 @@ struct erg_cluster {
 int erg_gpu_load(struct erg_gpu **gpu, const char *name, struct erg_error *err);
 void erg_gpu_free(struct erg_gpu *gpu);
 
+/*
+ * Gives `gpu` the datasheet and the clocks of `board`, and its power cap in proportion; all other
+ * constants stay those of `gpu`: what is known of one GPU, for another of its architecture (an H200
+ * has an H100's processors and more memory). ERG_FAILED where their SMs do not do the same work in
+ * a clock: their constants have nothing to do with each other.
+ */
+int erg_gpu_take_datasheet(struct erg_gpu *gpu, const struct erg_gpu *board, struct erg_error *err);
+
 /* Dense bf16 FLOP/s of all SMs at the highest clock. */
 static inline double erg_gpu_peak_flops(const struct erg_gpu *gpu)
 {

@@ -90,23 +90,25 @@ static void set_constant(struct erg_probe_fit *fit, const char *name, size_t mem
 }
 
 /*
- * Of a GPU that waits for a peer. Probes of before it was measured have no such row: then what the
- * model says of one spinning block.
+ * Of a GPU that waits for a peer. A single GPU has none, and probes of before it was measured have
+ * no such row: then it draws as much more than the static power as where the fit started from. (One
+ * H200 alone gives 142 W so; with others 147 W were measured.)
  */
-static void fit_blocked(struct erg_probe_fit *fit, const struct erg_probe_row *row)
+static void fit_blocked(struct erg_probe_fit *fit, const struct erg_gpu *base,
+                        const struct erg_probe_row *row)
 {
     const struct erg_gpu *gpu = &fit->gpu;
-    double above_ghz = (gpu->clock_max_mhz - gpu->voltage_knee_mhz) * 1e-3;
-    double volt = 1 + gpu->voltage_slope_per_ghz * above_ghz;
-    double power_w = gpu->static_power_w + volt * volt * (gpu->active_power_w + gpu->spin_power_w);
+    double power_w = gpu->static_power_w + base->blocking_power_w - base->static_power_w;
+    char note[96] = "measured";
     if (row) { /* it waits as warm as training makes it, where leak is that of the reference */
         double leak = gpu->leak_per_k * (row->temperature_c - gpu->reference_c);
         power_w =
             fmax(row->energy_j / row->time_s - leak * gpu->static_power_w, gpu->static_power_w);
+    } else {
+        snprintf(note, sizeof note, "static power, and what it is above that in %s", gpu->name);
     }
     set_constant(fit, "blocking_power_w", offsetof(struct erg_gpu, blocking_power_w), power_w,
-                 row != NULL, row ? "measured" : "derived: no row has it",
-                 row ? "measured" : "static power, active power and one spinning block");
+                 row != NULL, row ? "measured" : "derived: no row has it", note);
 }
 
 /* Of a GPU that has been idle for long and has lowered its clock, if it does so at all. */
@@ -176,11 +178,10 @@ static void explain_kernels(struct erg_probe_fit *fit, const struct erg_gpu *bas
 static void name_fitted(struct erg_probe_fit *fit)
 {
     static const char suffix[] = "-measured";
-    size_t length = strlen(fit->gpu.name), most = sizeof fit->name - sizeof suffix;
+    size_t length = strlen(fit->board), most = sizeof fit->name - sizeof suffix;
     bool measured =
-        length >= sizeof suffix && !strcmp(fit->gpu.name + length + 1 - sizeof suffix, suffix);
-    snprintf(fit->name, sizeof fit->name, "%.*s%s", (int)most, fit->gpu.name,
-             measured ? "" : suffix);
+        length >= sizeof suffix && !strcmp(fit->board + length + 1 - sizeof suffix, suffix);
+    snprintf(fit->name, sizeof fit->name, "%.*s%s", (int)most, fit->board, measured ? "" : suffix);
 }
 
 /* Launch slots follow from a GPU's constants, so rows of another start may have others. */
@@ -218,7 +219,7 @@ static int check_fit(const struct erg_probe_fit *fit, struct erg_error *err)
 
 int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                         const struct erg_stack *stack, const struct erg_probe_program *programs,
-                        size_t program_count, const struct erg_probe_rows *rows,
+                        size_t program_count, const struct erg_probe_rows *rows, const char *board,
                         struct erg_error *err)
 {
     struct observations list = {0};
@@ -244,12 +245,13 @@ int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
     free(list.items);
     if (status)
         return -1;
+    fit->board = board;
     fit->gpus = gpus;
     fit->lowered = lowered;
     fit->lowered_mhz = lowest_mhz(gpu);
     name_fitted(fit);
     explain_kernels(fit, gpu);
-    fit_blocked(fit, find_item(programs, program_count, rows, PROBE_BLOCKED));
+    fit_blocked(fit, gpu, find_item(programs, program_count, rows, PROBE_BLOCKED));
     fit_idle(fit, find_item(programs, program_count, rows, PROBE_IDLE));
     return 0;
 }
@@ -258,7 +260,7 @@ int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
 
 struct origins {
     const struct erg_probe_fit *fit;
-    const char *kept;
+    const char *datasheet, *kept;
 };
 
 /* What a number of the file rests on. */
@@ -269,18 +271,19 @@ static const char *origin(const void *context, size_t member)
     for (size_t i = 0; i < fit->count; i++)
         if (fit->constants[i].member == member && *fit->constants[i].note)
             return fit->constants[i].note;
-    return origins->kept;
+    return member < offsetof(struct erg_gpu, gemm_efficiency) ? origins->datasheet : origins->kept;
 }
 
 int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows *rows,
                     const char *path, struct erg_error *err)
 {
     struct erg_gpu gpu = fit->gpu;
-    struct erg_text heading = {0}, confidence = {0}, kept = {0};
+    struct erg_text heading = {0}, confidence = {0}, datasheet = {0}, kept = {0};
     size_t newest = rows->count - 1;
     while (rows->items[newest].gpus != fit->gpus) /* not what was fitted */
         newest--;
     const struct erg_probe_row *last = &rows->items[newest];
+    erg_text_printf(&datasheet, "as in %s", fit->board);
     erg_text_printf(&kept, "as in %s", gpu.name);
     erg_text_printf(&heading,
                     "Written by ergon probe --calibrate, starting from %s.\n"
@@ -291,11 +294,12 @@ int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows
                     100 * fit->time_error, 100 * fit->energy_error);
     erg_text_printf(&confidence,
                     "fitted by ergon probe to %zu measurements on %d GPU%s at default clocks; "
-                    "what only other clocks show is as in %s",
-                    fit->observations, fit->gpus, erg_plural((size_t)fit->gpus), gpu.name);
+                    "what only other clocks%s show is as in %s",
+                    fit->observations, fit->gpus, erg_plural((size_t)fit->gpus),
+                    fit->gpus == 1 ? " or more GPUs" : "", gpu.name);
     gpu.name = erg_xstrdup(fit->name);
     gpu.confidence = confidence.data;
-    struct origins origins = {fit, kept.data};
+    struct origins origins = {fit, datasheet.data, kept.data};
     int status = erg_gpu_write(&gpu, path, heading.data, origin, &origins, err);
     struct erg_gpu *again;
     if (!status) { /* what else a file must be */
@@ -304,6 +308,7 @@ int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows
             erg_gpu_free(again);
     }
     free(gpu.name);
+    erg_text_release(&datasheet);
     erg_text_release(&kept);
     erg_text_release(&heading);
     erg_text_release(&confidence);

@@ -163,6 +163,7 @@ struct erg_probe_constant {
 
 struct erg_probe_fit {
     struct erg_gpu gpu;              /* strings borrowed from the GPU that the fit started from */
+    const char *board;               /* borrowed: whose datasheet it has */
     char name[96];                   /* of the fitted GPU */
     int gpus;                        /* of the measurements */
     double time_error, energy_error; /* mean |relative error| of what was fitted */
@@ -188,11 +189,12 @@ int erg_probe_fit(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
  * no schedule shows. Rows of work that ran at less than half of the highest clock are left out:
  * something else than work lowered it, of which the model knows nothing. ERG_FAILED when they are
  * fewer than a dozen, or when the fitted GPU still differs from them by more than a quarter on
- * average.
+ * average. `board` is what was measured: `gpu`, or another GPU whose datasheet it took
+ * (erg_gpu_take_datasheet()). The fitted one is named after it.
  */
 int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                         const struct erg_stack *stack, const struct erg_probe_program *programs,
-                        size_t program_count, const struct erg_probe_rows *rows,
+                        size_t program_count, const struct erg_probe_rows *rows, const char *board,
                         struct erg_error *err);
 
 /* The fitted GPU as a catalogue file that says of every number whether it was fitted. */
