@@ -161,6 +161,12 @@ static void quantise(struct option_table *table, double unit_j)
     free(hull);
 }
 
+/* Ticks that last at least so long; those that it is a whole number of are no more. */
+static int32_t ticks_of(const struct option_tables *tables, double time_s)
+{
+    return (int32_t)ceil(time_s / tables->tick_s * (1 - 1e-12));
+}
+
 int option_tables_init(struct option_tables *tables, const struct erg_schedule *schedule,
                        const struct erg_frontier *given, double tick_s, struct erg_error *err)
 {
@@ -179,7 +185,7 @@ int option_tables_init(struct option_tables *tables, const struct erg_schedule *
     for (size_t t = 0; t < count; t++)
         for (size_t i = 0; i < tables->tables[t].count; i++) {
             struct option *option = &tables->tables[t].options[i];
-            option->ticks = (int32_t)ceil(option->time_s / tables->tick_s * (1 - 1e-12));
+            option->ticks = ticks_of(tables, option->time_s);
             option->ticks = option->ticks < 1 ? 1 : option->ticks;
         }
     /* Fine slopes, but so that the flow of all virtual stages together stays far from 64 bits. */
@@ -215,9 +221,9 @@ void option_tables_problem(const struct option_tables *tables, const struct erg_
             if (!option_tables_depends(schedule, (uint32_t)i, k))
                 continue;
             uint32_t before = schedule->before[i][k];
-            double latency = erg_schedule_latency_s(schedule, before, (uint32_t)i);
+            double latency_s = erg_schedule_latency_s(schedule, before, (uint32_t)i);
             dependencies[dependency_count++] =
-                (struct timecost_arc){before, (uint32_t)i, (int32_t)ceil(latency / tables->tick_s)};
+                (struct timecost_arc){before, (uint32_t)i, ticks_of(tables, latency_s)};
         }
     }
     *problem = (struct timecost_problem){.activity_count = count,
