@@ -105,17 +105,18 @@ struct erg_breakpoint {
 };
 
 struct erg_plan {
-    double time_s, energy_j;                 /* realised */
-    double planned_time_s, planned_energy_j; /* the deadline T it was made for, C(T) + P*S*T */
+    double time_s, energy_j; /* realised */
+    /* The tightest deadline T that it meets, of all that plans were made for, and C(T) + P*S*T. */
+    double planned_time_s, planned_energy_j;
     uint32_t *option; /* per instruction: index into its table's points as the caller gave them */
 };
 
 struct erg_iteration_request {
     struct erg_pipeline pipeline;
     const struct erg_frontier *tables; /* 2 * stages * chunks of them */
-    double tick_s;        /* resolution of planned times; 0 = 1 us, or coarser for very long ones */
-    size_t points;        /* deadlines spread over the useful range, 0 or at least 2 */
-    size_t slower_points; /* further deadlines beyond it, for stragglers */
+    double tick_s; /* of planned times, which are rounded up; 0: a power of ten, as fine as fits */
+    size_t points; /* deadlines spread over the useful range, 0 or at least 2 */
+    size_t slower_points;      /* further deadlines beyond it, for stragglers */
     const double *deadlines_s; /* further deadlines; plans for these are searched harder */
     size_t deadline_count;
     bool tries;    /* these deadlines are tries: searched no harder than the others */
@@ -133,8 +134,9 @@ struct erg_iteration {
 
 /*
  * Solves and rounds. The plans hold one for the shortest possible time (also when points is 0),
- * `points` up to the time of least planned energy and what else was asked for. A deadline below
- * the shortest time fails with ERG_INFEASIBLE.
+ * `points` up to the time of least planned energy, or beyond it where options are so few that
+ * slower plans may need less, and what else was asked for. A deadline below the shortest time fails
+ * with ERG_INFEASIBLE.
  */
 int erg_iteration_solve(struct erg_iteration *iteration,
                         const struct erg_iteration_request *request, struct erg_error *err);

@@ -1,4 +1,4 @@
-#include "iteration/iteration.h"
+#include "iteration/iteration_internal.h"
 
 #include "base/memory.h"
 
@@ -55,6 +55,57 @@ double erg_iteration_planned_energy(const struct erg_iteration *iteration, doubl
         cost += (planned[high].cost_j - cost) * ((held - planned[low].time_s) / span);
     const struct erg_pipeline *pipeline = &iteration->schedule.pipeline;
     return cost + pipeline->blocking_power_w * (double)pipeline->stages * time_s;
+}
+
+/* What a plan was made for. */
+struct deadline {
+    double time_s, energy_j;
+};
+
+static int compare_plans(const void *left, const void *right)
+{
+    const struct erg_plan *a = left, *b = right;
+    if (a->time_s != b->time_s)
+        return a->time_s < b->time_s ? -1 : 1;
+    return (a->energy_j > b->energy_j) - (a->energy_j < b->energy_j);
+}
+
+static int compare_deadlines(const void *left, const void *right)
+{
+    const struct deadline *a = left, *b = right;
+    return (a->time_s > b->time_s) - (a->time_s < b->time_s);
+}
+
+/* The plans are sorted: what one meets, the next one may not. */
+static void tighten_deadlines(struct erg_iteration *iteration)
+{
+    size_t count = iteration->plan_count, next = 0;
+    struct deadline *deadlines = erg_xcalloc(count + 1, sizeof *deadlines);
+    for (size_t i = 0; i < count; i++)
+        deadlines[i] = (struct deadline){iteration->plans[i].planned_time_s,
+                                         iteration->plans[i].planned_energy_j};
+    qsort(deadlines, count, sizeof *deadlines, compare_deadlines);
+    for (size_t i = 0; i < count; i++) {
+        struct erg_plan *plan = &iteration->plans[i];
+        while (next < count && deadlines[next].time_s < plan->time_s)
+            next++;
+        if (next < count && deadlines[next].time_s < plan->planned_time_s) {
+            plan->planned_time_s = deadlines[next].time_s;
+            plan->planned_energy_j = deadlines[next].energy_j;
+        }
+    }
+    free(deadlines);
+}
+
+void iteration_sort_plans(struct erg_iteration *iteration)
+{
+    qsort(iteration->plans, iteration->plan_count, sizeof *iteration->plans, compare_plans);
+    tighten_deadlines(iteration);
+    erg_frontier_clear(&iteration->frontier);
+    for (size_t i = 0; i < iteration->plan_count; i++)
+        erg_frontier_add(&iteration->frontier, iteration->plans[i].time_s,
+                         iteration->plans[i].energy_j, (int64_t)i);
+    erg_frontier_filter(&iteration->frontier);
 }
 
 static int pick_straggler(const struct erg_iteration *iteration, double bound, size_t *plan,

@@ -76,7 +76,8 @@ static int realise(void *context, size_t i, struct erg_error *err)
     rounding_free(rounding);
     erg_iteration_evaluate(schedule, realiser->request->tables, plan->option, NULL, &plan->time_s,
                            &plan->energy_j);
-    assert(plan->time_s <= wanted->deadline_s);
+    assert(plan->time_s <= wanted->deadline_s * (1 + 4 * ROUNDING_MARGIN));
+    plan->time_s = fmin(plan->time_s, wanted->deadline_s);
     erg_progress("choosing options", 1 + atomic_fetch_add(&realiser->done, 1), realiser->expected);
     return 0;
 }

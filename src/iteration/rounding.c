@@ -292,6 +292,7 @@ void rounding_round(struct rounding *rounding, const struct timecost_plan *plan,
     uint64_t seed = erg_hash_u64((uint64_t)plan->duration[0], rounding->count);
     erg_rng_seed(&rng, erg_hash_u64(seed, rounding->seed));
     double best_j = DBL_MAX;
+    deadline_s *= 1 + 2 * ROUNDING_MARGIN;
     load_plan(rounding, plan);
     compete_starts(rounding, deadline_s, &best_j);
     int idle = 0; /* rounds in a row without a gain */

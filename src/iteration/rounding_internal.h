@@ -23,7 +23,10 @@
 
 #include <stdbool.h>
 
-/* Latest finishes keep this relative distance from the deadline, for the errors of addition. */
+/*
+ * Latest finishes lie this much after the deadline, relatively, and what ends once more as much
+ * later is on time: where times are round, options fit exactly but for the errors of addition.
+ */
 #define ROUNDING_MARGIN 1e-12
 
 /* An instruction at its place in the topological order; links are places, -1 for none. */
@@ -74,8 +77,8 @@ struct rounding_effort {
 };
 
 /*
- * deadline_s at least the true shortest time. Writes the index of the chosen option into `option`
- * (as the caller's tables count).
+ * deadline_s at least the true shortest time, met but for the errors of addition. Writes the index
+ * of the chosen option into `option` (as the caller's tables count).
  */
 void rounding_round(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
                     const struct rounding_effort *effort, uint32_t *option);

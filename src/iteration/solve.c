@@ -1,4 +1,6 @@
+#include "iteration/iteration_internal.h"
 #include "iteration/realise_internal.h"
+#include "iteration/rounding_internal.h"
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -132,10 +134,7 @@ static void collect_plan(struct timecost_visitor *visitor, const struct timecost
         want(collector, plan, time, grid_s, false);
     while (collector->deadline < collector->deadline_count &&
            deadline_ticks(collector, collector->deadlines[collector->deadline]) >= time) {
-        double deadline_s = collector->deadlines[collector->deadline++];
-        if (deadline_s < collector->shortest_s)
-            deadline_s = collector->shortest_s;
-        want(collector, plan, time, deadline_s, true);
+        want(collector, plan, time, collector->deadlines[collector->deadline++], true);
     }
     visitor->deadline = next_deadline(collector);
 }
@@ -152,7 +151,8 @@ static int list_deadlines(struct collector *collector, struct erg_error *err)
     size_t count = request->deadline_count;
     collector->deadlines = erg_xcalloc(count + 1, sizeof *collector->deadlines);
     for (size_t i = 0; i < count; i++) {
-        if (!(request->deadlines_s[i] >= collector->shortest_s))
+        /* A time that was printed, or added up in another order, is met as well. */
+        if (!(request->deadlines_s[i] >= collector->shortest_s * (1 - ROUNDING_MARGIN)))
             return erg_fail(err, ERG_INFEASIBLE,
                             "The deadline of %.9g s cannot be met: with every instruction at its "
                             "fastest, the iteration takes %.9g s.",
@@ -186,24 +186,6 @@ static void store_planned(struct collector *collector)
     }
 }
 
-static int compare_plans(const void *left, const void *right)
-{
-    const struct erg_plan *a = left, *b = right;
-    if (a->time_s != b->time_s)
-        return a->time_s < b->time_s ? -1 : 1;
-    return (a->energy_j > b->energy_j) - (a->energy_j < b->energy_j);
-}
-
-static void sort_plans(struct erg_iteration *iteration)
-{
-    qsort(iteration->plans, iteration->plan_count, sizeof *iteration->plans, compare_plans);
-    erg_frontier_clear(&iteration->frontier);
-    for (size_t i = 0; i < iteration->plan_count; i++)
-        erg_frontier_add(&iteration->frontier, iteration->plans[i].time_s,
-                         iteration->plans[i].energy_j, (int64_t)i);
-    erg_frontier_filter(&iteration->frontier);
-}
-
 static int solve_with(struct collector *collector, const struct timecost_problem *problem,
                       struct erg_error *err)
 {
@@ -233,7 +215,7 @@ static int solve_with(struct collector *collector, const struct timecost_problem
         realiser_finish(&collector->realiser, err) != 0)
         return -1;
     store_planned(collector);
-    sort_plans(collector->iteration);
+    iteration_sort_plans(collector->iteration);
     return 0;
 }
 
@@ -258,6 +240,8 @@ int erg_iteration_solve(struct erg_iteration *iteration,
     realiser_release(&collector.realiser);
     option_tables_problem_release(&problem);
     option_tables_release(&tables);
+    if (result == 0 && request->points)
+        result = iteration_refine_least(iteration, request, err);
     if (result != 0)
         erg_iteration_release(iteration);
     return result;
@@ -272,79 +256,4 @@ void erg_iteration_release(struct erg_iteration *iteration)
     erg_frontier_release(&iteration->frontier);
     erg_schedule_release(&iteration->schedule);
     *iteration = (struct erg_iteration){0};
-}
-
-/* The shortest time whose planned energy fits the budget; the time of least energy if none does. */
-static double planned_meeting_s(const struct erg_iteration *iteration, double budget_j)
-{
-    const struct erg_breakpoint *planned = iteration->planned;
-    double least_s = planned[0].time_s, least_j = erg_iteration_planned_energy(iteration, least_s);
-    for (size_t i = 1; i < iteration->planned_count; i++) {
-        double energy = erg_iteration_planned_energy(iteration, planned[i].time_s);
-        if (energy < least_j) {
-            least_j = energy;
-            least_s = planned[i].time_s;
-        }
-    }
-    double low = planned[0].time_s, high = least_s;
-    if (erg_iteration_planned_energy(iteration, low) <= budget_j)
-        return low;
-    for (int step = 0; step < 60; step++) {
-        double middle = 0.5 * (low + high);
-        if (erg_iteration_planned_energy(iteration, middle) <= budget_j)
-            high = middle;
-        else
-            low = middle;
-    }
-    return high;
-}
-
-static void take_plans(struct erg_iteration *iteration, struct erg_iteration *from)
-{
-    iteration->plans = erg_xrealloc(iteration->plans, iteration->plan_count + from->plan_count,
-                                    sizeof *from->plans);
-    memcpy(iteration->plans + iteration->plan_count, from->plans,
-           from->plan_count * sizeof *from->plans);
-    iteration->plan_count += from->plan_count;
-    from->plan_count = 0;
-    sort_plans(iteration);
-}
-
-/* Cheap tries lead to the deadline that just fits; it and the next shorter one are kept. */
-int erg_iteration_refine_budget(struct erg_iteration *iteration,
-                                const struct erg_iteration_request *request, double budget_j,
-                                struct erg_error *err)
-{
-    enum { TRIES = 25 };
-    size_t known = 0, fitting = 0;
-    double from = planned_meeting_s(iteration, budget_j), to = from * 1.01;
-    if (erg_iteration_pick(iteration, ERG_GOAL_BUDGET, budget_j, &known, NULL) == 0)
-        to = iteration->plans[known].time_s;
-    if (to <= from) /* the shortest time is within the budget already */
-        return 0;
-    double deadlines[TRIES];
-    for (size_t i = 0; i < TRIES; i++)
-        deadlines[i] = from + (to - from) * (double)i / TRIES;
-    struct erg_iteration_request close = *request;
-    close.points = close.slower_points = 0;
-    close.deadlines_s = deadlines;
-    close.deadline_count = TRIES;
-    close.tries = true;
-    struct erg_iteration tries;
-    if (erg_iteration_solve(&tries, &close, err) != 0)
-        return -1;
-    double last_s[2] = {to, to};
-    if (erg_iteration_pick(&tries, ERG_GOAL_BUDGET, budget_j, &fitting, NULL) == 0)
-        last_s[0] = tries.plans[fitting].planned_time_s;
-    last_s[1] = fmax(from, last_s[0] - (to - from) / TRIES);
-    erg_iteration_release(&tries);
-    close.deadlines_s = last_s;
-    close.deadline_count = 2;
-    close.tries = false;
-    struct erg_iteration last;
-    if (erg_iteration_solve(&last, &close, err) != 0)
-        return -1;
-    take_plans(iteration, &last);
-    erg_iteration_release(&last);
-    return 0;
 }

@@ -64,9 +64,8 @@ double erg_scale_time(const struct erg_scale *scale, double planned_s);
 double erg_scale_energy(const struct erg_scale *scale, double planned_s, double planned_j);
 
 struct erg_method_point {
-    double time_s, energy_j; /* all GPUs of one pipeline, as it will be measured */
-    double planned_time_s,
-        planned_energy_j; /* the same of the continuous plan it was rounded from */
+    double time_s, energy_j;                 /* all GPUs of one pipeline, as it will be measured */
+    double planned_time_s, planned_energy_j; /* as in struct erg_plan, scaled in the same way */
     double static_energy_j;
     const uint32_t *option; /* per instruction of the schedule: option of its table */
 };

@@ -44,7 +44,7 @@ struct erg_plan_options {
 
 struct erg_plan_point {
     double time_s, energy_j;
-    double planned_time_s, planned_energy_j; /* of the continuous plan it was rounded from */
+    double planned_time_s, planned_energy_j; /* as in struct erg_plan */
     double static_energy_j;
     uint32_t *option; /* per instruction of the schedule: index into its options */
 };
