@@ -337,10 +337,13 @@ static void test_wrong_questions(void **state)
     };
     check_program("memory " JOBS "llama2-7b.yaml' --gpus 8 --layout t=2,p=4 2>&1", 1,
                   "8 GPUs are more than a node of 4");
-    /* Groups that nodes have room for, but that cut them unevenly, can be planned, too. */
+    /* Groups that nodes have room for, but of which some would lie on two. */
     check_program("memory " JOBS "llama-65b.yaml' --gpus 96 --batch 96 --sequence 6144 "
                   "--layout t=2,c=3,p=8 -a 0 2>&1",
-                  0, "makes groups of 6 GPUs, which do not fill nodes of 8 evenly");
+                  1, "makes groups of 6 GPUs, which do not fill nodes of 8 evenly");
+    check_program("memory " JOBS "llama-65b.yaml' --gpus 6 --batch 96 --sequence 6144 "
+                  "--layout t=2,c=3 -a 0 2>&1",
+                  3, "it would fit with 305.89 GiB a GPU");
     /* What was measured on other GPUs says nothing of these. */
     check_program("memory " JOBS "llama-65b.yaml' --engine megatron-a100 2>&1", 1,
                   "is of a GPU with a peak of 312 TFLOP/s, but H800-SXM-80GB has");

@@ -167,6 +167,29 @@ static void vocabularies_are_padded(void **state)
     }
 }
 
+/* The last node need not be full, and a group that lies within one node need not divide it. */
+static void some_gpus_may_stay_free(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "{nodes: 1, gpus_per_node: 8, gpus_used: 6, gpu: A40}\ncontext: 3\npipeline: 2\n",
+        "{nodes: 2, gpus_per_node: 4, gpus_used: 6, gpu: A40, inter_node_bandwidth_gb_s: 25}\n"
+        "tensor: 2\npipeline: 3\n",
+    };
+    for (size_t i = 0; i < 2; i++) {
+        struct erg_error err;
+        struct erg_job *job;
+        char text[400];
+        snprintf(text, sizeof text,
+                 "model: llama-3.2-3b\ncluster: %smicrobatch_size: 2\nmicrobatches: 1\n"
+                 "sequence: 6144\n",
+                 cases[i]);
+        assert_ok(erg_job_parse(&job, "job.yaml", text, strlen(text), NULL, &err), &err);
+        assert_int_equal(erg_cluster_gpus(&job->cluster), 6);
+        erg_job_free(job);
+    }
+}
+
 static void broken_rules_have_their_sentence(void **state)
 {
     (void)state;
@@ -196,6 +219,17 @@ static void broken_rules_have_their_sentence(void **state)
          "job.yaml:3: key 'cluster': the cluster has 16 GPUs (2 nodes x 8), but tensor 4 x context "
          "1 x pipeline 2 x data 1 makes 8; with data: 2 they would be all used"},
         {8, "pipeline: 3", "", "tensor 8 x context 1 x pipeline 3 x data 1 makes 24"},
+        {4, "  gpus_per_node: 8\n  gpus_used: 8", "",
+         "job.yaml:5: key 'cluster.gpus_used': expected a number from 9 to 16, got 8"},
+        {4, "  gpus_per_node: 8\n  gpus_used: 12", "",
+         "job.yaml:3: key 'cluster': the cluster has 12 GPUs (of 2 nodes x 8), but tensor 8 x "
+         "context 1 x pipeline 2 x data 1 makes 16"},
+        {4, "  gpus_per_node: 9", "",
+         "the cluster has 18 GPUs (2 nodes x 9), but tensor 8 x "
+         "context 1 x pipeline 2 x data 1 makes 16; with gpus_used: 16 the others stay free"},
+        {4, "  gpus_per_node: 9\n  gpus_used: 16", "",
+         "job.yaml:4: key 'cluster.gpus_per_node': tensor 8 x context 1 makes groups of 8 GPUs, "
+         "which do not fill nodes of 9 evenly"},
         {8, "pipeline: 1", "context: 2\n",
          "job.yaml:4: key 'cluster.gpus_per_node': tensor 8 x context 2 makes groups of 16 GPUs, "
          "which do not fill nodes of 8 evenly"},
@@ -367,8 +401,8 @@ static void stages_and_gpus_have_to_match(void **state)
     }
 }
 
-/* Nodes hold whole groups, also where fewer would hold the GPUs; kinds without stages are left out,
- * and what trains on the first that is left is the job's engine. */
+/* Nodes stay as they are, and the last one may have GPUs that are not used; kinds without stages
+ * are left out, and what trains on the first that is left is the job's engine. */
 static void layouts_are_written_with_their_kinds(void **state)
 {
     (void)state;
@@ -400,13 +434,16 @@ static void layouts_are_written_with_their_kinds(void **state)
         assert_string_equal(again->gpu->name, gpus[i]);
         assert_near(again->kinds[0].nodes->inter_node_bandwidth, i ? 100e9 : 50e9, 0);
         if (i) {
-            assert_int_equal(again->cluster.nodes, 2); /* of four GPUs */
+            assert_int_equal(again->cluster.nodes, 2);
+            assert_int_equal(erg_cluster_gpus(&again->cluster), 8);
             assert_string_equal(again->engine->name, "megatron-kwai-h800");
-        } else { /* six GPUs are three groups, not two nodes of three GPUs */
-            assert_int_equal(again->cluster.nodes, 3);
-            assert_int_equal(again->cluster.gpus_per_node, 2);
+        } else {
+            assert_int_equal(again->cluster.nodes, 2);
+            assert_int_equal(again->cluster.gpus_per_node, 4);
+            assert_int_equal(erg_cluster_gpus(&again->cluster), 6);
             assert_int_equal(again->kinds[1].nodes->nodes, 1);
-            assert_int_equal(again->kinds[1].nodes->gpus_per_node, 2);
+            assert_int_equal(again->kinds[1].nodes->gpus_per_node, 4);
+            assert_int_equal(erg_cluster_gpus(again->kinds[1].nodes), 2);
             assert_null(again->engine);
             assert_string_equal(again->kinds[1].engine->name, "megatron-kwai-h800");
             for (size_t s = 0; s < 4; s++)
@@ -563,6 +600,7 @@ int main(void)
         cmocka_unit_test(broken_rules_have_their_sentence),
         cmocka_unit_test(stages_lie_on_gpus_of_several_kinds),
         cmocka_unit_test(stages_and_gpus_have_to_match),
+        cmocka_unit_test(some_gpus_may_stay_free),
         cmocka_unit_test(layouts_are_written_with_their_kinds),
         cmocka_unit_test(context_needs_a_sequence_in_chunks),
         cmocka_unit_test(layers_are_shared_out_evenly),

@@ -71,7 +71,7 @@ static void print(const struct erg_invocation *call, const struct erg_job *job,
 {
     const struct values *values = call->values;
     double parameters = erg_model_parameters(job->model);
-    long gpus = (long)job->cluster.nodes * job->cluster.gpus_per_node;
+    long gpus = erg_cluster_gpus(&job->cluster);
     if (call->common.json) {
         json_t *root = json_pack("{s:s, s:i, s:s, s:o, s:I, s:I, s:s}", "schema", "ergon.import",
                                  "schema_version", 1, "model", job->model->name, "parameters",

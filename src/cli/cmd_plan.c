@@ -134,7 +134,7 @@ static int prepare(struct planning *at, const char *path, struct erg_error *err)
     const struct erg_cluster *cluster = at->cluster ? at->cluster : &job->cluster;
     struct plan_gpus gpus = {0};
     if (!values->gpus)
-        ERG_PUSH(&gpus, items, (long)cluster->nodes * cluster->gpus_per_node);
+        ERG_PUSH(&gpus, items, erg_cluster_gpus(cluster));
     else if (erg_plan_list_gpus(&gpus, values->gpus, cluster, err) != 0) {
         free(gpus.items);
         return -1;

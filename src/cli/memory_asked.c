@@ -75,8 +75,7 @@ static int fill_layout(struct memory_asked *asked, struct erg_error *err)
     struct erg_layout *layout = &asked->layout;
     const bool one_kind = job->kind_count == 1, gpus_given = values->gpus != ERG_NOT_GIVEN;
     const bool placed = job->placed && (one_kind || !values->layout);
-    const long own_gpus =
-        one_kind ? (long)job->cluster.nodes * job->cluster.gpus_per_node : erg_layout_gpus(layout);
+    const long own_gpus = one_kind ? erg_cluster_gpus(&job->cluster) : erg_layout_gpus(layout);
     const long own_batch = layout->data * layout->microbatch * layout->microbatches;
     const long batch = values->batch != ERG_NOT_GIVEN ? values->batch : own_batch;
     if (choose_degrees(asked, err) != 0)
@@ -105,20 +104,16 @@ static int fill_layout(struct memory_asked *asked, struct erg_error *err)
 static int check_groups(const struct memory_asked *asked, struct erg_error *err)
 {
     const struct erg_layout *layout = &asked->layout;
-    const long group = layout->tensor * layout->context;
-    int uneven = 0;
-    for (long s = 0; s < layout->pipeline; s++) {
-        const int node_gpus = asked->job->kinds[asked->stage_kind[s]].nodes->gpus_per_node;
-        if (erg_layout_check_group(layout, node_gpus, err) != 0)
+    const long ranks = layout->tensor * layout->context * layout->data;
+    for (size_t k = 0; k < asked->job->kind_count; k++) {
+        long gpus = 0;
+        for (long s = 0; s < layout->pipeline; s++)
+            if (asked->stage_kind[s] == k)
+                gpus += ranks;
+        const int node_gpus = asked->job->kinds[k].nodes->gpus_per_node;
+        if (gpus > 0 && erg_layout_check_group(layout, gpus, node_gpus, err) != 0)
             return -1;
-        if (node_gpus % group != 0)
-            uneven = node_gpus;
     }
-    if (uneven)
-        erg_log(ERG_LOG_WARNING,
-                "tensor %ld x context %ld makes groups of %ld GPUs, which do not fill nodes of %d "
-                "evenly",
-                layout->tensor, layout->context, group, uneven);
     return 0;
 }
 

@@ -75,7 +75,7 @@ static int check_degrees(const struct memory_asked *asked, struct erg_error *err
         plain.pipeline = plain.virtual_stages = 1; /* layers need not divide */
     plain.offload = 0;
     plain.stage_offload = NULL;
-    return erg_layout_check_group(&plain, node_gpus, err) != 0 ||
+    return erg_layout_check_group(&plain, plain.tensor * plain.context, node_gpus, err) != 0 ||
                    erg_layout_check(&plain, job->model, err) != 0
                ? -1
                : 0;

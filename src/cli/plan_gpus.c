@@ -52,7 +52,7 @@ static int add_part(struct plan_gpus *numbers, char *part, long node, long all,
 int erg_plan_list_gpus(struct plan_gpus *numbers, const char *text,
                        const struct erg_cluster *cluster, struct erg_error *err)
 {
-    const long node = cluster->gpus_per_node, all = (long)cluster->nodes * node;
+    const long node = cluster->gpus_per_node, all = erg_cluster_gpus(cluster);
     char *copy = erg_xstrdup(text), *rest = copy, *part;
     int status = 0;
     while (!status && (part = strsep(&rest, ",")))

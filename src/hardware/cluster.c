@@ -8,6 +8,7 @@
 #define NODES                                                                                      \
     CYAML_FIELD_INT("nodes", CYAML_FLAG_DEFAULT, struct erg_cluster, nodes),                       \
         CYAML_FIELD_INT("gpus_per_node", CYAML_FLAG_DEFAULT, struct erg_cluster, gpus_per_node),   \
+        CYAML_FIELD_INT("gpus_used", CYAML_FLAG_OPTIONAL, struct erg_cluster, gpus_used),          \
         CYAML_FIELD_STRING_PTR("gpu", CYAML_FLAG_POINTER, struct erg_cluster, gpu, 1, 200),        \
         CYAML_FIELD_FLOAT("intra_node_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,    \
                           intra_node_bandwidth),                                                   \
@@ -57,14 +58,28 @@ static const struct erg_quantity quantities[] = {
      1e5},
 };
 
+/* Whether so many GPUs are used that the last node is, too. */
+static int check_used(const struct erg_cluster *cluster, const struct erg_yaml *yaml,
+                      const char *key, struct erg_error *err)
+{
+    const double most = (double)cluster->nodes * cluster->gpus_per_node;
+    return erg_yaml_has(yaml, key)
+               ? erg_yaml_check_range(yaml, key, cluster->gpus_used,
+                                      most - cluster->gpus_per_node + 1, most, err)
+               : 0;
+}
+
 static int finish_nodes(struct erg_cluster *cluster, const struct erg_yaml *yaml,
                         const char *prefix, bool alone, struct erg_error *err)
 {
-    char nodes[128], gpus[128];
-    snprintf(nodes, sizeof nodes, "%s%snodes", prefix, *prefix ? "." : "");
-    snprintf(gpus, sizeof gpus, "%s%sgpus_per_node", prefix, *prefix ? "." : "");
+    const char *dot = *prefix ? "." : "";
+    char nodes[128], gpus[128], used[128];
+    snprintf(nodes, sizeof nodes, "%s%snodes", prefix, dot);
+    snprintf(gpus, sizeof gpus, "%s%sgpus_per_node", prefix, dot);
+    snprintf(used, sizeof used, "%s%sgpus_used", prefix, dot);
     if (erg_yaml_check_range(yaml, nodes, cluster->nodes, 1, 100000, err) != 0 ||
         erg_yaml_check_range(yaml, gpus, cluster->gpus_per_node, 1, 1024, err) != 0 ||
+        check_used(cluster, yaml, used, err) != 0 ||
         erg_quantities_finish(cluster, quantities, sizeof quantities / sizeof *quantities, yaml,
                               prefix, err) != 0)
         return -1;

@@ -4,6 +4,7 @@
  *   cluster:
  *     nodes: 2
  *     gpus_per_node: 8
+ *     gpus_used: 12                   # of the first nodes on; optional: all
  *     gpu: A100-SXM4-40GB
  *     intra_node_bandwidth_gb_s: 300  # one direction, per GPU; optional: the GPU's own link
  *     inter_node_bandwidth_gb_s: 50   # one direction, per node; needed with several nodes

@@ -125,7 +125,8 @@ struct erg_stack {
 
 struct erg_cluster {
     int nodes, gpus_per_node;
-    char *gpu;                   /* a name of the catalogue */
+    int gpus_used; /* nodes are filled one after the other, so only the last has others; 0 = all */
+    char *gpu;     /* a name of the catalogue */
     double intra_node_bandwidth; /* bytes/s, one direction, per GPU; 0 = the GPU's link */
     double inter_node_bandwidth; /* bytes/s, one direction, per node */
     double inter_node_latency_s;
@@ -194,5 +195,18 @@ uint64_t erg_stack_fingerprint(const struct erg_stack *stack);
 /* Clusters are files of their own, or part of a job file with the same keys. */
 int erg_cluster_load(struct erg_cluster **cluster, const char *path, struct erg_error *err);
 void erg_cluster_free(struct erg_cluster *cluster);
+
+/* Of its own nodes, those that are used. */
+static inline long erg_cluster_gpus(const struct erg_cluster *cluster)
+{
+    return cluster->gpus_used ? cluster->gpus_used : (long)cluster->nodes * cluster->gpus_per_node;
+}
+
+/* Whether groups of `group` ranks that follow each other lie within nodes, when `gpus` ranks fill
+ * nodes of `node_gpus` one after the other. */
+static inline bool erg_nodes_hold_groups(long node_gpus, long group, long gpus)
+{
+    return group <= node_gpus && (gpus <= node_gpus || node_gpus % group == 0);
+}
 
 #endif

@@ -125,9 +125,23 @@ int erg_job_place_stages(struct erg_job *job, const struct erg_job_file *file,
 
 /* ---- whether that is what there is ---- */
 
-static long count_gpus(const struct erg_cluster *nodes)
+/* What of them is used: "2 nodes x 8", "of 2 nodes x 8". */
+static void say_nodes(char *text, size_t size, const struct erg_cluster *nodes)
 {
-    return (long)nodes->nodes * nodes->gpus_per_node;
+    bool all = erg_cluster_gpus(nodes) == (long)nodes->nodes * nodes->gpus_per_node;
+    snprintf(text, size, "%s%d nodes x %d", all ? "" : "of ", nodes->nodes, nodes->gpus_per_node);
+}
+
+/* What would make the degrees and the GPUs match. */
+static void say_remedy(char *text, size_t size, const struct erg_cluster *nodes, long replica,
+                       long needed)
+{
+    long gpus = erg_cluster_gpus(nodes), whole = (long)(nodes->nodes - 1) * nodes->gpus_per_node;
+    *text = '\0';
+    if (gpus % replica == 0)
+        snprintf(text, size, "; with data: %ld they would be all used", gpus / replica);
+    else if (needed < gpus && needed > whole)
+        snprintf(text, size, "; with gpus_used: %ld the others stay free", needed);
 }
 
 /* All nodes are of one kind. */
@@ -135,18 +149,17 @@ static int check_cluster(const struct erg_job *job, const struct erg_yaml *yaml,
                          struct erg_error *err)
 {
     long replica = (long)job->tensor * job->context * job->pipeline, needed = replica * job->data;
-    long gpus = count_gpus(&job->cluster);
-    char hint[96] = "";
+    long gpus = erg_cluster_gpus(&job->cluster);
+    char nodes[64], remedy[96];
     if (needed == gpus)
         return 0;
-    if (gpus % replica == 0)
-        snprintf(hint, sizeof hint, "; with data: %ld they would be all used", gpus / replica);
+    say_nodes(nodes, sizeof nodes, &job->cluster);
+    say_remedy(remedy, sizeof remedy, &job->cluster, replica, needed);
     return erg_yaml_fail(yaml, "cluster", err,
-                         "the cluster has %ld GPU%s (%d nodes x %d), but tensor %d x context %d "
-                         "x pipeline %d x data %d makes %ld%s",
-                         gpus, erg_plural((size_t)gpus), job->cluster.nodes,
-                         job->cluster.gpus_per_node, job->tensor, job->context, job->pipeline,
-                         job->data, needed, hint);
+                         "the cluster has %ld GPU%s (%s), but tensor %d x context %d x pipeline %d "
+                         "x data %d makes %ld%s",
+                         gpus, erg_plural((size_t)gpus), nodes, job->tensor, job->context,
+                         job->pipeline, job->data, needed, remedy);
 }
 
 /* Those of one kind beside others. */
@@ -154,19 +167,20 @@ static int check_kind(const struct erg_job *job, size_t kind, const struct erg_y
                       struct erg_error *err)
 {
     const struct erg_cluster *nodes = job->kinds[kind].nodes;
-    char key[KEY_BYTES];
-    long stages = 0, gpus = count_gpus(nodes);
+    char key[KEY_BYTES], have[64];
+    long stages = 0, gpus = erg_cluster_gpus(nodes);
     for (int s = 0; s < job->pipeline; s++)
         stages += job->stage_kind[s] == kind;
     long needed = stages * job->tensor * job->context * job->data;
     if (needed == gpus)
         return 0;
+    say_nodes(have, sizeof have, nodes);
     return erg_yaml_fail(yaml, node_key(key, kind, "nodes"), err,
-                         "there %s %ld %s (%d nodes x %d), but tensor %d x context %d x data %d x "
-                         "%ld stage%s on them makes %ld",
-                         gpus == 1 ? "is" : "are", gpus, job->kinds[kind].gpu->name, nodes->nodes,
-                         nodes->gpus_per_node, job->tensor, job->context, job->data, stages,
-                         erg_plural((size_t)stages), needed);
+                         "there %s %ld %s (%s), but tensor %d x context %d x data %d x %ld stage%s "
+                         "on them makes %ld",
+                         gpus == 1 ? "is" : "are", gpus, job->kinds[kind].gpu->name, have,
+                         job->tensor, job->context, job->data, stages, erg_plural((size_t)stages),
+                         needed);
 }
 
 int erg_job_check_nodes(const struct erg_job *job, const struct erg_yaml *yaml,
@@ -179,7 +193,7 @@ int erg_job_check_nodes(const struct erg_job *job, const struct erg_yaml *yaml,
         if ((job->kind_count == 1 ? check_cluster(job, yaml, err)
                                   : check_kind(job, k, yaml, err)) != 0)
             return -1;
-        if (group > nodes->gpus_per_node || nodes->gpus_per_node % group != 0)
+        if (!erg_nodes_hold_groups(nodes->gpus_per_node, group, erg_cluster_gpus(nodes)))
             return erg_yaml_fail(yaml, node_key(key, k, "gpus_per_node"), err,
                                  "tensor %d x context %d makes groups of %ld GPUs, which do not "
                                  "fill nodes of %d evenly",

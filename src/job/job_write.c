@@ -21,38 +21,29 @@ static void add_name(struct erg_text *out, const char *key, const char *name, co
     free(relative);
 }
 
-/* GPUs of a layout on nodes of one kind. */
-struct used_nodes {
-    const struct erg_cluster *nodes;
-    long gpus, group; /* group: those that a node holds together */
-};
-
-/* As few nodes as hold the GPUs, with equally many whole groups on each where that is possible.
- * `first` and `others` are what lines begin with. */
+/* So many of a cluster's nodes as its first GPUs lie on. `first` and `others` are what lines begin
+ * with. */
 static void add_nodes(struct erg_text *out, const struct erg_job *job,
-                      const struct used_nodes *used, const char *first, const char *others)
+                      const struct erg_cluster *cluster, long gpus, const char *first,
+                      const char *others)
 {
     const struct {
         const char *key;
         double value;
     } numbers[] = {
-        {"intra_node_bandwidth_gb_s", used->nodes->intra_node_bandwidth / 1e9},
-        {"inter_node_bandwidth_gb_s", used->nodes->inter_node_bandwidth / 1e9},
-        {"inter_node_latency_us", used->nodes->inter_node_latency_s * 1e6},
-        {"host_memory_gib", used->nodes->host_memory_bytes / 0x1p30},
-        {"host_memory_bandwidth_gb_s", used->nodes->host_memory_bandwidth / 1e9},
-        {"shared_link_bandwidth_gb_s", used->nodes->shared_link_bandwidth / 1e9},
+        {"intra_node_bandwidth_gb_s", cluster->intra_node_bandwidth / 1e9},
+        {"inter_node_bandwidth_gb_s", cluster->inter_node_bandwidth / 1e9},
+        {"inter_node_latency_us", cluster->inter_node_latency_s * 1e6},
+        {"host_memory_gib", cluster->host_memory_bytes / 0x1p30},
+        {"host_memory_bandwidth_gb_s", cluster->host_memory_bandwidth / 1e9},
+        {"shared_link_bandwidth_gb_s", cluster->shared_link_bandwidth / 1e9},
     };
-    long per_node = used->nodes->gpus_per_node, nodes = (used->gpus + per_node - 1) / per_node;
-    for (long n = nodes; n <= used->gpus / used->group; n++)
-        if (used->gpus % (n * used->group) == 0) {
-            nodes = n;
-            per_node = used->gpus / n;
-            break;
-        }
-    erg_text_printf(out, "%snodes: %ld\n%sgpus_per_node: %ld\n%s", first, nodes, others, per_node,
-                    others);
-    add_name(out, "gpu", used->nodes->gpu, job->path);
+    const long per_node = cluster->gpus_per_node, nodes = (gpus + per_node - 1) / per_node;
+    erg_text_printf(out, "%snodes: %ld\n%sgpus_per_node: %ld\n", first, nodes, others, per_node);
+    if (gpus < nodes * per_node)
+        erg_text_printf(out, "%sgpus_used: %ld\n", others, gpus);
+    erg_text_add(out, others);
+    add_name(out, "gpu", cluster->gpu, job->path);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].value > 0)
             erg_text_printf(out, "%s%s: %.10g\n", others, numbers[i].key, numbers[i].value);
@@ -65,18 +56,18 @@ static void add_cluster(struct erg_text *out, const struct erg_job *job,
     const struct erg_cluster *cluster = layout->cluster ? layout->cluster : &job->cluster;
     const struct erg_job_file *file = job->file;
     const char *engine = NULL;
-    long group = layout->tensor * layout->context;
     size_t written = 0;
     for (size_t k = 0; k <= cluster->more_count; k++) {
-        struct used_nodes used = {.nodes = k ? &cluster->more[k - 1] : cluster, .group = group};
+        const struct erg_cluster *nodes = k ? &cluster->more[k - 1] : cluster;
+        long gpus = 0;
         for (long s = 0; s < layout->pipeline; s++)
             if (layout->stage_kind[s] == k)
-                used.gpus += group * layout->data;
-        if (used.gpus == 0)
+                gpus += layout->tensor * layout->context * layout->data;
+        if (gpus == 0)
             continue;
-        const char *trains = k ? used.nodes->engine : file->engine;
+        const char *trains = k ? nodes->engine : file->engine;
         erg_text_add(out, written == 0 ? "cluster:\n" : written == 1 ? "  more_nodes:\n" : "");
-        add_nodes(out, job, &used, written ? "    - " : "  ", written ? "      " : "  ");
+        add_nodes(out, job, nodes, gpus, written ? "    - " : "  ", written ? "      " : "  ");
         if (written++ == 0) {
             engine = trains;
         } else if (trains) {

@@ -225,14 +225,28 @@ static int check_layers(const struct erg_layout *layout, const struct erg_model 
     return 0;
 }
 
-int erg_layout_check_group(const struct erg_layout *layout, long node_gpus, struct erg_error *err)
+int erg_layout_check_group(const struct erg_layout *layout, long gpus, long node_gpus,
+                           struct erg_error *err)
 {
     long group = layout->tensor * layout->context;
-    if (group <= node_gpus)
+    if (erg_nodes_hold_groups(node_gpus, group, gpus))
         return 0;
+    if (group > node_gpus)
+        return erg_fail(err, ERG_FAILED,
+                        "tensor %ld x context %ld are %ld GPUs, more than the %ld of a node",
+                        layout->tensor, layout->context, group, node_gpus);
     return erg_fail(err, ERG_FAILED,
-                    "tensor %ld x context %ld are %ld GPUs, more than the %ld of a node",
+                    "tensor %ld x context %ld makes groups of %ld GPUs, which do not fill nodes of "
+                    "%ld evenly",
                     layout->tensor, layout->context, group, node_gpus);
+}
+
+bool erg_layout_leaves_node(long ranks, long node_gpus, long from, long to)
+{
+    for (long rank = 0; rank < ranks; rank++)
+        if ((from * ranks + rank) / node_gpus != (to * ranks + rank) / node_gpus)
+            return true;
+    return false;
 }
 
 int erg_layout_check(const struct erg_layout *layout, const struct erg_model *model,

@@ -133,9 +133,14 @@ int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
 /* Sets data and microbatches so that `gpus` train on `batch` sequences in an iteration. */
 int erg_layout_fill(struct erg_layout *layout, long gpus, long batch, struct erg_error *err);
 
-/* Whether groups of tensor x context ranks stay within nodes of so many GPUs, as all that times
- * layouts expects. */
-int erg_layout_check_group(const struct erg_layout *layout, long node_gpus, struct erg_error *err);
+/* Whether groups of tensor x context ranks stay within nodes of so many GPUs, which `gpus` ranks
+ * fill one after the other. */
+int erg_layout_check_group(const struct erg_layout *layout, long gpus, long node_gpus,
+                           struct erg_error *err);
+
+/* Whether a message from any GPU of a stage to its like in another one leaves a node: stages of
+ * `ranks` GPUs, counted from the first on these nodes. */
+bool erg_layout_leaves_node(long ranks, long node_gpus, long from, long to);
 
 /*
  * Whether the model can be spread so: degrees at least 1 that divide heads, groups, widths and

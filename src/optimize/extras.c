@@ -41,7 +41,7 @@ static void add_extras(struct erg_optimization_kind *kind, const struct erg_mode
     erg_time_machine_init(&machine, kind->on->gpu, kind->on->nodes);
     const struct erg_layout_energy_request request = {.time = {model, kind->on->engine, &machine},
                                                       .gpu = kind->on->gpu};
-    long gpus = (long)kind->on->nodes->nodes * kind->on->nodes->gpus_per_node;
+    long gpus = erg_cluster_gpus(kind->on->nodes);
     erg_time_parts_init(&parts, &request.time, layout->tensor, layout->context, layout->microbatch,
                         layout->sequence, gpus);
     erg_layout_work_init(&work, &request, &parts, layout->tensor, layout->context,

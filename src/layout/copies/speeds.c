@@ -30,11 +30,7 @@ static bool is_between_nodes(const struct erg_layout *layout, const struct erg_t
     const struct run run = run_of(on, layout->pipeline, stage);
     if (other < run.first || other >= run.end)
         return true;
-    for (long rank = 0; rank < ranks; rank++)
-        if (((stage - run.first) * ranks + rank) / node_gpus !=
-            ((other - run.first) * ranks + rank) / node_gpus)
-            return true;
-    return false;
+    return erg_layout_leaves_node(ranks, node_gpus, stage - run.first, other - run.first);
 }
 
 static struct erg_memory_stage_speed speed_of(const struct erg_layout *layout,

@@ -204,7 +204,8 @@ static bool grow(struct erg_layout *grown, const struct search *search, int degr
     long *const degrees[] = {&grown->tensor, &grown->context, &grown->pipeline};
     *degrees[degree] *= factor;
     if (more_gpus == (layout->data % factor == 0) ||
-        grown->tensor * grown->context > room_of(search, 0)->node_gpus ||
+        !erg_nodes_hold_groups(room_of(search, 0)->node_gpus, grown->tensor * grown->context,
+                               erg_layout_gpus(grown)) ||
         (bounds->most_gpus && erg_layout_gpus(grown) > bounds->most_gpus && more_gpus))
         return false;
     if (!more_gpus) {

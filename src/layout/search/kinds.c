@@ -17,7 +17,7 @@ int erg_mixed_kind_init(struct erg_mixed_kind *kind, const struct erg_cluster *n
         .name = gpu->name,
         .gpu = gpu,
         .engine = engine,
-        .gpus = (long)nodes->nodes * nodes->gpus_per_node,
+        .gpus = erg_cluster_gpus(nodes),
         .memory_bytes = ERG_MEMORY_USABLE_SHARE * gpu->memory_bytes,
         .host_bytes = nodes->host_memory_bytes,
     };

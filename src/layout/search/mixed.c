@@ -269,11 +269,12 @@ static void walk_stages(struct walk *walk, struct erg_layout *layout,
     }
     long group = layout->tensor * layout->context, stages = layout->pipeline;
     long most = search->kinds[kind].gpus / (group * layout->data);
-    if (group > search->kinds[kind].machine.node_gpus)
-        most = 0;
     if (most > search->model->layers - stages)
         most = search->model->layers - stages;
     for (long own = most; own > 0; own--) {
+        if (!erg_nodes_hold_groups(search->kinds[kind].machine.node_gpus, group,
+                                   own * group * layout->data))
+            continue;
         blocks[count] = (struct erg_layout_block){.kind = kind, .stages = own};
         layout->pipeline = stages + own;
         walk_stages(walk, layout, blocks, count + 1, kind + 1);

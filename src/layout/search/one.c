@@ -191,7 +191,7 @@ int erg_layout_evaluate(struct erg_layout_candidate *candidate,
     struct erg_layout *own = &candidate->layout;
     long most = search->group_most > 0 ? search->group_most : machine->node_gpus;
     long pipeline = own->tensor * own->context * own->pipeline;
-    if (erg_layout_check_group(own, most, err) != 0) {
+    if (erg_layout_check_group(own, search->gpus, most, err) != 0) {
         if (err)
             err->status = ERG_INFEASIBLE;
         return -1;

@@ -377,6 +377,7 @@ static bool is_group(const struct erg_layout_search *search, long tensor, long c
     struct erg_model padded = *search->time.model;
     padded.vocab = erg_layout_vocabulary(search->time.model, tensor);
     return search->gpus % (tensor * context) == 0 &&
+           erg_nodes_hold_groups(search->time.machine->node_gpus, tensor * context, search->gpus) &&
            erg_model_check_tensor(&padded, tensor, NULL) == 0 &&
            erg_model_check_sequence(search->time.model, context, search->sequence, NULL) == 0 &&
            search->sequence / context % tensor == 0;

@@ -1,7 +1,7 @@
 /*
  * Which layouts of a job are the fastest: all are tried.
  *
- * The space: tensor and context degrees whose product stays within a node, every number of stages
+ * The space: tensor and context degrees whose groups stay within nodes, every number of stages
  * and of chunks that the layers allow, every microbatch, every recomputation, and the least
  * offloading that fits, which is the fastest, since offloading only costs time. Of each, the layers
  * are split equally where that is possible, and where stages may differ, in the fastest of all ways
