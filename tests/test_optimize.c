@@ -312,26 +312,46 @@ static void test_shapes_of_jobs(void **state)
 }
 
 /*
- * Four stages of two GPUs on two nodes: the boundary in the middle crosses the nodes. A microbatch
- * is 4 x 2048 tokens of 2048 bf16 values; each GPU sends half of it, over a link of 300 GB/s or,
- * together with its partner, over the node's 50 GB/s, and gathers the other half inside the node.
+ * A microbatch is 4 x 2048 tokens of 2048 bf16 values; each GPU sends half of it, over a link of
+ * 300 GB/s or its share of the node's 50 GB/s, and gathers the other half inside the node. Ranks
+ * fill nodes stage by stage, each with all its copies. The last stage's next is the first.
  */
-static void test_transfers_know_the_nodes(void **state)
+static void check_hops(const char *cluster, const char *degrees, int per_node, const bool *leaves,
+                       size_t count)
 {
-    (void)state;
+    struct erg_text nodes = {0};
+    erg_text_printf(&nodes,
+                    "%s, gpus_per_node: %d, gpu: A100-SXM4-40GB, inter_node_bandwidth_gb_s: 50, "
+                    "inter_node_latency_us: 20}\ntensor: 2\n%s\n",
+                    cluster, per_node, degrees);
     write_job("nodes.yaml",
-              "nodes: 1, gpus_per_node: 4, gpu: A100-SXM4-40GB}\n"
-              "tensor: 2\npipeline: 2\n",
-              "nodes: 2, gpus_per_node: 4, gpu: A100-SXM4-40GB, inter_node_bandwidth_gb_s: 50, "
-              "inter_node_latency_us: 20}\ntensor: 2\npipeline: 4\n");
+              "nodes: 1, gpus_per_node: 4, gpu: A100-SXM4-40GB}\ntensor: 2\npipeline: 2\n",
+              nodes.data);
+    erg_text_release(&nodes);
     check_optimize("nodes.yaml", "nodes", "-m sequential", 0, "selected: sequential");
     struct erg_plan_file *plan = read_plan("nodes");
     const struct erg_pipeline *pipeline = &plan->schedule.pipeline;
-    double bytes = 4 * 2048 * 2048 * 2.0;
-    for (size_t s = 0; s < 4; s++) /* the last one's next is the first */
+    const double bytes = 4 * 2048 * 2048 * 2.0, gather_s = bytes / 2 / 300e9;
+    assert_int_equal(pipeline->stages, count);
+    for (size_t s = 0; s < count; s++)
         assert_close(pipeline->hop_latency_s[s],
-                     s % 2 ? bytes / 50e9 + 20e-6 + bytes / 2 / 300e9 : bytes / 300e9, 1e-9);
+                     gather_s +
+                         (leaves[s] ? bytes / 2 / (50e9 / per_node) + 20e-6 : bytes / 2 / 300e9),
+                     1e-9);
     erg_plan_file_free(plan);
+}
+
+static void test_transfers_know_the_nodes(void **state)
+{
+    (void)state;
+    check_hops("nodes: 2", "pipeline: 4", 4, (const bool[]){false, true, false, true}, 4);
+    /* Copies of a stage lie beside each other, so two stages fill the first node. */
+    check_hops("nodes: 2, gpus_used: 12", "pipeline: 3\ndata: 2", 8,
+               (const bool[]){false, true, true}, 3);
+    /* Three stages of six GPUs: every one lies on two nodes or has its next on another. */
+    check_hops("nodes: 3, gpus_used: 18", "pipeline: 3\ndata: 3", 8,
+               (const bool[]){true, true, true}, 3);
+    check_hops("nodes: 1, gpus_used: 6", "pipeline: 3", 8, (const bool[]){false, false, false}, 3);
 }
 
 static void test_overrides_win_over_the_job(void **state)

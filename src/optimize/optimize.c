@@ -3,6 +3,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "layout/layout.h"
 #include "optimize/optimization_internal.h"
 
 #include <math.h>
@@ -18,10 +19,10 @@ enum {
 /*
  * Activations cross from a stage to the next one at the end of an instruction. The GPUs of a
  * tensor group hold the same ones, so each sends its share and the receivers gather the rest over
- * their own links; between nodes, the senders of a node share the node's link.
+ * their own links. Between nodes every GPU has its share of what joins them, as layouts are timed
+ * (layout/time/time.h).
  */
 struct crossing {
-    size_t stages_per_node; /* as many whole ones as fit */
     double inside_s, between_s;
 };
 
@@ -29,20 +30,30 @@ static struct crossing crossing_of(const struct erg_job *job, const struct erg_j
                                    double boundary_bytes)
 {
     const struct erg_cluster *nodes = kind->nodes;
-    int stage_gpus = job->tensor * job->context;
-    int senders = stage_gpus < nodes->gpus_per_node ? stage_gpus : nodes->gpus_per_node;
     double share = boundary_bytes / job->tensor;
     double gather_s = (boundary_bytes - share) / kind->gpu->link_bandwidth;
-    struct crossing crossing = {.stages_per_node = (size_t)(nodes->gpus_per_node / senders),
-                                .inside_s = share / kind->gpu->link_bandwidth + gather_s};
-    if (nodes->inter_node_bandwidth > 0)
-        crossing.between_s =
-            share * senders / nodes->inter_node_bandwidth + nodes->inter_node_latency_s + gather_s;
+    double network = nodes->inter_node_bandwidth / nodes->gpus_per_node;
+    struct crossing crossing = {.inside_s = share / kind->gpu->link_bandwidth + gather_s};
+    if (nodes->shared_link_bandwidth > 0)
+        network = fmin(network, nodes->shared_link_bandwidth);
+    if (network > 0)
+        crossing.between_s = share / network + nodes->inter_node_latency_s + gather_s;
     return crossing;
 }
 
-/* The stages of a kind fill its nodes one after the other; between two kinds the slower network
- * counts. A stack with a measured overhead has these transfers in it. */
+/* Whether the next stage is reached without leaving nodes; stages are counted among those of their
+ * kind, which fill its nodes one after the other with all copies of each (layout/layout.h). */
+static bool stay_inside(const struct erg_job *job, const size_t *places, size_t stage, size_t next)
+{
+    const struct erg_job_kind *kind = &job->kinds[job->stage_kind[stage]];
+    return job->stage_kind[stage] == job->stage_kind[next] &&
+           !erg_layout_leaves_node((long)job->tensor * job->context * job->data,
+                                   kind->nodes->gpus_per_node, (long)places[stage],
+                                   (long)places[next]);
+}
+
+/* Between two kinds the slower network counts. A stack with a measured overhead has these
+ * transfers in it. */
 static void set_latencies(struct erg_optimization *o)
 {
     const struct erg_job *job = o->job;
@@ -60,9 +71,9 @@ static void set_latencies(struct erg_optimization *o)
         size_t next = (s + 1) % stages;
         const struct crossing *here = &crossings[job->stage_kind[s]];
         const struct crossing *there = &crossings[job->stage_kind[next]];
-        bool together = here == there &&
-                        places[s] / here->stages_per_node == places[next] / here->stages_per_node;
-        o->hop_latency_s[s] = together ? here->inside_s : fmax(here->between_s, there->between_s);
+        o->hop_latency_s[s] = stay_inside(job, places, s, next)
+                                  ? here->inside_s
+                                  : fmax(here->between_s, there->between_s);
     }
     free(crossings);
     free(places);
