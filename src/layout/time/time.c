@@ -90,7 +90,7 @@ static long fewest_members(long node_gpus, long stride, long size, long gpus)
         return 0;
     if (stride * size % node_gpus == 0 && node_gpus % stride == 0)
         return node_gpus / stride; /* whole nodes, and in each as many of every group */
-    for (long block = 0; block < gpus; block += stride * size) {
+    for (long block = 0; block + stride * size <= gpus; block += stride * size) {
         for (long first = block; first < block + stride; first++) {
             long last = first + (size - 1) * stride, members = 1;
             if (first / node_gpus == last / node_gpus)

@@ -26,9 +26,11 @@
  * adapters of its own GPUs: it runs at one GPU's share of the network times the smallest number of
  * its group's ranks in any node, in the rank order of layout.h.
  *
- * Left out: the embedding (no products), the loss's exchange of statistics, a tied head's sum of
- * two gradients, the bytes of matrix products. Source: Megatron-Kwai's planner model, for the rule
- * of the smallest number and the terms; Narayanan et al. (2021), section 2, for the bubble.
+ * Left out: that messages between stages in one node are faster than those between nodes, where a
+ * layout has several nodes and stages of less than one; the embedding (no products), the loss's
+ * exchange of statistics, a tied head's sum of two gradients, the bytes of matrix products. Source:
+ * Megatron-Kwai's planner model, for the rule of the smallest number and the terms; Narayanan et
+ * al. (2021), section 2, for the bubble.
  */
 #ifndef ERG_LAYOUT_TIME_H
 #define ERG_LAYOUT_TIME_H
