@@ -128,6 +128,67 @@ static void test_files(void **state)
     }
 }
 
+/* Seconds of one layout on a job's own cluster, by its own engine. */
+static double time_of(const char *job, const char *layout)
+{
+    char command[300];
+    snprintf(command, sizeof command, "plan %s %s --json", job, layout);
+    json_t *document = run_json(command, 0);
+    const double time_s = number(json_array_get(json_object_get(document, "layouts"), 0), "time_s");
+    json_decref(document);
+    return time_s;
+}
+
+/* Not only the best: with the engine, the batch and the part of the cluster that were asked for. */
+static void test_rows_as_jobs(void **state)
+{
+    (void)state;
+    const char asked[] =
+        "'" ERGON_TEST_SOURCE_DIR "/examples/quickstart.yaml' --gpus 12 --batch 48 "
+        "--engine megatron-kwai-a100";
+    static const char *const rows[] = {"--layout t=2,p=3,v=3,b=2 --recompute none",
+                                       "--layout t=1,p=3,b=1 --recompute norms",
+                                       "--layout t=4,p=3,b=4 --recompute full"};
+    char command[600];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(command, sizeof command, "plan %s %s --export job > %s/row.yaml", asked, rows[i],
+                 folder);
+        check_output(command, 0, "");
+        snprintf(command, sizeof command, "%s/row.yaml", folder);
+        assert_close(time_of(command, rows[i]), time_of(asked, rows[i]), 1e-9);
+        snprintf(command, sizeof command,
+                 "optimize %s/row.yaml -o %s/plan --method sequential 2>&1", folder, folder);
+        check_output(command, 0, "selected: sequential");
+    }
+    snprintf(command, sizeof command, "rm -r %s/*", folder);
+    assert_int_equal(system(command), 0);
+}
+
+/* A file beside the job or in the current folder is found from anywhere. */
+static void test_files_of_jobs(void **state)
+{
+    (void)state;
+    char command[900], here[300];
+    assert_non_null(getcwd(here, sizeof here));
+    snprintf(command, sizeof command,
+             "sed 's/^name: .*/name: Own/' '%s/data/gpus/a100-sxm4-80gb.yaml' > %s/own.yaml && "
+             "sed 's/^name: .*/name: own/' '%s/data/engines/megatron-kwai-a100.yaml' > "
+             "%s/engine.yaml && sed 's/gpu: [^ ]*/gpu: own.yaml/' '%s/examples/quickstart.yaml' > "
+             "%s/job.yaml && mkdir %s/far",
+             ERGON_TEST_SOURCE_DIR, folder, ERGON_TEST_SOURCE_DIR, folder, ERGON_TEST_SOURCE_DIR,
+             folder, folder);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(chdir(folder), 0);
+    check_output("plan job.yaml --engine engine.yaml --layout t=2,p=2,b=2 --recompute none "
+                 "--export job > far/row.yaml",
+                 0, "");
+    assert_int_equal(chdir("far"), 0);
+    check_output("plan row.yaml --layout t=2,p=2,b=2", 0, "times of the engine own");
+    assert_int_equal(chdir(here), 0);
+    snprintf(command, sizeof command, "rm -r %s/*", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* From the plan of layouts to the plan of clocks and overlap, whatever is recomputed or offloaded.
  */
 static void check_way(const char *arguments, const char *recompute, const char *method,
@@ -384,6 +445,8 @@ int main(void)
         cmocka_unit_test(test_one_layout),
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_rows_as_jobs),
+        cmocka_unit_test(test_files_of_jobs),
         cmocka_unit_test(test_refusals_as_documents),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_a_plan_is_a_job_of_optimize),

@@ -251,6 +251,21 @@ static void engines_suit_their_gpus(void **state)
     free(text);
 }
 
+/* Stages say by their GPU which nodes they lie on. */
+static void test_nodes_that_a_job_cannot_tell_apart(void **state)
+{
+    (void)state;
+    char command[500];
+    snprintf(command, sizeof command,
+             "sed 's/A100-SXM4-80GB/H800-SXM-80GB/; s/megatron-kwai-a100/megatron-kwai-h800/' "
+             "'%s/examples/mixed/llama-65b_h800_a100.yaml' > %s/twins.yaml",
+             ERGON_TEST_SOURCE_DIR, folder);
+    assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, "plan %s/twins.yaml 2>&1", folder);
+    check_program(command, 1, "several nodes of the cluster have H800-SXM-80GB");
+    assert_int_equal(unlink(in_folder("twins.yaml")), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +276,7 @@ int main(void)
         cmocka_unit_test(stages_of_their_own),
         cmocka_unit_test(refusals),
         cmocka_unit_test(engines_suit_their_gpus),
+        cmocka_unit_test(test_nodes_that_a_job_cannot_tell_apart),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

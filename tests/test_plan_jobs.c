@@ -282,7 +282,7 @@ static struct erg_job *written(const struct draw *draw, const struct erg_layout_
     struct erg_text text = {0};
     struct erg_error err = {0};
     struct erg_job *job;
-    erg_layout_job(&text, &answer, NULL, found);
+    erg_layout_job(&text, &answer, NULL, NULL, found);
     if (erg_job_parse(&job, "written.yaml", text.data, text.count, NULL, &err) != 0)
         fail_msg("%s\n%s", err.message, text.data);
     erg_text_release(&text);

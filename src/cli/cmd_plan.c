@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 static const char *const recomputes[] = {"none", "norms", "activation", "balanced", "full", NULL};
-static const char *const exports[] = {"megatron", "torchtitan", "profile", NULL};
+static const char *const exports[] = {"megatron", "torchtitan", "profile", "job", NULL};
 /* As enum erg_layout_goal numbers them. */
 static const char *const objectives[] = {"fastest", "least_energy", NULL};
 
@@ -55,8 +55,10 @@ static const struct erg_option options[] = {
     {"why", 'w', ERG_OPTION_TEXT, "TEXT", AT(why),
      .help = "this one beside the best: what makes it slower, or what forbids it"},
     {"export", 'x', ERG_OPTION_CHOICE, "SOFTWARE", AT(export), .choices = exports,
-     .help = "print the best, or that of --layout, as what this software is started with; profile: "
-             "frontiers for every number of GPUs, for ergon simulate"},
+     .help =
+         "print the best, or that of --layout, as what this software is started with; job: as a "
+         "job for ergon optimize; profile: frontiers for every number of GPUs, for ergon "
+         "simulate"},
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
      .help = "write layouts.json, layouts.html, job.yaml, the job with the best layout, and "
              "clocks.json, its clocks"},
@@ -204,8 +206,8 @@ static int check_options(const struct plan_values *values, bool json, struct erg
                         "with --layout");
     if (one && values->output)
         return erg_fail(err, ERG_USAGE,
-                        "--output writes all layouts; it goes neither with --layout nor with "
-                        "--why");
+                        "--output writes all layouts; it goes neither with --layout, whose job "
+                        "--export job prints, nor with --why");
     return 0;
 }
 

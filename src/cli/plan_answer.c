@@ -102,10 +102,16 @@ void erg_plan_print_refusal(const struct erg_layout_answer *answer,
         print_document(erg_layout_refusal_document(answer, err->message, remedy));
 }
 
-static void print_export(const struct planning *at, const struct erg_layout *layout)
+void erg_plan_print_export(const struct planning *at, const struct erg_layout_answer *answer,
+                           const struct erg_layout_candidate *candidate)
 {
+    const int export = at->values->export;
     struct erg_text text = {0};
-    erg_layout_export(&text, (enum erg_export_format)at->values->export, at->job->model, layout);
+    if (export == PLAN_EXPORT_JOB)
+        erg_layout_job(&text, answer, at->cluster, at->values->engine, candidate);
+    else
+        erg_layout_export(&text, (enum erg_export_format) export, at->job->model,
+                          &candidate->layout);
     fputs(text.data, stdout);
     erg_text_release(&text);
 }
@@ -121,7 +127,8 @@ static int show_one(struct planning *at, bool json, struct erg_error *err)
     if (evaluate(&one, at, &layout, "--layout", text, err) != 0)
         return -1;
     if (at->values->export >= 0) {
-        print_export(at, &one.layout);
+        const struct erg_layout_answer answer = answer_of(at);
+        erg_plan_print_export(at, &answer, &one);
         erg_layout_candidate_release(&one);
         return 0;
     }
@@ -231,7 +238,7 @@ int erg_plan_write_files(const struct planning *at, const struct erg_layout_answ
     struct erg_arena arena = {0};
     struct erg_text job = {0};
     json_t *document = erg_layout_document(answer);
-    erg_layout_job(&job, answer, at->cluster, best(at));
+    erg_layout_job(&job, answer, at->cluster, at->values->engine, best(at));
     int status = erg_dir_make(folder, err) ||
                          erg_json_write(erg_arena_printf(&arena, "%s/layouts.json", folder),
                                         document, err) ||
@@ -314,7 +321,7 @@ static int find(struct planning *at, bool json, struct erg_error *err)
     if (folder && erg_plan_write_files(at, &answer, err) != 0)
         return -1;
     if (at->values->export >= 0) {
-        print_export(at, &best(at)->layout);
+        erg_plan_print_export(at, &answer, best(at));
         return 0;
     }
     if (json)

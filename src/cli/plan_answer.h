@@ -18,7 +18,7 @@ struct plan_values {
 };
 
 /* Choices of the option --export beyond enum erg_export_format. */
-enum { PLAN_EXPORT_PROFILE = 2 };
+enum { PLAN_EXPORT_PROFILE = 2, PLAN_EXPORT_JOB };
 
 /* Everything of one call. */
 struct planning {
@@ -53,6 +53,10 @@ int erg_plan_print_json(const struct erg_layout_answer *answer);
 /* The document of a refusal, where that is one: nothing fits or is within bounds. */
 void erg_plan_print_refusal(const struct erg_layout_answer *answer,
                             const struct erg_layout_remedy *remedy, const struct erg_error *err);
+
+/* A layout of an answer as what --export names, but a profile. */
+void erg_plan_print_export(const struct planning *at, const struct erg_layout_answer *answer,
+                           const struct erg_layout_candidate *candidate);
 
 /* Writes layouts.json, layouts.html, job.yaml and clocks.json of an answer over clocks; and says
  * so, unless `folder` is NULL. */

@@ -5,12 +5,12 @@
 
 #include "base/memory.h"
 #include "layout/energy/mixed.h"
-#include "layout/exchange/export.h"
 #include "layout/memory/memory.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
 /* Layouts that a page shows, and among which the best over clocks is looked for. */
 enum { SHOWN = 300 };
@@ -42,6 +42,20 @@ static int fill_kind(struct mixing *mixing, size_t index, const struct erg_clust
     return 0;
 }
 
+/* A job's stages name their kind by its GPU. */
+static int check_names_differ(const struct mixing *mixing, struct erg_error *err)
+{
+    for (size_t k = 1; k < mixing->search.kind_count; k++)
+        for (size_t i = 0; i < k; i++)
+            if (strcasecmp(mixing->kinds[i].name, mixing->kinds[k].name) == 0)
+                return erg_fail(err, ERG_FAILED,
+                                "several nodes of the cluster have %s, so a plan could not say "
+                                "which of them a stage lies on; expected more_nodes with GPUs of "
+                                "other names, for example a copy of the GPU's file with another",
+                                mixing->kinds[k].name);
+    return 0;
+}
+
 static int load_kinds(struct mixing *mixing, const struct erg_cluster *cluster,
                       struct erg_error *err)
 {
@@ -67,7 +81,7 @@ static int load_kinds(struct mixing *mixing, const struct erg_cluster *cluster,
     at->searches->gpus = 0;
     for (size_t k = 0; k < mixing->search.kind_count; k++)
         at->searches->gpus += mixing->kinds[k].gpus;
-    return 0;
+    return check_names_differ(mixing, err);
 }
 
 static void release(struct mixing *mixing)
@@ -222,21 +236,16 @@ static int explain(struct mixing *mixing, const char *text, struct erg_error *er
     return 0;
 }
 
-/* For software that knows one kind of GPU: which ranks are which is said before it. */
-static void print_export(const struct mixing *mixing, const struct erg_layout_candidate *best)
+/* For software that knows one kind of GPU: which ranks are which. */
+static void print_ranks(const struct mixing *mixing, const struct erg_layout_candidate *best)
 {
-    struct erg_text text = {0};
     long rank = 0, group = erg_layout_gpus(&best->layout) / best->layout.pipeline;
     for (size_t i = 0; i < best->block_count; i++) {
         long ranks = best->blocks[i].stages * group;
-        erg_text_printf(&text, "# Ranks %ld to %ld on %s.\n", rank, rank + ranks - 1,
-                        mixing->kinds[best->blocks[i].kind].name);
+        printf("# Ranks %ld to %ld on %s.\n", rank, rank + ranks - 1,
+               mixing->kinds[best->blocks[i].kind].name);
         rank += ranks;
     }
-    erg_layout_export(&text, (enum erg_export_format)mixing->at->values->export,
-                      mixing->at->job->model, &best->layout);
-    fputs(text.data, stdout);
-    erg_text_release(&text);
 }
 
 /* ---- all of it ---- */
@@ -269,14 +278,18 @@ static int answer(struct mixing *mixing, bool json, struct erg_error *err)
         return -1;
     const struct erg_layout_answer answer = answer_of(mixing, &mixing->found);
     int status = values->output ? erg_plan_write_files(at, &answer, err) : 0;
-    if (!status && values->export >= 0)
-        print_export(mixing, answer.choice
-                                 ? &at->choice.layouts[at->choice.picks[0].option].candidate
-                                 : &mixing->found.items[0]);
-    else if (!status && json)
+    if (!status && values->export >= 0) {
+        const struct erg_layout_candidate *best =
+            answer.choice ? &at->choice.layouts[at->choice.picks[0].option].candidate
+                          : &mixing->found.items[0];
+        if (values->export != PLAN_EXPORT_JOB)
+            print_ranks(mixing, best);
+        erg_plan_print_export(at, &answer, best);
+    } else if (!status && json) {
         status = erg_plan_print_json(&answer);
-    else if (!status)
+    } else if (!status) {
         print_text(mixing, &answer);
+    }
     if (!status && !json && values->export < 0)
         erg_plan_print_files(values->output);
     return status;

@@ -125,6 +125,7 @@ void erg_job_free(struct erg_job *job);
 /* A layout in the words of a job file. */
 struct erg_job_layout {
     const struct erg_cluster *cluster; /* NULL: the job's */
+    const char *engine;                /* of the cluster's own nodes; NULL: the job's */
     long tensor, context, pipeline, data, virtual_stages;
     const long *chunk_layers; /* as in struct erg_job; NULL: even */
     long microbatch, microbatches, sequence, vocabulary;
@@ -140,7 +141,8 @@ struct erg_job_layout {
 
 /*
  * The job's file with another layout, on as many GPUs as that has: what says how schedules are
- * searched and chosen is left to the defaults. Relative paths become absolute.
+ * searched and chosen is left to the defaults. Relative paths become absolute; those of another
+ * cluster or engine are from the current folder.
  */
 void erg_job_write(struct erg_text *out, const struct erg_job *job,
                    const struct erg_job_layout *layout);

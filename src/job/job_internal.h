@@ -60,7 +60,9 @@ int erg_job_check_nodes(const struct erg_job *job, const struct erg_yaml *yaml,
 int erg_job_check_engines(const struct erg_job *job, const struct erg_yaml *yaml,
                           struct erg_error *err);
 
-/* job_names.c: a name that is a relative path is one from the job's folder; to be freed. */
+/* job_names.c: whether a name is a path, else of a catalogue's entry; a name that is a relative
+ * path is one from the job's folder; to be freed. */
+bool erg_job_is_path(const char *name);
 char *erg_job_relative_to(const char *path, const char *name);
 
 #endif

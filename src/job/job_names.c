@@ -6,17 +6,16 @@
 
 #include <string.h>
 
-static bool is_relative_path(const char *name)
+bool erg_job_is_path(const char *name)
 {
     const char *dot = strrchr(name, '.');
-    bool file = dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".json"));
-    return *name != '/' && (strchr(name, '/') || file);
+    return strchr(name, '/') || (dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".json")));
 }
 
 char *erg_job_relative_to(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
-    if (!is_relative_path(name) || !slash)
+    if (*name == '/' || !erg_job_is_path(name) || !slash)
         return erg_xstrdup(name);
     struct erg_text text = {0};
     erg_text_add_bytes(&text, path, (size_t)(slash - path) + 1);

@@ -15,7 +15,7 @@
 static void add_name(struct erg_text *out, const char *key, const char *name, const char *path)
 {
     char *relative = erg_job_relative_to(path, name);
-    char *whole = strchr(relative, '/') ? realpath(relative, NULL) : NULL;
+    char *whole = erg_job_is_path(relative) ? realpath(relative, NULL) : NULL;
     erg_text_printf(out, "%s: %s\n", key, whole ? whole : name);
     free(whole);
     free(relative);
@@ -23,9 +23,8 @@ static void add_name(struct erg_text *out, const char *key, const char *name, co
 
 /* So many of a cluster's nodes as its first GPUs lie on. `first` and `others` are what lines begin
  * with. */
-static void add_nodes(struct erg_text *out, const struct erg_job *job,
-                      const struct erg_cluster *cluster, long gpus, const char *first,
-                      const char *others)
+static void add_nodes(struct erg_text *out, const char *path, const struct erg_cluster *cluster,
+                      long gpus, const char *first, const char *others)
 {
     const struct {
         const char *key;
@@ -43,7 +42,7 @@ static void add_nodes(struct erg_text *out, const struct erg_job *job,
     if (gpus < nodes * per_node)
         erg_text_printf(out, "%sgpus_used: %ld\n", others, gpus);
     erg_text_add(out, others);
-    add_name(out, "gpu", cluster->gpu, job->path);
+    add_name(out, "gpu", cluster->gpu, path);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].value > 0)
             erg_text_printf(out, "%s%s: %.10g\n", others, numbers[i].key, numbers[i].value);
@@ -55,7 +54,8 @@ static void add_cluster(struct erg_text *out, const struct erg_job *job,
 {
     const struct erg_cluster *cluster = layout->cluster ? layout->cluster : &job->cluster;
     const struct erg_job_file *file = job->file;
-    const char *engine = NULL;
+    const char *path = layout->cluster ? "" : job->path; /* that its names are relative to */
+    const char *engine = NULL, *engine_path = path;
     size_t written = 0;
     for (size_t k = 0; k <= cluster->more_count; k++) {
         const struct erg_cluster *nodes = k ? &cluster->more[k - 1] : cluster;
@@ -65,20 +65,21 @@ static void add_cluster(struct erg_text *out, const struct erg_job *job,
                 gpus += layout->tensor * layout->context * layout->data;
         if (gpus == 0)
             continue;
-        const char *trains = k ? nodes->engine : file->engine;
+        const char *trains = k ? nodes->engine : layout->engine ? layout->engine : file->engine;
         erg_text_add(out, written == 0 ? "cluster:\n" : written == 1 ? "  more_nodes:\n" : "");
-        add_nodes(out, job, nodes, gpus, written ? "    - " : "  ", written ? "      " : "  ");
+        add_nodes(out, path, nodes, gpus, written ? "    - " : "  ", written ? "      " : "  ");
         if (written++ == 0) {
             engine = trains;
+            engine_path = k ? path : layout->engine ? "" : job->path;
         } else if (trains) {
             erg_text_add(out, "      ");
-            add_name(out, "engine", trains, job->path);
+            add_name(out, "engine", trains, path);
         }
     }
     if (file->stack)
         add_name(out, "stack", file->stack, job->path);
     if (engine)
-        add_name(out, "engine", engine, job->path);
+        add_name(out, "engine", engine, engine_path);
     for (long s = 0; written > 1 && s < layout->pipeline; s++)
         erg_text_printf(out, "%s%s%s", s ? ", " : "stage_gpus: [",
                         layout->kind_gpus[layout->stage_kind[s]],

@@ -458,7 +458,8 @@ static void fill_stage_kinds(size_t *kinds, const struct erg_layout_candidate *l
 }
 
 void erg_layout_job(struct erg_text *out, const struct erg_layout_answer *answer,
-                    const struct erg_cluster *cluster, const struct erg_layout_candidate *candidate)
+                    const struct erg_cluster *cluster, const char *engine,
+                    const struct erg_layout_candidate *candidate)
 {
     static const enum erg_job_recompute recomputes[] = {
         [ERG_REMAT_NONE] = ERG_RECOMPUTE_NONE,
@@ -482,6 +483,7 @@ void erg_layout_job(struct erg_text *out, const struct erg_layout_answer *answer
         fill_stage_kinds(stage_kind, candidate);
     const struct erg_job_layout own = {
         .cluster = cluster,
+        .engine = engine,
         .tensor = layout->tensor,
         .context = layout->context,
         .pipeline = layout->pipeline,

@@ -64,10 +64,10 @@ const char *erg_layout_missed_bound(const struct erg_layout_query *query, double
 /* "t=2,c=2,p=8,l=2", as erg_layout_parse() reads it. */
 void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long layers);
 
-/* The job with this layout of the answer in place of its own, in YAML; `cluster` NULL: the job's.
- */
+/* The job with this layout of the answer in place of its own, in YAML; `cluster`, `engine` NULL:
+ * the job's. */
 void erg_layout_job(struct erg_text *out, const struct erg_layout_answer *answer,
-                    const struct erg_cluster *cluster,
+                    const struct erg_cluster *cluster, const char *engine,
                     const struct erg_layout_candidate *candidate);
 
 #endif
