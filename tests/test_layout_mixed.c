@@ -2,7 +2,6 @@
 #include "mixed_world.h"
 
 #include "base/random.h"
-#include "layout/energy/mixed.h"
 
 #include <stdbool.h>
 
@@ -237,100 +236,6 @@ static void no_layout_is_faster(void **state)
     world_release(&world);
 }
 
-/* ---- energy ---- */
-
-static int choose(struct erg_layout_choice *choice, const struct erg_mixed_search *search,
-                  const struct erg_layout_found *found, const struct erg_layout_query *query,
-                  size_t most, struct erg_error *err)
-{
-    const struct erg_layout_choice_request asked = {
-        .query = *query, .most = most, .tolerance = 0.003};
-    return erg_mixed_choose(choice, search, found, &asked, err);
-}
-
-static double sum_of(const struct erg_layout_energy *energy)
-{
-    double sum = 0;
-    for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
-        sum += energy->items[i];
-    return sum;
-}
-
-/* Stages of the same GPUs twice, under two names, need what they need under one; of two kinds each
- * stage draws its own power, and a frontier begins at the closed form's time. */
-static void every_stage_draws_its_own_power(void **state)
-{
-    (void)state;
-    struct world world = world_of("llama-65b");
-    struct erg_mixed_search search = search_of(&world, 2);
-    struct erg_layout_found found;
-    struct erg_layout_choice choice;
-    struct erg_error err;
-    world.kinds[0].gpus = world.kinds[1].gpus = 32;
-    search.batch_least = search.batch_most = 32;
-    search.top = 40;
-    assert_ok(erg_mixed_search(&found, &search, &err), &err);
-    size_t both = 0;
-    for (size_t i = 0; i < found.count; i++) {
-        struct erg_layout_energy energy, hungrier;
-        struct erg_gpu hungry = *world.gpus[1];
-        const struct erg_layout_candidate *one = &found.items[i];
-        erg_mixed_energy(&energy, &search, one);
-        assert_close(energy.time_s, one->time.total, 1e-9);
-        assert_close(energy.total_j, sum_of(&energy), 1e-12);
-        hungry.static_power_w += 100;
-        world.kinds[1].gpu = &hungry;
-        erg_mixed_energy(&hungrier, &search, one);
-        world.kinds[1].gpu = world.gpus[1];
-        bool used = one->blocks[0].kind == 1 || one->block_count > 1;
-        assert_true(used == (hungrier.total_j > energy.total_j));
-        both += one->block_count > 1;
-    }
-    assert_true(both > 10);
-    const struct erg_layout_query fastest = {0};
-    assert_ok(choose(&choice, &search, &found, &fastest, 3, &err), &err);
-    assert_true(choice.count > 0 && choice.pick_count == choice.count);
-    for (size_t i = 0; i < choice.count; i++) {
-        const struct erg_layout_planned *planned = &choice.layouts[i];
-        const struct erg_frontier *frontier = &planned->frontier.frontier;
-        struct erg_layout_energy energy;
-        erg_mixed_energy(&energy, &search, &planned->candidate);
-        /* As fast as at the highest clock, with no more energy; more of it saves energy. */
-        double closed_s = planned->candidate.time.total;
-        /* Of few microbatches on unlike stages the schedule takes a little longer. */
-        assert_true(frontier->points[0].time_s >= closed_s * (1 - 1e-9));
-        assert_true(frontier->points[0].time_s <= closed_s * 1.001);
-        assert_true(frontier->points[0].energy_j <= energy.total_j * 1.01);
-        assert_true(frontier->points[frontier->count - 1].energy_j < 0.9 * energy.total_j);
-    }
-    const struct erg_layout_query late = {.goal = ERG_LAYOUT_LEAST_ENERGY,
-                                          .time_s = 1.2 * choice.picks[0].time_s};
-    const struct erg_layout_query early = {.time_s = 0.5 * choice.picks[0].time_s};
-    double fastest_j = choice.picks[0].energy_j;
-    erg_layout_choice_release(&choice);
-    assert_ok(choose(&choice, &search, &found, &late, 3, &err), &err);
-    assert_true(choice.picks[0].time_s <= late.time_s * (1 + 1e-9));
-    assert_true(choice.picks[0].energy_j < 0.95 * fastest_j);
-    erg_layout_choice_release(&choice);
-    assert_fails(choose(&choice, &search, &found, &early, 3, &err), &err, "a deadline");
-    assert_int_equal(err.status, ERG_INFEASIBLE);
-    erg_layout_choice_release(&choice);
-    erg_layout_found_release(&found);
-    /* One kind: the same as without places. */
-    const struct erg_time_request time = {world.model, world.engines[0], &world.kinds[0].machine};
-    const struct erg_layout_energy_request request = {.time = time, .gpu = world.gpus[0]};
-    struct erg_layout_energy alone, mixed;
-    search.kind_count = 1;
-    search.top = 1;
-    assert_ok(erg_mixed_search(&found, &search, &err), &err);
-    erg_mixed_energy(&mixed, &search, &found.items[0]);
-    erg_layout_energy(&alone, &request, &found.items[0].layout, 0, 0);
-    for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
-        assert_close(mixed.items[i], alone.items[i], 1e-12);
-    erg_layout_found_release(&found);
-    world_release(&world);
-}
-
 /* ---- one kind ---- */
 
 static void one_kind_is_a_search(void **state)
@@ -470,62 +375,9 @@ static void what_is_wrong_is_said(void **state)
     world_release(&world);
 }
 
-/* The best of a query when every layout is planned for itself; INFINITY: none is within it. */
-static double best_of_each(const struct erg_mixed_search *search,
-                           const struct erg_layout_found *found,
-                           const struct erg_layout_query *query)
-{
-    double best = INFINITY;
-    for (size_t i = 0; i < found->count; i++) {
-        const struct erg_layout_found one = {.items = &found->items[i], .count = 1};
-        struct erg_layout_choice choice;
-        if (choose(&choice, search, &one, query, 1, NULL) == 0)
-            best = fmin(best, erg_layout_pick_value(&choice.picks[0], query->goal));
-        erg_layout_choice_release(&choice);
-    }
-    return best;
-}
-
-/* Few are planned, and none of the others is better. */
-static void what_is_planned_is_the_best(void **state)
-{
-    (void)state;
-    struct world world = world_of("llama-65b");
-    struct erg_mixed_search search = search_of(&world, 2);
-    struct erg_layout_found found;
-    struct erg_layout_choice choice;
-    struct erg_error err;
-    world.model->layers = 8;
-    search.batch_least = search.batch_most = 8;
-    search.top = 24;
-    assert_ok(erg_mixed_search(&found, &search, &err), &err);
-    double fastest_s = found.items[0].time.total;
-    struct erg_layout_energy fastest;
-    erg_mixed_energy(&fastest, &search, &found.items[0]);
-    const struct erg_layout_query queries[] = {
-        {.goal = ERG_LAYOUT_LEAST_ENERGY, .time_s = 1.1 * fastest_s},
-        {.energy_j = 0.8 * fastest.total_j},
-        {.power_w = 0.7 * fastest.total_j / fastest_s},
-    };
-    for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
-        assert_ok(choose(&choice, &search, &found, &queries[i], 40, &err), &err);
-        double best = best_of_each(&search, &found, &queries[i]);
-        double got = erg_layout_pick_value(&choice.picks[0], queries[i].goal);
-        if (!(got <= best * 1.004 && choice.gap <= 0.003 && choice.count < found.count / 2))
-            fail_msg("query %zu: %zu of %zu planned, %.8g with a gap of %g, the best of all %.8g",
-                     i, choice.count, found.count, got, choice.gap, best);
-        assert_int_equal(choice.fitting, found.count);
-        erg_layout_choice_release(&choice);
-    }
-    erg_layout_found_release(&found);
-    world_release(&world);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_stage_draws_its_own_power),
-        cmocka_unit_test(what_is_planned_is_the_best),
         cmocka_unit_test(no_layout_is_faster),
         cmocka_unit_test(one_kind_is_a_search),
         cmocka_unit_test(faster_gpus_get_more_layers),

@@ -15,22 +15,25 @@ struct walk {
     struct erg_layout_found *found;
     size_t kept; /* at most, while it goes on */
     struct erg_mixed_views views;
-    struct erg_layout_splitter splitter;
-    struct erg_layout_stages own; /* of search->per_stage */
-    struct erg_layout nearest;    /* while nothing fits; without its layers */
+    struct erg_mixed_room room;
+    struct erg_layout nearest; /* while nothing fits; without its layers */
     double nearest_excess;
     double others; /* tokens per second that nothing else does more than */
 };
 
 /* ---- what is kept ---- */
 
-/* Seconds from which on a layout with this batch is slower than all that are kept. */
+/* Seconds from which on a layout with this batch is not wanted, or slower than all that are kept.
+ */
 static double slowest_wanted(const struct walk *walk, long batch)
 {
+    const struct erg_mixed_search *search = walk->search;
     const struct erg_layout_found *found = walk->found;
+    if (search->each)
+        return search->limit_s > 0 ? search->limit_s * (1 + 1e-9) : INFINITY;
     if (found->count < walk->kept)
         return INFINITY;
-    return (double)(batch * walk->search->sequence) / found->items[found->count - 1].tokens_per_s;
+    return (double)(batch * search->sequence) / found->items[found->count - 1].tokens_per_s;
 }
 
 static void keep(struct walk *walk, const struct erg_layout_candidate *candidate)
@@ -57,6 +60,11 @@ static void keep(struct walk *walk, const struct erg_layout_candidate *candidate
 
 /* ---- the walk ---- */
 
+static long least_of(long a, long b)
+{
+    return a < b ? a : b;
+}
+
 static bool is_wanted(long degree, long only)
 {
     return only == 0 || degree == only;
@@ -74,8 +82,8 @@ static void note_unfit(struct walk *walk, const struct erg_layout *layout,
     if (walk->found->count > 0 || !most || layout->virtual_stages > 1 ||
         !erg_layout_may_miss(places, layout, walk->nearest_excess))
         return;
-    erg_layout_split_of_any_memory(&walk->splitter, places, layout);
-    candidate.layout.chunk_layers = walk->splitter.chunk_layers;
+    erg_layout_split_of_any_memory(&walk->room.splitter, places, layout);
+    candidate.layout.chunk_layers = walk->room.splitter.chunk_layers;
     if (erg_layout_settle_memory(&candidate, places, &excess) != ERG_LAYOUT_TOO_LARGE ||
         excess >= walk->nearest_excess)
         return;
@@ -84,71 +92,6 @@ static void note_unfit(struct walk *walk, const struct erg_layout *layout,
         return;
     walk->nearest_excess = excess;
     walk->nearest = *layout;
-}
-
-/* Whether stages of equal layers are timed by the closed form, as on GPUs of one kind. */
-static bool may_be_equal(const struct walk *walk, const struct erg_layout *layout,
-                         const struct erg_layout_places *places)
-{
-    return walk->search->model->layers % (layout->pipeline * layout->virtual_stages) == 0 &&
-           erg_time_places_are_alike(places->time, places->count);
-}
-
-/* Memory and time of the layers at hand. */
-static bool settle(struct walk *walk, struct erg_layout_candidate *candidate,
-                   const struct erg_layout_places *places)
-{
-    const struct erg_mixed_search *search = walk->search;
-    double excess;
-    enum erg_layout_verdict verdict =
-        search->per_stage
-            ? erg_layout_settle_stages(candidate, &walk->own, places, search->remats, &excess)
-            : erg_layout_settle_memory(candidate, places, &excess);
-    if (verdict == ERG_LAYOUT_FITS && candidate->layout.chunk_layers)
-        erg_layout_follow_split(candidate, &walk->splitter, &walk->own, places);
-    else if (verdict == ERG_LAYOUT_FITS)
-        erg_layout_settle_time(candidate, places);
-    return verdict == ERG_LAYOUT_FITS;
-}
-
-/* The best becomes a layout with the chunks at hand if that fits and is faster. */
-static void take_faster(struct walk *walk, struct erg_layout_candidate *best,
-                        const struct erg_layout *layout, const struct erg_layout_places *places)
-{
-    struct erg_layout_candidate candidate = *best;
-    candidate.layout = *layout;
-    if (!settle(walk, &candidate, places) ||
-        (best->time.total > 0 && best->time.total <= candidate.time.total))
-        return;
-    erg_layout_candidate_release(best);
-    *best = candidate;
-    erg_layout_own_lists(best);
-}
-
-/* The fastest split that fits with one recomputation and ratio for all stages, and where each does
- * what is best for it, what that makes of it. */
-static void take_split(struct walk *walk, struct erg_layout_candidate *best,
-                       const struct erg_layout *layout, const struct erg_layout_places *places,
-                       enum erg_remat remat, double limit)
-{
-    struct erg_layout own = *layout;
-    own.remat = remat;
-    if (!erg_layout_may_fit(places, &own, 1u << remat) ||
-        erg_layout_split_fastest(&walk->splitter, places, &own, limit) == INFINITY)
-        return;
-    own.chunk_layers = walk->splitter.chunk_layers;
-    take_faster(walk, best, &own, places);
-}
-
-/* Seconds that no split takes less than, whatever stages do: without offloading, each with the
- * recomputation that takes least. From `limit` on less may be said. */
-static double bound_of(struct walk *walk, const struct erg_layout *layout,
-                       const struct erg_layout_places *places, double limit)
-{
-    struct erg_layout least = *layout;
-    if (walk->search->per_stage)
-        erg_layout_take_least_remats(&least, &walk->own, places);
-    return erg_layout_split_bound(&walk->splitter, places, &least, limit);
 }
 
 /* The fastest split of a layout's layers, if it is among the fastest, with its own recomputation
@@ -162,22 +105,18 @@ static void consider(struct walk *walk, const struct erg_layout *layout,
     const double wanted = slowest_wanted(walk, batch);
     struct erg_layout_candidate best = {.batch = batch, .block_count = places->count};
     memcpy(best.blocks, blocks, places->count * sizeof *blocks);
-    best.bound_s = bound_of(walk, layout, places, wanted);
+    best.bound_s = erg_mixed_split_bound(&walk->room, layout, places, wanted);
     found->evaluated++;
     if (best.bound_s >= wanted) {
         found->slower++;
         return;
     }
-    if (may_be_equal(walk, layout, places))
-        take_faster(walk, &best, layout, places);
-    if (!search->per_stage)
-        take_split(walk, &best, layout, places, layout->remat, wanted);
-    for (int remat = ERG_REMAT_NONE; search->per_stage && remat < ERG_REMATS; remat++)
-        if (search->remats & 1u << remat)
-            take_split(walk, &best, layout, places, (enum erg_remat)remat, INFINITY);
+    erg_mixed_split_fastest(&best, &walk->room, layout, places, wanted);
     if (best.time.total > 0) {
         erg_mixed_fill_peaks(&best, places);
         found->feasible++;
+        if (search->each)
+            search->each(search->context, &best);
         keep(walk, &best);
         erg_layout_candidate_release(&best);
     } else if (wanted < INFINITY) {
@@ -190,7 +129,7 @@ static void consider(struct walk *walk, const struct erg_layout *layout,
 /* All chunks and recomputations of stages on these blocks; where stages choose, that which needs
  * the least memory stands for all. */
 static void walk_chunks(struct walk *walk, struct erg_layout *layout,
-                        const struct erg_layout_block *blocks, size_t count)
+                        const struct erg_layout_block *blocks, size_t count, unsigned remats)
 {
     const struct erg_mixed_search *search = walk->search;
     struct erg_layout_places places;
@@ -207,7 +146,7 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
         for (int remat = ERG_REMAT_NONE; remat < ERG_REMATS; remat++) {
             bool alone = !search->per_stage || search->remats >> remat == 1;
             layout->remat = (enum erg_remat)remat;
-            if (search->remats & 1u << remat && alone)
+            if (remats & 1u << remat && alone)
                 consider(walk, layout, &places, blocks);
         }
     }
@@ -215,15 +154,15 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
 
 /* All orders of the kinds that have stages, from place `at` on. */
 static void walk_orders(struct walk *walk, struct erg_layout *layout,
-                        struct erg_layout_block *blocks, size_t count, size_t at)
+                        struct erg_layout_block *blocks, size_t count, size_t at, unsigned remats)
 {
     if (at == count)
-        walk_chunks(walk, layout, blocks, count);
+        walk_chunks(walk, layout, blocks, count, remats);
     for (size_t i = at; i < count; i++) {
         struct erg_layout_block own = blocks[at];
         blocks[at] = blocks[i];
         blocks[i] = own;
-        walk_orders(walk, layout, blocks, count, at + 1);
+        walk_orders(walk, layout, blocks, count, at + 1, remats);
         own = blocks[at];
         blocks[at] = blocks[i];
         blocks[i] = own;
@@ -239,17 +178,52 @@ static bool is_too_slow(const struct walk *walk, const struct erg_layout *layout
                         const struct erg_layout_block *blocks, size_t count)
 {
     const struct erg_mixed_search *search = walk->search;
-    const struct erg_layout_found *found = walk->found;
+    const long replicas = layout->data * layout->microbatch; /* sequences of a microbatch */
+    const long microbatches = replicas < search->batch_least ? search->batch_least / replicas : 1;
     double layers_per_s = 0;
-    if (found->count < walk->kept)
-        return false;
     for (size_t i = 0; i < count; i++) {
         const struct erg_time_parts *parts = &walk->views.pieces[blocks[i].kind][1].parts;
         layers_per_s += (double)blocks[i].stages / (parts->forward_s + parts->backward_s);
     }
     double microbatch_s = (double)search->model->layers / layers_per_s;
-    double tokens = (double)(layout->data * layout->microbatch * search->sequence);
-    return tokens / microbatch_s < found->items[found->count - 1].tokens_per_s;
+    return microbatch_s * (double)microbatches > slowest_wanted(walk, microbatches * replicas);
+}
+
+/* The recomputations with which stages on these blocks may be among what is wanted. */
+static unsigned wanted_remats(const struct walk *walk, const struct erg_layout *layout,
+                              const struct erg_layout_block *blocks, size_t count)
+{
+    const struct erg_mixed_search *search = walk->search;
+    if (is_too_slow(walk, layout, blocks, count))
+        return 0;
+    return search->wanted ? search->wanted(search->context, layout, blocks, count) : search->remats;
+}
+
+/* Whether the groups of so many stages lie within nodes. */
+static bool hold_groups(const struct erg_mixed_kind *kind, const struct erg_layout *layout,
+                        long stages)
+{
+    const long group = layout->tensor * layout->context;
+    return erg_nodes_hold_groups(kind->machine.node_gpus, group, stages * group * layout->data);
+}
+
+/* The fewest and the most stages that a kind may have behind so many others. */
+static void find_range(long *least, long *most, const struct walk *walk,
+                       const struct erg_layout *layout, size_t kind)
+{
+    const struct erg_mixed_search *search = walk->search;
+    const long group = layout->tensor * layout->context * layout->data;
+    const long left = search->gpus / group - layout->pipeline; /* of an exact number */
+    const unsigned bit = 1u << kind;
+    *least = search->used & bit ? 1 : 0;
+    *most = search->kinds[kind].gpus / group;
+    if (search->used && !(search->used & bit))
+        *most = 0;
+    *most = least_of(*most, search->model->layers - layout->pipeline);
+    if (search->gpus && kind + 1 == search->kind_count && left > *least)
+        *least = left;
+    if (search->gpus)
+        *most = least_of(*most, left);
 }
 
 /* All numbers of stages on the kinds from `kind` on, most first, since they may be the fastest; the
@@ -258,29 +232,27 @@ static void walk_stages(struct walk *walk, struct erg_layout *layout,
                         struct erg_layout_block *blocks, size_t count, size_t kind)
 {
     const struct erg_mixed_search *search = walk->search;
+    const long stages = layout->pipeline;
+    long least, most;
     if (kind == search->kind_count) {
-        if (!is_wanted(layout->pipeline, search->only.pipeline))
+        if (count == 0 || !is_wanted(layout->pipeline, search->only.pipeline))
             return;
-        if (count > 0 && is_too_slow(walk, layout, blocks, count))
+        const unsigned remats = wanted_remats(walk, layout, blocks, count);
+        if (remats)
+            walk_orders(walk, layout, blocks, count, 0, remats);
+        else
             walk->found->bounded++;
-        else if (count > 0)
-            walk_orders(walk, layout, blocks, count, 0);
         return;
     }
-    long group = layout->tensor * layout->context, stages = layout->pipeline;
-    long most = search->kinds[kind].gpus / (group * layout->data);
-    if (most > search->model->layers - stages)
-        most = search->model->layers - stages;
-    for (long own = most; own > 0; own--) {
-        if (!erg_nodes_hold_groups(search->kinds[kind].machine.node_gpus, group,
-                                   own * group * layout->data))
+    find_range(&least, &most, walk, layout, kind);
+    for (long own = most; own >= least; own--) {
+        if (own > 0 && !hold_groups(&search->kinds[kind], layout, own))
             continue;
         blocks[count] = (struct erg_layout_block){.kind = kind, .stages = own};
         layout->pipeline = stages + own;
-        walk_stages(walk, layout, blocks, count + 1, kind + 1);
+        walk_stages(walk, layout, blocks, count + (own > 0), kind + 1);
     }
     layout->pipeline = stages;
-    walk_stages(walk, layout, blocks, count, kind + 1);
 }
 
 /* The most groups of t c GPUs that one stage can have. */
@@ -317,6 +289,7 @@ static void walk_microbatches(struct walk *walk, long tensor, long context)
         long data = most_data(walk, &layout);
         for (layout.data = 1; layout.data <= data; layout.data++)
             if (is_wanted(layout.data, search->only.data) &&
+                search->gpus % (tensor * context * layout.data) == 0 &&
                 (!exact || search->batch_most % (microbatch * layout.data) == 0))
                 walk_stages(walk, &layout, blocks, 0, 0);
     }
@@ -381,8 +354,12 @@ static int refine(struct walk *walk, struct erg_error *err)
             return -1;
         erg_mixed_views_fill(&walk->views, &item.layout);
         erg_mixed_places_init(&places, &walk->views, &item.layout, item.blocks, item.block_count);
-        if (erg_layout_refine_split(&item, &walk->splitter, &walk->own, &places, limit_s))
+        if (erg_layout_refine_split(&item, &walk->room.splitter, &walk->room.stages, &places,
+                                    limit_s)) {
             erg_mixed_fill_peaks(&item, &places);
+            if (walk->search->each)
+                walk->search->each(walk->search->context, &item);
+        }
         for (; place > 0 && item.tokens_per_s > found->items[place - 1].tokens_per_s; place--)
             found->items[place] = found->items[place - 1];
         found->items[place] = item;
@@ -428,16 +405,14 @@ int erg_mixed_search(struct erg_layout_found *found, const struct erg_mixed_sear
         .nearest_excess = INFINITY,
     };
     erg_mixed_views_init(&walk.views, search);
-    erg_layout_splitter_init(&walk.splitter, search->model->layers);
-    erg_layout_stages_init(&walk.own, search->model->layers);
+    erg_mixed_room_init(&walk.room, search);
     found->items = erg_xcalloc(walk.kept + 1, sizeof *found->items);
     int status = walk_groups(&walk, err);
     if (!status && found->count == 0)
         status = none_fits(&walk, err);
     if (!status)
         status = refine(&walk, err);
-    erg_layout_stages_release(&walk.own);
-    erg_layout_splitter_release(&walk.splitter);
+    erg_mixed_room_release(&walk.room);
     if (status)
         erg_layout_found_release(found);
     return status;

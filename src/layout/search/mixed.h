@@ -49,7 +49,17 @@ struct erg_mixed_search {
     bool offload;                 /* activations may be offloaded */
     bool per_stage;               /* as in search.h */
     long microbatch_most;         /* 0: no bound */
+    long gpus;                    /* of all stages together, exactly; 0: any number of them */
+    unsigned used;                /* bits 1 << kind: stages lie on these and no others; 0: on any */
     size_t top;                   /* how many are kept, at least 1 */
+    /* Every layout that fits, as in search.h, and takes no more than `limit_s` (0: however slow),
+     * of those that are `wanted`: of which recomputations, bits 1 << enum erg_remat, layouts of
+     * these degrees may be, whatever their order of these blocks and their chunks. NULL: of all. */
+    void (*each)(void *context, const struct erg_layout_candidate *candidate);
+    unsigned (*wanted)(void *context, const struct erg_layout *degrees,
+                       const struct erg_layout_block *blocks, size_t count);
+    void *context;
+    double limit_s;
     /* Of the layouts that are tried the tensor and context degree, stages, virtual stages,
      * microbatch and data degree; 0: any. */
     struct erg_mixed_degrees {
