@@ -43,6 +43,7 @@ struct erg_layout_choice_request erg_plan_choice_request(const struct planning *
 {
     return (struct erg_layout_choice_request){.searches = at->searches,
                                               .search_count = at->search_count,
+                                              .source = at->source,
                                               .energy = &at->energy,
                                               .query = at->query,
                                               .whole_union =
@@ -256,13 +257,11 @@ int erg_plan_write_files(const struct planning *at, const struct erg_layout_answ
     return status;
 }
 
-static int choose(struct planning *at, struct erg_error *err)
+int erg_plan_choose(struct planning *at, struct erg_error *err)
 {
     const struct erg_layout_choice_request request = erg_plan_choice_request(at);
-    if (erg_layout_choose(&at->choice, &request, err) != 0) {
-        bool none_fits = at->choice.fitting == 0 && at->search_count == 1;
-        return none_fits ? erg_plan_say_needed(&at->remedy, at->searches, err) : -1;
-    }
+    if (erg_layout_choose(&at->choice, &request, err) != 0)
+        return -1;
     if (at->search_count == 1)
         return 0;
     at->counts = erg_xcalloc(at->search_count, sizeof *at->counts);
@@ -315,8 +314,10 @@ static int find(struct planning *at, bool json, struct erg_error *err)
     if (at->search_count == 1 && (!clocks || folder) &&
         erg_layout_search(&at->found, at->searches, err) != 0)
         return erg_plan_say_needed(&at->remedy, at->searches, err);
-    if (clocks && choose(at, err) != 0)
-        return -1;
+    if (clocks && erg_plan_choose(at, err) != 0)
+        return at->choice.fitting == 0 && at->search_count == 1
+                   ? erg_plan_say_needed(&at->remedy, at->searches, err)
+                   : -1;
     const struct erg_layout_answer answer = answer_of(at);
     if (folder && erg_plan_write_files(at, &answer, err) != 0)
         return -1;

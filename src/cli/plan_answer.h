@@ -30,6 +30,7 @@ struct planning {
     struct erg_time_machine machine;
     struct erg_layout_search *searches; /* by GPUs, which are all that differs */
     size_t search_count;
+    const struct erg_layout_source *source; /* on nodes of several kinds */
     struct erg_layout_energy_request energy;
     struct erg_layout_query query;
     struct erg_layout_found found;
@@ -44,6 +45,9 @@ struct planning {
 
 /* Whether the answer is one over clocks. */
 bool erg_plan_over_clocks(const struct planning *at);
+
+/* The choice over clocks, and with several numbers of GPUs what each gives. */
+int erg_plan_choose(struct planning *at, struct erg_error *err);
 
 /* What is asked of layouts over clocks. */
 struct erg_layout_choice_request erg_plan_choice_request(const struct planning *at);

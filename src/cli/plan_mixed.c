@@ -21,7 +21,11 @@ struct mixing {
     struct erg_gpu *gpus[ERG_MIXED_MOST_KINDS]; /* of another cluster's more nodes, else NULL */
     struct erg_engine *engines[ERG_MIXED_MOST_KINDS];
     struct erg_mixed_kind kinds[ERG_MIXED_MOST_KINDS];
-    struct erg_mixed_search search;
+    size_t kind_count;
+    /* By numbers of GPUs, and where there are several by the kinds that are used; one for each of
+     * the planning's. */
+    struct erg_mixed_search *searches;
+    struct erg_layout_source source;
     struct erg_layout_found found;
 };
 
@@ -45,7 +49,7 @@ static int fill_kind(struct mixing *mixing, size_t index, const struct erg_clust
 /* A job's stages name their kind by its GPU. */
 static int check_names_differ(const struct mixing *mixing, struct erg_error *err)
 {
-    for (size_t k = 1; k < mixing->search.kind_count; k++)
+    for (size_t k = 1; k < mixing->kind_count; k++)
         for (size_t i = 0; i < k; i++)
             if (strcasecmp(mixing->kinds[i].name, mixing->kinds[k].name) == 0)
                 return erg_fail(err, ERG_FAILED,
@@ -60,11 +64,10 @@ static int load_kinds(struct mixing *mixing, const struct erg_cluster *cluster,
                       struct erg_error *err)
 {
     struct planning *at = mixing->at;
-    mixing->search.kinds = mixing->kinds;
-    mixing->search.kind_count = 1 + cluster->more_count;
-    if (mixing->search.kind_count > ERG_MIXED_MOST_KINDS)
+    mixing->kind_count = 1 + cluster->more_count;
+    if (mixing->kind_count > ERG_MIXED_MOST_KINDS)
         return erg_fail(err, ERG_FAILED, "expected nodes of at most %d kinds, got %zu",
-                        ERG_MIXED_MOST_KINDS, mixing->search.kind_count);
+                        ERG_MIXED_MOST_KINDS, mixing->kind_count);
     if (fill_kind(mixing, 0, cluster, at->energy.gpu, at->energy.time.engine, err) != 0)
         return -1;
     for (unsigned i = 0; i < cluster->more_count; i++) {
@@ -78,15 +81,70 @@ static int load_kinds(struct mixing *mixing, const struct erg_cluster *cluster,
                       own ? own->engine : mixing->engines[i + 1], err) != 0)
             return -1;
     }
-    at->searches->gpus = 0;
-    for (size_t k = 0; k < mixing->search.kind_count; k++)
-        at->searches->gpus += mixing->kinds[k].gpus;
     return check_names_differ(mixing, err);
+}
+
+static struct erg_mixed_search search_of(const struct mixing *mixing, long gpus, unsigned used)
+{
+    const struct erg_layout_search *search = mixing->at->searches;
+    return (struct erg_mixed_search){
+        .model = mixing->at->job->model,
+        .kinds = mixing->kinds,
+        .kind_count = mixing->kind_count,
+        .sequence = search->sequence,
+        .batch_least = search->batch_least,
+        .batch_most = search->batch_most,
+        .memory_slack = search->memory_slack,
+        .remats = search->remats,
+        .offload = true,
+        .per_stage = search->per_stage,
+        .gpus = gpus,
+        .used = used,
+        .top = search->top,
+    };
+}
+
+/* Whether these kinds, each of them, can make up so many GPUs. */
+static bool may_be_used(const struct mixing *mixing, unsigned used, long gpus)
+{
+    long least = 0, most = 0;
+    for (size_t k = 0; k < mixing->kind_count; k++)
+        if (used & 1u << k) {
+            least++;
+            most += mixing->kinds[k].gpus;
+        }
+    return gpus >= least && gpus <= most;
+}
+
+/* One of all GPUs unless numbers were given; of one number, whatever kinds it is of; of each of
+ * several on every kind alone and on all sets of them. */
+static void list_searches(struct mixing *mixing)
+{
+    struct planning *at = mixing->at;
+    const size_t sets = (size_t)1 << mixing->kind_count, numbers = at->search_count;
+    struct erg_layout_search *rows = erg_xcalloc(numbers * sets, sizeof *rows);
+    size_t count = 0;
+    mixing->searches = erg_xcalloc(numbers * sets, sizeof *mixing->searches);
+    for (size_t i = 0; i < numbers; i++)
+        for (unsigned used = numbers > 1; used < (numbers > 1 ? sets : 1); used++) {
+            const long gpus = at->searches[i].gpus;
+            if (used && !may_be_used(mixing, used, gpus))
+                continue;
+            rows[count] = at->searches[i];
+            mixing->searches[count++] = search_of(mixing, at->values->gpus ? gpus : 0, used);
+        }
+    free(at->searches);
+    at->searches = rows;
+    at->search_count = count;
+    mixing->source = erg_mixed_source(mixing->searches);
+    at->source = &mixing->source;
 }
 
 static void release(struct mixing *mixing)
 {
     erg_layout_found_release(&mixing->found);
+    mixing->at->source = NULL;
+    free(mixing->searches);
     for (size_t k = 0; k < ERG_MIXED_MOST_KINDS; k++) {
         erg_gpu_free(mixing->gpus[k]);
         erg_engine_free(mixing->engines[k]);
@@ -102,13 +160,14 @@ static struct erg_layout_answer answer_of(const struct mixing *mixing,
     const bool clocks = erg_plan_over_clocks(at);
     return (struct erg_layout_answer){.job = at->job,
                                       .searches = at->searches,
-                                      .search_count = 1,
+                                      .search_count = at->search_count,
                                       .energy = &at->energy,
-                                      .found = found,
+                                      .found = found && found->count ? found : NULL,
                                       .choice = clocks ? &at->choice : NULL,
                                       .query = clocks ? &at->query : NULL,
                                       .top = (size_t)at->values->top,
-                                      .mixed = &mixing->search,
+                                      .counts = at->counts,
+                                      .mixed = mixing->searches,
                                       .points = at->points.items,
                                       .point_count = at->points.count};
 }
@@ -137,8 +196,8 @@ static void print_stages(const char *what, const struct mixing *mixing,
             printf("  stage %ld", stage);
         else
             printf("  stages %ld to %ld", stage, last);
-        printf(" on %s, at most %.1f GiB; layers", mixing->kinds[block->kind].name,
-               block->peak_bytes / 0x1p30);
+        printf(" on %ld %s, at most %.1f GiB; layers", erg_mixed_gpus_of(candidate, block->kind),
+               mixing->kinds[block->kind].name, block->peak_bytes / 0x1p30);
         for (long end = stage + block->stages; stage < end; stage++)
             printf(" %ld", erg_layout_stage_layers(&candidate->layout, layers, stage));
         if (candidate->layout.stage_remat)
@@ -153,7 +212,7 @@ static void note_points(struct mixing *mixing)
     for (size_t i = 0; i < mixing->found.count; i++) {
         const struct erg_layout_candidate *candidate = &mixing->found.items[i];
         struct erg_layout_energy energy;
-        erg_mixed_energy(&energy, &mixing->search, &mixing->found.items[i]);
+        erg_mixed_energy(&energy, mixing->searches, &mixing->found.items[i]);
         ERG_PUSH(&mixing->at->points, items,
                  (struct erg_layout_point){(float)candidate->time.total, (float)energy.total_j,
                                            (float)candidate->peak_bytes});
@@ -167,6 +226,8 @@ static void print_text(const struct mixing *mixing, const struct erg_layout_answ
     const struct erg_layout_candidate *first =
         choice ? &choice->layouts[choice->picks[0].option].candidate : &found->items[0];
     erg_plan_print_heading(answer);
+    if (answer->counts)
+        erg_plan_print_counts(answer);
     if (answer->choice) {
         erg_plan_print_choice(answer, answer->top);
     } else {
@@ -177,10 +238,12 @@ static void print_text(const struct mixing *mixing, const struct erg_layout_answ
         free(rows);
     }
     print_stages(answer->choice ? "The answer" : "The fastest", mixing, first);
-    if (mixing->search.only.pipeline) {
+    if (mixing->searches->only.pipeline) {
         erg_plan_print_items(answer, first, NULL);
         return;
     }
+    if (!answer->found)
+        return;
     printf("\nOf %llu layouts %llu are slower than these or do not fit as fast; %llu numbers of "
            "stages are too slow whatever else is chosen.\n",
            (unsigned long long)found->evaluated,
@@ -197,32 +260,33 @@ static int ask_for(struct mixing *mixing, const char *option, const char *text,
     struct erg_arena arena = {0};
     struct erg_layout layout;
     erg_layout_of_job(&layout, job, &arena);
-    if (mixing->search.remats == ERG_REMAT_ALL)
-        mixing->search.remats = 1u << layout.remat;
+    if (mixing->searches->remats == ERG_REMAT_ALL)
+        mixing->searches->remats = 1u << layout.remat;
     int status = erg_layout_parse(&layout, text, job->model->layers, err);
     erg_arena_release(&arena);
-    mixing->search.top = 1;
-    mixing->search.only = (struct erg_mixed_degrees){.tensor = layout.tensor,
-                                                     .context = layout.context,
-                                                     .pipeline = layout.pipeline,
-                                                     .virtual_stages = layout.virtual_stages,
-                                                     .microbatch = layout.microbatch};
+    mixing->searches->top = 1;
+    mixing->searches->only = (struct erg_mixed_degrees){.tensor = layout.tensor,
+                                                        .context = layout.context,
+                                                        .pipeline = layout.pipeline,
+                                                        .virtual_stages = layout.virtual_stages,
+                                                        .microbatch = layout.microbatch};
     if (!status)
-        status = erg_mixed_search(&mixing->found, &mixing->search, err);
+        status = erg_mixed_search(&mixing->found, mixing->searches, err);
     return status ? erg_fail_context(err, "%s %s", option, text) : 0;
 }
 
 /* Beside the fastest of all. */
 static int explain(struct mixing *mixing, const char *text, struct erg_error *err)
 {
-    struct mixing best = *mixing;
+    struct erg_mixed_search all = *mixing->searches;
+    struct erg_layout_found best;
     if (ask_for(mixing, "--why", text, err) != 0)
         return -1;
-    best.search.top = 1;
-    if (erg_mixed_search(&best.found, &best.search, err) != 0)
+    all.top = 1;
+    if (erg_mixed_search(&best, &all, err) != 0)
         return -1;
     const struct erg_layout_candidate *one = &mixing->found.items[0];
-    const struct erg_layout_candidate *fastest = &best.found.items[0];
+    const struct erg_layout_candidate *fastest = &best.items[0];
     const struct erg_layout_candidate *const rows[] = {one, fastest};
     const struct erg_layout_answer answer = answer_of(mixing, NULL);
     erg_plan_print_heading(&answer);
@@ -232,7 +296,7 @@ static int explain(struct mixing *mixing, const char *text, struct erg_error *er
     erg_plan_print_items(&answer, one, fastest);
     printf("\n%s: %.1f %% slower than the fastest.\n", text,
            100 * (one->time.total / fastest->time.total - 1));
-    erg_layout_found_release(&best.found);
+    erg_layout_found_release(&best);
     return 0;
 }
 
@@ -250,22 +314,39 @@ static void print_ranks(const struct mixing *mixing, const struct erg_layout_can
 
 /* ---- all of it ---- */
 
-static int find(struct mixing *mixing, struct erg_error *err)
+/* At the highest clocks: what is shown without any others, and the picture of a page. */
+static int find_fastest(struct mixing *mixing, struct erg_error *err)
+{
+    const struct plan_values *values = mixing->at->values;
+    if (values->layout)
+        return ask_for(mixing, "--layout", values->layout, err);
+    if (mixing->at->search_count > 1 || (erg_plan_over_clocks(mixing->at) && !values->output))
+        return 0;
+    struct erg_mixed_search search = *mixing->searches;
+    if (values->output && search.top < SHOWN)
+        search.top = SHOWN;
+    return erg_mixed_search(&mixing->found, &search, err);
+}
+
+/* The layout that was asked for alone, or the best of all. */
+static int choose(struct mixing *mixing, struct erg_error *err)
 {
     struct planning *at = mixing->at;
-    const struct plan_values *values = at->values;
-    if (erg_plan_over_clocks(at) && mixing->search.top < SHOWN)
-        mixing->search.top = SHOWN;
-    if (values->layout ? ask_for(mixing, "--layout", values->layout, err)
-                       : erg_mixed_search(&mixing->found, &mixing->search, err))
-        return -1;
+    if (!at->values->layout)
+        return erg_plan_choose(at, err);
     const struct erg_layout_choice_request request = erg_plan_choice_request(at);
-    if (erg_plan_over_clocks(at) &&
-        erg_mixed_choose(&at->choice, &mixing->search, &mixing->found, &request, err) != 0)
+    struct erg_layout_candidate one = mixing->found.items[0];
+    mixing->found.count = 0; /* the choice owns it */
+    return erg_layout_choose_point(&at->choice, &request, &one, err);
+}
+
+static int find(struct mixing *mixing, struct erg_error *err)
+{
+    if (find_fastest(mixing, err) != 0)
         return -1;
-    if (values->output)
+    if (mixing->at->values->output)
         note_points(mixing);
-    return 0;
+    return erg_plan_over_clocks(mixing->at) ? choose(mixing, err) : 0;
 }
 
 static int answer(struct mixing *mixing, bool json, struct erg_error *err)
@@ -298,22 +379,10 @@ static int answer(struct mixing *mixing, bool json, struct erg_error *err)
 int erg_plan_mixed(struct planning *at, const struct erg_cluster *cluster, bool json,
                    struct erg_error *err)
 {
-    struct mixing mixing = {
-        .at = at,
-        .search =
-            {
-                .model = at->job->model,
-                .sequence = at->searches->sequence,
-                .batch_least = at->searches->batch_least,
-                .batch_most = at->searches->batch_most,
-                .memory_slack = at->searches->memory_slack,
-                .remats = at->searches->remats,
-                .offload = true,
-                .per_stage = at->searches->per_stage,
-                .top = at->searches->top,
-            },
-    };
+    struct mixing mixing = {.at = at};
     int status = load_kinds(&mixing, cluster, err);
+    if (!status)
+        list_searches(&mixing);
     if (!status && (status = answer(&mixing, json, err)) != 0 && json) {
         const struct erg_layout_answer refused = answer_of(&mixing, NULL);
         erg_plan_print_refusal(&refused, NULL, err);

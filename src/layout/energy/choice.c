@@ -96,8 +96,8 @@ int erg_layout_choosing_solve(struct erg_layout_frontier *frontier,
         .deadline_count = deadline_count,
         .tries = tries,
     };
-    void *held =
-        asked->list ? asked->list->locate(&request, asked->list->context, candidate) : NULL;
+    const struct erg_layout_source *source = asked->source;
+    void *held = source ? source->locate(&request, source->context, candidate) : NULL;
     int status = erg_layout_frontier_init(frontier, &request, err);
     free(held);
     return status;
@@ -164,31 +164,36 @@ static int solve_promising(struct erg_layout_choosing *at, struct erg_error *err
 
 /* ---- the whole ---- */
 
-/* Calls `each`, which may be NULL, with all layouts that fit. `range_s`: of the fastest layouts of
- * all searches, or of the list, the least and the most time. */
+static int search_one(struct erg_layout_found *found, struct erg_layout_choosing *at, size_t index,
+                      void (*each)(void *, const struct erg_layout_candidate *),
+                      struct erg_error *err)
+{
+    const struct erg_layout_source *source = at->request->source;
+    if (source) {
+        const struct erg_layout_sink sink = {each, erg_layout_choosing_wants, at,
+                                             erg_layout_choosing_limit(at)};
+        return source->search(found, source->context, index, each ? &sink : NULL, err);
+    }
+    struct erg_layout_search search = at->request->searches[index];
+    search.top = 1;
+    search.each = each;
+    search.context = at;
+    return erg_layout_search(found, &search, err);
+}
+
+/* Calls `each`, which may be NULL, with all layouts that fit and may be wanted. `range_s`: of the
+ * fastest layouts of all searches the least and the most time. */
 static int search_all(struct erg_layout_choosing *at,
                       void (*each)(void *, const struct erg_layout_candidate *), double *range_s,
                       struct erg_error *err)
 {
-    const struct erg_layout_list *list = at->request->list;
     bool found_any = false;
     range_s[0] = INFINITY;
     range_s[1] = 0;
-    for (size_t i = 0; list && i < list->count; i++) {
-        range_s[0] = range_s[1] = fmin(range_s[0], list->items[i].time.total);
-        if (each)
-            each(at, &list->items[i]);
-    }
-    if (list)
-        return 0;
     for (size_t i = 0; i < at->request->search_count; i++) {
-        struct erg_layout_search search = at->request->searches[i];
         struct erg_layout_found found;
         struct erg_error own = {0};
-        search.top = 1;
-        search.each = each;
-        search.context = at;
-        if (erg_layout_search(&found, &search, &own) == 0) {
+        if (search_one(&found, at, i, each, &own) == 0) {
             range_s[0] = fmin(range_s[0], found.items[0].time.total);
             range_s[1] = fmax(range_s[1], found.items[0].time.total);
             erg_layout_found_release(&found);

@@ -8,9 +8,6 @@
  * mostly five to fifteen of some thousand. The same is done for the union of all frontiers, at a
  * few deadlines from the fastest layout's time on. `gap` says how much better a layout that was not
  * solved could be at most.
- *
- * Layouts may also be listed, as those of several kinds of GPUs are (mixed.h): what is said
- * of all layouts is then said of the list.
  */
 #ifndef ERG_LAYOUT_ENERGY_CHOICE_H
 #define ERG_LAYOUT_ENERGY_CHOICE_H
@@ -18,11 +15,25 @@
 #include "layout/energy/frontier.h"
 #include "layout/search/search.h"
 
-/* Layouts that lie on several kinds of GPUs. */
-struct erg_layout_list {
-    const struct erg_layout_candidate *items;
-    size_t count; /* at least 1 */
-    /* Where the stages of one of them lie: fills `energy`, `layout` and what is about places.
+struct erg_layout_bound;
+
+/* What asks a search for all layouts that fit. */
+struct erg_layout_sink {
+    void (*each)(void *context, const struct erg_layout_candidate *candidate);
+    /* False: layouts whose frontiers are nowhere below this bound need not be passed on. */
+    bool (*wants)(void *context, const struct erg_layout_bound *bound);
+    void *context;
+    double limit_s; /* those that take longer need not be, either; 0: however slow */
+};
+
+/* Layouts that lie on several kinds of GPUs (mixed.h). */
+struct erg_layout_source {
+    /* The fastest of one of the searches alone, and unless `sink` is NULL all that it wants. */
+    int (*search)(struct erg_layout_found *found, const void *context, size_t index,
+                  const struct erg_layout_sink *sink, struct erg_error *err);
+    /* Whether a layout is one of a search's, of which none has another's. */
+    bool (*holds)(const void *context, size_t index, const struct erg_layout_candidate *candidate);
+    /* Where the stages of one layout lie: fills `energy`, `layout` and what is about places.
      * Returns what these point to, to be freed by free(). */
     void *(*locate)(struct erg_layout_frontier_request *request, const void *context,
                     const struct erg_layout_candidate *candidate);
@@ -30,11 +41,11 @@ struct erg_layout_list {
 };
 
 struct erg_layout_choice_request {
-    const struct erg_layout_list
-        *list; /* NULL: the searches; else they and `energy` do not count */
     /* Alike but for the GPUs; what they keep and `each` are not looked at. */
     const struct erg_layout_search *searches;
     size_t search_count;
+    const struct erg_layout_source
+        *source; /* NULL: the searches; else they and `energy` do not count */
     const struct erg_layout_energy_request *energy;
     struct erg_layout_query query; /* its bounds of memory and GPUs are those of the searches */
     bool whole_union;              /* also the least energy within deadlines from the fastest on */
@@ -77,7 +88,7 @@ int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_la
                            struct erg_error *err);
 void erg_layout_choice_release(struct erg_layout_choice *choice);
 
-/* One number of GPUs among others. */
+/* One number of GPUs among others, of several kinds on given ones of them. */
 struct erg_layout_count {
     bool fits; /* else nothing else is set */
     struct erg_layout_candidate fastest;

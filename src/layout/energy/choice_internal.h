@@ -12,7 +12,7 @@ enum { ERG_LAYOUT_CHOICE_CLOCKS = 6 };
 struct erg_layout_entry {
     double bound;    /* of the target's objective */
     bool exact;      /* with the pipeline's own time in it */
-    uint64_t number; /* in the order of the searches, or of the list */
+    uint64_t number; /* in the order of the searches */
     struct erg_layout_candidate candidate;
 };
 
@@ -51,13 +51,20 @@ int erg_layout_choosing_solve(struct erg_layout_frontier *frontier,
 /* The best plan of the picks is searched harder where that could save energy that matters. */
 int erg_layout_choosing_polish(struct erg_layout_choosing *at, struct erg_error *err);
 
-/* The bound of a layout, found or listed. To be released. */
+/* The bound of a layout. To be released. */
 void erg_layout_choosing_bound(struct erg_layout_bound *bound, struct erg_layout_choosing *at,
                                const struct erg_layout_candidate *candidate, bool exact);
 
 /* Called with the choosing and every layout that fits: enters it for each target of which it may be
  * the best. */
 void erg_layout_choosing_consider(void *context, const struct erg_layout_candidate *candidate);
+
+/* Called with the choosing: whether a layout with this bound may have a place in any target's
+ * entries. */
+bool erg_layout_choosing_wants(void *context, const struct erg_layout_bound *bound);
+
+/* Seconds beyond which nothing is asked; 0: there is no such bound. */
+double erg_layout_choosing_limit(const struct erg_layout_choosing *at);
 
 void erg_layout_choosing_add(struct erg_layout_choosing *at, struct erg_layout_query query,
                              double tolerance);

@@ -3,21 +3,40 @@
 
 #include <stdlib.h>
 
-static int find_fastest(struct erg_layout_count *count, const struct erg_layout_search *search,
-                        struct erg_error *err)
+static int search_fastest(struct erg_layout_found *found,
+                          const struct erg_layout_choice_request *request, size_t index,
+                          struct erg_error *err)
 {
-    struct erg_layout_search one = *search;
-    struct erg_layout_found found;
-    struct erg_error own = {0};
+    const struct erg_layout_source *source = request->source;
+    if (source)
+        return source->search(found, source->context, index, NULL, err);
+    struct erg_layout_search one = request->searches[index];
     one.top = 1;
     one.each = NULL;
-    if (erg_layout_search(&found, &one, &own) != 0)
+    return erg_layout_search(found, &one, err);
+}
+
+static int find_fastest(struct erg_layout_count *count,
+                        const struct erg_layout_choice_request *request, size_t index,
+                        struct erg_error *err)
+{
+    struct erg_layout_found found;
+    struct erg_error own = {0};
+    if (search_fastest(&found, request, index, &own) != 0)
         return own.status == ERG_INFEASIBLE ? 0 : erg_fail(err, own.status, "%s", own.message);
     count->fits = true;
     count->fastest = found.items[0];
     found.count = 0; /* its only item has another owner */
     erg_layout_found_release(&found);
     return 0;
+}
+
+static bool holds(const struct erg_layout_choice_request *request, size_t index,
+                  const struct erg_layout_candidate *candidate)
+{
+    const struct erg_layout_source *source = request->source;
+    return source ? source->holds(source->context, index, candidate)
+                  : request->searches[index].gpus == erg_layout_gpus(&candidate->layout);
 }
 
 int erg_layout_counts_init(struct erg_layout_count *counts,
@@ -27,16 +46,16 @@ int erg_layout_counts_init(struct erg_layout_count *counts,
     for (size_t i = 0; i < request->search_count; i++)
         counts[i] = (struct erg_layout_count){0};
     for (size_t i = 0; i < request->search_count; i++)
-        if (find_fastest(&counts[i], &request->searches[i], err) != 0) {
+        if (find_fastest(&counts[i], request, i, err) != 0) {
             erg_layout_counts_release(counts, i);
             return -1;
         }
     struct erg_frontier all = {0};
     erg_layout_union(&all, choice->options, choice->count);
     for (size_t k = 0; k < all.count; k++) {
-        const struct erg_layout_option *option = &choice->options[all.points[k].recipe >> 32];
+        const struct erg_layout_planned *planned = &choice->layouts[all.points[k].recipe >> 32];
         for (size_t i = 0; i < request->search_count; i++)
-            counts[i].on_frontier |= request->searches[i].gpus == erg_layout_gpus(option->layout);
+            counts[i].on_frontier |= holds(request, i, &planned->candidate);
     }
     erg_frontier_release(&all);
     return 0;

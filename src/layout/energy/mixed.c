@@ -1,6 +1,7 @@
 #include "layout/energy/mixed.h"
 
 #include "base/memory.h"
+#include "layout/energy/mixed_rows.h"
 #include "layout/search/mixed_internal.h"
 
 #include <stdlib.h>
@@ -63,12 +64,77 @@ static void *locate(struct erg_layout_frontier_request *request, const void *con
     return lies;
 }
 
-int erg_mixed_choose(struct erg_layout_choice *choice, const struct erg_mixed_search *search,
-                     const struct erg_layout_found *found,
-                     const struct erg_layout_choice_request *asked, struct erg_error *err)
+/* Who asks a search for all layouts. */
+struct asking {
+    const struct erg_layout_sink *sink;
+    struct erg_mixed_rows rows;
+};
+
+static void pass_on(void *context, const struct erg_layout_candidate *candidate)
 {
-    const struct erg_layout_list list = {found->items, found->count, locate, search};
-    struct erg_layout_choice_request request = *asked;
-    request.list = &list;
-    return erg_layout_choose(choice, &request, err);
+    const struct asking *asking = context;
+    asking->sink->each(asking->sink->context, candidate);
+}
+
+static bool is_wanted(struct asking *asking, const struct erg_layout *degrees,
+                      const struct erg_layout_block *blocks, size_t count, unsigned remats)
+{
+    struct erg_layout_bound bound;
+    erg_mixed_rows_bound(&bound, &asking->rows, degrees, blocks, count, remats);
+    bool wanted = asking->sink->wants(asking->sink->context, &bound);
+    erg_layout_bound_release(&bound);
+    return wanted;
+}
+
+static unsigned wanted_remats(void *context, const struct erg_layout *degrees,
+                              const struct erg_layout_block *blocks, size_t count)
+{
+    struct asking *asking = context;
+    const struct erg_mixed_search *search = asking->rows.search;
+    unsigned wanted = 0;
+    if (search->per_stage)
+        return is_wanted(asking, degrees, blocks, count, search->remats) ? search->remats : 0;
+    for (int remat = 0; remat < ERG_REMATS; remat++)
+        if (search->remats & 1u << remat && is_wanted(asking, degrees, blocks, count, 1u << remat))
+            wanted |= 1u << remat;
+    return wanted;
+}
+
+/* Where none is wanted, the fastest says whether any fits. */
+static int search_for(struct erg_layout_found *found, const void *context, size_t index,
+                      const struct erg_layout_sink *sink, struct erg_error *err)
+{
+    struct erg_mixed_search search = ((const struct erg_mixed_search *)context)[index];
+    struct asking asking = {.sink = sink};
+    struct erg_error own = {0};
+    search.top = 1;
+    search.each = NULL;
+    search.wanted = NULL;
+    if (!sink)
+        return erg_mixed_search(found, &search, err);
+    const struct erg_mixed_search any = search;
+    erg_mixed_rows_init(&asking.rows, &search);
+    search.each = pass_on;
+    search.wanted = wanted_remats;
+    search.context = &asking;
+    search.limit_s = sink->limit_s;
+    if (erg_mixed_search(found, &search, &own) == 0)
+        return 0;
+    return own.status == ERG_INFEASIBLE ? erg_mixed_search(found, &any, err)
+                                        : erg_fail(err, own.status, "%s", own.message);
+}
+
+static bool holds(const void *context, size_t index, const struct erg_layout_candidate *candidate)
+{
+    const struct erg_mixed_search *search = &((const struct erg_mixed_search *)context)[index];
+    unsigned used = 0;
+    for (size_t i = 0; i < candidate->block_count; i++)
+        used |= 1u << candidate->blocks[i].kind;
+    return (!search->gpus || search->gpus == erg_layout_gpus(&candidate->layout)) &&
+           (!search->used || search->used == used);
+}
+
+struct erg_layout_source erg_mixed_source(const struct erg_mixed_search *searches)
+{
+    return (struct erg_layout_source){search_for, holds, locate, searches};
 }

@@ -13,15 +13,11 @@ void erg_mixed_energy(struct erg_layout_energy *energy, const struct erg_mixed_s
                       const struct erg_layout_candidate *candidate);
 
 /*
- * Of what was found those are planned over clocks that may be the best by what is asked
- * (choice.h), of which searches, list and energy do not count. Layouts that are slower at
- * the highest clocks than all that were found are not looked at: `fitting`, the gap and, where none
- * is within the query's bounds, the nearest are of what was found. Up to seconds for each that is
- * planned. ERG_INFEASIBLE where none is within the bounds. To be released by
- * erg_layout_choice_release(), also after ERG_INFEASIBLE.
+ * Searches that are alike but for how many GPUs of which kinds layouts use, as a source of
+ * erg_layout_choose(), whose `search_count` they are. A search does not ask for layouts that cannot
+ * be among those with the best bounds, or take longer than all deadlines: see mixed_rows.h. The
+ * searches must outlive it.
  */
-int erg_mixed_choose(struct erg_layout_choice *choice, const struct erg_mixed_search *search,
-                     const struct erg_layout_found *found,
-                     const struct erg_layout_choice_request *asked, struct erg_error *err);
+struct erg_layout_source erg_mixed_source(const struct erg_mixed_search *searches);
 
 #endif

@@ -37,13 +37,13 @@ static void bound_found(struct erg_layout_bound *bound, struct erg_layout_choosi
     erg_layout_bound_init(bound, &climb, layout, exact);
 }
 
-/* Of one of the list. */
-static void bound_listed(struct erg_layout_bound *bound, const struct erg_layout_list *list,
-                         const struct erg_layout_candidate *candidate, bool exact)
+/* Of one on several kinds of GPUs. */
+static void bound_located(struct erg_layout_bound *bound, const struct erg_layout_source *source,
+                          const struct erg_layout_candidate *candidate, bool exact)
 {
     struct erg_layout_frontier_request lies = {0};
     struct erg_layout_ladder ladders[ERG_LAYOUT_MOST_KINDS];
-    void *held = list->locate(&lies, list->context, candidate);
+    void *held = source->locate(&lies, source->context, candidate);
     const struct erg_layout_climb climb = {ladders, lies.places, lies.place_count, lies.closed_s};
     for (size_t i = 0; i < climb.count; i++)
         erg_layout_ladder_init(&ladders[i], &lies.energy[i], &candidate->layout,
@@ -57,8 +57,8 @@ static void bound_listed(struct erg_layout_bound *bound, const struct erg_layout
 void erg_layout_choosing_bound(struct erg_layout_bound *bound, struct erg_layout_choosing *at,
                                const struct erg_layout_candidate *candidate, bool exact)
 {
-    if (at->request->list)
-        bound_listed(bound, at->request->list, candidate, exact);
+    if (at->request->source)
+        bound_located(bound, at->request->source, candidate, exact);
     else
         bound_found(bound, at, candidate, exact);
 }
@@ -108,6 +108,35 @@ void erg_layout_choosing_consider(void *context, const struct erg_layout_candida
     }
     erg_layout_bound_release(&bound);
     at->choice->fitting++;
+}
+
+bool erg_layout_choosing_wants(void *context, const struct erg_layout_bound *bound)
+{
+    struct erg_layout_choosing *at = context;
+    double bounds[ERG_LAYOUT_TARGETS];
+    for (size_t i = 0; i < at->target_count; i++) {
+        const struct erg_layout_target *target = &at->targets[i];
+        if (target->query.goal == ERG_LAYOUT_LEAST_POWER) /* asked of exact bounds only */
+            return true;
+        bounds[i] = erg_layout_bound_objective(bound, &target->query);
+        if (isfinite(bounds[i]) && (target->count < ERG_LAYOUT_KEPT ||
+                                    bounds[i] < target->entries[ERG_LAYOUT_KEPT - 1].bound))
+            return true;
+    }
+    for (size_t i = 0; i < at->target_count; i++)
+        at->targets[i].dropped = fmin(at->targets[i].dropped, bounds[i]);
+    return false;
+}
+
+double erg_layout_choosing_limit(const struct erg_layout_choosing *at)
+{
+    double limit_s = 0;
+    for (size_t i = 0; i < at->target_count; i++) {
+        if (!(at->targets[i].query.time_s > 0))
+            return 0;
+        limit_s = fmax(limit_s, at->targets[i].query.time_s);
+    }
+    return limit_s;
 }
 
 /* ---- targets ---- */

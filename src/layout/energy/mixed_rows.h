@@ -1,0 +1,45 @@
+/*
+ * What no layout on given numbers of stages can beat, whatever their order, chunks, split of the
+ * layers and clocks: so that a search need not look at them one by one. A lower bound of their
+ * frontiers in a microsecond, far below bound.h where pipelines are not full.
+ *
+ * In an iteration of T seconds of the pipeline each of the s_k stages on kind k has T seconds to
+ * run layers, at any mixture of clocks. Let L layers run for m microbatches, a layer both ways
+ * taking a GPU t seconds and e joules beyond what it draws when it waits, P_k watts. Then, whatever
+ * the price u of a layer (the dual of the linear program that gives layers to kinds and clocks),
+ * all replicas' GPUs of one stage being g,
+ *
+ *   E(T) >= g (m L u + T x sum over kinds of s_k (P_k - max over clocks of (u - e) / t or 0)).
+ *
+ * The bound is the highest of these straight lines at some prices. The head, messages, gradients
+ * and the optimizer are left out, unless they could take less than waiting.
+ */
+#ifndef ERG_LAYOUT_ENERGY_MIXED_ROWS_H
+#define ERG_LAYOUT_ENERGY_MIXED_ROWS_H
+
+#include "layout/energy/bound.h"
+#include "layout/search/mixed.h"
+
+enum { ERG_MIXED_PRICES = 32 };
+
+struct erg_mixed_rows {
+    const struct erg_mixed_search *search;
+    struct erg_layout degrees; /* of which the rest is known: tensor, context and microbatch */
+    struct erg_mixed_row_kind {
+        double fastest_s;                             /* of a layer */
+        double saved_w[ERG_REMATS][ERG_MIXED_PRICES]; /* the maximum above, at every price */
+    } kinds[ERG_MIXED_MOST_KINDS];
+    double prices_j[ERG_MIXED_PRICES]; /* rising */
+    double less_j; /* what everything else of a microbatch may take less than waiting, a GPU */
+};
+
+/* Lists nothing yet. */
+void erg_mixed_rows_init(struct erg_mixed_rows *rows, const struct erg_mixed_search *search);
+
+/* Of layouts with these tensor, context and data degrees and microbatch, on these blocks, with one
+ * of `remats` in each stage. To be released. */
+void erg_mixed_rows_bound(struct erg_layout_bound *bound, struct erg_mixed_rows *rows,
+                          const struct erg_layout *degrees, const struct erg_layout_block *blocks,
+                          size_t count, unsigned remats);
+
+#endif
