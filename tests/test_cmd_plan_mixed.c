@@ -199,6 +199,95 @@ static void stages_of_their_own(void **state)
     check_program(command, 0, "selected: sequential+clocks");
 }
 
+/* GPUs of a kind that a layout uses. */
+static double used(const json_t *layout, const char *gpu)
+{
+    const json_t *place;
+    double sum = 0;
+    size_t i;
+    json_array_foreach(json_object_get(layout, "places"), i,
+                       place) if (strcmp(json_string_value(json_object_get(place, "gpu")), gpu) ==
+                                  0) sum += number(place, "gpus");
+    return sum;
+}
+
+/* The fastest layout of GPUs of one kind alone, on a cluster that has no others. */
+static double alone_s(const char *gpu, const char *engine, double gpus)
+{
+    char command[400], text[200];
+    struct erg_error err;
+    snprintf(text, sizeof text,
+             "nodes: 1\ngpus_per_node: 4\ngpu: %s\ninter_node_bandwidth_gb_s: 100\n", gpu);
+    assert_ok(erg_file_write(in_folder("alone.yaml"), text, strlen(text), &err), &err);
+    snprintf(command, sizeof command, CLOCKS " --cluster '%s' --engine %s --gpus %.0f --json",
+             in_folder("alone.yaml"), engine, gpus);
+    json_t *document = run_json(command, 0);
+    double time_s = number(json_array_get(json_object_get(document, "layouts"), 0), "time_s");
+    json_decref(document);
+    return time_s;
+}
+
+/* How many GPUs of each kind: every number on each kind alone and on both, and the best of all. */
+static void how_many_of_each_kind(void **state)
+{
+    (void)state;
+    static const char h800[] = "H800-SXM-80GB", a100[] = "A100-SXM4-80GB";
+    char command[400];
+    snprintf(command, sizeof command, CLOCKS " --gpus any --deadline 0.5 --json -o '%s'",
+             in_folder(""));
+    json_t *document = run_json(command, 0), *count;
+    const json_t *counts = json_object_get(document, "counts");
+    const json_t *best = json_array_get(json_object_get(document, "layouts"), 0);
+    int rows = 0, both = 0;
+    size_t i;
+    json_array_foreach(counts, i, count)
+    {
+        const json_t *kinds = json_object_get(count, "kinds");
+        const json_t *fastest = json_object_get(count, "fastest");
+        const bool mixed = json_array_size(kinds) == 2;
+        const double gpus = number(count, "gpus");
+        rows++;
+        both += mixed;
+        assert_true(json_is_true(json_object_get(count, "fits")) || (mixed && gpus == 8));
+        assert_near(number(fastest, "gpus"), gpus, 0);
+        assert_near(used(fastest, h800) + used(fastest, a100), gpus, 0);
+        assert_true((used(fastest, h800) > 0) + (used(fastest, a100) > 0) == 1 + mixed);
+        const char *name = json_string_value(json_array_get(kinds, 0));
+        if (!mixed)
+            assert_close(number(fastest, "time_s"),
+                         alone_s(name,
+                                 strcmp(name, h800) ? "megatron-kwai-a100" : "megatron-kwai-h800",
+                                 gpus),
+                         1e-12);
+    }
+    /* 1, 2 and 4 alone, 2, 4 and 8 together. */
+    assert_int_equal(rows, 2 * 3 + 3);
+    assert_int_equal(both, 3);
+    /* Fewer GPUs need less energy, and nothing says that both kinds must be used. */
+    assert_true(number(best, "time_s") <= 0.5 * (1 + 1e-9));
+    assert_true(number(best, "gpus") < 8);
+    json_array_foreach(json_object_get(document, "frontier"), i, count)
+        assert_non_null(json_object_get(count, "gpus_by_kind"));
+    /* The job has what is used, and ergon memory finds what was planned. */
+    snprintf(command, sizeof command, "memory '%s' --json", in_folder("job.yaml"));
+    json_t *memory = run_json(command, 0), *stage;
+    assert_near(number(memory, "gpus"), number(best, "gpus"), 0);
+    json_array_foreach(json_object_get(memory, "stages"), i, stage)
+        assert_near(number(stage, "closed_form_bytes"),
+                    number(json_array_get(json_object_get(best, "stages"), i), "peak_bytes"), 0);
+    json_decref(memory);
+    json_decref(document);
+    /* One number, whichever they are. */
+    document = run_json(CLOCKS " --gpus 6 --json", 0);
+    best = json_array_get(json_object_get(document, "layouts"), 0);
+    assert_near(number(document, "gpus"), 6, 0);
+    assert_near(used(best, h800) + used(best, a100), 6, 0);
+    assert_null(json_object_get(document, "counts"));
+    json_decref(document);
+    check_program(CLOCKS " --gpus 1-8", 0, "fastest: 8 GPUs (4 H800-SXM-80GB, 4 A100-SXM4-80GB)");
+    check_program(CLOCKS " --gpus 3,6 --per-stage", 0, "on 3 to 6 of 4 H800-SXM-80GB of the");
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -206,8 +295,12 @@ static void refusals(void **state)
         const char *arguments, *part;
         int exit_code;
     } cases[] = {
-        {SMALL " --gpus 32 2>&1", "the cluster has nodes of several kinds; --gpus", 2},
-        {SMALL " --export profile 2>&1", "the cluster has nodes of several kinds; --gpus", 2},
+        {SMALL " --gpus 97 2>&1", "97 are more than the 96 of all kinds that the cluster has", 2},
+        {SMALL " --gpus 8-97 2>&1", "97 are more than the 96 of all kinds", 2},
+        {SMALL " --gpus 9-15 2>&1", "'9-15' holds no whole nodes", 2},
+        {SMALL " --gpus 1,2 --layout t=1,p=4 2>&1", "--layout and --why need one", 2},
+        {SMALL " --gpus 7 2>&1", "sequences fits on these GPUs; nearest is ", 3},
+        {SMALL " --export profile 2>&1", "the cluster has nodes of several kinds; --export", 2},
         {CLOCKS " --deadline 0.03 2>&1", "is within a deadline of 0.03 s: the nearest, ", 3},
         {SMALL " --layout t=1,p=4 2>&1", "which fits with ", 3},
         {SMALL " --layout t=1,p=4 2>&1", "--layout t=1,p=4: no layout of huggyllama/llama-65b", 3},
@@ -274,6 +367,7 @@ int main(void)
         cmocka_unit_test(one_layout),
         cmocka_unit_test(over_clocks),
         cmocka_unit_test(stages_of_their_own),
+        cmocka_unit_test(how_many_of_each_kind),
         cmocka_unit_test(refusals),
         cmocka_unit_test(engines_suit_their_gpus),
         cmocka_unit_test(test_nodes_that_a_job_cannot_tell_apart),

@@ -19,7 +19,8 @@ static const char *const objectives[] = {"fastest", "least_energy", NULL};
 static const struct erg_option options[] = {
     {"gpus", 'n', ERG_OPTION_TEXT, "N|A-B|any", AT(gpus),
      .help = "GPUs in all; several numbers and ranges of whole nodes, with commas, ask how many to "
-             "use; any: up to the cluster's, which are used unless given"},
+             "use, of several kinds also which; any: up to the cluster's, which are used unless "
+             "given"},
     {"cluster", 'c', ERG_OPTION_FILE, "FILE", AT(cluster),
      .help = "another cluster than the job's"},
     {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, 1e9,
@@ -136,7 +137,7 @@ static int prepare(struct planning *at, const char *path, struct erg_error *err)
     const struct erg_cluster *cluster = at->cluster ? at->cluster : &job->cluster;
     struct plan_gpus gpus = {0};
     if (!values->gpus)
-        ERG_PUSH(&gpus, items, erg_cluster_gpus(cluster));
+        ERG_PUSH(&gpus, items, erg_plan_gpus_of(cluster));
     else if (erg_plan_list_gpus(&gpus, values->gpus, cluster, err) != 0) {
         free(gpus.items);
         return -1;
@@ -216,10 +217,10 @@ static int find_mixed(struct planning *at, const struct erg_cluster *cluster, bo
                       struct erg_error *err)
 {
     const struct plan_values *values = at->values;
-    if (values->gpus || values->export == PLAN_EXPORT_PROFILE)
+    if (values->export == PLAN_EXPORT_PROFILE)
         return erg_fail(err, ERG_USAGE,
-                        "the cluster has nodes of several kinds; --gpus and --export profile are "
-                        "for those of one");
+                        "the cluster has nodes of several kinds; --export profile is for those of "
+                        "one");
     return erg_plan_mixed(at, cluster, json, err);
 }
 

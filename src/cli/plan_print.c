@@ -12,7 +12,7 @@ static double gib(double bytes)
     return bytes / 0x1p30;
 }
 
-static void print_table(struct erg_table *table)
+void erg_plan_print_table(struct erg_table *table)
 {
     struct erg_text text = {0};
     erg_table_text(&text, table, "");
@@ -61,13 +61,18 @@ static void print_confidence(const struct erg_layout_answer *answer)
 static void print_gpus(const struct erg_layout_answer *answer)
 {
     const struct erg_mixed_search *mixed = answer->mixed;
+    const long first = answer->searches->gpus;
     const long last = answer->searches[answer->search_count - 1].gpus;
+    if (mixed && last != first)
+        printf("%ld to %ld of ", first, last);
+    else if (mixed && mixed->gpus)
+        printf("%ld of ", first);
     for (size_t k = 0; mixed && k < mixed->kind_count; k++)
         printf("%s%ld %s of the engine %s", k ? ", " : "", mixed->kinds[k].gpus,
                mixed->kinds[k].name, mixed->kinds[k].engine->name);
     if (mixed)
         return;
-    printf("%ld", answer->searches->gpus);
+    printf("%ld", first);
     if (answer->search_count > 1)
         printf(" to %ld", last);
     printf(" %s", answer->energy->gpu->name);
@@ -119,17 +124,23 @@ static void add_layout_heads(struct erg_table *table, const struct erg_layout_an
             erg_table_add(table, "GPUs");
     }
     if (answer->mixed)
-        erg_table_add(table, "stages");
+        erg_table_add(table, "which GPUs");
 }
 
-/* "8 A100-SXM4-80GB, 4 H800-SXM-80GB" */
+/* "64 A100-SXM4-80GB in 8 stages, 32 H800-SXM-80GB in 4" */
 static void add_stages(struct erg_table *table, const struct erg_mixed_search *search,
                        const struct erg_layout_candidate *candidate)
 {
     struct erg_text stages = {0};
-    for (size_t i = 0; i < candidate->block_count; i++)
-        erg_text_printf(&stages, "%s%ld %s", i ? ", " : "", candidate->blocks[i].stages,
-                        search->kinds[candidate->blocks[i].kind].name);
+    for (size_t i = 0; i < candidate->block_count; i++) {
+        const struct erg_layout_block *block = &candidate->blocks[i];
+        erg_text_printf(&stages, "%s%ld %s in %ld%s", i ? ", " : "",
+                        erg_mixed_gpus_of(candidate, block->kind), search->kinds[block->kind].name,
+                        block->stages,
+                        i > 0               ? ""
+                        : block->stages > 1 ? " stages"
+                                            : " stage");
+    }
     erg_table_add(table, "%s", stages.data);
     erg_text_release(&stages);
 }
@@ -173,7 +184,7 @@ void erg_plan_print_rows(const struct erg_layout_answer *answer,
         erg_layout_answer_energy(&energy, answer, rows[i]);
         add_row(&table, answer, rows[i], rows[i]->time.total, energy.total_j);
     }
-    print_table(&table);
+    erg_plan_print_table(&table);
 }
 
 static void print_letters(void)
@@ -227,16 +238,19 @@ static void print_frontier(const struct erg_layout_answer *answer,
         erg_table_add(&table, "%s", is_chosen ? "the answer" : "");
     }
     printf("\nThe first layout over clocks (means of what its instructions request):\n\n");
-    print_table(&table);
+    erg_plan_print_table(&table);
 }
 
-/* Of several kinds of GPUs only the fastest at the highest clocks were looked at. */
+/* On several kinds of GPUs only layouts that may be good enough are looked at one by one. */
 static void print_proof(const struct erg_layout_choice *choice, enum erg_layout_goal goal,
                         bool mixed)
 {
-    printf("\nOf %s%llu layouts that fit %zu were planned over clocks; no other%s ",
-           mixed ? "the fastest " : "", (unsigned long long)choice->fitting, choice->count,
-           mixed ? " of these" : "");
+    if (mixed)
+        printf("\nOf the layouts that fit %llu were looked at one by one and",
+               (unsigned long long)choice->fitting);
+    else
+        printf("\nOf %llu layouts that fit", (unsigned long long)choice->fitting);
+    printf(" %zu were planned over clocks; no other ", choice->count);
     if (choice->gap > 0)
         printf("can be better by more than %.1f %% of %s.\n", 100 * choice->gap,
                goal == ERG_LAYOUT_LEAST_ENERGY ? "energy" : "time");
@@ -252,125 +266,9 @@ void erg_plan_print_choice(const struct erg_layout_answer *answer, size_t top)
     for (size_t i = 0; i < choice->pick_count && i < top; i++)
         add_row(&table, answer, &choice->layouts[choice->picks[i].option].candidate,
                 choice->picks[i].time_s, choice->picks[i].energy_j);
-    print_table(&table);
+    erg_plan_print_table(&table);
     print_frontier(answer, &choice->picks[0]);
     if (choice->fitting > 1)
         print_proof(choice, answer->query->goal, answer->mixed);
     print_letters();
-}
-
-/* What stands behind a number of GPUs. */
-static void add_remark(struct erg_table *table, const struct erg_layout_query *query,
-                       const struct erg_layout_count *count, double energy_j)
-{
-    const double time_s = count->fastest.time.total;
-    const char *missed = erg_layout_missed_bound(query, time_s, energy_j);
-    erg_table_add(table, "%s%s%s", count->on_frontier ? "on the frontier" : "",
-                  count->on_frontier && missed ? ", " : "", missed ? missed : "");
-}
-
-static void add_count(struct erg_table *table, const struct erg_layout_answer *answer,
-                      const struct erg_layout_count *count)
-{
-    const struct erg_layout_candidate *candidate = &count->fastest;
-    const struct erg_time_request *time = &answer->searches->time;
-    const double tokens = (double)candidate->batch * (double)candidate->layout.sequence;
-    const double gpus = (double)erg_layout_gpus(&candidate->layout);
-    const double time_s = candidate->time.total;
-    struct erg_text name = {0};
-    struct erg_layout_energy energy;
-    erg_layout_energy(&energy, answer->energy, &candidate->layout, 0,
-                      candidate->time.items[ERG_TIME_UNEVEN]);
-    erg_layout_name(&name, &candidate->layout, time->model->layers);
-    erg_table_add(table, "%.0f", gpus);
-    erg_table_add(table, "%s", name.data);
-    erg_table_add(table, "%.4g", time_s);
-    erg_table_add(table, "%.0f", tokens / time_s);
-    erg_table_add(table, "%.1f %%",
-                  100 * erg_time_mfu(time->model, candidate->layout.sequence,
-                                     tokens / time_s / gpus, time->engine->peak_flops));
-    erg_table_add(table, "%.3g", energy.total_j / tokens);
-    erg_table_add(table, "%.0f", energy.gpu_power_w);
-    erg_table_add(table, "%.4g", gpus * time_s / 3600);
-    add_remark(table, answer->query, count, energy.total_j);
-    erg_text_release(&name);
-}
-
-static void add_unfit_count(struct erg_table *table, long gpus)
-{
-    erg_table_add(table, "%ld", gpus);
-    erg_table_add(table, "nothing fits");
-    for (size_t i = 2; i < table->columns; i++)
-        erg_table_add(table, "%s", "");
-}
-
-/* What makes a number of GPUs the right one. */
-enum wish { FASTEST, LEAST_ENERGY, FEWEST_HOURS, WISHES };
-
-static double wish_value(const struct erg_layout_pick *pick, enum wish wish)
-{
-    return wish == LEAST_ENERGY ? pick->energy_j
-           : wish == FASTEST    ? pick->time_s
-                                : (double)pick->gpus * pick->time_s;
-}
-
-/* The best point of what was planned over clocks; false: none is within the bounds. */
-static bool pick_planned(struct erg_layout_pick *pick, const struct erg_layout_answer *answer,
-                         size_t option, enum wish wish)
-{
-    struct erg_layout_query query = *answer->query;
-    query.goal = wish == LEAST_ENERGY ? ERG_LAYOUT_LEAST_ENERGY : ERG_LAYOUT_FASTEST;
-    return erg_layout_pick(pick, &answer->choice->options[option], 1, &query, NULL) == 0;
-}
-
-/* The fastest layout of a number of GPUs at the highest clock, likewise. */
-static bool pick_fastest(struct erg_layout_pick *pick, const struct erg_layout_answer *answer,
-                         const struct erg_layout_count *count)
-{
-    struct erg_layout_energy energy;
-    if (!count->fits)
-        return false;
-    erg_layout_answer_energy(&energy, answer, &count->fastest);
-    *pick = (struct erg_layout_pick){.time_s = count->fastest.time.total,
-                                     .energy_j = energy.total_j,
-                                     .gpus = erg_layout_gpus(&count->fastest.layout)};
-    return !erg_layout_missed_bound(answer->query, pick->time_s, pick->energy_j);
-}
-
-/* How many GPUs each wish alone asks for, within the bounds. */
-static void print_extremes(const struct erg_layout_answer *answer)
-{
-    static const char *const names[WISHES] = {"fastest", "least energy", "fewest GPU-hours"};
-    const size_t planned = answer->choice->count;
-    for (int wish = FASTEST; wish < WISHES; wish++) {
-        struct erg_layout_pick best = {0}, pick;
-        char energy[ERG_FORMAT_BYTES];
-        for (size_t i = 0; i < planned + answer->search_count; i++) {
-            bool any = i < planned ? pick_planned(&pick, answer, i, (enum wish)wish)
-                                   : pick_fastest(&pick, answer, &answer->counts[i - planned]);
-            if (any && (!best.gpus ||
-                        wish_value(&pick, (enum wish)wish) < wish_value(&best, (enum wish)wish)))
-                best = pick;
-        }
-        printf("%s: %ld GPUs, %.4g s, %s\n", names[wish], best.gpus, best.time_s,
-               erg_format_quantity(energy, best.energy_j, "J"));
-    }
-    putchar('\n');
-}
-
-void erg_plan_print_counts(const struct erg_layout_answer *answer)
-{
-    static const char *const heads[] = {
-        "GPUs",    "the fastest layout", "time s", "tokens/s", "MFU", "J/token",
-        "W a GPU", "GPU-hours",          ""};
-    struct erg_table table = {0};
-    add_heads(&table, heads, sizeof heads / sizeof *heads);
-    for (size_t i = 0; i < answer->search_count; i++)
-        if (answer->counts[i].fits)
-            add_count(&table, answer, &answer->counts[i]);
-        else
-            add_unfit_count(&table, answer->searches[i].gpus);
-    print_table(&table);
-    putchar('\n');
-    print_extremes(answer);
 }

@@ -3,6 +3,10 @@
 #define ERG_CLI_PLAN_PRINT_H
 
 #include "layout/document/layouts.h"
+#include "observe/table.h"
+
+/* Releases it. */
+void erg_plan_print_table(struct erg_table *table);
 
 void erg_plan_print_heading(const struct erg_layout_answer *answer);
 
@@ -15,7 +19,8 @@ void erg_plan_print_tried(const struct erg_layout_found *found);
 /* The best layouts over clocks, at most `top`, the frontier of the best one, and what is proven. */
 void erg_plan_print_choice(const struct erg_layout_answer *answer, size_t top);
 
-/* Every number of GPUs: the fastest layout, and whether it is on the frontier of all. */
+/* Every number of GPUs, of several kinds on every set of them: the fastest layout, and whether it
+ * is on the frontier of all (plan_counts.c). */
 void erg_plan_print_counts(const struct erg_layout_answer *answer);
 
 #endif

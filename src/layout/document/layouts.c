@@ -85,6 +85,18 @@ double erg_layout_answer_mfu(const struct erg_layout_answer *answer,
     return erg_time_mfu(time->model, candidate->layout.sequence, tokens_per_s, peak_flops);
 }
 
+void erg_layout_answer_gpus(struct erg_text *out, const struct erg_layout_answer *answer,
+                            const struct erg_layout_candidate *candidate)
+{
+    const char *comma = "";
+    for (size_t k = 0; answer->mixed && k < answer->mixed->kind_count; k++) {
+        const long gpus = erg_mixed_gpus_of(candidate, k);
+        if (gpus > 0)
+            erg_text_printf(out, "%s%ld %s", comma, gpus, answer->mixed->kinds[k].name);
+        comma = out->count ? ", " : "";
+    }
+}
+
 static json_t *layers_json(const struct erg_layout *layout)
 {
     json_t *list = json_array();
@@ -138,12 +150,25 @@ static json_t *places_json(const struct erg_layout_answer *answer,
     for (size_t i = 0; i < candidate->block_count; i++) {
         const struct erg_layout_block *block = &candidate->blocks[i];
         json_array_append_new(
-            places, json_pack("{s:s, s:I, s:I, s:o}", "gpu", answer->mixed->kinds[block->kind].name,
-                              "first_stage", (json_int_t)first, "stages", (json_int_t)block->stages,
-                              "peak_bytes", needed_bytes(block->peak_bytes)));
+            places,
+            json_pack("{s:s, s:I, s:I, s:I, s:o}", "gpu", answer->mixed->kinds[block->kind].name,
+                      "gpus", (json_int_t)erg_mixed_gpus_of(candidate, block->kind), "first_stage",
+                      (json_int_t)first, "stages", (json_int_t)block->stages, "peak_bytes",
+                      needed_bytes(block->peak_bytes)));
         first += block->stages;
     }
     return places;
+}
+
+/* How many GPUs of which kinds, where there are several. */
+static void add_kinds_used(json_t *json, const struct erg_layout_answer *answer,
+                           const struct erg_layout_candidate *candidate)
+{
+    struct erg_text gpus = {0};
+    erg_layout_answer_gpus(&gpus, answer, candidate);
+    if (gpus.count)
+        json_object_set_new(json, "gpus_by_kind", json_string(gpus.data));
+    erg_text_release(&gpus);
 }
 
 static json_t *degrees_json(const struct erg_layout_answer *answer,
@@ -171,6 +196,7 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
     json_object_set_new(json, "offload", erg_json_number(layout->offload));
     json_object_set_new(json, "peak_bytes", needed_bytes(candidate->peak_bytes));
     json_object_set_new(json, "stages", stages_json(model, layout));
+    add_kinds_used(json, answer, candidate);
     if (answer->mixed)
         json_object_set_new(json, "places", places_json(answer, candidate));
     return json;
@@ -249,14 +275,15 @@ static json_t *union_json(const struct erg_layout_answer *answer)
         erg_layout_name(&name, choice->options[option].layout,
                         answer->searches->time.model->layers);
         erg_layout_plan_clocks(&clocks, frontier, (size_t)frontier->points.points[point].recipe);
-        json_array_append_new(
-            list, json_pack("{s:f, s:f, s:i, s:i, s:s, s:s, s:f, s:f, s:f}", "time_s",
-                            all.points[i].time_s, "energy_j", all.points[i].energy_j, "layout",
-                            place_of(answer, option), "gpus",
-                            (int)erg_layout_gpus(choice->options[option].layout), "name", name.data,
-                            "recompute", erg_layout_remat_name(choice->options[option].layout),
-                            "offload", choice->options[option].layout->offload, "forward_mhz",
-                            clocks.mean_mhz[0], "backward_mhz", clocks.mean_mhz[1]));
+        json_t *json = json_pack(
+            "{s:f, s:f, s:i, s:i, s:s, s:s, s:f, s:f, s:f}", "time_s", all.points[i].time_s,
+            "energy_j", all.points[i].energy_j, "layout", place_of(answer, option), "gpus",
+            (int)erg_layout_gpus(choice->options[option].layout), "name", name.data, "recompute",
+            erg_layout_remat_name(choice->options[option].layout), "offload",
+            choice->options[option].layout->offload, "forward_mhz", clocks.mean_mhz[0],
+            "backward_mhz", clocks.mean_mhz[1]);
+        add_kinds_used(json, answer, &choice->layouts[option].candidate);
+        json_array_append_new(list, json);
         erg_text_release(&name);
     }
     erg_frontier_release(&all);
@@ -289,6 +316,16 @@ static void add_fastest(json_t *json, const struct erg_layout_answer *answer,
         json_object_set_new(json, "missed", json_string(missed));
 }
 
+/* The kinds that all layouts of a search use. */
+static json_t *used_json(const struct erg_mixed_search *search)
+{
+    json_t *names = json_array();
+    for (size_t k = 0; k < search->kind_count; k++)
+        if (search->used & 1u << k)
+            json_array_append_new(names, json_string(search->kinds[k].name));
+    return names;
+}
+
 static json_t *counts_json(const struct erg_layout_answer *answer)
 {
     json_t *list = json_array();
@@ -296,6 +333,8 @@ static json_t *counts_json(const struct erg_layout_answer *answer)
         const struct erg_layout_count *count = &answer->counts[i];
         json_t *json = json_object();
         json_object_set_new(json, "gpus", json_integer(answer->searches[i].gpus));
+        if (answer->mixed)
+            json_object_set_new(json, "kinds", used_json(&answer->mixed[i]));
         json_object_set_new(json, "fits", json_boolean(count->fits));
         if (count->fits) {
             json_object_set_new(json, "on_frontier", json_boolean(count->on_frontier));

@@ -24,8 +24,8 @@ struct erg_layout_answer {
     const struct erg_layout_query *query;
     const struct erg_layout_count *counts; /* [search_count]; NULL for one number of GPUs */
     size_t top;                            /* layouts at most */
-    /* Where GPUs are of several kinds: then all layouts are candidates of this search, and of
-     * `searches` only what does not depend on the kind counts. NULL: one kind. */
+    /* [search_count] where GPUs are of several kinds: all layouts are candidates of these searches,
+     * and of `searches` only what does not depend on the kind counts. NULL: one kind. */
     const struct erg_mixed_search *mixed;
     /* Every layout that fits, for the picture; may be empty. */
     const struct erg_layout_point {
@@ -56,6 +56,11 @@ void erg_layout_answer_energy(struct erg_layout_energy *energy,
                               const struct erg_layout_candidate *candidate);
 double erg_layout_answer_mfu(const struct erg_layout_answer *answer,
                              const struct erg_layout_candidate *candidate, double tokens_per_s);
+
+/* "32 H800-SXM-80GB, 64 A100-SXM4-80GB": how many GPUs of each of several kinds a layout uses; of
+ * one kind nothing. */
+void erg_layout_answer_gpus(struct erg_text *out, const struct erg_layout_answer *answer,
+                            const struct erg_layout_candidate *candidate);
 
 /* "misses the deadline" or which other bound an iteration is beyond; NULL: it keeps all. */
 const char *erg_layout_missed_bound(const struct erg_layout_query *query, double time_s,

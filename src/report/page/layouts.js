@@ -6,7 +6,8 @@ const degrees = layout => ["t", "c", "p", layout.layers ? "v" : "l", "d", "micro
   .map(key => `${key === "microbatch" ? "b" : key}\u00a0${layout[key]}`).join(" ");
 
 /* What tells two rows of the same degrees apart: the recomputation, and which GPUs stages lie on. */
-const placesOf = layout => list(layout.places).map(place => `${place.stages}\u00a0${place.gpu}`).join(", ");
+const placesOf = layout => list(layout.places)
+  .map(({ gpu, gpus, stages }) => `${gpus}\u00a0${gpu} in ${plural(stages, "stage")}`).join(", ");
 const rowDetails = layout => [`recomputes ${layout.recompute}`, layout.offload > 0 && `offload ${digits(layout.offload)}`,
   plan.counts && plural(layout.gpus, "GPU"), placesOf(layout)].filter(Boolean).join(", ");
 
@@ -30,9 +31,11 @@ const partOf = (part, layout) => part.items.reduce((sum, item) => sum + (highest
 /* Every layout of the union has a colour of its own, the listed ones first. */
 const nameOf = layout => ["t", "c", "p", layout.layers ? "v" : "l"].map(key => `${key}=${layout[key]}`)
   .concat(`b=${layout.microbatch}`).join(",");
-const keyOf = (name, gpus, recompute) => `${name} ${gpus} ${recompute}`;
-const union = list(plan.frontier).map(point => ({ ...point, key: keyOf(point.name, point.gpus, point.recompute) }));
-const keys = [...new Set(layouts.map(layout => keyOf(nameOf(layout), layout.gpus, layout.recompute))
+const keyOf = (name, gpus, recompute) => `${name} on ${gpus}, recompute ${recompute}`;
+const gpusOf = layout => layout.gpus_by_kind || plural(layout.gpus, "GPU");
+const keyOfLayout = layout => keyOf(nameOf(layout), gpusOf(layout), layout.recompute);
+const union = list(plan.frontier).map(point => ({ ...point, key: keyOf(point.name, gpusOf(point), point.recompute) }));
+const keys = [...new Set(layouts.map(keyOfLayout)
   .concat(union.map(point => point.key)))];
 const colorOf = key => `hsl(${(212 + 137.5 * keys.indexOf(key)) % 360} 60% 45%)`;
 
@@ -57,7 +60,7 @@ function heading() {
   document.title = `ergon plan: ${plan.job || ""}`;
   byId("headline").textContent = `${time(best.time_s)} and ${energy(best.energy_j)} an iteration, with ${words(best)}.`;
   byId("subtitle").textContent =
-    `Asked: ${goal()}. ${plan.model} on ${plural(best.gpus, "GPU")} (${plan.gpu}), ${best.batch} sequences of ` +
+    `Asked: ${goal()}. ${plan.model} on ${best.gpus_by_kind || `${plural(best.gpus, "GPU")} (${plan.gpu})`}, ${best.batch} sequences of ` +
     `${plan.sequence} tokens; times of the engine ${plan.engine}; ${budgetWords()}. ` +
     `Recomputation ${best.recompute}, offload ratio ${digits(best.offload)}.`;
   byId("confidence").textContent = (plan.kinds || [plan])
@@ -69,7 +72,7 @@ function heading() {
     tile(energy(best.energy_j), `an iteration, ${Math.round(best.gpu_power_w)} W a GPU`),
     tile(gib(best.peak_bytes), "of the GPU that needs most"),
     tile(plan.planned.fitting.toLocaleString("en"),
-      `${plan.kinds ? "fastest layouts looked at" : "layouts fit"}, ${plan.planned.solved} planned over clocks`));
+      `${plan.kinds ? "layouts looked at one by one" : "layouts fit"}, ${plan.planned.solved} planned over clocks`));
 }
 
 const shade = bytes =>
@@ -77,15 +80,14 @@ const shade = bytes =>
 
 /* The union of all frontiers, and behind it those of the listed layouts. */
 function frontier() {
-  const curves = layouts.map(layout => ({ key: keyOf(nameOf(layout), layout.gpus, layout.recompute), points: layout.frontier }));
+  const curves = layouts.map(layout => ({ key: keyOfLayout(layout), points: layout.frontier }));
   const all = union.concat(curves.flatMap(curve => curve.points));
   const [timeUnit, timeSize] = unitOf(Math.max(...all.map(p => p.time_s)), TIME_UNITS);
   const [energyUnit, energySize] = unitOf(Math.max(...all.map(p => p.energy_j)), ENERGY_UNITS);
   const shown = [...new Set(union.map(point => point.key))];
   byId("frontier-legend").append(...shown.map(key => h("span", {},
-    h("i", { class: "swatch", style: `background:${colorOf(key)}` }), key.replace(/ (\d+) (\w+)$/, " on $1 GPUs, recompute $2"))));
+    h("i", { class: "swatch", style: `background:${colorOf(key)}` }), key)));
   byId("frontier-note").textContent =
-    plan.kinds ? "The fastest layouts were planned, and those of least energy at the highest clock." :
     `No layout that was not planned could save more than ${(100 * plan.planned.frontier_gap).toFixed(1)} % of energy at the ` +
     "deadlines that were looked at.";
   drawToWidth(byId("frontier"), width => {
@@ -104,7 +106,7 @@ function frontier() {
       union.map(p => {
         const [x, y] = place(p);
         return s("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: 4.5, fill: colorOf(p.key),
-          onpointermove: event => showTip(`${p.name}, ${plural(p.gpus, "GPU")}\nrecompute ${p.recompute}, offload ${digits(p.offload)}\n` +
+          onpointermove: event => showTip(`${p.name}, ${gpusOf(p)}\nrecompute ${p.recompute}, offload ${digits(p.offload)}\n` +
             `${time(p.time_s, 4)}, ${energy(p.energy_j, 4)}, ${Math.round(p.energy_j / p.time_s / p.gpus)} W a GPU\n` +
             `forward at ${Math.round(p.forward_mhz)} MHz, backward at ${Math.round(p.backward_mhz)} MHz in the mean`,
           event.clientX, event.clientY), onpointerleave: hideTip });
@@ -118,12 +120,20 @@ function counts() {
     byId("counts-section").hidden = true;
     return;
   }
-  const heads = ["GPUs", "the fastest layout", "time", "tokens/s", "MFU", "energy", "GPU-hours", ""];
+  const kinds = list(plan.kinds).map(kind => kind.gpu);
+  const heads = ["GPUs", ...kinds, "the fastest layout", "time", "tokens/s", "MFU", "energy", "GPU-hours", ""];
+  const usedOf = ({ places }, gpu) => list(places).filter(place => place.gpu === gpu).reduce((sum, place) => sum + place.gpus, 0);
+  const isBest = fastest => fastest.gpus === best.gpus && kinds.every(gpu => usedOf(fastest, gpu) === usedOf(best, gpu));
+  /* Of a number with which nothing fits, whatever kinds it is of, one row. */
+  const shown = plan.counts.filter(({ gpus, fits }, i) => fits ||
+    (plan.counts.every(other => other.gpus !== gpus || !other.fits) && plan.counts.findIndex(other => other.gpus === gpus) === i));
   byId("counts").append(h("table", {},
     h("thead", {}, h("tr", {}, heads.map(text => h("th", { scope: "col" }, text)))),
-    h("tbody", {}, plan.counts.map(({ gpus, fits, fastest, on_frontier, missed }) => !fits
-      ? h("tr", {}, h("th", { scope: "row" }, gpus), h("td", {}, "nothing fits"), heads.slice(2).map(() => h("td", {})))
-      : h("tr", { class: gpus === best.gpus ? "ours" : "" }, h("th", { scope: "row" }, gpus), h("td", { class: "one-line" }, degrees(fastest)),
+    h("tbody", {}, shown.map(({ gpus, fits, fastest, on_frontier, missed }) => !fits
+      ? h("tr", {}, h("th", { scope: "row" }, gpus), kinds.map(() => h("td", {})), h("td", {}, "nothing fits"),
+        heads.slice(2 + kinds.length).map(() => h("td", {})))
+      : h("tr", { class: isBest(fastest) ? "ours" : "" }, h("th", { scope: "row" }, gpus),
+        kinds.map(gpu => h("td", {}, usedOf(fastest, gpu))), h("td", { class: "one-line" }, degrees(fastest)),
         h("td", {}, time(fastest.time_s)), h("td", {}, Math.round(fastest.tokens_per_s).toLocaleString("en")),
         h("td", {}, `${(100 * fastest.mfu).toFixed(1)}\u00a0%`), h("td", {}, energy(fastest.energy_j)),
         h("td", {}, digits(fastest.gpu_hours)), h("td", {}, [on_frontier && "on the frontier", missed].filter(Boolean).join(", ")))))));
@@ -184,7 +194,7 @@ function scatter() {
 
 function ranking(show) {
   const heads = ["layout", "batch", "recompute", "offload", "GiB", "time", "tokens/s", "MFU",
-    "energy", "J/token", "W a GPU", plan.kinds && "stages"].filter(Boolean);
+    "energy", "J/token", "W a GPU", plan.kinds && "which GPUs"].filter(Boolean);
   byId("top").append(h("table", {},
     h("thead", {}, h("tr", {}, heads.map(text => h("th", { scope: "col" }, text)))),
     h("tbody", {}, layouts.map((layout, i) => h("tr", { class: i ? "" : "ours", onpointerenter: () => show(layout) },
