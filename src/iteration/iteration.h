@@ -142,6 +142,11 @@ int erg_iteration_solve(struct erg_iteration *iteration,
                         const struct erg_iteration_request *request, struct erg_error *err);
 void erg_iteration_release(struct erg_iteration *iteration);
 
+/* Adds plans that were made otherwise for the same pipeline and tables; takes over their options.
+ */
+void erg_iteration_add_plans(struct erg_iteration *iteration, const struct erg_plan *plans,
+                             size_t count);
+
 /* Planned C(T) + P*S*T at a time inside the planned range; held at its ends beyond. */
 double erg_iteration_planned_energy(const struct erg_iteration *iteration, double time_s);
 

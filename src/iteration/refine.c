@@ -56,15 +56,19 @@ static double planned_until_s(const struct erg_iteration *iteration, double budg
     return planned_meeting_s(iteration, budget_j, planned_least_s(iteration), longest_s);
 }
 
+void erg_iteration_add_plans(struct erg_iteration *iteration, const struct erg_plan *plans,
+                             size_t count)
+{
+    iteration->plans = erg_xrealloc(iteration->plans, iteration->plan_count + count, sizeof *plans);
+    memcpy(iteration->plans + iteration->plan_count, plans, count * sizeof *plans);
+    iteration->plan_count += count;
+    iteration_sort_plans(iteration);
+}
+
 static void take_plans(struct erg_iteration *iteration, struct erg_iteration *from)
 {
-    iteration->plans = erg_xrealloc(iteration->plans, iteration->plan_count + from->plan_count,
-                                    sizeof *from->plans);
-    memcpy(iteration->plans + iteration->plan_count, from->plans,
-           from->plan_count * sizeof *from->plans);
-    iteration->plan_count += from->plan_count;
+    erg_iteration_add_plans(iteration, from->plans, from->plan_count);
     from->plan_count = 0;
-    iteration_sort_plans(iteration);
 }
 
 int iteration_refine_least(struct erg_iteration *iteration,

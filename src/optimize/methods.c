@@ -159,20 +159,35 @@ static void collect_slower(struct erg_method_result *result, const struct erg_sc
 
 /*
  * Around its minimum a frontier is flat, and where exactly it ends is decided by the noise of the
- * measurements. Plans that are slower and save less than this share of the energy are no choice.
+ * measurements. Plans that are slower and save less than this share of the energy are no choice,
+ * unless they are all that meets a budget.
  */
 static const double plateau = 0.001;
 
-static void drop_plateau(struct erg_frontier *frontier)
+/* Whether the last point is the only one within one of the budgets. */
+static bool last_is_needed(const struct erg_frontier *frontier,
+                           const struct erg_method_request *request)
+{
+    const struct erg_point *last = &frontier->points[frontier->count - 1];
+    for (size_t i = 0; i < request->budget_count; i++)
+        if (last->energy_j <= request->budgets_j[i] && last[-1].energy_j > request->budgets_j[i])
+            return true;
+    return false;
+}
+
+static void drop_plateau(struct erg_frontier *frontier, const struct erg_method_request *request)
 {
     double least_j = frontier->points[frontier->count - 1].energy_j;
     while (frontier->count > 1 &&
-           frontier->points[frontier->count - 2].energy_j <= least_j * (1 + plateau))
+           frontier->points[frontier->count - 2].energy_j <= least_j * (1 + plateau) &&
+           !last_is_needed(frontier, request))
         frontier->count--;
 }
 
-static void collect_points(struct erg_method_result *result, const struct erg_scale *scale)
+static void collect_points(struct erg_method_result *result,
+                           const struct erg_method_request *request)
 {
+    const struct erg_scale *scale = &request->scale;
     const struct erg_iteration *iteration = &result->iteration;
     struct erg_frontier frontier = {0};
     for (size_t i = 0; i < iteration->plan_count; i++) {
@@ -181,7 +196,7 @@ static void collect_points(struct erg_method_result *result, const struct erg_sc
                          erg_scale_energy(scale, plan->time_s, plan->energy_j), (int64_t)i);
     }
     erg_frontier_filter(&frontier);
-    drop_plateau(&frontier);
+    drop_plateau(&frontier, request);
     free(result->points);
     result->points = erg_xcalloc(iteration->plan_count, sizeof *result->points);
     result->point_count = frontier.count;
@@ -258,10 +273,56 @@ int erg_method_plan(struct erg_method_result *result, const struct erg_method_re
         status =
             refine_budget(result, &request->scale, &iteration_request, request->budgets_j[i], err);
     if (!status)
-        collect_points(result, &request->scale);
+        collect_points(result, request);
     free(deadlines);
     free_frontiers(tables, result->table_count);
     return status;
+}
+
+/* The option of whole layers that is the same, or UINT32_MAX. */
+static uint32_t same_option(const struct erg_microbatch *table,
+                            const struct erg_microbatch_option *option)
+{
+    for (size_t k = 0; k < table->count; k++)
+        if (table->options[k].mode == option->mode && table->options[k].clock == option->clock &&
+            !table->options[k].configurations)
+            return (uint32_t)k;
+    return UINT32_MAX;
+}
+
+/* The plan in the options of `result`, which are to be freed; NULL where it lacks one. */
+static uint32_t *translate(const struct erg_method_result *result,
+                           const struct erg_method_result *from, const struct erg_plan *plan)
+{
+    const struct erg_schedule *schedule = &from->iteration.schedule;
+    uint32_t *option = erg_xcalloc(schedule->count, sizeof *option);
+    for (size_t i = 0; i < schedule->count; i++) {
+        size_t t = erg_table_index(&schedule->pipeline, &schedule->instructions[i]);
+        option[i] = same_option(&result->tables[t], &from->tables[t].options[plan->option[i]]);
+        if (option[i] == UINT32_MAX) {
+            free(option);
+            return NULL;
+        }
+    }
+    return option;
+}
+
+void erg_method_adopt(struct erg_method_result *result, const struct erg_method_result *from,
+                      const struct erg_method_request *request)
+{
+    struct erg_plan *plans = erg_xcalloc(from->iteration.plan_count + 1, sizeof *plans);
+    size_t count = 0;
+    for (size_t i = 0; i < from->iteration.plan_count; i++) {
+        struct erg_plan plan = from->iteration.plans[i];
+        plan.option = translate(result, from, &plan);
+        plan.planned_energy_j =
+            erg_iteration_planned_energy(&result->iteration, plan.planned_time_s);
+        if (plan.option)
+            plans[count++] = plan;
+    }
+    erg_iteration_add_plans(&result->iteration, plans, count);
+    free(plans);
+    collect_points(result, request);
 }
 
 /* The first of those at the highest clock. */

@@ -362,8 +362,12 @@ int erg_optimization_plan(struct erg_optimization *o, struct erg_error *err)
             status = plan_whole_layers(o, ERG_METHOD_NANOBATCHING, ERG_METHOD_NANOBATCHING_CLOCKS,
                                        ERG_MODE_NANOBATCH, err);
     }
-    if (!status && o->request->methods[ERG_METHOD_ERGON])
+    if (!status && o->request->methods[ERG_METHOD_ERGON]) {
         status = plan_ergon(o, err);
+        if (!status)
+            erg_method_adopt(&o->methods[ERG_METHOD_ERGON],
+                             &o->methods[ERG_METHOD_SEQUENTIAL_CLOCKS], &o->plan_request);
+    }
     o->plan_request.deadlines_s = o->plan_request.budgets_j = NULL;
     o->plan_request.deadline_count = o->plan_request.budget_count = 0;
     if (!status)
