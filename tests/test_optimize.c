@@ -257,6 +257,9 @@ static void check_sequential_only(const char *job, const char *out, const char *
     const struct erg_plan_method *ours = &plan->methods[ERG_METHOD_ERGON];
     assert_true(clocks->point_count > 0 && ours->point_count > 0);
     assert_close(ours->points[0].time_s, clocks->points[0].time_s, 1e-9);
+    /* The same options: whatever the reference's search found is known. */
+    assert_true(ours->points[ours->point_count - 1].energy_j <=
+                clocks->points[clocks->point_count - 1].energy_j * (1 + 1e-9));
     for (size_t i = 0; i < plan->schedule.count; i++)
         assert_int_equal(erg_plan_file_option(plan, &ours->points[0], i)->mode,
                          ERG_MODE_SEQUENTIAL);
@@ -269,11 +272,28 @@ static void test_jobs_without_overlap_are_sequential(void **state)
     (void)state;
     write_job("odd.yaml", "microbatch_size: 4", "microbatch_size: 3");
     check_sequential_only("odd.yaml", "odd", "warning: ", "has no two equal halves");
+    write_job("one.yaml", "microbatch_size: 4\nmicrobatches: 2",
+              "microbatch_size: 1\nmicrobatches: 6");
+    check_sequential_only("one.yaml", "one", "warning: ", "has no two equal halves");
     write_job("alone.yaml",
               "cluster: {nodes: 1, gpus_per_node: 4, gpu: A100-SXM4-40GB}\ntensor: 2\n",
               "cluster: {nodes: 1, gpus_per_node: 2, gpu: A100-SXM4-40GB}\ntensor: 1\n");
     check_sequential_only("alone.yaml", "alone", "has no communication to hide: only sequential",
                           "has no communication to hide");
+}
+
+/* Each of the four GPUs would hold 16 bytes for a quarter of 65 billion parameters. */
+static void test_jobs_that_do_not_fit_are_planned_with_a_warning(void **state)
+{
+    (void)state;
+    write_job("large.yaml", "model: llama-3.2-1b", "model: llama-65b");
+    check_optimize("large.yaml", "large", "", 0, "warning: this will not fit into memory: stage ");
+    write_job("fits.yaml", "", "");
+    struct erg_text arguments = {0};
+    erg_text_printf(&arguments, "optimize %s/fits.yaml -o %s/fits 2>&1 | grep -c memory", folder,
+                    folder);
+    check_program(arguments.data, 1, "0");
+    erg_text_release(&arguments);
 }
 
 static void check_shape(const char *line, const char *replacement, size_t stages, size_t chunks,
@@ -398,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_two_runs_share_a_store),
         cmocka_unit_test(test_methods_are_reported_as_asked_for),
         cmocka_unit_test(test_jobs_without_overlap_are_sequential),
+        cmocka_unit_test(test_jobs_that_do_not_fit_are_planned_with_a_warning),
         cmocka_unit_test(test_shapes_of_jobs),
         cmocka_unit_test(test_transfers_know_the_nodes),
         cmocka_unit_test(test_overrides_win_over_the_job),

@@ -1,5 +1,6 @@
 /* ergon optimize JOB.yaml: the frontier of a training iteration, the plan and the report. */
 #include "cli/cli.h"
+#include "cli/optimize_memory.h"
 
 #include "base/interrupt.h"
 #include "base/memory.h"
@@ -224,6 +225,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         request.job = job;
         request.store_path = store.data;
         request.device = real ? erg_real_device(real) : NULL;
+        erg_optimize_warn_of_memory(job, call->arguments[0]);
         status = erg_dir_make(values->folder, err) || erg_optimize(&request, &plan, err) ||
                  write_files(values->folder, plan, err) ||
                  write_measurements(values->folder, store.data, err);
