@@ -8,14 +8,15 @@
  * program run again and the published one, and the cut as it is; and CPU seconds with the ratio to
  * the published program's. Gavel and Sia choose among equal optima as their solver does: run again
  * with an open one, the published program itself is 3 points above what was published. The next
- * three are all policies on the published traces under fair accounting, below what no policy can
- * beat: every job alone at its fastest from its first moment on (of finished jobs that is no bound
- * where a run is cut off), and a sample's energy at least that on what costs the job least, beside
- * GPUs that idle. Then Philly's trace under a power cap of 70 % of what all GPUs draw at their
- * fastest, with the trace's work and with twice as much: clocks follow the cap from moment to
- * moment, or were capped for good, such that all GPUs at work keep it; ergon's policy makes its own
- * of the cap. The last two are made-up traces: growing in jobs and GPUs, and the time of one
- * decision where all jobs are there at once. Skips all but those where the data is not here.
+ * eight are all policies on the published traces under fair accounting, with a fifth of their jobs'
+ * iterations, as the published comparison has them, and with all, below what no policy can beat:
+ * every job alone at its fastest from its first moment on (of finished jobs that is no bound where
+ * a run is cut off), and a sample's energy at least that on what costs the job least, beside GPUs
+ * that idle. Then Philly's trace under a power cap of 70 % of what all GPUs draw at their fastest,
+ * with one and two fifths of the iterations: clocks follow the cap from moment to moment, or were
+ * capped for good, such that all GPUs at work keep it; ergon's policy makes its own of the cap. The
+ * last two are made-up traces: growing in jobs and GPUs, and the time of one decision where all
+ * jobs are there at once. Skips all but those where the data is not here.
  *
  * Usage: bench_cluster [POLICY]   the last two for this policy (ergon unless given)
  */
@@ -332,21 +333,30 @@ static void replay_published(void)
     printf("Philly, 1,280 GPUs, 2,000 rounds: ours / the published program's\n");
     if (!on_trace("philly", published, NO_CAP, replay))
         return;
-    struct erg_simulation fair = {.accounting = &erg_accounting_fair, .work = 0.2};
-    fair.until_s = ROUNDS_S;
-    printf("\nThe same, fair accounting\n");
-    on_trace("philly", fair, NO_CAP, compare);
-    fair.until_s = INFINITY;
-    printf("\nHelios, until the last job has ended, fair accounting\n");
-    on_trace("venus", fair, NO_CAP, compare);
-    printf("\nPAI, until the last job has ended, fair accounting\n");
-    on_trace("pai", fair, NO_CAP, compare);
+    struct erg_simulation fair = {.accounting = &erg_accounting_fair};
+    for (int part = 5; part > 0; part -= 4) {
+        fair.work = 1.0 / part;
+        for (int whole = 0; whole < 2; whole++) {
+            fair.until_s = whole ? INFINITY : ROUNDS_S;
+            printf("\nPhilly, %s, %s of its iterations, fair accounting\n",
+                   whole ? "until the last job has ended" : "2,000 rounds",
+                   part == 1 ? "all" : "a fifth");
+            on_trace("philly", fair, NO_CAP, compare);
+        }
+        printf("\nHelios, until the last job has ended, %s of its iterations, fair accounting\n",
+               part == 1 ? "all" : "a fifth");
+        on_trace("venus", fair, NO_CAP, compare);
+        printf("\nPAI, the same\n");
+        on_trace("pai", fair, NO_CAP, compare);
+    }
     fair.until_s = ROUNDS_S;
     for (double work = 0.2; work < 0.5; work *= 2) {
         fair.work = work;
         for (enum capping capping = AT_EVERY_MOMENT; capping <= FOR_GOOD; capping++) {
-            printf("\nPhilly, %g times the work, %.0f %% of the power, clocks capped %s\n",
-                   5 * work, 100 * CAP, capping == FOR_GOOD ? "for good" : "at every moment");
+            printf("\nPhilly, %.0f fifth%s of its iterations, %.0f %% of the power, clocks capped "
+                   "%s\n",
+                   5 * work, work > 0.2 ? "s" : "", 100 * CAP,
+                   capping == FOR_GOOD ? "for good" : "at every moment");
             on_trace("philly", fair, capping, compare);
         }
     }

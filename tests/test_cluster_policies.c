@@ -198,6 +198,26 @@ static void test_ergon_does_not_churn(void **state)
     erg_speeds_free(world.speeds);
 }
 
+/* A job needs 100,000 s, whatever it gets; 80 others keep all GPUs for 30,000 s. It ends last
+ * anyway, so it had better begin first: everything ends after 100,000 s and not after 130,000. */
+static void test_ergon_sees_what_ends_last(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    set_time(&world, 0, 0, 1, 1, 10);
+    add_job(&world, 0, 10000, 0, 1);
+    for (int i = 0; i < 80; i++)
+        add_job(&world, 0, 300, 0, 1);
+    simulate(&result, &world, "ergon");
+    assert_int_equal(result.summary.finished_jobs, 81);
+    assert_true(result.jobs[0].started_s < 60);
+    assert_true(result.summary.simulated_s < 100100);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
 /* A job needs all 8 GPUs and has most work; 190 jobs of 12 hours for one GPU each keep coming for
  * 252 hours, which is a bit more than all GPUs can do. By work alone it would be last. */
 static void test_ergon_starves_nobody(void **state)
@@ -426,6 +446,7 @@ int main(void)
         cmocka_unit_test(test_sia_shares),
         cmocka_unit_test(test_ergon_grows_and_stops),
         cmocka_unit_test(test_ergon_does_not_churn),
+        cmocka_unit_test(test_ergon_sees_what_ends_last),
         cmocka_unit_test(test_ergon_starves_nobody),
         cmocka_unit_test(test_ergon_shares_between_tenants),
         cmocka_unit_test(test_thrift_where_gpus_are_free),

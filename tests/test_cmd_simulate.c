@@ -256,13 +256,49 @@ static void test_refusals(void **state)
                   1, "trace.csv");
 }
 
+/* Three days of jobs that ask for more than there is. Whoever is stopped just before its end waits
+ * for a restart that is longer than what it has left; such jobs took over a hundred times as long
+ * as in a share of their own. */
+static void test_jobs_about_to_end(void **state)
+{
+    (void)state;
+    char *recipe, command[1024];
+    struct erg_error err;
+    assert_ok(erg_file_read(EXAMPLE "recipe.yaml", 0, &recipe, NULL, &err), &err);
+    char *rate = strstr(recipe, "jobs_per_day: 130");
+    assert_non_null(rate);
+    memcpy(rate, "jobs_per_day: 400", strlen("jobs_per_day: 400"));
+    assert_ok(erg_file_write(in_folder("busy.yaml"), recipe, strlen(recipe), &err), &err);
+    free(recipe);
+    for (int seed = 6; seed <= 12; seed += 3) {
+        snprintf(command, sizeof command,
+                 "simulate '" EXAMPLE "cluster.yaml' --generate '%s/busy.yaml' " PROFILES
+                 "--seed %d >'%s/busy.csv'",
+                 folder, seed, folder);
+        check_program(command, 0, "");
+        snprintf(command, sizeof command,
+                 "simulate '" EXAMPLE "cluster.yaml' '%s/busy.csv' " PROFILES
+                 "-p ergon --json 2>/dev/null",
+                 folder);
+        json_t *document = run_json(command, 0);
+        assert_int_equal(number(document, "finished_jobs"), 400);
+        assert_true(number(document, "worst_finish_time_fairness") < 10);
+        json_decref(document);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_document),    cmocka_unit_test(test_names_what_does_not_fit),
-        cmocka_unit_test(test_tables),      cmocka_unit_test(test_comparison),
-        cmocka_unit_test(test_failures),    cmocka_unit_test(test_tariffs),
-        cmocka_unit_test(test_made_traces), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_jobs_about_to_end),
+        cmocka_unit_test(test_document),
+        cmocka_unit_test(test_names_what_does_not_fit),
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_comparison),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_tariffs),
+        cmocka_unit_test(test_made_traces),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, commands_begin, remove_folder);
 }

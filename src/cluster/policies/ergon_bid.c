@@ -6,17 +6,21 @@
 /* Moves that one move leads to: the job's, its way back, and that of whoever gave way to it. */
 #define STAYING 3
 
+/* Whether a job ends last is the surer, the nearer it comes to the longest. */
+#define LAST_POWER 3
+
 /* Picks the operating point by what it is worth less what its power costs; returns that, as GPUs
- * are shared out by it. */
+ * are shared out by it. For as long as the last job runs, all GPUs that idle draw power, too. */
 static double pick_point(const struct ergon *ergon, const struct ergon_bidder *bidder,
                          const struct ergon_menu *menu, const struct erg_speed *speed, int gpus,
                          double idle_w, double keep, int *point)
 {
     double best = -INFINITY, best_cost = 0, weight = bidder->weight * keep;
+    double rest_w = pow(bidder->critical, LAST_POWER) * ergon->fleet_idle_w;
     for (int p = 0; p < speed->points_count; p++) {
         double cost = ergon->power_price * gpus * (speed->points[p].power_w - idle_w);
         double value = weight * ergon_merit(menu, speed->samples_per_s, gpus, &speed->points[p],
-                                            ergon->clock_thrift) -
+                                            rest_w, ergon->clock_thrift) -
                        cost;
         if (value > best) {
             best = value;
@@ -24,8 +28,8 @@ static double pick_point(const struct ergon *ergon, const struct ergon_bidder *b
             *point = p;
         }
     }
-    return weight *
-               ergon_merit(menu, speed->samples_per_s, gpus, &speed->points[*point], ERGON_THRIFT) -
+    return weight * ergon_merit(menu, speed->samples_per_s, gpus, &speed->points[*point], 0,
+                                ERGON_THRIFT) -
            best_cost;
 }
 
@@ -70,9 +74,12 @@ static void offer_stay(struct ergon *ergon, const struct erg_scheduler *schedule
 {
     int shape = scheduler->jobs[bidder->job].shape;
     int gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]);
-    double keep = 1 + STAYING * erg_scheduler_cost(scheduler, gpus) / ERGON_HORIZON_S;
+    double cost_s = erg_scheduler_cost(scheduler, gpus);
+    double left_s = bidder->remaining *
+                    erg_scheduler_speed(scheduler, bidder->job, ERG_PLANS_ANY, shape)->iteration_s;
+    double keep = 1 + STAYING * cost_s / fmin(ERGON_HORIZON_S, fmax(cost_s, left_s));
     const struct ergon_choice *choice = index >= 0 ? &menu->choices.items[index] : NULL;
-    if (choice && choice->shape == shape && ergon->power_price == 0)
+    if (choice && choice->shape == shape && ergon->power_price == 0 && bidder->critical == 0)
         offer_choice(ergon, choice, index, true, bidder->weight * keep * choice->merit);
     else
         offer_point(ergon, scheduler, bidder, menu, index, shape, keep);
@@ -87,6 +94,7 @@ static void bid(struct ergon *ergon, const struct erg_scheduler *scheduler,
     const struct erg_gpu_shape *now = shape >= 0 ? &scheduler->speeds->shapes[shape] : NULL;
     int type = now ? now->type : -1, gpus = now ? erg_shape_gpus(now) : 0;
     bool may_stay = now != NULL;
+    double start_s = now ? 0 : menu->least_cost_s; /* which it needs in any case */
     erg_market_bid(&ergon->market);
     for (int i = 0; i < (int)menu->choices.count; i++) {
         const struct ergon_choice *choice = &menu->choices.items[i];
@@ -97,8 +105,8 @@ static void bid(struct ergon *ergon, const struct erg_scheduler *scheduler,
         }
         if (choice->shape == shape)
             continue;
-        double left_s = bidder->remaining * choice->iteration_s;
-        if (ergon->power_price > 0)
+        double left_s = bidder->remaining * choice->iteration_s + start_s;
+        if (ergon->power_price > 0 || bidder->critical > 0)
             offer_point(ergon, scheduler, bidder, menu, i, choice->shape,
                         keep_of(left_s, choice->cost_s));
         else if (left_s >= ERGON_HORIZON_S)

@@ -37,6 +37,9 @@ struct ergon_menu {
     /* Samples/s that count as one GPU equivalent: what a GPU of the fleet gives it at best, in the
      * mean over GPUs of those types that it can run on. */
     double unit;
+    double fastest_s;    /* an iteration on the fastest choice, */
+    int fastest_gpus;    /* and how many GPUs those are */
+    double least_cost_s; /* of getting GPUs, on the choice that costs least */
     double least_j;      /* energy of a sample on the most economical choice and operating point */
     double clock_thrift; /* with which points were picked; NAN: not yet */
 };
@@ -52,10 +55,11 @@ void ergon_menu_release(struct ergon_menu *menu);
 /*
  * What a speed at an operating point is worth: GPU equivalents, less what the energy of a sample
  * takes from it: `least_j / energy`, to the power of `thrift`. A hundredth less energy is worth as
- * much as that share of a hundredth more speed.
+ * much as that share of a hundredth more speed. `rest_w` is drawn elsewhere for as long as it
+ * lasts.
  */
 double ergon_merit(const struct ergon_menu *menu, double samples_per_s, int gpus,
-                   const struct erg_operating_point *point, double thrift);
+                   const struct erg_operating_point *point, double rest_w, double thrift);
 
 /* The thrift by which GPUs are shared out. */
 #define ERGON_THRIFT 0.1
@@ -86,6 +90,8 @@ struct ergon_bidder {
     double work; /* left, in GPU-seconds */
     double weight;
     double remaining; /* iterations */
+    double needed_s;  /* for them at the fastest */
+    double critical;  /* share of the cluster that idles at the end for as long as it is late */
 };
 
 /* What stands behind an offer. */
@@ -119,6 +125,7 @@ struct ergon {
     double *tenant_used_s; /* by tenant: GPU-seconds, forgotten at the pace of a day */
     double decided_s;      /* last; before the first decision -INFINITY */
     double power_price;    /* value of a watt */
+    double fleet_idle_w;   /* drawn by all GPUs when all idle */
     bool thrifty;          /* slower clocks wherever GPUs are free */
     double clock_thrift;   /* by which operating points are picked now; see ergon_merit() */
 };

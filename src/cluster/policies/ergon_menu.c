@@ -6,10 +6,10 @@
 #include <stdlib.h>
 
 double ergon_merit(const struct ergon_menu *menu, double samples_per_s, int gpus,
-                   const struct erg_operating_point *point, double thrift)
+                   const struct erg_operating_point *point, double rest_w, double thrift)
 {
     double speed = samples_per_s / point->slowdown;
-    double energy_j = gpus * point->power_w / speed;
+    double energy_j = (gpus * point->power_w + rest_w) / speed;
     return speed / menu->unit * (energy_j > 0 ? pow(menu->least_j / energy_j, thrift) : 1);
 }
 
@@ -74,7 +74,7 @@ static const struct erg_speed *speed_of(const struct erg_speeds *speeds, int wor
 static void find_units(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload)
 {
     double sum = 0, gpus = 0;
-    menu->least_j = INFINITY;
+    menu->least_j = menu->fastest_s = menu->least_cost_s = INFINITY;
     for (size_t i = 0; i < menu->choices.count;) {
         const struct erg_gpu_type *type = &speeds->fleet->types[menu->choices.items[i].type];
         int index = menu->choices.items[i].type;
@@ -83,6 +83,11 @@ static void find_units(struct ergon_menu *menu, const struct erg_speeds *speeds,
             const struct ergon_choice *choice = &menu->choices.items[i];
             const struct erg_speed *speed = speed_of(speeds, workload, choice);
             best = fmax(best, choice->samples_per_s / choice->gpus);
+            if (choice->iteration_s < menu->fastest_s) {
+                menu->fastest_s = choice->iteration_s;
+                menu->fastest_gpus = choice->gpus;
+            }
+            menu->least_cost_s = fmin(menu->least_cost_s, choice->cost_s);
             for (int p = 0; p < speed->points_count; p++)
                 menu->least_j =
                     fmin(menu->least_j, choice->gpus * speed->points[p].power_w *
@@ -117,14 +122,14 @@ static void pick_points(struct ergon_menu *menu, const struct erg_speeds *speeds
         double best = 0;
         for (int p = 0; p < speed->points_count; p++) {
             double merit = ergon_merit(menu, choice->samples_per_s, choice->gpus, &speed->points[p],
-                                       clock_thrift);
+                                       0, clock_thrift);
             if (merit > best) {
                 best = merit;
                 choice->point = p;
             }
         }
         choice->merit = ergon_merit(menu, choice->samples_per_s, choice->gpus,
-                                    &speed->points[choice->point], ERGON_THRIFT);
+                                    &speed->points[choice->point], 0, ERGON_THRIFT);
         choice->kept_merit = choice->merit * ERGON_HORIZON_S / (ERGON_HORIZON_S + choice->cost_s);
         choice->extra_w = choice->gpus * (speed->points[choice->point].power_w -
                                           speeds->fleet->types[choice->type].idle_power_w);

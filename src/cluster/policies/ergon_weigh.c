@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #define RANK_POWER 0.8
-#define AGEING_S (48 * 3600.0)
+#define AGEING_S (72 * 3600.0)
 #define CATCHING_UP 10 /* seconds that a second at twice the speed asked for makes up for */
 #define TENANT_MEMORY_S (24 * 3600.0)
 #define TENANT_WEIGHT_MOST 4.0
@@ -54,17 +54,13 @@ void ergon_keep_accounts(struct ergon *ergon, const struct erg_scheduler *schedu
     ergon->decided_s = scheduler->now_s;
 }
 
-static double urgency(const struct erg_scheduler *scheduler, const struct ergon_bidder *bidder,
-                      const struct ergon_menu *menu)
+static double urgency(const struct erg_scheduler *scheduler, const struct ergon_bidder *bidder)
 {
-    double deadline_s = scheduler->jobs[bidder->job].deadline_s, fastest_s = INFINITY;
+    double deadline_s = scheduler->jobs[bidder->job].deadline_s;
     if (isinf(deadline_s) || deadline_s < scheduler->now_s)
         return 1;
-    for (size_t i = 0; i < menu->choices.count; i++)
-        fastest_s = fmin(fastest_s, menu->choices.items[i].iteration_s);
-    double needed_s = bidder->remaining * fastest_s;
-    double slack_s = deadline_s - scheduler->now_s - needed_s;
-    return slack_s < 0 ? 1 : 1 + exp(-slack_s / (needed_s + ERGON_HORIZON_S));
+    double slack_s = deadline_s - scheduler->now_s - bidder->needed_s;
+    return slack_s < 0 ? 1 : 1 + exp(-slack_s / (bidder->needed_s + ERGON_HORIZON_S));
 }
 
 /* How much more a tenant's jobs weigh; 1 for all where there is one. */
@@ -97,11 +93,33 @@ static void list_bidders(struct ergon *ergon, const struct erg_scheduler *schedu
         const struct erg_trace_job *request = scheduler->jobs[id].request;
         double remaining = erg_scheduler_remaining(scheduler, id);
         double samples = remaining * (double)scheduler->trace->workloads[request->workload].batch;
-        ERG_PUSH(
-            &ergon->bidders, items,
-            (struct ergon_bidder){.job = id,
-                                  .remaining = remaining,
-                                  .work = samples / ergon_menu_of(ergon, scheduler, id)->unit});
+        const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, id);
+        ERG_PUSH(&ergon->bidders, items,
+                 (struct ergon_bidder){.job = id,
+                                       .remaining = remaining,
+                                       .needed_s = remaining * menu->fastest_s,
+                                       .work = samples / menu->unit});
+    }
+}
+
+/*
+ * Jobs that need longer, at their fastest, than all GPUs for all work: whoever of them ends last is
+ * alone at the end, and what it does not use idles then. The longest is critical, others as far as
+ * they come near it.
+ */
+static void find_critical(struct ergon *ergon, const struct erg_scheduler *scheduler)
+{
+    double work = 0, gpus = scheduler->fleet->gpus, longest_s = 0;
+    for (size_t i = 0; i < ergon->bidders.count; i++) {
+        work += ergon->bidders.items[i].work;
+        longest_s = fmax(longest_s, ergon->bidders.items[i].needed_s);
+    }
+    double all_s = fmax(work / gpus, ERGON_HORIZON_S);
+    for (size_t i = 0; i < ergon->bidders.count; i++) {
+        struct ergon_bidder *bidder = &ergon->bidders.items[i];
+        double idle = 1 - ergon_menu_of(ergon, scheduler, bidder->job)->fastest_gpus / gpus;
+        if (bidder->needed_s > all_s)
+            bidder->critical = idle * bidder->needed_s / longest_s;
     }
 }
 
@@ -116,15 +134,16 @@ void ergon_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler)
         double weight = pow((double)ergon->rank_weights.count + 1, RANK_POWER);
         ERG_PUSH(&ergon->rank_weights, items, weight);
     }
+    find_critical(ergon, scheduler);
+    double least_work = pow((double)ergon->bidders.count, RANK_POWER);
     double *shares = erg_xcalloc(scheduler->trace->tenants_count + 1, sizeof *shares);
     for (size_t i = 0; i < scheduler->trace->tenants_count; i++)
         shares[i] = share_weight(ergon, scheduler, (int)i);
     for (size_t i = 0; i < ergon->bidders.count; i++) {
         struct ergon_bidder *bidder = &ergon->bidders.items[i];
-        const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, bidder->job);
+        double rank = fmax(ergon->rank_weights.items[i], least_work * bidder->critical);
         double age = fmin(ergon->behind_s[bidder->job] / AGEING_S, 500);
-        bidder->weight = ergon->rank_weights.items[i] * exp2(age) *
-                         urgency(scheduler, bidder, menu) *
+        bidder->weight = rank * exp2(age) * urgency(scheduler, bidder) *
                          shares[scheduler->jobs[bidder->job].request->tenant];
     }
     free(shares);
