@@ -198,28 +198,31 @@ static void test_ergon_does_not_churn(void **state)
     erg_speeds_free(world.speeds);
 }
 
-/* A job needs 100,000 s, whatever it gets; 80 others keep all GPUs for 30,000 s. It ends last
- * anyway, so it had better begin first: everything ends after 100,000 s and not after 130,000. */
+/* A job needs 100,000 s, whatever it gets; 190 others keep 128 GPUs for 30,000 to 40,000 s. It ends
+ * last anyway, so it had better begin first. */
 static void test_ergon_sees_what_ends_last(void **state)
 {
     (void)state;
     struct world world;
     struct erg_simulated result;
     make_world(&world);
+    world.types[0].nodes = world.fleet.nodes = 32;
+    world.types[1].nodes = 0;
+    world.fleet.gpus = 128;
     set_time(&world, 0, 0, 1, 1, 10);
     add_job(&world, 0, 10000, 0, 1);
-    for (int i = 0; i < 80; i++)
-        add_job(&world, 0, 300, 0, 1);
+    for (int i = 0; i < 190; i++)
+        add_job(&world, 0, 2000, 0, 1);
     simulate(&result, &world, "ergon");
-    assert_int_equal(result.summary.finished_jobs, 81);
+    assert_int_equal(result.summary.finished_jobs, 191);
     assert_true(result.jobs[0].started_s < 60);
     assert_true(result.summary.simulated_s < 100100);
     erg_simulated_release(&result);
     erg_speeds_free(world.speeds);
 }
 
-/* A job needs all 8 GPUs and has most work; 190 jobs of 12 hours for one GPU each keep coming for
- * 252 hours, which is a bit more than all GPUs can do. By work alone it would be last. */
+/* A job needs all 8 GPUs and has most work; 190 jobs of 17 hours for one GPU each keep coming for
+ * 360 hours, which is a bit more than all GPUs can do. By work alone it would be last. */
 static void test_ergon_starves_nobody(void **state)
 {
     (void)state;
@@ -231,9 +234,9 @@ static void test_ergon_starves_nobody(void **state)
     add_job(&world, 10, 3000, 0, 8);
     world.jobs[0].workload = 1;
     for (int i = 0; i < 190; i++)
-        add_job(&world, i < 10 ? 0 : (i - 10) * 1.4 * HOUR_S, 720, 0, 1);
+        add_job(&world, i < 10 ? 0 : (i - 10) * 2 * HOUR_S, 1020, 0, 1);
     simulate(&result, &world, "ergon");
-    assert_true(result.jobs[0].started_s < 192 * HOUR_S);
+    assert_true(result.jobs[0].started_s < 264 * HOUR_S);
     assert_int_equal(result.summary.finished_jobs, 191);
     erg_simulated_release(&result);
     erg_speeds_free(world.speeds);

@@ -16,17 +16,17 @@
  *   time to completion for p near 1 (heSRPT, Berg, Vesilo and Harchol-Balter, 2020); the smaller
  *   exponent gives up a little of it for throughput. Weights by 1/work instead would give small
  *   jobs GPUs that hardly speed them up. Weights also rise with
- *   - lost time: they double for each three days by which a job is behind one that ran on what it
+ *   - lost time: they double for each 66 hours by which a job is behind one that ran on what it
  *     asked for from the first moment on, and a job that is faster than that catches up at ten
  *     times the pace. Without bound, so that whatever else arrives, each job runs in the end, and
  *     long ones are not left on a few GPUs for ever. Doubling each day made the mean completion up
  *     to 39 % longer where drawn jobs ask for more than there is.
  *   - being critical: a job that needs longer at its fastest than all GPUs need for all work that
  *     there is ends last whatever is done, and for as long as it is delayed the rest of the cluster
- *     idles in the end. It weighs as much as the job with least work, times the share of the GPUs
- *     that would idle; others that come near it the less, the shorter they are. What idles counts
- *     as energy of its samples, so slower clocks rarely save any. On Philly's trace run to its end
- *     that is a fifth more throughput and 6 % less energy, and no later mean completion.
+ *     idles in the end. It weighs as much as the job with least work, less where it takes much of
+ *     the cluster itself; others that come near it the less, the shorter they are. What idles
+ * counts as energy of its samples, so slower clocks rarely save any. On Philly's trace run to its
+ * end that is a fifth more throughput and 6 % less energy, and no later mean completion.
  *   - a deadline that can still be met and is near: up to twice.
  *   - a tenant's share: by the square root of what a tenant is owed over what it had lately.
  * thrift: (least energy of a sample / energy of a sample)^0.1. GPUs are hardly shared out by it.

@@ -91,7 +91,7 @@ struct ergon_bidder {
     double weight;
     double remaining; /* iterations */
     double needed_s;  /* for them at the fastest */
-    double critical;  /* share of the cluster that idles at the end for as long as it is late */
+    double critical;  /* 0 to 1: how far the end of all waits for it, and GPUs idle meanwhile */
 };
 
 /* What stands behind an offer. */

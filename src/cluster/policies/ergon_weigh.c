@@ -8,7 +8,10 @@
 #include <stdlib.h>
 
 #define RANK_POWER 0.8
-#define AGEING_S (72 * 3600.0)
+#define AGEING_S (66 * 3600.0)
+/* Of the share of the GPUs that would idle: a job that takes much of a small cluster takes it from
+ * the others. */
+#define IDLE_POWER 4
 #define CATCHING_UP 10 /* seconds that a second at twice the speed asked for makes up for */
 #define TENANT_MEMORY_S (24 * 3600.0)
 #define TENANT_WEIGHT_MOST 4.0
@@ -119,7 +122,7 @@ static void find_critical(struct ergon *ergon, const struct erg_scheduler *sched
         struct ergon_bidder *bidder = &ergon->bidders.items[i];
         double idle = 1 - ergon_menu_of(ergon, scheduler, bidder->job)->fastest_gpus / gpus;
         if (bidder->needed_s > all_s)
-            bidder->critical = idle * bidder->needed_s / longest_s;
+            bidder->critical = pow(idle, IDLE_POWER) * bidder->needed_s / longest_s;
     }
 }
 
