@@ -250,7 +250,8 @@ static void print_proof(const struct erg_layout_choice *choice, enum erg_layout_
                (unsigned long long)choice->fitting);
     else
         printf("\nOf %llu layouts that fit", (unsigned long long)choice->fitting);
-    printf(" %zu were planned over clocks; no other ", choice->count);
+    printf(" %zu %s planned over clocks; no other ", choice->count,
+           choice->count == 1 ? "was" : "were");
     if (choice->gap > 0)
         printf("can be better by more than %.1f %% of %s.\n", 100 * choice->gap,
                goal == ERG_LAYOUT_LEAST_ENERGY ? "energy" : "time");

@@ -147,6 +147,18 @@ void erg_iteration_release(struct erg_iteration *iteration);
 void erg_iteration_add_plans(struct erg_iteration *iteration, const struct erg_plan *plans,
                              size_t count);
 
+/* Takes the plans of another solution of the same problem; that is released. */
+void erg_iteration_take_plans(struct erg_iteration *iteration, struct erg_iteration *from);
+
+/*
+ * The planned frontier alone, from the slowest time on: `each` gets its breakpoints and what C rose
+ * by for each second since the one before, until it returns false. Half of the range takes a
+ * hundredth of the time of all. Fails only when interrupted.
+ */
+int erg_iteration_sweep(const struct erg_pipeline *pipeline, const struct erg_frontier *tables,
+                        bool (*each)(void *context, struct erg_breakpoint at, double slope_w),
+                        void *context, struct erg_error *err);
+
 /* Planned C(T) + P*S*T at a time inside the planned range; held at its ends beyond. */
 double erg_iteration_planned_energy(const struct erg_iteration *iteration, double time_s);
 

@@ -65,10 +65,11 @@ void erg_iteration_add_plans(struct erg_iteration *iteration, const struct erg_p
     iteration_sort_plans(iteration);
 }
 
-static void take_plans(struct erg_iteration *iteration, struct erg_iteration *from)
+void erg_iteration_take_plans(struct erg_iteration *iteration, struct erg_iteration *from)
 {
     erg_iteration_add_plans(iteration, from->plans, from->plan_count);
     from->plan_count = 0;
+    erg_iteration_release(from);
 }
 
 int iteration_refine_least(struct erg_iteration *iteration,
@@ -90,8 +91,7 @@ int iteration_refine_least(struct erg_iteration *iteration,
     struct erg_iteration found;
     if (erg_iteration_solve(&found, &beyond, err) != 0)
         return -1;
-    take_plans(iteration, &found);
-    erg_iteration_release(&found);
+    erg_iteration_take_plans(iteration, &found);
     return 0;
 }
 
@@ -130,7 +130,6 @@ int erg_iteration_refine_budget(struct erg_iteration *iteration,
     struct erg_iteration last;
     if (erg_iteration_solve(&last, &close, err) != 0)
         return -1;
-    take_plans(iteration, &last);
-    erg_iteration_release(&last);
+    erg_iteration_take_plans(iteration, &last);
     return 0;
 }

@@ -195,12 +195,7 @@ static int solve_with(struct collector *collector, const struct timecost_problem
     collector->slowest = timecost_longest_path(problem, 0);
     collector->fastest = timecost_longest_path(problem, 1);
     collector->shortest_s = option_tables_span_s(collector->tables, schedule, true, NULL);
-    for (size_t i = 0; i < schedule->count; i++) {
-        const struct option_table *table =
-            &collector->tables
-                 ->tables[erg_table_index(&schedule->pipeline, &schedule->instructions[i])];
-        collector->cheapest_j += table->options[table->count - 1].cost_j;
-    }
+    collector->cheapest_j = option_tables_cheapest_j(collector->tables, schedule);
     if (list_deadlines(collector, err) != 0)
         return -1;
     collector->realiser = (struct realiser){.request = collector->request,

@@ -78,6 +78,18 @@ double option_tables_span_s(const struct option_tables *tables, const struct erg
     return end;
 }
 
+double option_tables_cheapest_j(const struct option_tables *tables,
+                                const struct erg_schedule *schedule)
+{
+    double sum_j = 0;
+    for (size_t i = 0; i < schedule->count; i++) {
+        const struct option_table *table =
+            &tables->tables[erg_table_index(&schedule->pipeline, &schedule->instructions[i])];
+        sum_j += table->options[table->count - 1].cost_j;
+    }
+    return sum_j;
+}
+
 static int choose_tick(struct option_tables *tables, const struct erg_schedule *schedule,
                        double tick_s, struct erg_error *err)
 {

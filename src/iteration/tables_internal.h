@@ -51,6 +51,10 @@ void option_tables_problem(const struct option_tables *tables, const struct erg_
                            struct timecost_problem *problem);
 void option_tables_problem_release(struct timecost_problem *problem);
 
+/* What all instructions cost at their cheapest options: C at the slow end. */
+double option_tables_cheapest_j(const struct option_tables *tables,
+                                const struct erg_schedule *schedule);
+
 /* Longest path with every instruction at its fastest or slowest option, in true times; the starts
  * too when start_s is not NULL. */
 double option_tables_span_s(const struct option_tables *tables, const struct erg_schedule *schedule,

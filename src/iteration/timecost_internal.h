@@ -15,6 +15,7 @@
 
 #include "ergon/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -58,11 +59,12 @@ void timecost_plan_free(struct timecost_plan *plan);
 /*
  * The sweep goes from the slowest schedule to the fastest. Both calls may change `deadline`, the
  * next time in ticks for which a plan is wanted (each smaller than the one before); anything
- * below the fastest schedule means "none any more".
+ * below the fastest schedule means "none any more". With `enough` set the sweep ends.
  */
 struct timecost_visitor {
     void *context;
     int64_t deadline;
+    bool enough;
     /* C rises linearly by slope * (from - to) while T falls from `from` to `to`. */
     void (*piece)(struct timecost_visitor *visitor, int32_t from, int32_t to, int64_t slope);
     /* For T = visitor->deadline. */

@@ -231,79 +231,72 @@ static int earliest_first(const void *left, const void *right)
     return (a->time_s > b->time_s) - (a->time_s < b->time_s);
 }
 
-/* From the pipeline's time and energy beyond waiting to those of the iteration over all GPUs. */
-struct whole {
-    double replicas, stages_w, idle_w, tail_s, tail_j;
-    double shortest_s, slowest_s; /* of the pipeline */
+/* What the pipeline's times are within. */
+struct limits {
+    double shortest_s, slowest_s;
 };
 
-static struct whole find_whole(const struct building *at, bool exact)
+static struct limits find_whole(struct erg_layout_whole *whole, const struct building *at,
+                                bool exact)
 {
     const struct erg_layout_climb *climb = at->climb;
     const struct erg_layout_energy_request *request = climb->ladders[0].request; /* held GPUs' */
     long stages = at->layout->pipeline, gpus = erg_layout_gpus(at->layout);
     long idle = request->held_gpus > gpus ? request->held_gpus - gpus : 0;
-    double closed_s = climb->closed_s;
     struct erg_layout_tail tail;
     erg_layout_climb_tail(&tail, climb, at->layout);
-    struct whole whole = {.replicas = (double)(gpus / stages),
-                          .stages_w =
-                              erg_layout_climb_waiting_w(climb, at->layout) * (double)stages,
-                          .idle_w = request->gpu->idle_power_w * (double)idle,
-                          .tail_s = tail.time_s,
-                          .tail_j = tail.total_j,
-                          .slowest_s = INFINITY};
-    if (exact) { /* the rest of the closed form is waited */
-        double pipeline_s = erg_layout_climb_time(climb, at->layout, false);
-        double drift_s = fmax(0, closed_s - pipeline_s - tail.time_s);
-        whole.shortest_s = pipeline_s;
-        whole.slowest_s = erg_layout_climb_time(climb, at->layout, true);
-        whole.tail_s += drift_s;
-        whole.tail_j += drift_s * whole.replicas * whole.stages_w;
-    } else {
-        whole.shortest_s = fmax(at->shortest_s, closed_s - tail.time_s);
-    }
-    return whole;
+    *whole = (struct erg_layout_whole){.replicas = (double)(gpus / stages),
+                                       .stages_w = erg_layout_climb_waiting_w(climb, at->layout) *
+                                                   (double)stages,
+                                       .idle_w = request->gpu->idle_power_w * (double)idle,
+                                       .tail_s = tail.time_s,
+                                       .tail_j = tail.total_j};
+    if (!exact)
+        return (struct limits){fmax(at->shortest_s, climb->closed_s - tail.time_s), INFINITY};
+    /* The rest of the closed form is waited. */
+    const struct limits limits = {erg_layout_climb_time(climb, at->layout, false),
+                                  erg_layout_climb_time(climb, at->layout, true)};
+    double drift_s = fmax(0, climb->closed_s - limits.shortest_s - tail.time_s);
+    whole->tail_s += drift_s;
+    whole->tail_j += drift_s * whole->replicas * whole->stages_w;
+    return limits;
 }
 
-/* Times that differ by less are the same. */
-#define ROUNDING 1e-11
-
-static void add_bend(struct erg_layout_bound *bound, const struct whole *whole, double pipeline_s,
-                     double beyond_j)
+static void add_bend(struct erg_layout_bound *bound, double pipeline_s, double beyond_j)
 {
-    double time_s = pipeline_s + whole->tail_s;
-    double energy_j = whole->replicas * (beyond_j + whole->stages_w * pipeline_s) + whole->tail_j +
-                      whole->idle_w * time_s;
-    if (bound->count && time_s <= bound->bends[bound->count - 1].time_s * (1 + ROUNDING))
+    const struct erg_layout_bend bend = erg_layout_whole_at(&bound->whole, pipeline_s, beyond_j);
+    if (bound->count &&
+        bend.time_s <= bound->bends[bound->count - 1].time_s * (1 + ERG_LAYOUT_BEND_ROUNDING))
         bound->count--; /* several changes at once */
-    bound->bends[bound->count++] = (struct erg_layout_bend){time_s, energy_j};
+    bound->bends[bound->count++] = bend;
 }
 
 /* Before the shortest time there are already changes: of stages that are not the slowest. */
 static void integrate(struct erg_layout_bound *bound, const struct building *at, bool exact)
 {
-    const struct whole whole = find_whole(at, exact);
+    const struct limits limits = find_whole(&bound->whole, at, exact);
+    const struct erg_layout_whole *whole = &bound->whole;
     const struct change *changes = at->changes.items;
     double time_s = 0, beyond_j = at->energy_j, slope_w = 0;
     size_t i = 0;
     bound->bends = erg_xcalloc(at->changes.count + 1, sizeof *bound->bends);
-    for (; i < at->changes.count && changes[i].time_s <= whole.shortest_s; i++) {
+    for (; i < at->changes.count && changes[i].time_s <= limits.shortest_s; i++) {
         beyond_j += slope_w * (changes[i].time_s - time_s);
         time_s = changes[i].time_s;
         slope_w += changes[i].slope_w;
     }
-    beyond_j += slope_w * (whole.shortest_s - time_s);
-    time_s = whole.shortest_s;
-    add_bend(bound, &whole, time_s, beyond_j);
+    beyond_j += slope_w * (limits.shortest_s - time_s);
+    time_s = limits.shortest_s;
+    add_bend(bound, time_s, beyond_j);
     for (; i < at->changes.count; i++) {
         beyond_j += slope_w * (changes[i].time_s - time_s);
         time_s = changes[i].time_s;
         slope_w += changes[i].slope_w;
-        add_bend(bound, &whole, time_s, beyond_j);
+        add_bend(bound, time_s, beyond_j);
     }
-    bound->waiting_w = whole.replicas * whole.stages_w + whole.idle_w;
-    bound->slowest_s = whole.slowest_s + whole.tail_s;
+    bound->waiting_w = whole->replicas * whole->stages_w + whole->idle_w;
+    bound->slowest_s = limits.slowest_s + whole->tail_s;
+    bound->optimum_s = INFINITY;
 }
 
 void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
@@ -342,7 +335,8 @@ static double follow(const struct erg_layout_bound *bound, size_t i, double time
 double erg_layout_bound_energy(const struct erg_layout_bound *bound, double time_s)
 {
     size_t low = 0, high = bound->count;
-    if (time_s < bound->bends[0].time_s || time_s > bound->slowest_s * (1 + ROUNDING))
+    if (time_s < bound->bends[0].time_s ||
+        time_s > bound->slowest_s * (1 + ERG_LAYOUT_BEND_ROUNDING))
         return INFINITY;
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
@@ -377,26 +371,39 @@ static bool keep_below(const struct erg_layout_bound *bound, double most_j, doub
     return *from_s <= *to_s;
 }
 
+static double power_of(const struct erg_layout_bend *at)
+{
+    return at->energy_j / at->time_s;
+}
+
 static double value_of(const struct erg_layout_bend *at, enum erg_layout_goal goal)
 {
     if (goal == ERG_LAYOUT_FASTEST)
         return at->time_s;
-    return goal == ERG_LAYOUT_LEAST_POWER ? at->energy_j / at->time_s : at->energy_j;
+    return goal == ERG_LAYOUT_LEAST_POWER ? power_of(at) : at->energy_j;
 }
 
-/* Energy and power have their least at an end of a straight piece. */
-static struct erg_layout_bend least_between(const struct erg_layout_bound *bound,
-                                            enum erg_layout_goal goal, double from_s, double to_s)
+/* The bend of least energy: before it energy falls, behind it it rises. */
+static size_t least_energy(const struct erg_layout_bound *bound)
+{
+    size_t at = 0;
+    while (at + 1 < bound->count && bound->bends[at + 1].energy_j <= bound->bends[at].energy_j)
+        at++;
+    return at;
+}
+
+/* Power has its least at an end of a straight piece. */
+static struct erg_layout_bend least_power_between(const struct erg_layout_bound *bound,
+                                                  double from_s, double to_s)
 {
     struct erg_layout_bend least = {from_s, erg_layout_bound_energy(bound, from_s)};
     struct erg_layout_bend last = {to_s, erg_layout_bound_energy(bound, to_s)};
     for (size_t i = 0; i < bound->count; i++) {
         const struct erg_layout_bend *bend = &bound->bends[i];
-        if (bend->time_s > from_s && bend->time_s < to_s &&
-            value_of(bend, goal) < value_of(&least, goal))
+        if (bend->time_s > from_s && bend->time_s < to_s && power_of(bend) < power_of(&least))
             least = *bend;
     }
-    return value_of(&last, goal) < value_of(&least, goal) ? last : least;
+    return power_of(&last) < power_of(&least) ? last : least;
 }
 
 bool erg_layout_bound_answer(struct erg_layout_bend *answer, const struct erg_layout_bound *bound,
@@ -412,9 +419,13 @@ bool erg_layout_bound_answer(struct erg_layout_bend *answer, const struct erg_la
          !keep_below(bound, query->energy_j * rounding, 0, &from_s, &to_s)) ||
         (query->power_w > 0 && !keep_below(bound, 0, query->power_w * rounding, &from_s, &to_s)))
         return false;
-    *answer = query->goal == ERG_LAYOUT_FASTEST
-                  ? (struct erg_layout_bend){from_s, erg_layout_bound_energy(bound, from_s)}
-                  : least_between(bound, query->goal, from_s, to_s);
+    if (query->goal == ERG_LAYOUT_LEAST_POWER) {
+        *answer = least_power_between(bound, from_s, to_s);
+        return true;
+    }
+    if (query->goal == ERG_LAYOUT_LEAST_ENERGY)
+        from_s = fmin(fmax(from_s, bound->bends[least_energy(bound)].time_s), to_s);
+    *answer = (struct erg_layout_bend){from_s, erg_layout_bound_energy(bound, from_s)};
     return true;
 }
 

@@ -33,6 +33,12 @@ struct erg_layout_bound {
     size_t count;
     double waiting_w;
     double slowest_s; /* no plan takes more; INFINITY: not known */
+    double optimum_s; /* from here on it is the continuous problem's optimum; INFINITY: nowhere */
+    /* From the pipeline's time and cost beyond waiting, of one GPU of each stage, to those of the
+     * iteration over all GPUs. */
+    struct erg_layout_whole {
+        double replicas, stages_w, idle_w, tail_s, tail_j;
+    } whole;
 };
 
 /*
@@ -43,6 +49,33 @@ struct erg_layout_bound {
 void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
                            const struct erg_layout *layout, bool exact);
 void erg_layout_bound_release(struct erg_layout_bound *bound);
+
+/*
+ * Raises an exact bound to the optimum of the continuous problem (iteration.h), which no plan
+ * beats and which plans come within some hundredths of a per cent of: from the slowest time on down
+ * to where that answers the query, or shows that nothing is better than `enough`; and for times
+ * before that to what the optimum's slope there says. Milliseconds to the least energy of some
+ * thousand instructions, up to seconds to the fastest. Fails only when interrupted.
+ */
+int erg_layout_bound_raise(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
+                           const struct erg_layout *layout, const struct erg_layout_query *query,
+                           double enough, struct erg_error *err);
+
+/* Whether the bound's answer to the query is the optimum's, so that it cannot be raised further. */
+bool erg_layout_bound_is_optimum(const struct erg_layout_bound *bound,
+                                 const struct erg_layout_query *query);
+
+static inline struct erg_layout_bend erg_layout_whole_at(const struct erg_layout_whole *whole,
+                                                         double pipeline_s, double cost_j)
+{
+    double time_s = pipeline_s + whole->tail_s;
+    return (struct erg_layout_bend){time_s,
+                                    whole->replicas * (cost_j + whole->stages_w * pipeline_s) +
+                                        whole->tail_j + whole->idle_w * time_s};
+}
+
+/* Times that differ by less are the same. */
+#define ERG_LAYOUT_BEND_ROUNDING 1e-11
 
 /* INFINITY where no plan is. */
 double erg_layout_bound_energy(const struct erg_layout_bound *bound, double time_s);

@@ -20,14 +20,17 @@ struct solving {
 
 /* As many microbatches as can be solved soon: a start and an end of as many as there are stages,
  * and between them enough to repeat. A multiple of the stages, as interleaving needs. */
-static long solved_microbatches(const struct erg_layout_frontier_request *request)
+static long solved_microbatches(const struct erg_layout *layout, long most_instructions)
 {
-    enum { MOST = 9000, LEAST = 4 };
-    const struct erg_layout *layout = request->layout;
+    enum { LEAST = 4 };
     long stages = layout->pipeline, group = 2 * stages * stages * layout->virtual_stages;
-    long most = request->most_instructions ? (long)request->most_instructions : MOST;
-    long groups = most / group > LEAST ? most / group : LEAST;
+    long groups = most_instructions / group > LEAST ? most_instructions / group : LEAST;
     return groups * stages < layout->microbatches ? groups * stages : layout->microbatches;
+}
+
+bool erg_layout_is_solved_whole(const struct erg_layout *layout)
+{
+    return solved_microbatches(layout, ERG_LAYOUT_MOST_INSTRUCTIONS) == layout->microbatches;
 }
 
 static void start(struct solving *solving, const struct erg_layout_frontier_request *request)
@@ -50,7 +53,9 @@ static void start(struct solving *solving, const struct erg_layout_frontier_requ
     solving->hops_s = erg_xcalloc((size_t)layout->pipeline, sizeof *solving->hops_s);
     solving->pipeline = erg_layout_climb_pipeline(&solving->climb, layout, solving->hops_s);
     solving->shorter = solving->pipeline;
-    solving->shorter.microbatches = (size_t)solved_microbatches(request);
+    long most = request->most_instructions ? (long)request->most_instructions
+                                           : (long)ERG_LAYOUT_MOST_INSTRUCTIONS;
+    solving->shorter.microbatches = (size_t)solved_microbatches(layout, most);
 }
 
 static void finish(struct solving *solving)
@@ -60,79 +65,115 @@ static void finish(struct solving *solving)
     free(solving->hops_s);
 }
 
-/*
- * The options of every instruction: the highest clock first. The solver knows one power of waiting
- * for all stages, the mean. While a stage works it does not wait, so what its own GPUs would draw
- * more or less than that is taken off or added there; over the iteration both come out right.
- */
-static void fill_tables(struct erg_layout_frontier *frontier, const struct solving *solving)
-{
-    size_t stages = solving->pipeline.stages;
-    frontier->table_count = 2 * stages * solving->pipeline.chunks;
-    frontier->tables = erg_xcalloc(frontier->table_count, sizeof *frontier->tables);
-    for (size_t i = 0; i < frontier->table_count; i++) {
-        long stage = (long)(i / 2 % stages), chunk = (long)(i / 2 / stages);
-        const struct erg_layout_ladder *ladder =
-            &solving->ladders[erg_layout_climb_place(&solving->climb, stage)];
-        double beyond_w =
-            solving->pipeline.blocking_power_w - ladder->request->gpu->blocking_power_w;
-        for (size_t k = 0; k < ladder->count; k++) {
-            struct erg_pass_cost cost =
-                erg_layout_ladder_cost(ladder, solving->request->layout, stage, chunk, i % 2, k);
-            erg_frontier_add(&frontier->tables[i], cost.time_s,
-                             cost.total_j + beyond_w * cost.time_s, ladder->rungs[k].clock_mhz);
-        }
-    }
-}
-
 static void fill_tail(struct erg_layout_frontier *frontier, const struct solving *solving)
 {
     erg_layout_climb_tail(&frontier->tail, &solving->climb, solving->request->layout);
     frontier->tail_clock_mhz = solving->ladders[0].tail.clock_mhz;
 }
 
-/* The pipeline's plans with what follows, over all GPUs. */
-static void collect(struct erg_layout_frontier *frontier, const struct solving *solving)
+static void fill_whole(struct erg_layout_frontier *frontier, const struct solving *solving)
 {
     const struct erg_layout_energy_request *energy = solving->request->energy;
     long gpus = erg_layout_gpus(solving->request->layout);
-    double replicas = (double)(gpus / solving->request->layout->pipeline);
-    double idle_w = energy->held_gpus > gpus
-                        ? energy->gpu->idle_power_w * (double)(energy->held_gpus - gpus)
-                        : 0;
+    frontier->replicas = (double)(gpus / solving->request->layout->pipeline);
+    if (energy->held_gpus > gpus)
+        frontier->idle_w = energy->gpu->idle_power_w * (double)(energy->held_gpus - gpus);
+}
+
+/* From the pipeline, one GPU of each stage, to the iteration over all GPUs. */
+static double whole_j(const struct erg_layout_frontier *frontier, double pipeline_j, double time_s)
+{
+    return frontier->replicas * pipeline_j + frontier->tail.total_j + frontier->idle_w * time_s;
+}
+
+/* The pipeline's plans with what follows, over all GPUs. */
+static void collect(struct erg_layout_frontier *frontier)
+{
+    erg_frontier_clear(&frontier->points);
     for (size_t i = 0; i < frontier->iteration.plan_count; i++) {
         const struct erg_plan *plan = &frontier->iteration.plans[i];
         double time_s = plan->time_s + frontier->tail.time_s;
-        erg_frontier_add(&frontier->points, time_s,
-                         replicas * plan->energy_j + frontier->tail.total_j + idle_w * time_s,
+        erg_frontier_add(&frontier->points, time_s, whole_j(frontier, plan->energy_j, time_s),
                          (int64_t)i);
     }
     erg_frontier_copy(&frontier->frontier, &frontier->points);
     erg_frontier_filter(&frontier->frontier);
 }
 
+void erg_layout_frontier_take(struct erg_layout_frontier *frontier,
+                              struct erg_layout_frontier *from)
+{
+    erg_iteration_take_plans(&frontier->iteration, &from->iteration);
+    collect(frontier);
+    erg_layout_frontier_release(from);
+}
+
+static double between_points(const struct erg_frontier *points, double time_s)
+{
+    ptrdiff_t at = erg_frontier_pick_deadline(points, time_s);
+    if (at < 0)
+        return INFINITY;
+    const struct erg_point *from = &points->points[at], *to = from + 1;
+    if ((size_t)at + 1 == points->count)
+        return from->energy_j;
+    double part = (time_s - from->time_s) / (to->time_s - from->time_s);
+    return from->energy_j + part * (to->energy_j - from->energy_j);
+}
+
+double erg_layout_frontier_optimum(const struct erg_layout_frontier *frontier, double time_s)
+{
+    const double rounding = 1e-9; /* a deadline that a point was made for is met */
+    const struct erg_iteration *iteration = &frontier->iteration;
+    if (time_s < frontier->points.points[0].time_s * (1 - rounding))
+        return INFINITY;
+    if (!iteration->planned)
+        return between_points(&frontier->frontier, time_s);
+    double pipeline_s = time_s - frontier->tail.time_s, least_j = INFINITY, own_s = 0;
+    for (size_t i = 0; i < iteration->planned_count && own_s < pipeline_s; i++) {
+        own_s = fmin(iteration->planned[i].time_s, pipeline_s);
+        double own_j = erg_iteration_planned_energy(iteration, own_s);
+        least_j = fmin(least_j, whole_j(frontier, own_j, own_s + frontier->tail.time_s));
+    }
+    return least_j;
+}
+
 /*
  * The deadlines that the pipeline can meet, without what follows it. Those of a shorter pipeline
  * are about the same share of its time: some tries, of which one will hardly be early or late.
  */
-enum { TRIES = 6 };
+enum { TRIES = 6, NEAR = 2 }; /* to meet one; to be near it */
 
-static size_t list_deadlines(double *deadlines_s, const struct erg_layout_frontier *frontier,
-                             const struct solving *solving, double shortest_s)
+struct tried {
+    double *items; /* with room for all tries */
+    size_t count;
+};
+
+static void add_tries(struct tried *tried, const struct erg_layout_frontier *frontier,
+                      const struct solving *solving, double deadline_s, size_t tries,
+                      double shortest_s)
 {
-    static const double early[TRIES] = {1.004, 1, 0.996, 0.992, 0.988, 0.984};
-    const struct erg_layout_frontier_request *request = solving->request;
+    static const double early[TRIES] = {1, 0.992, 0.996, 1.004, 0.988, 0.984};
     double fill = (double)(solving->pipeline.stages - 1) / (double)solving->pipeline.chunks;
     double share = ((double)solving->shorter.microbatches + fill) /
                    ((double)solving->pipeline.microbatches + fill);
-    size_t count = 0, tries = share < 1 ? TRIES : 1;
-    for (size_t i = 0; i < request->deadline_count * tries; i++) {
-        double whole_s = request->deadlines_s[i / tries] - frontier->tail.time_s;
-        double deadline_s = share * (tries > 1 ? early[i % tries] : 1) * whole_s;
-        if (deadline_s >= shortest_s)
-            deadlines_s[count++] = deadline_s;
+    for (size_t i = 0; i < (share < 1 ? tries : 1); i++) {
+        double own_s = share * early[i] * (deadline_s - frontier->tail.time_s);
+        if (own_s >= shortest_s)
+            tried->items[tried->count++] = own_s;
     }
-    return count;
+}
+
+static struct tried list_deadlines(const struct erg_layout_frontier *frontier,
+                                   const struct solving *solving, double shortest_s)
+{
+    const struct erg_layout_frontier_request *request = solving->request;
+    size_t most = TRIES * request->deadline_count + NEAR * request->time_count;
+    struct tried tried = {.items = erg_xcalloc(most + 1, sizeof(double))};
+    for (size_t i = 0; i < request->deadline_count; i++)
+        add_tries(&tried, frontier, solving, request->deadlines_s[i], TRIES, shortest_s);
+    for (size_t i = 0; i < request->time_count; i++)
+        add_tries(&tried, frontier, solving, request->times_s[i], NEAR, shortest_s);
+    return tried;
 }
 
 /* ---- from the pipeline that was solved to the whole one ---- */
@@ -247,11 +288,12 @@ int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
                              struct erg_error *err)
 {
     struct solving solving;
-    double *deadlines_s = erg_xcalloc(TRIES * request->deadline_count + 1, sizeof *deadlines_s);
     double shortest_s = 0;
     *frontier = (struct erg_layout_frontier){0};
     start(&solving, request);
-    fill_tables(frontier, &solving);
+    frontier->table_count = 2 * solving.pipeline.stages * solving.pipeline.chunks;
+    frontier->tables = erg_xcalloc(frontier->table_count, sizeof *frontier->tables);
+    erg_layout_climb_tables(frontier->tables, &solving.climb, request->layout);
     fill_tail(frontier, &solving);
     bool stretched = solving.shorter.microbatches < solving.pipeline.microbatches;
     int result =
@@ -259,22 +301,24 @@ int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
             ? -1
             : 0;
     if (result == 0) {
+        struct tried deadlines = list_deadlines(frontier, &solving, shortest_s);
         const struct erg_iteration_request iteration = {
             .pipeline = solving.shorter,
             .tables = frontier->tables,
             .points = request->points,
             .slower_points = request->slower_points,
-            .deadlines_s = deadlines_s,
-            .deadline_count = list_deadlines(deadlines_s, frontier, &solving, shortest_s),
+            .deadlines_s = deadlines.items,
+            .deadline_count = deadlines.count,
             .tries = stretched || request->tries,
         };
         result = erg_iteration_solve(&frontier->iteration, &iteration, err);
+        free(deadlines.items);
     }
     if (result == 0 && stretched)
         result = stretch(frontier, &solving, err);
-    free(deadlines_s);
     if (result == 0) {
-        collect(frontier, &solving);
+        fill_whole(frontier, &solving);
+        collect(frontier);
     } else {
         erg_layout_frontier_release(frontier);
     }

@@ -24,6 +24,9 @@
 #include "iteration/iteration.h"
 #include "layout/energy/energy.h"
 
+/* Such pipelines take some seconds at most with nine clocks. */
+enum { ERG_LAYOUT_MOST_INSTRUCTIONS = 9000 };
+
 struct erg_layout_frontier_request {
     const struct erg_layout_energy_request *energy; /* of each place */
     const struct erg_layout *layout;                /* checked: erg_layout_check() */
@@ -34,20 +37,24 @@ struct erg_layout_frontier_request {
     size_t place_count; /* at most ERG_LAYOUT_MOST_KINDS */
     double closed_s;
     double uneven_s;      /* of all on one kind: what the schedule takes beyond the closed form */
-    size_t points;        /* from the fastest to the least energy, at least 2 */
+    size_t points;        /* from the fastest to the least energy, 0 or at least 2 */
     size_t slower_points; /* beyond it: more energy, less power */
     /* About so many clocks; 0: all that a search considers. Nine cost at most some tenths of a per
      * cent of energy and take a third of the time of 27. */
     size_t clocks;
-    /* Longer pipelines are solved as shorter ones; 0: 9,000, which takes some seconds at most with
-     * nine clocks. */
+    /* Longer pipelines are solved as shorter ones; 0: ERG_LAYOUT_MOST_INSTRUCTIONS. */
     size_t most_instructions;
     /* Further points that just meet these, of the whole iteration (a stretched one may be up to
      * some tenths of a per cent early); those that are too short for the layout are passed over. */
     const double *deadlines_s;
     size_t deadline_count;
+    const double *times_s; /* likewise, but near is enough: to show a frontier */
+    size_t time_count;
     bool tries; /* plans for these are searched no harder than others, to compare layouts */
 };
+
+/* Whether a layout's pipeline is solved as it is, unless the request says how long it may be. */
+bool erg_layout_is_solved_whole(const struct erg_layout *layout);
 
 struct erg_layout_frontier {
     /* Every plan; time and energy of the whole iteration over all GPUs; recipe: the index in
@@ -60,7 +67,8 @@ struct erg_layout_frontier {
     size_t table_count;
     struct erg_layout_tail tail; /* what follows the pipeline, and the drift */
     double tail_clock_mhz;
-    double drift_s; /* of the tail: what the closed form counts beyond the schedule */
+    double drift_s;          /* of the tail: what the closed form counts beyond the schedule */
+    double replicas, idle_w; /* of the pipeline; of GPUs that are held and have no work */
 };
 
 /* Some milliseconds; from some thousand instructions on seconds. Fails only when interrupted. To be
@@ -69,6 +77,17 @@ int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
                              const struct erg_layout_frontier_request *request,
                              struct erg_error *err);
 void erg_layout_frontier_release(struct erg_layout_frontier *frontier);
+
+/* Takes the points of another frontier of the same layout; that is released. */
+void erg_layout_frontier_take(struct erg_layout_frontier *frontier,
+                              struct erg_layout_frontier *from);
+
+/*
+ * Energy that no plan of the layout within a time beats, and that plans come close to: the optimum
+ * of the continuous problem; of a stretched pipeline, of which that is not known, what lies on the
+ * lines between its points. INFINITY: no plan is that fast.
+ */
+double erg_layout_frontier_optimum(const struct erg_layout_frontier *frontier, double time_s);
 
 /* The clocks that a plan requests of its instructions: means over their time, and the ends. */
 struct erg_layout_clocks {
@@ -113,6 +132,9 @@ double erg_layout_pick_value(const struct erg_layout_pick *pick, enum erg_layout
  */
 int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option *options,
                     size_t count, const struct erg_layout_query *query, struct erg_error *err);
+
+/* Points that differ by less, as a share of time or energy, are as good as the same. */
+#define ERG_LAYOUT_TIE 1e-3
 
 /*
  * The points of all options that nothing beats, time up; recipe: option << 32 | point. Every layout

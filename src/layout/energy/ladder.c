@@ -148,6 +148,24 @@ struct erg_pipeline erg_layout_climb_pipeline(const struct erg_layout_climb *cli
     };
 }
 
+void erg_layout_climb_tables(struct erg_frontier *tables, const struct erg_layout_climb *climb,
+                             const struct erg_layout *layout)
+{
+    const double mean_w = erg_layout_climb_waiting_w(climb, layout);
+    for (long i = 0; i < 2 * layout->pipeline * layout->virtual_stages; i++) {
+        long stage = i / 2 % layout->pipeline, chunk = i / 2 / layout->pipeline;
+        const struct erg_layout_ladder *ladder =
+            &climb->ladders[erg_layout_climb_place(climb, stage)];
+        double beyond_w = mean_w - ladder->request->gpu->blocking_power_w;
+        for (size_t k = 0; k < ladder->count; k++) {
+            struct erg_pass_cost cost =
+                erg_layout_ladder_cost(ladder, layout, stage, chunk, i % 2, k);
+            erg_frontier_add(&tables[i], cost.time_s, cost.total_j + beyond_w * cost.time_s,
+                             ladder->rungs[k].clock_mhz);
+        }
+    }
+}
+
 void erg_layout_climb_tail(struct erg_layout_tail *tail, const struct erg_layout_climb *climb,
                            const struct erg_layout *layout)
 {

@@ -82,6 +82,15 @@ struct erg_pipeline erg_layout_climb_pipeline(const struct erg_layout_climb *cli
                                               const struct erg_layout *layout,
                                               double *hop_latency_s);
 
+/*
+ * The options of every instruction, the highest clock first; recipe: the clock in MHz. The solver
+ * knows one power of waiting for all stages, the mean. While a stage works it does not wait, so
+ * what its own GPUs would draw more or less than that is taken off or added there; over the
+ * iteration both come out right. tables[2 * stages * chunks], to be released one by one.
+ */
+void erg_layout_climb_tables(struct erg_frontier *tables, const struct erg_layout_climb *climb,
+                             const struct erg_layout *layout);
+
 /* What follows the pipeline, at the clocks of the ladders' tails. */
 void erg_layout_climb_tail(struct erg_layout_tail *tail, const struct erg_layout_climb *climb,
                            const struct erg_layout *layout);

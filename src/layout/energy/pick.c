@@ -167,14 +167,13 @@ int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option
 /* Of a frontier. */
 static void leave_out_near_ties(struct erg_frontier *frontier)
 {
-    const double tie = 1e-3;
     struct erg_point *points = frontier->points;
     size_t kept = 0;
     for (size_t i = 0; i < frontier->count; i++) {
         const struct erg_point next = points[i];
-        while (kept > 1 && next.time_s <= points[kept - 1].time_s * (1 + tie))
+        while (kept > 1 && next.time_s <= points[kept - 1].time_s * (1 + ERG_LAYOUT_TIE))
             kept--;
-        bool saves = kept == 0 || next.energy_j < points[kept - 1].energy_j * (1 - tie);
+        bool saves = kept == 0 || next.energy_j < points[kept - 1].energy_j * (1 - ERG_LAYOUT_TIE);
         if (saves || i + 1 == frontier->count)
             points[kept++] = next;
     }

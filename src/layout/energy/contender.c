@@ -1,0 +1,140 @@
+/* Layouts that may be an answer, and how good they can be at best. */
+#include "layout/energy/choice_internal.h"
+
+#include "base/memory.h"
+#include "layout/search/search_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- where a layout's bounds come from ---- */
+
+/* The ladders of one layout's stages. */
+struct footing {
+    struct erg_layout_ladder ladders[ERG_LAYOUT_MOST_KINDS];
+    struct erg_time_place place;
+    struct erg_layout_climb climb;
+    size_t own; /* ladders that are its own */
+    void *held;
+};
+
+/* Of a layout that a search found. */
+static void stand_on(struct footing *footing, const struct erg_layout_ladder *ladder,
+                     const struct erg_layout_candidate *candidate)
+{
+    const struct erg_layout *layout = &candidate->layout;
+    footing->place = erg_layout_ladder_place(ladder, layout);
+    footing->climb = (struct erg_layout_climb){
+        ladder, &footing->place, 1,
+        erg_layout_ladder_time(ladder, layout, candidate->time.items[ERG_TIME_UNEVEN])};
+}
+
+/* Of any, with ladders of its own. To be released, and not moved. */
+static void footing_init(struct footing *footing, const struct erg_layout_choice_request *request,
+                         const struct erg_layout_candidate *candidate)
+{
+    const struct erg_layout_source *source = request->source;
+    *footing = (struct footing){.own = 1};
+    if (!source) {
+        erg_layout_ladder_init(&footing->ladders[0], request->energy, &candidate->layout,
+                               ERG_LAYOUT_CHOICE_CLOCKS);
+        stand_on(footing, &footing->ladders[0], candidate);
+        return;
+    }
+    struct erg_layout_frontier_request lies = {0};
+    footing->held = source->locate(&lies, source->context, candidate);
+    footing->own = lies.place_count;
+    footing->climb =
+        (struct erg_layout_climb){footing->ladders, lies.places, lies.place_count, lies.closed_s};
+    for (size_t i = 0; i < footing->own; i++)
+        erg_layout_ladder_init(&footing->ladders[i], &lies.energy[i], &candidate->layout,
+                               ERG_LAYOUT_CHOICE_CLOCKS);
+}
+
+static void footing_release(struct footing *footing)
+{
+    for (size_t i = 0; i < footing->own; i++)
+        erg_layout_ladder_release(&footing->ladders[i]);
+    free(footing->held);
+}
+
+/* Searches come by with many layouts of the same degrees, one after the other. */
+static const struct erg_layout_ladder *ladder_for(struct erg_layout_choosing *at,
+                                                  const struct erg_layout *layout)
+{
+    const struct erg_layout *old = &at->climber;
+    if (old->tensor != layout->tensor || old->context != layout->context ||
+        old->microbatch != layout->microbatch || old->sequence != layout->sequence ||
+        erg_layout_gpus(old) != erg_layout_gpus(layout)) {
+        erg_layout_ladder_release(&at->ladder);
+        erg_layout_ladder_init(&at->ladder, at->request->energy, layout, ERG_LAYOUT_CHOICE_CLOCKS);
+        at->climber = *layout;
+    }
+    return &at->ladder;
+}
+
+void erg_layout_choosing_bound(struct erg_layout_bound *bound, struct erg_layout_choosing *at,
+                               const struct erg_layout_candidate *candidate, bool exact)
+{
+    struct footing footing = {0};
+    if (at->request->source)
+        footing_init(&footing, at->request, candidate);
+    else
+        stand_on(&footing, ladder_for(at, &candidate->layout), candidate);
+    erg_layout_bound_init(bound, &footing.climb, &candidate->layout, exact);
+    footing_release(&footing);
+}
+
+/* ---- contenders ---- */
+
+struct erg_layout_contender *erg_layout_contender_new(const struct erg_layout_candidate *candidate)
+{
+    struct erg_layout_contender *contender = erg_xcalloc(1, sizeof *contender);
+    contender->candidate = *candidate;
+    contender->references = 1;
+    erg_layout_own_lists(&contender->candidate);
+    return contender;
+}
+
+void erg_layout_contender_drop(struct erg_layout_contender *contender)
+{
+    if (--contender->references)
+        return;
+    if (!contender->solved)
+        erg_layout_candidate_release(&contender->candidate);
+    erg_layout_bound_release(&contender->bound);
+    free(contender->deadlines.items);
+    free(contender->times.items);
+    free(contender);
+}
+
+/* Whether the continuous problem says more than the chains do of how good the answer is. Longer
+ * pipelines are not solved as they are. */
+static bool has_optimum(const struct erg_layout *layout, const struct erg_layout_query *query)
+{
+    bool fastest = query->goal == ERG_LAYOUT_FASTEST && query->energy_j == 0 && query->power_w == 0;
+    return !fastest && erg_layout_is_solved_whole(layout);
+}
+
+int erg_layout_entry_raise(struct erg_layout_entry *entry,
+                           const struct erg_layout_choice_request *request,
+                           const struct erg_layout_query *query, double enough,
+                           struct erg_error *err)
+{
+    struct erg_layout_contender *contender = entry->contender;
+    struct erg_layout_bound *bound = &contender->bound;
+    const struct erg_layout *layout = &contender->candidate.layout;
+    struct footing footing;
+    int status = 0;
+    footing_init(&footing, request, &contender->candidate);
+    if (!bound->bends)
+        erg_layout_bound_init(bound, &footing.climb, layout, true);
+    entry->settled = !has_optimum(layout, query) || erg_layout_bound_is_optimum(bound, query);
+    if (!entry->settled && erg_layout_bound_objective(bound, query) < enough) {
+        status = erg_layout_bound_raise(bound, &footing.climb, layout, query, enough, err);
+        entry->settled = erg_layout_bound_is_optimum(bound, query);
+    }
+    entry->bound = fmax(entry->bound, erg_layout_bound_objective(bound, query));
+    footing_release(&footing);
+    return status;
+}

@@ -1,0 +1,216 @@
+/* Which layouts are solved, and at which deadlines. */
+#include "layout/energy/choice_internal.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/thread.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { POINTS = 12, SLOWER_POINTS = 6 };
+
+/* ---- what a layout is to meet ---- */
+
+/*
+ * From the bound's own answer on, some deadlines close to each other: where a frontier meets a
+ * budget is between two of them. The least power is that of the slowest plan within budgets, so
+ * there plans meet them earlier than the bound.
+ */
+static void add_steps(struct erg_layout_contender *contender, struct erg_layout_query query)
+{
+    static const double steps[] = {1, 1.006, 1.012, 1.02, 1.035};
+    const bool early = query.goal == ERG_LAYOUT_LEAST_POWER;
+    struct erg_layout_bend answer;
+    if (query.goal == ERG_LAYOUT_LEAST_ENERGY) /* it is on the way there from the fastest */
+        query.goal = ERG_LAYOUT_FASTEST;
+    if (!erg_layout_bound_answer(&answer, &contender->bound, &query))
+        return;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        ERG_PUSH(&contender->deadlines, items,
+                 early ? answer.time_s / steps[i] : answer.time_s * steps[i]);
+}
+
+static void ask(struct erg_layout_contender *contender, const struct erg_layout_target *target)
+{
+    const struct erg_layout_query *query = &target->query;
+    if (target->shows && query->time_s > 0)
+        ERG_PUSH(&contender->times, items, query->time_s);
+    else if (query->time_s > 0)
+        ERG_PUSH(&contender->deadlines, items, query->time_s);
+    if (query->energy_j > 0 || query->power_w > 0)
+        add_steps(contender, *query);
+}
+
+/* ---- some layouts at the same time ---- */
+
+/* On as many cores as there are: always so many, so that the answer is the same everywhere. */
+enum { BATCH = 4 };
+
+struct batch {
+    const struct erg_layout_choosing *at;
+    struct erg_layout_contender *contenders[BATCH];
+    struct erg_layout_frontier frontiers[BATCH];
+    size_t count, added; /* added: that were not solved before */
+};
+
+int erg_layout_choosing_solve(struct erg_layout_frontier *frontier,
+                              const struct erg_layout_choice_request *asked,
+                              const struct erg_layout_contender *contender, size_t points,
+                              bool tries, struct erg_error *err)
+{
+    const struct erg_layout_candidate *candidate = &contender->candidate;
+    struct erg_layout_frontier_request request = {
+        .energy = asked->energy,
+        .layout = &candidate->layout,
+        .uneven_s = candidate->time.items[ERG_TIME_UNEVEN],
+        .points = points,
+        .slower_points = points && asked->query.power_w > 0 ? SLOWER_POINTS : 0,
+        .clocks = ERG_LAYOUT_CHOICE_CLOCKS,
+        .deadlines_s = contender->deadlines.items,
+        .deadline_count = contender->deadlines.count,
+        .times_s = contender->times.items,
+        .time_count = contender->times.count,
+        .tries = tries,
+    };
+    const struct erg_layout_source *source = asked->source;
+    void *held = source ? source->locate(&request, source->context, candidate) : NULL;
+    int status = erg_layout_frontier_init(frontier, &request, err);
+    free(held);
+    return status;
+}
+
+/* What was solved before is not solved again. */
+static int solve_one(void *context, size_t i, struct erg_error *err)
+{
+    struct batch *batch = context;
+    const struct erg_layout_contender *contender = batch->contenders[i];
+    return erg_layout_choosing_solve(&batch->frontiers[i], batch->at->request, contender,
+                                     contender->solved ? 0 : POINTS, true, err);
+}
+
+static void note_best(struct erg_layout_target *target, const struct erg_layout_option *option)
+{
+    struct erg_layout_pick pick;
+    if (erg_layout_pick(&pick, option, 1, &target->query, NULL) == 0)
+        target->best = fmin(target->best, erg_layout_pick_value(&pick, target->query.goal));
+}
+
+/* Takes the reference of one that was not solved before. */
+static void enter(struct erg_layout_choosing *at, struct erg_layout_contender *contender,
+                  struct erg_layout_frontier *frontier)
+{
+    struct erg_layout_choice *choice = at->choice;
+    if (contender->solved) {
+        erg_layout_frontier_take(&choice->layouts[contender->option].frontier, frontier);
+    } else {
+        struct erg_layout_planned *planned = &choice->layouts[choice->count];
+        *planned = (struct erg_layout_planned){contender->candidate, *frontier};
+        choice->options[choice->count] = (struct erg_layout_option){
+            &planned->candidate.layout, &planned->frontier, planned->candidate.peak_bytes};
+        at->solved[choice->count] = contender;
+        contender->solved = true;
+        contender->option = choice->count++;
+    }
+    contender->deadlines.count = contender->times.count = 0;
+    for (size_t i = 0; i < at->targets.count; i++)
+        note_best(&at->targets.items[i], &choice->options[contender->option]);
+}
+
+static int solve(struct erg_layout_choosing *at, struct batch *batch, struct erg_error *err)
+{
+    int status = erg_parallel_for(batch->count, 0, solve_one, batch, err);
+    for (size_t i = 0; i < batch->count; i++) {
+        if (status == 0)
+            enter(at, batch->contenders[i], &batch->frontiers[i]);
+        else
+            erg_layout_frontier_release(&batch->frontiers[i]);
+        if (status != 0 && !batch->contenders[i]->solved)
+            erg_layout_contender_drop(batch->contenders[i]);
+    }
+    return status;
+}
+
+/* Takes the target's first contender into the batch, unless that is full. */
+static void claim(struct batch *batch, struct erg_layout_target *target, size_t left)
+{
+    struct erg_layout_contender *contender = target->entries[0].contender;
+    size_t place = 0;
+    while (place < batch->count && batch->contenders[place] != contender)
+        place++;
+    if (place == BATCH || (place == batch->count && !contender->solved && batch->added == left))
+        return;
+    erg_layout_target_take_first(target);
+    ask(contender, target);
+    if (contender->solved || place < batch->count)
+        erg_layout_contender_drop(contender); /* somebody else has a reference */
+    if (place == batch->count) {
+        batch->contenders[batch->count++] = contender;
+        batch->added += !contender->solved;
+    }
+}
+
+/* What the query and the least energy of all find closes others: so they come first, alone. */
+enum { ALONE = 2 };
+
+/* The first contenders of open targets: of at most `left` layouts that are not solved yet, or
+ * `left_for_others` where the query does not need them. */
+static int fill_batch(struct batch *batch, struct erg_layout_choosing *at, size_t left,
+                      size_t left_for_others, struct erg_error *err)
+{
+    *batch = (struct batch){.at = at};
+    for (size_t i = 0; i < at->targets.count; i++) {
+        struct erg_layout_target *target = &at->targets.items[i];
+        if (erg_layout_target_settle(at, target, err) != 0)
+            return -1;
+        if (!erg_layout_target_is_open(target))
+            continue;
+        claim(batch, target, i == 0 ? left : left_for_others);
+        if (batch->count && i < ALONE)
+            break;
+    }
+    return 0;
+}
+
+int erg_layout_choosing_solve_promising(struct erg_layout_choosing *at, struct erg_error *err)
+{
+    struct erg_layout_choice *choice = at->choice;
+    const size_t others_most = choice->count + at->request->most;
+    const size_t most = others_most + at->request->more;
+    for (;;) {
+        struct batch batch;
+        size_t left_for_others = choice->count < others_most ? others_most - choice->count : 0;
+        if (fill_batch(&batch, at, most - choice->count, left_for_others, err) != 0)
+            return -1;
+        if (!batch.count)
+            return 0;
+        if (solve(at, &batch, err) != 0)
+            return -1;
+        erg_progress("layouts over clocks", choice->count, most);
+    }
+}
+
+int erg_layout_choosing_solve_again(struct erg_layout_choosing *at, struct erg_error *err)
+{
+    struct batch batch = {.at = at};
+    for (size_t i = 0; i < at->choice->count; i++) {
+        if (at->solved[i]->times.count)
+            batch.contenders[batch.count++] = at->solved[i];
+        if (batch.count && (batch.count == BATCH || i + 1 == at->choice->count)) {
+            if (solve(at, &batch, err) != 0)
+                return -1;
+            batch = (struct batch){.at = at};
+        }
+    }
+    return 0;
+}
+
+int erg_layout_choosing_solve_one(struct erg_layout_choosing *at,
+                                  struct erg_layout_contender *contender, struct erg_error *err)
+{
+    struct batch batch = {.at = at, .contenders = {contender}, .count = 1};
+    erg_layout_choosing_bound(&contender->bound, at, &contender->candidate, true);
+    for (size_t i = 0; i < at->targets.count; i++)
+        ask(contender, &at->targets.items[i]);
+    return solve(at, &batch, err);
+}
