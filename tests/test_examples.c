@@ -55,7 +55,7 @@ static void test_frontier_of_the_shipped_profile(void **state)
 #define CLUSTER ERGON_TEST_SOURCE_DIR "/examples/cluster/"
 
 /* As make-profiles.sh calls it. A model of 65 billion parameters needs more than a node; on two, a
- * frontier that ergon simulate takes as it is. */
+ * frontier that ergon simulate takes as it is, in steps of 3 %. */
 static void test_profiles_of_the_cluster(void **state)
 {
     (void)state;
@@ -66,7 +66,7 @@ static void test_profiles_of_the_cluster(void **state)
     struct erg_error err;
     assert_int_equal(result.exit_code, 0);
     assert_ok(erg_csv_parse(&csv, "output", result.out.data, result.out.count, &err), &err);
-    assert_in_range(erg_csv_rows(csv), 3, 7);
+    assert_in_range(erg_csv_rows(csv), 10, 30);
     double before_s = 0, before_w = INFINITY;
     for (size_t row = 0; row < erg_csv_rows(csv); row++) {
         double nodes, time_s, power_w;
@@ -80,6 +80,7 @@ static void test_profiles_of_the_cluster(void **state)
         }
         assert_ok(erg_csv_double(csv, row, 7, &power_w, &err), &err);
         assert_true(nodes == 2 && time_s > before_s && power_w < before_w);
+        assert_true(row == 1 || time_s < 1.0301 * before_s);
         assert_true(time_s > 10 && time_s < 40 && power_w > 200 && power_w < 700);
         before_s = time_s;
         before_w = power_w;

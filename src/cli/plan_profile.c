@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define POINTS_MOST 6
-
 /* What all rows about a number of GPUs begin with. */
 struct shape {
     const struct erg_model *model;
@@ -45,22 +43,26 @@ static void add_row(struct erg_text *out, const struct shape *shape, double time
     erg_csv_end_row(out);
 }
 
-/* Points at about equal steps of energy, the ends among them. */
+/* The slowest of the points that are no more than a step slower than this one, or the next. */
+static size_t next_point(const struct erg_frontier *frontier, size_t at)
+{
+    const double step = 0.03, most_s = (1 + step) * frontier->points[at].time_s;
+    size_t next = at + 1;
+    while (next + 1 < frontier->count && frontier->points[next + 1].time_s <= most_s)
+        next++;
+    return next;
+}
+
 static void add_frontier(struct erg_text *out, const struct shape *shape,
                          const struct erg_frontier *frontier)
 {
-    const struct erg_point *points = frontier->points;
     double gpus = (double)(shape->nodes * shape->node_gpus), before_s = 0, before_w = INFINITY;
-    double most_j = points[0].energy_j, least_j = points[frontier->count - 1].energy_j;
-    size_t at = 0;
-    for (int i = 0; i < POINTS_MOST; i++) {
-        double energy_j = most_j - (most_j - least_j) * i / (POINTS_MOST - 1);
-        while (at + 1 < frontier->count && points[at].energy_j > energy_j)
-            at++;
-        double time_s = rounded(points[at].time_s);
-        double power_w = rounded(points[at].energy_j / points[at].time_s / gpus);
+    for (size_t at = 0; at < frontier->count; at = next_point(frontier, at)) {
+        const struct erg_point *point = &frontier->points[at];
+        double time_s = rounded(point->time_s);
+        double power_w = rounded(point->energy_j / point->time_s / gpus);
         if (time_s <= before_s || power_w >= before_w)
-            continue; /* the same again, or so near that its digits are */
+            continue; /* so near that its digits are the same */
         add_row(out, shape, time_s, power_w);
         before_s = time_s;
         before_w = power_w;
