@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes profiles/prof_optimal.csv again: of every job on 1 to 32 GPUs of every kind the frontier of
-# time and power over layouts and clocks, as ergon plan finds it. Takes some minutes.
+# time and power over layouts and clocks, as ergon plan finds it. Takes a minute on one core.
 #
 #   sh examples/cluster/make-profiles.sh [ERGON]
 set -eu
