@@ -26,7 +26,7 @@
  *     idles in the end. It weighs as much as the job with least work, less where it takes much of
  *     the cluster itself; others that come near it the less, the shorter they are. What idles
  * counts as energy of its samples, so slower clocks rarely save any. On Philly's trace run to its
- * end that is a fifth more throughput and 6 % less energy, and no later mean completion.
+ * end that is a fifth more throughput and 5 % less energy, and no later mean completion.
  *   - a deadline that can still be met and is near: up to twice.
  *   - a tenant's share: by the square root of what a tenant is owed over what it had lately.
  * thrift: (least energy of a sample / energy of a sample)^0.1. GPUs are hardly shared out by it.

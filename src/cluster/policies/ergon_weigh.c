@@ -138,13 +138,13 @@ void ergon_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler)
         ERG_PUSH(&ergon->rank_weights, items, weight);
     }
     find_critical(ergon, scheduler);
-    double least_work = pow((double)ergon->bidders.count, RANK_POWER);
+    double most = ergon->rank_weights.items[ergon->bidders.count - 1]; /* of least work */
     double *shares = erg_xcalloc(scheduler->trace->tenants_count + 1, sizeof *shares);
     for (size_t i = 0; i < scheduler->trace->tenants_count; i++)
         shares[i] = share_weight(ergon, scheduler, (int)i);
     for (size_t i = 0; i < ergon->bidders.count; i++) {
         struct ergon_bidder *bidder = &ergon->bidders.items[i];
-        double rank = fmax(ergon->rank_weights.items[i], least_work * bidder->critical);
+        double rank = fmax(ergon->rank_weights.items[i], most * bidder->critical);
         double age = fmin(ergon->behind_s[bidder->job] / AGEING_S, 500);
         bidder->weight = rank * exp2(age) * urgency(scheduler, bidder) *
                          shares[scheduler->jobs[bidder->job].request->tenant];
