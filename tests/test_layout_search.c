@@ -235,7 +235,8 @@ static void the_stage_that_needs_most_counts(void **state)
 }
 
 /* Models, machines and budgets of random sizes, in which sometimes all fits, sometimes hardly
- * anything: every layout's fastest split is found. */
+ * anything, and sometimes some stages lie in one node and others do not: every layout's fastest
+ * split is found. */
 static void no_split_that_fits_is_faster(void **state)
 {
     (void)state;
@@ -252,6 +253,14 @@ static void no_split_that_fits_is_faster(void **state)
         world.model->layers = 4 + (long)erg_rng_below(&rng, 8);
         world.model->vocab = 4000 * (1 + (long)erg_rng_below(&rng, 32));
         world.engine->offload_interference = 0.2 * erg_rng_uniform(&rng);
+        world.engine->pipeline_exposed = 0;
+        world.machine.node_gpus = 8;
+        world.machine.network_bandwidth = 12.5e9;
+        if (i % 2) { /* messages count */
+            world.engine->pipeline_exposed = erg_rng_uniform(&rng);
+            world.machine.node_gpus = 2 + 2 * (long)erg_rng_below(&rng, 2);
+            world.machine.network_bandwidth = 1e9 * (0.5 + 4 * erg_rng_uniform(&rng));
+        }
         search.group_most = 2;
         search.microbatch_most = 2;
         search.batch_least = search.batch_most =

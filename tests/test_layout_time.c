@@ -62,10 +62,13 @@ static struct erg_engine published_engine(void)
 /*
  * The published formulas, term by term. Bytes of memory-bound kernels are those of our op list:
  * 12U + 6F forward and 12U + 10F backward without grouped keys, where 10U + 6F and 16U + 10F are
- * published; the head's final norm (10U) is not in the published head.
+ * published; the head's final norm (10U) is not in the published head. Published messages all run
+ * between nodes; here the last stage, which is the slowest, sends `within` of its 2 v within one,
+ * and all stages together `all_within` of theirs.
  */
 static void published_formulas(struct erg_time *time, const struct erg_model *model,
-                               const struct erg_layout *layout, long node_members, double a_layer)
+                               const struct erg_layout *layout, long node_members, double a_layer,
+                               long within, long all_within)
 {
     double h = (double)model->hidden, f = (double)model->ffn, L = (double)model->layers;
     double hk = (double)(model->kv_heads * model->head_dim), s = (double)layout->sequence;
@@ -100,8 +103,10 @@ static void published_formulas(struct erg_time *time, const struct erg_model *mo
         stage += items[i];
     items[ERG_TIME_HEAD] =
         6 * h * Vp * S / t / (0.594 * X) + 30 * S * Vp / t / H + (4 + 6) * S * h / t / H;
-    items[ERG_TIME_PIPELINE] = 0.351 * v * 2 * U / 12.5e9;
-    items[ERG_TIME_BUBBLE] = (p - 1) / v * (stage + items[ERG_TIME_PIPELINE]) / m;
+    double sooner = 0.351 * (U / 12.5e9 - U / Bn), others = (double)(all_within - within);
+    double message = 0.351 * v * 2 * U / 12.5e9;
+    items[ERG_TIME_PIPELINE] = message - (double)within * sooner;
+    items[ERG_TIME_BUBBLE] = ((p - 1) * (stage + message) - others * sooner) / v / m;
     for (int i = 0; i <= ERG_TIME_BUBBLE; i++)
         items[i] *= m;
     double P = l * ((2 * h * h + 2 * h * hk + 3 * h * f) / t + 2 * h) + Vp * h / t + h;
@@ -128,24 +133,36 @@ static void the_published_formulas_fall_out(void **state)
         int model;
         struct erg_layout layout;
         double u, k, f;
-        long members;
+        long members, within, all_within;
     } cases[] = {
-        {0, {2, 1, 8, 16, 5, 1, 16, 4096, .remat = ERG_REMAT_NONE, .offload = 0.355}, 6, 1, 4, 4},
+        {0,
+         {2, 1, 8, 16, 5, 1, 16, 4096, .remat = ERG_REMAT_NONE, .offload = 0.355},
+         6,
+         1,
+         4,
+         4,
+         0,
+         0},
         {0,
          {2, 1, 4, 7, 10, 1, 36, 4096, .remat = ERG_REMAT_BALANCED, .offload = 0.945},
          4,
          1,
          2,
-         1},
-        {1, {4, 1, 8, 5, 6, 1, 48, 4096, .remat = ERG_REMAT_BALANCED}, 4, 1, 2, 1},
-        {1, {2, 2, 16, 4, 6, 1, 64, 8192, .remat = ERG_REMAT_FULL}, 1, 0, 0, 4},
-        {2, {2, 4, 8, 4, 5, 1, 64, 8192, .remat = ERG_REMAT_NONE}, 6, 1, 4, 4},
+         1,
+         0,
+         0},
+        {1, {4, 1, 8, 5, 6, 1, 48, 4096, .remat = ERG_REMAT_BALANCED}, 4, 1, 2, 1, 0, 0},
+        {1, {2, 2, 16, 4, 6, 1, 64, 8192, .remat = ERG_REMAT_FULL}, 1, 0, 0, 4, 0, 0},
+        {2, {2, 4, 8, 4, 5, 1, 64, 8192, .remat = ERG_REMAT_NONE}, 6, 1, 4, 4, 0, 0},
         {2,
          {2, 1, 8, 2, 5, 1, 136, 8192, .remat = ERG_REMAT_BALANCED, .offload = 0.858},
          4,
          1,
          2,
-         0},
+         0, /* two stages a node: the last one's inputs and gradients, and what stands for outputs
+             */
+         6,
+         42},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct erg_model *model = models[cases[i].model];
@@ -160,7 +177,8 @@ static void the_published_formulas_fall_out(void **state)
                       cases[i].f * tokens * (double)model->ffn + lse;
         struct erg_time time, expected;
         erg_time_layout(&time, &request, layout);
-        published_formulas(&expected, model, layout, cases[i].members, kept);
+        published_formulas(&expected, model, layout, cases[i].members, kept, cases[i].within,
+                           cases[i].all_within);
         for (int item = 0; item < ERG_TIME_ITEMS; item++)
             if (!(fabs(time.items[item] - expected.items[item]) <= 1e-9 * expected.total))
                 fail_msg("case %zu, %s: %.12g, expected %.12g", i, erg_time_item_name(item),
@@ -285,7 +303,7 @@ static void the_pipeline_takes_what_its_schedule_takes(void **state)
         for (int s = 0; s < 4; s++) { /* the head and messages count to the backward pass */
             double layers = (double)splits[i][s];
             forward[s] = layers * parts.forward_s;
-            backward[s] = layers * parts.backward_s + 2 * 0.351 * parts.message_s +
+            backward[s] = layers * parts.backward_s + 2 * 0.351 * parts.hops[0].time_s +
                           (s == 3 ? parts.head_s : 0);
         }
         double pipeline = 0, followed = follow_1f1b(forward, backward, 4, 12);
@@ -410,11 +428,11 @@ static void messages_show_where_the_pipeline_fills_and_drains(void **state)
         engine.pipeline_ends_exposed = 0;
         erg_time_layout(&silent, &request, &layout);
         engine.pipeline_ends_exposed = 1;
-        assert_close(time.total - silent.total, shown * parts.message_s, 1e-6);
+        assert_close(time.total - silent.total, shown * parts.hops[0].time_s, 1e-6);
         /* Plain 1F1B hides none: two a microbatch, and those of the bubble. */
         layout.virtual_stages = 1;
         erg_time_layout(&time, &request, &layout);
-        assert_close(time.items[ERG_TIME_PIPELINE], 2 * at.count * parts.message_s, 1e-9);
+        assert_close(time.items[ERG_TIME_PIPELINE], 2 * at.count * parts.hops[0].time_s, 1e-9);
     }
     erg_model_free(model);
 }
@@ -429,8 +447,24 @@ static double path_s(const struct following *at, const long *counts)
     return sum;
 }
 
-/* Chunks of any layers, a head, and two kinds of GPUs: followed as by the book, however many groups
- * of microbatches repeat themselves, and the path that is said to be the longest is as long. */
+/* What a message takes from a stage to the next, one GPU each: the first `own` stages lie on nodes
+ * of one size, the others on those of another, and between both it takes 2 ms longer than within a
+ * node of the sender. */
+static double hop_of(const struct erg_time_parts *parts, const long *nodes, long stages, long own,
+                     long from, long to)
+{
+    const bool kind = from >= own;
+    const long first = kind ? own : 0, gap = labs(from - to);
+    if (kind != (to >= own))
+        return parts[kind].hops[0].time_s + 0.002;
+    if (gap == stages - 1 && stages > 2) /* round, which no stage of one kind does here */
+        return NAN;
+    return parts[kind].hops[(from - first) / nodes[kind] != (to - first) / nodes[kind]].time_s;
+}
+
+/* Chunks of any layers, a head, and two kinds of GPUs in nodes of different sizes: followed as by
+ * the book, however many groups of microbatches repeat themselves, and the path that is said to be
+ * the longest is as long. */
 static void uneven_chunks_are_followed(void **state)
 {
     (void)state;
@@ -444,8 +478,9 @@ static void uneven_chunks_are_followed(void **state)
     model->vocab = 128000;
     struct erg_time_machine slower = h800;
     slower.link_bandwidth /= 4;
-    const struct erg_time_request request = {model, &engine, &h800},
-                                  other = {model, &slow, &slower};
+    struct erg_time_machine machines[2] = {h800, slower};
+    const struct erg_time_request request = {model, &engine, &machines[0]},
+                                  other = {model, &slow, &machines[1]};
     erg_rng_seed(&rng, 4);
     for (int i = 0; i < 200; i++) {
         static struct following at;
@@ -465,26 +500,40 @@ static void uneven_chunks_are_followed(void **state)
             left -= layers[k];
         }
         /* The first stages on the faster GPUs, messages between both slower by 2 ms. */
+        const long nodes[2] = {1 + (long)erg_rng_below(&rng, 4), 1 + (long)erg_rng_below(&rng, 4)};
+        machines[0].node_gpus = nodes[0];
+        machines[1].node_gpus = nodes[1];
         struct erg_time_parts parts[2];
         struct erg_time_place places[2];
         erg_time_parts_init(&parts[0], &request, 1, 1, 1, 4096, 8);
         erg_time_parts_init(&parts[1], &other, 1, 1, 1, 4096, 8);
         erg_time_place_init(&places[0], &request, &parts[0], &layout, 1e9);
         erg_time_place_init(&places[1], &other, &parts[1], &layout, 1e9);
-        places[0].end = places[1].first = own;
-        for (int k = 0; k < 2; k++)
-            places[k].before_s = places[k].after_s = 0.002;
+        for (int k = 0; k < 2; k++) {
+            const struct erg_time_hop hop = {parts[k].hops[0].time_s + 0.002, 0};
+            erg_time_place_cut(&places[k], &layout, k ? own : 0, k ? at.stages : own, hop, hop);
+        }
+        double hops_after[MOST_STAGES], hops_before[MOST_STAGES];
         for (int s = 0; s < at.stages; s++) {
             const struct erg_time_parts *part = &parts[s >= own];
-            double after_s = s == own - 1 || s == at.stages - 1 ? 0.002 : 0;
-            double before_s = s == own || s == 0 ? 0.002 : 0;
+            int next = (s + 1) % at.stages, last_one = (s + at.stages - 1) % at.stages;
+            double after_s = hop_of(parts, nodes, at.stages, own, s, next);
+            double before_s = hop_of(parts, nodes, at.stages, own, s, last_one);
+            hops_after[s] = after_s;
+            hops_before[s] = before_s;
+            assert_close(
+                erg_time_message(&places[s >= own], &layout, s),
+                0.3 * (at.chunks * (after_s + before_s) + (s == 0               ? after_s - before_s
+                                                           : s == at.stages - 1 ? before_s - after_s
+                                                                                : 0)),
+                1e-9);
             for (int k = 0; k < at.chunks; k++) {
                 double count = (double)layers[k * at.stages + s];
                 bool first = s == 0 && k == 0, last = s == at.stages - 1 && k == at.chunks - 1;
                 at.passes[0][s][k] = count * part->forward_s + (last ? part->head_s / 3 : 0) +
-                                     0.3 * (part->message_s + (last ? 0 : after_s));
+                                     0.3 * (last ? before_s : after_s);
                 at.passes[1][s][k] = count * part->backward_s + (last ? part->head_s / 1.5 : 0) +
-                                     0.3 * (part->message_s + (first ? 0 : before_s));
+                                     0.3 * (first ? after_s : before_s);
             }
         }
         double followed = follow_interleaved(&at);
@@ -511,10 +560,9 @@ static void uneven_chunks_are_followed(void **state)
         for (int k = 0; k < at.stages * at.chunks; k++) {
             int s = k % at.stages;
             if (k + 1 < at.stages * at.chunks) /* forward */
-                hops +=
-                    parts[s >= own].message_s + (s == own - 1 || s == at.stages - 1 ? 0.002 : 0);
+                hops += hops_after[s];
             if (k > 0) /* and back */
-                hops += parts[s >= own].message_s + (s == own || s == 0 ? 0.002 : 0);
+                hops += hops_before[s];
         }
         assert_close(erg_time_passage(places, 2, &layout), 0.051 * hops, 1e-9);
     }
@@ -524,6 +572,96 @@ static void uneven_chunks_are_followed(void **state)
         longer, same, skipped);
     assert_true(longer > 20 && same > 5 && skipped > 20);
     erg_time_follower_free(follower);
+    erg_model_free(model);
+}
+
+/*
+ * Stages of fewer GPUs than a node has, counted GPU by GPU: a message is as slow as the slowest of
+ * its GPUs', within a node or between two, and every stage is charged its own.
+ */
+static void messages_run_where_their_stages_lie(void **state)
+{
+    (void)state;
+    struct erg_model *model = llama("7B", 48, 4096, 11008, 32, 32);
+    struct erg_engine engine = published_engine();
+    struct erg_time_machine machine = h800;
+    const struct erg_time_request request = {model, &engine, &machine};
+    struct erg_rng rng;
+    long mixed = 0, inside = 0, between = 0;
+    engine.pipeline_exposed = 0.3;
+    engine.pipeline_ends_exposed = 0.8;
+    erg_rng_seed(&rng, 12);
+    for (int i = 0; i < 300; i++) {
+        struct erg_layout layout = {
+            .tensor = 1,
+            .context = 1 + (long)erg_rng_below(&rng, 2),
+            .pipeline = 2 + (long)erg_rng_below(&rng, 15),
+            .data = 1 + (long)erg_rng_below(&rng, 4),
+            .virtual_stages = 1 + (long)erg_rng_below(&rng, 3),
+            .microbatch = 1,
+            .sequence = 4096,
+        };
+        machine.node_gpus = 1 + (long)erg_rng_below(&rng, 9);
+        layout.microbatches = 2 * layout.pipeline;
+        const long p = layout.pipeline, v = layout.virtual_stages;
+        const long ranks = layout.context * layout.data;
+        struct erg_time_parts parts;
+        struct erg_time_place place;
+        erg_time_parts_init(&parts, &request, 1, layout.context, 1, 4096, ranks * p);
+        erg_time_place_init(&place, &request, &parts, &layout, 1e9);
+        const double within_s = 2. * 4096 / (double)layout.context * 4096 / 200e9;
+        const double network_s = 16 * within_s;
+        double after_s[16], hops_s[16], charged = 0, longest = 0, passage = 0, sum = 0;
+        for (long s = 0; s < p; s++) { /* to the next, the last one to the first */
+            after_s[s] = within_s;
+            for (long rank = 0; rank < ranks; rank++)
+                if ((s * ranks + rank) / machine.node_gpus !=
+                    ((s + 1) % p * ranks + rank) / machine.node_gpus)
+                    after_s[s] = network_s;
+        }
+        const double share = v > 1 ? 0.3 : 0.8;
+        erg_time_hops(hops_s, &place, 1, &layout);
+        for (long s = 0; s < p; s++) {
+            double own = 0;
+            for (long chunk = 0; chunk < v; chunk++) {
+                const double forward = after_s[s], back = after_s[(s + p - 1) % p];
+                const bool first = s == 0 && chunk == 0, last = s == p - 1 && chunk == v - 1;
+                own += (last ? back : forward) + (first ? forward : back);
+                passage += (last ? 0 : forward) + (first ? 0 : back);
+            }
+            assert_close(erg_time_message(&place, &layout, s), share * own, 1e-12);
+            if (s < p - 1 || v > 1)
+                assert_close(hops_s[s], share * after_s[s], 1e-12);
+            for (long k = 1; k < erg_time_alike(&place, &layout, s); k++)
+                assert_close(erg_time_message(&place, &layout, s + k), share * own, 1e-12);
+            charged += share * own;
+            longest = fmax(longest, share * own);
+            sum += after_s[s] / (double)p;
+        }
+        assert_close(erg_time_messages(&place, &layout), charged, 1e-12);
+        assert_close(erg_time_passage(&place, 1, &layout) + 1, (0.8 - share) * passage + 1, 1e-12);
+        /* Of equal stages the last is the slowest, by its head. */
+        struct erg_time time, silent;
+        engine.pipeline_exposed = engine.pipeline_ends_exposed = 0;
+        if (48 % (p * v) == 0) {
+            erg_time_compose_places(&silent, &place, 1, &layout);
+            engine.pipeline_exposed = 0.3;
+            engine.pipeline_ends_exposed = 0.8;
+            erg_time_compose_places(&time, &place, 1, &layout);
+            const double head_s = parts.head_s, own = erg_time_message(&place, &layout, p - 1);
+            if (longest < own + head_s)
+                assert_close(time.total - silent.total,
+                             (double)layout.microbatches * own + (charged - own) / (double)v +
+                                 (0.8 - share) * passage,
+                             1e-9);
+        }
+        engine.pipeline_exposed = 0.3;
+        engine.pipeline_ends_exposed = 0.8;
+        inside += sum <= within_s * (1 + 1e-9);
+        between += sum >= network_s * (1 - 1e-9);
+        mixed += sum > within_s * (1 + 1e-9) && sum < network_s * (1 - 1e-9);
+    }
+    assert_true(mixed > 60 && inside > 10 && between > 60);
     erg_model_free(model);
 }
 
@@ -630,6 +768,7 @@ int main(void)
         cmocka_unit_test(the_pipeline_takes_what_its_schedule_takes),
         cmocka_unit_test(messages_show_where_the_pipeline_fills_and_drains),
         cmocka_unit_test(uneven_chunks_are_followed),
+        cmocka_unit_test(messages_run_where_their_stages_lie),
         cmocka_unit_test(equal_chunks_need_no_list),
         cmocka_unit_test(the_host_sets_a_floor),
         cmocka_unit_test(kept_scores_cost_bytes_and_masked_products),

@@ -360,19 +360,6 @@ static void check_time(const struct draw *draw, const struct erg_layout_candidat
     erg_job_free(job);
 }
 
-/* Whether the stages on each kind of GPUs lie in one node, or none in the same as its next: else a
- * layout's time takes messages inside nodes for such between them (layout/time/time.h). */
-static bool sends_alike(const struct draw *draw, const struct erg_layout *layout)
-{
-    bool alike = true;
-    for (size_t k = 0; k < draw->job->kind_count; k++) {
-        const struct erg_cluster *nodes = draw->job->kinds[k].nodes;
-        alike &= erg_cluster_gpus(nodes) <= nodes->gpus_per_node || layout->pipeline == 1 ||
-                 layout->tensor * layout->context * layout->data >= nodes->gpus_per_node;
-    }
-    return alike;
-}
-
 static void what_is_found_takes_about_that_time(void **state)
 {
     (void)state;
@@ -380,8 +367,7 @@ static void what_is_found_takes_about_that_time(void **state)
     for (uint64_t seed = DRAWS; runs < RUNS; seed++) {
         struct draw draw;
         draw_and_search(&draw, seed);
-        if (draw.found.count > 0 && strstr(draw.job->engine->name, "kwai") &&
-            sends_alike(&draw, &draw.found.items[0].layout)) {
+        if (draw.found.count > 0 && strstr(draw.job->engine->name, "kwai")) {
             check_time(&draw, &draw.found.items[0]);
             runs++;
         }

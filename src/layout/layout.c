@@ -243,10 +243,8 @@ int erg_layout_check_group(const struct erg_layout *layout, long gpus, long node
 
 bool erg_layout_leaves_node(long ranks, long node_gpus, long from, long to)
 {
-    for (long rank = 0; rank < ranks; rank++)
-        if ((from * ranks + rank) / node_gpus != (to * ranks + rank) / node_gpus)
-            return true;
-    return false;
+    const long first = from < to ? from : to, last = from < to ? to : from;
+    return first < last && first * ranks / node_gpus != ((last + 1) * ranks - 1) / node_gpus;
 }
 
 int erg_layout_check(const struct erg_layout *layout, const struct erg_model *model,

@@ -139,7 +139,8 @@ int erg_layout_check_group(const struct erg_layout *layout, long gpus, long node
                            struct erg_error *err);
 
 /* Whether a message from any GPU of a stage to its like in another one leaves a node: stages of
- * `ranks` GPUs, counted from the first on these nodes. */
+ * `ranks` GPUs, counted from the first on these nodes. None does where the first GPU of the earlier
+ * stage and the last one of the later lie in the same. */
 bool erg_layout_leaves_node(long ranks, long node_gpus, long from, long to);
 
 /*

@@ -213,16 +213,19 @@ static void add_stages(struct building *at)
 {
     const struct erg_layout *layout = at->layout;
     bool steady = layout->virtual_stages == 1 && layout->microbatches > layout->pipeline;
-    double message_s = 2 * erg_layout_climb_message_s(at->climb, layout);
+    const long last = layout->virtual_stages - 1;
+    double *hops_s = erg_xcalloc((size_t)layout->pipeline, sizeof *hops_s);
     struct passage passage = {0};
+    erg_time_hops(hops_s, at->climb->places, at->climb->count, layout);
     for (long stage = 1; stage < layout->pipeline; stage++)
-        passage.after_s += chunk_s(at, stage, layout->virtual_stages - 1) + message_s;
+        passage.after_s += chunk_s(at, stage, last) + 2 * hops_s[stage - 1];
     for (long stage = 0; stage < layout->pipeline; stage++) {
         (steady ? add_steady : add_busy)(at, stage, &passage);
-        passage.before_s += chunk_s(at, stage, 0) + message_s;
+        passage.before_s += chunk_s(at, stage, 0) + 2 * hops_s[stage];
         if (stage + 1 < layout->pipeline)
-            passage.after_s -= chunk_s(at, stage + 1, layout->virtual_stages - 1) + message_s;
+            passage.after_s -= chunk_s(at, stage + 1, last) + 2 * hops_s[stage];
     }
+    free(hops_s);
 }
 
 static int earliest_first(const void *left, const void *right)

@@ -19,14 +19,12 @@ const char *erg_layout_energy_item_name(enum erg_layout_energy_item item)
 
 /* ---- stages ---- */
 
-/* The next stage that is unlike this one: between the first and the last of a place, equal ones are
- * alike. */
+/* The next stage that is unlike this one. */
 static long next_stage(const struct erg_layout_energy_place *place, const struct erg_layout *layout,
                        long stage)
 {
-    const struct erg_time_place *time = place->time;
     bool equal = !layout->chunk_layers && !layout->stage_remat && !layout->stage_offload;
-    return equal && stage == time->first + 1 && stage < time->end - 1 ? time->end - 1 : stage + 1;
+    return stage + (equal ? erg_time_alike(place->time, layout, stage) : 1);
 }
 
 static void add_pass(struct erg_pass_cost *sum, const struct erg_pass_cost *pass, double times)
@@ -140,7 +138,7 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
         most = fmax(most, own);
         sum += own * (double)(next - stage);
         *stalls_s = fmax(*stalls_s,
-                         erg_time_copy_stalls(place->time, layout, copy_s,
+                         erg_time_copy_stalls(place->time, layout, stage, copy_s,
                                               costs->passes[ERG_PASS_FORWARD].time_s, backward_s));
     }
     double wire_bytes = engine->gradient_bytes * (group - 1) / group;

@@ -106,19 +106,6 @@ double erg_layout_ladder_time(const struct erg_layout_ladder *ladder,
 
 /* ---- all stages ---- */
 
-double erg_layout_climb_message_s(const struct erg_layout_climb *climb,
-                                  const struct erg_layout *layout)
-{
-    double message_s = INFINITY;
-    for (size_t i = 0; i < climb->count; i++) {
-        const struct erg_layout_ladder *ladder = &climb->ladders[i];
-        double share = erg_time_message_share(ladder->request->time.engine, layout);
-        const double own_s = climb->places[i].parts->message_s;
-        message_s = fmin(message_s, layout->pipeline > 1 ? share * own_s : 0);
-    }
-    return message_s;
-}
-
 double erg_layout_climb_waiting_w(const struct erg_layout_climb *climb,
                                   const struct erg_layout *layout)
 {

@@ -68,10 +68,6 @@ static inline size_t erg_layout_climb_place(const struct erg_layout_climb *climb
     return place;
 }
 
-/* The exposed part of a message between stages, of several kinds of GPUs the least. */
-double erg_layout_climb_message_s(const struct erg_layout_climb *climb,
-                                  const struct erg_layout *layout);
-
 /* What a GPU that waits draws, the mean over the stages. */
 double erg_layout_climb_waiting_w(const struct erg_layout_climb *climb,
                                   const struct erg_layout *layout);

@@ -4,16 +4,16 @@
  * Every stage lies on GPUs of one kind, and the stages of a kind follow each other. Tensor, context
  * and data degrees are the same in all stages, so a kind has room for as many stages as groups of
  * t c d go into its GPUs; it may have fewer, or none. A message between two kinds runs at the
- * network of the slower one, and the sender's exposed share of it counts; stages of a kind that all
- * lie in one node send within it. All numbers of stages and orders of the kinds, all degrees,
- * chunks, microbatches and recomputations are tried, with the fastest split of the layers that fits
- * (time/split.h, search.h) by the speed and the memory of each stage's GPUs. What is dropped could
- * not be faster: by the bounds of search.h, and where even GPUs that only run layers, cut so that
- * all stages end at once, are too slow. So what is found is the fastest of all these, with virtual
- * stages as far as search.h says that splits are proven. On kinds that are the same it is what
- * search.h finds on one. Offloading is one ratio for all stages, and a layout with a kind whose
- * engine does not say how fast that is does without; where each stage does what is best for it,
- * those of the other kinds offload.
+ * network of the slower one, and the sender's exposed share of it counts; stages of a kind that lie
+ * in one node send within it (time/time.h). All numbers of stages and orders of the kinds, all
+ * degrees, chunks, microbatches and recomputations are tried, with the fastest split of the layers
+ * that fits (time/split.h, search.h) by the speed and the memory of each stage's GPUs. What is
+ * dropped could not be faster: by the bounds of search.h, and where even GPUs that only run layers,
+ * cut so that all stages end at once, are too slow. So what is found is the fastest of all these,
+ * with virtual stages as far as search.h says that splits are proven. On kinds that are the same it
+ * is what search.h finds on one. Offloading is one ratio for all stages, and a layout with a kind
+ * whose engine does not say how fast that is does without; where each stage does what is best for
+ * it, those of the other kinds offload.
  */
 #ifndef ERG_LAYOUT_SEARCH_MIXED_H
 #define ERG_LAYOUT_SEARCH_MIXED_H

@@ -49,16 +49,15 @@ static const struct erg_layout_pieces *pieces_of(const struct erg_mixed_views *v
     return &views->pieces[block->kind][ranks_of(layout, block) > node_gpus];
 }
 
-/* What a message from one kind to another takes longer than one between stages of the first. */
-static double crossing_s(const struct erg_mixed_views *views,
-                         const struct erg_layout_pieces *pieces, size_t from, size_t to)
+/* A message from one kind to another. */
+static struct erg_time_hop crossing(const struct erg_mixed_views *views,
+                                    const struct erg_layout_pieces *pieces, size_t from, size_t to)
 {
-    if (from == to)
-        return 0;
-    double message_s =
+    const struct erg_time_hop own = pieces->parts.hops[1];
+    const double time_s =
         (double)pieces->sizes.hidden / fmin(erg_time_message_rate(&views->kinds[from].time, true),
                                             erg_time_message_rate(&views->kinds[to].time, true));
-    return message_s - pieces->parts.message_s;
+    return (struct erg_time_hop){time_s, own.copy_s / own.time_s * time_s};
 }
 
 void erg_mixed_places_init(struct erg_layout_places *places, struct erg_mixed_views *views,
@@ -84,11 +83,11 @@ void erg_mixed_places_init(struct erg_layout_places *places, struct erg_mixed_vi
                             erg_time_group_bandwidth(&view->time, layout->tensor,
                                                      layout->context * layout->data,
                                                      ranks_of(layout, block)));
-        place->first = first;
-        place->end = first + block->stages;
-        place->before_s =
-            crossing_s(views, pieces, block->kind, blocks[(i + count - 1) % count].kind);
-        place->after_s = crossing_s(views, pieces, block->kind, blocks[(i + 1) % count].kind);
+        if (count > 1)
+            erg_time_place_cut(
+                place, layout, first, first + block->stages,
+                crossing(views, pieces, block->kind, blocks[(i + count - 1) % count].kind),
+                crossing(views, pieces, block->kind, blocks[(i + 1) % count].kind));
         first += block->stages;
     }
 }

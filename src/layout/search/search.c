@@ -160,6 +160,8 @@ static double consider(struct walk *walk, const struct erg_layout *layout, long 
     }
     if (candidate.layout.offload > 0)
         erg_layout_settle_time(&candidate, &walk->places);
+    if (may_be_kept(walk, &candidate))
+        erg_layout_follow(&candidate, walk->splitter.follower, &walk->places);
     note_fit(walk, &candidate);
     return candidate.time.total;
 }
@@ -221,9 +223,7 @@ static double floor_s(const struct walk *walk, const struct erg_layout *layout)
     double stages = (double)layout->pipeline, chunks = (double)layout->virtual_stages;
     double layers = (double)walk->search->time.model->layers;
     double layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[layout->remat];
-    double share = erg_time_message_share(place->request->engine, layout);
-    double message_s = stages > 1 ? 2 * chunks * share * parts->message_s : 0;
-    double stage_s = (layers * layer_s + parts->head_s) / stages + message_s;
+    double stage_s = (layers * layer_s + parts->head_s + erg_time_messages(place, layout)) / stages;
     double once_s =
         layers * parts->layer_parameters / stages * (place->gradient_s + place->optimizer_s);
     double passes = (double)layout->microbatches + (stages - 1) / chunks;
@@ -279,6 +279,8 @@ static void settle_stages(struct walk *walk, struct erg_layout_candidate *best,
         return;
     if (candidate->layout.chunk_layers && may_be_kept(walk, candidate))
         erg_layout_follow_split(candidate, &walk->splitter, &walk->own, &walk->places);
+    else if (may_be_kept(walk, candidate))
+        erg_layout_follow(candidate, walk->splitter.follower, &walk->places);
     keep_faster(best, candidate);
 }
 

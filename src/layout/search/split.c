@@ -99,27 +99,56 @@ static void fill_group(struct erg_split_group *group, const struct splitting *at
     };
 }
 
-/* How many stages from this one on are alike: all of a place but its ends. */
-static long alike(const struct splitting *at, long stage)
+static const struct erg_time_place *place_of(const struct splitting *at, long stage)
 {
-    const struct erg_time_place *place = &at->places->time[erg_layout_place_of(at->places, stage)];
-    return stage == place->first || stage == place->end - 1 ? 1 : place->end - 1 - stage;
+    return &at->places->time[erg_layout_place_of(at->places, stage)];
 }
 
-/* Of these, how many need the less memory the later they come. */
+/* How many stages from this one on take equally long with the same layers. */
+static long alike(const struct splitting *at, long stage)
+{
+    return erg_time_alike(place_of(at, stage), at->layout, stage);
+}
+
+/* How many from this one on need the less memory the later they come: all of a place but its ends.
+ */
 static long alike_in_memory(const struct splitting *at, long stage)
 {
-    return erg_layout_is_short(at->layout) ? 1 : alike(at, stage);
+    const struct erg_time_place *place = place_of(at, stage);
+    if (erg_layout_is_short(at->layout) || stage == place->first || stage == place->end - 1)
+        return 1;
+    return place->end - 1 - stage;
 }
+
+/* Adds stages to the group of those that are like them. */
+static size_t add_alike(struct erg_split_group *groups, size_t count,
+                        const struct erg_split_group *own)
+{
+    size_t i = 0;
+    while (i < count && (groups[i].layer_s != own->layer_s || groups[i].fixed_s != own->fixed_s ||
+                         groups[i].layer_once_s != own->layer_once_s ||
+                         groups[i].fixed_once_s != own->fixed_once_s))
+        i++;
+    if (i == count)
+        groups[count++] = *own;
+    else
+        groups[i].count += own->count;
+    return count;
+}
+
+/* Of each place the two ends, and by their messages to both sides what lies between. */
+enum { MOST_ALIKE = 6 * ERG_LAYOUT_MOST_PLACES };
 
 /* Stages that are alike in one group each. */
 static size_t fill_alike(struct erg_split_group *groups, const struct splitting *at, double offload)
 {
     size_t count = 0;
     for (long stage = 0, same; stage < at->layout->pipeline; stage += same) {
+        struct erg_split_group own;
         same = alike(at, stage);
-        fill_group(&groups[count], at, stage, offload);
-        groups[count++].count = same;
+        fill_group(&own, at, stage, offload);
+        own.count = same;
+        count = add_alike(groups, count, &own);
     }
     return count;
 }
@@ -141,8 +170,12 @@ double erg_layout_split_waits(const struct erg_layout_places *places,
                               const struct erg_layout *layout, double offload)
 {
     double most = 0;
-    for (size_t i = 0; i < places->count; i++)
-        most = fmax(most, erg_time_stalls(&places->time[i], layout, layout->remat, offload));
+    for (size_t i = 0; offload > 0 && i < places->count; i++) {
+        const struct erg_time_place *place = &places->time[i];
+        for (long stage = place->first; stage < place->end;
+             stage = place->level ? place->end : stage + erg_time_alike(place, layout, stage))
+            most = fmax(most, erg_time_stalls(place, layout, stage, layout->remat, offload));
+    }
     return most + erg_time_passage(places->time, places->count, layout);
 }
 
@@ -162,7 +195,7 @@ static double solve(const struct splitting *at, struct erg_split_group *groups, 
 
 static double bound(const struct splitting *at, double offload, double limit)
 {
-    struct erg_split_group groups[3 * ERG_LAYOUT_MOST_PLACES];
+    struct erg_split_group groups[MOST_ALIKE];
     return solve(at, groups, fill_alike(groups, at, offload), offload, limit);
 }
 

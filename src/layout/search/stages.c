@@ -51,7 +51,7 @@ static enum erg_layout_verdict fill_option(struct erg_layout_stage_option *optio
         (double)erg_layout_stage_layers(layout, on->search->time.model->layers, stage) *
             cost.layer_s +
         cost.fixed_s;
-    option->wait_s = erg_time_stalls(time, &own, own.remat, own.offload);
+    option->wait_s = erg_time_stalls(time, &own, stage, own.remat, own.offload);
     return ERG_LAYOUT_FITS;
 }
 

@@ -65,22 +65,6 @@ static const struct erg_time_place *place_of(const struct erg_time_place *places
     return places;
 }
 
-void erg_time_hops(double *hops_s, const struct erg_time_place *places, size_t count,
-                   const struct erg_layout *layout)
-{
-    for (size_t i = 0; i < count; i++) {
-        const struct erg_time_place *place = &places[i], *next = &places[(i + 1) % count];
-        for (long stage = place->first; stage < place->end; stage++)
-            hops_s[stage] =
-                erg_time_message_share(place->request->engine, layout) * place->parts->message_s;
-        double back_s = erg_time_message_share(next->request->engine, layout) *
-                        (next->parts->message_s + next->before_s);
-        double *out_s = &hops_s[place->end - 1];
-        *out_s += erg_time_message_share(place->request->engine, layout) * place->after_s;
-        *out_s = fmax(*out_s, back_s); /* a schedule knows one for both ways */
-    }
-}
-
 void erg_time_chunks(struct erg_time_chunk *chunks, const struct erg_time_place *places,
                      const struct erg_layout *layout)
 {
@@ -92,13 +76,16 @@ void erg_time_chunks(struct erg_time_chunk *chunks, const struct erg_time_place 
         const struct erg_time_parts *parts = place->parts;
         enum erg_remat remat = erg_layout_remat(layout, stage);
         double head_s = i == virtual_stages - 1 ? parts->head_s : 0;
-        double after_s = stage == place->end - 1 && i < virtual_stages - 1 ? place->after_s : 0;
-        double before_s = stage == place->first && i > 0 ? place->before_s : 0;
-        double share = erg_time_message_share(engine, layout);
+        double after_s = erg_time_hop_after(place, layout, stage).time_s;
+        double before_s = erg_time_hop_before(place, layout, stage).time_s;
+        double share = stages > 1 ? erg_time_message_share(engine, layout) : 0;
+        if (i == 0) /* sends nothing back, and waits for what comes back to it */
+            before_s = after_s;
+        if (i == virtual_stages - 1)
+            after_s = before_s;
         chunks[i] = (struct erg_time_chunk){
             .layer_s = {parts->forward_s, parts->backward_s + parts->recompute_s[remat]},
-            .fixed_s = {head_s / 3 + share * (parts->message_s + after_s),
-                        2 * head_s / 3 + share * (parts->message_s + before_s)},
+            .fixed_s = {head_s / 3 + share * after_s, 2 * head_s / 3 + share * before_s},
             .copy_s = engine->offload_interference * parts->copy_s[remat],
         };
     }

@@ -278,7 +278,6 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
                          long tensor, long context, long microbatch, long sequence, long gpus)
 {
     const struct erg_engine *engine = request->engine;
-    const struct erg_time_machine *machine = request->machine;
     struct erg_model model = *request->model; /* with the padded vocabulary */
     model.vocab = erg_layout_vocabulary(request->model, tensor);
     const struct erg_model_shape shape = {
@@ -321,9 +320,12 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
         parts->copy_s[remat] = engine->host_link_bandwidth > 0
                                    ? (double)sizes.kept[remat] / erg_time_copy_rate(request)
                                    : 0;
-    bool between_nodes = gpus > machine->node_gpus;
-    parts->message_s = (double)sizes.hidden / erg_time_message_rate(request, between_nodes);
-    parts->message_copy_s = between_nodes ? parts->message_s * taken_from_copies(request) : 0;
+    const double taken = taken_from_copies(request);
+    for (int between = 0; between < 2; between++) {
+        struct erg_time_hop *hop = &parts->hops[between];
+        hop->time_s = (double)sizes.hidden / erg_time_message_rate(request, between);
+        hop->copy_s = between && taken > 0 ? hop->time_s * taken : 0;
+    }
 }
 
 /* ---- stages and the iteration ---- */
@@ -338,67 +340,6 @@ static void add_layers(double *items, const struct erg_time_request *request,
     items[ERG_TIME_RECOMPUTE] += count * parts->recompute_s[remat];
     items[ERG_TIME_OFFLOAD] +=
         count * request->engine->offload_interference * 2 * offload * parts->copy_s[remat];
-}
-
-void erg_time_place_init(struct erg_time_place *place, const struct erg_time_request *request,
-                         const struct erg_time_parts *parts, const struct erg_layout *layout,
-                         double gradient_bandwidth)
-{
-    const struct erg_engine *engine = request->engine;
-    double group = (double)(layout->context * layout->data);
-    *place = (struct erg_time_place){
-        .request = request,
-        .parts = parts,
-        .gradient_s = engine->gradient_bytes * (group - 1) / group / gradient_bandwidth,
-        .optimizer_s =
-            memory_s(request, engine->optimizer_bytes + engine->optimizer_sharded_bytes / group),
-        .end = layout->pipeline,
-    };
-}
-
-static bool is_alike(const struct erg_time_place *a, const struct erg_time_place *b)
-{
-    const struct erg_engine *one = a->request->engine, *other = b->request->engine;
-    return memcmp(a->parts, b->parts, sizeof *a->parts) == 0 && a->gradient_s == b->gradient_s &&
-           a->optimizer_s == b->optimizer_s &&
-           one->offload_interference == other->offload_interference &&
-           one->pipeline_exposed == other->pipeline_exposed &&
-           one->pipeline_ends_exposed == other->pipeline_ends_exposed;
-}
-
-bool erg_time_places_are_alike(const struct erg_time_place *places, size_t count)
-{
-    bool alike = true;
-    for (size_t i = 0; i < count; i++)
-        alike &=
-            is_alike(&places[0], &places[i]) && places[i].before_s == 0 && places[i].after_s == 0;
-    return alike;
-}
-
-/* How many messages of a microbatch a stage sends each way: the first chunk's input comes from
- * nowhere, and the last one's output goes nowhere. */
-static double sent_before(const struct erg_layout *layout, long stage)
-{
-    return (double)(layout->virtual_stages - (stage == 0));
-}
-
-static double sent_after(const struct erg_layout *layout, long stage)
-{
-    return (double)(layout->virtual_stages - (stage == layout->pipeline - 1));
-}
-
-double erg_time_message(const struct erg_time_place *place, const struct erg_layout *layout,
-                        long stage)
-{
-    const struct erg_time_request *request = place->request;
-    double chunks = (double)layout->virtual_stages, sum = 0;
-    if (layout->pipeline > 1)
-        sum = 2 * chunks * place->parts->message_s;
-    if (stage == place->first)
-        sum += sent_before(layout, stage) * place->before_s;
-    if (stage == place->end - 1)
-        sum += sent_after(layout, stage) * place->after_s;
-    return erg_time_message_share(request->engine, layout) * sum;
 }
 
 void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
@@ -423,53 +364,37 @@ void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_plac
 }
 
 double erg_time_copy_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
-                            double copy_s, double forward_s, double backward_s)
+                            long stage, double copy_s, double forward_s, double backward_s)
 {
     if (copy_s <= 0)
         return 0;
     double chunks = (double)(layout->pipeline * layout->virtual_stages);
     double layers = (double)place->request->model->layers / chunks; /* of one */
-    double message_s = place->parts->message_copy_s;
-    double filling = layout->virtual_stages > 1 ? layers * (copy_s - forward_s) + message_s : 0;
-    double steady = layers * (copy_s - forward_s - backward_s) + 2 * message_s;
+    double sent_s = erg_time_hop_after(place, layout, stage).copy_s;
+    double back_s = erg_time_hop_before(place, layout, stage).copy_s;
+    double filling = layout->virtual_stages > 1 ? layers * (copy_s - forward_s) + sent_s : 0;
+    double steady = layers * (copy_s - forward_s - backward_s) + sent_s + back_s;
     long pairs = layout->microbatches * layout->virtual_stages + layout->pipeline - 1;
     return chunks * fmax(filling, 0) + (double)pairs * fmax(steady, 0);
 }
 
 double erg_time_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
-                       enum erg_remat remat, double offload)
+                       long stage, enum erg_remat remat, double offload)
 {
     const struct erg_time_parts *parts = place->parts;
-    return erg_time_copy_stalls(place, layout, offload * parts->copy_s[remat], parts->forward_s,
-                                parts->backward_s + parts->recompute_s[remat]);
+    return erg_time_copy_stalls(place, layout, stage, offload * parts->copy_s[remat],
+                                parts->forward_s, parts->backward_s + parts->recompute_s[remat]);
 }
 
-double erg_time_passage(const struct erg_time_place *places, size_t count,
-                        const struct erg_layout *layout)
-{
-    double passage = 0;
-    for (size_t i = 0; i < count; i++) {
-        const struct erg_time_place *place = &places[i];
-        const struct erg_engine *engine = place->request->engine;
-        double chunks = (double)((place->end - place->first) * layout->virtual_stages);
-        double sent = 2 * chunks - (i == 0) - (i + 1 == count);
-        double more = engine->pipeline_ends_exposed - erg_time_message_share(engine, layout);
-        if (more > 0)
-            passage += more * (sent * place->parts->message_s +
-                               sent_before(layout, place->first) * place->before_s +
-                               sent_after(layout, place->end - 1) * place->after_s);
-    }
-    return layout->pipeline > 1 ? passage : 0;
-}
-
-/* The next stage that may take longer than `stage`: with equal chunks those of a place take what
- * its first one takes, as far as they send no other messages. */
+/* The next stage that may take longer than `stage`: with equal chunks those of a place that send
+ * as it does take what it takes, its first stage not excepted. */
 static long next_stage(const struct erg_time_place *place, const struct erg_layout *layout,
                        long stage)
 {
     bool equal = !layout->chunk_layers && !layout->stage_remat && !layout->stage_offload;
-    bool as_first = stage > place->first || place->before_s == 0;
-    return equal && as_first && stage < place->end - 1 ? place->end - 1 : stage + 1;
+    if (equal && place->level && stage < place->end - 1)
+        return place->end - 1;
+    return equal ? stage + erg_time_alike(place, layout, stage) : stage + 1;
 }
 
 void erg_time_compose_places(struct erg_time *time, const struct erg_time_place *places,
@@ -502,7 +427,7 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
                 once * place->gradient_s / (place->gradient_s + place->optimizer_s);
             items[ERG_TIME_OPTIMIZER] = once - items[ERG_TIME_GRADIENTS];
         }
-        double wait = erg_time_stalls(place, layout, erg_layout_remat(layout, stage),
+        double wait = erg_time_stalls(place, layout, stage, erg_layout_remat(layout, stage),
                                       erg_layout_offload(layout, stage));
         items[ERG_TIME_STALLS] = fmax(items[ERG_TIME_STALLS], wait);
     }

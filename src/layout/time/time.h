@@ -17,20 +17,24 @@
  *
  * which is 1F1B's fill and drain (exact where the last stage is the slowest, else a few per cent
  * too long), and with v > 1 about that of interleaved 1F1B, as long as all stages take equally long
- * for their turn of each chunk. Where chunks differ in layers or in GPUs stages also wait for each
- * other's longer turns: there the schedule itself is followed (erg_time_followed()), and what it
- * takes longer is an item of its own. While the pipeline fills and drains nothing else runs that
- * could hide a message between two of its p v chunks: there messages have an exposed share of their
- * own. Gradients are summed after it, then the
- * optimizer steps; nothing hides either. A collective between nodes can only use the network
- * adapters of its own GPUs: it runs at one GPU's share of the network times the smallest number of
- * its group's ranks in any node, in the rank order of layout.h.
+ * for their turn of each chunk. Where chunks differ in layers, messages or GPUs stages also wait
+ * for each other's longer turns: there the schedule itself is followed (erg_time_followed()), and
+ * what it takes longer is an item of its own. While the pipeline fills and drains nothing else runs
+ * that could hide a message between two of its p v chunks: there messages have an exposed share of
+ * their own. Gradients are summed after it, then the optimizer steps; nothing hides either. A
+ * collective between nodes can only use the network adapters of its own GPUs: it runs at one GPU's
+ * share of the network times the smallest number of its group's ranks in any node, in the rank
+ * order of layout.h.
  *
- * Left out: that messages between stages in one node are faster than those between nodes, where a
- * layout has several nodes and stages of less than one; the embedding (no products), the loss's
- * exchange of statistics, a tied head's sum of two gradients, the bytes of matrix products. Source:
- * Megatron-Kwai's planner model, for the rule of the smallest number and the terms; Narayanan et
- * al. (2021), section 2, for the bubble.
+ * A message from a stage to its neighbour runs at the node's links where both stages lie in one
+ * node, else at a GPU's share of the network: all GPUs of a stage send at once, so the slowest
+ * message counts. The ends of the pipeline have a neighbour less; what they wait for of the one
+ * that they have is charged in its place, so that where all messages take equally long each stage
+ * is charged one each way for each of its chunks, as published.
+ *
+ * Left out: the embedding (no products), the loss's exchange of statistics, a tied head's sum of
+ * two gradients, the bytes of matrix products. Source: Megatron-Kwai's planner model, for the rule
+ * of the smallest number and the terms; Narayanan et al. (2021), section 2, for the bubble.
  */
 #ifndef ERG_LAYOUT_TIME_H
 #define ERG_LAYOUT_TIME_H
@@ -104,6 +108,12 @@ double erg_time_mfu(const struct erg_model *model, long sequence, double tokens_
 
 /* ---- the two steps apart, for a search ---- */
 
+/* A message of a chunk from a stage to a neighbour, one way, hidden or not: seconds. */
+struct erg_time_hop {
+    double time_s;
+    double copy_s; /* for so long it keeps copies off what both cross */
+};
+
 /* One layer and the head for one microbatch, by tensor and context degree. Seconds. */
 struct erg_time_parts {
     double forward[ERG_TIME_OVERHEAD + 1], backward[ERG_TIME_OVERHEAD + 1];
@@ -112,8 +122,7 @@ struct erg_time_parts {
     double copy_s[ERG_REMATS]; /* all that a layer keeps, to host memory or back */
     double head_s;
     double head[ERG_TIME_TENSOR + 1]; /* its items; less than head_s where the host sets the pace */
-    double message_s;                 /* one of a chunk, one way, hidden or not */
-    double message_copy_s;            /* for so long it keeps copies off what both cross */
+    struct erg_time_hop hops[2];      /* within a node, between nodes */
     double layer_parameters, embedding_parameters, head_parameters; /* on one GPU */
 };
 
@@ -136,10 +145,11 @@ struct erg_time_place {
     const struct erg_time_parts *parts;
     double gradient_s, optimizer_s; /* at the iteration's end, per parameter of a stage */
     long first, end;                /* stages */
-    /* What a message of a chunk from the first stage to the one before it, and from the last to the
-     * one after it, takes longer than one between two of these stages, s, hidden or not. With
+    /* From the first stage to the one before it, and from the last to the one after it. With
      * virtual stages the first stage of all sends to the last one, and the last to the first. */
-    double before_s, after_s;
+    struct erg_time_hop before, after;
+    double inner_s; /* messages between two of these stages: the sum over all hops, one way */
+    bool level;     /* all messages of these stages take equally long */
 };
 
 /* All stages of a layout. `gradient_bandwidth`: of groups of context x data ranks, `tensor` apart.
@@ -148,7 +158,24 @@ void erg_time_place_init(struct erg_time_place *place, const struct erg_time_req
                          const struct erg_time_parts *parts, const struct erg_layout *layout,
                          double gradient_bandwidth);
 
-/* Whether the same stage takes equally long in all places, as on GPUs of one kind. */
+/* Only these stages of it, with other neighbours. */
+void erg_time_place_cut(struct erg_time_place *place, const struct erg_layout *layout, long first,
+                        long end, struct erg_time_hop before, struct erg_time_hop after);
+
+/* The message from a stage to the next one, and to the one before it. What an end of a pipeline
+ * without virtual stages has no neighbour for is that to the other one. */
+struct erg_time_hop erg_time_hop_after(const struct erg_time_place *place,
+                                       const struct erg_layout *layout, long stage);
+struct erg_time_hop erg_time_hop_before(const struct erg_time_place *place,
+                                        const struct erg_layout *layout, long stage);
+
+/* How many stages from this one on take equally long where they do the same: none beyond the
+ * place, and its ends are like no other. */
+long erg_time_alike(const struct erg_time_place *place, const struct erg_layout *layout,
+                    long stage);
+
+/* Whether the same stage takes equally long wherever it lies, as where each stage fills nodes of
+ * one kind of GPUs. */
 bool erg_time_places_are_alike(const struct erg_time_place *places, size_t count);
 
 /* By the closed form alone: ERG_TIME_UNEVEN is 0. */
@@ -160,9 +187,9 @@ struct erg_time_follower *erg_time_follower_new(void);
 void erg_time_follower_free(struct erg_time_follower *follower);
 
 /*
- * The same, and where a layout has virtual stages of different layers, or in places that are not
- * alike, the schedule is followed: hundreds of times slower there. No shorter than by the closed
- * form.
+ * The same, and where a layout has virtual stages of different layers or messages, or in places
+ * that are not alike, the schedule is followed: hundreds of times slower there. No shorter than by
+ * the closed form.
  */
 void erg_time_follow_places(struct erg_time *time, struct erg_time_follower *follower,
                             const struct erg_time_place *places, size_t count,
@@ -228,6 +255,8 @@ void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_plac
 /* Seconds of a stage's messages for one microbatch that nothing hides. */
 double erg_time_message(const struct erg_time_place *place, const struct erg_layout *layout,
                         long stage);
+/* Of all stages of a place together. */
+double erg_time_messages(const struct erg_time_place *place, const struct erg_layout *layout);
 
 /* The share of a message that nothing hides while all stages are busy. Plain 1F1B has nothing to
  * do until a message is there. */
@@ -263,9 +292,9 @@ double erg_time_message_rate(const struct erg_time_request *request, bool betwee
  * with such waits is 3 % shorter or longer in the mean, 11 % at most.
  */
 double erg_time_copy_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
-                            double copy_s, double forward_s, double backward_s);
+                            long stage, double copy_s, double forward_s, double backward_s);
 /* The same with the times of the place. */
 double erg_time_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
-                       enum erg_remat remat, double offload);
+                       long stage, enum erg_remat remat, double offload);
 
 #endif
