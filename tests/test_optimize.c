@@ -358,6 +358,9 @@ static void check_hops(const char *cluster, const char *degrees, int per_node, c
                      gather_s +
                          (leaves[s] ? bytes / 2 / (50e9 / per_node) + 20e-6 : bytes / 2 / 300e9),
                      1e-9);
+    const json_t *kind = json_array_get(json_object_get(plan->document, "kinds"), 0);
+    assert_int_equal(json_integer_value(json_object_get(kind, "gpus_used")),
+                     count * 2 * (size_t)plan->data);
     erg_plan_file_free(plan);
 }
 

@@ -62,8 +62,9 @@ static json_t *kind_document(const struct erg_optimization *o,
     const struct erg_gpu *gpu = kind->on->gpu;
     const struct erg_device *device = o->request->device;
     json_t *document = json_pack(
-        "{s:s, s:i, s:i, s:s+, s:s, s:b, s:s*, s:f, s:f, s:f, s:i, s:o}", "gpu", gpu->name, "nodes",
-        kind->on->nodes->nodes, "gpus_per_node", kind->on->nodes->gpus_per_node, "device",
+        "{s:s, s:i, s:i, s:I, s:s+, s:s, s:b, s:s*, s:f, s:f, s:f, s:i, s:o}", "gpu", gpu->name,
+        "nodes", kind->on->nodes->nodes, "gpus_per_node", kind->on->nodes->gpus_per_node,
+        "gpus_used", (json_int_t)erg_cluster_gpus(kind->on->nodes), "device",
         device ? "" : "emulated ", device && device->board ? device->board : gpu->name, "identity",
         erg_lab_identity(kind->lab), "emulated", !device, "confidence",
         device ? NULL : gpu->confidence, "blocking_power_w", gpu->blocking_power_w,
