@@ -101,6 +101,46 @@ static void test_tables(void **state)
     check_output("plan " JOB " --export torchtitan", 0, "[parallelism]");
 }
 
+/* Layouts that differ in nothing but the layers of their chunks are told apart: where some differ,
+ * each row ends with its own, runs of equal ones as one. */
+static void test_layers_of_chunks(void **state)
+{
+    (void)state;
+    static const char asked[] = "plan " JOB " --gpus 56 --batch 252 --top 3";
+    struct program_result result = run_program(asked);
+    json_t *document = run_json("plan " JOB " --gpus 56 --batch 252 --top 3 --json", 0), *layout;
+    const char *row = strstr(result.out.data, "  layers\n");
+    size_t i;
+    assert_non_null(row);
+    row += strlen("  layers\n");
+    json_array_foreach(json_object_get(document, "layouts"), i, layout)
+    {
+        const json_t *layers = json_object_get(layout, "layers");
+        const char *end = strchr(row, '\n'), *at = end;
+        size_t given = 0;
+        assert_true(json_array_size(layers) > 7);
+        while (at[-1] != ' ' || at[-2] != ' ')
+            at--;
+        for (char *next; at < end; at = next) {
+            long run = 1, own = strtol(at, &next, 10);
+            if (strncmp(next, "×", strlen("×")) == 0) {
+                run = own;
+                own = strtol(next + strlen("×"), &next, 10);
+                assert_true(run > 1);
+            }
+            for (; run > 0; run--)
+                assert_int_equal(json_integer_value(json_array_get(layers, given++)), own);
+        }
+        assert_int_equal(given, json_array_size(layers));
+        row = end + 1;
+    }
+    json_decref(document);
+    erg_text_release(&result.out);
+    result = run_program("plan " JOB " --gpus 64 --top 3");
+    assert_null(strstr(result.out.data, "  layers\n"));
+    erg_text_release(&result.out);
+}
+
 /* The job with the best layout is one that other commands take. */
 static void test_files(void **state)
 {
@@ -441,19 +481,13 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_document),
-        cmocka_unit_test(test_one_layout),
-        cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_rows_as_jobs),
-        cmocka_unit_test(test_files_of_jobs),
-        cmocka_unit_test(test_refusals_as_documents),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_a_plan_is_a_job_of_optimize),
-        cmocka_unit_test(test_objectives),
-        cmocka_unit_test(test_objectives_as_text),
-        cmocka_unit_test(test_numbers_of_gpus),
-        cmocka_unit_test(test_stages_of_their_own),
+        cmocka_unit_test(test_document),        cmocka_unit_test(test_one_layout),
+        cmocka_unit_test(test_tables),          cmocka_unit_test(test_layers_of_chunks),
+        cmocka_unit_test(test_files),           cmocka_unit_test(test_rows_as_jobs),
+        cmocka_unit_test(test_files_of_jobs),   cmocka_unit_test(test_refusals_as_documents),
+        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_a_plan_is_a_job_of_optimize),
+        cmocka_unit_test(test_objectives),      cmocka_unit_test(test_objectives_as_text),
+        cmocka_unit_test(test_numbers_of_gpus), cmocka_unit_test(test_stages_of_their_own),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

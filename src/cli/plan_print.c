@@ -110,21 +110,56 @@ static bool has_gpus_column(const struct erg_layout_answer *answer)
     return answer->counts || answer->mixed;
 }
 
-/* Several numbers of GPUs have a column of their own, and so has where stages lie. */
-static void add_layout_heads(struct erg_table *table, const struct erg_layout_answer *answer)
+/* Layouts, each at a time and an energy of all GPUs that are those of some clocks. */
+struct row {
+    const struct erg_layout_candidate *candidate;
+    double time_s, energy_j;
+};
+
+static bool any_is_uneven(const struct row *rows, size_t count)
+{
+    bool any = false;
+    for (size_t i = 0; i < count; i++)
+        any |= rows[i].candidate->layout.chunk_layers != NULL;
+    return any;
+}
+
+/* Several numbers of GPUs have a column of their own, and so have layers of chunks that differ and
+ * where stages lie. */
+static void add_layout_heads(struct erg_table *table, const struct erg_layout_answer *answer,
+                             bool uneven)
 {
     static const char *const heads[] = {"layout",  "d",       "batch",  "recompute",
                                         "offload", "GiB",     "time s", "tokens/s",
                                         "MFU",     "J/token", "W a GPU"};
     const size_t count = sizeof heads / sizeof *heads;
-    table->columns = count + has_gpus_column(answer) + (answer->mixed != NULL);
+    table->columns = count + has_gpus_column(answer) + uneven + (answer->mixed != NULL);
     for (size_t i = 0; i < count; i++) {
         erg_table_add(table, "%s", heads[i]);
         if (i == 0 && has_gpus_column(answer))
             erg_table_add(table, "GPUs");
     }
+    if (uneven)
+        erg_table_add(table, "layers");
     if (answer->mixed)
         erg_table_add(table, "which GPUs");
+}
+
+/* "3×11 3×12 11": of the chunks in the order of the model. */
+static void add_layers(struct erg_table *table, const struct erg_layout *layout)
+{
+    const long chunks = layout->chunk_layers ? layout->pipeline * layout->virtual_stages : 0;
+    struct erg_text text = {0};
+    for (long i = 0, next; i < chunks; i = next) {
+        for (next = i + 1; next < chunks && layout->chunk_layers[next] == layout->chunk_layers[i];)
+            next++;
+        erg_text_add(&text, i ? " " : "");
+        if (next > i + 1)
+            erg_text_printf(&text, "%ld×", next - i);
+        erg_text_printf(&text, "%ld", layout->chunk_layers[i]);
+    }
+    erg_table_add(table, "%s", chunks ? text.data : "");
+    erg_text_release(&text);
 }
 
 /* "64 A100-SXM4-80GB in 8 stages, 32 H800-SXM-80GB in 4" */
@@ -145,11 +180,12 @@ static void add_stages(struct erg_table *table, const struct erg_mixed_search *s
     erg_text_release(&stages);
 }
 
-/* At a time and an energy of all GPUs that are those of some clocks. */
 static void add_row(struct erg_table *table, const struct erg_layout_answer *answer,
-                    const struct erg_layout_candidate *candidate, double time_s, double energy_j)
+                    const struct row *row, bool uneven)
 {
+    const struct erg_layout_candidate *candidate = row->candidate;
     const struct erg_layout *layout = &candidate->layout;
+    const double time_s = row->time_s, energy_j = row->energy_j;
     const struct erg_time_request *time = &answer->searches->time;
     const double tokens = (double)candidate->batch * (double)layout->sequence;
     const double gpus = (double)erg_layout_gpus(layout);
@@ -169,28 +205,40 @@ static void add_row(struct erg_table *table, const struct erg_layout_answer *ans
                   100 * erg_layout_answer_mfu(answer, candidate, tokens / time_s));
     erg_table_add(table, "%.3g", energy_j / tokens);
     erg_table_add(table, "%.0f", energy_j / time_s / gpus);
+    if (uneven)
+        add_layers(table, layout);
     if (answer->mixed)
         add_stages(table, answer->mixed, candidate);
     erg_text_release(&name);
 }
 
+static void print_rows(const struct erg_layout_answer *answer, const struct row *rows, size_t count)
+{
+    const bool uneven = any_is_uneven(rows, count);
+    struct erg_table table = {0};
+    add_layout_heads(&table, answer, uneven);
+    for (size_t i = 0; i < count; i++)
+        add_row(&table, answer, &rows[i], uneven);
+    erg_plan_print_table(&table);
+}
+
 void erg_plan_print_rows(const struct erg_layout_answer *answer,
                          const struct erg_layout_candidate *const *rows, size_t count)
 {
-    struct erg_table table = {0};
-    add_layout_heads(&table, answer);
+    struct row *list = erg_xcalloc(count, sizeof *list);
     for (size_t i = 0; i < count; i++) {
         struct erg_layout_energy energy;
         erg_layout_answer_energy(&energy, answer, rows[i]);
-        add_row(&table, answer, rows[i], rows[i]->time.total, energy.total_j);
+        list[i] = (struct row){rows[i], rows[i]->time.total, energy.total_j};
     }
-    erg_plan_print_table(&table);
+    print_rows(answer, list, count);
+    free(list);
 }
 
 static void print_letters(void)
 {
-    printf("t tensor, c context, p pipeline, l layers of a chunk, v virtual stages, b "
-           "microbatch, d data\n");
+    printf("t tensor, c context, p pipeline, l layers of a chunk, v virtual stages (layers: of the "
+           "chunks in the model's order, 3×2 is 2 2 2), b microbatch, d data\n");
 }
 
 void erg_plan_print_tried(const struct erg_layout_found *found)
@@ -262,12 +310,15 @@ static void print_proof(const struct erg_layout_choice *choice, enum erg_layout_
 void erg_plan_print_choice(const struct erg_layout_answer *answer, size_t top)
 {
     const struct erg_layout_choice *choice = answer->choice;
-    struct erg_table table = {0};
-    add_layout_heads(&table, answer);
-    for (size_t i = 0; i < choice->pick_count && i < top; i++)
-        add_row(&table, answer, &choice->layouts[choice->picks[i].option].candidate,
-                choice->picks[i].time_s, choice->picks[i].energy_j);
-    erg_plan_print_table(&table);
+    const size_t count = choice->pick_count < top ? choice->pick_count : top;
+    struct row *list = erg_xcalloc(count, sizeof *list);
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_layout_pick *pick = &choice->picks[i];
+        list[i] =
+            (struct row){&choice->layouts[pick->option].candidate, pick->time_s, pick->energy_j};
+    }
+    print_rows(answer, list, count);
+    free(list);
     print_frontier(answer, &choice->picks[0]);
     if (choice->fitting > 1)
         print_proof(choice, answer->query->goal, answer->mixed);
