@@ -86,6 +86,13 @@ static inline struct erg_cluster_job *erg_scheduler_job(const struct erg_schedul
     return &scheduler->jobs[id];
 }
 
+/* Whether job a came before job b: by submission, jobs of one moment in the order of the trace. */
+static inline bool erg_scheduler_before(const struct erg_scheduler *scheduler, int a, int b)
+{
+    double a_s = scheduler->jobs[a].submitted_s, b_s = scheduler->jobs[b].submitted_s;
+    return a_s < b_s || (a_s == b_s && a < b);
+}
+
 /* Iterations that a job has left, and GPU-seconds that it had, now. */
 double erg_scheduler_remaining(const struct erg_scheduler *scheduler, int job);
 double erg_scheduler_attained(const struct erg_scheduler *scheduler, int job);
@@ -123,7 +130,8 @@ void erg_scheduler_suspend(struct erg_scheduler *scheduler, int job);
 void erg_scheduler_reject(struct erg_scheduler *scheduler, int job);
 
 /* Has the policy called at that time, whatever happens until then (the nearest time counts), if
- * there are jobs then. */
+ * there are jobs then. A policy that did nothing when it was called so, while no job runs and
+ * nothing else is to come, is not called again: the simulation ends. */
 void erg_scheduler_wake(struct erg_scheduler *scheduler, double at_s);
 
 #endif

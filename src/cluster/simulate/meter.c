@@ -246,6 +246,12 @@ static void close_job(struct meter *meter, int id)
     result->reconfigurations = job->reconfigurations;
 }
 
+/* Whether it is known of a job that has not ended that it never will. */
+static bool never_ends(const struct meter *meter, const struct erg_cluster_job *job)
+{
+    return job->state == ERG_JOB_REJECTED || isinf(meter->simulation->until_s);
+}
+
 static void summarize(const struct meter *meter, struct erg_summary *summary)
 {
     size_t count = meter->scheduler->jobs_count, finished = 0, slowdowns = 0, with_deadline = 0;
@@ -269,7 +275,8 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
         lost_s += result->lost_s;
         undone_s += result->undone_s;
         used_s += result->gpu_s;
-        if (!isinf(job->deadline_s) && (ended || meter->now_s > job->deadline_s)) {
+        if (!isinf(job->deadline_s) &&
+            (ended || meter->now_s > job->deadline_s || never_ends(meter, job))) {
             with_deadline++;
             met += ended && result->ended_s <= job->deadline_s;
         }

@@ -146,13 +146,12 @@ static double next_tariff(const struct simulator *sim)
     return allowed(sim, until_s);
 }
 
-/* Nothing can happen any more but rounds, and calls at other rates, of a policy that does
- * nothing. */
+/* Nothing can happen any more but rounds, calls at other rates, and calls at times of its own, of
+ * a policy that did nothing in the last of them. */
 static bool stuck(const struct simulator *sim)
 {
     return sim->rested && !sim->events && sim->scheduler->running.count == 0 &&
-           isinf(next_submission(sim)) && isinf(simulator_next_outage(sim)) &&
-           isinf(next_wake(sim));
+           isinf(next_submission(sim)) && isinf(simulator_next_outage(sim));
 }
 
 static int run(struct simulator *sim, struct erg_error *err)
@@ -161,10 +160,10 @@ static int run(struct simulator *sim, struct erg_error *err)
     double until_s = sim->simulation->until_s;
     for (size_t steps = 0;; steps++) {
         double next_s = fmin(fmin(event_heap_next(&sim->heap), simulator_next_outage(sim)),
-                             fmin(next_submission(sim), next_wake(sim)));
+                             next_submission(sim));
         double tariff_s = next_tariff(sim);
         if (!stuck(sim))
-            next_s = fmin(next_s, fmin(next_round(sim), tariff_s));
+            next_s = fmin(fmin(next_s, next_wake(sim)), fmin(next_round(sim), tariff_s));
         if (next_s >= until_s || isinf(next_s))
             break;
         if (steps % 1024 == 0 && erg_interrupt_check(err) != 0)
@@ -183,6 +182,8 @@ static int run(struct simulator *sim, struct erg_error *err)
     if (!isinf(until_s)) {
         scheduler->now_s = until_s;
         meter_advance(&sim->meter, until_s);
+        if (sim->simulation->accounting->round_s <= 0) /* a round of the artifact is not over yet */
+            pass_job_events(sim);                      /* what ends at that very moment has ended */
     }
     return 0;
 }

@@ -109,7 +109,7 @@ struct erg_summary {
     double fragmentation; /* of GPU-seconds that were free: those beside a job on the same node */
     long reconfigurations;
     double reconfiguration_gpu_s, undone_gpu_s; /* restarts; lost work */
-    double deadlines_met;                       /* share of finished and overdue jobs with one */
+    double deadlines_met; /* share of jobs with one that ended, are overdue, or will never end */
     double energy_j, peak_power_w;
     double throttled_s;      /* the cap, and not the policy, slowed GPUs down; NAN: no cap */
     double cost_usd, co2_kg; /* of that energy; NAN without a tariff */
