@@ -3,6 +3,15 @@
 #include "cluster/policies/policies.h"
 #include "cluster_world.h"
 
+static int type_at_start(const struct world *world, const struct erg_simulated *result, int job)
+{
+    for (size_t i = 0; i < result->records_count; i++)
+        if (result->records[i].kind == ERG_RECORD_START && result->records[i].job == job)
+            return world->speeds->shapes[result->records[i].shape].type;
+    fail_msg("job %d never started", job);
+    return -1;
+}
+
 /* The only nodes on which a job runs fail for good: whatever the policy, the simulation ends and
  * says so. */
 static void test_nodes_that_stay_down(void **state)
@@ -25,6 +34,89 @@ static void test_nodes_that_stay_down(void **state)
         erg_simulated_release(&result);
         erg_speeds_free(world.speeds);
     }
+}
+
+/* What names no type and waits is overtaken only by jobs for GPUs on which it cannot run. */
+static void test_any_type_waits_in_line(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"fcfs", "fcfs-relaxed", "gandiva"};
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+        struct world world;
+        struct erg_simulated result;
+        make_world(&world);
+        world.types[0].nodes = 1;
+        set_time(&world, 0, 0, 1, 2, 10);
+        set_time(&world, 0, 0, 1, 4, 5);
+        set_time(&world, 0, 1, 1, 2, 10);
+        add_job(&world, 0, 100, 0, 2);
+        add_job(&world, 1, 100, -1, 4); /* two GPUs are free of the first type, the only for it */
+        add_job(&world, 2, 100, 0, 2);
+        add_job(&world, 3, 100, 1, 2);
+        simulate(&result, &world, policies[p]);
+        assert_near(result.jobs[1].started_s, result.jobs[0].ended_s, 1e-9);
+        assert_near(result.jobs[2].started_s, result.jobs[1].ended_s, 1e-9);
+        assert_near(result.jobs[3].started_s, 3, 0);
+        assert_int_equal(type_at_start(&world, &result, 3), 1);
+        erg_simulated_release(&result);
+        erg_speeds_free(world.speeds);
+    }
+}
+
+/* First come is who was submitted first, wherever it stands in the trace, and whoever lost a node
+ * gets the old place back. */
+static void test_order_of_queues(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"fcfs", "fcfs-relaxed", "gandiva"};
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+        struct world world;
+        struct erg_simulated result;
+        make_world(&world);
+        set_time(&world, 0, 0, 1, 4, 10);
+        add_job(&world, 0, 100, 0, 4);
+        add_job(&world, 1, 100, 0, 4);
+        add_job(&world, 20, 100, 0, 4); /* stands before the one that came earlier */
+        add_job(&world, 10, 100, 0, 4);
+        world.outages[0] = (struct erg_outage){0, 100, 5000}; /* job 0's */
+        world.outages[1] = (struct erg_outage){1, 200, 5000}; /* job 1's */
+        world.simulation.outages_count = 2;
+        simulate(&result, &world, policies[p]);
+        assert_true(result.jobs[0].ended_s < result.jobs[3].ended_s);
+        assert_true(result.jobs[1].ended_s < result.jobs[3].ended_s);
+        assert_near(result.jobs[3].started_s, fmin(result.jobs[0].ended_s, result.jobs[1].ended_s),
+                    1e-9);
+        assert_true(result.jobs[2].started_s >= result.jobs[3].started_s);
+        world.simulation.outages_count = 0;
+        erg_simulated_release(&result);
+        world.types[0].nodes = 1;
+        simulate(&result, &world, policies[p]);
+        assert_near(result.jobs[3].started_s, result.jobs[1].ended_s, 1e-9);
+        assert_near(result.jobs[2].started_s, result.jobs[3].ended_s, 1e-9);
+        erg_simulated_release(&result);
+        erg_speeds_free(world.speeds);
+    }
+}
+
+/* A job that lost its node later was submitted earlier: it goes first. */
+static void test_evicted_in_order(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    set_time(&world, 0, 0, 1, 4, 10);
+    add_job(&world, 0, 1000, 0, 4);
+    add_job(&world, 1, 1000, 0, 4);
+    world.outages[0] = (struct erg_outage){0, 100, 5000};
+    world.outages[1] = (struct erg_outage){1, 200, 300};
+    world.simulation.outages_count = 2;
+    simulate(&result, &world,
+             "fcfs"); /* job 0 lost its node first, and job 1 the one that is back */
+    assert_near(result.jobs[0].queued_s, 300 - 100, 1e-9);
+    assert_near(result.jobs[1].queued_s, 5000 - 200, 1e-9);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
 }
 
 /* A job that was turned away has missed its deadline, and so has one that waits for ever; a job
@@ -77,6 +169,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nodes_that_stay_down),
+        cmocka_unit_test(test_any_type_waits_in_line),
+        cmocka_unit_test(test_order_of_queues),
+        cmocka_unit_test(test_evicted_in_order),
         cmocka_unit_test(test_deadlines_of_who_is_not_served),
         cmocka_unit_test(test_end_at_the_end),
     };

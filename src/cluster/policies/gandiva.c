@@ -4,16 +4,17 @@
  *
  * Source: Xiao et al., "Gandiva: Introspective Cluster Scheduling for Deep Learning", OSDI 2018,
  * sections 3.2 to 3.4, in the form of Arena's published comparison. A job keeps the type that it
- * asked for and waits while an earlier one of that type waits, on more nodes than it needs where
- * few are free. When GPUs are free, jobs that are spread over more nodes than they need migrate
- * together, and jobs of one node double their GPUs there as long as that makes them faster. What
- * they have beyond what they asked for goes back as soon as somebody waits for it.
+ * asked for and waits while an earlier one of that type waits (queues.h), on more nodes than it
+ * needs where few are free. When GPUs are free, jobs that are spread over more nodes than they need
+ * migrate together, and jobs of one node double their GPUs there as long as that makes them faster.
+ * What they have beyond what they asked for goes back as soon as somebody waits for it.
  *
  * Departures: no time slicing and no packing of two jobs on a GPU, since here every suspension
  * costs a restart, and profiles know nothing of shared GPUs. For the same reason a job migrates or
  * grows only if it will end earlier so.
  */
 #include "cluster/policies/policies.h"
+#include "cluster/policies/queues.h"
 #include "cluster/schedule/asked.h"
 
 #include "base/memory.h"
@@ -21,15 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Jobs that wait for a type, the oldest first. */
-struct queue {
-    int *items;
-    size_t count, capacity;
-};
-
 struct gandiva {
-    struct queue *queues; /* by type */
-    int types;
+    struct erg_queues queues;
     struct erg_placement placement; /* scratch */
 };
 
@@ -37,8 +31,7 @@ static int open_gandiva(void **state, const struct erg_scheduler *scheduler, str
 {
     (void)err;
     struct gandiva *gandiva = erg_xcalloc(1, sizeof *gandiva);
-    gandiva->types = (int)scheduler->fleet->types_count;
-    gandiva->queues = erg_xcalloc((size_t)gandiva->types, sizeof *gandiva->queues);
+    erg_queues_init(&gandiva->queues, scheduler);
     *state = gandiva;
     return 0;
 }
@@ -46,21 +39,9 @@ static int open_gandiva(void **state, const struct erg_scheduler *scheduler, str
 static void close_gandiva(void *state)
 {
     struct gandiva *gandiva = state;
-    for (int type = 0; type < gandiva->types; type++)
-        free(gandiva->queues[type].items);
-    free(gandiva->queues);
+    erg_queues_release(&gandiva->queues);
     erg_placement_release(&gandiva->placement);
     free(gandiva);
-}
-
-/* Puts a job where its number belongs; numbers are in the order of the trace. */
-static void enqueue(struct queue *queue, int job)
-{
-    ERG_PUSH(queue, items, job);
-    for (size_t at = queue->count - 1; at > 0 && queue->items[at - 1] > job; at--) {
-        queue->items[at] = queue->items[at - 1];
-        queue->items[at - 1] = job;
-    }
 }
 
 static int gpus_of(const struct erg_scheduler *scheduler, int job)
@@ -98,9 +79,9 @@ static bool fit(struct erg_scheduler *scheduler, int job, int type)
 }
 
 /* Places a job, if need be on GPUs that others have grown into. */
-static bool fit_or_reclaim(struct gandiva *gandiva, struct erg_scheduler *scheduler, int job,
-                           int type)
+static bool fit_or_reclaim(void *state, struct erg_scheduler *scheduler, int job, int type)
 {
+    struct gandiva *gandiva = state;
     if (fit(scheduler, job, type))
         return true;
     int reclaimable = scheduler->occupancy->free_gpus[type];
@@ -163,40 +144,19 @@ static bool grow(struct gandiva *gandiva, struct erg_scheduler *scheduler, int i
     return true;
 }
 
-static void serve(struct gandiva *gandiva, struct erg_scheduler *scheduler, int type)
-{
-    struct queue *queue = &gandiva->queues[type];
-    size_t served = 0;
-    while (served < queue->count && fit_or_reclaim(gandiva, scheduler, queue->items[served], type))
-        served++;
-    queue->count -= served;
-    if (served > 0)
-        memmove(queue->items, queue->items + served, queue->count * sizeof *queue->items);
-}
-
 static int decide_gandiva(void *state, struct erg_scheduler *scheduler,
                           const struct erg_occasion *occasion, struct erg_error *err)
 {
     struct gandiva *gandiva = state;
     (void)err;
-    for (size_t i = 0; i < occasion->arrived_count; i++) {
-        int job = occasion->arrived[i], type = erg_asked_type(scheduler, job, ERG_PLANS_ANY);
-        if (type < 0)
-            erg_scheduler_reject(scheduler, job);
-        else
-            enqueue(&gandiva->queues[type], job);
-    }
-    for (size_t i = 0; i < occasion->evicted_count; i++)
-        enqueue(&gandiva->queues[erg_asked_type(scheduler, occasion->evicted[i], ERG_PLANS_ANY)],
-                occasion->evicted[i]);
-    for (int type = 0; type < gandiva->types; type++)
-        serve(gandiva, scheduler, type);
+    erg_queues_serve(&gandiva->queues, scheduler, occasion, fit_or_reclaim, gandiva);
     if (!(occasion->events & (ERG_EVENT_END | ERG_EVENT_REPAIR)))
         return 0;
     for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
         migrate(scheduler, id);
         int type = scheduler->speeds->shapes[scheduler->jobs[id].shape].type;
-        while (gandiva->queues[type].count == 0 && grow(gandiva, scheduler, id))
+        while (!erg_queues_wait_for(&gandiva->queues, scheduler, type) &&
+               grow(gandiva, scheduler, id))
             continue;
     }
     return 0;

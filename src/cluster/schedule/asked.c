@@ -1,5 +1,7 @@
 #include "cluster/schedule/asked.h"
 
+#include <math.h>
+
 static bool runs(const struct erg_scheduler *scheduler, int job, int shape, enum erg_plans plans)
 {
     return shape >= 0 && erg_speed_feasible(erg_scheduler_speed(scheduler, job, plans, shape));
@@ -11,21 +13,37 @@ int erg_asked_shape(const struct erg_scheduler *scheduler, int job, int type, en
     return runs(scheduler, job, shape, plans) ? shape : -1;
 }
 
-int erg_asked_type(const struct erg_scheduler *scheduler, int job, enum erg_plans plans)
+/* Samples/s of what a job asked for, on a type; 0: it cannot run so. */
+static double asked_speed(const struct erg_scheduler *scheduler, int job, int type,
+                          enum erg_plans plans)
 {
-    int wanted = scheduler->jobs[job].request->type, best = -1;
+    int shape = erg_asked_shape(scheduler, job, type, plans);
+    return shape < 0 ? 0 : erg_scheduler_speed(scheduler, job, plans, shape)->samples_per_s;
+}
+
+int erg_asked_next_type(const struct erg_scheduler *scheduler, int job, enum erg_plans plans,
+                        int after)
+{
+    double after_speed = after < 0 ? INFINITY : asked_speed(scheduler, job, after, plans);
     double best_speed = 0;
+    int best = -1;
     for (int type = 0; type < (int)scheduler->fleet->types_count; type++) {
-        int shape = erg_asked_shape(scheduler, job, type, plans);
-        if (shape < 0 || (wanted >= 0 && type != wanted))
-            continue;
-        double speed = erg_scheduler_speed(scheduler, job, plans, shape)->samples_per_s;
-        if (speed > best_speed) {
+        double speed = asked_speed(scheduler, job, type, plans);
+        bool comes_later = speed < after_speed || (speed == after_speed && type > after);
+        if (comes_later && speed > best_speed) {
             best_speed = speed;
             best = type;
         }
     }
     return best;
+}
+
+int erg_asked_type(const struct erg_scheduler *scheduler, int job, enum erg_plans plans)
+{
+    int wanted = scheduler->jobs[job].request->type;
+    if (wanted < 0)
+        return erg_asked_next_type(scheduler, job, plans, -1);
+    return asked_speed(scheduler, job, wanted, plans) > 0 ? wanted : -1;
 }
 
 int erg_relaxed_shape(const struct erg_scheduler *scheduler, int job, int shape,

@@ -16,6 +16,13 @@ int erg_asked_shape(const struct erg_scheduler *scheduler, int job, int type, en
 int erg_asked_type(const struct erg_scheduler *scheduler, int job, enum erg_plans plans);
 
 /*
+ * Types on which a job can run with as many GPUs as it asked for, the fastest first, equals in the
+ * order of the fleet, one by one: the next after `after` (-1: the first); -1: there is none.
+ */
+int erg_asked_next_type(const struct erg_scheduler *scheduler, int job, enum erg_plans plans,
+                        int after);
+
+/*
  * The same number of GPUs on twice as many nodes, where the job is known to run so; -1: not.
  */
 int erg_relaxed_shape(const struct erg_scheduler *scheduler, int job, int shape,
