@@ -119,6 +119,33 @@ static void test_evicted_in_order(void **state)
     erg_speeds_free(world.speeds);
 }
 
+/* Whoever can never run, or never in time, does not keep those behind it from GPUs. */
+static void test_elasticflow_waits_for_nobody_in_vain(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"elasticflow", "elasticflow-ls"};
+    for (size_t p = 0; p < 2; p++) {
+        struct world world;
+        struct erg_simulated result;
+        make_world(&world);
+        world.types[0].nodes = 1;
+        set_time(&world, 0, 0, 1, 4, 10);
+        set_time(&world, 1, 1, 1, 2, 10);
+        add_job(&world, 0, 100, 0, 4);
+        add_job(&world, 1, 100, 0, 4); /* runs on the other type only */
+        add_job(&world, 2, 100, 0, 4); /* would need 1,000 s */
+        add_job(&world, 3, 100, 0, 4);
+        world.jobs[1].workload = 1;
+        world.jobs[2].deadline_s = p == 0 ? 900 : INFINITY;
+        simulate(&result, &world, policies[p]);
+        assert_int_equal(result.jobs[1].state, ERG_JOB_REJECTED);
+        assert_int_equal(result.jobs[2].state, p == 0 ? ERG_JOB_WAITING : ERG_JOB_ENDED);
+        assert_near(result.jobs[3].started_s, result.jobs[p == 0 ? 0 : 2].ended_s, 1e-9);
+        erg_simulated_release(&result);
+        erg_speeds_free(world.speeds);
+    }
+}
+
 /* A job that was turned away has missed its deadline, and so has one that waits for ever; a job
  * that may still meet it counts neither way. */
 static void test_deadlines_of_who_is_not_served(void **state)
@@ -172,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_any_type_waits_in_line),
         cmocka_unit_test(test_order_of_queues),
         cmocka_unit_test(test_evicted_in_order),
+        cmocka_unit_test(test_elasticflow_waits_for_nobody_in_vain),
         cmocka_unit_test(test_deadlines_of_who_is_not_served),
         cmocka_unit_test(test_end_at_the_end),
     };

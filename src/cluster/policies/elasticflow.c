@@ -2,12 +2,13 @@
  * ElasticFlow: shares that grow and shrink, with and without deadlines.
  *
  * Source: Gu et al., ElasticFlow, ASPLOS 2023, and its form in Arena's published comparison. A job
- * keeps its type; its share is a power of two. The minimum share is the smallest that meets the
+ * keeps its type (one that names none that which it was admitted to, the fastest where it was); its
+ * share is a power of two. The minimum share is the smallest that meets the
  * job's deadline (elasticflow) or runs at all (elasticflow-ls, "loose": nobody has a deadline). A
  * job is admitted when the minimum shares of all jobs of its type fit; what is left goes, doubling
  * by doubling, to whom it makes faster by most samples per second. Jobs that are not admitted wait,
- * and the first that still is not blocks those behind it of its type; a job whose deadline has
- * passed waits for ever.
+ * and the first that still is not blocks those behind it of its type, unless no share meets its
+ * deadline; a job whose deadline has passed waits for ever.
  *
  * In a replay of the comparison (scheduler.h) shares are dealt out only when a job is admitted, and
  * all jobs of the type are placed anew then, the newest first among equals. Otherwise they are also
@@ -44,29 +45,6 @@ struct elastic {
     bool *blocked; /* by type */
 };
 
-/* The type that a job belongs to: that which it asked for, or else the fastest; -1: none. */
-static int type_of(const struct erg_scheduler *scheduler, int job)
-{
-    const struct erg_trace_job *request = scheduler->jobs[job].request;
-    double best = 0;
-    int best_type = -1;
-    if (request->type >= 0)
-        return request->type;
-    for (int type = 0; type < (int)scheduler->fleet->types_count; type++)
-        for (int gpus = 1; gpus <= request->gpus; gpus *= 2) {
-            int shape = erg_speeds_best(scheduler->speeds, type, gpus);
-            if (shape < 0)
-                continue;
-            const struct erg_speed *speed =
-                erg_scheduler_speed(scheduler, job, scheduler->baseline_plans, shape);
-            if (speed->samples_per_s > best) {
-                best = speed->samples_per_s;
-                best_type = type;
-            }
-        }
-    return best_type;
-}
-
 static const struct erg_speed *speed_of(const struct erg_scheduler *scheduler, int job, int type,
                                         int gpus)
 {
@@ -75,6 +53,41 @@ static const struct erg_speed *speed_of(const struct erg_scheduler *scheduler, i
     if (shape < 0)
         return &none;
     return erg_scheduler_speed(scheduler, job, scheduler->baseline_plans, shape);
+}
+
+/* The speed of a job that has no GPUs, on a type, by which it chooses: the best of what it asked
+ * for and of smaller shares; 0: there is none, or the job asked for another type. */
+static double speed_on(const struct erg_scheduler *scheduler, int job, int type)
+{
+    const struct erg_trace_job *request = scheduler->jobs[job].request;
+    double best = 0;
+    if (request->type >= 0)
+        return request->type == type;
+    for (int gpus = 1; gpus <= request->gpus; gpus *= 2)
+        best = fmax(best, speed_of(scheduler, job, type, gpus)->samples_per_s);
+    return best;
+}
+
+/* The types that such a job may join, the fastest first: the next after `after` (-1: the first);
+ * -1: there is none. */
+static int next_type(const struct erg_scheduler *scheduler, int job, int after)
+{
+    double after_speed = after < 0 ? INFINITY : speed_on(scheduler, job, after), best_speed = 0;
+    int best = -1;
+    for (int type = 0; type < (int)scheduler->fleet->types_count; type++) {
+        double speed = speed_on(scheduler, job, type);
+        bool comes_later = speed < after_speed || (speed == after_speed && type > after);
+        if (comes_later && speed > best_speed) {
+            best_speed = speed;
+            best = type;
+        }
+    }
+    return best;
+}
+
+static bool runs_on(const struct erg_scheduler *scheduler, int job, int type)
+{
+    return scheduler->speeds->shapes[scheduler->jobs[job].shape].type == type;
 }
 
 /* The restart and the rest of the round may pass before a job gets on with its share. */
@@ -142,7 +155,7 @@ static int begin_shares(struct elastic *elastic, struct erg_scheduler *scheduler
         ERG_PUSH(&elastic->members, items, (struct member){.job = newest, .gpus = share});
     }
     for (int job = scheduler->running.first; job >= 0; job = scheduler->jobs[job].next) {
-        if (type_of(scheduler, job) != type)
+        if (!runs_on(scheduler, job, type))
             continue;
         int share = minimum_share(elastic, scheduler, job, type);
         if (share == 0)
@@ -222,6 +235,18 @@ static bool place_changed(struct elastic *elastic, struct erg_scheduler *schedul
     return placed;
 }
 
+/* A job that is not admitted waits where it came. */
+static void line_up(struct elastic *elastic, const struct erg_scheduler *scheduler, int job)
+{
+    ERG_PUSH(&elastic->pending, items, job);
+    int *items = elastic->pending.items;
+    for (size_t at = elastic->pending.count - 1;
+         at > 0 && erg_scheduler_before(scheduler, job, items[at - 1]); at--) {
+        items[at] = items[at - 1];
+        items[at - 1] = job;
+    }
+}
+
 static void place_all(struct elastic *elastic, struct erg_scheduler *scheduler, int type)
 {
     for (size_t i = 0; i < elastic->members.count; i++)
@@ -232,7 +257,7 @@ static void place_all(struct elastic *elastic, struct erg_scheduler *scheduler, 
         if (!place(scheduler, member, type, ERG_FIRST_NODES) &&
             scheduler->jobs[member->job].state == ERG_JOB_RUNNING) {
             erg_scheduler_suspend(scheduler, member->job);
-            ERG_PUSH(&elastic->pending, items, member->job);
+            line_up(elastic, scheduler, member->job);
         }
     }
 }
@@ -240,7 +265,7 @@ static void place_all(struct elastic *elastic, struct erg_scheduler *scheduler, 
 /* Deals the GPUs of a type out anew; false, and nothing changed, where `newest` does not fit. */
 static bool deal(struct elastic *elastic, struct erg_scheduler *scheduler, int type, int newest)
 {
-    int left = type < 0 ? -1 : begin_shares(elastic, scheduler, type, newest);
+    int left = begin_shares(elastic, scheduler, type, newest);
     if (left < 0 && newest >= 0)
         return false;
     double_shares(elastic, scheduler, type, left);
@@ -250,6 +275,28 @@ static bool deal(struct elastic *elastic, struct erg_scheduler *scheduler, int t
     return newest < 0 || scheduler->jobs[newest].state == ERG_JOB_RUNNING;
 }
 
+static void unblock(struct elastic *elastic, const struct erg_scheduler *scheduler)
+{
+    memset(elastic->blocked, 0, scheduler->fleet->types_count * sizeof *elastic->blocked);
+}
+
+/* The type that a job was admitted to; -1: to none. Types that it has to wait for are blocked for
+ * those behind it. It does not wait where no share meets its deadline, since later none will, but
+ * in a replay. */
+static int admit(struct elastic *elastic, struct erg_scheduler *scheduler, int job)
+{
+    int type = -1;
+    while ((type = next_type(scheduler, job, type)) >= 0) {
+        if (elastic->blocked[type])
+            continue;
+        if (deal(elastic, scheduler, type, job))
+            return type;
+        elastic->blocked[type] =
+            scheduler->replays || minimum_share(elastic, scheduler, job, type) > 0;
+    }
+    return -1;
+}
+
 /* Jobs that wait, in their order; types that got no new job are dealt out without one. */
 static void admit_pending(struct elastic *elastic, struct erg_scheduler *scheduler)
 {
@@ -257,29 +304,35 @@ static void admit_pending(struct elastic *elastic, struct erg_scheduler *schedul
     size_t count = elastic->pending.count, kept = 0;
     int *jobs = erg_xmalloc((count + 1) * sizeof *jobs);
     bool *dealt = erg_xcalloc((size_t)types, sizeof *dealt);
-    memset(elastic->blocked, 0, (size_t)types * sizeof *elastic->blocked);
+    unblock(elastic, scheduler);
     if (count > 0)
         memcpy(jobs, elastic->pending.items, count * sizeof *jobs);
     elastic->pending.count = 0;
     for (size_t i = 0; i < count; i++) {
-        int type = type_of(scheduler, jobs[i]);
         bool overdue = elastic->deadlines && scheduler->now_s > scheduler->jobs[jobs[i]].deadline_s;
-        if (type >= 0 && !elastic->blocked[type] && !overdue) {
-            if (deal(elastic, scheduler, type, jobs[i])) {
-                dealt[type] = true;
-                continue;
-            }
-            elastic->blocked[type] = true;
-        }
-        jobs[kept++] = jobs[i];
+        int type = overdue ? -1 : admit(elastic, scheduler, jobs[i]);
+        if (type >= 0)
+            dealt[type] = true;
+        else
+            jobs[kept++] = jobs[i];
     }
     for (size_t i = 0; i < kept; i++)
-        ERG_PUSH(&elastic->pending, items, jobs[i]);
+        line_up(elastic, scheduler, jobs[i]);
     for (int type = 0; type < types && !scheduler->replays; type++)
         if (!dealt[type])
             deal(elastic, scheduler, type, -1);
     free(dealt);
     free(jobs);
+}
+
+/* Whether a job can ever run on any share that it may have. */
+static bool runs_somewhere(const struct erg_scheduler *scheduler, int job)
+{
+    int type = -1;
+    while ((type = next_type(scheduler, job, type)) >= 0)
+        if (smallest_share(scheduler, job, type) <= scheduler->speeds->gpus_most)
+            return true;
+    return false;
 }
 
 static int decide(void *state, struct erg_scheduler *scheduler, const struct erg_occasion *occasion,
@@ -288,13 +341,16 @@ static int decide(void *state, struct erg_scheduler *scheduler, const struct erg
     struct elastic *elastic = state;
     (void)err;
     for (size_t i = 0; i < occasion->evicted_count; i++)
-        ERG_PUSH(&elastic->pending, items, occasion->evicted[i]);
+        line_up(elastic, scheduler, occasion->evicted[i]);
     if (occasion->events & (ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR))
         admit_pending(elastic, scheduler);
     for (size_t i = 0; i < occasion->arrived_count; i++) {
         int job = occasion->arrived[i];
-        if (!deal(elastic, scheduler, type_of(scheduler, job), job))
-            ERG_PUSH(&elastic->pending, items, job);
+        unblock(elastic, scheduler);
+        if (!scheduler->replays && !runs_somewhere(scheduler, job))
+            erg_scheduler_reject(scheduler, job);
+        else if (admit(elastic, scheduler, job) < 0)
+            line_up(elastic, scheduler, job);
     }
     return 0;
 }
