@@ -36,6 +36,32 @@ static void test_nodes_that_stay_down(void **state)
     }
 }
 
+/* A job that names no type has GPUs at once as long as some type has room: be the types equally
+ * fast, or the first one faster. */
+static void test_any_type(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {
+        "fcfs",  "fcfs-relaxed", "gandiva", "tiresias", "elasticflow", "elasticflow-ls",
+        "gavel", "gavel-fair",   "sia",     "arena",    "ergon",
+    };
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
+        for (int slower = 1; slower <= 2; slower++) {
+            struct world world;
+            struct erg_simulated result;
+            make_world(&world);
+            set_time(&world, 0, 0, 1, 4, 10);
+            set_time(&world, 0, 1, 2, 2, 10 * slower);
+            for (int i = 0; i < 4; i++) /* room for two on each type */
+                add_job(&world, 0, 100, -1, 4);
+            simulate(&result, &world, policies[p]);
+            for (int i = 0; i < 4; i++)
+                assert_near(result.jobs[i].started_s, 0, 0);
+            erg_simulated_release(&result);
+            erg_speeds_free(world.speeds);
+        }
+}
+
 /* What names no type and waits is overtaken only by jobs for GPUs on which it cannot run. */
 static void test_any_type_waits_in_line(void **state)
 {
@@ -196,6 +222,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nodes_that_stay_down),
+        cmocka_unit_test(test_any_type),
         cmocka_unit_test(test_any_type_waits_in_line),
         cmocka_unit_test(test_order_of_queues),
         cmocka_unit_test(test_evicted_in_order),

@@ -8,9 +8,10 @@
  *
  *     sum over t of y[j,t] <= 1 for each job, sum over j of gpus[j] y[j,t] <= GPUs of type t
  *
- * gavel maximizes the sum of speeds; gavel-fair the least of all jobs' speeds over what each would
- * have with equal shares of all types. Which jobs run in a round follows from the quotients of
- * y[j,t] and the share of its time that a job has had on that type: the largest ones first.
+ * gavel maximizes the sum of speeds; gavel-fair the least of all jobs' speeds, each over what the
+ * job would have with equal shares of all types, times its GPUs: whoever needs twice as many has
+ * them half of the time. Which jobs run in a round follows from the quotients of y[j,t] and the
+ * share of its time that a job has had on that type: the largest ones first.
  *
  * In a replay of Arena's published comparison gavel does what it did there: replay_gavel.c.
  *
@@ -188,13 +189,14 @@ static void formulate(struct gavel *gavel, const struct erg_scheduler *scheduler
         erg_program_row(program, 0, INFINITY);
     for (int i = 0; i < jobs; i++) {
         int job = gavel->jobs[i];
-        double equal = gavel->fair ? equal_speed(gavel, scheduler, job) : 1;
+        int gpus = scheduler->jobs[job].request->gpus;
+        double unit = gavel->fair ? equal_speed(gavel, scheduler, job) / gpus : 1;
         for (int type = 0; type < gavel->types; type++) {
-            double speed = speed_on(scheduler, job, type) / equal;
+            double speed = speed_on(scheduler, job, type) / unit;
             if (speed <= 0)
                 continue;
             erg_program_column(program, gavel->fair ? SUM_WEIGHT * speed / jobs : speed, 1);
-            erg_program_entry(program, type, scheduler->jobs[job].request->gpus);
+            erg_program_entry(program, type, gpus);
             erg_program_entry(program, gavel->types + i, 1);
             if (gavel->fair)
                 erg_program_entry(program, gavel->types + jobs + i, speed);
@@ -278,26 +280,13 @@ static bool fit(struct erg_scheduler *scheduler, int job, int type)
 }
 
 /* The fastest type with room. */
-static bool fit_anywhere(const struct gavel *gavel, struct erg_scheduler *scheduler, int job)
+static bool fit_anywhere(struct erg_scheduler *scheduler, int job)
 {
-    double below = INFINITY;
-    for (int tries = 0; tries < gavel->types; tries++) {
-        int best = -1;
-        double speed = 0;
-        for (int type = 0; type < gavel->types; type++) {
-            double at = speed_on(scheduler, job, type);
-            if (at > speed && at < below) {
-                speed = at;
-                best = type;
-            }
-        }
-        if (best < 0)
-            return false;
-        if (scheduler->jobs[job].request->gpus <= scheduler->occupancy->free_gpus[best] &&
-            fit(scheduler, job, best))
+    int type = -1;
+    while ((type = erg_asked_next_type(scheduler, job, ERG_PLANS_ANY, type)) >= 0)
+        if (scheduler->jobs[job].request->gpus <= scheduler->occupancy->free_gpus[type] &&
+            fit(scheduler, job, type))
             return true;
-        below = speed;
-    }
     return false;
 }
 
@@ -324,8 +313,7 @@ static void use_rest(const struct gavel *gavel, struct erg_scheduler *scheduler)
 {
     for (size_t i = 0; i < gavel->count; i++) {
         const struct erg_cluster_job *job = &scheduler->jobs[gavel->jobs[i]];
-        if (job->shape < 0 && !fit_anywhere(gavel, scheduler, job->id) &&
-            job->state == ERG_JOB_RUNNING)
+        if (job->shape < 0 && !fit_anywhere(scheduler, job->id) && job->state == ERG_JOB_RUNNING)
             erg_scheduler_suspend(scheduler, job->id);
     }
 }

@@ -8,9 +8,10 @@
  * queues have their GPUs at once; others are preempted for them.
  *
  * Departures: every type of GPU has queues of its own, since a job gets the type and number of GPUs
- * that it asked for. Thresholds are to be set for a cluster; here they are decades of GPU-hours.
- * Instead of guessing from a model's tensors whether it must be consolidated, its known speeds say
- * on how many nodes it can run. Nobody is preempted unless somebody above gets the room.
+ * that it asked for; one that names no type lines up where it is fastest, and takes GPUs of another
+ * type when those would idle. Thresholds are to be set for a cluster; here they are decades of
+ * GPU-hours. Instead of guessing from a model's tensors whether it must be consolidated, its known
+ * speeds say on how many nodes it can run. Nobody is preempted unless somebody above gets the room.
  */
 #include "cluster/policies/policies.h"
 #include "cluster/schedule/asked.h"
@@ -75,15 +76,13 @@ static void close_tiresias(void *state)
     free(tiresias);
 }
 
-/* Whether job a goes before job b; ids are in the order of the trace. */
+/* Whether job a goes before job b. */
 static bool before(const struct tiresias *tiresias, const struct erg_scheduler *scheduler, int a,
                    int b)
 {
     if (tiresias->levels[a] != tiresias->levels[b])
         return tiresias->levels[a] < tiresias->levels[b];
-    if (scheduler->jobs[a].submitted_s != scheduler->jobs[b].submitted_s)
-        return scheduler->jobs[a].submitted_s < scheduler->jobs[b].submitted_s;
-    return a < b;
+    return erg_scheduler_before(scheduler, a, b);
 }
 
 /* Where a job stands in its line, or would. */
@@ -221,6 +220,40 @@ static void serve(struct tiresias *tiresias, struct erg_scheduler *scheduler, in
         tiresias->chosen[line->items[i]] = false;
 }
 
+/* A job that waits and names no type goes where GPUs are left that nobody there can use. */
+static bool change_line(struct tiresias *tiresias, struct erg_scheduler *scheduler, int job)
+{
+    struct line *from = &tiresias->lines[tiresias->type_of[job]];
+    int type = -1;
+    while ((type = erg_asked_next_type(scheduler, job, ERG_PLANS_ANY, type)) >= 0) {
+        int shape = erg_asked_shape(scheduler, job, type, ERG_PLANS_ANY);
+        if (scheduler->jobs[job].request->gpus > scheduler->occupancy->free_gpus[type] ||
+            !erg_fit_relaxed(scheduler, job, shape, ERG_PLANS_ANY, ERG_LEAST_FREE))
+            continue;
+        line_remove(tiresias, scheduler, from, job);
+        from->waiting--;
+        tiresias->type_of[job] = type;
+        tiresias->lines[type].waiting++;
+        line_insert(tiresias, scheduler, &tiresias->lines[type], job);
+        note_run(tiresias, scheduler, &tiresias->lines[type], job);
+        return true;
+    }
+    return false;
+}
+
+static void use_other_types(struct tiresias *tiresias, struct erg_scheduler *scheduler)
+{
+    for (int type = 0; type < tiresias->types; type++) {
+        struct line *line = &tiresias->lines[type];
+        for (size_t i = 0; i < line->count && line->waiting > 0;) {
+            const struct erg_cluster_job *job = &scheduler->jobs[line->items[i]];
+            bool moved = job->state == ERG_JOB_WAITING && job->request->type < 0 &&
+                         change_line(tiresias, scheduler, job->id);
+            i += !moved;
+        }
+    }
+}
+
 static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
                            const struct erg_occasion *occasion, struct erg_error *err)
 {
@@ -252,6 +285,7 @@ static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
     for (int type = 0; type < tiresias->types; type++)
         if (tiresias->lines[type].changed || nodes_changed)
             serve(tiresias, scheduler, type);
+    use_other_types(tiresias, scheduler);
     if (event_heap_next(&tiresias->sinking) < INFINITY)
         erg_scheduler_wake(scheduler, event_heap_next(&tiresias->sinking));
     return 0;
