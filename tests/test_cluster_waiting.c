@@ -172,6 +172,62 @@ static void test_elasticflow_waits_for_nobody_in_vain(void **state)
     }
 }
 
+/* Sia has one node of three GPUs left for jobs that want two: what cannot have them has one. */
+static void test_sia_takes_what_is_left(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    world.types[0].nodes = 2;
+    world.types[0].gpus_per_node = 3;
+    world.types[1].nodes = 1;
+    world.fleet.gpus = 8;
+    world.fleet.nodes = 3;
+    world.types[1].first_node = 2;
+    set_time(&world, 0, 0, 1, 1, 10);
+    set_time(&world, 0, 0, 1, 2, 5);
+    for (int i = 0; i < 3; i++) /* six GPUs, which are not three twos */
+        add_job(&world, 0, 1000, 0, 1);
+    world.simulation.until_s = 300;
+    simulate(&result, &world, "sia");
+    for (int i = 0; i < 3; i++)
+        assert_near(result.jobs[i].started_s, 0, 0);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
+/* Two nodes of three GPUs for three jobs of two each, of which the last lies on both nodes, where
+ * its frontier has fewer points than on one. */
+static void test_frontiers_of_other_lengths(void **state)
+{
+    (void)state;
+    static const struct erg_operating_point points[] = {{1, 400}, {1.01, 150}, {1.02, 60}};
+    static const char *const policies[] = {"ergon", "ergon-thrifty"};
+    for (size_t p = 0; p < 2; p++) {
+        struct world world;
+        struct erg_simulated result;
+        make_world(&world);
+        world.types[0].gpus_per_node = 3;
+        world.fleet.gpus = 14;
+        set_time(&world, 0, 0, 1, 2, 10);
+        set_time(&world, 0, 0, 2, 1, 11);
+        for (int nodes = 1; nodes <= 2; nodes++)
+            erg_speeds_set_points(world.speeds, ERG_PLANS_ANY, 0,
+                                  erg_speeds_shape(world.speeds, 0, nodes, 2 / nodes), points,
+                                  4 - (size_t)nodes);
+        for (int i = 0; i < 3; i++)
+            add_job(&world, 0, 1000, 0, 2);
+        simulate(&result, &world, policies[p]);
+        for (int i = 0; i < 3; i++) {
+            assert_near(result.jobs[i].started_s, 0, 0);
+            assert_int_equal(result.jobs[i].state, ERG_JOB_ENDED);
+        }
+        erg_simulated_release(&result);
+        erg_speeds_free(world.speeds);
+    }
+}
+
 /* A job that was turned away has missed its deadline, and so has one that waits for ever; a job
  * that may still meet it counts neither way. */
 static void test_deadlines_of_who_is_not_served(void **state)
@@ -218,6 +274,30 @@ static void test_end_at_the_end(void **state)
     erg_speeds_free(world.speeds);
 }
 
+/* A job for all four GPUs against four jobs for one each: v / 4 of the time for the former and v
+ * for the latter, v + 4 v = 4. */
+static void test_gavel_counts_gpus(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    world.types[0].nodes = 1;
+    world.fleet.reconfiguration = (struct erg_reconfiguration){0};
+    set_time(&world, 0, 0, 1, 4, 10);
+    set_time(&world, 0, 0, 1, 1, 30);
+    add_job(&world, 0, 1e6, 0, 4);
+    for (int i = 0; i < 4; i++)
+        add_job(&world, 0, 1e6, 0, 1);
+    world.simulation.until_s = 360 * 1000;
+    simulate(&result, &world, "gavel-fair");
+    assert_near(result.jobs[0].gpu_s, 4 * 0.2 * 360000, 4 * 3600);
+    for (int i = 1; i < 5; i++)
+        assert_near(result.jobs[i].gpu_s, 0.8 * 360000, 3600);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,8 +307,11 @@ int main(void)
         cmocka_unit_test(test_order_of_queues),
         cmocka_unit_test(test_evicted_in_order),
         cmocka_unit_test(test_elasticflow_waits_for_nobody_in_vain),
+        cmocka_unit_test(test_sia_takes_what_is_left),
+        cmocka_unit_test(test_frontiers_of_other_lengths),
         cmocka_unit_test(test_deadlines_of_who_is_not_served),
         cmocka_unit_test(test_end_at_the_end),
+        cmocka_unit_test(test_gavel_counts_gpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,31 +172,20 @@ static void apply(struct ergon *ergon, struct erg_scheduler *scheduler)
 static bool fit_somewhere(struct ergon *ergon, struct erg_scheduler *scheduler, size_t index,
                           double *left_w)
 {
-    const struct erg_bidder *offers = &ergon->market.bidders.items[index];
-    const struct erg_offer *all = ergon->market.offers.items;
     int id = ergon->bidders.items[index].job;
     const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, id);
-    for (long tried = -1;;) { /* by falling value, then in the order of offers */
-        long best = -1;
-        for (long o = (long)offers->first; o < (long)offers->end; o++) {
-            bool comes_later = tried < 0 || all[o].value < all[tried].value ||
-                               (all[o].value == all[tried].value && o > tried);
-            if (comes_later && (best < 0 || all[o].value > all[best].value) &&
-                ergon->bids.items[o].choice >= 0 && all[o].value > 0 &&
-                all[o].gpus <= scheduler->occupancy->free_gpus[all[o].type] &&
-                ergon->bids.items[o].extra_w <= *left_w)
-                best = o;
-        }
-        if (best < 0)
-            return false;
-        const struct ergon_bid *bid = &ergon->bids.items[best];
+    long tried = -1;
+    while ((tried = ergon_next_offer(scheduler, &ergon->market, index, tried)) >= 0) {
+        const struct ergon_bid *bid = &ergon->bids.items[tried];
+        if (bid->choice < 0 || bid->extra_w > *left_w)
+            continue;
         struct ergon_order order = {id, menu, &menu->choices.items[bid->choice], bid->point};
         if (ergon_fit(scheduler, &order)) {
             *left_w -= bid->extra_w;
             return true;
         }
-        tried = best;
     }
+    return false;
 }
 
 static double drawn_power(const struct erg_scheduler *scheduler)

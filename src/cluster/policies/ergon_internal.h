@@ -46,10 +46,6 @@ struct ergon_menu {
 
 /* Operating points are still to be picked. */
 void ergon_menu_make(struct ergon_menu *menu, const struct erg_scheduler *scheduler, int workload);
-
-/* Picks the operating points of all choices. */
-void ergon_menu_pick(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload,
-                     double clock_thrift);
 void ergon_menu_release(struct ergon_menu *menu);
 
 /*
@@ -72,7 +68,7 @@ struct ergon_order {
     int job;
     const struct ergon_menu *menu;
     const struct ergon_choice *choice; /* NULL: stays on the GPUs that it has */
-    int point;
+    int point;                         /* the slowest where there are fewer */
 };
 
 /*
@@ -83,6 +79,11 @@ void ergon_place(struct erg_scheduler *scheduler, const struct ergon_order *orde
 
 /* Places one job on the fastest locality that has room; false where none has. */
 bool ergon_fit(struct erg_scheduler *scheduler, const struct ergon_order *order);
+
+/* A bidder's offers by falling value, equals in their order, of as many GPUs as are free: the next
+ * after `tried` (-1: the first); -1: there is none above 0. */
+long ergon_next_offer(const struct erg_scheduler *scheduler, const struct erg_market *market,
+                      size_t bidder, long tried);
 
 /* A job in this decision. */
 struct ergon_bidder {

@@ -7,10 +7,31 @@
 bool ergon_fit(struct erg_scheduler *scheduler, const struct ergon_order *order)
 {
     const int *shapes = order->menu->localities.items + order->choice->first_locality;
-    for (int i = 0; i < order->choice->localities; i++)
-        if (erg_scheduler_fit(scheduler, order->job, shapes[i], ERG_LEAST_FREE, order->point))
+    for (int i = 0; i < order->choice->localities; i++) {
+        /* Frontiers differ in length. The next decision picks anew for the shape that it is. */
+        const struct erg_speed *speed =
+            erg_scheduler_speed(scheduler, order->job, ERG_PLANS_ANY, shapes[i]);
+        int slowest = speed->points_count - 1;
+        if (erg_scheduler_fit(scheduler, order->job, shapes[i], ERG_LEAST_FREE,
+                              order->point < slowest ? order->point : slowest))
             return true;
+    }
     return false;
+}
+
+long ergon_next_offer(const struct erg_scheduler *scheduler, const struct erg_market *market,
+                      size_t bidder, long tried)
+{
+    const struct erg_offer *all = market->offers.items;
+    long end = (long)market->bidders.items[bidder].end, best = -1;
+    for (long o = (long)market->bidders.items[bidder].first; o < end; o++) {
+        bool comes_later = tried < 0 || all[o].value < all[tried].value ||
+                           (all[o].value == all[tried].value && o > tried);
+        if (comes_later && all[o].value > (best < 0 ? 0 : all[best].value) &&
+            all[o].gpus <= scheduler->occupancy->free_gpus[all[o].type])
+            best = o;
+    }
+    return best;
 }
 
 /* How many GPUs of a node would be free without the jobs that have fewer than `gpus` each. */

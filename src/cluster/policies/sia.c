@@ -15,7 +15,8 @@
  * events, at most once a minute, and every ten minutes without any. Programs of up to 60 columns
  * are solved by Cbc, unless a market (market.h) proves by its bound that it is within 0.5 % of the
  * best; larger ones by the market alone, which comes within 1 or 2 % there in a thousandth of the
- * time. Jobs keep their GPUs where they keep their configuration.
+ * time. Jobs keep their GPUs where they keep their configuration; what does
+ * not lie together for it takes the best of what is left.
  */
 #include "cluster/policies/ergon_internal.h"
 #include "cluster/policies/policies.h"
@@ -186,6 +187,20 @@ static int solve(struct sia *sia, const struct erg_scheduler *scheduler, struct 
     return solve_exactly(sia, err);
 }
 
+/* Gives a job without GPUs the best that is left. */
+static bool fit_rest(struct sia *sia, struct erg_scheduler *scheduler, size_t index)
+{
+    int id = sia->jobs.items[index];
+    const struct ergon_menu *menu = menu_of(sia, scheduler, id);
+    size_t first = sia->market.bidders.items[index].first;
+    long tried = -1;
+    while ((tried = ergon_next_offer(scheduler, &sia->market, index, tried)) >= 0)
+        if (ergon_fit(scheduler, &(struct ergon_order){
+                                     id, menu, &menu->choices.items[tried - (long)first], 0}))
+            return true;
+    return false;
+}
+
 static void apply(struct sia *sia, struct erg_scheduler *scheduler)
 {
     sia->orders.count = 0;
@@ -206,7 +221,8 @@ static void apply(struct sia *sia, struct erg_scheduler *scheduler)
     ergon_place(scheduler, sia->orders.items, sia->orders.count);
     for (size_t i = 0; i < sia->jobs.count; i++) {
         const struct erg_cluster_job *job = &scheduler->jobs[sia->jobs.items[i]];
-        if (job->state == ERG_JOB_RUNNING && job->placement.count == 0)
+        if (job->placement.count == 0 && !fit_rest(sia, scheduler, i) &&
+            job->state == ERG_JOB_RUNNING)
             erg_scheduler_suspend(scheduler, job->id);
     }
 }
