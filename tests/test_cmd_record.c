@@ -2,6 +2,7 @@
 #include "commands.h"
 
 #include "io/csv.h"
+#include "io/file.h"
 
 #include <signal.h>
 #include <sys/stat.h>
@@ -138,6 +139,34 @@ static void test_a_torn_end(void **state)
     assert_int_equal(stat(in_folder("f.rec"), &info), 0);
     assert_int_equal(truncate(in_folder("f.rec"), info.st_size - 5), 0);
     check(0, "bytes that are no whole chunk", "export % -f csv 2>&1", in_folder("f.rec"));
+    /* Without the chunk that ends it, of 12 bytes: nothing is torn, but something may be missing.
+     */
+    assert_int_equal(truncate(in_folder("f.rec"), info.st_size - 12), 0);
+    check(0, "has no end", "export % -f csv 2>&1", in_folder("f.rec"));
+}
+
+/* Standard output may be a file that holds something: all formats write behind it. */
+static void test_standard_output_is_appended_to(void **state)
+{
+    (void)state;
+    set_world(QUIET_WORLD);
+    check(0, "", "record --duration 0.3 -o %", in_folder("g.rec"));
+    static const char *const formats[] = {"csv", "jsonl", "chrome"};
+    for (size_t i = 0; i < 3; i++) {
+        struct erg_text command = {0};
+        struct erg_error err = {0};
+        char *text;
+        erg_text_printf(&command, "echo before >%s; '%s' export %s -f %s >>%s", in_folder("g.out"),
+                        ERGON_TEST_PROGRAM, in_folder("g.rec"), formats[i], in_folder("g.out"));
+        assert_int_equal(system(command.data), 0);
+        assert_ok(erg_file_read(in_folder("g.out"), 0, &text, NULL, &err), &err);
+        assert_memory_equal(text, "before\n", 7);
+        assert_non_null(strstr(text, "power"));
+        free(text);
+        erg_text_release(&command);
+    }
+    check(1, "writing standard output", "export % -f chrome 2>&1 >/dev/full", in_folder("g.rec"));
+    check(1, "writing standard output", "export % -f csv 2>&1 >/dev/full", in_folder("g.rec"));
 }
 
 /* That a disk is full is told while the command runs: this one goes on until it was told. */
@@ -181,6 +210,7 @@ int main(void)
         cmocka_unit_test(test_how_a_recording_ends),
         cmocka_unit_test(test_a_full_disk),
         cmocka_unit_test(test_a_torn_end),
+        cmocka_unit_test(test_standard_output_is_appended_to),
         cmocka_unit_test(test_usage),
     };
     return cmocka_run_group_tests(tests, commands_begin, remove_folder);

@@ -10,6 +10,7 @@
 #include "io/json.h"
 #include "telemetry/recording.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -133,32 +134,78 @@ static void test_round_trip(void **state)
     assert_fails(erg_recorder_open(&recorder, path, gpus, 0, &err), &err, "nothing is overwritten");
 }
 
-/* Cut anywhere, or with any byte changed: what lies before the damage is there, and no more. */
+/* How a file with damage is read: samples that are true, or a refusal, and never less without a
+ * word. */
+static bool is_told(size_t *count)
+{
+    struct erg_error err = {0};
+    struct erg_recording *recording;
+    struct erg_recorded sample;
+    *count = 0;
+    if (erg_recording_open(&recording, path, &err) != 0)
+        return err.message[0] != '\0';
+    int more;
+    while ((more = erg_recording_next(recording, &sample, &err)) > 0)
+        check_item(&sample, (*count)++);
+    bool told = more < 0 || erg_recording_damaged_bytes(recording) > 0 ||
+                !erg_recording_was_closed(recording);
+    erg_recording_close(recording);
+    return told;
+}
+
+/* Cut anywhere, or with any bit changed: what lies before the damage is there, no more, and that
+ * something is missing is known. */
 static void test_damage(void **state)
 {
     (void)state;
+    enum { SAMPLES = 6, PER_CHUNK = 2 };
     struct erg_error err = {0};
     char *whole;
-    size_t bytes, damaged;
-    record(60, 20);
+    size_t bytes, damaged, count;
+    record(SAMPLES, PER_CHUNK);
     assert_ok(erg_file_read(path, 0, &whole, &bytes, &err), &err);
-    assert_int_equal(read_back(&damaged), 60);
-    size_t seen[3] = {0};
-    for (size_t cut = bytes * 2 / 5; cut < bytes; cut += 13) {
-        assert_ok(erg_file_write(path, whole, cut, &err), &err);
-        size_t count = read_back(&damaged);
-        assert_true(count % 20 == 0 && count < 60);
-        assert_true(damaged <= cut);
-        seen[count / 20]++;
+    assert_int_equal(read_back(&damaged), SAMPLES);
+    assert_int_equal(damaged, 0);
+    /* In place: thousands of whole files would take a disk minutes. */
+    int file = open(path, O_RDWR);
+    assert_true(file >= 0);
+    for (size_t bit = 0; bit < 8 * bytes; bit++) {
+        char changed = (char)(whole[bit / 8] ^ 1 << bit % 8);
+        assert_int_equal(pwrite(file, &changed, 1, (off_t)(bit / 8)), 1);
+        if (!is_told(&count))
+            fail_msg("bit %zu of byte %zu: %zu samples and not a word", bit % 8, bit / 8, count);
+        assert_int_equal(pwrite(file, &whole[bit / 8], 1, (off_t)(bit / 8)), 1);
     }
-    assert_true(seen[1] && seen[2]);
-    for (size_t at = bytes * 2 / 5; at < bytes; at += 17) {
-        whole[at] ^= 0x10;
-        assert_ok(erg_file_write(path, whole, bytes, &err), &err);
-        assert_true(read_back(&damaged) % 20 == 0);
-        assert_true(damaged > 0);
-        whole[at] ^= 0x10;
+    assert_int_equal(read_back(&damaged), SAMPLES);
+    size_t seen[SAMPLES + 1] = {0};
+    for (size_t cut = bytes; cut-- > 0;) {
+        assert_int_equal(ftruncate(file, (off_t)cut), 0);
+        if (!is_told(&count))
+            fail_msg("cut after %zu of %zu bytes: %zu samples and not a word", cut, bytes, count);
+        seen[count]++;
     }
+    for (size_t i = 0; i <= SAMPLES; i++)
+        assert_int_equal(seen[i] > 0, i % PER_CHUNK == 0);
+    close(file);
+    free(whole);
+}
+
+/* What follows a clean end is damage, too. */
+static void test_more_after_the_end(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct erg_text file = {0};
+    char *whole;
+    size_t bytes, damaged;
+    record(4, 2);
+    assert_ok(erg_file_read(path, 0, &whole, &bytes, &err), &err);
+    erg_text_add_bytes(&file, whole, bytes);
+    erg_text_add(&file, "?");
+    assert_ok(erg_file_write(path, file.data, file.count, &err), &err);
+    assert_int_equal(read_back(&damaged), 4);
+    assert_int_equal(damaged, 1);
+    erg_text_release(&file);
     free(whole);
 }
 
@@ -357,6 +404,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_round_trip, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damage, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_more_after_the_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_not_a_recording, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_killed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_full_disk, set_up, tear_down),

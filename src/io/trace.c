@@ -119,13 +119,18 @@ void erg_trace_counter(struct erg_trace *trace, int process, const char *name, d
     add_args(&trace->events, series, series_count);
 }
 
+void erg_trace_text(const struct erg_trace *trace, struct erg_text *out)
+{
+    erg_text_add(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+    if (trace->events.count)
+        erg_text_add_bytes(out, trace->events.data, trace->events.count);
+    erg_text_add(out, "\n]}\n");
+}
+
 int erg_trace_write(const struct erg_trace *trace, const char *path, struct erg_error *err)
 {
     struct erg_text out = {0};
-    erg_text_add(&out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-    if (trace->events.count)
-        erg_text_add_bytes(&out, trace->events.data, trace->events.count);
-    erg_text_add(&out, "\n]}\n");
+    erg_trace_text(trace, &out);
     int result = erg_file_write(path, out.data, out.count, err);
     erg_text_release(&out);
     return result;

@@ -8,6 +8,7 @@
 #ifndef ERG_IO_TRACE_H
 #define ERG_IO_TRACE_H
 
+#include "base/text.h"
 #include "ergon/error.h"
 
 #include <stddef.h>
@@ -35,6 +36,9 @@ void erg_trace_span(struct erg_trace *trace, int process, int thread, const char
 /* The value(s) of a counter from this time on; numbers only. */
 void erg_trace_counter(struct erg_trace *trace, int process, const char *name, double time_s,
                        const struct erg_trace_arg *series, size_t series_count);
+
+/* Appends all that there is so far, a whole document. */
+void erg_trace_text(const struct erg_trace *trace, struct erg_text *out);
 
 /* Written in one step; the trace can grow on and be written again. */
 int erg_trace_write(const struct erg_trace *trace, const char *path, struct erg_error *err);

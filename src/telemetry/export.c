@@ -91,21 +91,32 @@ static void json_line(const struct erg_recording *recording, const struct erg_re
     erg_text_add(line, "}\n");
 }
 
+static bool is_standard(const char *to)
+{
+    return strcmp(to, "-") == 0;
+}
+
+static int fail_writing(const char *to, struct erg_error *err)
+{
+    const char *quote = is_standard(to) ? "" : "'";
+    return erg_fail(err, ERG_FAILED, "writing %s%s%s: %s", quote,
+                    is_standard(to) ? "standard output" : to, quote, strerror(errno));
+}
+
 static int write_line(FILE *out, const char *to, struct erg_text *line, struct erg_error *err)
 {
     size_t put = fwrite(line->data, 1, line->count, out);
     bool whole = put == line->count;
     line->count = 0;
-    return whole ? 0 : erg_fail(err, ERG_FAILED, "writing '%s': %s", to, strerror(errno));
+    return whole ? 0 : fail_writing(to, err);
 }
 
 static int export_lines(struct erg_recording *recording, enum erg_export_format format,
                         const char *to, struct erg_error *err)
 {
-    bool standard = strcmp(to, "-") == 0;
-    FILE *out = standard ? stdout : fopen(to, "w");
+    FILE *out = is_standard(to) ? stdout : fopen(to, "w");
     if (!out)
-        return erg_fail(err, ERG_FAILED, "writing '%s': %s", to, strerror(errno));
+        return fail_writing(to, err);
     struct erg_text line = {0};
     struct erg_recorded sample;
     int result = 0, more;
@@ -124,8 +135,8 @@ static int export_lines(struct erg_recording *recording, enum erg_export_format 
             json_line(recording, &sample, &line);
         result = write_line(out, to, &line, err);
     }
-    if ((standard ? fflush(out) : fclose(out)) != 0 && result == 0)
-        result = erg_fail(err, ERG_FAILED, "writing '%s': %s", to, strerror(errno));
+    if ((is_standard(to) ? fflush(out) : fclose(out)) != 0 && result == 0)
+        result = fail_writing(to, err);
     erg_text_release(&line);
     return result;
 }
@@ -178,6 +189,19 @@ static void add_counters(struct erg_trace *trace, const struct erg_recorded *sam
     }
 }
 
+static int write_trace(const struct erg_trace *trace, const char *to, struct erg_error *err)
+{
+    if (!is_standard(to))
+        return erg_trace_write(trace, to, err);
+    struct erg_text text = {0};
+    erg_trace_text(trace, &text);
+    int result = write_line(stdout, to, &text, err);
+    if (fflush(stdout) != 0 && result == 0)
+        result = fail_writing(to, err);
+    erg_text_release(&text);
+    return result;
+}
+
 static int export_trace(struct erg_recording *recording, const char *to, struct erg_error *err)
 {
     struct erg_trace *trace = erg_trace_new();
@@ -200,8 +224,7 @@ static int export_trace(struct erg_recording *recording, const char *to, struct 
         add_counters(trace, &sample, origin_ns, last + sample.gpu * TRACKS,
                      seen + sample.gpu * TRACKS);
     }
-    int result =
-        more < 0 ? -1 : erg_trace_write(trace, strcmp(to, "-") == 0 ? "/dev/stdout" : to, err);
+    int result = more < 0 ? -1 : write_trace(trace, to, err);
     free(last);
     free(seen);
     erg_trace_free(trace);
@@ -216,11 +239,17 @@ int erg_recording_export(const char *path, enum erg_export_format format, const 
         return -1;
     int result = format == ERG_EXPORT_CHROME ? export_trace(recording, to, err)
                                              : export_lines(recording, format, to, err);
-    if (result == 0 && erg_recording_damaged_bytes(recording))
+    size_t damaged_bytes = erg_recording_damaged_bytes(recording);
+    if (result == 0 && damaged_bytes)
         erg_log(ERG_LOG_WARNING,
                 "the recording '%s' ends with %zu bytes that are no whole chunk: its writer was "
                 "killed, or the file is damaged there; what comes before is exported",
-                path, erg_recording_damaged_bytes(recording));
+                path, damaged_bytes);
+    else if (result == 0 && !erg_recording_was_closed(recording))
+        erg_log(ERG_LOG_WARNING,
+                "the recording '%s' has no end: its writer was killed, or is still writing; what "
+                "came after its last whole chunk is not in it",
+                path);
     erg_recording_close(recording);
     return result;
 }

@@ -89,9 +89,9 @@ static int write_chunk(struct erg_recorder *recorder, enum recording_chunk kind,
     unsigned char *bytes = erg_xmalloc(RECORDING_CHUNK_HEAD_BYTES + count);
     store_u32(bytes, (uint32_t)kind);
     store_u32(bytes + 4, (uint32_t)count);
-    store_u32(bytes + 8, (uint32_t)crc32(0, (const unsigned char *)payload, (uInt)count));
-    store_u32(bytes + 12, 0);
     memcpy(bytes + RECORDING_CHUNK_HEAD_BYTES, payload, count);
+    uLong sum = crc32(0, bytes, RECORDING_CHECKED_HEAD_BYTES);
+    store_u32(bytes + 8, (uint32_t)crc32(sum, bytes + RECORDING_CHUNK_HEAD_BYTES, (uInt)count));
     int result = write_all(recorder->file, bytes, RECORDING_CHUNK_HEAD_BYTES + count);
     int reason = errno;
     free(bytes);
@@ -209,6 +209,8 @@ int erg_recorder_tick(struct erg_recorder *recorder, struct erg_error *err)
 int erg_recorder_close(struct erg_recorder *recorder, struct erg_error *err)
 {
     int result = erg_recorder_flush(recorder, err);
+    if (result == 0)
+        result = write_chunk(recorder, RECORDING_END, "", 0, err);
     if (close(recorder->file) != 0 && result == 0)
         result = erg_fail(err, ERG_FAILED, "closing the recording '%s': %s", recorder->path,
                           strerror(errno));

@@ -29,7 +29,7 @@ struct erg_recording {
     int64_t chunk_mono_ns, chunk_unix_ns;
     struct recording_last *last;
     size_t damaged_bytes;
-    bool ended;
+    bool ended, closed; /* closed: by a writer that had no more */
 };
 
 static uint32_t load_u32(const unsigned char *from)
@@ -60,8 +60,9 @@ static bool next_chunk(struct erg_recording *recording, uint32_t *kind, unsigned
     *payload = NULL;
     if (good && *count <= RECORDING_CHUNK_BYTES_MAX) {
         *payload = erg_xmalloc(*count + 1);
-        good = fread(*payload, 1, *count, recording->file) == *count &&
-               crc32(0, *payload, (uInt)*count) == load_u32(head + 8);
+        good = fread(*payload, 1, *count, recording->file) == *count;
+        uLong sum = crc32(0, head, RECORDING_CHECKED_HEAD_BYTES);
+        good = good && crc32(sum, *payload, (uInt)*count) == load_u32(head + 8);
     } else {
         good = false;
     }
@@ -218,6 +219,11 @@ size_t erg_recording_damaged_bytes(const struct erg_recording *recording)
     return recording->damaged_bytes;
 }
 
+bool erg_recording_was_closed(const struct erg_recording *recording)
+{
+    return recording->closed;
+}
+
 /* ---- samples ---- */
 
 static bool take_unsigned(struct erg_recording *recording, uint64_t *value)
@@ -291,6 +297,7 @@ static bool enter_chunk(struct erg_recording *recording)
         recording->chunk = NULL;
         if (!next_chunk(recording, &kind, &recording->chunk, &recording->chunk_bytes))
             return false;
+        recording->closed = kind == RECORDING_END;
     } while (kind != RECORDING_SAMPLES || recording->chunk_bytes < 16);
     recording->chunk_mono_ns = load_i64(recording->chunk);
     recording->chunk_unix_ns = load_i64(recording->chunk + 8);

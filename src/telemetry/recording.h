@@ -1,14 +1,15 @@
 /*
  * Recording: samples in a file that survives a crash. Append-only; made of chunks, each with its
  * length and CRC-32, so that a killed writer loses at most the chunk it was filling, and a reader
- * takes everything before the damage.
+ * takes everything before the damage. The last chunk says that the writer had no more, so that a
+ * file which ends at a whole chunk by chance is not taken for all there was.
  *
  * Format, little-endian: 8 bytes "ERGONREC"; then chunks of u32 kind, u32 payload bytes, u32 CRC-32
- * (zlib's) of the payload, u32 zero, payload. The first is the header: JSON with schema_version,
- * node, GPUs, names of the metrics and when it began. A chunk of samples holds a pair of monotonic
- * and Unix time and then, per sample, differences to the previous sample of the same GPU as zigzag
- * LEB128 numbers, starting anew in each chunk: every chunk can be read alone. The layout is in
- * telemetry/recording_internal.h.
+ * (zlib's) of these two and the payload, payload. The first is the header: JSON with
+ * schema_version, node, GPUs, names of the metrics and when it began. A chunk of samples holds a
+ * pair of monotonic and Unix time and then, per sample, differences to the previous sample of the
+ * same GPU as zigzag LEB128 numbers, starting anew in each chunk: every chunk can be read alone.
+ * The layout is in telemetry/recording_internal.h.
  */
 #ifndef ERG_TELEMETRY_RECORDING_H
 #define ERG_TELEMETRY_RECORDING_H
@@ -36,7 +37,7 @@ int erg_recorder_tick(struct erg_recorder *recorder, struct erg_error *err);
 /* Ends the chunk now, so that everything so far is in the file. */
 int erg_recorder_flush(struct erg_recorder *recorder, struct erg_error *err);
 
-/* Writes the last chunk and closes; the recorder is freed in any case. */
+/* Writes the last chunks and closes; the recorder is freed in any case. */
 int erg_recorder_close(struct erg_recorder *recorder, struct erg_error *err);
 
 /* ---- reading ---- */
@@ -70,6 +71,9 @@ int erg_recording_next(struct erg_recording *recording, struct erg_recorded *sam
 /* Bytes behind the last whole chunk: what a crash left. 0 for a clean end; after the last next().
  */
 size_t erg_recording_damaged_bytes(const struct erg_recording *recording);
+
+/* Whether the writer closed it; after the last next(). Else it was killed, or is still writing. */
+bool erg_recording_was_closed(const struct erg_recording *recording);
 
 /* ---- export ---- */
 

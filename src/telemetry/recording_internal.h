@@ -19,7 +19,8 @@
 
 enum {
     RECORDING_MAGIC_BYTES = 8,
-    RECORDING_CHUNK_HEAD_BYTES = 16, /* kind, payload bytes, CRC-32, zero */
+    RECORDING_CHUNK_HEAD_BYTES = 12,  /* kind, payload bytes, CRC-32 */
+    RECORDING_CHECKED_HEAD_BYTES = 8, /* of these, what the CRC-32 covers beside the payload */
     RECORDING_CHUNK_BYTES_MAX = 16 << 20,
     RECORDING_SCHEMA_VERSION = 1,
 };
@@ -27,6 +28,7 @@ enum {
 enum recording_chunk {
     RECORDING_HEADER = 1,
     RECORDING_SAMPLES = 2,
+    RECORDING_END = 3, /* empty */
 };
 
 /* The previous sample of a GPU in this chunk, in the recording's own numbering of metrics. */

@@ -27,8 +27,8 @@ static void add_chunk(struct erg_text *out, uint32_t kind, const void *bytes, si
 {
     add_u32(out, kind);
     add_u32(out, (uint32_t)count);
-    add_u32(out, (uint32_t)crc32(0, bytes, (uInt)count));
-    add_u32(out, 0);
+    uLong sum = crc32(0, (const unsigned char *)out->data + out->count - 8, 8);
+    add_u32(out, (uint32_t)crc32(sum, bytes, (uInt)count));
     erg_text_add_bytes(out, bytes, count);
 }
 
