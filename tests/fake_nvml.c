@@ -178,8 +178,14 @@ ENTRY(VERSIONED(nvmlDeviceGetPciInfo_v3, nvmlDeviceGetPciInfo_v2), nvml_device d
 
 static unsigned long long energy_mj(const struct fake_gpu *gpu)
 {
-    double step_s = fake_last_step_s(gpu, fake_now_s());
-    return 5000000 + (unsigned long long)fmax(0, gpu->gain * 1e3 * fake_energy_at(gpu, step_s));
+    double step_s = fake_last_step_s(gpu, fake_now_s()), before_j = 0;
+    unsigned long long first_mj = 5000000;
+    if (step_s >= gpu->restart_s) {
+        before_j = fake_energy_at(gpu, gpu->restart_s);
+        first_mj = 0;
+    }
+    double energy_j = fake_energy_at(gpu, step_s) - before_j;
+    return first_mj + (unsigned long long)fmax(0, gpu->gain * 1e3 * energy_j);
 }
 
 ENTRY(nvmlDeviceGetTotalEnergyConsumption, nvml_device device, unsigned long long *out)

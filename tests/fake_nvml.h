@@ -13,6 +13,7 @@
  *     counter PERIOD PHASE      energy counter and power reading move every PERIOD
  *     jitter S                  each step is late by up to S
  *     gain G                    of the counter
+ *     restart AT                the energy counter starts anew, as when the driver is reloaded
  *     window S                  instant power is the mean of the last S before a step (= PERIOD)
  *     temperature GPU MEMORY    degrees C
  *     clock MHZ                 SM clock when not locked
@@ -85,7 +86,7 @@ struct fake_gpu {
     unsigned links;
     enum { FAKE_TOGETHER, FAKE_EACH, FAKE_BYTES, FAKE_NONE } link_way;
     bool narrow, module, nolocks, stuck;
-    double lost_s, xid_s;
+    double lost_s, xid_s, restart_s;
     int xid;
     struct fake_rule rules[FAKE_RULES];
     size_t rule_count;

@@ -203,6 +203,7 @@ static bool command(struct fake_gpu *gpu, char *const *words, size_t count)
         {"limit", &gpu->limit_w, NULL},
         {"lost", &gpu->lost_s, NULL},
         {"cycle", &gpu->cycle_s, NULL},
+        {"restart", &gpu->restart_s, NULL},
     };
     const char *name = words[0];
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -280,6 +281,7 @@ EXPORT bool fake_nvml_script(const char *text)
             .links = FAKE_LINKS,
             .lost_s = INFINITY,
             .xid_s = INFINITY,
+            .restart_s = INFINITY,
         };
     char *copy = strdup(text), *rest = copy, *line;
     bool good = copy != NULL;

@@ -59,6 +59,7 @@ enum load {
     STEPS,      /* other power every 0.2 to 2 s */
     RAMPS,      /* the same, linear between */
     ITERATIONS, /* full power and a pause, period 20 to 400 ms */
+    RESONANT,   /* the same in about the time between two steps of the counter, or half of it */
     LOADS,
 };
 
@@ -67,6 +68,9 @@ static void make_world(struct world *world, enum load load, double begin_s, doub
 {
     double from_w = 100 + 600 * erg_rng_uniform(rng), to_w = from_w, from_ms = 0, to_ms = 0;
     double iteration_ms = 20 + 380 * erg_rng_uniform(rng), busy = 0.3 + 0.6 * erg_rng_uniform(rng);
+    if (load == RESONANT) /* also exactly in it */
+        iteration_ms = 1e3 * world->period_s * fmax(1, 0.8 + 0.3 * erg_rng_uniform(rng)) /
+                       (double)(1 + world->seed % 2);
     double start_ms = erg_rng_uniform(rng) * iteration_ms;
     world->energy_j[0] = 0;
     for (size_t i = 0; i < WORLD_MS; i++) {
@@ -83,7 +87,7 @@ static void make_world(struct world *world, enum load load, double begin_s, doub
             power_w = from_w;
         else if (load == RAMPS)
             power_w = from_w + (to_w - from_w) * (at_ms - from_ms) / (to_ms - from_ms);
-        else if (load == ITERATIONS)
+        else if (load >= ITERATIONS)
             power_w = fmod(at_ms + start_ms, iteration_ms) < busy * iteration_ms ? 690 : 110;
         world->energy_j[i + 1] = world->energy_j[i] + 1e-3 * power_w;
     }
@@ -112,8 +116,10 @@ struct tally {
     double worst, mean_error, mean_uncertainty; /* relative */
 };
 
-static struct tally measure_many(enum load load, double shortest_s, double longest_s,
-                                 double jitter_s)
+enum source { COUNTER, POWER };
+
+static struct tally measure_many(enum source source, enum load load, double shortest_s,
+                                 double longest_s, double jitter_s)
 {
     struct tally tally = {0};
     struct erg_rng rng;
@@ -132,13 +138,18 @@ static struct tally measure_many(enum load load, double shortest_s, double longe
         erg_energy_log_set_limit(log, 700);
         watch(&world, log, begin_s, end_s, &rng);
         struct erg_energy_value a, b;
-        bool settled_a, settled_b;
-        erg_energy_log_counter_at(log, begin_s, &a, &settled_a);
-        erg_energy_log_counter_at(log, end_s, &b, &settled_b);
+        bool settled_a = true, settled_b = true, brief = end_s - begin_s < 3 * world.period_s;
+        if (source == COUNTER) {
+            erg_energy_log_counter_at(log, begin_s, &a, &settled_a);
+            erg_energy_log_counter_at(log, end_s, &b, &settled_b);
+        } else {
+            erg_energy_log_power_at(log, begin_s, &a);
+            erg_energy_log_power_at(log, end_s, &b);
+        }
         assert_true(a.valid && b.valid && settled_a && settled_b);
         double truth_j = energy_at(&world, end_s) - energy_at(&world, begin_s);
         double energy_j, uncertainty_j;
-        erg_energy_between(&a, &b, end_s - begin_s < 3 * world.period_s, &energy_j, &uncertainty_j);
+        erg_energy_between(&a, &b, source == COUNTER && brief, &energy_j, &uncertainty_j);
         double error_j = fabs(energy_j - truth_j);
         tally.windows++;
         tally.covered += error_j <= uncertainty_j;
@@ -151,23 +162,24 @@ static struct tally measure_many(enum load load, double shortest_s, double longe
     return tally;
 }
 
-static const char *const load_names[] = {"steady", "matched", "steps", "ramps", "iterations"};
+static const char *const load_names[] = {"steady", "matched",    "steps",
+                                         "ramps",  "iterations", "resonant"};
 
 /* Acceptance: 0.5 % from 1 s on, whether the load changes with the window or on its own. */
 static void test_windows_of_a_second(void **state)
 {
     (void)state;
-    for (int load = 0; load <= ITERATIONS; load++)
+    for (int load = 0; load < LOADS; load++)
         for (int jitter_ms = 0; jitter_ms <= 3; jitter_ms += 3) {
-            struct tally tally = measure_many((enum load)load, 1, 4, 1e-3 * jitter_ms);
+            struct tally tally = measure_many(COUNTER, (enum load)load, 1, 4, 1e-3 * jitter_ms);
             double close = (double)tally.close / (double)tally.windows;
             double covered = (double)tally.covered / (double)tally.windows;
             /* Iterations slower than the counter cannot be resolved to that; their uncertainty
              * says so. */
-            double close_enough = load == ITERATIONS ? 0.75 : jitter_ms ? 0.96 : 0.985;
+            double close_enough = load >= ITERATIONS ? 0.65 : jitter_ms ? 0.96 : 0.985;
             if (close < close_enough || covered < 0.95 ||
-                tally.mean_error > (load == ITERATIONS ? 0.005 : 0.001) ||
-                tally.mean_uncertainty > (load == ITERATIONS ? 0.02 : 0.007))
+                tally.mean_error > (load >= ITERATIONS ? 0.005 : 0.001) ||
+                tally.mean_uncertainty > 0.012)
                 fail_msg("%s, jitter %d ms: %.1f %% within 0.5 %%, %.1f %% covered, mean error "
                          "%.3f %%, uncertainty %.3f %%",
                          load_names[load], jitter_ms, 100 * close, 100 * covered,
@@ -184,20 +196,38 @@ static void test_short_windows(void **state)
     for (int load = 0; load < LOADS; load++)
         for (int length = 0; length < 2; length++)
             for (int jitter_ms = 0; jitter_ms <= 3; jitter_ms += 3) {
-                struct tally tally = measure_many((enum load)load, lengths_s[length][0],
+                struct tally tally = measure_many(COUNTER, (enum load)load, lengths_s[length][0],
                                                   lengths_s[length][1], 1e-3 * jitter_ms);
                 double share = (double)tally.covered / (double)tally.windows;
-                if (share < (load == ITERATIONS ? 0.9 : 0.95))
+                if (share < 0.95)
                     fail_msg("%s, %g to %g s, jitter %d ms: %.1f %% covered", load_names[load],
                              lengths_s[length][0], lengths_s[length][1], jitter_ms, 100 * share);
                 /* and is not a matter of being vague */
-                if (load != ITERATIONS && tally.mean_uncertainty > (length == 0 ? 0.12 : 0.025))
+                if (tally.mean_uncertainty > (length == 0 ? 0.2 : 0.045))
                     fail_msg("%s: mean uncertainty %.2f %%", load_names[load],
                              100 * tally.mean_uncertainty);
                 windows += tally.windows;
                 covered += tally.covered;
             }
     assert_true((double)covered >= 0.95 * (double)windows);
+}
+
+/* Without a counter: less exact, since each change of the power is dated by when it was read. */
+static void test_power_alone(void **state)
+{
+    (void)state;
+    static const double lengths_s[][2] = {{0.05, 0.3}, {1, 4}};
+    for (int load = 0; load < LOADS; load++)
+        for (int length = 0; length < 2; length++) {
+            struct tally tally =
+                measure_many(POWER, (enum load)load, lengths_s[length][0], lengths_s[length][1], 0);
+            double share = (double)tally.covered / (double)tally.windows;
+            double limit = length == 0 ? 0.8 : load == ITERATIONS ? 0.1 : 0.04;
+            if (share < 0.95 || tally.mean_uncertainty > limit)
+                fail_msg("%s, %g to %g s: %.1f %% covered, mean uncertainty %.1f %%",
+                         load_names[load], lengths_s[length][0], lengths_s[length][1], 100 * share,
+                         100 * tally.mean_uncertainty);
+        }
 }
 
 /*
@@ -269,6 +299,23 @@ static void test_power_holds(void **state)
     erg_energy_between(&a, &b, false, &energy_j, &uncertainty_j);
     assert_near(energy_j, 370, 0.01);
     erg_energy_log_free(log);
+
+    /* The same for a sensor that has a reading only when it changes, up to the next of them. */
+    log = erg_energy_log_new();
+    for (int i = 0; i < 4; i++) {
+        struct erg_gpu_sample sample = {.valid = 1 << ERG_METRIC_POWER_INSTANT};
+        sample.readings[ERG_METRIC_POWER_INSTANT] = (struct erg_reading){
+            i < 2 ? 100000 : 700000, (int64_t[]){0, 1, 11, 12}[i] * 1000000000};
+        erg_energy_log_add(log, &sample);
+    }
+    erg_energy_log_power_at(log, 0.5, &a);
+    erg_energy_log_power_at(log, 10.5, &b);
+    erg_energy_between(&a, &b, false, &energy_j, &uncertainty_j);
+    assert_near(energy_j, 1000, 0.01);
+    erg_energy_log_power_at(log, 11.5, &b);
+    erg_energy_between(&a, &b, false, &energy_j, &uncertainty_j);
+    assert_near(energy_j, 1042.5 + 700 * 0.575 + 0.5 * 0.25 * 600, 0.01);
+    erg_energy_log_free(log);
 }
 
 static void test_a_step_within_a_gap(void **state)
@@ -323,12 +370,29 @@ static void test_a_counter_that_starts_anew(void **state)
     static struct world world = {.period_s = 0.1, .phase_s = 0.05};
     struct erg_energy_log *log = log_of(&world, (const double[]){100}, 1);
     struct erg_gpu_sample sample = {.start_ns = 8500000000, .end_ns = 8500000000, .valid = 1};
+    struct erg_energy_value value, before;
+    bool settled;
+    erg_energy_log_counter_at(log, 8, &before, &settled);
+    assert_true(before.valid);
     sample.readings[ERG_METRIC_ENERGY] = (struct erg_reading){10, 8500000000};
     erg_energy_log_add(log, &sample);
-    struct erg_energy_value value;
-    bool settled;
     erg_energy_log_counter_at(log, 8, &value, &settled);
     assert_false(value.valid);
+    assert_int_equal(before.run, 0);
+    /* One that jumps ahead was set as well: no GPU uses 50 kW. */
+    static const struct {
+        double at_s, energy_j;
+        size_t run;
+    } readings[] = {{8.6, 50, 1}, {8.7, 90, 1}, {8.8, 60000, 2}, {8.9, 60040, 2}, {9, 60080, 2}};
+    for (size_t i = 0; i < sizeof readings / sizeof *readings; i++) {
+        sample.start_ns = sample.end_ns = (int64_t)(readings[i].at_s * 1e9);
+        sample.readings[ERG_METRIC_ENERGY] =
+            (struct erg_reading){(int64_t)(1e3 * readings[i].energy_j), sample.start_ns};
+        erg_energy_log_add(log, &sample);
+        erg_energy_log_counter_at(log, readings[i].at_s, &value, &settled);
+        assert_true(!value.valid || value.run == readings[i].run);
+    }
+    assert_true(value.valid);
     erg_energy_log_free(log);
 }
 
@@ -354,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_a_counter_that_starts_anew),
         cmocka_unit_test(test_windows_of_a_second),
         cmocka_unit_test(test_short_windows),
+        cmocka_unit_test(test_power_alone),
         cmocka_unit_test(test_a_busy_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -252,6 +252,32 @@ static void test_without_counters(void **state)
     check_some_attempt(check_without_counters);
 }
 
+/* A counter that starts anew within the window says nothing of it: the power readings do. */
+static void test_a_counter_that_starts_anew(void **state)
+{
+    (void)state;
+    struct erg_meter *meter = open_meter("gpus 2\ngpu * power 0=400\ngpu 1 restart 2\n");
+    struct erg_window_result result, after;
+    sleep_until(1.4);
+    struct erg_window *window = erg_window_begin(meter);
+    sleep_until(2.6);
+    erg_window_end(window, &result);
+    window = erg_window_begin(meter);
+    sleep_until(4);
+    erg_window_end(window, &after);
+    assert_int_equal(result.gpu[0].quality, ERG_ENERGY_MEASURED);
+    assert_int_equal(result.gpu[1].quality, ERG_ENERGY_POWER_ONLY);
+    assert_int_equal(after.gpu[1].quality, ERG_ENERGY_MEASURED);
+    for (unsigned gpu = 0; gpu < 2; gpu++) {
+        assert_near(result.gpu[gpu].energy_j, truth_of(gpu, &result),
+                    2 * result.gpu[gpu].uncertainty_j);
+        assert_near(after.gpu[gpu].energy_j, truth_of(gpu, &after),
+                    2 * after.gpu[gpu].uncertainty_j);
+    }
+    assert_true(isnan(result.gpu[1].ratio));
+    close_meter(meter);
+}
+
 static void test_no_gpus(void **state)
 {
     (void)state;
@@ -263,7 +289,6 @@ static void test_no_gpus(void **state)
     fake_close(&fake);
 }
 
-/* A window that is dropped, and one that outlives the work. */
 /* What lies before a window that begins at once is known: three steps, so two gaps, came before. */
 static void test_opening_learns_the_first_steps(void **state)
 {
@@ -295,10 +320,14 @@ static void test_missing_is_not_zero(void **state)
     close_meter(meter);
 }
 
+/* A window of no work, one that is dropped, and one that outlives the meter. */
 static void test_cancel(void **state)
 {
     (void)state;
-    struct erg_meter *meter = open_meter("gpus 1\n");
+    struct erg_meter *meter = open_meter("gpus 2\ngpu 1 fail GetTotalEnergyConsumption 3\n");
+    struct erg_window_result result;
+    erg_window_end(erg_window_begin(meter), &result);
+    assert_true(result.gpu[0].energy_j >= 0 && result.gpu[1].energy_j >= 0);
     erg_window_cancel(erg_window_begin(meter));
     assert_non_null(erg_window_begin(meter));
     close_meter(meter);
@@ -311,6 +340,7 @@ int main(void)
         cmocka_unit_test(test_short_windows),
         cmocka_unit_test(test_a_slow_gpu),
         cmocka_unit_test(test_without_counters),
+        cmocka_unit_test(test_a_counter_that_starts_anew),
         cmocka_unit_test(test_no_gpus),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_opening_learns_the_first_steps),

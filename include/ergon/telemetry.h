@@ -42,7 +42,7 @@ enum erg_energy_quality {
     ERG_ENERGY_MISSING = 0,   /* no source could be read */
     ERG_ENERGY_MEASURED = 1,  /* from the energy counter */
     ERG_ENERGY_ESTIMATED = 2, /* window below three steps of the counter: a power model */
-    ERG_ENERGY_POWER_ONLY = 3 /* from power readings, for want of a counter */
+    ERG_ENERGY_POWER_ONLY = 3 /* from power readings, for want of a counter that goes on */
 };
 
 /* Values that are not known are NaN. Temperatures in degrees C. */

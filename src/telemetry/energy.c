@@ -129,15 +129,21 @@ static void learn(struct erg_energy_log *log)
 
 /* ---- readings come ---- */
 
+/* No GPU uses more, nor does a counter move less often: what does is a counter that was set anew,
+ * as by a reload of the driver. */
+static const double most_w = 20e3, most_period_s = 1;
+
 static void add_energy(struct erg_energy_log *log, const struct erg_gpu_sample *sample)
 {
     const struct erg_reading *reading = &sample->readings[ERG_METRIC_ENERGY];
     double energy_j = 1e-3 * (double)reading->value;
     double begin_s = 1e-9 * (double)sample->start_ns;
     double end_s = fmax(1e-9 * (double)(2 * reading->time_ns - sample->start_ns), begin_s);
-    if (log->has_energy && energy_j < log->energy_j)
-        log->step_count = 0; /* the driver was reloaded: it counts from 0 again */
-    else if (log->has_energy && energy_j > log->energy_j) {
+    double most_j = most_w * (end_s - log->read_begin_s + most_period_s);
+    if (log->has_energy && (energy_j < log->energy_j || energy_j > log->energy_j + most_j)) {
+        log->step_count = 0;
+        log->run++;
+    } else if (log->has_energy && energy_j > log->energy_j) {
         log->steps[log->step_count++ % STEPS] =
             (struct step){log->read_begin_s, begin_s, end_s, energy_j};
         learn(log);
@@ -147,15 +153,27 @@ static void add_energy(struct erg_energy_log *log, const struct erg_gpu_sample *
     log->read_begin_s = begin_s;
 }
 
+double erg_energy_held(const struct power *power, const struct power *next, double away_s)
+{
+    static const double longest_s = 0.25; /* that a change takes */
+    double gap_s = next->time_s - power->time_s, change_s = fmin(gap_s, longest_s);
+    double changing_s = fmax(0, away_s - (gap_s - change_s));
+    double slope_w_s = (next->power_w - power->power_w) / change_s;
+    return power->power_w * away_s + 0.5 * slope_w_s * changing_s * changing_s;
+}
+
 static void add_power(struct erg_energy_log *log, const struct erg_gpu_sample *sample)
 {
     const struct erg_reading *reading = &sample->readings[ERG_METRIC_POWER_INSTANT];
-    struct power power = {1e-9 * (double)reading->time_ns, 1e-3 * (double)reading->value, 0};
+    struct power power = {1e-9 * (double)reading->time_ns, 1e-3 * (double)reading->value, 0, 0};
     if (log->power_count) {
         const struct power *last = reading_at(log, log->power_count - 1);
         if (power.time_s <= last->time_s)
             return; /* the sensor's own stamp: this reading is known */
-        power.integral_j = last->integral_j + last->power_w * (power.time_s - last->time_s);
+        double held_s = power.time_s - last->time_s;
+        double missed_j = 0.5 * held_s * (power.power_w - last->power_w);
+        power.integral_j = last->integral_j + erg_energy_held(last, &power, held_s);
+        power.missed_j2 = last->missed_j2 + missed_j * missed_j;
     }
     log->powers[log->power_count++ % POWERS] = power;
 }

@@ -6,8 +6,8 @@
  * them only the mean power is known. A load usually changes once or not at all within such a gap,
  * so energy runs on at the power of the gap before, and arrives at the power of the gap after: the
  * two lines meet where the load changed. Where they do not meet within the gap, energy is linear.
- * The uncertainty is what another course of the power within the gap, and the unknown moment of
- * each step between two polls, could change.
+ * The uncertainty is a share of what another course of the power within the gap, between idle and
+ * the power limit, could change, and what the unknown moment of each step between two polls does.
  *
  * Source of the counter-edge idea: sensor studies (arXiv 2312.02741) and the published practice of
  * interpolating counter updates; the two lines and the bound are ours.
@@ -48,9 +48,11 @@ struct erg_sensor_traits {
 /* Energy so far at a moment, with how far it may be off (95 %). */
 struct erg_energy_value {
     bool valid;
+    size_t run; /* of the counter, which may start anew: no differences between runs */
     double energy_j, uncertainty_j;
-    double begin_j; /* if the load did not change shortly before the moment */
-    double end_j;   /* if it did not change shortly after */
+    double missed_j2; /* square of what power readings before it missed; of differences, too */
+    double begin_j;   /* if the load did not change shortly before the moment */
+    double end_j;     /* if it did not change shortly after */
 };
 
 /* What is known about one GPU's energy, over the last seconds; older readings are forgotten. */
@@ -66,8 +68,8 @@ void erg_energy_log_add(struct erg_energy_log *log, const struct erg_gpu_sample 
 void erg_energy_log_set_limit(struct erg_energy_log *log, double limit_w);
 
 /*
- * Energy so far at a moment, from the counter and from integrated power (each reading holds until
- * the next, and is late by three quarters of a period: it tells of the time before it). Only
+ * Energy so far at a moment, from the counter and from integrated power (from each reading to
+ * the next, and late by three quarters of a period: a reading tells of the time before it). Only
  * differences of two moments mean something. `settled` says that what will still come cannot change
  * it: two edges after the moment were seen. Not valid while the log has nothing around the moment.
  */
@@ -77,9 +79,9 @@ void erg_energy_log_power_at(const struct erg_energy_log *log, double at_s,
                              struct erg_energy_value *value);
 
 /*
- * Energy from one moment to another of the same source, and its uncertainty. A window of less than
- * three steps of the counter is `brief`: its energy is that of a model, the load changing with the
- * window and not just outside of it.
+ * Energy from one moment to another of the same source and run, and its uncertainty. A window of
+ * less than three steps of the counter is `brief`: its energy is that of a model, the load changing
+ * with the window and not just outside of it.
  */
 void erg_energy_between(const struct erg_energy_value *begin, const struct erg_energy_value *end,
                         bool brief, double *energy_j, double *uncertainty_j);

@@ -7,18 +7,23 @@
 
 enum { NEIGHBOURS = 6 }; /* steps on each side whose times tell about a step's own */
 
-/* Of the energy in a gap, what the load may shift within it unseen: an iteration of a few tens of
- * milliseconds between full power and idle does about that. */
-static const double hidden_share = 0.1;
+/* Of the widest course of power that fits a gap: what is hidden in most. A load that comes and goes
+ * with the steps of the counter itself shows in nothing that can be read. */
+static const double hidden_share = 0.7;
 
-/* Of the change of power from gap to gap, where it changes all the time. */
-static const double unrest_share = 0.5;
+/* How much more the unrest of the powers of gaps tells: that of a load whose period lies near
+ * the counter's is a small part of what it does within each gap. */
+static const double unrest_gain = 10;
 
 /* From this on, it changes all the time. */
 static const double restless_share = 0.1;
 
-/* Of the widest course that the powers around a gap allow; loads mostly change once in a gap. */
-static const double shape_share = 0.5;
+/* Of the power limit: what GPUs that wait or idle draw, where none was seen to draw less. */
+static const double idle_share = 0.15;
+
+/* Of the mean power in a period: how far the readings of power alone, without a counter, miss it.
+ */
+static const double reading_share = 0.35;
 
 /* ---- when a step happened ---- */
 
@@ -71,7 +76,7 @@ static struct erg_edge refine(const struct erg_energy_log *log, size_t i)
 struct gap {
     struct erg_edge a, b;
     double length_s, power_w, before_w, after_w;
-    double unrest_w; /* median change from gap to gap around here */
+    double unrest_w; /* of the gaps around here */
 };
 
 /* Edges whose times are not well known may seem to lie closer together than they can. */
@@ -81,21 +86,22 @@ static double power_between(const struct erg_edge *a, const struct erg_edge *b)
     return (b->energy_j - a->energy_j) / fmax(length_s, 1e-6);
 }
 
-/* A single change does not show in the median; a load that comes and goes does. */
+/* How far the power of a gap is from the mean of its neighbours, median. A single change does not
+ * show in it, nor does a ramp; a load that comes and goes does. */
 static double unrest(const struct erg_energy_log *log, size_t low)
 {
-    double changes_w[2 * NEIGHBOURS];
-    size_t count = 0, from = first_of(log->step_count, STEPS);
+    double powers_w[2 * NEIGHBOURS], unrests_w[2 * NEIGHBOURS];
+    size_t count = 0, unrests = 0, from = first_of(log->step_count, STEPS);
     size_t first = low > from + NEIGHBOURS ? low - NEIGHBOURS : from;
-    double last_w = NAN;
+    struct erg_edge a = refine(log, first);
     for (size_t i = first; i + 1 < log->step_count && i < low + NEIGHBOURS; i++) {
-        struct erg_edge a = refine(log, i), b = refine(log, i + 1);
-        double power_w = power_between(&a, &b);
-        if (!isnan(last_w))
-            changes_w[count++] = fabs(power_w - last_w);
-        last_w = power_w;
+        struct erg_edge b = refine(log, i + 1);
+        powers_w[count++] = power_between(&a, &b);
+        a = b;
     }
-    return erg_median(changes_w, count);
+    for (size_t i = 1; i + 1 < count; i++)
+        unrests_w[unrests++] = fabs(powers_w[i] - 0.5 * (powers_w[i - 1] + powers_w[i + 1]));
+    return erg_median(unrests_w, unrests);
 }
 
 /* Index of the last power reading at or before a moment, or of the first one. */
@@ -112,28 +118,18 @@ static size_t reading_before(const struct erg_energy_log *log, double at_s)
     return low;
 }
 
-/* The lowest and highest power that the gap may have held. */
+/* The lowest and highest power that the gap may have held, seen or not. */
 static void power_range(const struct erg_energy_log *log, const struct gap *gap, double *low_w,
                         double *high_w)
 {
     *low_w = fmin(gap->power_w, fmin(gap->before_w, gap->after_w));
     *high_w = fmax(gap->power_w, fmax(gap->before_w, gap->after_w));
-    double lowest_w = *low_w, highest_w = *high_w;
     for (size_t i = first_of(log->power_count, POWERS); i < log->power_count; i++) {
-        const struct power *power = reading_at(log, i);
-        lowest_w = fmin(lowest_w, power->power_w);
-        highest_w = fmax(highest_w, power->power_w);
-        if (power->time_s >= gap->a.time_s && power->time_s <= gap->b.time_s + gap->length_s) {
-            *low_w = fmin(*low_w, power->power_w);
-            *high_w = fmax(*high_w, power->power_w);
-        }
+        *low_w = fmin(*low_w, reading_at(log, i)->power_w);
+        *high_w = fmax(*high_w, reading_at(log, i)->power_w);
     }
-    /* A gap that stands out holds a burst or a pause that is shorter than itself. */
-    double noise_w = gap->power_w * (gap->a.half_s + gap->b.half_s) / gap->length_s;
-    if (gap->power_w > fmax(gap->before_w, gap->after_w) + noise_w)
-        *high_w = fmax(highest_w, log->limit_w > 0 ? log->limit_w : 1.5 * highest_w);
-    if (gap->power_w < fmin(gap->before_w, gap->after_w) - noise_w)
-        *low_w = lowest_w;
+    *high_w = log->limit_w > 0 ? fmax(*high_w, log->limit_w) : 1.5 * *high_w;
+    *low_w = fmin(*low_w, idle_share * *high_w);
 }
 
 /* Energy at a fraction `x` of the gap by the two lines, or linearly where they do not meet. */
@@ -152,18 +148,20 @@ static double energy_in_gap(const struct gap *gap, double x)
     return gap->b.energy_j - gap->after_w * (1 - x) * gap->length_s;
 }
 
+/* What is between the lowest and the highest power before a fraction `x` of the gap must be made up
+ * for after it, and the other way round: no course hides more than `widest_j`. */
 static double uncertainty_in_gap(const struct erg_energy_log *log, const struct gap *gap, double x)
 {
     double low_w, high_w;
     power_range(log, gap, &low_w, &high_w);
     double up_w = high_w - gap->power_w, down_w = gap->power_w - low_w;
-    double shape_j = fmax(fmin(x * up_w, (1 - x) * down_w), fmin(x * down_w, (1 - x) * up_w));
-    shape_j *= shape_share * gap->length_s;
-    double hidden_j = (hidden_share * gap->power_w + unrest_share * gap->unrest_w) * gap->length_s *
-                      2 * sqrt(fmax(x * (1 - x), 0));
+    double widest_j =
+        gap->length_s * fmax(fmin(x * up_w, (1 - x) * down_w), fmin(x * down_w, (1 - x) * up_w));
+    double unrest_j = gap->unrest_w * gap->length_s * 2 * sqrt(fmax(x * (1 - x), 0));
+    double hidden_j = fmin(widest_j, hidden_share * widest_j + unrest_gain * unrest_j);
     double time_j = fmax(gap->before_w, fmax(gap->power_w, gap->after_w)) *
                     hypot((1 - x) * gap->a.half_s, x * gap->b.half_s);
-    return hypot(time_j, hypot(shape_j, hidden_j));
+    return hypot(time_j, hidden_j);
 }
 
 /* Beyond the last edge, or before the first: on at the power known there. */
@@ -174,6 +172,7 @@ static void extrapolate(const struct erg_energy_log *log, const struct erg_edge 
     double reach_s = log->period_s > 0 ? 10 * log->period_s : 1;
     *value = (struct erg_energy_value){
         .valid = fabs(away_s) <= reach_s,
+        .run = log->run,
         .energy_j = edge->energy_j + power_w * away_s,
         .begin_j = edge->energy_j + power_w * away_s,
         .end_j = edge->energy_j + power_w * away_s,
@@ -239,6 +238,7 @@ void erg_energy_log_counter_at(const struct erg_energy_log *log, double at_s,
     double x = fmin((at_s - gap.a.time_s) / gap.length_s, 1);
     *value = (struct erg_energy_value){
         .valid = true,
+        .run = log->run,
         .energy_j = energy_in_gap(&gap, x),
         .begin_j = fmin(gap.a.energy_j + gap.before_w * x * gap.length_s, gap.b.energy_j),
         .end_j = fmax(gap.b.energy_j - gap.after_w * (1 - x) * gap.length_s, gap.a.energy_j),
@@ -254,19 +254,24 @@ void erg_energy_log_power_at(const struct erg_energy_log *log, double at_s,
     *value = (struct erg_energy_value){0};
     if (log->power_count == 0)
         return;
-    /* A reading tells of the period before it, or of the last part of it, and holds for another. */
+    /* A reading tells of the period before it, or of the last part of it, and is shown for another
+     * one. */
     double period_s = log->period_s > 0 ? log->period_s : 0.1, shown_s = at_s + 0.75 * period_s;
-    const struct power *power = reading_at(log, reading_before(log, shown_s));
-    double away_s = shown_s - power->time_s;
+    size_t before = reading_before(log, shown_s);
+    const struct power *power = reading_at(log, before);
+    double away_s = shown_s - power->time_s, held_j = power->power_w * away_s;
+    if (away_s > 0 && before + 1 < log->power_count)
+        held_j = erg_energy_held(power, reading_at(log, before + 1), away_s);
     double next_w = reading_at(log, reading_before(log, shown_s + period_s))->power_w;
-    double energy_j = power->integral_j + power->power_w * away_s;
+    double energy_j = power->integral_j + held_j;
     *value = (struct erg_energy_value){
         .valid = away_s > -period_s && away_s < 10 * period_s,
         .energy_j = energy_j,
+        .missed_j2 = power->missed_j2,
         .begin_j = energy_j,
         .end_j = energy_j,
         .uncertainty_j =
-            period_s * (fabs(next_w - power->power_w) + (0.25 + hidden_share) * power->power_w),
+            period_s * (fabs(next_w - power->power_w) + reading_share * power->power_w),
     };
 }
 
@@ -274,8 +279,9 @@ void erg_energy_between(const struct erg_energy_value *begin, const struct erg_e
                         bool brief, double *energy_j, double *uncertainty_j)
 {
     double plain_j = end->energy_j - begin->energy_j, window_j = end->end_j - begin->begin_j;
-    *energy_j = brief ? window_j : plain_j;
-    *uncertainty_j = hypot(begin->uncertainty_j, end->uncertainty_j);
+    *energy_j = fmax(brief ? window_j : plain_j, 0);
+    double missed_j = 2 * sqrt(fmax(end->missed_j2 - begin->missed_j2, 0));
+    *uncertainty_j = hypot(missed_j, hypot(begin->uncertainty_j, end->uncertainty_j));
     if (brief)
         *uncertainty_j = hypot(*uncertainty_j, window_j - plain_j);
 }

@@ -16,7 +16,8 @@ struct step {
 
 struct power {
     double time_s, power_w;
-    double integral_j; /* up to time_s, each reading held until the next */
+    double integral_j; /* up to time_s; see erg_energy_held() */
+    double missed_j2;  /* up to time_s: each change came at some moment between two readings */
 };
 
 struct erg_energy_log {
@@ -26,6 +27,7 @@ struct erg_energy_log {
     size_t step_count, power_count, latency_count; /* that ever came */
 
     bool has_energy;
+    size_t run;          /* how often the counter has started anew */
     double energy_j;     /* the latest reading */
     double read_begin_s; /* when its call began */
     double limit_w;
@@ -58,6 +60,13 @@ static inline double half_of(const struct step *step)
 {
     return 0.5 * (step->high_s - step->low_s);
 }
+
+/*
+ * Energy from one power reading until `away_s` later, where the next one came at or after that: the
+ * power changed at any moment between the two, so it goes from one to the other; but not through a
+ * long time without a reading, through most of which it holds.
+ */
+double erg_energy_held(const struct power *power, const struct power *next, double away_s);
 
 /* Sorts the values. 0 for none. */
 double erg_median(double *values, size_t count);

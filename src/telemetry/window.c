@@ -152,7 +152,8 @@ static void set_energy(struct erg_window_gpu *out, const struct window_gpu *at,
 {
     double power_j = NAN, power_uncertainty_j = NAN, counter_j = NAN, counter_uncertainty_j = NAN;
     bool brief = time_s < 3 * erg_watched_period(watched);
-    bool counter = at->begin.counter.valid && at->end.counter.valid;
+    bool counter = at->begin.counter.valid && at->end.counter.valid &&
+                   at->begin.counter.run == at->end.counter.run;
     bool power = at->begin.power.valid && at->end.power.valid;
     if (power)
         erg_energy_between(&at->begin.power, &at->end.power, false, &power_j, &power_uncertainty_j);
