@@ -129,6 +129,26 @@ static void test_only_what_is_asked(void **state)
     fake_close(&fake);
 }
 
+/* After a reading that came too late a counter begins at 0 and counts rightly from there. */
+static void check_starts_anew(struct erg_gpus *gpus, enum erg_metric metric, double rate)
+{
+    struct erg_gpu_sample first, next;
+    for (int attempt = 0; attempt < 100; attempt++) { /* of a machine that may be busy */
+        pause_s(0.08);
+        erg_gpu_read(gpus, 0, UINT64_C(1) << metric, &first);
+        assert_false(erg_gpu_has(&first, metric));
+        erg_gpu_read(gpus, 0, UINT64_C(1) << metric, &first);
+        pause_s(0.02);
+        erg_gpu_read(gpus, 0, UINT64_C(1) << metric, &next);
+        if (!erg_gpu_has(&first, metric) || !erg_gpu_has(&next, metric))
+            continue;
+        assert_int_equal(first.readings[metric].value, 0);
+        check_rate(&first, &next, metric, rate);
+        return;
+    }
+    fail_msg("not once read in time");
+}
+
 /* Four ways of NVLink, and counters of 32 bits that wrap while they are watched. */
 static void test_counters(void **state)
 {
@@ -167,6 +187,9 @@ static void test_counters(void **state)
                 pause_s(0.08);
                 erg_gpu_read(gpus, 0, counters, &last);
                 assert_false(erg_gpu_has(&last, ERG_METRIC_PCIE_TX));
+                assert_string_equal(erg_gpu_refusal(gpus, 0, ERG_METRIC_PCIE_TX),
+                                    "read too seldom for its 32 bits");
+                check_starts_anew(gpus, ERG_METRIC_PCIE_TX, 6e9);
             }
             erg_gpus_close(gpus);
             fake_close(&fake);

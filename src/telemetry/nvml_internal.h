@@ -191,6 +191,7 @@ struct nvml_gpu {
     int links_result; /* why there are none: what the first link said */
     uint32_t link_count;
     struct nvml_wrap wraps[NVML_COUNTERS][NVML_LINKS_MAX];
+    bool unsure[NVML_COUNTERS]; /* it may have wrapped unseen before its latest reading */
 };
 
 /*
@@ -199,6 +200,26 @@ struct nvml_gpu {
  */
 void nvml_open_gpus(struct erg_gpus *gpus);
 void nvml_gpu_free(struct nvml_gpu *state);
+
+/* A read under way. */
+struct nvml_reading {
+    struct erg_gpu *gpu;
+    struct nvml_gpu *state;
+    struct erg_gpu_sample *sample;
+    uint64_t metrics;
+};
+
+/* What reading any metric takes (nvml_read.c). */
+bool nvml_wanted(const struct nvml_reading *at, enum erg_metric metric);
+void nvml_put(const struct nvml_reading *at, enum erg_metric metric, int64_t value, int64_t time_ns,
+              const char *source);
+void nvml_refuse(const struct nvml_reading *at, enum erg_metric metric, int result);
+int nvml_ask_fields(const struct nvml_reading *at, struct nvml_field *fields, int count);
+int64_t nvml_field_value(const struct nvml_field *field);
+
+/* The byte counters that are wanted (nvml_bytes.c). */
+void nvml_read_pcie(const struct nvml_reading *at);
+void nvml_read_links(const struct nvml_reading *at);
 
 /* The method `read` of the vendor (nvml_read.c). */
 void nvml_read(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);

@@ -9,10 +9,6 @@
 #include <string.h>
 #include <time.h>
 
-/* No PCIe slot and no single NVLink moves more per direction; a counter of 32 bits that is read too
- * late for that may have wrapped unseen. */
-static const double link_bytes_per_s = 64e9;
-
 const char *nvml_reason(int result)
 {
     switch (result) {
@@ -37,26 +33,18 @@ const char *nvml_reason(int result)
     }
 }
 
-/* A read under way. */
-struct reading {
-    struct erg_gpu *gpu;
-    struct nvml_gpu *state;
-    struct erg_gpu_sample *sample;
-    uint64_t metrics;
-};
-
-static bool wanted(const struct reading *at, enum erg_metric metric)
+bool nvml_wanted(const struct nvml_reading *at, enum erg_metric metric)
 {
     return at->metrics >> metric & 1;
 }
 
-static void put(const struct reading *at, enum erg_metric metric, int64_t value, int64_t time_ns,
-                const char *source)
+void nvml_put(const struct nvml_reading *at, enum erg_metric metric, int64_t value, int64_t time_ns,
+              const char *source)
 {
     erg_gpu_put(at->gpu, at->sample, metric, value, time_ns, source);
 }
 
-static void refuse(const struct reading *at, enum erg_metric metric, int result)
+void nvml_refuse(const struct nvml_reading *at, enum erg_metric metric, int result)
 {
     if (result == NVML_GPU_IS_LOST)
         at->sample->lost = true;
@@ -66,13 +54,14 @@ static void refuse(const struct reading *at, enum erg_metric metric, int result)
 /* Calls, and puts `value` at the middle of the call or says why not. */
 #define READ(at, metric, source, call, value)                                                      \
     do {                                                                                           \
-        if (wanted(at, metric)) {                                                                  \
+        if (nvml_wanted(at, metric)) {                                                             \
             int64_t read_before_ns = erg_now_ns();                                                 \
             int read_result = (call);                                                              \
             if (read_result == NVML_SUCCESS)                                                       \
-                put(at, metric, (int64_t)(value), (read_before_ns + erg_now_ns()) / 2, source);    \
+                nvml_put(at, metric, (int64_t)(value), (read_before_ns + erg_now_ns()) / 2,        \
+                         source);                                                                  \
             else                                                                                   \
-                refuse(at, metric, read_result);                                                   \
+                nvml_refuse(at, metric, read_result);                                              \
         }                                                                                          \
     } while (0)
 
@@ -83,7 +72,7 @@ static void refuse(const struct reading *at, enum erg_metric metric, int result)
 
 /* ---- fields ---- */
 
-static int ask_fields(const struct reading *at, struct nvml_field *fields, int count)
+int nvml_ask_fields(const struct nvml_reading *at, struct nvml_field *fields, int count)
 {
     for (int i = 0; i < count; i++)
         fields[i].result = NVML_NOT_SUPPORTED; /* should the library leave one untouched */
@@ -94,7 +83,7 @@ static int ask_fields(const struct reading *at, struct nvml_field *fields, int c
     return result;
 }
 
-static int64_t field_value(const struct nvml_field *field)
+int64_t nvml_field_value(const struct nvml_field *field)
 {
     switch (field->type) {
     case NVML_TYPE_DOUBLE:
@@ -149,14 +138,14 @@ static const struct field_metric {
 };
 enum { FIELD_METRICS = sizeof field_metrics / sizeof *field_metrics };
 
-static void read_fields(const struct reading *at)
+static void read_fields(const struct nvml_reading *at)
 {
     struct nvml_field fields[FIELD_METRICS] = {0};
     const struct field_metric *asked[FIELD_METRICS];
     int count = 0;
     for (int i = 0; i < FIELD_METRICS; i++) {
         const struct field_metric *metric = &field_metrics[i];
-        if (!wanted(at, metric->metric))
+        if (!nvml_wanted(at, metric->metric))
             continue;
         fields[count].id = metric->id;
         if (metric->module_source)
@@ -168,20 +157,20 @@ static void read_fields(const struct reading *at)
     if (count == 0)
         return;
     int64_t before_ns = erg_now_ns();
-    ask_fields(at, fields, count);
+    nvml_ask_fields(at, fields, count);
     int64_t after_ns = erg_now_ns();
     for (int i = 0; i < count; i++) {
         bool module = fields[i].scope == NVML_SCOPE_MODULE && asked[i]->module_source;
-        int64_t value = field_value(&fields[i]);
+        int64_t value = nvml_field_value(&fields[i]);
         /* Parts without a sensor for the memory's power answer 0. */
         if (asked[i]->metric == ERG_METRIC_MEMORY_POWER && value == 0 &&
             fields[i].result == NVML_SUCCESS)
             fields[i].result = NVML_NOT_SUPPORTED;
         if (fields[i].result == NVML_SUCCESS)
-            put(at, asked[i]->metric, value, field_time(&fields[i], before_ns, after_ns),
-                module ? asked[i]->module_source : asked[i]->source);
+            nvml_put(at, asked[i]->metric, value, field_time(&fields[i], before_ns, after_ns),
+                     module ? asked[i]->module_source : asked[i]->source);
         else
-            refuse(at, asked[i]->metric, fields[i].result);
+            nvml_refuse(at, asked[i]->metric, fields[i].result);
         /* Superchips may know the power of CPU and GPU together only: the next read asks that. */
         if (asked[i]->metric == ERG_METRIC_POWER_INSTANT && !module &&
             fields[i].result == NVML_NOT_SUPPORTED)
@@ -189,145 +178,9 @@ static void read_fields(const struct reading *at)
     }
 }
 
-/* ---- byte counters ---- */
-
-/*
- * Adds what a counter moved since its last reading. A counter of 32 bits that was read too late to
- * know how often it wrapped starts anew: returns false, this reading is not valid.
- */
-static bool follow(const struct reading *at, enum erg_metric metric, struct nvml_wrap *wrap,
-                   const struct nvml_field *field, double unit, double links, int64_t *bytes)
-{
-    if (field->type != NVML_TYPE_UNSIGNED_INT) {
-        *bytes += (int64_t)((double)field_value(field) * unit);
-        return true;
-    }
-    atomic_fetch_or(&at->gpu->narrow, UINT64_C(1) << metric);
-    int64_t now_ns = erg_now_ns();
-    double most = (double)(now_ns - wrap->last_ns) * 1e-9 * link_bytes_per_s * links;
-    bool sure = !wrap->seen || most < 4294967296.0 * unit;
-    if (wrap->seen)
-        wrap->sum += (uint32_t)(field->value.ui - wrap->last); /* modulo 2^32: the wrap is free */
-    *wrap = (struct nvml_wrap){true, field->value.ui, now_ns, wrap->sum};
-    *bytes += (int64_t)((double)wrap->sum * unit);
-    return sure;
-}
-
-static void read_pcie(const struct reading *at)
-{
-    static const struct {
-        enum erg_metric metric;
-        uint32_t id;
-        const char *source;
-    } counters[] = {
-        {ERG_METRIC_PCIE_TX, NVML_FIELD_PCIE_TX, "nvmlDeviceGetFieldValues 197"},
-        {ERG_METRIC_PCIE_RX, NVML_FIELD_PCIE_RX, "nvmlDeviceGetFieldValues 198"},
-    };
-    if (!wanted(at, ERG_METRIC_PCIE_TX) && !wanted(at, ERG_METRIC_PCIE_RX))
-        return;
-    struct nvml_field fields[2] = {{.id = counters[0].id}, {.id = counters[1].id}};
-    int64_t before_ns = erg_now_ns();
-    ask_fields(at, fields, 2);
-    int64_t middle_ns = (before_ns + erg_now_ns()) / 2;
-    for (int i = 0; i < 2; i++) {
-        int64_t bytes = 0;
-        if (fields[i].result != NVML_SUCCESS)
-            refuse(at, counters[i].metric, fields[i].result);
-        else if (follow(at, counters[i].metric, &at->state->wraps[i][0], &fields[i], 1, 1, &bytes))
-            put(at, counters[i].metric, bytes, middle_ns, counters[i].source);
-    }
-}
-
-/* How each way of reading NVLink asks, beginning with the cheapest. */
-static const struct link_way {
-    uint32_t id[2]; /* sent, received */
-    double unit;    /* bytes */
-    const char *source;
-} link_ways[] = {
-    [NVML_LINKS_TOGETHER] = {{NVML_FIELD_NVLINK_DATA_TX, NVML_FIELD_NVLINK_DATA_RX},
-                             1024,
-                             "nvmlDeviceGetFieldValues 138/139, all links"},
-    [NVML_LINKS_EACH] = {{NVML_FIELD_NVLINK_DATA_TX, NVML_FIELD_NVLINK_DATA_RX},
-                         1024,
-                         "nvmlDeviceGetFieldValues 138/139, link by link"},
-    [NVML_LINKS_EACH_BYTES] = {{NVML_FIELD_NVLINK_BYTES_TX, NVML_FIELD_NVLINK_BYTES_RX},
-                               1,
-                               "nvmlDeviceGetFieldValues 202/204, link by link"},
-};
-
-/* Asks both directions; the number of fields, or 0 when no link answers that way. */
-static int ask_links(const struct reading *at, enum nvml_links how, struct nvml_field *fields)
-{
-    int links = how == NVML_LINKS_TOGETHER ? 1 : (int)at->state->link_count, answers = 0;
-    for (int i = 0; i < 2 * links; i++)
-        fields[i] = (struct nvml_field){
-            .id = link_ways[how].id[i % 2],
-            .scope = how == NVML_LINKS_TOGETHER ? NVML_SCOPE_ALL_LINKS : (uint32_t)(i / 2),
-        };
-    if (links == 0)
-        return 0;
-    ask_fields(at, fields, 2 * links);
-    for (int i = 0; i < 2 * links; i++) {
-        answers += fields[i].result == NVML_SUCCESS;
-        if (fields[i].result == NVML_GPU_IS_LOST)
-            at->sample->lost = true;
-    }
-    at->state->links_result = fields[0].result;
-    return answers ? 2 * links : 0;
-}
-
-static void find_links(const struct reading *at, struct nvml_field *fields)
-{
-    struct nvml_field count = {.id = NVML_FIELD_NVLINK_COUNT};
-    ask_fields(at, &count, 1);
-    int64_t links = count.result == NVML_SUCCESS ? field_value(&count) : 0;
-    at->state->link_count = (uint32_t)(links < 0                ? 0
-                                       : links > NVML_LINKS_MAX ? NVML_LINKS_MAX
-                                                                : links);
-    for (int how = NVML_LINKS_TOGETHER; how <= NVML_LINKS_EACH_BYTES; how++)
-        if (ask_links(at, (enum nvml_links)how, fields) > 0) {
-            at->state->links = (enum nvml_links)how;
-            return;
-        }
-    if (!at->sample->lost)
-        at->state->links = NVML_LINKS_NONE;
-}
-
-static void read_nvlink(const struct reading *at)
-{
-    static const enum erg_metric metrics[2] = {ERG_METRIC_NVLINK_TX, ERG_METRIC_NVLINK_RX};
-    struct nvml_gpu *state = at->state;
-    struct nvml_field fields[2 * NVML_LINKS_MAX];
-    if (!wanted(at, metrics[0]) && !wanted(at, metrics[1]))
-        return;
-    if (state->links == NVML_LINKS_UNKNOWN)
-        find_links(at, fields);
-    int64_t before_ns = erg_now_ns();
-    bool known = state->links != NVML_LINKS_UNKNOWN && state->links != NVML_LINKS_NONE;
-    int count = known ? ask_links(at, state->links, fields) : 0;
-    int64_t middle_ns = (before_ns + erg_now_ns()) / 2;
-    double links = state->links == NVML_LINKS_TOGETHER ? NVML_LINKS_MAX : 1;
-    for (int direction = 0; direction < 2; direction++) {
-        int64_t bytes = 0;
-        bool sure = true;
-        int answers = 0;
-        for (int i = direction; i < count; i += 2)
-            if (fields[i].result == NVML_SUCCESS) { /* a link that is down answers nothing */
-                sure &= follow(at, metrics[direction], &state->wraps[2 + direction][i / 2],
-                               &fields[i], link_ways[state->links].unit, links, &bytes);
-                answers++;
-            }
-        if (answers == 0)
-            refuse(at, metrics[direction],
-                   at->sample->lost ? NVML_GPU_IS_LOST : state->links_result);
-        else if (sure)
-            put(at, metrics[direction], bytes, middle_ns, link_ways[state->links].source);
-    }
-}
-
 /* ---- calls of their own ---- */
 
-static void read_energy(const struct reading *at)
+static void read_energy(const struct nvml_reading *at)
 {
     unsigned long long energy_mj = 0;
     if (HAS(at, total_energy)) {
@@ -337,10 +190,10 @@ static void read_energy(const struct reading *at)
     }
     struct nvml_field field = {.id = NVML_FIELD_ENERGY};
     READ(at, ERG_METRIC_ENERGY, "nvmlDeviceGetFieldValues 83",
-         (ask_fields(at, &field, 1), field.result), field_value(&field));
+         (nvml_ask_fields(at, &field, 1), field.result), nvml_field_value(&field));
 }
 
-static void read_heat(const struct reading *at)
+static void read_heat(const struct nvml_reading *at)
 {
     struct nvml_temperature modern = {.version = NVML_VERSION(struct nvml_temperature, 1),
                                       .sensor = NVML_SENSOR_GPU};
@@ -355,7 +208,7 @@ static void read_heat(const struct reading *at)
          margin.value);
 }
 
-static void read_clocks(const struct reading *at)
+static void read_clocks(const struct nvml_reading *at)
 {
     uint32_t clock_mhz = 0;
     unsigned long long reasons = 0;
@@ -367,7 +220,7 @@ static void read_clocks(const struct reading *at)
          ASK(at, reasons, &reasons), reasons);
 }
 
-static void read_utilisation(const struct reading *at)
+static void read_utilisation(const struct nvml_reading *at)
 {
     struct nvml_utilisation use = {0};
     const char *source = "nvmlDeviceGetUtilizationRates";
@@ -375,7 +228,7 @@ static void read_utilisation(const struct reading *at)
     READ(at, ERG_METRIC_MEMORY_UTILISATION, source, ASK(at, utilisation, &use), use.memory);
 }
 
-static void read_violation(const struct reading *at, enum erg_metric metric, int policy,
+static void read_violation(const struct nvml_reading *at, enum erg_metric metric, int policy,
                            uint32_t field_id, const char *field_source)
 {
     struct nvml_violation violation = {0};
@@ -383,11 +236,11 @@ static void read_violation(const struct reading *at, enum erg_metric metric, int
     READ(at, metric, "nvmlDeviceGetViolationStatus", ASK(at, violation, policy, &violation),
          violation.violation_ns);
     if (!erg_gpu_has(at->sample, metric))
-        READ(at, metric, field_source, (ask_fields(at, &field, 1), field.result),
-             field_value(&field));
+        READ(at, metric, field_source, (nvml_ask_fields(at, &field, 1), field.result),
+             nvml_field_value(&field));
 }
 
-static void read_limit_and_errors(const struct reading *at)
+static void read_limit_and_errors(const struct nvml_reading *at)
 {
     uint32_t limit_mw = 0;
     unsigned long long errors = 0;
@@ -399,14 +252,14 @@ static void read_limit_and_errors(const struct reading *at)
          ASK(at, ecc_errors, NVML_ECC_UNCORRECTED, NVML_ECC_VOLATILE, &errors), errors);
 }
 
-static void read_xid(const struct reading *at)
+static void read_xid(const struct nvml_reading *at)
 {
     struct nvml_gpu *state = at->state;
     struct nvml_event event = {0};
-    if (!wanted(at, ERG_METRIC_XID))
+    if (!nvml_wanted(at, ERG_METRIC_XID))
         return;
     if (!state->events) {
-        refuse(at, ERG_METRIC_XID, NVML_NOT_SUPPORTED);
+        nvml_refuse(at, ERG_METRIC_XID, NVML_NOT_SUPPORTED);
         return;
     }
     /* Each is told once; all that have come are taken. */
@@ -414,21 +267,21 @@ static void read_xid(const struct reading *at)
     while ((result = state->calls->events_wait(state->events, &event, 0)) == NVML_SUCCESS)
         state->xid = (int64_t)event.data;
     if (result == NVML_TIMEOUT)
-        put(at, ERG_METRIC_XID, state->xid, erg_now_ns(), "nvmlEventSetWait");
+        nvml_put(at, ERG_METRIC_XID, state->xid, erg_now_ns(), "nvmlEventSetWait");
     else
-        refuse(at, ERG_METRIC_XID, result);
+        nvml_refuse(at, ERG_METRIC_XID, result);
 }
 
 void nvml_read(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample)
 {
-    struct reading at = {gpu, gpu->handle, sample, metrics};
+    struct nvml_reading at = {gpu, gpu->handle, sample, metrics};
     read_energy(&at); /* first: its time matters most */
     read_fields(&at);
     read_clocks(&at);
     read_heat(&at);
     read_utilisation(&at);
-    read_pcie(&at);
-    read_nvlink(&at);
+    nvml_read_pcie(&at);
+    nvml_read_links(&at);
     read_violation(&at, ERG_METRIC_VIOLATION_POWER, NVML_POLICY_POWER, NVML_FIELD_VIOLATION_POWER,
                    "nvmlDeviceGetFieldValues 74");
     read_violation(&at, ERG_METRIC_VIOLATION_THERMAL, NVML_POLICY_THERMAL,
