@@ -318,6 +318,7 @@ static void test_a_gpu_that_goes(void **state)
     assert_fails(erg_amdgpu_open(&gpus, "/nonexistent", &err), &err, "No such file");
     assert_int_equal(err.status, ERG_NO_DEVICE);
     assert_fails(erg_gpus_open(&gpus, "all", &err), &err, "looking for NVIDIA GPUs");
+    assert_non_null(strstr(err.message, "; looking for AMD GPUs: '"));
 }
 
 /* ---- which of them ---- */

@@ -377,7 +377,31 @@ static void a_command_that_cannot_be_run_is_an_error(void **state)
     struct erg_launch_job job = {.ranks = 3, .command = command, .line = hear, .context = &heard};
     struct erg_error err = {0};
     assert_fails(erg_launch_run(&job, &err), &err, "cannot run \"no-such-command-anywhere\"");
-    assert_int_equal(err.status, ERG_FAILED);
+    assert_int_equal(err.status, 127);
+    command[0] = "/etc/passwd";
+    assert_fails(erg_launch_run(&job, &err), &err, "Permission denied");
+    assert_int_equal(err.status, 126);
+}
+
+/* Scripts that are started with torchrun otherwise find all they read; nothing of a launcher that
+ * this one runs under is left. */
+static void ranks_find_the_variables_of_torchrun(void **state)
+{
+    (void)state;
+    struct heard heard;
+    struct erg_error err;
+    set_environment("RANK=6 LOCAL_RANK=2 WORLD_SIZE=8 MASTER_ADDR=n1 MASTER_PORT=1 "
+                    "TORCHELASTIC_USE_AGENT_STORE=True RANKS=kept");
+    assert_ok(run_shell(3,
+                        "[ $MASTER_PORT = $ERGON_PORT ] && echo $RANK $LOCAL_RANK $WORLD_SIZE "
+                        "$LOCAL_WORLD_SIZE $MASTER_ADDR \"$TORCHELASTIC_USE_AGENT_STORE\" $RANKS "
+                        "$(env | grep -c ^RANK=)",
+                        0, &heard, &err),
+              &err);
+    assert_string_equal(heard.last[0], "0 0 3 3 127.0.0.1  kept 1");
+    assert_string_equal(heard.last[2], "2 2 3 3 127.0.0.1  kept 1");
+    unsetenv("RANKS");
+    clear_environment();
 }
 
 static void signals_are_passed_on(void **state)
@@ -451,6 +475,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_port_in_use_is_an_error),
         cmocka_unit_test(the_first_failure_is_the_exit_status),
         cmocka_unit_test(a_command_that_cannot_be_run_is_an_error),
+        cmocka_unit_test(ranks_find_the_variables_of_torchrun),
         cmocka_unit_test(signals_are_passed_on),
         cmocka_unit_test(all_output_arrives),
         cmocka_unit_test(the_command_line),

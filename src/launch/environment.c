@@ -2,10 +2,14 @@
 
 #include "base/text.h"
 #include "io/file.h"
+#include "launch/launch_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+extern char **environ;
 
 /* Ports that Slurm jobs are spread over: below those that Linux gives to outgoing connections. */
 enum { SLURM_FIRST_PORT = 20000, SLURM_PORTS = 12000 };
@@ -142,4 +146,61 @@ void erg_launch_machine(char name[ERG_LAUNCH_MACHINE_BYTES])
         return;
     snprintf(name, ERG_LAUNCH_MACHINE_BYTES, "%.36s", text);
     free(text);
+}
+
+/* ---- for ranks ---- */
+
+/* What is not handed down: ours of a job that this one is part of, and those of torchrun, whose
+ * agent serves a store at the port that ranks would then not open themselves. */
+static bool is_of_a_launcher(const char *variable)
+{
+    static const char *const names[] = {
+        "ERGON_RANK",
+        "ERGON_WORLD_SIZE",
+        "ERGON_LOCAL_RANK",
+        "ERGON_HOST",
+        "ERGON_PORT",
+        "ERGON_JOB",
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TORCHELASTIC_USE_AGENT_STORE",
+    };
+    size_t length = strcspn(variable, "=");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == length && strncmp(variable, names[i], length) == 0)
+            return true;
+    return false;
+}
+
+char **erg_launch_rank_environment(int rank, int ranks, int port, int64_t start_ns,
+                                   struct erg_arena *arena)
+{
+    enum { OWN = 12 };
+    size_t count = 0, kept = 0;
+    while (environ[count])
+        count++;
+    char **list = erg_arena_alloc(arena, (count + OWN + 1) * sizeof *list);
+    for (size_t i = 0; i < count; i++)
+        if (!is_of_a_launcher(environ[i]))
+            list[kept++] = environ[i];
+    const struct {
+        const char *ours, *torchrun;
+        int value;
+    } numbers[] = {{"ERGON_RANK", "RANK", rank},
+                   {"ERGON_WORLD_SIZE", "WORLD_SIZE", ranks},
+                   {"ERGON_LOCAL_RANK", "LOCAL_RANK", rank},
+                   {"ERGON_PORT", "MASTER_PORT", port}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        list[kept++] = erg_arena_printf(arena, "%s=%d", numbers[i].ours, numbers[i].value);
+        list[kept++] = erg_arena_printf(arena, "%s=%d", numbers[i].torchrun, numbers[i].value);
+    }
+    list[kept++] = erg_arena_printf(arena, "LOCAL_WORLD_SIZE=%d", ranks);
+    list[kept++] = erg_arena_printf(arena, "ERGON_HOST=127.0.0.1");
+    list[kept++] = erg_arena_printf(arena, "MASTER_ADDR=127.0.0.1");
+    list[kept++] = erg_arena_printf(arena, "ERGON_JOB=%d.%lld", (int)getpid(), (long long)start_ns);
+    return list;
 }

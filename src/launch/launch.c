@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "launch/launch_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,12 +21,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 enum {
     LONGEST_LINE = 64 << 10,
     GRACE_S = 2,          /* from SIGTERM to SIGKILL */
     TIMEOUT_STATUS = 124, /* as timeout(1) */
+    CANNOT_RUN_STATUS = 126,
+    NOT_FOUND_STATUS = 127, /* as shells say of a command */
 };
 
 /* Passed on to the ranks; the first four also mean "end". */
@@ -82,31 +83,6 @@ static int reserve_port(struct launcher *launcher, struct erg_error *err)
     return 0;
 }
 
-/* This process's environment with the variables of a rank. Made before the fork, since little is
- * allowed after it. */
-static char **rank_environment(const struct launcher *launcher, int rank, struct erg_arena *arena)
-{
-    size_t count = 0, kept = 0;
-    while (environ[count])
-        count++;
-    char **list = erg_arena_alloc(arena, (count + 8) * sizeof *list);
-    for (size_t i = 0; i < count; i++)
-        if (strncmp(environ[i], "ERGON_RANK=", 11) &&
-            strncmp(environ[i], "ERGON_WORLD_SIZE=", 17) &&
-            strncmp(environ[i], "ERGON_LOCAL_RANK=", 17) &&
-            strncmp(environ[i], "ERGON_HOST=", 11) && strncmp(environ[i], "ERGON_PORT=", 11) &&
-            strncmp(environ[i], "ERGON_JOB=", 10))
-            list[kept++] = environ[i];
-    list[kept++] = erg_arena_printf(arena, "ERGON_RANK=%d", rank);
-    list[kept++] = erg_arena_printf(arena, "ERGON_WORLD_SIZE=%d", launcher->job->ranks);
-    list[kept++] = erg_arena_printf(arena, "ERGON_LOCAL_RANK=%d", rank);
-    list[kept++] = erg_arena_printf(arena, "ERGON_HOST=127.0.0.1");
-    list[kept++] = erg_arena_printf(arena, "ERGON_PORT=%d", launcher->port);
-    list[kept++] =
-        erg_arena_printf(arena, "ERGON_JOB=%d.%lld", (int)getpid(), (long long)launcher->start_ns);
-    return list;
-}
-
 /* In the child: never returns. `report` takes errno when the command cannot be run. */
 static void become_rank(const struct launcher *launcher, pid_t parent, const int *outputs,
                         int report, char *const *environment)
@@ -132,7 +108,8 @@ static int start_rank(struct launcher *launcher, int rank, struct erg_arena *are
                       struct erg_error *err)
 {
     struct process *process = &launcher->processes[rank];
-    char **environment = rank_environment(launcher, rank, arena);
+    char **environment = erg_launch_rank_environment(rank, launcher->job->ranks, launcher->port,
+                                                     launcher->start_ns, arena);
     int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}}; /* output, error, report */
     pid_t parent = getpid();
     int code = 0;
@@ -164,8 +141,9 @@ static int start_rank(struct launcher *launcher, int rank, struct erg_arena *are
     launcher->started++;
     if (code) {
         process->ended = true;
-        return erg_fail(err, ERG_FAILED, "cannot run \"%s\" as rank %d: %s",
-                        launcher->job->command[0], rank, strerror(code));
+        return erg_fail(
+            err, (enum erg_status)(code == ENOENT ? NOT_FOUND_STATUS : CANNOT_RUN_STATUS),
+            "cannot run \"%s\" as rank %d: %s", launcher->job->command[0], rank, strerror(code));
     }
     launcher->running++;
     return 0;

@@ -27,7 +27,7 @@ struct erg_launch_environment {
 /*
  * Read from, in this order:
  * - ERGON_RANK, ERGON_WORLD_SIZE, ERGON_LOCAL_RANK, ERGON_HOST, ERGON_PORT, ERGON_JOB, as
- *   erg_launch_run() sets them;
+ *   erg_launch_run() sets them beside those of torchrun;
  * - RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, as torchrun does. Where its agent
  *   listens at that port itself (TORCHELASTIC_USE_AGENT_STORE), the next port is taken;
  * - a Slurm step: SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID, the first host
@@ -60,8 +60,9 @@ struct erg_launch_job {
  * the process group of each, SIGKILL two seconds later. A death by signal outranks exits that are
  * seen before it, since survivors may notice it sooner than the kernel reports it. The error then
  * names the rank, and its status is what a shell would report: the exit status, or 128 + signal;
- * 124 after a timeout. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all
- * ranks; a second one of the first four kills them. Should this process die, the kernel kills them.
+ * 126 for a command that cannot be run and 127 for one that is not there; 124 after a timeout.
+ * SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks; a second one of
+ * the first four kills them. Should this process die, the kernel kills them.
  *
  * These signals are blocked in the calling thread while it runs, so call it before starting others.
  */
