@@ -27,7 +27,9 @@ static inline struct world world_begin(const char *commands)
     snprintf(world.log, sizeof world.log, "%s/log", world.folder);
     FILE *file = fopen(world.script, "w");
     assert_non_null(file);
-    fprintf(file, "gpus 2\nlog %s\n%s", world.log, commands);
+    /* The name of the folder is nobody else's, nor are then the GPUs. */
+    fprintf(file, "gpus 2\ntail %s\nlog %s\n%s", world.folder + strlen(world.folder) - 6, world.log,
+            commands);
     fclose(file);
     setenv("ERGON_NVML", ERGON_TEST_FAKE_NVML, 1);
     setenv("ERGON_FAKE_NVML", world.script, 1);

@@ -152,8 +152,8 @@ ENTRY(VERSIONED(nvmlDeviceGetHandleByIndex_v2, nvmlDeviceGetHandleByIndex), uint
 ENTRY(nvmlDeviceGetUUID, nvml_device device, char *text, uint32_t capacity)
 {
     BEGIN(device, "GetUUID");
-    snprintf(text, capacity, "GPU-%c%07u-aaaa-bbbb-cccc-0123456789ab", 'a' + (char)gpu->index,
-             gpu->index);
+    snprintf(text, capacity, "GPU-%c%07u-aaaa-bbbb-cccc-%s", 'a' + (char)gpu->index, gpu->index,
+             fake_world.tail);
     return NVML_SUCCESS;
 }
 

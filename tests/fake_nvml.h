@@ -6,6 +6,7 @@
  * A script is lines of words; '#' begins a comment. Times are seconds since the script was read.
  *
  *   gpus N                      first line; 1 to 8
+ *   tail TEXT                   end of all UUIDs, for GPUs that no other test has
  *   log FILE                    clock locks are appended here and shared between processes
  *   gpu I|* COMMAND ...         to one GPU or to all:
  *     power T=W T=W ...         watts, linear between points, two of equal T are a step
@@ -97,7 +98,7 @@ struct fake_gpu {
 struct fake_world {
     struct fake_gpu gpus[FAKE_GPUS];
     unsigned count;
-    char log[512];
+    char log[512], tail[16];
     int64_t start_ns;
 };
 

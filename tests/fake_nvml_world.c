@@ -247,6 +247,10 @@ static bool run_line(char *line)
         fake_world.count = (unsigned)number(words, count, 1, 0);
         return fake_world.count >= 1 && fake_world.count <= FAKE_GPUS;
     }
+    if (strcmp(words[0], "tail") == 0 && count == 2) {
+        snprintf(fake_world.tail, sizeof fake_world.tail, "%s", words[1]);
+        return true;
+    }
     if (strcmp(words[0], "log") == 0 && count == 2) {
         snprintf(fake_world.log, sizeof fake_world.log, "%s", words[1]);
         return true;
@@ -265,6 +269,7 @@ EXPORT bool fake_nvml_script(const char *text)
     memset(&fake_world, 0, sizeof fake_world);
     atomic_store(&fake_released, false);
     fake_world.start_ns = now_ns();
+    snprintf(fake_world.tail, sizeof fake_world.tail, "0123456789ab");
     for (unsigned i = 0; i < FAKE_GPUS; i++)
         fake_world.gpus[i] = (struct fake_gpu){
             .index = i,

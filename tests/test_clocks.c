@@ -189,6 +189,34 @@ static void test_a_lock_of_somebody_else(void **state)
     world_end(&rig.world);
 }
 
+/* Of two that want to lock one GPU the second is refused, and the first one's lock stays. */
+static void test_two_at_once(void **state)
+{
+    (void)state;
+    struct rig rig = rig_begin("", "all");
+    struct erg_clocks *second;
+    assert_ok(erg_clocks_lock(rig.clocks, 0, 1200, NULL, &rig.err), &rig.err);
+    assert_ok(erg_clocks_open(&second, rig.gpus, &rig.err), &rig.err);
+    assert_fails(erg_clocks_lock(second, 0, 900, NULL, &rig.err), &rig.err,
+                 "another run of ergon locks those of GPU 0");
+    assert_int_equal(rig.err.status, ERG_NO_DEVICE);
+    assert_int_equal(lock_of(&rig.world, 0), 1200);
+    assert_ok(erg_clocks_lock(second, 1, 900, NULL, &rig.err), &rig.err);
+    assert_fails(erg_clocks_lock(rig.clocks, 1, 1500, NULL, &rig.err), &rig.err,
+                 "another run of ergon locks those of GPU 1");
+    assert_int_equal(lock_of(&rig.world, 1), 900);
+    struct erg_clocks *first = rig.clocks;
+    assert_ok(erg_clocks_close(first, &rig.err), &rig.err);
+    assert_int_equal(lock_of(&rig.world, 0), 0);
+    assert_int_equal(lock_of(&rig.world, 1), 900);
+    assert_ok(erg_clocks_lock(second, 0, 900, NULL, &rig.err), &rig.err);
+    rig.clocks = second;
+    close_clocks(&rig);
+    assert_int_equal(lock_of(&rig.world, 0), 0);
+    assert_int_equal(lock_of(&rig.world, 1), 0);
+    world_end(&rig.world);
+}
+
 /* ---- the guardian in trouble ---- */
 
 static void test_no_guardian(void **state)
@@ -279,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_an_old_driver),
         cmocka_unit_test(test_an_idle_gpu_is_left_to_the_caller),
         cmocka_unit_test(test_a_lock_of_somebody_else),
+        cmocka_unit_test(test_two_at_once),
         cmocka_unit_test(test_no_guardian),
         cmocka_unit_test(test_no_lock_without_a_guardian),
         cmocka_unit_test(test_a_reset_that_fails_is_tried_again),

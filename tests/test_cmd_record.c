@@ -145,6 +145,15 @@ static void test_a_torn_end(void **state)
     check(0, "has no end", "export % -f csv 2>&1", in_folder("f.rec"));
 }
 
+/* A GPU that hangs to the end leaves a gap, and is named. */
+static void test_a_hanging_gpu(void **state)
+{
+    (void)state;
+    set_world(QUIET_WORLD "gpu 1 hang GetTotalEnergyConsumption 0.3 3600\n");
+    check(0, "GPU 1 has not answered for the last", "record --duration 3 -o % 2>&1",
+          in_folder("h.rec"));
+}
+
 /* Standard output may be a file that holds something: all formats write behind it. */
 static void test_standard_output_is_appended_to(void **state)
 {
@@ -210,6 +219,7 @@ int main(void)
         cmocka_unit_test(test_how_a_recording_ends),
         cmocka_unit_test(test_a_full_disk),
         cmocka_unit_test(test_a_torn_end),
+        cmocka_unit_test(test_a_hanging_gpu),
         cmocka_unit_test(test_standard_output_is_appended_to),
         cmocka_unit_test(test_usage),
     };

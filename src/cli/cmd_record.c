@@ -80,6 +80,8 @@ static int wait_for_end(const struct sink *sink, double duration_s, struct erg_e
     return 0;
 }
 
+static const int64_t silent_ns = 1000000000; /* a read that takes longer is told of */
+
 static void tell(const struct erg_sampler *sampler, const struct erg_gpus *gpus)
 {
     for (size_t g = 0; g < erg_gpus_count(gpus); g++) {
@@ -90,6 +92,9 @@ static void tell(const struct erg_sampler *sampler, const struct erg_gpus *gpus)
             erg_log(ERG_LOG_WARNING, "GPU %d does not work: %s", info->index, info->trouble);
         else if (stats.lost)
             erg_log(ERG_LOG_WARNING, "GPU %d fell off the bus", info->index);
+        else if (stats.busy_ns > silent_ns)
+            erg_log(ERG_LOG_WARNING, "GPU %d has not answered for the last %.0f s", info->index,
+                    1e-9 * (double)stats.busy_ns);
         if (stats.missed + stats.dropped)
             erg_log(ERG_LOG_WARNING, "GPU %d: %llu samples came too late to be taken or written",
                     info->index, (unsigned long long)(stats.missed + stats.dropped));

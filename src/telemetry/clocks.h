@@ -12,7 +12,7 @@
  *   lock; then the lock is not contradicted, nor seen to hold, and the caller judges the clock
  *   under load (ERG_METRIC_SM_CLOCK and ERG_METRIC_REASONS of telemetry/gpu.h).
  * - A lock that somebody else made before cannot be known, and so is not put back: the GPU is left
- *   unlocked. Two programs that lock one GPU undo each other's locks.
+ *   unlocked. Between runs of ergon, the second one that asks for a GPU is refused.
  *
  * A refusal of the driver (no permission, not supported, not obeyed) has status ERG_NO_DEVICE, a
  * clock that the GPU does not have ERG_FAILED. Facts of the interface: NVIDIA's NVML API reference,

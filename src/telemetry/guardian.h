@@ -11,8 +11,9 @@
  * child that the owner forked may hold the socket open, the guardian also looks every 0.2 s whether
  * the owner still is its parent.
  *
- * A GPU is named to the guardian before it is first locked. The guardian unlocks it at once: that
- * does no harm yet, and a guardian without the permission is found out before it is needed.
+ * A GPU is named to the guardian before it is first locked. The guardian claims it, so that no two
+ * programs of ergon (in one network namespace) lock one GPU, and unlocks it at once: that does no
+ * harm yet, and a guardian without the permission is found out before it is needed.
  */
 #ifndef ERG_TELEMETRY_GUARDIAN_H
 #define ERG_TELEMETRY_GUARDIAN_H

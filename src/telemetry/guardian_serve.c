@@ -9,9 +9,12 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,7 +22,7 @@ enum { LOOK_MS = 200, TRIES = 100, TRY_MS = 100 };
 
 struct watch {
     struct erg_gpus *gpus;
-    bool *watched;
+    int *claims;              /* sockets, 0 of a GPU that is not watched */
     struct erg_error *errors; /* of unlocking, per GPU */
 };
 
@@ -44,16 +47,53 @@ static int unlock(const struct erg_gpu *gpu, const struct erg_gpus *gpus, struct
     return gpus->vendor->clocks->unlock(gpu, err);
 }
 
+/*
+ * A name in the abstract namespace that one process at a time may have: the kernel gives it back
+ * however that process ends. Another program's lock would otherwise be undone unseen.
+ */
+static int claim(const struct erg_gpu *gpu, int *held, struct erg_error *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "ergon-clocks-%.80s",
+                          gpu->info.uuid);
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    *held = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (*held >= 0 && bind(*held, (struct sockaddr *)&address, size) == 0)
+        return 0;
+    int reason = errno;
+    if (*held >= 0)
+        close(*held);
+    *held = 0;
+    if (reason == EADDRINUSE)
+        return erg_fail(
+            err, ERG_NO_DEVICE,
+            "preparing to lock clocks: another run of ergon locks those of GPU %d (%s), "
+            "expected one at a time",
+            gpu->info.index, gpu->info.name);
+    return erg_fail(err, ERG_FAILED,
+                    "preparing to lock clocks: no socket to claim GPU %d with (%s)",
+                    gpu->info.index, strerror(reason));
+}
+
+static int start_watch(const struct erg_gpu *gpu, const struct watch *watch, int *held,
+                       struct erg_error *err)
+{
+    if (claim(gpu, held, err) != 0)
+        return -1;
+    if (unlock(gpu, watch->gpus, err) == 0)
+        return 0;
+    close(*held);
+    *held = 0;
+    return -1;
+}
+
 static int add_watch(const struct watch *watch, const char *uuid, struct erg_error *err)
 {
     for (size_t i = 0; i < watch->gpus->count; i++) {
         const struct erg_gpu *gpu = &watch->gpus->items[i];
         if (strcmp(gpu->info.uuid, uuid) != 0)
             continue;
-        if (!watch->watched[i] && unlock(gpu, watch->gpus, err) != 0)
-            return -1;
-        watch->watched[i] = true;
-        return 0;
+        return watch->claims[i] ? 0 : start_watch(gpu, watch, &watch->claims[i], err);
     }
     return erg_fail(err, ERG_NO_DEVICE,
                     "preparing to lock clocks: the guardian does not see GPU %s, expected the "
@@ -92,7 +132,7 @@ static int restore(void *context, size_t i, struct erg_error *err)
     const struct watch *watch = context;
     const struct erg_gpu *gpu = &watch->gpus->items[i];
     (void)err; /* a failure must not keep the others from being tried */
-    for (int try = 0; watch->watched[i] && try < TRIES; try++) {
+    for (int try = 0; watch->claims[i] && try < TRIES; try++) {
         watch->errors[i].status = ERG_OK;
         if (unlock(gpu, watch->gpus, &watch->errors[i]) == 0)
             break;
@@ -120,11 +160,14 @@ int erg_guardian_serve(int socket, pid_t owner, struct erg_error *err)
     answer(socket, failed, &error);
     if (failed)
         return 0; /* the owner says why */
-    watch.watched = erg_xcalloc(watch.gpus->count, sizeof *watch.watched);
+    watch.claims = erg_xcalloc(watch.gpus->count, sizeof *watch.claims);
     watch.errors = erg_xcalloc(watch.gpus->count, sizeof *watch.errors);
     int status = serve(&watch, socket, owner) ? 0 : restore_all(&watch, err);
+    for (size_t i = 0; i < watch.gpus->count; i++)
+        if (watch.claims[i])
+            close(watch.claims[i]);
     erg_gpus_close(watch.gpus);
-    free(watch.watched);
+    free(watch.claims);
     free(watch.errors);
     return status;
 }
