@@ -7,8 +7,7 @@
 
 /* ---- against trying all ---- */
 
-/* The fastest split of a layout on given blocks, its schedule followed; it fits where chunks of a
- * stage that differ by at most one layer do. */
+/* The fastest split of a layout on given blocks, its schedule followed. */
 struct splits {
     const struct erg_mixed_search *search;
     struct erg_layout_candidate at; /* blocks */
@@ -17,18 +16,6 @@ struct splits {
     double best_s;
     bool fits;
 };
-
-static bool is_even(const struct splits *splits)
-{
-    const struct erg_layout *layout = &splits->layout;
-    for (long chunk = 1; chunk < layout->virtual_stages; chunk++)
-        for (long before = 0; before < chunk; before++)
-            for (long stage = 0; stage < layout->pipeline; stage++)
-                if (labs(splits->chunks[chunk * layout->pipeline + stage] -
-                         splits->chunks[before * layout->pipeline + stage]) > 1)
-                    return false;
-    return true;
-}
 
 static void try_splits(struct splits *splits, long at, long left)
 {
@@ -43,7 +30,7 @@ static void try_splits(struct splits *splits, long at, long left)
     struct erg_layout_candidate candidate = splits->at;
     if (erg_mixed_evaluate(&candidate, splits->search, &splits->layout, NULL) != 0)
         return;
-    splits->fits |= is_even(splits);
+    splits->fits = true;
     splits->best_s = fmin(splits->best_s, candidate.time.total);
     erg_layout_candidate_release(&candidate);
 }

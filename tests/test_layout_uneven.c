@@ -4,6 +4,9 @@
 #include "base/random.h"
 #include "layout/memory/memory.h"
 #include "layout/search/cuts.h"
+#include "layout/search/search_internal.h"
+
+#include <limits.h>
 
 static struct erg_layout_search search_of(const struct world *world, long gpus, long sequence)
 {
@@ -147,6 +150,125 @@ static void memory_grows_with_every_chunk(void **state)
             }
         }
     }
+    world_release(&world);
+}
+
+enum { MOST_CHUNKS = 28 };
+
+/* All ways to give a stage so many layers in its chunks. */
+struct ways {
+    const struct erg_layout_places *places;
+    const struct erg_layout *layout;
+    long stage, chunks[MOST_CHUNKS];
+    double offload; /* of stages whose GPUs offload, or the least from there on */
+    bool any, even; /* fits, with that ratio */
+    double least;   /* ratio with which one fits */
+};
+
+static void try_way(struct ways *at)
+{
+    const struct erg_layout_on *on = &at->places->on[0];
+    struct erg_layout layout = *at->layout;
+    struct erg_memory_lines lines;
+    double ratio = at->offload, excess;
+    long most = 0, fewest = LONG_MAX;
+    layout.chunk_layers = at->chunks;
+    for (long i = at->stage; i < layout.pipeline * layout.virtual_stages; i += layout.pipeline) {
+        most = at->chunks[i] > most ? at->chunks[i] : most;
+        fewest = at->chunks[i] < fewest ? at->chunks[i] : fewest;
+    }
+    erg_layout_stage_lines(&lines, on, &layout, at->stage);
+    const bool fits = erg_layout_stage_fits(on, &lines, on->search->offload ? at->offload : 0);
+    at->any |= fits;
+    at->even |= fits && most <= fewest + 1;
+    if (on->search->offload ? erg_layout_stage_offload(on, &lines, &ratio, &excess) &&
+                                  erg_layout_stage_fits(on, &lines, ratio)
+                            : fits)
+        at->least = fmin(at->least, ratio);
+}
+
+static void try_ways(struct ways *at, long chunk, long left)
+{
+    long *own = &at->chunks[chunk * at->layout->pipeline + at->stage];
+    const long others = at->layout->virtual_stages - 1 - chunk;
+    if (others == 0) {
+        *own = left;
+        try_way(at);
+        return;
+    }
+    for (*own = 1; *own <= left - others; (*own)++)
+        try_ways(at, chunk + 1, left - *own);
+}
+
+/* Whether a stage has room for so many layers, and from which ratio of offloading on, is what
+ * trying all its chunks says; and no stage that has is said to be too full. */
+static void a_stage_holds_what_any_of_its_chunks_do(void **state)
+{
+    (void)state;
+    struct world world = world_of("llama-2-7b");
+    struct erg_rng rng;
+    long fit = 0, none = 0, uneven = 0, later = 0;
+    erg_rng_seed(&rng, 21);
+    for (int i = 0; i < 20000; i++) {
+        struct erg_layout_search search = search_of(&world, 8, 4096);
+        struct erg_layout layout = {.tensor = 1,
+                                    .context = 1,
+                                    .pipeline = 2 + (long)erg_rng_below(&rng, 6),
+                                    .data = 1 + (long)erg_rng_below(&rng, 3),
+                                    .virtual_stages = 2 + (long)erg_rng_below(&rng, 3),
+                                    .microbatch = 1,
+                                    .remat = (enum erg_remat)erg_rng_below(&rng, ERG_REMATS),
+                                    .sequence = 4096};
+        const long v = layout.virtual_stages, layers = v + (long)erg_rng_below(&rng, 6);
+        layout.microbatches = layout.pipeline * (1 + (long)erg_rng_below(&rng, 4));
+        search.offload = erg_rng_below(&rng, 4) > 0;
+        world.model->layers = layout.pipeline * v + 8; /* of others any */
+        const long stage = (long)erg_rng_below(&rng, (uint64_t)layout.pipeline);
+        struct erg_layout_pieces pieces;
+        struct erg_layout_places places;
+        erg_layout_pieces_init(&pieces, &search, &layout);
+        erg_layout_places_init(&places, &search, &pieces, &layout, 1e9);
+        struct ways ways = {.places = &places,
+                            .layout = &layout,
+                            .stage = stage,
+                            .offload = erg_rng_below(&rng, 3) ? erg_rng_uniform(&rng) : 0,
+                            .least = INFINITY};
+        for (long k = 0; k < MOST_CHUNKS; k++)
+            ways.chunks[k] = 1;
+        /* Some budget in the range of what the stage may need. */
+        long chunks[MOST_CHUNKS];
+        struct erg_memory_lines lines;
+        for (long k = 0; k < MOST_CHUNKS; k++)
+            chunks[k] = 1;
+        erg_layout_set_even(chunks, &layout, stage, layers);
+        layout.chunk_layers = chunks;
+        erg_layout_stage_lines(&lines, &places.on[0], &layout, stage);
+        layout.chunk_layers = NULL;
+        search.memory_bytes =
+            erg_layout_stage_peak(&lines, erg_rng_below(&rng, 2) ? ways.offload : 0) *
+            (0.85 + 0.2 * erg_rng_uniform(&rng));
+        search.host_bytes =
+            erg_rng_below(&rng, 4) ? 0 : 8 * lines.host_bytes * 1.5 * erg_rng_uniform(&rng);
+        try_ways(&ways, 0, layers);
+        const bool holds =
+            erg_layout_stage_holds(chunks, &places, &layout, stage, layers, ways.offload);
+        assert_int_equal(holds, ways.any);
+        const double ratio =
+            erg_layout_stage_ratio(chunks, &places, &layout, stage, layers, ways.offload);
+        if (isinf(ways.least))
+            assert_true(isinf(ratio));
+        else
+            assert_near(ratio, ways.least, 1e-12);
+        fit += ways.any;
+        none += !ways.any;
+        uneven += ways.any && !ways.even;
+        later += !ways.any && isfinite(ways.least);
+    }
+    print_message(
+        "%ld stages hold their layers, %ld of them in uneven chunks only; %ld do not, %ld "
+        "of them do with more offloading\n",
+        fit, uneven, none, later);
+    assert_true(fit > 1000 && none > 1000 && uneven > 200 && later > 200);
     world_release(&world);
 }
 
@@ -304,6 +426,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bound_is_met_and_nothing_is_below),
         cmocka_unit_test(memory_grows_with_every_chunk),
+        cmocka_unit_test(a_stage_holds_what_any_of_its_chunks_do),
         cmocka_unit_test(splits_far_from_even_are_found),
         cmocka_unit_test(large_models_have_a_bound),
     };

@@ -370,6 +370,28 @@ void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memo
         (double)(erg_memory_groups(&layout, index) * (flight.most / flight.unit)) * all.moved;
 }
 
+/*
+ * After its last forward pass a stage has begun to go backward through a period: of the last chunk
+ * less than all microbatches are in flight, or of the first more, and of the others as many as
+ * there are stages. What is in flight at that moment is no more than at the worst.
+ */
+static void fill_flying(struct erg_memory_floor *floor, const struct erg_layout *layout, long index)
+{
+    const long stages = layout->pipeline, before = (layout->virtual_stages - 1) * stages;
+    const long groups = erg_memory_groups(layout, index), last = groups - before;
+    if (layout->virtual_stages == 1)
+        floor->flying = (double)groups;
+    else if (is_apart(layout, index))
+        floor->flying = (double)layout->microbatches;
+    else if (last < stages)
+        floor->flying = (double)last;
+    else
+        floor->flying = (double)stages;
+    if (layout->virtual_stages > 1 && !is_apart(layout, index))
+        floor->beyond = (double)(last < stages ? (stages - last) * (layout->virtual_stages - 1)
+                                               : last - stages);
+}
+
 void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memory_request *request,
                            const struct erg_memory_sizes *sizes, long index)
 {
@@ -395,8 +417,8 @@ void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memo
             (2 + 4 + 12 / (double)(layout->data * layout->context)) * sizes->layer_parameters,
         .kept_bytes = (double)sizes->kept[remat],
         .movable_bytes = (double)sizes->movable[remat],
-        .groups = erg_memory_groups(layout, index),
     };
+    fill_flying(floor, layout, index);
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         floor->fixed_bytes += constant.items[i];
 }

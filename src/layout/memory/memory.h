@@ -155,12 +155,14 @@ void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memo
 /*
  * What a stage needs at least in the arena, whatever its chunks and its ratio of offloading, by its
  * layers: fixed_bytes + layer_bytes for each, and for each layer in flight what is kept of it, of
- * which all that is movable may be in host memory. Some ten nanoseconds.
+ * which all that is movable may be in host memory. Of n layers at least flying n + beyond are in
+ * flight at once, counted with their microbatches: all chunks but the last have one layer. Some ten
+ * nanoseconds.
  */
 struct erg_memory_floor {
     double fixed_bytes, layer_bytes;
     double kept_bytes, movable_bytes;
-    long groups; /* in flight at once */
+    double flying, beyond;
 };
 void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memory_request *request,
                            const struct erg_memory_sizes *sizes, long index);

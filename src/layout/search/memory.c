@@ -135,11 +135,20 @@ enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *ca
 
 /* ---- whether any split may fit ---- */
 
-/*
- * More layers than this are too many for a stage, with so much memory of its GPUs and `host` bytes
- * for what each offloads. Of its n layers at least groups (n - chunks + 1) / chunks are in flight,
- * since its chunks differ by at most one.
- */
+bool erg_layout_stage_may_hold(const struct erg_layout_on *on, const struct erg_layout *layout,
+                               long stage, double layers, double offload)
+{
+    const struct erg_memory_request request = {.model = on->search->time.model, .layout = layout};
+    struct erg_memory_floor needs;
+    erg_memory_floor_init(&needs, &request, &on->pieces->sizes, stage);
+    const double moved = layout->pipeline >= 3 ? offload * needs.movable_bytes : 0;
+    const double flying = needs.flying * layers + needs.beyond;
+    return needs.fixed_bytes + needs.layer_bytes * layers + flying * (needs.kept_bytes - moved) <=
+           budget_of(on->search, offload) * (1 + rounding);
+}
+
+/* More layers than this are too many for a stage, with so much memory of its GPUs and `host` bytes
+ * for what each offloads. */
 static double most_layers(const struct erg_layout_on *on, const struct erg_layout *layout,
                           long stage, double budget, double host)
 {
@@ -148,13 +157,11 @@ static double most_layers(const struct erg_layout_on *on, const struct erg_layou
     struct erg_memory_floor needs;
     erg_memory_floor_init(&needs, &request, &on->pieces->sizes, stage);
     double left = budget * (1 + slack_at(on->search, offload ? 1 : 0)) - needs.fixed_bytes;
-    double copies = (double)needs.groups / (double)layout->virtual_stages;
-    double spare = (double)(layout->virtual_stages - 1);
-    double kept = copies * needs.kept_bytes;
-    double least = copies * (needs.kept_bytes - (offload ? needs.movable_bytes : 0));
-    double layers = (left + spare * least) / (needs.layer_bytes + least);
+    double kept = needs.kept_bytes, least = kept - (offload ? needs.movable_bytes : 0);
+    double layers = (left - needs.beyond * least) / (needs.layer_bytes + needs.flying * least);
     if (offload)
-        layers = fmin(layers, (left + host + spare * kept) / (needs.layer_bytes + kept));
+        layers = fmin(layers, (left + host - needs.beyond * kept) /
+                                  (needs.layer_bytes + needs.flying * kept));
     return floor(layers * (1 + rounding));
 }
 

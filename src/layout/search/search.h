@@ -21,8 +21,8 @@
  *   gained.
  *
  * With virtual stages that of the closed form is the first split, of which the chunks of a stage
- * differ by at most one layer; which layouts fit is asked of such splits alone. It takes no account
- * of what stages wait for each other's longer chunks (time.h). So of the layouts that may be among
+ * are as even as fits. It takes no account of what stages wait for each other's longer chunks
+ * (time.h). So of the layouts that may be among
  * the fastest by it the schedule is followed, and of those that are kept, 16 or more, all splits
  * are searched by branch and bound (refine.c). It ends with a proof where there are few chunks: of
  * 11,938 small layouts at random, up to 12 chunks and 11 layers, what is found is what trying all

@@ -94,6 +94,11 @@ bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_memo
 bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
                               double *offload, double *excess);
 
+/* False: a stage has no room for so many layers with this ratio of offloading, in whatever chunks.
+ * A few nanoseconds. */
+bool erg_layout_stage_may_hold(const struct erg_layout_on *on, const struct erg_layout *layout,
+                               long stage, double layers, double offload);
+
 /*
  * False: no split of the layers of these degrees, chunks and microbatches fits with any ratio of
  * offloading and, for each stage, any of `remats`, bits 1 << enum erg_remat. True says nothing.
@@ -126,6 +131,24 @@ static inline double erg_layout_gib_up(double bytes)
 enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *candidate,
                                                  const struct erg_layout_places *places,
                                                  double *excess);
+
+/* ---- the chunks of one stage (chunks.c) ---- */
+
+/* Chunks of a stage that differ by at most one layer, into a list of all chunks in model order. */
+void erg_layout_set_even(long *chunk_layers, const struct erg_layout *layout, long stage,
+                         long layers);
+
+/* Whether a stage has room for so many layers in some chunks, with this ratio of all stages whose
+ * GPUs offload: then the list has the most even that fit. */
+bool erg_layout_stage_holds(long *chunk_layers, const struct erg_layout_places *places,
+                            const struct erg_layout *layout, long stage, long layers,
+                            double offload);
+
+/* The smallest ratio from `offload` on with which it has; INFINITY: none. The list is written to.
+ */
+double erg_layout_stage_ratio(long *chunk_layers, const struct erg_layout_places *places,
+                              const struct erg_layout *layout, long stage, long layers,
+                              double offload);
 
 /* ---- stages that each do what is best for them (stages.c) ---- */
 

@@ -1,10 +1,8 @@
 /*
  * Layers of stages that may differ: of all splits that fit the fastest.
  *
- * The chunks of a stage differ by at most one layer, the later ones having more: a later chunk's
- * forward passes come after and its backward passes before those of an earlier one, so that fewer
- * of its microbatches wait at any moment. But where all forward passes come first, all wait, and
- * the head's chunk has fewer, since what it keeps is never offloaded.
+ * A stage has room for as many layers as fit in the chunks that need least (chunks.c), and gets
+ * the most even ones that fit.
  *
  * More offloading lets stages have more layers, and slows all of them. So a split is fastest either
  * without offloading or at a ratio at which some stage could just take one more layer: those ratios
@@ -201,43 +199,18 @@ static double bound(const struct splitting *at, double offload, double limit)
 
 /* ---- memory ---- */
 
-/* The layers of a stage's chunks, when it has so many in all. */
-static void set_stage(long *chunk_layers, const struct erg_layout *layout, long stage, long layers)
+/* Whether a stage has room for so many layers, with this ratio of all stages whose GPUs offload. */
+static bool holds(const struct splitting *at, long stage, long layers, double offload)
 {
-    long chunks = layout->virtual_stages, few = layers / chunks, more = layers % chunks;
-    bool first = stage + 1 == layout->pipeline && layout->microbatches == layout->pipeline;
-    for (long chunk = 0; chunk < chunks; chunk++)
-        chunk_layers[chunk * layout->pipeline + stage] =
-            few + (first ? chunk < more : chunk >= chunks - more);
-}
-
-/* With this ratio of all stages whose GPUs offload. */
-static bool fits(const struct splitting *at, long stage, long layers, double offload)
-{
-    struct erg_layout layout = *at->layout;
-    struct erg_memory_lines lines;
-    layout.chunk_layers = at->splitter->chunk_layers;
-    set_stage(at->splitter->chunk_layers, &layout, stage, layers);
-    erg_layout_stage_lines(&lines, on(at, stage), &layout, stage);
-    return erg_layout_stage_fits(on(at, stage), &lines,
-                                 on(at, stage)->search->offload ? offload : 0);
+    return erg_layout_stage_holds(at->splitter->chunk_layers, at->places, at->layout, stage, layers,
+                                  offload);
 }
 
 /* The smallest ratio from `offload` on with which a stage has room for so many layers. */
 static double ratio_for(const struct splitting *at, long stage, long layers, double offload)
 {
-    struct erg_layout layout = *at->layout;
-    struct erg_memory_lines lines;
-    double excess;
-    if (!on(at, stage)->search->offload)
-        return fits(at, stage, layers, 0) ? offload : INFINITY;
-    layout.chunk_layers = at->splitter->chunk_layers;
-    set_stage(at->splitter->chunk_layers, &layout, stage, layers);
-    erg_layout_stage_lines(&lines, on(at, stage), &layout, stage);
-    return erg_layout_stage_offload(on(at, stage), &lines, &offload, &excess) &&
-                   erg_layout_stage_fits(on(at, stage), &lines, offload)
-               ? offload
-               : INFINITY;
+    return erg_layout_stage_ratio(at->splitter->chunk_layers, at->places, at->layout, stage, layers,
+                                  offload);
 }
 
 static double next_ratio(const struct splitting *at, long stage, double offload)
@@ -308,11 +281,11 @@ static void find_rooms(const struct splitting *at, double offload)
         long low = rooms[stage].layers - 1, high = rooms[stage].useful + 1;
         if (follows && rooms[stage - 1].layers > low)
             low = rooms[stage - 1].layers;
-        if (low + 1 < high && fits(at, stage, high - 1, offload))
+        if (low + 1 < high && holds(at, stage, high - 1, offload))
             low = high - 1;
         while (low + 1 < high) {
             long middle = (low + high) / 2;
-            if (fits(at, stage, middle, offload))
+            if (holds(at, stage, middle, offload))
                 low = middle;
             else
                 high = middle;
@@ -341,7 +314,7 @@ static double grow_rooms(const struct splitting *at)
         bool may_shrink = on(at, stage)->search->host_bytes > 0 ||
                           erg_memory_groups(at->layout, stage) < FEW_GROUPS;
         room->layers += grows;
-        for (; may_shrink && room->layers > 0 && !fits(at, stage, room->layers, offload);
+        for (; may_shrink && room->layers > 0 && !holds(at, stage, room->layers, offload);
              shrinks = true)
             room->layers--;
         if (shrinks)
@@ -365,8 +338,8 @@ static bool hold_all(const struct splitting *at)
 
 /* ---- both ---- */
 
-/* The chunks of what was solved last. */
-static void take_chunks(const struct splitting *at)
+/* The stages' layers of what was solved last. */
+static void take_layers(const struct splitting *at)
 {
     struct erg_layout_splitter *splitter = at->splitter;
     const struct erg_split split = {
@@ -375,13 +348,6 @@ static void take_chunks(const struct splitting *at)
         .layers = at->layers,
     };
     erg_split_layers(splitter->stage_layers, &split);
-}
-
-static void set_chunks(const struct splitting *at)
-{
-    struct erg_layout_splitter *splitter = at->splitter;
-    for (long stage = 0; stage < at->layout->pipeline; stage++)
-        set_stage(splitter->chunk_layers, at->layout, stage, splitter->stage_layers[stage]);
 }
 
 double erg_layout_split_bound(struct erg_layout_splitter *splitter,
@@ -401,8 +367,9 @@ void erg_layout_split_of_any_memory(struct erg_layout_splitter *splitter,
         splitter->rooms[stage].layers = at.layers;
     fill_stages(splitter->groups, &at, 0);
     solve(&at, splitter->groups, (size_t)layout->pipeline, 0, INFINITY);
-    take_chunks(&at);
-    set_chunks(&at);
+    take_layers(&at);
+    for (long stage = 0; stage < layout->pipeline; stage++)
+        erg_layout_set_even(splitter->chunk_layers, layout, stage, splitter->stage_layers[stage]);
 }
 
 double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
@@ -421,7 +388,7 @@ double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
             if (total < limit) {
                 best = limit = total;
                 splitter->offload = offload;
-                take_chunks(&at);
+                take_layers(&at);
             }
         }
         if (bound(&at, offload, limit) >= limit)
@@ -431,7 +398,7 @@ double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
         first = false;
         offload = grow_rooms(&at);
     }
-    if (best < INFINITY)
-        set_chunks(&at);
+    for (long stage = 0; best < INFINITY && stage < layout->pipeline; stage++)
+        holds(&at, stage, splitter->stage_layers[stage], splitter->offload);
     return best;
 }
