@@ -15,10 +15,10 @@
  * that idle. Then Philly's trace under a power cap of 70 % of what all GPUs draw at their fastest,
  * with one and two fifths of the iterations: clocks follow the cap from moment to moment, or were
  * capped for good, such that all GPUs at work keep it; ergon's policy makes its own of the cap. The
- * last two are made-up traces: growing in jobs and GPUs, and the time of one decision where all
- * jobs are there at once. Skips all but those where the data is not here.
+ * last are made-up traces: growing in jobs and GPUs, and the time of one decision where all jobs
+ * are there at once, without and with such a cap. Skips all but those where the data is not here.
  *
- * Usage: bench_cluster [POLICY]   the last two for this policy (ergon unless given)
+ * Usage: bench_cluster [POLICY]   the last for this policy (ergon unless given)
  */
 #include "base/clock.h"
 #include "base/memory.h"
@@ -516,8 +516,9 @@ static int decide_timed(void *state, struct erg_scheduler *scheduler,
     return status;
 }
 
-/* Decisions of the first day when all jobs are submitted at its beginning. */
-static void decide(const char *name)
+/* Decisions of the first day when all jobs are submitted at its beginning, under a cap of a share
+ * of the power (INFINITY: none). */
+static void decide(const char *name, double cap)
 {
     enum { JOBS = 5000, GPUS = 10000 };
     struct made_up world;
@@ -538,13 +539,14 @@ static void decide(const char *name)
                                         .accounting = &erg_accounting_fair,
                                         .work = 1,
                                         .until_s = 86400,
-                                        .power_cap_w = INFINITY};
+                                        .power_cap_w = cap * power_at(&world.fleet, 1)};
     if (erg_simulate(&result, &simulation, &err) != 0)
         stop(&err);
-    printf("\n%d jobs at once on %d GPUs, %s: the first decision %.1f ms of CPU time, the longest "
-           "%.1f ms, mean of %ld calls in a day %.2f ms\n",
-           JOBS, GPUS, name, 1e3 * timed.first_s, 1e3 * timed.longest_s, timed.decisions,
-           1e3 * timed.sum_s / (double)timed.decisions);
+    printf(
+        "\n%d jobs at once on %d GPUs, %s%s: the first decision %.1f ms of CPU time, the longest "
+        "%.1f ms, mean of %ld calls in a day %.2f ms\n",
+        JOBS, GPUS, name, isinf(cap) ? "" : ", power capped", 1e3 * timed.first_s,
+        1e3 * timed.longest_s, timed.decisions, 1e3 * timed.sum_s / (double)timed.decisions);
     erg_simulated_release(&result);
     release_world(&world);
 }
@@ -557,6 +559,7 @@ int main(int argc, char **argv)
         grow("tiresias");
     }
     grow(argc > 1 ? argv[1] : "ergon");
-    decide(argc > 1 ? argv[1] : "ergon");
+    decide(argc > 1 ? argv[1] : "ergon", INFINITY);
+    decide(argc > 1 ? argv[1] : "ergon", CAP);
     return 0;
 }

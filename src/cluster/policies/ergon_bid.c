@@ -9,28 +9,49 @@
 /* Whether a job ends last is the surer, the nearer it comes to the longest. */
 #define LAST_POWER 3
 
-/* Picks the operating point by what it is worth less what its power costs; returns that, as GPUs
- * are shared out by it. For as long as the last job runs, all GPUs that idle draw power, too. */
-static double pick_point(const struct ergon *ergon, const struct ergon_bidder *bidder,
-                         const struct ergon_menu *menu, const struct erg_speed *speed, int gpus,
-                         double idle_w, double keep, int *point)
+/* What a job bids on: a shape, as a choice of the menu or, without one, because it has it. */
+struct lot {
+    const struct ergon_bidder *bidder;
+    const struct ergon_menu *menu;
+    const struct ergon_choice *choice; /* whose fastest shape this is; NULL: of none */
+    const struct erg_speed *speed;
+    int gpus;
+    double idle_w; /* of each */
+    double rest_w; /* of GPUs that idle for as long as the job runs, where it ends last */
+};
+
+static double clocked_worth(const struct ergon *ergon, const struct lot *lot, int point)
 {
-    double best = -INFINITY, best_cost = 0, weight = bidder->weight * keep;
-    double rest_w = pow(bidder->critical, LAST_POWER) * ergon->fleet_idle_w;
-    for (int p = 0; p < speed->points_count; p++) {
-        double cost = ergon->power_price * gpus * (speed->points[p].power_w - idle_w);
-        double value = weight * ergon_merit(menu, speed->samples_per_s, gpus, &speed->points[p],
-                                            rest_w, ergon->clock_thrift) -
-                       cost;
+    if (lot->choice && lot->rest_w == 0)
+        return lot->menu->worths[lot->choice->first_worth + (size_t)point].clocked;
+    return ergon_merit(lot->menu, lot->speed->samples_per_s, lot->gpus, &lot->speed->points[point],
+                       lot->rest_w, ergon->clock_thrift);
+}
+
+static double shared_worth(const struct lot *lot, int point)
+{
+    if (lot->choice)
+        return lot->menu->worths[lot->choice->first_worth + (size_t)point].shared;
+    return ergon_merit(lot->menu, lot->speed->samples_per_s, lot->gpus, &lot->speed->points[point],
+                       0, ERGON_THRIFT);
+}
+
+/* Picks the operating point by what it is worth less what its power costs; returns that, as GPUs
+ * are shared out by it. */
+static double pick_point(const struct ergon *ergon, const struct lot *lot, double keep, int *point)
+{
+    double best = -INFINITY, best_cost = 0, weight = lot->bidder->weight * keep;
+    for (int p = 0; p < lot->speed->points_count; p++) {
+        double cost =
+            ergon->power_price * lot->gpus * (lot->speed->points[p].power_w - lot->idle_w);
+        double value = weight * clocked_worth(ergon, lot, p) - cost;
         if (value > best) {
             best = value;
             best_cost = cost;
             *point = p;
         }
     }
-    return weight * ergon_merit(menu, speed->samples_per_s, gpus, &speed->points[*point], 0,
-                                ERGON_THRIFT) -
-           best_cost;
+    return weight * shared_worth(lot, *point) - best_cost;
 }
 
 /* Offers a shape at the operating point that its power's price leaves: as a choice of the menu, or
@@ -39,16 +60,23 @@ static void offer_point(struct ergon *ergon, const struct erg_scheduler *schedul
                         const struct ergon_bidder *bidder, const struct ergon_menu *menu, int index,
                         int shape, double keep)
 {
-    const struct erg_speed *speed =
-        erg_scheduler_speed(scheduler, bidder->job, ERG_PLANS_ANY, shape);
+    const struct ergon_choice *choice = index >= 0 ? &menu->choices.items[index] : NULL;
     bool stays = shape == scheduler->jobs[bidder->job].shape;
     int type = scheduler->speeds->shapes[shape].type, point = 0;
-    int gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]);
-    double idle_w = scheduler->fleet->types[type].idle_power_w;
-    double value = pick_point(ergon, bidder, menu, speed, gpus, idle_w, keep, &point);
-    double extra_w = gpus * (speed->points[point].power_w - idle_w);
+    const struct lot lot = {
+        .bidder = bidder,
+        .menu = menu,
+        .choice = choice && choice->shape == shape ? choice : NULL,
+        .speed = erg_scheduler_speed(scheduler, bidder->job, ERG_PLANS_ANY, shape),
+        .gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]),
+        .idle_w = scheduler->fleet->types[type].idle_power_w,
+        .rest_w =
+            bidder->critical > 0 ? pow(bidder->critical, LAST_POWER) * ergon->fleet_idle_w : 0,
+    };
+    double value = pick_point(ergon, &lot, keep, &point);
+    double extra_w = lot.gpus * (lot.speed->points[point].power_w - lot.idle_w);
     ERG_PUSH(&ergon->bids, items, (struct ergon_bid){index, stays, point, extra_w});
-    erg_market_offer(&ergon->market, &(struct erg_offer){type, gpus, value});
+    erg_market_offer(&ergon->market, &(struct erg_offer){type, lot.gpus, value});
 }
 
 /* Offers a choice at the operating point that was picked for everybody. */
@@ -146,10 +174,11 @@ static void find_power_price(struct ergon *ergon, const struct erg_scheduler *sc
     enum { STEPS = 12 };
     double allowed_w = ergon_allowed_power(scheduler), low = 0, high = ergon->power_price;
     ergon->power_price = 0;
-    if (clear_market(ergon, scheduler) <= allowed_w)
+    double wanted_w = clear_market(ergon, scheduler);
+    if (wanted_w <= allowed_w)
         return;
-    if (high == 0)
-        high = 1e-6;
+    if (high == 0) /* no price yet: what a watt is worth in the mean */
+        high = erg_market_value(&ergon->market) / wanted_w;
     for (ergon->power_price = high; clear_market(ergon, scheduler) > allowed_w;
          ergon->power_price *= 2)
         low = ergon->power_price;

@@ -7,6 +7,12 @@
 
 #include <stdbool.h>
 
+/* What a workload's progress is worth at an operating point, by which one is picked and by which
+ * GPUs are shared out; see ergon_merit(). */
+struct ergon_worth {
+    double clocked, shared;
+};
+
 /* GPUs that a workload can make use of. */
 struct ergon_choice {
     int type, gpus;
@@ -16,6 +22,7 @@ struct ergon_choice {
     int shape;                      /* the fastest */
     double cost_s;                  /* of getting it */
     int point;                      /* that is picked */
+    size_t first_worth;             /* of the points on that shape; in the menu's list */
     double merit;                   /* there; see ergon_merit() */
     double kept_merit;              /* of that, what remains of an hour that begins by a restart */
     double extra_w;                 /* there, beyond what its GPUs draw idle */
@@ -34,6 +41,7 @@ struct ergon_menu {
         int *items;
         size_t count, capacity;
     } localities;
+    struct ergon_worth *worths; /* known once points were picked */
     /* Samples/s that count as one GPU equivalent: what a GPU of the fleet gives it at best, in the
      * mean over GPUs of those types that it can run on. */
     double unit;

@@ -111,25 +111,41 @@ void ergon_menu_make(struct ergon_menu *menu, const struct erg_scheduler *schedu
     menu->clock_thrift = NAN;
 }
 
+/* Has room for what all operating points of all choices are worth. */
+static void make_worths(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < menu->choices.count; i++) {
+        menu->choices.items[i].first_worth = count;
+        count += (size_t)speed_of(speeds, workload, &menu->choices.items[i])->points_count;
+    }
+    menu->worths = erg_xmalloc(count * sizeof *menu->worths);
+}
+
 /* Picks the operating points of all choices. */
 static void pick_points(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload,
                         double clock_thrift)
 {
+    if (!menu->worths)
+        make_worths(menu, speeds, workload);
     menu->clock_thrift = clock_thrift;
     for (size_t i = 0; i < menu->choices.count; i++) {
         struct ergon_choice *choice = &menu->choices.items[i];
         const struct erg_speed *speed = speed_of(speeds, workload, choice);
+        struct ergon_worth *worths = menu->worths + choice->first_worth;
         double best = 0;
         for (int p = 0; p < speed->points_count; p++) {
-            double merit = ergon_merit(menu, choice->samples_per_s, choice->gpus, &speed->points[p],
-                                       0, clock_thrift);
-            if (merit > best) {
-                best = merit;
+            const struct erg_operating_point *point = &speed->points[p];
+            worths[p].clocked =
+                ergon_merit(menu, choice->samples_per_s, choice->gpus, point, 0, clock_thrift);
+            worths[p].shared =
+                ergon_merit(menu, choice->samples_per_s, choice->gpus, point, 0, ERGON_THRIFT);
+            if (worths[p].clocked > best) {
+                best = worths[p].clocked;
                 choice->point = p;
             }
         }
-        choice->merit = ergon_merit(menu, choice->samples_per_s, choice->gpus,
-                                    &speed->points[choice->point], 0, ERGON_THRIFT);
+        choice->merit = worths[choice->point].shared;
         choice->kept_merit = choice->merit * ERGON_HORIZON_S / (ERGON_HORIZON_S + choice->cost_s);
         choice->extra_w = choice->gpus * (speed->points[choice->point].power_w -
                                           speeds->fleet->types[choice->type].idle_power_w);
@@ -140,6 +156,7 @@ void ergon_menu_release(struct ergon_menu *menu)
 {
     free(menu->choices.items);
     free(menu->localities.items);
+    free(menu->worths);
 }
 
 const struct ergon_menu *ergon_menu_of(struct ergon *ergon, const struct erg_scheduler *scheduler,
