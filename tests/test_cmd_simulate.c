@@ -61,7 +61,8 @@ static void test_names_what_does_not_fit(void **state)
             assert_non_null(strstr(result.out.data, "unfit.csv:2: policy "));
             assert_non_null(strstr(result.out.data,
                                    "turns away job 'first', which asks for 512 GPUs of type "
-                                   "big: no profile of bert 1B at batch 64 fits those"));
+                                   "big: no profile of bert 1B at batch 64 fits those in at most "
+                                   "300 s an iteration"));
         }
         assert_null(strstr(result.out.data, "third"));
         erg_text_release(&result.out);

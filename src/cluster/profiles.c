@@ -10,7 +10,6 @@
 /* The published rules (speeds.h). */
 #define LOCALITY_FACTOR 0.9
 #define SIZE_FACTOR 1.8
-#define ITERATION_MOST_S 300
 #define REPLICA_MARGIN 1.2
 #define MEMORY_SHARE 0.8
 
@@ -131,7 +130,7 @@ static const struct measured *row_of(const struct times *times, size_t model, in
     const struct measured *row = shape >= 0 && model < times->profiles->models.count
                                      ? measured_of(times, model, shape)
                                      : NULL;
-    return row && !isnan(row->time_s) && row->time_s <= ITERATION_MOST_S ? row : NULL;
+    return row && !isnan(row->time_s) && row->time_s <= ERG_ITERATION_MOST_S ? row : NULL;
 }
 
 /* How many sizes of its family lie between a model and a larger one, plus one. */

@@ -22,6 +22,9 @@ struct erg_gpu_shape {
 
 int erg_shape_gpus(const struct erg_gpu_shape *shape);
 
+/* Published profiles count longer iterations as ones that do not run. */
+#define ERG_ITERATION_MOST_S 300
+
 /* What published planners call the speed of that which cannot run. */
 #define ERG_SPEED_NONE (-1e9)
 

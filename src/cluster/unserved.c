@@ -1,5 +1,7 @@
 #include "cluster/unserved.h"
 
+#include "cluster/speeds.h"
+
 const char *const erg_unserved_names[ERG_UNSERVED_FATES] = {
     [ERG_UNSERVED_NOWHERE] = "nowhere",
     [ERG_UNSERVED_TURNED_AWAY] = "turned_away",
@@ -27,7 +29,8 @@ void erg_unserved_text(struct erg_text *out, const struct erg_unserved *unserved
                         unserved->fate == ERG_UNSERVED_TURNED_AWAY ? "turns away" : "never runs",
                         job->id, job->gpus, job->type < 0 ? "any type" : "type ",
                         job->type < 0 ? "" : fleet->types[job->type].name);
-    erg_text_printf(out, ": no profile of %s %s at batch %ld fits %s", workload->family,
-                    workload->size, workload->batch,
-                    unserved->fate == ERG_UNSERVED_NOWHERE ? "any GPUs of this cluster" : "those");
+    erg_text_printf(out, ": no profile of %s %s at batch %ld fits %s in at most %d s an iteration",
+                    workload->family, workload->size, workload->batch,
+                    unserved->fate == ERG_UNSERVED_NOWHERE ? "any GPUs of this cluster" : "those",
+                    ERG_ITERATION_MOST_S);
 }
