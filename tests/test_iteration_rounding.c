@@ -1,0 +1,190 @@
+/*
+ * Rounding of planned times to measured options: what fits exactly is taken, nothing overruns its
+ * deadline, and little is lost.
+ */
+#include "iteration_world.h"
+
+/* Sums of round times meet: a slower option that ends exactly with its limit is on time. */
+static void test_options_that_fit_exactly_are_taken(void **state)
+{
+    (void)state;
+    static const double options[][4] = {{6, 43, 2, 22}, {3, 58, 3, 55}, {1, 38, 9, 5},
+                                        {7, 6, 7, 51},  {5, 26, 5, 58}, {1, 36, 8, 2}};
+    struct erg_frontier *tables = tables_of_two(6, options);
+    struct erg_iteration_request request = {.pipeline = pipeline_1f1b(3, 2), .tables = tables};
+    request.pipeline.blocking_power_w = 200;
+    struct erg_iteration iteration;
+    solve(&iteration, &request);
+    assert_true(iteration.plans[0].time_s == 26);
+    assert_near(exhaustive(&iteration.schedule, tables, 26), 7587, 1e-9);
+    assert_near(iteration.plans[0].energy_j, 7587, 1e-9);
+    erg_iteration_release(&iteration);
+    free_tables(tables, 6);
+}
+
+/*
+ * The continuous plan of least energy is the fastest one. But to give an option up costs so much
+ * here that the best of all plans is slower, whatever the goal that leads to it.
+ */
+static void test_the_plan_of_least_energy_may_be_slower_than_planned(void **state)
+{
+    (void)state;
+    static const double options[][4] = {
+        {2, 22, 5, 12}, {5, 17, 8, 33}, {5, 19, 6, 34}, {8, 28, 7, 6}};
+    struct erg_frontier *tables = tables_of_two(4, options);
+    double deadline = 46;
+    struct erg_iteration_request request = {.pipeline = pipeline_1f1b(2, 3),
+                                            .tables = tables,
+                                            .points = 10,
+                                            .deadlines_s = &deadline,
+                                            .deadline_count = 1};
+    request.pipeline.blocking_power_w = 85;
+    request.pipeline.hop_latency_s = (const double[]){0.003, 0.003};
+    struct erg_iteration iteration;
+    struct erg_error err;
+    const struct erg_plan *plan;
+    solve(&iteration, &request);
+    double best = exhaustive(&iteration.schedule, tables, deadline);
+    assert_near(best, 1751.04, 1e-9);
+    const enum erg_goal goals[] = {ERG_GOAL_LEAST_ENERGY, ERG_GOAL_DEADLINE, ERG_GOAL_BUDGET};
+    const double bounds[] = {0, deadline, best + 1e-6};
+    for (int i = 0; i < 3; i++) {
+        plan = pick(&iteration, goals[i], bounds[i]);
+        assert_near(plan->energy_j, best, 1e-9);
+        assert_near(plan->time_s, 44.012, 1e-9);
+    }
+    erg_iteration_release(&iteration);
+    request.points = 0; /* without a frontier, only the budget itself leads there */
+    request.deadline_count = 0;
+    solve(&iteration, &request);
+    assert_ok(erg_iteration_refine_budget(&iteration, &request, best + 1e-6, &err), &err);
+    plan = pick(&iteration, ERG_GOAL_BUDGET, best + 1e-6);
+    erg_iteration_release(&iteration);
+    free_tables(tables, 4);
+}
+
+/* Round times are whole numbers of ticks, latencies among them: 0.05 / 1e-7 is a little more. */
+static void test_round_times_are_planned_exactly(void **state)
+{
+    (void)state;
+    static const double options[][4] = {
+        {10, 20, 10, 20}, {10, 20, 10, 20}, {10, 20, 10, 20}, {10, 20, 10, 20}};
+    struct erg_frontier *tables = tables_of_two(4, options);
+    struct erg_iteration_request request = {.pipeline = pipeline_1f1b(2, 1), .tables = tables};
+    request.pipeline.hop_latency_s = (const double[]){0.05, 0.05};
+    struct erg_iteration iteration;
+    solve(&iteration, &request);
+    assert_near(iteration.planned[0].time_s, 40.1, 1e-9);
+    erg_iteration_release(&iteration);
+    free_tables(tables, 4);
+}
+
+/* So is a deadline just as round: 0.1 + 0.2, three times, is a little more than 0.9. */
+static void test_round_deadlines_are_met(void **state)
+{
+    (void)state;
+    static const double options[][4] = {{0.1, 20, 0.12, 17}, {0.2, 40, 0.23, 36}};
+    struct erg_frontier *tables = tables_of_two(2, options);
+    double deadline = 0.9;
+    struct erg_iteration_request request = {.pipeline = pipeline_1f1b(1, 3),
+                                            .tables = tables,
+                                            .deadlines_s = &deadline,
+                                            .deadline_count = 1};
+    struct erg_iteration iteration;
+    const struct erg_plan *plan;
+    solve(&iteration, &request);
+    plan = pick(&iteration, ERG_GOAL_DEADLINE, deadline);
+    assert_true(plan->time_s == deadline);
+    erg_iteration_release(&iteration);
+    free_tables(tables, 2);
+}
+
+/* Of plans that are the same, and of deadlines that a plan meets, the tightest one counts. */
+static void test_plans_name_the_tightest_deadline_they_meet(void **state)
+{
+    (void)state;
+    static const double options[][4] = {{0.1, 20, 0.12, 17}, {0.2, 40, 0.23, 36}};
+    struct erg_frontier *tables = tables_of_two(2, options);
+    double deadline = 1;
+    struct erg_iteration_request request = {.pipeline = pipeline_1f1b(1, 3),
+                                            .tables = tables,
+                                            .points = 100,
+                                            .deadlines_s = &deadline,
+                                            .deadline_count = 1};
+    struct erg_iteration iteration;
+    const struct erg_plan *plan;
+    solve(&iteration, &request);
+    plan = pick(&iteration, ERG_GOAL_DEADLINE, deadline);
+    assert_true(plan->planned_time_s <= deadline);
+    for (size_t i = 0; i < iteration.plan_count; i++)
+        for (size_t k = 0; k < iteration.plan_count; k++) {
+            double other_s = iteration.plans[k].planned_time_s;
+            assert_false(other_s >= iteration.plans[i].time_s &&
+                         other_s < iteration.plans[i].planned_time_s);
+        }
+    erg_iteration_release(&iteration);
+    free_tables(tables, 2);
+}
+
+static void assert_costs_little(const struct erg_iteration_request *request)
+{
+    double loss = worst_loss(request);
+    if (loss >= 0.3)
+        fail_msg("rounding costs up to %.3f%%, expected less than 0.3%%", loss);
+}
+
+static void test_rounding_of_full_clock_tables_costs_little(void **state)
+{
+    (void)state;
+    struct erg_frontier *tables = random_tables(3, 8, 38);
+    struct erg_iteration_request request = {
+        .pipeline = pipeline_1f1b(4, 24), .tables = tables, .points = 12};
+    assert_costs_little(&request);
+    free_tables(tables, 8);
+}
+
+/* The hardest: all stages nearly equal, so that all have to keep step in each microbatch. */
+static void test_rounding_of_long_pipelines_costs_little(void **state)
+{
+    (void)state;
+    struct erg_frontier *tables = tables_within(3, 16, 25, 0.03);
+    struct erg_iteration_request request = {
+        .pipeline = pipeline_1f1b(8, 70), .tables = tables, .points = 6};
+    request.pipeline.blocking_power_w = 80;
+    assert_costs_little(&request);
+    free_tables(tables, 16);
+}
+
+/*
+ * All stages but the last have to run their forwards at one of two clocks far apart: microbatch by
+ * microbatch, each as it comes, all wait for whoever is slow (0.5%).
+ */
+static void test_rounding_across_wide_gaps_costs_little(void **state)
+{
+    (void)state;
+    struct erg_frontier *tables = tables_within(3, 12, 40, 0);
+    for (size_t t = 0; t < 10; t += 2) {
+        tables[t].points[1] = tables[t].points[25];
+        tables[t].count = 2;
+    }
+    struct erg_iteration_request request = {
+        .pipeline = pipeline_1f1b(6, 64), .tables = tables, .points = 12};
+    request.pipeline.blocking_power_w = 80;
+    assert_costs_little(&request);
+    free_tables(tables, 12);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_options_that_fit_exactly_are_taken),
+        cmocka_unit_test(test_the_plan_of_least_energy_may_be_slower_than_planned),
+        cmocka_unit_test(test_round_times_are_planned_exactly),
+        cmocka_unit_test(test_round_deadlines_are_met),
+        cmocka_unit_test(test_plans_name_the_tightest_deadline_they_meet),
+        cmocka_unit_test(test_rounding_of_full_clock_tables_costs_little),
+        cmocka_unit_test(test_rounding_of_long_pipelines_costs_little),
+        cmocka_unit_test(test_rounding_across_wide_gaps_costs_little),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
