@@ -43,6 +43,7 @@ struct elastic {
         size_t count, capacity;
     } pending;
     bool *blocked; /* by type */
+    int *types;    /* [job][..]: that it may join, the fastest first; ends with -1 if not full */
 };
 
 static const struct erg_speed *speed_of(const struct erg_scheduler *scheduler, int job, int type,
@@ -68,21 +69,35 @@ static double speed_on(const struct erg_scheduler *scheduler, int job, int type)
     return best;
 }
 
-/* The types that such a job may join, the fastest first: the next after `after` (-1: the first);
- * -1: there is none. */
-static int next_type(const struct erg_scheduler *scheduler, int job, int after)
+static int smallest_share(const struct erg_scheduler *scheduler, int job, int type)
 {
-    double after_speed = after < 0 ? INFINITY : speed_on(scheduler, job, after), best_speed = 0;
-    int best = -1;
-    for (int type = 0; type < (int)scheduler->fleet->types_count; type++) {
+    int gpus = 1;
+    while (gpus <= scheduler->speeds->gpus_most &&
+           !erg_speed_feasible(speed_of(scheduler, job, type, gpus)))
+        gpus *= 2;
+    return gpus;
+}
+
+/* Lists the types that such a job may join, the fastest first; how many they are. What was
+ * published has jobs wait even for types on which they cannot run. */
+static int list_types(const struct elastic *elastic, const struct erg_scheduler *scheduler, int job)
+{
+    int types = (int)scheduler->fleet->types_count, count = 0;
+    int *list = elastic->types + (size_t)job * (size_t)types;
+    for (int type = 0; type < types; type++) {
         double speed = speed_on(scheduler, job, type);
-        bool comes_later = speed < after_speed || (speed == after_speed && type > after);
-        if (comes_later && speed > best_speed) {
-            best_speed = speed;
-            best = type;
-        }
+        int at = count;
+        if (speed <= 0 || (!scheduler->replays &&
+                           smallest_share(scheduler, job, type) > scheduler->speeds->gpus_most))
+            continue;
+        for (; at > 0 && speed_on(scheduler, job, list[at - 1]) < speed; at--)
+            list[at] = list[at - 1];
+        list[at] = type;
+        count++;
     }
-    return best;
+    if (count < types)
+        list[count] = -1;
+    return count;
 }
 
 static bool runs_on(const struct erg_scheduler *scheduler, int job, int type)
@@ -111,15 +126,6 @@ static int minimum_share(const struct elastic *elastic, const struct erg_schedul
             return gpus;
     }
     return 0;
-}
-
-static int smallest_share(const struct erg_scheduler *scheduler, int job, int type)
-{
-    int gpus = 1;
-    while (gpus <= scheduler->speeds->gpus_most &&
-           !erg_speed_feasible(speed_of(scheduler, job, type, gpus)))
-        gpus *= 2;
-    return gpus;
 }
 
 static void set_share(const struct erg_scheduler *scheduler, struct member *member, int type,
@@ -285,8 +291,10 @@ static void unblock(struct elastic *elastic, const struct erg_scheduler *schedul
  * in a replay. */
 static int admit(struct elastic *elastic, struct erg_scheduler *scheduler, int job)
 {
-    int type = -1;
-    while ((type = next_type(scheduler, job, type)) >= 0) {
+    int types = (int)scheduler->fleet->types_count;
+    const int *list = elastic->types + (size_t)job * (size_t)types;
+    for (int i = 0; i < types && list[i] >= 0; i++) {
+        int type = list[i];
         if (elastic->blocked[type])
             continue;
         if (deal(elastic, scheduler, type, job))
@@ -325,16 +333,6 @@ static void admit_pending(struct elastic *elastic, struct erg_scheduler *schedul
     free(jobs);
 }
 
-/* Whether a job can ever run on any share that it may have. */
-static bool runs_somewhere(const struct erg_scheduler *scheduler, int job)
-{
-    int type = -1;
-    while ((type = next_type(scheduler, job, type)) >= 0)
-        if (smallest_share(scheduler, job, type) <= scheduler->speeds->gpus_most)
-            return true;
-    return false;
-}
-
 static int decide(void *state, struct erg_scheduler *scheduler, const struct erg_occasion *occasion,
                   struct erg_error *err)
 {
@@ -347,7 +345,7 @@ static int decide(void *state, struct erg_scheduler *scheduler, const struct erg
     for (size_t i = 0; i < occasion->arrived_count; i++) {
         int job = occasion->arrived[i];
         unblock(elastic, scheduler);
-        if (!scheduler->replays && !runs_somewhere(scheduler, job))
+        if (list_types(elastic, scheduler, job) == 0)
             erg_scheduler_reject(scheduler, job);
         else if (admit(elastic, scheduler, job) < 0)
             line_up(elastic, scheduler, job);
@@ -360,6 +358,8 @@ static void *new_state(const struct erg_scheduler *scheduler, bool deadlines)
     struct elastic *elastic = erg_xcalloc(1, sizeof *elastic);
     elastic->deadlines = deadlines;
     elastic->blocked = erg_xcalloc(scheduler->fleet->types_count, sizeof *elastic->blocked);
+    elastic->types =
+        erg_xcalloc(scheduler->jobs_count * scheduler->fleet->types_count, sizeof *elastic->types);
     return elastic;
 }
 
@@ -384,6 +384,7 @@ static void close_elastic(void *state)
     free(elastic->members.items);
     free(elastic->pending.items);
     free(elastic->blocked);
+    free(elastic->types);
     free(elastic);
 }
 

@@ -155,8 +155,7 @@ static int decide_gandiva(void *state, struct erg_scheduler *scheduler,
     for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
         migrate(scheduler, id);
         int type = scheduler->speeds->shapes[scheduler->jobs[id].shape].type;
-        while (!erg_queues_wait_for(&gandiva->queues, scheduler, type) &&
-               grow(gandiva, scheduler, id))
+        while (!erg_queues_wait_for(&gandiva->queues, type) && grow(gandiva, scheduler, id))
             continue;
     }
     return 0;

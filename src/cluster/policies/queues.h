@@ -1,25 +1,28 @@
 /*
- * Queues of jobs that are served first come, first served, one for each type of GPU.
+ * Queues of jobs that are served first come, first served.
  *
- * A job waits while one that came before it waits for the same type. A job that names no type takes
- * the one on which it is fastest of those with room for which no older job waits, and while it
- * waits, it waits for all types on which it can run. A job whose node failed gets its old place
- * back.
+ * A job waits while one that came before it waits for the same type of GPU. A job that names no
+ * type takes the one on which it is fastest of those with room for which no older job waits, and
+ * while it waits, it waits for all types on which it can run. A job whose node failed gets its old
+ * place back.
  */
 #ifndef ERG_CLUSTER_POLICIES_QUEUES_H
 #define ERG_CLUSTER_POLICIES_QUEUES_H
 
 #include "cluster/schedule/policy.h"
 
-/* Jobs in the order in which they came. */
+/* Jobs that can take the same types of GPU, in the order in which they came. */
 struct erg_queue {
+    int *types; /* the fastest first */
+    int types_count;
     int *items;
     size_t first, count, capacity; /* those before `first` are gone */
 };
 
 struct erg_queues {
-    struct erg_queue *items; /* by type; the last one is of jobs that name none */
-    int types;
+    struct erg_queue *items;
+    size_t count, capacity;
+    int *types;    /* scratch */
     bool *blocked; /* by type, while served: somebody waits for it */
 };
 
@@ -35,7 +38,6 @@ void erg_queues_serve(struct erg_queues *queues, struct erg_scheduler *scheduler
                       const struct erg_occasion *occasion, erg_queues_fit *fit, void *policy);
 
 /* Whether a job waits that could take GPUs of this type. */
-bool erg_queues_wait_for(const struct erg_queues *queues, const struct erg_scheduler *scheduler,
-                         int type);
+bool erg_queues_wait_for(const struct erg_queues *queues, int type);
 
 #endif

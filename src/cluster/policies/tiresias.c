@@ -46,6 +46,8 @@ struct tiresias {
     unsigned char *levels;     /* by job: its queue */
     bool *chosen;              /* by job, while its line is served */
     struct event_heap sinking; /* running jobs by when they will pass a threshold */
+    size_t *refusals;          /* [workload][GPUs]: the last call in which these found no room */
+    size_t calls;
 };
 
 static int open_tiresias(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
@@ -59,6 +61,9 @@ static int open_tiresias(void **state, const struct erg_scheduler *scheduler, st
     tiresias->levels = erg_xcalloc(jobs, sizeof *tiresias->levels);
     tiresias->chosen = erg_xcalloc(jobs, sizeof *tiresias->chosen);
     event_heap_init(&tiresias->sinking, jobs);
+    tiresias->refusals =
+        erg_xcalloc(scheduler->trace->workloads_count * ((size_t)scheduler->speeds->gpus_most + 1),
+                    sizeof *tiresias->refusals);
     *state = tiresias;
     return 0;
 }
@@ -73,6 +78,7 @@ static void close_tiresias(void *state)
     free(tiresias->levels);
     free(tiresias->chosen);
     event_heap_release(&tiresias->sinking);
+    free(tiresias->refusals);
     free(tiresias);
 }
 
@@ -220,6 +226,14 @@ static void serve(struct tiresias *tiresias, struct erg_scheduler *scheduler, in
         tiresias->chosen[line->items[i]] = false;
 }
 
+/* When jobs of a workload that ask for so many GPUs last found no room. */
+static size_t *refusal_of(const struct tiresias *tiresias, const struct erg_scheduler *scheduler,
+                          const struct erg_trace_job *request)
+{
+    size_t numbers = (size_t)scheduler->speeds->gpus_most + 1;
+    return &tiresias->refusals[(size_t)request->workload * numbers + (size_t)request->gpus];
+}
+
 /* A job that waits and names no type goes where GPUs are left that nobody there can use. */
 static bool change_line(struct tiresias *tiresias, struct erg_scheduler *scheduler, int job)
 {
@@ -241,15 +255,22 @@ static bool change_line(struct tiresias *tiresias, struct erg_scheduler *schedul
     return false;
 }
 
+/* What one job could not have, no other one of its kind can. */
 static void use_other_types(struct tiresias *tiresias, struct erg_scheduler *scheduler)
 {
+    tiresias->calls++;
     for (int type = 0; type < tiresias->types; type++) {
         struct line *line = &tiresias->lines[type];
         for (size_t i = 0; i < line->count && line->waiting > 0;) {
             const struct erg_cluster_job *job = &scheduler->jobs[line->items[i]];
-            bool moved = job->state == ERG_JOB_WAITING && job->request->type < 0 &&
-                         change_line(tiresias, scheduler, job->id);
-            i += !moved;
+            size_t *refusal = refusal_of(tiresias, scheduler, job->request);
+            bool tries = job->state == ERG_JOB_WAITING && job->request->type < 0 &&
+                         *refusal < tiresias->calls;
+            if (tries && change_line(tiresias, scheduler, job->id))
+                continue;
+            if (tries)
+                *refusal = tiresias->calls;
+            i++;
         }
     }
 }
