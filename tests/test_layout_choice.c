@@ -58,6 +58,43 @@ static void solve(struct erg_layout_frontier *frontier, const struct world *worl
     assert_ok(erg_layout_frontier_init(frontier, &request, &err), &err);
 }
 
+/* Nowhere above the optimum; where it says that it is the optimum, not below either. */
+static void check_below(const struct erg_layout_bound *raised,
+                        const struct erg_layout_frontier *frontier)
+{
+    for (size_t k = 1; k < raised->count; k++)
+        assert_true(raised->bends[k].time_s > raised->bends[k - 1].time_s);
+    for (size_t k = 0; k < frontier->points.count; k++) {
+        double time_s = frontier->points.points[k].time_s;
+        const struct erg_layout_query within = {.goal = ERG_LAYOUT_LEAST_ENERGY, .time_s = time_s};
+        double optimum_j = erg_layout_frontier_optimum(frontier, time_s);
+        double raised_j = erg_layout_bound_objective(raised, &within);
+        if (!(raised_j <= optimum_j * (1 + 1e-5)) ||
+            (erg_layout_bound_is_optimum(raised, &within) && !(raised_j >= optimum_j * (1 - 1e-5))))
+            fail_msg("within %g s: %.8g J, optimum %.8g J", time_s, raised_j, optimum_j);
+    }
+}
+
+/* A layout's own prices raise its bound to the optimum at the time that they are of, which raising
+ * for a query stops at or a little before. */
+static void check_priced(const struct erg_layout_bound *raised,
+                         const struct erg_layout_climb *climb, const struct erg_layout *layout,
+                         const struct erg_layout_frontier *frontier,
+                         const struct erg_prices *prices)
+{
+    struct erg_layout_bound priced;
+    erg_layout_bound_init(&priced, climb, layout, true);
+    erg_layout_bound_price(&priced, climb, layout, prices);
+    check_below(&priced, frontier);
+    double nearest = INFINITY;
+    for (size_t k = 0; k < raised->count && raised->bends[k].time_s <= priced.slowest_s; k++) {
+        double priced_j = erg_layout_bound_energy(&priced, raised->bends[k].time_s);
+        nearest = fmin(nearest, raised->bends[k].energy_j / priced_j - 1);
+    }
+    assert_true(fabs(nearest) < 1e-5);
+    erg_layout_bound_release(&priced);
+}
+
 /* Raised for a deadline a bound is the solver's optimum from there on, and never above it. One that
  * needs to be no more than it was stays below; to the fastest time it is the optimum everywhere. */
 static void check_raised(const struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
@@ -74,27 +111,17 @@ static void check_raised(const struct erg_layout_bound *bound, const struct erg_
         double was_j = erg_layout_bound_objective(bound, &query);
         for (int enough = 0; enough < 2; enough++) {
             struct erg_layout_bound raised;
+            struct erg_prices prices;
             erg_layout_bound_init(&raised, climb, layout, true);
             assert_ok(erg_layout_bound_raise(&raised, climb, layout, &query,
-                                             enough ? was_j : INFINITY, &err),
+                                             enough ? was_j : INFINITY, &prices, &err),
                       &err);
             assert_true(erg_layout_bound_objective(&raised, &query) >= was_j * (1 - 1e-9));
             assert_true(enough || erg_layout_bound_is_optimum(&raised, &query));
             assert_close(raised.bends[0].time_s, bound->bends[0].time_s, 1e-9);
-            for (size_t k = 1; k < raised.count; k++)
-                assert_true(raised.bends[k].time_s > raised.bends[k - 1].time_s);
-            for (size_t k = 0; k < frontier->points.count; k++) {
-                double time_s = frontier->points.points[k].time_s;
-                const struct erg_layout_query within = {.goal = ERG_LAYOUT_LEAST_ENERGY,
-                                                        .time_s = time_s};
-                double optimum_j = erg_layout_frontier_optimum(frontier, time_s);
-                double raised_j = erg_layout_bound_objective(&raised, &within);
-                if (!(raised_j <= optimum_j * (1 + 1e-5)) ||
-                    (erg_layout_bound_is_optimum(&raised, &within) &&
-                     !(raised_j >= optimum_j * (1 - 1e-5))))
-                    fail_msg("raised for %g s, at %g s: %.8g J, optimum %.8g J", query.time_s,
-                             time_s, raised_j, optimum_j);
-            }
+            check_below(&raised, frontier);
+            check_priced(&raised, climb, layout, frontier, &prices);
+            erg_prices_release(&prices);
             erg_layout_bound_release(&raised);
         }
     }

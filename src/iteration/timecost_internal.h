@@ -59,7 +59,8 @@ void timecost_plan_free(struct timecost_plan *plan);
 /*
  * The sweep goes from the slowest schedule to the fastest. Both calls may change `deadline`, the
  * next time in ticks for which a plan is wanted (each smaller than the one before); anything
- * below the fastest schedule means "none any more". With `enough` set the sweep ends.
+ * below the fastest schedule means "none any more". With `enough` set the sweep ends after the
+ * plans of that piece.
  */
 struct timecost_visitor {
     void *context;

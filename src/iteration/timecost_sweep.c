@@ -307,9 +307,9 @@ static int run(struct sweep *sweep, struct timecost_visitor *visitor, struct tim
         }
         int32_t now = graph->events.time[graph->events.sink];
         visitor->piece(visitor, now, now - delta, sweep->flow);
+        emit_plans(sweep, visitor, delta, plan);
         if (visitor->enough)
             return 0;
-        emit_plans(sweep, visitor, delta, plan);
         advance(sweep, delta);
         int64_t amount = augment_path(sweep);
         if (amount >= ENDLESS)

@@ -51,15 +51,24 @@ void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_layo
 void erg_layout_bound_release(struct erg_layout_bound *bound);
 
 /*
+ * Raises a bound by the prices of another layout's pipeline, which suit: where the two are nearly
+ * alike, to some thousandths of a per cent below the optimum at the time that the prices are of.
+ * Some nanoseconds an instruction and clock.
+ */
+void erg_layout_bound_price(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
+                            const struct erg_layout *layout, const struct erg_prices *prices);
+
+/*
  * Raises an exact bound to the optimum of the continuous problem (iteration.h), which no plan
  * beats and which plans come within some hundredths of a per cent of: from the slowest time on down
  * to where that answers the query, or shows that nothing is better than `enough`; and for times
  * before that to what the optimum's slope there says. Milliseconds to the least energy of some
- * thousand instructions, up to seconds to the fastest. Fails only when interrupted.
+ * thousand instructions, up to seconds to the fastest. `prices` are those of the last time, to be
+ * released. Fails only when interrupted.
  */
 int erg_layout_bound_raise(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
                            const struct erg_layout *layout, const struct erg_layout_query *query,
-                           double enough, struct erg_error *err);
+                           double enough, struct erg_prices *prices, struct erg_error *err);
 
 /* Whether the bound's answer to the query is the optimum's, so that it cannot be raised further. */
 bool erg_layout_bound_is_optimum(const struct erg_layout_bound *bound,

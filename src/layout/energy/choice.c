@@ -189,6 +189,9 @@ static void finish(struct erg_layout_choosing *at)
 {
     erg_layout_choosing_release_targets(at);
     erg_layout_ladder_release(&at->ladder);
+    for (size_t i = 0; i < at->prices.count; i++)
+        erg_prices_release(&at->prices.items[i]);
+    free(at->prices.items);
     for (size_t i = 0; i < at->choice->count; i++)
         erg_layout_contender_drop(at->solved[i]);
     free(at->solved);

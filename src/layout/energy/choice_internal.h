@@ -12,11 +12,15 @@ enum { ERG_LAYOUT_CHOICE_CLOCKS = 6 };
 #define ERG_LAYOUT_PROVEN_STEP 0.08
 #define ERG_LAYOUT_SHOWN_STEP 0.015
 
+/* Some megabytes. */
+enum { ERG_LAYOUT_PRICES = 64 };
+
 /* A layout that may be the best of a target. */
 struct erg_layout_contender {
     struct erg_layout_candidate candidate; /* its lists are the choice's once it is solved */
     size_t references;                     /* of entries, and of those that are solved */
     struct erg_layout_bound bound;         /* exact, from when it is first asked for; else empty */
+    size_t priced;                         /* it has seen so many of the prices that were made */
     bool solved;
     size_t option; /* of the choice, where it is solved */
     /* At which it is to be solved: what must be met, and what shows its frontier. */
@@ -27,8 +31,9 @@ struct erg_layout_contender {
 };
 
 struct erg_layout_entry {
-    double bound; /* of the target's objective */
-    bool settled; /* it cannot be raised */
+    double bound;     /* of the target's objective */
+    bool settled;     /* it cannot be raised */
+    size_t evaluated; /* when so many prices and one were made; 0: never */
     struct erg_layout_contender *contender;
 };
 
@@ -52,6 +57,10 @@ struct erg_layout_choosing {
         struct erg_layout_target *items; /* the query's first */
         size_t count, capacity;
     } targets;
+    struct { /* of layouts whose bounds were raised, a ring of at most ERG_LAYOUT_PRICES */
+        struct erg_prices *items;
+        size_t count, capacity, made; /* made: of all times */
+    } prices;
     struct erg_layout_ladder ladder;      /* of the layout that came last */
     struct erg_layout climber;            /* whose degrees the ladder has; tensor 0: none yet */
     struct erg_layout_contender **solved; /* by option */
@@ -67,14 +76,19 @@ void erg_layout_contender_drop(struct erg_layout_contender *contender);
 void erg_layout_choosing_bound(struct erg_layout_bound *bound, struct erg_layout_choosing *at,
                                const struct erg_layout_candidate *candidate, bool exact);
 
+/* Makes a contender's bound exact and raises it by prices that it has not seen yet. Several
+ * contenders may be priced at the same time. */
+void erg_layout_entry_price(struct erg_layout_entry *entry, const struct erg_layout_choosing *at,
+                            const struct erg_layout_query *query);
+
 /*
- * Raises a contender's bound, as far as `enough` of a query's objective, and sets the entry's.
- * Several contenders may be raised at the same time.
+ * Raises a priced contender's bound as far as `enough` of a query's objective, or to the optimum.
+ * `prices`: what others may learn from it, to be released. Several contenders may be raised at the
+ * same time.
  */
-int erg_layout_entry_raise(struct erg_layout_entry *entry,
-                           const struct erg_layout_choice_request *request,
+int erg_layout_entry_raise(struct erg_layout_entry *entry, const struct erg_layout_choosing *at,
                            const struct erg_layout_query *query, double enough,
-                           struct erg_error *err);
+                           struct erg_prices *prices, struct erg_error *err);
 
 /* ---- targets (target.c) ---- */
 

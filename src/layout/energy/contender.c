@@ -108,32 +108,75 @@ void erg_layout_contender_drop(struct erg_layout_contender *contender)
     free(contender);
 }
 
-/* Whether the continuous problem says more than the chains do of how good the answer is. Longer
- * pipelines are not solved as they are. */
+/* Of pipelines up to so many times as long as those that are solved as they are: to sweep longer
+ * ones takes longer than to solve what stands for them. */
+enum { LONGER = 4 };
+
+/* Whether the continuous problem says more than the chains do of how good the answer is. */
 static bool has_optimum(const struct erg_layout *layout, const struct erg_layout_query *query)
 {
     bool fastest = query->goal == ERG_LAYOUT_FASTEST && query->energy_j == 0 && query->power_w == 0;
-    return !fastest && erg_layout_is_solved_whole(layout);
+    return !fastest &&
+           erg_layout_instructions(layout) <= LONGER * (long)ERG_LAYOUT_MOST_INSTRUCTIONS;
 }
 
-int erg_layout_entry_raise(struct erg_layout_entry *entry,
-                           const struct erg_layout_choice_request *request,
-                           const struct erg_layout_query *query, double enough,
-                           struct erg_error *err)
+static bool suit(const struct erg_prices *prices, const struct erg_layout *layout)
+{
+    const struct erg_pipeline pipeline = {
+        .schedule = layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
+        .stages = (size_t)layout->pipeline,
+        .microbatches = (size_t)layout->microbatches,
+        .chunks = (size_t)layout->virtual_stages};
+    return erg_prices_suit(prices, &pipeline);
+}
+
+/* Those that suit of the prices that the contender has not seen; returns how many. */
+static size_t find_fresh(const struct erg_prices **fresh, const struct erg_layout_choosing *at,
+                         const struct erg_layout_contender *contender)
+{
+    size_t unseen = at->prices.made - contender->priced, count = 0;
+    for (size_t i = unseen < at->prices.count ? unseen : at->prices.count; i > 0; i--) {
+        size_t place = (at->prices.made - i) % ERG_LAYOUT_PRICES;
+        if (suit(&at->prices.items[place], &contender->candidate.layout))
+            fresh[count++] = &at->prices.items[place];
+    }
+    return count;
+}
+
+void erg_layout_entry_price(struct erg_layout_entry *entry, const struct erg_layout_choosing *at,
+                            const struct erg_layout_query *query)
 {
     struct erg_layout_contender *contender = entry->contender;
     struct erg_layout_bound *bound = &contender->bound;
     const struct erg_layout *layout = &contender->candidate.layout;
-    struct footing footing;
-    int status = 0;
-    footing_init(&footing, request, &contender->candidate);
-    if (!bound->bends)
-        erg_layout_bound_init(bound, &footing.climb, layout, true);
-    entry->settled = !has_optimum(layout, query) || erg_layout_bound_is_optimum(bound, query);
-    if (!entry->settled && erg_layout_bound_objective(bound, query) < enough) {
-        status = erg_layout_bound_raise(bound, &footing.climb, layout, query, enough, err);
-        entry->settled = erg_layout_bound_is_optimum(bound, query);
+    const struct erg_prices *fresh[ERG_LAYOUT_PRICES];
+    size_t count = find_fresh(fresh, at, contender);
+    if (!bound->bends || count) {
+        struct footing footing;
+        footing_init(&footing, at->request, &contender->candidate);
+        if (!bound->bends)
+            erg_layout_bound_init(bound, &footing.climb, layout, true);
+        for (size_t i = 0; i < count; i++)
+            erg_layout_bound_price(bound, &footing.climb, layout, fresh[i]);
+        footing_release(&footing);
     }
+    contender->priced = at->prices.made;
+    entry->evaluated = at->prices.made + 1;
+    entry->bound = fmax(entry->bound, erg_layout_bound_objective(bound, query));
+    entry->settled = !has_optimum(layout, query) || erg_layout_bound_is_optimum(bound, query);
+}
+
+int erg_layout_entry_raise(struct erg_layout_entry *entry, const struct erg_layout_choosing *at,
+                           const struct erg_layout_query *query, double enough,
+                           struct erg_prices *prices, struct erg_error *err)
+{
+    struct erg_layout_contender *contender = entry->contender;
+    struct erg_layout_bound *bound = &contender->bound;
+    struct footing footing;
+    footing_init(&footing, at->request, &contender->candidate);
+    int status = erg_layout_bound_raise(bound, &footing.climb, &contender->candidate.layout, query,
+                                        enough, prices, err);
+    entry->settled = erg_layout_bound_is_optimum(bound, query);
     entry->bound = fmax(entry->bound, erg_layout_bound_objective(bound, query));
     footing_release(&footing);
     return status;

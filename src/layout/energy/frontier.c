@@ -28,11 +28,6 @@ static long solved_microbatches(const struct erg_layout *layout, long most_instr
     return groups * stages < layout->microbatches ? groups * stages : layout->microbatches;
 }
 
-bool erg_layout_is_solved_whole(const struct erg_layout *layout)
-{
-    return solved_microbatches(layout, ERG_LAYOUT_MOST_INSTRUCTIONS) == layout->microbatches;
-}
-
 static void start(struct solving *solving, const struct erg_layout_frontier_request *request)
 {
     const struct erg_layout *layout = request->layout;

@@ -53,8 +53,11 @@ struct erg_layout_frontier_request {
     bool tries; /* plans for these are searched no harder than others, to compare layouts */
 };
 
-/* Whether a layout's pipeline is solved as it is, unless the request says how long it may be. */
-bool erg_layout_is_solved_whole(const struct erg_layout *layout);
+/* Of a layout's pipeline. */
+static inline long erg_layout_instructions(const struct erg_layout *layout)
+{
+    return 2 * layout->pipeline * layout->virtual_stages * layout->microbatches;
+}
 
 struct erg_layout_frontier {
     /* Every plan; time and energy of the whole iteration over all GPUs; recipe: the index in

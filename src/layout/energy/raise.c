@@ -1,8 +1,12 @@
-/* Bounds raised to the optimum of the continuous problem, as far as that is worth its time. */
+/*
+ * Bounds raised: by what prices of other layouts say, and to the optimum of the continuous problem,
+ * as far as that is worth its time.
+ */
 #include "layout/energy/bound.h"
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -26,31 +30,38 @@ static void add_bend(struct erg_layout_bound *bound, double time_s, double energ
         bound->bends[bound->count++] = (struct erg_layout_bend){time_s, energy_j};
 }
 
-/* The optimum is convex: before its last bend it is above the line on which it arrived there. */
-static double line(const struct raising *raising, double time_s)
+/* A straight line below all plans: `rise_w` more for each second less. */
+struct line {
+    double time_s, energy_j, rise_w;
+};
+
+static double on_line(const struct line *line, double time_s)
 {
-    const struct erg_layout_bend *last = &raising->optimum.items[raising->optimum.count - 1];
-    return last->energy_j + raising->rise_w * (last->time_s - time_s);
+    return line->energy_j + line->rise_w * (line->time_s - time_s);
 }
 
-/* The higher of the bound as it was and the line, until `end_s`. */
-static void add_before(struct raising *raising, double end_s)
+/* The higher of a bound and a line, until `end_s`; returns how far the bound is above the line at
+ * its last bend before. */
+static double add_higher(struct erg_layout_bound *raised, const struct erg_layout_bound *bound,
+                         const struct line *line, double end_s)
 {
-    const struct erg_layout_bound *before = raising->before;
-    double from_s = 0, from_j = 0; /* the bound as it was above the line */
-    for (size_t i = 0; i < before->count && from_s < end_s; i++) {
-        double time_s = fmin(before->bends[i].time_s, end_s);
-        double old_j = erg_layout_bound_energy(before, time_s),
-               above_j = old_j - line(raising, time_s);
+    double from_s = 0, from_j = 0; /* the bound above the line */
+    for (size_t i = 0; i < bound->count && from_s < end_s; i++) {
+        const struct erg_layout_bend *bend = &bound->bends[i];
+        double time_s = fmin(bend->time_s, end_s);
+        double bound_j =
+            bend->time_s <= end_s ? bend->energy_j : erg_layout_bound_energy(bound, time_s);
+        double above_j = bound_j - on_line(line, time_s);
         if (i > 0 && (above_j > 0) != (from_j > 0)) {
             double crossing_s = from_s + (time_s - from_s) * from_j / (from_j - above_j);
-            add_bend(&raising->raised, crossing_s, line(raising, crossing_s));
+            add_bend(raised, crossing_s, on_line(line, crossing_s));
         }
         if (time_s < end_s)
-            add_bend(&raising->raised, time_s, fmax(old_j, line(raising, time_s)));
+            add_bend(raised, time_s, fmax(bound_j, on_line(line, time_s)));
         from_s = time_s;
         from_j = above_j;
     }
+    return from_j;
 }
 
 static void join(struct raising *raising)
@@ -63,7 +74,10 @@ static void join(struct raising *raising)
         erg_xrealloc(raised->bends, 2 * raising->before->count + count + 1, sizeof *raised->bends);
     raised->count = 0;
     raised->optimum_s = optimum[count - 1].time_s;
-    add_before(raising, raised->optimum_s);
+    /* The optimum is convex: before its last bend it is above the line on which it came there. */
+    const struct line line = {optimum[count - 1].time_s, optimum[count - 1].energy_j,
+                              raising->rise_w};
+    add_higher(raised, raising->before, &line, raised->optimum_s);
     for (size_t i = count; i-- > 0;)
         if (optimum[i].time_s >= first_s)
             add_bend(raised, optimum[i].time_s, optimum[i].energy_j);
@@ -97,18 +111,73 @@ static bool go_on(void *context, struct erg_breakpoint at, double slope_w)
     return !raising->enough_known;
 }
 
+/* The pipeline of a layout, with all that it points to. To be released. */
+struct course {
+    struct erg_pipeline pipeline;
+    double *hops_s;
+    struct erg_frontier *tables;
+    size_t table_count;
+};
+
+static void course_init(struct course *course, const struct erg_layout_climb *climb,
+                        const struct erg_layout *layout)
+{
+    course->hops_s = erg_xcalloc((size_t)layout->pipeline, sizeof *course->hops_s);
+    course->pipeline = erg_layout_climb_pipeline(climb, layout, course->hops_s);
+    course->table_count = 2 * course->pipeline.stages * course->pipeline.chunks;
+    course->tables = erg_xcalloc(course->table_count, sizeof *course->tables);
+    erg_layout_climb_tables(course->tables, climb, layout);
+}
+
+static void course_release(struct course *course)
+{
+    for (size_t i = 0; i < course->table_count; i++)
+        erg_frontier_release(&course->tables[i]);
+    free(course->tables);
+    free(course->hops_s);
+}
+
+/* Behind the last bend energy rises by waiting, so a line that is higher there is met later. */
+static void raise_by(struct erg_layout_bound *bound, const struct line *line)
+{
+    struct erg_layout_bound raised = *bound;
+    raised.bends = erg_xcalloc(2 * bound->count + 1, sizeof *raised.bends);
+    raised.count = 0;
+    double above_j = add_higher(&raised, bound, line, INFINITY);
+    if (above_j < 0) {
+        double last_s = bound->bends[bound->count - 1].time_s;
+        double crossing_s = last_s - above_j / (bound->waiting_w + line->rise_w);
+        add_bend(&raised, crossing_s, on_line(line, crossing_s));
+    }
+    erg_layout_bound_release(bound);
+    *bound = raised;
+}
+
+void erg_layout_bound_price(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
+                            const struct erg_layout *layout, const struct erg_prices *prices)
+{
+    const struct erg_layout_whole *whole = &bound->whole;
+    struct course course;
+    course_init(&course, climb, layout);
+    assert(erg_prices_suit(prices, &course.pipeline));
+    double cost_j = erg_prices_cost(prices, &course.pipeline, course.tables);
+    const struct erg_layout_bend at = erg_layout_whole_at(whole, 0, cost_j);
+    const struct line line = {at.time_s, at.energy_j,
+                              whole->replicas * (prices->total_w - whole->stages_w) -
+                                  whole->idle_w};
+    raise_by(bound, &line);
+    course_release(&course);
+}
+
 int erg_layout_bound_raise(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
                            const struct erg_layout *layout, const struct erg_layout_query *query,
-                           double enough, struct erg_error *err)
+                           double enough, struct erg_prices *prices, struct erg_error *err)
 {
     struct raising raising = {.before = bound, .raised = *bound, .query = query, .enough = enough};
+    struct course course;
     raising.raised.bends = NULL;
-    double *hops_s = erg_xcalloc((size_t)layout->pipeline, sizeof *hops_s);
-    const struct erg_pipeline pipeline = erg_layout_climb_pipeline(climb, layout, hops_s);
-    size_t count = 2 * pipeline.stages * pipeline.chunks;
-    struct erg_frontier *tables = erg_xcalloc(count, sizeof *tables);
-    erg_layout_climb_tables(tables, climb, layout);
-    int status = erg_iteration_sweep(&pipeline, tables, go_on, &raising, err);
+    course_init(&course, climb, layout);
+    int status = erg_iteration_sweep(&course.pipeline, course.tables, go_on, &raising, prices, err);
     if (status == 0) {
         join(&raising);
         if (!raising.enough_known)
@@ -118,10 +187,7 @@ int erg_layout_bound_raise(struct erg_layout_bound *bound, const struct erg_layo
     } else {
         erg_layout_bound_release(&raising.raised);
     }
-    for (size_t i = 0; i < count; i++)
-        erg_frontier_release(&tables[i]);
-    free(tables);
-    free(hops_s);
+    course_release(&course);
     free(raising.optimum.items);
     return status;
 }

@@ -89,10 +89,25 @@ static int solve_one(void *context, size_t i, struct erg_error *err)
                                      contender->solved ? 0 : POINTS, true, err);
 }
 
-static void note_best(struct erg_layout_target *target, const struct erg_layout_option *option)
+/* What is only shown need not end just at the deadline, so not the points but the curve counts: the
+ * continuous problem's, where that is known; else the lines between plans. */
+static double shown_value(const struct erg_layout_query *query,
+                          const struct erg_layout_contender *contender,
+                          const struct erg_layout_frontier *frontier)
+{
+    if (erg_layout_bound_is_optimum(&contender->bound, query))
+        return erg_layout_bound_objective(&contender->bound, query);
+    return erg_layout_frontier_optimum(frontier, query->time_s > 0 ? query->time_s : INFINITY);
+}
+
+static void note_best(struct erg_layout_target *target,
+                      const struct erg_layout_contender *contender,
+                      const struct erg_layout_option *option)
 {
     struct erg_layout_pick pick;
-    if (erg_layout_pick(&pick, option, 1, &target->query, NULL) == 0)
+    if (target->shows)
+        target->best = fmin(target->best, shown_value(&target->query, contender, option->frontier));
+    else if (erg_layout_pick(&pick, option, 1, &target->query, NULL) == 0)
         target->best = fmin(target->best, erg_layout_pick_value(&pick, target->query.goal));
 }
 
@@ -114,7 +129,7 @@ static void enter(struct erg_layout_choosing *at, struct erg_layout_contender *c
     }
     contender->deadlines.count = contender->times.count = 0;
     for (size_t i = 0; i < at->targets.count; i++)
-        note_best(&at->targets.items[i], &choice->options[contender->option]);
+        note_best(&at->targets.items[i], contender, &choice->options[contender->option]);
 }
 
 static int solve(struct erg_layout_choosing *at, struct batch *batch, struct erg_error *err)

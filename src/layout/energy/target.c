@@ -123,50 +123,145 @@ enum { TOGETHER = 4 };
 
 struct raising {
     const struct erg_layout_choosing *at;
-    const struct erg_layout_target *target;
-    struct erg_layout_entry entries[TOGETHER];
+    const struct erg_layout_query *query;
+    struct erg_layout_entry *entries[ERG_LAYOUT_KEPT];
+    size_t count;
     double enough;
+    struct erg_prices prices[TOGETHER];
 };
+
+/* Takes the prices, instead of the oldest where there are many. */
+static void remember(struct erg_layout_choosing *at, struct erg_prices prices)
+{
+    size_t place = at->prices.made++ % ERG_LAYOUT_PRICES;
+    if (at->prices.count < ERG_LAYOUT_PRICES) {
+        ERG_PUSH(&at->prices, items, prices);
+    } else {
+        erg_prices_release(&at->prices.items[place]);
+        at->prices.items[place] = prices;
+    }
+}
+
+/* Whoever has a bound of this or more is not the best: so does one that was solved, but for the
+ * tolerance, or one whose bound cannot be raised. */
+static double enough_for(const struct erg_layout_target *target)
+{
+    double enough = target->best / (1 + target->tolerance);
+    for (size_t i = 0; i < target->count; i++)
+        if (target->entries[i].settled)
+            enough = fmin(enough, target->entries[i].bound);
+    return enough;
+}
+
+/* Sorts again, and drops those that are within the query's bounds no more. */
+static void sort(struct erg_layout_target *target)
+{
+    size_t count = target->count;
+    target->count = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_layout_entry entry = target->entries[i];
+        if (isfinite(entry.bound))
+            insert(target, &entry);
+        else
+            erg_layout_contender_drop(entry.contender);
+    }
+}
+
+static bool may_be_best(const struct erg_layout_entry *entry, double enough)
+{
+    return !entry->settled && entry->bound < enough;
+}
+
+static int price_one(void *context, size_t i, struct erg_error *err)
+{
+    const struct raising *raising = context;
+    (void)err;
+    erg_layout_entry_price(raising->entries[i], raising->at, raising->query);
+    return 0;
+}
+
+/* Prices those that may be the best, until they know all prices. */
+static void price(struct raising *raising, struct erg_layout_target *target)
+{
+    for (;;) {
+        raising->enough = enough_for(target);
+        raising->count = 0;
+        for (size_t i = 0; i < target->count; i++) {
+            struct erg_layout_entry *entry = &target->entries[i];
+            if (may_be_best(entry, raising->enough) &&
+                entry->evaluated != raising->at->prices.made + 1)
+                raising->entries[raising->count++] = entry;
+        }
+        if (raising->count == 0)
+            return;
+        erg_parallel_for(raising->count, 0, price_one, raising, NULL);
+        sort(target);
+    }
+}
+
+/*
+ * How good a layout seems to be. Bounds are too low most where times are close to the fastest, so
+ * that the bound at a somewhat shorter time says more: it is infinite where that is too short.
+ */
+static double guess(const struct erg_layout_entry *entry, const struct erg_layout_query *query)
+{
+    static const double shorter = 0.97;
+    struct erg_layout_query within = *query;
+    within.time_s *= shorter;
+    double guess = erg_layout_bound_objective(&entry->contender->bound, &within);
+    return fmax(guess, entry->bound);
+}
+
+static bool same_schedule(const struct erg_layout *a, const struct erg_layout *b)
+{
+    return a->pipeline == b->pipeline && a->virtual_stages == b->virtual_stages &&
+           a->microbatches == b->microbatches;
+}
+
+/* The next one to raise is the one that seems best: how good it is spares raising others far. Not
+ * with others of the same schedule, which will learn from it. NULL: none is left. */
+static struct erg_layout_entry *next_to_raise(const struct raising *raising,
+                                              struct erg_layout_target *target)
+{
+    struct erg_layout_entry *best = NULL;
+    double least = INFINITY;
+    for (size_t i = 0; i < target->count; i++) {
+        struct erg_layout_entry *entry = &target->entries[i];
+        const struct erg_layout *layout = &entry->contender->candidate.layout;
+        bool wanted = may_be_best(entry, raising->enough);
+        for (size_t k = 0; k < raising->count && wanted; k++)
+            wanted = !same_schedule(layout, &raising->entries[k]->contender->candidate.layout);
+        double value = wanted ? guess(entry, raising->query) : INFINITY;
+        if (wanted && (!best || value < least)) {
+            best = entry;
+            least = value;
+        }
+    }
+    return best;
+}
 
 static int raise_one(void *context, size_t i, struct erg_error *err)
 {
     struct raising *raising = context;
-    return erg_layout_entry_raise(&raising->entries[i], raising->at->request,
-                                  &raising->target->query, raising->enough, err);
-}
-
-/* With a bound of this or more nothing needs to be solved. */
-static double closing_bound(const struct erg_layout_target *target)
-{
-    return target->best / (1 + target->tolerance);
+    return erg_layout_entry_raise(raising->entries[i], raising->at, raising->query, raising->enough,
+                                  &raising->prices[i], err);
 }
 
 int erg_layout_target_settle(struct erg_layout_choosing *at, struct erg_layout_target *target,
                              struct erg_error *err)
 {
     for (;;) {
-        struct raising raising = {.at = at, .target = target, .enough = closing_bound(target)};
-        size_t count = 0;
-        /* Up to the first that is settled: who is not below it is not the best. */
-        while (count < target->count && count < TOGETHER &&
-               target->entries[count].bound < raising.enough) {
-            if (target->entries[count].settled)
-                raising.enough = target->entries[count].bound;
-            else
-                raising.entries[count] = target->entries[count];
-            count += !target->entries[count].settled;
-        }
-        if (count == 0)
+        struct raising raising = {.at = at, .query = &target->query};
+        struct erg_layout_entry *next;
+        price(&raising, target);
+        while (raising.count < TOGETHER && (next = next_to_raise(&raising, target)))
+            raising.entries[raising.count++] = next;
+        if (raising.count == 0)
             return 0;
-        int status = erg_parallel_for(count, 0, raise_one, &raising, err);
-        for (size_t i = 0; i < count; i++)
-            erg_layout_target_take_first(target);
-        for (size_t i = 0; i < count; i++) {
-            if (isfinite(raising.entries[i].bound))
-                insert(target, &raising.entries[i]);
-            else
-                erg_layout_contender_drop(raising.entries[i].contender);
-        }
+        int status = erg_parallel_for(raising.count, 0, raise_one, &raising, err);
+        for (size_t i = 0; i < raising.count; i++)
+            remember(at, raising.prices[i]);
+        sort(target);
         if (status != 0)
             return -1;
     }
