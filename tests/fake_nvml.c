@@ -417,6 +417,26 @@ static int set_field(struct fake_gpu *gpu, struct nvml_field *field)
     }
 }
 
+/* The same value as another type, beside bytes that mean nothing. */
+static void set_type(const struct fake_gpu *gpu, const char *name, struct nvml_field *field)
+{
+    for (size_t i = 0; i < gpu->rule_count; i++) {
+        if (gpu->rules[i].kind != FAKE_TYPE || strcmp(gpu->rules[i].call, name) != 0)
+            continue;
+        uint32_t value = field->value.ui;
+        field->type = gpu->rules[i].result;
+        field->value.ull = 0xdeadbeefdeadbeefull;
+        if (field->type == NVML_TYPE_DOUBLE)
+            field->value.d = value;
+        else if (field->type == NVML_TYPE_SIGNED_INT || field->type == NVML_TYPE_UNSIGNED_INT)
+            field->value.ui = value;
+        else if (field->type == NVML_TYPE_UNSIGNED_SHORT)
+            field->value.us = (uint16_t)value;
+        else if (field->type < NVML_TYPE_UNSIGNED_SHORT)
+            field->value.ull = value;
+    }
+}
+
 ENTRY(nvmlDeviceGetFieldValues, nvml_device device, int count, struct nvml_field *fields)
 {
     BEGIN(device, "GetFieldValues");
@@ -427,6 +447,7 @@ ENTRY(nvmlDeviceGetFieldValues, nvml_device device, int count, struct nvml_field
         fields[i].result = obey(gpu, name);
         if (fields[i].result == NVML_SUCCESS)
             fields[i].result = set_field(gpu, &fields[i]);
+        set_type(gpu, name, &fields[i]);
     }
     return NVML_SUCCESS;
 }

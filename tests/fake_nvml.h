@@ -25,6 +25,7 @@
  *     narrow                    byte counters have 32 bits
  *     limit W                   enforced power limit
  *     module                    power is known of the whole module only
+ *     type CALL TYPE              a field comes as this NVML type; beyond 6 as one of tomorrow
  *     fail CALL RESULT FROM TO  the call gives this NVML result
  *     slow CALL S               every such call takes S
  *     hang CALL AT S            the first such call after AT takes S
@@ -68,7 +69,7 @@ enum {
 };
 
 struct fake_rule {
-    enum { FAKE_FAIL, FAKE_SLOW, FAKE_HANG, FAKE_REASONS } kind;
+    enum { FAKE_FAIL, FAKE_SLOW, FAKE_HANG, FAKE_REASONS, FAKE_TYPE } kind;
     char call[48];
     int result;
     uint64_t bits;

@@ -169,6 +169,9 @@ static bool set_rule(struct fake_gpu *gpu, char *const *words, size_t count)
         rule.result = (int)number(words, count, 2, 0);
         rule.from_s = number(words, count, 3, -INFINITY);
         rule.to_s = number(words, count, 4, INFINITY);
+    } else if (strcmp(name, "type") == 0) {
+        rule.kind = FAKE_TYPE;
+        rule.result = (int)number(words, count, 2, 0);
     } else if (strcmp(name, "slow") == 0) {
         rule.kind = FAKE_SLOW;
         rule.duration_s = number(words, count, 2, 0);

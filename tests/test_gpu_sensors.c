@@ -196,6 +196,31 @@ static void test_counters(void **state)
         }
 }
 
+/* A field is decoded by the type it comes with; one of a type that is not known is not a value. */
+static void test_types_of_fields(void **state)
+{
+    (void)state;
+    for (int type = 0; type <= 8; type++) {
+        struct erg_error err = {0};
+        char script[128];
+        snprintf(script, sizeof script, "gpus 1\ngpu 0 power 0=61.5\ngpu 0 type field186 %d\n",
+                 type);
+        struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, script);
+        struct erg_gpus *gpus;
+        struct erg_gpu_sample sample;
+        assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
+        erg_gpu_read(gpus, 0, UINT64_C(1) << ERG_METRIC_POWER_INSTANT, &sample);
+        assert_int_equal(erg_gpu_has(&sample, ERG_METRIC_POWER_INSTANT), type <= 6);
+        if (type <= 6)
+            assert_int_equal(sample.readings[ERG_METRIC_POWER_INSTANT].value, 61500);
+        else
+            assert_string_equal(erg_gpu_refusal(gpus, 0, ERG_METRIC_POWER_INSTANT),
+                                "the driver gives no number that is known here");
+        erg_gpus_close(gpus);
+        fake_close(&fake);
+    }
+}
+
 static void test_failures(void **state)
 {
     (void)state;
@@ -405,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_every_metric),
         cmocka_unit_test(test_only_what_is_asked),
         cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_types_of_fields),
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_a_lost_gpu),
         cmocka_unit_test(test_an_old_library),

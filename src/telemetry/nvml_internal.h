@@ -27,6 +27,7 @@ enum nvml_result {
     NVML_FUNCTION_NOT_FOUND = 13,
     NVML_GPU_IS_LOST = 15,
     NVML_RESET_REQUIRED = 16,
+    NVML_NO_NUMBER = 1000, /* ours: a field whose type is not known, or a double that is none */
 };
 
 enum nvml_value_type {

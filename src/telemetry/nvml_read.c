@@ -28,6 +28,8 @@ const char *nvml_reason(int result)
         return "the driver timed out";
     case NVML_DRIVER_NOT_LOADED:
         return "the driver is not loaded";
+    case NVML_NO_NUMBER:
+        return "the driver gives no number that is known here";
     default:
         return "the driver reports an error";
     }
@@ -72,14 +74,24 @@ void nvml_refuse(const struct nvml_reading *at, enum erg_metric metric, int resu
 
 /* ---- fields ---- */
 
+static bool is_number(const struct nvml_field *field)
+{
+    static const double most = 9e18; /* in 64 bits */
+    if (field->type == NVML_TYPE_DOUBLE)
+        return fabs(field->value.d) < most;
+    return field->type > NVML_TYPE_DOUBLE && field->type <= NVML_TYPE_UNSIGNED_SHORT;
+}
+
 int nvml_ask_fields(const struct nvml_reading *at, struct nvml_field *fields, int count)
 {
     for (int i = 0; i < count; i++)
         fields[i].result = NVML_NOT_SUPPORTED; /* should the library leave one untouched */
     int result = ASK(at, field_values, count, fields);
-    if (result != NVML_SUCCESS)
-        for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++)
+        if (result != NVML_SUCCESS)
             fields[i].result = result;
+        else if (fields[i].result == NVML_SUCCESS && !is_number(&fields[i]))
+            fields[i].result = NVML_NO_NUMBER;
     return result;
 }
 
