@@ -147,7 +147,14 @@ static void test_where_it_cannot_listen(void **state)
     check_program("serve --listen 127.0.0.1:x 2>&1", 2, "must be an address and a port");
     check_program("serve --listen 127.0.0.1:70000 2>&1", 2, "must be an address and a port");
     check_program("serve --listen 999.1.1.1:80 2>&1", 2, "whose address is unknown");
-    check_program("serve --listen 192.0.2.1:9464 2>&1", 1, "listening at 192.0.2.1:9464 failed");
+    check_program("serve --listen 192.0.2.1:9464 2>&1", 1,
+                  "listening at 192.0.2.1:9464 failed: Cannot assign");
+    /* A port that is taken. */
+    struct server server = start();
+    char arguments[64];
+    snprintf(arguments, sizeof arguments, "serve --listen 127.0.0.1:%d 2>&1", server.port);
+    check_program(arguments, 1, "failed: Address already in use");
+    stop(&server);
     set_world(NULL);
     check_program("serve 2>&1", 4, "looking for NVIDIA GPUs");
     check_program("serve --listen 9464 2>&1", 2, "must be an address and a port");

@@ -8,11 +8,15 @@
 #include "observe/openmetrics.h"
 #include "telemetry/rapl.h"
 
+#include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 struct values {
     const char *listen, *gpus;
@@ -118,24 +122,55 @@ static int resolve(const char *listen, struct addrinfo **found, struct erg_error
                     listen, gai_strerror(result));
 }
 
+/* Listens itself, since the server does not say why it could not. */
+static int open_socket(const struct addrinfo *address, int *opened)
+{
+    int on = 1;
+    int listener = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (listener >= 0 && setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        bind(listener, address->ai_addr, address->ai_addrlen) == 0 &&
+        listen(listener, SOMAXCONN) == 0) {
+        *opened = listener;
+        return 0;
+    }
+    int reason = errno;
+    if (listener >= 0)
+        close(listener);
+    return reason;
+}
+
+static int port_of(int listener)
+{
+    char port[NI_MAXSERV];
+    struct sockaddr_storage address;
+    socklen_t size = sizeof address;
+    if (getsockname(listener, (struct sockaddr *)&address, &size) != 0 ||
+        getnameinfo((struct sockaddr *)&address, size, NULL, 0, port, sizeof port,
+                    NI_NUMERICSERV) != 0)
+        return 0;
+    return atoi(port);
+}
+
 static int listen_at(struct MHD_Daemon **daemon, struct server *server, const char *listen,
                      const struct addrinfo *address, struct erg_error *err)
 {
-    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO;
-    if (address->ai_family == AF_INET6)
-        flags |= MHD_USE_IPv6;
-    *daemon =
-        MHD_start_daemon(flags, 0, NULL, NULL, on_request, server, MHD_OPTION_SOCK_ADDR,
-                         address->ai_addr, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S,
-                         MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_END);
-    if (!*daemon)
+    int listener = -1, reason = open_socket(address, &listener);
+    if (reason)
         return erg_fail(err, ERG_FAILED,
-                        "listening at %s failed: the port is in use or not allowed, or the address "
-                        "is not of this machine",
+                        "listening at %s failed: %s; expected a free port at an address of this "
+                        "machine",
+                        listen, strerror(reason));
+    *daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO, 0, NULL, NULL,
+                               on_request, server, MHD_OPTION_LISTEN_SOCKET, listener,
+                               MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S,
+                               MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_END);
+    if (!*daemon) {
+        close(listener);
+        return erg_fail(err, ERG_FAILED, "listening at %s failed: no threads for the server",
                         listen);
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(*daemon, MHD_DAEMON_INFO_BIND_PORT);
+    }
     printf("http://%.*s:%d/metrics\n", (int)(strrchr(listen, ':') - listen), listen,
-           info ? (int)info->port : 0);
+           port_of(listener));
     fflush(stdout); /* whoever started this waits for the line */
     return 0;
 }
