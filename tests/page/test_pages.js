@@ -215,11 +215,13 @@ const tests = {
 
   "simulate: policies side by side and over time"() {
     run("simulate", example("cluster/cluster.yaml"), example("cluster/trace.csv"), "--profiles", example("cluster/profiles"),
-      "--policy", "fcfs,arena,ergon", "--output", "simulate");
+      "--policy", "fcfs,arena,ergon,ergon-thrifty", "--output", "simulate");
     const page = openPage(inFolder("simulate/report.html"), ["policies", "METRICS"]);
     checkWhole(page);
     const rows = rowsOf(page, "policies"), heads = page.byId("policies").all("thead")[0].all("th").map(th => th.textContent);
-    same(rows.map(row => row.children[0].nodes[1]), ["fcfs", "arena", "ergon"]);
+    same(rows.map(row => row.children[0].nodes[1]), ["fcfs", "arena", "ergon", "ergon-thrifty"]);
+    /* Not beside a variant of its own. */
+    assert.match(page.byId("headline").textContent, /^A job spends .* less time in the system than under arena, the next best\.$/);
     /* A number and its unit are the value; in bold is the best of a column. */
     for (const [title, key, units, less] of page.METRICS) {
       const column = heads.indexOf(title), values = page.data.policies.map(p => p.summary[key]);
@@ -235,10 +237,10 @@ const tests = {
     const courses = page.byId("course").all("svg");
     assert.strictEqual(courses.length, 4);
     courses[0].fire("pointermove", { clientX: 400 });
-    assert.match(page.byId("tip").textContent, /^after .*\nfcfs: .*\narena: .*\nergon: /);
+    assert.match(page.byId("tip").textContent, /^after .*\nfcfs: .*\narena: .*\nergon: .*\nergon-thrifty: /);
     const guides = courses.map(svg => svg.all(e => e.getAttribute("class") === "guide")[0].getAttribute("x1"));
     assert.ok(guides.every(x => x === guides[0]), "all cursors move together");
-    assert.strictEqual(page.byId("completion").all("svg")[0].all(e => e.tag === "path").length, 3);
+    assert.strictEqual(page.byId("completion").all("svg")[0].all(e => e.tag === "path").length, 4);
     const [first] = page.byId("gpus-controls").all("button");
     first.fire("click");
     const canvas = page.byId("gpus").all("canvas")[0];

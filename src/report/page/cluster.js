@@ -4,7 +4,8 @@ const steps = plan.steps;
 function heading() {
   byId("job-name").textContent = plan.trace;
   document.title = `ergon simulate: ${plan.trace}`;
-  const ours = policies.find(p => p.strong), others = policies.filter(p => p !== ours && isNumber(p.summary.mean_time_in_system_s));
+  const ours = policies.find(p => p.strong), isVariant = p => ours && p.name.startsWith(`${ours.name}-`);
+  const others = policies.filter(p => p !== ours && !isVariant(p) && isNumber(p.summary.mean_time_in_system_s));
   const best = others.length ? others.reduce((a, b) => (b.summary.mean_time_in_system_s < a.summary.mean_time_in_system_s ? b : a)) : policies[0];
   const one = ours || best, summary = one.summary;
   if (ours && others.length) {
