@@ -57,6 +57,12 @@ static void test_table_and_output(void **state)
     erg_text_release(&arguments);
 }
 
+static void write_text(const char *name, const char *text)
+{
+    struct erg_error err;
+    assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
+}
+
 static void test_exit_status(void **state)
 {
     (void)state;
@@ -67,6 +73,13 @@ static void test_exit_status(void **state)
     check_program("measure -o /nonexistent/table -- true 2>&1", 1, "Energy of 'true', 1 run");
     check_program("measure -o /nonexistent/table -- true 2>&1", 1, "writing '/nonexistent/table'");
     check_program("measure -- ergon-no-such-program 2>&1", 127, "starting 'ergon-no-such-program'");
+    /* A script without a first line that says by what it is run. */
+    struct erg_text arguments = {0};
+    write_text("script", "echo \"<$1>\"; exit 9\n");
+    assert_int_equal(chmod(in_folder("script"), 0755), 0);
+    erg_text_printf(&arguments, "measure -- %s 'a b' 2>/dev/null", in_folder("script"));
+    check_program(arguments.data, 9, "<a b>\n");
+    erg_text_release(&arguments);
     check_program("measure 2>&1", 2, "needs -- CMD");
     check_program("measure -r 0 -- true 2>&1", 2, "--repeat");
     check_program("measure --gpus 7 -- true 2>&1", 4, "there is no GPU 7");
@@ -87,12 +100,6 @@ static void test_signals_reach_the_command(void **state)
                   9, "1 run");
     check_program("measure -- sh -c 'kill -TERM $PPID; exec sleep 60' 2>&1", 143,
                   "died of signal 15");
-}
-
-static void write_text(const char *name, const char *text)
-{
-    struct erg_error err;
-    assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
 }
 
 static void test_without_gpus(void **state)

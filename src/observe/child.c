@@ -1,8 +1,11 @@
 #include "observe/child.h"
 
+#include "base/memory.h"
+
 #include <errno.h>
 #include <spawn.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -45,6 +48,22 @@ static int check_before(struct erg_error *err)
     return 0;
 }
 
+/* A script that does not say by what it is run is run by the shell, as by execvp() and all shells.
+ */
+static int start_script(pid_t *pid, const posix_spawnattr_t *attributes, char *const *words)
+{
+    static char shell[] = "/bin/sh";
+    size_t count = 0;
+    while (words[count])
+        count++;
+    char **line = erg_xcalloc(count + 2, sizeof *line);
+    line[0] = shell;
+    memcpy(line + 1, words, count * sizeof *line);
+    int result = posix_spawn(pid, shell, NULL, attributes, line, environ);
+    free(line);
+    return result;
+}
+
 static int start(pid_t *pid, const struct erg_child_signals *signals, const char *const *command,
                  struct erg_error *err)
 {
@@ -52,8 +71,10 @@ static int start(pid_t *pid, const struct erg_child_signals *signals, const char
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
     posix_spawnattr_setsigmask(&attributes, &signals->before);
-    int result = posix_spawnp(pid, command[0], NULL, &attributes, (char *const *)(uintptr_t)command,
-                              environ);
+    char *const *words = (char *const *)(uintptr_t)command;
+    int result = posix_spawnp(pid, command[0], NULL, &attributes, words, environ);
+    if (result == ENOEXEC)
+        result = start_script(pid, &attributes, words);
     posix_spawnattr_destroy(&attributes);
     if (result == 0)
         return 0;
