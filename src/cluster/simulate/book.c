@@ -3,12 +3,14 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 
 void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job, int node)
 {
     if (!sim->simulation->keep_events)
         return;
-    const struct erg_cluster_job *now = job >= 0 ? &sim->scheduler->jobs[job] : NULL;
+    const struct erg_cluster_job *now =
+        job >= 0 && kind != ERG_RECORD_RELEASE ? &sim->scheduler->jobs[job] : NULL;
     ERG_PUSH(&sim->records, items,
              (struct erg_cluster_record){
                  .at_s = sim->scheduler->now_s,
@@ -99,31 +101,58 @@ static void book_move(struct simulator *sim, const struct change *before)
     simulator_refresh(sim, job->id);
 }
 
+static bool has_changed(const struct erg_cluster_job *job, const struct change *before)
+{
+    return before->point != job->point || !erg_placement_equal(&before->placement, &job->placement);
+}
+
 /* Books what became of a job in a call of the policy. */
 static int book_change(struct simulator *sim, const struct change *before, struct erg_error *err)
 {
     const struct erg_cluster_job *job = &sim->scheduler->jobs[before->job];
-    bool same_gpus = erg_placement_equal(&before->placement, &job->placement);
     if (job->state == ERG_JOB_REJECTED) {
-        simulator_record(sim, ERG_RECORD_REJECT, job->id, -1);
         simulator_note_rejected(sim, job->id);
         meter_update(&sim->meter, job->id);
         return 0;
     }
-    if (same_gpus && before->point == job->point)
+    if (!has_changed(job, before))
         return 0;
     if (job->placement.count > 0 && check_placed(sim, job, err) != 0)
         return -1;
-    if (same_gpus)
+    if (erg_placement_equal(&before->placement, &job->placement))
         simulator_pace(sim, job->id);
     else
         book_move(sim, before);
-    simulator_record(sim,
-                     job->state == ERG_JOB_WAITING      ? ERG_RECORD_SUSPEND
-                     : before->state == ERG_JOB_RUNNING ? ERG_RECORD_CHANGE
-                                                        : ERG_RECORD_START,
-                     job->id, -1);
     return 0;
+}
+
+static void record_change(struct simulator *sim, const struct change *before)
+{
+    const struct erg_cluster_job *job = &sim->scheduler->jobs[before->job];
+    if (job->state == ERG_JOB_REJECTED)
+        simulator_record(sim, ERG_RECORD_REJECT, job->id, -1);
+    else if (has_changed(job, before))
+        simulator_record(sim,
+                         job->state == ERG_JOB_WAITING      ? ERG_RECORD_SUSPEND
+                         : before->state == ERG_JOB_RUNNING ? ERG_RECORD_CHANGE
+                                                            : ERG_RECORD_START,
+                         job->id, -1);
+}
+
+static void record_changes(struct simulator *sim)
+{
+    if (!sim->simulation->keep_events)
+        return;
+    size_t count;
+    struct record_step *steps = simulator_record_order(sim, &count);
+    for (size_t i = 0; i < count; i++) {
+        const struct change *change = &sim->scheduler->changes->items[steps[i].change];
+        if (steps[i].releases)
+            simulator_record(sim, ERG_RECORD_RELEASE, change->job, -1);
+        else
+            record_change(sim, change);
+    }
+    free(steps);
 }
 
 int simulator_book(struct simulator *sim, struct erg_error *err)
@@ -136,6 +165,8 @@ int simulator_book(struct simulator *sim, struct erg_error *err)
         (void)job;
         result = book_change(sim, &changes->items[i], err);
     }
+    if (result == 0 && changes->count > 0)
+        record_changes(sim);
     scheduler_settle(sim->scheduler);
     return result;
 }

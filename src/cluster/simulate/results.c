@@ -13,11 +13,11 @@ static const char *const states[] = {
 };
 
 static const char *const kinds[ERG_RECORD_KINDS] = {
-    [ERG_RECORD_SUBMIT] = "submit", [ERG_RECORD_START] = "start",
-    [ERG_RECORD_CHANGE] = "change", [ERG_RECORD_SUSPEND] = "suspend",
-    [ERG_RECORD_EVICT] = "evict",   [ERG_RECORD_END] = "end",
-    [ERG_RECORD_REJECT] = "reject", [ERG_RECORD_FAILURE] = "failure",
-    [ERG_RECORD_REPAIR] = "repair",
+    [ERG_RECORD_SUBMIT] = "submit",   [ERG_RECORD_START] = "start",
+    [ERG_RECORD_CHANGE] = "change",   [ERG_RECORD_SUSPEND] = "suspend",
+    [ERG_RECORD_RELEASE] = "release", [ERG_RECORD_EVICT] = "evict",
+    [ERG_RECORD_END] = "end",         [ERG_RECORD_REJECT] = "reject",
+    [ERG_RECORD_FAILURE] = "failure", [ERG_RECORD_REPAIR] = "repair",
 };
 
 static json_t *families(const struct erg_simulated *result)

@@ -50,6 +50,7 @@ enum erg_record_kind {
     ERG_RECORD_START,   /* got GPUs, first or again */
     ERG_RECORD_CHANGE,  /* got other GPUs or another operating point */
     ERG_RECORD_SUSPEND, /* the policy took its GPUs */
+    ERG_RECORD_RELEASE, /* gave its GPUs back, to be changed at this moment: an exchange */
     ERG_RECORD_EVICT,   /* a node failed under it */
     ERG_RECORD_END,
     ERG_RECORD_REJECT,
@@ -63,7 +64,8 @@ struct erg_cluster_record {
     enum erg_record_kind kind;
     int job, node;
     int shape, point; /* that it has now; -1: none */
-    /* The GPUs that it has now: so many of the result's slices from this one on. */
+    /* The GPUs that it has now, or had until it was evicted or ended: so many of the result's
+     * slices from this one on. */
     size_t first_slice;
     int slices;
 };
