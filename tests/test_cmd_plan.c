@@ -411,6 +411,32 @@ static void test_numbers_of_gpus(void **state)
     check_output("plan " SMALLER " --gpus 2,4 --why t=2 2>&1", 2, "need one");
 }
 
+/* What a refusal says is needed is enough when it is asked for. */
+static void test_what_is_said_to_be_needed_is_enough(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *option, *unit;
+        double too_little;
+    } cases[] = {
+        {"--deadline", " s", 2}, {"--energy-budget", " J", 100}, {"--power-budget", " W", 10}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char command[300];
+        snprintf(command, sizeof command, "plan " SMALLER " %s %g 2>&1", cases[i].option,
+                 cases[i].too_little);
+        struct program_result result = run_program(command);
+        const char *needed = strstr(result.out.data, ", needs ");
+        assert_int_equal(result.exit_code, 3);
+        assert_non_null(needed);
+        char *end;
+        const double value = strtod(needed + strlen(", needs "), &end);
+        assert_int_equal(strncmp(end, cases[i].unit, 2), 0);
+        snprintf(command, sizeof command, "plan " SMALLER " %s %.6g", cases[i].option, value);
+        check_output(command, 0, "tokens/s");
+        erg_text_release(&result.out);
+    }
+}
+
 /* What nothing fits or keeps is a document, too, with the words that people are told. */
 static void test_refusals_as_documents(void **state)
 {
@@ -421,7 +447,10 @@ static void test_refusals_as_documents(void **state)
         {SMALL " --gpus 1", "; something fits with 119.92 GiB a GPU", "gpus"},
         {JOB " --gpus 64 --layout t=1,p=4,l=2", "of a GPU, whatever is offloaded", "layout"},
         {JOB " --gpus 64 --layout t=1,p=4,l=2", "or as it is with ", "memory_bytes"},
-        {SMALL " --gpus 4 --batch 3 --layout p=4,v=2", "no batch of 3 to 3 sequences", "layout"},
+        {SMALL " --gpus 4 --batch 3 --layout p=4,v=2",
+         "a batch of 3 sequences is no multiple of data 1 x microbatch 1 x pipeline 4, as "
+         "interleaving needs",
+         "layout"},
         {SMALLER " --deadline 2", "within a deadline of 2 s: the nearest", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -481,13 +510,21 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_document),        cmocka_unit_test(test_one_layout),
-        cmocka_unit_test(test_tables),          cmocka_unit_test(test_layers_of_chunks),
-        cmocka_unit_test(test_files),           cmocka_unit_test(test_rows_as_jobs),
-        cmocka_unit_test(test_files_of_jobs),   cmocka_unit_test(test_refusals_as_documents),
-        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_a_plan_is_a_job_of_optimize),
-        cmocka_unit_test(test_objectives),      cmocka_unit_test(test_objectives_as_text),
-        cmocka_unit_test(test_numbers_of_gpus), cmocka_unit_test(test_stages_of_their_own),
+        cmocka_unit_test(test_document),
+        cmocka_unit_test(test_one_layout),
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_layers_of_chunks),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_rows_as_jobs),
+        cmocka_unit_test(test_what_is_said_to_be_needed_is_enough),
+        cmocka_unit_test(test_files_of_jobs),
+        cmocka_unit_test(test_refusals_as_documents),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_a_plan_is_a_job_of_optimize),
+        cmocka_unit_test(test_objectives),
+        cmocka_unit_test(test_objectives_as_text),
+        cmocka_unit_test(test_numbers_of_gpus),
+        cmocka_unit_test(test_stages_of_their_own),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

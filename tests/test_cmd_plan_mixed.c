@@ -306,7 +306,13 @@ static void refusals(void **state)
         {SMALL " --layout t=1,p=4 2>&1", "--layout t=1,p=4: no layout of huggyllama/llama-65b", 3},
         {SMALL " --layout t=1,p=4 --json 2>/dev/null", "\"reason\": \"--layout t=1,p=4: no layout",
          3},
-        {SMALL " --why t=4,p=500 2>&1", "that was asked for spreads a batch of 256", 3},
+        {SMALL " --why t=4,p=500 2>&1",
+         "tensor 4 x context 1 x pipeline 500 are 2000 GPUs, and there are 96", 3},
+        {SMALL " --layout t=1,p=81 2>&1", "has 80 layers, too few for 81 stages of 1 chunks", 3},
+        {SMALL " --layout t=16,p=2 2>&1", "are 16 GPUs, more than the 8 of a node", 3},
+        {SMALL " --layout t=3,p=2 2>&1", "cannot be divided among a tensor degree of 3", 3},
+        {SMALL " --deadline 5 2>&1",
+         "no layout that fits the GPUs is within a deadline of 5 s: the nearest, ", 3},
         {"optimize " JOB " 2>&1", "expected the key 'stage_gpus' with the GPU of each stage", 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -596,7 +596,9 @@ static void what_is_not_possible_is_refused_with_the_nearest(void **state)
     struct erg_layout_found found;
     assert_ok(erg_layout_search(&found, &search, &err), &err);
     char nearest[64];
-    snprintf(nearest, sizeof nearest, "needs %.6g", found.items[0].time.total);
+    const double step_s = pow(10, floor(log10(found.items[0].time.total)) - 5);
+    snprintf(nearest, sizeof nearest, "needs %.6g",
+             ceil(found.items[0].time.total / step_s) * step_s);
     struct erg_layout_choice_request request = {
         .searches = &search,
         .search_count = 1,

@@ -482,7 +482,7 @@ static void rejected_layouts_say_why(void **state)
         {{.tensor = 2, .context = 1, .pipeline = 5, .virtual_stages = 1, .microbatch = 1},
          "tensor 2 x context 1 x pipeline 5 are 10 GPUs, and 64 are no multiple"},
         {{.tensor = 2, .context = 1, .pipeline = 4, .virtual_stages = 1, .microbatch = 3},
-         "no batch of 64 to 64 sequences is a multiple of 8 replicas x 3 sequences"},
+         "a batch of 64 sequences is no multiple of data 8 x microbatch 3"},
         {{.tensor = 2, .context = 1, .pipeline = 4, .virtual_stages = 32, .microbatch = 1},
          "has 80 layers, too few for 4 stages of 32 chunks"},
         {{.tensor = 1, .context = 1, .pipeline = 4, .virtual_stages = 1, .microbatch = 1},
@@ -543,7 +543,7 @@ static void searches_without_an_answer_say_why(void **state)
     search.gpus = 1024;
     search.batch_least = search.batch_most = 1;
     assert_fails(erg_layout_search(&found, &search, &err), &err,
-                 "spreads a batch of 1 to 1 sequences over 1024 GPUs");
+                 "spreads a batch of 1 sequences over 1024 GPUs");
     search.batch_least = 2;
     assert_fails(erg_layout_search(&found, &search, &err), &err, "got 2 to 1");
     search.sequence = 4096;

@@ -252,6 +252,36 @@ static void print_text(const struct mixing *mixing, const struct erg_layout_answ
 
 /* ---- one layout ---- */
 
+/* Whether some stages of these degrees are layouts of the model, and GPUs enough for them. */
+static int check_asked(const struct mixing *mixing, const struct erg_layout *asked,
+                       struct erg_error *err)
+{
+    const struct erg_model *model = mixing->at->job->model;
+    const long group = asked->tensor * asked->context;
+    long gpus = 0, node_gpus = 0;
+    struct erg_layout layout = *asked;
+    for (size_t k = 0; k < mixing->kind_count; k++) {
+        const struct erg_mixed_kind *kind = &mixing->kinds[k];
+        gpus += kind->gpus;
+        node_gpus = kind->machine.node_gpus > node_gpus ? kind->machine.node_gpus : node_gpus;
+    }
+    if (group > node_gpus)
+        return erg_layout_check_group(asked, group, node_gpus, err);
+    if (group * asked->pipeline > gpus)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "tensor %ld x context %ld x pipeline %ld are %ld GPUs, and there are %ld",
+                        asked->tensor, asked->context, asked->pipeline, group * asked->pipeline,
+                        gpus);
+    layout.data = 1;
+    layout.microbatches = asked->pipeline;
+    layout.sequence = mixing->at->searches->sequence;
+    layout.offload = 0;
+    layout.stage_offload = NULL;
+    if (asked->pipeline * asked->virtual_stages <= model->layers)
+        layout.pipeline = layout.virtual_stages = 1; /* layers are split */
+    return erg_layout_check(&layout, model, err);
+}
+
 /* The degrees that `text` says, with the job's recomputation unless the command line named one. */
 static int ask_for(struct mixing *mixing, const char *option, const char *text,
                    struct erg_error *err)
@@ -263,6 +293,8 @@ static int ask_for(struct mixing *mixing, const char *option, const char *text,
     if (mixing->searches->remats == ERG_REMAT_ALL)
         mixing->searches->remats = 1u << layout.remat;
     int status = erg_layout_parse(&layout, text, job->model->layers, err);
+    if (!status && (status = check_asked(mixing, &layout, err)) != 0)
+        err->status = ERG_INFEASIBLE; /* as on one kind */
     erg_arena_release(&arena);
     mixing->searches->top = 1;
     mixing->searches->only = (struct erg_mixed_degrees){.tensor = layout.tensor,

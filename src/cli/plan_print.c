@@ -120,7 +120,7 @@ static bool any_is_uneven(const struct row *rows, size_t count)
 {
     bool any = false;
     for (size_t i = 0; i < count; i++)
-        any |= rows[i].candidate->layout.chunk_layers != NULL;
+        any |= erg_layout_is_uneven(&rows[i].candidate->layout);
     return any;
 }
 
@@ -148,7 +148,8 @@ static void add_layout_heads(struct erg_table *table, const struct erg_layout_an
 /* "3×11 3×12 11": of the chunks in the order of the model. */
 static void add_layers(struct erg_table *table, const struct erg_layout *layout)
 {
-    const long chunks = layout->chunk_layers ? layout->pipeline * layout->virtual_stages : 0;
+    const long chunks =
+        erg_layout_is_uneven(layout) ? layout->pipeline * layout->virtual_stages : 0;
     struct erg_text text = {0};
     for (long i = 0, next; i < chunks; i = next) {
         for (next = i + 1; next < chunks && layout->chunk_layers[next] == layout->chunk_layers[i];)

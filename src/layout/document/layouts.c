@@ -9,24 +9,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Layers of every chunk where they are equal, else 0. */
-static long equal_layers(const struct erg_layout *layout, long layers)
-{
-    return layout->chunk_layers ? 0 : layers / (layout->pipeline * layout->virtual_stages);
-}
-
 /* Layers of the largest chunk. */
 static long most_layers(const struct erg_layout *layout, long layers)
 {
-    long most = equal_layers(layout, layers);
+    long most = layout->chunk_layers ? 0 : layers / (layout->pipeline * layout->virtual_stages);
     for (long i = 0; layout->chunk_layers && i < layout->pipeline * layout->virtual_stages; i++)
         most = layout->chunk_layers[i] > most ? layout->chunk_layers[i] : most;
     return most;
 }
 
+bool erg_layout_is_uneven(const struct erg_layout *layout)
+{
+    bool uneven = false;
+    for (long i = 1; layout->chunk_layers && i < layout->pipeline * layout->virtual_stages; i++)
+        uneven |= layout->chunk_layers[i] != layout->chunk_layers[0];
+    return uneven;
+}
+
 void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long layers)
 {
-    const long each = equal_layers(layout, layers);
+    const long each = erg_layout_is_uneven(layout) ? 0 : most_layers(layout, layers);
     erg_text_printf(out, "t=%ld,c=%ld,p=%ld,%c=%ld,b=%ld", layout->tensor, layout->context,
                     layout->pipeline, each ? 'l' : 'v', each ? each : layout->virtual_stages,
                     layout->microbatch);
@@ -181,7 +183,7 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
     json_object_set_new(json, "c", json_integer(layout->context));
     json_object_set_new(json, "p", json_integer(layout->pipeline));
     json_object_set_new(json, "l", json_integer(most_layers(layout, model->layers)));
-    if (layout->chunk_layers)
+    if (erg_layout_is_uneven(layout))
         json_object_set_new(json, "layers", layers_json(layout));
     if (layout->chunk_layers && candidate->bound_s > 0)
         json_object_set_new(json, "split_gap",

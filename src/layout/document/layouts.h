@@ -66,6 +66,9 @@ void erg_layout_answer_gpus(struct erg_text *out, const struct erg_layout_answer
 const char *erg_layout_missed_bound(const struct erg_layout_query *query, double time_s,
                                     double energy_j);
 
+/* Whether its chunks differ in layers. */
+bool erg_layout_is_uneven(const struct erg_layout *layout);
+
 /* "t=2,c=2,p=8,l=2", as erg_layout_parse() reads it. */
 void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long layers);
 

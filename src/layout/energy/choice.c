@@ -68,9 +68,10 @@ static void add_union_targets(struct erg_layout_choosing *at, const double *rang
  * Where nothing is within the bounds, what is nearest to each of them within the others is solved,
  * so that the message is right.
  */
-static int solve_nearest(struct erg_layout_choosing *at, struct erg_error *err)
+static int solve_nearest(struct erg_layout_choosing *at, double fastest_s, struct erg_error *err)
 {
     const struct erg_layout_query *query = &at->request->query;
+    const double rounding = 1 + 1e-6;
     double range_s[2];
     erg_layout_choosing_release_targets(at);
     at->choice->fitting = 0; /* and numbered again in the same order */
@@ -79,16 +80,19 @@ static int solve_nearest(struct erg_layout_choosing *at, struct erg_error *err)
     least.goal = ERG_LAYOUT_LEAST_ENERGY;
     weakest.goal = ERG_LAYOUT_LEAST_POWER;
     fastest.time_s = least.energy_j = weakest.power_w = 0;
+    if (query->energy_j == 0 && query->power_w == 0) /* at the highest clocks */
+        fastest.time_s = fastest_s * rounding;
     if (query->time_s > 0)
         erg_layout_choosing_add(at, fastest, false);
     if (query->energy_j > 0)
         erg_layout_choosing_add(at, least, false);
     if (query->power_w > 0)
         erg_layout_choosing_add(at, weakest, false);
-    return search_all(at, erg_layout_choosing_consider, range_s, err) ||
-                   erg_layout_choosing_solve_promising(at, err)
-               ? -1
-               : 0;
+    if (search_all(at, erg_layout_choosing_consider, range_s, err) != 0)
+        return -1;
+    if (at->request->source) /* which leaves out what cannot be nearest */
+        at->choice->fitting = 0;
+    return erg_layout_choosing_solve_promising(at, err);
 }
 
 static int choose(struct erg_layout_choosing *at, struct erg_error *err)
@@ -110,7 +114,7 @@ static int choose(struct erg_layout_choosing *at, struct erg_error *err)
         if (isfinite(targets[i].best))
             choice->union_gap = fmax(choice->union_gap, erg_layout_target_gap(&targets[i]));
     if (isinf(targets[0].best))
-        return solve_nearest(at, err);
+        return solve_nearest(at, range_s[0], err);
     return request->whole_union ? erg_layout_choosing_show(at, err) : 0;
 }
 
@@ -146,7 +150,6 @@ int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_la
         [ERG_LAYOUT_LEAST_ENERGY] = compare_energies,
         [ERG_LAYOUT_LEAST_POWER] = compare_powers,
     };
-    struct erg_layout_pick none;
     choice->pick_count = 0;
     for (size_t i = 0; i < choice->count; i++) {
         struct erg_layout_pick *pick = &choice->picks[choice->pick_count];
@@ -160,16 +163,9 @@ int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_la
         return 0;
     if (choice->count == 0) /* so their bounds say */
         return erg_fail(err, ERG_INFEASIBLE,
-                        "none of the %llu layouts that fit the GPUs is within all bounds, and "
-                        "raising any one of them alone is not enough",
-                        (unsigned long long)choice->fitting);
-    erg_layout_pick(&none, choice->options, choice->count, query, err);
-    return choice->fitting > choice->count
-               ? erg_fail_context(err,
-                                  "%llu layouts that fit the GPUs were looked at, of which the %zu "
-                                  "nearest to what was asked were planned over clocks",
-                                  (unsigned long long)choice->fitting, choice->count)
-               : -1;
+                        "no layout that fits the GPUs is within all bounds, and raising any one of "
+                        "them alone is not enough");
+    return erg_layout_fail_pick(choice->options, choice->count, query, choice->fitting, err);
 }
 
 static void start(struct erg_layout_choosing *at, struct erg_layout_choice *choice,

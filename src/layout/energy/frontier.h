@@ -136,6 +136,12 @@ double erg_layout_pick_value(const struct erg_layout_pick *pick, enum erg_layout
 int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option *options,
                     size_t count, const struct erg_layout_query *query, struct erg_error *err);
 
+/* Its error where none of `all` layouts that fit (1: which was asked for alone; 0: how many is not
+ * known) has such a point; these are the nearest. */
+int erg_layout_fail_pick(const struct erg_layout_option *options, size_t count,
+                         const struct erg_layout_query *query, unsigned long long all,
+                         struct erg_error *err);
+
 /* Points that differ by less, as a share of time or energy, are as good as the same. */
 #define ERG_LAYOUT_TIE 1e-3
 

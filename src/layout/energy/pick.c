@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define GIB 1073741824.0
+
 enum bound { TIME, ENERGY, POWER, MEMORY, GPUS, BOUNDS };
 
 /* A point as the bounds see it. */
@@ -62,12 +64,11 @@ static bool better(const struct seen *a, const struct seen *b, enum erg_layout_g
 }
 
 /* "t=2,c=1,p=4,v=1,b=1 on 8 GPUs" */
-static const char *describe(char *text, size_t size, const struct erg_layout *layout)
+static void describe(char *text, size_t size, const struct erg_layout *layout)
 {
     snprintf(text, size, "t=%ld,c=%ld,p=%ld,v=%ld,b=%ld on %ld GPUs", layout->tensor,
              layout->context, layout->pipeline, layout->virtual_stages, layout->microbatch,
              erg_layout_gpus(layout));
-    return text;
 }
 
 static const char *const names[BOUNDS] = {
@@ -75,11 +76,10 @@ static const char *const names[BOUNDS] = {
     [MEMORY] = "a memory", [GPUS] = "a number of GPUs",
 };
 
-static const char *quantity(char *text, size_t size, int bound, double value)
+static void quantity(char *text, size_t size, int bound, double value)
 {
     static const char *const units[BOUNDS] = {" s", " J", " W", " GiB", ""};
-    snprintf(text, size, "%.6g%s", bound == MEMORY ? value / 1073741824.0 : value, units[bound]);
-    return text;
+    snprintf(text, size, "%.6g%s", value / (bound == MEMORY ? GIB : 1), units[bound]);
 }
 
 /* Of all points that keep the other bounds, the one nearest to keeping this one too. False: there
@@ -100,8 +100,17 @@ static bool nearest(struct seen *nearest, const struct erg_layout_option *option
     return found;
 }
 
+/* With as many digits as are said, what is no less: asked for, it is enough. */
+static double rounded_up(double value)
+{
+    const int digits = 6;
+    const double step = pow(10, floor(log10(value)) - (digits - 1));
+    return ceil(value / step * (1 - 1e-9)) * step;
+}
+
+/* Of as many layouts as `all`, 0: of any number, whose nearest are the options. */
 static int fail_bounds(const struct erg_layout_option *options, size_t count, const double *bounds,
-                       struct erg_error *err)
+                       unsigned long long all, struct erg_error *err)
 {
     char given[32], needed[32], layout[96];
     double least = INFINITY;
@@ -118,15 +127,23 @@ static int fail_bounds(const struct erg_layout_option *options, size_t count, co
     }
     if (binding == BOUNDS)
         return erg_fail(err, ERG_INFEASIBLE,
-                        "none of the %zu layouts is within all %d bounds, and raising any one of "
-                        "them alone is not enough",
-                        count, given_bounds);
+                        "no layout that fits the GPUs is within all %d bounds, and raising any one "
+                        "of them alone is not enough",
+                        given_bounds);
+    const double unit = binding == MEMORY ? GIB : 1;
+    quantity(given, sizeof given, binding, bounds[binding]);
+    quantity(needed, sizeof needed, binding, unit * rounded_up(closest.values[binding] / unit));
+    describe(layout, sizeof layout, options[closest.option].layout);
+    const char *beside = given_bounds > 1 ? " beside the other bounds" : "";
+    if (all == 1)
+        return erg_fail(err, ERG_INFEASIBLE, "%s is not within %s of %s%s: it needs %s", layout,
+                        names[binding], given, beside, needed);
+    char who[48] = "no layout";
+    if (all > 1)
+        snprintf(who, sizeof who, "none of the %llu layouts", all);
     return erg_fail(err, ERG_INFEASIBLE,
-                    "none of the %zu layouts is within %s of %s%s: the nearest, %s, needs %s",
-                    count, names[binding], quantity(given, sizeof given, binding, bounds[binding]),
-                    given_bounds > 1 ? " beside the other bounds" : "",
-                    describe(layout, sizeof layout, options[closest.option].layout),
-                    quantity(needed, sizeof needed, binding, closest.values[binding]));
+                    "%s that fit%s the GPUs is within %s of %s%s: the nearest, %s, needs %s", who,
+                    all > 1 ? "" : "s", names[binding], given, beside, layout, needed);
 }
 
 double erg_layout_pick_value(const struct erg_layout_pick *pick, enum erg_layout_goal goal)
@@ -137,6 +154,15 @@ double erg_layout_pick_value(const struct erg_layout_pick *pick, enum erg_layout
         [ERG_LAYOUT_LEAST_POWER] = pick->power_w,
     };
     return values[goal];
+}
+
+int erg_layout_fail_pick(const struct erg_layout_option *options, size_t count,
+                         const struct erg_layout_query *query, unsigned long long all,
+                         struct erg_error *err)
+{
+    double bounds[BOUNDS];
+    list_bounds(bounds, query);
+    return fail_bounds(options, count, bounds, all, err);
 }
 
 int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option *options,
@@ -157,7 +183,7 @@ int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option
             }
         }
     if (!found)
-        return fail_bounds(options, count, bounds, err);
+        return fail_bounds(options, count, bounds, count, err);
     *pick =
         (struct erg_layout_pick){best.option,         best.point,         best.values[TIME],
                                  best.values[ENERGY], best.values[POWER], (long)best.values[GPUS]};

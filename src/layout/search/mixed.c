@@ -6,7 +6,6 @@
 #include "layout/search/mixed_internal.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -313,10 +312,7 @@ static int none_fits(const struct walk *walk, struct erg_error *err)
     const struct erg_layout_found *found = walk->found;
     const struct erg_layout *layout = &walk->nearest;
     char batch[64];
-    if (search->batch_least == search->batch_most)
-        snprintf(batch, sizeof batch, "%ld", search->batch_most);
-    else
-        snprintf(batch, sizeof batch, "%ld to %ld", search->batch_least, search->batch_most);
+    erg_layout_describe_batch(batch, sizeof batch, search->batch_least, search->batch_most);
     if (found->evaluated == 0)
         return erg_fail(err, ERG_INFEASIBLE,
                         "no layout of %s that was asked for spreads a batch of %s sequences over "

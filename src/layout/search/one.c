@@ -3,6 +3,7 @@
 #include "layout/search/search_internal.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,6 +183,29 @@ static int settle_one(struct erg_layout_candidate *candidate, struct erg_layout_
     return 0;
 }
 
+void erg_layout_describe_batch(char *text, size_t size, long least, long most)
+{
+    if (least == most)
+        snprintf(text, size, "%ld", most);
+    else
+        snprintf(text, size, "%ld to %ld", least, most);
+}
+
+static int fail_batch(const struct erg_layout_search *search, const struct erg_layout *layout,
+                      struct erg_error *err)
+{
+    const bool exact = search->batch_least == search->batch_most;
+    char batch[64], stages[64] = "";
+    erg_layout_describe_batch(batch, sizeof batch, search->batch_least, search->batch_most);
+    if (layout->virtual_stages > 1)
+        snprintf(stages, sizeof stages, " x pipeline %ld, as interleaving needs", layout->pipeline);
+    return erg_fail(err, ERG_INFEASIBLE,
+                    "%s batch of %s sequences is %s multiple of data %ld x "
+                    "microbatch %ld%s",
+                    exact ? "a" : "no", batch, exact ? "no" : "a", layout->data, layout->microbatch,
+                    stages);
+}
+
 int erg_layout_evaluate(struct erg_layout_candidate *candidate,
                         const struct erg_layout_search *search, const struct erg_layout *layout,
                         struct erg_error *err)
@@ -206,11 +230,7 @@ int erg_layout_evaluate(struct erg_layout_candidate *candidate,
     own->offload = search->offload ? 0 : own->offload;
     candidate->batch = erg_layout_choose_batch(search, own);
     if (!candidate->batch)
-        return erg_fail(err, ERG_INFEASIBLE,
-                        "no batch of %ld to %ld sequences is a multiple of %ld replicas x %ld "
-                        "sequences%s",
-                        search->batch_least, search->batch_most, own->data, own->microbatch,
-                        own->virtual_stages > 1 ? " x stages, as interleaving needs" : "");
+        return fail_batch(search, own, err);
     own->microbatches = candidate->batch / (own->data * own->microbatch);
     bool split = search->unequal && !own->chunk_layers && own->pipeline > 1 &&
                  own->pipeline * own->virtual_stages <= search->time.model->layers &&

@@ -434,11 +434,12 @@ static int none_fits(const struct walk *walk, struct erg_error *err)
                         "least %.1f GiB more than the %.1f GiB of a node's host memory",
                         search->time.model->name, search->gpus,
                         erg_layout_gib_up(walk->nearest_host_excess), search->host_bytes / 0x1p30);
+    char batch[64];
+    erg_layout_describe_batch(batch, sizeof batch, search->batch_least, search->batch_most);
     if (found->memory == 0)
         return erg_fail(err, ERG_INFEASIBLE,
-                        "no layout of %s spreads a batch of %ld to %ld sequences over %ld GPUs",
-                        search->time.model->name, search->batch_least, search->batch_most,
-                        search->gpus);
+                        "no layout of %s spreads a batch of %s sequences over %ld GPUs",
+                        search->time.model->name, batch, search->gpus);
     return erg_fail(err, ERG_INFEASIBLE,
                     "no layout of %s on %ld GPUs fits into %.1f GiB; nearest is tensor %ld, "
                     "context %ld, pipeline %ld, %ld chunks a stage, microbatch %ld, recompute %s, "

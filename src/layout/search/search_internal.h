@@ -58,6 +58,9 @@ void erg_layout_follow(struct erg_layout_candidate *candidate, struct erg_time_f
 long erg_layout_choose_batch(const struct erg_layout_search *search,
                              const struct erg_layout *layout);
 
+/* The batches of a search: "64", "60 to 68". */
+void erg_layout_describe_batch(char *text, size_t size, long least, long most);
+
 /* Tokens per second that no split of a candidate's layers does more than. */
 double erg_layout_most_rate(const struct erg_layout_candidate *candidate);
 
