@@ -141,6 +141,26 @@ static void test_layers_of_chunks(void **state)
     erg_text_release(&result.out);
 }
 
+/* What is first does not depend on how many are shown. */
+static void test_fewer_are_the_first_of_more(void **state)
+{
+    (void)state;
+    static const char
+        few[] = "plan " JOB
+                " --gpus 96 --batch 256 --batch-slack 0.0625 --sequence 4096 --top 3 --json",
+        many[] = "plan " JOB
+                 " --gpus 96 --batch 256 --batch-slack 0.0625 --sequence 4096 --top 60 --json";
+    json_t *fewer = run_json(few, 0), *more = run_json(many, 0), *layout;
+    size_t i;
+    assert_int_equal(json_array_size(json_object_get(fewer, "layouts")), 3);
+    assert_int_equal(json_array_size(json_object_get(more, "layouts")), 60);
+    json_array_foreach(json_object_get(fewer, "layouts"), i, layout)
+        assert_close(number(layout, "time_s"),
+                     number(json_array_get(json_object_get(more, "layouts"), i), "time_s"), 1e-12);
+    json_decref(fewer);
+    json_decref(more);
+}
+
 /* The job with the best layout is one that other commands take. */
 static void test_files(void **state)
 {
@@ -514,6 +534,7 @@ int main(void)
         cmocka_unit_test(test_one_layout),
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_layers_of_chunks),
+        cmocka_unit_test(test_fewer_are_the_first_of_more),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_rows_as_jobs),
         cmocka_unit_test(test_what_is_said_to_be_needed_is_enough),

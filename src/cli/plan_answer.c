@@ -158,11 +158,22 @@ static int show_one(struct planning *at, bool json, struct erg_error *err)
     return 0;
 }
 
+/* The fastest layouts at the highest clock, as many as are shown. */
+static int find_fastest(struct planning *at, struct erg_error *err)
+{
+    struct erg_layout_search search = *at->searches;
+    search.top = erg_plan_searched(search.top);
+    if (erg_layout_search(&at->found, &search, err) != 0)
+        return -1;
+    erg_layout_found_shorten(&at->found, at->searches->top);
+    return 0;
+}
+
 /* A layout beside the best of those that fit, if there is one. */
 static int print_beside_best(struct planning *at, const struct erg_layout_candidate *one,
                              const char *verdict, struct erg_error *err)
 {
-    int status = erg_layout_search(&at->found, at->searches, err);
+    int status = find_fastest(at, err);
     if (status && err->status != ERG_INFEASIBLE)
         return -1;
     const struct erg_layout_candidate *best = status ? NULL : &at->found.items[0];
@@ -311,8 +322,7 @@ static int find(struct planning *at, bool json, struct erg_error *err)
 {
     const char *folder = at->values->output;
     const bool clocks = erg_plan_over_clocks(at);
-    if (at->search_count == 1 && (!clocks || folder) &&
-        erg_layout_search(&at->found, at->searches, err) != 0)
+    if (at->search_count == 1 && (!clocks || folder) && find_fastest(at, err) != 0)
         return erg_plan_say_needed(&at->remedy, at->searches, err);
     if (clocks && erg_plan_choose(at, err) != 0)
         return at->choice.fitting == 0 && at->search_count == 1

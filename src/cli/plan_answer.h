@@ -74,4 +74,14 @@ int erg_plan_answer(struct planning *at, bool json, struct erg_error *err);
 int erg_plan_explain(struct planning *at, struct erg_error *err);
 int erg_plan_print_profile(const struct planning *at, struct erg_error *err);
 
+/*
+ * So many layouts are searched for where `top` are shown: a search refines the splits of those that
+ * it keeps, so with fewer the first ones might depend on how many are shown.
+ */
+static inline size_t erg_plan_searched(size_t top)
+{
+    const size_t least = 64;
+    return top > least ? top : least;
+}
+
 #endif

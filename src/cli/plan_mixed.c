@@ -250,6 +250,19 @@ static void print_text(const struct mixing *mixing, const struct erg_layout_answ
            (unsigned long long)(found->slower + found->memory), (unsigned long long)found->bounded);
 }
 
+/* ---- at the highest clocks ---- */
+
+static int search_fastest(struct erg_layout_found *found, const struct erg_mixed_search *search,
+                          struct erg_error *err)
+{
+    struct erg_mixed_search more = *search;
+    more.top = erg_plan_searched(search->top);
+    if (erg_mixed_search(found, &more, err) != 0)
+        return -1;
+    erg_layout_found_shorten(found, search->top);
+    return 0;
+}
+
 /* ---- one layout ---- */
 
 /* Whether some stages of these degrees are layouts of the model, and GPUs enough for them. */
@@ -303,7 +316,7 @@ static int ask_for(struct mixing *mixing, const char *option, const char *text,
                                                         .virtual_stages = layout.virtual_stages,
                                                         .microbatch = layout.microbatch};
     if (!status)
-        status = erg_mixed_search(&mixing->found, mixing->searches, err);
+        status = search_fastest(&mixing->found, mixing->searches, err);
     return status ? erg_fail_context(err, "%s %s", option, text) : 0;
 }
 
@@ -315,7 +328,7 @@ static int explain(struct mixing *mixing, const char *text, struct erg_error *er
     if (ask_for(mixing, "--why", text, err) != 0)
         return -1;
     all.top = 1;
-    if (erg_mixed_search(&best, &all, err) != 0)
+    if (search_fastest(&best, &all, err) != 0)
         return -1;
     const struct erg_layout_candidate *one = &mixing->found.items[0];
     const struct erg_layout_candidate *fastest = &best.items[0];
@@ -357,7 +370,7 @@ static int find_fastest(struct mixing *mixing, struct erg_error *err)
     struct erg_mixed_search search = *mixing->searches;
     if (values->output && search.top < SHOWN)
         search.top = SHOWN;
-    return erg_mixed_search(&mixing->found, &search, err);
+    return search_fastest(&mixing->found, &search, err);
 }
 
 /* The layout that was asked for alone, or the best of all. */

@@ -634,11 +634,15 @@ bool erg_layout_any_fits(const struct erg_layout_search *search)
     return any;
 }
 
+void erg_layout_found_shorten(struct erg_layout_found *found, size_t count)
+{
+    while (found->count > count)
+        erg_layout_candidate_release(&found->items[--found->count]);
+}
+
 void erg_layout_found_release(struct erg_layout_found *found)
 {
-    for (size_t i = 0; i < found->count; i++)
-        erg_layout_candidate_release(&found->items[i]);
+    erg_layout_found_shorten(found, 0);
     free(found->items);
     found->items = NULL;
-    found->count = 0;
 }

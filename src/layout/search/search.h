@@ -122,6 +122,9 @@ int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_se
                       struct erg_error *err);
 void erg_layout_found_release(struct erg_layout_found *found);
 
+/* Leaves no more than so many. */
+void erg_layout_found_shorten(struct erg_layout_found *found, size_t count);
+
 /* Whether the search would find any. False also where it was interrupted. */
 bool erg_layout_any_fits(const struct erg_layout_search *search);
 
