@@ -5,14 +5,21 @@
 #   sh examples/cluster/make-profiles.sh [ERGON]
 set -eu
 ergon=$(command -v "${1:-ergon}")
+case $ergon in
+/*) ;;
+*) ergon=$PWD/$ergon ;;
+esac
 cd "$(dirname "$0")"
 mkdir -p profiles
+: >profiles/all.new
 for job in jobs/*.yaml; do
     for nodes in a100-40gb:megatron-kwai-a100:1,2,4,8,16 a100-80gb:megatron-kwai-a100:1,2,4,8,16,32 \
         h800:megatron-kwai-h800:1,2,4,8,16,32; do
         rest=${nodes#*:}
         "$ergon" plan "$job" --cluster "nodes/${nodes%%:*}.yaml" --engine "${rest%%:*}" \
-            --gpus "${rest#*:}" --export profile
+            --gpus "${rest#*:}" --export profile >>profiles/all.new
     done
-done | awk 'NR == 1 || !/^model,/' >profiles/prof_optimal.csv.new
+done
+awk 'NR == 1 || !/^model,/' profiles/all.new >profiles/prof_optimal.csv.new
 mv profiles/prof_optimal.csv.new profiles/prof_optimal.csv
+rm profiles/all.new
