@@ -87,42 +87,49 @@ static struct erg_probe_judgement judge_partitions(const char *name, const char 
     return all;
 }
 
+static const char *const on_one_gpu[] = {
+    "llama3.2-3b_tp1_mbs4_seq4096", "llama3.2-1b_tp1_mbs8_seq4096", "qwen3-1.7b_tp1_mbs4_seq4096",
+    "llama2-7b_tp1_mbs2_seq4096"};
+
+/* Whole layers that one GPU of a kind measured: time and energy are off by `most` at most. */
+static void check_layers(const char *kind, const struct erg_gpu *gpu, double most)
+{
+    for (size_t i = 0; i < COUNT(on_one_gpu); i++) {
+        struct erg_probe_judgements list;
+        size_t layers = 0;
+        judge_profile(kind, on_one_gpu[i], gpu, &list);
+        for (size_t j = 0; j < list.count; j++) {
+            const struct erg_probe_judgement *work = &list.items[j];
+            if (!strstr(work->work, "layer"))
+                continue;
+            layers += work->time.count;
+            if (work->time.worst > most || work->energy.worst > most)
+                fail_msg("%s, %s by %s: %.3f off in time, %.3f in energy", on_one_gpu[i],
+                         work->work, gpu->name, work->time.worst, work->energy.worst);
+        }
+        assert_int_equal(layers, 2);
+        erg_probe_judgements_release(&list);
+    }
+}
+
 /*
- * Whole layers that one H100 measured: by the catalogue, which was written before; by what was
- * learned from four H200; and by a probe of the H100 alone. No row of these jobs is in any of them.
+ * Of one H100: by the catalogue, which was written before; by what was learned from four H200; and
+ * by a probe of the H100 alone. Of one H200: by the catalogue and by the probe of four others. No
+ * row of these jobs is in any of them.
  */
-static void a_relative_is_predicted(void **state)
+static void layers_on_one_gpu_are_predicted(void **state)
 {
     (void)state;
-    static const char *const jobs[] = {"llama3.2-3b_tp1_mbs4_seq4096",
-                                       "llama3.2-1b_tp1_mbs8_seq4096",
-                                       "qwen3-1.7b_tp1_mbs4_seq4096", "llama2-7b_tp1_mbs2_seq4096"};
-    struct erg_gpu h100 = catalogue_gpu("H100-SXM"), relative = catalogue_gpu("H200-SXM-measured"),
-                   probed = catalogue_gpu("H100-SXM-measured");
+    struct erg_gpu h100 = catalogue_gpu("H100-SXM"), probed = catalogue_gpu("H100-SXM-measured");
+    struct erg_gpu h200 = catalogue_gpu("H200-SXM"), four = catalogue_gpu("H200-SXM-measured");
+    struct erg_gpu relative = catalogue_gpu("H200-SXM-measured");
     struct erg_error err;
     assert_ok(erg_gpu_take_datasheet(&relative, &h100, &err), &err);
-    const struct {
-        const struct erg_gpu *gpu;
-        double most;
-    } by[] = {{&h100, 0.06}, {&relative, 0.06}, {&probed, 0.035}};
-    for (size_t i = 0; i < COUNT(jobs); i++) {
-        for (size_t k = 0; k < COUNT(by); k++) {
-            struct erg_probe_judgements list;
-            size_t layers = 0;
-            judge_profile("h100", jobs[i], by[k].gpu, &list);
-            for (size_t j = 0; j < list.count; j++) {
-                const struct erg_probe_judgement *work = &list.items[j];
-                if (!strstr(work->work, "layer"))
-                    continue;
-                layers += work->time.count;
-                if (work->time.worst > by[k].most || work->energy.worst > by[k].most)
-                    fail_msg("%s, %s by %s: %.3f off in time, %.3f in energy", jobs[i], work->work,
-                             by[k].gpu->name, work->time.worst, work->energy.worst);
-            }
-            assert_int_equal(layers, 2);
-            erg_probe_judgements_release(&list);
-        }
-    }
+    check_layers("h100", &h100, 0.06);
+    check_layers("h100", &relative, 0.06);
+    check_layers("h100", &probed, 0.035);
+    check_layers("h200", &h200, 0.09);
+    check_layers("h200", &four, 0.045);
 }
 
 /* What two and four H200 measured of jobs that the probe does not know. */
@@ -186,7 +193,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_shipped_gpus_are_fitted_to_their_rows),
-        cmocka_unit_test(a_relative_is_predicted),
+        cmocka_unit_test(layers_on_one_gpu_are_predicted),
         cmocka_unit_test(real_partitions_are_predicted),
         cmocka_unit_test(measurements_of_another_job_are_refused),
     };
