@@ -98,7 +98,8 @@ void erg_doctor_examine(struct erg_doctor *doctor, const char *select, double wa
 {
     *doctor = (struct erg_doctor){0};
     erg_doctor_gpus(doctor, select, watch_s);
-    examine_permissions(doctor);
+    if (doctor->gpu_count)
+        examine_permissions(doctor);
     examine_cpu(doctor);
     erg_doctor_libraries(doctor);
     examine_disk(doctor);
