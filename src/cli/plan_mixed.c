@@ -1,159 +1,21 @@
 #include "cli/plan_mixed.h"
 
 #include "cli/plan_items.h"
+#include "cli/plan_mixing.h"
 #include "cli/plan_print.h"
 
 #include "base/memory.h"
-#include "layout/energy/mixed.h"
 #include "layout/memory/memory.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <strings.h>
 
-/* Layouts that a page shows, and among which the best over clocks is looked for. */
+/* Layouts that a page shows. */
 enum { SHOWN = 300 };
-
-/* Everything of one call. */
-struct mixing {
-    struct planning *at;
-    struct erg_gpu *gpus[ERG_MIXED_MOST_KINDS]; /* of another cluster's more nodes, else NULL */
-    struct erg_engine *engines[ERG_MIXED_MOST_KINDS];
-    struct erg_mixed_kind kinds[ERG_MIXED_MOST_KINDS];
-    size_t kind_count;
-    /* By numbers of GPUs, and where there are several by the kinds that are used; one for each of
-     * the planning's. */
-    struct erg_mixed_search *searches;
-    struct erg_layout_source source;
-    struct erg_layout_found found;
-};
-
-/* ---- what was asked ---- */
-
-static int fill_kind(struct mixing *mixing, size_t index, const struct erg_cluster *nodes,
-                     const struct erg_gpu *gpu, const struct erg_engine *engine,
-                     struct erg_error *err)
-{
-    const struct plan_values *values = mixing->at->values;
-    struct erg_mixed_kind *kind = &mixing->kinds[index];
-    if (erg_mixed_kind_init(kind, nodes, gpu, engine, err) != 0)
-        return -1;
-    if (!isnan(values->memory_bytes))
-        kind->memory_bytes = values->memory_bytes;
-    if (!isnan(values->host_bytes))
-        kind->host_bytes = values->host_bytes;
-    return 0;
-}
-
-/* A job's stages name their kind by its GPU. */
-static int check_names_differ(const struct mixing *mixing, struct erg_error *err)
-{
-    for (size_t k = 1; k < mixing->kind_count; k++)
-        for (size_t i = 0; i < k; i++)
-            if (strcasecmp(mixing->kinds[i].name, mixing->kinds[k].name) == 0)
-                return erg_fail(err, ERG_FAILED,
-                                "several nodes of the cluster have %s, so a plan could not say "
-                                "which of them a stage lies on; expected more_nodes with GPUs of "
-                                "other names, for example a copy of the GPU's file with another",
-                                mixing->kinds[k].name);
-    return 0;
-}
-
-static int load_kinds(struct mixing *mixing, const struct erg_cluster *cluster,
-                      struct erg_error *err)
-{
-    struct planning *at = mixing->at;
-    mixing->kind_count = 1 + cluster->more_count;
-    if (mixing->kind_count > ERG_MIXED_MOST_KINDS)
-        return erg_fail(err, ERG_FAILED, "expected nodes of at most %d kinds, got %zu",
-                        ERG_MIXED_MOST_KINDS, mixing->kind_count);
-    if (fill_kind(mixing, 0, cluster, at->energy.gpu, at->energy.time.engine, err) != 0)
-        return -1;
-    for (unsigned i = 0; i < cluster->more_count; i++) {
-        const struct erg_cluster *nodes = &cluster->more[i];
-        const struct erg_job_kind *own = at->cluster ? NULL : &at->job->kinds[i + 1];
-        if (!own &&
-            (erg_gpu_load(&mixing->gpus[i + 1], nodes->gpu, err) != 0 ||
-             (nodes->engine && erg_engine_load(&mixing->engines[i + 1], nodes->engine, err) != 0)))
-            return -1;
-        if (fill_kind(mixing, i + 1, nodes, own ? own->gpu : mixing->gpus[i + 1],
-                      own ? own->engine : mixing->engines[i + 1], err) != 0)
-            return -1;
-    }
-    return check_names_differ(mixing, err);
-}
-
-static struct erg_mixed_search search_of(const struct mixing *mixing, long gpus, unsigned used)
-{
-    const struct erg_layout_search *search = mixing->at->searches;
-    return (struct erg_mixed_search){
-        .model = mixing->at->job->model,
-        .kinds = mixing->kinds,
-        .kind_count = mixing->kind_count,
-        .sequence = search->sequence,
-        .batch_least = search->batch_least,
-        .batch_most = search->batch_most,
-        .memory_slack = search->memory_slack,
-        .remats = search->remats,
-        .offload = true,
-        .per_stage = search->per_stage,
-        .gpus = gpus,
-        .used = used,
-        .top = search->top,
-    };
-}
-
-/* Whether these kinds, each of them, can make up so many GPUs. */
-static bool may_be_used(const struct mixing *mixing, unsigned used, long gpus)
-{
-    long least = 0, most = 0;
-    for (size_t k = 0; k < mixing->kind_count; k++)
-        if (used & 1u << k) {
-            least++;
-            most += mixing->kinds[k].gpus;
-        }
-    return gpus >= least && gpus <= most;
-}
-
-/* One of all GPUs unless numbers were given; of one number, whatever kinds it is of; of each of
- * several on every kind alone and on all sets of them. */
-static void list_searches(struct mixing *mixing)
-{
-    struct planning *at = mixing->at;
-    const size_t sets = (size_t)1 << mixing->kind_count, numbers = at->search_count;
-    struct erg_layout_search *rows = erg_xcalloc(numbers * sets, sizeof *rows);
-    size_t count = 0;
-    mixing->searches = erg_xcalloc(numbers * sets, sizeof *mixing->searches);
-    for (size_t i = 0; i < numbers; i++)
-        for (unsigned used = numbers > 1; used < (numbers > 1 ? sets : 1); used++) {
-            const long gpus = at->searches[i].gpus;
-            if (used && !may_be_used(mixing, used, gpus))
-                continue;
-            rows[count] = at->searches[i];
-            mixing->searches[count++] = search_of(mixing, at->values->gpus ? gpus : 0, used);
-        }
-    free(at->searches);
-    at->searches = rows;
-    at->search_count = count;
-    mixing->source = erg_mixed_source(mixing->searches);
-    at->source = &mixing->source;
-}
-
-static void release(struct mixing *mixing)
-{
-    erg_layout_found_release(&mixing->found);
-    mixing->at->source = NULL;
-    free(mixing->searches);
-    for (size_t k = 0; k < ERG_MIXED_MOST_KINDS; k++) {
-        erg_gpu_free(mixing->gpus[k]);
-        erg_engine_free(mixing->engines[k]);
-    }
-}
 
 /* ---- what was found ---- */
 
-static struct erg_layout_answer answer_of(const struct mixing *mixing,
+static struct erg_layout_answer answer_of(const struct plan_mixing *mixing,
                                           const struct erg_layout_found *found)
 {
     const struct planning *at = mixing->at;
@@ -184,7 +46,7 @@ static void print_own_ways(const struct erg_layout *layout, long first, long end
 }
 
 /* Which stages lie where, and how many layers each has. */
-static void print_stages(const char *what, const struct mixing *mixing,
+static void print_stages(const char *what, const struct plan_mixing *mixing,
                          const struct erg_layout_candidate *candidate)
 {
     long stage = 0, layers = mixing->at->job->model->layers;
@@ -207,7 +69,7 @@ static void print_stages(const char *what, const struct mixing *mixing,
 }
 
 /* Every layout that was found, for the picture. */
-static void note_points(struct mixing *mixing)
+static void note_points(struct plan_mixing *mixing)
 {
     for (size_t i = 0; i < mixing->found.count; i++) {
         const struct erg_layout_candidate *candidate = &mixing->found.items[i];
@@ -219,7 +81,7 @@ static void note_points(struct mixing *mixing)
     }
 }
 
-static void print_text(const struct mixing *mixing, const struct erg_layout_answer *answer)
+static void print_text(const struct plan_mixing *mixing, const struct erg_layout_answer *answer)
 {
     const struct erg_layout_found *found = &mixing->found;
     const struct erg_layout_choice *choice = answer->choice;
@@ -266,7 +128,7 @@ static int search_fastest(struct erg_layout_found *found, const struct erg_mixed
 /* ---- one layout ---- */
 
 /* Whether some stages of these degrees are layouts of the model, and GPUs enough for them. */
-static int check_asked(const struct mixing *mixing, const struct erg_layout *asked,
+static int check_asked(const struct plan_mixing *mixing, const struct erg_layout *asked,
                        struct erg_error *err)
 {
     const struct erg_model *model = mixing->at->job->model;
@@ -296,7 +158,7 @@ static int check_asked(const struct mixing *mixing, const struct erg_layout *ask
 }
 
 /* The degrees that `text` says, with the job's recomputation unless the command line named one. */
-static int ask_for(struct mixing *mixing, const char *option, const char *text,
+static int ask_for(struct plan_mixing *mixing, const char *option, const char *text,
                    struct erg_error *err)
 {
     const struct erg_job *job = mixing->at->job;
@@ -321,7 +183,7 @@ static int ask_for(struct mixing *mixing, const char *option, const char *text,
 }
 
 /* Beside the fastest of all. */
-static int explain(struct mixing *mixing, const char *text, struct erg_error *err)
+static int explain(struct plan_mixing *mixing, const char *text, struct erg_error *err)
 {
     struct erg_mixed_search all = *mixing->searches;
     struct erg_layout_found best;
@@ -346,7 +208,7 @@ static int explain(struct mixing *mixing, const char *text, struct erg_error *er
 }
 
 /* For software that knows one kind of GPU: which ranks are which. */
-static void print_ranks(const struct mixing *mixing, const struct erg_layout_candidate *best)
+static void print_ranks(const struct plan_mixing *mixing, const struct erg_layout_candidate *best)
 {
     long rank = 0, group = erg_layout_gpus(&best->layout) / best->layout.pipeline;
     for (size_t i = 0; i < best->block_count; i++) {
@@ -360,7 +222,7 @@ static void print_ranks(const struct mixing *mixing, const struct erg_layout_can
 /* ---- all of it ---- */
 
 /* At the highest clocks: what is shown without any others, and the picture of a page. */
-static int find_fastest(struct mixing *mixing, struct erg_error *err)
+static int find_fastest(struct plan_mixing *mixing, struct erg_error *err)
 {
     const struct plan_values *values = mixing->at->values;
     if (values->layout)
@@ -374,7 +236,7 @@ static int find_fastest(struct mixing *mixing, struct erg_error *err)
 }
 
 /* The layout that was asked for alone, or the best of all. */
-static int choose(struct mixing *mixing, struct erg_error *err)
+static int choose(struct plan_mixing *mixing, struct erg_error *err)
 {
     struct planning *at = mixing->at;
     if (!at->values->layout)
@@ -385,7 +247,7 @@ static int choose(struct mixing *mixing, struct erg_error *err)
     return erg_layout_choose_point(&at->choice, &request, &one, err);
 }
 
-static int find(struct mixing *mixing, struct erg_error *err)
+static int find(struct plan_mixing *mixing, struct erg_error *err)
 {
     if (find_fastest(mixing, err) != 0)
         return -1;
@@ -394,7 +256,7 @@ static int find(struct mixing *mixing, struct erg_error *err)
     return erg_plan_over_clocks(mixing->at) ? choose(mixing, err) : 0;
 }
 
-static int answer(struct mixing *mixing, bool json, struct erg_error *err)
+static int answer(struct plan_mixing *mixing, bool json, struct erg_error *err)
 {
     const struct planning *at = mixing->at;
     const struct plan_values *values = at->values;
@@ -424,14 +286,12 @@ static int answer(struct mixing *mixing, bool json, struct erg_error *err)
 int erg_plan_mixed(struct planning *at, const struct erg_cluster *cluster, bool json,
                    struct erg_error *err)
 {
-    struct mixing mixing = {.at = at};
-    int status = load_kinds(&mixing, cluster, err);
-    if (!status)
-        list_searches(&mixing);
+    struct plan_mixing mixing;
+    int status = erg_plan_mixing_init(&mixing, at, cluster, err);
     if (!status && (status = answer(&mixing, json, err)) != 0 && json) {
         const struct erg_layout_answer refused = answer_of(&mixing, NULL);
         erg_plan_print_refusal(&refused, NULL, err);
     }
-    release(&mixing);
+    erg_plan_mixing_release(&mixing);
     return status;
 }
