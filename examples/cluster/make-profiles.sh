@@ -11,6 +11,7 @@ case $ergon in
 esac
 cd "$(dirname "$0")"
 mkdir -p profiles
+trap 'rm -f profiles/*.new' EXIT
 : >profiles/all.new
 for job in jobs/*.yaml; do
     for nodes in a100-40gb:megatron-kwai-a100:1,2,4,8,16 a100-80gb:megatron-kwai-a100:1,2,4,8,16,32 \
@@ -22,4 +23,3 @@ for job in jobs/*.yaml; do
 done
 awk 'NR == 1 || !/^model,/' profiles/all.new >profiles/prof_optimal.csv.new
 mv profiles/prof_optimal.csv.new profiles/prof_optimal.csv
-rm profiles/all.new

@@ -164,11 +164,10 @@ void erg_iteration_take_plans(struct erg_iteration *iteration, struct erg_iterat
  * duality), and nearly the optimum where the two are nearly alike.
  */
 struct erg_prices {
-    enum erg_schedule_kind schedule;
-    size_t stages, microbatches, chunks;
-    double *instruction_w; /* [table][microbatch]: of a second of one instruction */
-    double *hop_w;         /* [stage]: of a second of all messages from it to the next and back */
-    double total_w;        /* of a second of the iteration: -dC/dT */
+    size_t stages, microbatches, chunks; /* which say the kind of schedule, too */
+    double *instruction_w;               /* [table][microbatch]: of a second of one instruction */
+    double *hop_w;  /* [stage]: of a second of all messages from it to the next and back */
+    double total_w; /* of a second of the iteration: -dC/dT */
 };
 
 /* Whether they say something about a pipeline. */

@@ -10,8 +10,7 @@
 void prices_init(struct erg_prices *prices, const struct erg_pipeline *pipeline)
 {
     size_t instructions = 2 * pipeline->stages * pipeline->chunks * pipeline->microbatches;
-    *prices = (struct erg_prices){.schedule = pipeline->schedule,
-                                  .stages = pipeline->stages,
+    *prices = (struct erg_prices){.stages = pipeline->stages,
                                   .microbatches = pipeline->microbatches,
                                   .chunks = pipeline->chunks};
     prices->instruction_w = erg_xcalloc(instructions, sizeof *prices->instruction_w);
@@ -45,8 +44,8 @@ void prices_set(struct erg_prices *prices, const struct erg_schedule *schedule, 
 
 bool erg_prices_suit(const struct erg_prices *prices, const struct erg_pipeline *pipeline)
 {
-    return prices->schedule == pipeline->schedule && prices->stages == pipeline->stages &&
-           prices->chunks == pipeline->chunks && prices->microbatches == pipeline->microbatches;
+    return prices->stages == pipeline->stages && prices->chunks == pipeline->chunks &&
+           prices->microbatches == pipeline->microbatches;
 }
 
 /* What the best option costs with its time at this price. */

@@ -52,13 +52,15 @@ static int check_before(struct erg_error *err)
  */
 static int start_script(pid_t *pid, const posix_spawnattr_t *attributes, char *const *words)
 {
-    static char shell[] = "/bin/sh";
+    static char shell[] = "/bin/sh", option[] = "-c", script[] = "exec \"$0\" \"$@\"";
     size_t count = 0;
     while (words[count])
         count++;
-    char **line = erg_xcalloc(count + 2, sizeof *line);
+    char **line = erg_xcalloc(count + 4, sizeof *line);
     line[0] = shell;
-    memcpy(line + 1, words, count * sizeof *line);
+    line[1] = option;
+    line[2] = script; /* which finds it where posix_spawnp() did */
+    memcpy(line + 3, words, count * sizeof *line);
     int result = posix_spawn(pid, shell, NULL, attributes, line, environ);
     free(line);
     return result;

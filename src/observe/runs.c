@@ -233,9 +233,11 @@ static void add_warnings(struct erg_text *out, const struct erg_runs *runs)
         if (missing)
             erg_text_printf(out, "  GPU %d: its energy is missing in the sum.\n", index);
         if (power_only)
-            erg_text_printf(out, "  GPU %d has no energy counter, or it started anew: power readings were "
-                            "summed.\n",
-                            index);
+            erg_text_printf(
+                out,
+                "  GPU %d has no energy counter, or it started anew: power readings were "
+                "summed.\n",
+                index);
         if (estimated)
             erg_text_printf(out,
                             "  GPU %d: shorter than three steps of its counter, so estimated; "

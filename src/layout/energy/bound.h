@@ -53,7 +53,7 @@ void erg_layout_bound_release(struct erg_layout_bound *bound);
 /*
  * Raises a bound by the prices of another layout's pipeline, which suit: where the two are nearly
  * alike, to some thousandths of a per cent below the optimum at the time that the prices are of.
- * Some nanoseconds an instruction and clock.
+ * Time as instructions and clocks, without a sweep.
  */
 void erg_layout_bound_price(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
                             const struct erg_layout *layout, const struct erg_prices *prices);

@@ -122,11 +122,9 @@ static bool has_optimum(const struct erg_layout *layout, const struct erg_layout
 
 static bool suit(const struct erg_prices *prices, const struct erg_layout *layout)
 {
-    const struct erg_pipeline pipeline = {
-        .schedule = layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
-        .stages = (size_t)layout->pipeline,
-        .microbatches = (size_t)layout->microbatches,
-        .chunks = (size_t)layout->virtual_stages};
+    const struct erg_pipeline pipeline = {.stages = (size_t)layout->pipeline,
+                                          .microbatches = (size_t)layout->microbatches,
+                                          .chunks = (size_t)layout->virtual_stages};
     return erg_prices_suit(prices, &pipeline);
 }
 
