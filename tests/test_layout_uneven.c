@@ -421,6 +421,41 @@ static void large_models_have_a_bound(void **state)
     world_release(&world);
 }
 
+/* Where stages are too large without offloading, no split takes less than one that fits: 219 such
+ * searches are in bench_plan. */
+static void offloading_counts_in_bounds(void **state)
+{
+    (void)state;
+    struct world world = world_of("gpt3-175b");
+    double furthest = 0, gap = 0;
+    long offload = 0;
+    for (long batch = 1280; batch <= 2560; batch += 256) {
+        struct erg_error err;
+        struct erg_layout_found found;
+        struct erg_layout_search search = search_of(&world, 1024, 2048);
+        search.batch_least = search.batch_most = batch;
+        search.memory_bytes = 0x1p30 * 48;
+        search.group_most = 8;
+        search.microbatch_most = 0;
+        search.top = 20;
+        assert_ok(erg_layout_search(&found, &search, &err), &err);
+        for (size_t i = 0; i < found.count; i++) {
+            const struct erg_layout_candidate *item = &found.items[i];
+            if (item->bound_s == 0 || item->layout.offload == 0)
+                continue;
+            furthest = fmax(furthest, item->time.total / item->bound_s - 1);
+            offload++;
+        }
+        gap = fmax(gap, found.gap);
+        erg_layout_found_release(&found);
+    }
+    print_message("%ld layouts that offload: no split is more than %.2f %% faster, of any layout "
+                  "%.2f %%\n",
+                  offload, 100 * furthest, 100 * gap);
+    assert_true(offload > 40 && furthest < 0.005 && gap < 0.002);
+    world_release(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -429,6 +464,7 @@ int main(void)
         cmocka_unit_test(a_stage_holds_what_any_of_its_chunks_do),
         cmocka_unit_test(splits_far_from_even_are_found),
         cmocka_unit_test(large_models_have_a_bound),
+        cmocka_unit_test(offloading_counts_in_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

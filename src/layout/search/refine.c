@@ -326,11 +326,14 @@ static void refining_release(struct erg_refining *at)
     erg_cuts_release(&at->offloading);
 }
 
-/* What a split by the closed form may take, at the least: whole layers, but no waiting for others.
- */
+/* What a split by the closed form may take, at the least: whole layers, and where all stages offload
+ * one ratio what fits, but no waiting for others. */
 static double closed_s(struct erg_refining *at)
 {
-    return erg_layout_split_bound(at->splitter, at->places, &at->layout, INFINITY);
+    const double total_s = at->best->time.total;
+    if (at->places->on[0].search->per_stage)
+        return erg_layout_split_bound(at->splitter, at->places, &at->layout, INFINITY);
+    return fmin(erg_layout_split_fastest(at->splitter, at->places, &at->layout, total_s), total_s);
 }
 
 bool erg_layout_refine_split(struct erg_layout_candidate *candidate,

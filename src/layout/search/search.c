@@ -206,7 +206,7 @@ static void consider_splits(struct walk *walk, const struct erg_layout *layout, 
         return;
     }
     erg_layout_settle_time(&candidate, &walk->places);
-    candidate.bound_s = erg_layout_split_bound(splitter, &walk->places, layout, INFINITY);
+    candidate.bound_s = fmin(seconds, candidate.time.total);
     if (may_be_kept(walk, &candidate))
         erg_layout_follow_split(&candidate, splitter, NULL, &walk->places);
     note_fit(walk, &candidate);
