@@ -217,8 +217,19 @@ static void test_not_a_recording(void **state)
     assert_fails(erg_recording_open(&recording, path, &err), &err, "No such file");
     assert_ok(erg_file_write(path, "a,b\n1,2\n", 8, &err), &err);
     assert_fails(erg_recording_open(&recording, path, &err), &err, "does not begin like one");
-    assert_ok(erg_file_write(path, "ERGONREC????", 12, &err), &err);
+    assert_ok(erg_file_write(path, "ERGONREC\2\0\0\0????", 16, &err), &err);
     assert_fails(erg_recording_open(&recording, path, &err), &err, "header is missing");
+}
+
+/* The first version had no number: the kind of the header's chunk, 1, lay in its place. */
+static void test_another_version(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct erg_recording *recording;
+    assert_ok(erg_file_write(path, "ERGONREC\1\0\0\0\2\0\0\0", 16, &err), &err);
+    assert_fails(erg_recording_open(&recording, path, &err), &err,
+                 "it has version 1 of the format, but this ergon reads version 2");
 }
 
 /* kill -9 in the middle: all chunks that reached the file are read, so at most one is lost. */
@@ -406,6 +417,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_damage, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_more_after_the_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_not_a_recording, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_another_version, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_killed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_full_disk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_exports, set_up, tear_down),

@@ -34,12 +34,6 @@ static int64_t unix_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static void store_u32(unsigned char *to, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        to[i] = (unsigned char)(value >> 8 * i);
-}
-
 static void add_i64(struct erg_text *out, int64_t value)
 {
     char bytes[8];
@@ -87,11 +81,12 @@ static int write_chunk(struct erg_recorder *recorder, enum recording_chunk kind,
                        const char *payload, size_t count, struct erg_error *err)
 {
     unsigned char *bytes = erg_xmalloc(RECORDING_CHUNK_HEAD_BYTES + count);
-    store_u32(bytes, (uint32_t)kind);
-    store_u32(bytes + 4, (uint32_t)count);
+    recording_store_u32(bytes, (uint32_t)kind);
+    recording_store_u32(bytes + 4, (uint32_t)count);
     memcpy(bytes + RECORDING_CHUNK_HEAD_BYTES, payload, count);
     uLong sum = crc32(0, bytes, RECORDING_CHECKED_HEAD_BYTES);
-    store_u32(bytes + 8, (uint32_t)crc32(sum, bytes + RECORDING_CHUNK_HEAD_BYTES, (uInt)count));
+    recording_store_u32(bytes + 8,
+                        (uint32_t)crc32(sum, bytes + RECORDING_CHUNK_HEAD_BYTES, (uInt)count));
     int result = write_all(recorder->file, bytes, RECORDING_CHUNK_HEAD_BYTES + count);
     int reason = errno;
     free(bytes);
@@ -120,11 +115,12 @@ static int write_header(struct erg_recorder *recorder, const struct erg_gpus *gp
         json_array_append_new(gpu_list, gpu_json(erg_gpus_info(gpus, i)));
     for (int m = 0; m < ERG_METRICS; m++)
         json_array_append_new(metrics, json_string(erg_metric_info((enum erg_metric)m)->name));
-    json_t *header =
-        json_pack("{s:i, s:s, s:s, s:o, s:o}", "schema_version", RECORDING_SCHEMA_VERSION, "node",
-                  node, "begun", begun, "gpus", gpu_list, "metrics", metrics);
+    json_t *header = json_pack("{s:s, s:s, s:o, s:o}", "node", node, "begun", begun, "gpus",
+                               gpu_list, "metrics", metrics);
     char *text = erg_json_text(header);
-    int result = write_all(recorder->file, RECORDING_MAGIC, RECORDING_MAGIC_BYTES);
+    unsigned char start[RECORDING_START_BYTES] = RECORDING_MAGIC;
+    recording_store_u32(start + RECORDING_MAGIC_BYTES, RECORDING_VERSION);
+    int result = write_all(recorder->file, start, sizeof start);
     if (result != 0)
         erg_fail(err, ERG_FAILED, "writing the recording '%s': %s", recorder->path,
                  strerror(errno));

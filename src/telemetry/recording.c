@@ -32,15 +32,10 @@ struct erg_recording {
     bool ended, closed; /* closed: by a writer that had no more */
 };
 
-static uint32_t load_u32(const unsigned char *from)
-{
-    return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 |
-           (uint32_t)from[3] << 24;
-}
-
 static int64_t load_i64(const unsigned char *from)
 {
-    return (int64_t)((uint64_t)load_u32(from) | (uint64_t)load_u32(from + 4) << 32);
+    return (int64_t)((uint64_t)recording_load_u32(from) | (uint64_t)recording_load_u32(from + 4)
+                                                              << 32);
 }
 
 /* ---- chunks ---- */
@@ -55,14 +50,14 @@ static bool next_chunk(struct erg_recording *recording, uint32_t *kind, unsigned
     unsigned char head[RECORDING_CHUNK_HEAD_BYTES];
     long start = ftell(recording->file);
     bool good = fread(head, 1, sizeof head, recording->file) == sizeof head;
-    *kind = load_u32(head);
-    *count = good ? load_u32(head + 4) : 0;
+    *kind = recording_load_u32(head);
+    *count = good ? recording_load_u32(head + 4) : 0;
     *payload = NULL;
     if (good && *count <= RECORDING_CHUNK_BYTES_MAX) {
         *payload = erg_xmalloc(*count + 1);
         good = fread(*payload, 1, *count, recording->file) == *count;
         uLong sum = crc32(0, head, RECORDING_CHECKED_HEAD_BYTES);
-        good = good && crc32(sum, *payload, (uInt)*count) == load_u32(head + 8);
+        good = good && crc32(sum, *payload, (uInt)*count) == recording_load_u32(head + 8);
     } else {
         good = false;
     }
@@ -140,16 +135,22 @@ static int read_metrics(struct erg_recording *recording, const struct erg_json_p
 
 static int read_header(struct erg_recording *recording, struct erg_error *err)
 {
-    char magic[RECORDING_MAGIC_BYTES];
+    unsigned char start[RECORDING_START_BYTES];
     uint32_t kind;
     unsigned char *payload;
     size_t count;
-    if (fread(magic, 1, sizeof magic, recording->file) != sizeof magic ||
-        memcmp(magic, RECORDING_MAGIC, sizeof magic) != 0)
+    if (fread(start, 1, sizeof start, recording->file) != sizeof start ||
+        memcmp(start, RECORDING_MAGIC, RECORDING_MAGIC_BYTES) != 0)
         return erg_fail(err, ERG_FAILED,
                         "reading the recording '%s': it does not begin like one, expected a file "
                         "written by ergon record",
                         recording->path);
+    uint32_t version = recording_load_u32(start + RECORDING_MAGIC_BYTES);
+    if (version != RECORDING_VERSION)
+        return erg_fail(err, ERG_FAILED,
+                        "reading the recording '%s': it has version %u of the format, but this "
+                        "ergon reads version %d; expected it to be read by the ergon that wrote it",
+                        recording->path, (unsigned)version, RECORDING_VERSION);
     bool found = next_chunk(recording, &kind, &payload, &count);
     if (!found || kind != RECORDING_HEADER) {
         free(payload);
@@ -158,12 +159,10 @@ static int read_header(struct erg_recording *recording, struct erg_error *err)
                         recording->path);
     }
     struct erg_json_place root;
-    long version = 0;
     int result =
         erg_json_parse(&recording->header, recording->path, (const char *)payload, count, err);
     free(payload);
     if (result != 0 || erg_json_root(&root, recording->header, recording->path, err) != 0 ||
-        erg_json_long(&root, "schema_version", 1, RECORDING_SCHEMA_VERSION, &version, err) != 0 ||
         erg_json_string(&root, "node", &recording->node, err) != 0 ||
         read_gpus(recording, &root, err) != 0 || read_metrics(recording, &root, err) != 0)
         return -1;

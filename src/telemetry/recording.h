@@ -4,12 +4,12 @@
  * takes everything before the damage. The last chunk says that the writer had no more, so that a
  * file which ends at a whole chunk by chance is not taken for all there was.
  *
- * Format, little-endian: 8 bytes "ERGONREC"; then chunks of u32 kind, u32 payload bytes, u32 CRC-32
- * (zlib's) of these two and the payload, payload. The first is the header: JSON with
- * schema_version, node, GPUs, names of the metrics and when it began. A chunk of samples holds a
- * pair of monotonic and Unix time and then, per sample, differences to the previous sample of the
- * same GPU as zigzag LEB128 numbers, starting anew in each chunk: every chunk can be read alone.
- * The layout is in telemetry/recording_internal.h.
+ * Format, little-endian: 8 bytes "ERGONREC", u32 version of the format (a reader refuses any other
+ * than its own); then chunks of u32 kind, u32 payload bytes, u32 CRC-32 (zlib's) of these two and
+ * the payload, payload. The first is the header: JSON with node, GPUs, names of the metrics and
+ * when it began. A chunk of samples holds a pair of monotonic and Unix time and then, per sample,
+ * differences to the previous sample of the same GPU as zigzag LEB128 numbers, starting anew in
+ * each chunk: every chunk can be read alone. The layout is in telemetry/recording_internal.h.
  */
 #ifndef ERG_TELEMETRY_RECORDING_H
 #define ERG_TELEMETRY_RECORDING_H

@@ -15,14 +15,17 @@
 
 #include "telemetry/recording.h"
 
+#include <stdint.h>
+
 #define RECORDING_MAGIC "ERGONREC"
 
 enum {
     RECORDING_MAGIC_BYTES = 8,
+    RECORDING_START_BYTES = 12, /* magic, version */
+    RECORDING_VERSION = 2,      /* version 1 had no such number: its header's kind, 1, lies there */
     RECORDING_CHUNK_HEAD_BYTES = 12,  /* kind, payload bytes, CRC-32 */
     RECORDING_CHECKED_HEAD_BYTES = 8, /* of these, what the CRC-32 covers beside the payload */
     RECORDING_CHUNK_BYTES_MAX = 16 << 20,
-    RECORDING_SCHEMA_VERSION = 1,
 };
 
 enum recording_chunk {
@@ -30,6 +33,18 @@ enum recording_chunk {
     RECORDING_SAMPLES = 2,
     RECORDING_END = 3, /* empty */
 };
+
+static inline void recording_store_u32(unsigned char *to, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (unsigned char)(value >> 8 * i);
+}
+
+static inline uint32_t recording_load_u32(const unsigned char *from)
+{
+    return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 |
+           (uint32_t)from[3] << 24;
+}
 
 /* The previous sample of a GPU in this chunk, in the recording's own numbering of metrics. */
 struct recording_last {

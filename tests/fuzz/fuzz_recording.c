@@ -55,20 +55,20 @@ static void read_all(const void *bytes, size_t count)
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 {
-    static const char header[] =
-        "{\"schema_version\":1,\"node\":\"n\",\"gpus\":[{\"index\":0},{\"index\":1}],"
-        "\"metrics\":[\"energy_mj\",\"sm_mhz\",\"of_tomorrow\"]}";
+    static const char start[] = "ERGONREC\2\0\0\0";
+    static const char header[] = "{\"node\":\"n\",\"gpus\":[{\"index\":0},{\"index\":1}],"
+                                 "\"metrics\":[\"energy_mj\",\"sm_mhz\",\"of_tomorrow\"]}";
     struct erg_text file = {0};
     if (size > 1 << 16)
         return 0;
     read_all(data, size);
-    erg_text_add(&file, "ERGONREC");
+    erg_text_add_bytes(&file, start, sizeof start - 1);
     add_chunk(&file, 1, header, sizeof header - 1);
     add_chunk(&file, 2, data, size);
     add_chunk(&file, 2, data, size / 2);
     read_all(file.data, file.count);
     file.count = 0; /* the bytes as a header */
-    erg_text_add(&file, "ERGONREC");
+    erg_text_add_bytes(&file, start, sizeof start - 1);
     add_chunk(&file, 1, data, size);
     read_all(file.data, file.count);
     erg_text_release(&file);
