@@ -99,6 +99,22 @@ static void check_pipeline(const struct erg_pipeline *pipeline, size_t options, 
         assert_true(iteration.frontier.points[i - 1].energy_j >
                     iteration.frontier.points[i].energy_j);
     }
+    /* A deadline alone: the frontier from there on, with one plan. */
+    const struct erg_breakpoint *slowest = &iteration.planned[iteration.planned_count - 1];
+    const double middle_s = (iteration.plans[0].time_s + slowest->time_s) / 2;
+    request.points = request.slower_points = 0;
+    request.deadlines_s = &middle_s;
+    request.deadline_count = 1;
+    struct erg_iteration part;
+    solve(&part, &request);
+    assert_int_equal(part.plan_count, 1);
+    assert_true(part.plans[0].time_s <= middle_s &&
+                part.planned[0].time_s <= middle_s * (1 + 1e-6));
+    assert_true(part.planned_count <= iteration.planned_count);
+    for (size_t i = 1; i < part.planned_count; i++)
+        assert_close(erg_iteration_planned_energy(&part, part.planned[i].time_s),
+                     erg_iteration_planned_energy(&iteration, part.planned[i].time_s), 1e-9);
+    erg_iteration_release(&part);
     erg_iteration_release(&iteration);
     free_tables(tables, count);
 }

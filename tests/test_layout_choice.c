@@ -657,6 +657,45 @@ static void the_query_comes_first(void **state)
     world_close(&world);
 }
 
+/* Within a budget of energy or power: whoever has two thousandths less time cannot keep it. */
+static void budgets_are_kept_as_fast_as_can_be(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_error err;
+    world_open(&world, 4);
+    struct erg_layout_search searches[] = {search_of(&world, 4), search_of(&world, 8)};
+    for (size_t i = 0; i < 2; i++)
+        searches[i].batch_least = searches[i].batch_most = 96;
+    const struct erg_layout_query fastest = {.goal = ERG_LAYOUT_FASTEST};
+    const struct erg_layout_choice_request request = asked(&world, searches, &fastest);
+    struct erg_layout_choice choice;
+    assert_ok(erg_layout_choose(&choice, &request, &err), &err);
+    const struct erg_layout_query budgets[] = {
+        {.energy_j = 0.9 * choice.picks[0].energy_j},
+        {.energy_j = 0.8 * choice.picks[0].energy_j},
+        {.power_w = 0.8 * choice.picks[0].power_w},
+        {.power_w = 0.6 * choice.picks[0].power_w},
+    };
+    erg_layout_choice_release(&choice);
+    for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
+        struct erg_layout_choice_request asks = asked(&world, searches, &budgets[i]);
+        assert_ok(erg_layout_choose(&choice, &asks, &err), &err);
+        const struct erg_layout_pick got = choice.picks[0];
+        erg_layout_choice_release(&choice);
+        asks.query =
+            (struct erg_layout_query){ERG_LAYOUT_LEAST_ENERGY, .time_s = 0.998 * got.time_s};
+        assert_ok(erg_layout_choose(&choice, &asks, &err), &err);
+        const struct erg_layout_pick *sooner = &choice.picks[0];
+        bool keeps_it = budgets[i].energy_j > 0 ? sooner->energy_j <= budgets[i].energy_j
+                                                : sooner->power_w <= budgets[i].power_w;
+        if (keeps_it)
+            fail_msg("budget %zu: %.6g s, but %.6g s keep it, too", i, got.time_s, sooner->time_s);
+        erg_layout_choice_release(&choice);
+    }
+    world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -664,6 +703,7 @@ int main(void)
         cmocka_unit_test(bounds_answer_queries),
         cmocka_unit_test(choices_are_the_best_of_all_layouts),
         cmocka_unit_test(the_query_comes_first),
+        cmocka_unit_test(budgets_are_kept_as_fast_as_can_be),
         cmocka_unit_test(what_is_not_possible_is_refused_with_the_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

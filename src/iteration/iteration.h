@@ -141,10 +141,11 @@ struct erg_iteration {
 };
 
 /*
- * Solves and rounds. The plans hold one for the shortest possible time (also when points is 0),
- * `points` up to the time of least planned energy, or beyond it where options are so few that
- * slower plans may need less, and what else was asked for. A deadline below the shortest time fails
- * with ERG_INFEASIBLE.
+ * Solves and rounds. The plans hold `points` from the shortest possible time up to the time of
+ * least planned energy, or beyond it where options are so few that slower plans may need less, and
+ * what else was asked for; where nothing is, one for the shortest time. With deadlines alone only
+ * that part of the frontier is solved which they need, and `planned`: half of the range takes a
+ * hundredth of the time of all. A deadline below the shortest time fails with ERG_INFEASIBLE.
  */
 int erg_iteration_solve(struct erg_iteration *iteration,
                         const struct erg_iteration_request *request, struct erg_error *err);

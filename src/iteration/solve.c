@@ -149,6 +149,7 @@ static int list_deadlines(struct collector *collector, struct erg_error *err)
 {
     const struct erg_iteration_request *request = collector->request;
     size_t count = request->deadline_count;
+    const bool fastest = request->points > 0 || count == 0;
     collector->deadlines = erg_xcalloc(count + 1, sizeof *collector->deadlines);
     for (size_t i = 0; i < count; i++) {
         /* A time that was printed, or added up in another order, is met as well. */
@@ -159,9 +160,10 @@ static int list_deadlines(struct collector *collector, struct erg_error *err)
                             request->deadlines_s[i], collector->shortest_s);
         collector->deadlines[i] = request->deadlines_s[i];
     }
-    collector->deadlines[count] = collector->shortest_s;
-    collector->deadline_count = count + 1;
-    qsort(collector->deadlines, count + 1, sizeof *collector->deadlines, falling);
+    if (fastest)
+        collector->deadlines[count++] = collector->shortest_s;
+    collector->deadline_count = count;
+    qsort(collector->deadlines, count, sizeof *collector->deadlines, falling);
     return 0;
 }
 

@@ -108,16 +108,12 @@ void erg_layout_contender_drop(struct erg_layout_contender *contender)
     free(contender);
 }
 
-/* Of pipelines up to so many times as long as those that are solved as they are: to sweep longer
- * ones takes longer than to solve what stands for them. */
-enum { LONGER = 4 };
-
-/* Whether the continuous problem says more than the chains do of how good the answer is. */
+/* Whether the continuous problem says more than the chains do of how good the answer is. To sweep
+ * longer pipelines takes longer than to solve what stands for them. */
 static bool has_optimum(const struct erg_layout *layout, const struct erg_layout_query *query)
 {
     bool fastest = query->goal == ERG_LAYOUT_FASTEST && query->energy_j == 0 && query->power_w == 0;
-    return !fastest &&
-           erg_layout_instructions(layout) <= LONGER * (long)ERG_LAYOUT_MOST_INSTRUCTIONS;
+    return !fastest && erg_layout_instructions(layout) <= (long)ERG_LAYOUT_MOST_INSTRUCTIONS;
 }
 
 static bool suit(const struct erg_prices *prices, const struct erg_layout *layout)

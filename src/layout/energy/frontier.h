@@ -24,8 +24,9 @@
 #include "iteration/iteration.h"
 #include "layout/energy/energy.h"
 
-/* Such pipelines take some seconds at most with nine clocks. */
-enum { ERG_LAYOUT_MOST_INSTRUCTIONS = 9000 };
+/* Such pipelines take some ten seconds at most with nine clocks, deadlines that are not near the
+ * fastest time far less. */
+enum { ERG_LAYOUT_MOST_INSTRUCTIONS = 36000 };
 
 struct erg_layout_frontier_request {
     const struct erg_layout_energy_request *energy; /* of each place */

@@ -7,20 +7,24 @@
 #define ENOUGH 0.1
 
 /*
- * How much less energy another plan of the layout could take in the answer's place, as a share: by
- * the continuous problem, which no plan beats. INFINITY: not known.
+ * How much better another plan of the layout could be in the answer's place, as a share: by the
+ * continuous problem, which no plan beats. INFINITY: not known.
  */
-static double gain_left(const struct erg_layout_choosing *at,
-                        const struct erg_layout_planned *planned,
-                        const struct erg_layout_pick *best)
+static double gain_left(const struct erg_layout_choosing *at, const struct erg_layout_pick *best)
 {
-    const struct erg_layout_query *query = &at->request->query;
-    if (!planned->frontier.iteration.planned || query->energy_j > 0 || query->power_w > 0)
+    const struct erg_layout_frontier *frontier = &at->choice->layouts[best->option].frontier;
+    const struct erg_layout_bound *bound = &at->solved[best->option]->bound;
+    struct erg_layout_query query = at->request->query;
+    bool budget = query.energy_j > 0 || query.power_w > 0;
+    if (query.goal == ERG_LAYOUT_FASTEST && !budget) /* which it is; then the energy counts */
+        query = (struct erg_layout_query){ERG_LAYOUT_LEAST_ENERGY, .time_s = best->time_s};
+    if (budget && bound->bends && erg_layout_bound_is_optimum(bound, &query))
+        return erg_layout_pick_value(best, query.goal) / erg_layout_bound_objective(bound, &query) -
+               1;
+    if (budget || !frontier->iteration.planned)
         return INFINITY;
-    double within_s = query->time_s > 0 ? query->time_s : INFINITY;
-    if (query->goal == ERG_LAYOUT_FASTEST)
-        within_s = best->time_s;
-    return best->energy_j / erg_layout_frontier_optimum(&planned->frontier, within_s) - 1;
+    double within_s = query.time_s > 0 ? query.time_s : INFINITY;
+    return best->energy_j / erg_layout_frontier_optimum(frontier, within_s) - 1;
 }
 
 int erg_layout_choosing_polish(struct erg_layout_choosing *at, struct erg_error *err)
@@ -34,7 +38,7 @@ int erg_layout_choosing_polish(struct erg_layout_choosing *at, struct erg_error 
     struct erg_layout_contender harder = {.candidate = planned->candidate,
                                           .deadlines = {deadlines_s, budget ? 3 : 1, 0}};
     struct erg_layout_frontier polished;
-    if (gain_left(at, planned, best) <= ENOUGH * at->request->tolerance)
+    if (gain_left(at, best) <= ENOUGH * at->request->tolerance)
         return 0;
     if (erg_layout_choosing_solve(&polished, at->request, &harder, 0, false, err) != 0)
         return -1;

@@ -13,22 +13,26 @@ enum { POINTS = 12, SLOWER_POINTS = 6 };
 /* ---- what a layout is to meet ---- */
 
 /*
- * From the bound's own answer on, some deadlines close to each other: where a frontier meets a
- * budget is between two of them. The least power is that of the slowest plan within budgets, so
- * there plans meet them earlier than the bound.
+ * From the bound's own answer on, some deadlines close to each other, closest where the bound is
+ * the optimum: where a frontier meets a budget is between two of them. The least power is that of
+ * the slowest plan within budgets, so there plans meet them earlier than the bound.
  */
 static void add_steps(struct erg_layout_contender *contender, struct erg_layout_query query)
 {
-    static const double steps[] = {1, 1.006, 1.012, 1.02, 1.035};
+    enum { STEPS = 5 };
+    static const double steps[][STEPS] = {{1, 1.006, 1.012, 1.02, 1.035},
+                                          {1, 1.0003, 1.001, 1.003, 1.01}};
     const bool early = query.goal == ERG_LAYOUT_LEAST_POWER;
     struct erg_layout_bend answer;
     if (query.goal == ERG_LAYOUT_LEAST_ENERGY) /* it is on the way there from the fastest */
         query.goal = ERG_LAYOUT_FASTEST;
     if (!erg_layout_bound_answer(&answer, &contender->bound, &query))
         return;
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        ERG_PUSH(&contender->deadlines, items,
-                 early ? answer.time_s / steps[i] : answer.time_s * steps[i]);
+    const bool close = erg_layout_bound_is_optimum(&contender->bound, &query);
+    for (size_t i = 0; i < STEPS; i++) {
+        double step = steps[close][i];
+        ERG_PUSH(&contender->deadlines, items, early ? answer.time_s / step : answer.time_s * step);
+    }
 }
 
 static void ask(struct erg_layout_contender *contender, const struct erg_layout_target *target)
