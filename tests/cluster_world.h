@@ -111,6 +111,17 @@ static inline void simulate(struct erg_simulated *result, struct world *world, c
     assert_ok(erg_simulate(result, &world->simulation, &err), &err);
 }
 
+/* The first record of a kind that a job has. */
+static inline const struct erg_cluster_record *first_record(const struct erg_simulated *result,
+                                                            enum erg_record_kind kind, int job)
+{
+    for (size_t i = 0; i < result->records_count; i++)
+        if (result->records[i].kind == kind && result->records[i].job == job)
+            return &result->records[i];
+    fail_msg("job %d has no record of kind %d", job, (int)kind);
+    return NULL;
+}
+
 static inline void make_random(struct world *world, struct erg_rng *rng)
 {
     make_world(world);

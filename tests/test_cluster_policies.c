@@ -5,17 +5,6 @@
 
 #define HOUR_S 3600.0
 
-/* The first record of a kind that a job has. */
-static const struct erg_cluster_record *first_record(const struct erg_simulated *result,
-                                                     enum erg_record_kind kind, int job)
-{
-    for (size_t i = 0; i < result->records_count; i++)
-        if (result->records[i].kind == kind && result->records[i].job == job)
-            return &result->records[i];
-    fail_msg("job %d has no record of kind %d", job, (int)kind);
-    return NULL;
-}
-
 /* 4 GPUs of a node of the first type: the queues end at 1, 10 and 100 GPU-hours. */
 static void test_tiresias_preempts_who_had_most(void **state)
 {

@@ -3,15 +3,6 @@
 #include "cluster/policies/policies.h"
 #include "cluster_world.h"
 
-static int type_at_start(const struct world *world, const struct erg_simulated *result, int job)
-{
-    for (size_t i = 0; i < result->records_count; i++)
-        if (result->records[i].kind == ERG_RECORD_START && result->records[i].job == job)
-            return world->speeds->shapes[result->records[i].shape].type;
-    fail_msg("job %d never started", job);
-    return -1;
-}
-
 /* The only nodes on which a job runs fail for good: whatever the policy, the simulation ends and
  * says so. */
 static void test_nodes_that_stay_down(void **state)
@@ -83,7 +74,8 @@ static void test_any_type_waits_in_line(void **state)
         assert_near(result.jobs[1].started_s, result.jobs[0].ended_s, 1e-9);
         assert_near(result.jobs[2].started_s, result.jobs[1].ended_s, 1e-9);
         assert_near(result.jobs[3].started_s, 3, 0);
-        assert_int_equal(type_at_start(&world, &result, 3), 1);
+        const struct erg_cluster_record *start = first_record(&result, ERG_RECORD_START, 3);
+        assert_int_equal(world.speeds->shapes[start->shape].type, 1);
         erg_simulated_release(&result);
         erg_speeds_free(world.speeds);
     }
