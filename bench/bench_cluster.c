@@ -245,12 +245,15 @@ static void compare(const struct erg_simulation *simulation)
         if (erg_simulate(&result, &run, &err) != 0)
             stop(&err);
         const struct erg_summary *summary = &result.summary;
-        printf("%-15s %8ld %12.0f %15.0f %11.0f %10.0f %9.2f %8.0f %9.2f (%5.1f) %8ld %7.2f\n",
-               run.policy->name, summary->finished_jobs, summary->mean_jct_s,
-               summary->mean_time_in_system_s, summary->p99_jct_s, summary->mean_throughput,
-               joules_per_sample(&run, &result), summary->peak_power_w / 1e3,
-               summary->mean_finish_time_fairness, summary->worst_finish_time_fairness,
-               summary->reconfigurations, summary->cpu_s);
+        if (summary->finished_jobs)
+            printf("%-15s %8ld %12.0f %15.0f %11.0f %10.0f %9.2f %8.0f %9.2f (%5.1f) %8ld %7.2f\n",
+                   run.policy->name, summary->finished_jobs, summary->mean_jct_s,
+                   summary->mean_time_in_system_s, summary->p99_jct_s, summary->mean_throughput,
+                   joules_per_sample(&run, &result), summary->peak_power_w / 1e3,
+                   summary->mean_finish_time_fairness, summary->worst_finish_time_fairness,
+                   summary->reconfigurations, summary->cpu_s);
+        else
+            printf("%-15s     none\n", run.policy->name);
         fflush(stdout);
         erg_simulated_release(&result);
     }
