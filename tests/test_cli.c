@@ -9,6 +9,12 @@ static void test_overview_and_version(void **state)
     check_program("--version", 0, "ergon 0.");
     check_program("help completion", 0, "Usage: ergon completion bash|zsh|fish");
     check_program("completion --help", 0, "Common options:");
+    /* Behind "--" options are the command's own. */
+    check_program("run --help", 0, "Usage: ergon run [OPTION]... -- CMD [ARGUMENT]...\n");
+    check_program("record --help", 0, "Usage: ergon record [OPTION]... [-- CMD [ARGUMENT]...]\n");
+    /* Of 100 columns at most, each character one. */
+    check_program("optimize --help | LC_ALL=C.UTF-8 grep -E '^.{101}' | wc -l", 0, "0\n");
+    check_program("plan --help | LC_ALL=C.UTF-8 grep -E '^.{101}' | wc -l", 0, "0\n");
 }
 
 static void test_usage_errors(void **state)
@@ -26,6 +32,8 @@ static void test_usage_errors(void **state)
     check_program("completion bash --seed -1 2>&1", 2, "must be at least 0");
     check_program("completion bash --json=yes 2>&1", 2, "takes no value");
     check_program("completion bash -z 2>&1", 2, "has no option -z");
+    check_program("export FILE 2>&1", 2, "needs the option --format csv|jsonl|chrome (");
+    check_program("verify JOB PLAN --repeatable 2>&1", 2, "expected --device cuda beside it");
     check_program("completion -- --seed 2>&1", 2, "the shell \"--seed\"");
 }
 

@@ -236,7 +236,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_fit = {
     .name = "fit",
-    .summary = "fits a training engine's constants to measured iterations",
+    .summary = "fit a training engine's constants to measured iterations",
     .arguments = "ROWS.csv",
     .least_arguments = 1,
     .most_arguments = 1,

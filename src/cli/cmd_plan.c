@@ -248,7 +248,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_plan = {
     .name = "plan",
-    .summary = "finds how to spread a job over GPUs",
+    .summary = "find how to spread a job over GPUs",
     .arguments = "JOB.yaml",
     .least_arguments = 1,
     .most_arguments = 1,

@@ -65,8 +65,10 @@ static int choose_number(const struct erg_plan_file *plan, long number, struct c
     const struct erg_plan_method *method = &plan->methods[choice->method];
     size_t count = method->point_count + method->slower_count;
     if ((size_t)number > count)
-        return erg_fail(err, ERG_USAGE, "--point: %s has the points 1 to %zu, got %ld.",
-                        erg_method_name(choice->method), count, number);
+        return erg_fail(err, ERG_USAGE,
+                        "--point: %s has the points 1 to %zu, those above %zu beyond its frontier, "
+                        "got %ld.",
+                        erg_method_name(choice->method), count, method->point_count, number);
     choice->point = (size_t)number - 1;
     choice->rule = "as asked for";
     return 0;

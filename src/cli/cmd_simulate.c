@@ -390,7 +390,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_simulate = {
     .name = "simulate",
-    .summary = "replays a trace of jobs on a shared cluster under a policy",
+    .summary = "replay a trace of jobs on a shared cluster under a policy",
     .arguments = "CLUSTER.yaml TRACE.csv",
     .least_arguments = 0, /* a sweep names them in its file */
     .most_arguments = 2,

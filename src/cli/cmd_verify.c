@@ -292,6 +292,10 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     struct erg_plan_file *plan = NULL;
     struct erg_real *real = NULL;
     struct erg_launch_environment env;
+    if (values->repeatable && values->device != DEVICE_CUDA)
+        return erg_fail(err, ERG_USAGE,
+                        "--repeatable: emulated GPUs compute no gradients; expected --device cuda "
+                        "beside it");
     int status =
         erg_launch_environment_read(&env, err) ||
                 erg_job_load(&job, call->arguments[0], NULL, err) ||

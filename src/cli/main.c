@@ -120,7 +120,8 @@ int main(int argc, char **argv)
                           strerror(errno));
     else if (failed_before && result == 0)
         result = erg_fail(&err, ERG_FAILED,
-                          "Writing the result to standard output failed: it is not complete.");
+                          "Writing the result to standard output failed: it is not complete; "
+                          "expected room for it and a reader.");
     if (result == 0)
         return ERG_OK;
     fprintf(stderr, "ergon: %s\n", err.message);

@@ -146,6 +146,16 @@ static bool takes_value(const struct erg_option *option)
     return option->type != ERG_OPTION_FLAG && option->type != ERG_OPTION_COUNT;
 }
 
+/* "--name VALUE", or with all the values that there are. */
+static void add_form(struct erg_text *out, const struct erg_option *option)
+{
+    erg_text_printf(out, "--%s", option->name);
+    if (takes_value(option) && option->type != ERG_OPTION_CHOICE)
+        erg_text_printf(out, " %s", option->argument);
+    for (size_t i = 0; option->type == ERG_OPTION_CHOICE && option->choices[i]; i++)
+        erg_text_printf(out, "%s%s", i ? "|" : " ", option->choices[i]);
+}
+
 static int fail_unknown(const struct erg_command *command, const char *name, size_t length,
                         struct erg_error *err)
 {
@@ -229,6 +239,17 @@ static int take_letters(struct parser *parser, const char *letters, struct erg_e
     return 0;
 }
 
+static int fail_missing(const struct erg_command *command, const struct erg_option *option,
+                        struct erg_error *err)
+{
+    struct erg_text form = {0};
+    add_form(&form, option);
+    erg_fail(err, ERG_USAGE, "\"ergon %s\" needs the option %s (%s).", command->name, form.data,
+             option->help);
+    erg_text_release(&form);
+    return -1;
+}
+
 static int check_complete(const struct parser *parser, struct erg_error *err)
 {
     const struct erg_command *command = parser->call->command;
@@ -241,8 +262,7 @@ static int check_complete(const struct parser *parser, struct erg_error *err)
                         command->name, parser->call->arguments[command->most_arguments]);
     for (const struct erg_option *option = command->options; option->name; option++)
         if (option->required && !parser->given[option - command->options])
-            return erg_fail(err, ERG_USAGE, "\"ergon %s\" needs the option --%s %s (%s).",
-                            command->name, option->name, option->argument, option->help);
+            return fail_missing(command, option, err);
     return 0;
 }
 
@@ -289,34 +309,56 @@ void erg_invocation_release(struct erg_invocation *call)
     *call = (struct erg_invocation){0};
 }
 
+enum { HELP_INDENT = 32, HELP_WIDTH = 100 };
+
+/* Adds words to a line that has `column` characters, and begins new ones where they do not fit. */
+static void add_wrapped(struct erg_text *out, size_t column, const char *words)
+{
+    while (*words) {
+        size_t length = strcspn(words, " ");
+        if (column > HELP_INDENT && column + 1 + length > HELP_WIDTH) {
+            erg_text_printf(out, "\n%*s", HELP_INDENT, "");
+            column = HELP_INDENT;
+        } else if (column > HELP_INDENT) {
+            erg_text_add(out, " ");
+            column++;
+        }
+        erg_text_add_bytes(out, words, length);
+        column += length;
+        words += length + (words[length] == ' ');
+    }
+}
+
 static void help_option(struct erg_text *out, const struct erg_option *option)
 {
-    struct erg_text left = {0};
+    struct erg_text left = {0}, right = {0};
     if (option->letter)
         erg_text_printf(&left, "-%c, ", option->letter);
     else
         erg_text_add(&left, "    ");
-    erg_text_printf(&left, "--%s", option->name);
-    if (takes_value(option) && option->type != ERG_OPTION_CHOICE)
-        erg_text_printf(&left, " %s", option->argument);
-    for (size_t i = 0; option->type == ERG_OPTION_CHOICE && option->choices[i]; i++)
-        erg_text_printf(&left, "%s%s", i ? "|" : " ", option->choices[i]);
+    add_form(&left, option);
     /* A left part too long for its column stands on a line of its own. */
-    if (left.count > 28)
-        erg_text_printf(out, "  %s\n  %-28s  %s", left.data, "", option->help);
+    if (left.count > HELP_INDENT - 4)
+        erg_text_printf(out, "  %s\n%*s", left.data, HELP_INDENT, "");
     else
-        erg_text_printf(out, "  %-28s  %s", left.data, option->help);
+        erg_text_printf(out, "  %-*s  ", HELP_INDENT - 4, left.data);
+    erg_text_add(&right, option->help);
     if (option->default_text)
-        erg_text_printf(out, " (default: %s)", option->default_text);
+        erg_text_printf(&right, " (default: %s)", option->default_text);
+    add_wrapped(out, HELP_INDENT, right.data);
     erg_text_add(out, "\n");
     erg_text_release(&left);
+    erg_text_release(&right);
 }
 
 void erg_options_help(struct erg_text *out, const struct erg_command *command)
 {
-    erg_text_printf(out, "ergon %s: %s\n\nUsage: ergon %s%s%s [OPTION]...\n", command->name,
-                    command->summary, command->name, command->arguments[0] ? " " : "",
-                    command->arguments);
+    /* What follows "--" is no longer read for options. */
+    bool options_first = strstr(command->arguments, "-- ");
+    erg_text_printf(out, "ergon %s: %s\n\nUsage: ergon %s%s%s%s%s\n", command->name,
+                    command->summary, command->name, options_first ? " [OPTION]..." : "",
+                    command->arguments[0] ? " " : "", command->arguments,
+                    options_first ? "" : " [OPTION]...");
     if (command->details)
         erg_text_printf(out, "\n%s\n", command->details);
     if (command->options->name) {
