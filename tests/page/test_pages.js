@@ -221,7 +221,7 @@ const tests = {
     const rows = rowsOf(page, "policies"), heads = page.byId("policies").all("thead")[0].all("th").map(th => th.textContent);
     same(rows.map(row => row.children[0].nodes[1]), ["fcfs", "arena", "ergon", "ergon-thrifty"]);
     /* Not beside a variant of its own. */
-    assert.match(page.byId("headline").textContent, /^A job spends .* less time in the system than under arena, the next best\.$/);
+    assert.match(page.byId("headline").textContent, /^Under ergon a job spends .* less time in the system than under arena, the next best\.$/);
     /* A number and its unit are the value; in bold is the best of a column. */
     for (const [title, key, units, less] of page.METRICS) {
       const column = heads.indexOf(title), values = page.data.policies.map(p => p.summary[key]);

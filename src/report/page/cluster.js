@@ -10,7 +10,7 @@ function heading() {
   const one = ours || best, summary = one.summary;
   if (ours && others.length) {
     const less = reduction(summary.mean_time_in_system_s, best.summary.mean_time_in_system_s);
-    byId("headline").textContent = `A job spends ${lessOrMore(less, "time")} in the system than under ${best.name}, the next best.`;
+    byId("headline").textContent = `Under ${ours.name} a job spends ${lessOrMore(less, "time")} in the system than under ${best.name}, the next best.`;
   } else {
     byId("headline").textContent = `${one.name}: ${count(summary.finished_jobs)} of ${count(summary.submitted_jobs)} jobs ended, after ${hours(summary.mean_jct_s)} in the mean.`;
   }
@@ -19,7 +19,7 @@ function heading() {
     `; ${hours(summary.simulated_s)} simulated, ${plan.accounting} accounting.`;
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   byId("tiles").append(
-    tile(hours(summary.mean_jct_s), "from submission to end, mean of finished jobs"),
+    tile(hours(summary.mean_jct_s), `from submission to end under ${one.name}, mean of finished jobs`),
     tile(hours(summary.mean_queue_s), "of waiting, mean of all jobs"),
     tile(`${(100 * summary.utilization).toFixed(1)}\u00a0%`, "of the GPUs' time used"),
     tile(quantity(summary.energy_j, BIG_ENERGY), "drawn by all GPUs"));

@@ -17,7 +17,7 @@ const words = layout => [["tensor", "t"], ["context", "c"], ["pipeline", "p"], [
 
 /* Items that stand together, in the order of a step. */
 const PARTS = [
-  ["Products", ["linear", "attention"]],
+  ["Matrix products and attention", ["linear", "attention"]],
   ["Memory-bound kernels", ["memory", "overhead"]],
   ["Tensor and context groups", ["tensor", "context"]],
   ["Recomputation and offloading", ["recompute", "offload", "stalls"]],

@@ -1,5 +1,5 @@
 /* What pages of policies share: the policies, each with its colour, and what summaries say of them. */
-const HUES = [212, 28, 290, 350, 48, 180, 260, 320, 95, 10];
+const HUES = [212, 28, 290, 350, 48, 185, 250, 75, 320, 10]; /* far from the green of ergon, neighbours from each other */
 const policies = list(plan.policies).map((policy, i) => ({
   ...policy, strong: policy.name === "ergon",
   color: policy.name === "ergon" ? "var(--ergon)" : `hsl(${HUES[i % HUES.length]} 55% 52%)`,
@@ -15,7 +15,8 @@ const RATE_UNITS = [["M/s", 1e6], ["k/s", 1e3], ["/s", 1]];
 const lineIcon = policy => s("svg", { width: 22, height: 12, "aria-hidden": "true" },
   s("line", { x1: 1, x2: 21, y1: 6, y2: 6, stroke: policy.color, "stroke-width": policy.strong ? 3.5 : 2 }));
 
-/* Title, key of a summary, units, and whether less is better (null: neither). */
+/* Title, key of a summary, units, and whether less is better (null: neither); what decides stands first, where no
+ * screen is too narrow for it. */
 const METRICS = [
   ["finished", "finished_jobs", COUNT, false],
   ["completion, mean", "mean_jct_s", HOURS, true],
@@ -23,19 +24,19 @@ const METRICS = [
   ["99 %", "p99_jct_s", HOURS, true],
   ["in system, all jobs", "mean_time_in_system_s", HOURS, true],
   ["waiting", "mean_queue_s", HOURS, true],
-  ["slowdown", "mean_slowdown", TIMES, true],
   ["samples, mean", "mean_throughput", RATE_UNITS, false],
+  ["energy", "energy_j", BIG_ENERGY, true],
+  ["deadlines met", "deadlines_met", SHARE, false],
   ["finish-time fairness", "mean_finish_time_fairness", TIMES, true],
+  ["slowdown", "mean_slowdown", TIMES, true],
   ["GPUs used", "utilization", SHARE, null],
   ["at work", "goodput", SHARE, null],
   ["free in pieces", "fragmentation", SHARE, null],
   ["moves", "reconfigurations", COUNT, null],
-  ["energy", "energy_j", BIG_ENERGY, true],
   ["peak power", "peak_power_w", POWER_UNITS, null],
   ["slowed down by the cap", "throttled_s", HOURS, null],
   ["cost", "cost_usd", DOLLARS, true],
   ["CO2", "co2_kg", [["t", 1e3], ["kg", 1]], true],
-  ["deadlines met", "deadlines_met", SHARE, false],
 ];
 /* Who finishes fewer jobs looks better in these: they say nothing where others finished more. */
 const OF_FINISHED = ["mean_jct_s", "median_jct_s", "p99_jct_s", "mean_slowdown", "energy_j", "cost_usd", "co2_kg"];
