@@ -106,8 +106,9 @@ static void show_progress(void *context, const char *name, size_t done, size_t t
 
 void erg_terminal_start(int verbosity)
 {
-    bool is_terminal = isatty(STDERR_FILENO);
-    const char *no_colour = getenv("NO_COLOR");
+    const char *no_colour = getenv("NO_COLOR"), *type = getenv("TERM");
+    /* A dumb terminal would show the escapes of bar and colours as text. */
+    bool is_terminal = isatty(STDERR_FILENO) && !(type && strcmp(type, "dumb") == 0);
     terminal.verbosity = verbosity;
     terminal.bar = is_terminal && verbosity >= 0;
     terminal.colour = is_terminal && !(no_colour && *no_colour);
