@@ -302,7 +302,7 @@ static void print_proof(const struct erg_layout_choice *choice, enum erg_layout_
     printf(" %zu %s planned over clocks; no other ", choice->count,
            choice->count == 1 ? "was" : "were");
     if (choice->gap > 0)
-        printf("can be better by more than %.1f %% of %s.\n", 100 * choice->gap,
+        printf("can be better by more than %.2g %% of %s.\n", 100 * choice->gap,
                goal == ERG_LAYOUT_LEAST_ENERGY ? "energy" : "time");
     else
         printf("is better.\n");
