@@ -95,13 +95,18 @@ struct erg_meter_gpu {
  */
 int erg_meter_open(struct erg_meter **meter, const char *gpus, struct erg_error *err);
 
-/* Windows that are still open end with it. */
+/* Windows that are still open are dropped: they must not be used any more. NULL is fine. */
 void erg_meter_close(struct erg_meter *meter);
 
+/* How many GPUs it watches, and what is known of one of them, from 0 in the order of results. */
 size_t erg_meter_gpus(const struct erg_meter *meter);
 void erg_meter_gpu(struct erg_meter *meter, size_t gpu, struct erg_meter_gpu *info);
 
-/* The window begins when this is called. Work on a GPU is asynchronous: wait for it before. */
+/*
+ * The window begins when this is called. Work on a GPU is asynchronous: wait for it before. Never
+ * NULL; belongs to the caller, who gives it to erg_window_end() or erg_window_cancel() before the
+ * meter is closed.
+ */
 struct erg_window *erg_window_begin(struct erg_meter *meter);
 
 /*
