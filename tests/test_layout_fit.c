@@ -75,6 +75,94 @@ static void known_constants_come_back(void **state)
     erg_engine_free(start);
 }
 
+/* The catalogue's engine, its constants of these keys fitted anew. */
+static void fit_keys(struct erg_fit *fit, const struct erg_fit_rows *rows, const char *const *keys)
+{
+    struct erg_error err;
+    struct erg_time_machine machine = h800();
+    struct erg_engine *start = engine_of("megatron-kwai-h800");
+    const struct erg_fit_request request = {rows->items, rows->count, &machine, start, keys, 4};
+    assert_ok(erg_fit_engine(fit, &request, &err), &err);
+    erg_engine_free(start);
+}
+
+/* What rows cannot tell is said, not given an uncertainty of nothing. */
+static void what_rows_do_not_tell_is_said(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_fit_rows rows;
+    struct erg_fit fit;
+    const char *const usual[] = {"gemm_efficiency", "layer_overhead_us", "link_efficiency",
+                                 "network_efficiency", NULL};
+    /* Passes whose times stand in one proportion in all rows. */
+    const char *const alike[] = {"attention_efficiency", "attention_backward_efficiency",
+                                 "network_efficiency", NULL};
+    assert_ok(erg_fit_rows_load(&rows, rows_path, &err), &err);
+    fit_keys(&fit, &rows, usual);
+    for (size_t k = 0; k < fit.constants; k++)
+        assert_true(fit.uncertainty[k] < 0.3);
+    fit_keys(&fit, &rows, alike);
+    assert_true(isinf(fit.uncertainty[0]) && isinf(fit.uncertainty[1]));
+    assert_true(fit.uncertainty[2] < 0.3);
+    /* The same iteration over and over. */
+    for (size_t i = 1; i < rows.count; i++)
+        rows.items[i] = rows.items[0];
+    fit_keys(&fit, &rows, usual);
+    for (size_t k = 0; k < fit.constants; k++)
+        assert_true(isinf(fit.uncertainty[k]));
+    /* On a single node nothing is said of what joins nodes. */
+    for (size_t i = 0; i < rows.count; i++) {
+        rows.items[i].layout = (struct erg_layout){.tensor = 1L << i % 4,
+                                                   .context = 1,
+                                                   .pipeline = 1,
+                                                   .data = 8 >> i % 4,
+                                                   .virtual_stages = 1,
+                                                   .microbatch = 1 + (long)i % 3,
+                                                   .microbatches = 8,
+                                                   .sequence = 1024 << i % 5};
+        rows.items[i].batch = rows.items[i].layout.data * rows.items[i].layout.microbatch * 8;
+    }
+    struct erg_time_machine machine = h800();
+    struct erg_engine *truth = engine_of("megatron-kwai-h800");
+    for (size_t i = 0; i < rows.count; i++)
+        erg_fit_predict(&rows.items[i].time_s, &rows.items[i], 1, truth, &machine);
+    fit_keys(&fit, &rows, usual);
+    for (size_t k = 0; k < 3; k++)
+        assert_true(fit.uncertainty[k] < 0.3);
+    assert_true(isinf(fit.uncertainty[3]));
+    assert_close(fit.engine.network_efficiency, truth->network_efficiency, 1e-12);
+    erg_engine_free(truth);
+    erg_fit_rows_release(&rows);
+}
+
+/* Milliseconds for seconds: no engine is that slow. */
+static void times_in_another_unit_are_refused(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_fit_rows rows;
+    struct erg_fit fit;
+    struct erg_time_machine machine = h800();
+    struct erg_engine *start = engine_of("megatron-kwai-h800");
+    const char *const keys[] = {"gemm_efficiency", "link_efficiency", NULL};
+    assert_ok(erg_fit_rows_load(&rows, rows_path, &err), &err);
+    const struct erg_fit_request request = {rows.items, rows.count, &machine, start, keys, 4};
+    for (size_t i = 0; i < rows.count; i++)
+        rows.items[i].time_s *= 1000;
+    assert_fails(erg_fit_engine(&fit, &request, &err), &err,
+                 "and an engine's is from 0.01 to 2; expected times in seconds");
+    for (size_t i = 0; i < rows.count; i++)
+        rows.items[i].time_s /= 1000;
+    /* One row alone is named. */
+    rows.items[5].time_s *= 2;
+    assert_ok(erg_fit_engine(&fit, &request, &err), &err);
+    assert_int_equal(fit.fitted.worst, 5);
+    assert_int_equal(fit.held_out.worst, 5);
+    erg_engine_free(start);
+    erg_fit_rows_release(&rows);
+}
+
 /* Numbers that a file leaves to another one are fitted with it: else what is written would not be
  * what was fitted. */
 static void what_follows_a_constant_is_fitted_with_it(void **state)
@@ -217,6 +305,7 @@ static void the_command_reproduces_the_committed_engine(void **state)
              "fit '%s' --cluster '%s' --engine megatron-kwai-h800 -o '%s'", rows_path, cluster_path,
              path);
     check_program(arguments, 0, "of rows held out");
+    check_program(arguments, 0, "megatron-kwai-h800.csv:");
     struct erg_engine *committed = engine_of("megatron-kwai-h800"), *fitted;
     assert_ok(erg_engine_load(&fitted, path, &err), &err);
     for (const struct erg_engine_number *at = erg_engine_numbers; at->key; at++) {
@@ -310,6 +399,8 @@ static void wrong_requests_are_explained(void **state)
         {"--engine megatron-kwai-h800 -c CLUSTER -k gemm_eficiency",
          "no constant 'gemm_eficiency'; did you mean 'gemm_efficiency'?", 2},
         {"--engine megatron-kwai-h800 -c CLUSTER -k host_layer_us", "to start from", 1},
+        {"--engine megatron-kwai-h800 -c CLUSTER -k gemm_efficiency,gemm_efficiency",
+         "the constant 'gemm_efficiency' was asked for twice", 2},
         {"--engine megatron-kwai-h800 -c CLUSTER -f 1", "--folds", 2},
         {"--engine megatron-a100 -c CLUSTER", "for example: megatron-h800, megatron-kwai-h800", 1},
         /* Rows do not say which stages lay on which GPUs. */
@@ -342,6 +433,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_constants_come_back),
+        cmocka_unit_test(what_rows_do_not_tell_is_said),
+        cmocka_unit_test(times_in_another_unit_are_refused),
         cmocka_unit_test(what_follows_a_constant_is_fitted_with_it),
         cmocka_unit_test(rows_without_a_time_are_refused),
         cmocka_unit_test(errors_are_judged),

@@ -134,3 +134,26 @@ int erg_least_squares(erg_residual_function *function, void *context, size_t par
     free(memory);
     return status;
 }
+
+int erg_least_squares_left(erg_residual_function *function, void *context, size_t parameter_count,
+                           const double *sd, size_t residual_count, const double *x, double *left,
+                           struct erg_error *err)
+{
+    const struct problem problem = {function, context, parameter_count, residual_count, sd};
+    size_t p = parameter_count, n = residual_count;
+    double *memory = erg_xcalloc(n + p * n + 2 * p * p + 2 * p + 1, sizeof *memory);
+    double *residuals = memory, *jacobian = residuals + n, *a = jacobian + p * n,
+           *destroyed = a + p * p, *g = destroyed + p * p, *column = g + p;
+    int status = function(context, x, residuals, err) ||
+                         linearise(&problem, x, residuals, jacobian, a, g, err)
+                     ? -1
+                     : 0;
+    for (size_t k = 0; k < p && !status; k++) {
+        memcpy(destroyed, a, p * p * sizeof *a);
+        memset(column, 0, p * sizeof *column);
+        column[k] = 1;
+        left[k] = solve(destroyed, column, p) && column[k] > 0 ? sqrt(column[k]) : sd[k];
+    }
+    free(memory);
+    return status;
+}

@@ -6,6 +6,7 @@
 #include "layout/time/fit.h"
 #include "observe/table.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,10 +122,17 @@ static void add_errors(struct erg_table *table, const char *name,
     erg_table_add(table, "%.3f", errors->spearman);
 }
 
+static double predicted_s(const struct fitting *at, size_t row)
+{
+    double time_s;
+    erg_fit_predict(&time_s, &at->rows.items[row], 1, &at->fit.engine, &at->machine);
+    return time_s;
+}
+
 static void print_text(const struct fitting *at)
 {
     struct erg_table constants = {.columns = 4}, errors = {.columns = 4};
-    struct erg_text text = {0};
+    struct erg_text text = {0}, untold = {0};
     erg_table_add(&constants, "constant");
     erg_table_add(&constants, "start");
     erg_table_add(&constants, "fitted");
@@ -133,7 +141,12 @@ static void print_text(const struct fitting *at)
         erg_table_add(&constants, "%s", at->keys[k]);
         erg_table_add(&constants, "%.4g", in_file_unit(at->start, at->keys[k]));
         erg_table_add(&constants, "%.4g", in_file_unit(&at->fit.engine, at->keys[k]));
-        erg_table_add(&constants, "± %.1f %%", 100 * at->fit.uncertainty[k]);
+        if (isinf(at->fit.uncertainty[k])) {
+            erg_table_add(&constants, "not told");
+            erg_text_printf(&untold, "%s%s", untold.count ? ", " : "", at->keys[k]);
+        } else {
+            erg_table_add(&constants, "± %.1f %%", 100 * at->fit.uncertainty[k]);
+        }
     }
     erg_table_add(&errors, "error");
     erg_table_add(&errors, "mean");
@@ -147,8 +160,19 @@ static void print_text(const struct fitting *at)
     erg_text_printf(&text, "\n%zu rows; held out in %ld folds:", at->rows.count, at->values->folds);
     for (long fold = 0; fold < at->values->folds; fold++)
         erg_text_printf(&text, " %.2f %%", 100 * at->fit.fold_mean[fold]);
-    puts(text.data);
+    const size_t worst = at->fit.fitted.worst;
+    const struct erg_fit_row *row = &at->rows.items[worst];
+    erg_text_printf(&text, "\nFurthest off: %s:%zu: %.4g s measured, %.4g s predicted\n",
+                    at->rows_path, row->line, row->time_s, predicted_s(at, worst));
+    if (untold.count)
+        erg_text_printf(&text,
+                        "These rows do not tell: %s.\n"
+                        "Either they do not depend on it, or another constant does the same to all "
+                        "of them.\n",
+                        untold.data);
+    fputs(text.data, stdout);
     erg_text_release(&text);
+    erg_text_release(&untold);
     erg_table_release(&constants);
     erg_table_release(&errors);
 }
@@ -163,23 +187,24 @@ static void print_json(const struct fitting *at)
 {
     json_t *constants = json_object(), *folds = json_array(), *rows = json_array();
     for (size_t k = 0; k < at->fit.constants; k++)
-        json_object_set_new(constants, at->keys[k],
-                            json_pack("{s:f, s:f, s:f}", "start",
-                                      in_file_unit(at->start, at->keys[k]), "value",
-                                      in_file_unit(&at->fit.engine, at->keys[k]),
-                                      "relative_uncertainty", at->fit.uncertainty[k]));
+        json_object_set_new(
+            constants, at->keys[k],
+            json_pack("{s:f, s:f, s:o}", "start", in_file_unit(at->start, at->keys[k]), "value",
+                      in_file_unit(&at->fit.engine, at->keys[k]), "relative_uncertainty",
+                      isinf(at->fit.uncertainty[k]) ? json_null()
+                                                    : json_real(at->fit.uncertainty[k])));
     for (long fold = 0; fold < at->values->folds; fold++)
         json_array_append_new(folds, json_real(at->fit.fold_mean[fold]));
     for (size_t i = 0; i < at->rows.count; i++) {
         const struct erg_fit_row *row = &at->rows.items[i];
-        double predicted;
-        erg_fit_predict(&predicted, row, 1, &at->fit.engine, &at->machine);
-        json_array_append_new(
-            rows, json_pack("{s:f, s:f}", "measured_s", row->time_s, "predicted_s", predicted));
+        json_array_append_new(rows, json_pack("{s:I, s:f, s:f}", "line", (json_int_t)row->line,
+                                              "measured_s", row->time_s, "predicted_s",
+                                              predicted_s(at, i)));
     }
-    json_t *root = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "schema_version", 1, "constants",
-                             constants, "fitted", errors_json(&at->fit.fitted), "held_out",
-                             errors_json(&at->fit.held_out), "folds", folds, "rows", rows);
+    json_t *root =
+        json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o}", "schema", "ergon.fit", "schema_version", 1,
+                  "constants", constants, "fitted", errors_json(&at->fit.fitted), "held_out",
+                  errors_json(&at->fit.held_out), "folds", folds, "rows", rows);
     char *text = erg_json_text(root);
     puts(text);
     free(text);
@@ -191,7 +216,10 @@ static int write_engine(const struct fitting *at, struct erg_error *err)
     struct erg_arena arena = {0};
     const char *comments[ERG_FIT_MOST_CONSTANTS];
     for (size_t k = 0; k < at->fit.constants; k++)
-        comments[k] = erg_arena_printf(&arena, "fitted; +- %.1f %%", 100 * at->fit.uncertainty[k]);
+        comments[k] =
+            isinf(at->fit.uncertainty[k])
+                ? "the fitted rows do not tell it"
+                : erg_arena_printf(&arena, "fitted; +- %.1f %%", 100 * at->fit.uncertainty[k]);
     const struct values *values = at->values;
     const char *heading = erg_arena_printf(
         &arena,

@@ -73,6 +73,7 @@ struct erg_fit_errors erg_fit_judge(const double *time_s, const struct erg_fit_r
     for (size_t i = 0; i < count; i++) {
         double off = fabs(time_s[i] / rows[i].time_s - 1);
         errors.mean += off / (double)count;
+        errors.worst = off > errors.most ? i : errors.worst;
         errors.most = fmax(errors.most, off);
     }
     errors.spearman = correlate(ranks[0], ranks[1], count);
@@ -86,6 +87,9 @@ struct erg_fit_errors erg_fit_judge(const double *time_s, const struct erg_fit_r
 
 /* Of the logarithm of a measured time, for the scale of a prior. */
 static const double row_sd = 0.01;
+/* Of a constant's logarithm: the prior, so wide that it only keeps constants without any influence
+ * from running away, and what is left of it when the rows do not tell. */
+static const double prior_sd = 10, untold_sd = 1;
 
 struct fitting {
     const struct erg_fit_request *request;
@@ -141,15 +145,12 @@ static int check_predicted(const struct erg_fit_request *request, const struct e
     return 0;
 }
 
-/*
- * Fits all rows but those of a fold. The prior is so wide, a factor of e^10, that it only keeps
- * constants without any influence from running away.
- */
+/* Fits all rows but those of a fold. */
 static int fit_without(struct fitting *fitting, size_t fold, double *logs, struct erg_error *err)
 {
     double sd[ERG_FIT_MOST_CONSTANTS];
     for (size_t k = 0; k < fitting->constants; k++) {
-        sd[k] = 10;
+        sd[k] = prior_sd;
         logs[k] = 0;
     }
     fitting->without = fold;
@@ -182,6 +183,9 @@ static int find_constants(struct fitting *fitting, struct erg_error *err)
                             "more than %d constants were asked for; expected fewer, since more "
                             "would explain noise",
                             ERG_FIT_MOST_CONSTANTS);
+        for (size_t before = 0; before < k; before++)
+            if (fitting->numbers[before] == number)
+                return erg_fail(err, ERG_USAGE, "the constant '%s' was asked for twice", keys[k]);
         fitting->numbers[k] = number;
         fitting->constants = k + 1;
         const struct erg_engine *start = fitting->request->start;
@@ -211,16 +215,55 @@ static int check(const struct erg_fit_request *request, struct fitting *fitting,
     return check_predicted(request, request->start, err);
 }
 
+/* What an engine's file may not have would be no use to anybody. */
+static int check_fitted(const struct fitting *fitting, const struct erg_fit *fit,
+                        struct erg_error *err)
+{
+    for (size_t k = 0; k < fit->constants; k++) {
+        const struct erg_engine_number *number = fitting->numbers[k];
+        double value = erg_engine_get(&fit->engine, number) / number->factor;
+        if (!(value >= number->min && value <= number->max))
+            return erg_fail(err, ERG_FAILED,
+                            "the rows ask for %.4g as %s, and an engine's is from %g to %g; "
+                            "expected times in seconds, and rows of this cluster",
+                            value, number->key, number->min, number->max);
+    }
+    return 0;
+}
+
+/* One standard deviation of each constant, by how far the fits without a fold are apart. */
+static int spread(struct fitting *fitting, double logs[][ERG_FIT_MOST_CONSTANTS],
+                  double *uncertainty, struct erg_error *err)
+{
+    size_t folds = fitting->request->folds;
+    double prior[ERG_FIT_MOST_CONSTANTS], left[ERG_FIT_MOST_CONSTANTS];
+    for (size_t k = 0; k < fitting->constants; k++)
+        prior[k] = prior_sd;
+    if (erg_least_squares_left(residuals, fitting, fitting->constants, prior,
+                               fitting->request->count, logs[folds], left, err) != 0)
+        return -1;
+    for (size_t k = 0; k < fitting->constants; k++) {
+        double mean = 0, sum = 0;
+        for (size_t fold = 0; fold < folds; fold++)
+            mean += logs[fold][k] / (double)folds;
+        for (size_t fold = 0; fold < folds; fold++)
+            sum += (logs[fold][k] - mean) * (logs[fold][k] - mean);
+        uncertainty[k] =
+            left[k] > untold_sd ? INFINITY : sqrt(sum * (double)(folds - 1) / (double)folds);
+    }
+    return 0;
+}
+
 int erg_fit_engine(struct erg_fit *fit, const struct erg_fit_request *request,
                    struct erg_error *err)
 {
     struct fitting fitting = {.request = request};
     if (check(request, &fitting, err) != 0)
         return -1;
-    size_t count = request->count, folds = request->folds, n = fitting.constants;
+    size_t count = request->count, folds = request->folds;
     double logs[ERG_FIT_MOST_FOLDS + 1][ERG_FIT_MOST_CONSTANTS];
     double *predicted = erg_xcalloc(count, sizeof *predicted);
-    *fit = (struct erg_fit){.constants = n};
+    *fit = (struct erg_fit){.constants = fitting.constants};
     int status = 0;
     for (size_t fold = 0; fold < folds && !status; fold++) {
         status = fit_without(&fitting, fold, logs[fold], err);
@@ -239,15 +282,8 @@ int erg_fit_engine(struct erg_fit *fit, const struct erg_fit_request *request,
         fit->engine = fitting.engine;
         erg_fit_predict(predicted, request->rows, count, &fit->engine, request->machine);
         fit->fitted = erg_fit_judge(predicted, request->rows, count);
-    }
-    for (size_t k = 0; k < n && !status; k++) {
-        double mean = 0, sum = 0;
-        for (size_t fold = 0; fold < folds; fold++)
-            mean += logs[fold][k] / (double)folds;
-        for (size_t fold = 0; fold < folds; fold++)
-            sum += (logs[fold][k] - mean) * (logs[fold][k] - mean);
-        fit->uncertainty[k] = sqrt(sum * (double)(folds - 1) / (double)folds);
+        status = check_fitted(&fitting, fit, err) || spread(&fitting, logs, fit->uncertainty, err);
     }
     free(predicted);
-    return status;
+    return status ? -1 : 0;
 }

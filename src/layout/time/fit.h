@@ -62,18 +62,23 @@ struct erg_fit_request {
 struct erg_fit_errors {
     double mean, most; /* of |predicted / measured - 1| */
     double spearman;   /* rank correlation of predicted and measured tokens/s per GPU */
+    size_t worst;      /* the row that is off most */
 };
 
 struct erg_fit {
     struct erg_engine engine; /* the start's name and strings, fitted constants */
     size_t constants;
-    double uncertainty[ERG_FIT_MOST_CONSTANTS]; /* of each, relative, one standard deviation */
-    struct erg_fit_errors fitted;               /* of the rows that it was fitted to */
-    struct erg_fit_errors held_out;             /* of each row by the fit without its fold */
-    double fold_mean[ERG_FIT_MOST_FOLDS];       /* of each fold, held out */
+    /* Of each, relative, one standard deviation. INFINITY: the rows do not tell. Had each been
+     * measured to a percent, the constant could still be e times as large, be it that no row
+     * depends on it, or that another constant does the same to all of them. */
+    double uncertainty[ERG_FIT_MOST_CONSTANTS];
+    struct erg_fit_errors fitted;         /* of the rows that it was fitted to */
+    struct erg_fit_errors held_out;       /* of each row by the fit without its fold */
+    double fold_mean[ERG_FIT_MOST_FOLDS]; /* of each fold, held out */
 };
 
-/* Fails where a row has no finite predicted time: nothing could be fitted to it. */
+/* Fails where a row has no finite predicted time: nothing could be fitted to it; and where a
+ * constant comes out beyond what an engine's file may have. */
 int erg_fit_engine(struct erg_fit *fit, const struct erg_fit_request *request,
                    struct erg_error *err);
 
