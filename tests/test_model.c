@@ -495,6 +495,44 @@ static void wrong_configs_are_refused(void **state)
                  "data/config.json': No such file");
 }
 
+/* Rotary frequencies as configs have them: beside each other, in one object, scaled. */
+static void rotary_frequencies(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys;
+        double theta, factor;
+        bool other;
+    } cases[] = {
+        {"\"rope_theta\": 500000.0", 500000, 0, false},
+        {"\"rope_theta\": 500000.0, \"rope_scaling\": null", 500000, 0, false},
+        {"\"rope_theta\": 500000.0, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": "
+         "32.0}",
+         500000, 32, false},
+        {"\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8, \"rope_theta\": "
+         "250000.0}",
+         250000, 8, false},
+        {"\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}", 1e6, 0, false},
+        {"\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0}", 10000, 0, true},
+    };
+    struct erg_error err;
+    struct erg_model *model;
+    char text[600];
+    const char *rest = "\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64, "
+                       "\"intermediate_size\": 128, \"num_hidden_layers\": 2, "
+                       "\"num_attention_heads\": 4, \"rms_norm_eps\": 1e-06, \"vocab_size\": 100";
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, "{%s, %s}", rest, cases[i].keys);
+        assert_ok(erg_model_parse(&model, "r", text, strlen(text), &err), &err);
+        assert_close(model->rope_theta, cases[i].theta, 1e-12);
+        assert_near(model->rope_factor, cases[i].factor, 0);
+        assert_int_equal(model->rope_other, cases[i].other);
+        erg_model_free(model);
+    }
+    snprintf(text, sizeof text, "{%s, \"rope_scaling\": {\"rope_type\": \"llama3\"}}", rest);
+    assert_fails(erg_model_parse(&model, "r", text, strlen(text), &err), &err, "factor");
+}
+
 static void other_families_load(void **state)
 {
     (void)state;
@@ -548,6 +586,7 @@ int main(void)
         cmocka_unit_test(published_flops),
         cmocka_unit_test(degrees_are_checked),
         cmocka_unit_test(wrong_configs_are_refused),
+        cmocka_unit_test(rotary_frequencies),
         cmocka_unit_test(other_families_load),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

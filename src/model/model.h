@@ -28,6 +28,8 @@ struct erg_model {
     long window; /* of sliding-window attention, tokens; 0 = every token sees all before it */
     double norm_eps;
     double rope_theta;      /* 0 with learned positions */
+    double rope_factor;     /* by which Llama 3 stretches low rotary frequencies; 0: not at all */
+    bool rope_other;        /* they are scaled in another way */
     bool gated;             /* SwiGLU: two widths into the activation; else GELU */
     bool layer_norm;        /* LayerNorm with bias; else RMSNorm */
     bool learned_positions; /* else rotary */

@@ -52,12 +52,39 @@ static int check_activation(const struct erg_json_place *place, const char *key,
     return erg_json_fail(place, key, err, "expected \"%s\", got \"%s\"", known, activation);
 }
 
+/* Rotary frequencies. Newer configs have all of them in one object, `rope_parameters`. */
+static int read_rope(struct erg_model *model, const struct erg_json_place *place,
+                     struct erg_error *err)
+{
+    struct erg_json_place scaling;
+    const char *type = "default", *inner = "rope_parameters";
+    model->rope_theta = 10000;
+    if (erg_json_has(place, "rope_theta") &&
+        erg_json_double(place, "rope_theta", 1, INFINITY, &model->rope_theta, err))
+        return -1;
+    if (!erg_json_has(place, inner))
+        inner = "rope_scaling";
+    if (!erg_json_has(place, inner))
+        return 0;
+    if (erg_json_enter(&scaling, place, inner, err))
+        return -1;
+    if (erg_json_has(&scaling, "rope_theta") &&
+        erg_json_double(&scaling, "rope_theta", 1, INFINITY, &model->rope_theta, err))
+        return -1;
+    const char *key = erg_json_has(&scaling, "rope_type") ? "rope_type" : "type";
+    if (erg_json_has(&scaling, key) && erg_json_string(&scaling, key, &type, err))
+        return -1;
+    if (!strcmp(type, "llama3"))
+        return erg_json_double(&scaling, "factor", 1, INFINITY, &model->rope_factor, err);
+    model->rope_other = strcmp(type, "default") != 0;
+    return 0;
+}
+
 /* Llama, Mistral, Qwen: RMSNorm, rotary positions, SwiGLU, grouped keys and values. */
 static int read_llama(struct erg_model *model, const struct erg_json_place *place,
                       struct erg_error *err)
 {
     model->gated = true;
-    model->rope_theta = 10000;
     if (erg_json_long(place, "hidden_size", 1, MAX_WIDTH, &model->hidden, err) ||
         erg_json_long(place, "intermediate_size", 1, MAX_WIDTH, &model->ffn, err) ||
         erg_json_long(place, "num_hidden_layers", 1, MAX_LAYERS, &model->layers, err) ||
@@ -75,10 +102,7 @@ static int read_llama(struct erg_model *model, const struct erg_json_place *plac
         optional_bool(place, "use_sliding_window", &windowed, err) ||
         optional_bool(place, "attention_bias", &attention_bias, err) ||
         optional_bool(place, "mlp_bias", &model->mlp_bias, err) ||
-        check_activation(place, "hidden_act", "silu", err))
-        return -1;
-    if (erg_json_has(place, "rope_theta") &&
-        erg_json_double(place, "rope_theta", 1, INFINITY, &model->rope_theta, err))
+        check_activation(place, "hidden_act", "silu", err) || read_rope(model, place, err))
         return -1;
     if (!windowed)
         model->window = 0;

@@ -97,11 +97,18 @@ static void add_model(struct erg_text *out, const struct erg_model *model,
         erg_text_add(out, "--position-embedding-type learned_absolute\n");
     else
         erg_text_printf(out,
-                        "# Plans do not know of scaled rotary frequencies; Llama 3.x needs "
-                        "--use-rope-scaling as well.\n"
                         "--position-embedding-type rope\n"
                         "--rotary-base %.0f\n",
                         model->rope_theta);
+    if (model->rope_factor > 0)
+        erg_text_printf(out,
+                        "--use-rope-scaling\n"
+                        "--rope-scaling-factor %g\n",
+                        model->rope_factor);
+    if (model->rope_other)
+        erg_text_add(out, "# NOT THE SAME: the model's rotary frequencies are scaled in a way that "
+                          "Megatron-LM's arguments cannot\n"
+                          "# say. That changes neither time nor memory.\n");
     erg_text_printf(out,
                     "# Padded to %ld words. A tokenizer with another vocabulary overrules "
                     "--vocab-size.\n"

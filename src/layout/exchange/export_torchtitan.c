@@ -12,7 +12,8 @@ static void add_modules(struct erg_text *out, const struct erg_layout *layout)
             erg_text_printf(out, "%s\"layers.%ld\"", i == 0 || j > 0 ? ", " : "", layer);
         erg_text_add(out, i == chunks - 1 ? ", \"norm\", \"output\"],\n" : "],\n");
     }
-    erg_text_add(out, "]  # \"output\" is \"lm_head\" from 0.3 on\n");
+    erg_text_add(out, "]  # from 0.3 on with \"lm_head\" for \"output\"; later "
+                      "pipeline_parallel_module_fqns_per_model_part\n");
 }
 
 static void add_pipeline(struct erg_text *out, const struct erg_model *model,
@@ -23,8 +24,9 @@ static void add_pipeline(struct erg_text *out, const struct erg_model *model,
         return;
     erg_text_printf(out,
                     "pipeline_parallel_schedule = \"%s\"\n"
-                    "pipeline_parallel_microbatch_size = %ld\n",
-                    layout->virtual_stages > 1 ? "Interleaved1F1B" : "1F1B", layout->microbatch);
+                    "pipeline_parallel_microbatch_size = %ld  # later num_pp_microbatches = %ld\n",
+                    layout->virtual_stages > 1 ? "Interleaved1F1B" : "1F1B", layout->microbatch,
+                    layout->microbatches);
     if (erg_export_is_even(layout))
         erg_text_printf(out,
                         "pipeline_parallel_layers_per_stage = %ld\n"
@@ -66,9 +68,14 @@ static void add_training(struct erg_text *out, const struct erg_layout *layout)
                     "local_batch_size = %ld\n"
                     "global_batch_size = %ld\n"
                     "seq_len = %ld\n"
+                    "# Later in tokens: num_tokens_per_microbatch_per_dp_rank = %ld, "
+                    "num_tokens_per_train_step = %ld,\n"
+                    "# max_context_length = %ld.\n"
                     "mixed_precision_param = \"bfloat16\"\n"
                     "mixed_precision_reduce = \"float32\"\n",
-                    local * layout->microbatch, erg_export_batch(layout), layout->sequence);
+                    local * layout->microbatch, erg_export_batch(layout), layout->sequence,
+                    layout->microbatch * layout->sequence,
+                    erg_export_batch(layout) * layout->sequence, layout->sequence);
 }
 
 static void add_memory(struct erg_text *out, const struct erg_layout *layout)
@@ -141,8 +148,15 @@ static void add_model(struct erg_text *out, const struct erg_model *model,
                     model->norm_eps);
     if (!model->learned_positions)
         erg_text_printf(out, ", rope_theta %.0f", model->rope_theta);
+    if (model->rope_factor > 0)
+        erg_text_printf(out, ", scaling_factor %g", model->rope_factor);
     erg_text_add(out, "\n");
     add_traits(out, model);
+    if (model->tied && layout->pipeline > 1)
+        erg_text_add(out,
+                     "# NOT THE SAME: torchtitan refuses tied embeddings with pipeline stages. "
+                     "Untied ones are planned as\n"
+                     "# \"tie_word_embeddings\": false in the model's config.json.\n");
     if (model->layer_norm || model->learned_positions || !model->gated)
         erg_text_add(out, "# NOT THE SAME: no model of torchtitan is like that; it must be added "
                           "there.\n");
@@ -151,12 +165,13 @@ static void add_model(struct erg_text *out, const struct erg_model *model,
 void erg_export_torchtitan(struct erg_text *out, const struct erg_model *model,
                            const struct erg_layout *layout)
 {
-    erg_text_add(out,
-                 "#\n"
-                 "# Sections for the --job.config_file of torchtitan 0.2. From 0.3 on the same "
-                 "keys are options,\n"
-                 "# such as --parallelism.tensor_parallel_degree, and activation checkpointing is "
-                 "set in Python.\n");
+    erg_text_add(
+        out, "#\n"
+             "# Sections for the --job.config_file of torchtitan 0.2. From 0.3 on configurations "
+             "are Python: the same\n"
+             "# keys stand there, or are options such as --parallelism.tensor_parallel_degree, "
+             "but for activation\n"
+             "# checkpointing and where a comment says so.\n");
     add_model(out, model, layout);
     add_parallelism(out, model, layout);
     add_training(out, layout);
