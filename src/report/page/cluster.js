@@ -58,7 +58,8 @@ function families() {
     h("tbody", {}, policies.map(p => h("tr", {}, h("th", { scope: "row" }, lineIcon(p), p.name),
       names.map(name => {
         const own = list(p.summary.families).find(family => family.family === name);
-        return h("td", {}, own ? `${rate(own.mean_throughput)}, at most ${rate(own.peak_throughput)}` : NONE);
+        return h("td", { class: "one-line" }, own ? rate(own.mean_throughput) : NONE,
+          own ? h("small", {}, `peak ${rate(own.peak_throughput)}`) : null);
       }))))));
 }
 
