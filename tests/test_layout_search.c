@@ -1,6 +1,7 @@
 /* The search over layouts: it finds what trying all finds, and what was published. */
 #include "layout_world.h"
 
+#include "base/memory.h"
 #include "base/random.h"
 #include "layout/memory/memory.h"
 #include "layout/time/fit.h"
@@ -322,10 +323,40 @@ static void no_split_that_fits_is_faster(void **state)
     world_release(&world);
 }
 
-static void fastest_of_each(void *context, const struct erg_layout_candidate *candidate)
+/* What `each` is called with, without their lists. */
+struct offered {
+    struct erg_layout_candidate *items;
+    size_t count, capacity;
+};
+
+static void note_offered(void *context, const struct erg_layout_candidate *candidate)
 {
-    double *fastest = context;
-    *fastest = fmax(*fastest, candidate->tokens_per_s);
+    struct offered *offered = context;
+    ERG_PUSH(offered, items, *candidate);
+}
+
+/* As a search tells layouts apart: equal chunks and others are two. */
+static bool is_same(const struct erg_layout *a, const struct erg_layout *b)
+{
+    return a->tensor == b->tensor && a->context == b->context && a->pipeline == b->pipeline &&
+           a->virtual_stages == b->virtual_stages && a->microbatch == b->microbatch &&
+           a->remat == b->remat && !a->chunk_layers == !b->chunk_layers;
+}
+
+/* All that fit come once, those that are found as they are found. */
+static void check_offered(const struct offered *offered, const struct erg_layout_found *found)
+{
+    assert_int_equal(offered->count, found->feasible);
+    for (size_t i = 0; i < offered->count; i++)
+        for (size_t k = 0; k < i; k++)
+            assert_false(is_same(&offered->items[i].layout, &offered->items[k].layout));
+    for (size_t i = 0; i < found->count; i++) {
+        size_t k = 0;
+        while (k < offered->count && !is_same(&offered->items[k].layout, &found->items[i].layout))
+            k++;
+        assert_true(k < offered->count);
+        assert_close(offered->items[k].tokens_per_s, found->items[i].tokens_per_s, 1e-12);
+    }
 }
 
 /* With chunks that differ, layers are moved until that is no faster: the same whichever way a
@@ -337,7 +368,7 @@ static void all_ways_to_ask_say_the_same(void **state)
     struct erg_error err;
     struct erg_layout_found found, fewer, seen;
     struct erg_layout_search search = search_of(&world, 96, 8192);
-    double fastest = 0;
+    struct offered offered = {0};
     size_t uneven = 0;
     search.batch_least = search.batch_most = 24;
     search.top = 10;
@@ -356,10 +387,13 @@ static void all_ways_to_ask_say_the_same(void **state)
     search.top = 1;
     assert_ok(erg_layout_search(&fewer, &search, &err), &err);
     assert_close(fewer.items[0].tokens_per_s, found.items[0].tokens_per_s, 1e-12);
-    search.each = fastest_of_each;
-    search.context = &fastest;
+    search.top = 10;
+    search.each = note_offered;
+    search.context = &offered;
     assert_ok(erg_layout_search(&seen, &search, &err), &err);
-    assert_close(fastest, found.items[0].tokens_per_s, 1e-12);
+    assert_close(seen.items[0].tokens_per_s, found.items[0].tokens_per_s, 1e-12);
+    check_offered(&offered, &seen);
+    free(offered.items);
     erg_layout_found_release(&found);
     erg_layout_found_release(&fewer);
     erg_layout_found_release(&seen);

@@ -35,21 +35,28 @@ static double slowest_wanted(const struct walk *walk, long batch)
     return (double)(batch * search->sequence) / found->items[found->count - 1].tokens_per_s;
 }
 
+/* A layout that is not kept: another split of its layers may be faster. */
+static void let_go(struct walk *walk, const struct erg_layout_candidate *candidate)
+{
+    walk->others = fmax(walk->others, erg_layout_most_rate(candidate));
+    if (walk->search->each)
+        walk->search->each(walk->search->context, candidate);
+}
+
 static void keep(struct walk *walk, const struct erg_layout_candidate *candidate)
 {
     struct erg_layout_found *found = walk->found;
     size_t place = found->count;
     while (place > 0 && candidate->tokens_per_s > found->items[place - 1].tokens_per_s)
         place--;
-    if (found->count == walk->kept) {
-        const struct erg_layout_candidate *last = &found->items[walk->kept - 1];
-        const struct erg_layout_candidate *other = place == walk->kept ? candidate : last;
-        walk->others = fmax(walk->others, erg_layout_most_rate(other));
-    }
-    if (place == walk->kept)
+    if (place == walk->kept) {
+        let_go(walk, candidate);
         return;
-    if (found->count == walk->kept)
-        erg_layout_candidate_release(&found->items[--found->count]);
+    }
+    if (found->count == walk->kept) {
+        let_go(walk, &found->items[--found->count]);
+        erg_layout_candidate_release(&found->items[found->count]);
+    }
     memmove(&found->items[place + 1], &found->items[place],
             (found->count - place) * sizeof *found->items);
     found->items[place] = *candidate;
@@ -98,7 +105,6 @@ static void note_unfit(struct walk *walk, const struct erg_layout *layout,
 static void consider(struct walk *walk, const struct erg_layout *layout,
                      const struct erg_layout_places *places, const struct erg_layout_block *blocks)
 {
-    const struct erg_mixed_search *search = walk->search;
     struct erg_layout_found *found = walk->found;
     const long batch = layout->data * layout->microbatch * layout->microbatches;
     const double wanted = slowest_wanted(walk, batch);
@@ -114,8 +120,6 @@ static void consider(struct walk *walk, const struct erg_layout *layout,
     if (best.time.total > 0) {
         erg_mixed_fill_peaks(&best, places);
         found->feasible++;
-        if (search->each)
-            search->each(search->context, &best);
         keep(walk, &best);
         erg_layout_candidate_release(&best);
     } else if (wanted < INFINITY) {
@@ -351,17 +355,14 @@ static int refine(struct walk *walk, struct erg_error *err)
         erg_mixed_views_fill(&walk->views, &item.layout);
         erg_mixed_places_init(&places, &walk->views, &item.layout, item.blocks, item.block_count);
         if (erg_layout_refine_split(&item, &walk->room.splitter, &walk->room.stages, &places,
-                                    limit_s)) {
+                                    limit_s))
             erg_mixed_fill_peaks(&item, &places);
-            if (walk->search->each)
-                walk->search->each(walk->search->context, &item);
-        }
         for (; place > 0 && item.tokens_per_s > found->items[place - 1].tokens_per_s; place--)
             found->items[place] = found->items[place - 1];
         found->items[place] = item;
     }
     for (size_t i = 0; i < found->count; i++)
-        walk->others = fmax(walk->others, erg_layout_most_rate(&found->items[i]));
+        let_go(walk, &found->items[i]);
     found->gap = fmax(0, walk->others / found->items[0].tokens_per_s - 1);
     while (found->count > walk->search->top)
         erg_layout_candidate_release(&found->items[--found->count]);

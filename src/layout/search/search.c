@@ -54,10 +54,17 @@ static bool is_better(const struct erg_layout_candidate *a, const struct erg_lay
     return compare_layouts(&a->layout, &b->layout) < 0;
 }
 
-/* A layout that is not among what is found: another split of its layers may be faster. */
-static void note_other(struct walk *walk, const struct erg_layout_candidate *candidate)
+static void offer(const struct walk *walk, const struct erg_layout_candidate *candidate)
+{
+    if (walk->search->each)
+        walk->search->each(walk->search->context, candidate);
+}
+
+/* A layout that is not kept: another split of its layers may be faster. */
+static void let_go(struct walk *walk, const struct erg_layout_candidate *candidate)
 {
     walk->others = fmax(walk->others, erg_layout_most_rate(candidate));
+    offer(walk, candidate);
 }
 
 static void keep(struct walk *walk, const struct erg_layout_candidate *candidate)
@@ -67,11 +74,11 @@ static void keep(struct walk *walk, const struct erg_layout_candidate *candidate
     while (place > 0 && is_better(candidate, &found->items[place - 1]))
         place--;
     if (place == walk->kept) {
-        note_other(walk, candidate);
+        let_go(walk, candidate);
         return;
     }
     if (found->count == walk->kept) {
-        note_other(walk, &found->items[--found->count]);
+        let_go(walk, &found->items[--found->count]);
         erg_layout_candidate_release(&found->items[found->count]);
     }
     memmove(&found->items[place + 1], &found->items[place],
@@ -136,8 +143,6 @@ static bool may_be_kept(const struct walk *walk, const struct erg_layout_candida
 static void note_fit(struct walk *walk, const struct erg_layout_candidate *candidate)
 {
     walk->found->feasible++;
-    if (walk->search->each)
-        walk->search->each(walk->search->context, candidate);
     keep(walk, candidate);
 }
 
@@ -326,7 +331,7 @@ static void consider_stages(struct walk *walk, struct erg_layout *layout, bool e
     best.bound_s = fmin(bound, best.time.total);
     if (best.time.total > wanted) {
         walk->found->slower++;
-        note_other(walk, &best);
+        walk->others = fmax(walk->others, erg_layout_most_rate(&best));
     } else if (best.time.total > 0) {
         note_fit(walk, &best);
     } else {
@@ -514,18 +519,18 @@ static void refine_one(struct walk *walk, struct erg_layout_found *refined, size
     struct erg_layout_candidate chunks = item; /* equal ones stay as they are */
     if (equal)
         erg_layout_own_lists(&item);
-    bool faster =
-        erg_layout_refine_split(&item, &walk->splitter, &walk->own, &walk->places, limit_s);
-    if (faster && search->each)
-        search->each(search->context, &item);
-    if (item.chunk_layers)
-        insert(refined, &item);
-    else
-        erg_layout_candidate_release(&item);
+    erg_layout_refine_split(&item, &walk->splitter, &walk->own, &walk->places, limit_s);
     if (equal) {
         chunks.bound_s = item.bound_s;
         insert(refined, &chunks);
     }
+    if (!item.chunk_layers) {
+        erg_layout_candidate_release(&item);
+        return;
+    }
+    insert(refined, &item);
+    refined->evaluated += equal; /* a layout more */
+    refined->feasible += equal;
 }
 
 /* The fastest of what was refined; nothing else does more than `others`. */
@@ -534,7 +539,7 @@ static void take_fastest(struct walk *walk)
     struct erg_layout_found *found = walk->found;
     size_t kept = 0;
     for (size_t i = 0; i < found->count; i++) {
-        note_other(walk, &found->items[i]);
+        let_go(walk, &found->items[i]);
         if (kept < walk->search->top && !is_beaten(found, i))
             found->items[kept++] = found->items[i];
         else

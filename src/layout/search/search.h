@@ -63,10 +63,9 @@ struct erg_layout_search {
     long group_most;      /* tensor x context; 0: the GPUs of a node */
     long microbatch_most; /* 0: no bound */
     size_t top;           /* how many are kept, at least 1 */
-    /* Every layout that fits, as it is found, the slow ones too: nothing is bounded by time then.
-     * Those that are kept come once more where other layers of their chunks made them faster; of
-     * those that are not, time is by the closed form. NULL: none wanted. The candidate is valid
-     * during the call only. */
+    /* Every layout that fits, once, the slow ones too: nothing is bounded by time then. Those that
+     * are kept come with the fastest split that was found for them; of those that are not, time is
+     * by the closed form. NULL: none wanted. The candidate is valid during the call only. */
     void (*each)(void *context, const struct erg_layout_candidate *candidate);
     void *context;
 };

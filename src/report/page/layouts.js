@@ -165,8 +165,6 @@ function scatter() {
   byId("scatter-note").textContent = [
     pointTimes.length < feasible && `${plan.kinds ? "The fastest " : ""}${pointTimes.length.toLocaleString("en")} of ` +
       `${feasible.toLocaleString("en")} were kept for this picture.`,
-    pointTimes.length > feasible && `${plural(pointTimes.length - feasible, "layout")} drawn twice: ` +
-      "with layers first spread by formula, and as the search then moved them.",
     beyond && `${beyond.toLocaleString("en")} of ${pointTimes.length.toLocaleString("en")} take longer than is drawn, up to ` +
       `${time(Math.max(...pointTimes))}.`].filter(Boolean).join(" ");
   let ring, placeOf;
