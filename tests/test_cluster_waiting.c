@@ -266,6 +266,25 @@ static void test_end_at_the_end(void **state)
     erg_speeds_free(world.speeds);
 }
 
+/* Where the work that waits is that of months, jobs that have waited for a week are not so old that
+ * an hour's job has to wait for them. */
+static void test_old_backlogs(void **state)
+{
+    (void)state;
+    static const double hour_s = 3600;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    set_time(&world, 0, 0, 1, 4, 10); /* two at a time */
+    for (int i = 0; i < 6; i++)
+        add_job(&world, 0, 3000 * hour_s / 10, 0, 4);
+    add_job(&world, 150 * hour_s, hour_s / 10, 0, 4);
+    simulate(&result, &world, "ergon");
+    assert_near(result.jobs[6].ended_s, 151 * hour_s, 0.1 * hour_s);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
 /* A job for all four GPUs against four jobs for one each: v / 4 of the time for the former and v
  * for the latter, v + 4 v = 4. */
 static void test_gavel_counts_gpus(void **state)
@@ -303,6 +322,7 @@ int main(void)
         cmocka_unit_test(test_frontiers_of_other_lengths),
         cmocka_unit_test(test_deadlines_of_who_is_not_served),
         cmocka_unit_test(test_end_at_the_end),
+        cmocka_unit_test(test_old_backlogs),
         cmocka_unit_test(test_gavel_counts_gpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,10 @@
  *     asked for from the first moment on, and a job that is faster than that catches up at ten
  *     times the pace. Without bound, so that whatever else arrives, each job runs in the end, and
  *     long ones are not left on a few GPUs for ever. Doubling each day made the mean completion up
- *     to 39 % longer where drawn jobs ask for more than there is.
+ *     to 39 % longer where drawn jobs ask for more than there is. Where the work that waits is that
+ *     of weeks, all jobs get so old that age would be all that counts: there the 66 hours become
+ *     0.07 of what all GPUs need for all work. Larger shares favour the mean still more and cost
+ *     the 99th percentile (0.3: mean 15 % less, percentile 5 % more, of all of Philly's work).
  *   - being critical: a job that needs longer at its fastest than all GPUs need for all work that
  *     there is ends last whatever is done, and for as long as it is delayed the rest of the cluster
  *     idles in the end. It weighs as much as the job with least work, less where it takes much of

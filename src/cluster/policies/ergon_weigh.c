@@ -9,6 +9,7 @@
 
 #define RANK_POWER 0.8
 #define AGEING_S (66 * 3600.0)
+#define AGEING_SHARE 0.07 /* of what all GPUs need for all work, if that is longer */
 /* Of the share of the GPUs that would idle: a job that takes much of a small cluster takes it from
  * the others. */
 #define IDLE_POWER 4
@@ -105,19 +106,27 @@ static void list_bidders(struct ergon *ergon, const struct erg_scheduler *schedu
     }
 }
 
+/* What all GPUs need for all work. */
+static double backlog(const struct ergon *ergon, const struct erg_scheduler *scheduler)
+{
+    double work = 0;
+    for (size_t i = 0; i < ergon->bidders.count; i++)
+        work += ergon->bidders.items[i].work;
+    return work / scheduler->fleet->gpus;
+}
+
 /*
  * Jobs that need longer, at their fastest, than all GPUs for all work: whoever of them ends last is
  * alone at the end, and what it does not use idles then. The longest is critical, others as far as
  * they come near it.
  */
-static void find_critical(struct ergon *ergon, const struct erg_scheduler *scheduler)
+static void find_critical(struct ergon *ergon, const struct erg_scheduler *scheduler,
+                          double backlog_s)
 {
-    double work = 0, gpus = scheduler->fleet->gpus, longest_s = 0;
-    for (size_t i = 0; i < ergon->bidders.count; i++) {
-        work += ergon->bidders.items[i].work;
+    double gpus = scheduler->fleet->gpus, longest_s = 0;
+    for (size_t i = 0; i < ergon->bidders.count; i++)
         longest_s = fmax(longest_s, ergon->bidders.items[i].needed_s);
-    }
-    double all_s = fmax(work / gpus, ERGON_HORIZON_S);
+    double all_s = fmax(backlog_s, ERGON_HORIZON_S);
     for (size_t i = 0; i < ergon->bidders.count; i++) {
         struct ergon_bidder *bidder = &ergon->bidders.items[i];
         double idle = 1 - ergon_menu_of(ergon, scheduler, bidder->job)->fastest_gpus / gpus;
@@ -137,7 +146,9 @@ void ergon_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler)
         double weight = pow((double)ergon->rank_weights.count + 1, RANK_POWER);
         ERG_PUSH(&ergon->rank_weights, items, weight);
     }
-    find_critical(ergon, scheduler);
+    double backlog_s = backlog(ergon, scheduler);
+    double ageing_s = fmax(AGEING_S, AGEING_SHARE * backlog_s);
+    find_critical(ergon, scheduler, backlog_s);
     double most = ergon->rank_weights.items[ergon->bidders.count - 1]; /* of least work */
     double *shares = erg_xcalloc(scheduler->trace->tenants_count + 1, sizeof *shares);
     for (size_t i = 0; i < scheduler->trace->tenants_count; i++)
@@ -145,7 +156,7 @@ void ergon_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler)
     for (size_t i = 0; i < ergon->bidders.count; i++) {
         struct ergon_bidder *bidder = &ergon->bidders.items[i];
         double rank = fmax(ergon->rank_weights.items[i], most * bidder->critical);
-        double age = fmin(ergon->behind_s[bidder->job] / AGEING_S, 500);
+        double age = fmin(ergon->behind_s[bidder->job] / ageing_s, 500);
         bidder->weight = rank * exp2(age) * urgency(scheduler, bidder) *
                          shares[scheduler->jobs[bidder->job].request->tenant];
     }
