@@ -26,7 +26,8 @@ static void numbers_refuse_garbage(void **state)
     double value = 0;
     assert_true(erg_parse_double("1.5e3", &value));
     assert_near(value, 1500, 0);
-    const char *bad[] = {"", " 1", "1 ", "1,5", "nan", "inf", "1e999", "0x", "one", NULL};
+    const char *bad[] = {"",      " 1", "1 ",   "1,5",    "nan", "inf",
+                         "1e999", "0x", "0x10", "-0X1p3", "one", NULL};
     for (size_t i = 0; bad[i]; i++)
         assert_false(erg_parse_double(bad[i], &value));
     const struct {
@@ -45,7 +46,7 @@ static void numbers_refuse_garbage(void **state)
         assert_true(erg_parse_bytes(sizes[i].text, &value));
         assert_near(value, sizes[i].bytes, 0);
     }
-    const char *no_size[] = {"", "GiB", "60gib", "60 GiB", "60G", "1e308GB", "nan", NULL};
+    const char *no_size[] = {"", "GiB", "60gib", "60 GiB", "60G", "1e308GB", "0x10", "nan", NULL};
     for (size_t i = 0; no_size[i]; i++)
         assert_false(erg_parse_bytes(no_size[i], &value));
     long whole = 0;
@@ -53,6 +54,9 @@ static void numbers_refuse_garbage(void **state)
     assert_int_equal(whole, -42);
     assert_false(erg_parse_long("4.2", &whole));
     assert_false(erg_parse_long("99999999999999999999", &whole));
+    assert_string_equal(erg_whole_number("4.2"), "a whole number");
+    assert_string_equal(erg_whole_number("-99999999999999999999"),
+                        "a whole number from -9223372036854775808 to 9223372036854775807");
 }
 
 static void closest_word(void **state)

@@ -26,15 +26,34 @@ static void test_usage_errors(void **state)
     check_program("completion 2>&1", 2, "needs bash|zsh|fish");
     check_program("completion bash zsh 2>&1", 2, "does not know what to do with \"zsh\"");
     check_program("completion tcsh 2>&1", 2, "the shell \"tcsh\"");
-    check_program("completion bash --sed 1 2>&1", 2, "did you mean --seed?");
-    check_program("completion bash --seed 2>&1", 2, "--seed needs a value");
-    check_program("completion bash --seed=1.5 2>&1", 2, "must be a whole number");
-    check_program("completion bash --seed -1 2>&1", 2, "must be at least 0");
-    check_program("completion bash --json=yes 2>&1", 2, "takes no value");
+    check_program("optimize J --sed 1 2>&1", 2, "did you mean --seed?");
+    check_program("optimize J --seed 2>&1", 2, "--seed needs a value");
+    check_program("optimize J --seed=1.5 2>&1", 2, "must be a whole number.");
+    check_program("optimize J --seed=0x10 2>&1", 2, "must be a whole number.");
+    check_program("optimize J --seed -1 2>&1", 2, "must be at least 0");
+    check_program("optimize J --seed 1e999 2>&1", 2, "must be a whole number.");
+    check_program("optimize J --seed 99999999999999999999 2>&1", 2,
+                  "must lie between 0 and 9007199254740992.");
+    check_program("frontier P -m 99999999999999999999 2>&1", 2, "between 1 and 1000000.");
+    check_program("frontier P -p 0x10 2>&1", 2, "must be a number.");
+    check_program("frontier P -m 2 -f csv --json 2>&1", 2, "--format csv and --json exclude");
+    check_program("optimize J --json=yes 2>&1", 2, "takes no value");
     check_program("completion bash -z 2>&1", 2, "has no option -z");
     check_program("export FILE 2>&1", 2, "needs the option --format csv|jsonl|chrome (");
     check_program("verify JOB PLAN --repeatable 2>&1", 2, "expected --device cuda beside it");
     check_program("completion -- --seed 2>&1", 2, "the shell \"--seed\"");
+}
+
+/* Who draws nothing takes no seed, and who prints no document does not take --json in silence. */
+static void test_common_options_that_nothing_reads(void **state)
+{
+    (void)state;
+    check_program("plan J --seed 1 2>&1", 2, "\"ergon plan\" has no option --seed");
+    check_program("run --json -- true 2>&1", 2, "\"ergon run\" has no option --json");
+    check_program("plan --help | grep -c -e --seed", 1, "0");
+    check_program("plan --help", 0, "--json");
+    check_program("serve --help | grep -c -e --json", 1, "0");
+    check_program("completion bash | grep -A1 '^    run)' | grep -c -e --json", 1, "0");
 }
 
 static void test_failed_write_is_an_error(void **state)
@@ -59,6 +78,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_overview_and_version),
         cmocka_unit_test(test_usage_errors),
+        cmocka_unit_test(test_common_options_that_nothing_reads),
         cmocka_unit_test(test_failed_write_is_an_error),
         cmocka_unit_test(test_completion_scripts_name_every_command),
     };

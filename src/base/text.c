@@ -66,6 +66,9 @@ static bool parse_start(const char *text, double *value, char **end)
     pthread_once(&c_locale_once, make_c_locale);
     if (!text || !*text || isspace((unsigned char)*text))
         return false;
+    const char *digits = text + (*text == '-' || *text == '+');
+    if (digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X')) /* which strtod() reads */
+        return false;
     double parsed = strtod_l(text, end, c_locale);
     if (*end == text || !isfinite(parsed))
         return false;
@@ -115,6 +118,14 @@ bool erg_parse_long(const char *text, long *value)
         return false;
     *value = parsed;
     return true;
+}
+
+const char *erg_whole_number(const char *text)
+{
+    double number;
+    bool beyond = erg_parse_double(text, &number) && fabs(number) >= 0x1p63;
+    return beyond ? "a whole number from -9223372036854775808 to 9223372036854775807"
+                  : "a whole number";
 }
 
 enum { MAX_WORD = 63 };

@@ -31,6 +31,8 @@ bool erg_parse_double(const char *text, double *value);
 /* Bytes: such a number alone or with KiB, MiB, GiB, TiB, kB, MB, GB or TB behind it. */
 bool erg_parse_bytes(const char *text, double *bytes);
 bool erg_parse_long(const char *text, long *value);
+/* What to say that was expected where erg_parse_long() fails: with bounds if the text is beyond. */
+const char *erg_whole_number(const char *text);
 
 /*
  * The candidate closest to `word` by edit distance (insert, delete, replace, swap), or NULL

@@ -30,6 +30,7 @@ const struct erg_command erg_cmd_completion = {
     .argument_choices = shells,
     .least_arguments = 1,
     .most_arguments = 1,
+    .common = ERG_COMMON_FEW,
     .options = options,
     .examples = "  ergon completion bash >~/.local/share/bash-completion/completions/ergon\n"
                 "  ergon completion fish >~/.config/fish/completions/ergon.fish\n",

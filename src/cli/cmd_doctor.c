@@ -158,6 +158,7 @@ const struct erg_command erg_cmd_doctor = {
     .name = "doctor",
     .summary = "what this machine can and cannot do for ergon, and why",
     .arguments = "",
+    .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct values),
     .options = options,
     .details = "Looks at every GPU with every metric and at how its sensors move, at CPU energy,\n"

@@ -34,6 +34,7 @@ const struct erg_command erg_cmd_export = {
     .arguments = "FILE",
     .least_arguments = 1,
     .most_arguments = 1,
+    .common = ERG_COMMON_FEW,
     .values_bytes = sizeof(struct values),
     .options = options,
     .details = "Reads what \"ergon record\" wrote, also one whose writer was killed: what is whole "

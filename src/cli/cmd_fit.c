@@ -268,6 +268,7 @@ const struct erg_command erg_cmd_fit = {
     .arguments = "ROWS.csv",
     .least_arguments = 1,
     .most_arguments = 1,
+    .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct values),
     .options = options,
     .details =

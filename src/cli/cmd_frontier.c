@@ -104,8 +104,7 @@ static const struct erg_option options[] = {
      .argument = "FORMAT",
      .offset = offsetof(struct values, format),
      .choices = formats,
-     .default_text = "table",
-     .help = "what to print"},
+     .help = "what to print; a table unless given"},
     {0},
 };
 
@@ -288,6 +287,11 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         return erg_fail(err, ERG_USAGE,
                         "The options --deadline and --energy-budget exclude each other: each "
                         "selects one plan.");
+    if (call->common.json && (values->format == TABLE || values->format == CSV))
+        return erg_fail(err, ERG_USAGE,
+                        "The options --format %s and --json exclude each other: what is printed "
+                        "has one form.",
+                        formats[values->format]);
     struct erg_profile profile;
     if (erg_profile_load(&profile, call->arguments[0], err) != 0)
         return -1;

@@ -201,6 +201,7 @@ const struct erg_command erg_cmd_measure = {
     .arguments = "-- CMD [ARGUMENT]...",
     .least_arguments = 1,
     .most_arguments = SIZE_MAX,
+    .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct values),
     .options = options,
     .details =

@@ -216,6 +216,7 @@ const struct erg_command erg_cmd_memory = {
     .arguments = "JOB.yaml",
     .least_arguments = 1,
     .most_arguments = 1,
+    .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct memory_values),
     .options = options,
     .details =

@@ -141,6 +141,7 @@ const struct erg_command erg_cmd_monitor = {
     .name = "monitor",
     .summary = "a live view of power, energy, heat and clocks of every GPU",
     .arguments = "",
+    .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct values),
     .options = options,
     .details = "Shows for each GPU its power against the cap, clock, heat, use, traffic, energy "

@@ -252,6 +252,7 @@ const struct erg_command erg_cmd_plan = {
     .arguments = "JOB.yaml",
     .least_arguments = 1,
     .most_arguments = 1,
+    .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct plan_values),
     .options = options,
     .details =

@@ -157,6 +157,7 @@ const struct erg_command erg_cmd_record = {
     .arguments = "[-- CMD [ARGUMENT]...]",
     .least_arguments = 0,
     .most_arguments = SIZE_MAX,
+    .common = ERG_COMMON_FEW,
     .values_bytes = sizeof(struct values),
     .options = options,
     .details = "Records until the command ends, whose exit status is passed on, or for a time, or "

@@ -50,6 +50,7 @@ const struct erg_command erg_cmd_run = {
     .arguments = "-- CMD [ARGUMENT]...",
     .least_arguments = 1,
     .most_arguments = SIZE_MAX,
+    .common = ERG_COMMON_FEW,
     .values_bytes = sizeof(struct values),
     .options = options,
     .details =

@@ -235,6 +235,7 @@ const struct erg_command erg_cmd_serve = {
     .name = "serve",
     .summary = "serve metrics of GPUs to Prometheus (OpenMetrics, /metrics)",
     .arguments = "",
+    .common = ERG_COMMON_FEW,
     .values_bytes = sizeof(struct values),
     .options = options,
     .details =

@@ -349,6 +349,7 @@ const struct erg_command erg_cmd_show = {
     .arguments = "PLAN.json",
     .least_arguments = 1,
     .most_arguments = 1,
+    .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct values),
     .options = options,
     .details = "PLAN.json is a plan written by \"ergon optimize\". It is checked completely before "

@@ -326,6 +326,7 @@ const struct erg_command erg_cmd_verify = {
     .arguments = "JOB.yaml PLAN.json",
     .least_arguments = 2,
     .most_arguments = 2,
+    .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct values),
     .options = options,
     .details =

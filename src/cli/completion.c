@@ -50,12 +50,12 @@ static void bash(struct erg_text *out, const struct erg_command *const *commands
         const struct erg_command *command = commands[i];
         erg_text_printf(out, "    %s)\n        case \"$before\" in\n", command->name);
         bash_values(out, command->options);
-        bash_values(out, erg_common_options);
+        bash_values(out, erg_common_options(command));
         erg_text_add(out, "        esac\n        case \"$word\" in\n"
                           "        -*) COMPREPLY=($(compgen -W \"");
         for (const struct erg_option *option = command->options; option->name; option++)
             erg_text_printf(out, "--%s ", option->name);
-        for (const struct erg_option *option = erg_common_options; option->name; option++)
+        for (const struct erg_option *option = erg_common_options(command); option->name; option++)
             erg_text_printf(out, "--%s ", option->name);
         erg_text_add(out, "\" -- \"$word\")) ;;\n        *) COMPREPLY=($(compgen ");
         if (command->argument_choices) {
@@ -121,7 +121,7 @@ static void zsh(struct erg_text *out, const struct erg_command *const *commands)
     for (size_t i = 0; commands[i]; i++) {
         erg_text_printf(out, "    %s)\n        _arguments", commands[i]->name);
         zsh_options(out, commands[i]->options);
-        zsh_options(out, erg_common_options);
+        zsh_options(out, erg_common_options(commands[i]));
         if (commands[i]->argument_choices) {
             erg_text_add(out, " \\\n            '1:argument:(");
             add_choices(out, commands[i]->argument_choices);
@@ -172,7 +172,7 @@ static void fish(struct erg_text *out, const struct erg_command *const *commands
         add_quoted(out, commands[i]->summary, "'\\");
         erg_text_add(out, "'\n");
         fish_options(out, name, commands[i]->options);
-        fish_options(out, name, erg_common_options);
+        fish_options(out, name, erg_common_options(commands[i]));
         if (commands[i]->argument_choices) {
             erg_text_printf(out, "complete -c ergon -n '__fish_seen_subcommand_from %s' -f -a '",
                             name);

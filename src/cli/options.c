@@ -7,17 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct erg_option erg_common_options[] = {
-    {.name = "json",
-     .type = ERG_OPTION_FLAG,
-     .offset = offsetof(struct erg_common, json),
-     .help = "print one JSON document on standard output"},
+/* A command's come from its row on; see enum erg_common_set. */
+static const struct erg_option common_options[] = {
     {.name = "seed",
      .type = ERG_OPTION_LONG,
      .argument = "N",
      .offset = offsetof(struct erg_common, seed),
      .most = 9007199254740992.0,
      .help = "seed of every random choice; equal seeds give equal results"},
+    {.name = "json",
+     .type = ERG_OPTION_FLAG,
+     .offset = offsetof(struct erg_common, json),
+     .help = "print one JSON document on standard output"},
     {.name = "quiet",
      .letter = 'q',
      .type = ERG_OPTION_COUNT,
@@ -36,16 +37,21 @@ const struct erg_option erg_common_options[] = {
     {0},
 };
 
+const struct erg_option *erg_common_options(const struct erg_command *command)
+{
+    return &common_options[command->common];
+}
+
 static int check_bounds(const struct erg_option *option, double value, const char *text,
                         struct erg_error *err)
 {
     if (option->least == option->most || (value >= option->least && value <= option->most))
         return 0;
-    if (option->most >= 1e15)
+    if (option->most >= 1e15 && value < option->least)
         return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must be at least %.10g.",
                         option->name, text, option->least);
     return erg_fail(err, ERG_USAGE,
-                    "The option --%s got \"%s\", but must lie between %.10g and %.10g.",
+                    "The option --%s got \"%s\", but must lie between %.16g and %.16g.",
                     option->name, text, option->least, option->most);
 }
 
@@ -81,10 +87,13 @@ static int set_value(const struct erg_option *option, void *values, const char *
         ++*(int *)target;
         return 0;
     case ERG_OPTION_LONG:
-        if (!erg_parse_long(text, &integer))
-            return erg_fail(err, ERG_USAGE,
-                            "The option --%s got \"%s\", but must be a whole number.", option->name,
-                            text);
+        if (!erg_parse_long(text, &integer)) {
+            if (erg_parse_double(text, &number) && fabs(number) >= 0x1p63 &&
+                check_bounds(option, number, text, err) != 0)
+                return -1;
+            return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must be %s.",
+                            option->name, text, erg_whole_number(text));
+        }
         *(long *)target = integer;
         return check_bounds(option, (double)integer, text, err);
     case ERG_OPTION_DOUBLE:
@@ -163,7 +172,7 @@ static int fail_unknown(const struct erg_command *command, const char *name, siz
     size_t count = 0;
     for (const struct erg_option *option = command->options; option->name && count < 120; option++)
         names[count++] = option->name;
-    for (const struct erg_option *option = erg_common_options; option->name; option++)
+    for (const struct erg_option *option = erg_common_options(command); option->name; option++)
         names[count++] = option->name;
     names[count] = NULL;
     char word[64];
@@ -211,7 +220,7 @@ static int take_long(struct parser *parser, const char *word, struct erg_error *
     const struct erg_option *option = find_in(command->options, word, length, 0);
     bool common = !option;
     if (!option)
-        option = find_in(erg_common_options, word, length, 0);
+        option = find_in(erg_common_options(command), word, length, 0);
     if (!option)
         return fail_unknown(command, word, length, err);
     return take(parser, option, common, equals ? equals + 1 : NULL, err);
@@ -224,7 +233,7 @@ static int take_letters(struct parser *parser, const char *letters, struct erg_e
         const struct erg_option *option = find_in(command->options, NULL, 0, *letters);
         bool common = !option;
         if (!option)
-            option = find_in(erg_common_options, NULL, 0, *letters);
+            option = find_in(erg_common_options(command), NULL, 0, *letters);
         if (!option)
             return erg_fail(
                 err, ERG_USAGE,
@@ -281,7 +290,7 @@ int erg_options_parse(struct erg_invocation *call, const struct erg_command *com
     call->given = given;
     struct parser parser = {
         .call = call, .values = values, .given = given, .argc = argc, .argv = argv};
-    int result = set_defaults(erg_common_options, &call->common, err);
+    int result = set_defaults(common_options, &call->common, err);
     if (result == 0)
         result = set_defaults(command->options, values, err);
     bool only_arguments = false;
@@ -367,7 +376,7 @@ void erg_options_help(struct erg_text *out, const struct erg_command *command)
             help_option(out, option);
     }
     erg_text_add(out, "\nCommon options:\n");
-    for (const struct erg_option *option = erg_common_options; option->name; option++)
+    for (const struct erg_option *option = erg_common_options(command); option->name; option++)
         help_option(out, option);
     if (command->examples)
         erg_text_printf(out, "\nExamples:\n%s", command->examples);

@@ -45,7 +45,7 @@ struct erg_option {
     const char *help;
 };
 
-/* What every command understands. */
+/* What all commands understand, but for the first two. */
 struct erg_common {
     int quiet, verbose; /* how often -q and -v were given */
     bool json;
@@ -53,7 +53,8 @@ struct erg_common {
     long seed;
 };
 
-extern const struct erg_option erg_common_options[];
+/* Which of them a command does: those that draw nothing or print no document refuse the option. */
+enum erg_common_set { ERG_COMMON_SEED_JSON, ERG_COMMON_JSON, ERG_COMMON_FEW };
 
 struct erg_invocation;
 
@@ -63,12 +64,16 @@ struct erg_command {
     const char *arguments;               /* "PROFILE.csv", "" for none */
     const char *const *argument_choices; /* words that complete the first argument; NULL = files */
     size_t least_arguments, most_arguments;
+    enum erg_common_set common;
     size_t values_bytes; /* size of the struct that the options fill */
     const struct erg_option *options;
     const char *details;  /* paragraphs of --help */
     const char *examples; /* lines of --help, ends with a newline */
     int (*run)(const struct erg_invocation *call, struct erg_error *err);
 };
+
+/* The common options that a command understands; ends as its own table does. */
+const struct erg_option *erg_common_options(const struct erg_command *command);
 
 /* What a command's run() receives. */
 struct erg_invocation {

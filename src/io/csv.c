@@ -268,8 +268,8 @@ int erg_csv_long(const struct erg_csv *csv, size_t row, size_t column, long *val
         *value = (long)number;
         return 0;
     }
-    return erg_csv_fail(csv, row, err, "column '%s': expected a whole number, got '%s'",
-                        erg_csv_header(csv, column), text);
+    return erg_csv_fail(csv, row, err, "column '%s': expected %s, got '%s'",
+                        erg_csv_header(csv, column), erg_whole_number(text), text);
 }
 
 int erg_csv_fail(const struct erg_csv *csv, size_t row, struct erg_error *err, const char *format,

@@ -177,7 +177,7 @@ static int check_integer(const struct check *check, const yaml_node_t *node,
     long min = is_signed ? -max - 1 : 0;
     long number;
     if (!erg_parse_long(text, &number) || has_leading_zero(text))
-        return expected(check, node, path, "a whole number");
+        return expected(check, node, path, erg_whole_number(text));
     if (number < 0 && !is_signed)
         return expected(check, node, path, "a whole number of at least 0");
     if (number < min || number > max) {
