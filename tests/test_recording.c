@@ -217,6 +217,7 @@ static void test_not_a_recording(void **state)
     assert_fails(erg_recording_open(&recording, path, &err), &err, "No such file");
     assert_ok(erg_file_write(path, "a,b\n1,2\n", 8, &err), &err);
     assert_fails(erg_recording_open(&recording, path, &err), &err, "does not begin like one");
+    assert_fails(erg_recording_open(&recording, folder, &err), &err, "Is a directory");
     assert_ok(erg_file_write(path, "ERGONREC\2\0\0\0????", 16, &err), &err);
     assert_fails(erg_recording_open(&recording, path, &err), &err, "header is missing");
 }

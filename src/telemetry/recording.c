@@ -139,8 +139,11 @@ static int read_header(struct erg_recording *recording, struct erg_error *err)
     uint32_t kind;
     unsigned char *payload;
     size_t count;
-    if (fread(start, 1, sizeof start, recording->file) != sizeof start ||
-        memcmp(start, RECORDING_MAGIC, RECORDING_MAGIC_BYTES) != 0)
+    bool whole = fread(start, 1, sizeof start, recording->file) == sizeof start;
+    if (ferror(recording->file))
+        return erg_fail(err, ERG_FAILED, "reading the recording '%s': %s", recording->path,
+                        strerror(errno));
+    if (!whole || memcmp(start, RECORDING_MAGIC, RECORDING_MAGIC_BYTES) != 0)
         return erg_fail(err, ERG_FAILED,
                         "reading the recording '%s': it does not begin like one, expected a file "
                         "written by ergon record",
