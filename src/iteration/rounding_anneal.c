@@ -8,8 +8,9 @@
 /* An event looks so many changes of option into the past and into the future. */
 enum { STEPS = 12 };
 
-/* Sweeps over all events: fewer find little, more find hardly more. */
-enum { FEWEST = 150, MOST = 10000 };
+/* Sweeps over all events: fewer find little, more find hardly more, but in proportion where there
+ * are more than LONG events: what time is left over travels through all of them. */
+enum { FEWEST = 150, MOST = 10000, LONG = 4096 };
 
 /*
  * Temperatures, in units of what the next slower option saves on average, fall linearly from each
@@ -360,7 +361,8 @@ void rounding_anneal(struct rounding *rounding, double deadline_s, size_t moves,
 {
     const struct annealing *annealing = rounding->annealing;
     size_t count = annealing->event_count, sweeps = moves / (count + 1);
-    sweeps = sweeps < FEWEST ? FEWEST : sweeps > MOST ? MOST : sweeps;
+    size_t most = count > LONG ? MOST * count / LONG : MOST;
+    sweeps = sweeps < FEWEST ? FEWEST : sweeps > most ? most : sweeps;
     double latest = settle(rounding, deadline_s), unit_j = mean_saving(rounding);
     for (size_t sweep = 0; sweep < sweeps; sweep++) {
         double temperature_j = unit_j * temperature_at((double)sweep / (double)sweeps);
