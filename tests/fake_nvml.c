@@ -203,6 +203,15 @@ ENTRY(nvmlDeviceGetTemperature, nvml_device device, int sensor, uint32_t *temper
     return NVML_SUCCESS;
 }
 
+ENTRY(nvmlDeviceGetTemperatureThreshold, nvml_device device, int threshold, uint32_t *threshold_c)
+{
+    BEGIN(device, "GetTemperatureThreshold");
+    if (threshold != NVML_THRESHOLD_SLOWDOWN && threshold != NVML_THRESHOLD_OPERATING)
+        return NVML_NOT_SUPPORTED;
+    *threshold_c = threshold == NVML_THRESHOLD_SLOWDOWN ? 89 : 85;
+    return NVML_SUCCESS;
+}
+
 /* The SM clock as the locks leave it; locks in the log are those of all processes. */
 static unsigned locked_clock(struct fake_gpu *gpu)
 {

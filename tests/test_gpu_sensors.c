@@ -373,6 +373,10 @@ static void test_an_old_library(void **state)
     assert_true(erg_gpu_has(&sample, ERG_METRIC_ENERGY));
     assert_int_equal(value_of(&sample, ERG_METRIC_REASONS), ERG_REASON_SW_POWER_CAP);
     assert_int_equal(value_of(&sample, ERG_METRIC_TEMPERATURE), 45);
+    assert_int_equal(value_of(&sample, ERG_METRIC_MARGIN),
+                     85 - 45); /* not the 89 of the slowdown */
+    assert_string_equal(erg_gpu_source(gpus, 0, ERG_METRIC_MARGIN),
+                        "nvmlDeviceGetTemperatureThreshold");
     assert_int_equal(value_of(&sample, ERG_METRIC_XID), 0);
     assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_INSTANT));
     assert_false(erg_gpu_has(&sample, ERG_METRIC_NVLINK_TX));

@@ -33,6 +33,7 @@ static const struct entry_point {
     {CALL(temperature_v), false, {"nvmlDeviceGetTemperatureV"}},
     {CALL(temperature), false, {"nvmlDeviceGetTemperature"}},
     {CALL(margin), false, {"nvmlDeviceGetMarginTemperature"}},
+    {CALL(threshold), false, {"nvmlDeviceGetTemperatureThreshold"}},
     {CALL(clock), false, {"nvmlDeviceGetClockInfo"}},
     {CALL(reasons),
      false,

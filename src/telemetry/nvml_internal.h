@@ -122,6 +122,7 @@ struct nvml_event {
 
 enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEMORY = 2 };
 enum { NVML_SENSOR_GPU = 0 };
+enum { NVML_THRESHOLD_SLOWDOWN = 1, NVML_THRESHOLD_OPERATING = 3 };
 enum { NVML_POLICY_POWER = 0, NVML_POLICY_THERMAL = 1 };
 enum { NVML_ECC_CORRECTED = 0, NVML_ECC_UNCORRECTED = 1, NVML_ECC_VOLATILE = 0 };
 #define NVML_EVENT_XID 0x8ull
@@ -142,6 +143,7 @@ struct nvml_calls {
     int (*temperature_v)(nvml_device device, struct nvml_temperature *temperature);
     int (*temperature)(nvml_device device, int sensor, uint32_t *temperature_c);
     int (*margin)(nvml_device device, struct nvml_margin *margin);
+    int (*threshold)(nvml_device device, int threshold, uint32_t *threshold_c);
     int (*clock)(nvml_device device, int type, uint32_t *clock_mhz);
     int (*reasons)(nvml_device device, unsigned long long *reasons);
     int (*utilisation)(nvml_device device, struct nvml_utilisation *utilisation);

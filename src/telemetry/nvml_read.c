@@ -205,12 +205,28 @@ static void read_energy(const struct nvml_reading *at)
          (nvml_ask_fields(at, &field, 1), field.result), nvml_field_value(&field));
 }
 
+/* The lower of the temperatures from which on clocks fall, by the driver and by the hardware. */
+static int lowest_threshold(const struct nvml_reading *at, uint32_t *lowest_c)
+{
+    static const int thresholds[] = {NVML_THRESHOLD_OPERATING, NVML_THRESHOLD_SLOWDOWN};
+    int result = NVML_FUNCTION_NOT_FOUND;
+    for (size_t i = 0; i < sizeof thresholds / sizeof *thresholds; i++) {
+        uint32_t threshold_c = 0;
+        int asked = ASK(at, threshold, thresholds[i], &threshold_c);
+        if (asked == NVML_SUCCESS && (result != NVML_SUCCESS || threshold_c < *lowest_c))
+            *lowest_c = threshold_c;
+        if (result != NVML_SUCCESS)
+            result = asked;
+    }
+    return result;
+}
+
 static void read_heat(const struct nvml_reading *at)
 {
     struct nvml_temperature modern = {.version = NVML_VERSION(struct nvml_temperature, 1),
                                       .sensor = NVML_SENSOR_GPU};
     struct nvml_margin margin = {.version = NVML_VERSION(struct nvml_margin, 1)};
-    uint32_t temperature_c = 0;
+    uint32_t temperature_c = 0, lowest_c = 0;
     READ(at, ERG_METRIC_TEMPERATURE, "nvmlDeviceGetTemperatureV", ASK(at, temperature_v, &modern),
          modern.value);
     if (!erg_gpu_has(at->sample, ERG_METRIC_TEMPERATURE))
@@ -218,6 +234,11 @@ static void read_heat(const struct nvml_reading *at)
              ASK(at, temperature, NVML_SENSOR_GPU, &temperature_c), temperature_c);
     READ(at, ERG_METRIC_MARGIN, "nvmlDeviceGetMarginTemperature", ASK(at, margin, &margin),
          margin.value);
+    if (!erg_gpu_has(at->sample, ERG_METRIC_MARGIN) && /* as on GPUs before Hopper */
+        erg_gpu_has(at->sample, ERG_METRIC_TEMPERATURE))
+        READ(at, ERG_METRIC_MARGIN, "nvmlDeviceGetTemperatureThreshold",
+             lowest_threshold(at, &lowest_c),
+             lowest_c - at->sample->readings[ERG_METRIC_TEMPERATURE].value);
 }
 
 static void read_clocks(const struct nvml_reading *at)
