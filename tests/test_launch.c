@@ -7,7 +7,9 @@
 
 #include <arpa/inet.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -434,6 +436,63 @@ static void signals_are_passed_on(void **state)
     assert_int_equal(system(clean), 0);
 }
 
+static void ignore_line(void *context, int rank, bool is_error, const char *text, size_t count)
+{
+    (void)context, (void)rank, (void)is_error, (void)text, (void)count;
+}
+
+/* Process numbers that the ranks leave in files of a folder. */
+static pid_t read_pid(const char *folder, int rank)
+{
+    char path[128];
+    long pid = 0;
+    snprintf(path, sizeof path, "%s/%d", folder, rank);
+    for (int tries = 0; pid == 0 && tries < 6000; tries++) {
+        FILE *file = fopen(path, "r");
+        if (file && fscanf(file, "%ld", &pid) != 1)
+            pid = 0;
+        if (file)
+            fclose(file);
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    assert_true(pid > 1);
+    return (pid_t)pid;
+}
+
+/* Nothing is left of a launcher that is killed: neither ranks nor what they started. */
+static void a_killed_launcher_takes_all_with_it(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/ergon-launch-XXXXXX", script[256];
+    assert_non_null(mkdtemp(folder));
+    snprintf(script, sizeof script,
+             "sleep 60 & echo $! >%s/new$$; mv %s/new$$ %s/$ERGON_RANK; wait", folder, folder,
+             folder);
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); /* orphans end here */
+    pid_t launcher = fork();
+    if (launcher == 0) {
+        struct erg_error err;
+        const char *command[] = {"sh", "-c", script, NULL};
+        erg_launch_run(
+            &(struct erg_launch_job){.ranks = 2, .command = command, .line = ignore_line}, &err);
+        _exit(0);
+    }
+    pid_t started[2] = {read_pid(folder, 0), read_pid(folder, 1)};
+    kill(launcher, SIGKILL);
+    int status, ended = 0;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, 0)) > 0)
+        if (pid == started[0] || pid == started[1]) {
+            assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+            ended++;
+        }
+    assert_int_equal(ended, 2);
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+    char clean[128];
+    snprintf(clean, sizeof clean, "rm -r '%s'", folder);
+    assert_int_equal(system(clean), 0);
+}
+
 static void all_output_arrives(void **state)
 {
     (void)state;
@@ -477,6 +536,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_command_that_cannot_be_run_is_an_error),
         cmocka_unit_test(ranks_find_the_variables_of_torchrun),
         cmocka_unit_test(signals_are_passed_on),
+        cmocka_unit_test(a_killed_launcher_takes_all_with_it),
         cmocka_unit_test(all_output_arrives),
         cmocka_unit_test(the_command_line),
     };

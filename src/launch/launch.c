@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "launch/launch_internal.h"
+#include "launch/warden.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,6 +47,7 @@ struct process {
 
 struct launcher {
     const struct erg_launch_job *job;
+    struct erg_warden warden;
     struct process *processes;
     int started, running;
     int signals;      /* signalfd */
@@ -125,11 +127,14 @@ static int start_rank(struct launcher *launcher, int rank, struct erg_arena *are
             close(pipes[i][1]);
     if (!code) {
         setpgid(process->pid, process->pid); /* as the child does: whoever comes first */
+        erg_warden_watch(&launcher->warden, process->pid);
         ssize_t count;
         while ((count = read(pipes[2][0], &code, sizeof code)) < 0 && errno == EINTR)
             ;
-        if (count > 0)
+        if (count > 0) {
             waitpid(process->pid, NULL, 0);
+            erg_warden_forget(&launcher->warden, process->pid);
+        }
     }
     if (pipes[2][0] >= 0)
         close(pipes[2][0]);
@@ -238,6 +243,7 @@ static void reap(struct launcher *launcher)
             kill(-process->pid, SIGKILL);
         int status = 0;
         waitpid(process->pid, &status, 0);
+        erg_warden_forget(&launcher->warden, process->pid);
         process->ended = true;
         launcher->running--;
         if (status != 0) {
@@ -330,7 +336,8 @@ static int start_all(struct launcher *launcher, struct erg_error *err)
     launcher->signals = signalfd(-1, &launcher->blocked, SFD_CLOEXEC | SFD_NONBLOCK);
     if (launcher->signals < 0)
         return erg_fail(err, ERG_FAILED, "cannot watch for signals: %s", strerror(errno));
-    if (reserve_port(launcher, err))
+    if (reserve_port(launcher, err) ||
+        erg_warden_start(&launcher->warden, launcher->job->ranks, err))
         return -1;
     struct erg_arena arena = {0};
     int result = 0;
@@ -343,6 +350,7 @@ static int start_all(struct launcher *launcher, struct erg_error *err)
 int erg_launch_run(const struct erg_launch_job *job, struct erg_error *err)
 {
     struct launcher launcher = {.job = job,
+                                .warden = {.link = -1},
                                 .processes =
                                     erg_xcalloc((size_t)job->ranks, sizeof *launcher.processes),
                                 .signals = -1,
@@ -359,6 +367,7 @@ int erg_launch_run(const struct erg_launch_job *job, struct erg_error *err)
         for (int i = 0; i < 2; i++)
             erg_text_release(&launcher.processes[rank].streams[i].line);
     free(launcher.processes);
+    erg_warden_end(&launcher.warden);
     if (launcher.signals >= 0)
         close(launcher.signals);
     if (launcher.reserved >= 0)

@@ -62,7 +62,7 @@ struct erg_launch_job {
  * names the rank, and its status is what a shell would report: the exit status, or 128 + signal;
  * 126 for a command that cannot be run and 127 for one that is not there; 124 after a timeout.
  * SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks; a second one of
- * the first four kills them. Should this process die, the kernel kills them.
+ * the first four kills them. Should this process die, they are killed, and what they have started.
  *
  * These signals are blocked in the calling thread while it runs, so call it before starting others.
  */
