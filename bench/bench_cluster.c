@@ -49,7 +49,7 @@ static const struct reference {
     {"sia", 608, 52727, 4868, 9346, 2150, 78.1, 75.2},
 };
 
-static void stop(const struct erg_error *err)
+static _Noreturn void stop(const struct erg_error *err)
 {
     fprintf(stderr, "bench_cluster: %s\n", err->message);
     exit(1);

@@ -12,7 +12,8 @@
 static void measure_runs(const char *name, const struct erg_gpu *gpu, const struct erg_stack *stack,
                          const struct erg_op *ops, size_t count, int clock_mhz, double target)
 {
-    struct erg_step step = {.task = {ops, count, {ERG_COMM_ALLREDUCE, 176160768, 8, false}}};
+    struct erg_step step = {
+        .task = {ops, count, {.kind = ERG_COMM_ALLREDUCE, .wire_bytes = 176160768, .group = 8}}};
     double start_s = erg_cpu_seconds(), elapsed_s = 0, sum = 0;
     size_t runs = 0;
     while (elapsed_s < 0.5) {
@@ -37,8 +38,9 @@ static void measure_profiles(const char *name, const struct erg_gpu *gpu,
     struct erg_device *device;
     struct erg_emulated_options emulated = erg_emulated_options_default();
     struct erg_profile_options options = erg_profile_options_default();
-    struct erg_step step = {.task = {ops, count, {ERG_COMM_ALLREDUCE, 176160768, 8, false}},
-                            .launch = {1, 6}};
+    struct erg_step step = {
+        .task = {ops, count, {.kind = ERG_COMM_ALLREDUCE, .wire_bytes = 176160768, .group = 8}},
+        .launch = {1, 6}};
     if (erg_emulated_open(&device, gpu, stack, &emulated, &err) != 0)
         return;
     double start_s = erg_cpu_seconds(), elapsed_s = 0, virtual_s = 0;

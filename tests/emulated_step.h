@@ -23,7 +23,7 @@ static inline struct erg_step step_of(const struct erg_op *ops, size_t count, do
                                       size_t slot, int sms)
 {
     return (struct erg_step){
-        .task = {ops, count, {ERG_COMM_ALLREDUCE, wire_bytes, 8, false}},
+        .task = {ops, count, {.kind = ERG_COMM_ALLREDUCE, .wire_bytes = wire_bytes, .group = 8}},
         .launch = {slot, sms},
     };
 }

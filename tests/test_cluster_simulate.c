@@ -506,6 +506,8 @@ static void check_result(const struct world *world, const struct erg_simulated *
     assert_close(power_j, summary->energy_j, 1e-9);
     assert_true(jobs_j <= summary->energy_j);
     assert_true(summary->peak_power_w <= world->simulation.power_cap_w * (1 + 1e-9));
+    if (fair && world->simulation.outages_count == 0)
+        assert_close(gpu_s, summary->utilization * world->fleet.gpus * summary->simulated_s, 1e-9);
     assert_true(summary->utilization <= 1 + 1e-12 && summary->goodput <= summary->utilization);
     assert_false(summary->fragmentation < 0 || summary->fragmentation > 1 + 1e-12);
     if (fair)

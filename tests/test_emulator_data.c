@@ -26,8 +26,9 @@ struct partition_row {
 static struct erg_step step_of_row(const char *mode, const char *launch_at, int ctas)
 {
     static const char *const names[] = {"norm", "linear1", "activation", "linear2"};
-    struct erg_step step = {.task = {mlp, 4, {ERG_COMM_ALLREDUCE, 150994944, 4, false}},
-                            .launch = {4, ctas}}; /* 4: sequential */
+    struct erg_step step = {
+        .task = {mlp, 4, {.kind = ERG_COMM_ALLREDUCE, .wire_bytes = 150994944, .group = 4}},
+        .launch = {4, ctas}}; /* 4: sequential */
     if (strcmp(mode, "compute_only") == 0)
         step.task.comm.wire_bytes = 0;
     if (strcmp(mode, "comm_only") == 0)

@@ -212,7 +212,14 @@ static void errors_are_judged(void **state)
     const double measured[4] = {1, 2, 3, 4}, predicted[4] = {1.1, 1.8, 4, 3.5};
     for (int i = 0; i < 4; i++)
         rows[i] = (struct erg_fit_row){.model = &model,
-                                       .layout = {1, 1, 1, 1, 1, 1, 8, 10},
+                                       .layout = {.tensor = 1,
+                                                  .context = 1,
+                                                  .pipeline = 1,
+                                                  .data = 1,
+                                                  .virtual_stages = 1,
+                                                  .microbatch = 1,
+                                                  .microbatches = 8,
+                                                  .sequence = 10},
                                        .batch = 8,
                                        .time_s = measured[i]};
     struct erg_fit_errors errors = erg_fit_judge(predicted, rows, 4);

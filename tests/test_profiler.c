@@ -15,7 +15,8 @@ static const struct erg_op hopper_mlp[] = {
 
 /* At the power cap at 1980 MHz, far below it at 1300. */
 static const struct erg_step hot_step = {
-    .task = {hopper_mlp, 4, {ERG_COMM_ALLREDUCE, 150994944, 4, false}}, .launch = {0, 16}};
+    .task = {hopper_mlp, 4, {.kind = ERG_COMM_ALLREDUCE, .wire_bytes = 150994944, .group = 4}},
+    .launch = {0, 16}};
 
 struct fixture {
     struct erg_gpu gpu;

@@ -47,7 +47,9 @@ static void fill_table(float *features, double *time_s)
         size_t clock = i / SLOTS / SMS, sm = i / SLOTS % SMS, slot = i % SLOTS;
         int clock_mhz = 900 + 30 * (int)clock;
         struct erg_step step = {
-            .task = {forward_attention, 5, {ERG_COMM_ALLREDUCE, 176160768, 8, false}},
+            .task = {forward_attention,
+                     5,
+                     {.kind = ERG_COMM_ALLREDUCE, .wire_bytes = 176160768, .group = 8}},
             .launch = {slot, 3 * (int)(sm + 1)}};
         struct erg_emulated_result out;
         assert_ok(erg_emulated_run(gpu, stack, &step, 1, clock_mhz, &out, &err), &err);

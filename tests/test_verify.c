@@ -149,8 +149,15 @@ static void one_rank_works_on_emulated_gpus(void **state)
 static struct erg_verification sample(void)
 {
     struct erg_verification verification = {
-        .rows = {{false, ERG_VERIFY_SEQUENTIAL, ERG_MODE_SEQUENTIAL, {1, 500}, {1.01, 490}},
-                 {true, ERG_VERIFY_PLAN, ERG_MODE_OVERLAP, {2, 900}, {1.96, 926}}},
+        .rows = {{.way = ERG_VERIFY_SEQUENTIAL,
+                  .mode = ERG_MODE_SEQUENTIAL,
+                  .composed = {1, 500},
+                  .stack = {1.01, 490}},
+                 {.backward = true,
+                  .way = ERG_VERIFY_PLAN,
+                  .mode = ERG_MODE_OVERLAP,
+                  .composed = {2, 900},
+                  .stack = {1.96, 926}}},
         .row_count = 2,
         .comparisons = {{"plan", "sequential", {{"output", 2, 2, 0}, {"fc1", 8, 0, 0.004}}, 2}},
         .comparison_count = 1,
