@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "observe/runs.h"
+#include "observe/table.h"
 
 static const char *const command[] = {"train", "--steps", "10", NULL};
 
@@ -112,11 +113,30 @@ static void test_what_is_missing(void **state)
     erg_runs_release(&runs);
 }
 
+/* As many digits for all of a column, and never fewer than those before the point. */
+static void test_numbers_of_a_table(void **state)
+{
+    (void)state;
+    struct erg_table table = {.columns = 2};
+    struct erg_text text = {0};
+    const double values[] = {5.95, 5.9314, 12345.6, 0.07, 9.99996, 0, INFINITY};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        erg_table_add(&table, "%zu", i);
+        erg_table_add_number(&table, 4, values[i]);
+    }
+    erg_table_text(&text, &table, "");
+    assert_string_equal(text.data, "0  5.950\n1  5.931\n2  12346\n3  0.07000\n4  10.00\n"
+                                   "5  0.000\n6  inf\n");
+    erg_text_release(&text);
+    erg_table_release(&table);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_what_is_missing),
+        cmocka_unit_test(test_numbers_of_a_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

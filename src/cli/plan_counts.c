@@ -39,13 +39,13 @@ static void add_count(struct erg_table *table, const struct erg_layout_answer *a
     erg_layout_name(&name, &candidate->layout, answer->searches->time.model->layers);
     add_numbers(table, answer, candidate);
     erg_table_add(table, "%s", name.data);
-    erg_table_add(table, "%.4g", time_s);
+    erg_table_add_number(table, 4, time_s);
     erg_table_add(table, "%.0f", tokens / time_s);
     erg_table_add(table, "%.1f %%",
                   100 * erg_layout_answer_mfu(answer, candidate, tokens / time_s));
-    erg_table_add(table, "%.3g", energy.total_j / tokens);
+    erg_table_add_number(table, 3, energy.total_j / tokens);
     erg_table_add(table, "%.0f", energy.gpu_power_w);
-    erg_table_add(table, "%.4g", gpus * time_s / 3600);
+    erg_table_add_number(table, 4, gpus * time_s / 3600);
     add_remark(table, answer->query, count, energy.total_j);
     erg_text_release(&name);
 }

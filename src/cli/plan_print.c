@@ -200,11 +200,11 @@ static void add_row(struct erg_table *table, const struct erg_layout_answer *ans
     erg_table_add(table, "%s", erg_layout_remat_name(layout));
     erg_table_add(table, "%.3f", layout->offload);
     erg_table_add(table, "%.2f", gib(candidate->peak_bytes));
-    erg_table_add(table, "%.4g", time_s);
+    erg_table_add_number(table, 4, time_s);
     erg_table_add(table, "%.0f", tokens / time_s);
     erg_table_add(table, "%.1f %%",
                   100 * erg_layout_answer_mfu(answer, candidate, tokens / time_s));
-    erg_table_add(table, "%.3g", energy_j / tokens);
+    erg_table_add_number(table, 3, energy_j / tokens);
     erg_table_add(table, "%.0f", energy_j / time_s / gpus);
     if (uneven)
         add_layers(table, layout);
@@ -278,9 +278,9 @@ static void print_frontier(const struct erg_layout_answer *answer,
         if (i % every && i + 1 < frontier->count && !is_chosen)
             continue;
         erg_layout_plan_clocks(&clocks, &planned->frontier, (size_t)point->recipe);
-        erg_table_add(&table, "%.4g", point->time_s);
+        erg_table_add_number(&table, 4, point->time_s);
         erg_table_add(&table, "%.0f", tokens / point->time_s);
-        erg_table_add(&table, "%.3g", point->energy_j / tokens);
+        erg_table_add_number(&table, 3, point->energy_j / tokens);
         erg_table_add(&table, "%.0f", point->energy_j / point->time_s / (double)pick->gpus);
         erg_table_add(&table, "%.0f", clocks.mean_mhz[0]);
         erg_table_add(&table, "%.0f", clocks.mean_mhz[1]);

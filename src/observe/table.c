@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 void erg_table_add(struct erg_table *table, const char *format, ...)
 {
@@ -15,6 +16,15 @@ void erg_table_add(struct erg_table *table, const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     ERG_PUSH(table, items, erg_xstrdup(text));
+}
+
+void erg_table_add_number(struct erg_table *table, int digits, double value)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%.*e", digits - 1, value);
+    const char *exponent = strchr(text, 'e'); /* none: infinite, or no number */
+    int decimals = exponent ? digits - 1 - atoi(exponent + 1) : 0;
+    erg_table_add(table, "%.*f", decimals > 0 ? decimals : 0, value);
 }
 
 void erg_table_text(struct erg_text *out, const struct erg_table *table, const char *indent)

@@ -20,6 +20,10 @@ struct erg_table {
 void erg_table_add(struct erg_table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The next cell: a number of so many digits or more, 5.950 and 12346, so that those of a column are
+ * alike. */
+void erg_table_add_number(struct erg_table *table, int digits, double value);
+
 /* Adds whole rows as lines that begin with `indent`; the table stays. */
 void erg_table_text(struct erg_text *out, const struct erg_table *table, const char *indent);
 void erg_table_release(struct erg_table *table);
