@@ -2,69 +2,84 @@
 
 #include "base/memory.h"
 
+#include <coin/Clp_C_Interface.h>
+
+#include <float.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* What counts as no difference, relative to the values of the cuts. */
 static const double tie = 1e-9;
 
-enum { MOST_PIVOTS = 2000 }; /* before rounding errors are left behind by beginning again */
+/* Clp's words: statuses of programs and of rows. */
+enum { SOLVED = 0, BASIC = 1 };
 
-enum { VALUE = -1 }; /* the variable that is minimised; others: numbers, then the cuts' slacks */
+/* Cuts that become rows at once. */
+enum { MOST_ADDED = 4 };
 
 /*
- * Basic variables as functions of the others: values[r] + sum over columns of
- * rows[r][c] (x_c - its value). Row 0 is the value's. A cut's slack is how far it is below that.
+ * The least v, in units of `scale`, with v >= every cut that is a row. Columns: the numbers, then
+ * v; rows: the sum, then cuts.
  */
-struct erg_cuts_tableau {
-    size_t rows, room; /* rows 0: none yet */
-    size_t pivots;     /* since it was begun */
-    double *entries;   /* [room][width] */
-    double *values;
-    long *basic;
-    long *columns;
-    double *column_values;
-    /* of the box */
-    const long *least, *most;
+struct erg_cuts_program {
+    Clp_Simplex *model; /* NULL: none yet */
     long sum;
-    double *mixed; /* slopes of a mean of cuts */
-    size_t *order;
+    double scale;
+    size_t rows, room;                    /* of cuts */
+    size_t *cuts;                         /* [rows] which they are */
+    int *dropped;                         /* [room] */
+    int *columns;                         /* [width + 1] 0, 1, … */
+    double *low, *high, *entries, *mixed; /* [width + 1] */
+    size_t *order;                        /* [width] */
 };
 
 void erg_cuts_init(struct erg_cuts *cuts, size_t width)
 {
-    struct erg_cuts_tableau *tableau = erg_xcalloc(1, sizeof *tableau);
-    *cuts = (struct erg_cuts){.width = width, .tableau = tableau};
-    tableau->room = 2 * width + 8;
-    tableau->entries = erg_xcalloc(tableau->room * width, sizeof(double));
-    tableau->values = erg_xcalloc(tableau->room, sizeof(double));
-    tableau->basic = erg_xcalloc(tableau->room, sizeof(long));
-    tableau->columns = erg_xcalloc(width, sizeof(long));
-    tableau->column_values = erg_xcalloc(width, sizeof(double));
-    tableau->mixed = erg_xcalloc(width, sizeof(double));
-    tableau->order = erg_xcalloc(width, sizeof(size_t));
+    struct erg_cuts_program *program = erg_xcalloc(1, sizeof *program);
+    *cuts = (struct erg_cuts){.width = width, .program = program};
+    program->room = 2 * width + 8;
+    program->cuts = erg_xcalloc(program->room, sizeof *program->cuts);
+    program->dropped = erg_xcalloc(program->room, sizeof *program->dropped);
+    program->columns = erg_xcalloc(width + 1, sizeof *program->columns);
+    program->low = erg_xcalloc(width + 1, sizeof *program->low);
+    program->high = erg_xcalloc(width + 1, sizeof *program->high);
+    program->entries = erg_xcalloc(width + 1, sizeof *program->entries);
+    program->mixed = erg_xcalloc(width + 1, sizeof *program->mixed);
+    program->order = erg_xcalloc(width, sizeof *program->order);
+    for (size_t i = 0; i <= width; i++)
+        program->columns[i] = (int)i;
+}
+
+static void forget_model(struct erg_cuts_program *program)
+{
+    if (program->model)
+        Clp_deleteModel(program->model);
+    program->model = NULL;
 }
 
 void erg_cuts_release(struct erg_cuts *cuts)
 {
-    struct erg_cuts_tableau *tableau = cuts->tableau;
+    struct erg_cuts_program *program = cuts->program;
+    forget_model(program);
     free(cuts->constants);
     free(cuts->slopes);
-    free(tableau->entries);
-    free(tableau->values);
-    free(tableau->basic);
-    free(tableau->columns);
-    free(tableau->column_values);
-    free(tableau->mixed);
-    free(tableau->order);
-    free(tableau);
+    free(program->cuts);
+    free(program->dropped);
+    free(program->columns);
+    free(program->low);
+    free(program->high);
+    free(program->entries);
+    free(program->mixed);
+    free(program->order);
+    free(program);
 }
 
 void erg_cuts_clear(struct erg_cuts *cuts)
 {
     cuts->count = 0;
-    cuts->tableau->rows = 0;
+    forget_model(cuts->program);
 }
 
 double *erg_cuts_add(struct erg_cuts *cuts, double constant)
@@ -78,9 +93,133 @@ double *erg_cuts_add(struct erg_cuts *cuts, double constant)
     return &cuts->slopes[cuts->count++ * cuts->width];
 }
 
-/* ---- one linear function ---- */
+static double value_at(const struct erg_cuts *cuts, size_t cut, const double *x)
+{
+    const double *slopes = &cuts->slopes[cut * cuts->width];
+    double sum = cuts->constants[cut];
+    for (size_t i = 0; i < cuts->width; i++)
+        sum += slopes[i] * x[i];
+    return sum;
+}
 
-/* Where it is least: numbers by their slopes, all at their most before one that is between. */
+/* ---- rows ---- */
+
+static void drop_slack(struct erg_cuts_program *program)
+{
+    size_t kept = 0;
+    int count = 0;
+    for (size_t r = 0; r < program->rows; r++) {
+        if (Clp_getRowStatus(program->model, (int)r + 1) == BASIC)
+            program->dropped[count++] = (int)r + 1;
+        else
+            program->cuts[kept++] = program->cuts[r];
+    }
+    Clp_deleteRows(program->model, count, program->dropped);
+    program->rows = kept;
+}
+
+static void add_row(struct erg_cuts *cuts, size_t cut)
+{
+    struct erg_cuts_program *program = cuts->program;
+    const int starts[] = {0, (int)cuts->width + 1};
+    const double low = cuts->constants[cut] / program->scale, high = DBL_MAX;
+    if (program->rows == program->room)
+        drop_slack(program);
+    for (size_t i = 0; i < cuts->width; i++)
+        program->entries[i] = -cuts->slopes[cut * cuts->width + i] / program->scale;
+    program->entries[cuts->width] = 1;
+    Clp_addRows(program->model, 1, &low, &high, starts, program->columns, program->entries);
+    program->cuts[program->rows++] = cut;
+}
+
+/* Begins with the cut that was made last, and those that were rows before. */
+static void begin(struct erg_cuts *cuts, long sum)
+{
+    struct erg_cuts_program *program = cuts->program;
+    const size_t width = cuts->width, first = cuts->count - 1, before = program->rows;
+    const double *slopes = &cuts->slopes[first * width], total = (double)sum;
+    const int starts[] = {0, (int)width};
+    double steepest = 0;
+    forget_model(program);
+    for (size_t i = 0; i < width; i++)
+        steepest = fmax(steepest, fabs(slopes[i]));
+    program->scale = fabs(cuts->constants[first]) + steepest * total;
+    program->scale = program->scale > 0 ? program->scale : 1;
+    program->sum = sum;
+    program->model = Clp_newModel();
+    Clp_setLogLevel(program->model, 0);
+    Clp_scaling(program->model, 0);
+    Clp_setPrimalTolerance(program->model, tie);
+    Clp_setDualTolerance(program->model, tie);
+    Clp_resize(program->model, 0, (int)width + 1);
+    for (size_t i = 0; i <= width; i++)
+        program->entries[i] = i == width;
+    Clp_chgObjCoefficients(program->model, program->entries);
+    for (size_t i = 0; i < width; i++)
+        program->entries[i] = 1;
+    Clp_addRows(program->model, 1, &total, &total, starts, program->columns, program->entries);
+    program->rows = 0;
+    for (size_t r = 0; r < before; r++)
+        if (program->cuts[r] < first && program->rows + 1 < program->room)
+            add_row(cuts, program->cuts[r]);
+    add_row(cuts, first);
+}
+
+static void solve(struct erg_cuts *cuts)
+{
+    Clp_dual(cuts->program->model, 0);
+    cuts->programs++;
+}
+
+/* Whether the program that was solved last was of this box. */
+static bool set_box(struct erg_cuts *cuts, const long *least, const long *most)
+{
+    struct erg_cuts_program *program = cuts->program;
+    bool same = true;
+    for (size_t i = 0; i < cuts->width; i++) {
+        same &= program->low[i] == (double)least[i] && program->high[i] == (double)most[i];
+        program->low[i] = (double)least[i];
+        program->high[i] = (double)most[i];
+    }
+    program->low[cuts->width] = -DBL_MAX;
+    program->high[cuts->width] = DBL_MAX;
+    return same;
+}
+
+/* Adds rows of the cuts that are furthest above v at the point. False: none is, but for rows. */
+static bool add_rows(struct erg_cuts *cuts, const double *point)
+{
+    struct erg_cuts_program *program = cuts->program;
+    const double v = Clp_primalColumnSolution(program->model)[cuts->width] * program->scale;
+    double values[MOST_ADDED];
+    size_t furthest[MOST_ADDED], count = 0;
+    bool any = false;
+    for (size_t k = 0; k < cuts->count; k++) {
+        double own = value_at(cuts, k, point);
+        if (own <= v + tie * fabs(v) || (count == MOST_ADDED && own <= values[count - 1]))
+            continue;
+        size_t place = count < MOST_ADDED ? count++ : count - 1;
+        for (; place > 0 && values[place - 1] < own; place--) {
+            values[place] = values[place - 1];
+            furthest[place] = furthest[place - 1];
+        }
+        values[place] = own;
+        furthest[place] = k;
+    }
+    for (size_t i = 0; i < count; i++) {
+        bool is_row = false; /* above it by a rounding error */
+        for (size_t r = 0; r < program->rows; r++)
+            is_row |= program->cuts[r] == furthest[i];
+        if (is_row)
+            continue;
+        add_row(cuts, furthest[i]);
+        any = true;
+    }
+    return any;
+}
+
+/* ---- the bound ---- */
+
 static void sort_by_slope(size_t *order, const double *slopes, size_t width)
 {
     for (size_t i = 0; i < width; i++) {
@@ -91,297 +230,54 @@ static void sort_by_slope(size_t *order, const double *slopes, size_t width)
     }
 }
 
-/* Fills x and returns the number that is between its bounds, the last that got any. */
-static size_t fill_least(double *x, size_t *order, const double *slopes,
-                         const struct erg_cuts *cuts, long sum)
-{
-    const struct erg_cuts_tableau *tableau = cuts->tableau;
-    size_t between = 0;
-    long left = sum;
-    for (size_t i = 0; i < cuts->width; i++)
-        left -= tableau->least[i];
-    sort_by_slope(order, slopes, cuts->width);
-    between = order[0];
-    for (size_t i = 0; i < cuts->width; i++) {
-        size_t at = order[i];
-        long room = tableau->most[at] - tableau->least[at], own = left < room ? left : room;
-        x[at] = (double)(tableau->least[at] + own);
-        left -= own;
-        if (own > 0)
-            between = at;
-    }
-    return between;
-}
-
-static double value_at(const struct erg_cuts *cuts, size_t cut, const double *x)
-{
-    const double *slopes = &cuts->slopes[cut * cuts->width];
-    double sum = cuts->constants[cut];
-    for (size_t i = 0; i < cuts->width; i++)
-        sum += slopes[i] * x[i];
-    return sum;
-}
-
-/* The cut that is the largest at x. */
-static size_t largest(struct erg_cuts *cuts, const double *x, double *value)
-{
-    size_t best = 0;
-    *value = -INFINITY;
-    for (size_t k = 0; k < cuts->count; k++) {
-        double own = value_at(cuts, k, x);
-        if (own > *value) {
-            *value = own;
-            best = k;
-        }
-    }
-    cuts->work += cuts->count * cuts->width;
-    return best;
-}
-
-/* ---- the tableau ---- */
-
-static double *row_of(const struct erg_cuts *cuts, size_t row)
-{
-    return &cuts->tableau->entries[row * cuts->width];
-}
-
-static double low_of(const struct erg_cuts *cuts, long variable)
-{
-    return variable < (long)cuts->width ? (double)cuts->tableau->least[variable] : 0;
-}
-
-static double high_of(const struct erg_cuts *cuts, long variable)
-{
-    return variable < (long)cuts->width ? (double)cuts->tableau->most[variable] : INFINITY;
-}
-
-/* Begins with one cut, which is least at x. */
-static void begin(struct erg_cuts *cuts, size_t cut, size_t between, const double *x)
-{
-    struct erg_cuts_tableau *tableau = cuts->tableau;
-    const double *slopes = &cuts->slopes[cut * cuts->width];
-    double *value = row_of(cuts, 0), *number = row_of(cuts, 1);
-    size_t column = 0;
-    tableau->rows = 2;
-    tableau->pivots = 0;
-    tableau->basic[0] = VALUE;
-    tableau->basic[1] = (long)between;
-    tableau->values[0] = value_at(cuts, cut, x);
-    tableau->values[1] = x[between];
-    for (size_t i = 0; i < cuts->width; i++) {
-        if (i == between)
-            continue;
-        tableau->columns[column] = (long)i;
-        tableau->column_values[column] = x[i];
-        number[column] = -1;
-        value[column++] = slopes[i] - slopes[between];
-    }
-    tableau->columns[column] = (long)(cuts->width + cut);
-    tableau->column_values[column] = 0;
-    number[column] = 0;
-    value[column] = 1;
-}
-
-/* Goes on in another box: numbers that are at a bound are at that from where the value grows. */
-static void go_on(struct erg_cuts *cuts)
-{
-    struct erg_cuts_tableau *tableau = cuts->tableau;
-    for (size_t c = 0; c < cuts->width; c++) {
-        if (tableau->columns[c] >= (long)cuts->width)
-            continue;
-        bool is_low = row_of(cuts, 0)[c] >= 0;
-        double value = (is_low ? low_of : high_of)(cuts, tableau->columns[c]);
-        double step = value - tableau->column_values[c];
-        if (step == 0)
-            continue;
-        tableau->column_values[c] = value;
-        for (size_t r = 0; r < tableau->rows; r++)
-            tableau->values[r] += row_of(cuts, r)[c] * step;
-    }
-    cuts->work += tableau->rows * cuts->width;
-}
-
-/* Makes room where rows of cuts are that do not bind. */
-static void drop_slack(struct erg_cuts *cuts)
-{
-    struct erg_cuts_tableau *tableau = cuts->tableau;
-    size_t kept = 1;
-    for (size_t r = 1; r < tableau->rows; r++) {
-        if (tableau->basic[r] >= (long)cuts->width)
-            continue;
-        tableau->basic[kept] = tableau->basic[r];
-        tableau->values[kept] = tableau->values[r];
-        memmove(row_of(cuts, kept++), row_of(cuts, r), cuts->width * sizeof(double));
-    }
-    tableau->rows = kept;
-}
-
-/* One more cut, of this value at x. */
-static void add_row(struct erg_cuts *cuts, size_t cut, double value)
-{
-    struct erg_cuts_tableau *tableau = cuts->tableau;
-    const double *slopes = &cuts->slopes[cut * cuts->width];
-    if (tableau->rows == tableau->room)
-        drop_slack(cuts);
-    double *row = row_of(cuts, tableau->rows);
-    memcpy(row, row_of(cuts, 0), cuts->width * sizeof *row);
-    for (size_t c = 0; c < cuts->width; c++)
-        if (tableau->columns[c] < (long)cuts->width)
-            row[c] -= slopes[tableau->columns[c]];
-    for (size_t r = 1; r < tableau->rows; r++) {
-        if (tableau->basic[r] >= (long)cuts->width)
-            continue;
-        const double *other = row_of(cuts, r);
-        double slope = slopes[tableau->basic[r]];
-        for (size_t c = 0; c < cuts->width; c++)
-            row[c] -= slope * other[c];
-    }
-    tableau->values[tableau->rows] = tableau->values[0] - value;
-    tableau->basic[tableau->rows++] = (long)(cuts->width + cut);
-    cuts->work += tableau->rows * cuts->width;
-}
-
-/* The row whose variable is furthest beyond its bounds, by how much it would have to grow; 0: none
- * is. */
-static size_t worst_row(const struct erg_cuts *cuts, double *growth)
-{
-    const struct erg_cuts_tableau *tableau = cuts->tableau;
-    double scale = tie * (1 + fabs(tableau->values[0])), worst = 0;
-    size_t row = 0;
-    for (size_t r = 1; r < tableau->rows; r++) {
-        bool is_slack = tableau->basic[r] >= (long)cuts->width;
-        double value = tableau->values[r], low = low_of(cuts, tableau->basic[r]);
-        double own = fmax(low - value, value - high_of(cuts, tableau->basic[r]));
-        own /= is_slack ? scale : tie;
-        if (own > 1 && own > worst) {
-            worst = own;
-            row = r;
-            *growth = value < low ? low - value : high_of(cuts, tableau->basic[r]) - value;
-        }
-    }
-    return row;
-}
-
-/* The column that may take the place of a row's variable; the width: none. */
-static size_t entering(const struct erg_cuts *cuts, size_t row, double growth)
-{
-    const struct erg_cuts_tableau *tableau = cuts->tableau;
-    const double *own = row_of(cuts, row), *value = row_of(cuts, 0);
-    double best = INFINITY;
-    size_t column = cuts->width;
-    for (size_t c = 0; c < cuts->width; c++) {
-        long variable = tableau->columns[c];
-        double low = low_of(cuts, variable), high = high_of(cuts, variable);
-        double entry = growth > 0 ? own[c] : -own[c];
-        bool is_low = tableau->column_values[c] <= low;
-        if (low >= high || (is_low ? entry < tie : entry > -tie))
-            continue;
-        double ratio = fabs(value[c] / entry);
-        if (ratio < best * (1 - tie) ||
-            (ratio <= best * (1 + tie) && fabs(entry) > fabs(own[column]))) {
-            best = ratio;
-            column = c;
-        }
-    }
-    return column;
-}
-
-static void pivot(struct erg_cuts *cuts, size_t row, size_t column, double growth)
-{
-    struct erg_cuts_tableau *tableau = cuts->tableau;
-    double *own = row_of(cuts, row), entry = own[column], step = growth / entry;
-    long leaving = tableau->basic[row];
-    double left_at = growth > 0 ? low_of(cuts, leaving) : high_of(cuts, leaving);
-    double entered_at = tableau->column_values[column] + step;
-    for (size_t c = 0; c < cuts->width; c++)
-        own[c] /= -entry;
-    own[column] = 1 / entry;
-    for (size_t r = 0; r < tableau->rows; r++) {
-        double *other = row_of(cuts, r), share = other[column];
-        if (r == row || share == 0)
-            continue;
-        tableau->values[r] += share * step;
-        other[column] = 0;
-        for (size_t c = 0; c < cuts->width; c++)
-            other[c] += share * own[c];
-    }
-    tableau->basic[row] = tableau->columns[column];
-    tableau->values[row] = entered_at;
-    tableau->columns[column] = leaving;
-    tableau->column_values[column] = left_at;
-    tableau->pivots++;
-    cuts->work += tableau->rows * cuts->width;
-}
-
-/* Pivots until no variable is beyond its bounds. */
-static void reoptimise(struct erg_cuts *cuts, double limit)
-{
-    for (size_t left = 20 * cuts->width + 100; left > 0; left--) {
-        double growth = 0;
-        size_t row = worst_row(cuts, &growth);
-        if (row == 0 || cuts->tableau->values[0] > limit)
-            return;
-        size_t column = entering(cuts, row, growth);
-        if (column == cuts->width)
-            return; /* by a rounding error: there is a point */
-        pivot(cuts, row, column, growth);
-    }
-}
-
-static void fill_point(const struct erg_cuts *cuts, double *x)
-{
-    const struct erg_cuts_tableau *tableau = cuts->tableau;
-    for (size_t c = 0; c < cuts->width; c++)
-        if (tableau->columns[c] < (long)cuts->width)
-            x[tableau->columns[c]] = tableau->column_values[c];
-    for (size_t r = 1; r < tableau->rows; r++)
-        if (tableau->basic[r] < (long)cuts->width)
-            x[tableau->basic[r]] = tableau->values[r];
-}
-
 /* The least value in the box of the mean of cuts that the multipliers say. */
-static double value_of_mean(struct erg_cuts *cuts, long sum)
+static double value_of_mean(const struct erg_cuts *cuts, const long *least, const long *most,
+                            long sum)
 {
-    struct erg_cuts_tableau *tableau = cuts->tableau;
-    const double *value = row_of(cuts, 0);
-    double total = 0, constant = 0, least = 0;
-    for (size_t c = 0; c < cuts->width; c++)
-        if (tableau->columns[c] >= (long)cuts->width)
-            total += fmax(value[c], 0);
-    memset(tableau->mixed, 0, cuts->width * sizeof *tableau->mixed);
-    for (size_t c = 0; c < cuts->width; c++) {
-        if (tableau->columns[c] < (long)cuts->width || value[c] <= 0)
-            continue;
-        size_t cut = (size_t)tableau->columns[c] - cuts->width;
-        const double *slopes = &cuts->slopes[cut * cuts->width];
-        double weight = value[c] / total;
-        constant += weight * cuts->constants[cut];
-        for (size_t i = 0; i < cuts->width; i++)
-            tableau->mixed[i] += weight * slopes[i];
-        cuts->work += cuts->width;
+    struct erg_cuts_program *program = cuts->program;
+    const double *multipliers = Clp_dualRowSolution(program->model) + 1;
+    double total = 0, value = 0, *mixed = program->mixed;
+    for (size_t r = 0; r < program->rows; r++)
+        total += fmax(multipliers[r], 0);
+    if (!(total > 0 && total < INFINITY))
+        return -INFINITY;
+    memset(mixed, 0, cuts->width * sizeof *mixed);
+    for (size_t r = 0; r < program->rows; r++) {
+        const double weight = fmax(multipliers[r], 0) / total;
+        const double *slopes = &cuts->slopes[program->cuts[r] * cuts->width];
+        value += weight * cuts->constants[program->cuts[r]];
+        for (size_t i = 0; weight > 0 && i < cuts->width; i++)
+            mixed[i] += weight * slopes[i];
     }
-    sort_by_slope(tableau->order, tableau->mixed, cuts->width);
+    sort_by_slope(program->order, mixed, cuts->width);
     for (size_t i = 0; i < cuts->width; i++) {
-        least += tableau->mixed[i] * (double)tableau->least[i];
-        sum -= tableau->least[i];
+        value += mixed[i] * (double)least[i];
+        sum -= least[i];
     }
     for (size_t i = 0; i < cuts->width && sum > 0; i++) {
-        size_t at = tableau->order[i];
-        long room = tableau->most[at] - tableau->least[at], own = sum < room ? sum : room;
-        least += tableau->mixed[at] * (double)own;
+        const size_t at = program->order[i];
+        const long room = most[at] - least[at], own = sum < room ? sum : room;
+        value += mixed[at] * (double)own;
         sum -= own;
     }
-    return constant + least;
+    return value;
+}
+
+/* The point of the program that was solved last, in the box whatever Clp says. */
+static void fill_point(const struct erg_cuts *cuts, const long *least, const long *most,
+                       double *point)
+{
+    const double *x = Clp_primalColumnSolution(cuts->program->model);
+    for (size_t i = 0; i < cuts->width; i++)
+        point[i] = fmin(fmax(x[i], (double)least[i]), (double)most[i]);
 }
 
 double erg_cuts_bound(struct erg_cuts *cuts, const long *least, const long *most, long sum,
                       double limit, double *point)
 {
-    struct erg_cuts_tableau *tableau = cuts->tableau;
+    struct erg_cuts_program *program = cuts->program;
     long low = 0, high = 0;
-    double value;
-    tableau->least = least;
-    tableau->most = most;
+    double bound = -INFINITY;
     for (size_t i = 0; i < cuts->width; i++) {
         if (least[i] > most[i])
             return INFINITY;
@@ -390,24 +286,22 @@ double erg_cuts_bound(struct erg_cuts *cuts, const long *least, const long *most
     }
     if (low > sum || high < sum)
         return INFINITY;
-    if (tableau->rows == 0 || tableau->sum != sum || tableau->pivots > MOST_PIVOTS) {
-        tableau->sum = sum;
-        size_t first = cuts->count - 1;
-        size_t between =
-            fill_least(point, tableau->order, &cuts->slopes[first * cuts->width], cuts, sum);
-        begin(cuts, first, between, point);
-    } else {
-        go_on(cuts);
-        reoptimise(cuts, limit);
-        fill_point(cuts, point);
+    const bool goes_on = program->model && program->sum == sum;
+    if (!goes_on)
+        begin(cuts, sum);
+    Clp_setDualObjectiveLimit(program->model,
+                              fmin((limit + tie * fabs(limit)) / program->scale, DBL_MAX));
+    if (!set_box(cuts, least, most) || !goes_on || Clp_status(program->model) != SOLVED) {
+        Clp_chgColumnLower(program->model, program->low);
+        Clp_chgColumnUpper(program->model, program->high);
+        solve(cuts);
     }
     for (size_t left = 10 * cuts->width + 100; left > 0; left--) {
-        size_t cut = largest(cuts, point, &value);
-        if (value <= tableau->values[0] + tie * fabs(value) || tableau->values[0] > limit)
+        fill_point(cuts, least, most, point);
+        bound = fmax(bound, value_of_mean(cuts, least, most, sum));
+        if (bound > limit || Clp_status(program->model) != SOLVED || !add_rows(cuts, point))
             break;
-        add_row(cuts, cut, value);
-        reoptimise(cuts, limit);
-        fill_point(cuts, point);
+        solve(cuts);
     }
-    return value_of_mean(cuts, sum);
+    return bound;
 }

@@ -23,9 +23,12 @@
 /* Two iterations that are no further apart, relatively, take equally long. */
 static const double tie = 1e-9;
 
-/* What one layout may cost: multiplications and passes followed, some ten milliseconds where there
- * are few chunks and a proof is likely, else one; boxes that are kept. */
-enum { FEW_CHUNKS = 16, WORK_OF_FEW = 16000000, WORK_OF_MANY = 600000, MOST_BOXES = 1 << 13 };
+/* What one layout may cost, in passes followed, a few nanoseconds each: where there are few chunks
+ * and a proof is likely up to a tenth of a second. Boxes that are kept. */
+enum { FEW_CHUNKS = 16, WORK_OF_FEW = 16000000, WORK_OF_MANY = 4000000, MOST_BOXES = 1 << 13 };
+
+/* A linear program takes as long as so many passes a chunk. */
+enum { PASSES_OF_PROGRAM = 1500 };
 
 /* Cuts in the first box and in others before it is divided. */
 enum { FIRST_CUTS = 400, MORE_CUTS = 12 };
@@ -37,8 +40,9 @@ static double wanted_s(const struct erg_refining *at)
 
 static uint64_t work_of(const struct erg_refining *at)
 {
-    return at->cuts.work + at->offloading.work + erg_time_followed_passes(at->splitter->follower) -
-           at->passes_before;
+    const uint64_t programs = at->cuts.programs + at->offloading.programs;
+    return PASSES_OF_PROGRAM * programs * (uint64_t)at->chunks +
+           erg_time_followed_passes(at->splitter->follower) - at->passes_before;
 }
 
 /* ---- boxes ---- */
@@ -326,14 +330,25 @@ static void refining_release(struct erg_refining *at)
     erg_cuts_release(&at->offloading);
 }
 
-/* What a split by the closed form may take, at the least: whole layers, and where all stages offload
- * one ratio what fits, but no waiting for others. */
+/* What a split by the closed form may take, at the least: whole layers, and where all stages
+ * offload one ratio what fits, but no waiting for others. */
 static double closed_s(struct erg_refining *at)
 {
     const double total_s = at->best->time.total;
     if (at->places->on[0].search->per_stage)
         return erg_layout_split_bound(at->splitter, at->places, &at->layout, INFINITY);
     return fmin(erg_layout_split_fastest(at->splitter, at->places, &at->layout, total_s), total_s);
+}
+
+/* Whether programs of the first box may say more than the closed form does: they say no more than
+ * the time of any split in real numbers. */
+static bool may_be_raised(struct erg_refining *at, double least_s)
+{
+    const double offload = least_ratio(at, at->boxes[0].least);
+    if (offload > 1)
+        return false; /* nothing fits */
+    erg_refining_level(at, offload);
+    return erg_refining_add_cut(at, offload) + waits_s(at, offload) > least_s;
 }
 
 bool erg_layout_refine_split(struct erg_layout_candidate *candidate,
@@ -362,7 +377,8 @@ bool erg_layout_refine_split(struct erg_layout_candidate *candidate,
     if (least_s < wanted_s(&at) && (few || candidate->time.total <= limit_s)) {
         at.most_work = few ? WORK_OF_FEW : WORK_OF_MANY;
         erg_refining_add_cut(&at, at.layout.offload);
-        search(&at);
+        if (few || may_be_raised(&at, least_s))
+            search(&at);
     }
     faster |= at.improved;
     /* Of what is left of the first box, if anything is. */

@@ -51,6 +51,33 @@ static double add_stages(struct erg_refining *at, double *slopes, double *copies
     return once ? longest_s : pace * longest_s + share * sum_s;
 }
 
+/* Layers of a chunk with a turn of so many seconds, at least one. */
+static double layers_in(const struct erg_time_chunk *cost, double turn_s, double offload)
+{
+    const double layer_s = cost->layer_s[0] + cost->layer_s[1] + 2 * offload * cost->copy_s;
+    return fmax(1, (turn_s - cost->fixed_s[0] - cost->fixed_s[1]) / layer_s);
+}
+
+void erg_refining_level(struct erg_refining *at, double offload)
+{
+    const double layers = (double)at->layers;
+    double low_s = 0, high_s = 0;
+    for (long j = 0; j < at->chunks; j++) {
+        const struct erg_time_chunk *cost = &at->costs[j];
+        high_s =
+            fmax(high_s, cost->fixed_s[0] + cost->fixed_s[1] +
+                             layers * (cost->layer_s[0] + cost->layer_s[1] + 2 * cost->copy_s));
+    }
+    for (int i = 0; i < 60; i++) {
+        double turn_s = 0.5 * (low_s + high_s), sum = 0;
+        for (long j = 0; j < at->chunks; j++) {
+            at->point[j] = layers_in(&at->costs[j], turn_s, offload);
+            sum += at->point[j];
+        }
+        *(sum > layers ? &high_s : &low_s) = turn_s;
+    }
+}
+
 double erg_refining_add_cut(struct erg_refining *at, double offload)
 {
     size_t width = (size_t)at->chunks;
@@ -100,7 +127,6 @@ struct erg_cuts *erg_refining_cuts_at(struct erg_refining *at, double offload)
         double *slopes = erg_cuts_add(own, at->cuts.constants[own->count]);
         for (size_t j = 0; j < width; j++)
             slopes[j] = at->cuts.slopes[first + j] + offload * at->copies[first + j];
-        own->work += width;
     }
     return own;
 }

@@ -37,6 +37,10 @@ struct erg_refining {
  * what all splits wait. */
 double erg_refining_add_cut(struct erg_refining *at, double offload);
 
+/* Makes the point the split in real numbers, at least one each, of which all turns take equally
+ * long. */
+void erg_refining_level(struct erg_refining *at, double offload);
+
 /* The value at the point of the cut that was made last. */
 double erg_refining_last_cut_s(const struct erg_refining *at, double offload);
 

@@ -25,9 +25,9 @@
  * (time.h). So of the layouts that may be among
  * the fastest by it the schedule is followed, and of those that are kept, 16 or more, all splits
  * are searched by branch and bound (refine.c). It ends with a proof where there are few chunks: of
- * 11,938 small layouts at random, up to 12 chunks and 11 layers, what is found is what trying all
- * finds. Where its budget, a fixed number of steps, ends before that, with more than some twenty
- * chunks mostly, the fastest that was found is returned with the bound that is left, `bound_s`: of
+ * 11,043 small layouts at random, up to 12 chunks and 11 layers, what is found is what trying all
+ * finds. Where its budget, a fixed number of steps, ends before that, with more than 16 chunks
+ * mostly, the fastest that was found is returned with the bound that is left, `bound_s`: of
  * layouts that are among the fastest mostly a per cent or two below, of slow ones up to ten. `gap`
  * says how much faster than the first any layout may be, those included that were not kept because
  * another split of theirs was too slow.
