@@ -340,15 +340,19 @@ static double closed_s(struct erg_refining *at)
     return fmin(erg_layout_split_fastest(at->splitter, at->places, &at->layout, total_s), total_s);
 }
 
-/* Whether programs of the first box may say more than the closed form does: they say no more than
- * the time of any split in real numbers. */
-static bool may_be_raised(struct erg_refining *at, double least_s)
+/* Tries the split of which all turns take equally long. False: programs of the first box say no
+ * more than the closed form does, since they say no more than the time of that split in real
+ * numbers. */
+static bool try_level(struct erg_refining *at, double least_s)
 {
     const double offload = least_ratio(at, at->boxes[0].least);
     if (offload > 1)
         return false; /* nothing fits */
     erg_refining_level(at, offload);
-    return erg_refining_add_cut(at, offload) + waits_s(at, offload) > least_s;
+    const double level_s = erg_refining_add_cut(at, offload) + waits_s(at, offload);
+    round_point(at, &at->boxes[0]);
+    try_rounded(at);
+    return level_s > least_s;
 }
 
 bool erg_layout_refine_split(struct erg_layout_candidate *candidate,
@@ -377,7 +381,7 @@ bool erg_layout_refine_split(struct erg_layout_candidate *candidate,
     if (least_s < wanted_s(&at) && (few || candidate->time.total <= limit_s)) {
         at.most_work = few ? WORK_OF_FEW : WORK_OF_MANY;
         erg_refining_add_cut(&at, at.layout.offload);
-        if (few || may_be_raised(&at, least_s))
+        if (few || try_level(&at, least_s))
             search(&at);
     }
     faster |= at.improved;
