@@ -3,94 +3,15 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/walk_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct walk {
-    const struct erg_layout_search *search;
-    struct erg_layout_found *found;
-    bool any;    /* is wanted, and what does not fit does not matter */
-    size_t kept; /* at most */
-    struct erg_layout_pieces pieces;
-    struct erg_layout_places places; /* of the stages at hand */
-    struct erg_layout_splitter splitter;
-    struct erg_layout_stages own; /* of search->per_stage */
-    double *gradient_bandwidths;  /* by stages, of the tensor degree at hand; 0: not known yet */
-    long *stages;                 /* numbers of them that the GPUs allow, for the group at hand */
-    size_t stage_count;
-    bool *divides; /* [1 … layers]: numbers that divide the layers */
-    /* Of what does not fit while nothing does, without its pointers. */
-    struct erg_layout_candidate nearest;
-    double nearest_excess, nearest_host_excess;
-    double others; /* tokens per second that nothing else does more than */
-};
-
-/* ---- what is kept ---- */
-
-static long compare_layouts(const struct erg_layout *a, const struct erg_layout *b)
-{
-    const long differences[] = {
-        a->tensor - b->tensor,
-        a->context - b->context,
-        a->pipeline - b->pipeline,
-        a->virtual_stages - b->virtual_stages,
-        a->microbatch - b->microbatch,
-        (long)a->remat - (long)b->remat,
-        (a->chunk_layers != NULL) - (b->chunk_layers != NULL),
-    };
-    for (size_t i = 0; i < sizeof differences / sizeof *differences; i++)
-        if (differences[i])
-            return differences[i];
-    return 0;
-}
-
-static bool is_better(const struct erg_layout_candidate *a, const struct erg_layout_candidate *b)
-{
-    if (a->tokens_per_s != b->tokens_per_s)
-        return a->tokens_per_s > b->tokens_per_s;
-    return compare_layouts(&a->layout, &b->layout) < 0;
-}
-
-static void offer(const struct walk *walk, const struct erg_layout_candidate *candidate)
-{
-    if (walk->search->each)
-        walk->search->each(walk->search->context, candidate);
-}
-
-/* A layout that is not kept: another split of its layers may be faster. */
-static void let_go(struct walk *walk, const struct erg_layout_candidate *candidate)
-{
-    walk->others = fmax(walk->others, erg_layout_most_rate(candidate));
-    offer(walk, candidate);
-}
-
-static void keep(struct walk *walk, const struct erg_layout_candidate *candidate)
-{
-    struct erg_layout_found *found = walk->found;
-    size_t place = found->count;
-    while (place > 0 && is_better(candidate, &found->items[place - 1]))
-        place--;
-    if (place == walk->kept) {
-        let_go(walk, candidate);
-        return;
-    }
-    if (found->count == walk->kept) {
-        let_go(walk, &found->items[--found->count]);
-        erg_layout_candidate_release(&found->items[found->count]);
-    }
-    memmove(&found->items[place + 1], &found->items[place],
-            (found->count - place) * sizeof *found->items);
-    found->items[place] = *candidate;
-    erg_layout_own_lists(&found->items[place]);
-    found->count++;
-}
-
 /* ---- the walk ---- */
 
-static double gradient_bandwidth(struct walk *walk, const struct erg_layout *layout)
+static double gradient_bandwidth(struct erg_layout_walk *walk, const struct erg_layout *layout)
 {
     double *bandwidth = &walk->gradient_bandwidths[layout->pipeline];
     if (*bandwidth == 0)
@@ -100,13 +21,14 @@ static double gradient_bandwidth(struct walk *walk, const struct erg_layout *lay
 }
 
 /* Whether nothing more is wanted. */
-static bool is_done(const struct walk *walk)
+static bool is_done(const struct erg_layout_walk *walk)
 {
     return walk->any && walk->found->count > 0;
 }
 
 /* Seconds above which a layout with this batch is slower than all that are kept. */
-static double slowest_wanted(const struct walk *walk, const struct erg_layout *layout, long batch)
+static double slowest_wanted(const struct erg_layout_walk *walk, const struct erg_layout *layout,
+                             long batch)
 {
     const struct erg_layout_found *found = walk->found;
     if (walk->search->each || found->count < walk->kept)
@@ -114,7 +36,7 @@ static double slowest_wanted(const struct walk *walk, const struct erg_layout *l
     return (double)(batch * layout->sequence) / found->items[found->count - 1].tokens_per_s;
 }
 
-static void note_unfit(struct walk *walk, const struct erg_layout_candidate *candidate,
+static void note_unfit(struct erg_layout_walk *walk, const struct erg_layout_candidate *candidate,
                        enum erg_layout_verdict verdict, double excess)
 {
     walk->found->memory += verdict == ERG_LAYOUT_TOO_LARGE;
@@ -133,22 +55,23 @@ static void note_unfit(struct walk *walk, const struct erg_layout_candidate *can
 }
 
 /* Whether a layout may be among the fastest, by the closed form: of the others that says enough. */
-static bool may_be_kept(const struct walk *walk, const struct erg_layout_candidate *candidate)
+static bool may_be_kept(const struct erg_layout_walk *walk,
+                        const struct erg_layout_candidate *candidate)
 {
     const struct erg_layout_found *found = walk->found;
     return found->count < walk->kept ||
            candidate->tokens_per_s >= found->items[found->count - 1].tokens_per_s;
 }
 
-static void note_fit(struct walk *walk, const struct erg_layout_candidate *candidate)
+static void note_fit(struct erg_layout_walk *walk, const struct erg_layout_candidate *candidate)
 {
     walk->found->feasible++;
-    keep(walk, candidate);
+    erg_layout_walk_keep(walk, candidate);
 }
 
 /* Equal stages, or the chunks that the layout has. Its seconds; INFINITY: it does not fit or is
  * slower than all that are kept. */
-static double consider(struct walk *walk, const struct erg_layout *layout, long batch)
+static double consider(struct erg_layout_walk *walk, const struct erg_layout *layout, long batch)
 {
     struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
     double excess = 0;
@@ -173,8 +96,8 @@ static double consider(struct walk *walk, const struct erg_layout *layout, long 
 
 /* The fastest split into stages that differ, if it is faster than `equal_s`, that into equal
  * stages. */
-static void consider_splits(struct walk *walk, const struct erg_layout *layout, long batch,
-                            double equal_s)
+static void consider_splits(struct erg_layout_walk *walk, const struct erg_layout *layout,
+                            long batch, double equal_s)
 {
     struct erg_layout_splitter *splitter = &walk->splitter;
     struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
@@ -221,7 +144,7 @@ static void consider_splits(struct walk *walk, const struct erg_layout *layout, 
  * Seconds that no split takes less than, whatever memory it needs: if everything but messages could
  * be cut so that all stages end at once.
  */
-static double floor_s(const struct walk *walk, const struct erg_layout *layout)
+static double floor_s(const struct erg_layout_walk *walk, const struct erg_layout *layout)
 {
     const struct erg_time_place *place = &walk->places.time[0];
     const struct erg_time_parts *parts = place->parts;
@@ -236,8 +159,8 @@ static double floor_s(const struct walk *walk, const struct erg_layout *layout)
 }
 
 /* All recomputations of a layout: with equal stages, and with others. */
-static void consider_remats(struct walk *walk, struct erg_layout *layout, bool equal, bool unequal,
-                            long batch)
+static void consider_remats(struct erg_layout_walk *walk, struct erg_layout *layout, bool equal,
+                            bool unequal, long batch)
 {
     for (int remat = ERG_REMAT_NONE; remat < ERG_REMATS && !is_done(walk); remat++) {
         if (!(walk->search->remats & 1u << remat))
@@ -269,7 +192,7 @@ static void keep_faster(struct erg_layout_candidate *best, const struct erg_layo
 }
 
 /* The chunks at hand. */
-static void settle_stages(struct walk *walk, struct erg_layout_candidate *best,
+static void settle_stages(struct erg_layout_walk *walk, struct erg_layout_candidate *best,
                           struct erg_layout_candidate *candidate, enum erg_layout_verdict *verdict,
                           double *excess)
 {
@@ -294,8 +217,8 @@ static void settle_stages(struct walk *walk, struct erg_layout_candidate *best,
  * ratio of all. What nothing beats whatever stages do bounds them: without offloading, with the
  * recomputation that takes least.
  */
-static void consider_stages(struct walk *walk, struct erg_layout *layout, bool equal, bool unequal,
-                            long batch)
+static void consider_stages(struct erg_layout_walk *walk, struct erg_layout *layout, bool equal,
+                            bool unequal, long batch)
 {
     const struct erg_layout_search *search = walk->search;
     double wanted = slowest_wanted(walk, layout, batch), excess = INFINITY;
@@ -341,7 +264,7 @@ static void consider_stages(struct walk *walk, struct erg_layout *layout, bool e
 }
 
 /* All chunks of so many stages. */
-static void walk_chunks(struct walk *walk, struct erg_layout *layout)
+static void walk_chunks(struct erg_layout_walk *walk, struct erg_layout *layout)
 {
     const struct erg_layout_search *search = walk->search;
     long layers = search->time.model->layers, stages = layout->pipeline, batch = 0;
@@ -366,7 +289,7 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout)
     }
 }
 
-static void walk_stages(struct walk *walk, struct erg_layout *layout)
+static void walk_stages(struct erg_layout_walk *walk, struct erg_layout *layout)
 {
     const struct erg_layout_search *search = walk->search;
     long rest = search->gpus / (layout->tensor * layout->context);
@@ -390,7 +313,7 @@ static bool is_group(const struct erg_layout_search *search, long tensor, long c
            search->sequence / context % tensor == 0;
 }
 
-static void walk_microbatches(struct walk *walk, long tensor, long context)
+static void walk_microbatches(struct erg_layout_walk *walk, long tensor, long context)
 {
     const struct erg_layout_search *search = walk->search;
     bool exact = search->batch_least == search->batch_most;
@@ -428,7 +351,7 @@ static int check_search(const struct erg_layout_search *search, struct erg_error
     return erg_model_check_sequence(search->time.model, 1, search->sequence, err);
 }
 
-static int none_fits(const struct walk *walk, struct erg_error *err)
+static int none_fits(const struct erg_layout_walk *walk, struct erg_error *err)
 {
     const struct erg_layout *layout = &walk->nearest.layout;
     const struct erg_layout_found *found = walk->found;
@@ -456,121 +379,6 @@ static int none_fits(const struct walk *walk, struct erg_error *err)
                     erg_layout_gib_up(walk->nearest_excess));
 }
 
-/* ---- what was found, refined ---- */
-
-/* Whether the same degrees are there with equal stages, or a split, that is as fast. */
-static bool is_beaten(const struct erg_layout_found *found, size_t index)
-{
-    const struct erg_layout_candidate *item = &found->items[index];
-    struct erg_layout layout = item->layout;
-    if (!item->chunk_layers)
-        return false;
-    for (size_t i = 0; i < found->count; i++) {
-        const struct erg_layout_candidate *other = &found->items[i];
-        layout.chunk_layers = other->chunk_layers;
-        if (i != index && compare_layouts(&other->layout, &layout) == 0 &&
-            (other->chunk_layers ? i < index : other->time.total <= item->time.total))
-            return true;
-    }
-    return false;
-}
-
-/* Whether of these degrees a split is among what was found. */
-static bool has_split(const struct erg_layout_found *found, const struct erg_layout *layout)
-{
-    for (size_t i = 0; i < found->count; i++) {
-        struct erg_layout other = found->items[i].layout;
-        other.chunk_layers = NULL;
-        if (found->items[i].chunk_layers && compare_layouts(&other, layout) == 0)
-            return true;
-    }
-    return false;
-}
-
-static void insert(struct erg_layout_found *found, const struct erg_layout_candidate *item)
-{
-    size_t place = found->count++;
-    for (; place > 0 && is_better(item, &found->items[place - 1]); place--)
-        found->items[place] = found->items[place - 1];
-    found->items[place] = *item;
-}
-
-/* One layout with the fastest split of its layers, of those that may be among the wanted. Of equal
- * chunks, if some of the same stages' layers are not found yet. */
-static void refine_one(struct walk *walk, struct erg_layout_found *refined, size_t index)
-{
-    const struct erg_layout_search *search = walk->search;
-    struct erg_layout_candidate item = walk->found->items[index];
-    const struct erg_layout *layout = &item.layout;
-    double limit_s = INFINITY;
-    if (refined->count >= search->top)
-        limit_s =
-            (double)(item.batch * layout->sequence) / refined->items[search->top - 1].tokens_per_s;
-    const bool equal = !item.chunk_layers;
-    if (equal &&
-        (!search->unequal || layout->virtual_stages == 1 || has_split(walk->found, layout))) {
-        insert(refined, &item);
-        return;
-    }
-    erg_layout_pieces_init(&walk->pieces, search, layout);
-    erg_layout_places_init(&walk->places, search, &walk->pieces, layout,
-                           erg_time_group_bandwidth(&search->time, layout->tensor,
-                                                    layout->context * layout->data, search->gpus));
-    struct erg_layout_candidate chunks = item; /* equal ones stay as they are */
-    if (equal)
-        erg_layout_own_lists(&item);
-    erg_layout_refine_split(&item, &walk->splitter, &walk->own, &walk->places, limit_s);
-    if (equal) {
-        chunks.bound_s = item.bound_s;
-        insert(refined, &chunks);
-    }
-    if (!item.chunk_layers) {
-        erg_layout_candidate_release(&item);
-        return;
-    }
-    insert(refined, &item);
-    refined->evaluated += equal; /* a layout more */
-    refined->feasible += equal;
-}
-
-/* The fastest of what was refined; nothing else does more than `others`. */
-static void take_fastest(struct walk *walk)
-{
-    struct erg_layout_found *found = walk->found;
-    size_t kept = 0;
-    for (size_t i = 0; i < found->count; i++) {
-        let_go(walk, &found->items[i]);
-        if (kept < walk->search->top && !is_beaten(found, i))
-            found->items[kept++] = found->items[i];
-        else
-            erg_layout_candidate_release(&found->items[i]);
-    }
-    found->count = kept;
-    found->gap = fmax(0, walk->others / found->items[0].tokens_per_s - 1);
-}
-
-static int refine(struct walk *walk, struct erg_error *err)
-{
-    struct erg_layout_found *found = walk->found, refined = *found;
-    int status = 0;
-    if (found->slower > 0) /* than the last that is kept */
-        walk->others = fmax(walk->others, found->items[found->count - 1].tokens_per_s);
-    refined.items = erg_xcalloc(2 * found->count + 1, sizeof *refined.items);
-    refined.count = 0;
-    for (size_t i = 0; i < found->count; i++) {
-        if (status == 0)
-            status = erg_interrupt_check(err);
-        if (status == 0)
-            refine_one(walk, &refined, i);
-        else
-            insert(&refined, &found->items[i]);
-    }
-    free(found->items);
-    *found = refined;
-    take_fastest(walk);
-    return status;
-}
-
 static int walk_all(struct erg_layout_found *found, const struct erg_layout_search *search,
                     bool any, struct erg_error *err)
 {
@@ -581,7 +389,7 @@ static int walk_all(struct erg_layout_found *found, const struct erg_layout_sear
     long most = search->group_most > 0 ? search->group_most : search->time.machine->node_gpus;
     size_t kept = any ? 1 : erg_layout_kept(search->top);
     found->items = erg_xcalloc(kept + 1, sizeof *found->items);
-    struct walk walk = {
+    struct erg_layout_walk walk = {
         .search = search,
         .kept = kept,
         .found = found,
@@ -609,7 +417,7 @@ static int walk_all(struct erg_layout_found *found, const struct erg_layout_sear
     if (!status && found->count == 0 && !any)
         status = none_fits(&walk, err);
     if (!status && !any)
-        status = refine(&walk, err);
+        status = erg_layout_walk_refine(&walk, err);
     free(walk.gradient_bandwidths);
     erg_layout_splitter_release(&walk.splitter);
     erg_layout_stages_release(&walk.own);
@@ -637,17 +445,4 @@ bool erg_layout_any_fits(const struct erg_layout_search *search)
     bool any = found.count > 0;
     erg_layout_found_release(&found);
     return any;
-}
-
-void erg_layout_found_shorten(struct erg_layout_found *found, size_t count)
-{
-    while (found->count > count)
-        erg_layout_candidate_release(&found->items[--found->count]);
-}
-
-void erg_layout_found_release(struct erg_layout_found *found)
-{
-    erg_layout_found_shorten(found, 0);
-    free(found->items);
-    found->items = NULL;
 }
