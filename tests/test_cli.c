@@ -23,6 +23,8 @@ static void test_usage_errors(void **state)
     check_program("2>&1", 2, "needs a command");
     check_program("complete 2>&1", 2, "did you mean \"completion\"?");
     check_program("xyzzy 2>&1", 2, "\"ergon help\" lists them");
+    check_program("--version --json 2>&1", 2, "does not know what to do with \"--json\"");
+    check_program("help plan memory 2>&1", 2, "does not know what to do with \"memory\"");
     check_program("completion 2>&1", 2, "needs bash|zsh|fish");
     check_program("completion bash zsh 2>&1", 2, "does not know what to do with \"zsh\"");
     check_program("completion tcsh 2>&1", 2, "the shell \"tcsh\"");

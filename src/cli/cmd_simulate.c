@@ -55,8 +55,8 @@ static const struct erg_option options[] = {
      .help = "node failures: a CSV table with node, from_s and to_s"},
     {"mean-failure", 'm', ERG_OPTION_DOUBLE, "HOURS", AT(failures_h), 0.01, 1e9,
      .help = "draw failures: a node works for so long in the mean"},
-    {"repair", 'R', ERG_OPTION_DOUBLE, "HOURS", AT(repair_h), 0.001, 1e6, .default_text = "4",
-     .help = "how long a node is down after a drawn failure"},
+    {"repair", 'R', ERG_OPTION_DOUBLE, "HOURS", AT(repair_h), 0.001, 1e6,
+     .help = "how long a node is down after a drawn failure; 4 unless given"},
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
      .help = "write report.html, and tables, summary and trace of each policy, there"},
     {"sweep", 's', ERG_OPTION_FILE, "SWEEP.yaml", AT(sweep),
@@ -85,6 +85,12 @@ struct simulating {
     json_t *documents;  /* summaries, for --json */
     json_t *comparison; /* for the page */
 };
+
+/* Without --seed that of 0. */
+static uint64_t seed_of(const struct erg_invocation *call)
+{
+    return call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed;
+}
 
 /* The first option that was given and is not among those that fit (ends with NULL), or NULL. */
 static const char *unfitting(const struct erg_invocation *call, const char *const *fitting)
@@ -124,9 +130,8 @@ static int generate(const struct erg_invocation *call, struct erg_error *err)
         return erg_fail(
             err, ERG_USAGE,
             "--generate needs CLUSTER.yaml and the option --profiles DIR, and no trace");
-    const struct simulate_generate request = {
-        call->arguments[0], values->generate, values->profiles,
-        call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed};
+    const struct simulate_generate request = {call->arguments[0], values->generate,
+                                              values->profiles, seed_of(call)};
     return simulate_generate(&request, err);
 }
 
@@ -154,6 +159,8 @@ static int check_options(const struct values *values, struct erg_error *err)
         return erg_fail(err, ERG_USAGE, "--until-empty and --rounds exclude each other");
     if (values->outages && !isnan(values->failures_h))
         return erg_fail(err, ERG_USAGE, "--outages and --mean-failure exclude each other");
+    if (!isnan(values->repair_h) && isnan(values->failures_h))
+        return erg_fail(err, ERG_USAGE, "--repair needs --mean-failure, whose failures it ends");
     if (!isnan(values->failures_h) && values->rounds == ERG_NOT_GIVEN)
         return erg_fail(err, ERG_USAGE,
                         "--mean-failure needs --rounds, to know for how long failures are drawn");
@@ -205,7 +212,8 @@ static int prepare(struct simulating *at, const struct erg_invocation *call, str
         return -1;
     if (!isnan(values->failures_h))
         erg_outages_draw(&at->outages, at->fleet, 3600 * values->failures_h,
-                         3600 * values->repair_h, simulation->until_s, (uint64_t)call->common.seed);
+                         3600 * (isnan(values->repair_h) ? 4 : values->repair_h),
+                         simulation->until_s, seed_of(call));
     if (at->trace->inversions > 0)
         erg_log(ERG_LOG_WARNING,
                 "%s:%zu: job '%s' was submitted before the one above it, as were %zu jobs in all; "

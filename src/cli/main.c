@@ -88,11 +88,15 @@ static int dispatch(int argc, char **argv, struct erg_error *err)
     if (argc < 2)
         return erg_fail(err, ERG_USAGE, "ergon needs a command; \"ergon help\" lists them.");
     const char *first = argv[1];
-    if (strcmp(first, "--version") == 0) {
+    bool version = !strcmp(first, "--version");
+    bool help = !strcmp(first, "help") || !strcmp(first, "--help") || !strcmp(first, "-h");
+    if ((version && argc > 2) || (help && argc > 3))
+        return erg_fail(err, ERG_USAGE, "\"ergon %s\" does not know what to do with \"%s\".", first,
+                        argv[version ? 2 : 3]);
+    if (version) {
         puts("ergon " ERGON_VERSION);
         return 0;
     }
-    bool help = !strcmp(first, "help") || !strcmp(first, "--help") || !strcmp(first, "-h");
     if (help && argc == 2) {
         print_overview();
         return 0;
