@@ -192,29 +192,44 @@ static int64_t augment_path(struct sweep *sweep)
     return amount;
 }
 
-/* One path to the sink along the search's levels, as parents; false when there is none left. */
+/* Whether a unit may go from `u` to an event one level above it, along the half-arc whose other half
+ * is `h`. */
+static bool leads_up(const struct sweep *sweep, int32_t u, int32_t h, int32_t v)
+{
+    const struct timecost_graph *graph = &sweep->graph;
+    const int32_t *time = graph->events.time;
+    if (sweep->reached[u] != time[u] || sweep->hops[u] != sweep->hops[v] - 1)
+        return false;
+    int32_t id = graph->half_id[h];
+    int32_t other = graph->arcs[id >> 1].half[!(id & 1)];
+    return graph->halves[other].length == time[v] - time[u];
+}
+
+/*
+ * One path to the sink along the search's levels, as parents; false when there is none left. From
+ * the sink back: every event of a level was reached from the one below, so that only what was
+ * saturated since is a dead end, while most of what the source reaches never leads to the sink.
+ */
 static bool find_level_path(struct sweep *sweep)
 {
-    struct timecost_graph *graph = &sweep->graph;
-    const int32_t *time = graph->events.time;
-    int32_t u = graph->events.source;
-    while (u != graph->events.sink) {
-        int32_t h = sweep->current[u];
-        for (; h < graph->first_half[u + 1]; h++) {
-            int32_t v = graph->halves[h].head;
-            if (sweep->reached[v] == time[v] && sweep->hops[v] == sweep->hops[u] + 1 &&
-                time[v] - time[u] == graph->halves[h].length)
-                break;
-        }
-        sweep->current[u] = h;
-        if (h < graph->first_half[u + 1]) {
-            sweep->parent[graph->halves[h].head] = u;
-            u = graph->halves[h].head;
-        } else { /* a dead end: no path of this level graph goes through u any more */
-            if (u == graph->events.source)
+    const struct timecost_graph *graph = &sweep->graph;
+    int32_t *above = sweep->path; /* the events on the way */
+    size_t count = 0;
+    int32_t v = graph->events.sink;
+    while (v != graph->events.source) {
+        int32_t h = sweep->current[v];
+        while (h < graph->first_half[v + 1] && !leads_up(sweep, graph->halves[h].head, h, v))
+            h++;
+        sweep->current[v] = h;
+        if (h < graph->first_half[v + 1]) {
+            sweep->parent[v] = graph->halves[h].head;
+            above[count++] = v;
+            v = sweep->parent[v];
+        } else { /* no path of this level graph goes through v any more */
+            if (count == 0)
                 return false;
-            sweep->hops[u] = -1;
-            u = sweep->parent[u];
+            sweep->hops[v] = -1;
+            v = above[--count];
         }
     }
     return true;
