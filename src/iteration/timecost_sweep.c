@@ -192,8 +192,8 @@ static int64_t augment_path(struct sweep *sweep)
     return amount;
 }
 
-/* Whether a unit may go from `u` to an event one level above it, along the half-arc whose other half
- * is `h`. */
+/* Whether a unit may go from `u` to an event one level above it, along the half-arc whose other
+ * half is `h`. */
 static bool leads_up(const struct sweep *sweep, int32_t u, int32_t h, int32_t v)
 {
     const struct timecost_graph *graph = &sweep->graph;
