@@ -21,43 +21,66 @@ double erg_memory_beside_forward(const struct erg_memory_sizes *sizes, enum erg_
     return larger(attention, ffn);
 }
 
+/* The activated tensor and the gate, which go before the gradient of both widths is joined. */
+static double used_first(const struct erg_memory_sizes *sizes)
+{
+    return (sizes->gated ? 2 : 1) * (double)sizes->ffn;
+}
+
 /*
- * The activated tensor and the gate go before the gradient of both widths is joined. As published
- * that does not count, and the share of keys and values does, which is among what is kept.
- * Recomputing everything makes all of a layer again first.
+ * As published it does not count that they go, and the share of keys and values does, which is
+ * among what is kept. Recomputing everything makes all of a layer again first.
  */
 double erg_memory_beside_ffn(const struct erg_memory_sizes *sizes, enum erg_remat remat,
-                             double freed, bool published)
+                             bool published)
 {
     double ffn = (double)sizes->ffn, keys = (double)sizes->gathered_kv;
     double share = sizes->context > 1 ? (double)sizes->kv : 0;
     if (remat == ERG_REMAT_FULL) {
         double made = (double)(sizes->kept[ERG_REMAT_NONE] - sizes->kept[ERG_REMAT_FULL]);
-        double backward = keys + (sizes->gated ? 2 : 1) * ffn;
+        double backward = keys + used_first(sizes);
         return made - share + larger(backward, ffn_transient(sizes));
     }
     if (erg_remat_activation(remat))
         return keys + (sizes->gated ? 6 : 3) * ffn + (published ? share : 0);
     if (published)
         return keys + (sizes->gated ? 3 : 2) * ffn + share;
-    return keys + (sizes->gated ? 2 : 1) * ffn * (2 - freed);
+    return keys + used_first(sizes);
+}
+
+double erg_memory_beside_ffn_moved(const struct erg_memory_sizes *sizes, enum erg_remat remat,
+                                   double stays, bool published)
+{
+    double beside = erg_memory_beside_ffn(sizes, remat, published);
+    bool kept = remat != ERG_REMAT_FULL && !erg_remat_activation(remat);
+    return kept && !published ? beside + used_first(sizes) - stays : beside;
 }
 
 /* The attention's sums for the queries' gradient are in fp32; with context ranks it has the
- * gradients of all keys and values, and of half of them once more. */
-double erg_memory_beside_attention(const struct erg_memory_sizes *sizes, enum erg_remat remat,
-                                   double freed)
+ * gradients of all keys and values, and of half of them once more. Of the norm before the FFN
+ * `norm_stays` is what is kept for it. */
+static double largest_beside(const struct erg_memory_sizes *sizes, enum erg_remat remat,
+                             double norm_stays)
 {
-    enum erg_remat made = remat == ERG_REMAT_FULL ? ERG_REMAT_NONE : remat;
     double full = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
     double hidden = (double)sizes->hidden, keys = (double)sizes->gathered_kv;
     double norm = (double)sizes->fc1 + keys + full + (erg_remat_norms(remat) ? 2 : 1) * hidden;
     double attention =
         4 * (double)sizes->query + (sizes->context > 1 ? 2.5 * keys : (double)sizes->kv);
-    double gone = (double)sizes->kept_of_ffn[made];
-    double stays = (erg_remat_norms(made) ? 1 : 2) * hidden; /* the norm's input and output */
-    double least = larger(norm + stays - gone, attention - gone);
-    if (remat == ERG_REMAT_FULL)
-        return (double)(sizes->kept[made] - sizes->kept[remat]) + least;
-    return freed * least + (1 - freed) * larger(norm, attention);
+    return larger(norm + norm_stays, attention);
+}
+
+double erg_memory_beside_attention(const struct erg_memory_sizes *sizes, enum erg_remat remat)
+{
+    enum erg_remat made = remat == ERG_REMAT_FULL ? ERG_REMAT_NONE : remat;
+    double norm_stays = (erg_remat_norms(made) ? 1 : 2) * (double)sizes->hidden;
+    double least = largest_beside(sizes, remat, norm_stays) - (double)sizes->kept_of_ffn[made];
+    return least + (double)(sizes->kept[made] - sizes->kept[remat]);
+}
+
+double erg_memory_beside_attention_moved(const struct erg_memory_sizes *sizes, enum erg_remat remat,
+                                         double stays)
+{
+    return remat == ERG_REMAT_FULL ? erg_memory_beside_attention(sizes, remat)
+                                   : largest_beside(sizes, remat, 0) - stays;
 }

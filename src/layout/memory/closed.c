@@ -223,10 +223,11 @@ static struct flight flight_of(const struct erg_memory_request *request, long in
 enum { HEAD_LOGITS = 5 };
 
 /* The moments at which a stage may need most: in a forward pass, in the FFN and the attention of a
- * backward pass, and in the head between the two. */
-enum { FORWARD, BACKWARD, ATTENTION, HEAD };
-static const char *const moment_names[ERG_MEMORY_MOMENTS] = {"forward", "backward", "backward",
-                                                             "head"};
+ * backward pass, and of those with what was used until then in a buffer, and in the head between
+ * the two. */
+enum { FORWARD, BACKWARD, BACKWARD_MOVED, ATTENTION, ATTENTION_MOVED, HEAD };
+static const char *const moment_names[ERG_MEMORY_MOMENTS] = {"forward",  "backward", "backward",
+                                                             "backward", "backward", "head"};
 
 struct moment {
     double kept, buffers, transient, head, pipeline;
@@ -252,7 +253,7 @@ static void fill_pipeline(struct moment *moments, const struct erg_memory_reques
     bool first = index == 0, last = index == layout->pipeline - 1, apart = is_apart(layout, index);
     long later = layout->microbatches - erg_memory_warmup(layout, index) - 1;
     double usual = is_as_published(request) ? 5 : 4;
-    double count[ERG_MEMORY_MOMENTS] = {usual, usual, usual, usual};
+    double count[ERG_MEMORY_MOMENTS] = {[FORWARD] = usual, [BACKWARD] = usual, [HEAD] = usual};
     if (apart && layout->virtual_stages > 1) {
         count[FORWARD] = count[BACKWARD] = count[HEAD] = last ? 3 : 2;
     } else if (layout->virtual_stages == 1) {
@@ -260,7 +261,8 @@ static void fill_pipeline(struct moment *moments, const struct erg_memory_reques
         count[BACKWARD] = 1 + !last + (first || apart ? 0 : later < 2 ? (double)later : 2);
         count[HEAD] = last ? 2 + (!first && later > 0) : count[FORWARD];
     }
-    count[ATTENTION] = count[BACKWARD];
+    for (int i = BACKWARD_MOVED; i <= ATTENTION_MOVED; i++)
+        count[i] = count[BACKWARD];
     for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
         moments[i].pipeline = count[i] * hidden;
 }
@@ -283,6 +285,7 @@ static void fill_moments(struct moment *moments, const struct erg_memory_request
                          const struct group *group, const struct flight *flight)
 {
     const bool is_arena = request->accounting == ERG_MEMORY_ARENA;
+    const bool published = is_as_published(request);
     double units = flight->units, head = flight->head;
     bool alone = request->layer_copies && flight->most == 1 && is_arena;
     double whole[] = {[FORWARD] = larger(head, alone ? 1 : 2),
@@ -294,7 +297,7 @@ static void fill_moments(struct moment *moments, const struct erg_memory_request
     enum erg_remat remat = erg_layout_remat(request->layout, index);
     double saved = group->moved - group->rounding, all = units * group->kept;
     double movable = (double)(flight->unit * sizes->movable[remat]);
-    double freed = movable > 0 ? 1 - group->moved / movable : 1;
+    double stays = movable - group->moved;
     moments[FORWARD] = (struct moment){
         .kept = all - larger(units - whole[FORWARD], 0) * saved,
         .buffers = early,
@@ -304,11 +307,14 @@ static void fill_moments(struct moment *moments, const struct erg_memory_request
     moments[BACKWARD] = (struct moment){
         .kept = all - larger(units - whole[BACKWARD], 0) * saved,
         .buffers = flight->waiting ? early : receive + group->split,
-        .transient = erg_memory_beside_ffn(sizes, remat, freed, is_as_published(request)),
+        .transient = erg_memory_beside_ffn(sizes, remat, published),
         .head = waiting,
     };
-    moments[ATTENTION] = moments[BACKWARD];
-    moments[ATTENTION].transient = erg_memory_beside_attention(sizes, remat, freed);
+    for (int i = BACKWARD_MOVED; i <= ATTENTION_MOVED; i++)
+        moments[i] = moments[BACKWARD];
+    moments[BACKWARD_MOVED].transient = erg_memory_beside_ffn_moved(sizes, remat, stays, published);
+    moments[ATTENTION].transient = erg_memory_beside_attention(sizes, remat);
+    moments[ATTENTION_MOVED].transient = erg_memory_beside_attention_moved(sizes, remat, stays);
     moments[HEAD] = (struct moment){.kept = moments[FORWARD].kept, .buffers = early};
     if (index == request->layout->pipeline - 1) {
         if (request->layer_copies)
@@ -401,8 +407,7 @@ void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memo
     struct erg_memory_stage constant = {0};
     struct moment moments[ERG_MEMORY_MOMENTS] = {
         [FORWARD] = {.transient = erg_memory_beside_forward(sizes, remat)},
-        [BACKWARD] = {.transient =
-                          erg_memory_beside_ffn(sizes, remat, 1, is_as_published(request))},
+        [BACKWARD] = {.transient = erg_memory_beside_ffn(sizes, remat, is_as_published(request))},
         [HEAD] = {.head = index == layout->pipeline - 1 ? HEAD_LOGITS * (double)sizes->logits : 0},
     };
     double beside = 0;

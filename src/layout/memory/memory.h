@@ -139,12 +139,13 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
 
 /*
  * The peak of a stage in the arena by its ratio of offloading, whatever the layout's own: the
- * largest of four that are linear in it, least + slope x ratio, those in a forward pass, in the FFN
- * and the attention of a backward pass, and in the head. Slopes may be positive: of few groups in
- * flight offloading saves less than its receive buffers take. Fast: with equal chunks some hundred
- * nanoseconds, so that a search can ask for the first and the last stage of every candidate.
+ * largest of six that are linear in it, least + slope x ratio, those in a forward pass, in the FFN
+ * and the attention of a backward pass, where what was used until then has gone and where it lies
+ * in a buffer, and in the head. Slopes may be positive: of few groups in flight offloading saves
+ * less than its receive buffers take. Fast: with equal chunks some hundred nanoseconds, so that a
+ * search can ask for the first and the last stage of every candidate.
  */
-enum { ERG_MEMORY_MOMENTS = 4 };
+enum { ERG_MEMORY_MOMENTS = 6 };
 struct erg_memory_lines {
     double least[ERG_MEMORY_MOMENTS], slope[ERG_MEMORY_MOMENTS];
     double host_bytes; /* of all groups, when all is offloaded */
@@ -208,21 +209,22 @@ void erg_memory_result_release(struct erg_memory_result *result);
 #define ERG_MEMORY_ERROR 0.004
 
 struct erg_memory_solution {
-    double offload;      /* the smallest ratio with which all stages fit */
-    double excess_bytes; /* all is moved, and this is missing: within the slack */
+    double offload; /* the smallest ratio with which all stages fit; NAN: only with their own */
+    double excess_bytes; /* missing with the ratio that needs the least: within the slack */
     /* The smallest of each stage alone, with as little recomputation as the layout allows that
      * moves the fewest bytes: [count]. */
     double *stage_offload;
     enum erg_remat *stage_remat;
     long count;
-    /* What all stages of a pipeline copy out in an iteration (and in again), one GPU of each. */
+    /* What all stages of a pipeline copy out in an iteration (and in again), one GPU of each; the
+     * first NAN with `offload`. */
     double offload_bytes, stage_offload_bytes;
 };
 
 /*
  * The least offloading with which every stage fits into its budget, budgets[pipeline] in bytes of a
- * GPU, whatever the layout's own ratio. With all offloaded that can be a budget may be missed by
- * the share `slack` of it. ERG_INFEASIBLE when nothing fits; the message says which stage needs
+ * GPU, whatever the layout's own ratio. Where a stage fits with no ratio, its budget may be missed
+ * by the share `slack` of it. ERG_INFEASIBLE when nothing fits; the message says which stage needs
  * what.
  */
 int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memory_request *request,

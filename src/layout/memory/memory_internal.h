@@ -50,14 +50,18 @@ bool erg_memory_offloads(const struct erg_layout *layout, long stage);
 double erg_memory_beside_forward(const struct erg_memory_sizes *sizes, enum erg_remat remat);
 
 /*
- * Going backward, what a layer kept is freed op by op, unless it lies in a buffer: `freed` is the
- * share of it that is not there. First through the FFN, as published or tensor by tensor, then
- * through the norm before it and the attention, when what was kept for the FFN has gone.
+ * Going backward, what a layer kept is freed op by op, unless it lies in a buffer. First through
+ * the FFN, as published or tensor by tensor, then through the norm before it and the attention,
+ * when what was kept for the FFN has gone. What is used first moves last: the second of each two is
+ * where so much was moved, all but `stays`, that what is used until then is among it.
  */
 double erg_memory_beside_ffn(const struct erg_memory_sizes *sizes, enum erg_remat remat,
-                             double freed, bool published);
-double erg_memory_beside_attention(const struct erg_memory_sizes *sizes, enum erg_remat remat,
-                                   double freed);
+                             bool published);
+double erg_memory_beside_ffn_moved(const struct erg_memory_sizes *sizes, enum erg_remat remat,
+                                   double stays, bool published);
+double erg_memory_beside_attention(const struct erg_memory_sizes *sizes, enum erg_remat remat);
+double erg_memory_beside_attention_moved(const struct erg_memory_sizes *sizes, enum erg_remat remat,
+                                         double stays);
 
 /* ---- parameters and optimizer state of a stage ---- */
 

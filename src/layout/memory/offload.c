@@ -45,19 +45,18 @@ static int compare_ranked(const void *a, const void *b)
 
 /* Above one half the order is reversed, so that no half of FC1's output stays and pins all of it.
  */
-static void order_pieces(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
-                         enum erg_remat remat, double offload,
-                         enum erg_memory_accounting accounting)
+static void order_as_published(struct erg_memory_choice *choice,
+                               const struct erg_memory_sizes *sizes, enum erg_remat remat,
+                               double offload)
 {
     struct ranked *ranked = erg_xcalloc(choice->count + 1, sizeof *ranked);
     for (size_t i = 0; i < choice->count; i++)
         ranked[i] = (struct ranked){.piece = choice->pieces[i],
-                                    .strided = accounting == ERG_MEMORY_FRAMEWORK &&
-                                               !erg_remat_activation(remat) &&
+                                    .strided = !erg_remat_activation(remat) &&
                                                sizes->tensors[choice->pieces[i].tensor].views > 1,
                                     .place = i};
     qsort(ranked, choice->count, sizeof *ranked, compare_ranked);
-    bool reversed = accounting == ERG_MEMORY_FRAMEWORK && offload > 0.5;
+    bool reversed = offload > 0.5;
     for (size_t i = 0; i < choice->count; i++)
         choice->pieces[i] = ranked[reversed ? choice->count - 1 - i : i].piece;
     free(ranked);
@@ -69,80 +68,17 @@ static int64_t round_up(int64_t bytes, int64_t step)
 }
 
 /*
- * The arena's choice: whole tensors whose sum comes as near below `bytes` as can be, and of those
- * as few as possible; one more is split where that is not exact. Equal tensors of different layers
- * are one class, so that all counts of all classes can be tried.
+ * Pieces in their order until there are enough bytes. In the arena a tensor is split between two of
+ * its rows.
  */
-struct classes {
-    int64_t bytes[ERG_MEMORY_ROLES];
-    long most[ERG_MEMORY_ROLES], taken[ERG_MEMORY_ROLES], best[ERG_MEMORY_ROLES];
-    int count;
-    int64_t best_sum;
-    long best_taken;
-};
-
-static void fill(struct classes *c, int at, int64_t left, int64_t sum, long taken)
-{
-    if (at == c->count) {
-        if (sum > c->best_sum || (sum == c->best_sum && taken < c->best_taken)) {
-            c->best_sum = sum;
-            c->best_taken = taken;
-            for (int i = 0; i < c->count; i++)
-                c->best[i] = c->taken[i];
-        }
-        return;
-    }
-    int64_t fitting = left / c->bytes[at];
-    long most = fitting < c->most[at] ? (long)fitting : c->most[at];
-    /* The last class is best filled as far as it goes. */
-    for (long k = at == c->count - 1 ? most : 0; k <= most; k++) {
-        c->taken[at] = k;
-        fill(c, at + 1, left - k * c->bytes[at], sum + k * c->bytes[at], taken + k);
-    }
-}
-
-static void choose_whole(struct erg_memory_choice *choice, int64_t bytes)
-{
-    struct classes c = {.best_sum = -1};
-    for (size_t i = 0; i < choice->count; i++) { /* sorted by size */
-        if (!c.count || c.bytes[c.count - 1] != choice->pieces[i].bytes)
-            c.bytes[c.count++] = choice->pieces[i].bytes;
-        c.most[c.count - 1]++;
-    }
-    fill(&c, 0, bytes, 0, 0);
-    int class = 0;
-    for (size_t i = 0; i < choice->count; i++) {
-        struct erg_memory_piece *piece = &choice->pieces[i];
-        while (c.bytes[class] != piece->bytes)
-            class ++;
-        if (c.best[class]-- > 0)
-            piece->moved = piece->bytes;
-    }
-    choice->moved = c.best_sum;
-}
-
-/* Splits one of the tensors that stay, the largest, between two of its rows. */
-static void split_one(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
-                      int64_t left)
+static void choose_in_order(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
+                            int64_t left, enum erg_memory_accounting accounting)
 {
     for (size_t i = 0; i < choice->count && left > 0; i++) {
         struct erg_memory_piece *piece = &choice->pieces[i];
-        if (piece->moved)
-            continue;
-        piece->moved = round_up(left, piece->bytes / sizes->tensors[piece->tensor].rows);
-        choice->moved += piece->moved;
-        if (piece->moved < piece->bytes)
-            choice->split = piece;
-        return;
-    }
-}
-
-/* The framework's: tensors in their order until there are enough bytes. */
-static void choose_in_order(struct erg_memory_choice *choice, int64_t left)
-{
-    for (size_t i = 0; i < choice->count && left > 0; i++) {
-        struct erg_memory_piece *piece = &choice->pieces[i];
-        piece->moved = left < piece->bytes ? left : piece->bytes;
+        int64_t row =
+            accounting == ERG_MEMORY_ARENA ? piece->bytes / sizes->tensors[piece->tensor].rows : 1;
+        piece->moved = left < piece->bytes ? round_up(left, row) : piece->bytes;
         if (piece->moved < piece->bytes)
             choice->split = piece;
         left -= piece->moved;
@@ -150,21 +86,28 @@ static void choose_in_order(struct erg_memory_choice *choice, int64_t left)
     }
 }
 
+/*
+ * A knapsack of so many bytes, in which a tensor is worth more the longer it would wait unused, and
+ * of which one tensor may be split: it is filled in the order of worth, and nothing is better. The
+ * backward pass needs last what was saved first, so that is the order in the arena. While a group
+ * runs backward, all that was moved of it lies in a receive buffer, and what was not is freed
+ * tensor by tensor. Of U bytes that are still to be used at least U - moved were not moved, and in
+ * this order there are no more at any moment: no other choice of as many bytes, however many
+ * tensors it splits, needs less memory.
+ */
 void erg_memory_choose(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
                        enum erg_remat remat, long layers, double offload,
                        enum erg_memory_accounting accounting)
 {
     *choice = (struct erg_memory_choice){0};
     list_pieces(choice, sizes, remat, layers, accounting);
-    order_pieces(choice, sizes, remat, offload, accounting);
     /* A ratio given in decimals is not exact: 0.7 of 1200 MiB are 840, not one byte more. */
     int64_t bytes = (int64_t)ceil(offload * (double)choice->eligible * (1 - 1e-12));
     if (accounting == ERG_MEMORY_FRAMEWORK) {
-        choose_in_order(choice, round_up(bytes, ERG_OFFLOAD_ROUND_BYTES));
-    } else if (bytes > 0) {
-        choose_whole(choice, bytes);
-        split_one(choice, sizes, bytes - choice->moved);
+        order_as_published(choice, sizes, remat, offload);
+        bytes = round_up(bytes, ERG_OFFLOAD_ROUND_BYTES);
     }
+    choose_in_order(choice, sizes, bytes, accounting);
 }
 
 void erg_memory_choice_release(struct erg_memory_choice *choice)
