@@ -301,6 +301,99 @@ static void budgets_of_stages(void **state)
     erg_model_free(model);
 }
 
+enum { TRIED = 100 };
+
+/* Some layout of few stages, any layers on each; false: the model has none like that. */
+static bool draw_layout(struct erg_layout *layout, long *chunks, struct erg_model *model,
+                        struct erg_rng *rng)
+{
+    struct erg_error err;
+    *layout = (struct erg_layout){.tensor = 1 + (long)erg_rng_below(rng, 2),
+                                  .context = 1 + (long)erg_rng_below(rng, 2),
+                                  .pipeline = 3 + (long)erg_rng_below(rng, 5),
+                                  .virtual_stages = 1 + (long)erg_rng_below(rng, 8) / 7,
+                                  .data = 1,
+                                  .microbatch = 1,
+                                  .sequence = 2048 * (1 + (long)erg_rng_below(rng, 3)),
+                                  .remat = (enum erg_remat)erg_rng_below(rng, 5),
+                                  .chunk_layers = chunks};
+    layout->microbatches = layout->pipeline * (1 + (long)erg_rng_below(rng, 2));
+    model->layers = 0;
+    for (long i = 0; i < layout->pipeline * layout->virtual_stages; i++)
+        model->layers += chunks[i] = 1 + (long)erg_rng_below(rng, 2);
+    return erg_layout_check(layout, model, &err) == 0;
+}
+
+/* The peaks of a stage with 0, 1, ..., TRIED hundredths offloaded. */
+static void all_peaks(double *peaks, const struct erg_memory_request *request, long stage)
+{
+    struct erg_layout layout = *request->layout;
+    struct erg_memory_request tried = *request;
+    struct erg_memory_sizes sizes = sizes_of(request->model, &layout);
+    tried.layout = &layout;
+    for (int i = 0; i <= TRIED; i++) {
+        layout.offload = (double)i / TRIED;
+        peaks[i] = erg_memory_stage_peak(&tried, &sizes, stage);
+    }
+}
+
+/* Of layouts at random, each stage with a budget of its own: no ratio of all those that were tried
+ * is enough and less than what was found, for a stage and for all. */
+static void against_all_ratios(void **state)
+{
+    (void)state;
+    static double peaks[8][TRIED + 1];
+    struct erg_model *model = load_model("llama-2-70b", 0);
+    struct erg_rng rng;
+    struct erg_error err;
+    int found = 0, none = 0;
+    erg_rng_seed(&rng, 3);
+    for (int i = 0; i < 200; i++) {
+        long chunks[16];
+        double budgets[8];
+        struct erg_layout layout;
+        struct erg_memory_solution solution;
+        if (!draw_layout(&layout, chunks, model, &rng))
+            continue;
+        const struct erg_memory_request request = {
+            .model = model, .layout = &layout, .layer_copies = i % 2 == 0};
+        for (long s = 0; s < layout.pipeline; s++) {
+            double least = INFINITY, most = 0;
+            all_peaks(peaks[s], &request, s);
+            for (int k = 0; k <= TRIED; k++) {
+                least = fmin(least, peaks[s][k]);
+                most = fmax(most, peaks[s][k]);
+            }
+            budgets[s] = least + (most - least) * erg_rng_uniform(&rng);
+        }
+        assert_ok(erg_memory_solve(&solution, &request, budgets, 0, &err), &err);
+        for (int k = 0; k <= TRIED; k++) {
+            bool all = true;
+            for (long s = 0; s < layout.pipeline; s++) {
+                bool fits = peaks[s][k] <= budgets[s];
+                all &= fits;
+                if (fits && solution.stage_remat[s] == layout.remat)
+                    assert_true(solution.stage_offload[s] <= (double)k / TRIED + 1e-5);
+            }
+            if (all)
+                assert_true(solution.offload <= (double)k / TRIED + 1e-5);
+        }
+        if (isnan(solution.offload)) {
+            none++;
+        } else {
+            double with[8];
+            layout.offload = solution.offload;
+            worst_peak(&request, with);
+            for (long s = 0; s < layout.pipeline; s++)
+                assert_true(with[s] <= budgets[s]);
+            found++;
+        }
+        erg_memory_solution_release(&solution);
+    }
+    assert_true(found > 100 && none > 10);
+    erg_model_free(model);
+}
+
 /* Layers of stages that are too large go where there is room, as few as are enough. */
 static void moved_layers(void **state)
 {
@@ -381,6 +474,7 @@ int main(void)
         cmocka_unit_test(framework),
         cmocka_unit_test(what_would_help),
         cmocka_unit_test(budgets_of_stages),
+        cmocka_unit_test(against_all_ratios),
         cmocka_unit_test(moved_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,9 +83,19 @@ static int solve(struct memory_call *at, bool *solved, struct erg_error *err)
     layout->offload = *solved ? at->solution.offload : layout->pipeline >= 3 ? 1 : 0;
     if (!*solved)
         return 0;
+    if (isnan(at->solution.offload)) {
+        if (!answer->per_stage)
+            return erg_fail(err, ERG_INFEASIBLE,
+                            "no one ratio of offloading fits all stages: what one needs is too "
+                            "much for another, whose receive buffers are larger than what leaves; "
+                            "expected --per-stage, with which each has its own");
+        layout->offload = 0;
+        for (long i = 0; i < layout->pipeline; i++)
+            layout->offload = fmax(layout->offload, at->solution.stage_offload[i]);
+    }
     if (at->solution.excess_bytes > 0)
         erg_log(ERG_LOG_WARNING,
-                "with all that can be offloaded %.2f GiB are missing, %.2f %% of the budget, which "
+                "whatever is offloaded %.2f GiB are missing, %.2f %% of the budget, which "
                 "is within the error of this model",
                 at->solution.excess_bytes / 0x1p30,
                 100 * at->solution.excess_bytes / at->asked.solve_bytes);

@@ -213,6 +213,12 @@ static void print_rooms(const struct erg_memory_answer *answer)
 
 static void print_solution(const struct erg_memory_solution *solution)
 {
+    if (isnan(solution->offload)) {
+        printf(
+            "No one offload ratio fits all stages; one for each copies %.1f GB in an iteration.\n",
+            solution->stage_offload_bytes / 1e9);
+        return;
+    }
     printf("The smallest offload ratio that fits is %.4f", solution->offload);
     if (solution->offload_bytes > 0)
         printf("; one for each stage copies %.1f instead of %.1f GB in an iteration, %.0f %% less",

@@ -1,6 +1,7 @@
 #include "layout/document/memory.h"
 
 #include "base/text.h"
+#include "io/json.h"
 
 #include <math.h>
 
@@ -212,10 +213,11 @@ static json_t *solution_document(const struct erg_memory_solution *solution)
         json_array_append_new(stages,
                               json_pack("{s:f, s:s}", "offload", solution->stage_offload[i],
                                         "recompute", erg_remat_name(solution->stage_remat[i])));
-    return json_pack("{s:f, s:I, s:I, s:I, s:o}", "offload", solution->offload, "offload_bytes",
-                     (json_int_t)solution->offload_bytes, "stage_offload_bytes",
-                     (json_int_t)solution->stage_offload_bytes, "excess_bytes",
-                     (json_int_t)solution->excess_bytes, "stages", stages);
+    const bool one = !isnan(solution->offload);
+    return json_pack("{s:o, s:o, s:I, s:I, s:o}", "offload", erg_json_number(solution->offload),
+                     "offload_bytes", one ? whole(solution->offload_bytes) : json_null(),
+                     "stage_offload_bytes", (json_int_t)solution->stage_offload_bytes,
+                     "excess_bytes", (json_int_t)solution->excess_bytes, "stages", stages);
 }
 
 static json_t *change_document(const struct erg_memory_answer *answer)

@@ -92,17 +92,21 @@ static int try_ratios(struct search *search, const struct erg_layout *layout, st
         budgets[s] = room_of(search, s)->gpu_bytes;
     int status = erg_memory_solve(&solution, &request, budgets, 0, &inner);
     free(budgets);
-    long low = status ? STEPS : (long)ceil(STEPS * solution.offload - 1e-6);
+    const double least = status ? NAN : solution.offload;
     erg_memory_solution_release(&solution);
-    if (status && inner.status == ERG_INFEASIBLE)
+    if (isnan(least) && (!status || inner.status == ERG_INFEASIBLE))
         return 0;
     if (status) {
         *err = inner;
         return -1;
     }
-    tried.offload = (double)low / STEPS;
-    if (try_layout(search, &tried, &fits, err) != 0)
-        return -1;
+    /* What was found is near the least, and may lie on the other side of a thousandth. */
+    long low = (long)floor(STEPS * least) - 1;
+    for (fits = false; !fits && low < STEPS;) {
+        tried.offload = (double)++low / STEPS;
+        if (try_layout(search, &tried, &fits, err) != 0)
+            return -1;
+    }
     long above = (long)floor(STEPS * layout->offload + 1e-6) + 1;
     while (search->change->found && above - low > 1) {
         long middle = (low + above) / 2;

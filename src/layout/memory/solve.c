@@ -3,18 +3,24 @@
 #include "base/thread.h"
 #include "layout/memory/simulate.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* Where a stage needs the least. */
+struct least {
+    double offload, bytes;
+};
 
 struct work {
     const struct erg_memory_request *request;
     const struct erg_memory_sizes *sizes;
-    const double *budgets; /* [stages] */
+    double *budgets; /* [stages] */
     struct found {
         enum erg_remat remat;
         double offload, own_offload; /* with the layout's recomputation, and with `remat` */
-        double least_bytes;          /* with all offloaded that can be */
-        double excess;
-    } * found; /* [stages] */
+        struct least least;          /* with the layout's */
+    } * found;                       /* [stages] */
 };
 
 static double stage_peak(const struct work *work, long stage, enum erg_remat remat, double offload)
@@ -29,40 +35,82 @@ static double stage_peak(const struct work *work, long stage, enum erg_remat rem
     return erg_memory_stage_peak(&request, work->sizes, stage);
 }
 
+/* Between two ratios, in steps finer than rows. */
+static const double RESOLUTION = 1e-5;
+
+/* Where the stage needs the least, of the ratios from `from` on: in the arena its peak is convex.
+ * More offloading may need more, where receive buffers of few groups in flight are larger than what
+ * leaves. */
+static struct least least_from(const struct work *work, long stage, enum erg_remat remat,
+                               double from)
+{
+    double low = from, high = 1;
+    while (high - low > RESOLUTION) {
+        double third = (high - low) / 3;
+        if (stage_peak(work, stage, remat, low + third) <=
+            stage_peak(work, stage, remat, high - third))
+            high -= third;
+        else
+            low += third;
+    }
+    return (struct least){low, stage_peak(work, stage, remat, low)};
+}
+
 /*
- * The smallest ratio with which the stage fits, 1 where even that does not; *least is what it then
- * needs. In the arena more offloading never needs more; the framework's allocator rounds what is
- * left of a split tensor, so there the first that fits is looked for, in small steps.
+ * The smallest ratio from `from` on with which the stage fits in the arena; above 1: none, and
+ * *least says where it needs the least.
  */
-static double smallest_ratio(const struct work *work, long stage, enum erg_remat remat,
-                             double *least)
+static double arena_ratio(const struct work *work, long stage, enum erg_remat remat, double from,
+                          struct least *least)
 {
     const double budget = work->budgets[stage];
-    double low = 0, high = 1;
-    if ((*least = stage_peak(work, stage, remat, 0)) <= budget)
-        return 0;
-    if (work->request->layout->pipeline < 3 ||
-        (*least = stage_peak(work, stage, remat, 1)) > budget)
-        return 1;
-    if (work->request->accounting == ERG_MEMORY_FRAMEWORK) {
-        struct erg_memory_request request = *work->request;
-        struct work arena = *work;
-        double ignored;
-        request.accounting = ERG_MEMORY_ARENA;
-        arena.request = &request;
-        low = smallest_ratio(&arena, stage, remat, &ignored);
-        while (low < 1 && stage_peak(work, stage, remat, low) > budget)
-            low += 0.002;
-        return low < 1 ? low : 1;
+    *least = (struct least){from, stage_peak(work, stage, remat, from)};
+    if (least->bytes <= budget)
+        return from;
+    if (work->request->layout->pipeline < 3)
+        return 2;
+    struct least all = {1, stage_peak(work, stage, remat, 1)};
+    if (all.bytes > budget) {
+        struct least within = least_from(work, stage, remat, from);
+        if (within.bytes < all.bytes)
+            all = within;
     }
-    while (high - low > 1e-5) {
-        double middle = (low + high) / 2;
-        if (stage_peak(work, stage, remat, middle) <= budget)
-            high = middle;
-        else
-            low = middle;
+    if (all.bytes < least->bytes)
+        *least = all;
+    if (least->bytes > budget)
+        return 2;
+    double unfit = from, fit = least->offload;
+    while (fit - unfit > RESOLUTION) {
+        double middle = (unfit + fit) / 2;
+        *(stage_peak(work, stage, remat, middle) <= budget ? &fit : &unfit) = middle;
     }
-    return high;
+    return fit;
+}
+
+/* The framework's allocator never needs less than its tensors, but rounds what is left of a split
+ * tensor, so there the first ratio that fits is looked for, in small steps. */
+static double smallest_ratio(const struct work *work, long stage, enum erg_remat remat, double from,
+                             struct least *least)
+{
+    if (work->request->accounting == ERG_MEMORY_ARENA)
+        return arena_ratio(work, stage, remat, from, least);
+    struct erg_memory_request request = *work->request;
+    struct work arena = *work;
+    request.accounting = ERG_MEMORY_ARENA;
+    arena.request = &request;
+    *least = (struct least){from, stage_peak(work, stage, remat, from)};
+    if (least->bytes <= work->budgets[stage] || work->request->layout->pipeline < 3)
+        return least->bytes <= work->budgets[stage] ? from : 2;
+    struct least ignored;
+    for (double ratio = fmin(1, arena_ratio(&arena, stage, remat, from, &ignored)); ratio < 1.002;
+         ratio += 0.002) {
+        struct least tried = {fmin(ratio, 1), stage_peak(work, stage, remat, fmin(ratio, 1))};
+        if (tried.bytes < least->bytes)
+            *least = tried;
+        if (tried.bytes <= work->budgets[stage])
+            return tried.offload;
+    }
+    return 2;
 }
 
 /* Copied out by one GPU of the stage in an iteration. */
@@ -97,25 +145,63 @@ static int solve_stage(void *context, size_t index, struct erg_error *err)
     long stage = (long)index;
     enum erg_remat asked = erg_layout_remat(work->request->layout, stage);
     struct found *found = &work->found[stage];
-    const double budget = work->budgets[stage];
     double best = -1;
     for (int remat = ERG_REMAT_NONE; remat <= (int)asked; remat++) {
         if (!erg_remat_is_within((enum erg_remat)remat, asked))
             continue;
-        double least, offload = smallest_ratio(work, stage, (enum erg_remat)remat, &least);
+        struct least least;
+        double offload = smallest_ratio(work, stage, (enum erg_remat)remat, 0, &least);
+        bool fits = offload <= 1;
+        offload = fits ? offload : least.offload;
         double bytes = moved_bytes(work, stage, (enum erg_remat)remat, offload);
-        bool fits = least <= budget || remat == (int)asked;
-        if (fits && (best < 0 || bytes < best)) {
+        if ((fits || remat == (int)asked) && (best < 0 || bytes < best)) {
             best = bytes;
             found->remat = (enum erg_remat)remat;
             found->own_offload = offload;
         }
         found->offload = offload;
-        found->least_bytes = least;
+        found->least = least;
     }
-    if (found->least_bytes > budget)
-        found->excess = found->least_bytes - budget;
     return 0;
+}
+
+/* Every budget that is missed by no more than `slack` of it is then what its stage needs at least.
+ */
+static int check_budgets(struct erg_memory_solution *solution, const struct work *work,
+                         double slack, struct erg_error *err)
+{
+    for (long i = 0; i < solution->count; i++) {
+        const double least = work->found[i].least.bytes, excess = least - work->budgets[i];
+        if (excess > slack * work->budgets[i])
+            return erg_fail(
+                err, ERG_INFEASIBLE,
+                "stage %ld needs %.2f GiB however much is offloaded, %.2f GiB more than "
+                "the budget",
+                i, least / 0x1p30, excess / 0x1p30);
+        solution->excess_bytes = fmax(solution->excess_bytes, excess);
+        work->budgets[i] = fmax(work->budgets[i], least);
+    }
+    return 0;
+}
+
+/* The smallest ratio with which all stages fit; NAN: none, since what one needs is too much for
+ * another. */
+static double ratio_of_all(const struct work *work)
+{
+    const struct erg_layout *layout = work->request->layout;
+    double ratio = 0;
+    for (long stage = 0; stage < layout->pipeline; stage++)
+        ratio = fmax(ratio, work->found[stage].offload);
+    for (long fitting = 0, stage = 0; fitting < layout->pipeline;
+         stage = (stage + 1) % layout->pipeline) {
+        struct least least;
+        double next = smallest_ratio(work, stage, erg_layout_remat(layout, stage), ratio, &least);
+        if (next > 1)
+            return NAN;
+        fitting = next > ratio ? 1 : fitting + 1;
+        ratio = next;
+    }
+    return ratio;
 }
 
 int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memory_request *request,
@@ -126,21 +212,15 @@ int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memo
     erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);
     size_t count = (size_t)layout->pipeline;
-    struct work work = {request, &sizes, budgets, erg_xcalloc(count, sizeof *work.found)};
+    struct work work = {request, &sizes, erg_xcalloc(count, sizeof *work.budgets),
+                        erg_xcalloc(count, sizeof *work.found)};
     *solution = (struct erg_memory_solution){.count = layout->pipeline};
+    memcpy(work.budgets, budgets, count * sizeof *budgets);
     int status = erg_parallel_for(count, 0, solve_stage, &work, err);
-    for (size_t i = 0; status == 0 && i < count; i++) {
-        solution->offload =
-            work.found[i].offload > solution->offload ? work.found[i].offload : solution->offload;
-        if (work.found[i].excess > solution->excess_bytes)
-            solution->excess_bytes = work.found[i].excess;
-        if (work.found[i].excess > slack * budgets[i])
-            status = erg_fail(err, ERG_INFEASIBLE,
-                              "stage %zu needs %.2f GiB even with all activations offloaded that "
-                              "can be, %.2f GiB more than the budget",
-                              i, work.found[i].least_bytes / 0x1p30, work.found[i].excess / 0x1p30);
-    }
+    if (status == 0)
+        status = check_budgets(solution, &work, slack, err);
     if (status == 0) {
+        solution->offload = ratio_of_all(&work);
         solution->stage_offload = erg_xcalloc(count, sizeof *solution->stage_offload);
         solution->stage_remat = erg_xcalloc(count, sizeof *solution->stage_remat);
     }
@@ -148,10 +228,12 @@ int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memo
         enum erg_remat asked = erg_layout_remat(layout, (long)i);
         solution->stage_offload[i] = work.found[i].own_offload;
         solution->stage_remat[i] = work.found[i].remat;
-        solution->offload_bytes += moved_bytes(&work, (long)i, asked, solution->offload);
+        solution->offload_bytes +=
+            isnan(solution->offload) ? NAN : moved_bytes(&work, (long)i, asked, solution->offload);
         solution->stage_offload_bytes +=
             moved_bytes(&work, (long)i, work.found[i].remat, work.found[i].own_offload);
     }
+    free(work.budgets);
     free(work.found);
     return status;
 }
