@@ -11,13 +11,11 @@
 
 struct walk {
     const struct erg_mixed_search *search;
-    struct erg_layout_found *found;
-    size_t kept; /* at most, while it goes on */
+    struct erg_layout_keeping kept;
     struct erg_mixed_views views;
     struct erg_mixed_room room;
     struct erg_layout nearest; /* while nothing fits; without its layers */
     double nearest_excess;
-    double others; /* tokens per second that nothing else does more than */
 };
 
 /* ---- what is kept ---- */
@@ -27,41 +25,10 @@ struct walk {
 static double slowest_wanted(const struct walk *walk, long batch)
 {
     const struct erg_mixed_search *search = walk->search;
-    const struct erg_layout_found *found = walk->found;
     if (search->each)
         return search->limit_s > 0 ? search->limit_s * (1 + 1e-9) : INFINITY;
-    if (found->count < walk->kept)
-        return INFINITY;
-    return (double)(batch * search->sequence) / found->items[found->count - 1].tokens_per_s;
-}
-
-/* A layout that is not kept: another split of its layers may be faster. */
-static void let_go(struct walk *walk, const struct erg_layout_candidate *candidate)
-{
-    walk->others = fmax(walk->others, erg_layout_most_rate(candidate));
-    if (walk->search->each)
-        walk->search->each(walk->search->context, candidate);
-}
-
-static void keep(struct walk *walk, const struct erg_layout_candidate *candidate)
-{
-    struct erg_layout_found *found = walk->found;
-    size_t place = found->count;
-    while (place > 0 && candidate->tokens_per_s > found->items[place - 1].tokens_per_s)
-        place--;
-    if (place == walk->kept) {
-        let_go(walk, candidate);
-        return;
-    }
-    if (found->count == walk->kept) {
-        let_go(walk, &found->items[--found->count]);
-        erg_layout_candidate_release(&found->items[found->count]);
-    }
-    memmove(&found->items[place + 1], &found->items[place],
-            (found->count - place) * sizeof *found->items);
-    found->items[place] = *candidate;
-    erg_layout_own_lists(&found->items[place]);
-    found->count++;
+    const double rate = erg_layout_keeping_least_rate(&walk->kept);
+    return rate > 0 ? (double)(batch * search->sequence) / rate : INFINITY;
 }
 
 /* ---- the walk ---- */
@@ -83,9 +50,9 @@ static void note_unfit(struct walk *walk, const struct erg_layout *layout,
 {
     struct erg_layout_candidate candidate = {.layout = *layout};
     double excess = 0;
-    walk->found->memory++;
+    walk->kept.found->memory++;
     bool most = walk->search->remats >> layout->remat == 1;
-    if (walk->found->count > 0 || !most || layout->virtual_stages > 1 ||
+    if (walk->kept.found->count > 0 || !most || layout->virtual_stages > 1 ||
         !erg_layout_may_miss(places, layout, walk->nearest_excess))
         return;
     erg_layout_split_of_any_memory(&walk->room.splitter, places, layout);
@@ -105,7 +72,7 @@ static void note_unfit(struct walk *walk, const struct erg_layout *layout,
 static void consider(struct walk *walk, const struct erg_layout *layout,
                      const struct erg_layout_places *places, const struct erg_layout_block *blocks)
 {
-    struct erg_layout_found *found = walk->found;
+    struct erg_layout_found *found = walk->kept.found;
     const long batch = layout->data * layout->microbatch * layout->microbatches;
     const double wanted = slowest_wanted(walk, batch);
     struct erg_layout_candidate best = {.batch = batch, .block_count = places->count};
@@ -120,7 +87,7 @@ static void consider(struct walk *walk, const struct erg_layout *layout,
     if (best.time.total > 0) {
         erg_mixed_fill_peaks(&best, places);
         found->feasible++;
-        keep(walk, &best);
+        erg_layout_keep(&walk->kept, &best);
         erg_layout_candidate_release(&best);
     } else if (wanted < INFINITY) {
         found->slower++;
@@ -244,7 +211,7 @@ static void walk_stages(struct walk *walk, struct erg_layout *layout,
         if (remats)
             walk_orders(walk, layout, blocks, count, 0, remats);
         else
-            walk->found->bounded++;
+            walk->kept.found->bounded++;
         return;
     }
     find_range(&least, &most, walk, layout, kind);
@@ -313,7 +280,7 @@ static bool is_group(const struct erg_mixed_search *search, long tensor, long co
 static int none_fits(const struct walk *walk, struct erg_error *err)
 {
     const struct erg_mixed_search *search = walk->search;
-    const struct erg_layout_found *found = walk->found;
+    const struct erg_layout_found *found = walk->kept.found;
     const struct erg_layout *layout = &walk->nearest;
     char batch[64];
     erg_layout_describe_batch(batch, sizeof batch, search->batch_least, search->batch_most);
@@ -339,34 +306,31 @@ static int none_fits(const struct walk *walk, struct erg_error *err)
 /* The splits of what was found refined: of what may be among those that are wanted. */
 static int refine(struct walk *walk, struct erg_error *err)
 {
-    struct erg_layout_found *found = walk->found;
+    struct erg_layout_found *found = walk->kept.found;
     if (found->slower + found->bounded > 0) /* than the last that is kept */
-        walk->others = fmax(walk->others, found->items[found->count - 1].tokens_per_s);
-    for (size_t i = 0; i < found->count; i++) {
+        walk->kept.others = fmax(walk->kept.others, found->items[found->count - 1].tokens_per_s);
+    const size_t count = found->count, top = walk->search->top;
+    int status = 0;
+    for (size_t i = found->count = 0; i < count && status == 0; i++) {
         struct erg_layout_candidate item = found->items[i];
         struct erg_layout_places places;
-        size_t place = i, top = walk->search->top;
         double limit_s = INFINITY;
         if (i >= top)
             limit_s =
                 (double)(item.batch * walk->search->sequence) / found->items[top - 1].tokens_per_s;
-        if (erg_interrupt_check(err) != 0)
-            return -1;
         erg_mixed_views_fill(&walk->views, &item.layout);
         erg_mixed_places_init(&places, &walk->views, &item.layout, item.blocks, item.block_count);
         if (erg_layout_refine_split(&item, &walk->room.splitter, &walk->room.stages, &places,
                                     limit_s))
             erg_mixed_fill_peaks(&item, &places);
-        for (; place > 0 && item.tokens_per_s > found->items[place - 1].tokens_per_s; place--)
-            found->items[place] = found->items[place - 1];
-        found->items[place] = item;
+        erg_layout_found_insert(found, &item);
+        status = erg_interrupt_check(err);
     }
-    for (size_t i = 0; i < found->count; i++)
-        let_go(walk, &found->items[i]);
-    found->gap = fmax(0, walk->others / found->items[0].tokens_per_s - 1);
-    while (found->count > walk->search->top)
-        erg_layout_candidate_release(&found->items[--found->count]);
-    return 0;
+    found->count = count; /* those that are left are where they were */
+    for (size_t i = 0; i < count; i++)
+        erg_layout_let_go(&walk->kept, &found->items[i]);
+    erg_layout_keeping_end(&walk->kept, top);
+    return status;
 }
 
 static int walk_groups(struct walk *walk, struct erg_error *err)
@@ -397,13 +361,13 @@ int erg_mixed_search(struct erg_layout_found *found, const struct erg_mixed_sear
         return -1;
     struct walk walk = {
         .search = search,
-        .found = found,
-        .kept = erg_layout_kept(search->top),
         .nearest_excess = INFINITY,
     };
     erg_mixed_views_init(&walk.views, search);
     erg_mixed_room_init(&walk.room, search);
-    found->items = erg_xcalloc(walk.kept + 1, sizeof *found->items);
+    erg_layout_keeping_init(&walk.kept, found, search->top);
+    walk.kept.each = search->each;
+    walk.kept.context = search->context;
     int status = walk_groups(&walk, err);
     if (!status && found->count == 0)
         status = none_fits(&walk, err);

@@ -23,25 +23,23 @@ static double gradient_bandwidth(struct erg_layout_walk *walk, const struct erg_
 /* Whether nothing more is wanted. */
 static bool is_done(const struct erg_layout_walk *walk)
 {
-    return walk->any && walk->found->count > 0;
+    return walk->any && walk->kept.found->count > 0;
 }
 
 /* Seconds above which a layout with this batch is slower than all that are kept. */
 static double slowest_wanted(const struct erg_layout_walk *walk, const struct erg_layout *layout,
                              long batch)
 {
-    const struct erg_layout_found *found = walk->found;
-    if (walk->search->each || found->count < walk->kept)
-        return INFINITY;
-    return (double)(batch * layout->sequence) / found->items[found->count - 1].tokens_per_s;
+    const double rate = walk->search->each ? 0 : erg_layout_keeping_least_rate(&walk->kept);
+    return rate > 0 ? (double)(batch * layout->sequence) / rate : INFINITY;
 }
 
 static void note_unfit(struct erg_layout_walk *walk, const struct erg_layout_candidate *candidate,
                        enum erg_layout_verdict verdict, double excess)
 {
-    walk->found->memory += verdict == ERG_LAYOUT_TOO_LARGE;
-    walk->found->host_memory += verdict == ERG_LAYOUT_HOST_TOO_SMALL;
-    if (walk->found->count > 0 || walk->any)
+    walk->kept.found->memory += verdict == ERG_LAYOUT_TOO_LARGE;
+    walk->kept.found->host_memory += verdict == ERG_LAYOUT_HOST_TOO_SMALL;
+    if (walk->kept.found->count > 0 || walk->any)
         return;
     if (verdict == ERG_LAYOUT_HOST_TOO_SMALL)
         walk->nearest_host_excess = fmin(walk->nearest_host_excess, excess);
@@ -58,15 +56,13 @@ static void note_unfit(struct erg_layout_walk *walk, const struct erg_layout_can
 static bool may_be_kept(const struct erg_layout_walk *walk,
                         const struct erg_layout_candidate *candidate)
 {
-    const struct erg_layout_found *found = walk->found;
-    return found->count < walk->kept ||
-           candidate->tokens_per_s >= found->items[found->count - 1].tokens_per_s;
+    return candidate->tokens_per_s >= erg_layout_keeping_least_rate(&walk->kept);
 }
 
 static void note_fit(struct erg_layout_walk *walk, const struct erg_layout_candidate *candidate)
 {
-    walk->found->feasible++;
-    erg_layout_walk_keep(walk, candidate);
+    walk->kept.found->feasible++;
+    erg_layout_keep(&walk->kept, candidate);
 }
 
 /* Equal stages, or the chunks that the layout has. Its seconds; INFINITY: it does not fit or is
@@ -75,10 +71,10 @@ static double consider(struct erg_layout_walk *walk, const struct erg_layout *la
 {
     struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
     double excess = 0;
-    walk->found->evaluated++;
+    walk->kept.found->evaluated++;
     erg_layout_settle_time(&candidate, &walk->places);
     if (candidate.time.total > slowest_wanted(walk, layout, batch)) {
-        walk->found->slower++;
+        walk->kept.found->slower++;
         return INFINITY;
     }
     enum erg_layout_verdict verdict = erg_layout_settle_memory(&candidate, &walk->places, &excess);
@@ -109,20 +105,20 @@ static void consider_splits(struct erg_layout_walk *walk, const struct erg_layou
         if (bound >= equal_s)
             return;
         if (bound > wanted) {
-            walk->found->evaluated++;
-            walk->found->slower++;
+            walk->kept.found->evaluated++;
+            walk->kept.found->slower++;
             return;
         }
     }
-    walk->found->evaluated++;
+    walk->kept.found->evaluated++;
     double seconds = erg_layout_may_fit(&walk->places, layout, 1u << layout->remat)
                          ? erg_layout_split_fastest(splitter, &walk->places, layout, limit)
                          : INFINITY;
     if (seconds == INFINITY && limit < INFINITY) {
         if (wanted < INFINITY)
-            walk->found->slower++;
+            walk->kept.found->slower++;
         else
-            walk->found->evaluated--; /* equal stages are the fastest split */
+            walk->kept.found->evaluated--; /* equal stages are the fastest split */
         return;
     }
     if (seconds == INFINITY)
@@ -167,8 +163,8 @@ static void consider_remats(struct erg_layout_walk *walk, struct erg_layout *lay
             continue;
         layout->remat = (enum erg_remat)remat;
         if (floor_s(walk, layout) > slowest_wanted(walk, layout, batch)) {
-            walk->found->evaluated += equal + unequal;
-            walk->found->slower += equal + unequal;
+            walk->kept.found->evaluated += equal + unequal;
+            walk->kept.found->slower += equal + unequal;
             continue;
         }
         if (walk->any && !erg_layout_may_fit(&walk->places, layout, 1u << remat))
@@ -226,13 +222,13 @@ static void consider_stages(struct erg_layout_walk *walk, struct erg_layout *lay
     enum erg_layout_verdict verdict = ERG_LAYOUT_TOO_LARGE;
     struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
     erg_layout_take_least_remats(layout, &walk->own, &walk->places);
-    walk->found->evaluated++;
+    walk->kept.found->evaluated++;
     double bound = floor_s(walk, layout);
     if (bound <= wanted && unequal)
         bound = erg_layout_split_bound(&walk->splitter, &walk->places, layout, wanted);
     layout->stage_remat = NULL;
     if (bound > wanted) {
-        walk->found->slower++;
+        walk->kept.found->slower++;
         return;
     }
     if (equal)
@@ -253,8 +249,8 @@ static void consider_stages(struct erg_layout_walk *walk, struct erg_layout *lay
     }
     best.bound_s = fmin(bound, best.time.total);
     if (best.time.total > wanted) {
-        walk->found->slower++;
-        walk->others = fmax(walk->others, erg_layout_most_rate(&best));
+        walk->kept.found->slower++;
+        walk->kept.others = fmax(walk->kept.others, erg_layout_most_rate(&best));
     } else if (best.time.total > 0) {
         note_fit(walk, &best);
     } else {
@@ -285,7 +281,7 @@ static void walk_chunks(struct erg_layout_walk *walk, struct erg_layout *layout)
             (search->per_stage ? consider_stages : consider_remats)(walk, layout, equal, unequal,
                                                                     batch);
         }
-        walk->found->batch += !batch && (equal || unequal);
+        walk->kept.found->batch += !batch && (equal || unequal);
     }
 }
 
@@ -354,7 +350,7 @@ static int check_search(const struct erg_layout_search *search, struct erg_error
 static int none_fits(const struct erg_layout_walk *walk, struct erg_error *err)
 {
     const struct erg_layout *layout = &walk->nearest.layout;
-    const struct erg_layout_found *found = walk->found;
+    const struct erg_layout_found *found = walk->kept.found;
     const struct erg_layout_search *search = walk->search;
     if (found->host_memory > 0)
         return erg_fail(err, ERG_INFEASIBLE,
@@ -387,12 +383,8 @@ static int walk_all(struct erg_layout_found *found, const struct erg_layout_sear
         return -1;
     size_t layers = (size_t)search->time.model->layers;
     long most = search->group_most > 0 ? search->group_most : search->time.machine->node_gpus;
-    size_t kept = any ? 1 : erg_layout_kept(search->top);
-    found->items = erg_xcalloc(kept + 1, sizeof *found->items);
     struct erg_layout_walk walk = {
         .search = search,
-        .kept = kept,
-        .found = found,
         .any = any,
         .gradient_bandwidths = erg_xcalloc(layers + 1, sizeof(double)),
         .stages = erg_xcalloc(layers + 1, sizeof(long)),
@@ -400,6 +392,9 @@ static int walk_all(struct erg_layout_found *found, const struct erg_layout_sear
         .nearest_excess = INFINITY,
         .nearest_host_excess = INFINITY,
     };
+    erg_layout_keeping_init(&walk.kept, found, search->top);
+    walk.kept.each = search->each;
+    walk.kept.context = search->context;
     for (size_t chunks = 1; chunks <= layers; chunks++)
         walk.divides[chunks] = layers % chunks == 0;
     erg_layout_splitter_init(&walk.splitter, search->time.model->layers);

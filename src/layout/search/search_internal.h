@@ -265,12 +265,44 @@ bool erg_layout_refine_split(struct erg_layout_candidate *candidate,
                              struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
                              const struct erg_layout_places *places, double limit_s);
 
-/* So many are kept while a search goes on, at least: after they have climbed the fastest may be
- * another one of them, whatever number is asked for. */
+/* ---- what is kept while a search goes on (found.c) ---- */
+
+/* So many are kept at least: after they have climbed the fastest may be another one of them,
+ * whatever number is asked for. */
 enum { ERG_LAYOUT_LEAST_KEPT = 16 };
-static inline size_t erg_layout_kept(size_t top)
-{
-    return top > ERG_LAYOUT_LEAST_KEPT ? top : ERG_LAYOUT_LEAST_KEPT;
-}
+
+struct erg_layout_keeping {
+    struct erg_layout_found *found; /* the fastest first */
+    size_t most;                    /* of them */
+    double others;                  /* tokens per second that nothing else does more than */
+    /* Is told of all that are let go; NULL: nobody is. */
+    void (*each)(void *context, const struct erg_layout_candidate *candidate);
+    void *context;
+};
+
+/* Nothing is found yet, and there is room for so many, or as many as are kept at least. */
+void erg_layout_keeping_init(struct erg_layout_keeping *keeping, struct erg_layout_found *found,
+                             size_t top);
+
+/* Tokens per second of the slowest that is kept; 0: there is room for slower ones. */
+double erg_layout_keeping_least_rate(const struct erg_layout_keeping *keeping);
+
+/* A layout that fits: kept, with lists of its own, if it is among the fastest, else let go. */
+void erg_layout_keep(struct erg_layout_keeping *keeping,
+                     const struct erg_layout_candidate *candidate);
+
+/* It is not kept, but another split of its layers may be faster. */
+void erg_layout_let_go(struct erg_layout_keeping *keeping,
+                       const struct erg_layout_candidate *candidate);
+
+/* Puts a candidate where it belongs, for which there is room; its lists are not copied. */
+void erg_layout_found_insert(struct erg_layout_found *found,
+                             const struct erg_layout_candidate *item);
+
+/* So many of what was found are left; the gap to nothing else doing more than `others`. */
+void erg_layout_keeping_end(struct erg_layout_keeping *keeping, size_t count);
+
+/* Degrees, recomputation and whether chunks are listed. 0: the same. */
+long erg_layout_compare_degrees(const struct erg_layout *a, const struct erg_layout *b);
 
 #endif

@@ -1,4 +1,4 @@
-/* Shared by search.c, which walks over all layouts, and found.c, which has what it finds. */
+/* Shared by search.c, which walks over all layouts, and refine_found.c. */
 #ifndef ERG_LAYOUT_SEARCH_WALK_INTERNAL_H
 #define ERG_LAYOUT_SEARCH_WALK_INTERNAL_H
 
@@ -6,9 +6,8 @@
 
 struct erg_layout_walk {
     const struct erg_layout_search *search;
-    struct erg_layout_found *found;
-    bool any;    /* is wanted, and what does not fit does not matter */
-    size_t kept; /* at most */
+    struct erg_layout_keeping kept;
+    bool any; /* is wanted, and what does not fit does not matter */
     struct erg_layout_pieces pieces;
     struct erg_layout_places places; /* of the stages at hand */
     struct erg_layout_splitter splitter;
@@ -20,12 +19,7 @@ struct erg_layout_walk {
     /* Of what does not fit while nothing does, without its pointers. */
     struct erg_layout_candidate nearest;
     double nearest_excess, nearest_host_excess;
-    double others; /* tokens per second that nothing else does more than */
 };
-
-/* A layout that fits: kept if it is among the fastest. */
-void erg_layout_walk_keep(struct erg_layout_walk *walk,
-                          const struct erg_layout_candidate *candidate);
 
 /* The splits of all that was kept become the fastest there are, and of these as many are left as
  * were asked for, with their gap. */
