@@ -533,6 +533,36 @@ static void rotary_frequencies(void **state)
     assert_fails(erg_model_parse(&model, "r", text, strlen(text), &err), &err, "factor");
 }
 
+/* A key that is not there means what its family's own reader takes it for. */
+static void keys_left_out_have_the_familys_defaults(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_model *model;
+    /* Qwen 3 4B, whose heads are not hidden / heads = 80 wide; 4 022 468 096 parameters. */
+    const char qwen3[] =
+        "{\"architectures\": [\"Qwen3ForCausalLM\"], \"hidden_size\": 2560,"
+        "\"intermediate_size\": 9728, \"num_hidden_layers\": 36,"
+        "\"num_attention_heads\": 32, \"num_key_value_heads\": 8,"
+        "\"rms_norm_eps\": 1e-06, \"sliding_window\": 4096, \"tie_word_embeddings\": true,"
+        "\"vocab_size\": 151936}";
+    assert_ok(erg_model_parse(&model, "q", qwen3, strlen(qwen3), &err), &err);
+    assert_int_equal(model->head_dim, 128);
+    assert_near(erg_model_parameters(model), 4022468096, 0);
+    assert_int_equal(model->window, 0);
+    assert_ok(erg_model_check_sequence(model, 1, 32768, &err), &err);
+    erg_model_free(model);
+    const char windowed[] = "{\"architectures\": [\"Qwen2ForCausalLM\"], \"hidden_size\": 64,"
+                            "\"intermediate_size\": 128, \"num_hidden_layers\": 2,"
+                            "\"num_attention_heads\": 4, \"use_sliding_window\": true,"
+                            "\"rms_norm_eps\": 1e-06,"
+                            "\"sliding_window\": 512, \"vocab_size\": 100}";
+    assert_ok(erg_model_parse(&model, "w", windowed, strlen(windowed), &err), &err);
+    assert_int_equal(model->window, 512);
+    assert_int_equal(model->head_dim, 16);
+    erg_model_free(model);
+}
+
 static void other_families_load(void **state)
 {
     (void)state;
@@ -587,6 +617,7 @@ int main(void)
         cmocka_unit_test(degrees_are_checked),
         cmocka_unit_test(wrong_configs_are_refused),
         cmocka_unit_test(rotary_frequencies),
+        cmocka_unit_test(keys_left_out_have_the_familys_defaults),
         cmocka_unit_test(other_families_load),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

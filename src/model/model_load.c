@@ -22,8 +22,11 @@ enum {
 /* What a family of configs means; the keys' own values override where both exist. */
 struct family {
     const char *architecture;
-    int (*read)(struct erg_model *model, const struct erg_json_place *place, struct erg_error *err);
+    int (*read)(struct erg_model *model, const struct family *family,
+                const struct erg_json_place *place, struct erg_error *err);
     bool qkv_bias, qk_norm;
+    bool window_asked_for; /* `sliding_window` means nothing without use_sliding_window: true */
+    long head_dim;         /* 0: hidden / heads */
 };
 
 static int optional_bool(const struct erg_json_place *place, const char *key, bool *value,
@@ -81,10 +84,11 @@ static int read_rope(struct erg_model *model, const struct erg_json_place *place
 }
 
 /* Llama, Mistral, Qwen: RMSNorm, rotary positions, SwiGLU, grouped keys and values. */
-static int read_llama(struct erg_model *model, const struct erg_json_place *place,
-                      struct erg_error *err)
+static int read_llama(struct erg_model *model, const struct family *family,
+                      const struct erg_json_place *place, struct erg_error *err)
 {
     model->gated = true;
+    model->head_dim = family->head_dim;
     if (erg_json_long(place, "hidden_size", 1, MAX_WIDTH, &model->hidden, err) ||
         erg_json_long(place, "intermediate_size", 1, MAX_WIDTH, &model->ffn, err) ||
         erg_json_long(place, "num_hidden_layers", 1, MAX_LAYERS, &model->layers, err) ||
@@ -93,7 +97,7 @@ static int read_llama(struct erg_model *model, const struct erg_json_place *plac
         erg_json_double(place, "rms_norm_eps", 0, 1, &model->norm_eps, err))
         return -1;
     model->kv_heads = model->heads;
-    bool attention_bias = false, windowed = true;
+    bool attention_bias = false, windowed = !family->window_asked_for;
     if (optional_long(place, "num_key_value_heads", model->heads, &model->kv_heads, err) ||
         optional_long(place, "head_dim", MAX_HEAD_DIM, &model->head_dim, err) ||
         optional_long(place, "max_position_embeddings", LONG_MAX, &model->max_positions, err) ||
@@ -128,9 +132,10 @@ static int read_llama(struct erg_model *model, const struct erg_json_place *plac
  * of that kind have heads of another width; `head_dim` says so, as in the configs of other
  * families.
  */
-static int read_gpt2(struct erg_model *model, const struct erg_json_place *place,
-                     struct erg_error *err)
+static int read_gpt2(struct erg_model *model, const struct family *family,
+                     const struct erg_json_place *place, struct erg_error *err)
 {
+    (void)family;
     model->layer_norm = model->learned_positions = true;
     model->qkv_bias = model->projection_bias = model->mlp_bias = true;
     model->tied = true;
@@ -163,11 +168,18 @@ static int read_gpt2(struct erg_model *model, const struct erg_json_place *place
 }
 
 static const struct family families[] = {
-    {"LlamaForCausalLM", read_llama, false, false},
-    {"MistralForCausalLM", read_llama, false, false},
-    {"Qwen2ForCausalLM", read_llama, true, false},
-    {"Qwen3ForCausalLM", read_llama, false, true},
-    {"GPT2LMHeadModel", read_gpt2, true, false},
+    {.architecture = "LlamaForCausalLM", .read = read_llama},
+    {.architecture = "MistralForCausalLM", .read = read_llama},
+    {.architecture = "Qwen2ForCausalLM",
+     .read = read_llama,
+     .qkv_bias = true,
+     .window_asked_for = true},
+    {.architecture = "Qwen3ForCausalLM",
+     .read = read_llama,
+     .qk_norm = true,
+     .window_asked_for = true,
+     .head_dim = 128},
+    {.architecture = "GPT2LMHeadModel", .read = read_gpt2, .qkv_bias = true},
 };
 enum { FAMILY_COUNT = sizeof families / sizeof *families };
 
@@ -211,7 +223,7 @@ static int read_config(struct erg_model *model, const struct erg_json_place *pla
     model->architecture = erg_xstrdup(family->architecture);
     model->qkv_bias = family->qkv_bias;
     model->qk_norm = family->qk_norm;
-    return family->read(model, place, err);
+    return family->read(model, family, place, err);
 }
 
 int erg_model_parse(struct erg_model **out, const char *name, const char *text, size_t length,
