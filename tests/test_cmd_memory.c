@@ -313,6 +313,44 @@ static void test_page(void **state)
     erg_text_release(&text);
 }
 
+/* What the job's own degrees break is said with its line, as ergon optimize does. */
+static void test_wrong_degrees(void **state)
+{
+    (void)state;
+    const struct {
+        const char *line, *message;
+    } cases[] = {
+        {"tensor: 3\ncontext: 1", "wrong.yaml:8: key 'tensor': the 32 attention heads of"},
+        {"tensor: 4\ncontext: 3", "wrong.yaml:9: key 'context': a sequence of 4096 tokens cannot"},
+        {"tensor: 8\ncontext: 1", "wrong.yaml:3: key 'cluster': the cluster has 8 GPUs (2 nodes x "
+                                  "4), but tensor 8 x context 1 x pipeline 2 x data 1 makes 16"},
+        {"tensor: 2\ncontext: 1", "wrong.yaml:3: key 'cluster': the cluster has 8 GPUs (2 nodes x "
+                                  "4), but tensor 2 x context 1 x pipeline 2 x data 1 makes 4; "
+                                  "with data: 2 they would be all used"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct erg_text path = {0}, text = {0};
+        struct erg_error err;
+        erg_text_printf(&path, "%s/wrong.yaml", folder);
+        erg_text_printf(&text,
+                        "model: llama-2-7b\ncluster:\n  nodes: 2\n  gpus_per_node: 4\n"
+                        "  gpu: A100-SXM4-80GB\n  inter_node_bandwidth_gb_s: 50\n"
+                        "  inter_node_latency_us: 20\n%s\npipeline: 2\nmicrobatch_size: 1\n"
+                        "microbatches: 4\nsequence: 4096\nrecompute: full\n",
+                        cases[i].line);
+        assert_ok(erg_file_write(path.data, text.data, text.count, &err), &err);
+        text.count = 0;
+        erg_text_printf(&text, "memory '%s' 2>&1", path.data);
+        check_program(text.data, 1, cases[i].message);
+        text.count = 0;
+        erg_text_printf(&text, "memory '%s' --layout t=2,p=4 2>&1", path.data);
+        check_program(text.data, 0, "tensor 2 x context 1 x pipeline 4 x data 1");
+        unlink(path.data);
+        erg_text_release(&path);
+        erg_text_release(&text);
+    }
+}
+
 static void test_wrong_questions(void **state)
 {
     (void)state;
@@ -366,7 +404,7 @@ int main(void)
         cmocka_unit_test(test_a_shared_link),      cmocka_unit_test(test_what_does_not_fit),
         cmocka_unit_test(test_every_example),      cmocka_unit_test(test_page),
         cmocka_unit_test(test_wrong_questions),    cmocka_unit_test(test_small_hosts),
-        cmocka_unit_test(test_layers_that_differ),
+        cmocka_unit_test(test_layers_that_differ), cmocka_unit_test(test_wrong_degrees),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -160,7 +160,10 @@ static void fill_rooms(struct memory_asked *asked)
 int erg_memory_ask(struct memory_asked *asked, const char *path, const struct memory_values *values,
                    struct erg_error *err)
 {
-    struct erg_job_overrides overrides = {.any_layout = true};
+    struct erg_job_overrides overrides = {
+        .any_layout = true,
+        .own_degrees = !values->layout && values->gpus == ERG_NOT_GIVEN,
+    };
     *asked = (struct memory_asked){.values = values};
     if (values->sequence != ERG_NOT_GIVEN)
         overrides.sequence = values->sequence;

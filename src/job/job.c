@@ -151,17 +151,20 @@ static int apply_overrides(struct erg_job_file *file, const struct erg_job_overr
 int erg_job_parse(struct erg_job **out, const char *name, const char *text, size_t length,
                   const struct erg_job_overrides *overrides, struct erg_error *err)
 {
+    static const struct erg_job_overrides none = {0};
     struct erg_yaml *yaml;
     void *value = NULL;
+    if (!overrides)
+        overrides = &none;
     if (erg_yaml_open_text(&yaml, name, text, length, err) != 0)
         return -1;
     struct erg_job *job = erg_xcalloc(1, sizeof *job);
     int result = erg_yaml_read(yaml, &job_schema, &value, err);
     job->file = value;
-    if (result == 0 && overrides)
+    if (result == 0)
         result = apply_overrides(value, overrides, err);
     if (result == 0)
-        result = erg_job_resolve(job, value, yaml, name, overrides && overrides->any_layout, err);
+        result = erg_job_resolve(job, value, yaml, name, overrides, err);
     erg_yaml_close(yaml);
     if (result == 0)
         *out = job;

@@ -113,6 +113,9 @@ struct erg_job_overrides {
     /* The job stands for layouts yet to be chosen: its own need not fill the cluster nor say which
      * stages lie where, and its vocabulary is padded by each layout. */
     bool any_layout;
+    /* With any_layout: the one in question is the job's own. Where it says which stages lie where,
+     * its degrees are checked as without any_layout. */
+    bool own_degrees;
 };
 
 /* `overrides` may be NULL. erg_job_parse(): from memory; `name` stands for the file's path. */

@@ -328,8 +328,10 @@ static void copy_plain(struct erg_job *job, const struct erg_job_file *file,
 }
 
 int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct erg_yaml *yaml,
-                    const char *path, bool any_layout, struct erg_error *err)
+                    const char *path, const struct erg_job_overrides *overrides,
+                    struct erg_error *err)
 {
+    const bool any_layout = overrides->any_layout;
     if (check_ranges(file, yaml, err) != 0 ||
         erg_cluster_finish(&file->cluster, yaml, "cluster", err) != 0)
         return -1;
@@ -340,8 +342,10 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
         erg_job_place_stages(job, file, yaml, any_layout, err) != 0 ||
         choose_stage_recompute(job, file, yaml, err) != 0 ||
         choose_stage_offload(job, file, yaml, err) != 0 ||
-        (!any_layout && (check_degrees(job, yaml, err) != 0 || check_offload(job, yaml, err) != 0 ||
-                         erg_job_check_engines(job, yaml, err) != 0)) ||
+        ((!any_layout || (overrides->own_degrees && job->placed)) &&
+         check_degrees(job, yaml, err) != 0) ||
+        (!any_layout &&
+         (check_offload(job, yaml, err) != 0 || erg_job_check_engines(job, yaml, err) != 0)) ||
         check_schedule(job, file, yaml, err) != 0 || split_layers(job, file, yaml, err) != 0 ||
         choose_goal(job, file, yaml, err) != 0)
         return -1;

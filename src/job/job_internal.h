@@ -43,10 +43,11 @@ struct erg_job_file {
 
 /*
  * Fills and checks `job` from `file`, whose cluster it converts to base units; relative names are
- * resolved in the folder of `path`.
+ * resolved in the folder of `path`. What `overrides` say of values is in `file` already.
  */
 int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct erg_yaml *yaml,
-                    const char *path, bool any_layout, struct erg_error *err);
+                    const char *path, const struct erg_job_overrides *overrides,
+                    struct erg_error *err);
 
 /* job_kinds.c: GPUs and engines of all nodes; the kind of each stage; whether the nodes of every
  * kind have as many GPUs as its stages need. */
