@@ -410,6 +410,38 @@ static void test_exhaustive_search_says_what_it_measured(void **state)
     erg_plan_file_free(plan);
 }
 
+/* Of a budget of 5, no 8 come before the first model. */
+static void test_search_starts_within_its_budget(void **state)
+{
+    (void)state;
+    const json_t *search = json_object_get(reference, "search");
+    assert_int_equal(json_integer_value(json_object_get(search, "budget")), 5);
+    assert_int_equal(json_integer_value(json_object_get(search, "start")), 5);
+}
+
+/* Trees know no prior: the plan must not say that they had one, nor the job's author believe it. */
+static void test_prior_is_of_gaussian_processes_alone(void **state)
+{
+    (void)state;
+    write_job("prior.yaml", "method: random", "method: trees, prior: emulator");
+    check_optimize("prior.yaml", "trees", "", 0, "prior.yaml:8: only the search gp takes a prior");
+    json_t *trees = load_plan("trees");
+    const char *prior = NULL;
+    int swept = -1;
+    assert_int_equal(json_unpack(json_object_get(trees, "search"), "{s:s, s:i}", "prior", &prior,
+                                 "sweep_clocks", &swept),
+                     0);
+    assert_string_equal(prior, "none");
+    assert_int_equal(swept, 0);
+    json_decref(trees);
+
+    check_optimize("prior.yaml", "gp", "--search gp", 0, "selected: ergon");
+    json_t *gp = load_plan("gp");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(gp, "search"), "prior")),
+                        "emulator");
+    json_decref(gp);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -426,6 +458,8 @@ int main(void)
         cmocka_unit_test(test_transfers_know_the_nodes),
         cmocka_unit_test(test_overrides_win_over_the_job),
         cmocka_unit_test(test_exhaustive_search_says_what_it_measured),
+        cmocka_unit_test(test_search_starts_within_its_budget),
+        cmocka_unit_test(test_prior_is_of_gaussian_processes_alone),
     };
     return cmocka_run_group_tests_name("optimize", tests, set_up, tear_down);
 }

@@ -114,7 +114,7 @@ static json_t *search_document(const struct erg_optimization *o)
                      o->job->search.prior == ERG_JOB_EMULATOR_PRIOR ? "emulator" : "none", "budget",
                      (json_int_t)largest.budget, "start", (json_int_t)largest.start, "batch",
                      (json_int_t)largest.batch, "sweep_clocks",
-                     (json_int_t)(largest.method == ERG_SEARCH_GP ? largest.sweep_clocks : 0));
+                     (json_int_t)largest.sweep_clocks);
 }
 
 /* ---- partitions ---- */

@@ -22,8 +22,12 @@ struct erg_search_options erg_survey_search_options(const struct erg_job *job,
         options.sweep_clocks = 3; /* a prior without a sweep has an unusable worst case */
     if (job->search.sweep_clocks >= 0)
         options.sweep_clocks = (size_t)job->search.sweep_clocks;
+    if (options.method != ERG_SEARCH_GP)
+        options.sweep_clocks = 0;
     if (options.minimum > options.budget)
         options.minimum = options.budget;
+    if (options.start > options.budget)
+        options.start = options.budget;
     options.seed = job->search.seed;
     options.blocking_power_w = gpu->blocking_power_w;
     return options;
