@@ -92,7 +92,10 @@ const tests = {
     assert.strictEqual(canvases.length, 2);
     const spans = plan.timelines[0].stages.flat().length;
     assert.ok(canvases.every(c => c.painted.filter(p => "width" in p).length >= spans));
-    assert.strictEqual(page.byId("partition-charts").children.length, plan.partition_timelines.length);
+    const partitions = page.byId("partition-charts").children;
+    assert.strictEqual(partitions.length, plan.partition_timelines.length);
+    plan.partition_timelines.forEach((picture, i) =>
+      assert.match(partitions[i].textContent, new RegExp(`, at ${picture.clock_mhz} MHz[:,]`), "the clock that was set"));
     assert.match(page.byId("provenance-list").textContent, new RegExp(`plan format ${plan.schema_version}`));
   },
 

@@ -218,7 +218,7 @@ function partitionCharts(place, legend) {
       h("p", {}, `${partition.communication || "Communication"} starts ${started ? `with ${started.name}` : ""} (slot ${picture.slot}) on ` +
         `${picture.sms}${gpu.sms ? ` of ${gpu.sms}` : ""} SMs, at ` +
         (gpu.mean_clock_mhz ? "the default clock" :
-          Math.abs(clock - picture.clock_mhz) > 1 ? `${picture.clock_mhz} MHz, power-capped to ${clock} MHz` : `${clock} MHz`) +
+          Math.abs(clock - picture.clock_mhz) > 1 ? `${picture.clock_mhz} MHz, power-capped to ${clock} MHz` : `${picture.clock_mhz} MHz`) +
         `: ${time(picture.time_s)}, ${energy(picture.energy_j)} per GPU.`), box));
     drawToWidth(box, width => {
       const end = Math.max(...lanes.flatMap(lane => list(lane.spans).map(span => span.end_s)), 1e-9);
