@@ -32,7 +32,7 @@ const char *erg_direction_name(enum erg_direction direction)
 
 size_t erg_optimization_partition(const struct erg_optimization_kind *kind, int direction, size_t k)
 {
-    bool skips_forward = direction == ERG_BACKWARD && !kind->workload_request.recompute;
+    bool skips_forward = direction == ERG_BACKWARD && !kind->workload.replays_forward;
     return k + (skips_forward ? kind->workload.forward_count : 0);
 }
 

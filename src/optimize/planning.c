@@ -146,7 +146,7 @@ static void add_partitions(const struct erg_optimization *o, struct erg_method_r
                 erg_layer_free(composed);
                 composed = erg_survey_compose(&kind->survey, &kind->survey_request,
                                               o->job->chunk_layers[x], direction == ERG_BACKWARD,
-                                              kind->workload_request.recompute, measured_only);
+                                              measured_only);
             }
             struct erg_cost *fixed = fixed_work(o, x, direction, true);
             if (kind->survey_request.ends)

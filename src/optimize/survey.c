@@ -373,10 +373,10 @@ int erg_survey_verify(struct erg_survey *survey, const struct erg_survey_request
 
 struct erg_layer *erg_survey_compose(const struct erg_survey *survey,
                                      const struct erg_survey_request *request, int layers,
-                                     bool backward, bool recompute, bool measured_only)
+                                     bool backward, bool measured_only)
 {
     const struct erg_workload *workload = request->workload;
-    size_t first = backward && !recompute ? workload->forward_count : 0;
+    size_t first = backward && !workload->replays_forward ? workload->forward_count : 0;
     size_t end = backward ? survey->partition_count : workload->forward_count;
     size_t clocks = survey->clock_count;
     struct erg_partition_table *tables = erg_xcalloc(end - first, sizeof *tables);

@@ -66,6 +66,6 @@ int erg_survey_verify(struct erg_survey *survey, const struct erg_survey_request
  */
 struct erg_layer *erg_survey_compose(const struct erg_survey *survey,
                                      const struct erg_survey_request *request, int layers,
-                                     bool backward, bool recompute, bool measured_only);
+                                     bool backward, bool measured_only);
 
 #endif

@@ -140,7 +140,7 @@ static void add_partitions(const struct verifier *v, struct way *way, bool backw
                            const struct erg_launch *launches)
 {
     const struct erg_workload *workload = &v->workload;
-    bool replay = backward && v->workload_request.recompute;
+    bool replay = backward && v->workload.replays_forward;
     size_t first = backward && !replay ? workload->forward_count : 0;
     size_t end = workload->forward_count + (backward ? workload->backward_count : 0);
     for (size_t i = first; i < end; i++) {

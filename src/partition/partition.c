@@ -55,9 +55,10 @@ int partition_cut_layers(struct erg_segments *segments, const struct erg_workloa
 
 int partition_cut_steady_layer(struct erg_segments *segments,
                                const struct erg_workload_request *request, int sequences,
-                               bool backward, size_t *first, size_t *count, struct erg_error *err)
+                               bool backward, bool replay, size_t *first, size_t *count,
+                               struct erg_error *err)
 {
-    if (partition_cut_layers(segments, request, sequences, 3, backward, false, err))
+    if (partition_cut_layers(segments, request, sequences, 3, backward, replay, err))
         return -1;
     size_t cuts = 0;
     for (size_t i = 0; i < segments->count; i++)
@@ -65,6 +66,25 @@ int partition_cut_steady_layer(struct erg_segments *segments,
     *count = cuts / 3;
     *first = *count;
     return 0;
+}
+
+int partition_replay_apart(const struct erg_workload_request *request, bool *apart,
+                           struct erg_error *err)
+{
+    struct erg_segments segments = {0};
+    int status =
+        partition_cut_layers(&segments, request, request->microbatch_size, 1, true, true, err);
+    *apart = true;
+    for (size_t k = 0; k < segments.count; k++) {
+        bool runs[2] = {false, false}; /* forward, backward */
+        for (size_t i = 0; i < segments.items[k].count; i++) {
+            const struct erg_op *op = &segments.items[k].pieces[i].op;
+            runs[op->code.backward] |= op->kind != ERG_OP_MEMORY;
+        }
+        *apart &= !(runs[0] && runs[1]);
+    }
+    erg_segments_release(&segments);
+    return status;
 }
 
 /* ---- names and slots ---- */
@@ -207,12 +227,12 @@ static int add_partition(struct erg_workload *workload, size_t direction_first,
 }
 
 int partition_derive(struct erg_workload *workload, const struct erg_workload_request *request,
-                     bool backward, struct erg_error *err)
+                     bool backward, bool replay, struct erg_error *err)
 {
     struct erg_segments segments = {0};
     size_t first = 0, count = 0, direction_first = workload->forward_count;
     int status = partition_cut_steady_layer(&segments, request, request->microbatch_size / 2,
-                                            backward, &first, &count, err);
+                                            backward, replay, &first, &count, err);
     for (size_t k = first; !status && k < first + count; k++) {
         const struct erg_segment *segment = &segments.items[k];
         const struct erg_segment *before = &segments.items[k - 1];

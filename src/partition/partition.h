@@ -96,10 +96,16 @@ struct erg_workload_request erg_workload_of_job(const struct erg_job *job,
 /* Everything that a device runs for a job's microbatch, per layer. */
 struct erg_workload {
     bool nanobatched; /* false when the microbatch cannot be split in two: no partitions */
-    /* Forward types first. A backward instruction runs `backward_count` types, preceded by all
-     * forward types (with configurations of their own) when activations are recomputed. */
+    /*
+     * Forward types first. A backward instruction runs `backward_count` types, and where
+     * `replays_forward` all forward types before them, with configurations of their own:
+     * activations are recomputed, and a layer ends in a communication. Where it does not (keys and
+     * values alone are exchanged), what computes again runs on into the backward pass, and the
+     * backward types hold both.
+     */
     struct erg_partition *partitions;
     size_t forward_count, backward_count;
+    bool replays_forward;
 
     /* Whole layers [0] forward, [1] backward, with the replay when activations are recomputed. */
     struct erg_steps sequential[2]; /* one microbatch, communication after compute */

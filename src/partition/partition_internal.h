@@ -21,14 +21,21 @@ int partition_cut_layers(struct erg_segments *segments, const struct erg_workloa
  */
 int partition_cut_steady_layer(struct erg_segments *segments,
                                const struct erg_workload_request *request, int sequences,
-                               bool backward, size_t *first, size_t *count, struct erg_error *err);
+                               bool backward, bool replay, size_t *first, size_t *count,
+                               struct erg_error *err);
+
+/* *apart: a layer that is computed again ends before its backward pass begins to compute, so that
+ * its segments are those of the forward pass. */
+int partition_replay_apart(const struct erg_workload_request *request, bool *apart,
+                           struct erg_error *err);
 
 /* What a partition that computes `parts` is called, short of its communication: "fwd_attn". */
 void partition_name(char *name, size_t capacity, bool backward, unsigned parts);
 
-/* Appends the partition types of one direction to the workload's, which has room for them. */
+/* Appends the partition types of one direction to the workload's, which has room for them; with
+ * `replay` those of a layer's forward and backward. */
 int partition_derive(struct erg_workload *workload, const struct erg_workload_request *request,
-                     bool backward, struct erg_error *err);
+                     bool backward, bool replay, struct erg_error *err);
 
 /* The SM counts that a communication in a group of GPUs may have, increasing. */
 const int *partition_sms(int gpus, size_t *count);

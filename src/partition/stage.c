@@ -3,20 +3,32 @@
 
 #include <string.h>
 
-/* The type that computes like `segment` beside `comm`; the ends of a stage miss some memory-bound
- * ops, so the compute-bound parts decide. -1: a tail of memory-bound ops. */
-static int type_of(const struct erg_workload *workload, bool backward,
-                   const struct erg_segment *segment, enum erg_comm_kind comm)
+static size_t compute_bound(const struct erg_op *ops, size_t count)
 {
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        found += ops[i].kind != ERG_OP_MEMORY;
+    return found;
+}
+
+/* The type that computes like a segment of these parts beside `task`'s communication; the ends of a
+ * stage miss some memory-bound ops, so the compute-bound ones decide. -1: the ends, of which some
+ * of those are missing. */
+static int type_of(const struct erg_workload *workload, bool backward, unsigned parts,
+                   const struct erg_task *task)
+{
+    enum erg_comm_kind comm = task->comm.kind;
     char base[sizeof workload->partitions->key];
-    partition_name(base, sizeof base, backward, segment->parts);
+    partition_name(base, sizeof base, backward, parts);
     size_t first = backward ? workload->forward_count : 0;
     size_t count = backward ? workload->backward_count : workload->forward_count;
     for (size_t i = first; i < first + count; i++) {
         const struct erg_partition *type = &workload->partitions[i];
         bool same_base = !strncmp(type->key, base, strlen(base)) &&
                          (type->key[strlen(base)] == '\0' || type->key[strlen(base)] == '_');
-        if (same_base && (comm == ERG_COMM_NONE || type->task.comm.kind == comm))
+        bool same_work = compute_bound(type->task.ops, type->task.op_count) ==
+                         compute_bound(task->ops, task->op_count);
+        if (same_base && same_work && (comm == ERG_COMM_NONE || type->task.comm.kind == comm))
             return (int)i;
     }
     return -1;
@@ -42,7 +54,7 @@ int erg_stage_partitions(struct erg_workload *workload, const struct erg_workloa
         erg_segments_release(&segments);
         return -1;
     }
-    size_t replayed = replay ? cuts_per_layer(workload, false) : 0;
+    size_t replayed = backward && workload->replays_forward ? cuts_per_layer(workload, false) : 0;
     /* Without communication all layers are one piece, and none of it a partition type. */
     size_t per_layer = replayed + cuts_per_layer(workload, backward);
     if (!per_layer)
@@ -57,11 +69,13 @@ int erg_stage_partitions(struct erg_workload *workload, const struct erg_workloa
                 comm = segments.items[k].comm;
             else if (k > 0)
                 comm = segments.items[k - 1].comm;
+            struct erg_task task =
+                erg_segment_task(workload->arena, &segments.items[k], comm, NULL);
             entries[(*count)++] = (struct erg_stage_partition){
                 .nanobatch = nanobatch,
-                .type = type_of(workload, backward && k % per_layer >= replayed, &segments.items[k],
-                                comm.kind),
-                .task = erg_segment_task(workload->arena, &segments.items[k], comm, NULL),
+                .type = type_of(workload, backward && k % per_layer >= replayed,
+                                segments.items[k].parts, &task),
+                .task = task,
             };
         }
     *list = entries;
@@ -70,6 +84,14 @@ int erg_stage_partitions(struct erg_workload *workload, const struct erg_workloa
 }
 
 /* ---- as steps ---- */
+
+/* The same slot in a task that has more or fewer memory-bound ops before its compute than its
+ * type. */
+static size_t same_slot(const struct erg_partition *type, const struct erg_task *task, size_t slot)
+{
+    size_t after = type->task.op_count - slot;
+    return slot == 0 || after > task->op_count ? 0 : task->op_count - after;
+}
 
 int erg_stage_sequential(struct erg_workload *workload, const struct erg_workload_request *request,
                          int layers, bool backward, struct erg_steps *steps, struct erg_error *err)
@@ -100,9 +122,11 @@ int erg_stage_nanobatched(struct erg_workload *workload, const struct erg_worklo
     for (size_t i = 0; i < count; i++) {
         struct erg_step step = {.task = list[i].task, .instruction = true};
         step.task.comm.library = !launches;
-        if (launches && list[i].type >= 0)
+        if (launches && list[i].type >= 0) {
             step.launch = launches[list[i].type];
-        else if (launches)
+            step.launch.slot =
+                same_slot(&workload->partitions[list[i].type], &list[i].task, step.launch.slot);
+        } else if (launches)
             step.launch = ends->steps[ends->count - 1].launch;
         partition_append(workload, steps, &step);
     }

@@ -8,16 +8,16 @@
 /* One layer in its steady state, communication after compute. */
 static int add_sequential_layer(struct erg_workload *workload, struct erg_steps *steps,
                                 const struct erg_workload_request *request, bool backward,
-                                struct erg_error *err)
+                                bool replay, struct erg_error *err)
 {
     struct erg_segments segments = {0};
     size_t first = 0, count = 0;
     int status = partition_cut_steady_layer(&segments, request, request->microbatch_size, backward,
-                                            &first, &count, err);
+                                            replay, &first, &count, err);
     if (!status && !count) { /* no communication in a layer: one step of pure compute */
         erg_segments_release(&segments);
         status = partition_cut_layers(&segments, request, request->microbatch_size, 1, backward,
-                                      false, err);
+                                      replay, err);
         first = 0;
         count = segments.count;
     }
@@ -29,12 +29,12 @@ static int add_sequential_layer(struct erg_workload *workload, struct erg_steps 
 
 static int add_nanobatch_layer(struct erg_workload *workload, struct erg_steps *steps,
                                const struct erg_workload_request *request, bool backward,
-                               struct erg_error *err)
+                               bool replay, struct erg_error *err)
 {
     struct erg_segments segments = {0};
     size_t first = 0, count = 0;
     int status = partition_cut_steady_layer(&segments, request, request->microbatch_size / 2,
-                                            backward, &first, &count, err);
+                                            backward, replay, &first, &count, err);
     for (size_t k = first; !status && k < first + count; k++) {
         partition_append_segment(workload, steps, &segments.items[k], segments.items[k - 1].comm,
                                  true);
@@ -48,14 +48,15 @@ static int add_layers(struct erg_workload *workload, const struct erg_workload_r
                       struct erg_error *err)
 {
     for (int direction = 0; direction < 2; direction++) {
-        int from = direction == 1 && request->recompute ? 0 : direction;
-        for (int part = from; part <= direction; part++) {
+        bool replay = direction == 1 && request->recompute && !workload->replays_forward;
+        for (int part = direction == 1 && workload->replays_forward ? 0 : direction;
+             part <= direction; part++) {
             if (add_sequential_layer(workload, &workload->sequential[direction], request, part == 1,
-                                     err))
+                                     replay, err))
                 return -1;
             if (workload->nanobatched &&
                 add_nanobatch_layer(workload, &workload->nanobatch[direction], request, part == 1,
-                                    err))
+                                    replay, err))
                 return -1;
         }
     }
@@ -179,9 +180,14 @@ int erg_workload_build(struct erg_workload *workload, const struct erg_workload_
     workload->nanobatched = communicates && request->microbatch_size % 2 == 0;
     workload->boundary_bytes = 2.0 * request->microbatch_size * request->sequence /
                                request->context * (double)request->model->hidden;
-    if ((workload->nanobatched &&
-         (partition_derive(workload, request, false, err) ||
-          partition_derive(workload, request, true, err) || add_ends(workload, request, err))) ||
+    bool apart = false;
+    int status = request->recompute ? partition_replay_apart(request, &apart, err) : 0;
+    workload->replays_forward = apart;
+    bool replay = request->recompute && !apart;
+    if (status ||
+        (workload->nanobatched && (partition_derive(workload, request, false, false, err) ||
+                                   partition_derive(workload, request, true, replay, err) ||
+                                   add_ends(workload, request, err))) ||
         add_layers(workload, request, err) || add_fixed(workload, request, err)) {
         erg_workload_release(workload);
         return -1;
