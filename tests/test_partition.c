@@ -426,6 +426,23 @@ static void slots_are_found_behind_more_ops(void **state)
     tear_down(&f);
 }
 
+/* Both ends of an instruction over context ranks alone have compute beside a communication: little
+ * at the first, nearly a layer at the last. Each gets the SMs that it needs. */
+static void each_end_gets_its_own_sms(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, "llama-2-7b", 1, 8, 8, 4096, false);
+    struct erg_launch launches[8] = {{0, 30}};
+    struct erg_steps steps;
+    struct erg_error err = {0};
+    assert_ok(erg_stage_nanobatched(&f.workload, &f.request, 2, false, launches, &steps, &err),
+              &err);
+    assert_int_equal(steps.steps[steps.count - 2].launch.sms, 3);
+    assert_true(steps.steps[1].launch.sms > 3);
+    tear_down(&f);
+}
+
 static void whole_layers_have_the_published_kernel_counts_and_costs(void **state)
 {
     (void)state;
@@ -552,6 +569,7 @@ int main(void)
         cmocka_unit_test(whole_instructions_are_steps_of_all_layers),
         cmocka_unit_test(pieces_add_up_to_the_instruction),
         cmocka_unit_test(slots_are_found_behind_more_ops),
+        cmocka_unit_test(each_end_gets_its_own_sms),
         cmocka_unit_test(whole_layers_have_the_published_kernel_counts_and_costs),
         cmocka_unit_test(adjacent_communications_fuse_and_memory_runs_merge),
         cmocka_unit_test(without_recomputation_a_backward_is_only_the_backward),

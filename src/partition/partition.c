@@ -157,6 +157,19 @@ int partition_covers(const struct erg_workload_request *request, const struct er
     return 0;
 }
 
+int partition_end_sms(const struct erg_workload_request *request, const struct erg_task *task,
+                      int *sms, struct erg_error *err)
+{
+    size_t count, k = 0;
+    const int *choices = partition_sms(task->comm.group, &count);
+    bool hidden = false;
+    while (!hidden && k < count)
+        if (partition_covers(request, task, 0, choices[k++], &hidden, err))
+            return -1;
+    *sms = choices[k - 1];
+    return 0;
+}
+
 static int find_slots(struct erg_partition *partition, const struct erg_segment *segment,
                       const struct erg_workload_request *request, struct erg_arena *arena,
                       struct erg_error *err)

@@ -144,8 +144,8 @@ int erg_stage_partitions(struct erg_workload *workload, const struct erg_workloa
 /*
  * The same as steps that a device runs in one go, which live as long as the workload: one
  * microbatch with its communication after compute, or two nanobatches. launches[types] of these
- * (forward types first; NULL: the library's communication at once); the last communication runs as
- * `ends` says.
+ * (forward types first; NULL: the library's communication at once); what is of no type, at the
+ * ends, is launched at once on the fewest SMs that hide it, or on the most.
  */
 int erg_stage_sequential(struct erg_workload *workload, const struct erg_workload_request *request,
                          int layers, bool backward, struct erg_steps *steps, struct erg_error *err);

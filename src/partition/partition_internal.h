@@ -48,6 +48,11 @@ const int *partition_sms(int gpus, size_t *count);
 int partition_covers(const struct erg_workload_request *request, const struct erg_task *task,
                      size_t op, int sms, bool *covered, struct erg_error *err);
 
+/* The fewest SMs on which the communication of `task`, launched at once, is hidden, or the most
+ * where none hide it: what the ends of an instruction get. */
+int partition_end_sms(const struct erg_workload_request *request, const struct erg_task *task,
+                      int *sms, struct erg_error *err);
+
 void partition_append(struct erg_workload *workload, struct erg_steps *steps,
                       const struct erg_step *step);
 

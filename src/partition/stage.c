@@ -117,7 +117,6 @@ int erg_stage_nanobatched(struct erg_workload *workload, const struct erg_worklo
     size_t count;
     if (erg_stage_partitions(workload, request, layers, backward, &list, &count, err))
         return -1;
-    const struct erg_steps *ends = &workload->ends[backward];
     *steps = (struct erg_steps){0};
     for (size_t i = 0; i < count; i++) {
         struct erg_step step = {.task = list[i].task, .instruction = true};
@@ -126,8 +125,10 @@ int erg_stage_nanobatched(struct erg_workload *workload, const struct erg_worklo
             step.launch = launches[list[i].type];
             step.launch.slot =
                 same_slot(&workload->partitions[list[i].type], &list[i].task, step.launch.slot);
-        } else if (launches)
-            step.launch = ends->steps[ends->count - 1].launch;
+        } else if (launches && step.task.comm.kind != ERG_COMM_NONE &&
+                   partition_end_sms(request, &step.task, &step.launch.sms, err)) {
+            return -1;
+        }
         partition_append(workload, steps, &step);
     }
     return 0;

@@ -135,13 +135,10 @@ static int add_ends(struct erg_workload *workload, const struct erg_workload_req
         }
         append_task(workload, &workload->ends[direction], list[0].task, 0);
         const struct erg_task *tail = &list[count - 2].task;
-        size_t sms_count, k = 0;
-        const int *sms = partition_sms(tail->comm.group, &sms_count);
-        bool hidden = false;
-        while (!hidden && k < sms_count)
-            if (partition_covers(request, tail, 0, sms[k++], &hidden, err))
-                return -1;
-        append_task(workload, &workload->ends[direction], *tail, sms[k - 1]);
+        int sms;
+        if (partition_end_sms(request, tail, &sms, err))
+            return -1;
+        append_task(workload, &workload->ends[direction], *tail, sms);
     }
     return 0;
 }
