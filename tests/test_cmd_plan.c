@@ -224,6 +224,55 @@ static void test_rows_as_jobs(void **state)
     assert_int_equal(system(command), 0);
 }
 
+/* What the table calls a layout is that layout when it is asked for: v says that chunks may differ,
+ * as those do where the head is as long as eight of sixteen layers, l that they are equal. */
+static void test_rows_by_name(void **state)
+{
+    (void)state;
+    const char asked[] = SMALL " --gpus 4 --batch 8 --sequence 4096 --recompute none";
+    char job[200], command[700];
+    snprintf(job, sizeof job, "%s/job.yaml", folder);
+    snprintf(command, sizeof command,
+             "sed 's/^model: .*/model: llama-3.2-1b/; s/^vocabulary: .*//; s/^virtual_stages: "
+             ".*//' " SMALL " > %s",
+             job);
+    assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, "%s%s", job, strchr(asked, ' '));
+    const double uneven_s = time_of(command, "--layout p=4,v=1"),
+                 equal_s = time_of(command, "--layout p=4,l=4");
+    assert_close(uneven_s, time_of(command, "--layout t=1,c=1,p=4,v=1,b=1"), 1e-9);
+    assert_close(equal_s, time_of(command, "--layout p=4"), 1e-9);
+    assert_true(uneven_s < 0.8 * equal_s);
+
+    /* Where chunks must differ to fit, too: the offloading of equal ones is not enough. */
+    snprintf(command, sizeof command,
+             "plan " SMALL " --batch 4 --sequence 16384 --memory-budget 40GB --recompute full "
+             "--layout p=4,v=4 2>&1");
+    check_output(command, 0, "t=1,c=1,p=4,v=4,b=1");
+    snprintf(command, sizeof command,
+             "plan " SMALL " --batch 4 --sequence 16384 --memory-budget 40GB --recompute full "
+             "--layout p=4,l=2 2>&1");
+    check_output(command, 3, "; it fits with layers of a chunk 8");
+
+    /* What is missing is what the split that needs least misses: as much as would be enough. */
+    snprintf(command, sizeof command,
+             "plan " SMALL " --batch 4 --sequence 16384 --memory-budget 30GB --recompute full "
+             "--layout p=4,v=3 2>&1");
+    struct program_result said = run_program(command);
+    double missing, budget, needed;
+    assert_int_equal(sscanf(said.out.data,
+                            "ergon: --layout p=4,v=3: needs %lf GiB more than the %lf GiB",
+                            &missing, &budget),
+                     2);
+    assert_non_null(strstr(said.out.data, "as it is with "));
+    assert_int_equal(
+        sscanf(strstr(said.out.data, "as it is with "), "as it is with %lf GiB", &needed), 1);
+    assert_near(budget + missing, needed, 0.25);
+    erg_text_release(&said.out);
+    snprintf(command, sizeof command, "rm -r %s/*", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* A file beside the job or in the current folder is found from anywhere. */
 static void test_files_of_jobs(void **state)
 {
@@ -537,6 +586,7 @@ int main(void)
         cmocka_unit_test(test_fewer_are_the_first_of_more),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_rows_as_jobs),
+        cmocka_unit_test(test_rows_by_name),
         cmocka_unit_test(test_what_is_said_to_be_needed_is_enough),
         cmocka_unit_test(test_files_of_jobs),
         cmocka_unit_test(test_refusals_as_documents),

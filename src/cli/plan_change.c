@@ -10,11 +10,17 @@ static void add_part(struct erg_text *out, const char *name, long from, long to)
         erg_text_printf(out, "%s%s %ld", out->count ? " and " : "", name, to);
 }
 
+static long chunks_of(const struct erg_layout *layout)
+{
+    return layout->pipeline * layout->virtual_stages;
+}
+
 int erg_plan_say_change(struct erg_layout_remedy *remedy, const struct erg_layout_search *search,
                         const struct erg_layout *layout, struct erg_error *err)
 {
     struct erg_layout_change change;
     struct erg_text parts = {0}, hint = {0};
+    const long layers = search->time.model->layers;
     const struct erg_error refused = *err;
     erg_layout_find_change(&change, search, layout);
     const struct erg_layout *changed = &change.candidate.layout;
@@ -22,7 +28,11 @@ int erg_plan_say_change(struct erg_layout_remedy *remedy, const struct erg_layou
         add_part(&parts, "tensor", layout->tensor, changed->tensor);
         add_part(&parts, "context", layout->context, changed->context);
         add_part(&parts, "pipeline", layout->pipeline, changed->pipeline);
-        add_part(&parts, "virtual stages", layout->virtual_stages, changed->virtual_stages);
+        if (layout->cut != ERG_CUT_EQUALLY)
+            add_part(&parts, "virtual stages", layout->virtual_stages, changed->virtual_stages);
+        else /* as it was asked for */
+            add_part(&parts, "layers of a chunk", layers / chunks_of(layout),
+                     layers / chunks_of(changed));
         add_part(&parts, "microbatch", layout->microbatch, changed->microbatch);
         if (changed->remat != layout->remat)
             erg_text_printf(&parts, "%srecompute %s", parts.count ? " and " : "",

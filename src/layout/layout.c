@@ -131,6 +131,9 @@ int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
     layout->context = numbers[CONTEXT];
     layout->pipeline = numbers[PIPELINE];
     layout->microbatch = numbers[MICROBATCH];
+    layout->cut = numbers[LAYERS]    ? ERG_CUT_EQUALLY
+                  : numbers[VIRTUAL] ? ERG_CUT_ANY
+                                     : ERG_CUT_EVENLY;
     layout->virtual_stages = numbers[VIRTUAL] ? numbers[VIRTUAL] : 1;
     layout->chunk_layers = NULL;
     return 0;
@@ -195,6 +198,9 @@ static int check_layers(const struct erg_layout *layout, const struct erg_model 
                         struct erg_error *err)
 {
     long chunks = layout->pipeline * layout->virtual_stages, sum = 0;
+    if (layout->virtual_stages > 1 && layout->pipeline < 2)
+        return erg_fail(err, ERG_FAILED,
+                        "virtual stages interleave the stages of a pipeline, but there is 1 stage");
     if (model->layers < chunks)
         return erg_fail(err, ERG_FAILED, "%s has %ld layers, too few for %ld stages of %ld chunks",
                         model->name, model->layers, layout->pipeline, layout->virtual_stages);
@@ -214,9 +220,6 @@ static int check_layers(const struct erg_layout *layout, const struct erg_model 
                         model->name, model->layers);
     if (layout->virtual_stages == 1)
         return 0;
-    if (layout->pipeline < 2)
-        return erg_fail(err, ERG_FAILED,
-                        "virtual stages interleave the stages of a pipeline, but there is 1 stage");
     if (layout->microbatches % layout->pipeline != 0)
         return erg_fail(err, ERG_FAILED,
                         "the interleaved schedule needs a multiple of the %ld pipeline stages as "

@@ -54,6 +54,13 @@ static inline bool erg_remat_is_within(enum erg_remat least, enum erg_remat most
            (most == ERG_REMAT_BALANCED && least < most);
 }
 
+/* How layers may be cut into chunks where it is not said how many each has. */
+enum erg_layout_cut {
+    ERG_CUT_EVENLY,  /* equal chunks if the layers divide, else as is fastest */
+    ERG_CUT_EQUALLY, /* equal chunks only */
+    ERG_CUT_ANY,     /* as is fastest */
+};
+
 struct erg_layout {
     long tensor, context, pipeline, data; /* degrees; their product is the GPUs of the job */
     long virtual_stages;                  /* model chunks of a stage; above 1 the schedule is
@@ -64,6 +71,7 @@ struct erg_layout {
     /* Layers of each chunk in model order: chunk c of stage s is [c * pipeline + s]; NULL: equal.
      */
     const long *chunk_layers;
+    enum erg_layout_cut cut; /* for who looks for them (search/search.h) */
     /* What a stage recomputes, and the share of a microbatch's activations that it moves to host
      * memory, 0 to 1: of each stage, [pipeline], or where NULL of all. */
     enum erg_remat remat;
@@ -123,8 +131,9 @@ long erg_layout_vocabulary(const struct erg_model *model, long tensor);
 
 /*
  * Degrees from text, for example "t=2,c=2,p=8,l=2": t tensor, c context, p pipeline, b microbatch,
- * and either v virtual stages or l layers of a chunk (then `layers` decides v); what is not there
- * is 1. Touches nothing else of the layout, and no layers may have been given for its chunks.
+ * and either v virtual stages, whose chunks may differ in layers, or l layers of every chunk (then
+ * `layers` decides v); what is not there is 1. Touches nothing else of the layout, and no layers
+ * may have been given for its chunks.
  * ERG_USAGE where the text is wrong, ERG_INFEASIBLE where the layers cannot be cut so.
  */
 int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,

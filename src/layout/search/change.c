@@ -7,8 +7,11 @@
 
 enum field { TENSOR, CONTEXT, PIPELINE, CHUNKS, MICROBATCH, REMAT, FIELDS };
 
-static void set(struct erg_layout *layout, enum field field, long value)
+/* False: that cannot be. Chunks of which it is said how many layers each has keep so many with
+ * other stages; other virtual stages may differ in layers otherwise. */
+static bool set(struct erg_layout *layout, enum field field, long value, long layers)
 {
+    const long own = layout->pipeline * layout->virtual_stages;
     long *const places[] = {[TENSOR] = &layout->tensor,
                             [CONTEXT] = &layout->context,
                             [PIPELINE] = &layout->pipeline,
@@ -18,6 +21,15 @@ static void set(struct erg_layout *layout, enum field field, long value)
         layout->remat = (enum erg_remat)value;
     else
         *places[field] = value;
+    if (layout->cut == ERG_CUT_EQUALLY && field == PIPELINE) {
+        layout->virtual_stages = own / value;
+        return own % value == 0;
+    }
+    if (layout->cut == ERG_CUT_EQUALLY && field == CHUNKS)
+        return layers % (layout->pipeline * value) == 0;
+    if (field == CHUNKS)
+        layout->cut = ERG_CUT_ANY;
+    return true;
 }
 
 static bool is_allowed(const struct erg_layout_search *search, enum field field, long value)
@@ -66,10 +78,9 @@ static void try_fields(struct erg_layout_change *change, const struct erg_layout
     for (int field = first; field < FIELDS; field++)
         for (long value = field == REMAT ? 0 : 1; value <= largest(search, field); value++) {
             struct erg_layout tried = *layout;
-            if (!is_allowed(search, field, value))
-                continue;
-            set(&tried, field, value);
-            if (tried.pipeline * tried.virtual_stages > search->time.model->layers)
+            if (!is_allowed(search, field, value) ||
+                !set(&tried, field, value, search->time.model->layers) ||
+                tried.pipeline * tried.virtual_stages > search->time.model->layers)
                 continue;
             if (left > 1)
                 try_fields(change, search, &tried, field + 1, left - 1, changed);

@@ -9,7 +9,8 @@
 struct erg_layout_change {
     /* Of tensor, context and pipeline degree, virtual stages, microbatch and recomputation as few
      * changed as possible, one or two, so that the layout is one of the search; of several such the
-     * fastest. 0: none is. Offloading is the least that fits. */
+     * fastest. 0: none is. Offloading is the least that fits. By ERG_CUT_EQUALLY chunks keep their
+     * layers with other pipeline degrees. */
     int changed;
     struct erg_layout_candidate candidate;
     /* What a GPU would have to have for tensors so that the layout fits as it is; 0: that is not

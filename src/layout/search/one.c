@@ -97,6 +97,38 @@ static void split_one(struct erg_layout_splitter *splitter, const struct erg_lay
     layout->chunk_layers = splitter->chunk_layers;
 }
 
+/* Of a layout that no split makes fit its GPUs: that which needs least of them, to half a
+ * thousandth, so that what is said to be missing is enough. False: one does fit. */
+static bool split_nearest(struct erg_layout_splitter *splitter,
+                          const struct erg_layout_places *places, struct erg_layout *layout)
+{
+    struct erg_layout_search larger = *places->on[0].search;
+    struct erg_layout_places there = *places;
+    struct erg_layout tried = *layout;
+    double low = 0, high = larger.memory_bytes;
+    there.on[0].search = &larger;
+    larger.host_bytes = 0;
+    if (larger.per_stage)
+        while (!(larger.remats & 1u << tried.remat) || (larger.remats >> tried.remat) > 1)
+            tried.remat = (tried.remat + 1) % ERG_REMATS;
+    while (high < 0x1p60 &&
+           erg_layout_split_fastest(splitter, &there, &tried, INFINITY) == INFINITY) {
+        low = high;
+        larger.memory_bytes = high = 2 * low;
+    }
+    if (low == 0 || high >= 0x1p60)
+        return false;
+    while (high > 1.0005 * low) {
+        const double middle = larger.memory_bytes = (low + high) / 2;
+        const bool fits = erg_layout_split_fastest(splitter, &there, &tried, INFINITY) < INFINITY;
+        *(fits ? &high : &low) = middle;
+    }
+    larger.memory_bytes = high;
+    erg_layout_split_fastest(splitter, &there, &tried, INFINITY);
+    layout->chunk_layers = splitter->chunk_layers;
+    return true;
+}
+
 /* Adds which stage of a layout that is too large needs most, and of what. */
 static void say_binding(struct erg_error *err, const struct erg_layout *layout,
                         const struct erg_layout_places *places)
@@ -206,12 +238,12 @@ static int fail_batch(const struct erg_layout_search *search, const struct erg_l
                     stages);
 }
 
-int erg_layout_evaluate(struct erg_layout_candidate *candidate,
-                        const struct erg_layout_search *search, const struct erg_layout *layout,
-                        struct erg_error *err)
+/* Degrees, batch and microbatches, and whether the layers can be cut at all; `chunks_differ`: they
+ * need not be divided equally. */
+static int fill(struct erg_layout_candidate *candidate, const struct erg_layout_search *search,
+                bool chunks_differ, struct erg_error *err)
 {
     const struct erg_time_machine *machine = search->time.machine;
-    *candidate = (struct erg_layout_candidate){.layout = *layout};
     struct erg_layout *own = &candidate->layout;
     long most = search->group_most > 0 ? search->group_most : machine->node_gpus;
     long pipeline = own->tensor * own->context * own->pipeline;
@@ -232,41 +264,83 @@ int erg_layout_evaluate(struct erg_layout_candidate *candidate,
     if (!candidate->batch)
         return fail_batch(search, own, err);
     own->microbatches = candidate->batch / (own->data * own->microbatch);
-    bool split = search->unequal && !own->chunk_layers && own->pipeline > 1 &&
-                 own->pipeline * own->virtual_stages <= search->time.model->layers &&
-                 search->time.model->layers % (own->pipeline * own->virtual_stages) != 0;
     struct erg_layout checked = *own;
-    if (split)
+    if (chunks_differ)
         checked.pipeline = checked.virtual_stages = 1;
     if (erg_layout_check(&checked, search->time.model, err) != 0) {
         if (err)
             err->status = ERG_INFEASIBLE;
         return -1;
     }
-    struct erg_layout_pieces pieces;
-    struct erg_layout_places places;
+    return 0;
+}
+
+/* Offloading, memory and time of the layout's own chunks, or, if `split`, of the fastest. */
+static int settle_chunks(struct erg_layout_candidate *candidate, bool split,
+                         const struct erg_layout_places *places, struct erg_error *err)
+{
+    const struct erg_layout_search *search = places->on[0].search;
     struct erg_layout_splitter splitter;
-    erg_layout_pieces_init(&pieces, search, own);
-    erg_layout_places_init(&places, search, &pieces, own,
-                           erg_time_group_bandwidth(&search->time, own->tensor,
-                                                    own->context * own->data, search->gpus));
     struct erg_layout_stages stages;
     erg_layout_splitter_init(&splitter, search->time.model->layers);
     erg_layout_stages_init(&stages, search->time.model->layers);
     if (split && search->per_stage)
-        split_stages(&splitter, &stages, &places, own);
+        split_stages(&splitter, &stages, places, &candidate->layout);
     else if (split)
-        split_one(&splitter, &places, own);
-    int status = settle_one(candidate, &stages, &places, err);
+        split_one(&splitter, places, &candidate->layout);
+    const double offload = candidate->layout.offload;
+    int status = settle_one(candidate, &stages, places, err);
+    if (status && split && err && split_nearest(&splitter, places, &candidate->layout)) {
+        candidate->layout.offload = offload;
+        settle_one(candidate, &stages, places, err);
+    }
     if (!status && split)
-        erg_layout_follow_split(candidate, &splitter, &stages, &places);
+        erg_layout_follow_split(candidate, &splitter, &stages, places);
     else if (!status)
-        erg_layout_follow(candidate, splitter.follower, &places);
+        erg_layout_follow(candidate, splitter.follower, places);
     if (!status)
         erg_layout_own_lists(candidate);
     if (!status && split)
-        erg_layout_refine_split(candidate, &splitter, &stages, &places, INFINITY);
+        erg_layout_refine_split(candidate, &splitter, &stages, places, INFINITY);
     erg_layout_stages_release(&stages);
     erg_layout_splitter_release(&splitter);
     return status;
+}
+
+int erg_layout_evaluate(struct erg_layout_candidate *candidate,
+                        const struct erg_layout_search *search, const struct erg_layout *layout,
+                        struct erg_error *err)
+{
+    const long chunks = layout->pipeline * layout->virtual_stages;
+    const long layers = search->time.model->layers;
+    const bool divides = chunks > 0 && layers % chunks == 0;
+    const bool split = search->unequal && !layout->chunk_layers && layout->pipeline > 1 &&
+                       chunks < layers &&
+                       (layout->cut == ERG_CUT_ANY || (layout->cut == ERG_CUT_EVENLY && !divides));
+    *candidate = (struct erg_layout_candidate){.layout = *layout};
+    if (fill(candidate, search, split, err) != 0)
+        return -1;
+    struct erg_layout_pieces pieces;
+    struct erg_layout_places places;
+    const struct erg_layout *own = &candidate->layout;
+    erg_layout_pieces_init(&pieces, search, own);
+    erg_layout_places_init(&places, search, &pieces, own,
+                           erg_time_group_bandwidth(&search->time, own->tensor,
+                                                    own->context * own->data, search->gpus));
+    if (!split || !divides)
+        return settle_chunks(candidate, split, &places, err);
+    struct erg_layout_candidate differing = *candidate;
+    const int equal_status = settle_chunks(candidate, false, &places, NULL);
+    const double equal_s = equal_status ? INFINITY : candidate->time.total;
+    if (settle_chunks(&differing, true, &places, equal_status ? err : NULL) != 0)
+        return equal_status;
+    if (differing.time.total < equal_s) {
+        if (!equal_status)
+            erg_layout_candidate_release(candidate);
+        *candidate = differing;
+    } else {
+        candidate->bound_s = fmin(differing.bound_s, equal_s);
+        erg_layout_candidate_release(&differing);
+    }
+    return 0;
 }

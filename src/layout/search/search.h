@@ -129,8 +129,8 @@ bool erg_layout_any_fits(const struct erg_layout_search *search);
 
 /*
  * One layout of given degrees, chunks, microbatch and recomputation (and, where the search may not
- * offload, its own ratio): data degree, batch, offloading, memory and time. Where layers cannot be
- * divided equally, no split is given and stages may differ, that of the fastest split.
+ * offload, its own ratio): data degree, batch, offloading, memory and time. Where no split is given
+ * and stages may differ, in the search and by the layout's `cut`, that of the fastest split.
  * ERG_INFEASIBLE where it is none of the search; the message names the constraint that it breaks.
  * To be released.
  */
