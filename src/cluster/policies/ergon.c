@@ -35,8 +35,12 @@
  * thrift: (least energy of a sample / energy of a sample)^0.1. GPUs are hardly shared out by it.
  * The operating point of each offer is picked by speed x (the same ratio)^0.3, which lowers clocks
  *   where most of an iteration is waiting; times what energy costs and emits now over its mean,
- *   where there is a tariff. The thrifty variant raises the 0.3 to 2 as GPUs get free: slower jobs
- *   then delay nobody but themselves.
+ *   where there is a tariff. The 0.3 rises to 7 as GPUs get free, for slower jobs then delay nobody
+ *   but themselves. So that they do not delay themselves by much, a job's time counts as its part
+ *   of five times what the cluster draws idle, as if that were the job's to pay for: of many jobs
+ *   the large slow down, few on an empty cluster hardly do. On Philly's trace run to its end that
+ *   is 1.4 % less energy for .5 % more mean completion. The thrifty variant raises the 0.3 to 2
+ *   only, but counts time for nothing but of the longest jobs.
  * keep: the share of an hour, or of what the job has left if that is less, that remains after a
  *   restart; to a job without GPUs the restart that it needs in any case is part of what it has
  *   left. Staying counts as more than one by three times as much, since a job that has to go comes
@@ -65,10 +69,10 @@
 #define BETWEEN_S 60.0   /* decisions, at most, */
 #define AT_MOST_S 1800.0 /* and where nothing happens */
 #define CLOCK_THRIFT 0.3
-#define CLOCK_THRIFT_FREE 2.0 /* of the thrifty variant where */
-#define FREE_SHARE 0.3        /* of all GPUs are free */
+#define FREE_SHARE 0.3 /* of all GPUs: so many are enough for whoever comes */
 
-static int open_any(void **state, const struct erg_scheduler *scheduler, bool thrifty)
+static int open_any(void **state, const struct erg_scheduler *scheduler,
+                    const struct ergon_taste *taste)
 {
     struct ergon *ergon = erg_xcalloc(1, sizeof *ergon);
     ergon->workloads = scheduler->trace->workloads_count;
@@ -80,21 +84,25 @@ static int open_any(void **state, const struct erg_scheduler *scheduler, bool th
         erg_xcalloc(scheduler->trace->tenants_count + 1, sizeof *ergon->tenant_used_s);
     ergon->decided_s = -INFINITY;
     ergon->fleet_idle_w = erg_fleet_idle_power(scheduler->fleet);
-    ergon->thrifty = thrifty;
+    ergon->taste = taste;
     *state = ergon;
     return 0;
 }
 
 static int open_ergon(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
 {
+    static const struct ergon_taste taste = {
+        .thrift_free = 7, .idle_share = 5, .critical_power = 1};
     (void)err;
-    return open_any(state, scheduler, false);
+    return open_any(state, scheduler, &taste);
 }
 
 static int open_thrifty(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
 {
+    static const struct ergon_taste taste = {
+        .thrift_free = 2, .idle_share = 0, .critical_power = 3};
     (void)err;
-    return open_any(state, scheduler, true);
+    return open_any(state, scheduler, &taste);
 }
 
 static void close_ergon(void *state)
@@ -117,24 +125,37 @@ static void close_ergon(void *state)
 /*
  * How much speed is given up for energy by slower clocks. Energy counts in proportion to what it
  * costs and emits now. A slower job delays itself and, where no GPUs are free, also those that
- * could have had its own: so a thrifty policy saves where some are.
+ * could have had its own: so more is saved where some are.
  */
 static double clock_thrift(const struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     enum { STEPS = 16 }; /* per unit: points are not picked anew for less */
-    double thrift = CLOCK_THRIFT;
-    if (ergon->thrifty) {
-        double free = 0, all = 0;
-        for (int type = 0; type < ergon->market.types; type++) {
-            free += ergon->market.left[type];
-            all += ergon->market.supply[type];
-        }
-        double slack = all > 0 ? fmin(1, free / (FREE_SHARE * all)) : 1;
-        thrift += slack * (CLOCK_THRIFT_FREE - CLOCK_THRIFT);
+    double free = 0, all = 0;
+    for (int type = 0; type < ergon->market.types; type++) {
+        free += ergon->market.left[type];
+        all += ergon->market.supply[type];
     }
+    if (all == 0) { /* before the first clearing: if all who wait got what they asked for */
+        all = free = scheduler->fleet->gpus;
+        for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next)
+            free -= scheduler->jobs[id].request->gpus;
+    }
+    double slack = fmax(0, fmin(1, free / (FREE_SHARE * all)));
+    double thrift = CLOCK_THRIFT + slack * (ergon->taste->thrift_free - CLOCK_THRIFT);
     if (scheduler->tariff)
         thrift *= erg_tariff_relative(scheduler->tariff, scheduler->now_s);
     return rint(STEPS * thrift) / STEPS;
+}
+
+/* Watts that a job's time counts as: fewer where energy is dear, as time then costs no more. */
+static double time_power(const struct ergon *ergon, const struct erg_scheduler *scheduler)
+{
+    enum { STEPS = 4 }; /* per octave, as above */
+    int jobs = scheduler->waiting.count + scheduler->running.count;
+    double power_w = ergon->taste->idle_share * ergon->fleet_idle_w / jobs;
+    if (scheduler->tariff)
+        power_w /= fmax(1, erg_tariff_relative(scheduler->tariff, scheduler->now_s));
+    return power_w > 0 ? exp2(rint(STEPS * log2(power_w)) / STEPS) : 0;
 }
 
 static void count_supply(struct ergon *ergon, const struct erg_scheduler *scheduler)
@@ -262,14 +283,15 @@ static int decide_ergon(void *state, struct erg_scheduler *scheduler,
         return 0;
     }
     ergon_keep_accounts(ergon, scheduler);
-    ergon->clock_thrift = clock_thrift(ergon, scheduler);
+    ergon->clocking.thrift = clock_thrift(ergon, scheduler);
+    ergon->clocking.rest_w = time_power(ergon, scheduler);
     ergon_weigh(ergon, scheduler);
     count_supply(ergon, scheduler);
     ergon_clear(ergon, scheduler);
     apply(ergon, scheduler);
     use_rest(ergon, scheduler);
     run_one(ergon, scheduler);
-    bool lasts = clock_thrift(ergon, scheduler) == ergon->clock_thrift;
+    bool lasts = clock_thrift(ergon, scheduler) == ergon->clocking.thrift;
     erg_scheduler_wake(scheduler, scheduler->now_s + (lasts ? AT_MOST_S : BETWEEN_S));
     return 0;
 }
@@ -288,7 +310,7 @@ const struct erg_policy erg_policy_ergon = {
 
 const struct erg_policy erg_policy_ergon_thrifty = {
     .name = "ergon-thrifty",
-    .summary = "the same, with slower clocks wherever GPUs are free",
+    .summary = "the same, with still slower clocks where GPUs are free",
     .events = EVENTS,
     .open = open_thrifty,
     .decide = decide_ergon,

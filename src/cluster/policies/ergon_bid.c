@@ -6,9 +6,6 @@
 /* Moves that one move leads to: the job's, its way back, and that of whoever gave way to it. */
 #define STAYING 3
 
-/* Whether a job ends last is the surer, the nearer it comes to the longest. */
-#define LAST_POWER 3
-
 /* What a job bids on: a shape, as a choice of the menu or, without one, because it has it. */
 struct lot {
     const struct ergon_bidder *bidder;
@@ -25,7 +22,7 @@ static double clocked_worth(const struct ergon *ergon, const struct lot *lot, in
     if (lot->choice && lot->rest_w == 0)
         return lot->menu->worths[lot->choice->first_worth + (size_t)point].clocked;
     return ergon_merit(lot->menu, lot->speed->samples_per_s, lot->gpus, &lot->speed->points[point],
-                       lot->rest_w, ergon->clock_thrift);
+                       ergon->clocking.rest_w + lot->rest_w, ergon->clocking.thrift);
 }
 
 static double shared_worth(const struct lot *lot, int point)
@@ -70,8 +67,7 @@ static void offer_point(struct ergon *ergon, const struct erg_scheduler *schedul
         .speed = erg_scheduler_speed(scheduler, bidder->job, ERG_PLANS_ANY, shape),
         .gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]),
         .idle_w = scheduler->fleet->types[type].idle_power_w,
-        .rest_w =
-            bidder->critical > 0 ? pow(bidder->critical, LAST_POWER) * ergon->fleet_idle_w : 0,
+        .rest_w = pow(bidder->critical, ergon->taste->critical_power) * ergon->fleet_idle_w,
     };
     double value = pick_point(ergon, &lot, keep, &point);
     double extra_w = lot.gpus * (lot.speed->points[point].power_w - lot.idle_w);

@@ -7,6 +7,11 @@
 
 #include <stdbool.h>
 
+/* How operating points are picked: by ergon_merit() with this thrift and these watts elsewhere. */
+struct ergon_clocking {
+    double thrift, rest_w;
+};
+
 /* What a workload's progress is worth at an operating point, by which one is picked and by which
  * GPUs are shared out; see ergon_merit(). */
 struct ergon_worth {
@@ -49,7 +54,7 @@ struct ergon_menu {
     int fastest_gpus;    /* and how many GPUs those are */
     double least_cost_s; /* of getting GPUs, on the choice that costs least */
     double least_j;      /* energy of a sample on the most economical choice and operating point */
-    double clock_thrift; /* with which points were picked; NAN: not yet */
+    struct ergon_clocking picked; /* by which points were; its thrift NAN: not yet */
 };
 
 /* Operating points are still to be picked. */
@@ -111,6 +116,14 @@ struct ergon_bid {
     double extra_w; /* beyond what its GPUs draw idle */
 };
 
+/* Where the variants differ: what time is worth beside energy. */
+struct ergon_taste {
+    double thrift_free;    /* by which operating points are picked where GPUs are free */
+    double idle_share;     /* a job's time counts as its part of so much of the idle power */
+    double critical_power; /* of critical, by which it counts as all of that: a job is the surer
+                            * the last, the nearer it comes to the longest */
+};
+
 struct ergon {
     struct ergon_menu *menus; /* by workload; without choices: not made yet */
     size_t workloads;
@@ -135,8 +148,8 @@ struct ergon {
     double decided_s;      /* last; before the first decision -INFINITY */
     double power_price;    /* value of a watt */
     double fleet_idle_w;   /* drawn by all GPUs when all idle */
-    bool thrifty;          /* slower clocks wherever GPUs are free */
-    double clock_thrift;   /* by which operating points are picked now; see ergon_merit() */
+    const struct ergon_taste *taste;
+    struct ergon_clocking clocking; /* now */
 };
 
 /* What happened to waiting, running and tenants' shares since the last decision. */

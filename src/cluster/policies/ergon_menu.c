@@ -108,7 +108,7 @@ void ergon_menu_make(struct ergon_menu *menu, const struct erg_scheduler *schedu
             add_choice(menu, scheduler, workload, type, gpus, &fastest);
     }
     find_units(menu, speeds, workload);
-    menu->clock_thrift = NAN;
+    menu->picked.thrift = NAN;
 }
 
 /* Has room for what all operating points of all choices are worth. */
@@ -124,11 +124,11 @@ static void make_worths(struct ergon_menu *menu, const struct erg_speeds *speeds
 
 /* Picks the operating points of all choices. */
 static void pick_points(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload,
-                        double clock_thrift)
+                        struct ergon_clocking clocking)
 {
     if (!menu->worths)
         make_worths(menu, speeds, workload);
-    menu->clock_thrift = clock_thrift;
+    menu->picked = clocking;
     for (size_t i = 0; i < menu->choices.count; i++) {
         struct ergon_choice *choice = &menu->choices.items[i];
         const struct erg_speed *speed = speed_of(speeds, workload, choice);
@@ -136,8 +136,8 @@ static void pick_points(struct ergon_menu *menu, const struct erg_speeds *speeds
         double best = 0;
         for (int p = 0; p < speed->points_count; p++) {
             const struct erg_operating_point *point = &speed->points[p];
-            worths[p].clocked =
-                ergon_merit(menu, choice->samples_per_s, choice->gpus, point, 0, clock_thrift);
+            worths[p].clocked = ergon_merit(menu, choice->samples_per_s, choice->gpus, point,
+                                            clocking.rest_w, clocking.thrift);
             worths[p].shared =
                 ergon_merit(menu, choice->samples_per_s, choice->gpus, point, 0, ERGON_THRIFT);
             if (worths[p].clocked > best) {
@@ -166,7 +166,8 @@ const struct ergon_menu *ergon_menu_of(struct ergon *ergon, const struct erg_sch
     struct ergon_menu *menu = &ergon->menus[workload];
     if (menu->choices.count == 0)
         ergon_menu_make(menu, scheduler, workload);
-    if (menu->clock_thrift != ergon->clock_thrift)
-        pick_points(menu, scheduler->speeds, workload, ergon->clock_thrift);
+    if (menu->picked.thrift != ergon->clocking.thrift ||
+        menu->picked.rest_w != ergon->clocking.rest_w)
+        pick_points(menu, scheduler->speeds, workload, ergon->clocking);
     return menu;
 }
