@@ -224,20 +224,26 @@ static void test_rows_as_jobs(void **state)
     assert_int_equal(system(command), 0);
 }
 
+/* A job of the smallest model, of which the head is as long as eight of sixteen layers. */
+static void small_model(const char *path)
+{
+    char command[500];
+    snprintf(command, sizeof command,
+             "sed 's/^model: .*/model: llama-3.2-1b/; s/^vocabulary: .*//; "
+             "s/^virtual_stages: .*//' " SMALL " > %s/job.yaml",
+             path);
+    assert_int_equal(system(command), 0);
+}
+
 /* What the table calls a layout is that layout when it is asked for: v says that chunks may differ,
- * as those do where the head is as long as eight of sixteen layers, l that they are equal. */
+ * l that they are equal. */
 static void test_rows_by_name(void **state)
 {
     (void)state;
     const char asked[] = SMALL " --gpus 4 --batch 8 --sequence 4096 --recompute none";
-    char job[200], command[700];
-    snprintf(job, sizeof job, "%s/job.yaml", folder);
-    snprintf(command, sizeof command,
-             "sed 's/^model: .*/model: llama-3.2-1b/; s/^vocabulary: .*//; s/^virtual_stages: "
-             ".*//' " SMALL " > %s",
-             job);
-    assert_int_equal(system(command), 0);
-    snprintf(command, sizeof command, "%s%s", job, strchr(asked, ' '));
+    char command[700];
+    small_model(folder);
+    snprintf(command, sizeof command, "%s/job.yaml%s", folder, strchr(asked, ' '));
     const double uneven_s = time_of(command, "--layout p=4,v=1"),
                  equal_s = time_of(command, "--layout p=4,l=4");
     assert_close(uneven_s, time_of(command, "--layout t=1,c=1,p=4,v=1,b=1"), 1e-9);
@@ -271,6 +277,22 @@ static void test_rows_by_name(void **state)
     erg_text_release(&said.out);
     snprintf(command, sizeof command, "rm -r %s/*", folder);
     assert_int_equal(system(command), 0);
+}
+
+/* No layout is better by more than the tolerance when it is asked for alone: also where an
+ * iteration has two instructions, whose plans are far apart. */
+static void test_answers_and_layouts_alone(void **state)
+{
+    (void)state;
+    char asked[700];
+    snprintf(asked, sizeof asked,
+             "%s/job.yaml --gpus 4 --batch 8 --sequence 4096 --power-budget 1800", folder);
+    small_model(folder);
+    const double best_s = time_of(asked, "");
+    assert_true(time_of(asked, "--layout t=2,b=4 --recompute none") > 0.997 * best_s);
+    assert_true(time_of(asked, "--layout t=2,b=4 --recompute norms") > 0.997 * best_s);
+    snprintf(asked, sizeof asked, "rm -r %s/*", folder);
+    assert_int_equal(system(asked), 0);
 }
 
 /* A file beside the job or in the current folder is found from anywhere. */
@@ -587,6 +609,7 @@ int main(void)
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_rows_as_jobs),
         cmocka_unit_test(test_rows_by_name),
+        cmocka_unit_test(test_answers_and_layouts_alone),
         cmocka_unit_test(test_what_is_said_to_be_needed_is_enough),
         cmocka_unit_test(test_files_of_jobs),
         cmocka_unit_test(test_refusals_as_documents),
