@@ -19,9 +19,9 @@ enum {
     BACK_VECTORS = 4, /* of a thread, at most; then the threads grow in number */
     MAX_BACK_THREADS = MAX_HIDDEN / VECTOR / BACK_VECTORS,
     SUM_THREADS = 1024,
-    SUM_COLUMNS = 32,
+    SUM_COLUMNS = 8, /* a sector of each partial sum: the more blocks, the sooner all are read */
     SLICES = SUM_THREADS / (SUM_COLUMNS / 4), /* of the partial sums, summed side by side */
-    AHEAD = 4, /* partial sums a thread reads at a time: those of 512 blocks at once */
+    AHEAD = 4, /* partial sums a thread reads at a time: those of 2048 blocks at once */
 };
 
 __global__ void __launch_bounds__(ADD_THREADS)

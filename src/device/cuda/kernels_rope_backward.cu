@@ -5,10 +5,12 @@ namespace
 using namespace erg;
 
 enum {
-    THREADS = 128,
+    THREADS = 256,
     STAGES = 2,       /* tokens of a segment on their way or worked on */
     PARTS = 4,        /* vectors of a stage: d low, d high, x low, x high */
-    MAX_BLOCKS = 528, /* four for each of 132 SMs: all run at once, as none should begin late */
+    /* Some four for each of 132 SMs, of which two run at once: who ends early gives way to the next,
+     * so that no SM is without work long before the others; more blocks have more partial sums. */
+    MAX_BLOCKS = 1024,
     MAX_RUN = 8,      /* enough that angles are few beside what they turn */
 };
 
@@ -135,7 +137,7 @@ __device__ inline void store_partials(const struct task &task, const struct plac
  * with it the kernel took 10 % longer.
  */
 template <int SEGMENT>
-__global__ void __launch_bounds__(THREADS, 4)
+__global__ void __launch_bounds__(THREADS, 2)
     rotate_norm_backward(const __grid_constant__ struct task task,
                          const __grid_constant__ struct runs runs, const erg_bf16 *x,
                          const erg_bf16 *d_rotated, erg_bf16 *d, float *partials)
