@@ -99,6 +99,29 @@ static void test_round_deadlines_are_met(void **state)
     free_tables(tables, 2);
 }
 
+/* What lies between two ticks of a coarse unit may be used, so it is planned for, too. */
+static void test_deadlines_between_ticks_are_planned_for(void **state)
+{
+    (void)state;
+    static const double options[][4] = {{1, 20, 1.3, 12}, {2, 40, 2.3, 35}};
+    struct erg_frontier *tables = tables_of_two(2, options);
+    const double deadlines[] = {3.35, 3.6, 3.61};
+    struct erg_iteration_request request = {
+        .pipeline = pipeline_1f1b(1, 1), .tables = tables, .tick_s = 0.25, .deadline_count = 1};
+    struct erg_iteration iteration;
+    for (size_t i = 0; i < sizeof deadlines / sizeof *deadlines; i++) {
+        request.deadlines_s = &deadlines[i];
+        solve(&iteration, &request);
+        const struct erg_plan *plan = &iteration.plans[0];
+        assert_true(plan->time_s <= plan->planned_time_s);
+        assert_near(plan->planned_time_s, deadlines[i], 1e-12);
+        assert_near(plan->planned_energy_j, erg_iteration_planned_energy(&iteration, deadlines[i]),
+                    1e-9);
+        erg_iteration_release(&iteration);
+    }
+    free_tables(tables, 2);
+}
+
 /* Of plans that are the same, and of deadlines that a plan meets, the tightest one counts. */
 static void test_plans_name_the_tightest_deadline_they_meet(void **state)
 {
@@ -181,6 +204,7 @@ int main(void)
         cmocka_unit_test(test_the_plan_of_least_energy_may_be_slower_than_planned),
         cmocka_unit_test(test_round_times_are_planned_exactly),
         cmocka_unit_test(test_round_deadlines_are_met),
+        cmocka_unit_test(test_deadlines_between_ticks_are_planned_for),
         cmocka_unit_test(test_plans_name_the_tightest_deadline_they_meet),
         cmocka_unit_test(test_rounding_of_full_clock_tables_costs_little),
         cmocka_unit_test(test_rounding_of_long_pipelines_costs_little),

@@ -111,12 +111,12 @@ int realiser_finish(struct realiser *realiser, struct erg_error *err)
     return result;
 }
 
-void realiser_want(struct realiser *realiser, const struct timecost_plan *continuous, int64_t ticks,
-                   double planned_energy_j, double deadline_s, bool will_run)
+void realiser_want(struct realiser *realiser, const struct timecost_plan *continuous,
+                   double planned_time_s, double planned_energy_j, double deadline_s, bool will_run)
 {
     const struct timecost_problem *problem = realiser->problem;
     struct erg_plan *plan = add_plan(realiser);
-    plan->planned_time_s = (double)ticks * realiser->tables->tick_s;
+    plan->planned_time_s = planned_time_s;
     plan->planned_energy_j = planned_energy_j;
     struct wanted wanted = {.plan = realiser->iteration->plan_count - 1,
                             .deadline_s = deadline_s,

@@ -92,24 +92,31 @@ static void collect_piece(struct timecost_visitor *visitor, int32_t from, int32_
 }
 
 /* C(T) at a time of the current piece. */
-static double cost_at(const struct collector *collector, int64_t time)
+static double cost_at(const struct collector *collector, double time_s)
 {
-    erg_cost cost = collector->cost;
+    const struct option_tables *tables = collector->tables;
+    double cost_j = (double)collector->cost * tables->slope_unit_w * tables->tick_s;
     if (collector->pieces.count) {
         const struct piece *piece = &collector->pieces.items[collector->pieces.count - 1];
-        cost -= (erg_cost)piece->slope * (time - piece->to);
+        cost_j -= (double)piece->slope * tables->slope_unit_w *
+                  (time_s - (double)piece->to * tables->tick_s);
     }
-    return collector->cheapest_j +
-           (double)cost * collector->tables->slope_unit_w * collector->tables->tick_s;
+    return collector->cheapest_j + cost_j;
 }
 
+/*
+ * A plan for a time in ticks, to be realised within a deadline. A deadline between two ticks is
+ * what the plan may use, and so what it is compared with.
+ */
 static void want(struct collector *collector, const struct timecost_plan *plan, int64_t time,
                  double deadline_s, bool will_run)
 {
     const struct erg_pipeline *pipeline = &collector->request->pipeline;
-    double waiting_j = pipeline->blocking_power_w * (double)pipeline->stages *
-                       ((double)time * collector->tables->tick_s);
-    realiser_want(&collector->realiser, plan, time, cost_at(collector, time) + waiting_j,
+    double planned_s = (double)time * collector->tables->tick_s;
+    if (time < collector->slowest)
+        planned_s = fmax(planned_s, deadline_s);
+    double waiting_j = pipeline->blocking_power_w * (double)pipeline->stages * planned_s;
+    realiser_want(&collector->realiser, plan, planned_s, cost_at(collector, planned_s) + waiting_j,
                   deadline_s, will_run);
 }
 
