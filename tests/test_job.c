@@ -581,6 +581,13 @@ static void paths_are_relative_to_the_job(void **state)
     assert_ok(erg_job_load(&job, path, NULL, &err), &err);
     assert_int_equal(job->model->layers, 2);
     erg_job_free(job);
+    const char bare[] = "model: m\n"
+                        "cluster: {nodes: 1, gpus_per_node: 1, gpu: H200-SXM}\n"
+                        "microbatch_size: 2\nmicrobatches: 1\nsequence: 64\n";
+    assert_ok(erg_file_write(path, bare, strlen(bare), &err), &err);
+    assert_ok(erg_job_load(&job, path, NULL, &err), &err);
+    assert_int_equal(job->model->layers, 2);
+    erg_job_free(job);
     const char other[] = "model: other.json\n"
                          "cluster: {nodes: 1, gpus_per_node: 1, gpu: mine.yaml}\n"
                          "microbatch_size: 2\nmicrobatches: 1\nsequence: 64\n";

@@ -1,6 +1,7 @@
 /* model/: configs in, costs out; the costs against the emulated GPU's calibration to the byte. */
 #include "check.h"
 
+#include "io/file.h"
 #include "model/model.h"
 
 static struct erg_model *load(const char *name)
@@ -563,6 +564,25 @@ static void keys_left_out_have_the_familys_defaults(void **state)
     erg_model_free(model);
 }
 
+/* What came out for a model may lie in a folder with its name. */
+static void folders_without_a_config_hide_nothing(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_model *model;
+    char folder[] = "/tmp/ergon-test-XXXXXX", before[4096];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(chdir(folder), 0);
+    assert_ok(erg_dir_make("llama-3.2-3b", &err), &err);
+    assert_ok(erg_model_load(&model, "llama-3.2-3b", &err), &err);
+    assert_int_equal(model->layers, 28);
+    erg_model_free(model);
+    assert_int_equal(rmdir("llama-3.2-3b"), 0);
+    assert_int_equal(chdir(before), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void other_families_load(void **state)
 {
     (void)state;
@@ -618,6 +638,7 @@ int main(void)
         cmocka_unit_test(wrong_configs_are_refused),
         cmocka_unit_test(rotary_frequencies),
         cmocka_unit_test(keys_left_out_have_the_familys_defaults),
+        cmocka_unit_test(folders_without_a_config_hide_nothing),
         cmocka_unit_test(other_families_load),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

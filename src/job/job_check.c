@@ -57,7 +57,7 @@ static int load_names(struct erg_job *job, const struct erg_job_file *file,
                       const struct erg_yaml *yaml, const char *path, struct erg_error *err)
 {
     struct erg_error inner = {0};
-    char *model = erg_job_relative_to(path, file->model);
+    char *model = erg_job_model_path(path, file->model);
     char *stack = erg_job_relative_to(path, file->stack ? file->stack : "ergon");
     int result = 0;
     if (erg_model_load(&job->model, model, &inner) != 0)

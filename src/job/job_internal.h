@@ -62,8 +62,10 @@ int erg_job_check_engines(const struct erg_job *job, const struct erg_yaml *yaml
                           struct erg_error *err);
 
 /* job_names.c: whether a name is a path, else of a catalogue's entry; a name that is a relative
- * path is one from the job's folder; to be freed. */
+ * path is one from the job's folder; to be freed. A model is also a folder's bare name there, which
+ * comes before the catalogue's. */
 bool erg_job_is_path(const char *name);
 char *erg_job_relative_to(const char *path, const char *name);
+char *erg_job_model_path(const char *path, const char *name);
 
 #endif

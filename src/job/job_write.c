@@ -11,14 +11,18 @@
 #include <string.h>
 
 /* A name of the catalogue is written as it is, a path as an absolute one, so that the file works
- * from any folder. */
-static void add_name(struct erg_text *out, const char *key, const char *name, const char *path)
+ * from any folder. `relative` is to be freed. */
+static void add_path(struct erg_text *out, const char *key, const char *name, char *relative)
 {
-    char *relative = erg_job_relative_to(path, name);
     char *whole = erg_job_is_path(relative) ? realpath(relative, NULL) : NULL;
     erg_text_printf(out, "%s: %s\n", key, whole ? whole : name);
     free(whole);
     free(relative);
+}
+
+static void add_name(struct erg_text *out, const char *key, const char *name, const char *path)
+{
+    add_path(out, key, name, erg_job_relative_to(path, name));
 }
 
 /* So many of a cluster's nodes as its first GPUs lie on. `first` and `others` are what lines begin
@@ -140,7 +144,7 @@ void erg_job_write(struct erg_text *out, const struct erg_job *job,
     const struct erg_job_file *file = job->file;
     if (file->name)
         erg_text_printf(out, "name: %s\n", file->name);
-    add_name(out, "model", file->model, job->path);
+    add_path(out, "model", file->model, erg_job_model_path(job->path, file->model));
     erg_text_printf(out, "tie_embeddings: %s\nvocabulary: %ld\n",
                     job->model->tied ? "true" : "false", layout->vocabulary);
     add_cluster(out, job, layout);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Bounds that catch typing errors, far beyond any model that could be trained. */
 enum {
@@ -252,23 +253,31 @@ void erg_model_free(struct erg_model *model)
     free(model);
 }
 
-/* The config file behind a path, a folder or a catalogue name; NULL when there is none. */
-static char *locate(const char *name)
+/* The config file behind a path, of a folder the one in it. */
+static char *config_of(const char *path)
 {
     struct stat info;
-    struct erg_text path = {0};
-    char *found = NULL;
-    if (stat(name, &info) == 0) {
-        found = erg_xstrdup(name);
-    } else if (!strchr(name, '/')) {
-        found = erg_data_find("models", name);
-    }
-    if (found && stat(found, &info) == 0 && S_ISDIR(info.st_mode)) {
-        erg_text_printf(&path, "%s/config.json", found);
-        free(found);
-        found = erg_xstrdup(path.data);
-    }
-    erg_text_release(&path);
+    struct erg_text config = {0};
+    erg_text_add(&config, path);
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        erg_text_add(&config, "/config.json");
+    return config.data;
+}
+
+/*
+ * The config file behind a path, a folder or a catalogue name; NULL when there is none. A folder
+ * may bear a catalogue name and hold something else: what came out for that model, say.
+ */
+static char *locate(const char *name)
+{
+    bool bare = !strchr(name, '/');
+    char *found = config_of(name);
+    if (access(found, F_OK) == 0 || (!bare && access(name, F_OK) == 0))
+        return found;
+    free(found);
+    char *entry = bare ? erg_data_find("models", name) : NULL;
+    found = entry ? config_of(entry) : NULL;
+    free(entry);
     return found;
 }
 
