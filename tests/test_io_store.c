@@ -90,6 +90,23 @@ static void first_measurement_of_a_key_stays(void **state)
     erg_store_close(store);
 }
 
+static void rows_that_cannot_be_are_refused_by_name(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_store *store = open_store("changed.db");
+    for (int i = 0; i < 3; i++) {
+        struct erg_store_row row = row_number(i);
+        struct erg_store_value value;
+        bool found;
+        double *changed[] = {&row.value.energy_j, &row.value.energy_j, &row.value.time_error};
+        *changed[i] = i ? -5 : NAN;
+        assert_ok(erg_store_put(store, &row, NULL, &err), &err);
+        assert_fails(erg_store_get(store, &row.key, &value, &found, &err), &err, "changed.db': ");
+    }
+    erg_store_close(store);
+}
+
 static int stop_at_third(void *context, const struct erg_store_row *row, struct erg_error *err)
 {
     int *seen = context;
@@ -375,6 +392,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_measurement_of_a_key_stays),
+        cmocka_unit_test(rows_that_cannot_be_are_refused_by_name),
         cmocka_unit_test(rows_come_in_order_and_export),
         cmocka_unit_test(processes_share_a_store),
         cmocka_unit_test(killed_run_loses_no_finished_put),

@@ -121,17 +121,39 @@ static void finish(struct erg_store *store, sqlite3_stmt *statement)
     pthread_mutex_unlock(&store->mutex);
 }
 
+static bool positive(double number)
+{
+    return number > 0 && isfinite(number);
+}
+
+/* Another program may have changed what is stored. */
+static int check_value(const struct erg_store *store, const struct erg_store_key *key,
+                       const struct erg_store_value *value, struct erg_error *err)
+{
+    if (positive(value->time_s) &&
+        (key->kind == ERG_STORE_TIME_ONLY || positive(value->energy_j)) &&
+        !(value->time_error < 0) && !(value->energy_error < 0))
+        return 0;
+    return erg_fail(err, ERG_FAILED,
+                    "reading '%s': the row with signature %s, %d MHz, slot %d, %d SMs holds %g s "
+                    "and %g J with relative errors %g and %g, expected positive numbers; move the "
+                    "file away to start a new one",
+                    store->database.path, key->signature, key->clock_mhz, key->slot, key->sms,
+                    value->time_s, value->energy_j, value->time_error, value->energy_error);
+}
+
 int erg_store_get(struct erg_store *store, const struct erg_store_key *key,
                   struct erg_store_value *value, bool *found, struct erg_error *err)
 {
     pthread_mutex_lock(&store->mutex);
     bind_key(store->get, key);
-    int code = sqlite3_step(store->get);
-    if (code == SQLITE_ROW)
+    int code = sqlite3_step(store->get), result = 0;
+    if (code == SQLITE_ROW) {
         read_value(store->get, 0, value);
-    int result = code == SQLITE_ROW || code == SQLITE_DONE
-                     ? 0
-                     : erg_database_fail(&store->database, "reading", err);
+        result = check_value(store, key, value, err);
+    } else if (code != SQLITE_DONE) {
+        result = erg_database_fail(&store->database, "reading", err);
+    }
     *found = code == SQLITE_ROW;
     finish(store, store->get);
     return result;
@@ -149,7 +171,7 @@ int erg_store_put(struct erg_store *store, const struct erg_store_row *row, bool
                               value->temperature_begin_c,
                               value->temperature_end_c,
                               value->window_s};
-    if (!(value->time_s > 0 && isfinite(value->time_s)))
+    if (!positive(value->time_s))
         return erg_fail(err, ERG_FAILED,
                         "storing a measurement of '%s' in '%s': expected a positive time, got %g s",
                         row->work_name, store->database.path, value->time_s);
