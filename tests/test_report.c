@@ -220,6 +220,19 @@ static void test_table(void **state)
         "\n"
         "selected: ergon, point 1 of 12 (the fastest): 4.595 s, 20.53 kJ\n");
     erg_text_release(&table);
+    /* A job of milliseconds has as many digits. */
+    const char *name;
+    json_t *method;
+    json_object_foreach(json_object_get(plan, "methods"), name, method)
+    {
+        json_t *fastest = json_array_get(json_object_get(method, "points"), 0);
+        json_object_set_new(fastest, "time_s", json_real(0.0123456));
+        json_object_set_new(fastest, "energy_j", json_real(38.6478));
+    }
+    assert_ok(erg_report_table(&table, plan, &err), &err);
+    assert_non_null(strstr(table.data, "\nergon                0.0123 s  38.6 J "));
+    assert_non_null(strstr(table.data, "(the fastest): 0.0123 s, 38.6 J\n"));
+    erg_text_release(&table);
     json_decref(plan);
 }
 

@@ -44,15 +44,63 @@ static void add_row(struct erg_text *out, char cells[COLUMNS][CELL_BYTES], const
     erg_text_add(out, "\n");
 }
 
-static void fill_row(char cells[COLUMNS][CELL_BYTES], const char *name, const json_t *method)
+/* What times and energies are said in: small jobs need finer units and more digits. */
+struct scale {
+    int time_places, energy_places;
+    double energy_unit_j;
+    const char *energy_unit;
+};
+
+/* Decimal places for three digits of a value. */
+static int places_for(double value)
+{
+    return value > 0 ? (int)fmin(9, fmax(0, 2 - floor(log10(value)))) : 0;
+}
+
+static struct scale choose_scale(const json_t *plan)
+{
+    double least_s = INFINITY, least_j = INFINITY;
+    const char *name;
+    json_t *method;
+    json_object_foreach(json_object_get(plan, "methods"), name, method)
+    {
+        const json_t *fastest = json_array_get(json_object_get(method, "points"), 0);
+        least_s = fmin(least_s, erg_report_number(fastest, "time_s", INFINITY));
+        least_j = fmin(least_j, erg_report_number(fastest, "energy_j", INFINITY));
+    }
+    struct scale scale = {.time_places = (int)fmax(3, places_for(least_s)),
+                          .energy_places = 2,
+                          .energy_unit_j = 1e3,
+                          .energy_unit = "kJ"};
+    if (least_j < 1e3) {
+        scale.energy_places = (int)fmax(1, places_for(least_j));
+        scale.energy_unit_j = 1;
+        scale.energy_unit = "J";
+    }
+    return scale;
+}
+
+static void print_time(char *cell, const struct scale *scale, const json_t *point)
+{
+    snprintf(cell, CELL_BYTES, "%.*f s", scale->time_places,
+             erg_report_number(point, "time_s", NAN));
+}
+
+static void print_energy(char *cell, const struct scale *scale, const json_t *point)
+{
+    snprintf(cell, CELL_BYTES, "%.*f %s", scale->energy_places,
+             erg_report_number(point, "energy_j", NAN) / scale->energy_unit_j, scale->energy_unit);
+}
+
+static void fill_row(char cells[COLUMNS][CELL_BYTES], const struct scale *scale, const char *name,
+                     const json_t *method)
 {
     const json_t *fastest = json_array_get(json_object_get(method, "points"), 0);
     const json_t *versus = json_object_get(method, "versus");
     snprintf(cells[0], CELL_BYTES, "%s", name);
     if (fastest) {
-        snprintf(cells[1], CELL_BYTES, "%.3f s", erg_report_number(fastest, "time_s", NAN));
-        snprintf(cells[2], CELL_BYTES, "%.2f kJ",
-                 erg_report_number(fastest, "energy_j", NAN) / 1e3);
+        print_time(cells[1], scale, fastest);
+        print_energy(cells[2], scale, fastest);
     } else {
         snprintf(cells[1], CELL_BYTES, "–");
         snprintf(cells[2], CELL_BYTES, "–");
@@ -121,7 +169,7 @@ static void add_heading(struct erg_text *out, const json_t *plan)
     erg_text_add(out, "\n");
 }
 
-static void add_selected(struct erg_text *out, const json_t *plan)
+static void add_selected(struct erg_text *out, const struct scale *scale, const json_t *plan)
 {
     const json_t *selected = json_object_get(plan, "selected");
     const char *name = erg_report_string(selected, "method", "");
@@ -131,10 +179,12 @@ static void add_selected(struct erg_text *out, const json_t *plan)
     const json_t *point = index >= 0 ? json_array_get(points, (size_t)index) : NULL;
     if (!point)
         return;
-    erg_text_printf(out, "\nselected: %s, point %ld of %zu (%s): %.3f s, %.2f kJ\n", name,
-                    index + 1, json_array_size(points), erg_report_string(selected, "rule", "?"),
-                    erg_report_number(point, "time_s", NAN),
-                    erg_report_number(point, "energy_j", NAN) / 1e3);
+    char time[CELL_BYTES], energy[CELL_BYTES];
+    print_time(time, scale, point);
+    print_energy(energy, scale, point);
+    erg_text_printf(out, "\nselected: %s, point %ld of %zu (%s): %s, %s\n", name, index + 1,
+                    json_array_size(points), erg_report_string(selected, "rule", "?"), time,
+                    energy);
 }
 
 int erg_report_table(struct erg_text *out, const json_t *plan, struct erg_error *err)
@@ -146,6 +196,7 @@ int erg_report_table(struct erg_text *out, const json_t *plan, struct erg_error 
         {"method", "time", "energy", "saved (1)", "saved (1)", "same time (2)", "same energy (2)"}};
     int widths[COLUMNS] = {0};
     char cells[COLUMNS][CELL_BYTES];
+    const struct scale scale = choose_scale(plan);
     const char *name;
     json_t *methods = json_object_get(plan, "methods"), *method;
     for (int c = 0; c < COLUMNS; c++)
@@ -153,7 +204,7 @@ int erg_report_table(struct erg_text *out, const json_t *plan, struct erg_error 
             widths[c] = width(heads[line][c]) > widths[c] ? width(heads[line][c]) : widths[c];
     json_object_foreach(methods, name, method)
     {
-        fill_row(cells, name, method);
+        fill_row(cells, &scale, name, method);
         for (int c = 0; c < COLUMNS; c++)
             widths[c] = width(cells[c]) > widths[c] ? width(cells[c]) : widths[c];
     }
@@ -165,13 +216,13 @@ int erg_report_table(struct erg_text *out, const json_t *plan, struct erg_error 
     }
     json_object_foreach(methods, name, method)
     {
-        fill_row(cells, name, method);
+        fill_row(cells, &scale, name, method);
         add_row(out, cells, widths);
     }
     erg_text_add(out,
                  "\n(1) the fastest plan against sequential at full clock\n"
                  "(2) against sequential+clocks: within the time of its fastest plan, within the\n"
                  "    energy of its cheapest; – where no plan is that fast or that frugal\n");
-    add_selected(out, plan);
+    add_selected(out, &scale, plan);
     return 0;
 }

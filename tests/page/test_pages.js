@@ -53,6 +53,22 @@ function checkOrder(values, positions, sign, what) {
 }
 
 const tests = {
+  "optimize: a small job is said in its own units and numbers"() {
+    fs.writeFileSync(inFolder("small.yaml"), `model: llama-3.2-1b
+cluster: {nodes: 2, gpus_per_node: 8, gpu: A100-SXM4-80GB, inter_node_bandwidth_gb_s: 25}
+pipeline: 16
+microbatch_size: 1
+microbatches: 1
+sequence: 256
+`);
+    run("optimize", inFolder("small.yaml"), "--output", "small");
+    const page = openPage(inFolder("small/report.html"), []);
+    checkWhole(page);
+    assert.match(page.byId("subtitle").textContent, /16 pipeline stages of 1 layer, .* 1 microbatch of 1 × 256 tokens/);
+    const bars = page.byId("breakdown-bars").textContent;
+    assert.match(bars, /\d\u00a0J/);
+    assert.ok(!bars.includes("kJ"), bars);
+  },
   "optimize: every plan has its place, its recipe and its timeline"() {
     run("optimize", example("quickstart.yaml"), "--output", "optimize");
     const page = openPage(inFolder("optimize/report.html"), ["METHODS", "timelineOf"]);

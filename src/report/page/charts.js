@@ -153,7 +153,7 @@ function energyBars(place, state) {
     place.replaceChildren(h("p", { class: "quiet" }, "The plan does not say how its energy divides."));
     return;
   }
-  const most = Math.max(...known.map(row => row.point.energy_j));
+  const most = Math.max(...known.map(row => row.point.energy_j)), [unit, size] = unitOf(most, ENERGY_UNITS);
   place.replaceChildren(
     h("div", { class: "legend" },
       h("span", {}, h("i", { class: "swatch static-swatch" }), "static"),
@@ -164,7 +164,7 @@ function energyBars(place, state) {
         h("div", { class: "bar", role: "img",
           "aria-label": `static ${energy(point.static_energy_j)}, dynamic ${energy(dynamic)}` },
           h("i", { class: "static", style: share(point.static_energy_j) }), h("i", { class: "dynamic", style: share(dynamic) }),
-          h("span", {}, `${digits(point.static_energy_j / 1e3)} + ${digits(dynamic / 1e3)} = ${digits(point.energy_j / 1e3)}\u00a0kJ`)));
+          h("span", {}, `${digits(point.static_energy_j / size)} + ${digits(dynamic / size)} = ${digits(point.energy_j / size)}\u00a0${unit}`)));
     }));
 }
 

@@ -26,10 +26,10 @@ function headline() {
   byId("subtitle").textContent = [
     `${job.model || "A model"} on ${gpus ? plural(gpus, "GPU") : "GPUs"}` +
       `${job.data > 1 ? ` in each of ${job.data} copies` : ""} (${devices || "unknown device"}): ` +
-      `${plural(job.pipeline || 1, "pipeline stage")}` + (layers.length ? ` of ${new Set(layers).size === 1 ? layers[0] : layers.join(", ")} layers` : "") +
+      `${plural(job.pipeline || 1, "pipeline stage")}` + (layers.length ? ` of ${new Set(layers).size === 1 ? plural(layers[0], "layer") : `${layers.join(", ")} layers`}` : "") +
       `, tensor degree ${job.tensor || 1}` + (job.context > 1 ? `, context degree ${job.context}` : "") +
       (job.virtual_stages > 1 ? `, ${job.virtual_stages} virtual stages` : "") + ".",
-    `One iteration trains on ${job.microbatches || "?"} microbatches of ${job.microbatch_size || "?"} × ${job.sequence || "?"} tokens.`,
+    `One iteration trains on ${job.microbatches || "?"} ${job.microbatches === 1 ? "microbatch" : "microbatches"} of ${job.microbatch_size || "?"} × ${job.sequence || "?"} tokens.`,
   ].join(" ");
   if (!end) return;
   const clocks = pointOf("sequential+clocks", 0), tokens = job.microbatches * job.microbatch_size * job.sequence;
