@@ -400,6 +400,24 @@ static void test_stages_of_their_own(void **state)
     assert_int_equal(system(command), 0);
 }
 
+/* To the byte: of stages that share a budget each may need the last of it. */
+static void test_a_layout_needs_what_its_stages_need(void **state)
+{
+    (void)state;
+    json_t *document = run_json("plan " SMALL " --per-stage --top 40 --json", 0);
+    const json_t *layout, *stage;
+    size_t i, s;
+    assert_int_equal(json_array_size(json_object_get(document, "layouts")), 40);
+    json_array_foreach(json_object_get(document, "layouts"), i, layout)
+    {
+        double peak = 0;
+        json_array_foreach(json_object_get(layout, "stages"), s, stage) peak =
+            fmax(peak, number(stage, "peak_bytes"));
+        assert_near(peak, number(layout, "peak_bytes"), 0);
+    }
+    json_decref(document);
+}
+
 /* ---- over clocks ---- */
 
 /* The same layouts, sooner or with less energy, as asked; every number follows from the others. */
@@ -528,6 +546,26 @@ static void test_what_is_said_to_be_needed_is_enough(void **state)
     }
 }
 
+/* Where no bound alone is enough, those that are said are, together. */
+static void test_what_all_bounds_need(void **state)
+{
+    (void)state;
+    struct program_result result =
+        run_program("plan " SMALLER " --deadline 2 --power-budget 10 2>&1");
+    const char *needed = strstr(result.out.data, "alone is not enough; t=");
+    double time_s, power_w;
+    assert_int_equal(result.exit_code, 3);
+    assert_non_null(needed);
+    needed = strstr(needed, "needs ");
+    assert_non_null(needed);
+    assert_int_equal(sscanf(needed, "needs %lf s and %lf W", &time_s, &power_w), 2);
+    char command[300];
+    snprintf(command, sizeof command, "plan " SMALLER " --deadline %.6g --power-budget %.6g",
+             time_s, power_w);
+    check_output(command, 0, "tokens/s");
+    erg_text_release(&result.out);
+}
+
 /* What nothing fits or keeps is a document, too, with the words that people are told. */
 static void test_refusals_as_documents(void **state)
 {
@@ -611,6 +649,7 @@ int main(void)
         cmocka_unit_test(test_rows_by_name),
         cmocka_unit_test(test_answers_and_layouts_alone),
         cmocka_unit_test(test_what_is_said_to_be_needed_is_enough),
+        cmocka_unit_test(test_what_all_bounds_need),
         cmocka_unit_test(test_files_of_jobs),
         cmocka_unit_test(test_refusals_as_documents),
         cmocka_unit_test(test_refusals),
@@ -619,6 +658,7 @@ int main(void)
         cmocka_unit_test(test_objectives_as_text),
         cmocka_unit_test(test_numbers_of_gpus),
         cmocka_unit_test(test_stages_of_their_own),
+        cmocka_unit_test(test_a_layout_needs_what_its_stages_need),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -639,8 +639,9 @@ static void what_is_not_possible_is_refused_with_the_nearest(void **state)
 
     request.query = (struct erg_layout_query){.energy_j = 1, .power_w = 1};
     assert_fails(erg_layout_choose(&choice, &request, &err), &err,
-                 "raising any one of them alone is not enough");
+                 "raising any one of them alone is not enough; ");
     assert_int_equal(err.status, ERG_INFEASIBLE);
+    assert_int_equal(choice.count, 1);
     erg_layout_choice_release(&choice);
 
     search.memory_bytes = 1e9;
@@ -676,6 +677,10 @@ static void the_query_comes_first(void **state)
     assert_true(few.union_gap > request.tolerance);
     assert_true(more.count > 1 && more.count < 20);
     assert_true(more.gap <= request.tolerance && more.union_gap <= request.tolerance);
+    erg_layout_choice_release(&few);
+    request.query.time_s = 0.5 * found.items[0].time.total;
+    assert_fails(erg_layout_choose(&few, &request, &err), &err, "needs");
+    assert_int_equal(few.count, 1); /* nothing for a union that nobody sees */
     erg_layout_choice_release(&few);
     erg_layout_choice_release(&more);
     erg_layout_found_release(&found);

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "io/json.h"
+#include "layout/document/memory.h"
 #include "layout/energy/mixed.h"
 #include "layout/memory/memory.h"
 
@@ -34,12 +35,6 @@ void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long
                     layout->microbatch);
 }
 
-/* Bytes that something needs: with less it would not do. */
-static json_t *needed_bytes(double bytes)
-{
-    return json_integer((json_int_t)ceil(bytes));
-}
-
 /* What each stage does, and needs by the closed form. */
 static json_t *stages_json(const struct erg_model *model, const struct erg_layout *layout)
 {
@@ -61,7 +56,7 @@ static json_t *stages_json(const struct erg_model *model, const struct erg_layou
                             (json_int_t)erg_layout_stage_layers(layout, model->layers, s),
                             "recompute", erg_remat_name(erg_layout_remat(layout, s)), "offload",
                             erg_json_number(erg_layout_offload(layout, s)), "peak_bytes",
-                            needed_bytes(stage.peak_bytes), "items", items));
+                            erg_memory_needed(stage.peak_bytes), "items", items));
     }
     return list;
 }
@@ -156,7 +151,7 @@ static json_t *places_json(const struct erg_layout_answer *answer,
             json_pack("{s:s, s:I, s:I, s:I, s:o}", "gpu", answer->mixed->kinds[block->kind].name,
                       "gpus", (json_int_t)erg_mixed_gpus_of(candidate, block->kind), "first_stage",
                       (json_int_t)first, "stages", (json_int_t)block->stages, "peak_bytes",
-                      needed_bytes(block->peak_bytes)));
+                      erg_memory_needed(block->peak_bytes)));
         first += block->stages;
     }
     return places;
@@ -196,7 +191,7 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
     json_object_set_new(json, "batch", json_integer(candidate->batch));
     json_object_set_new(json, "recompute", json_string(erg_layout_remat_name(layout)));
     json_object_set_new(json, "offload", erg_json_number(layout->offload));
-    json_object_set_new(json, "peak_bytes", needed_bytes(candidate->peak_bytes));
+    json_object_set_new(json, "peak_bytes", erg_memory_needed(candidate->peak_bytes));
     json_object_set_new(json, "stages", stages_json(model, layout));
     add_kinds_used(json, answer, candidate);
     if (answer->mixed)
@@ -403,7 +398,7 @@ static json_t *points_json(const struct erg_layout_answer *answer)
     for (size_t i = 0; i < answer->point_count; i++) {
         json_array_append_new(times, erg_json_number((double)answer->points[i].time_s));
         json_array_append_new(energies, erg_json_number((double)answer->points[i].energy_j));
-        json_array_append_new(bytes, needed_bytes((double)answer->points[i].peak_bytes));
+        json_array_append_new(bytes, erg_memory_needed((double)answer->points[i].peak_bytes));
     }
     return json_pack("{s:o, s:o, s:o}", "time_s", times, "energy_j", energies, "peak_bytes", bytes);
 }
@@ -464,7 +459,7 @@ json_t *erg_layout_refusal_document(const struct erg_layout_answer *answer, cons
     if (remedy && remedy->layout.layout.tensor > 0)
         json_object_set_new(would_fit, "layout", layout_json(answer, &remedy->layout));
     if (remedy && remedy->memory_bytes > 0)
-        json_object_set_new(would_fit, "memory_bytes", needed_bytes(remedy->memory_bytes));
+        json_object_set_new(would_fit, "memory_bytes", erg_memory_needed(remedy->memory_bytes));
     if (remedy && remedy->gpus)
         json_object_set_new(would_fit, "gpus", json_integer(remedy->gpus));
     if (remedy && remedy->batch)

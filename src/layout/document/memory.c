@@ -69,6 +69,12 @@ void erg_memory_answer_judge(struct erg_memory_answer *answer)
 
 /* ---- the document ---- */
 
+json_t *erg_memory_needed(double bytes)
+{
+    const double rounding = 1e-3; /* of sums of some 1e11 */
+    return json_integer((json_int_t)ceil(bytes - rounding));
+}
+
 static json_t *whole(double bytes)
 {
     return json_integer((json_int_t)llround(bytes));
@@ -190,7 +196,7 @@ static json_t *stage_document(const struct erg_memory_answer *answer, long index
     set(document, "gpu", json_string(erg_memory_answer_gpu(answer, index)->name));
     set(document, "budget_bytes", whole(answer->rooms[index].gpu_bytes));
     set(document, "peak_bytes", whole(stage->peak_bytes));
-    set(document, "closed_form_bytes", json_integer((json_int_t)ceil(closed.peak_bytes)));
+    set(document, "closed_form_bytes", erg_memory_needed(closed.peak_bytes));
     set(document, "moment", json_string(stage->moment));
     set(document, "items", items);
     set(document, "groups", json_integer(stage->groups));

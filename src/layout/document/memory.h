@@ -33,6 +33,9 @@ struct erg_memory_answer {
  */
 void erg_memory_answer_judge(struct erg_memory_answer *answer);
 
+/* Whole bytes that something needs by the closed form: with less it would not do. */
+json_t *erg_memory_needed(double bytes);
+
 /* The GPU that a stage lies on, and whether stages lie on several kinds. */
 const struct erg_gpu *erg_memory_answer_gpu(const struct erg_memory_answer *answer, long stage);
 bool erg_memory_answer_is_mixed(const struct erg_memory_answer *answer);

@@ -64,17 +64,27 @@ static void add_union_targets(struct erg_layout_choosing *at, const double *rang
     }
 }
 
+/* In place of what was asked so far. */
+static int solve_targets(struct erg_layout_choosing *at, struct erg_error *err)
+{
+    double range_s[2];
+    at->choice->fitting = 0; /* and numbered again in the same order */
+    if (search_all(at, erg_layout_choosing_consider, range_s, err) != 0)
+        return -1;
+    if (at->request->source) /* which leaves out what cannot be nearest */
+        at->choice->fitting = 0;
+    return erg_layout_choosing_solve_promising(at, err);
+}
+
 /*
  * Where nothing is within the bounds, what is nearest to each of them within the others is solved,
- * so that the message is right.
+ * so that the message is right; where that is nothing, either, what is best of the first bound.
  */
 static int solve_nearest(struct erg_layout_choosing *at, double fastest_s, struct erg_error *err)
 {
     const struct erg_layout_query *query = &at->request->query;
     const double rounding = 1 + 1e-6;
-    double range_s[2];
     erg_layout_choosing_release_targets(at);
-    at->choice->fitting = 0; /* and numbered again in the same order */
     struct erg_layout_query fastest = *query, least = *query, weakest = *query;
     fastest.goal = ERG_LAYOUT_FASTEST;
     least.goal = ERG_LAYOUT_LEAST_ENERGY;
@@ -88,11 +98,16 @@ static int solve_nearest(struct erg_layout_choosing *at, double fastest_s, struc
         erg_layout_choosing_add(at, least, false);
     if (query->power_w > 0)
         erg_layout_choosing_add(at, weakest, false);
-    if (search_all(at, erg_layout_choosing_consider, range_s, err) != 0)
+    if (solve_targets(at, err) != 0)
         return -1;
-    if (at->request->source) /* which leaves out what cannot be nearest */
-        at->choice->fitting = 0;
-    return erg_layout_choosing_solve_promising(at, err);
+    if (at->choice->count)
+        return 0;
+    erg_layout_choosing_release_targets(at);
+    struct erg_layout_query any = {.goal = ERG_LAYOUT_LEAST_ENERGY};
+    if (query->time_s > 0)
+        any = (struct erg_layout_query){.goal = ERG_LAYOUT_FASTEST, .time_s = fastest_s * rounding};
+    erg_layout_choosing_add(at, any, false);
+    return solve_targets(at, err);
 }
 
 static int choose(struct erg_layout_choosing *at, struct erg_error *err)
@@ -161,10 +176,6 @@ int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_la
     qsort(choice->picks, choice->pick_count, sizeof *choice->picks, compare[query->goal]);
     if (choice->pick_count)
         return 0;
-    if (choice->count == 0) /* so their bounds say */
-        return erg_fail(err, ERG_INFEASIBLE,
-                        "no layout that fits the GPUs is within all bounds, and raising any one of "
-                        "them alone is not enough");
     return erg_layout_fail_pick(choice->options, choice->count, query, choice->fitting, err);
 }
 

@@ -108,6 +108,52 @@ static double rounded_up(double value)
     return ceil(value / step * (1 - 1e-9)) * step;
 }
 
+/* The number and unit of what is needed of a bound. */
+static void need(char *text, size_t size, int bound, double value)
+{
+    const double unit = bound == MEMORY ? GIB : 1;
+    quantity(text, size, bound, unit * rounded_up(value / unit));
+}
+
+/* By how much all bounds have to be raised, alike. */
+static double share_of(const struct seen *seen, const double *bounds)
+{
+    double most = 0;
+    for (int i = 0; i < BOUNDS; i++)
+        most = fmax(most, seen->values[i] / bounds[i]);
+    return most;
+}
+
+/* Where one bound is not enough to raise: what keeps all of them raised alike as little as can be.
+ */
+static int fail_all(const struct erg_layout_option *options, size_t count, const double *bounds,
+                    unsigned long long all, struct erg_error *err)
+{
+    struct seen closest = {0};
+    double least = INFINITY;
+    char layout[96], needs[160] = "", needed[32];
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < options[i].frontier->points.count; k++) {
+            struct seen seen = look(options, i, k);
+            if (share_of(&seen, bounds) < least) {
+                least = share_of(&seen, bounds);
+                closest = seen;
+            }
+        }
+    for (int i = 0; i < BOUNDS; i++) {
+        if (within(closest.values[i], bounds[i]))
+            continue;
+        size_t used = strlen(needs);
+        need(needed, sizeof needed, i, closest.values[i]);
+        snprintf(needs + used, sizeof needs - used, "%s%s", used ? " and " : "", needed);
+    }
+    describe(layout, sizeof layout, options[closest.option].layout);
+    return erg_fail(err, ERG_INFEASIBLE,
+                    "%s is within all bounds, and raising any one of them alone is not enough; %s "
+                    "needs %s",
+                    all == 1 ? "no plan" : "no layout that fits the GPUs", layout, needs);
+}
+
 /* Of as many layouts as `all`, 0: of any number, whose nearest are the options. */
 static int fail_bounds(const struct erg_layout_option *options, size_t count, const double *bounds,
                        unsigned long long all, struct erg_error *err)
@@ -126,13 +172,9 @@ static int fail_bounds(const struct erg_layout_option *options, size_t count, co
         }
     }
     if (binding == BOUNDS)
-        return erg_fail(err, ERG_INFEASIBLE,
-                        "no layout that fits the GPUs is within all %d bounds, and raising any one "
-                        "of them alone is not enough",
-                        given_bounds);
-    const double unit = binding == MEMORY ? GIB : 1;
+        return fail_all(options, count, bounds, all, err);
     quantity(given, sizeof given, binding, bounds[binding]);
-    quantity(needed, sizeof needed, binding, unit * rounded_up(closest.values[binding] / unit));
+    need(needed, sizeof needed, binding, closest.values[binding]);
     describe(layout, sizeof layout, options[closest.option].layout);
     const char *beside = given_bounds > 1 ? " beside the other bounds" : "";
     if (all == 1)

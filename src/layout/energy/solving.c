@@ -180,6 +180,8 @@ static int fill_batch(struct batch *batch, struct erg_layout_choosing *at, size_
     *batch = (struct batch){.at = at};
     for (size_t i = 0; i < at->targets.count; i++) {
         struct erg_layout_target *target = &at->targets.items[i];
+        if (target->shows && isinf(at->targets.items[0].best))
+            return 0; /* the union is shown beside an answer only */
         if (erg_layout_target_settle(at, target, err) != 0)
             return -1;
         if (!erg_layout_target_is_open(target))
