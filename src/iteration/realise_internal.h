@@ -25,8 +25,8 @@ struct realiser {
 };
 
 /*
- * A plan of planned_energy_j for planned_time_s, to be realised within deadline_s; it is copied. Plans
- * that may really run (`will_run`) are searched more than those that show what is possible.
+ * A plan of planned_energy_j for planned_time_s, to be realised within deadline_s; it is copied.
+ * Plans that may really run (`will_run`) are searched more than those that show what is possible.
  */
 void realiser_want(struct realiser *realiser, const struct timecost_plan *plan,
                    double planned_time_s, double planned_energy_j, double deadline_s,
