@@ -373,8 +373,8 @@ static void test_wrong_questions(void **state)
         {"--layout t=2", "its key offload: 0.2 holds for --layout, too", 1},
         {"--solve-offload 60gb", "must be a number of bytes like 6e10, 64GiB", 2},
     };
-    check_program("memory " JOBS "llama2-7b.yaml' --gpus 8 --layout t=2,p=4 2>&1", 1,
-                  "8 GPUs are more than a node of 4");
+    check_program("memory " JOBS "llama2-7b.yaml' --gpus 16 --layout t=2,p=8 2>&1", 1,
+                  "16 GPUs are more than a node of 8");
     /* Groups that nodes have room for, but of which some would lie on two. */
     check_program("memory " JOBS "llama-65b.yaml' --gpus 96 --batch 96 --sequence 6144 "
                   "--layout t=2,c=3,p=8 -a 0 2>&1",

@@ -516,7 +516,7 @@ static void test_numbers_of_gpus(void **state)
     check_output(late, 0, "fewest GPU-hours: 4 GPUs");
     check_output("plan " SMALLER " --gpus 4-2 2>&1", 2, "is not understood");
     check_output("plan " SMALLER " --gpus 5-7 2>&1", 2, "holds no whole nodes");
-    check_output("plan " SMALLER " --gpus 8 2>&1", 1, "inter_node_bandwidth_gb_s");
+    check_output("plan " SMALLER " --gpus 16 2>&1", 1, "inter_node_bandwidth_gb_s");
     check_output("plan " SMALLER " --gpus 2,4 --why t=2 2>&1", 2, "need one");
 }
 

@@ -347,7 +347,7 @@ static void the_command_takes_the_machine_of_a_job(void **state)
              "-e megatron-kwai-h800 -o '%s' 2>&1",
              rows_path, path);
     check_program(arguments, 1,
-                  "megatron-kwai-h800.csv:2: 256 GPUs are more than a node of 4, and the cluster "
+                  "megatron-kwai-h800.csv:2: 256 GPUs are more than a node of 8, and the cluster "
                   "does not say what joins its nodes; expected its key inter_node_bandwidth_gb_s");
     assert_int_equal(access(path, F_OK), -1);
 }
