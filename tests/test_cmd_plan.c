@@ -295,6 +295,41 @@ static void test_answers_and_layouts_alone(void **state)
     assert_int_equal(system(asked), 0);
 }
 
+/* Each layout that is listed is what it is when it is asked for alone: also where most of them are
+ * solved for the frontier over layouts only. */
+static void test_what_is_listed_is_what_is_found_alone(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *option, *key;
+    } cases[] = {{"--deadline 6.5", "energy_j"}, {"--energy-budget 27000", "time_s"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char command[400];
+        snprintf(command, sizeof command, "plan " SMALL " --gpus 8 --batch 32 %s --json -o %s",
+                 cases[i].option, folder);
+        json_t *document = run_json(command, 0), *listed;
+        size_t k;
+        assert_true(json_array_size(json_object_get(document, "layouts")) > 1);
+        json_array_foreach(json_object_get(document, "layouts"), k, listed)
+        {
+            snprintf(command, sizeof command,
+                     "plan " SMALL " --gpus 8 --batch 32 %s --json --recompute %s "
+                     "--layout t=%.0f,c=%.0f,p=%.0f,v=%.0f,b=%.0f",
+                     cases[i].option, json_string_value(json_object_get(listed, "recompute")),
+                     number(listed, "t"), number(listed, "c"), number(listed, "p"),
+                     number(listed, "v"), number(listed, "microbatch"));
+            json_t *alone = run_json(command, 0);
+            assert_close(number(json_array_get(json_object_get(alone, "layouts"), 0), cases[i].key),
+                         number(listed, cases[i].key), 1e-3);
+            json_decref(alone);
+        }
+        json_decref(document);
+    }
+    char command[100];
+    snprintf(command, sizeof command, "rm -r %s/*", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* A file beside the job or in the current folder is found from anywhere. */
 static void test_files_of_jobs(void **state)
 {
@@ -648,6 +683,7 @@ int main(void)
         cmocka_unit_test(test_rows_as_jobs),
         cmocka_unit_test(test_rows_by_name),
         cmocka_unit_test(test_answers_and_layouts_alone),
+        cmocka_unit_test(test_what_is_listed_is_what_is_found_alone),
         cmocka_unit_test(test_what_is_said_to_be_needed_is_enough),
         cmocka_unit_test(test_what_all_bounds_need),
         cmocka_unit_test(test_files_of_jobs),

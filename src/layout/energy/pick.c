@@ -131,7 +131,8 @@ static int fail_all(const struct erg_layout_option *options, size_t count, const
 {
     struct seen closest = {0};
     double least = INFINITY;
-    char layout[96], needs[160] = "", needed[32];
+    char layout[96], needs[BOUNDS][32], list[200] = "";
+    int given = 0, missed = 0;
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < options[i].frontier->points.count; k++) {
             struct seen seen = look(options, i, k);
@@ -141,17 +142,23 @@ static int fail_all(const struct erg_layout_option *options, size_t count, const
             }
         }
     for (int i = 0; i < BOUNDS; i++) {
-        if (within(closest.values[i], bounds[i]))
-            continue;
-        size_t used = strlen(needs);
-        need(needed, sizeof needed, i, closest.values[i]);
-        snprintf(needs + used, sizeof needs - used, "%s%s", used ? " and " : "", needed);
+        given += isfinite(bounds[i]);
+        if (!within(closest.values[i], bounds[i]))
+            need(needs[missed++], sizeof *needs, i, closest.values[i]);
+    }
+    for (int i = 0; i < missed; i++) {
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s",
+                 i == 0           ? ""
+                 : i + 1 < missed ? ", "
+                                  : " and ",
+                 needs[i]);
     }
     describe(layout, sizeof layout, options[closest.option].layout);
     return erg_fail(err, ERG_INFEASIBLE,
-                    "%s is within all bounds, and raising any one of them alone is not enough; %s "
-                    "needs %s",
-                    all == 1 ? "no plan" : "no layout that fits the GPUs", layout, needs);
+                    "%s is within all %d bounds, and raising any one of them alone is not enough; "
+                    "%s needs %s",
+                    all == 1 ? "no plan" : "no layout that fits the GPUs", given, layout, list);
 }
 
 /* Of as many layouts as `all`, 0: of any number, whose nearest are the options. */

@@ -46,6 +46,26 @@ static void ask(struct erg_layout_contender *contender, const struct erg_layout_
         add_steps(contender, *query);
 }
 
+/* By the query all that are solved are listed. Where a frontier meets a budget is known from the
+ * optimum alone. */
+static int ask_for_query(struct erg_layout_contender *contender,
+                         const struct erg_layout_choosing *at, struct erg_error *err)
+{
+    const struct erg_layout_target *target = at->targets.items;
+    const struct erg_layout_query *query = &target->query;
+    struct erg_layout_entry entry = {.contender = contender};
+    erg_layout_entry_price(&entry, at, query);
+    if ((query->energy_j > 0 || query->power_w > 0) && !entry.settled && isfinite(entry.bound)) {
+        struct erg_prices prices = {0};
+        int status = erg_layout_entry_raise(&entry, at, query, INFINITY, &prices, err);
+        erg_prices_release(&prices);
+        if (status != 0)
+            return -1;
+    }
+    ask(contender, target);
+    return 0;
+}
+
 /* ---- some layouts at the same time ---- */
 
 /* On as many cores as there are: always so many, so that the answer is the same everywhere. */
@@ -55,6 +75,7 @@ struct batch {
     const struct erg_layout_choosing *at;
     struct erg_layout_contender *contenders[BATCH];
     struct erg_layout_frontier frontiers[BATCH];
+    bool unasked[BATCH]; /* for the query */
     size_t count, added; /* added: that were not solved before */
 };
 
@@ -88,7 +109,9 @@ int erg_layout_choosing_solve(struct erg_layout_frontier *frontier,
 static int solve_one(void *context, size_t i, struct erg_error *err)
 {
     struct batch *batch = context;
-    const struct erg_layout_contender *contender = batch->contenders[i];
+    struct erg_layout_contender *contender = batch->contenders[i];
+    if (batch->unasked[i] && ask_for_query(contender, batch->at, err) != 0)
+        return -1;
     return erg_layout_choosing_solve(&batch->frontiers[i], batch->at->request, contender,
                                      contender->solved ? 0 : POINTS, true, err);
 }
@@ -164,6 +187,7 @@ static void claim(struct batch *batch, struct erg_layout_target *target, size_t 
     if (contender->solved || place < batch->count)
         erg_layout_contender_drop(contender); /* somebody else has a reference */
     if (place == batch->count) {
+        batch->unasked[place] = !contender->solved && target->shows;
         batch->contenders[batch->count++] = contender;
         batch->added += !contender->solved;
     }
@@ -229,9 +253,6 @@ int erg_layout_choosing_solve_again(struct erg_layout_choosing *at, struct erg_e
 int erg_layout_choosing_solve_one(struct erg_layout_choosing *at,
                                   struct erg_layout_contender *contender, struct erg_error *err)
 {
-    struct batch batch = {.at = at, .contenders = {contender}, .count = 1};
-    erg_layout_choosing_bound(&contender->bound, at, &contender->candidate, true);
-    for (size_t i = 0; i < at->targets.count; i++)
-        ask(contender, &at->targets.items[i]);
+    struct batch batch = {.at = at, .contenders = {contender}, .unasked = {true}, .count = 1};
     return solve(at, &batch, err);
 }
