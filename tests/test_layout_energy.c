@@ -615,8 +615,8 @@ static void picks_keep_the_bounds(void **state)
                         &(struct erg_layout_query){.time_s = 9, .energy_j = 2000, .power_w = 10},
                         &err),
         &err,
-        "raising any one of them alone is not enough; t=2,c=1,p=2,v=1,b=1 on 4 GPUs "
-        "needs 40 s and 2700 J and 67.5 W");
+        "within all 3 bounds, and raising any one of them alone is not enough; "
+        "t=2,c=1,p=2,v=1,b=1 on 4 GPUs needs 40 s, 2700 J and 67.5 W");
     assert_fails(erg_layout_pick(&pick, options, 0, &(struct erg_layout_query){0}, &err), &err,
                  "no layout");
     assert_int_equal(err.status, ERG_INFEASIBLE);
