@@ -161,6 +161,29 @@ static void test_fewer_are_the_first_of_more(void **state)
     json_decref(more);
 }
 
+/* A page draws every layout of which it says how many fit, also where refining those that are
+ * kept finds splits of some that had equal stages only. */
+static void test_all_that_fit_are_drawn(void **state)
+{
+    (void)state;
+    char text[400];
+    snprintf(text, sizeof text,
+             "plan " SMALL " --gpus 4 --batch 12 --sequence 2048 --memory-budget 40e9 "
+             "--deadline 1000 -o %s",
+             folder);
+    check_output(text, 0, "were planned over clocks");
+    snprintf(text, sizeof text, "%s/layouts.json", folder);
+    struct erg_error err;
+    json_t *document = NULL;
+    assert_ok(erg_json_load(&document, text, &err), &err);
+    const json_t *drawn = json_object_get(json_object_get(document, "points"), "time_s");
+    const double fit = number(json_object_get(document, "planned"), "fitting");
+    assert_true(fit > 100);
+    assert_near(json_array_size(drawn), fit, 0);
+    assert_near(number(json_object_get(document, "tried"), "feasible"), fit, 0);
+    json_decref(document);
+}
+
 /* The job with the best layout is one that other commands take. */
 static void test_files(void **state)
 {
@@ -679,6 +702,7 @@ int main(void)
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_layers_of_chunks),
         cmocka_unit_test(test_fewer_are_the_first_of_more),
+        cmocka_unit_test(test_all_that_fit_are_drawn),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_rows_as_jobs),
         cmocka_unit_test(test_rows_by_name),

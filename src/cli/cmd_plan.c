@@ -120,7 +120,7 @@ static struct erg_layout_search search_for(struct planning *at, const struct erg
         .offload = at->energy.time.engine->host_link_bandwidth > 0,
         .unequal = true,
         .per_stage = values->per_stage,
-        .top = (size_t)values->top,
+        .top = erg_plan_searched((size_t)values->top),
         .each = values->output ? note_point : NULL,
         .context = at,
     };

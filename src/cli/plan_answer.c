@@ -161,11 +161,9 @@ static int show_one(struct planning *at, bool json, struct erg_error *err)
 /* The fastest layouts at the highest clock, as many as are shown. */
 static int find_fastest(struct planning *at, struct erg_error *err)
 {
-    struct erg_layout_search search = *at->searches;
-    search.top = erg_plan_searched(search.top);
-    if (erg_layout_search(&at->found, &search, err) != 0)
+    if (erg_layout_search(&at->found, at->searches, err) != 0)
         return -1;
-    erg_layout_found_shorten(&at->found, at->searches->top);
+    erg_layout_found_shorten(&at->found, (size_t)at->values->top);
     return 0;
 }
 
@@ -211,7 +209,6 @@ int erg_plan_explain(struct planning *at, struct erg_error *err)
     struct erg_layout_candidate one = {0};
     const char *text = at->values->why;
     struct erg_layout layout;
-    at->searches->top = 1;
     if (parse_layout(&layout, at, text, err) != 0)
         return erg_fail_context(err, "--why %s", text);
     if (evaluate(&one, at, &layout, "--why", text, err) != 0) {

@@ -75,7 +75,7 @@ static struct erg_mixed_search search_of(const struct plan_mixing *mixing, long 
         .per_stage = search->per_stage,
         .gpus = gpus,
         .used = used,
-        .top = search->top,
+        .top = (size_t)mixing->at->values->top,
     };
 }
 

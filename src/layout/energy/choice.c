@@ -17,7 +17,6 @@ static int search_one(struct erg_layout_found *found, struct erg_layout_choosing
         return source->search(found, source->context, index, each ? &sink : NULL, err);
     }
     struct erg_layout_search search = at->request->searches[index];
-    search.top = 1;
     search.each = each;
     search.context = at;
     return erg_layout_search(found, &search, err);

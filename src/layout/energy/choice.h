@@ -50,7 +50,8 @@ struct erg_layout_source {
 };
 
 struct erg_layout_choice_request {
-    /* Alike but for the GPUs; what they keep and `each` are not looked at. */
+    /* Alike but for the GPUs; `each` is not looked at. As many as they keep are considered with the
+     * fastest splits of their layers. */
     const struct erg_layout_search *searches;
     size_t search_count;
     const struct erg_layout_source
