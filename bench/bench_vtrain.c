@@ -81,8 +81,8 @@ static int fit(struct erg_fit *fit, const struct erg_fit_rows *tables, const str
 {
     static const char *const names[] = {"single node", "several nodes"};
     struct erg_fit_rows rows = take(tables, 2, split, true);
-    const struct erg_fit_request request = {rows.items, rows.count,  machine,
-                                            start,      fitted_keys, 10};
+    const struct erg_fit_request request = {rows.items,  rows.count, machine, start,
+                                            fitted_keys, 10,         NULL};
     int status = erg_fit_engine(fit, &request, err);
     for (int t = 0; t < 2 && !status; t++)
         for (int fitted = 1; fitted >= 0; fitted--)

@@ -46,8 +46,8 @@ static void any_third_predicts_the_others(void **state)
         for (int t = 0; t < 2; t++)
             for (size_t i = third; i < tables[t].count; i += 3)
                 ERG_PUSH(&rows, items, tables[t].items[i]);
-        const struct erg_fit_request request = {rows.items, rows.count,  &machine,
-                                                &start,     fitted_keys, 2};
+        const struct erg_fit_request request = {rows.items,  rows.count, &machine, &start,
+                                                fitted_keys, 2,          NULL};
         assert_ok(erg_fit_engine(&fit, &request, &err), &err);
         double node = held_out(&tables[0], third, &fit.engine, &machine);
         double several = held_out(&tables[1], third, &fit.engine, &machine);
