@@ -6,103 +6,9 @@
  *
  * bench_vtrain [FILE.yaml]: also writes the engine with what was fitted.
  */
-#include "check.h"
-
-#include "io/csv.h"
-#include "layout/time/fit.h"
-
-/* A table's shapes are few: one model each. */
-static const struct erg_model *shape(struct erg_fit_rows *rows, long layers, long hidden,
-                                     long heads, long sequence)
-{
-    char name[96], text[512];
-    struct erg_error err;
-    struct erg_model *model;
-    snprintf(name, sizeof name, "gpt-%ldx%ldx%ldx%ld", layers, hidden, heads, sequence);
-    for (size_t i = 0; i < rows->models.count; i++)
-        if (!strcmp(rows->models.items[i].name, name))
-            return rows->models.items[i].model;
-    snprintf(text, sizeof text,
-             "{\"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": %ld, \"n_embd\": %ld,"
-             "\"n_head\": %ld, \"n_positions\": %ld, \"vocab_size\": 50257,"
-             "\"activation_function\": \"gelu\"}",
-             layers, hidden, heads, sequence);
-    if (erg_model_parse(&model, name, text, strlen(text), &err) != 0) {
-        fprintf(stderr, "%s\n", err.message);
-        exit(1);
-    }
-    ERG_PUSH(&rows->models, items, (struct erg_fit_model){model, erg_xstrdup(name)});
-    return model;
-}
-
-static long number(const struct erg_csv *csv, size_t row, const char *name)
-{
-    struct erg_error err;
-    size_t column;
-    long value = 0;
-    if (erg_csv_require(csv, name, &column, &err) || erg_csv_long(csv, row, column, &value, &err)) {
-        fprintf(stderr, "%s\n", err.message);
-        exit(1);
-    }
-    return value;
-}
-
-static bool read_table(struct erg_fit_rows *rows, const char *file)
-{
-    struct erg_error err;
-    struct erg_csv *csv;
-    const char *path = shared_data(file);
-    if (!path || erg_csv_load(&csv, path, &err) != 0)
-        return false;
-    size_t time = erg_csv_columns(csv) - 1;
-    for (size_t i = 0; i < erg_csv_rows(csv); i++) {
-        struct erg_fit_row row = {
-            .batch = number(csv, i, "global_batch"),
-            .weight = 1,
-            .layout =
-                {
-                    .tensor = number(csv, i, "tensor_parallelism"),
-                    .context = 1,
-                    .pipeline = number(csv, i, "pipeline_parallelism"),
-                    .virtual_stages = 1,
-                    .microbatch = number(csv, i, "micro_batch"),
-                    .sequence = number(csv, i, "sequence_length"),
-                    .remat = ERG_REMAT_FULL,
-                },
-        };
-        row.model = shape(rows, number(csv, i, "num_layers"), number(csv, i, "hidden_size"),
-                          number(csv, i, "attention_heads"), row.layout.sequence);
-        if (erg_csv_double(csv, i, time, &row.time_s, &err) ||
-            erg_layout_fill(&row.layout, number(csv, i, "num_gpus"), row.batch, &err)) {
-            fprintf(stderr, "%s\n", err.message);
-            exit(1);
-        }
-        row.time_s *= 1e-3;
-        ERG_PUSH(rows, items, row);
-    }
-    erg_csv_free(csv);
-    return true;
-}
+#include "vtrain.h"
 
 /* ---- fitting and judging ---- */
-
-static const char *const fitted_keys[] = {
-    "gemm_efficiency", "whole_head_efficiency", "collective_latency_us",
-    "host_layer_us",   "host_wait_us",          "host_head_us",
-    "link_efficiency", "pipeline_exposed",      NULL,
-};
-/* In the file's units: round numbers, so that what comes out owes nothing to the committed file. */
-static const double guesses[] = {0.8, 0.5, 100, 500, 10, 1000, 0.8, 1};
-
-static void guess(struct erg_engine *engine)
-{
-    for (size_t k = 0; fitted_keys[k]; k++) {
-        const struct erg_engine_number *at = erg_engine_numbers;
-        while (strcmp(at->key, fitted_keys[k]) != 0)
-            at++;
-        erg_engine_set(engine, at, guesses[k] * at->factor);
-    }
-}
 
 /* Which rows are fitted: every third one from a place on, or those of all tensor degrees but one.
  */
@@ -160,11 +66,11 @@ static int write_engine(const struct erg_fit *fit, const char *path, struct erg_
         "head\n"
         "is slow where one GPU holds the whole vocabulary is measured, but not explained. The "
         "rows\n"
-        "hardly tell network_efficiency from pipeline_exposed, so the former is assumed: anything\n"
-        "from 0.5 to 1 leaves 8.3 to 8.9 % on rows of several nodes that were not fitted. With\n"
-        "another third fitted the others are off by 6.0 and 6.2 % on a node and by 8.2 and 8.5 %\n"
-        "on several, in place of 5.6 and 8.3 %. A tensor degree of which no row is fitted is off\n"
-        "by 10.5 to 21 % on a node, so fit what you run (ergon fit).",
+        "hardly tell network_efficiency: anything from 0.5 to 1 leaves 8.2 to 9.0 % on rows of\n"
+        "several nodes that were not fitted. With another third fitted the others are off by 5.8\n"
+        "and 5.0 % on a node and by 5.5 and 7.6 % on several, in place of 5.2 and 8.2 %. A tensor\n"
+        "degree of which no row is fitted is off by 6.6 to 16 % on a node, so fit what you run\n"
+        "(ergon fit).",
         fitted_keys, pointers, err);
 }
 
@@ -175,8 +81,8 @@ static int fit(struct erg_fit *fit, const struct erg_fit_rows *tables, const str
 {
     static const char *const names[] = {"single node", "several nodes"};
     struct erg_fit_rows rows = take(tables, 2, split, true);
-    const struct erg_fit_request request = {rows.items, rows.count,  machine,
-                                            start,      fitted_keys, 10};
+    const struct erg_fit_request request = {rows.items,  rows.count, machine, start,
+                                            fitted_keys, 10,         NULL};
     int status = erg_fit_engine(fit, &request, err);
     for (int t = 0; t < 2 && !status; t++)
         for (int fitted = 1; fitted >= 0; fitted--)

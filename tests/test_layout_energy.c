@@ -213,6 +213,31 @@ static void at_the_highest_clock_the_time_model_holds(void **state)
     world_close(&world);
 }
 
+/* An engine whose host is about as slow as the GPU, and whose softmax is not fused. */
+static void also_where_host_and_gpu_wait_for_each_other(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world);
+    world.engine->score_forward_bytes = 13;
+    world.engine->score_backward_bytes = 19;
+    world.engine->softmax_heads = 64;
+    world.engine->unfused_score_bytes = 34;
+    world.engine->unfused_host_factor = 1.2;
+    world.engine->host_layer_s = 3e-3;
+    world.engine->host_wait_s = 1e-4;
+    world.engine->host_head_s = 8e-3;
+    world.engine->host_blend = 0.35;
+    for (int i = 0; i < LAYOUTS; i++) {
+        struct erg_time time;
+        struct erg_layout_energy energy;
+        erg_time_layout(&time, &world.request.time, &layouts[i]);
+        erg_layout_energy(&energy, &world.request, &layouts[i], 0, 0);
+        assert_close(energy.time_s, time.total, 1e-12);
+    }
+    world_close(&world);
+}
+
 static void the_cap_slows_rates_that_were_not_measured_under_it(void **state)
 {
     (void)state;
@@ -659,6 +684,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_case_by_hand),
         cmocka_unit_test(at_the_highest_clock_the_time_model_holds),
+        cmocka_unit_test(also_where_host_and_gpu_wait_for_each_other),
         cmocka_unit_test(the_cap_slows_rates_that_were_not_measured_under_it),
         cmocka_unit_test(layers_are_as_on_the_emulated_device),
         cmocka_unit_test(at_one_clock_the_schedule_is_the_closed_form),

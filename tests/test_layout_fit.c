@@ -49,7 +49,7 @@ static void known_constants_come_back(void **state)
     for (size_t i = 0; i < rows.count; i++)
         erg_fit_predict(&rows.items[i].time_s, &rows.items[i], 1, &truth, &machine);
     const char *const keys[] = {"gemm_efficiency", "layer_overhead_us", "network_efficiency", NULL};
-    const struct erg_fit_request request = {rows.items, rows.count, &machine, start, keys, 4};
+    const struct erg_fit_request request = {rows.items, rows.count, &machine, start, keys, 4, NULL};
     assert_ok(erg_fit_engine(&fit, &request, &err), &err);
     assert_close(fit.engine.gemm_efficiency, 0.7, 1e-3);
     assert_close(fit.engine.layer_overhead_s, 100e-6, 1e-2);
@@ -81,7 +81,8 @@ static void fit_keys(struct erg_fit *fit, const struct erg_fit_rows *rows, const
     struct erg_error err;
     struct erg_time_machine machine = h800();
     struct erg_engine *start = engine_of("megatron-kwai-h800");
-    const struct erg_fit_request request = {rows->items, rows->count, &machine, start, keys, 4};
+    const struct erg_fit_request request = {rows->items, rows->count, &machine, start,
+                                            keys,        4,           NULL};
     assert_ok(erg_fit_engine(fit, &request, &err), &err);
     erg_engine_free(start);
 }
@@ -136,6 +137,27 @@ static void what_rows_do_not_tell_is_said(void **state)
     erg_fit_rows_release(&rows);
 }
 
+/* A layout that was measured twice is not predicted from itself: the error of rows held out is that
+ * without the second measurement. */
+static void repeated_rows_are_held_out_together(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_fit_rows rows;
+    struct erg_fit once, twice;
+    const char *const keys[] = {"gemm_efficiency", "layer_overhead_us", NULL};
+    assert_ok(erg_fit_rows_load(&rows, rows_path, &err), &err);
+    const size_t count = rows.count = 27; /* row 27 + i would be in another fold than row i */
+    fit_keys(&once, &rows, keys);
+    for (size_t i = 0; i < count; i++)
+        ERG_PUSH(&rows, items, rows.items[i]);
+    fit_keys(&twice, &rows, keys);
+    assert_close(twice.held_out.mean, once.held_out.mean, 1e-4);
+    for (size_t fold = 0; fold < 4; fold++)
+        assert_close(twice.fold_mean[fold], once.fold_mean[fold], 1e-4);
+    erg_fit_rows_release(&rows);
+}
+
 /* Milliseconds for seconds: no engine is that slow. */
 static void times_in_another_unit_are_refused(void **state)
 {
@@ -147,11 +169,12 @@ static void times_in_another_unit_are_refused(void **state)
     struct erg_engine *start = engine_of("megatron-kwai-h800");
     const char *const keys[] = {"gemm_efficiency", "link_efficiency", NULL};
     assert_ok(erg_fit_rows_load(&rows, rows_path, &err), &err);
-    const struct erg_fit_request request = {rows.items, rows.count, &machine, start, keys, 4};
+    const struct erg_fit_request request = {rows.items, rows.count, &machine, start, keys, 4, NULL};
     for (size_t i = 0; i < rows.count; i++)
         rows.items[i].time_s *= 1000;
     assert_fails(erg_fit_engine(&fit, &request, &err), &err,
-                 "and an engine's is from 0.01 to 2; expected times in seconds");
+                 "and an engine's is from 0.01 to 2; expected times in seconds, and rows of this "
+                 "cluster; furthest off is row ");
     for (size_t i = 0; i < rows.count; i++)
         rows.items[i].time_s /= 1000;
     /* One row alone is named. */
@@ -198,7 +221,7 @@ static void rows_without_a_time_are_refused(void **state)
     assert_fails(erg_fit_rows_check(&rows, "rows.csv", &machine, &err), &err,
                  "rows.csv:2: 256 GPUs are more than a node of 8");
     const char *const keys[] = {"gemm_efficiency", NULL};
-    const struct erg_fit_request request = {rows.items, rows.count, &machine, start, keys, 4};
+    const struct erg_fit_request request = {rows.items, rows.count, &machine, start, keys, 4, NULL};
     assert_fails(erg_fit_engine(&fit, &request, &err), &err, "for row 1 (256 GPUs");
     erg_fit_rows_release(&rows);
     erg_engine_free(start);
@@ -368,7 +391,8 @@ static void wrong_rows_are_explained(void **state)
     static const struct {
         const char *text, *message;
     } cases[] = {
-        {"model,sequence,gpus,batch,t,c,p\n", "expected one of the columns 'time_s' and"},
+        {"model,sequence,gpus,batch,t,c,p\n",
+         "rows.csv:1: expected one of the columns 'time_s' and"},
         {"model,sequence,gpus,batch,t,c,time_s\n", "'p'"},
         {"model,sequence,gpus,batch,t,c,p,l,v,time_s\n", "both columns 'l' and 'v'"},
         {"model,sequence,gpus,batch,t,c,p,time_s\nllama-65b,4096,16,16,2,1,8,0\n",
@@ -436,11 +460,32 @@ static void wrong_requests_are_explained(void **state)
     }
 }
 
+static void messages_name_their_file(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    char path[256], arguments[1024];
+    const char *rows =
+        table("model,sequence,gpus,batch,t,c,p,time_s\nllama-65b,4096,16,16,2,1,8,9\n");
+    snprintf(arguments, sizeof arguments, "fit '%s' -e megatron-kwai-h800 -c '%s' 2>&1", rows,
+             cluster_path);
+    check_program(arguments, 1, "rows.csv: 1 rows are too few to fit 4 constants");
+    unlink(rows);
+    static const char cluster[] = "nodes: 1\ngpus_per_node: 8\ngpu: H8000\n";
+    snprintf(path, sizeof path, "%s/cluster.yaml", folder);
+    assert_ok(erg_file_write(path, cluster, strlen(cluster), &err), &err);
+    snprintf(arguments, sizeof arguments, "fit '%s' -e megatron-kwai-h800 -c '%s' 2>&1", rows_path,
+             path);
+    check_program(arguments, 1, "cluster.yaml: key 'gpu': the GPU 'H8000' is not known");
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_constants_come_back),
         cmocka_unit_test(what_rows_do_not_tell_is_said),
+        cmocka_unit_test(repeated_rows_are_held_out_together),
         cmocka_unit_test(times_in_another_unit_are_refused),
         cmocka_unit_test(what_follows_a_constant_is_fitted_with_it),
         cmocka_unit_test(rows_without_a_time_are_refused),
@@ -451,6 +496,7 @@ int main(void)
         cmocka_unit_test(the_command_takes_the_machine_of_a_job),
         cmocka_unit_test(wrong_rows_are_explained),
         cmocka_unit_test(wrong_requests_are_explained),
+        cmocka_unit_test(messages_name_their_file),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

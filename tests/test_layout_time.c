@@ -720,6 +720,61 @@ static void the_host_sets_a_floor(void **state)
     erg_model_free(model);
 }
 
+/* Where host and GPU take about as long, each waits for the other now and then. */
+static void host_and_gpu_wait_for_each_other(void **state)
+{
+    (void)state;
+    assert_near(erg_time_paced(3, 4, 0), 4, 0);
+    assert_near(erg_time_paced(4, 0, 0.5), 4, 0);
+    assert_near(erg_time_paced(0, 0, 0.5), 0, 0);
+    assert_close(erg_time_paced(3, 4, 0.5), 5, 1e-12);
+    assert_close(erg_time_paced(4, 3, 0.5), 5, 1e-12);
+    assert_close(erg_time_paced(3, 4, 1), 7, 1e-12);
+    struct erg_model *model = llama("7B", 32, 4096, 11008, 32, 32);
+    struct erg_engine engine = published_engine();
+    const struct erg_time_request request = {model, &engine, &h800};
+    struct erg_time_parts alone, paced;
+    erg_time_parts_init(&alone, &request, 4, 1, 1, 1024, 8);
+    engine.host_layer_s = alone.forward_s;
+    engine.host_head_s = alone.head_s;
+    engine.host_blend = 0.5;
+    erg_time_parts_init(&paced, &request, 4, 1, 1, 1024, 8);
+    assert_close(paced.forward_s, sqrt(2) * alone.forward_s, 1e-12);
+    assert_close(paced.head_s, sqrt(2) * alone.head_s, 1e-12);
+    assert_close(paced.forward[ERG_TIME_OVERHEAD] - alone.forward[ERG_TIME_OVERHEAD],
+                 paced.forward_s - alone.forward_s, 1e-12);
+    erg_model_free(model);
+}
+
+/* A kernel that takes heads by fours is of no use to six of them. */
+static void a_softmax_that_is_not_fused_costs_more(void **state)
+{
+    (void)state;
+    struct erg_model *model = llama("7B", 32, 4096, 11008, 32, 32);
+    struct erg_engine engine = published_engine();
+    const struct erg_time_request request = {model, &engine, &h800};
+    struct erg_time_parts fused[2], unfused[2];
+    engine.score_forward_bytes = 13;
+    engine.score_backward_bytes = 19;
+    engine.host_layer_s = 1;
+    for (int i = 0; i < 2; i++) /* 2 heads, then 4 */
+        erg_time_parts_init(&fused[i], &request, 16, 1, i + 1, 2048, 16);
+    engine.softmax_heads = 4;
+    engine.unfused_score_bytes = 34;
+    engine.unfused_host_factor = 1.25;
+    for (int i = 0; i < 2; i++)
+        erg_time_parts_init(&unfused[i], &request, 16, 1, i + 1, 2048, 16);
+    double more = 34 * 2 * 2048. * 2048. / (0.8 * 3.35e12);
+    assert_close(unfused[0].forward_s, 1.25, 1e-12);
+    assert_close(unfused[0].backward_s, 2.5, 1e-12);
+    assert_close(unfused[0].forward[ERG_TIME_ATTENTION],
+                 fused[0].forward[ERG_TIME_ATTENTION] + more, 1e-12);
+    assert_close(unfused[0].backward[ERG_TIME_ATTENTION],
+                 fused[0].backward[ERG_TIME_ATTENTION] + more, 1e-12);
+    assert_memory_equal(&unfused[1], &fused[1], sizeof fused[1]);
+    erg_model_free(model);
+}
+
 static void kept_scores_cost_bytes_and_masked_products(void **state)
 {
     (void)state;
@@ -771,6 +826,8 @@ int main(void)
         cmocka_unit_test(messages_run_where_their_stages_lie),
         cmocka_unit_test(equal_chunks_need_no_list),
         cmocka_unit_test(the_host_sets_a_floor),
+        cmocka_unit_test(host_and_gpu_wait_for_each_other),
+        cmocka_unit_test(a_softmax_that_is_not_fused_costs_more),
         cmocka_unit_test(kept_scores_cost_bytes_and_masked_products),
         cmocka_unit_test(copies_share_the_host_memory),
     };

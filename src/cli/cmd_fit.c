@@ -82,7 +82,9 @@ static int find_machine(struct fitting *at, struct erg_error *err)
     if (erg_cluster_load(&cluster, values->cluster, err) != 0)
         return -1;
     int status = erg_gpu_load(&gpu, cluster->gpu, err);
-    if (!status) {
+    if (status) {
+        erg_fail_context(err, "%s: key 'gpu'", values->cluster);
+    } else {
         status = set_machine(at, values->cluster, gpu, cluster, err);
         erg_gpu_free(gpu);
     }
@@ -248,6 +250,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
             .start = at.start,
             .keys = at.keys,
             .folds = (size_t)at.values->folds,
+            .path = at.rows_path,
         };
         status = status || erg_fit_rows_check(&at.rows, at.rows_path, &at.machine, err) ||
                  erg_fit_engine(&at.fit, &request, err) ||

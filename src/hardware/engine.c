@@ -32,11 +32,14 @@
 #define OPTIONAL(X)                                                                                \
     X(score_forward_bytes, score_forward_bytes, 1, 0, 100)                                         \
     X(score_backward_bytes, score_backward_bytes, 1, 0, 100)                                       \
+    X(softmax_heads, softmax_heads, 1, 0, 1024)                                                    \
+    X(unfused_score_bytes, unfused_score_bytes, 1, 0, 200)                                         \
     X(loss_bytes, loss_bytes, 1, 0, 1000)                                                          \
     X(layer_overhead_us, layer_overhead_s, 1e-6, 0, 1e6)                                           \
     X(host_layer_us, host_layer_s, 1e-6, 0, 1e6)                                                   \
     X(host_wait_us, host_wait_s, 1e-6, 0, 1e6)                                                     \
     X(host_head_us, host_head_s, 1e-6, 0, 1e6)                                                     \
+    X(host_blend, host_blend, 1, 0, 1)                                                             \
     X(collective_latency_us, collective_latency_s, 1e-6, 0, 1e6)                                   \
     X(optimizer_sharded_bytes, optimizer_sharded_bytes, 1, 0, 1000)                                \
     X(host_link_gb_s, host_link_bandwidth, 1e9, 0, 1e5)                                            \
@@ -45,6 +48,7 @@
 /* Another number of the file, or 1, where the file has none. */
 #define RELATIVE(X)                                                                                \
     X(whole_head_efficiency, whole_head_efficiency, 1, 0.01, 2)                                    \
+    X(unfused_host_factor, unfused_host_factor, 1, 1, 10)                                          \
     X(attention_backward_efficiency, attention_backward_efficiency, 1, 0.01, 2)                    \
     X(activation_factor, activation_factor, 1, 0.1, 10)                                            \
     X(tensor_forward_context, tensor_forward_context, 1, 0, 10)                                    \
@@ -86,6 +90,7 @@ static const struct {
 #key, offsetof(struct erg_engine, key), offsetof(struct erg_engine, other)                 \
     }
     {"whole_head_efficiency", offsetof(struct erg_engine, whole_head_efficiency), NOTHING},
+    {"unfused_host_factor", offsetof(struct erg_engine, unfused_host_factor), NOTHING},
     {"activation_factor", offsetof(struct erg_engine, activation_factor), NOTHING},
     FOLLOWS(attention_backward_efficiency, attention_efficiency),
     FOLLOWS(tensor_forward_context, tensor_forward),

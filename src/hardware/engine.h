@@ -29,15 +29,21 @@ struct erg_engine {
     /* HBM bytes per score (query, key and head) of an attention that keeps them all in memory, the
      * masked ones too; 0: it is fused and skips what is masked. */
     double score_forward_bytes, score_backward_bytes;
+    /* Of such an attention, how many heads (of all sequences on a GPU) a block of its softmax's
+     * kernel takes; 0: any number. If they are no multiple, the softmax is several kernels: as many
+     * bytes more per score, in each direction, and as much more for the host. */
+    double softmax_heads, unfused_score_bytes, unfused_host_factor;
     double activation_factor; /* bytes of the activation, relative to one fused kernel */
     double loss_bytes;        /* per logit, forward and backward; 0: those of the op list */
     bool fused_kernels;       /* as of a stack */
 
     /* What a layer costs however small it is, in the forward pass; the backward pass twice that. */
     double layer_overhead_s; /* the GPU's: gaps between kernels */
-    double host_layer_s;     /* a pass takes no less: the host launches its kernels */
+    double host_layer_s;     /* the host's: it launches the kernels while the GPU runs others */
     double host_wait_s;      /* of that, for each further GPU that a collective waits for */
-    double host_head_s;      /* the head, with all that is done once a microbatch, takes no less */
+    double host_head_s;      /* the host's for the head and all that is done once a microbatch */
+    double host_blend;       /* from 0, where a pass takes the longer of the GPU's time and the
+                              * host's, to 1, where it takes both: each waits for the other by turns */
 
     /* Communication: shares of the links that collectives reach. */
     double link_efficiency, network_efficiency;

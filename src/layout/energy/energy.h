@@ -100,7 +100,7 @@ enum erg_layout_pass {
 struct erg_layout_work {
     struct erg_pass_work {
         double product_s, memory_s, fixed_s; /* at the clock of the rates */
-        double floor_s;                      /* the host's */
+        double host_s, host_blend;           /* see erg_time_paced() */
         double flops[2]; /* of products and attention, as FLOPs of products cost */
         double bytes[3]; /* HBM bytes of products, attention, memory-bound kernels */
         double wire_bytes, spin_sm_s;

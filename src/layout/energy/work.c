@@ -48,14 +48,13 @@ static double spin_sm_s(const struct erg_layout_energy_request *request,
 
 /* What the seconds of a time model's pass of a layer stand for. */
 static void read_layer(struct erg_pass_work *pass, const struct erg_layout_energy_request *request,
-                       const double *items, double scores, long tensor, long sequence,
+                       const double *items, double scores, long heads, long tensor, long sequence,
                        bool backward)
 {
     const struct erg_engine *engine = request->time.engine;
     const struct erg_gpu *gpu = request->gpu;
     double bandwidth = engine->memory_efficiency * request->time.machine->memory_bandwidth;
-    double score_bytes =
-        scores * (backward ? engine->score_backward_bytes : engine->score_forward_bytes);
+    double score_bytes = scores * erg_time_score_bytes(engine, heads, backward);
     double attention_s = items[ERG_TIME_ATTENTION] - score_bytes / bandwidth;
     double energy = backward ? gpu->attention_backward_energy : gpu->attention_forward_energy;
     double directions = backward ? 2 : 1;
@@ -65,8 +64,8 @@ static void read_layer(struct erg_pass_work *pass, const struct erg_layout_energ
     pass->memory_s = items[ERG_TIME_MEMORY] + score_bytes / bandwidth;
     pass->fixed_s =
         items[ERG_TIME_TENSOR] + items[ERG_TIME_CONTEXT] + directions * engine->layer_overhead_s;
-    pass->floor_s =
-        directions * (engine->host_layer_s + engine->host_wait_s * (double)(tensor - 1));
+    pass->host_s = directions * erg_time_host(engine, tensor, heads);
+    pass->host_blend = engine->host_blend;
     pass->flops[0] = items[ERG_TIME_LINEAR] * engine->gemm_efficiency * engine->peak_flops;
     pass->flops[1] = attention_s * attention_efficiency * engine->peak_flops * energy *
                      (1 + gpu->attention_k0 / (double)sequence);
@@ -82,7 +81,8 @@ static void read_head(struct erg_pass_work *pass, const struct erg_time_request 
     pass->product_s = parts->head[ERG_TIME_LINEAR];
     pass->memory_s = parts->head[ERG_TIME_MEMORY];
     pass->fixed_s = parts->head[ERG_TIME_TENSOR];
-    pass->floor_s = engine->host_head_s;
+    pass->host_s = engine->host_head_s;
+    pass->host_blend = engine->host_blend;
     pass->flops[0] = pass->product_s * efficiency * engine->gemm_efficiency * engine->peak_flops;
     pass->bytes[2] = pass->memory_s * engine->memory_efficiency * time->machine->memory_bandwidth;
 }
@@ -98,7 +98,8 @@ static double pass_time(const struct erg_gpu *gpu, const struct erg_pass_work *p
         product = pass->rates_mhz / clock_mhz;
         memory = issue_slowdown(gpu, clock_mhz) / issue_slowdown(gpu, pass->rates_mhz);
     }
-    return fmax(product * pass->product_s + memory * pass->memory_s + pass->fixed_s, pass->floor_s);
+    return erg_time_paced(product * pass->product_s + memory * pass->memory_s + pass->fixed_s,
+                          pass->host_s, pass->host_blend);
 }
 
 static double active_power(const struct erg_gpu *gpu, double clock_mhz)
@@ -195,8 +196,8 @@ void erg_layout_work_init(struct erg_layout_work *work,
         (backward ? erg_model_layer_backward : erg_model_layer_forward)(&ops, &model, &shape);
         count_ops(layer, &ops);
         layer->spin_sm_s = spin_sm_s(request, &ops, tensor_bandwidth, context_bandwidth);
-        read_layer(layer, request, backward ? parts->backward : parts->forward, scores, tensor,
-                   sequence, backward);
+        read_layer(layer, request, backward ? parts->backward : parts->forward, scores,
+                   microbatch * model.heads / tensor, tensor, sequence, backward);
         (backward ? erg_model_head_backward : erg_model_head_forward)(&ops, &model, &shape);
         count_ops(&passes[ERG_PASS_HEAD], &ops);
         passes[ERG_PASS_HEAD].spin_sm_s +=

@@ -95,7 +95,8 @@ struct fitting {
     const struct erg_fit_request *request;
     size_t constants;
     const struct erg_engine_number *numbers[ERG_FIT_MOST_CONSTANTS];
-    size_t without; /* the fold that is left out; request->folds: none */
+    size_t *fold_of; /* each row's */
+    size_t without;  /* the fold that is left out; request->folds: none */
     struct erg_engine engine;
 };
 
@@ -118,13 +119,52 @@ static int residuals(void *context, const double *logs, double *out, struct erg_
     for (size_t i = 0; i < request->count; i++) {
         const struct erg_fit_row *row = &request->rows[i];
         out[i] = 0;
-        if (i % request->folds == fitting->without)
+        if (fitting->fold_of[i] == fitting->without)
             continue;
         double time_s;
         erg_fit_predict(&time_s, row, 1, &fitting->engine, request->machine);
         out[i] = sqrt(row->weight) * log(time_s / row->time_s) / row_sd;
     }
     return 0;
+}
+
+/* ---- folds ---- */
+
+static bool is_repeated(const struct erg_fit_row *a, const struct erg_fit_row *b)
+{
+    const struct erg_layout *x = &a->layout, *y = &b->layout;
+    return a->model == b->model && a->batch == b->batch && x->tensor == y->tensor &&
+           x->context == y->context && x->pipeline == y->pipeline && x->data == y->data &&
+           x->virtual_stages == y->virtual_stages && x->microbatch == y->microbatch &&
+           x->sequence == y->sequence && x->remat == y->remat && x->offload == y->offload;
+}
+
+/*
+ * Rows that repeat a layout follow the first one of it into its fold: held out beside them, it
+ * would be predicted from itself. With fewer layouts than folds every row is its own.
+ */
+static size_t *cut_folds(const struct erg_fit_request *request)
+{
+    size_t layouts = 0, *fold_of = erg_xcalloc(request->count, sizeof *fold_of);
+    for (size_t i = 0; i < request->count; i++) {
+        size_t first = 0;
+        while (first < i && !is_repeated(&request->rows[first], &request->rows[i]))
+            first++;
+        fold_of[i] = first < i ? fold_of[first] : layouts++ % request->folds;
+    }
+    for (size_t i = 0; i < request->count && layouts < request->folds; i++)
+        fold_of[i] = i % request->folds;
+    return fold_of;
+}
+
+/* ---- checks ---- */
+
+/* Where a row stands: "rows.csv:12", or its number where it is of no file. */
+static char *place_of(const struct erg_fit_request *request, size_t row, struct erg_arena *arena)
+{
+    if (!request->path)
+        return erg_arena_printf(arena, "row %zu", row + 1);
+    return erg_arena_printf(arena, "%s:%zu", request->path, request->rows[row].line);
 }
 
 /* Times that are no numbers would leave the constants where they were, as if those fitted. */
@@ -135,12 +175,16 @@ static int check_predicted(const struct erg_fit_request *request, const struct e
         const struct erg_fit_row *row = &request->rows[i];
         double time_s;
         erg_fit_predict(&time_s, row, 1, engine, request->machine);
-        if (!(isfinite(time_s) && time_s > 0))
-            return erg_fail(err, ERG_FAILED,
-                            "the engine '%s' predicts %g s for row %zu (%ld GPUs, measured %g s); "
-                            "expected a time above 0, so nothing can be fitted to it",
-                            engine->name, time_s, i + 1, erg_layout_gpus(&row->layout),
-                            row->time_s);
+        if (isfinite(time_s) && time_s > 0)
+            continue;
+        struct erg_arena arena = {0};
+        erg_fail(err, ERG_FAILED,
+                 "the engine '%s' predicts %g s for %s (%ld GPUs, measured %g s); expected a time "
+                 "above 0, so nothing can be fitted to it",
+                 engine->name, time_s, place_of(request, i, &arena), erg_layout_gpus(&row->layout),
+                 row->time_s);
+        erg_arena_release(&arena);
+        return -1;
     }
     return 0;
 }
@@ -208,8 +252,9 @@ static int check(const struct erg_fit_request *request, struct fitting *fitting,
                         request->folds);
     if (request->count < needed || request->count < request->folds)
         return erg_fail(err, ERG_FAILED,
-                        "%zu rows are too few to fit %zu constants in %zu folds; expected at least "
-                        "%zu",
+                        "%s%s%zu rows are too few to fit %zu constants in %zu folds; expected at "
+                        "least %zu",
+                        request->path ? request->path : "", request->path ? ": " : "",
                         request->count, fitting->constants, request->folds,
                         needed > request->folds ? needed : request->folds);
     return check_predicted(request, request->start, err);
@@ -222,11 +267,17 @@ static int check_fitted(const struct fitting *fitting, const struct erg_fit *fit
     for (size_t k = 0; k < fit->constants; k++) {
         const struct erg_engine_number *number = fitting->numbers[k];
         double value = erg_engine_get(&fit->engine, number) / number->factor;
-        if (!(value >= number->min && value <= number->max))
-            return erg_fail(err, ERG_FAILED,
-                            "the rows ask for %.4g as %s, and an engine's is from %g to %g; "
-                            "expected times in seconds, and rows of this cluster",
-                            value, number->key, number->min, number->max);
+        if (value >= number->min && value <= number->max)
+            continue;
+        const size_t worst = fit->fitted.worst;
+        struct erg_arena arena = {0};
+        erg_fail(err, ERG_FAILED,
+                 "the rows ask for %.4g as %s, and an engine's is from %g to %g; expected times in "
+                 "seconds, and rows of this cluster; furthest off is %s (%.4g s measured)",
+                 value, number->key, number->min, number->max,
+                 place_of(fitting->request, worst, &arena), fitting->request->rows[worst].time_s);
+        erg_arena_release(&arena);
+        return -1;
     }
     return 0;
 }
@@ -264,15 +315,20 @@ int erg_fit_engine(struct erg_fit *fit, const struct erg_fit_request *request,
     double logs[ERG_FIT_MOST_FOLDS + 1][ERG_FIT_MOST_CONSTANTS];
     double *predicted = erg_xcalloc(count, sizeof *predicted);
     *fit = (struct erg_fit){.constants = fitting.constants};
+    fitting.fold_of = cut_folds(request);
     int status = 0;
     for (size_t fold = 0; fold < folds && !status; fold++) {
         status = fit_without(&fitting, fold, logs[fold], err);
-        size_t rows = (count - fold + folds - 1) / folds;
-        for (size_t i = fold; i < count && !status; i += folds) {
+        size_t rows = 0;
+        for (size_t i = 0; i < count && !status; i++) {
             const struct erg_fit_row *row = &request->rows[i];
+            if (fitting.fold_of[i] != fold)
+                continue;
             erg_fit_predict(&predicted[i], row, 1, &fitting.engine, request->machine);
-            fit->fold_mean[fold] += fabs(predicted[i] / row->time_s - 1) / (double)rows;
+            fit->fold_mean[fold] += fabs(predicted[i] / row->time_s - 1);
+            rows++;
         }
+        fit->fold_mean[fold] /= (double)rows;
     }
     if (!status) {
         fit->held_out = erg_fit_judge(predicted, request->rows, count);
@@ -285,5 +341,6 @@ int erg_fit_engine(struct erg_fit *fit, const struct erg_fit_request *request,
         status = check_fitted(&fitting, fit, err) || spread(&fitting, logs, fit->uncertainty, err);
     }
     free(predicted);
+    free(fitting.fold_of);
     return status ? -1 : 0;
 }

@@ -3,8 +3,9 @@
  *
  * Damped least squares on the logarithms of measured over predicted time, over the logarithms of
  * the constants, which therefore stay positive. Every row counts as much as its weight. The rows
- * are also cut into folds (row i into fold i mod K) and each fold is predicted by constants fitted
- * to the others: that is the held-out error, and the spread of those constants their uncertainty
+ * are also cut into folds (layout i into fold i mod K, with all rows that repeat it) and each fold
+ * is predicted by constants fitted to the others: that is the held-out error, and the spread of
+ * those constants their uncertainty
  * (delete-a-group jackknife: Efron & Tibshirani, An Introduction to the Bootstrap, chapter 11).
  */
 #ifndef ERG_LAYOUT_TIME_FIT_H
@@ -40,8 +41,8 @@ struct erg_fit_rows {
 /*
  * Reads a table: model (a name of the catalogue or a path), sequence, gpus, batch, t, c, p, and
  * time_s or tokens_per_s; where they matter l (layers of a chunk) or v (chunks of a stage),
- * microbatch, recompute (none, balanced, full) and offload. Every layout is checked.
- * The rows are to be released, also after a failure.
+ * microbatch, recompute (none, norms, activation, balanced, full) and offload. Every layout is
+ * checked. The rows are to be released, also after a failure.
  */
 int erg_fit_rows_load(struct erg_fit_rows *rows, const char *path, struct erg_error *err);
 /* Whether the machine says what a time of each row takes: what joins its nodes, where a row was
@@ -57,6 +58,7 @@ struct erg_fit_request {
     const struct erg_engine *start;
     const char *const *keys; /* of the constants to fit, as in the engine's file; NULL ends them */
     size_t folds;            /* 2 to ERG_FIT_MOST_FOLDS */
+    const char *path;        /* of the rows' table, for messages; NULL: of none */
 };
 
 struct erg_fit_errors {

@@ -31,10 +31,11 @@ static int find_columns(struct columns *columns, const struct erg_csv *csv, cons
     columns->offload = erg_csv_find(csv, "offload");
     if ((columns->time < 0) == (columns->tokens < 0))
         return erg_fail(err, ERG_FAILED,
-                        "%s: expected one of the columns 'time_s' and 'tokens_per_s'", path);
+                        "%s:1: expected one of the columns 'time_s' and 'tokens_per_s'", path);
     if (columns->l >= 0 && columns->v >= 0)
         return erg_fail(err, ERG_FAILED,
-                        "%s has both columns 'l' and 'v'; expected one of them, since layers = p x "
+                        "%s:1: the header has both columns 'l' and 'v'; expected one of them, "
+                        "since layers = p x "
                         "v x l",
                         path);
     return 0;

@@ -127,11 +127,37 @@ double erg_time_group_bandwidth(const struct erg_time_request *request, long str
 
 /* ---- a pass of a layer ---- */
 
+double erg_time_paced(double gpu_s, double host_s, double blend)
+{
+    double longer = fmax(gpu_s, host_s), shorter = fmin(gpu_s, host_s);
+    if (!(blend > 0) || !(shorter > 0))
+        return longer;
+    return longer * pow(1 + pow(shorter / longer, 1 / blend), blend);
+}
+
+static bool softmax_is_fused(const struct erg_engine *engine, long heads)
+{
+    return !(engine->softmax_heads >= 1) || heads % (long)engine->softmax_heads == 0;
+}
+
+double erg_time_host(const struct erg_engine *engine, long tensor, long heads)
+{
+    double host_s = engine->host_layer_s + engine->host_wait_s * (double)(tensor - 1);
+    return softmax_is_fused(engine, heads) ? host_s : engine->unfused_host_factor * host_s;
+}
+
+double erg_time_score_bytes(const struct erg_engine *engine, long heads, bool backward)
+{
+    double bytes = backward ? engine->score_backward_bytes : engine->score_forward_bytes;
+    return softmax_is_fused(engine, heads) ? bytes : bytes + engine->unfused_score_bytes;
+}
+
 /* What the sums over an op list need. */
 struct pass {
     const struct erg_time_request *request;
     double scores; /* of one layer's attention on this GPU */
-    double tensor; /* degree */
+    long heads;    /* whose scores they are, of all sequences */
+    long tensor;   /* degree */
     double tensor_bandwidth, context_bandwidth;
     double tensor_exposed, context_exposed;
     bool backward;
@@ -150,7 +176,7 @@ static double memory_bytes(const struct pass *pass, const struct erg_model_op *o
     for (int i = 0; i < op->work_count; i++)
         bytes += op->work[i].bytes;
     if (op->group == ERG_GROUP_NORM && engine->sequence_parallel)
-        bytes /= pass->tensor;
+        bytes /= (double)pass->tensor;
     return op->group == ERG_GROUP_ACTIVATION ? bytes * engine->activation_factor : bytes;
 }
 
@@ -168,7 +194,7 @@ static double product_s(const struct pass *pass, const struct erg_model_op *op)
 static double attention_s(const struct pass *pass, const struct erg_model_op *op)
 {
     const struct erg_engine *engine = pass->request->engine;
-    double bytes = pass->backward ? engine->score_backward_bytes : engine->score_forward_bytes;
+    double bytes = erg_time_score_bytes(engine, pass->heads, pass->backward);
     double flops = op->work[0].flops;
     if (bytes > 0)
         flops *= pass->backward ? 2 * 2 / 2.5 : 2;
@@ -208,12 +234,10 @@ static double sum_pass(double *items, const struct pass *pass, const struct erg_
     items[ERG_TIME_OVERHEAD] = passes * engine->layer_overhead_s;
     for (int i = 0; i <= ERG_TIME_OVERHEAD; i++)
         sum += items[i];
-    double host = passes * (engine->host_layer_s + engine->host_wait_s * (pass->tensor - 1));
-    if (host > sum) {
-        items[ERG_TIME_OVERHEAD] += host - sum;
-        sum = host;
-    }
-    return sum;
+    double host_s = passes * erg_time_host(engine, pass->tensor, pass->heads);
+    double paced_s = erg_time_paced(sum, host_s, engine->host_blend);
+    items[ERG_TIME_OVERHEAD] += paced_s - sum;
+    return paced_s;
 }
 
 /* What a mode runs again of norms and activation. */
@@ -254,8 +278,8 @@ static double head_s(double *items, const struct pass *pass, const struct erg_mo
         }
     }
     items[ERG_TIME_MEMORY] += memory_s(pass->request, engine->loss_bytes * logits);
-    return fmax(items[ERG_TIME_LINEAR] + items[ERG_TIME_MEMORY] + items[ERG_TIME_TENSOR],
-                engine->host_head_s);
+    return erg_time_paced(items[ERG_TIME_LINEAR] + items[ERG_TIME_MEMORY] + items[ERG_TIME_TENSOR],
+                          engine->host_head_s, engine->host_blend);
 }
 
 static double parameters(const struct erg_model_ops *ops)
@@ -292,7 +316,8 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
         .request = request,
         .scores = (double)microbatch * (double)sequence * (double)sequence * (double)model.heads /
                   (double)(tensor * context),
-        .tensor = (double)tensor,
+        .heads = microbatch * model.heads / tensor,
+        .tensor = tensor,
         .tensor_bandwidth = erg_time_group_bandwidth(request, 1, tensor, gpus),
         .context_bandwidth = erg_time_group_bandwidth(request, tensor, context, gpus),
         .tensor_exposed = context > 1 ? engine->tensor_forward_context : engine->tensor_forward,

@@ -8,10 +8,11 @@
  *   products / (e_g X) + attention / (e_a X) + memory-bound bytes / (e_m H)
  *   + exposed share x (wire bytes / (e_l link) + latency) of every collective + overhead,
  *
- * and never less than the host needs to launch it. Recomputing everything costs one more forward
- * pass with its communication, norms and activation their bytes. Where X_s
- * is what stage s does for one microbatch (its layers both ways, its messages, on the last stage
- * the head), v the chunks of a stage and m the microbatches, the pipeline takes
+ * or, if that is near it or longer, what the host needs to launch it (erg_time_paced()).
+ * Recomputing everything costs one more forward pass with its communication, norms and activation
+ * their bytes. Where X_s is what stage s does for one microbatch (its layers both ways, its
+ * messages, on the last stage the head), v the chunks of a stage and m the microbatches, the
+ * pipeline takes
  *
  *   m max X + (sum of X - max X) / v,
  *
@@ -87,6 +88,18 @@ void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gp
 /* Fails where so many GPUs are more than a node has and nothing is known to join nodes. */
 int erg_time_machine_check(const struct erg_time_machine *machine, long gpus,
                            struct erg_error *err);
+
+/*
+ * What a pass takes for which the GPU alone needs gpu_s and the host host_s. With a blend of b the
+ * norm of the two of order 1 / b: never less than the longer, and most beyond it where they are
+ * alike, because then which of them waits for the other changes from kernel to kernel.
+ */
+double erg_time_paced(double gpu_s, double host_s, double blend);
+
+/* Of a pass of a layer forward: the host's seconds, and the bytes of a score, where attention keeps
+ * them. `heads`: of all sequences on the GPU. */
+double erg_time_host(const struct erg_engine *engine, long tensor, long heads);
+double erg_time_score_bytes(const struct erg_engine *engine, long heads, bool backward);
 
 struct erg_time_request {
     const struct erg_model *model;
