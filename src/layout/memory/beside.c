@@ -14,11 +14,30 @@ static double ffn_transient(const struct erg_memory_sizes *sizes)
     return (double)sizes->gathered_kv + 2 * (double)sizes->hidden + full;
 }
 
-double erg_memory_beside_forward(const struct erg_memory_sizes *sizes, enum erg_remat remat)
+/* Of the FFN what it makes and does not keep, but the outputs of the norm and of the activation's
+ * gate, which are gone before its output is there. */
+static double unkept_of_ffn(const struct erg_memory_sizes *sizes, enum erg_remat remat)
 {
+    if (remat == ERG_REMAT_FULL)
+        return (double)(sizes->hidden + sizes->fc1 + sizes->ffn);
+    return erg_remat_activation(remat) ? (double)sizes->ffn : 0;
+}
+
+/*
+ * In the FFN the worst is where its output is made or, where that is small, where the gate still
+ * is: before the layer's output, which is counted in the pipeline, and the share of keys and
+ * values, which is counted as kept.
+ */
+double erg_memory_beside_forward(const struct erg_memory_sizes *sizes, enum erg_remat remat,
+                                 bool published)
+{
+    const double hidden = (double)sizes->hidden, unkept = unkept_of_ffn(sizes, remat);
+    const bool gate = sizes->gated && (remat == ERG_REMAT_FULL || erg_remat_activation(remat));
+    const double share = sizes->context > 1 && remat != ERG_REMAT_FULL ? (double)sizes->kv : 0;
     double attention = (double)sizes->kv * (double)sizes->context + 3 * (double)sizes->query;
-    double ffn = ffn_transient(sizes) + (erg_remat_activation(remat) ? (double)sizes->ffn : 0);
-    return larger(attention, ffn);
+    double gated = (double)sizes->gathered_kv + unkept + (gate ? (double)sizes->ffn : 0) - share -
+                   (published ? hidden : 0);
+    return larger(larger(attention, ffn_transient(sizes) + unkept), gated);
 }
 
 /* The activated tensor and the gate, which go before the gradient of both widths is joined. */
@@ -39,7 +58,7 @@ double erg_memory_beside_ffn(const struct erg_memory_sizes *sizes, enum erg_rema
     if (remat == ERG_REMAT_FULL) {
         double made = (double)(sizes->kept[ERG_REMAT_NONE] - sizes->kept[ERG_REMAT_FULL]);
         double backward = keys + used_first(sizes);
-        return made - share + larger(backward, ffn_transient(sizes));
+        return made + larger(backward, ffn_transient(sizes) - share);
     }
     if (erg_remat_activation(remat))
         return keys + (sizes->gated ? 6 : 3) * ffn + (published ? share : 0);

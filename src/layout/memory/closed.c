@@ -301,7 +301,7 @@ static void fill_moments(struct moment *moments, const struct erg_memory_request
     moments[FORWARD] = (struct moment){
         .kept = all - larger(units - whole[FORWARD], 0) * saved,
         .buffers = early,
-        .transient = erg_memory_beside_forward(sizes, remat),
+        .transient = erg_memory_beside_forward(sizes, remat, published),
         .head = waiting,
     };
     moments[BACKWARD] = (struct moment){
@@ -406,7 +406,8 @@ void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memo
     struct erg_memory_request own = *request;
     struct erg_memory_stage constant = {0};
     struct moment moments[ERG_MEMORY_MOMENTS] = {
-        [FORWARD] = {.transient = erg_memory_beside_forward(sizes, remat)},
+        [FORWARD] = {.transient =
+                         erg_memory_beside_forward(sizes, remat, is_as_published(request))},
         [BACKWARD] = {.transient = erg_memory_beside_ffn(sizes, remat, is_as_published(request))},
         [HEAD] = {.head = index == layout->pipeline - 1 ? HEAD_LOGITS * (double)sizes->logits : 0},
     };

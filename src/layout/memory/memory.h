@@ -133,7 +133,8 @@ struct erg_memory_stage {
 long erg_memory_warmup(const struct erg_layout *layout, long stage);
 long erg_memory_groups(const struct erg_layout *layout, long stage);
 
-/* Closed form. `sizes` are of the layout's degrees. */
+/* Closed form, at most 1.4 % above the simulated peak of the worst stage and, where groups are
+ * copied as a whole, not below it. `sizes` are of the layout's degrees. */
 void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,
                        const struct erg_memory_sizes *sizes, long index);
 

@@ -47,7 +47,8 @@ bool erg_memory_offloads(const struct erg_layout *layout, long stage);
 
 /* ---- beside the groups while a layer runs, in closed form (beside.c) ---- */
 
-double erg_memory_beside_forward(const struct erg_memory_sizes *sizes, enum erg_remat remat);
+double erg_memory_beside_forward(const struct erg_memory_sizes *sizes, enum erg_remat remat,
+                                 bool published);
 
 /*
  * Going backward, what a layer kept is freed op by op, unless it lies in a buffer. First through
