@@ -89,6 +89,7 @@ struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet)
     occupancy->levels = erg_xcalloc(types, sizeof *occupancy->levels);
     occupancy->words = erg_xcalloc(types, sizeof *occupancy->words);
     occupancy->free_gpus = erg_xcalloc(types, sizeof *occupancy->free_gpus);
+    occupancy->off_nodes = erg_xcalloc(types, sizeof *occupancy->off_nodes);
     occupancy->idle_nodes = erg_xcalloc(types, sizeof *occupancy->idle_nodes);
     for (int i = 0; i < fleet->gpus; i++)
         occupancy->owners[i] = -1;
@@ -127,6 +128,7 @@ void erg_occupancy_free(struct erg_occupancy *occupancy)
     free(occupancy->words);
     free(occupancy->free_gpus);
     free(occupancy->idle_nodes);
+    free(occupancy->off_nodes);
     free(occupancy);
 }
 
@@ -268,6 +270,7 @@ void erg_occupancy_switch(struct erg_occupancy *occupancy, int node, bool off)
     assert(!off || erg_occupancy_idle(occupancy, node));
     set_bit(occupancy, node, false);
     occupancy->off[node] = off;
+    occupancy->off_nodes[occupancy->type_of[node]] += off ? 1 : -1;
     set_bit(occupancy, node, true);
 }
 

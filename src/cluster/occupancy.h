@@ -42,6 +42,7 @@ struct erg_occupancy {
     int *words;        /* by type: of a level */
     int *free_gpus;    /* by type */
     int *idle_nodes;   /* by type: nodes that are entirely free, off or not */
+    int *off_nodes;    /* by type */
     /* Where power is saved: nodes that were or became entirely free since the simulator last
      * looked, each once. */
     int *touched;

@@ -19,11 +19,19 @@ void simulator_wake_nodes(struct simulator *sim)
     }
 }
 
+/* For how long a node that has just become idle stays on. */
+static double lingers(const struct simulator *sim)
+{
+    const struct erg_policy *policy = sim->simulation->policy;
+    double after_s = sim->scheduler->fleet->power_saving.after_s;
+    return policy->linger ? fmax(0, fmin(after_s, policy->linger(sim->scheduler))) : after_s;
+}
+
 /* Nodes that became idle are due later, those that got jobs are not any more. */
 static void note_touched(struct simulator *sim)
 {
     struct erg_occupancy *occupancy = sim->scheduler->occupancy;
-    double due_s = sim->scheduler->now_s + sim->scheduler->fleet->power_saving.after_s;
+    double due_s = sim->scheduler->now_s + lingers(sim);
     for (int i = 0; i < occupancy->touched_count; i++) {
         int node = occupancy->touched[i];
         bool waits = sim->switching.slot_of[node] >= 0;
