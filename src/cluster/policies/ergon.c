@@ -54,6 +54,12 @@
  * be placed, and what is left, goes to waiting jobs by value, so that no GPU idles that a job could
  * use.
  *
+ * Where nodes are switched off, they are as soon as idling has drawn what waking does (linger()),
+ * and what they do not draw below a cap others may. Time still counts as its part of what all GPUs
+ * would draw idle, or jobs would end later than under policies that run at the fastest clocks. That
+ * a job waits for nodes to wake is not in its offers: with it, to the end of the job or to that of
+ * an hour, neither means nor energy got better, since the fastest GPUs are mostly worth the wait.
+ *
  * Decisions are made at events, at most once in 0.2 s per job, which is soon enough for jobs that
  * run for hours, and every half an hour without any.
  */
