@@ -14,16 +14,20 @@
  * a run is cut off), and a sample's energy at least that on what costs the job least, beside GPUs
  * that idle. Then Philly's trace under a power cap of 70 % of what all GPUs draw at their fastest,
  * with one and two fifths of the iterations: clocks follow the cap from moment to moment, or were
- * capped for good, such that all GPUs at work keep it; ergon's policy makes its own of the cap. The
- * last are made-up traces: growing in jobs and GPUs, and the time of one decision where all jobs
- * are there at once, without and with such a cap. Skips all but those where the data is not here.
+ * capped for good, such that all GPUs at work keep it; ergon's policy makes its own of the cap.
+ * Then Helios's and PAI's traces where nodes that no job had for 10 minutes are switched off and
+ * take 2 to wake (assumed), the former also under caps of 100 and 80 kW. The last are made-up
+ * traces: growing in jobs and GPUs, and the time of one decision where all jobs are there at once,
+ * without and with such a cap. Skips all but those where the data is not here.
  *
  * Usage: bench_cluster [POLICY]   the last for this policy (ergon unless given)
+ *        bench_cluster --saving   those with nodes that are switched off
  */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "cluster/simulate/simulate.h"
+#include "cluster_bounds.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -118,124 +122,14 @@ static double joules_per_sample(const struct erg_simulation *simulation,
     return result->summary.energy_j / samples;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* A job's time alone on the shape that is fastest for it, with one start. */
-static double alone_s(const struct erg_simulation *simulation, const struct erg_trace_job *job)
-{
-    double best_s = INFINITY, iterations = fmax(1, floor(job->iterations * simulation->work));
-    for (int shape = 0; shape < simulation->speeds->shapes_count; shape++) {
-        const struct erg_speed *speed =
-            erg_speed_at(simulation->speeds, ERG_PLANS_ANY, job->workload, shape);
-        int gpus = erg_shape_gpus(&simulation->speeds->shapes[shape]);
-        double start_s = simulation->accounting->cost(simulation->fleet, simulation->policy, gpus);
-        best_s = fmin(best_s, start_s + iterations * speed->iteration_s);
-    }
-    return best_s;
-}
-
-/* What no policy can beat for a job, if it had the cluster for itself from its first moment on. */
-struct alone {
-    double samples; /* until the end of the run */
-    double extra_j; /* of one, beyond what its GPUs draw idle */
-};
-
-static struct alone best_alone(const struct erg_simulation *simulation,
-                               const struct erg_trace_job *job, double left_s)
-{
-    struct alone best = {.extra_j = INFINITY};
-    double batch = (double)simulation->trace->workloads[job->workload].batch, fastest = 0;
-    double iterations = fmax(1, floor(job->iterations * simulation->work));
-    for (int shape = 0; shape < simulation->speeds->shapes_count; shape++) {
-        const struct erg_speed *speed =
-            erg_speed_at(simulation->speeds, ERG_PLANS_ANY, job->workload, shape);
-        const struct erg_gpu_shape *gpus = &simulation->speeds->shapes[shape];
-        if (!erg_speed_feasible(speed))
-            continue;
-        fastest = fmax(fastest, batch / speed->iteration_s);
-        for (int p = 0; p < speed->points_count; p++) {
-            double extra_w =
-                speed->points[p].power_w - simulation->fleet->types[gpus->type].idle_power_w;
-            best.extra_j = fmin(best.extra_j, erg_shape_gpus(gpus) * extra_w * speed->iteration_s *
-                                                  speed->points[p].slowdown / batch);
-        }
-    }
-    best.samples = fmin(iterations * batch, fastest * left_s);
-    return best;
-}
-
-static int compare_extra(const void *a, const void *b)
-{
-    const struct alone *x = a, *y = b;
-    return (x->extra_j > y->extra_j) - (x->extra_j < y->extra_j);
-}
-
-/* Joules of a sample where as many are done as makes that least: all GPUs draw idle power the whole
- * time, and who does more samples divides it by more. */
-static double least_joules(struct alone *jobs, size_t count, double idle_j)
-{
-    double joules = idle_j, samples = 0;
-    qsort(jobs, count, sizeof *jobs, compare_extra);
-    for (size_t i = 0; i < count; i++) {
-        if (samples > 0 && jobs[i].extra_j > joules / samples)
-            break;
-        samples += jobs[i].samples;
-        joules += jobs[i].samples * jobs[i].extra_j;
-    }
-    return joules / samples;
-}
-
-static double quantile_99(double *values, size_t count)
-{
-    double at = 0.99 * (double)(count - 1);
-    size_t low = (size_t)at;
-    qsort(values, count, sizeof *values, compare_doubles);
-    return values[low] + (at - (double)low) * (values[low + (low + 1 < count)] - values[low]);
-}
-
-/* What no policy can beat. */
-static void print_bounds(const struct erg_simulation *simulation)
-{
-    const struct erg_job_trace *trace = simulation->trace;
-    double *jct_s = erg_xcalloc(trace->count, sizeof *jct_s);
-    struct alone *alone = erg_xcalloc(trace->count, sizeof *alone);
-    double jcts_s = 0, system_s = 0, samples = 0, end_s = 0;
-    size_t finished = 0, submitted = 0;
-    for (size_t i = 0; i < trace->count; i++) {
-        double at_s = trace->jobs[i].submit_s - trace->first_submit_s;
-        double left_s = simulation->until_s - at_s;
-        double needed_s = alone_s(simulation, &trace->jobs[i]);
-        if (left_s <= 0)
-            continue;
-        alone[submitted] = best_alone(simulation, &trace->jobs[i], left_s);
-        samples += alone[submitted++].samples;
-        system_s += fmin(needed_s, left_s);
-        end_s = fmax(end_s, at_s + fmin(needed_s, left_s));
-        if (needed_s <= left_s) {
-            jct_s[finished++] = needed_s;
-            jcts_s += needed_s;
-        }
-    }
-    if (!isinf(simulation->until_s))
-        end_s = simulation->until_s;
-    double idle_j = end_s * erg_fleet_idle_power(simulation->fleet);
-    printf("%-15s %8zu %12.0f %15.0f %11.0f %10.0f %9.2f\n", "(each alone)", finished,
-           jcts_s / (double)finished, system_s / (double)submitted, quantile_99(jct_s, finished),
-           samples / end_s, least_joules(alone, submitted, idle_j));
-    free(alone);
-    free(jct_s);
-}
-
 /* All policies, each paying for restarts what the cluster's file says. */
 static void compare(const struct erg_simulation *simulation)
 {
-    printf("%-15s %8s %12s %15s %11s %10s %9s %8s %17s %8s %7s\n", "policy", "finished",
+    printf("%-15s %8s %12s %15s %11s %10s %9s %8s %17s %8s %7s%s\n", "policy", "finished",
            "mean JCT, s", "mean in system", "p99 JCT, s", "samples/s", "J/sample", "most kW",
-           "fairness (worst)", "restarts", "CPU, s");
+           "fairness (worst)", "restarts", "CPU, s",
+           simulation->fleet->saves_power ? "   off  woken" : "");
+    double least_jct_s = INFINITY;
     print_bounds(simulation);
     for (size_t i = 0; erg_policies[i]; i++) {
         struct erg_simulation run = *simulation;
@@ -245,18 +139,29 @@ static void compare(const struct erg_simulation *simulation)
         if (erg_simulate(&result, &run, &err) != 0)
             stop(&err);
         const struct erg_summary *summary = &result.summary;
-        if (summary->finished_jobs)
-            printf("%-15s %8ld %12.0f %15.0f %11.0f %10.0f %9.2f %8.0f %9.2f (%5.1f) %8ld %7.2f\n",
+        if (!summary->finished_jobs)
+            printf("%-15s     none", run.policy->name);
+        else
+            printf("%-15s %8ld %12.0f %15.0f %11.0f %10.0f %9.2f %8.0f %9.2f (%5.1f) %8ld %7.2f",
                    run.policy->name, summary->finished_jobs, summary->mean_jct_s,
                    summary->mean_time_in_system_s, summary->p99_jct_s, summary->mean_throughput,
                    joules_per_sample(&run, &result), summary->peak_power_w / 1e3,
                    summary->mean_finish_time_fairness, summary->worst_finish_time_fairness,
                    summary->reconfigurations, summary->cpu_s);
-        else
-            printf("%-15s     none\n", run.policy->name);
+        if (run.fleet->saves_power)
+            printf(" %4.1f%% %6.0f",
+                   100 * summary->off_gpu_s / (run.fleet->gpus * summary->simulated_s),
+                   summary->wake_ups);
+        putchar('\n');
+        if (strncmp(run.policy->name, "ergon", 5) != 0)
+            least_jct_s = fmin(least_jct_s, summary->mean_time_in_system_s);
         fflush(stdout);
         erg_simulated_release(&result);
     }
+    if (simulation->fleet->saves_power)
+        printf("At the least mean JCT of the others a sample takes at least %.2f J, whatever is "
+               "done.\n",
+               least_joules_at(simulation, least_jct_s));
 }
 
 /* Watts of all GPUs at work whose clocks are lowered that much. */
@@ -291,7 +196,7 @@ static void cap_clocks(struct erg_fleet *fleet, double power_w)
     }
 }
 
-enum capping { NO_CAP, AT_EVERY_MOMENT, FOR_GOOD };
+enum capping { NO_CAP, AT_EVERY_MOMENT, FOR_GOOD, NODES_OFF };
 #define CAP 0.7
 
 /* Runs a comparison on one of the published traces; false where the data is not here. */
@@ -321,7 +226,10 @@ static bool on_trace(const char *name, struct erg_simulation simulation, enum ca
     simulation.fleet = fleet;
     simulation.trace = trace;
     simulation.speeds = speeds;
-    simulation.power_cap_w = capping == AT_EVERY_MOMENT ? cap_w : INFINITY;
+    if (capping != NODES_OFF)
+        simulation.power_cap_w = capping == AT_EVERY_MOMENT ? cap_w : INFINITY;
+    fleet->saves_power = capping == NODES_OFF;
+    fleet->power_saving = (struct erg_power_saving){600, 120};
     run(&simulation);
     erg_speeds_free(speeds);
     erg_job_trace_free(trace);
@@ -362,6 +270,27 @@ static void replay_published(void)
                    capping == FOR_GOOD ? "for good" : "at every moment");
             on_trace("philly", fair, capping, compare);
         }
+    }
+}
+
+static void compare_saving(void)
+{
+    struct erg_simulation fair = {
+        .accounting = &erg_accounting_fair, .until_s = INFINITY, .power_cap_w = INFINITY};
+    for (int part = 5; part > 0; part -= 4) {
+        fair.work = 1.0 / part;
+        printf("\nHelios, %s of its iterations, nodes off after 10 minutes and up after 2\n",
+               part == 1 ? "all" : "a fifth");
+        if (!on_trace("venus", fair, NODES_OFF, compare))
+            return;
+        printf("\nPAI, the same\n");
+        on_trace("pai", fair, NODES_OFF, compare);
+    }
+    fair.work = 0.2;
+    for (fair.power_cap_w = 1e5; fair.power_cap_w > 7e4; fair.power_cap_w -= 2e4) {
+        printf("\nHelios, a fifth of its iterations, the same below %g kW\n",
+               fair.power_cap_w / 1e3);
+        on_trace("venus", fair, NODES_OFF, compare);
     }
 }
 
@@ -556,8 +485,13 @@ static void decide(const char *name, double cap)
 
 int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "--saving")) {
+        compare_saving();
+        return 0;
+    }
     if (argc < 2) {
         replay_published();
+        compare_saving();
         grow("fcfs");
         grow("tiresias");
     }

@@ -122,6 +122,19 @@ static inline const struct erg_cluster_record *first_record(const struct erg_sim
     return NULL;
 }
 
+static inline void assert_same_course(const struct erg_simulated *a, const struct erg_simulated *b)
+{
+    assert_int_equal(a->samples_count, b->samples_count);
+    for (size_t i = 0; i < a->samples_count; i++) {
+        const struct erg_cluster_sample *x = &a->samples[i], *y = &b->samples[i];
+        assert_true(x->at_s == y->at_s && x->samples_per_s == y->samples_per_s &&
+                    x->power_w == y->power_w);
+        assert_true(x->running == y->running && x->waiting == y->waiting &&
+                    x->busy_gpus == y->busy_gpus && x->down_gpus == y->down_gpus &&
+                    x->off_gpus == y->off_gpus);
+    }
+}
+
 static inline void make_random(struct world *world, struct erg_rng *rng)
 {
     make_world(world);

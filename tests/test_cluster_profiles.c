@@ -62,6 +62,7 @@ static void test_fleet(void **state)
     assert_true(isinf(fleet->checkpoint_interval_s));
     assert_int_equal(erg_fleet_type(fleet, "small"), 1);
     assert_int_equal(erg_fleet_type(fleet, "tiny"), -1);
+    assert_false(fleet->saves_power);
     erg_fleet_free(fleet);
     assert_no_fleet("types: []\n", "types");
     assert_no_fleet("types:\n  - {name: a, nodes: 0, gpus_per_node: 1, memory_gb: 1}\n", ":2:");
@@ -84,6 +85,30 @@ static void test_fleet(void **state)
         "types:\n  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1,\n"
         "     idle_power_w: 9, waiting_power_w: 8, points: [{slowdown: 1, power_w: 19}]}\n",
         "waiting_power_w");
+}
+
+#define SAVING(after, wake) "power_saving: {after_s: " after ", wake_s: " wake "}\n"
+#define TYPE_OFF(power)                                                                            \
+    "types:\n  - name: a\n    nodes: 1\n    gpus_per_node: 1\n    memory_gb: 1\n"                  \
+    "    idle_power_w: 50\n    off_power_w: " power "\n"
+
+static void test_fleet_saves_power(void **state)
+{
+    (void)state;
+    struct erg_fleet *fleet = fleet_of(TYPE_OFF("4.5") SAVING("600", "120"));
+    assert_true(fleet->saves_power);
+    assert_near(fleet->power_saving.after_s, 600, 0);
+    assert_near(fleet->power_saving.wake_s, 120, 0);
+    assert_near(fleet->types[0].off_power_w, 4.5, 0);
+    erg_fleet_free(fleet);
+    assert_no_fleet(TYPE_OFF("51") SAVING("600", "120"), "cluster.yaml:7: ");
+    assert_no_fleet(TYPE_OFF("51") SAVING("600", "120"), "types[0].off_power_w");
+    assert_no_fleet(TYPE_OFF("-1") SAVING("600", "120"), "cluster.yaml:7: ");
+    assert_no_fleet(TYPE_OFF("4"), "cluster.yaml:7: ");
+    assert_no_fleet(TYPE_OFF("4"), "nodes are never off: expected the key power_saving");
+    assert_no_fleet(TYPE_OFF("4") SAVING("-1", "120"), "cluster.yaml:8: ");
+    assert_no_fleet(TYPE_OFF("4") SAVING("600", "-1"), "power_saving.wake_s");
+    assert_no_fleet(TYPE_OFF("4") "power_saving: {after_s: 600}\n", "wake_s");
 }
 
 static void assert_no_trace(const struct erg_fleet *fleet, const char *rows, const char *part)
@@ -346,11 +371,9 @@ static void test_golden_lookups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fleet),
-        cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_speeds_of_our_own),
-        cmocka_unit_test(test_wrong_profiles),
-        cmocka_unit_test(test_frontiers),
+        cmocka_unit_test(test_fleet),          cmocka_unit_test(test_fleet_saves_power),
+        cmocka_unit_test(test_trace),          cmocka_unit_test(test_speeds_of_our_own),
+        cmocka_unit_test(test_wrong_profiles), cmocka_unit_test(test_frontiers),
         cmocka_unit_test(test_golden_lookups),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

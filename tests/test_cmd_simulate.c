@@ -120,6 +120,60 @@ static void test_tables(void **state)
     erg_text_release(&result.out);
 }
 
+/* Two nodes for each kind; those that no job has go off after 100 s. */
+static void test_power_saving(void **state)
+{
+    (void)state;
+    static const char cluster[] =
+        "types:\n"
+        "  - {name: big, nodes: 2, gpus_per_node: 4, memory_gb: 80, idle_power_w: 60}\n"
+        "  - {name: small, nodes: 2, gpus_per_node: 2, memory_gb: 24, idle_power_w: 20,\n"
+        "     off_power_w: 3}\n"
+        "power_saving: {after_s: 100, wake_s: 30}\n";
+    struct erg_text line = {0};
+    struct erg_csv *events, *course;
+    struct erg_error err;
+    size_t kind, off, most = 0, offs = 0, wakes = 0;
+    json_t *document = run_json(CASE "--policy fcfs --json 2>/dev/null", 0);
+    assert_true(json_is_null(json_object_get(document, "off_gpu_s")));
+    assert_true(json_is_null(json_object_get(document, "wake_ups")));
+    json_decref(document);
+    assert_ok(erg_file_write(in_folder("saving.yaml"), cluster, strlen(cluster), &err), &err);
+    erg_text_printf(&line,
+                    "simulate '%s/saving.yaml' '" DATA "/trace.csv' --profiles '" DATA
+                    "' --policy fcfs --json -o '%s/saving' 2>/dev/null",
+                    folder, folder);
+    document = run_json(line.data, 0);
+    assert_ok(erg_csv_load(&events, in_folder("saving/events.csv"), &err), &err);
+    assert_ok(erg_csv_load(&course, in_folder("saving/cluster.csv"), &err), &err);
+    assert_ok(erg_csv_require(events, "event", &kind, &err), &err);
+    assert_ok(erg_csv_require(course, "off_gpus", &off, &err), &err);
+    for (size_t row = 0; row < erg_csv_rows(events); row++) {
+        offs += !strcmp(erg_csv_text(events, row, kind), "off");
+        wakes += !strcmp(erg_csv_text(events, row, kind), "wake");
+    }
+    for (size_t row = 0; row < erg_csv_rows(course); row++) {
+        size_t gpus = (size_t)atol(erg_csv_text(course, row, off));
+        most = gpus > most ? gpus : most;
+    }
+    /* 'second' wakes the big node that 'first' does not have. */
+    assert_true(number(document, "wake_ups") >= 1);
+    assert_int_equal(number(document, "wake_ups"), wakes);
+    assert_true(offs > wakes && most >= 4);
+    assert_true(number(document, "off_gpu_s") > 4 * 2900);
+    json_decref(document);
+    erg_csv_free(events);
+    erg_csv_free(course);
+    line.count = 0;
+    erg_text_printf(
+        &line, "simulate '%s/saving.yaml' '" DATA "/trace.csv' --profiles '" DATA "' --policy fcfs",
+        folder);
+    check_program(line.data, 0, "GPUs of nodes that were off");
+    erg_text_add(&line, " --accounting artifact 2>&1");
+    check_program(line.data, 1, "the published comparison knows no power saving");
+    erg_text_release(&line);
+}
+
 /* Several policies: a folder each, one page and one document. */
 static void test_comparison(void **state)
 {
@@ -297,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_document),
         cmocka_unit_test(test_names_what_does_not_fit),
         cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_power_saving),
         cmocka_unit_test(test_comparison),
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_tariffs),

@@ -516,6 +516,15 @@ static void test_refusals(void **state)
         write_text(in_folder("sweep.yaml"), cases[i].text);
         assert_fails(erg_sweep_load(&sweep, in_folder("sweep.yaml"), &err), &err, cases[i].says);
     }
+    write_text(in_folder("saving.yaml"),
+               "types:\n  - {name: big, nodes: 1, gpus_per_node: 4, memory_gb: 40}\n"
+               "  - {name: small, nodes: 1, gpus_per_node: 4, memory_gb: 40}\n"
+               "power_saving: {after_s: 600, wake_s: 120}\n");
+    write_text(in_folder("sweep.yaml"), "clusters: [saving.yaml]\ntraces: [" DATA "/trace.csv]\n"
+                                        "profiles: " DATA "\npolicies: [fcfs]\n"
+                                        "accounting: artifact\n");
+    assert_fails(erg_sweep_load(&sweep, in_folder("sweep.yaml"), &err), &err,
+                 "saving.yaml: the published comparison knows no power saving");
 }
 
 int main(void)

@@ -275,6 +275,12 @@ static void print(const struct simulating *at, const struct erg_simulated *resul
     erg_table_add(&table, "%.4g GJ", summary->energy_j / 1e9);
     erg_table_add(&table, "power of GPUs, peak");
     erg_table_add(&table, "%.4g kW", summary->peak_power_w / 1e3);
+    if (!isnan(summary->off_gpu_s)) {
+        erg_table_add(&table, "GPUs of nodes that were off");
+        erg_table_add(&table, "%.1f %%, %.0f nodes woken",
+                      100 * summary->off_gpu_s / (at->fleet->gpus * summary->simulated_s),
+                      summary->wake_ups);
+    }
     if (!isnan(summary->throttled_s))
         add_hours(&table, "slowed down by the power cap", summary->throttled_s);
     if (!isnan(summary->cost_usd)) {

@@ -25,6 +25,7 @@ static const cyaml_schema_field_t type_fields[] = {
     CYAML_FIELD_FLOAT("memory_gb", CYAML_FLAG_DEFAULT, TYPE, memory_bytes),
     CYAML_FIELD_FLOAT("idle_power_w", OPTIONAL, TYPE, idle_power_w),
     CYAML_FIELD_FLOAT("waiting_power_w", OPTIONAL, TYPE, waiting_power_w),
+    CYAML_FIELD_FLOAT("off_power_w", OPTIONAL, TYPE, off_power_w),
     CYAML_FIELD_SEQUENCE("points", OPTIONAL | CYAML_FLAG_POINTER, TYPE, points, &point_schema, 1,
                          1000),
     CYAML_FIELD_END,
@@ -40,11 +41,19 @@ static const cyaml_schema_field_t cost_fields[] = {
     CYAML_FIELD_END,
 };
 
+#define SAVING struct erg_power_saving
+static const cyaml_schema_field_t saving_fields[] = {
+    CYAML_FIELD_FLOAT("after_s", CYAML_FLAG_DEFAULT, SAVING, after_s),
+    CYAML_FIELD_FLOAT("wake_s", CYAML_FLAG_DEFAULT, SAVING, wake_s),
+    CYAML_FIELD_END,
+};
+
 #define FLEET struct erg_fleet
 static const cyaml_schema_field_t fields[] = {
     CYAML_FIELD_SEQUENCE("types", CYAML_FLAG_POINTER, FLEET, types, &type_schema, 1, 1000),
     CYAML_FIELD_MAPPING("reconfiguration", OPTIONAL, FLEET, reconfiguration, cost_fields),
     CYAML_FIELD_FLOAT("checkpoint_interval_s", OPTIONAL, FLEET, checkpoint_interval_s),
+    CYAML_FIELD_MAPPING("power_saving", OPTIONAL, FLEET, power_saving, saving_fields),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, FLEET, fields)};
@@ -103,6 +112,13 @@ static int finish_type(struct erg_fleet *fleet, unsigned index, const struct erg
     if (erg_yaml_has(yaml, key) &&
         erg_yaml_check_range(yaml, key, type->waiting_power_w, type->idle_power_w, 1e5, err) != 0)
         return -1;
+    snprintf(key, sizeof key, "types[%u].off_power_w", index);
+    if (erg_yaml_has(yaml, key) && !fleet->saves_power)
+        return erg_yaml_fail(yaml, key, err,
+                             "nodes are never off: expected the key power_saving, too");
+    if (erg_yaml_has(yaml, key) &&
+        erg_yaml_check_range(yaml, key, type->off_power_w, 0, type->idle_power_w, err) != 0)
+        return -1;
     snprintf(key, sizeof key, "types[%u].name", index);
     if (erg_fleet_type(fleet, type->name) != (int)index)
         return erg_yaml_fail(yaml, key, err, "the type '%s' is there twice", type->name);
@@ -111,6 +127,18 @@ static int finish_type(struct erg_fleet *fleet, unsigned index, const struct erg
     fleet->nodes += type->nodes;
     fleet->gpus += type->nodes * type->gpus_per_node;
     return finish_points(type, index, yaml, err);
+}
+
+static int finish_power_saving(struct erg_fleet *fleet, const struct erg_yaml *yaml,
+                               struct erg_error *err)
+{
+    const struct erg_power_saving *saving = &fleet->power_saving;
+    fleet->saves_power = erg_yaml_has(yaml, "power_saving");
+    if (!fleet->saves_power)
+        return 0;
+    if (erg_yaml_check_range(yaml, "power_saving.after_s", saving->after_s, 0, 1e9, err) != 0)
+        return -1;
+    return erg_yaml_check_range(yaml, "power_saving.wake_s", saving->wake_s, 0, 1e6, err);
 }
 
 static int finish(struct erg_fleet *fleet, const struct erg_yaml *yaml, struct erg_error *err)
@@ -127,6 +155,8 @@ static int finish(struct erg_fleet *fleet, const struct erg_yaml *yaml, struct e
         return -1;
     if (erg_yaml_check_range(yaml, "reconfiguration.fixed_s", costs->fixed_s, 0, 1e6, err) != 0 ||
         erg_yaml_check_range(yaml, "reconfiguration.per_gpu_s", costs->per_gpu_s, 0, 1e6, err) != 0)
+        return -1;
+    if (finish_power_saving(fleet, yaml, err) != 0)
         return -1;
     for (unsigned i = 0; i < fleet->types_count; i++)
         if (finish_type(fleet, i, yaml, err) != 0)

@@ -7,6 +7,7 @@
  *       gpus_per_node: 4        # at most 64
  *       memory_gb: 40           # of one GPU, decimal
  *       idle_power_w: 55        # of one GPU that no job has, or whose job restarts
+ *       off_power_w: 4          # of one GPU's share of a node that is off; optional, else 0
  *       waiting_power_w: 85     # of one GPU that waits for others of its job; optional
  *       points:                 # how a GPU can be run, the fastest first; optional
  *         - {slowdown: 1.0, power_w: 400}
@@ -15,18 +16,27 @@
  *     fixed_s: 60               # a checkpoint is saved, the job restarts from it
  *     per_gpu_s: 0              # beside that, for each of its GPUs
  *     most_s: 600               # never longer than that
+ *   power_saving:               # optional; without it all nodes are always on
+ *     after_s: 600              # a node on which no GPU has a job for so long is switched off
+ *     wake_s: 120               # from the decision to use it until its jobs begin to restart
  *   checkpoint_interval_s: 1800 # optional; work since the last one is lost when a node fails
  *
  * Operating points stand for a GPU type where a profile has only times: what is computed takes
  * `slowdown` times as long and each GPU draws `power_w` meanwhile. A type without points has one,
  * at the idle power, so that no energy is made up. With a waiting power, that part of an iteration
  * in which GPUs wait is told apart (speeds.h); without one they compute all the time.
+ *
+ * Power saving is that of Slurm (slurm.conf: SuspendTime, and ResumeTimeout as the time that waking
+ * takes). A node draws idle power from the moment on at which it is woken. Switching off takes no
+ * time.
  */
 #ifndef ERG_CLUSTER_FLEET_H
 #define ERG_CLUSTER_FLEET_H
 
 #include "base/memory.h"
 #include "ergon/error.h"
+
+#include <stdbool.h>
 
 enum { ERG_NODE_GPUS_MOST = 64 };
 
@@ -41,6 +51,7 @@ struct erg_gpu_type {
     double memory_bytes;
     double idle_power_w;                /* at most that of any point */
     double waiting_power_w;             /* between the two; 0: not said */
+    double off_power_w;                 /* at most the idle power */
     struct erg_operating_point *points; /* by rising slowdown; the first has slowdown 1 */
     unsigned points_count;
     int first_node; /* of the fleet's numbering */
@@ -53,13 +64,17 @@ struct erg_fleet {
         double fixed_s, per_gpu_s, most_s;
     } reconfiguration;
     double checkpoint_interval_s; /* INFINITY: none is taken but at reconfigurations */
-    int nodes, gpus;              /* of all types */
+    bool saves_power;             /* nodes are switched off, as follows */
+    struct erg_power_saving {
+        double after_s, wake_s;
+    } power_saving;
+    int nodes, gpus; /* of all types */
 };
 
 int erg_fleet_load(struct erg_fleet **fleet, const char *path, struct erg_error *err);
 void erg_fleet_free(struct erg_fleet *fleet);
 
-/* Watts of all GPUs while nothing runs. */
+/* Watts of all GPUs while nothing runs and all nodes are on. */
 double erg_fleet_idle_power(const struct erg_fleet *fleet);
 
 /* The index of a type, or -1. */

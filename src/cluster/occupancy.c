@@ -33,20 +33,44 @@ static uint64_t all_gpus(const struct erg_gpu_type *type)
     return type->gpus_per_node == 64 ? ~(uint64_t)0 : ((uint64_t)1 << type->gpus_per_node) - 1;
 }
 
+/* The set that a node is in: its free GPUs, or one more than it has where it is off. */
+static int level_at(const struct erg_occupancy *occupancy, int node)
+{
+    int free = bits(occupancy->free[node]);
+    int all = occupancy->fleet->types[occupancy->type_of[node]].gpus_per_node;
+    return occupancy->off[node] && free == all ? all + 1 : free;
+}
+
+static void set_bit(struct erg_occupancy *occupancy, int node, bool on)
+{
+    int type = occupancy->type_of[node], at = node - occupancy->fleet->types[type].first_node;
+    uint64_t *word = &level_of(occupancy, type, level_at(occupancy, node))[at >> 6];
+    uint64_t bit = (uint64_t)1 << (at & 63);
+    *word = on ? *word | bit : *word & ~bit;
+}
+
+static void touch(struct erg_occupancy *occupancy, int node)
+{
+    if (!occupancy->fleet->saves_power || occupancy->is_touched[node])
+        return;
+    occupancy->is_touched[node] = true;
+    occupancy->touched[occupancy->touched_count++] = node;
+}
+
 /* Moves a node from the set that it is in to that of its new free GPUs. */
 static void set_free(struct erg_occupancy *occupancy, int node, uint64_t gpus)
 {
     int index = occupancy->type_of[node];
     const struct erg_gpu_type *type = &occupancy->fleet->types[index];
     int before = bits(occupancy->free[node]), after = bits(gpus);
-    int at = node - type->first_node;
-    uint64_t bit = (uint64_t)1 << (at & 63);
-    level_of(occupancy, index, before)[at >> 6] &= ~bit;
-    level_of(occupancy, index, after)[at >> 6] |= bit;
+    set_bit(occupancy, node, false);
     occupancy->free_gpus[index] += after - before;
     occupancy->idle_nodes[index] +=
         (after == type->gpus_per_node) - (before == type->gpus_per_node);
     occupancy->free[node] = gpus;
+    set_bit(occupancy, node, true);
+    if (before == type->gpus_per_node || after == type->gpus_per_node)
+        touch(occupancy, node);
 }
 
 struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet)
@@ -56,12 +80,16 @@ struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet)
     occupancy->fleet = fleet;
     occupancy->free = erg_xcalloc(nodes, sizeof *occupancy->free);
     occupancy->down = erg_xcalloc(nodes, sizeof *occupancy->down);
+    occupancy->off = erg_xcalloc(nodes, sizeof *occupancy->off);
+    occupancy->touched = erg_xcalloc(nodes, sizeof *occupancy->touched);
+    occupancy->is_touched = erg_xcalloc(nodes, sizeof *occupancy->is_touched);
     occupancy->type_of = erg_xcalloc(nodes, sizeof *occupancy->type_of);
     occupancy->first_owner = erg_xcalloc(nodes, sizeof *occupancy->first_owner);
     occupancy->owners = erg_xcalloc((size_t)fleet->gpus, sizeof *occupancy->owners);
     occupancy->levels = erg_xcalloc(types, sizeof *occupancy->levels);
     occupancy->words = erg_xcalloc(types, sizeof *occupancy->words);
     occupancy->free_gpus = erg_xcalloc(types, sizeof *occupancy->free_gpus);
+    occupancy->off_nodes = erg_xcalloc(types, sizeof *occupancy->off_nodes);
     occupancy->idle_nodes = erg_xcalloc(types, sizeof *occupancy->idle_nodes);
     for (int i = 0; i < fleet->gpus; i++)
         occupancy->owners[i] = -1;
@@ -70,7 +98,7 @@ struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet)
         const struct erg_gpu_type *type = &fleet->types[t];
         occupancy->words[t] = (type->nodes + 63) / 64;
         occupancy->levels[t] =
-            erg_xcalloc((size_t)(type->gpus_per_node + 1) * (size_t)occupancy->words[t],
+            erg_xcalloc((size_t)(type->gpus_per_node + 2) * (size_t)occupancy->words[t],
                         sizeof *occupancy->levels[t]);
         for (int node = type->first_node; node < type->first_node + type->nodes; node++) {
             occupancy->type_of[node] = (int)t;
@@ -90,6 +118,9 @@ void erg_occupancy_free(struct erg_occupancy *occupancy)
         free(occupancy->levels[t]);
     free(occupancy->free);
     free(occupancy->down);
+    free(occupancy->off);
+    free(occupancy->touched);
+    free(occupancy->is_touched);
     free(occupancy->type_of);
     free(occupancy->owners);
     free(occupancy->first_owner);
@@ -97,7 +128,13 @@ void erg_occupancy_free(struct erg_occupancy *occupancy)
     free(occupancy->words);
     free(occupancy->free_gpus);
     free(occupancy->idle_nodes);
+    free(occupancy->off_nodes);
     free(occupancy);
+}
+
+bool erg_occupancy_idle(const struct erg_occupancy *occupancy, int node)
+{
+    return occupancy->free[node] == all_gpus(&occupancy->fleet->types[occupancy->type_of[node]]);
 }
 
 int erg_occupancy_free_of(const struct erg_occupancy *occupancy, int node)
@@ -131,7 +168,7 @@ static int next_node(const struct erg_occupancy *occupancy, int type, int free, 
 static int count_nodes(const struct erg_occupancy *occupancy, int type, int free, int enough)
 {
     int count = 0;
-    for (; free <= occupancy->fleet->types[type].gpus_per_node && count < enough; free++) {
+    for (; free <= occupancy->fleet->types[type].gpus_per_node + 1 && count < enough; free++) {
         const uint64_t *level = level_of(occupancy, type, free);
         for (int word = 0; word < occupancy->words[type]; word++)
             count += bits(level[word]);
@@ -139,7 +176,7 @@ static int count_nodes(const struct erg_occupancy *occupancy, int type, int free
     return count;
 }
 
-/* The next node after `node` with at least so many GPUs free. */
+/* The next node after `node` with at least so many GPUs free that is not off, or -1. */
 static int next_at_least(const struct erg_occupancy *occupancy, int type, int free, int node)
 {
     int nearest = -1;
@@ -157,6 +194,18 @@ static void choose(const struct erg_occupancy *occupancy, int node, int gpus,
     erg_placement_add(placement, node, lowest_bits(occupancy->free[node], gpus));
 }
 
+/* Chooses nodes of a level, while the placement has fewer than the shape. */
+static void choose_level(const struct erg_occupancy *occupancy, const struct erg_gpu_shape *shape,
+                         int level, struct erg_placement *placement)
+{
+    for (int node = -1; placement->count < shape->nodes;) {
+        node = next_node(occupancy, shape->type, level, node);
+        if (node < 0)
+            return;
+        choose(occupancy, node, shape->gpus_per_node, placement);
+    }
+}
+
 bool erg_occupancy_find(const struct erg_occupancy *occupancy, const struct erg_gpu_shape *shape,
                         enum erg_node_order order, struct erg_placement *placement)
 {
@@ -166,18 +215,18 @@ bool erg_occupancy_find(const struct erg_occupancy *occupancy, const struct erg_
         count_nodes(occupancy, type, gpus, nodes) < nodes)
         return false;
     placement->count = 0;
-    if (order == ERG_FIRST_NODES) {
-        for (int node = -1; placement->count < nodes;) {
-            node = next_at_least(occupancy, type, gpus, node);
+    if (order == ERG_FIRST_NODES)
+        for (int node = next_at_least(occupancy, type, gpus, -1);
+             node >= 0 && placement->count < nodes;
+             node = next_at_least(occupancy, type, gpus, node))
             choose(occupancy, node, gpus, placement);
-        }
-        return true;
-    }
-    bool most = order == ERG_MOST_FREE;
-    for (int free = most ? capacity : gpus; placement->count < nodes; free += most ? -1 : 1)
-        for (int node = next_node(occupancy, type, free, -1); node >= 0 && placement->count < nodes;
-             node = next_node(occupancy, type, free, node))
-            choose(occupancy, node, gpus, placement);
+    else if (order == ERG_MOST_FREE)
+        for (int free = capacity; free >= gpus && placement->count < nodes; free--)
+            choose_level(occupancy, shape, free, placement);
+    else
+        for (int free = gpus; free <= capacity && placement->count < nodes; free++)
+            choose_level(occupancy, shape, free, placement);
+    choose_level(occupancy, shape, capacity + 1, placement); /* those that are off */
     return true;
 }
 
@@ -215,9 +264,26 @@ void erg_occupancy_give(struct erg_occupancy *occupancy, int job,
     }
 }
 
+void erg_occupancy_switch(struct erg_occupancy *occupancy, int node, bool off)
+{
+    assert(occupancy->off[node] != off && !occupancy->down[node]);
+    assert(!off || erg_occupancy_idle(occupancy, node));
+    set_bit(occupancy, node, false);
+    occupancy->off[node] = off;
+    occupancy->off_nodes[occupancy->type_of[node]] += off ? 1 : -1;
+    set_bit(occupancy, node, true);
+}
+
+void erg_occupancy_settle(struct erg_occupancy *occupancy)
+{
+    for (int i = 0; i < occupancy->touched_count; i++)
+        occupancy->is_touched[occupancy->touched[i]] = false;
+    occupancy->touched_count = 0;
+}
+
 void erg_occupancy_fail(struct erg_occupancy *occupancy, int node)
 {
-    assert(occupancy->free[node] == all_gpus(&occupancy->fleet->types[occupancy->type_of[node]]));
+    assert(erg_occupancy_idle(occupancy, node) && !occupancy->off[node]);
     occupancy->down[node] = true;
     set_free(occupancy, node, 0);
 }

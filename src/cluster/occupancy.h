@@ -5,6 +5,8 @@
  * "the first node with at least 4 free GPUs" and "the fullest node that still has 2" cost a few
  * words, however many nodes there are. GPUs of a node are bits, too; which of them a job gets
  * matters, since a job that changes GPUs restarts.
+ *
+ * Nodes that are switched off (fleet.h) are free, and found last, as Slurm has it.
  */
 #ifndef ERG_CLUSTER_OCCUPANCY_H
 #define ERG_CLUSTER_OCCUPANCY_H
@@ -31,22 +33,33 @@ struct erg_occupancy {
     const struct erg_fleet *fleet;
     uint64_t *free;    /* by node; none of a node that is down */
     bool *down;        /* by node */
+    bool *off;         /* by node; until it is woken, which the simulator does for its first job */
     int *type_of;      /* by node */
     int *owners;       /* by GPU: the job that has it; -1: nobody */
     int *first_owner;  /* by node: where its GPUs' owners begin */
-    uint64_t **levels; /* by type: [free GPUs][word] of the nodes with exactly so many free */
+    uint64_t **levels; /* by type: [free GPUs][word] of the nodes with exactly so many free;
+                        * behind them those that are off and entirely free */
     int *words;        /* by type: of a level */
     int *free_gpus;    /* by type */
-    int *idle_nodes;   /* by type: nodes that are entirely free */
+    int *idle_nodes;   /* by type: nodes that are entirely free, off or not */
+    int *off_nodes;    /* by type */
+    /* Where power is saved: nodes that were or became entirely free since the simulator last
+     * looked, each once. */
+    int *touched;
+    bool *is_touched; /* by node */
+    int touched_count;
 };
 
 struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet);
 void erg_occupancy_free(struct erg_occupancy *occupancy);
 
+/* Whether no job has any GPU of a node that is up. */
+bool erg_occupancy_idle(const struct erg_occupancy *occupancy, int node);
 int erg_occupancy_free_of(const struct erg_occupancy *occupancy, int node);
 int erg_occupancy_owner(const struct erg_occupancy *occupancy, int node, int gpu);
 
-/* In which order nodes are chosen; among equals always in the order of nodes. */
+/* In which order nodes are chosen, those that are off after all others; among equals always in the
+ * order of nodes. */
 enum erg_node_order {
     ERG_FIRST_NODES, /* whatever is free on them */
     ERG_MOST_FREE,
@@ -66,7 +79,14 @@ void erg_occupancy_take(struct erg_occupancy *occupancy, int job,
 void erg_occupancy_give(struct erg_occupancy *occupancy, int job,
                         const struct erg_placement *placement);
 
-/* A node that fails must have been given back by all its jobs. */
+/* A node that no job has is switched off, or one that is off, by then perhaps with jobs, is woken.
+ */
+void erg_occupancy_switch(struct erg_occupancy *occupancy, int node, bool off);
+
+/* Forgets which nodes were touched. */
+void erg_occupancy_settle(struct erg_occupancy *occupancy);
+
+/* A node that fails must have been given back by all its jobs, and must not be off. */
 void erg_occupancy_fail(struct erg_occupancy *occupancy, int node);
 void erg_occupancy_repair(struct erg_occupancy *occupancy, int node);
 

@@ -58,7 +58,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
     }
     if (erg_fleet_load(&fleet, path, &err) == 0) {
         if (fleet->nodes < 1 || fleet->gpus < fleet->nodes ||
-            fleet->types[0].points[0].slowdown != 1)
+            fleet->types[0].points[0].slowdown != 1 ||
+            !(fleet->types[0].off_power_w <= fleet->types[0].idle_power_w))
             abort();
         erg_fleet_free(fleet);
     }

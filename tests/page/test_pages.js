@@ -232,6 +232,22 @@ sequence: 256
     });
   },
 
+  "simulate: nodes that are off"() {
+    fs.writeFileSync(inFolder("saving.yaml"),
+      `${fs.readFileSync(example("cluster/cluster.yaml"), "utf8")}power_saving: {after_s: 600, wake_s: 120}\n`);
+    run("simulate", "saving.yaml", example("cluster/trace.csv"), "--profiles", example("cluster/profiles"),
+      "--policy", "fcfs,ergon", "--output", "saving");
+    const page = openPage(inFolder("saving/report.html"), ["policies"]);
+    checkWhole(page);
+    assert.strictEqual(page.byId("course").all("svg").length, 5);
+    const heads = page.byId("policies").all("thead")[0].all("th").map(th => th.textContent);
+    assert.ok(heads.includes("nodes woken"));
+    for (const policy of page.data.policies) {
+      const off = policy.course.off_gpus.reduce((a, b) => a + b, 0) * policy.step_s;
+      near(off, policy.summary.off_gpu_s, 1e-6, `GPUs off under ${policy.name}`);
+    }
+  },
+
   "simulate: policies side by side and over time"() {
     run("simulate", example("cluster/cluster.yaml"), example("cluster/trace.csv"), "--profiles", example("cluster/profiles"),
       "--policy", "fcfs,arena,ergon,ergon-thrifty", "--output", "simulate");

@@ -30,14 +30,26 @@ static void list_partial(const struct arena_table *table, int type, int enough,
         }
 }
 
-static bool take_idle(struct arena_table *table, int seat, int nodes, int gpus_per_node)
+/* Lists idle nodes, those that are switched off or those that are not, behind `count` others, until
+ * there are `enough`; returns how many there are. */
+static int list_idle(const struct arena_table *table, int type, bool off, int *nodes, int count,
+                     int enough)
 {
-    const struct erg_gpu_type *type = &table->scheduler->fleet->types[table->seats[seat].type];
-    int found[ARENA_GPUS_MOST], count = 0;
-    for (int node = type->first_node; node < type->first_node + type->nodes && count < nodes;
+    const struct erg_gpu_type *gpus = &table->scheduler->fleet->types[type];
+    for (int node = gpus->first_node; node < gpus->first_node + gpus->nodes && count < enough;
          node++)
-        if (arena_free(table, node) == type->gpus_per_node)
-            found[count++] = node;
+        if (arena_free(table, node) == gpus->gpus_per_node &&
+            table->scheduler->occupancy->off[node] == off)
+            nodes[count++] = node;
+    return count;
+}
+
+static bool take_idle(struct arena_table *table, int seat, int nodes, int gpus_per_node, bool wakes)
+{
+    int found[ARENA_GPUS_MOST], type = table->seats[seat].type;
+    int count = list_idle(table, type, false, found, 0, nodes);
+    if (wakes)
+        count = list_idle(table, type, true, found, count, nodes);
     if (count < nodes)
         return false;
     for (int i = 0; i < count; i++)
@@ -174,13 +186,11 @@ static bool take_relaxed(struct arena_table *table, int seat, struct partial *pa
             continue;
         if (arena_speed(table, what->job, what->type, nodes, quota) <= 0)
             return false;
-        for (int node = type->first_node; node < type->first_node + type->nodes && count < nodes;
-             node++)
-            if (arena_free(table, node) == type->gpus_per_node)
-                found[count++] = node;
+        count = list_idle(table, what->type, false, found, count, nodes);
         for (int i = 0; i < partial->count && count < nodes; i++)
             if (arena_free(table, partial->nodes[i]) >= quota)
                 found[count++] = partial->nodes[i];
+        count = list_idle(table, what->type, true, found, count, nodes);
         if (count < nodes)
             continue;
         for (int i = 0; i < count; i++)
@@ -222,7 +232,7 @@ static bool take_compacted(struct arena_table *table, int seat, struct partial *
         seen[count++] = now;
         compact(table, partial, capacity);
         --*budget;
-        if (take_idle(table, seat, idle_nodes, gpus_per_node))
+        if (take_idle(table, seat, idle_nodes, gpus_per_node, true))
             return true;
         list_partial(table, what->type, what->gpus, partial);
         if (take_partial(table, seat, partial))
@@ -244,8 +254,9 @@ bool arena_search(struct arena_table *table, int seat, int *budget, struct arena
     struct partial partial = {
         .nodes = erg_xmalloc((size_t)scheduler->fleet->types[what->type].nodes * sizeof(int))};
     list_partial(table, what->type, what->gpus, &partial);
-    bool found = take_idle(table, seat, shape->nodes, shape->gpus_per_node) ||
+    bool found = take_idle(table, seat, shape->nodes, shape->gpus_per_node, false) ||
                  take_partial(table, seat, &partial) ||
+                 take_idle(table, seat, shape->nodes, shape->gpus_per_node, true) ||
                  take_compacted(table, seat, &partial, shape->nodes, shape->gpus_per_node, budget);
     if (!found && take_relaxed(table, seat, &partial)) {
         int count = what->nodes;

@@ -54,6 +54,12 @@
  * be placed, and what is left, goes to waiting jobs by value, so that no GPU idles that a job could
  * use.
  *
+ * Where nodes are switched off, they are as soon as idling has drawn what waking does (linger()),
+ * and what they do not draw below a cap others may. Time still counts as its part of what all GPUs
+ * would draw idle, or jobs would end later than under policies that run at the fastest clocks. That
+ * a job waits for nodes to wake is not in its offers: with it, to the end of the job or to that of
+ * an hour, neither means nor energy got better, since the fastest GPUs are mostly worth the wait.
+ *
  * Decisions are made at events, at most once in 0.2 s per job, which is soon enough for jobs that
  * run for hours, and every half an hour without any.
  */
@@ -212,7 +218,8 @@ static bool fit_somewhere(struct ergon *ergon, struct erg_scheduler *scheduler, 
     return false;
 }
 
-static double drawn_power(const struct erg_scheduler *scheduler)
+/* Watts of all jobs beyond the base power of their GPUs, which are counted by type. */
+static double drawn_power(const struct erg_scheduler *scheduler, int *gpus)
 {
     double extra_w = 0;
     for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
@@ -223,9 +230,21 @@ static double drawn_power(const struct erg_scheduler *scheduler)
             erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, job->shape);
         int type = scheduler->speeds->shapes[job->shape].type;
         extra_w += erg_placement_gpus(&job->placement) *
-                   (speed->points[job->point].power_w - scheduler->fleet->types[type].idle_power_w);
+                   (speed->points[job->point].power_w - ergon_base_power(scheduler->fleet, type));
+        gpus[type] += erg_placement_gpus(&job->placement);
     }
     return extra_w;
+}
+
+static double left_power(const struct ergon *ergon, const struct erg_scheduler *scheduler)
+{
+    if (isinf(scheduler->power_cap_w))
+        return INFINITY;
+    int *gpus = erg_xcalloc((size_t)ergon->market.types, sizeof *gpus);
+    double drawn_w = drawn_power(scheduler, gpus);
+    double left_w = ergon_allowed_power(scheduler, gpus) - drawn_w;
+    free(gpus);
+    return left_w;
 }
 
 /* What could not be placed, and what waits, on GPUs that are still free. */
@@ -234,9 +253,7 @@ static void use_rest(struct ergon *ergon, struct erg_scheduler *scheduler)
     int free = 0;
     for (int type = 0; type < ergon->market.types; type++)
         free += scheduler->occupancy->free_gpus[type];
-    double left_w = isinf(scheduler->power_cap_w)
-                        ? INFINITY
-                        : ergon_allowed_power(scheduler) - drawn_power(scheduler);
+    double left_w = left_power(ergon, scheduler);
     for (size_t i = ergon->bidders.count; i-- > 0;) {
         const struct erg_cluster_job *job = &scheduler->jobs[ergon->bidders.items[i].job];
         if (job->placement.count > 0)
@@ -296,6 +313,16 @@ static int decide_ergon(void *state, struct erg_scheduler *scheduler,
     return 0;
 }
 
+/*
+ * Who rents skis until the rent is their price pays at most twice as much as one who knows how long
+ * he will ski (Karlin, Manasse, Rudolph and Sleator, 1988): a node stays on until it has drawn as
+ * much as waking it does.
+ */
+static double linger(const struct erg_scheduler *scheduler)
+{
+    return scheduler->fleet->power_saving.wake_s;
+}
+
 #define EVENTS                                                                                     \
     (ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR | ERG_EVENT_TARIFF)
 
@@ -306,6 +333,7 @@ const struct erg_policy erg_policy_ergon = {
     .open = open_ergon,
     .decide = decide_ergon,
     .close = close_ergon,
+    .linger = linger,
 };
 
 const struct erg_policy erg_policy_ergon_thrifty = {
@@ -315,4 +343,5 @@ const struct erg_policy erg_policy_ergon_thrifty = {
     .open = open_thrifty,
     .decide = decide_ergon,
     .close = close_ergon,
+    .linger = linger,
 };

@@ -1,7 +1,10 @@
 /* What jobs bid for GPUs, and the market cleared, under a power cap or without. */
 #include "cluster/policies/ergon_internal.h"
 
+#include "base/memory.h"
+
 #include <math.h>
+#include <stdlib.h>
 
 /* Moves that one move leads to: the job's, its way back, and that of whoever gave way to it. */
 #define STAYING 3
@@ -13,7 +16,7 @@ struct lot {
     const struct ergon_choice *choice; /* whose fastest shape this is; NULL: of none */
     const struct erg_speed *speed;
     int gpus;
-    double idle_w; /* of each */
+    double base_w; /* of each */
     double rest_w; /* of GPUs that idle for as long as the job runs, where it ends last */
 };
 
@@ -40,7 +43,7 @@ static double pick_point(const struct ergon *ergon, const struct lot *lot, doubl
     double best = -INFINITY, best_cost = 0, weight = lot->bidder->weight * keep;
     for (int p = 0; p < lot->speed->points_count; p++) {
         double cost =
-            ergon->power_price * lot->gpus * (lot->speed->points[p].power_w - lot->idle_w);
+            ergon->power_price * lot->gpus * (lot->speed->points[p].power_w - lot->base_w);
         double value = weight * clocked_worth(ergon, lot, p) - cost;
         if (value > best) {
             best = value;
@@ -66,11 +69,11 @@ static void offer_point(struct ergon *ergon, const struct erg_scheduler *schedul
         .choice = choice && choice->shape == shape ? choice : NULL,
         .speed = erg_scheduler_speed(scheduler, bidder->job, ERG_PLANS_ANY, shape),
         .gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]),
-        .idle_w = scheduler->fleet->types[type].idle_power_w,
+        .base_w = ergon_base_power(scheduler->fleet, type),
         .rest_w = pow(bidder->critical, ergon->taste->critical_power) * ergon->fleet_idle_w,
     };
     double value = pick_point(ergon, &lot, keep, &point);
-    double extra_w = lot.gpus * (lot.speed->points[point].power_w - lot.idle_w);
+    double extra_w = lot.gpus * (lot.speed->points[point].power_w - lot.base_w);
     ERG_PUSH(&ergon->bids, items, (struct ergon_bid){index, stays, point, extra_w});
     erg_market_offer(&ergon->market, &(struct erg_offer){type, lot.gpus, value});
 }
@@ -143,7 +146,7 @@ static void bid(struct ergon *ergon, const struct erg_scheduler *scheduler,
         offer_stay(ergon, scheduler, bidder, menu, -1);
 }
 
-/* One clearing at the present price of power. Returns the watts beyond those of idle GPUs. */
+/* One clearing at the present price of power. Returns the watts beyond the base power of GPUs. */
 static double clear_market(struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     struct erg_market *market = &ergon->market;
@@ -159,35 +162,61 @@ static double clear_market(struct ergon *ergon, const struct erg_scheduler *sche
     return extra_w;
 }
 
-double ergon_allowed_power(const struct erg_scheduler *scheduler)
+double ergon_allowed_power(const struct erg_scheduler *scheduler, const int *gpus)
 {
-    return scheduler->power_cap_w - erg_fleet_idle_power(scheduler->fleet);
+    const struct erg_fleet *fleet = scheduler->fleet;
+    double others_w = 0;
+    for (int t = 0; t < (int)fleet->types_count; t++) {
+        const struct erg_gpu_type *type = &fleet->types[t];
+        double base_w = ergon_base_power(fleet, t);
+        int on = (type->nodes - scheduler->occupancy->off_nodes[t]) * type->gpus_per_node;
+        others_w += type->nodes * type->gpus_per_node * base_w;
+        others_w += fmax(0, on - gpus[t]) * (type->idle_power_w - base_w);
+    }
+    return scheduler->power_cap_w - others_w;
+}
+
+/* Clears the market, and says how many watts are wanted and how many more might be; below 0: the
+ * cap is not kept. */
+static double clear_below_cap(struct ergon *ergon, const struct erg_scheduler *scheduler,
+                              double *wanted_w)
+{
+    const struct erg_market *market = &ergon->market;
+    int *gpus = erg_xcalloc((size_t)market->types, sizeof *gpus);
+    *wanted_w = clear_market(ergon, scheduler);
+    for (size_t i = 0; i < market->bidders.count; i++)
+        if (market->bidders.items[i].given >= 0) {
+            const struct erg_offer *offer = &market->offers.items[market->bidders.items[i].given];
+            gpus[offer->type] += offer->gpus;
+        }
+    double left_w = ergon_allowed_power(scheduler, gpus) - *wanted_w;
+    free(gpus);
+    return left_w;
 }
 
 /* The lowest price of power, to a few percent, at which the cap is kept. */
 static void find_power_price(struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     enum { STEPS = 12 };
-    double allowed_w = ergon_allowed_power(scheduler), low = 0, high = ergon->power_price;
+    double low = 0, high = ergon->power_price, wanted_w;
     ergon->power_price = 0;
-    double wanted_w = clear_market(ergon, scheduler);
-    if (wanted_w <= allowed_w)
+    if (clear_below_cap(ergon, scheduler, &wanted_w) >= 0)
         return;
     if (high == 0) /* no price yet: what a watt is worth in the mean */
         high = erg_market_value(&ergon->market) / wanted_w;
-    for (ergon->power_price = high; clear_market(ergon, scheduler) > allowed_w;
+    for (ergon->power_price = high; clear_below_cap(ergon, scheduler, &wanted_w) < 0;
          ergon->power_price *= 2)
         low = ergon->power_price;
     high = ergon->power_price;
     for (int step = 0; step < STEPS && high > 1.02 * low; step++) {
         ergon->power_price = low > 0 ? sqrt(low * high) : high / 4;
-        if (clear_market(ergon, scheduler) > allowed_w)
+        if (clear_below_cap(ergon, scheduler, &wanted_w) < 0)
             low = ergon->power_price;
         else
             high = ergon->power_price;
     }
     /* Prices of GPUs depend a little on those before. */
-    for (ergon->power_price = high; clear_market(ergon, scheduler) > allowed_w;)
+    for (ergon->power_price = high; clear_below_cap(ergon, scheduler, &wanted_w) < 0;)
         ergon->power_price *= 1.05;
 }
 

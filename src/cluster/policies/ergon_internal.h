@@ -30,7 +30,7 @@ struct ergon_choice {
     size_t first_worth;             /* of the points on that shape; in the menu's list */
     double merit;                   /* there; see ergon_merit() */
     double kept_merit;              /* of that, what remains of an hour that begins by a restart */
-    double extra_w;                 /* there, beyond what its GPUs draw idle */
+    double extra_w;                 /* there, beyond the base power of its GPUs */
 };
 
 /*
@@ -76,6 +76,9 @@ double ergon_merit(const struct ergon_menu *menu, double samples_per_s, int gpus
 /* For how long decisions look ahead. */
 #define ERGON_HORIZON_S 3600.0
 
+/* Watts of a GPU without a job, beyond which jobs draw: off, where nodes are switched off. */
+double ergon_base_power(const struct erg_fleet *fleet, int type);
+
 /* A job that is to have GPUs, in the order of weights. */
 struct ergon_order {
     int job;
@@ -113,7 +116,7 @@ struct ergon_bid {
     int choice; /* of the menu; -1: GPUs that the job has, though fewer of them were faster */
     bool stays; /* on the GPUs that it has */
     int point;
-    double extra_w; /* beyond what its GPUs draw idle */
+    double extra_w; /* beyond the base power of its GPUs */
 };
 
 /* Where the variants differ: what time is worth beside energy. */
@@ -165,7 +168,8 @@ const struct ergon_menu *ergon_menu_of(struct ergon *ergon, const struct erg_sch
 /* Clears the market, and finds the price of power where there is a cap. */
 void ergon_clear(struct ergon *ergon, const struct erg_scheduler *scheduler);
 
-/* Watts that jobs may draw beyond what all GPUs draw idle. */
-double ergon_allowed_power(const struct erg_scheduler *scheduler);
+/* Watts that jobs may draw beyond the base power of all GPUs, if they have so many (by type). Other
+ * GPUs of nodes that are on idle. */
+double ergon_allowed_power(const struct erg_scheduler *scheduler, const int *gpus);
 
 #endif

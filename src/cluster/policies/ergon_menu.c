@@ -5,6 +5,11 @@
 #include <math.h>
 #include <stdlib.h>
 
+double ergon_base_power(const struct erg_fleet *fleet, int type)
+{
+    return fleet->saves_power ? fleet->types[type].off_power_w : fleet->types[type].idle_power_w;
+}
+
 double ergon_merit(const struct ergon_menu *menu, double samples_per_s, int gpus,
                    const struct erg_operating_point *point, double rest_w, double thrift)
 {
@@ -148,7 +153,7 @@ static void pick_points(struct ergon_menu *menu, const struct erg_speeds *speeds
         choice->merit = worths[choice->point].shared;
         choice->kept_merit = choice->merit * ERGON_HORIZON_S / (ERGON_HORIZON_S + choice->cost_s);
         choice->extra_w = choice->gpus * (speed->points[choice->point].power_w -
-                                          speeds->fleet->types[choice->type].idle_power_w);
+                                          ergon_base_power(speeds->fleet, choice->type));
     }
 }
 

@@ -1,6 +1,6 @@
 /*
- * The next event of every job: a binary heap of times with at most one per job, which can be moved.
- * At equal times the job with the lower number comes first.
+ * The next event of every job, or node: a binary heap of times with at most one per item, which can
+ * be moved. At equal times the item with the lower number comes first.
  */
 #ifndef ERG_CLUSTER_SCHEDULE_EVENT_HEAP_INTERNAL_H
 #define ERG_CLUSTER_SCHEDULE_EVENT_HEAP_INTERNAL_H
@@ -8,22 +8,22 @@
 #include <stddef.h>
 
 struct event_heap {
-    int *jobs; /* heap order */
+    int *items; /* heap order */
     size_t count;
-    double *time_s; /* by job */
-    int *slot_of;   /* by job: where it is in the heap; -1: not */
+    double *time_s; /* by item */
+    int *slot_of;   /* by item: where it is in the heap; -1: not */
 };
 
-void event_heap_init(struct event_heap *heap, size_t jobs);
+void event_heap_init(struct event_heap *heap, size_t items);
 void event_heap_release(struct event_heap *heap);
 
-/* Sets the time of a job's next event; INFINITY: it has none. */
-void event_heap_set(struct event_heap *heap, int job, double time_s);
+/* Sets the time of an item's next event; INFINITY: it has none. */
+void event_heap_set(struct event_heap *heap, int item, double time_s);
 
 /* INFINITY when empty. */
 double event_heap_next(const struct event_heap *heap);
 
-/* The job of the next event, which is taken out; the heap must not be empty. */
+/* The item of the next event, which is taken out; the heap must not be empty. */
 int event_heap_pop(struct event_heap *heap);
 
 #endif

@@ -47,6 +47,9 @@ struct erg_policy {
     int (*decide)(void *state, struct erg_scheduler *scheduler, const struct erg_occasion *occasion,
                   struct erg_error *err);
     void (*close)(void *state);
+    /* Where power is saved: seconds for which a node stays on that no job has any more; it never
+     * stays on for longer than the fleet says. NULL: as long as that. */
+    double (*linger)(const struct erg_scheduler *scheduler);
 };
 
 /* All policies, ends with NULL. */

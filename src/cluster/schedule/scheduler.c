@@ -65,6 +65,7 @@ struct erg_scheduler *scheduler_new(const struct erg_fleet *fleet,
         .waiting = {-1, -1, 0},
         .running = {-1, -1, 0},
         .occupancy = erg_occupancy_new(fleet),
+        .ready_s = erg_xcalloc((size_t)fleet->nodes, sizeof *scheduler->ready_s),
         .replays = accounting->replays,
         .baseline_plans = accounting->replays ? ERG_PLANS_DATA_PARALLEL : ERG_PLANS_ANY,
         .power_cap_w = INFINITY,
@@ -105,6 +106,7 @@ void scheduler_free(struct erg_scheduler *scheduler)
     free(scheduler->changes);
     free(scheduler->jobs);
     free(scheduler->works);
+    free(scheduler->ready_s);
     erg_occupancy_free(scheduler->occupancy);
     free(scheduler);
 }
@@ -185,6 +187,19 @@ const struct erg_speed *erg_scheduler_speed(const struct erg_scheduler *schedule
 double erg_scheduler_cost(const struct erg_scheduler *scheduler, int gpus)
 {
     return scheduler->accounting->cost(scheduler->fleet, scheduler->policy, gpus);
+}
+
+double erg_scheduler_wait(const struct erg_scheduler *scheduler,
+                          const struct erg_placement *placement)
+{
+    double wait_s = 0;
+    for (int i = 0; i < placement->count; i++) {
+        int node = placement->slices[i].node;
+        wait_s = fmax(wait_s, scheduler->occupancy->off[node]
+                                  ? scheduler->fleet->power_saving.wake_s
+                                  : scheduler->ready_s[node] - scheduler->now_s);
+    }
+    return wait_s;
 }
 
 static int shape_of(const struct erg_scheduler *scheduler, const struct erg_placement *placement)

@@ -65,6 +65,7 @@ struct erg_scheduler {
     size_t jobs_count;
     struct erg_job_list waiting, running;
     struct erg_occupancy *occupancy;
+    double *ready_s; /* by node: from then on it is up, if it was woken */
     /* A published comparison is replayed (accounting.h). Policies that were part of it then do what
      * its implementation did, even where that departs from their papers, and consider only data
      * parallel plans where it did. */
@@ -101,8 +102,12 @@ double erg_scheduler_attained(const struct erg_scheduler *scheduler, int job);
 const struct erg_speed *erg_scheduler_speed(const struct erg_scheduler *scheduler, int job,
                                             enum erg_plans plans, int shape);
 
-/* Seconds that a job would lose by getting GPUs of this number. */
+/* Seconds that a job would lose by getting GPUs of this number, if their nodes are up. */
 double erg_scheduler_cost(const struct erg_scheduler *scheduler, int gpus);
+
+/* Seconds beside that until all nodes of a placement are up; those that are off are to be woken. */
+double erg_scheduler_wait(const struct erg_scheduler *scheduler,
+                          const struct erg_placement *placement);
 
 /*
  * Gives a waiting job these GPUs, or a running one these instead of its own (which may be among

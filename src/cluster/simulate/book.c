@@ -89,10 +89,12 @@ static void book_move(struct simulator *sim, const struct change *before)
     bool runs = job->placement.count > 0;
     bool restarts = runs && !(accounting->shrinks_in_place &&
                               erg_placement_within(&job->placement, &before->placement));
+    double cost_s = restarts ? erg_scheduler_cost(scheduler, erg_placement_gpus(&job->placement)) +
+                                   erg_scheduler_wait(scheduler, &job->placement)
+                             : 0;
     add_used(sim, job->id, &before->placement);
-    accounting->change(
-        &scheduler->works[job->id], scheduler->now_s, runs ? iteration_s(sim, job) : INFINITY,
-        restarts ? erg_scheduler_cost(scheduler, erg_placement_gpus(&job->placement)) : 0);
+    accounting->change(&scheduler->works[job->id], scheduler->now_s,
+                       runs ? iteration_s(sim, job) : INFINITY, cost_s);
     if (restarts) {
         job->reconfigurations++;
         if (isnan(job->started_s))
@@ -159,6 +161,7 @@ int simulator_book(struct simulator *sim, struct erg_error *err)
 {
     const struct erg_change_log *changes = sim->scheduler->changes;
     int result = 0;
+    simulator_wake_nodes(sim);
     for (size_t i = 0; i < changes->count && result == 0; i++) {
         const struct erg_cluster_job *job = &sim->scheduler->jobs[changes->items[i].job];
         assert((job->state == ERG_JOB_RUNNING) == (job->placement.count > 0));

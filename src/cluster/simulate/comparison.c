@@ -37,10 +37,11 @@ static json_t *numbers(const double *values, size_t count)
     return array;
 }
 
-enum { WAITING, RUNNING, BUSY, DOWN, THROUGHPUT, POWER, QUANTITIES };
+enum { WAITING, RUNNING, BUSY, DOWN, OFF, THROUGHPUT, POWER, QUANTITIES };
 static const char *const quantities[QUANTITIES] = {
-    [WAITING] = "waiting", [RUNNING] = "running",          [BUSY] = "busy_gpus",
-    [DOWN] = "down_gpus",  [THROUGHPUT] = "samples_per_s", [POWER] = "power_w",
+    [WAITING] = "waiting", [RUNNING] = "running", [BUSY] = "busy_gpus",
+    [DOWN] = "down_gpus",  [OFF] = "off_gpus",    [THROUGHPUT] = "samples_per_s",
+    [POWER] = "power_w",
 };
 
 static json_t *course(const struct erg_simulated *result, const struct steps *steps)
@@ -51,9 +52,10 @@ static json_t *course(const struct erg_simulated *result, const struct steps *st
         double to_s = i + 1 < result->samples_count ? result->samples[i + 1].at_s
                                                     : result->summary.simulated_s;
         const double values[QUANTITIES] = {
-            [WAITING] = sample->waiting,          [RUNNING] = sample->running,
-            [BUSY] = sample->busy_gpus,           [DOWN] = sample->down_gpus,
-            [THROUGHPUT] = sample->samples_per_s, [POWER] = sample->power_w,
+            [WAITING] = sample->waiting, [RUNNING] = sample->running,
+            [BUSY] = sample->busy_gpus,  [DOWN] = sample->down_gpus,
+            [OFF] = sample->off_gpus,    [THROUGHPUT] = sample->samples_per_s,
+            [POWER] = sample->power_w,
         };
         for (int q = 0; q < QUANTITIES; q++)
             spread(means[q], steps, sample->at_s, to_s, values[q]);

@@ -85,6 +85,7 @@ void meter_advance(struct meter *meter, double now_s)
         meter->busy_gpu_s += meter->busy_gpus * passed_s;
         add_free(meter, passed_s);
         meter->up_gpu_s += (meter->simulation->fleet->gpus - meter->down_gpus) * passed_s;
+        meter->off_gpu_s += meter->off_gpus * passed_s;
         meter->throttled_s += meter->throttle > 1 ? passed_s : 0;
         meter->peak_power_w = fmax(meter->peak_power_w, meter->power_w);
         meter->peak_samples_per_s = fmax(meter->peak_samples_per_s, meter->samples_per_s);
@@ -183,6 +184,16 @@ void meter_node(struct meter *meter, int node, bool down)
     meter->down_gpus += sign * type->gpus_per_node;
     meter->power_w -= sign * type->gpus_per_node * type->idle_power_w;
     meter->idle_w -= sign * type->gpus_per_node * type->idle_power_w;
+}
+
+void meter_switch(struct meter *meter, int node, bool off)
+{
+    const struct erg_gpu_type *type =
+        &meter->simulation->fleet->types[meter->scheduler->occupancy->type_of[node]];
+    int gpus = (off ? 1 : -1) * type->gpus_per_node;
+    meter->off_gpus += gpus;
+    meter->power_w -= gpus * (type->idle_power_w - type->off_power_w);
+    meter->idle_w -= gpus * (type->idle_power_w - type->off_power_w);
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -315,6 +326,8 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     summary->energy_j = meter->energy_j;
     summary->peak_power_w = meter->peak_power_w;
     summary->throttled_s = isfinite(meter->simulation->power_cap_w) ? meter->throttled_s : NAN;
+    summary->off_gpu_s = meter->simulation->fleet->saves_power ? meter->off_gpu_s : NAN;
+    summary->wake_ups = meter->simulation->fleet->saves_power ? (double)meter->wake_ups : NAN;
     summary->cost_usd = meter->simulation->tariff ? meter->cost_usd : NAN;
     summary->co2_kg = meter->simulation->tariff ? meter->co2_g / 1e3 : NAN;
     summary->simulated_s = meter->now_s;

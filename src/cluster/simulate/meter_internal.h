@@ -37,11 +37,14 @@ struct meter {
     double throttle; /* what GPUs compute takes so many times as long at least; the simulator's */
     /* Of the cluster, now. */
     double power_w, samples_per_s;
-    double idle_w; /* of all GPUs that are up, if no job had any */
-    int busy_gpus, down_gpus;
+    double idle_w; /* of all GPUs that are up, those of nodes that are off included, if no job had
+                    * any */
+    int busy_gpus, down_gpus, off_gpus;
+    long wake_ups;
     /* Integrals until now. */
     double jobs_s; /* of the number of jobs that wait or run */
     double energy_j, busy_gpu_s, up_gpu_s, counted_s, counted_samples;
+    double off_gpu_s;
     double free_gpu_s, pieces_gpu_s; /* of free GPUs, and of those beside a job */
     double cost_usd, co2_g;
     double peak_power_w, peak_samples_per_s;
@@ -66,6 +69,9 @@ void meter_undo(struct meter *meter, int job, double iterations);
 
 /* A node's GPUs went down or came up; no job had them. */
 void meter_node(struct meter *meter, int node, bool down);
+
+/* A node that no job has was switched off, or one that was off is on again. */
+void meter_switch(struct meter *meter, int node, bool off);
 
 /* Closes all accounts: jobs, families and summary of the result, which owns them. */
 void meter_finish(struct meter *meter, struct erg_simulated *result);

@@ -64,6 +64,11 @@ static void fail_node(struct simulator *sim, int node)
         if (owner >= 0)
             evict(sim, owner, node);
     }
+    if (occupancy->off[node]) {
+        erg_occupancy_switch(occupancy, node, false);
+        meter_switch(&sim->meter, node, false);
+    }
+    sim->scheduler->ready_s[node] = 0;
     erg_occupancy_fail(occupancy, node);
     meter_node(&sim->meter, node, true);
     simulator_record(sim, ERG_RECORD_FAILURE, -1, node);

@@ -18,6 +18,7 @@ static const char *const kinds[ERG_RECORD_KINDS] = {
     [ERG_RECORD_RELEASE] = "release", [ERG_RECORD_EVICT] = "evict",
     [ERG_RECORD_END] = "end",         [ERG_RECORD_REJECT] = "reject",
     [ERG_RECORD_FAILURE] = "failure", [ERG_RECORD_REPAIR] = "repair",
+    [ERG_RECORD_OFF] = "off",         [ERG_RECORD_WAKE] = "wake",
 };
 
 static json_t *families(const struct erg_simulated *result)
@@ -80,6 +81,8 @@ json_t *erg_simulated_document(const struct erg_simulated *result,
         {"energy_j", summary->energy_j},
         {"peak_power_w", summary->peak_power_w},
         {"throttled_s", summary->throttled_s},
+        {"off_gpu_s", summary->off_gpu_s},
+        {"wake_ups", summary->wake_ups},
         {"cost_usd", summary->cost_usd},
         {"co2_kg", summary->co2_kg},
         {"simulated_s", summary->simulated_s},
@@ -185,8 +188,8 @@ static void events_table(struct erg_text *out, const struct erg_simulated *resul
 
 static void cluster_table(struct erg_text *out, const struct erg_simulated *result)
 {
-    HEADER(out, "time_s", "running", "waiting", "busy_gpus", "down_gpus", "samples_per_s",
-           "power_w");
+    HEADER(out, "time_s", "running", "waiting", "busy_gpus", "down_gpus", "off_gpus",
+           "samples_per_s", "power_w");
     for (size_t i = 0; i < result->samples_count; i++) {
         const struct erg_cluster_sample *sample = &result->samples[i];
         erg_csv_add_double(out, sample->at_s);
@@ -194,6 +197,7 @@ static void cluster_table(struct erg_text *out, const struct erg_simulated *resu
         erg_csv_add_long(out, sample->waiting);
         erg_csv_add_long(out, sample->busy_gpus);
         erg_csv_add_long(out, sample->down_gpus);
+        erg_csv_add_long(out, sample->off_gpus);
         erg_csv_add_double(out, sample->samples_per_s);
         erg_csv_add_double(out, sample->power_w);
         erg_csv_end_row(out);

@@ -130,6 +130,7 @@ static void take_sample(struct simulator *sim)
                  .waiting = scheduler->waiting.count,
                  .busy_gpus = sim->meter.busy_gpus,
                  .down_gpus = sim->meter.down_gpus,
+                 .off_gpus = sim->meter.off_gpus,
                  .samples_per_s = sim->meter.samples_per_s,
                  .power_w = sim->meter.power_w,
              });
@@ -164,6 +165,9 @@ static int run(struct simulator *sim, struct erg_error *err)
         double tariff_s = next_tariff(sim);
         if (!stuck(sim))
             next_s = fmin(fmin(next_s, next_wake(sim)), fmin(next_round(sim), tariff_s));
+        if (isinf(next_s) && isinf(until_s))
+            break; /* nodes that would be switched off some time are no reason to go on */
+        next_s = fmin(next_s, event_heap_next(&sim->switching));
         if (next_s >= until_s || isinf(next_s))
             break;
         if (steps % 1024 == 0 && erg_interrupt_check(err) != 0)
@@ -176,6 +180,7 @@ static int run(struct simulator *sim, struct erg_error *err)
         sim->events |= next_s == tariff_s ? ERG_EVENT_TARIFF : 0;
         if (simulator_book(sim, err) != 0 || call_policy(sim, err) != 0)
             return -1;
+        simulator_switch_off(sim);
         simulator_throttle(sim);
         take_sample(sim);
     }
@@ -223,6 +228,7 @@ static void release(struct simulator *sim)
 {
     meter_release(&sim->meter);
     event_heap_release(&sim->heap);
+    event_heap_release(&sim->switching);
     scheduler_free(sim->scheduler);
     free(sim->submission_s);
     free(sim->order);
@@ -235,6 +241,15 @@ static void release(struct simulator *sim)
     free(sim->slices.items);
     free(sim->samples.items);
     free(sim->unserved.items);
+}
+
+static int check_power_saving(const struct erg_simulation *simulation, struct erg_error *err)
+{
+    if (simulation->fleet->saves_power && simulation->accounting->replays)
+        return erg_fail(err, ERG_FAILED,
+                        "the published comparison knows no power saving: expected fair accounting, "
+                        "or a cluster without the key power_saving");
+    return 0;
 }
 
 static int check_power_cap(const struct erg_simulation *simulation, struct erg_error *err)
@@ -257,7 +272,7 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
                  struct erg_error *err)
 {
     double began_s = erg_cpu_seconds();
-    if (check_power_cap(simulation, err) != 0)
+    if (check_power_saving(simulation, err) != 0 || check_power_cap(simulation, err) != 0)
         return -1;
     const struct erg_policy *policy = simulation->policy;
     size_t count = simulation->trace->count;
@@ -273,6 +288,7 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
     sim.scheduler->tariff = simulation->tariff;
     meter_init(&sim.meter, simulation, sim.scheduler);
     event_heap_init(&sim.heap, count);
+    event_heap_init(&sim.switching, (size_t)simulation->fleet->nodes);
     sort_submissions(&sim);
     simulator_sort_outages(&sim.outages, simulation);
     int status = policy->open ? policy->open(&sim.policy_state, sim.scheduler, err) : 0;

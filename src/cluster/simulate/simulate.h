@@ -7,6 +7,11 @@
  * computed: each job's progress, energy and attained service are closed forms of time from its last
  * change on, and the next event comes from a heap. Equal inputs give equal results.
  *
+ * Where the fleet saves power (fleet.h), a node that no job had for so long as it says is switched
+ * off, after all else at that moment. The first job that gets a GPU of it wakes it, and restarts
+ * when it is up, for what a restart costs. A node that fails while it is off, or wakes, is up when
+ * it is back.
+ *
  * Under a power cap the GPUs of all nodes together never draw more. A policy is told the cap and
  * may keep it by what it decides; where more would be drawn, the clocks of all GPUs are lowered to
  * one share of the highest, the largest that keeps the cap, and those that are lower anyway stay as
@@ -56,6 +61,8 @@ enum erg_record_kind {
     ERG_RECORD_REJECT,
     ERG_RECORD_FAILURE, /* of a node; job is -1 */
     ERG_RECORD_REPAIR,
+    ERG_RECORD_OFF, /* of a node */
+    ERG_RECORD_WAKE,
     ERG_RECORD_KINDS
 };
 
@@ -89,7 +96,7 @@ struct erg_job_result {
 struct erg_cluster_sample {
     double at_s;
     int running, waiting;
-    int busy_gpus, down_gpus;
+    int busy_gpus, down_gpus, off_gpus;
     double samples_per_s; /* of all running jobs, as the accounting counts it */
     double power_w;       /* of all GPUs of nodes that are up */
 };
@@ -113,10 +120,12 @@ struct erg_summary {
     double reconfiguration_gpu_s, undone_gpu_s; /* restarts; lost work */
     double deadlines_met; /* share of jobs with one that ended, are overdue, or will never end */
     double energy_j, peak_power_w;
-    double throttled_s;      /* the cap, and not the policy, slowed GPUs down; NAN: no cap */
-    double cost_usd, co2_kg; /* of that energy; NAN without a tariff */
-    double simulated_s;      /* from the first submission to the end of the simulation */
-    double cpu_s;            /* of the simulation itself */
+    double throttled_s;         /* the cap, and not the policy, slowed GPUs down; NAN: no cap */
+    double off_gpu_s, wake_ups; /* time of GPUs on nodes that were off, nodes woken; NAN where power
+                                 * is not saved */
+    double cost_usd, co2_kg;    /* of that energy; NAN without a tariff */
+    double simulated_s;         /* from the first submission to the end of the simulation */
+    double cpu_s;               /* of the simulation itself */
 };
 
 /* Jobs of one model family, whose samples can be added. */

@@ -24,7 +24,8 @@ struct simulator {
     const struct erg_simulation *simulation;
     struct erg_scheduler *scheduler;
     struct meter meter;
-    struct event_heap heap;
+    struct event_heap heap;      /* by job */
+    struct event_heap switching; /* by node: when it will be switched off */
     void *policy_state;
     double *submission_s; /* by job */
     int *order;           /* jobs by submission */
@@ -87,6 +88,13 @@ void simulator_pace(struct simulator *sim, int job);
 
 /* Slows down as much as the power cap asks for, to be called when all else has been booked. */
 void simulator_throttle(struct simulator *sim);
+
+/* Wakes nodes that are off and have jobs. */
+void simulator_wake_nodes(struct simulator *sim);
+
+/* Switches off nodes that no job has had for long enough, and finds out when that will be of
+ * others; to be called when all else has been booked. */
+void simulator_switch_off(struct simulator *sim);
 
 /* Outages by the times at which they begin and end. */
 void simulator_sort_outages(struct outages *outages, const struct erg_simulation *simulation);

@@ -237,6 +237,11 @@ static int load_inputs(struct erg_sweep *sweep, struct erg_sweep_inputs *inputs,
         erg_job_trace_load(&inputs->trace, trace, inputs->fleet, err) != 0 ||
         erg_speeds_load(&inputs->speeds, profiles, inputs->fleet, inputs->trace, err) != 0)
         return -1;
+    if (sweep->accounting == SWEEP_ARTIFACT && inputs->fleet->saves_power)
+        return erg_fail(err, ERG_FAILED,
+                        "%s: the published comparison knows no power saving: expected no key "
+                        "power_saving with the accounting 'artifact' of %s",
+                        cluster, sweep->path);
     inputs->power_w = peak_power_w(inputs->fleet);
     if (!isnan(sweep->power_caps[0]) && !(inputs->power_w > 0))
         return erg_fail(err, ERG_FAILED,

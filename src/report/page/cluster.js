@@ -90,6 +90,7 @@ const COURSES = [
   ["samples_per_s", "Throughput", [["M samples/s", 1e6], ["k samples/s", 1e3], ["samples/s", 1]]],
   ["waiting", "Jobs waiting", [["jobs", 1]]],
   ["busy_gpus", "GPUs with a job", [["GPUs", 1]]],
+  ["off_gpus", "GPUs of nodes that are off", [["GPUs", 1]]],
   ["power_w", "Power of all GPUs", POWER_UNITS],
 ];
 

@@ -35,6 +35,7 @@ const METRICS = [
   ["moves", "reconfigurations", COUNT, null],
   ["peak power", "peak_power_w", POWER_UNITS, null],
   ["slowed down by the cap", "throttled_s", HOURS, null],
+  ["nodes woken", "wake_ups", COUNT, null],
   ["cost", "cost_usd", DOLLARS, true],
   ["CO2", "co2_kg", [["t", 1e3], ["kg", 1]], true],
 ];
