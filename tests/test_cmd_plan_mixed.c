@@ -151,6 +151,31 @@ static void over_clocks(void **state)
     erg_text_release(&result.out);
 }
 
+/* A mean power that nothing keeps: the nearest is named, of the layouts that meet the deadline, and
+ * what it needs is enough. */
+static void the_nearest_to_a_power(void **state)
+{
+    (void)state;
+    static const char says[] = "is within a mean power of 1 W beside the other bounds: the nearest";
+    struct program_result refused = run_program(CLOCKS " --deadline 0.3 --power-budget 1 2>&1");
+    const char *at = strstr(refused.out.data, says);
+    assert_int_equal(refused.exit_code, 3);
+    assert_non_null(at);
+    at = strstr(at, "needs ");
+    assert_non_null(at);
+    const double needed_w = atof(at + strlen("needs "));
+    assert_true(needed_w > 100);
+    for (int enough = 0; enough < 2; enough++) {
+        char command[300];
+        snprintf(command, sizeof command, CLOCKS " --deadline 0.3 --power-budget %.9g 2>&1",
+                 needed_w * (enough ? 1.0001 : 0.997));
+        struct program_result result = run_program(command);
+        assert_int_equal(result.exit_code, enough ? 0 : 3);
+        erg_text_release(&result.out);
+    }
+    erg_text_release(&refused.out);
+}
+
 /* Each stage recomputes and offloads what is best for it: faster than all the same; the job says it
  * so that other commands find what the plan found. */
 static void stages_of_their_own(void **state)
@@ -372,6 +397,7 @@ int main(void)
         cmocka_unit_test(a_table_says_which),
         cmocka_unit_test(one_layout),
         cmocka_unit_test(over_clocks),
+        cmocka_unit_test(the_nearest_to_a_power),
         cmocka_unit_test(stages_of_their_own),
         cmocka_unit_test(how_many_of_each_kind),
         cmocka_unit_test(refusals),

@@ -414,9 +414,9 @@ bool erg_layout_bound_answer(struct erg_layout_bend *answer, const struct erg_la
 {
     const double rounding = 1 + 1e-9; /* erg_layout_pick() is as lenient */
     double from_s = bound->bends[0].time_s, to_s = bound->slowest_s;
-    assert(query->goal != ERG_LAYOUT_LEAST_POWER || isfinite(to_s));
     if (query->time_s > 0)
         to_s = fmin(to_s, query->time_s * rounding);
+    assert(query->goal != ERG_LAYOUT_LEAST_POWER || isfinite(to_s));
     if (from_s > to_s ||
         (query->energy_j > 0 &&
          !keep_below(bound, query->energy_j * rounding, 0, &from_s, &to_s)) ||

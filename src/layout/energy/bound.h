@@ -92,7 +92,7 @@ double erg_layout_bound_energy(const struct erg_layout_bound *bound, double time
 /*
  * Where the bound is best by the query's goal within its bounds of time, energy and power: no plan
  * of the layout within them is faster, or takes less energy or power, whichever is the goal. False:
- * none is within them. The least power is asked of an exact bound only.
+ * none is within them. Without a deadline the least power is asked of an exact bound only.
  */
 bool erg_layout_bound_answer(struct erg_layout_bend *answer, const struct erg_layout_bound *bound,
                              const struct erg_layout_query *query);

@@ -57,12 +57,18 @@ void erg_layout_choosing_consider(void *context, const struct erg_layout_candida
     at->choice->fitting++;
 }
 
+/* Without a deadline only exact bounds say how slow, and so how weak, plans can be. */
+static bool can_tell(const struct erg_layout_target *target)
+{
+    return target->query.goal != ERG_LAYOUT_LEAST_POWER || target->query.time_s > 0;
+}
+
 bool erg_layout_choosing_wants(void *context, const struct erg_layout_bound *bound)
 {
     struct erg_layout_choosing *at = context;
     for (size_t i = 0; i < at->targets.count; i++) {
         const struct erg_layout_target *target = &at->targets.items[i];
-        if (target->query.goal == ERG_LAYOUT_LEAST_POWER) /* asked of exact bounds only */
+        if (!can_tell(target))
             return true;
         double objective = erg_layout_bound_objective(bound, &target->query);
         if (isfinite(objective) && has_place(target, objective))
