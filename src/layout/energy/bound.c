@@ -409,6 +409,14 @@ static struct erg_layout_bend least_power_between(const struct erg_layout_bound 
     return power_of(&last) < power_of(&least) ? last : least;
 }
 
+double erg_layout_bound_least_power(const struct erg_layout_bound *bound)
+{
+    double least_w = bound->waiting_w;
+    for (size_t i = 0; i < bound->count; i++)
+        least_w = fmin(least_w, power_of(&bound->bends[i]));
+    return least_w;
+}
+
 bool erg_layout_bound_answer(struct erg_layout_bend *answer, const struct erg_layout_bound *bound,
                              const struct erg_layout_query *query)
 {

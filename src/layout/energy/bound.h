@@ -97,6 +97,9 @@ double erg_layout_bound_energy(const struct erg_layout_bound *bound, double time
 bool erg_layout_bound_answer(struct erg_layout_bend *answer, const struct erg_layout_bound *bound,
                              const struct erg_layout_query *query);
 
+/* Watts that no plan's mean power is below, however slow it is. */
+double erg_layout_bound_least_power(const struct erg_layout_bound *bound);
+
 /* What the goal makes least there; INFINITY: no plan is within the query's bounds. */
 double erg_layout_bound_objective(const struct erg_layout_bound *bound,
                                   const struct erg_layout_query *query);

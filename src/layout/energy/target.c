@@ -58,9 +58,14 @@ void erg_layout_choosing_consider(void *context, const struct erg_layout_candida
 }
 
 /* Without a deadline only exact bounds say how slow, and so how weak, plans can be. */
-static bool can_tell(const struct erg_layout_target *target)
+static double least_of(const struct erg_layout_target *target, const struct erg_layout_bound *bound)
 {
-    return target->query.goal != ERG_LAYOUT_LEAST_POWER || target->query.time_s > 0;
+    struct erg_layout_query query = target->query;
+    if (query.goal != ERG_LAYOUT_LEAST_POWER || query.time_s > 0)
+        return erg_layout_bound_objective(bound, &query);
+    query.goal = ERG_LAYOUT_FASTEST;
+    return isfinite(erg_layout_bound_objective(bound, &query)) ? erg_layout_bound_least_power(bound)
+                                                               : INFINITY;
 }
 
 bool erg_layout_choosing_wants(void *context, const struct erg_layout_bound *bound)
@@ -68,15 +73,13 @@ bool erg_layout_choosing_wants(void *context, const struct erg_layout_bound *bou
     struct erg_layout_choosing *at = context;
     for (size_t i = 0; i < at->targets.count; i++) {
         const struct erg_layout_target *target = &at->targets.items[i];
-        if (!can_tell(target))
-            return true;
-        double objective = erg_layout_bound_objective(bound, &target->query);
-        if (isfinite(objective) && has_place(target, objective))
+        double least = least_of(target, bound);
+        if (isfinite(least) && has_place(target, least))
             return true;
     }
     for (size_t i = 0; i < at->targets.count; i++) {
         struct erg_layout_target *target = &at->targets.items[i];
-        target->dropped = fmin(target->dropped, erg_layout_bound_objective(bound, &target->query));
+        target->dropped = fmin(target->dropped, least_of(target, bound));
     }
     return false;
 }
