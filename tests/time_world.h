@@ -1,0 +1,63 @@
+/* Models, machine and engine of the published time model. */
+#ifndef ERGON_TESTS_TIME_WORLD_H
+#define ERGON_TESTS_TIME_WORLD_H
+
+#include "check.h"
+#include "layout/time/time.h"
+
+/* The published models; vocabulary with the end token. */
+static inline struct erg_model *llama(const char *name, int layers, int hidden, int ffn, int heads,
+                                      int kv_heads)
+{
+    char text[512];
+    struct erg_error err;
+    struct erg_model *model;
+    snprintf(text, sizeof text,
+             "{\"architectures\": [\"LlamaForCausalLM\"], \"num_hidden_layers\": %d,"
+             "\"hidden_size\": %d, \"intermediate_size\": %d, \"num_attention_heads\": %d,"
+             "\"num_key_value_heads\": %d, \"vocab_size\": 32005, \"rms_norm_eps\": 1e-5,"
+             "\"tie_word_embeddings\": false, \"max_position_embeddings\": 32768}",
+             layers, hidden, ffn, heads, kv_heads);
+    assert_ok(erg_model_parse(&model, name, text, strlen(text), &err), &err);
+    return model;
+}
+
+static const struct erg_time_machine h800 = {
+    .memory_bandwidth = 3.35e12,
+    .link_bandwidth = 200e9,
+    .network_bandwidth = 12.5e9,
+    .node_gpus = 8,
+};
+
+/* As published: k_tp, k_dp and k_p 1, 5 constants of the full fit for the rest. */
+static inline struct erg_engine published_engine(void)
+{
+    return (struct erg_engine){
+        .peak_flops = 989.4e12,
+        .gemm_efficiency = 0.594,
+        .whole_head_efficiency = 1,
+        .attention_efficiency = 0.35,
+        .attention_backward_efficiency = 0.35,
+        .memory_efficiency = 0.8,
+        .activation_factor = 2,
+        .loss_bytes = 30,
+        .fused_kernels = true,
+        .layer_overhead_s = 333e-6,
+        .link_efficiency = 1,
+        .network_efficiency = 1,
+        .sequence_parallel = true,
+        .tensor_forward = 0.5 * 1.122,
+        .tensor_forward_context = 0.5 * 1.122,
+        .context_exposed = 0.5,
+        .context_exposed_grouped = 1,
+        .pipeline_exposed = 0.351,
+        .pipeline_ends_exposed = 0.351,
+        .gradient_bytes = 1.188 * 6,
+        .optimizer_bytes = 24,
+        .optimizer_sharded_bytes = 28,
+        .host_link_bandwidth = 64e9,
+        .offload_interference = 0.04,
+    };
+}
+
+#endif
