@@ -29,34 +29,6 @@ static bool has_place(const struct erg_layout_target *target, double bound)
     return target->count < ERG_LAYOUT_KEPT || bound < target->entries[ERG_LAYOUT_KEPT - 1].bound;
 }
 
-void erg_layout_choosing_consider(void *context, const struct erg_layout_candidate *candidate)
-{
-    struct erg_layout_choosing *at = context;
-    bool exact = at->request->query.power_w > 0; /* only that says how slow plans can be */
-    struct erg_layout_contender *contender = NULL;
-    struct erg_layout_bound bound;
-    erg_layout_choosing_bound(&bound, at, candidate, exact);
-    for (size_t i = 0; i < at->targets.count; i++) {
-        struct erg_layout_target *target = &at->targets.items[i];
-        struct erg_layout_entry entry = {.bound =
-                                             erg_layout_bound_objective(&bound, &target->query)};
-        if (isinf(entry.bound))
-            continue;
-        if (!has_place(target, entry.bound)) {
-            target->dropped = fmin(target->dropped, entry.bound);
-            continue;
-        }
-        if (contender)
-            contender->references++;
-        else
-            contender = erg_layout_contender_new(candidate);
-        entry.contender = contender;
-        insert(target, &entry);
-    }
-    erg_layout_bound_release(&bound);
-    at->choice->fitting++;
-}
-
 /* Without a deadline only exact bounds say how slow, and so how weak, plans can be. */
 static double least_of(const struct erg_layout_target *target, const struct erg_layout_bound *bound)
 {
@@ -82,6 +54,47 @@ bool erg_layout_choosing_wants(void *context, const struct erg_layout_bound *bou
         target->dropped = fmin(target->dropped, least_of(target, bound));
     }
     return false;
+}
+
+/* By the bound that costs a hundredth of an exact one. */
+static bool may_be_wanted(struct erg_layout_choosing *at,
+                          const struct erg_layout_candidate *candidate)
+{
+    struct erg_layout_bound bound;
+    erg_layout_choosing_bound(&bound, at, candidate, false);
+    bool wanted = erg_layout_choosing_wants(at, &bound);
+    erg_layout_bound_release(&bound);
+    return wanted;
+}
+
+void erg_layout_choosing_consider(void *context, const struct erg_layout_candidate *candidate)
+{
+    struct erg_layout_choosing *at = context;
+    bool exact = at->request->query.power_w > 0; /* only that says how slow plans can be */
+    struct erg_layout_contender *contender = NULL;
+    struct erg_layout_bound bound;
+    at->choice->fitting++;
+    if (exact && !may_be_wanted(at, candidate))
+        return;
+    erg_layout_choosing_bound(&bound, at, candidate, exact);
+    for (size_t i = 0; i < at->targets.count; i++) {
+        struct erg_layout_target *target = &at->targets.items[i];
+        struct erg_layout_entry entry = {.bound =
+                                             erg_layout_bound_objective(&bound, &target->query)};
+        if (isinf(entry.bound))
+            continue;
+        if (!has_place(target, entry.bound)) {
+            target->dropped = fmin(target->dropped, entry.bound);
+            continue;
+        }
+        if (contender)
+            contender->references++;
+        else
+            contender = erg_layout_contender_new(candidate);
+        entry.contender = contender;
+        insert(target, &entry);
+    }
+    erg_layout_bound_release(&bound);
 }
 
 double erg_layout_choosing_limit(const struct erg_layout_choosing *at)
