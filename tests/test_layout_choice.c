@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "layout/energy/bound.h"
 #include "layout/energy/choice.h"
+#include "llama.h"
 
 struct world {
     struct erg_model *model;
@@ -19,15 +20,8 @@ static void world_open(struct world *world, int layers)
                                                .gpus_per_node = 8,
                                                .intra_node_bandwidth = 200e9,
                                                .inter_node_bandwidth = 100e9};
-    char text[512];
     struct erg_error err;
-    snprintf(text, sizeof text,
-             "{\"architectures\": [\"LlamaForCausalLM\"], \"num_hidden_layers\": %d,"
-             "\"hidden_size\": 4096, \"intermediate_size\": 11008, \"num_attention_heads\": 32,"
-             "\"num_key_value_heads\": 8, \"vocab_size\": 32000, \"rms_norm_eps\": 1e-5,"
-             "\"tie_word_embeddings\": false, \"max_position_embeddings\": 32768}",
-             layers);
-    assert_ok(erg_model_parse(&world->model, "llama", text, strlen(text), &err), &err);
+    world->model = llama("llama", 32000, layers, 4096, 11008, 32, 8);
     assert_ok(erg_engine_load(&world->engine, "megatron-kwai-h800", &err), &err);
     assert_ok(erg_gpu_load(&world->gpu, "h800-sxm-80gb", &err), &err);
     erg_time_machine_init(&world->machine, world->gpu, &cluster);

@@ -3,21 +3,7 @@
 
 #include "device/emulated/emulated.h"
 #include "layout/energy/frontier.h"
-
-static struct erg_model *llama(int layers, int hidden, int ffn, int heads, int kv_heads)
-{
-    char text[512];
-    struct erg_error err;
-    struct erg_model *model;
-    snprintf(text, sizeof text,
-             "{\"architectures\": [\"LlamaForCausalLM\"], \"num_hidden_layers\": %d,"
-             "\"hidden_size\": %d, \"intermediate_size\": %d, \"num_attention_heads\": %d,"
-             "\"num_key_value_heads\": %d, \"vocab_size\": 32000, \"rms_norm_eps\": 1e-5,"
-             "\"tie_word_embeddings\": false, \"max_position_embeddings\": 32768}",
-             layers, hidden, ffn, heads, kv_heads);
-    assert_ok(erg_model_parse(&model, "llama", text, strlen(text), &err), &err);
-    return model;
-}
+#include "llama.h"
 
 /* ---- by hand ---- */
 
@@ -72,7 +58,7 @@ static double linear_bytes(double tokens, double in, double out)
 static void a_case_by_hand(void **state)
 {
     (void)state;
-    struct erg_model *model = llama(4, 1024, 3072, 8, 8);
+    struct erg_model *model = llama("llama", 32000, 4, 1024, 3072, 8, 8);
     const double L = 4, T = 2048, h = 1024, f = 3072, V = 32000, m = 6;
     struct erg_layout layout = {1, 1, 1, 1, 1, 1, 6, 2048, .remat = ERG_REMAT_NONE};
     const struct erg_layout_energy_request request = {
@@ -154,7 +140,7 @@ static const struct erg_cluster h800_cluster = {
 static void world_open(struct world *world)
 {
     struct erg_error err;
-    world->model = llama(80, 8192, 22016, 64, 64);
+    world->model = llama("llama", 32000, 80, 8192, 22016, 64, 64);
     assert_ok(erg_engine_load(&world->engine, "megatron-kwai-h800", &err), &err);
     assert_ok(erg_gpu_load(&world->gpu, "h800-sxm-80gb", &err), &err);
     erg_time_machine_init(&world->machine, world->gpu, &h800_cluster);
@@ -316,7 +302,7 @@ static void layers_are_as_on_the_emulated_device(void **state)
         const char *gpu;
         double cap_w; /* 0: its own */
     } cases[] = {{"a100-sxm4-80gb", 0}, {"h200-sxm", 0}, {"h200-sxm", 450}};
-    struct erg_model *model = llama(28, 3072, 8192, 24, 24);
+    struct erg_model *model = llama("llama", 32000, 28, 3072, 8192, 24, 24);
     double worst_time = 0, worst_energy = 0;
     for (size_t which = 0; which < sizeof cases / sizeof *cases; which++) {
         struct erg_gpu *gpu;

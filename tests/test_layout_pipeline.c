@@ -37,7 +37,7 @@ static double follow_1f1b(const double *forward, const double *backward, int sta
 static void the_pipeline_takes_what_its_schedule_takes(void **state)
 {
     (void)state;
-    struct erg_model *model = llama("7B", 32, 4096, 11008, 32, 32);
+    struct erg_model *model = llama("7B", PUBLISHED_WORDS, 32, 4096, 11008, 32, 32);
     struct erg_engine engine = published_engine();
     const struct erg_time_request request = {model, &engine, &h800};
     static const long splits[][4] = {{8, 8, 8, 8}, {9, 9, 8, 6}, {7, 7, 8, 10}, {6, 10, 8, 8}};
@@ -158,7 +158,7 @@ static struct erg_layout layout_of(const struct following *at)
 static void messages_show_where_the_pipeline_fills_and_drains(void **state)
 {
     (void)state;
-    struct erg_model *model = llama("7B", 32, 4096, 11008, 32, 32);
+    struct erg_model *model = llama("7B", PUBLISHED_WORDS, 32, 4096, 11008, 32, 32);
     struct erg_engine engine = published_engine();
     engine.pipeline_exposed = 0;
     engine.pipeline_ends_exposed = 1;
@@ -226,7 +226,7 @@ static double hop_of(const struct erg_time_parts *parts, const long *nodes, long
 static void uneven_chunks_are_followed(void **state)
 {
     (void)state;
-    struct erg_model *model = llama("7B", 32, 4096, 11008, 32, 32);
+    struct erg_model *model = llama("7B", PUBLISHED_WORDS, 32, 4096, 11008, 32, 32);
     struct erg_engine engine = published_engine(), slow = published_engine();
     struct erg_rng rng;
     struct erg_time_follower *follower = erg_time_follower_new();
@@ -340,7 +340,7 @@ static void uneven_chunks_are_followed(void **state)
 static void messages_run_where_their_stages_lie(void **state)
 {
     (void)state;
-    struct erg_model *model = llama("7B", 48, 4096, 11008, 32, 32);
+    struct erg_model *model = llama("7B", PUBLISHED_WORDS, 48, 4096, 11008, 32, 32);
     struct erg_engine engine = published_engine();
     struct erg_time_machine machine = h800;
     const struct erg_time_request request = {model, &engine, &machine};
@@ -426,7 +426,7 @@ static void messages_run_where_their_stages_lie(void **state)
 static void equal_chunks_need_no_list(void **state)
 {
     (void)state;
-    struct erg_model *model = llama("65B", 80, 8192, 22016, 64, 64);
+    struct erg_model *model = llama("65B", PUBLISHED_WORDS, 80, 8192, 22016, 64, 64);
     struct erg_engine engine = published_engine();
     const struct erg_time_request request = {model, &engine, &h800};
     long chunks[40];

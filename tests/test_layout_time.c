@@ -64,9 +64,9 @@ static void the_published_formulas_fall_out(void **state)
 {
     (void)state;
     struct erg_model *models[] = {
-        llama("65B", 80, 8192, 22016, 64, 64),
-        llama("175B", 96, 12288, 32768, 96, 96),
-        llama("70B", 80, 8192, 28672, 64, 8),
+        llama("65B", PUBLISHED_WORDS, 80, 8192, 22016, 64, 64),
+        llama("175B", PUBLISHED_WORDS, 96, 12288, 32768, 96, 96),
+        llama("70B", PUBLISHED_WORDS, 80, 8192, 28672, 64, 8),
     };
     struct erg_engine engine = published_engine();
     /* Rows of the published table, with other ratios; what a layer keeps without its log-sum-exp
@@ -134,8 +134,8 @@ static void the_published_formulas_fall_out(void **state)
 static void mfu_is_as_stated(void **state)
 {
     (void)state;
-    struct erg_model *small = llama("7B", 32, 4096, 11008, 32, 32);
-    struct erg_model *large = llama("175B", 96, 12288, 32768, 96, 96);
+    struct erg_model *small = llama("7B", PUBLISHED_WORDS, 32, 4096, 11008, 32, 32);
+    struct erg_model *large = llama("175B", PUBLISHED_WORDS, 96, 12288, 32768, 96, 96);
     const struct {
         const struct erg_model *model;
         long sequence;
@@ -189,7 +189,7 @@ static void a_ring_runs_at_its_fewest_ranks_of_a_node(void **state)
 static void the_host_sets_a_floor(void **state)
 {
     (void)state;
-    struct erg_model *model = llama("7B", 32, 4096, 11008, 32, 32);
+    struct erg_model *model = llama("7B", PUBLISHED_WORDS, 32, 4096, 11008, 32, 32);
     struct erg_engine engine = published_engine();
     const struct erg_time_request request = {model, &engine, &h800};
     struct erg_time_parts free_host, bound;
@@ -217,7 +217,7 @@ static void host_and_gpu_wait_for_each_other(void **state)
     assert_close(erg_time_paced(3, 4, 0.5), 5, 1e-12);
     assert_close(erg_time_paced(4, 3, 0.5), 5, 1e-12);
     assert_close(erg_time_paced(3, 4, 1), 7, 1e-12);
-    struct erg_model *model = llama("7B", 32, 4096, 11008, 32, 32);
+    struct erg_model *model = llama("7B", PUBLISHED_WORDS, 32, 4096, 11008, 32, 32);
     struct erg_engine engine = published_engine();
     const struct erg_time_request request = {model, &engine, &h800};
     struct erg_time_parts alone, paced;
@@ -237,7 +237,7 @@ static void host_and_gpu_wait_for_each_other(void **state)
 static void a_softmax_that_is_not_fused_costs_more(void **state)
 {
     (void)state;
-    struct erg_model *model = llama("7B", 32, 4096, 11008, 32, 32);
+    struct erg_model *model = llama("7B", PUBLISHED_WORDS, 32, 4096, 11008, 32, 32);
     struct erg_engine engine = published_engine();
     const struct erg_time_request request = {model, &engine, &h800};
     struct erg_time_parts fused[2], unfused[2];
@@ -265,7 +265,7 @@ static void a_softmax_that_is_not_fused_costs_more(void **state)
 static void kept_scores_cost_bytes_and_masked_products(void **state)
 {
     (void)state;
-    struct erg_model *model = llama("7B", 32, 4096, 11008, 32, 32);
+    struct erg_model *model = llama("7B", PUBLISHED_WORDS, 32, 4096, 11008, 32, 32);
     struct erg_engine engine = published_engine();
     const struct erg_time_request request = {model, &engine, &h800};
     struct erg_time_parts fused, kept;
@@ -284,7 +284,7 @@ static void kept_scores_cost_bytes_and_masked_products(void **state)
 static void copies_share_the_host_memory(void **state)
 {
     (void)state;
-    struct erg_model *model = llama("7B", 32, 4096, 11008, 32, 32);
+    struct erg_model *model = llama("7B", PUBLISHED_WORDS, 32, 4096, 11008, 32, 32);
     const struct erg_engine engine = published_engine();
     const struct erg_cluster cluster = {
         .nodes = 1, .gpus_per_node = 8, .host_memory_bandwidth = 400e9};

@@ -1,26 +1,12 @@
-/* Models, machine and engine of the published time model. */
+/* Vocabulary, machine and engine of the published time model. */
 #ifndef ERGON_TESTS_TIME_WORLD_H
 #define ERGON_TESTS_TIME_WORLD_H
 
-#include "check.h"
 #include "layout/time/time.h"
+#include "llama.h"
 
-/* The published models; vocabulary with the end token. */
-static inline struct erg_model *llama(const char *name, int layers, int hidden, int ffn, int heads,
-                                      int kv_heads)
-{
-    char text[512];
-    struct erg_error err;
-    struct erg_model *model;
-    snprintf(text, sizeof text,
-             "{\"architectures\": [\"LlamaForCausalLM\"], \"num_hidden_layers\": %d,"
-             "\"hidden_size\": %d, \"intermediate_size\": %d, \"num_attention_heads\": %d,"
-             "\"num_key_value_heads\": %d, \"vocab_size\": 32005, \"rms_norm_eps\": 1e-5,"
-             "\"tie_word_embeddings\": false, \"max_position_embeddings\": 32768}",
-             layers, hidden, ffn, heads, kv_heads);
-    assert_ok(erg_model_parse(&model, name, text, strlen(text), &err), &err);
-    return model;
-}
+/* Words of the published models, the end token among them. */
+enum { PUBLISHED_WORDS = 32005 };
 
 static const struct erg_time_machine h800 = {
     .memory_bandwidth = 3.35e12,
