@@ -211,8 +211,9 @@ static void test_ergon_sees_what_ends_last(void **state)
     erg_speeds_free(world.speeds);
 }
 
-/* A job needs all 8 GPUs and has most work; 190 jobs of 17 hours for one GPU each keep coming for
- * 360 hours, which is a bit more than all GPUs can do. By work alone it would be last. */
+/* A job needs all 8 GPUs for 50 hours and has most work; 190 jobs of 34 hours for one GPU each keep
+ * coming for 720 hours, which is a bit more than all GPUs can do. By work alone it would be last.
+ */
 static void test_ergon_starves_nobody(void **state)
 {
     (void)state;
@@ -224,9 +225,9 @@ static void test_ergon_starves_nobody(void **state)
     add_job(&world, 10, 3000, 0, 8);
     world.jobs[0].workload = 1;
     for (int i = 0; i < 190; i++)
-        add_job(&world, i < 10 ? 0 : (i - 10) * 2 * HOUR_S, 1020, 0, 1);
+        add_job(&world, i < 10 ? 0 : (i - 10) * 4 * HOUR_S, 2040, 0, 1);
     simulate(&result, &world, "ergon");
-    assert_true(result.jobs[0].started_s < 264 * HOUR_S);
+    assert_true(result.jobs[0].started_s < 400 * HOUR_S);
     assert_int_equal(result.summary.finished_jobs, 191);
     erg_simulated_release(&result);
     erg_speeds_free(world.speeds);
@@ -260,8 +261,8 @@ static void test_ergon_shares_between_tenants(void **state)
     erg_speeds_free(world.speeds);
 }
 
-/* A quarter less energy for a quarter more time: only the thrifty variant thinks that worth it, and
- * only while GPUs are free. */
+/* 15 % less energy for a quarter more time: only the thrifty variant thinks that worth it, and only
+ * while GPUs are free. */
 static void test_thrift_where_gpus_are_free(void **state)
 {
     (void)state;
@@ -270,7 +271,7 @@ static void test_thrift_where_gpus_are_free(void **state)
     make_world(&world);
     world.types[0].nodes = 1;
     world.types[1].nodes = 1; /* nobody can use them: a third of all GPUs */
-    world.points[1] = (struct erg_operating_point){1.25, 60};
+    world.points[1] = (struct erg_operating_point){1.25, 68};
     set_time(&world, 0, 0, 1, 2, 10);
     add_job(&world, 0, 1000, 0, 2);
     simulate(&result, &world, "ergon");
@@ -288,6 +289,42 @@ static void test_thrift_where_gpus_are_free(void **state)
     simulate(&result, &world, "ergon-thrifty");
     assert_int_equal(first_record(&result, ERG_RECORD_CHANGE, 0)->point, 0);
     assert_true(first_record(&result, ERG_RECORD_CHANGE, 0)->at_s < 5100);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
+/* Whether a job was set to an operating point before that time. */
+static bool set_to(const struct erg_simulated *result, int job, int point, double before_s)
+{
+    for (size_t i = 0; i < result->records_count; i++) {
+        const struct erg_cluster_record *record = &result->records[i];
+        if (record->job == job && record->point == point && record->at_s < before_s &&
+            (record->kind == ERG_RECORD_START || record->kind == ERG_RECORD_CHANGE))
+            return true;
+    }
+    return false;
+}
+
+/* A third less energy for a tenth more time: as long as others wait, those take that which are not
+ * long. */
+static void test_energy_has_a_price_where_jobs_wait(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    world.types[0].nodes = world.fleet.nodes = 4;
+    world.types[1].nodes = 0;
+    world.fleet.gpus = 16;
+    world.points[1] = (struct erg_operating_point){1.1, 60};
+    set_time(&world, 0, 0, 1, 1, 10);
+    add_job(&world, 0, 40000, 0, 1);
+    for (int i = 0; i < 48; i++)
+        add_job(&world, 0, 2000, 0, 1);
+    simulate(&result, &world, "ergon");
+    assert_false(set_to(&result, 0, 1, 60000)); /* when the last of the others start */
+    for (int i = 1; i <= 48; i++)
+        assert_true(set_to(&result, i, 1, INFINITY));
     erg_simulated_release(&result);
     erg_speeds_free(world.speeds);
 }
@@ -442,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_ergon_starves_nobody),
         cmocka_unit_test(test_ergon_shares_between_tenants),
         cmocka_unit_test(test_thrift_where_gpus_are_free),
+        cmocka_unit_test(test_energy_has_a_price_where_jobs_wait),
         cmocka_unit_test(test_ergon_heeds_the_tariff),
         cmocka_unit_test(test_ergon_keeps_the_cap),
         cmocka_unit_test(test_ergon_under_a_cap_for_nobody),

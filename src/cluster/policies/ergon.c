@@ -16,31 +16,33 @@
  *   time to completion for p near 1 (heSRPT, Berg, Vesilo and Harchol-Balter, 2020); the smaller
  *   exponent gives up a little of it for throughput. Weights by 1/work instead would give small
  *   jobs GPUs that hardly speed them up. Weights also rise with
- *   - lost time: they double for each 66 hours by which a job is behind one that ran on what it
- *     asked for from the first moment on, and a job that is faster than that catches up at ten
- *     times the pace. Without bound, so that whatever else arrives, each job runs in the end, and
- *     long ones are not left on a few GPUs for ever. Doubling each day made the mean completion up
- *     to 39 % longer where drawn jobs ask for more than there is. Where the work that waits is that
- *     of weeks, all jobs get so old that age would be all that counts: there the 66 hours become
- *     0.07 of what all GPUs need for all work. Larger shares favour the mean still more and cost
- *     the 99th percentile (0.3: mean 15 % less, percentile 5 % more, of all of Philly's work).
+ *   - being late: they double for each two lengths of long jobs by which a job has been here longer
+ *     than it needed, at its fastest, for what it has done. Long are the jobs in which a quarter of
+ *     the work left lies. Without bound, so that whatever else arrives, each job runs in the end.
+ *     And they double for each ten lengths of its own, or with jobs for three times the cluster
+ *     short ones waited up to 25 times as long as in a share of their own; now 3 times at most.
  *   - being critical: a job that needs longer at its fastest than all GPUs need for all work that
  *     there is ends last whatever is done, and for as long as it is delayed the rest of the cluster
  *     idles in the end. It weighs as much as the job with least work, less where it takes much of
  *     the cluster itself; others that come near it the less, the shorter they are. What idles
- * counts as energy of its samples, so slower clocks rarely save any. On Philly's trace run to its
- * end that is a fifth more throughput and 5 % less energy, and no later mean completion.
+ *     counts as energy of its samples, so slower clocks rarely save any. On Philly's trace run to
+ *     its end that is a fifth more throughput and 5 % less energy, and no later mean completion.
  *   - a deadline that can still be met and is near: up to twice.
  *   - a tenant's share: by the square root of what a tenant is owed over what it had lately.
  * thrift: (least energy of a sample / energy of a sample)^0.1. GPUs are hardly shared out by it.
  * The operating point of each offer is picked by speed x (the same ratio)^0.3, which lowers clocks
  *   where most of an iteration is waiting; times what energy costs and emits now over its mean,
- *   where there is a tariff. The 0.3 rises to 7 as GPUs get free, for slower jobs then delay nobody
- *   but themselves. So that they do not delay themselves by much, a job's time counts as its part
- *   of five times what the cluster draws idle, as if that were the job's to pay for: of many jobs
- *   the large slow down, few on an empty cluster hardly do. On Philly's trace run to its end that
- *   is 1.4 % less energy for .5 % more mean completion. The thrifty variant raises the 0.3 to 2
- *   only, but counts time for nothing but of the longest jobs.
+ *   where there is a tariff. Then,
+ *   - where all GPUs are taken, energy has a price: what GPUs draw beyond idling costs 0.35 of what
+ *     they are worth, by the market's prices. A slower job then delays others, too; so those save
+ *     that weigh least, and jobs keep their clocks for which many wait. (An exponent for all jobs
+ *     that saves as much costs more than twice as much mean completion.) Long jobs keep theirs,
+ *     since the last to end are among them;
+ *   - as GPUs get free, the 0.3 rises to 5, for slower jobs then delay nobody but themselves. So
+ * that they do not delay themselves by much, a job's time counts as its part of five times what the
+ *     cluster draws idle, as if that were the job's to pay for: of many jobs the large slow down,
+ *     few on an empty cluster hardly do. The thrifty variant raises the 0.3 to 2 only, but counts
+ *     time for nothing but of the longest jobs.
  * keep: the share of an hour, or of what the job has left if that is less, that remains after a
  *   restart; to a job without GPUs the restart that it needs in any case is part of what it has
  *   left. Staying counts as more than one by three times as much, since a job that has to go comes
@@ -49,7 +51,7 @@
  *   least of all.
  *
  * The market (market.h) finds prices of GPUs at which demand meets supply. Below a power cap, power
- * has a price too, found by bisection: high weights keep their clocks, others slow down. What the
+ * has a price by itself, found by bisection, if that of energy does not keep the cap. What the
  * market gave is placed large jobs first, moving small ones where GPUs are scattered; what cannot
  * be placed, and what is left, goes to waiting jobs by value, so that no GPU idles that a job could
  * use.
@@ -75,7 +77,9 @@
 #define BETWEEN_S 60.0   /* decisions, at most, */
 #define AT_MOST_S 1800.0 /* and where nothing happens */
 #define CLOCK_THRIFT 0.3
-#define FREE_SHARE 0.3 /* of all GPUs: so many are enough for whoever comes */
+#define FREE_SHARE 0.3   /* of all GPUs: so many are enough for whoever comes */
+#define TAKEN_SHARE 0.01 /* of all GPUs: where more are free, nobody waits for a slower job's */
+#define ENERGY_SHARE 0.35
 
 static int open_any(void **state, const struct erg_scheduler *scheduler,
                     const struct ergon_taste *taste)
@@ -84,8 +88,6 @@ static int open_any(void **state, const struct erg_scheduler *scheduler,
     ergon->workloads = scheduler->trace->workloads_count;
     ergon->menus = erg_xcalloc(ergon->workloads, sizeof *ergon->menus);
     erg_market_init(&ergon->market, (int)scheduler->fleet->types_count);
-    ergon->behind_s = erg_xcalloc(scheduler->jobs_count, sizeof *ergon->behind_s);
-    ergon->asked_speed = erg_xcalloc(scheduler->jobs_count, sizeof *ergon->asked_speed);
     ergon->tenant_used_s =
         erg_xcalloc(scheduler->trace->tenants_count + 1, sizeof *ergon->tenant_used_s);
     ergon->decided_s = -INFINITY;
@@ -98,7 +100,7 @@ static int open_any(void **state, const struct erg_scheduler *scheduler,
 static int open_ergon(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
 {
     static const struct ergon_taste taste = {
-        .thrift_free = 7, .idle_share = 5, .critical_power = 1};
+        .thrift_free = 5, .idle_share = 5, .critical_power = 1};
     (void)err;
     return open_any(state, scheduler, &taste);
 }
@@ -121,11 +123,31 @@ static void close_ergon(void *state)
     free(ergon->bidders.items);
     free(ergon->bids.items);
     free(ergon->orders);
-    free(ergon->behind_s);
-    free(ergon->asked_speed);
     free(ergon->rank_weights.items);
     free(ergon->tenant_used_s);
     free(ergon);
+}
+
+/* Of all GPUs, the share that nobody took at the last clearing. */
+static double free_share(const struct ergon *ergon, const struct erg_scheduler *scheduler)
+{
+    double free = 0, all = 0;
+    for (int type = 0; type < ergon->market.types; type++) {
+        free += ergon->market.left[type];
+        all += ergon->market.supply[type];
+    }
+    if (all == 0) { /* before the first: if all who wait got what they asked for */
+        all = free = scheduler->fleet->gpus;
+        for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next)
+            free -= scheduler->jobs[id].request->gpus;
+    }
+    return free / all;
+}
+
+/* What energy costs and emits now over its mean; 1 without a tariff. */
+static double relative_cost(const struct erg_scheduler *scheduler)
+{
+    return scheduler->tariff ? erg_tariff_relative(scheduler->tariff, scheduler->now_s) : 1;
 }
 
 /*
@@ -136,21 +158,16 @@ static void close_ergon(void *state)
 static double clock_thrift(const struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     enum { STEPS = 16 }; /* per unit: points are not picked anew for less */
-    double free = 0, all = 0;
-    for (int type = 0; type < ergon->market.types; type++) {
-        free += ergon->market.left[type];
-        all += ergon->market.supply[type];
-    }
-    if (all == 0) { /* before the first clearing: if all who wait got what they asked for */
-        all = free = scheduler->fleet->gpus;
-        for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next)
-            free -= scheduler->jobs[id].request->gpus;
-    }
-    double slack = fmax(0, fmin(1, free / (FREE_SHARE * all)));
+    double slack = fmax(0, fmin(1, free_share(ergon, scheduler) / FREE_SHARE));
     double thrift = CLOCK_THRIFT + slack * (ergon->taste->thrift_free - CLOCK_THRIFT);
-    if (scheduler->tariff)
-        thrift *= erg_tariff_relative(scheduler->tariff, scheduler->now_s);
-    return rint(STEPS * thrift) / STEPS;
+    return rint(STEPS * thrift * relative_cost(scheduler)) / STEPS;
+}
+
+/* Value of a watt for its energy: where all GPUs are taken, so much of what they are worth. */
+static double energy_price(const struct ergon *ergon, const struct erg_scheduler *scheduler)
+{
+    double taken = 1 - free_share(ergon, scheduler) / TAKEN_SHARE;
+    return ENERGY_SHARE * fmax(0, fmin(1, taken)) * relative_cost(scheduler) * ergon->rent_per_w;
 }
 
 /* Watts that a job's time counts as: fewer where energy is dear, as time then costs no more. */
@@ -159,8 +176,7 @@ static double time_power(const struct ergon *ergon, const struct erg_scheduler *
     enum { STEPS = 4 }; /* per octave, as above */
     int jobs = scheduler->waiting.count + scheduler->running.count;
     double power_w = ergon->taste->idle_share * ergon->fleet_idle_w / jobs;
-    if (scheduler->tariff)
-        power_w /= fmax(1, erg_tariff_relative(scheduler->tariff, scheduler->now_s));
+    power_w /= fmax(1, relative_cost(scheduler));
     return power_w > 0 ? exp2(rint(STEPS * log2(power_w)) / STEPS) : 0;
 }
 
@@ -301,6 +317,7 @@ static int decide_ergon(void *state, struct erg_scheduler *scheduler,
     }
     ergon_keep_accounts(ergon, scheduler);
     ergon->clocking.thrift = clock_thrift(ergon, scheduler);
+    ergon->energy_price = energy_price(ergon, scheduler);
     ergon->clocking.rest_w = time_power(ergon, scheduler);
     ergon_weigh(ergon, scheduler);
     count_supply(ergon, scheduler);

@@ -36,26 +36,33 @@ static double shared_worth(const struct lot *lot, int point)
                        0, ERGON_THRIFT);
 }
 
-/* Picks the operating point by what it is worth less what its power costs; returns that, as GPUs
- * are shared out by it. */
+/* Picks the operating point by what it is worth less what its energy costs. Returns what GPUs are
+ * shared out by: what it is worth, less what its power costs below a cap. */
 static double pick_point(const struct ergon *ergon, const struct lot *lot, double keep, int *point)
 {
-    double best = -INFINITY, best_cost = 0, weight = lot->bidder->weight * keep;
+    double best = -INFINITY, best_w = 0, weight = lot->bidder->weight * keep;
+    bool is_long = lot->bidder->needed_s >= ergon->long_s;
+    double price = is_long ? ergon->power_price : fmax(ergon->power_price, ergon->energy_price);
     for (int p = 0; p < lot->speed->points_count; p++) {
-        double cost =
-            ergon->power_price * lot->gpus * (lot->speed->points[p].power_w - lot->base_w);
-        double value = weight * clocked_worth(ergon, lot, p) - cost;
+        double extra_w = lot->gpus * (lot->speed->points[p].power_w - lot->base_w);
+        double value = weight * clocked_worth(ergon, lot, p) - price * extra_w;
         if (value > best) {
             best = value;
-            best_cost = cost;
+            best_w = extra_w;
             *point = p;
         }
     }
-    return weight * shared_worth(lot, *point) - best_cost;
+    return weight * shared_worth(lot, *point) - ergon->power_price * best_w;
 }
 
-/* Offers a shape at the operating point that its power's price leaves: as a choice of the menu, or
- * to stay on it. */
+/* Whether operating points are picked for each job by itself. */
+static bool picks_itself(const struct ergon *ergon, const struct ergon_bidder *bidder)
+{
+    return ergon->power_price > 0 || ergon->energy_price > 0 || bidder->critical > 0;
+}
+
+/* Offers a shape at the operating point that the job picks itself: as a choice of the menu, or to
+ * stay on it. */
 static void offer_point(struct ergon *ergon, const struct erg_scheduler *scheduler,
                         const struct ergon_bidder *bidder, const struct ergon_menu *menu, int index,
                         int shape, double keep)
@@ -106,7 +113,7 @@ static void offer_stay(struct ergon *ergon, const struct erg_scheduler *schedule
                     erg_scheduler_speed(scheduler, bidder->job, ERG_PLANS_ANY, shape)->iteration_s;
     double keep = 1 + STAYING * cost_s / fmin(ERGON_HORIZON_S, fmax(cost_s, left_s));
     const struct ergon_choice *choice = index >= 0 ? &menu->choices.items[index] : NULL;
-    if (choice && choice->shape == shape && ergon->power_price == 0 && bidder->critical == 0)
+    if (choice && choice->shape == shape && !picks_itself(ergon, bidder))
         offer_choice(ergon, choice, index, true, bidder->weight * keep * choice->merit);
     else
         offer_point(ergon, scheduler, bidder, menu, index, shape, keep);
@@ -133,7 +140,7 @@ static void bid(struct ergon *ergon, const struct erg_scheduler *scheduler,
         if (choice->shape == shape)
             continue;
         double left_s = bidder->remaining * choice->iteration_s + start_s;
-        if (ergon->power_price > 0 || bidder->critical > 0)
+        if (picks_itself(ergon, bidder))
             offer_point(ergon, scheduler, bidder, menu, i, choice->shape,
                         keep_of(left_s, choice->cost_s));
         else if (left_s >= ERGON_HORIZON_S)
@@ -194,14 +201,15 @@ static double clear_below_cap(struct ergon *ergon, const struct erg_scheduler *s
     return left_w;
 }
 
-/* The lowest price of power, to a few percent, at which the cap is kept. */
-static void find_power_price(struct ergon *ergon, const struct erg_scheduler *scheduler)
+/* Clears the market at the lowest price of power, to a few percent, at which the cap is kept.
+ * Returns the watts beyond the base power of GPUs. */
+static double find_power_price(struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     enum { STEPS = 12 };
     double low = 0, high = ergon->power_price, wanted_w;
     ergon->power_price = 0;
     if (clear_below_cap(ergon, scheduler, &wanted_w) >= 0)
-        return;
+        return wanted_w;
     if (high == 0) /* no price yet: what a watt is worth in the mean */
         high = erg_market_value(&ergon->market) / wanted_w;
     for (ergon->power_price = high; clear_below_cap(ergon, scheduler, &wanted_w) < 0;
@@ -218,12 +226,24 @@ static void find_power_price(struct ergon *ergon, const struct erg_scheduler *sc
     /* Prices of GPUs depend a little on those before. */
     for (ergon->power_price = high; clear_below_cap(ergon, scheduler, &wanted_w) < 0;)
         ergon->power_price *= 1.05;
+    return wanted_w;
+}
+
+/* What GPUs are worth for each watt that they draw beyond base power. */
+static double rent_per_watt(const struct erg_market *market, double extra_w)
+{
+    double rent = 0;
+    for (int type = 0; type < market->types; type++)
+        rent += market->prices[type] * market->supply[type];
+    return extra_w > 0 ? rent / extra_w : 0;
 }
 
 void ergon_clear(struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
+    double extra_w;
     if (isinf(scheduler->power_cap_w))
-        clear_market(ergon, scheduler);
+        extra_w = clear_market(ergon, scheduler);
     else
-        find_power_price(ergon, scheduler);
+        extra_w = find_power_price(ergon, scheduler);
+    ergon->rent_per_w = rent_per_watt(&ergon->market, extra_w);
 }

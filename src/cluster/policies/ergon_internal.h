@@ -141,21 +141,23 @@ struct ergon {
     } bids;
     struct ergon_order *orders;
     size_t orders_capacity;
-    double *behind_s;    /* by job: time lost against running on what it asked for */
-    double *asked_speed; /* by job: samples/s on that; NAN: it cannot, 0: not known yet */
     struct {
         double *items;
         size_t count, capacity;
     } rank_weights;        /* of the jobs with most work left, second most, ... */
     double *tenant_used_s; /* by tenant: GPU-seconds, forgotten at the pace of a day */
     double decided_s;      /* last; before the first decision -INFINITY */
-    double power_price;    /* value of a watt */
+    double power_price;    /* value of a watt below the cap; 0: it is kept without */
+    double energy_price;   /* value of a watt for the energy that it takes */
+    double rent_per_w;     /* what GPUs were worth, at the last clearing, for each watt beyond their
+                            * base power */
+    double long_s;         /* jobs that need so long at their fastest are long ones */
     double fleet_idle_w;   /* drawn by all GPUs when all idle */
     const struct ergon_taste *taste;
     struct ergon_clocking clocking; /* now */
 };
 
-/* What happened to waiting, running and tenants' shares since the last decision. */
+/* What happened to tenants' shares since the last decision. */
 void ergon_keep_accounts(struct ergon *ergon, const struct erg_scheduler *scheduler);
 
 /* Lists all jobs by falling work with their weights. */

@@ -2,56 +2,29 @@
 #include "cluster/policies/ergon_internal.h"
 
 #include "base/memory.h"
-#include "cluster/schedule/asked.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #define RANK_POWER 0.8
-#define AGEING_S (66 * 3600.0)
-#define AGEING_SHARE 0.07 /* of what all GPUs need for all work, if that is longer */
+#define LONG_SHARE 0.25 /* of the work left lies in long jobs */
+/* The weight of a job doubles by so many times the length of long jobs by which it is late, or of
+ * its own, whichever is less. */
+#define AGEING_BY_LONG 2
+#define AGEING_BY_OWN 10
 /* Of the share of the GPUs that would idle: a job that takes much of a small cluster takes it from
  * the others. */
 #define IDLE_POWER 4
-#define CATCHING_UP 10 /* seconds that a second at twice the speed asked for makes up for */
 #define TENANT_MEMORY_S (24 * 3600.0)
 #define TENANT_WEIGHT_MOST 4.0
-
-static double asked_speed(struct ergon *ergon, const struct erg_scheduler *scheduler, int id)
-{
-    double *speed = &ergon->asked_speed[id];
-    if (*speed == 0) {
-        int type = erg_asked_type(scheduler, id, ERG_PLANS_ANY);
-        int shape = type < 0 ? -1 : erg_asked_shape(scheduler, id, type, ERG_PLANS_ANY);
-        *speed = shape < 0
-                     ? NAN
-                     : erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, shape)->samples_per_s;
-    }
-    return *speed;
-}
-
-/* A running job's speed over that on the GPUs that it asked for; 1 where it could not run on those.
- */
-static double relative_speed(struct ergon *ergon, const struct erg_scheduler *scheduler, int id)
-{
-    const struct erg_cluster_job *job = &scheduler->jobs[id];
-    const struct erg_speed *now = erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, job->shape);
-    double asked = asked_speed(ergon, scheduler, id);
-    return isnan(asked) ? 1 : now->samples_per_s / now->points[job->point].slowdown / asked;
-}
 
 void ergon_keep_accounts(struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     double passed_s = isinf(ergon->decided_s) ? 0 : scheduler->now_s - ergon->decided_s;
     for (size_t tenant = 0; tenant < scheduler->trace->tenants_count; tenant++)
         ergon->tenant_used_s[tenant] *= exp(-passed_s / TENANT_MEMORY_S);
-    for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next)
-        ergon->behind_s[id] += fmin(passed_s, scheduler->now_s - scheduler->jobs[id].submitted_s);
     for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
         const struct erg_cluster_job *job = &scheduler->jobs[id];
-        double lost_s = passed_s * (1 - relative_speed(ergon, scheduler, id));
-        ergon->behind_s[id] =
-            fmax(0, ergon->behind_s[id] + (lost_s < 0 ? CATCHING_UP * lost_s : lost_s));
         ergon->tenant_used_s[job->request->tenant] +=
             passed_s * erg_shape_gpus(&scheduler->speeds->shapes[job->shape]);
     }
@@ -135,6 +108,32 @@ static void find_critical(struct ergon *ergon, const struct erg_scheduler *sched
     }
 }
 
+/* At its fastest, the shortest of the jobs in which LONG_SHARE of the work left lies. */
+static double long_length(const struct ergon *ergon, double work)
+{
+    double length_s = 0, left = LONG_SHARE * work;
+    for (size_t i = 0; i < ergon->bidders.count && left > 0; i++) {
+        left -= ergon->bidders.items[i].work;
+        length_s = ergon->bidders.items[i].needed_s;
+    }
+    return fmax(1, length_s);
+}
+
+/* By how many doublings a job weighs more for being late: for having been here for longer than it
+ * needed, at its fastest, for what it has done. */
+static double age(struct ergon *ergon, const struct erg_scheduler *scheduler,
+                  const struct ergon_bidder *bidder)
+{
+    enum { MOST = 500 }; /* within a double's range */
+    const struct erg_cluster_job *job = &scheduler->jobs[bidder->job];
+    double fastest_s = ergon_menu_of(ergon, scheduler, bidder->job)->fastest_s;
+    double done_s = (job->iterations - bidder->remaining) * fastest_s;
+    double late_s = scheduler->now_s - job->submitted_s - done_s;
+    double double_s =
+        fmin(AGEING_BY_LONG * ergon->long_s, AGEING_BY_OWN * job->iterations * fastest_s);
+    return fmax(0, fmin(late_s / double_s, MOST));
+}
+
 void ergon_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     ergon->bidders.count = 0;
@@ -147,7 +146,7 @@ void ergon_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler)
         ERG_PUSH(&ergon->rank_weights, items, weight);
     }
     double backlog_s = backlog(ergon, scheduler);
-    double ageing_s = fmax(AGEING_S, AGEING_SHARE * backlog_s);
+    ergon->long_s = long_length(ergon, backlog_s * scheduler->fleet->gpus);
     find_critical(ergon, scheduler, backlog_s);
     double most = ergon->rank_weights.items[ergon->bidders.count - 1]; /* of least work */
     double *shares = erg_xcalloc(scheduler->trace->tenants_count + 1, sizeof *shares);
@@ -156,8 +155,7 @@ void ergon_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler)
     for (size_t i = 0; i < ergon->bidders.count; i++) {
         struct ergon_bidder *bidder = &ergon->bidders.items[i];
         double rank = fmax(ergon->rank_weights.items[i], most * bidder->critical);
-        double age = fmin(ergon->behind_s[bidder->job] / ageing_s, 500);
-        bidder->weight = rank * exp2(age) * urgency(scheduler, bidder) *
+        bidder->weight = rank * exp2(age(ergon, scheduler, bidder)) * urgency(scheduler, bidder) *
                          shares[scheduler->jobs[bidder->job].request->tenant];
     }
     free(shares);
