@@ -17,15 +17,14 @@ struct lot {
     const struct erg_speed *speed;
     int gpus;
     double base_w; /* of each */
-    double rest_w; /* of GPUs that idle for as long as the job runs, where it ends last */
 };
 
 static double clocked_worth(const struct ergon *ergon, const struct lot *lot, int point)
 {
-    if (lot->choice && lot->rest_w == 0)
+    if (lot->choice && lot->bidder->rest_w == 0)
         return lot->menu->worths[lot->choice->first_worth + (size_t)point].clocked;
     return ergon_merit(lot->menu, lot->speed->samples_per_s, lot->gpus, &lot->speed->points[point],
-                       ergon->clocking.rest_w + lot->rest_w, ergon->clocking.thrift);
+                       ergon->clocking.rest_w + lot->bidder->rest_w, ergon->clocking.thrift);
 }
 
 static double shared_worth(const struct lot *lot, int point)
@@ -77,7 +76,6 @@ static void offer_point(struct ergon *ergon, const struct erg_scheduler *schedul
         .speed = erg_scheduler_speed(scheduler, bidder->job, ERG_PLANS_ANY, shape),
         .gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]),
         .base_w = ergon_base_power(scheduler->fleet, type),
-        .rest_w = pow(bidder->critical, ergon->taste->critical_power) * ergon->fleet_idle_w,
     };
     double value = pick_point(ergon, &lot, keep, &point);
     double extra_w = lot.gpus * (lot.speed->points[point].power_w - lot.base_w);
@@ -201,28 +199,39 @@ static double clear_below_cap(struct ergon *ergon, const struct erg_scheduler *s
     return left_w;
 }
 
-/* Clears the market at the lowest price of power, to a few percent, at which the cap is kept.
- * Returns the watts beyond the base power of GPUs. */
+/* Clears the market at a price of power that uses the cap but for half a percent, or is the lowest
+ * to a few percent that keeps it. Returns the watts beyond the base power of GPUs. */
 static double find_power_price(struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     enum { STEPS = 12 };
-    double low = 0, high = ergon->power_price, wanted_w;
+    double spare_w = 0.005 * scheduler->power_cap_w, low = 0, high = ergon->power_price, wanted_w;
     ergon->power_price = 0;
-    if (clear_below_cap(ergon, scheduler, &wanted_w) >= 0)
+    double low_w = clear_below_cap(ergon, scheduler, &wanted_w), high_w;
+    if (low_w >= 0)
         return wanted_w;
     if (high == 0) /* no price yet: what a watt is worth in the mean */
         high = erg_market_value(&ergon->market) / wanted_w;
-    for (ergon->power_price = high; clear_below_cap(ergon, scheduler, &wanted_w) < 0;
-         ergon->power_price *= 2)
+    for (ergon->power_price = high; (high_w = clear_below_cap(ergon, scheduler, &wanted_w)) < 0;
+         ergon->power_price *= 2) {
         low = ergon->power_price;
-    high = ergon->power_price;
-    for (int step = 0; step < STEPS && high > 1.02 * low; step++) {
-        ergon->power_price = low > 0 ? sqrt(low * high) : high / 4;
-        if (clear_below_cap(ergon, scheduler, &wanted_w) < 0)
-            low = ergon->power_price;
-        else
-            high = ergon->power_price;
+        low_w = high_w;
     }
+    high = ergon->power_price;
+    for (int step = 0; step < STEPS && high > 1.02 * low && high_w > spare_w; step++) {
+        /* Power falls about as the logarithm of its price. */
+        double part = fmax(0.1, fmin(0.9, low_w / (low_w - high_w)));
+        ergon->power_price = low > 0 ? low * pow(high / low, part) : high / 4;
+        double left_w = clear_below_cap(ergon, scheduler, &wanted_w);
+        if (left_w < 0) {
+            low = ergon->power_price;
+            low_w = left_w;
+        } else {
+            high = ergon->power_price;
+            high_w = left_w;
+        }
+    }
+    if (ergon->power_price == high)
+        return wanted_w;
     /* Prices of GPUs depend a little on those before. */
     for (ergon->power_price = high; clear_below_cap(ergon, scheduler, &wanted_w) < 0;)
         ergon->power_price *= 1.05;

@@ -108,7 +108,8 @@ struct ergon_bidder {
     double weight;
     double remaining; /* iterations */
     double needed_s;  /* for them at the fastest */
-    double critical;  /* 0 to 1: how far the end of all waits for it, and GPUs idle meanwhile */
+    double critical;  /* 0 to 1: how far the end of all waits for it, */
+    double rest_w;    /* and of GPUs that idle meanwhile */
 };
 
 /* What stands behind an offer. */

@@ -103,8 +103,10 @@ static void find_critical(struct ergon *ergon, const struct erg_scheduler *sched
     for (size_t i = 0; i < ergon->bidders.count; i++) {
         struct ergon_bidder *bidder = &ergon->bidders.items[i];
         double idle = 1 - ergon_menu_of(ergon, scheduler, bidder->job)->fastest_gpus / gpus;
-        if (bidder->needed_s > all_s)
-            bidder->critical = pow(idle, IDLE_POWER) * bidder->needed_s / longest_s;
+        if (bidder->needed_s <= all_s)
+            continue;
+        bidder->critical = pow(idle, IDLE_POWER) * bidder->needed_s / longest_s;
+        bidder->rest_w = pow(bidder->critical, ergon->taste->critical_power) * ergon->fleet_idle_w;
     }
 }
 
