@@ -15,12 +15,15 @@
  * that idle. Then Philly's trace under a power cap of 70 % of what all GPUs draw at their fastest,
  * with one and two fifths of the iterations: clocks follow the cap from moment to moment, or were
  * capped for good, such that all GPUs at work keep it; ergon's policy makes its own of the cap.
- * Then Helios's and PAI's traces where nodes that no job had for 10 minutes are switched off and
+ * Then the lighter traces, Helios's and PAI's, where jobs wait for each other: with more work or on
+ * parts of the cluster; without and with such a cap.
+ * Then the two where nodes that no job had for 10 minutes are switched off and
  * take 2 to wake (assumed), the former also under caps of 100 and 80 kW. The last are made-up
  * traces: growing in jobs and GPUs, and the time of one decision where all jobs are there at once,
  * without and with such a cap. Skips all but those where the data is not here.
  *
  * Usage: bench_cluster [POLICY]   the last for this policy (ergon unless given)
+ *        bench_cluster --loaded   those where jobs wait for each other
  *        bench_cluster --saving   those with nodes that are switched off
  */
 #include "base/clock.h"
@@ -199,9 +202,23 @@ static void cap_clocks(struct erg_fleet *fleet, double power_w)
 enum capping { NO_CAP, AT_EVERY_MOMENT, FOR_GOOD, NODES_OFF };
 #define CAP 0.7
 
-/* Runs a comparison on one of the published traces; false where the data is not here. */
-static bool on_trace(const char *name, struct erg_simulation simulation, enum capping capping,
-                     void (*run)(const struct erg_simulation *))
+/* Leaves a part of each type's nodes. */
+static void divide(struct erg_fleet *fleet, int by)
+{
+    fleet->nodes = fleet->gpus = 0;
+    for (unsigned t = 0; t < fleet->types_count; t++) {
+        struct erg_gpu_type *type = &fleet->types[t];
+        type->first_node = fleet->nodes;
+        type->nodes = (type->nodes + by / 2) / by;
+        fleet->nodes += type->nodes;
+        fleet->gpus += type->nodes * type->gpus_per_node;
+    }
+}
+
+/* Runs a comparison on one of the published traces and a part of the cluster; false where the data
+ * is not here. */
+static bool on_part(const char *name, int part, struct erg_simulation simulation,
+                    enum capping capping, void (*run)(const struct erg_simulation *))
 {
     char folder[4000], path[4096];
     const char *root = getenv("ERGON_SHARED_DATA"), *shared = root ? root : ERGON_TEST_SHARED_DATA;
@@ -218,6 +235,7 @@ static bool on_trace(const char *name, struct erg_simulation simulation, enum ca
     if (erg_fleet_load(&fleet, ERGON_TEST_SOURCE_DIR "/examples/arena/cluster-1280.yaml", &err) ||
         erg_job_trace_load(&trace, path, fleet, &err))
         stop(&err);
+    divide(fleet, part);
     double cap_w = CAP * power_at(fleet, 1);
     if (capping == FOR_GOOD)
         cap_clocks(fleet, cap_w);
@@ -235,6 +253,12 @@ static bool on_trace(const char *name, struct erg_simulation simulation, enum ca
     erg_job_trace_free(trace);
     erg_fleet_free(fleet);
     return true;
+}
+
+static bool on_trace(const char *name, struct erg_simulation simulation, enum capping capping,
+                     void (*run)(const struct erg_simulation *))
+{
+    return on_part(name, 1, simulation, capping, run);
 }
 
 static void replay_published(void)
@@ -269,6 +293,31 @@ static void replay_published(void)
                    5 * work, work > 0.2 ? "s" : "", 100 * CAP,
                    capping == FOR_GOOD ? "for good" : "at every moment");
             on_trace("philly", fair, capping, compare);
+        }
+    }
+}
+
+/* The lighter traces where jobs wait for each other. */
+static void compare_loaded(void)
+{
+    static const struct {
+        const char *name, *trace;
+        double work;
+        int part;
+    } loads[] = {{"Helios, five times its iterations, 1,280 GPUs", "venus", 5, 1},
+                 {"Helios, all iterations, half of the GPUs", "venus", 1, 2},
+                 {"Helios, all iterations, a quarter of the GPUs", "venus", 1, 4},
+                 {"PAI, all iterations, an eighth of the GPUs", "pai", 1, 8}};
+    for (size_t i = 0; i < COUNT(loads); i++) {
+        struct erg_simulation fair = {
+            .accounting = &erg_accounting_fair, .work = loads[i].work, .until_s = INFINITY};
+        printf("\n%s\n", loads[i].name);
+        if (!on_part(loads[i].trace, loads[i].part, fair, NO_CAP, compare))
+            return;
+        for (enum capping capping = AT_EVERY_MOMENT; capping <= FOR_GOOD; capping++) {
+            printf("\nThe same, %.0f %% of the power, clocks capped %s\n", 100 * CAP,
+                   capping == FOR_GOOD ? "for good" : "at every moment");
+            on_part(loads[i].trace, loads[i].part, fair, capping, compare);
         }
     }
 }
@@ -489,8 +538,13 @@ int main(int argc, char **argv)
         compare_saving();
         return 0;
     }
+    if (argc > 1 && !strcmp(argv[1], "--loaded")) {
+        compare_loaded();
+        return 0;
+    }
     if (argc < 2) {
         replay_published();
+        compare_loaded();
         compare_saving();
         grow("fcfs");
         grow("tiresias");

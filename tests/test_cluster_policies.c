@@ -271,6 +271,8 @@ static void test_thrift_where_gpus_are_free(void **state)
     make_world(&world);
     world.types[0].nodes = 1;
     world.types[1].nodes = 1; /* nobody can use them: a third of all GPUs */
+    world.fleet.nodes = 2;
+    world.fleet.gpus = 6;
     world.points[1] = (struct erg_operating_point){1.25, 68};
     set_time(&world, 0, 0, 1, 2, 10);
     add_job(&world, 0, 1000, 0, 2);

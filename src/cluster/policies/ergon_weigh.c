@@ -12,9 +12,6 @@
  * its own, whichever is less. */
 #define AGEING_BY_LONG 2
 #define AGEING_BY_OWN 10
-/* Of the share of the GPUs that would idle: a job that takes much of a small cluster takes it from
- * the others. */
-#define IDLE_POWER 4
 #define TENANT_MEMORY_S (24 * 3600.0)
 #define TENANT_WEIGHT_MOST 4.0
 
@@ -105,7 +102,7 @@ static void find_critical(struct ergon *ergon, const struct erg_scheduler *sched
         double idle = 1 - ergon_menu_of(ergon, scheduler, bidder->job)->fastest_gpus / gpus;
         if (bidder->needed_s <= all_s)
             continue;
-        bidder->critical = pow(idle, IDLE_POWER) * bidder->needed_s / longest_s;
+        bidder->critical = idle * bidder->needed_s / longest_s;
         bidder->rest_w = pow(bidder->critical, ergon->taste->critical_power) * ergon->fleet_idle_w;
     }
 }
