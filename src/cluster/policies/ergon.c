@@ -10,7 +10,7 @@
  *
  * speed: in GPU equivalents, so that samples of different models add: a job's samples/s over what a
  *   GPU gives that workload at best, in the mean over the types that it runs on.
- * weight: rank^0.8, where the job with most work left has rank 1. Every job that has more work left
+ * weight: rank^0.7, where the job with most work left has rank 1. Every job that has more work left
  *   waits for this one's, so an hour of its GPUs, saved, is saved as often as its rank says. If all
  *   jobs had speeds that are powers p of their GPUs, weights of rank^p would give the least mean
  *   time to completion for p near 1 (heSRPT, Berg, Vesilo and Harchol-Balter, 2020); the smaller

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define RANK_POWER 0.8
+#define RANK_POWER 0.7
 #define LONG_SHARE 0.25 /* of the work left lies in long jobs */
 /* The weight of a job doubles by so many times the length of long jobs by which it is late, or of
  * its own, whichever is less. */
