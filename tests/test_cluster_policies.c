@@ -271,6 +271,7 @@ static void test_thrift_where_gpus_are_free(void **state)
     make_world(&world);
     world.types[0].nodes = 1;
     world.types[1].nodes = 1; /* nobody can use them: a third of all GPUs */
+    world.types[1].first_node = 1;
     world.fleet.nodes = 2;
     world.fleet.gpus = 6;
     world.points[1] = (struct erg_operating_point){1.25, 68};
