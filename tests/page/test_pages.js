@@ -289,7 +289,7 @@ sequence: 256
   "sweep: a case is chosen, loads are compared"() {
     fs.writeFileSync(inFolder("sweep.yaml"), `clusters: [${example("cluster/cluster.yaml")}]\n` +
       `traces: [${example("cluster/trace.csv")}]\nprofiles: ${example("cluster/profiles")}\n` +
-      "policies: [arena, ergon]\nloads: [0.5, 1]\nseeds: 2\nresample: true\n");
+      "policies: [arena, ergon]\nloads: [0.5, 1]\npower_caps: [0.6, 1]\nseeds: 2\nresample: true\n");
     run("simulate", "--sweep", "sweep.yaml", "--output", "sweep");
     const page = openPage(inFolder("sweep/report.html"), ["shown", "METRICS"]);
     checkWhole(page);
@@ -304,6 +304,13 @@ sequence: 256
     assert.strictEqual(page.byId("loads").all("svg").length, 6);
     page.byId("loads").all("svg")[0].fire("keydown", { key: "ArrowRight" });
     assert.match(page.byId("tip").textContent, /^load 1\narena: .*\nergon: /);
+    const caps = page.byId("caps").all("svg")[0];
+    assert.strictEqual(caps.all("path").length, 2);
+    caps.fire("keydown", { key: "ArrowRight" });
+    assert.match(page.byId("tip").textContent, /^arena, 60\u00a0% of the power\n.* in the system, /);
+    caps.fire("keydown", { key: "ArrowRight" });
+    caps.fire("keydown", { key: "ArrowDown" });
+    assert.match(page.byId("tip").textContent, /^ergon, 100\u00a0% of the power\n/);
     checkWhole(page);
   },
 };

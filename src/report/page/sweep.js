@@ -1,6 +1,11 @@
-/* The page of a sweep: policies with confidence intervals, one case at a time and against the load. */
+/* The page of a sweep: policies with confidence intervals, one case at a time, their frontiers over power caps, and
+ * against the load. */
 const groups = list(plan.groups), reference = plan.reference;
-const shown = { group: groups[0], load: null }; /* what the reader chose */
+/* The cases that differ from this one in their cap alone, the tightest first. */
+const capOf = group => (isNumber(group.power_cap) ? group.power_cap : Infinity);
+const capsLike = group => groups.filter(other => other.cluster === group.cluster && other.trace === group.trace)
+  .sort((a, b) => capOf(a) - capOf(b));
+const shown = { group: groups.length ? capsLike(groups[0]).pop() : null, load: null }; /* what the reader chose */
 /* A file's name without its folder where that says enough. */
 function shortNames(paths) {
   const names = paths.map(path => path.replace(/.*\//, ""));
@@ -169,6 +174,79 @@ function charts() {
   byId("loads").replaceChildren(...CHARTS.map(loadChart).filter(Boolean));
 }
 
+/* ---- time and energy under power caps ---- */
+const capName = group => (isNumber(group.power_cap) ? `${+(100 * group.power_cap).toFixed(1)}\u00a0%` : "no cap");
+
+function capPoints() {
+  return policies.map(policy => ({ policy, points: capsLike(shown.group).map(group => {
+    const load = group.loads.find(other => other.load === shown.load.load);
+    const of = key => metricOf(load, policy, key);
+    return { policy, group, time: of("mean_time_in_system_s"), energy: of("energy_j"), finished: of("finished_jobs").mean };
+  }).filter(p => isNumber(p.time.mean) && isNumber(p.energy.mean)) })).filter(line => line.points.length);
+}
+
+function capChart(lines) {
+  const all = lines.flatMap(line => line.points), place = h("div", {});
+  const [timeUnit, timeSize] = unitOf(Math.max(...all.map(p => p.time.mean)), HOURS);
+  const [energyUnit, energySize] = unitOf(Math.max(...all.map(p => p.energy.mean)), BIG_ENERGY);
+  drawToWidth(place, width => {
+    const height = Math.round(Math.min(420, Math.max(280, width * 0.5)));
+    const [xLow, xHigh] = limits(all.map(p => p.time.mean / timeSize), 0.05, 0.07), [yLow, yHigh] = limits(all.map(p => p.energy.mean / energySize), 0.08, 0.08);
+    const { frame, atX, atY } = axes(width, height, { left: 46, right: 14, top: 26, bottom: 42 },
+      { low: Math.max(0, xLow), high: xHigh, title: `Time in the system, mean of all jobs (${timeUnit})` },
+      { low: Math.max(0, yLow), high: yHigh, title: `Energy of all GPUs (${energyUnit})` });
+    const x = p => atX(p.time.mean / timeSize), y = p => atY(p.energy.mean / energySize);
+    const drawn = lines.map(({ policy, points }) => [
+      s("path", { fill: "none", stroke: policy.color, "stroke-width": policy.strong ? 2.5 : 1.6, d: `M${points.map(p => `${x(p).toFixed(1)},${y(p).toFixed(1)}`).join("L")}` }),
+      points.map(p => s("circle", { cx: x(p), cy: y(p), r: policy.strong ? 4 : 3, fill: policy.color }))]);
+    const named = lines.find(line => line.policy.strong) || lines[0];
+    const apart = named.points.filter((p, i) => named.points.slice(i + 1).every(q => Math.abs(x(p) - x(q)) > 45 || Math.abs(y(p) - y(q)) > 13));
+    const names = apart.map(p => s("text", { class: "halo", x: x(p) + 7, y: y(p) - 7 }, capName(p.group)));
+    const ring = s("circle", { r: 8, fill: "none", stroke: "var(--focus)", "stroke-width": 2.5, visibility: "hidden" });
+    const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
+      "aria-label": "Time in the system against energy under each power cap. Arrow keys move between caps and policies." }, frame, drawn, names, ring);
+    let current = null;
+    const show = (p, px, py) => {
+      current = p;
+      for (const [key, value] of [["cx", x(p)], ["cy", y(p)], ["visibility", "visible"]]) ring.setAttribute(key, value);
+      const box = svg.getBoundingClientRect();
+      showTip(`${p.policy.name}, ${capName(p.group)}${isNumber(p.group.power_cap) ? " of the power" : ""}\n${intervalText(p.time, HOURS)} in the system, ` +
+        intervalText(p.energy, BIG_ENERGY), px === undefined ? box.left + x(p) : px, py === undefined ? box.top + y(p) : py);
+    };
+    const leave = () => { ring.setAttribute("visibility", "hidden"); hideTip(); };
+    svg.addEventListener("pointermove", event => {
+      const box = svg.getBoundingClientRect(), away = p => Math.hypot(x(p) - event.clientX + box.left, y(p) - event.clientY + box.top);
+      const best = all.reduce((a, b) => (away(b) < away(a) ? b : a));
+      if (away(best) < 40) show(best, event.clientX, event.clientY); else leave();
+    });
+    svg.addEventListener("pointerleave", leave);
+    svg.addEventListener("blur", leave);
+    svg.addEventListener("keydown", event => {
+      const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+      if (event.key === "Escape") leave();
+      if (!move) return;
+      const line = lines.findIndex(own => current && own.policy === current.policy), from = Math.max(0, line);
+      const { points } = lines[(from + move[1] + lines.length) % lines.length];
+      const at = line < 0 ? 0 : lines[line].points.indexOf(current) + move[0];
+      show(points[Math.min(points.length - 1, Math.max(0, at))]);
+      event.preventDefault();
+    });
+    place.replaceChildren(svg);
+  });
+  return place;
+}
+
+function caps() {
+  const lines = capsLike(shown.group).length > 1 ? capPoints() : [];
+  byId("caps-section").hidden = lines.length === 0;
+  if (!lines.length) return;
+  byId("caps-text").textContent = `${[clusterNames.get(shown.group.cluster), shown.group.trace ? traceNames.get(shown.group.trace) : "all traces"].join(", ")} ` +
+    `at load ${shown.load.load}: each point is a cap on the power of all GPUs. Further left is sooner, further down is less energy` +
+    `${new Set(lines.flatMap(line => line.points.map(p => p.finished))).size > 1 ? "; where fewer jobs finish, less energy is no merit." : "."}`;
+  byId("caps-legend").replaceChildren(...lines.map(({ policy }) => h("span", {}, lineIcon(policy), policy.name)));
+  byId("caps").replaceChildren(capChart(lines));
+}
+
 /* ---- the method ---- */
 function method() {
   const draws = seedText(), level = `${digits(100 * plan.confidence, 2)}\u00a0%`;
@@ -197,7 +275,7 @@ function method() {
 if (groups.length) {
   shown.load = usualLoad(shown.group);
   heading();
-  const draw = () => { table(); showUnserved(list(shown.group.unserved)); charts(); };
+  const draw = () => { table(); showUnserved(list(shown.group.unserved)); caps(); charts(); };
   choices(draw);
   draw();
   method();
