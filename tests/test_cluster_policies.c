@@ -332,6 +332,32 @@ static void test_energy_has_a_price_where_jobs_wait(void **state)
     erg_speeds_free(world.speeds);
 }
 
+/* Jobs of all lengths come and go, so prices waver about where a slow clock is worth it. If jobs
+ * did not prefer the clock that they have there would be 106 changes. */
+static void test_clocks_do_not_waver(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 1);
+    make_world(&world);
+    world.types[0].nodes = world.fleet.nodes = 4;
+    world.types[1].nodes = 0;
+    world.fleet.gpus = 16;
+    world.points[1] = (struct erg_operating_point){1.1, 70};
+    set_time(&world, 0, 0, 1, 1, 10);
+    for (int i = 0; i < 190; i++)
+        add_job(&world, 500 * i, ceil(1000 * exp(erg_rng_normal(&rng))), 0, 1);
+    simulate(&result, &world, "ergon");
+    long changes = 0;
+    for (size_t i = 0; i < result.records_count; i++)
+        changes += result.records[i].kind == ERG_RECORD_CHANGE;
+    assert_in_range(changes, 1, 70);
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
 /* Electricity costs 31 times as much from 900 to 1,000 s of every 1,000: clocks are low then. */
 static void test_ergon_heeds_the_tariff(void **state)
 {
@@ -483,6 +509,7 @@ int main(void)
         cmocka_unit_test(test_ergon_shares_between_tenants),
         cmocka_unit_test(test_thrift_where_gpus_are_free),
         cmocka_unit_test(test_energy_has_a_price_where_jobs_wait),
+        cmocka_unit_test(test_clocks_do_not_waver),
         cmocka_unit_test(test_ergon_heeds_the_tariff),
         cmocka_unit_test(test_ergon_keeps_the_cap),
         cmocka_unit_test(test_ergon_under_a_cap_for_nobody),

@@ -33,11 +33,12 @@
  * The operating point of each offer is picked by speed x (the same ratio)^0.3, which lowers clocks
  *   where most of an iteration is waiting; times what energy costs and emits now over its mean,
  *   where there is a tariff. Then,
- *   - where all GPUs are taken, energy has a price: what GPUs draw beyond idling costs 0.35 of what
+ *   - where all GPUs are taken, energy has a price: what GPUs draw beyond idling costs 0.31 of what
  *     they are worth, by the market's prices. A slower job then delays others, too; so those save
  *     that weigh least, and jobs keep their clocks for which many wait. (An exponent for all jobs
  *     that saves as much costs more than twice as much mean completion.) Long jobs keep theirs,
- *     since the last to end are among them;
+ *     since the last to end are among them. A clock is left for 2 % of what a job is worth: prices
+ *     waver by as much, and without that clocks change three to eight times as often;
  *   - as GPUs get free, the 0.3 rises to 5, for slower jobs then delay nobody but themselves. So
  *     that they do not by much, a job's time counts as its part of five times what the cluster
  *     draws idle, as if that were the job's to pay for: of many jobs the large slow down, few on an
@@ -79,7 +80,7 @@
 #define CLOCK_THRIFT 0.3
 #define FREE_SHARE 0.3   /* of all GPUs: so many are enough for whoever comes */
 #define TAKEN_SHARE 0.01 /* of all GPUs: where more are free, nobody waits for a slower job's */
-#define ENERGY_SHARE 0.35
+#define ENERGY_SHARE 0.31
 
 static int open_any(void **state, const struct erg_scheduler *scheduler,
                     const struct ergon_taste *taste)

@@ -8,6 +8,9 @@
 
 /* Moves that one move leads to: the job's, its way back, and that of whoever gave way to it. */
 #define STAYING 3
+/* Share of a job's worth for which it does not change its clock: worths and prices waver by as much
+ * with each arrival. */
+#define STAYING_CLOCK 0.02
 
 /* What a job bids on: a shape, as a choice of the menu or, without one, because it has it. */
 struct lot {
@@ -35,16 +38,19 @@ static double shared_worth(const struct lot *lot, int point)
                        0, ERGON_THRIFT);
 }
 
-/* Picks the operating point by what it is worth less what its energy costs. Returns what GPUs are
- * shared out by: what it is worth, less what its power costs below a cap. */
-static double pick_point(const struct ergon *ergon, const struct lot *lot, double keep, int *point)
+/* Picks the operating point by what it is worth less what its energy costs; `now` (-1: none) is
+ * left for more than a little only. Returns what GPUs are shared out by: what it is worth, less
+ * what its power costs below a cap. */
+static double pick_point(const struct ergon *ergon, const struct lot *lot, double keep, int now,
+                         int *point)
 {
     double best = -INFINITY, best_w = 0, weight = lot->bidder->weight * keep;
     bool is_long = lot->bidder->needed_s >= ergon->long_s;
     double price = is_long ? ergon->power_price : fmax(ergon->power_price, ergon->energy_price);
     for (int p = 0; p < lot->speed->points_count; p++) {
         double extra_w = lot->gpus * (lot->speed->points[p].power_w - lot->base_w);
-        double value = weight * clocked_worth(ergon, lot, p) - price * extra_w;
+        double worth = weight * clocked_worth(ergon, lot, p);
+        double value = worth * (p == now ? 1 + STAYING_CLOCK : 1) - price * extra_w;
         if (value > best) {
             best = value;
             best_w = extra_w;
@@ -77,7 +83,8 @@ static void offer_point(struct ergon *ergon, const struct erg_scheduler *schedul
         .gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]),
         .base_w = ergon_base_power(scheduler->fleet, type),
     };
-    double value = pick_point(ergon, &lot, keep, &point);
+    int now = stays ? scheduler->jobs[bidder->job].point : -1;
+    double value = pick_point(ergon, &lot, keep, now, &point);
     double extra_w = lot.gpus * (lot.speed->points[point].power_w - lot.base_w);
     ERG_PUSH(&ergon->bids, items, (struct ergon_bid){index, stays, point, extra_w});
     erg_market_offer(&ergon->market, &(struct erg_offer){type, lot.gpus, value});
