@@ -168,8 +168,8 @@ function loadChart([key, title]) {
 function charts() {
   byId("loads-section").hidden = shown.group.loads.length < 2;
   if (shown.group.loads.length < 2) return;
-  byId("loads-text").textContent = `${groupName(shown.group)}: means and their ${digits(100 * plan.confidence, 2)}\u00a0% intervals. ` +
-    "At load 2 jobs come twice as fast as in the trace.";
+  const intervals = plan.pool_traces || plan.seeds > 1 ? `: means and their ${digits(100 * plan.confidence, 2)}\u00a0% intervals. ` : ". ";
+  byId("loads-text").textContent = `${groupName(shown.group)}${intervals}At load 2 jobs come twice as fast as in the trace.`;
   byId("loads-legend").replaceChildren(...policies.map(p => h("span", {}, lineIcon(p), p.name)));
   byId("loads").replaceChildren(...CHARTS.map(loadChart).filter(Boolean));
 }
