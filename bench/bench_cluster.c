@@ -16,11 +16,11 @@
  * with one and two fifths of the iterations: clocks follow the cap from moment to moment, or were
  * capped for good, such that all GPUs at work keep it; ergon's policy makes its own of the cap.
  * Then the lighter traces, Helios's and PAI's, where jobs wait for each other: with more work or on
- * parts of the cluster; without and with such a cap.
- * Then the two where nodes that no job had for 10 minutes are switched off and
- * take 2 to wake (assumed), the former also under caps of 100 and 80 kW. The last are made-up
- * traces: growing in jobs and GPUs, and the time of one decision where all jobs are there at once,
- * without and with such a cap. Skips all but those where the data is not here.
+ * parts of the cluster; without and with such a cap. Then the two as they are where nodes that no
+ * job had for 10 minutes are switched off and take 2 to wake (assumed), the former also under caps
+ * of 100 and 80 kW. The last are made-up traces: growing in jobs and GPUs, and the time of one
+ * decision where all jobs are there at once, without and with such a cap. Skips all but those where
+ * the data is not here.
  *
  * Usage: bench_cluster [POLICY]   the last for this policy (ergon unless given)
  *        bench_cluster --loaded   those where jobs wait for each other

@@ -188,6 +188,14 @@ static void test_ergon_does_not_churn(void **state)
     erg_speeds_free(world.speeds);
 }
 
+/* Leaves so many nodes of 4 GPUs, all of one type. */
+static void leave_one_type(struct world *world, int nodes)
+{
+    world->types[0].nodes = world->fleet.nodes = nodes;
+    world->types[1].nodes = 0;
+    world->fleet.gpus = 4 * nodes;
+}
+
 /* A job needs 100,000 s, whatever it gets; 190 others keep 128 GPUs for 30,000 to 40,000 s. It ends
  * last anyway, so it had better begin first. */
 static void test_ergon_sees_what_ends_last(void **state)
@@ -196,9 +204,7 @@ static void test_ergon_sees_what_ends_last(void **state)
     struct world world;
     struct erg_simulated result;
     make_world(&world);
-    world.types[0].nodes = world.fleet.nodes = 32;
-    world.types[1].nodes = 0;
-    world.fleet.gpus = 128;
+    leave_one_type(&world, 32);
     set_time(&world, 0, 0, 1, 1, 10);
     add_job(&world, 0, 10000, 0, 1);
     for (int i = 0; i < 190; i++)
@@ -211,9 +217,8 @@ static void test_ergon_sees_what_ends_last(void **state)
     erg_speeds_free(world.speeds);
 }
 
-/* A job needs all 8 GPUs for 50 hours and has most work; 190 jobs of 34 hours for one GPU each keep
- * coming for 720 hours, which is a bit more than all GPUs can do. By work alone it would be last.
- */
+/* A job needs all 8 GPUs and has most work; 190 jobs of 17 hours for one GPU each keep coming for
+ * 360 hours, which is a bit more than all GPUs can do. By work alone it would be last. */
 static void test_ergon_starves_nobody(void **state)
 {
     (void)state;
@@ -225,9 +230,9 @@ static void test_ergon_starves_nobody(void **state)
     add_job(&world, 10, 3000, 0, 8);
     world.jobs[0].workload = 1;
     for (int i = 0; i < 190; i++)
-        add_job(&world, i < 10 ? 0 : (i - 10) * 4 * HOUR_S, 2040, 0, 1);
+        add_job(&world, i < 10 ? 0 : (i - 10) * 2 * HOUR_S, 1020, 0, 1);
     simulate(&result, &world, "ergon");
-    assert_true(result.jobs[0].started_s < 400 * HOUR_S);
+    assert_true(result.jobs[0].started_s < 150 * HOUR_S);
     assert_int_equal(result.summary.finished_jobs, 191);
     erg_simulated_release(&result);
     erg_speeds_free(world.speeds);
@@ -284,9 +289,7 @@ static void test_thrift_where_gpus_are_free(void **state)
     assert_int_equal(first_record(&result, ERG_RECORD_START, 0)->point, 1);
     assert_close(result.jobs[0].ended_s, 30 + 12500, 1e-9);
     erg_simulated_release(&result);
-    world.types[1].nodes = 0;
-    world.fleet.nodes = 1;
-    world.fleet.gpus = 4;
+    leave_one_type(&world, 1);
     for (int i = 1; i < 4; i++)
         add_job(&world, 5000, 1000, 0, 2);
     simulate(&result, &world, "ergon-thrifty");
@@ -316,9 +319,7 @@ static void test_energy_has_a_price_where_jobs_wait(void **state)
     struct world world;
     struct erg_simulated result;
     make_world(&world);
-    world.types[0].nodes = world.fleet.nodes = 4;
-    world.types[1].nodes = 0;
-    world.fleet.gpus = 16;
+    leave_one_type(&world, 4);
     world.points[1] = (struct erg_operating_point){1.1, 60};
     set_time(&world, 0, 0, 1, 1, 10);
     add_job(&world, 0, 40000, 0, 1);
@@ -342,9 +343,7 @@ static void test_clocks_do_not_waver(void **state)
     struct erg_rng rng;
     erg_rng_seed(&rng, 1);
     make_world(&world);
-    world.types[0].nodes = world.fleet.nodes = 4;
-    world.types[1].nodes = 0;
-    world.fleet.gpus = 16;
+    leave_one_type(&world, 4);
     world.points[1] = (struct erg_operating_point){1.1, 70};
     set_time(&world, 0, 0, 1, 1, 10);
     for (int i = 0; i < 190; i++)

@@ -20,7 +20,7 @@
  *     than it needed, at its fastest, for what it has done. Long are the jobs in which a quarter of
  *     the work left lies. Without bound, so that whatever else arrives, each job runs in the end.
  *     And they double for each ten lengths of its own, or with jobs for three times the cluster
- *     short ones waited up to 25 times as long as in a share of their own; now 3 times at most.
+ *     short ones waited up to 25 times as long as in a share of their own; now 3.6 times at most.
  *   - being critical: a job that needs longer at its fastest than all GPUs need for all work that
  *     there is ends last whatever is done, and for as long as it is delayed the rest of the cluster
  *     idles in the end. It weighs as much as the job with least work, less where it takes much of

@@ -13,8 +13,9 @@ function shortNames(paths) {
 }
 const distinct = items => [...new Set(items)];
 const clusterNames = shortNames(distinct(groups.map(group => group.cluster))), traceNames = shortNames(list(plan.traces));
-const groupName = group => [clusterNames.get(group.cluster), group.trace ? traceNames.get(group.trace) : "all traces",
-  isNumber(group.power_cap) ? `${+(100 * group.power_cap).toFixed(1)}\u00a0% of the power` : null].filter(Boolean).join(", ");
+const placeName = group => [clusterNames.get(group.cluster), group.trace ? traceNames.get(group.trace) : "all traces"].join(", ");
+const capName = group => (isNumber(group.power_cap) ? `${+(100 * group.power_cap).toFixed(1)}\u00a0% of the power` : "no cap");
+const groupName = group => (isNumber(group.power_cap) ? `${placeName(group)}, ${capName(group)}` : placeName(group));
 const entry = (load, policy) => list(load.policies).find(p => p.name === policy.name) || { metrics: {} };
 const metricOf = (load, policy, key) => entry(load, policy).metrics[key] || {};
 
@@ -175,8 +176,6 @@ function charts() {
 }
 
 /* ---- time and energy under power caps ---- */
-const capName = group => (isNumber(group.power_cap) ? `${+(100 * group.power_cap).toFixed(1)}\u00a0%` : "no cap");
-
 function capPoints() {
   return policies.map(policy => ({ policy, points: capsLike(shown.group).map(group => {
     const load = group.loads.find(other => other.load === shown.load.load);
@@ -201,7 +200,7 @@ function capChart(lines) {
       points.map(p => s("circle", { cx: x(p), cy: y(p), r: policy.strong ? 4 : 3, fill: policy.color }))]);
     const named = lines.find(line => line.policy.strong) || lines[0];
     const apart = named.points.filter((p, i) => named.points.slice(i + 1).every(q => Math.abs(x(p) - x(q)) > 45 || Math.abs(y(p) - y(q)) > 13));
-    const names = apart.map(p => s("text", { class: "halo", x: x(p) + 7, y: y(p) - 7 }, capName(p.group)));
+    const names = apart.map(p => s("text", { class: "halo", x: x(p) + 7, y: y(p) - 7 }, capName(p.group).replace(" of the power", "")));
     const ring = s("circle", { r: 8, fill: "none", stroke: "var(--focus)", "stroke-width": 2.5, visibility: "hidden" });
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
       "aria-label": "Time in the system against energy under each power cap. Arrow keys move between caps and policies." }, frame, drawn, names, ring);
@@ -210,7 +209,7 @@ function capChart(lines) {
       current = p;
       for (const [key, value] of [["cx", x(p)], ["cy", y(p)], ["visibility", "visible"]]) ring.setAttribute(key, value);
       const box = svg.getBoundingClientRect();
-      showTip(`${p.policy.name}, ${capName(p.group)}${isNumber(p.group.power_cap) ? " of the power" : ""}\n${intervalText(p.time, HOURS)} in the system, ` +
+      showTip(`${p.policy.name}, ${capName(p.group)}\n${intervalText(p.time, HOURS)} in the system, ` +
         intervalText(p.energy, BIG_ENERGY), px === undefined ? box.left + x(p) : px, py === undefined ? box.top + y(p) : py);
     };
     const leave = () => { ring.setAttribute("visibility", "hidden"); hideTip(); };
@@ -240,8 +239,7 @@ function caps() {
   const lines = capsLike(shown.group).length > 1 ? capPoints() : [];
   byId("caps-section").hidden = lines.length === 0;
   if (!lines.length) return;
-  byId("caps-text").textContent = `${[clusterNames.get(shown.group.cluster), shown.group.trace ? traceNames.get(shown.group.trace) : "all traces"].join(", ")} ` +
-    `at load ${shown.load.load}: each point is a cap on the power of all GPUs. Further left is sooner, further down is less energy` +
+  byId("caps-text").textContent = `${placeName(shown.group)} at load ${shown.load.load}: each point is a cap on the power of all GPUs. Further left is sooner, further down is less energy` +
     `${new Set(lines.flatMap(line => line.points.map(p => p.finished))).size > 1 ? "; where fewer jobs finish, less energy is no merit." : "."}`;
   byId("caps-legend").replaceChildren(...lines.map(({ policy }) => h("span", {}, lineIcon(policy), policy.name)));
   byId("caps").replaceChildren(capChart(lines));
