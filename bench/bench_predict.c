@@ -6,9 +6,9 @@
  * A GPU is one of the catalogue; A@B has the constants of A and the datasheet of B. Without
  * arguments: all partitions that H200 measured (data/profiles/h200), each profile a line, by the
  * constants of the catalogue and by those that ergon probe fitted to its own measurements on four
- * of the same GPUs; then what one H200 alone measured, by the same; then what one H100 measured
- * (data/profiles/h100), by the catalogue, by what was learned from H200, and by ergon probe on that
- * one GPU.
+ * of the same GPUs; then what one H200 alone measured, by the same; then what two H100 and what
+ * another one measured (data/profiles/h100), by the catalogue, by what was learned from H200, and
+ * by ergon probe on those two.
  */
 #include "observe/table.h"
 #include "probe/probe.h"
@@ -145,6 +145,7 @@ int main(int argc, char **argv)
         "llama3.2-3b_tp4_mbs8",   "qwen3-1.7b_tp4_mbs8",  "llama3.2-3b_cp2tp2_mbs8",
         "qwen3-1.7b_cp2tp2_mbs8", "llama3.2-1b_tp2_mbs8",
     };
+    static const char *const h100[] = {"llama3.2-3b_tp2_mbs8", "qwen3-1.7b_tp2_mbs8"};
     static const char *const alone[] = {"llama3.2-3b_tp1_mbs4", "llama3.2-1b_tp1_mbs8",
                                         "qwen3-1.7b_tp1_mbs4", "llama2-7b_tp1_mbs2"};
     static const char *const h200_gpus[] = {"H200-SXM", "H200-SXM-measured"};
@@ -153,6 +154,7 @@ int main(int argc, char **argv)
     static const struct profiles usual[] = {
         {"h200", h200, COUNT(h200), false, h200_gpus, COUNT(h200_gpus)},
         {"h200", alone, COUNT(alone), true, h200_gpus, COUNT(h200_gpus)},
+        {"h100", h100, COUNT(h100), false, h100_gpus, COUNT(h100_gpus)},
         {"h100", alone, COUNT(alone), true, h100_gpus, COUNT(h100_gpus)},
     };
     struct erg_error err;

@@ -45,6 +45,28 @@ static const char *check_shipped(const struct erg_gpu *known, const char *board,
     return waiting;
 }
 
+/* What one H100 alone says, from what four H200 taught; strings are those of `relative`. */
+static struct erg_gpu probed_alone(const struct erg_gpu *relative)
+{
+    struct erg_stack stack = catalogue_stack("ergon");
+    struct programs programs = programs_of(relative, 1);
+    struct erg_probe_rows rows;
+    struct erg_probe_fit fit;
+    struct erg_error err;
+    assert_ok(erg_probe_rows_load(&rows, DATA "profiles/h100/probe_tp1.csv", &err), &err);
+    assert_ok(erg_probe_calibrate(&fit, relative, &stack, programs.items, programs.count, &rows,
+                                  "H100-SXM", &err),
+              &err);
+    bool waits = false;
+    for (size_t i = 0; i < fit.count; i++)
+        waits = waits || (!strcmp(fit.constants[i].name, "blocking_power_w") &&
+                          !strcmp(fit.constants[i].origin, "derived: no row has it"));
+    assert_true(waits);
+    programs_release(&programs);
+    erg_probe_rows_release(&rows);
+    return fit.gpu;
+}
+
 static void the_shipped_gpus_are_fitted_to_their_rows(void **state)
 {
     (void)state;
@@ -55,8 +77,7 @@ static void the_shipped_gpus_are_fitted_to_their_rows(void **state)
     assert_string_equal(check_shipped(&h200, "H200-SXM", ROWS, 4, 1), "measured");
     assert_ok(erg_gpu_take_datasheet(&relative, &h100, &err), &err);
     assert_string_equal(
-        check_shipped(&relative, "H100-SXM", DATA "profiles/h100/probe_tp1.csv", 1, 0),
-        "derived: no row has it");
+        check_shipped(&relative, "H100-SXM", DATA "profiles/h100/probe_tp2.csv", 2, 1), "measured");
 }
 
 /* Holds a GPU against a profile of data/profiles/`kind`. */
@@ -74,12 +95,12 @@ static void judge_profile(const char *kind, const char *name, const struct erg_g
     erg_job_free(job);
 }
 
-/* All partitions of a job that H200 measured. */
-static struct erg_probe_judgement judge_partitions(const char *name, const char *gpu_name)
+/* All partitions of a job that GPUs of a kind measured. */
+static struct erg_probe_judgement judge_partitions(const char *kind, const char *name,
+                                                   const struct erg_gpu *gpu)
 {
-    struct erg_gpu gpu = catalogue_gpu(gpu_name);
     struct erg_probe_judgements list;
-    judge_profile("h200", name, &gpu, &list);
+    judge_profile(kind, name, gpu, &list);
     struct erg_probe_judgement all = list.items[0];
     assert_string_equal(all.work, "all partitions");
     assert_true(all.partition);
@@ -113,21 +134,23 @@ static void check_layers(const char *kind, const struct erg_gpu *gpu, double mos
 }
 
 /*
- * Of one H100: by the catalogue, which was written before; by what was learned from four H200; and
- * by a probe of the H100 alone. Of one H200: by the catalogue and by the probe of four others. No
- * row of these jobs is in any of them.
+ * Of one H100: by the catalogue, which was written before; by what was learned from four H200; by
+ * a probe of the H100 alone; and by one of two others. Of one H200: by the catalogue and by the
+ * probe of four others. No row of these jobs is in any of them.
  */
 static void layers_on_one_gpu_are_predicted(void **state)
 {
     (void)state;
-    struct erg_gpu h100 = catalogue_gpu("H100-SXM"), probed = catalogue_gpu("H100-SXM-measured");
+    struct erg_gpu h100 = catalogue_gpu("H100-SXM"), pair = catalogue_gpu("H100-SXM-measured");
     struct erg_gpu h200 = catalogue_gpu("H200-SXM"), four = catalogue_gpu("H200-SXM-measured");
     struct erg_gpu relative = catalogue_gpu("H200-SXM-measured");
     struct erg_error err;
     assert_ok(erg_gpu_take_datasheet(&relative, &h100, &err), &err);
     check_layers("h100", &h100, 0.06);
     check_layers("h100", &relative, 0.06);
+    struct erg_gpu probed = probed_alone(&relative);
     check_layers("h100", &probed, 0.035);
+    check_layers("h100", &pair, 0.065);
     check_layers("h200", &h200, 0.09);
     check_layers("h200", &four, 0.045);
 }
@@ -150,9 +173,10 @@ static void real_partitions_are_predicted(void **state)
         {"qwen3-1.7b_cp2tp2_mbs8_seq4096", 108, 400, true},
         {"llama3.2-1b_tp2_mbs8_seq4096", 64, 280, true}, /* heads of 64 */
     };
+    struct erg_gpu h200 = catalogue_gpu("H200-SXM"), four = catalogue_gpu("H200-SXM-measured");
     for (size_t i = 0; i < COUNT(profiles); i++) {
-        struct erg_probe_judgement was = judge_partitions(profiles[i].name, "H200-SXM");
-        struct erg_probe_judgement is = judge_partitions(profiles[i].name, "H200-SXM-measured");
+        struct erg_probe_judgement was = judge_partitions("h200", profiles[i].name, &h200);
+        struct erg_probe_judgement is = judge_partitions("h200", profiles[i].name, &four);
         assert_int_equal(is.time.count, profiles[i].full);
         assert_int_equal(is.burst.count, profiles[i].bursts);
         assert_int_equal(was.time.worst > 0.5 && was.energy.worst > 0.2, profiles[i].far);
@@ -161,6 +185,34 @@ static void real_partitions_are_predicted(void **state)
             fail_msg("%s: time %.3f median, %.3f worst, bursts %.3f worst; energy %.3f and %.3f",
                      profiles[i].name, is.time.median, is.time.worst, is.burst.worst,
                      is.energy.median, is.energy.worst);
+    }
+}
+
+/* What two H100 measured, by their own probe and by what four H200 taught about kernels alone. */
+static void partitions_of_another_kind_are_predicted(void **state)
+{
+    (void)state;
+    static const char *const names[] = {LLAMA, "qwen3-1.7b_tp2_mbs8_seq4096"};
+    struct erg_gpu h100 = catalogue_gpu("H100-SXM"), pair = catalogue_gpu("H100-SXM-measured");
+    struct erg_gpu relative = catalogue_gpu("H200-SXM-measured");
+    struct erg_error err;
+    assert_ok(erg_gpu_take_datasheet(&relative, &h100, &err), &err);
+    for (size_t i = 0; i < COUNT(names); i++) {
+        struct erg_probe_judgement own = judge_partitions("h100", names[i], &pair);
+        struct erg_probe_judgement learned = judge_partitions("h100", names[i], &relative);
+        assert_int_equal(own.time.count, 60);
+        assert_int_equal(own.burst.count, 280);
+        if (own.time.median > 0.025 || fmax(own.time.worst, own.burst.worst) > 0.065 ||
+            own.energy.median > 0.025 || own.energy.worst > 0.07)
+            fail_msg("%s: time %.3f median, %.3f worst, bursts %.3f worst; energy %.3f and %.3f",
+                     names[i], own.time.median, own.time.worst, own.burst.worst, own.energy.median,
+                     own.energy.worst);
+        if (learned.time.median > 0.04 || fmax(learned.time.worst, learned.burst.worst) > 0.15 ||
+            learned.energy.median > 0.04 || learned.energy.worst > 0.13)
+            fail_msg("%s, from H200: time %.3f median, %.3f worst, bursts %.3f worst; energy %.3f "
+                     "and %.3f",
+                     names[i], learned.time.median, learned.time.worst, learned.burst.worst,
+                     learned.energy.median, learned.energy.worst);
     }
 }
 
@@ -195,6 +247,7 @@ int main(void)
         cmocka_unit_test(the_shipped_gpus_are_fitted_to_their_rows),
         cmocka_unit_test(layers_on_one_gpu_are_predicted),
         cmocka_unit_test(real_partitions_are_predicted),
+        cmocka_unit_test(partitions_of_another_kind_are_predicted),
         cmocka_unit_test(measurements_of_another_job_are_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, probe_end);
