@@ -89,6 +89,29 @@ static void test_profiles_of_the_cluster(void **state)
     erg_text_release(&result.out);
 }
 
+/* What a policy does to the trace on a cluster of the folder. Release it. */
+static json_t *simulate(const char *cluster, const char *policy)
+{
+    struct erg_text text = {0};
+    json_error_t error;
+    erg_text_printf(&text,
+                    "simulate '" CLUSTER "%s' '" CLUSTER "trace.csv' --profiles '" CLUSTER
+                    "profiles' --policy %s --json",
+                    cluster, policy);
+    struct program_result result = run_program(text.data);
+    assert_int_equal(result.exit_code, 0);
+    json_t *document = json_loads(result.out.data, 0, &error);
+    assert_int_equal(json_integer_value(json_object_get(document, "finished_jobs")), 400);
+    erg_text_release(&result.out);
+    erg_text_release(&text);
+    return document;
+}
+
+static double number(const json_t *document, const char *key)
+{
+    return json_number_value(json_object_get(document, key));
+}
+
 /* The README's comparison: every job ends under every policy, and waits least under ours. */
 static void test_cluster(void **state)
 {
@@ -96,23 +119,23 @@ static void test_cluster(void **state)
     static const char *const policies[] = {"fcfs", "arena", "ergon"};
     double before_s = INFINITY;
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
-        struct erg_text text = {0};
-        json_error_t error;
-        erg_text_printf(&text,
-                        "simulate '" CLUSTER "cluster.yaml' '" CLUSTER
-                        "trace.csv' --profiles '" CLUSTER "profiles' --policy %s --json",
-                        policies[i]);
-        struct program_result result = run_program(text.data);
-        assert_int_equal(result.exit_code, 0);
-        json_t *document = json_loads(result.out.data, 0, &error);
-        assert_int_equal(json_integer_value(json_object_get(document, "finished_jobs")), 400);
-        double mean_s = json_number_value(json_object_get(document, "mean_jct_s"));
-        assert_true(mean_s < before_s);
-        before_s = mean_s;
+        json_t *document = simulate("cluster.yaml", policies[i]);
+        assert_true(number(document, "mean_jct_s") < before_s);
+        before_s = number(document, "mean_jct_s");
         json_decref(document);
-        erg_text_release(&result.out);
-        erg_text_release(&text);
     }
+}
+
+/* Nodes that are switched off save energy; jobs that wake one wait two minutes for it. */
+static void test_cluster_with_power_saving(void **state)
+{
+    (void)state;
+    json_t *always_on = simulate("cluster.yaml", "fcfs");
+    json_t *saving = simulate("cluster-saving.yaml", "fcfs");
+    assert_true(number(saving, "energy_j") < 0.97 * number(always_on, "energy_j"));
+    assert_true(number(saving, "mean_jct_s") < number(always_on, "mean_jct_s") + 600);
+    json_decref(always_on);
+    json_decref(saving);
 }
 
 int main(void)
@@ -122,6 +145,7 @@ int main(void)
         cmocka_unit_test(test_frontier_of_the_shipped_profile),
         cmocka_unit_test(test_profiles_of_the_cluster),
         cmocka_unit_test(test_cluster),
+        cmocka_unit_test(test_cluster_with_power_saving),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
