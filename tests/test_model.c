@@ -295,8 +295,15 @@ static void fused_kernels_move_less(void **state)
     assert_near(forward.items[2].work[0].bytes, 2 * 16384.0 * 128256 / 8, 0);
     assert_near(backward.items[0].work[0].bytes, 4 * 16384.0 * 128256 / 8, 0);
     assert_near(backward.items[3].work[0].bytes, 6 * th, 0);
+    erg_model_embedding_backward(&backward, model, &shape);
+    assert_near(backward.items[0].work[0].bytes, (2.5 + 7.5 / 8) * th, 0);
+    shape.tensor = 1; /* a gradient read, a float row read and written */
+    erg_model_embedding_backward(&backward, model, &shape);
+    assert_near(backward.items[0].work[0].bytes, (2 + 4 + 4) * th, 0);
     erg_model_free(model);
 
+    shape = nanobatch;
+    shape.fused_kernels = true;
     model = load("qwen3-1.7b"); /* backward, its per-head norms read what they normalised */
     erg_model_layer_backward(&backward, model, &shape);
     merged_work(&backward, ERG_MODEL_ROPE, ERG_MODEL_QKV_POST, work);
