@@ -6,12 +6,10 @@ using namespace erg;
 
 enum {
     THREADS = 256,
-    STAGES = 2,       /* tokens of a segment on their way or worked on */
-    PARTS = 4,        /* vectors of a stage: d low, d high, x low, x high */
-    /* Some four for each of 132 SMs, of which two run at once: who ends early gives way to the next,
-     * so that no SM is without work long before the others; more blocks have more partial sums. */
-    MAX_BLOCKS = 1024,
-    MAX_RUN = 8,      /* enough that angles are few beside what they turn */
+    STAGES = 2, /* tokens of a segment on their way or worked on */
+    PARTS = 4,  /* vectors of a stage: d low, d high, x low, x high */
+    MAX_BLOCKS = 2 * PARTIAL_BLOCKS,
+    MAX_RUN = 4, /* enough that angles are few beside what they turn */
 };
 
 /*
@@ -209,13 +207,31 @@ struct runs runs_of(const struct task &task)
 }
 
 /* No more blocks than are needed to take as few turns. */
-struct grid divide_backward(struct task *task, const struct erg_ops_qkv *shape)
+struct grid divide_backward(struct task *task, const struct erg_ops_qkv *shape, size_t blocks)
 {
     struct grid grid = divide(task, shape, 1, THREADS);
     const size_t runs = runs_of(*task).count;
-    const size_t most = grid.blocks.y < MAX_BLOCKS ? MAX_BLOCKS / grid.blocks.y : 1;
+    const size_t most = grid.blocks.y < blocks ? blocks / grid.blocks.y : 1;
     grid.blocks.x = (unsigned)blocks_for(runs, blocks_for(runs, most));
     return grid;
+}
+
+/*
+ * Two blocks of an SM run at once. Where blocks of equal work end together, that many are best, as
+ * each costs its start and a partial sum: on H200, whose memory has six stacks, 90.2 % of a copy's
+ * rate, and 88.0 with twice as many. On H100, which has five, some end later, and twice as many, of
+ * which who ends early gives way to the next, reach 90.2 %, the others 87.3.
+ */
+int most_blocks(size_t *blocks, struct erg_error *err)
+{
+    enum { SIX_STACKS_BITS = 6 * 1024 };
+    int device = 0, bits = 0;
+    if (erg_cuda_check(cudaGetDevice(&device), err, "asking which GPU is used") ||
+        erg_cuda_check(cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, device), err,
+                       "asking for the width of a GPU's memory"))
+        return -1;
+    *blocks = bits == SIX_STACKS_BITS ? MAX_BLOCKS / 2 : MAX_BLOCKS;
+    return 0;
 }
 
 } // namespace
@@ -225,7 +241,7 @@ extern "C" size_t erg_cuda_rope_backward_scratch(const struct erg_ops_qkv *shape
     if (shape->tokens == 0)
         return 0;
     struct task task = task_of(shape, 0, NULL, NULL, NULL);
-    const struct grid grid = divide_backward(&task, shape);
+    const struct grid grid = divide_backward(&task, shape, MAX_BLOCKS);
     return 2 * (size_t)grid.blocks.x * grid.blocks.y * shape->head_dim * sizeof(float);
 }
 
@@ -249,7 +265,10 @@ extern "C" int erg_cuda_rope_backward(const struct erg_ops_qkv *shape, float eps
     auto run = segment == 4   ? rotate_norm_backward<4>
                : segment == 8 ? rotate_norm_backward<8>
                               : rotate_norm_backward<16>;
-    const struct grid grid = divide_backward(&task, shape);
+    size_t most;
+    if (most_blocks(&most, err))
+        return -1;
+    const struct grid grid = divide_backward(&task, shape, most);
     const size_t blocks = (size_t)grid.blocks.x * grid.blocks.y;
     const size_t ring = (size_t)STAGES * PARTS * grid.threads * sizeof(vector);
     float *partials = static_cast<float *>(scratch);
