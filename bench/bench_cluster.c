@@ -239,7 +239,7 @@ static bool on_part(const char *name, int part, struct erg_simulation simulation
     double cap_w = CAP * power_at(fleet, 1);
     if (capping == FOR_GOOD)
         cap_clocks(fleet, cap_w);
-    if (erg_speeds_load(&speeds, folder, fleet, trace, &err))
+    if (erg_speeds_load(&speeds, folder, fleet, trace, simulation.accounting->replays, &err))
         stop(&err);
     simulation.fleet = fleet;
     simulation.trace = trace;

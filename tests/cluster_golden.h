@@ -32,8 +32,9 @@ static inline bool published_load(struct published *published, const char *trace
                              ERGON_TEST_SOURCE_DIR "/examples/arena/cluster-1280.yaml", &err),
               &err);
     assert_ok(erg_job_trace_load(&published->trace, path, published->fleet, &err), &err);
-    assert_ok(erg_speeds_load(&published->speeds, folder, published->fleet, published->trace, &err),
-              &err);
+    assert_ok(
+        erg_speeds_load(&published->speeds, folder, published->fleet, published->trace, true, &err),
+        &err);
     return true;
 }
 

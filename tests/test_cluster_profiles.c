@@ -173,7 +173,7 @@ static int load_small(struct erg_speeds **speeds, struct erg_fleet **fleet,
               &bad);
     write_file("prof_optimal.csv", times);
     write_file("dp_mem.csv", memory);
-    return erg_speeds_load(speeds, folder, *fleet, *trace, err);
+    return erg_speeds_load(speeds, folder, *fleet, *trace, true, err);
 }
 
 static double speed(const struct erg_speeds *speeds, enum erg_plans plans, int workload, int type,
@@ -225,6 +225,11 @@ static void test_speeds_of_our_own(void **state)
     assert_int_equal(erg_speeds_best(speeds, 0, 3), -1);
     assert_true(erg_speeds_runnable(speeds, 0, -1));
     assert_false(erg_speeds_runnable(speeds, 2, -1));
+    erg_speeds_free(speeds);
+    /* What replays nothing has all digits. */
+    assert_ok(erg_speeds_load(&speeds, folder, fleet, trace, false, &err), &err);
+    assert_near(speed(speeds, ERG_PLANS_ANY, 0, 0, 1, 4), 64.0 / 3, 1e-12);
+    assert_near(speed(speeds, ERG_PLANS_ANY, 0, 0, 2, 2), 64.0 / 3 * 0.9, 1e-12);
     erg_speeds_free(speeds);
     erg_job_trace_free(trace);
     erg_fleet_free(fleet);
@@ -289,7 +294,7 @@ static void test_frontiers(void **state)
     assert_near(speed(speeds, ERG_PLANS_DATA_PARALLEL, 0, 0, 1, 4), ERG_SPEED_NONE, 0);
     erg_speeds_free(speeds);
     unlink(write_file("dp_mem.csv", ""));
-    assert_ok(erg_speeds_load(&speeds, folder, fleet, trace, &err), &err);
+    assert_ok(erg_speeds_load(&speeds, folder, fleet, trace, true, &err), &err);
     assert_near(speed(speeds, ERG_PLANS_DATA_PARALLEL, 0, 0, 1, 4), 32, 0);
     erg_speeds_free(speeds);
     erg_job_trace_free(trace);
@@ -333,7 +338,7 @@ static void test_golden_lookups(void **state)
                         erg_csv_text(golden, row, 1), erg_csv_text(golden, row, 2));
     assert_ok(erg_job_trace_load(&trace, write_file("trace.csv", jobs.data), fleet, &err), &err);
     assert_int_equal(trace->workloads_count, 54);
-    assert_ok(erg_speeds_load(&speeds, profiles, fleet, trace, &err), &err);
+    assert_ok(erg_speeds_load(&speeds, profiles, fleet, trace, true, &err), &err);
     size_t feasible[ERG_PLANS_KINDS] = {0};
     for (size_t row = 0; row < erg_csv_rows(golden); row++) {
         static const size_t columns[ERG_PLANS_KINDS] = {8, 11};

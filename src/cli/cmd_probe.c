@@ -274,18 +274,18 @@ static int conclude(const struct probing *at, bool json, struct erg_error *err)
     struct erg_probe_fit fit = {0};
     for (size_t i = 0; i < at->program_count; i++)
         erg_probe_ceilings_add(&ceilings, &at->programs[i], &at->rows, at->gpu);
-    const char *path = at->values->calibrate;
+    const char *path = at->values->calibrate, *board = at->board ? at->board : at->gpu->name;
     if (at->values->from && !ceilings.count && !path)
         return erg_fail(err, ERG_FAILED,
                         "probing: '%s' has no measurements on %d GPU%s of what can be shown; "
                         "expected rows that ergon probe wrote, and their number of GPUs as --gpus",
                         at->values->from, at->gpus, erg_plural((size_t)at->gpus));
-    int status =
-        path ? erg_probe_calibrate(&fit, at->gpu, at->stack, at->programs, at->program_count,
-                                   &at->rows, at->board ? at->board : at->gpu->name, err) ||
-                   erg_probe_write(&fit, &at->rows, path, err)
-             : 0;
+    int status = path ? erg_probe_calibrate(&fit, at->gpu, at->stack, at->programs,
+                                            at->program_count, &at->rows, board, err) ||
+                            erg_probe_write(&fit, &at->rows, path, err)
+                      : 0;
     struct erg_probe_findings findings = {.gpu = at->gpu,
+                                          .board = board,
                                           .gpus = at->gpus,
                                           .programs = at->programs,
                                           .program_count = at->program_count,

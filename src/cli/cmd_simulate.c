@@ -201,7 +201,8 @@ static int prepare(struct simulating *at, const struct erg_invocation *call, str
     struct erg_simulation *simulation = &at->simulation;
     if (parse_policies(at, err) != 0 || erg_fleet_load(&at->fleet, call->arguments[0], err) != 0 ||
         erg_job_trace_load(&at->trace, call->arguments[1], at->fleet, err) != 0 ||
-        erg_speeds_load(&at->speeds, values->profiles, at->fleet, at->trace, err) != 0)
+        erg_speeds_load(&at->speeds, values->profiles, at->fleet, at->trace,
+                        values->accounting == ARTIFACT, err) != 0)
         return -1;
     simulation->work = values->work;
     simulation->until_s =
@@ -216,10 +217,12 @@ static int prepare(struct simulating *at, const struct erg_invocation *call, str
                          simulation->until_s, seed_of(call));
     if (at->trace->inversions > 0)
         erg_log(ERG_LOG_WARNING,
-                "%s:%zu: job '%s' was submitted before the one above it, as were %zu jobs in all; "
+                "%s:%zu: job '%s' was submitted before the one above it, as %s %zu job%s in all; "
                 "they are taken by their times",
                 at->trace->path, at->trace->jobs[at->trace->first_inversion].line,
-                at->trace->jobs[at->trace->first_inversion].id, at->trace->inversions);
+                at->trace->jobs[at->trace->first_inversion].id,
+                at->trace->inversions == 1 ? "was" : "were", at->trace->inversions,
+                erg_plural(at->trace->inversions));
     simulation->fleet = at->fleet;
     simulation->trace = at->trace;
     simulation->speeds = at->speeds;
@@ -239,6 +242,18 @@ static void add_hours(struct erg_table *table, const char *what, double seconds)
     erg_table_add(table, isfinite(seconds) ? "%.2f h" : "-", seconds / 3600);
 }
 
+static void add_rate(struct erg_table *table, const char *what, double samples_per_s)
+{
+    erg_table_add(table, "%s", what);
+    erg_table_add(table, isfinite(samples_per_s) ? "%.1f samples/s" : "-", samples_per_s);
+}
+
+static void add_share(struct erg_table *table, const char *what, double share)
+{
+    erg_table_add(table, "%s", what);
+    erg_table_add(table, isfinite(share) ? "%.1f %%" : "-", 100 * share);
+}
+
 static void print(const struct simulating *at, const struct erg_simulated *result)
 {
     const struct erg_summary *summary = &result->summary;
@@ -253,22 +268,18 @@ static void print(const struct simulating *at, const struct erg_simulated *resul
     add_hours(&table, "completion, 99th percentile", summary->p99_jct_s);
     add_hours(&table, "time in system, mean of all jobs", summary->mean_time_in_system_s);
     add_hours(&table, "waiting, mean of all jobs", summary->mean_queue_s);
-    erg_table_add(&table, "throughput, mean");
-    erg_table_add(&table, "%.1f samples/s", summary->mean_throughput);
+    add_rate(&table, "throughput, mean", summary->mean_throughput);
     for (size_t i = 0; i < result->families_count && result->families_count > 1; i++) {
-        erg_table_add(&table, "  of %s", result->families[i].name);
-        erg_table_add(&table, "%.1f samples/s", result->families[i].mean_throughput);
+        struct erg_text name = {0};
+        erg_text_printf(&name, "  of %s", result->families[i].name);
+        add_rate(&table, name.data, result->families[i].mean_throughput);
+        erg_text_release(&name);
     }
-    erg_table_add(&table, "throughput, peak");
-    erg_table_add(&table, "%.1f samples/s", summary->peak_throughput);
-    erg_table_add(&table, "GPUs in use");
-    erg_table_add(&table, "%.1f %%", 100 * summary->utilization);
-    erg_table_add(&table, "GPUs at work, without restarts and lost work");
-    erg_table_add(&table, "%.1f %%", 100 * summary->goodput);
-    if (!isnan(summary->fragmentation)) {
-        erg_table_add(&table, "of free GPUs, in pieces of nodes");
-        erg_table_add(&table, "%.1f %%", 100 * summary->fragmentation);
-    }
+    add_rate(&table, "throughput, peak", summary->peak_throughput);
+    add_share(&table, "GPUs in use", summary->utilization);
+    add_share(&table, "GPUs at work, without restarts and lost work", summary->goodput);
+    if (!isnan(summary->fragmentation))
+        add_share(&table, "of free GPUs, in pieces of nodes", summary->fragmentation);
     erg_table_add(&table, "starts, moves and resizings");
     erg_table_add(&table, "%ld", summary->reconfigurations);
     erg_table_add(&table, "energy of GPUs");
@@ -287,10 +298,8 @@ static void print(const struct simulating *at, const struct erg_simulated *resul
         erg_table_add(&table, "electricity");
         erg_table_add(&table, "%.2f USD, %.4g kg CO2", summary->cost_usd, summary->co2_kg);
     }
-    if (!isnan(summary->deadlines_met)) {
-        erg_table_add(&table, "deadlines met");
-        erg_table_add(&table, "%.1f %%", 100 * summary->deadlines_met);
-    }
+    if (!isnan(summary->deadlines_met))
+        add_share(&table, "deadlines met", summary->deadlines_met);
     erg_table_text(&out, &table, "  ");
     fputs(out.data, stdout);
     if (summary->rejected_jobs > 0)

@@ -188,8 +188,8 @@ void erg_probe_print_json(const struct erg_probe_findings *findings)
     for (size_t i = 0; i < findings->ceilings->count; i++)
         json_array_append_new(list, ceiling_document(&findings->ceilings->items[i]));
     json_t *root = json_pack("{s:i, s:s, s:s, s:i, s:o}", "schema_version", 1, "gpu",
-                             fit ? fit->name : findings->gpu->name, "base", findings->gpu->name,
-                             "gpus", findings->gpus, "ceilings", list);
+                             fit ? fit->name : findings->board, "base", findings->gpu->name, "gpus",
+                             findings->gpus, "ceilings", list);
     if (fit)
         add_fit(root, fit);
     char *text = erg_json_text(root);

@@ -10,7 +10,8 @@
 #include <stddef.h>
 
 struct erg_probe_findings {
-    const struct erg_gpu *gpu; /* whose datasheet and constants were the start */
+    const struct erg_gpu *gpu; /* whose constants were the start */
+    const char *board;         /* the GPU that was measured */
     int gpus;                  /* that were measured */
     const struct erg_probe_program *programs;
     size_t program_count;

@@ -217,7 +217,7 @@ static void set(struct erg_speeds *speeds, const struct times *times, enum erg_p
 }
 
 static void fill_workload(struct erg_speeds *speeds, const struct times *times, int workload,
-                          const struct erg_trace_workload *what)
+                          const struct erg_trace_workload *what, bool replays)
 {
     const struct erg_profiles *profiles = times->profiles;
     struct erg_profile_model model = {
@@ -229,7 +229,9 @@ static void fill_workload(struct erg_speeds *speeds, const struct times *times, 
         const struct erg_gpu_shape *gpus = &speeds->shapes[shape];
         double memory = speeds->fleet->types[gpus->type].memory_bytes, factor;
         const struct measured *row = find_row(times, &model, index, shape, &factor);
-        double speed = row ? erg_speeds_round((double)model.batch / row->time_s) : ERG_SPEED_NONE;
+        double speed = row ? (double)model.batch / row->time_s : ERG_SPEED_NONE;
+        if (replays)
+            speed = erg_speeds_round(speed);
         set(speeds, times, ERG_PLANS_ANY, workload, shape, row ? speed * factor : speed,
             model.batch, row);
         if (replica_fits(profiles, index, erg_shape_gpus(gpus), memory))
@@ -238,7 +240,7 @@ static void fill_workload(struct erg_speeds *speeds, const struct times *times, 
 }
 
 static int load(struct erg_profiles *profiles, struct erg_speeds **out, const char *folder,
-                const struct erg_fleet *fleet, const struct erg_job_trace *trace,
+                const struct erg_fleet *fleet, const struct erg_job_trace *trace, bool replays,
                 struct erg_error *err)
 {
     if (erg_profiles_read(profiles, folder, fleet, err) != 0)
@@ -248,7 +250,7 @@ static int load(struct erg_profiles *profiles, struct erg_speeds **out, const ch
     struct times times = {.profiles = profiles, .speeds = speeds};
     int result = fill_times(&times, err);
     for (size_t i = 0; i < trace->workloads_count && result == 0; i++)
-        fill_workload(speeds, &times, (int)i, &trace->workloads[i]);
+        fill_workload(speeds, &times, (int)i, &trace->workloads[i], replays);
     free(times.items);
     free(times.points.items);
     erg_speeds_find_waiting(speeds);
@@ -260,10 +262,10 @@ static int load(struct erg_profiles *profiles, struct erg_speeds **out, const ch
 }
 
 int erg_speeds_load(struct erg_speeds **speeds, const char *folder, const struct erg_fleet *fleet,
-                    const struct erg_job_trace *trace, struct erg_error *err)
+                    const struct erg_job_trace *trace, bool replays, struct erg_error *err)
 {
     struct erg_profiles profiles = {0};
-    int result = load(&profiles, speeds, folder, fleet, trace, err);
+    int result = load(&profiles, speeds, folder, fleet, trace, replays, err);
     erg_profiles_release(&profiles);
     return result;
 }

@@ -95,16 +95,18 @@ void erg_speeds_find_waiting(struct erg_speeds *speeds);
  *
  * Times come by the published rules: the exact shape; else the best locality of as many GPUs, at
  * 0.9 of its speed for each halving of GPUs per node; else the next larger model of the family that
- * has the shape, 1.8 times as fast for each size between. Times above 300 s are not valid. Speeds
- * are kept to 3 decimals, as they were published. Data parallel plans must have 1.2 times the
- * memory of a replica within 0.8 of the GPU's, and take those times without the two factors.
+ * has the shape, 1.8 times as fast for each size between. Times above 300 s are not valid. In
+ * `replays` of the published comparison speeds have 3 decimals of samples per second, as there,
+ * which is up to a seventh off where a sample takes minutes. Data parallel plans must have 1.2
+ * times the memory of a replica within 0.8 of the GPU's, and take those times without the two
+ * factors.
  *
  * Rows about other GPU types, or other nodes than the fleet has, are left out. Fails where files,
  * columns or numbers are wrong, or one row contradicts another. A workload that has no row is not
  * an error here: see erg_speeds_runnable().
  */
 int erg_speeds_load(struct erg_speeds **speeds, const char *folder, const struct erg_fleet *fleet,
-                    const struct erg_job_trace *trace, struct erg_error *err);
+                    const struct erg_job_trace *trace, bool replays, struct erg_error *err);
 
 /* The shape's index, or -1 where the table has none such. */
 int erg_speeds_shape(const struct erg_speeds *speeds, int type, int nodes, int gpus_per_node);

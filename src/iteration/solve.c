@@ -164,7 +164,8 @@ static int list_deadlines(struct collector *collector, struct erg_error *err)
             return erg_fail(err, ERG_INFEASIBLE,
                             "The deadline of %.9g s cannot be met: with every instruction at its "
                             "fastest, the iteration takes %.9g s.",
-                            request->deadlines_s[i], collector->shortest_s);
+                            request->deadlines_s[i],
+                            collector->shortest_s * (1 + 1e-9)); /* not below it, as printed */
         collector->deadlines[i] = request->deadlines_s[i];
     }
     if (fastest)

@@ -324,7 +324,8 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     summary->undone_gpu_s = undone_s;
     summary->deadlines_met = met / (double)with_deadline;
     summary->energy_j = meter->energy_j;
-    summary->peak_power_w = meter->peak_power_w;
+    /* Where no time passed, what is drawn at that moment. */
+    summary->peak_power_w = meter->peak_power_w > 0 ? meter->peak_power_w : meter->power_w;
     summary->throttled_s = isfinite(meter->simulation->power_cap_w) ? meter->throttled_s : NAN;
     summary->off_gpu_s = meter->simulation->fleet->saves_power ? meter->off_gpu_s : NAN;
     summary->wake_ups = meter->simulation->fleet->saves_power ? (double)meter->wake_ups : NAN;

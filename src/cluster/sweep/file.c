@@ -235,7 +235,8 @@ static int load_inputs(struct erg_sweep *sweep, struct erg_sweep_inputs *inputs,
 {
     if (erg_fleet_load(&inputs->fleet, cluster, err) != 0 ||
         erg_job_trace_load(&inputs->trace, trace, inputs->fleet, err) != 0 ||
-        erg_speeds_load(&inputs->speeds, profiles, inputs->fleet, inputs->trace, err) != 0)
+        erg_speeds_load(&inputs->speeds, profiles, inputs->fleet, inputs->trace,
+                        sweep->accounting == SWEEP_ARTIFACT, err) != 0)
         return -1;
     if (sweep->accounting == SWEEP_ARTIFACT && inputs->fleet->saves_power)
         return erg_fail(err, ERG_FAILED,

@@ -32,7 +32,8 @@ int erg_trace_maker_init(struct erg_trace_maker *maker, const struct erg_fleet *
     if (result == 0)
         add_workloads(maker->trace, &profiles);
     erg_profiles_release(&profiles);
-    return result == 0 ? erg_speeds_load(&maker->speeds, folder, fleet, maker->trace, err) : -1;
+    return result == 0 ? erg_speeds_load(&maker->speeds, folder, fleet, maker->trace, false, err)
+                       : -1;
 }
 
 void erg_trace_maker_release(struct erg_trace_maker *maker)

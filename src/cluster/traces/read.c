@@ -62,6 +62,9 @@ static const char *const headers[COLUMNS] = {
     "deadline_s", "global_batch",  "num_gpus",       "gpu_type",
 };
 
+/* 30,000 years: later ones leave no digits for how long jobs take. */
+static const double MOST_SUBMIT_S = 1e12;
+
 struct reading {
     const struct erg_csv *csv;
     const struct erg_fleet *fleet;
@@ -131,8 +134,12 @@ static int read_job(struct erg_job_trace *trace, struct reading *reading, size_t
     if (index < trace->count)
         return erg_csv_fail(csv, row, err, "the job '%s' is in line %zu already", id,
                             trace->jobs[index].line);
-    if (erg_csv_double(csv, row, columns[SUBMIT], &job.submit_s, err) != 0 ||
-        read_count(reading, row, ITERATIONS, 1000000000000, &iterations, err) != 0 ||
+    if (erg_csv_double(csv, row, columns[SUBMIT], &job.submit_s, err) != 0)
+        return -1;
+    if (!(fabs(job.submit_s) <= MOST_SUBMIT_S))
+        return erg_csv_fail(csv, row, err, "column 'submit_time_s': expected at most %g s, got %g",
+                            MOST_SUBMIT_S, job.submit_s);
+    if (read_count(reading, row, ITERATIONS, 1000000000000, &iterations, err) != 0 ||
         read_count(reading, row, BATCH, 1000000000, &batch, err) != 0 ||
         read_count(reading, row, GPUS, 1000000, &gpus, err) != 0 ||
         read_type(reading, row, &job.type, err) != 0)
