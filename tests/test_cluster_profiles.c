@@ -154,6 +154,7 @@ static void test_trace(void **state)
     assert_no_trace(fleet, "a,1,5,bert,1B,,64,4,huge\n", "no GPU type 'huge', but big, small");
     assert_no_trace(fleet, "a,0,5,bert,1B,0,64,4,big\nb,9,5,bert,1B,8.5,64,4,big\n",
                     "trace.csv:3: the deadline, 8.5 s, is before the submission at 9 s");
+    assert_no_trace(fleet, "a,1e300,5,bert,1B,,64,4,big\n", "trace.csv:2: column 'submit_time_s'");
     assert_no_trace(fleet, "a,soon,5,bert,1B,,64,4,big\n", "expected a number, got 'soon'");
     erg_fleet_free(fleet);
 }
