@@ -198,6 +198,8 @@ static void wrong_gpu_files_are_explained(void **state)
                  "did you mean 'gemm_k0'");
     assert_fails(erg_gpu_load(&gpu, edited("  cap_w:", ""), &err), &err,
                  "the key 'power.cap_w' is missing");
+    assert_fails(erg_gpu_load(&gpu, edited("  cap_w:", "  cap_w: 1"), &err), &err,
+                 "key 'power.cap_w': no clock is low enough");
     assert_fails(erg_gpu_load(&gpu, edited("  flop_pj:", "  flop_pj: -1"), &err), &err,
                  "key 'power.flop_pj': expected a number from 0 to 1000, got -1");
     assert_fails(erg_gpu_load(&gpu, edited("  max_mhz:", "  max_mhz: 2500"), &err), &err,

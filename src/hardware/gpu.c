@@ -243,6 +243,11 @@ static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *er
                              "a GPU that waits draws at least its static power, expected %g or "
                              "more, got %g",
                              gpu->static_power_w, gpu->blocking_power_w);
+    if (gpu->power_cap_w < gpu->static_power_w)
+        return erg_yaml_fail(yaml, "power.cap_w", err,
+                             "no clock is low enough for a cap below the static power, expected %g "
+                             "or more, got %g",
+                             gpu->static_power_w, gpu->power_cap_w);
     /* Static power must not feed itself: the die would heat without end. */
     double feedback = gpu->thermal_resistance_k_per_w * gpu->static_power_w * gpu->leak_per_k;
     if (feedback > 0.5)
