@@ -4,6 +4,7 @@
  */
 #include "optimize.h"
 
+#include "io/file.h"
 #include "optimize/verify.h"
 
 static int set_up(void **state)
@@ -111,6 +112,30 @@ static void a_plan_of_another_job_is_refused(void **state)
     erg_text_release(&result.out);
 }
 
+/* Two files of GPUs may have one name, as those that were calibrated on GPUs of one kind. */
+static void a_plan_for_other_constants_is_refused(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_text changed = {0};
+    size_t length;
+    char *text, *at;
+    assert_ok(erg_file_read(ERGON_TEST_SOURCE_DIR "/data/gpus/a100-sxm4-40gb.yaml", 0, &text,
+                            &length, &err),
+              &err);
+    assert_non_null(at = strstr(text, "  cap_w: 394"));
+    erg_text_add_bytes(&changed, text, (size_t)(at - text));
+    erg_text_printf(&changed, "  cap_w: 390%s", at + strlen("  cap_w: 394"));
+    assert_ok(erg_file_write(in_folder("a100.yaml"), changed.data, changed.count, &err), &err);
+    erg_text_release(&changed);
+    free(text);
+    write_job("same-name.yaml", "gpu: A100-SXM4-40GB", "gpu: a100.yaml");
+    struct program_result result = verify("same-name.yaml", "out", "");
+    assert_int_equal(result.exit_code, 2);
+    assert_non_null(strstr(result.out.data, "one for a A100-SXM4-40GB with other constants"));
+    erg_text_release(&result.out);
+}
+
 static void a_stack_has_no_more_layers_than_the_model(void **state)
 {
     (void)state;
@@ -189,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stacks_cost_what_their_pieces_add_up_to),
         cmocka_unit_test(a_plan_of_another_job_is_refused),
+        cmocka_unit_test(a_plan_for_other_constants_is_refused),
         cmocka_unit_test(a_stack_has_no_more_layers_than_the_model),
         cmocka_unit_test(what_shares_the_power_cap_is_said),
         cmocka_unit_test(one_rank_works_on_emulated_gpus),

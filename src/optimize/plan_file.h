@@ -59,7 +59,7 @@ struct erg_plan_method {
 
 /* GPUs of one kind, and what stood for them. */
 struct erg_plan_kind {
-    const char *gpu, *device;
+    const char *gpu, *device, *identity;
     long nodes, gpus_per_node;
     double blocking_power_w, static_power_w;
     double mean_clock_mhz; /* of GPUs that chose their clocks themselves; 0: clocks were set */

@@ -110,6 +110,7 @@ static int read_kind(const struct erg_json_place *place, struct erg_plan_kind *o
 {
     return erg_json_string(place, "gpu", &out->gpu, err) ||
                    erg_json_string(place, "device", &out->device, err) ||
+                   erg_json_string(place, "identity", &out->identity, err) ||
                    erg_json_long(place, "nodes", 1, ERG_PLAN_MOST_COUNT, &out->nodes, err) ||
                    erg_json_long(place, "gpus_per_node", 1, ERG_PLAN_MOST_COUNT,
                                  &out->gpus_per_node, err) ||

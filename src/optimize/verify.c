@@ -51,6 +51,16 @@ const char *erg_verify_way_name(enum erg_verify_way way)
 
 /* ---- what the plan runs ---- */
 
+/* Calibrated files of one kind of GPU have one name; the identity of an emulated one, which a plan
+ * has, also tells its constants. */
+static bool has_other_constants(const char *identity, const struct erg_job *job)
+{
+    const char *planned = strstr(identity, "constants ");
+    char constants[ERG_EMULATED_CONSTANTS_BYTES];
+    erg_emulated_constants(job->gpu, job->stack, constants);
+    return planned && strncmp(planned, constants, strlen(constants)) != 0;
+}
+
 static int check_plan(const struct erg_verify_request *request, struct erg_error *err)
 {
     const struct erg_job *job = request->job;
@@ -72,6 +82,11 @@ static int check_plan(const struct erg_verify_request *request, struct erg_error
                         "verifying a plan: it is one for %s, expected one for %s, the GPU of the "
                         "job %s",
                         gpu, job->gpu->name, job->name);
+    if (!request->device && has_other_constants(plan->kinds[0].identity, job))
+        return erg_fail(err, ERG_USAGE,
+                        "verifying a plan: it is one for a %s with other constants than the one of "
+                        "the job %s; expected a plan that was made with this GPU's file",
+                        gpu, job->name);
     if (!strcmp(plan->model, job->model->name) && plan->tensor == job->tensor &&
         plan->context == job->context && plan->microbatch_size == job->microbatch_size &&
         plan->sequence == job->sequence && !strcmp(plan->recompute, recompute))

@@ -15,6 +15,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static const int64_t second_ns = 1000000000;
@@ -281,14 +282,20 @@ static double expected_maximum(size_t n)
     return sum;
 }
 
+void erg_emulated_constants(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                            char text[ERG_EMULATED_CONSTANTS_BYTES])
+{
+    snprintf(text, ERG_EMULATED_CONSTANTS_BYTES, "constants %016" PRIx64,
+             erg_hash_u64(erg_gpu_fingerprint(gpu), erg_stack_fingerprint(stack)));
+}
+
 static char *describe(const struct emulated *self)
 {
     struct erg_text text = {0};
-    erg_text_printf(
-        &text, "emulated %zu x %s, stack %s, constants %016" PRIx64 ", seed %" PRIu64,
-        self->base.gpus, self->gpu->name, self->stack->name,
-        erg_hash_u64(erg_gpu_fingerprint(self->gpu), erg_stack_fingerprint(self->stack)),
-        self->options.seed);
+    char constants[ERG_EMULATED_CONSTANTS_BYTES];
+    erg_emulated_constants(self->gpu, self->stack, constants);
+    erg_text_printf(&text, "emulated %zu x %s, stack %s, %s, seed %" PRIu64, self->base.gpus,
+                    self->gpu->name, self->stack->name, constants, self->options.seed);
     if (!self->options.noise)
         erg_text_add(&text, ", no noise");
     if (!self->options.heat)

@@ -129,6 +129,12 @@ struct erg_emulated_options {
 
 struct erg_emulated_options erg_emulated_options_default(void);
 
+/* "constants 1f2e…": the part of a device's identity that changes with any number of the GPU's or
+ * the stack's file. */
+enum { ERG_EMULATED_CONSTANTS_BYTES = 32 };
+void erg_emulated_constants(const struct erg_gpu *gpu, const struct erg_stack *stack,
+                            char text[ERG_EMULATED_CONSTANTS_BYTES]);
+
 /*
  * A device in virtual time (device/device.h). `gpu` and `stack` must outlive it. Work comes from a
  * replayed queue: no host floor.
