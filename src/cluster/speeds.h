@@ -96,8 +96,8 @@ void erg_speeds_find_waiting(struct erg_speeds *speeds);
  * Times come by the published rules: the exact shape; else the best locality of as many GPUs, at
  * 0.9 of its speed for each halving of GPUs per node; else the next larger model of the family that
  * has the shape, 1.8 times as fast for each size between. Times above 300 s are not valid. In
- * `replays` of the published comparison speeds have 3 decimals of samples per second, as there,
- * which is up to a seventh off where a sample takes minutes. Data parallel plans must have 1.2
+ * `replays` of the published comparison speeds have 3 decimals of samples per second, as there:
+ * 0.003 instead of 1 / 290 where a sample takes 290 s. Data parallel plans must have 1.2
  * times the memory of a replica within 0.8 of the GPU's, and take those times without the two
  * factors.
  *

@@ -137,8 +137,8 @@ static int read_job(struct erg_job_trace *trace, struct reading *reading, size_t
     if (erg_csv_double(csv, row, columns[SUBMIT], &job.submit_s, err) != 0)
         return -1;
     if (!(fabs(job.submit_s) <= MOST_SUBMIT_S))
-        return erg_csv_fail(csv, row, err, "column 'submit_time_s': expected at most %g s, got %g",
-                            MOST_SUBMIT_S, job.submit_s);
+        return erg_csv_fail(csv, row, err, "column 'submit_time_s': expected %g to %g s, got %g",
+                            -MOST_SUBMIT_S, MOST_SUBMIT_S, job.submit_s);
     if (read_count(reading, row, ITERATIONS, 1000000000000, &iterations, err) != 0 ||
         read_count(reading, row, BATCH, 1000000000, &batch, err) != 0 ||
         read_count(reading, row, GPUS, 1000000, &gpus, err) != 0 ||
