@@ -23,6 +23,7 @@ __global__ void __launch_bounds__(THREADS)
     swiglu_forward(size_t tokens, uint32_t row_vectors, const erg_bf16 *gate_up, erg_bf16 *out)
 {
     struct place at;
+    wait_for_last();
     if (!find(&at, tokens, row_vectors))
         return;
     size_t width = (size_t)row_vectors * VECTOR;
@@ -42,6 +43,7 @@ __global__ void __launch_bounds__(THREADS)
                     const erg_bf16 *d_out, erg_bf16 *d_gate_up)
 {
     struct place at;
+    wait_for_last();
     if (!find(&at, tokens, row_vectors))
         return;
     size_t width = (size_t)row_vectors * VECTOR;
@@ -73,8 +75,8 @@ extern "C" int erg_cuda_swiglu_forward(size_t tokens, size_t width, const erg_bf
         return -1;
     size_t blocks = blocks_for(tokens * (width / VECTOR), THREADS);
     if (blocks)
-        swiglu_forward<<<(unsigned)blocks, THREADS, 0, stream>>>(tokens, (uint32_t)(width / VECTOR),
-                                                                 gate_up, out);
+        follow(swiglu_forward, (unsigned)blocks, THREADS, 0, stream, tokens,
+               (uint32_t)(width / VECTOR), gate_up, out);
     return erg_cuda_check_launch("SwiGLU", err);
 }
 
@@ -86,7 +88,7 @@ extern "C" int erg_cuda_swiglu_backward(size_t tokens, size_t width, const erg_b
         return -1;
     size_t blocks = blocks_for(tokens * (width / VECTOR), THREADS);
     if (blocks)
-        swiglu_backward<<<(unsigned)blocks, THREADS, 0, stream>>>(
-            tokens, (uint32_t)(width / VECTOR), gate_up, d_out, d_gate_up);
+        follow(swiglu_backward, (unsigned)blocks, THREADS, 0, stream, tokens,
+               (uint32_t)(width / VECTOR), gate_up, d_out, d_gate_up);
     return erg_cuda_check_launch("SwiGLU backward", err);
 }

@@ -17,6 +17,7 @@ __global__ void __launch_bounds__(THREADS)
     embedding_forward(uint32_t hidden, size_t first, size_t rows, const int32_t *ids,
                       const erg_bf16 *table, erg_bf16 *out)
 {
+    wait_for_last();
     const size_t row = (size_t)ids[blockIdx.x] - first; /* wraps to something huge below first */
     const erg_bf16 *from = table + row * hidden;
     erg_bf16 *to = out + (size_t)blockIdx.x * hidden;
@@ -97,6 +98,7 @@ __global__ void __launch_bounds__(BACK_THREADS)
     const uint32_t row_block = blockIdx.x / blocks_per_row, start = row_block * PLACES;
     const uint32_t column =
         ((blockIdx.x - row_block * blocks_per_row) * BACK_THREADS + threadIdx.x) * QUAD;
+    wait_for_last();
     if (column >= hidden)
         return;
     int32_t token[PLACES + 3], id[PLACES + 3]; /* from one place before to two after */
@@ -154,8 +156,8 @@ extern "C" int erg_cuda_embedding_forward(size_t tokens, size_t hidden, size_t f
     if (check_width("embedding", tokens, hidden, VECTOR, err))
         return -1;
     if (tokens)
-        embedding_forward<<<(unsigned)tokens, THREADS, 0, stream>>>((uint32_t)hidden, first, rows,
-                                                                    ids, table, out);
+        follow(embedding_forward, (unsigned)tokens, THREADS, 0, stream, (uint32_t)hidden, first,
+               rows, ids, table, out);
     return erg_cuda_check_launch("embedding", err);
 }
 
@@ -169,8 +171,7 @@ extern "C" int erg_cuda_embedding_backward(size_t tokens, size_t hidden, size_t 
     const size_t per_row = blocks_for(hidden / QUAD, BACK_THREADS);
     const size_t blocks = blocks_for(tokens, PLACES) * per_row;
     if (blocks)
-        embedding_backward<<<(unsigned)blocks, BACK_THREADS, 0, stream>>>(
-            (uint32_t)tokens, (uint32_t)hidden, (uint32_t)per_row, first, rows, ids, order, d_out,
-            d_table);
+        follow(embedding_backward, (unsigned)blocks, BACK_THREADS, 0, stream, (uint32_t)tokens,
+               (uint32_t)hidden, (uint32_t)per_row, first, rows, ids, order, d_out, d_table);
     return erg_cuda_check_launch("embedding backward", err);
 }

@@ -60,6 +60,7 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ struct partial warps[THREADS / LANES];
     const erg_bf16 *row = logits + (size_t)blockIdx.x * columns;
     struct partial mine = {-INFINITY, 0};
+    wait_for_last();
     for (uint32_t column = threadIdx.x * VECTOR; column < columns; column += STEP * AHEAD) {
         vector ahead[AHEAD];
         float logit[AHEAD][VECTOR], largest = mine.largest;
@@ -103,6 +104,7 @@ __global__ void __launch_bounds__(COMBINE_THREADS)
 {
     __shared__ float shared[1][LANES];
     float total[1] = {0};
+    wait_for_last();
     for (uint32_t t = threadIdx.x; t < tokens; t += COMBINE_THREADS) {
         struct partial all = {-INFINITY, 0};
         float target = -INFINITY;
@@ -126,6 +128,7 @@ __global__ void __launch_bounds__(THREADS)
                   float scale, erg_bf16 *logits)
 {
     erg_bf16 *row = logits + (size_t)blockIdx.x * columns;
+    wait_for_last();
     const size_t target = (size_t)targets[blockIdx.x] - first;
     const float factor = targets[blockIdx.x] < 0 ? 0 : scale, sum = log_sum[blockIdx.x];
     for (uint32_t column = threadIdx.x * VECTOR; column < columns; column += STEP * AHEAD) {
@@ -154,8 +157,8 @@ extern "C" int erg_cuda_loss_stats(size_t tokens, size_t columns, size_t first,
     if (check_width("cross entropy", tokens, columns, VECTOR, err))
         return -1;
     if (tokens)
-        loss_stats<<<(unsigned)tokens, THREADS, 0, stream>>>((uint32_t)columns, first, targets,
-                                                             logits, stats);
+        follow(loss_stats, (unsigned)tokens, THREADS, 0, stream, (uint32_t)columns, first, targets,
+               logits, stats);
     return erg_cuda_check_launch("cross entropy", err);
 }
 
@@ -163,8 +166,8 @@ extern "C" int erg_cuda_loss_combine(size_t tokens, size_t ranks, const int32_t 
                                      const float *stats, float scale, float *log_sum, float *loss,
                                      struct CUstream_st *stream, struct erg_error *err)
 {
-    loss_combine<<<1, COMBINE_THREADS, 0, stream>>>((uint32_t)tokens, (uint32_t)ranks, targets,
-                                                    stats, scale, log_sum, loss);
+    follow(loss_combine, 1, COMBINE_THREADS, 0, stream, (uint32_t)tokens, (uint32_t)ranks, targets,
+           stats, scale, log_sum, loss);
     return erg_cuda_check_launch("the sum of cross entropies", err);
 }
 
@@ -176,7 +179,7 @@ extern "C" int erg_cuda_loss_backward(size_t tokens, size_t columns, size_t firs
     if (check_width("cross entropy backward", tokens, columns, VECTOR, err))
         return -1;
     if (tokens)
-        loss_backward<<<(unsigned)tokens, THREADS, 0, stream>>>((uint32_t)columns, first, targets,
-                                                                log_sum, scale, logits);
+        follow(loss_backward, (unsigned)tokens, THREADS, 0, stream, (uint32_t)columns, first,
+               targets, log_sum, scale, logits);
     return erg_cuda_check_launch("cross entropy backward", err);
 }

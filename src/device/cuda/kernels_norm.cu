@@ -28,6 +28,7 @@ __global__ void __launch_bounds__(ADD_THREADS)
     add(size_t vectors, const erg_bf16 *a, const erg_bf16 *b, erg_bf16 *out)
 {
     size_t i = (size_t)blockIdx.x * ADD_THREADS + threadIdx.x;
+    wait_for_last();
     if (i >= vectors)
         return;
     vector as = load(a + i * VECTOR), bs = load(b + i * VECTOR);
@@ -50,6 +51,7 @@ __global__ void __launch_bounds__(MAX_THREADS)
     __shared__ float shared[ROWS_HERE][LANES];
     const uint32_t first = blockIdx.x * ROWS_HERE;
     vector rows[ROWS_HERE][V], others[ROWS_HERE][V], weights[V];
+    wait_for_last();
 #pragma unroll
     for (int r = 0; r < ROWS_HERE; r++)
 #pragma unroll
@@ -148,6 +150,7 @@ __global__ void __launch_bounds__(V == BACK_VECTORS ? MAX_BACK_THREADS : BACK_TH
     };
     float d_weight[V][VECTOR] = {}, scales[STAGES]; /* of this row and those on their way */
     vector weights[V];
+    wait_for_last();
 #pragma unroll
     for (int k = 0; k < STAGES - 1; k++) {
         uint32_t row = blockIdx.x + k * gridDim.x;
@@ -310,19 +313,8 @@ void erg::add_partials(size_t columns, const struct partials *sums, int count,
     struct sums all = {};
     for (int i = 0; i < count; i++)
         all.of[i] = sums[i];
-    int device = 0, major = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    cudaLaunchAttribute follow = {};
-    follow.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    follow.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t launch = {};
-    launch.gridDim = dim3((unsigned)blocks_for(columns, SUM_COLUMNS), (unsigned)count);
-    launch.blockDim = dim3(SUM_THREADS);
-    launch.stream = stream;
-    launch.attrs = &follow;
-    launch.numAttrs = major >= 9;
-    cudaLaunchKernelEx(&launch, sum_partials, all, (uint32_t)columns);
+    follow(sum_partials, dim3((unsigned)blocks_for(columns, SUM_COLUMNS), (unsigned)count),
+           SUM_THREADS, 0, stream, all, (uint32_t)columns);
 }
 
 extern "C" int erg_cuda_add(size_t count, const erg_bf16 *a, const erg_bf16 *b, erg_bf16 *out,
@@ -332,8 +324,8 @@ extern "C" int erg_cuda_add(size_t count, const erg_bf16 *a, const erg_bf16 *b, 
         return 0;
     if (check_width("residual add", 1, count, VECTOR, err))
         return -1;
-    add<<<(unsigned)blocks_for(count / VECTOR, ADD_THREADS), ADD_THREADS, 0, stream>>>(
-        count / VECTOR, a, b, out);
+    follow(add, (unsigned)blocks_for(count / VECTOR, ADD_THREADS), ADD_THREADS, 0, stream,
+           count / VECTOR, a, b, out);
     return erg_cuda_check_launch("residual add", err);
 }
 
@@ -352,8 +344,8 @@ extern "C" int erg_cuda_norm_forward(size_t tokens, size_t hidden, float eps,
     const struct split split = split_row(hidden, ONE_VECTOR_THREADS, 2);
     kernel *run = split.v == 1 ? (x ? norm_forward<1, true> : norm_forward<1, false>)
                                : (x ? norm_forward<2, true> : norm_forward<2, false>);
-    run<<<(unsigned)blocks_for(tokens, x ? ROWS / 2 : ROWS), split.threads, 0, stream>>>(
-        (uint32_t)tokens, (uint32_t)hidden, eps, residual, x, weight, sum, out, inv_rms);
+    follow(run, (unsigned)blocks_for(tokens, x ? ROWS / 2 : ROWS), (size_t)split.threads, 0, stream,
+           (uint32_t)tokens, (uint32_t)hidden, eps, residual, x, weight, sum, out, inv_rms);
     return erg_cuda_check_launch("RMSNorm", err);
 }
 
@@ -390,8 +382,8 @@ extern "C" int erg_cuda_norm_backward(size_t tokens, size_t hidden, const erg_bf
             cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)ring), err,
             "asking for %zu bytes of shared memory for RMSNorm backward", ring))
         return -1;
-    run<<<(unsigned)blocks, split.threads, ring, stream>>>(
-        (uint32_t)tokens, (uint32_t)hidden, sum, weight, inv_rms, d_out, d_sum, d_in, partials);
+    follow(run, (unsigned)blocks, (size_t)split.threads, ring, stream, (uint32_t)tokens,
+           (uint32_t)hidden, sum, weight, inv_rms, d_out, d_sum, d_in, partials);
     const struct partials sums = {(uint32_t)blocks, partials, d_weight};
     add_partials(hidden, &sums, 1, stream);
     return erg_cuda_check_launch("RMSNorm backward", err);

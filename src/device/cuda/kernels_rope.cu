@@ -25,6 +25,7 @@ __global__ void __launch_bounds__(THREADS, NORM ? 6 : 10)
     const size_t head_size = 2 * task.half, at = place.head * head_size + place.column;
     struct pair pairs[HEADS], weight = {};
     struct angles angles;
+    wait_for_last();
 #pragma unroll
     for (int k = 0; k < HEADS; k++)
         pairs[k] = load_pair(in + token * task.in_row + at + k * place.step * head_size, task.half,
@@ -62,7 +63,7 @@ void launch_rotate(struct task *task, const struct erg_ops_qkv *shape, float dir
     const int segment = segment_of(shape);
     const struct grid grid = divide(task, shape, heads_of(NORM), THREADS);
     auto run = segment == 4 ? rotate<4, NORM> : segment == 8 ? rotate<8, NORM> : rotate<16, NORM>;
-    run<<<grid.blocks, grid.threads, 0, stream>>>(*task, direction, in, out);
+    follow(run, grid.blocks, grid.threads, 0, stream, *task, direction, in, out);
 }
 
 } // namespace

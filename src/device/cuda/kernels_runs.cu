@@ -14,6 +14,7 @@ __global__ void __launch_bounds__(THREADS)
     to += blockIdx.y * to_stride;
     uint32_t first = blockIdx.x * (THREADS * PER_THREAD) + threadIdx.x;
     vector a[PER_THREAD], b[PER_THREAD];
+    wait_for_last();
 #pragma unroll
     for (int k = 0; k < PER_THREAD; k++) {
         uint32_t i = first + k * THREADS;
@@ -53,6 +54,6 @@ extern "C" int erg_cuda_add_runs(size_t runs, size_t count, const erg_bf16 *x, s
     size_t vectors = count / VECTOR;
     dim3 grid((unsigned)blocks_for(vectors, THREADS * PER_THREAD), (unsigned)runs);
     if (runs)
-        add_runs<<<grid, THREADS, 0, stream>>>((uint32_t)vectors, x, x_stride, to, to_stride);
+        follow(add_runs, grid, THREADS, 0, stream, (uint32_t)vectors, x, x_stride, to, to_stride);
     return erg_cuda_check_launch("adding runs", err);
 }

@@ -79,7 +79,8 @@ template <int pending> __device__ inline void wait_fetched()
 /*
  * Programmatic dependent launch (CUDA C++ Programming Guide), from compute capability 9.0 on: a
  * kernel that is launched to follow begins when all blocks of the stream's last one have let it, or
- * have ended; in wait_for_last() it waits until that kernel's writes can be read.
+ * have ended; in wait_for_last() it waits until that kernel's writes can be read. All our kernels
+ * follow, which saves a microsecond of each, and so wait before they touch memory.
  */
 __device__ inline void let_next_begin()
 {
@@ -93,6 +94,26 @@ __device__ inline void wait_for_last()
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+
+template <class... Parameters, class... Arguments>
+void follow(void (*kernel)(Parameters...), dim3 blocks, size_t threads, size_t shared_bytes,
+            struct CUstream_st *stream, const Arguments &...arguments)
+{
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    int device = 0, major = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaLaunchConfig_t launch = {};
+    launch.gridDim = blocks;
+    launch.blockDim = dim3((unsigned)threads);
+    launch.dynamicSmemBytes = shared_bytes;
+    launch.stream = stream;
+    launch.attrs = &attribute;
+    launch.numAttrs = major >= 9;
+    cudaLaunchKernelEx(&launch, kernel, arguments...);
 }
 
 template <class T> __device__ inline T sum_over_lanes(T value, int lanes)
