@@ -27,6 +27,8 @@ struct world {
     bool remembered[WORLD_SIZE], swept_before[WORLD_SIZE];
     uint64_t seed;
     bool noise;
+    int held_mhz;      /* the GPU runs at most at this clock; 0 = at any */
+    double cool_share; /* by which it is faster in a burst where it is held */
     size_t made;       /* new measurements of both kinds */
     size_t fail_after; /* of them: then the oracle is interrupted */
 };
@@ -49,6 +51,35 @@ static inline void world_init(struct world *world, uint64_t seed, bool noise)
         double v = 1.0 + 0.9 * fmax(0.0, f - 0.83);
         world->energy_j[i] = 60.0 * world->time_s[i] + v * v * (0.22 + 6e-4 * n * comm_s * 1e3);
     }
+}
+
+/* A power cap: what is asked for above the clock number `held` runs at that one. */
+static inline void world_hold(struct world *world, size_t held, double cool_share)
+{
+    struct erg_space space = world_space();
+    world->held_mhz = world_clocks[held];
+    world->cool_share = cool_share;
+    for (size_t i = 0; i < WORLD_SIZE; i++) {
+        struct erg_choice c = erg_space_choice(&space, i);
+        c.clock = c.clock < held ? c.clock : held;
+        world->time_s[i] = world->time_s[erg_space_index(&space, c)];
+        world->energy_j[i] = world->energy_j[erg_space_index(&space, c)];
+    }
+}
+
+static inline bool world_holds(const struct world *world, size_t config)
+{
+    struct erg_space space = world_space();
+    return world->held_mhz && world_clocks[erg_space_choice(&space, config).clock] > world->held_mhz;
+}
+
+/* What a reading says; nothing in a world that holds no GPU. */
+static inline double world_clock(const struct world *world, size_t config)
+{
+    struct erg_space space = world_space();
+    if (!world->held_mhz || world_holds(world, config))
+        return world->held_mhz;
+    return world_clocks[erg_space_choice(&space, config).clock];
 }
 
 static inline int world_stopped(struct world *world, struct erg_error *err)
@@ -74,7 +105,8 @@ static inline int world_measure(void *context, size_t config, struct erg_observa
             return -1;
         world->memory[config] = (struct erg_observation){
             .time_s = world->time_s[config] * world_factor(world, 0.003, 1, config),
-            .energy_j = world->energy_j[config] * world_factor(world, 0.01, 2, config)};
+            .energy_j = world->energy_j[config] * world_factor(world, 0.01, 2, config),
+            .clock_mhz = world_clock(world, config)};
         world->remembered[config] = true;
     }
     *out = world->memory[config];
@@ -89,7 +121,9 @@ static inline int world_measure_time(void *context, size_t config, struct erg_ob
         if (world_stopped(world, err))
             return -1;
         world->swept[config] = (struct erg_observation){
-            .time_s = world->time_s[config] * world_factor(world, 0.006, 3, config)};
+            .time_s = world->time_s[config] * world_factor(world, 0.006, 3, config) *
+                      (world_holds(world, config) ? 1 - world->cool_share : 1),
+            .clock_mhz = world_clock(world, config)};
         world->swept_before[config] = true;
     }
     *out = world->swept[config];

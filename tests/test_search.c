@@ -99,8 +99,8 @@ static void later_readings_of_a_config_are_averaged(void **state)
     world_init(&world, 1, false);
     struct erg_search_result *result = world_search(&world, ERG_SEARCH_RANDOM, 10, 1);
     size_t config = result->order[0];
-    struct erg_observation again = {world.time_s[config] * 1.21, world.energy_j[config] * 1.44, 0,
-                                    0};
+    struct erg_observation again = {.time_s = world.time_s[config] * 1.21,
+                                    .energy_j = world.energy_j[config] * 1.44};
     struct erg_error err;
     assert_ok(erg_search_add(result, config, &again, &err), &err);
     assert_close(result->table[config].time_s, world.time_s[config] * 1.1, 1e-12);
@@ -109,6 +109,51 @@ static void later_readings_of_a_config_are_averaged(void **state)
     assert_fails(erg_search_add(result, config, &again, &err), &err, "expected positive");
     assert_fails(erg_search_add(result, WORLD_SIZE, &again, &err), &err, "outside the grid");
     erg_search_free(result);
+}
+
+/* Clocks above the one that a GPU is held at are readings of one thing. */
+static void held_clocks_are_one_estimate(void **state)
+{
+    (void)state;
+    enum { HELD = 11, SOME = 120 };
+    static const size_t budgets[] = {SOME, WORLD_SIZE};
+    struct erg_space space = world_space();
+    for (size_t b = 0; b < 2; b++) {
+        struct world world;
+        world_init(&world, 5, true);
+        world_hold(&world, HELD, 0);
+        struct erg_search_result *result = world_search(&world, ERG_SEARCH_RANDOM, budgets[b], 5);
+        size_t pooled = 0;
+        struct erg_choice c = {0};
+        for (c.sm = 0; c.sm < WORLD_SMS; c.sm++)
+            for (c.slot = 0; c.slot < WORLD_SLOTS; c.slot++) {
+                double log_time = 0, log_energy = 0, count = 0;
+                for (c.clock = HELD + 1; c.clock < WORLD_CLOCKS; c.clock++) {
+                    size_t config = erg_space_index(&space, c);
+                    if (!world.remembered[config])
+                        continue;
+                    log_time += log(world.memory[config].time_s);
+                    log_energy += log(world.memory[config].energy_j);
+                    count++;
+                }
+                for (c.clock = 0; c.clock < WORLD_CLOCKS; c.clock++) {
+                    size_t config = erg_space_index(&space, c);
+                    const struct erg_estimate *e = &result->table[config];
+                    bool one = count > 0 && c.clock > HELD;
+                    bool known = world.remembered[config] || one;
+                    assert_int_equal(e->knowledge, known ? ERG_MEASURED : ERG_UNKNOWN);
+                    if (one) {
+                        assert_close(e->time_s, exp(log_time / count), 1e-12);
+                        assert_close(e->energy_j, exp(log_energy / count), 1e-12);
+                        pooled += !world.remembered[config];
+                    } else if (known) {
+                        assert_close(e->time_s, world.memory[config].time_s, 1e-12);
+                    }
+                }
+            }
+        assert_true(b ? pooled == 0 : pooled > 50);
+        erg_search_free(result);
+    }
 }
 
 static void front_of_total_energy_lies_within_front_beyond_blocking_power(void **state)
@@ -266,6 +311,7 @@ int main(void)
         cmocka_unit_test(exhaustive_without_noise_finds_the_whole_frontier),
         cmocka_unit_test(random_never_repeats_and_knows_what_it_measured),
         cmocka_unit_test(later_readings_of_a_config_are_averaged),
+        cmocka_unit_test(held_clocks_are_one_estimate),
         cmocka_unit_test(front_of_total_energy_lies_within_front_beyond_blocking_power),
         cmocka_unit_test(equal_seeds_search_alike_and_others_differ),
         cmocka_unit_test(killed_search_replays_to_the_same_result),

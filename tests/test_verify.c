@@ -11,9 +11,9 @@ static int set_up(void **state)
 {
     if (make_quick_folder(state))
         return -1;
-    write_job("job.yaml", "method: random", "method: gp");
-    write_job("replay.yaml", "sequence: 2048\nsearch: {method: random",
-              "sequence: 2048\nrecompute: full\nsearch: {method: gp");
+    write_job("job.yaml", "method: random, seed: 7", "method: gp, seed: 1");
+    write_job("replay.yaml", "sequence: 2048\nsearch: {method: random, seed: 7",
+              "sequence: 2048\nrecompute: full\nsearch: {method: gp, seed: 1");
     check_optimize("job.yaml", "out", "", 0, "selected: ergon");
     check_optimize("replay.yaml", "replay", "", 0, "selected: ergon");
     return 0;

@@ -236,6 +236,7 @@ static int lookup_or_measure(struct erg_lab *lab, struct erg_device *device,
         .energy_j = row.value.energy_j,
         .time_sd = row.value.time_error,
         .energy_sd = row.value.energy_error,
+        .clock_mhz = row.value.clock_effective_mhz,
     };
     return 0;
 }

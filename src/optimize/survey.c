@@ -174,7 +174,6 @@ static int measure_layer(void *context, size_t clock, struct erg_observation *ou
                         sweep->steps->steps, sweep->steps->count, c->run->survey->clocks_mhz[clock],
                         out, err))
         return -1;
-    sweep->costs[clock].time_s = out->time_s;
     erg_progress(sweep->name, ++c->done, c->run->survey->clock_count);
     return 0;
 }
@@ -204,7 +203,8 @@ static int run_sweep(struct run *run, const struct sweep *sweep, struct erg_erro
     struct erg_search_result *search = NULL;
     int status = erg_search_run(&search, &space, &options, &oracle, err);
     for (size_t clock = 0; !status && clock < clocks; clock++)
-        sweep->costs[clock].energy_j = search->table[clock].energy_j;
+        sweep->costs[clock] =
+            (struct erg_cost){search->table[clock].time_s, search->table[clock].energy_j};
     erg_search_free(search);
     erg_lab_bench_close(run->request->lab, context.device);
     return status;

@@ -75,12 +75,13 @@ static void fill_table_from_readings(struct erg_search_result *result)
     memset(result->table, 0, result->config_count * sizeof *result->table);
     for (size_t i = 0; i < model->count; i++) {
         const struct erg_observation *reading = &model->items[i].seen;
-        struct erg_estimate *e = &result->table[model->items[i].config];
+        const size_t config = model->same_as[model->items[i].config];
+        struct erg_estimate *e = &result->table[config];
         e->time_s += log(reading->time_s);
         e->energy_j += log(reading->energy_j);
         e->time_sd += reading->time_sd * reading->time_sd;
         e->energy_sd += reading->energy_sd * reading->energy_sd;
-        seen[model->items[i].config]++;
+        seen[config]++;
     }
     for (size_t i = 0; i < result->config_count; i++) {
         struct erg_estimate *e = &result->table[i];
@@ -90,11 +91,14 @@ static void fill_table_from_readings(struct erg_search_result *result)
                                               sqrt(e->time_sd) / n, sqrt(e->energy_sd) / n,
                                               ERG_MEASURED};
     }
+    for (size_t i = 0; i < result->config_count; i++)
+        result->table[i] = result->table[model->same_as[i]];
     free(seen);
 }
 
 static void refresh_table(struct erg_search_result *result)
 {
+    erg_search_merge_held(result->model);
     if (result->model->gp) {
         erg_gp_pair_refit(result->model->gp, result->model);
         for (size_t i = 0; i < result->config_count; i++) {
@@ -147,6 +151,9 @@ static struct erg_search_result *new_result(const struct erg_space *space)
     result->progress = erg_xcalloc(result->config_count, sizeof *result->progress);
     result->model = erg_xcalloc(1, sizeof *result->model);
     struct erg_search_model *model = result->model;
+    model->same_as = erg_xcalloc(result->config_count, sizeof *model->same_as);
+    for (size_t i = 0; i < result->config_count; i++)
+        model->same_as[i] = i;
     model->measured = erg_xcalloc(result->config_count, sizeof *model->measured);
     model->space = *space;
     int *axes = erg_xcalloc(space->clock_count + space->sms_count, sizeof *axes);
@@ -204,7 +211,6 @@ int erg_search_add(struct erg_search_result *result, size_t config,
                         config, result->config_count);
     if (erg_search_check(&model->space, config, observation, true, err))
         return -1;
-    model->measured[config] = true;
     ERG_PUSH(model, items, (struct erg_reading){config, *observation});
     refresh_table(result);
     return 0;
@@ -216,6 +222,7 @@ void erg_search_free(struct erg_search_result *result)
         return;
     erg_gp_pair_free(result->model->gp);
     free(result->model->items);
+    free(result->model->same_as);
     free(result->model->measured);
     free(result->model->axes);
     free(result->model);

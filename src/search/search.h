@@ -53,6 +53,7 @@ struct erg_choice erg_space_choice(const struct erg_space *space, size_t config)
 struct erg_observation {
     double time_s, energy_j; /* energy: total, not beyond blocking power */
     double time_sd, energy_sd;
+    double clock_mhz; /* that it ran at; 0 = not known */
 };
 
 struct erg_oracle {

@@ -85,6 +85,7 @@ static size_t choose_batch(struct erg_gp_pair *pair, const struct erg_search_run
                            size_t wanted, size_t *batch, double *promise)
 {
     double power = run->options->blocking_power_w;
+    const size_t *same_as = run->result->model->same_as;
     struct outlook outlook;
     outlook_init(&outlook, run->result->config_count);
     bool *taken = erg_xcalloc(outlook.size, sizeof *taken);
@@ -109,7 +110,8 @@ static size_t choose_batch(struct erg_gp_pair *pair, const struct erg_search_run
         batch[count++] = best;
         if (count == wanted)
             break;
-        taken[best] = true;
+        for (size_t i = 0; i < outlook.size; i++)
+            taken[i] |= same_as[i] == same_as[best];
         erg_frontier_add(&current, outlook.time_s[best], outlook.energy_j[best], (int64_t)best);
         erg_frontier_filter(&current);
         erg_gp_pair_pretend(pair, best);
@@ -153,6 +155,7 @@ int erg_search_run_gp(struct erg_search_run *run, struct erg_error *err)
     int status = 0;
     while (result->evaluation_count < budget && !status) {
         size_t left = budget - result->evaluation_count;
+        erg_search_merge_held(result->model);
         erg_gp_pair_refit(pair, result->model);
         size_t count = choose_batch(pair, run, left < options->batch ? left : options->batch, batch,
                                     &result->promise);

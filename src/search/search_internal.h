@@ -27,7 +27,8 @@ struct erg_search_model {
     int *axes;
     struct erg_reading *items; /* in the order of measurement */
     size_t count, capacity;
-    bool *measured;         /* [configs] has a full measurement */
+    size_t *same_as;        /* [configs] the config that stands for it: itself, or see below */
+    bool *measured;         /* [configs] it or one like it has a full measurement */
     struct erg_gp_pair *gp; /* NULL for the methods that only know what they measured */
 };
 
@@ -55,6 +56,23 @@ int erg_search_measure_in_order(struct erg_search_run *run, bool shuffled, size_
                                 struct erg_error *err);
 int erg_search_measure_latin(struct erg_search_run *run, size_t count, struct erg_error *err);
 int erg_search_measure_time(struct erg_search_run *run, size_t config, struct erg_error *err);
+
+/* Whether a GPU was held below the clock that was asked for, by the power cap or by heat. */
+bool erg_search_is_held(const struct erg_space *space, const struct erg_reading *reading);
+
+/*
+ * A held GPU does the same at all higher clocks: one config stands for all of them, from all
+ * readings up to now. A planner would otherwise take the luckiest of a dozen readings of one thing,
+ * and a model bend its curves around a kink.
+ */
+void erg_search_merge_held(struct erg_search_model *model);
+
+/*
+ * What a held GPU's time-only readings are off by, in ln t: a burst is over before the GPU is hot,
+ * and a cool one leaks less and so is held at a higher clock. By the schedules that have a full
+ * reading as well; 0 where none has.
+ */
+double erg_search_cool_offset(const struct erg_search_model *model);
 
 /* Method loops. They return when done; erg_search_run() fills the table afterwards. */
 int erg_search_run_gp(struct erg_search_run *run, struct erg_error *err);

@@ -40,6 +40,7 @@ struct erg_gp_pair {
     size_t size;
     struct learner time, energy;
     double *feature;
+    const size_t *same_as; /* of the model's configs */
 };
 
 static void learner_init(struct learner *learner, const struct erg_space *space,
@@ -98,16 +99,27 @@ static double noise_variance(double sd, double assumed)
     return used * used + floor_sd * floor_sd + jitter_variance;
 }
 
+/* Of a hot GPU. */
+static double log_time(const struct erg_search_model *model, const struct erg_reading *r,
+                       double cool)
+{
+    bool off = isnan(r->seen.energy_j) && erg_search_is_held(&model->space, r);
+    return log(r->seen.time_s) - (off ? cool : 0);
+}
+
 void erg_gp_pair_refit(struct erg_gp_pair *pair, const struct erg_search_model *model)
 {
     struct erg_gp_data times = {0}, energies = {0};
+    const double cool = erg_search_cool_offset(model);
+    pair->same_as = model->same_as;
     for (size_t i = 0; i < model->count; i++) {
         const struct erg_reading *r = &model->items[i];
+        const size_t config = model->same_as[r->config];
         bool swept = isnan(r->seen.energy_j);
-        erg_gp_data_add(&times, r->config, log(r->seen.time_s),
+        erg_gp_data_add(&times, config, log_time(model, r, cool),
                         noise_variance(r->seen.time_sd, swept ? swept_sd : time_sd));
         if (!swept)
-            erg_gp_data_add(&energies, r->config, log(r->seen.energy_j),
+            erg_gp_data_add(&energies, config, log(r->seen.energy_j),
                             noise_variance(r->seen.energy_sd, energy_sd));
     }
     learn(&pair->time, &times, NULL);
@@ -124,6 +136,7 @@ void erg_gp_pair_refit(struct erg_gp_pair *pair, const struct erg_search_model *
 void erg_gp_pair_pretend(struct erg_gp_pair *pair, size_t config)
 {
     struct erg_gp *time = &pair->time.gp, *energy = &pair->energy.gp;
+    config = pair->same_as[config];
     erg_gp_add(time, config, time->mean[config], noise_variance(0.0, time_sd));
     erg_gp_add(energy, config, energy->mean[config], noise_variance(0.0, energy_sd));
 }
@@ -135,6 +148,7 @@ static double expected_log(const struct learner *learner, size_t config)
 
 struct erg_estimate erg_gp_pair_estimate(const struct erg_gp_pair *pair, size_t config)
 {
+    config = pair->same_as[config];
     return (struct erg_estimate){
         .time_s = exp(expected_log(&pair->time, config)),
         .energy_j = exp(expected_log(&pair->energy, config)),
@@ -172,6 +186,7 @@ static int calibration_residuals(void *context, const double *parameters, double
 static void gather(struct calibration *c, const struct erg_search_model *model, struct erg_rng *rng)
 {
     size_t *order = erg_xcalloc(model->count, sizeof *order), swept = 0;
+    const double cool = erg_search_cool_offset(model);
     for (size_t i = 0; i < model->count; i++)
         order[i] = i;
     erg_rng_shuffle(rng, order, model->count);
@@ -180,7 +195,7 @@ static void gather(struct calibration *c, const struct erg_search_model *model, 
         if (isnan(r->seen.energy_j) && swept++ >= calibration_sweep_rows)
             continue;
         c->configs[c->count] = r->config;
-        c->log_time[c->count] = log(r->seen.time_s);
+        c->log_time[c->count] = log_time(model, r, cool);
         c->log_energy[c->count++] = log(r->seen.energy_j);
     }
     free(order);
