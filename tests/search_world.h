@@ -70,7 +70,8 @@ static inline void world_hold(struct world *world, size_t held, double cool_shar
 static inline bool world_holds(const struct world *world, size_t config)
 {
     struct erg_space space = world_space();
-    return world->held_mhz && world_clocks[erg_space_choice(&space, config).clock] > world->held_mhz;
+    return world->held_mhz &&
+           world_clocks[erg_space_choice(&space, config).clock] > world->held_mhz;
 }
 
 /* What a reading says; nothing in a world that holds no GPU. */

@@ -85,6 +85,20 @@ static void print_clocks(const struct erg_verification *verification)
                most);
 }
 
+/* What of the plan the table shows, where its instructions differ. */
+static void print_shares(const struct erg_verification *verification)
+{
+    const char *before = "\n";
+    for (int d = 0; d < 2; d++) {
+        const struct erg_verify_share *share = &verification->shares[d];
+        if (share->uses == share->instructions)
+            continue;
+        printf("%sThe plan's %s passes differ: shown is what %zu of %zu run.\n", before,
+               directions[d], share->uses, share->instructions);
+        before = "";
+    }
+}
+
 static void print_costs(const struct erg_verification *verification)
 {
     enum { COLUMNS = 11 };
@@ -121,6 +135,7 @@ static void print_costs(const struct erg_verification *verification)
     fputs(text.data, stdout);
     erg_text_release(&text);
     erg_table_release(&table);
+    print_shares(verification);
     print_clocks(verification);
 }
 
@@ -207,6 +222,17 @@ static json_t *partitions_json(const struct erg_verification *verification)
     return partitions;
 }
 
+static json_t *shares_json(const struct erg_verification *verification)
+{
+    json_t *shares = json_array();
+    for (int d = 0; d < 2; d++)
+        json_array_append_new(
+            shares, json_pack("{s:s, s:I, s:I}", "direction", directions[d], "instructions",
+                              (json_int_t)verification->shares[d].instructions, "verified",
+                              (json_int_t)verification->shares[d].uses));
+    return shares;
+}
+
 static json_t *document(const struct erg_verification *verification, long layers)
 {
     json_t *rows = json_array(), *comparisons = json_array();
@@ -236,9 +262,9 @@ static json_t *document(const struct erg_verification *verification, long layers
                               json_pack("{s:s, s:s, s:o}", "way", comparison->way, "reference",
                                         comparison->reference, "tensors", tensors));
     }
-    return json_pack("{s:i, s:I, s:o, s:o, s:o}", "schema_version", 1, "layers", (json_int_t)layers,
-                     "rows", rows, "partitions", partitions_json(verification), "numbers",
-                     comparisons);
+    return json_pack("{s:i, s:I, s:o, s:o, s:o, s:o}", "schema_version", 1, "layers",
+                     (json_int_t)layers, "rows", rows, "plan_runs", shares_json(verification),
+                     "partitions", partitions_json(verification), "numbers", comparisons);
 }
 
 /* ---- the command ---- */

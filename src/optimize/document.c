@@ -113,8 +113,7 @@ static json_t *search_document(const struct erg_optimization *o)
                      erg_search_method_name(largest.method), "prior",
                      o->job->search.prior == ERG_JOB_EMULATOR_PRIOR ? "emulator" : "none", "budget",
                      (json_int_t)largest.budget, "start", (json_int_t)largest.start, "batch",
-                     (json_int_t)largest.batch, "sweep_clocks",
-                     (json_int_t)largest.sweep_clocks);
+                     (json_int_t)largest.batch, "sweep_clocks", (json_int_t)largest.sweep_clocks);
 }
 
 /* ---- partitions ---- */

@@ -39,7 +39,8 @@ struct verifier {
     struct erg_profile_options profiler;
     struct erg_device *device;
     const struct erg_plan_option *options[2]; /* of the plan, forward and backward */
-    struct way ways[2][ERG_VERIFY_WAYS];      /* [backward] */
+    struct erg_verify_share shares[2];
+    struct way ways[2][ERG_VERIFY_WAYS]; /* [backward] */
     size_t measured, expected;
 };
 
@@ -98,14 +99,15 @@ static int check_plan(const struct erg_verify_request *request, struct erg_error
                     plan->recompute, job->name);
 }
 
-/* The option that most instructions of a direction run at the selected point; an overlapped one if
- * there is any. */
-static const struct erg_plan_option *choose_option(const struct erg_plan_file *plan, int direction)
+/* The option that most instructions of a direction run at the selected point; of equally frequent
+ * ones an overlapped one. */
+static const struct erg_plan_option *choose_option(const struct erg_plan_file *plan, int direction,
+                                                   struct erg_verify_share *share)
 {
     const struct erg_plan_point *point =
         &plan->methods[plan->selected_method].points[plan->selected_point];
     const struct erg_plan_option *best = NULL;
-    size_t most = 0;
+    *share = (struct erg_verify_share){0};
     for (size_t i = 0; i < plan->schedule.count; i++) {
         if ((int)plan->schedule.instructions[i].direction != direction)
             continue;
@@ -113,10 +115,10 @@ static const struct erg_plan_option *choose_option(const struct erg_plan_file *p
         size_t uses = 0;
         for (size_t k = 0; k < plan->schedule.count; k++)
             uses += erg_plan_file_option(plan, point, k) == option;
-        if (option->mode == ERG_MODE_OVERLAP)
-            uses += plan->schedule.count;
-        if (uses > most) {
-            most = uses;
+        share->instructions++;
+        if (uses > share->uses || (uses == share->uses && option->mode == ERG_MODE_OVERLAP &&
+                                   best->mode != ERG_MODE_OVERLAP)) {
+            share->uses = uses;
             best = option;
         }
     }
@@ -394,7 +396,7 @@ static int prepare(struct verifier *v, struct erg_error *err)
                         "is nothing to compare",
                         job->name);
     for (int direction = 0; direction < 2; direction++) {
-        v->options[direction] = choose_option(v->request->plan, direction);
+        v->options[direction] = choose_option(v->request->plan, direction, &v->shares[direction]);
         if (make_ways(v, direction, err))
             return -1;
     }
@@ -417,6 +419,7 @@ int erg_verify(const struct erg_verify_request *request, struct erg_verification
                          measure_all(&v, verification, err)
                      ? -1
                      : 0;
+    memcpy(verification->shares, v.shares, sizeof v.shares);
     if (!request->device)
         erg_device_close(v.device);
     erg_workload_release(&v.workload);

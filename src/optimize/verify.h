@@ -3,7 +3,8 @@
  *
  * The planner adds up pieces: partitions, whole layers, the ends of an instruction. Here an
  * instruction of several layers is run in one go, in each direction and three ways: sequentially,
- * as plain nanobatches with the library's communication at once, and as the plan says. The pieces
+ * as plain nanobatches with the library's communication at once, and as the plan says: as most of
+ * its instructions run, where they differ. The pieces
  * of its composition are measured between two measurements of the stack, within the same minute and
  * so equally hot; the two should agree. Each partition that the plan overlaps is measured three
  * ways as well: with the library's communication after its compute, with it at once, and as the
@@ -71,7 +72,13 @@ struct erg_verify_comparison {
 
 enum { ERG_VERIFY_COMPARISONS = 4 };
 
+/* Instructions of a direction, on all stages, and those that run what is verified as the plan. */
+struct erg_verify_share {
+    size_t uses, instructions;
+};
+
 struct erg_verification {
+    struct erg_verify_share shares[2];               /* forward, backward */
     struct erg_verify_row rows[2 * ERG_VERIFY_WAYS]; /* forward, then backward */
     size_t row_count;
     struct erg_verify_partition partitions[ERG_VERIFY_PARTITIONS]; /* that the plan overlaps */
