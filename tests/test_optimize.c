@@ -411,6 +411,28 @@ static void test_exhaustive_search_says_what_it_measured(void **state)
 }
 
 /* Of a budget of 5, no 8 come before the first model. */
+static double fastest_time(const json_t *plan, const char *method)
+{
+    const json_t *one = json_object_get(json_object_get(plan, "methods"), method);
+    const json_t *points = json_object_get(one, "points");
+    return json_number_value(json_object_get(json_array_get(points, 0), "time_s"));
+}
+
+/* A GPU that is held below its clock does the same at all higher ones, whatever noise says. */
+static void test_clocks_above_the_power_cap_save_no_time(void **state)
+{
+    (void)state;
+    write_job("capped.yaml",
+              "A100-SXM4-40GB}\ntensor: 2\npipeline: 2\nmicrobatch_size: 4\nmicrobatches: 2\n"
+              "sequence: 2048\nsearch: {method: random",
+              "H100-SXM-measured}\ntensor: 2\npipeline: 2\nmicrobatch_size: 8\nmicrobatches: 2\n"
+              "sequence: 4096\nsearch: {method: gp");
+    check_optimize("capped.yaml", "capped", "--method sequential,sequential+clocks", 0, "");
+    json_t *plan = load_plan("capped");
+    assert_close(fastest_time(plan, "sequential+clocks"), fastest_time(plan, "sequential"), 5e-4);
+    json_decref(plan);
+}
+
 static void test_search_starts_within_its_budget(void **state)
 {
     (void)state;
@@ -458,6 +480,7 @@ int main(void)
         cmocka_unit_test(test_transfers_know_the_nodes),
         cmocka_unit_test(test_overrides_win_over_the_job),
         cmocka_unit_test(test_exhaustive_search_says_what_it_measured),
+        cmocka_unit_test(test_clocks_above_the_power_cap_save_no_time),
         cmocka_unit_test(test_search_starts_within_its_budget),
         cmocka_unit_test(test_prior_is_of_gaussian_processes_alone),
     };

@@ -15,6 +15,10 @@
  *               normalised uncertainty) or in raw units; knows only what it measured.
  *   RANDOM, EXHAUSTIVE   yardsticks.
  *
+ * Held: where readings say that a GPU ran below the clock that was asked for (power cap, heat), all
+ * higher clocks of that schedule are the same to it. One config then stands for all of them: they
+ * share readings and estimates, are measured once, and count as measured together.
+ *
  * Resume: a search is a pure function of its inputs, its seed and what the oracle answers. It
  * keeps no files. An oracle that answers from its store whatever was measured before, and stores
  * each new measurement before it returns, makes a killed search continue exactly where it was.
