@@ -37,16 +37,23 @@ static size_t schedule_of(const struct erg_space *space, size_t config)
     return c.sm * space->slot_count + c.slot;
 }
 
-/* The highest clock that a schedule was held at, by full readings where there are some. */
+/* The highest clock that each schedule was held at, by full readings where there are some: those
+ * are of hot GPUs. */
 static void find_held(const struct erg_search_model *model, double *held_mhz)
 {
-    for (int full = 1; full >= 0; full--)
-        for (size_t i = 0; i < model->count; i++) {
-            const struct erg_reading *r = &model->items[i];
-            double *of = &held_mhz[schedule_of(&model->space, r->config)];
-            if (is_full(r) == full && erg_search_is_held(&model->space, r) && (full || *of == 0))
-                *of = fmax(*of, r->seen.clock_mhz);
+    bool *by_full = erg_xcalloc(schedule_count(&model->space), sizeof *by_full);
+    for (size_t i = 0; i < model->count; i++) {
+        const struct erg_reading *r = &model->items[i];
+        const size_t s = schedule_of(&model->space, r->config);
+        if (!erg_search_is_held(&model->space, r) || (by_full[s] && !is_full(r)))
+            continue;
+        if (is_full(r) && !by_full[s]) {
+            by_full[s] = true;
+            held_mhz[s] = 0;
         }
+        held_mhz[s] = fmax(held_mhz[s], r->seen.clock_mhz);
+    }
+    free(by_full);
 }
 
 void erg_search_merge_held(struct erg_search_model *model)
