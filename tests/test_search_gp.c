@@ -313,8 +313,8 @@ static size_t fastest_of(const struct erg_search_result *result)
 }
 
 /*
- * Where a GPU is held, the fastest of the table is not the luckiest reading, nor one of a cool
- * GPU. Without either of the two repairs its time is .4 % or more too short.
+ * Where a GPU is held, the fastest of the table is neither the luckiest reading nor one of a cool
+ * GPU: with bursts as they were read its time is .4 % too short.
  */
 static void held_gpus_promise_no_more_than_they_do(void **state)
 {

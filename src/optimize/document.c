@@ -137,9 +137,6 @@ static json_t *partition_document(const struct erg_optimization *o, size_t kind_
         json_array_append_new(progress, json_real(search->progress[i]));
     struct erg_frontier frontier = {0};
     erg_search_front(search, kind->on->gpu->blocking_power_w, &frontier);
-    size_t measured = 0;
-    for (size_t i = 0; i < search->config_count; i++)
-        measured += search->table[i].knowledge == ERG_MEASURED;
     for (size_t i = 0; i < frontier.count; i++) {
         size_t config = (size_t)frontier.points[i].recipe;
         struct erg_choice choice = erg_space_choice(space, config);
@@ -159,7 +156,7 @@ static json_t *partition_document(const struct erg_optimization *o, size_t kind_
         partition->backward ? "backward" : "forward", "occurrences", partition->occurrences,
         "communication", erg_comm_name(partition->task.comm.kind), "wire_bytes",
         partition->task.comm.wire_bytes, "ops", ops, "slots", slots, "sms", sms, "configurations",
-        (json_int_t)search->config_count, "measured", (json_int_t)measured, "swept",
+        (json_int_t)search->config_count, "measured", (json_int_t)search->full_count, "swept",
         (json_int_t)search->swept_count, "hypervolume", progress, "frontier", front);
 }
 

@@ -179,9 +179,9 @@ static int measure_layer(void *context, size_t clock, struct erg_observation *ou
 }
 
 /*
- * Measures at every clock. Times are exact enough as they are; of the energies, whose noise is
- * some ten times larger, the posterior mean of a Gaussian process over the clocks is kept: a
- * planner that chose among raw readings would pick the lucky ones and promise too much.
+ * Measures at every clock, once where the GPU is held at one below. The posterior mean of a
+ * Gaussian process over the clocks is kept: a planner that chose among raw readings would pick the
+ * lucky ones and promise too much.
  */
 static int run_sweep(struct run *run, const struct sweep *sweep, struct erg_error *err)
 {

@@ -99,6 +99,21 @@ static int check_plan(const struct erg_verify_request *request, struct erg_error
                     plan->recompute, job->name);
 }
 
+/* Whether layers run alike: stages have options of their own, but may run the same. */
+static bool runs_alike(const struct erg_plan_option *a, const struct erg_plan_option *b)
+{
+    if (a->mode != b->mode || a->clock_mhz != b->clock_mhz ||
+        a->configuration_count != b->configuration_count)
+        return false;
+    for (size_t i = 0; i < a->configuration_count; i++) {
+        const struct erg_plan_configuration *x = &a->configurations[i], *y = &b->configurations[i];
+        if (x->sms != y->sms || strcmp(x->slot, y->slot) != 0 ||
+            strcmp(x->partition, y->partition) != 0)
+            return false;
+    }
+    return true;
+}
+
 /* The option that most instructions of a direction run at the selected point; of equally frequent
  * ones an overlapped one. */
 static const struct erg_plan_option *choose_option(const struct erg_plan_file *plan, int direction,
@@ -114,7 +129,8 @@ static const struct erg_plan_option *choose_option(const struct erg_plan_file *p
         const struct erg_plan_option *option = erg_plan_file_option(plan, point, i);
         size_t uses = 0;
         for (size_t k = 0; k < plan->schedule.count; k++)
-            uses += erg_plan_file_option(plan, point, k) == option;
+            uses += (int)plan->schedule.instructions[k].direction == direction &&
+                    runs_alike(erg_plan_file_option(plan, point, k), option);
         share->instructions++;
         if (uses > share->uses || (uses == share->uses && option->mode == ERG_MODE_OVERLAP &&
                                    best->mode != ERG_MODE_OVERLAP)) {

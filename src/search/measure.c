@@ -33,6 +33,7 @@ static int measure(struct erg_search_run *run, size_t config, struct erg_error *
         return -1;
     result->order[result->evaluation_count++] = config; /* has room for every config */
     result->model->measured[config] = true;
+    result->full_count++;
     ERG_PUSH(result->model, items, (struct erg_reading){config, seen});
     return 0;
 }

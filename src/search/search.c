@@ -212,6 +212,7 @@ int erg_search_add(struct erg_search_result *result, size_t config,
     if (erg_search_check(&model->space, config, observation, true, err))
         return -1;
     ERG_PUSH(model, items, (struct erg_reading){config, *observation});
+    result->full_count++;
     refresh_table(result);
     return 0;
 }

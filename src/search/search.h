@@ -137,6 +137,7 @@ struct erg_search_result {
     /* [evaluation_count] share of the final front's hypervolume within reach of the first i + 1 */
     double *progress;
     size_t swept_count;             /* time-only measurements */
+    size_t full_count;              /* others, those added after the search too */
     double promise;                 /* GP: last best expected improvement / hypervolume */
     struct erg_search_model *model; /* private */
 };

@@ -79,8 +79,8 @@ template <int pending> __device__ inline void wait_fetched()
 /*
  * Programmatic dependent launch (CUDA C++ Programming Guide), from compute capability 9.0 on: a
  * kernel that is launched to follow begins when all blocks of the stream's last one have let it, or
- * have ended; in wait_for_last() it waits until that kernel's writes can be read. All our kernels
- * follow, which saves a microsecond of each, and so wait before they touch memory.
+ * have ended; in wait_for_last() it waits until that kernel's writes can be read. All kernels of
+ * operations follow, which saves a microsecond of each, and so wait before they touch memory.
  */
 __device__ inline void let_next_begin()
 {
@@ -96,6 +96,7 @@ __device__ inline void wait_for_last()
 #endif
 }
 
+/* Launches a kernel to follow; erg_cuda_check_launch() tells whether it was accepted. */
 template <class... Parameters, class... Arguments>
 void follow(void (*kernel)(Parameters...), dim3 blocks, size_t threads, size_t shared_bytes,
             struct CUstream_st *stream, const Arguments &...arguments)
