@@ -116,18 +116,13 @@ static void compare(int metric, double ours, double published)
 }
 
 /* All plans of a method, those for stragglers too, time up. */
-static void read_plans(const json_t *plan, const char *method, struct erg_frontier *plans)
+static void read_plans(const struct erg_plan *plan, enum erg_method name,
+                       struct erg_frontier *plans)
 {
-    const json_t *object = json_object_get(json_object_get(plan, "methods"), method);
-    static const char *const lists[] = {"points", "slower"};
+    const struct erg_plan_method *method = &plan->methods[name];
     erg_frontier_clear(plans);
-    for (size_t k = 0; k < 2; k++) {
-        size_t i;
-        const json_t *point;
-        json_array_foreach(json_object_get(object, lists[k]), i, point)
-            erg_frontier_add(plans, json_number_value(json_object_get(point, "time_s")),
-                             json_number_value(json_object_get(point, "energy_j")), (int64_t)i);
-    }
+    for (size_t i = 0; i < method->point_count + method->slower_count; i++)
+        erg_frontier_add(plans, method->points[i].time_s, method->points[i].energy_j, (int64_t)i);
 }
 
 /*
@@ -167,20 +162,20 @@ static int run(const struct row *row, uint64_t seed, const char *search, double 
     close(file);
     struct erg_optimize_request request = {
         .job = job, .methods = {true, true, true, true, true}, .store_path = store};
-    json_t *plan = NULL;
+    struct erg_plan *plan = NULL;
     int status = erg_optimize(&request, &plan, err);
     unlink(store);
     erg_job_free(job);
     if (status)
         return -1;
     struct erg_frontier all = {0}, mp = {0}, np = {0}, own = {0};
-    read_plans(plan, "sequential", &all);
+    read_plans(plan, ERG_METHOD_SEQUENTIAL, &all);
     struct erg_point m = all.points[0];
-    read_plans(plan, "sequential+clocks", &all);
+    read_plans(plan, ERG_METHOD_SEQUENTIAL_CLOCKS, &all);
     thin_out(&all, &mp);
-    read_plans(plan, "nanobatching+clocks", &all);
+    read_plans(plan, ERG_METHOD_NANOBATCHING_CLOCKS, &all);
     thin_out(&all, &np);
-    read_plans(plan, "ergon", &all);
+    read_plans(plan, ERG_METHOD_ERGON, &all);
     thin_out(&all, &own);
     struct erg_versus vm = erg_compare(&mp, m, &mp), vn = erg_compare(&np, m, &mp);
     struct erg_versus vk = erg_compare(&own, m, &mp);
@@ -199,7 +194,7 @@ static int run(const struct row *row, uint64_t seed, const char *search, double 
     erg_frontier_release(&mp);
     erg_frontier_release(&np);
     erg_frontier_release(&own);
-    json_decref(plan);
+    erg_plan_free(plan);
     return 0;
 }
 

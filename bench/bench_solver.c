@@ -237,7 +237,7 @@ static struct losses losses_of(const struct erg_iteration_request *request, doub
     double seconds = erg_cpu_seconds() - start, loss[POINTS + 1], mean = 0;
     size_t count = iteration.plan_count;
     for (size_t i = 0; i < count; i++) {
-        const struct erg_plan *plan = &iteration.plans[i];
+        const struct erg_iteration_plan *plan = &iteration.plans[i];
         double held = plan->energy_j + pipeline->blocking_power_w * (double)pipeline->stages *
                                            (plan->planned_time_s - plan->time_s);
         loss[i] = 100 * (held / plan->planned_energy_j - 1);

@@ -68,8 +68,8 @@ static inline void solve(struct erg_iteration *iteration,
 }
 
 /* The plan that is picked. */
-static inline const struct erg_plan *pick(const struct erg_iteration *iteration, enum erg_goal goal,
-                                          double bound)
+static inline const struct erg_iteration_plan *pick(const struct erg_iteration *iteration,
+                                                    enum erg_goal goal, double bound)
 {
     struct erg_error err;
     size_t plan;
@@ -105,7 +105,7 @@ static inline double worst_loss(const struct erg_iteration_request *request)
     double worst = 0;
     solve(&iteration, request);
     for (size_t i = 0; i < iteration.plan_count; i++) {
-        const struct erg_plan *plan = &iteration.plans[i];
+        const struct erg_iteration_plan *plan = &iteration.plans[i];
         double power_w = request->pipeline.blocking_power_w * (double)request->pipeline.stages;
         double held = plan->energy_j + power_w * (plan->planned_time_s - plan->time_s);
         worst = fmax(worst, 100 * (held / plan->planned_energy_j - 1));

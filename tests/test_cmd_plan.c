@@ -193,18 +193,15 @@ static void test_files(void **state)
     check_output(command, 0, "the best as a job");
     snprintf(command, sizeof command, "memory %s/job.yaml", folder);
     check_output(command, 0, "It fits");
-    snprintf(path, sizeof path, "%s/clocks.json", folder);
-    struct erg_error err;
-    json_t *clocks = NULL;
-    assert_ok(erg_json_load(&clocks, path, &err), &err);
-    assert_true(json_is_array(json_object_get(clocks, "stages")));
-    json_decref(clocks);
+    snprintf(path, sizeof path, "%s/plan.json", folder);
+    snprintf(command, sizeof command, "show %s", path);
+    check_output(command, 0, "the best layout's point for the goal");
     /* On another cluster, and on GPUs that do not fill its nodes, too. */
     snprintf(command, sizeof command, "plan " ON_A100 " --gpus 12 --top 1 -o %s", folder);
     check_output(command, 0, "on 12 A100-SXM4-40GB");
     snprintf(command, sizeof command, "plan %s/job.yaml --engine megatron-a100 --top 1", folder);
     check_output(command, 0, "on 12 A100-SXM4-40GB");
-    static const char *const names[] = {"layouts.json", "layouts.html", "job.yaml", "clocks.json"};
+    static const char *const names[] = {"layouts.json", "layouts.html", "job.yaml", "plan.json"};
     for (size_t i = 0; i < 4; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         assert_int_equal(unlink(path), 0);

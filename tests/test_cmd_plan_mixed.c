@@ -109,7 +109,7 @@ static void one_layout(void **state)
 static void over_clocks(void **state)
 {
     (void)state;
-    static const char *const names[] = {"layouts.json", "layouts.html", "clocks.json", "job.yaml"};
+    static const char *const names[] = {"layouts.json", "layouts.html", "plan.json", "job.yaml"};
     struct erg_error err;
     json_t *document = NULL;
     char command[300];

@@ -1,7 +1,7 @@
 /* The metrics of the published evaluation. */
 #include "check.h"
 
-#include "optimize/compare.h"
+#include "plan/plan.h"
 
 /* Kareus table 1 (Qwen 1.7B, PP2 CP2 TP4, microbatch 16, 4K): one point per system. */
 static void published_table_1(void **state)

@@ -8,7 +8,7 @@
 #include "device/emulated/emulated.h"
 #include "io/json.h"
 #include "optimize/optimize.h"
-#include "optimize/plan_file.h"
+#include "plan/plan.h"
 #include "report/report.h"
 
 static const char job_text[] = "model: llama-3.2-1b\n"
@@ -35,7 +35,7 @@ static void ignore(void *context, const char *task, size_t done, size_t total)
 }
 
 /* Plans the job on an emulated GPU that the driver would call `board`. */
-static json_t *plan_on(const char *board)
+static struct erg_plan *plan_on(const char *board)
 {
     struct erg_error err = {0};
     struct erg_job *job;
@@ -54,7 +54,7 @@ static json_t *plan_on(const char *board)
                                            .methods = {true, true, true, true, true},
                                            .store_path = store,
                                            .device = device};
-    json_t *plan;
+    struct erg_plan *plan;
     warnings[0] = '\0';
     assert_ok(erg_optimize(&request, &plan, &err), &err);
     erg_device_close(device);
@@ -66,21 +66,21 @@ static json_t *plan_on(const char *board)
 static void the_mean_clock_is_said(void **state)
 {
     (void)state;
-    json_t *plan = plan_on("NVIDIA A100-SXM4-40GB");
+    struct erg_plan *plan = plan_on("NVIDIA A100-SXM4-40GB");
     assert_string_equal(warnings, "");
-    const json_t *device = json_array_get(json_object_get(plan, "kinds"), 0);
-    double mean_mhz = json_number_value(json_object_get(device, "mean_clock_mhz"));
+    const double mean_mhz = plan->kinds[0].mean_clock_mhz;
     assert_in_range(mean_mhz, 1200, 1410); /* the highest, but for the power cap */
-    assert_string_equal(json_string_value(json_object_get(device, "device")),
-                        "NVIDIA A100-SXM4-40GB");
+    assert_string_equal(plan->kinds[0].device, "NVIDIA A100-SXM4-40GB");
     char expected[64];
     snprintf(expected, sizeof expected, "40GB at their default clock (mean %.0f MHz),", mean_mhz);
     struct erg_text table = {0};
     struct erg_error err = {0};
-    assert_ok(erg_report_table(&table, plan, &err), &err);
+    json_t *document = erg_plan_json(plan);
+    assert_ok(erg_report_table(&table, document, &err), &err);
+    json_decref(document);
     assert_non_null(strstr(table.data, expected));
     erg_text_release(&table);
-    json_decref(plan);
+    erg_plan_free(plan);
 }
 
 /* Read back, and shown: no clock stands where none was set. */
@@ -88,32 +88,29 @@ static void a_plan_file_says_it_too(void **state)
 {
     (void)state;
     struct erg_error err = {0};
-    json_t *plan = plan_on("NVIDIA A100-SXM4-40GB");
+    struct erg_plan *plan = plan_on("NVIDIA A100-SXM4-40GB");
     char path[] = "/tmp/ergon-test-XXXXXX", arguments[64];
     int file = mkstemp(path);
     assert_true(file >= 0);
     close(file);
-    assert_ok(erg_json_write(path, plan, &err), &err);
-    struct erg_plan_file *read;
-    assert_ok(erg_plan_file_load(&read, path, &err), &err);
-    assert_close(read->kinds[0].mean_clock_mhz,
-                 json_number_value(json_object_get(
-                     json_array_get(json_object_get(plan, "kinds"), 0), "mean_clock_mhz")),
-                 1e-9);
-    erg_plan_file_free(read);
+    assert_ok(erg_plan_write(plan, path, &err), &err);
+    struct erg_plan *read;
+    assert_ok(erg_plan_load(&read, path, &err), &err);
+    assert_close(read->kinds[0].mean_clock_mhz, plan->kinds[0].mean_clock_mhz, 1e-9);
+    erg_plan_free(read);
     snprintf(arguments, sizeof arguments, "show %s", path);
     check_program(arguments, 0, "forward   default clock  ");
     unlink(path);
-    json_decref(plan);
+    erg_plan_free(plan);
 }
 
 static void another_gpu_is_warned_of(void **state)
 {
     (void)state;
-    json_t *plan = plan_on("NVIDIA H200");
+    struct erg_plan *plan = plan_on("NVIDIA H200");
     assert_non_null(strstr(warnings, "the job is for A100-SXM4-40GB, but this machine has NVIDIA "
                                      "H200:"));
-    json_decref(plan);
+    erg_plan_free(plan);
 }
 
 int main(void)

@@ -15,7 +15,7 @@ static double hop_s(const struct erg_pipeline *pipeline, const struct erg_instru
 
 /* What a plan says must follow from its options alone, computed here the slow way. */
 static void check_plan(const struct erg_iteration *iteration, const struct erg_frontier *tables,
-                       const struct erg_plan *plan)
+                       const struct erg_iteration_plan *plan)
 {
     const struct erg_schedule *schedule = &iteration->schedule;
     const struct erg_pipeline *pipeline = &schedule->pipeline;
@@ -85,7 +85,7 @@ static void check_pipeline(const struct erg_pipeline *pipeline, size_t options, 
     assert_true(iteration.plans[0].energy_j <= fastest_j);
 
     for (size_t i = 0; i < iteration.plan_count; i++) {
-        const struct erg_plan *plan = &iteration.plans[i];
+        const struct erg_iteration_plan *plan = &iteration.plans[i];
         check_plan(&iteration, tables, plan);
         assert_true(plan->time_s <= plan->planned_time_s);
         /* No assignment at all can beat the planned optimum at its own time. */
@@ -156,7 +156,7 @@ static void test_tiny_plans_are_close_to_the_best_assignment(void **state)
         struct erg_iteration iteration;
         solve(&iteration, &request);
         for (size_t i = 0; i < iteration.plan_count; i++) {
-            const struct erg_plan *plan = &iteration.plans[i];
+            const struct erg_iteration_plan *plan = &iteration.plans[i];
             double best = exhaustive(&iteration.schedule, tables, plan->planned_time_s);
             assert_true(plan->energy_j >= best * (1 - 1e-12));
             assert_true(plan->energy_j <= best * 1.03);
@@ -210,7 +210,7 @@ static void test_deadlines_and_picks(void **state)
                                             .deadlines_s = deadlines,
                                             .deadline_count = 2};
     solve(&iteration, &request);
-    const struct erg_plan *plan, *other;
+    const struct erg_iteration_plan *plan, *other;
     size_t none;
     for (size_t i = 0; i < 2; i++) {
         plan = pick(&iteration, ERG_GOAL_DEADLINE, deadlines[i]);

@@ -42,7 +42,7 @@ static void test_the_plan_of_least_energy_may_be_slower_than_planned(void **stat
     request.pipeline.hop_latency_s = (const double[]){0.003, 0.003};
     struct erg_iteration iteration;
     struct erg_error err;
-    const struct erg_plan *plan;
+    const struct erg_iteration_plan *plan;
     solve(&iteration, &request);
     double best = exhaustive(&iteration.schedule, tables, deadline);
     assert_near(best, 1751.04, 1e-9);
@@ -91,7 +91,7 @@ static void test_round_deadlines_are_met(void **state)
                                             .deadlines_s = &deadline,
                                             .deadline_count = 1};
     struct erg_iteration iteration;
-    const struct erg_plan *plan;
+    const struct erg_iteration_plan *plan;
     solve(&iteration, &request);
     plan = pick(&iteration, ERG_GOAL_DEADLINE, deadline);
     assert_true(plan->time_s == deadline);
@@ -112,7 +112,7 @@ static void test_deadlines_between_ticks_are_planned_for(void **state)
     for (size_t i = 0; i < sizeof deadlines / sizeof *deadlines; i++) {
         request.deadlines_s = &deadlines[i];
         solve(&iteration, &request);
-        const struct erg_plan *plan = &iteration.plans[0];
+        const struct erg_iteration_plan *plan = &iteration.plans[0];
         assert_true(plan->time_s <= plan->planned_time_s);
         assert_near(plan->planned_time_s, deadlines[i], 1e-12);
         assert_near(plan->planned_energy_j, erg_iteration_planned_energy(&iteration, deadlines[i]),
@@ -135,7 +135,7 @@ static void test_plans_name_the_tightest_deadline_they_meet(void **state)
                                             .deadlines_s = &deadline,
                                             .deadline_count = 1};
     struct erg_iteration iteration;
-    const struct erg_plan *plan;
+    const struct erg_iteration_plan *plan;
     solve(&iteration, &request);
     plan = pick(&iteration, ERG_GOAL_DEADLINE, deadline);
     assert_true(plan->planned_time_s <= deadline);

@@ -162,7 +162,7 @@ static void a_bound_is_below_the_optimum(void **state)
                          fmax(climb.closed_s, pipeline_s + frontier.tail.time_s - frontier.drift_s),
                          1e-3);
             for (size_t k = 0; k < frontier.points.count; k++) {
-                const struct erg_plan *plan =
+                const struct erg_iteration_plan *plan =
                     &frontier.iteration.plans[frontier.points.points[k].recipe];
                 double time_s = plan->planned_time_s + frontier.tail.time_s;
                 double optimum_j = replicas * plan->planned_energy_j + frontier.tail.total_j;

@@ -486,7 +486,7 @@ static void a_frontier_falls_and_its_points_are_plans(void **state)
         double nearest_s = INFINITY;
         for (size_t k = 0; k < frontier.points.count; k++) {
             const struct erg_point *point = &frontier.points.points[k];
-            const struct erg_plan *plan = &frontier.iteration.plans[point->recipe];
+            const struct erg_iteration_plan *plan = &frontier.iteration.plans[point->recipe];
             double time_s, energy_j;
             erg_iteration_evaluate(&frontier.iteration.schedule, frontier.tables, plan->option,
                                    NULL, &time_s, &energy_j);
@@ -550,7 +550,7 @@ static void many_microbatches_repeat_their_middle(void **state)
         };
         assert_ok(erg_iteration_solve(&exact, &request, &err), &err);
         for (size_t k = 1; k < count; k++) {
-            const struct erg_plan *plan =
+            const struct erg_iteration_plan *plan =
                 &frontier.iteration.plans[frontier.frontier.points[k].recipe];
             double least_j = erg_iteration_planned_energy(&exact, plan->time_s);
             if (!(plan->energy_j > 0.999 * least_j && plan->energy_j < 1.006 * least_j))

@@ -6,7 +6,7 @@
 #include "optimize.h"
 
 #include "base/random.h"
-#include "optimize/plan_file.h"
+#include "plan/plan.h"
 
 #include <sched.h>
 #include <sqlite3.h>
@@ -30,20 +30,20 @@ static int tear_down(void **state)
 }
 
 /* The reader accepts FOLDER/out/plan.json. */
-static struct erg_plan_file *read_plan(const char *out)
+static struct erg_plan *read_plan(const char *out)
 {
     char path[160];
     snprintf(path, sizeof path, "%s/%s/plan.json", folder, out);
     struct erg_error err = {0};
-    struct erg_plan_file *plan = NULL;
-    assert_ok(erg_plan_file_load(&plan, path, &err), &err);
+    struct erg_plan *plan = NULL;
+    assert_ok(erg_plan_load(&plan, path, &err), &err);
     return plan;
 }
 
 static void test_plan_is_valid_and_beats_the_references(void **state)
 {
     (void)state;
-    struct erg_plan_file *plan = read_plan("reference");
+    struct erg_plan *plan = read_plan("reference");
     for (int i = 0; i < ERG_METHOD_COUNT; i++)
         assert_true(plan->methods[i].point_count > 0);
     const struct erg_plan_method *sequential = &plan->methods[ERG_METHOD_SEQUENTIAL];
@@ -52,13 +52,13 @@ static void test_plan_is_valid_and_beats_the_references(void **state)
     assert_true(ours->points[0].time_s < sequential->points[0].time_s);
     assert_true(ours->points[ours->point_count - 1].energy_j < sequential->points[0].energy_j);
     assert_true(ours->versus.max_throughput_energy > 0 && ours->versus.iso_time_energy > 0);
-    assert_int_equal(plan->selected_method, ERG_METHOD_ERGON);
-    assert_int_equal(plan->selected_point, 0);
+    assert_int_equal(plan->selected.method, ERG_METHOD_ERGON);
+    assert_int_equal(plan->selected.point, 0);
     assert_int_equal(measured(reference, "cached"), 0);
     /* Every row of the store is a measurement that the plan counts. */
     assert_int_equal(stored_rows("reference"),
                      measured(reference, "energy") + measured(reference, "time_only"));
-    erg_plan_file_free(plan);
+    erg_plan_free(plan);
 }
 
 /* ---- equal seeds ---- */
@@ -225,11 +225,11 @@ static void test_methods_are_reported_as_asked_for(void **state)
         char option[64];
         snprintf(option, sizeof option, "--method %s", name);
         check_optimize("quick.yaml", "methods", option, 0, name);
-        struct erg_plan_file *plan = read_plan("methods");
+        struct erg_plan *plan = read_plan("methods");
         for (int k = 0; k < ERG_METHOD_COUNT; k++)
             assert_true((plan->methods[k].point_count > 0) == (k == i));
-        assert_int_equal(plan->selected_method, i);
-        erg_plan_file_free(plan);
+        assert_int_equal(plan->selected.method, i);
+        erg_plan_free(plan);
     }
     check_optimize("quick.yaml", "methods", "-m sequential+clocks,ergon", 0, "selected: ergon");
     json_t *plan = load_plan("methods");
@@ -250,7 +250,7 @@ static void check_sequential_only(const char *job, const char *out, const char *
                                   const char *refusal)
 {
     check_optimize(job, out, "", 0, warning);
-    struct erg_plan_file *plan = read_plan(out);
+    struct erg_plan *plan = read_plan(out);
     assert_int_equal(plan->methods[ERG_METHOD_NANOBATCHING].point_count, 0);
     assert_int_equal(plan->methods[ERG_METHOD_NANOBATCHING_CLOCKS].point_count, 0);
     const struct erg_plan_method *clocks = &plan->methods[ERG_METHOD_SEQUENTIAL_CLOCKS];
@@ -261,9 +261,8 @@ static void check_sequential_only(const char *job, const char *out, const char *
     assert_true(ours->points[ours->point_count - 1].energy_j <=
                 clocks->points[clocks->point_count - 1].energy_j * (1 + 1e-9));
     for (size_t i = 0; i < plan->schedule.count; i++)
-        assert_int_equal(erg_plan_file_option(plan, &ours->points[0], i)->mode,
-                         ERG_MODE_SEQUENTIAL);
-    erg_plan_file_free(plan);
+        assert_int_equal(erg_plan_option(plan, &ours->points[0], i)->mode, ERG_MODE_SEQUENTIAL);
+    erg_plan_free(plan);
     check_optimize(job, out, "-m nanobatching", 3, refusal);
 }
 
@@ -301,19 +300,19 @@ static void check_shape(const char *line, const char *replacement, size_t stages
 {
     write_job("shape.yaml", line, replacement);
     check_optimize("shape.yaml", "shape", "", 0, "selected: ergon");
-    struct erg_plan_file *plan = read_plan("shape");
+    struct erg_plan *plan = read_plan("shape");
     const struct erg_pipeline *pipeline = &plan->schedule.pipeline;
     assert_int_equal(pipeline->stages, stages);
     assert_int_equal(pipeline->chunks, chunks);
     assert_int_equal(pipeline->microbatches, microbatches);
     long layers = 0;
     for (size_t x = 0; x < stages * chunks; x++)
-        layers += plan->layers[x];
+        layers += plan->stages[x].layers;
     assert_int_equal(layers, 16);
     /* Where overlap does not pay, sequential execution is one of its options. */
     assert_true(plan->methods[ERG_METHOD_ERGON].points[0].time_s <=
                 plan->methods[ERG_METHOD_SEQUENTIAL_CLOCKS].points[0].time_s * (1 + 1e-9));
-    erg_plan_file_free(plan);
+    erg_plan_free(plan);
 }
 
 static void test_shapes_of_jobs(void **state)
@@ -349,7 +348,7 @@ static void check_hops(const char *cluster, const char *degrees, int per_node, c
               nodes.data);
     erg_text_release(&nodes);
     check_optimize("nodes.yaml", "nodes", "-m sequential", 0, "selected: sequential");
-    struct erg_plan_file *plan = read_plan("nodes");
+    struct erg_plan *plan = read_plan("nodes");
     const struct erg_pipeline *pipeline = &plan->schedule.pipeline;
     const double bytes = 4 * 2048 * 2048 * 2.0, gather_s = bytes / 2 / 300e9;
     assert_int_equal(pipeline->stages, count);
@@ -358,10 +357,8 @@ static void check_hops(const char *cluster, const char *degrees, int per_node, c
                      gather_s +
                          (leaves[s] ? bytes / 2 / (50e9 / per_node) + 20e-6 : bytes / 2 / 300e9),
                      1e-9);
-    const json_t *kind = json_array_get(json_object_get(plan->document, "kinds"), 0);
-    assert_int_equal(json_integer_value(json_object_get(kind, "gpus_used")),
-                     count * 2 * (size_t)plan->data);
-    erg_plan_file_free(plan);
+    assert_int_equal(plan->kinds[0].gpus_used, (long)count * 2 * plan->layout.data);
+    erg_plan_free(plan);
 }
 
 static void test_transfers_know_the_nodes(void **state)
@@ -381,11 +378,11 @@ static void test_overrides_win_over_the_job(void **state)
 {
     (void)state;
     check_optimize("job.yaml", "overridden", "-M 3 -b 2 -S 1024", 0, "selected: ergon");
-    struct erg_plan_file *plan = read_plan("overridden");
+    struct erg_plan *plan = read_plan("overridden");
     assert_int_equal(plan->schedule.pipeline.microbatches, 3);
-    assert_int_equal(plan->microbatch_size, 2);
-    assert_int_equal(plan->sequence, 1024);
-    erg_plan_file_free(plan);
+    assert_int_equal(plan->layout.microbatch, 2);
+    assert_int_equal(plan->layout.sequence, 1024);
+    erg_plan_free(plan);
 }
 
 /* What the plan says of its search is what was done: everything, whatever the job's budget. */
@@ -393,21 +390,17 @@ static void test_exhaustive_search_says_what_it_measured(void **state)
 {
     (void)state;
     check_optimize("job.yaml", "exhaustive", "--search exhaustive", 0, "selected: ergon");
-    struct erg_plan_file *plan = read_plan("exhaustive");
-    const json_t *search = json_object_get(plan->document, "search"), *partition;
-    const json_t *partitions = json_object_get(plan->document, "partitions");
-    json_int_t largest = 0;
-    size_t i;
-    json_array_foreach(partitions, i, partition)
-    {
-        json_int_t all = json_integer_value(json_object_get(partition, "configurations"));
-        assert_int_equal(json_integer_value(json_object_get(partition, "measured")), all);
+    struct erg_plan *plan = read_plan("exhaustive");
+    size_t largest = 0;
+    for (size_t i = 0; i < plan->partition_count; i++) {
+        size_t all = plan->partitions[i].configurations;
+        assert_int_equal(plan->partitions[i].measured, all);
         largest = all > largest ? all : largest;
     }
     assert_true(largest > 0);
-    assert_int_equal(json_integer_value(json_object_get(search, "budget")), largest);
-    assert_int_equal(json_integer_value(json_object_get(search, "start")), 0);
-    erg_plan_file_free(plan);
+    assert_int_equal(plan->search.budget, largest);
+    assert_int_equal(plan->search.start, 0);
+    erg_plan_free(plan);
 }
 
 static double fastest_time(const json_t *plan, const char *method)

@@ -1,7 +1,7 @@
 /*
  * `ergon optimize` of pipelines through GPUs of several kinds: two kinds that are the same give the
  * plan of one, every stage has the tables of its own GPUs, and what ergon plan writes is taken.
- * That energies of plan files add up is in test_plan_file.c.
+ * That energies of plan files add up is in test_plan.c.
  */
 #include "optimize.h"
 
@@ -110,8 +110,8 @@ static void two_names_of_one_kind_give_its_plan(void **state)
 static size_t common_rows(const json_t *one, const json_t *two, int stage, size_t *other)
 {
     const json_t *lists[2] = {
-        json_object_get(json_object_get(one, "stage_profile"), "rows"),
-        json_object_get(json_object_get(two, "stage_profile"), "rows"),
+        json_object_get(one, "stage_profile"),
+        json_object_get(two, "stage_profile"),
     };
     size_t i, k, common = 0;
     json_t *row, *candidate;
@@ -119,7 +119,7 @@ static size_t common_rows(const json_t *one, const json_t *two, int stage, size_
     json_array_foreach((json_t *)(uintptr_t)lists[0], i, row)
     {
         bool found = false;
-        if (json_integer_value(json_array_get(row, 0)) != stage)
+        if (json_integer_value(json_object_get(row, "stage")) != stage)
             continue;
         json_array_foreach((json_t *)(uintptr_t)lists[1], k, candidate)
         {

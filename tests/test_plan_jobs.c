@@ -325,17 +325,15 @@ static void what_is_found_is_taken(void **state)
 static double measured_time(const struct erg_job *job)
 {
     struct erg_error err = {0};
-    json_t *plan = NULL;
+    struct erg_plan *plan = NULL;
     const struct erg_optimize_request request = {
         .job = job,
         .methods = {[ERG_METHOD_SEQUENTIAL] = true},
         .store_path = in_folder("profile.db"),
     };
     assert_ok(erg_optimize(&request, &plan, &err), &err);
-    const json_t *method = json_object_get(json_object_get(plan, "methods"), "sequential");
-    const json_t *point = json_array_get(json_object_get(method, "points"), 0);
-    const double time_s = json_real_value(json_object_get(point, "time_s"));
-    json_decref(plan);
+    const double time_s = plan->methods[ERG_METHOD_SEQUENTIAL].points[0].time_s;
+    erg_plan_free(plan);
     return time_s;
 }
 

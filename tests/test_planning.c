@@ -182,8 +182,8 @@ static void check_frontier(struct fixture *f, struct erg_method_result *result, 
     for (size_t t = 0; t < TABLES; t++)
         erg_microbatch_filter(&result->tables[t], f->gpu->blocking_power_w);
     assert_ok(erg_method_plan(result, &request, &err), &err);
-    const struct erg_method_point *first = &result->points[0];
-    const struct erg_method_point *last = &result->points[result->point_count - 1];
+    const struct erg_plan_point *first = &result->points[0];
+    const struct erg_plan_point *last = &result->points[result->point_count - 1];
     assert_close(first->time_s, fastest_s, 0.005);
     assert_close(first->energy_j, fastest_j, 0.005);
     assert_close(last->energy_j, cheapest_j, 0.005);

@@ -8,7 +8,7 @@
 #include "job/job.h"
 #include "optimize/optimize.h"
 
-static json_t *optimize(const char *workload)
+static struct erg_plan *optimize(const char *workload)
 {
     struct erg_error err = {0};
     char path[4096], store[] = "/tmp/ergon-test-XXXXXX";
@@ -20,18 +20,16 @@ static json_t *optimize(const char *workload)
     close(file);
     struct erg_optimize_request request = {
         .job = job, .methods = {true, true, true, true, true}, .store_path = store};
-    json_t *plan;
+    struct erg_plan *plan;
     assert_ok(erg_optimize(&request, &plan, &err), &err);
     unlink(store);
     erg_job_free(job);
     return plan;
 }
 
-static double fastest_energy(const json_t *plan, const char *method)
+static double fastest_energy(const struct erg_plan *plan, enum erg_method method)
 {
-    const json_t *points =
-        json_object_get(json_object_get(json_object_get(plan, "methods"), method), "points");
-    return json_real_value(json_object_get(json_array_get(points, 0), "energy_j"));
+    return plan->methods[method].points[0].energy_j;
 }
 
 static void energy_falls_from_method_to_method(void **state)
@@ -40,46 +38,30 @@ static void energy_falls_from_method_to_method(void **state)
     static const char *const workloads[] = {
         "llama3.2-3b_tp8_mbs8_seq4096", "qwen3-1.7b_tp8_mbs8_seq4096",
         "qwen3-1.7b_tp8_mbs8_seq8192", "qwen3-1.7b_tp8_mbs16_seq4096"};
-    static const char *const methods[] = {"sequential", "sequential+clocks", "nanobatching+clocks",
-                                          "ergon"};
+    static const enum erg_method methods[] = {ERG_METHOD_SEQUENTIAL, ERG_METHOD_SEQUENTIAL_CLOCKS,
+                                              ERG_METHOD_NANOBATCHING_CLOCKS, ERG_METHOD_ERGON};
     for (size_t w = 0; w < sizeof workloads / sizeof *workloads; w++) {
-        json_t *plan = optimize(workloads[w]);
+        struct erg_plan *plan = optimize(workloads[w]);
         for (size_t i = 1; i < sizeof methods / sizeof *methods; i++)
             if (!(fastest_energy(plan, methods[i]) < fastest_energy(plan, methods[i - 1])))
-                fail_msg("%s: %s needs %g J, %s %g J; expected less", workloads[w], methods[i],
-                         fastest_energy(plan, methods[i]), methods[i - 1],
-                         fastest_energy(plan, methods[i - 1]));
-        json_decref(plan);
+                fail_msg("%s: %s needs %g J, %s %g J; expected less", workloads[w],
+                         erg_method_name(methods[i]), fastest_energy(plan, methods[i]),
+                         erg_method_name(methods[i - 1]), fastest_energy(plan, methods[i - 1]));
+        erg_plan_free(plan);
     }
 }
 
 static void the_smallest_workload_returns_to_sequential_execution(void **state)
 {
     (void)state;
-    json_t *plan = optimize("qwen3-1.7b_cp2tp4_mbs8_seq4096");
-    const json_t *stages = json_object_get(plan, "stages");
-    const json_t *schedule = json_object_get(plan, "schedule");
-    const json_t *point = json_array_get(
-        json_object_get(json_object_get(json_object_get(plan, "methods"), "ergon"), "points"), 0);
-    size_t sequential = 0, all = 0;
-    for (size_t s = 0; s < json_array_size(schedule); s++) {
-        const json_t *instructions = json_array_get(schedule, s);
-        const json_t *options = json_array_get(json_object_get(point, "options"), s);
-        for (size_t i = 0; i < json_array_size(instructions); i++) {
-            const char *type =
-                json_string_value(json_object_get(json_array_get(instructions, i), "type"));
-            const json_t *list =
-                json_object_get(json_object_get(json_array_get(stages, s), type), "options");
-            const json_t *option =
-                json_array_get(list, (size_t)json_integer_value(json_array_get(options, i)));
-            const char *mode = json_string_value(json_object_get(option, "mode"));
-            sequential += strcmp(mode, "sequential") == 0;
-            all++;
-        }
-    }
+    struct erg_plan *plan = optimize("qwen3-1.7b_cp2tp4_mbs8_seq4096");
+    const struct erg_plan_point *point = &plan->methods[ERG_METHOD_ERGON].points[0];
+    size_t sequential = 0, all = plan->schedule.count;
+    for (size_t i = 0; i < all; i++)
+        sequential += erg_plan_option(plan, point, i)->mode == ERG_MODE_SEQUENTIAL;
     assert_int_equal(all, 2 * 16);
     assert_true(sequential >= all * 9 / 10);
-    json_decref(plan);
+    erg_plan_free(plan);
 }
 
 int main(void)

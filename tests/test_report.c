@@ -141,7 +141,7 @@ static void test_missing_parts_are_left_out(void **state)
     (void)state;
     struct erg_error err;
     struct erg_text table = {0};
-    json_t *plan = json_pack("{s:s, s:i}", "schema", "ergon.plan", "schema_version", 2);
+    json_t *plan = json_pack("{s:s, s:i}", "schema", "ergon.plan", "schema_version", 3);
     char *html = written_page(plan);
     json_decref(embedded(html));
     free(html);

@@ -37,6 +37,7 @@ static const char *const rooms[] = {
     "layout/document",
     "layout/grid",
     "layout/exchange",
+    "plan",
     "cluster",
     "cluster/traces",
     "cluster/schedule",

@@ -5,6 +5,7 @@
 #include "io/csv.h"
 #include "io/json.h"
 #include "iteration/iteration.h"
+#include "plan/plan.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -97,7 +98,7 @@ static const struct erg_option options[] = {
      .type = ERG_OPTION_FILE,
      .argument = "FILE",
      .offset = offsetof(struct values, plan),
-     .help = "write the selected plan (the fastest unless one is selected) as JSON"},
+     .help = "write all points, the selected one (default: the fastest) marked, as a plan"},
     {.name = "format",
      .letter = 'f',
      .type = ERG_OPTION_CHOICE,
@@ -174,7 +175,7 @@ static size_t row_count(const struct result *result)
     return result->selected ? 1 : result->iteration->frontier.count;
 }
 
-static const struct erg_plan *row(const struct result *result, size_t i)
+static const struct erg_iteration_plan *row(const struct result *result, size_t i)
 {
     size_t plan =
         result->selected ? result->chosen : (size_t)result->iteration->frontier.points[i].recipe;
@@ -195,7 +196,8 @@ static void print_table(const struct result *result)
     printf("%12s %14s %15s %17s %8s %8s\n", "time_s", "energy_j", "planned_time_s",
            "planned_energy_j", "time", "energy");
     for (size_t i = 0; i < shown; i++) {
-        const struct erg_plan *plan = row(result, shown > 1 ? i * (count - 1) / (shown - 1) : 0);
+        const struct erg_iteration_plan *plan =
+            row(result, shown > 1 ? i * (count - 1) / (shown - 1) : 0);
         printf("%12.6f %14.3f %15.6f %17.3f %+7.2f%% %+7.2f%%\n", plan->time_s, plan->energy_j,
                plan->planned_time_s, plan->planned_energy_j,
                change(result->highest_clock_s, plan->time_s),
@@ -212,7 +214,7 @@ static void print_csv(const struct result *result)
     struct erg_text out = {0};
     erg_text_add(&out, "time_s,energy_j,planned_time_s,planned_energy_j\n");
     for (size_t i = 0; i < row_count(result); i++) {
-        const struct erg_plan *plan = row(result, i);
+        const struct erg_iteration_plan *plan = row(result, i);
         erg_csv_add_double(&out, plan->time_s);
         erg_csv_add_double(&out, plan->energy_j);
         erg_csv_add_double(&out, plan->planned_time_s);
@@ -228,7 +230,7 @@ static void print_json(const struct result *result)
     json_t *root = json_object(), *points = json_array();
     json_object_set_new(root, "schema_version", json_integer(1));
     for (size_t i = 0; i < row_count(result); i++) {
-        const struct erg_plan *plan = row(result, i);
+        const struct erg_iteration_plan *plan = row(result, i);
         json_t *point = json_object();
         json_object_set_new(point, "time_s", json_real(plan->time_s));
         json_object_set_new(point, "energy_j", json_real(plan->energy_j));
@@ -247,6 +249,39 @@ static void print_json(const struct result *result)
     json_decref(root);
 }
 
+/* All points of the frontier, the chosen one selected: energies of one GPU per stage. */
+static int write_plan(const struct erg_invocation *call, const struct erg_iteration *iteration,
+                      const struct erg_frontier *tables, size_t chosen, struct erg_error *err)
+{
+    const struct values *values = call->values;
+    const char *rule = !isnan(values->deadline_s)        ? "the least energy within the deadline"
+                       : !isnan(values->energy_budget_j) ? "the fastest within the energy budget"
+                                                         : "the fastest";
+    struct erg_plan *plan = erg_plan_new();
+    plan->seed = call->common.seed == ERG_NOT_GIVEN ? 0 : call->common.seed;
+    plan->name = call->arguments[0];
+    plan->layout.tensor = plan->layout.context = plan->layout.data = 1;
+    plan->scale.gpus_per_stage = 1;
+    plan->kind_count = 1;
+    plan->kinds = erg_arena_alloc(&plan->arena, sizeof *plan->kinds);
+    plan->kinds[0] = (struct erg_plan_kind){
+        .gpu = "GPU of the profile",
+        .device = "GPUs of the profile",
+        .identity = call->arguments[0],
+        .blocking_power_w = iteration->schedule.pipeline.blocking_power_w,
+        .static_power_w = NAN,
+        .power_cap_w = NAN,
+        .mean_clock_mhz = NAN,
+    };
+    erg_plan_set_iteration(plan, iteration, tables, NULL, chosen, rule);
+    int status = erg_plan_complete(plan, iteration->schedule.pipeline.schedule, err) ||
+                         erg_plan_write(plan, values->plan, err)
+                     ? -1
+                     : 0;
+    erg_plan_free(plan);
+    return status;
+}
+
 static int solve_and_print(const struct erg_invocation *call, const struct erg_profile *profile,
                            double *hop_latency_s, struct erg_error *err)
 {
@@ -262,7 +297,7 @@ static int solve_and_print(const struct erg_invocation *call, const struct erg_p
     struct result result = {.iteration = &iteration};
     int status = select_plan(values, &request, &iteration, &result, err);
     if (status == 0 && values->plan)
-        status = erg_plan_write(values->plan, &iteration, profile->tables, result.chosen, err);
+        status = write_plan(call, &iteration, profile->tables, result.chosen, err);
     if (status == 0) {
         uint32_t *highest = erg_xcalloc(iteration.schedule.count, sizeof *highest);
         erg_profile_highest_clock(&iteration.schedule, profile->tables, highest);

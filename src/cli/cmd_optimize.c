@@ -110,23 +110,17 @@ static int load_job(const struct erg_invocation *call, struct erg_job **job, str
 }
 
 /* The plan's stage profile as the table that `ergon frontier` and other planners read. */
-static int write_profile(const char *folder, const json_t *plan, struct erg_error *err)
+static int write_profile(const char *folder, const struct erg_plan *plan, struct erg_error *err)
 {
-    const json_t *profile = json_object_get(plan, "stage_profile"), *row, *field;
     struct erg_text path = {0}, table = {0};
-    size_t i, j;
-    json_array_foreach(json_object_get(profile, "columns"), i, field)
-        erg_csv_add(&table, json_string_value(field));
-    erg_csv_end_row(&table);
-    json_array_foreach(json_object_get(profile, "rows"), i, row)
-    {
-        json_array_foreach(row, j, field)
-        {
-            if (json_is_string(field))
-                erg_csv_add(&table, json_string_value(field));
-            else
-                erg_csv_add_double(&table, json_number_value(field));
-        }
+    erg_text_add(&table, "stage,instruction,frequency,time,energy\n");
+    for (size_t i = 0; i < plan->profile_count; i++) {
+        const struct erg_plan_row *row = &plan->profile[i];
+        erg_csv_add_long(&table, (long)row->stage);
+        erg_csv_add(&table, row->direction == ERG_FORWARD ? "forward" : "backward");
+        erg_csv_add_long(&table, row->clock_mhz);
+        erg_csv_add_double(&table, row->time_s);
+        erg_csv_add_double(&table, row->energy_j);
         erg_csv_end_row(&table);
     }
     erg_text_printf(&path, "%s/profile.csv", folder);
@@ -151,18 +145,19 @@ static int write_measurements(const char *folder, const char *store_path, struct
     return status;
 }
 
-static int write_files(const char *folder, const json_t *plan, struct erg_error *err)
+static int write_files(const char *folder, const json_t *document, const struct erg_plan *plan,
+                       struct erg_error *err)
 {
     struct erg_text path = {0};
     int status = 0;
     erg_text_printf(&path, "%s/plan.json", folder);
-    status = erg_json_write(path.data, plan, err);
+    status = erg_json_write(path.data, document, err);
     path.count = 0;
     erg_text_printf(&path, "%s/report.html", folder);
-    status = status || erg_report_write(path.data, plan, err);
+    status = status || erg_report_write(path.data, document, err);
     path.count = 0;
     erg_text_printf(&path, "%s/trace.json", folder);
-    status = status || erg_report_trace(path.data, plan, err);
+    status = status || erg_report_trace(path.data, document, err);
     status = status || write_profile(folder, plan, err);
     erg_text_release(&path);
     return status ? -1 : 0;
@@ -210,7 +205,8 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     struct erg_text store = {0};
     struct erg_real *real = NULL;
     struct erg_launch_environment env;
-    json_t *plan = NULL;
+    struct erg_plan *plan = NULL;
+    json_t *document = NULL;
     int status = parse_methods(values->methods, request.methods, err) ||
                  erg_launch_environment_read(&env, err) || load_job(call, &job, err);
     if (!status && values->device == DEVICE_CUDA)
@@ -226,15 +222,17 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         request.store_path = store.data;
         request.device = real ? erg_real_device(real) : NULL;
         erg_optimize_warn_of_memory(job, call->arguments[0]);
-        status = erg_dir_make(values->folder, err) || erg_optimize(&request, &plan, err) ||
-                 write_files(values->folder, plan, err) ||
+        status = erg_dir_make(values->folder, err) || erg_optimize(&request, &plan, err);
+        document = status ? NULL : erg_plan_json(plan);
+        status = status || write_files(values->folder, document, plan, err) ||
                  write_measurements(values->folder, store.data, err);
     }
     erg_terminal_finish();
     if (!status && leads)
-        status = print_result(call, values->folder, plan, err);
+        status = print_result(call, values->folder, document, err);
     erg_real_close(real);
-    json_decref(plan);
+    json_decref(document);
+    erg_plan_free(plan);
     erg_text_release(&store);
     erg_job_free(job);
     if (status)

@@ -62,7 +62,7 @@ static const struct erg_option options[] = {
          "simulate"},
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
      .help = "write layouts.json, layouts.html, job.yaml, the job with the best layout, and "
-             "clocks.json, its clocks"},
+             "plan.json, its clocks"},
     {0},
 };
 

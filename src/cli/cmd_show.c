@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "io/json.h"
-#include "optimize/plan_file.h"
+#include "plan/plan.h"
 #include "report/report.h"
 
 #include <math.h>
@@ -50,16 +50,16 @@ static const struct erg_option options[] = {
 
 /* ---- which point ---- */
 
-static int choose_method(const struct erg_plan_file *plan, const struct values *values,
+static int choose_method(const struct erg_plan *plan, const struct values *values,
                          struct choice *choice, struct erg_error *err)
 {
-    choice->method = plan->selected_method;
+    choice->method = plan->selected.method;
     if (!values->method)
         return 0;
     return erg_method_parse(values->method, &choice->method, err);
 }
 
-static int choose_number(const struct erg_plan_file *plan, long number, struct choice *choice,
+static int choose_number(const struct erg_plan *plan, long number, struct choice *choice,
                          struct erg_error *err)
 {
     const struct erg_plan_method *method = &plan->methods[choice->method];
@@ -74,8 +74,8 @@ static int choose_number(const struct erg_plan_file *plan, long number, struct c
     return 0;
 }
 
-static int choose(const struct erg_plan_file *plan, const struct values *values,
-                  struct choice *choice, struct erg_error *err)
+static int choose(const struct erg_plan *plan, const struct values *values, struct choice *choice,
+                  struct erg_error *err)
 {
     if (choose_method(plan, values, choice, err))
         return -1;
@@ -88,9 +88,9 @@ static int choose(const struct erg_plan_file *plan, const struct values *values,
     enum erg_goal goal = ERG_GOAL_FASTEST;
     double bound = 0;
     choice->rule = pick_rules[0];
-    if (!given && choice->method == plan->selected_method) {
-        choice->point = plan->selected_point;
-        choice->rule = plan->selected_rule;
+    if (!given && choice->method == plan->selected.method) {
+        choice->point = plan->selected.point;
+        choice->rule = plan->selected.rule;
         return 0;
     }
     if (values->pick >= 0) {
@@ -109,7 +109,7 @@ static int choose(const struct erg_plan_file *plan, const struct values *values,
         bound = choice->held_until_s = values->straggler_s;
         choice->rule = "the least energy when held for a straggler";
     }
-    if (erg_plan_file_pick(plan, choice->method, goal, bound, &choice->point, err))
+    if (erg_plan_pick(plan, choice->method, goal, bound, &choice->point, err))
         return -1;
     return values->point == ERG_NOT_GIVEN ? 0 : choose_number(plan, values->point, choice, err);
 }
@@ -192,7 +192,7 @@ static void print_option(const struct legend *legend, size_t k)
     puts("");
 }
 
-static void print_stage(const struct erg_plan_file *plan, const struct erg_plan_point *point,
+static void print_stage(const struct erg_plan *plan, const struct erg_plan_point *point,
                         size_t stage)
 {
     const struct erg_schedule *schedule = &plan->schedule;
@@ -204,7 +204,7 @@ static void print_stage(const struct erg_plan_file *plan, const struct erg_plan_
         .default_clock = plan->kinds[0].mean_clock_mhz > 0,
     };
     for (size_t i = 0; i < count; i++) {
-        run[i] = erg_plan_file_option(plan, point, first + i);
+        run[i] = erg_plan_option(plan, point, first + i);
         size_t k = 0;
         while (k < legend.count && legend.items[k] != run[i])
             k++;
@@ -214,7 +214,7 @@ static void print_stage(const struct erg_plan_file *plan, const struct erg_plan_
     }
     printf("Stage %zu", stage);
     if (plan->kind_count > 1)
-        printf(", %s", plan->kinds[plan->stage_kind[stage]].gpu);
+        printf(", %s", erg_plan_stage_kind(plan, stage)->gpu);
     putchar(':');
     print_sequence(&legend, run, count);
     for (size_t k = 0; k < legend.count; k++)
@@ -224,17 +224,19 @@ static void print_stage(const struct erg_plan_file *plan, const struct erg_plan_
     free(legend.forward);
 }
 
-static void print_point(const struct erg_plan_file *plan, const struct choice *choice)
+static void print_point(const struct erg_plan *plan, const struct choice *choice)
 {
     const struct erg_plan_point *point = &plan->methods[choice->method].points[choice->point];
     bool slower = choice->point >= plan->methods[choice->method].point_count;
-    printf("%s, point %zu%s (%s): %.4f s, %.1f J, of which %.1f J static.\n",
-           erg_method_name(choice->method), choice->point + 1,
-           slower ? ", beyond the frontier" : "", choice->rule, point->time_s, point->energy_j,
-           point->static_energy_j);
+    printf("%s, point %zu%s (%s): %.4f s, %.1f J", erg_method_name(choice->method),
+           choice->point + 1, slower ? ", beyond the frontier" : "", choice->rule, point->time_s,
+           point->energy_j);
+    if (!isnan(point->static_energy_j))
+        printf(", of which %.1f J static", point->static_energy_j);
+    puts(".");
     if (choice->held_until_s > 0)
         printf("Held until %.4f s: %.1f J.\n", choice->held_until_s,
-               erg_plan_file_held_energy(plan, point, choice->held_until_s));
+               erg_plan_held_energy(plan, point, choice->held_until_s));
     puts("Times and energies below are of one instruction on one GPU.\n");
     for (size_t stage = 0; stage < plan->schedule.pipeline.stages; stage++)
         print_stage(plan, point, stage);
@@ -242,11 +244,11 @@ static void print_point(const struct erg_plan_file *plan, const struct choice *c
 
 /* ---- for programs ---- */
 
-static json_t *describe_instruction(const struct erg_plan_file *plan,
-                                    const struct erg_plan_point *point, size_t i, double start_s)
+static json_t *describe_instruction(const struct erg_plan *plan, const struct erg_plan_point *point,
+                                    size_t i, double start_s)
 {
     const struct erg_instruction *instruction = &plan->schedule.instructions[i];
-    const struct erg_plan_option *option = erg_plan_file_option(plan, point, i);
+    const struct erg_plan_option *option = erg_plan_option(plan, point, i);
     json_t *configurations = json_array();
     for (size_t k = 0; k < option->configuration_count; k++)
         json_array_append_new(configurations, json_pack("{s:s, s:s, s:i}", "partition",
@@ -261,11 +263,11 @@ static json_t *describe_instruction(const struct erg_plan_file *plan,
                      configurations);
 }
 
-static json_t *describe_stages(const struct erg_plan_file *plan, const struct erg_plan_point *point)
+static json_t *describe_stages(const struct erg_plan *plan, const struct erg_plan_point *point)
 {
     const struct erg_schedule *schedule = &plan->schedule;
     double *start_s = erg_xcalloc(schedule->count, sizeof *start_s), time_s, energy_j;
-    erg_plan_file_evaluate(plan, point, start_s, &time_s, &energy_j);
+    erg_plan_evaluate(plan, point, start_s, &time_s, &energy_j);
     json_t *stages = json_array();
     for (size_t stage = 0; stage < schedule->pipeline.stages; stage++) {
         json_t *list = json_array();
@@ -278,43 +280,43 @@ static json_t *describe_stages(const struct erg_plan_file *plan, const struct er
     return stages;
 }
 
-static json_t *describe_methods(const struct erg_plan_file *plan)
+/* Times and energies of all points, without their recipes. */
+static json_t *describe_methods(const json_t *document)
 {
-    json_t *methods = json_object();
-    for (int i = 0; i < ERG_METHOD_COUNT; i++) {
-        const struct erg_plan_method *method = &plan->methods[i];
-        if (!method->point_count)
-            continue;
-        const char *name = erg_method_name((enum erg_method)i);
-        json_t *points = json_array();
-        for (size_t p = 0; p < method->point_count; p++)
-            json_array_append_new(points,
-                                  json_pack("{s:f, s:f}", "time_s", method->points[p].time_s,
-                                            "energy_j", method->points[p].energy_j));
-        json_t *saved = json_object_get(
-            json_object_get(json_object_get(plan->document, "methods"), name), "versus");
-        json_object_set_new(methods, name,
-                            json_pack("{s:o, s:O}", "points", points, "versus", saved));
+    json_t *methods = json_object(), *method;
+    const char *name;
+    json_object_foreach(json_object_get(document, "methods"), name, method)
+    {
+        json_t *points = json_array(), *point;
+        size_t i;
+        json_array_foreach(json_object_get(method, "points"), i, point) json_array_append_new(
+            points, json_pack("{s:O, s:O}", "time_s", json_object_get(point, "time_s"), "energy_j",
+                              json_object_get(point, "energy_j")));
+        json_object_set_new(
+            methods, name,
+            json_pack("{s:o, s:O}", "points", points, "versus", json_object_get(method, "versus")));
     }
     return methods;
 }
 
-static void print_json(const struct erg_plan_file *plan, const struct choice *choice)
+static void print_json(const struct erg_plan *plan, const struct choice *choice)
 {
     const struct erg_plan_point *point = &plan->methods[choice->method].points[choice->point];
-    json_t *chosen =
-        json_pack("{s:s, s:I, s:s, s:f, s:f, s:f}", "method", erg_method_name(choice->method),
-                  "point", (json_int_t)choice->point, "rule", choice->rule, "time_s", point->time_s,
-                  "energy_j", point->energy_j, "static_energy_j", point->static_energy_j);
+    json_t *chosen = json_pack(
+        "{s:s, s:I, s:s, s:f, s:f, s:o}", "method", erg_method_name(choice->method), "point",
+        (json_int_t)choice->point, "rule", choice->rule, "time_s", point->time_s, "energy_j",
+        point->energy_j, "static_energy_j", erg_json_number(point->static_energy_j));
     if (choice->held_until_s > 0) {
-        double held_j = erg_plan_file_held_energy(plan, point, choice->held_until_s);
+        double held_j = erg_plan_held_energy(plan, point, choice->held_until_s);
         json_object_set_new(chosen, "held_until_s", json_real(choice->held_until_s));
         json_object_set_new(chosen, "held_energy_j", json_real(held_j));
     }
     json_object_set_new(chosen, "stages", describe_stages(plan, point));
+    json_t *document = erg_plan_json(plan);
     json_t *root = json_pack("{s:i, s:O, s:o, s:o}", "schema_version", 1, "job",
-                             json_object_get(plan->document, "job"), "methods",
-                             describe_methods(plan), "chosen", chosen);
+                             json_object_get(document, "job"), "methods",
+                             describe_methods(document), "chosen", chosen);
+    json_decref(document);
     char *text = erg_json_text(root);
     puts(text);
     free(text);
@@ -323,23 +325,25 @@ static void print_json(const struct erg_plan_file *plan, const struct choice *ch
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    struct erg_plan_file *plan;
+    struct erg_plan *plan;
     struct choice choice = {0};
-    if (erg_plan_file_load(&plan, call->arguments[0], err))
+    if (erg_plan_load(&plan, call->arguments[0], err))
         return -1;
     int status = choose(plan, call->values, &choice, err);
     if (!status && call->common.json) {
         print_json(plan, &choice);
     } else if (!status) {
         struct erg_text table = {0};
-        status = erg_report_table(&table, plan->document, err);
+        json_t *document = erg_plan_json(plan);
+        status = erg_report_table(&table, document, err);
+        json_decref(document);
         if (!status) {
             puts(table.data);
             print_point(plan, &choice);
         }
         erg_text_release(&table);
     }
-    erg_plan_file_free(plan);
+    erg_plan_free(plan);
     return status;
 }
 
@@ -352,11 +356,13 @@ const struct erg_command erg_cmd_show = {
     .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct values),
     .options = options,
-    .details = "PLAN.json is a plan written by \"ergon optimize\". It is checked completely before "
-               "anything is\nshown. Unless another point is chosen, the one that was selected when "
-               "the plan was made is\nshown: per stage the sequence of instructions, and for each "
-               "kind of instruction its clock, how\nit runs, and the launch slot and SMs of every "
-               "communication.",
+    .details =
+        "PLAN.json is a plan that \"ergon optimize\", \"ergon plan\" or \"ergon frontier\" wrote. "
+        "It is checked\ncompletely before anything is shown. Unless another point is chosen, the "
+        "one that was selected when "
+        "the plan was made is\nshown: per stage the sequence of instructions, and for each "
+        "kind of instruction its clock, how\nit runs, and the launch slot and SMs of every "
+        "communication.",
     .examples = "  ergon show ergon-out/plan.json\n"
                 "  ergon show ergon-out/plan.json --deadline 5.2\n"
                 "  ergon show ergon-out/plan.json --method sequential+clocks --pick knee\n"

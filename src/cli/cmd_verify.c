@@ -315,7 +315,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
                                          .repeatable = values->repeatable};
     struct erg_verification verification;
     struct erg_job *job = NULL;
-    struct erg_plan_file *plan = NULL;
+    struct erg_plan *plan = NULL;
     struct erg_real *real = NULL;
     struct erg_launch_environment env;
     if (values->repeatable && values->device != DEVICE_CUDA)
@@ -325,7 +325,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     int status =
         erg_launch_environment_read(&env, err) ||
                 erg_job_load(&job, call->arguments[0], NULL, err) ||
-                erg_plan_file_load(&plan, call->arguments[1], err) ||
+                erg_plan_load(&plan, call->arguments[1], err) ||
                 (values->device == DEVICE_CUDA && open_gpus(job, values->layers, &real, err))
             ? -1
             : 0;
@@ -341,7 +341,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         }
     }
     erg_real_close(real);
-    erg_plan_file_free(plan);
+    erg_plan_free(plan);
     erg_job_free(job);
     return status;
 }

@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "layout/exchange/export.h"
+#include "plan/plan.h"
 #include "report/report.h"
 
 #include <math.h>
@@ -230,14 +231,61 @@ static const struct erg_layout_candidate *best(const struct planning *at)
                                     : &at->found.items[0];
 }
 
-/* What each instruction of the answer runs at. */
-static int write_clocks(const struct erg_layout_choice *choice, const char *path,
-                        struct erg_error *err)
+/* The kinds of GPUs of an answer, and on which each stage of a layout lies. */
+static size_t *set_kinds(struct erg_plan *plan, const struct planning *at,
+                         const struct erg_layout_answer *answer,
+                         const struct erg_layout_candidate *candidate)
 {
-    const struct erg_layout_pick *pick = &choice->picks[0];
-    const struct erg_layout_frontier *frontier = &choice->layouts[pick->option].frontier;
-    return erg_plan_write(path, &frontier->iteration, frontier->tables,
-                          (size_t)frontier->points.points[pick->point].recipe, err);
+    const struct erg_mixed_search *mixed = answer->mixed;
+    plan->kind_count = mixed ? mixed->kind_count : 1;
+    plan->kinds = erg_arena_alloc(&plan->arena, plan->kind_count * sizeof *plan->kinds);
+    for (size_t k = 0; k < plan->kind_count; k++) {
+        const struct erg_gpu *gpu = mixed ? mixed->kinds[k].gpu : at->energy.gpu;
+        plan->kinds[k] = (struct erg_plan_kind){
+            .gpu = gpu->name,
+            .device = erg_arena_printf(&plan->arena, "model of %s", gpu->name),
+            .identity = mixed ? mixed->kinds[k].engine->name : at->energy.time.engine->name,
+            .emulated = true,
+            .gpus_used =
+                mixed ? erg_mixed_gpus_of(candidate, k) : erg_layout_gpus(&candidate->layout),
+            .blocking_power_w = gpu->blocking_power_w,
+            .static_power_w = gpu->static_power_w,
+            .power_cap_w = gpu->power_cap_w,
+            .mean_clock_mhz = NAN,
+        };
+    }
+    size_t stage = 0;
+    size_t *kinds =
+        erg_arena_alloc(&plan->arena, (size_t)candidate->layout.pipeline * sizeof *kinds);
+    for (size_t i = 0; i < candidate->block_count; i++)
+        for (long s = 0; s < candidate->blocks[i].stages; s++)
+            kinds[stage++] = candidate->blocks[i].kind;
+    return kinds;
+}
+
+/* The answer as a plan: what each instruction runs at. */
+static int write_plan(const struct planning *at, const struct erg_layout_answer *answer,
+                      const char *path, struct erg_error *err)
+{
+    const struct erg_layout_pick *pick = &answer->choice->picks[0];
+    const struct erg_layout_planned *planned = &answer->choice->layouts[pick->option];
+    const struct erg_layout_frontier *frontier = &planned->frontier;
+    const struct erg_layout *layout = &planned->candidate.layout;
+    struct erg_plan *plan = erg_plan_new();
+    plan->name = at->job->name;
+    plan->model = at->job->model->name;
+    plan->layout = *layout;
+    plan->scale.gpus_per_stage = (int)(layout->tensor * layout->context);
+    const size_t *kinds = set_kinds(plan, at, answer, &planned->candidate);
+    erg_plan_set_iteration(plan, &frontier->iteration, frontier->tables, kinds,
+                           (size_t)frontier->points.points[pick->point].recipe,
+                           "the best layout's point for the goal");
+    int status = erg_plan_complete(plan, frontier->iteration.schedule.pipeline.schedule, err) ||
+                         erg_plan_write(plan, path, err)
+                     ? -1
+                     : 0;
+    erg_plan_free(plan);
+    return status;
 }
 
 int erg_plan_write_files(const struct planning *at, const struct erg_layout_answer *answer,
@@ -248,17 +296,17 @@ int erg_plan_write_files(const struct planning *at, const struct erg_layout_answ
     struct erg_text job = {0};
     json_t *document = erg_layout_document(answer);
     erg_layout_job(&job, answer, at->cluster, at->values->engine, best(at));
-    int status = erg_dir_make(folder, err) ||
-                         erg_json_write(erg_arena_printf(&arena, "%s/layouts.json", folder),
-                                        document, err) ||
-                         erg_report_layouts_write(
-                             erg_arena_printf(&arena, "%s/layouts.html", folder), document, err) ||
-                         write_clocks(answer->choice,
-                                      erg_arena_printf(&arena, "%s/clocks.json", folder), err) ||
-                         erg_file_write(erg_arena_printf(&arena, "%s/job.yaml", folder), job.data,
-                                        job.count, err)
-                     ? -1
-                     : 0;
+    int status =
+        erg_dir_make(folder, err) ||
+                erg_json_write(erg_arena_printf(&arena, "%s/layouts.json", folder), document,
+                               err) ||
+                erg_report_layouts_write(erg_arena_printf(&arena, "%s/layouts.html", folder),
+                                         document, err) ||
+                write_plan(at, answer, erg_arena_printf(&arena, "%s/plan.json", folder), err) ||
+                erg_file_write(erg_arena_printf(&arena, "%s/job.yaml", folder), job.data, job.count,
+                               err)
+            ? -1
+            : 0;
     json_decref(document);
     erg_text_release(&job);
     erg_arena_release(&arena);
@@ -280,7 +328,7 @@ void erg_plan_print_files(const char *folder)
 {
     if (folder)
         printf("\nlayouts %s/layouts.json, page %s/layouts.html, the best as a job %s/job.yaml, "
-               "its clocks %s/clocks.json\n",
+               "its clocks %s/plan.json\n",
                folder, folder, folder, folder);
 }
 

@@ -62,7 +62,7 @@ void erg_plan_print_refusal(const struct erg_layout_answer *answer,
 void erg_plan_print_export(const struct planning *at, const struct erg_layout_answer *answer,
                            const struct erg_layout_candidate *candidate);
 
-/* Writes layouts.json, layouts.html, job.yaml and clocks.json of an answer over clocks; and says
+/* Writes layouts.json, layouts.html, job.yaml and plan.json of an answer over clocks; and says
  * so, unless `folder` is NULL. */
 int erg_plan_write_files(const struct planning *at, const struct erg_layout_answer *answer,
                          struct erg_error *err);

@@ -112,7 +112,7 @@ struct erg_breakpoint {
     double time_s, cost_j;
 };
 
-struct erg_plan {
+struct erg_iteration_plan {
     double time_s, energy_j; /* realised */
     /* The tightest deadline T that it meets, of all that plans were made for, and C(T) + P*S*T. */
     double planned_time_s, planned_energy_j;
@@ -133,9 +133,9 @@ struct erg_iteration_request {
 
 struct erg_iteration {
     struct erg_schedule schedule;
-    struct erg_breakpoint *planned; /* time up, cost down, convex */
-    size_t planned_count;           /* pieces + 1 */
-    struct erg_plan *plans;         /* time up; of equal times the cheapest */
+    struct erg_breakpoint *planned;   /* time up, cost down, convex */
+    size_t planned_count;             /* pieces + 1 */
+    struct erg_iteration_plan *plans; /* time up; of equal times the cheapest */
     size_t plan_count;
     struct erg_frontier frontier; /* Pareto filter of the plans; recipe = index into plans */
 };
@@ -153,8 +153,8 @@ void erg_iteration_release(struct erg_iteration *iteration);
 
 /* Adds plans that were made otherwise for the same pipeline and tables; takes over their options.
  */
-void erg_iteration_add_plans(struct erg_iteration *iteration, const struct erg_plan *plans,
-                             size_t count);
+void erg_iteration_add_plans(struct erg_iteration *iteration,
+                             const struct erg_iteration_plan *plans, size_t count);
 
 /* Takes the plans of another solution of the same problem; that is released. */
 void erg_iteration_take_plans(struct erg_iteration *iteration, struct erg_iteration *from);
@@ -219,13 +219,6 @@ void erg_profile_release(struct erg_profile *profile);
  * `option` has one entry per instruction of the schedule. */
 void erg_profile_highest_clock(const struct erg_schedule *schedule,
                                const struct erg_frontier *tables, uint32_t *option);
-
-/*
- * Writes a plan as JSON ("schema_version": 2): its times and energies, and per stage the
- * instructions in execution order with clock (the recipe), start, time and energy.
- */
-int erg_plan_write(const char *path, const struct erg_iteration *iteration,
-                   const struct erg_frontier *tables, size_t plan, struct erg_error *err);
 
 /*
  * Picks; the index of a plan. deadline: least energy within it. budget: the fastest within it.

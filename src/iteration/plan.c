@@ -64,7 +64,7 @@ struct deadline {
 
 static int compare_plans(const void *left, const void *right)
 {
-    const struct erg_plan *a = left, *b = right;
+    const struct erg_iteration_plan *a = left, *b = right;
     if (a->time_s != b->time_s)
         return a->time_s < b->time_s ? -1 : 1;
     return (a->energy_j > b->energy_j) - (a->energy_j < b->energy_j);
@@ -86,7 +86,7 @@ static void tighten_deadlines(struct erg_iteration *iteration)
                                          iteration->plans[i].planned_energy_j};
     qsort(deadlines, count, sizeof *deadlines, compare_deadlines);
     for (size_t i = 0; i < count; i++) {
-        struct erg_plan *plan = &iteration->plans[i];
+        struct erg_iteration_plan *plan = &iteration->plans[i];
         while (next < count && deadlines[next].time_s < plan->time_s)
             next++;
         if (next < count && deadlines[next].time_s < plan->planned_time_s) {

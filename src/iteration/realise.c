@@ -65,7 +65,7 @@ static int realise(void *context, size_t i, struct erg_error *err)
     struct realiser *realiser = context;
     const struct wanted *wanted = &realiser->wanted.items[i];
     const struct erg_schedule *schedule = &realiser->iteration->schedule;
-    struct erg_plan *plan = &realiser->iteration->plans[wanted->plan];
+    struct erg_iteration_plan *plan = &realiser->iteration->plans[wanted->plan];
     if (erg_interrupt_check(err) != 0)
         return -1;
     struct rounding_effort effort = choose_effort(realiser, wanted->will_run);
@@ -89,7 +89,7 @@ static void forget_wanted(struct realiser *realiser)
     realiser->wanted.count = 0;
 }
 
-static struct erg_plan *add_plan(struct realiser *realiser)
+static struct erg_iteration_plan *add_plan(struct realiser *realiser)
 {
     struct erg_iteration *iteration = realiser->iteration;
     if (iteration->plan_count == realiser->plan_capacity) {
@@ -98,9 +98,9 @@ static struct erg_plan *add_plan(struct realiser *realiser)
         iteration->plans =
             erg_xrealloc(iteration->plans, realiser->plan_capacity, sizeof *iteration->plans);
     }
-    struct erg_plan *plan = &iteration->plans[iteration->plan_count++];
-    *plan =
-        (struct erg_plan){.option = erg_xcalloc(iteration->schedule.count, sizeof *plan->option)};
+    struct erg_iteration_plan *plan = &iteration->plans[iteration->plan_count++];
+    *plan = (struct erg_iteration_plan){
+        .option = erg_xcalloc(iteration->schedule.count, sizeof *plan->option)};
     return plan;
 }
 
@@ -115,7 +115,7 @@ void realiser_want(struct realiser *realiser, const struct timecost_plan *contin
                    double planned_time_s, double planned_energy_j, double deadline_s, bool will_run)
 {
     const struct timecost_problem *problem = realiser->problem;
-    struct erg_plan *plan = add_plan(realiser);
+    struct erg_iteration_plan *plan = add_plan(realiser);
     plan->planned_time_s = planned_time_s;
     plan->planned_energy_j = planned_energy_j;
     struct wanted wanted = {.plan = realiser->iteration->plan_count - 1,

@@ -56,8 +56,8 @@ static double planned_until_s(const struct erg_iteration *iteration, double budg
     return planned_meeting_s(iteration, budget_j, planned_least_s(iteration), longest_s);
 }
 
-void erg_iteration_add_plans(struct erg_iteration *iteration, const struct erg_plan *plans,
-                             size_t count)
+void erg_iteration_add_plans(struct erg_iteration *iteration,
+                             const struct erg_iteration_plan *plans, size_t count)
 {
     iteration->plans = erg_xrealloc(iteration->plans, iteration->plan_count + count, sizeof *plans);
     memcpy(iteration->plans + iteration->plan_count, plans, count * sizeof *plans);

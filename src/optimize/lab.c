@@ -19,6 +19,7 @@ struct erg_lab {
     struct erg_lab_counts counts;
     double clocks_mhz; /* sum over energy measurements ... */
     size_t clock_count;
+    int64_t device_ns; /* whole, so that the sum is the same in any order of the threads */
 };
 
 int erg_lab_open(struct erg_lab **out, const struct erg_lab_request *request, struct erg_error *err)
@@ -57,6 +58,7 @@ struct erg_lab_counts erg_lab_counts(struct erg_lab *lab)
 {
     pthread_mutex_lock(&lab->lock);
     struct erg_lab_counts counts = lab->counts;
+    counts.device_s = 1e-9 * (double)lab->device_ns;
     counts.mean_clock_mhz = lab->clock_count ? lab->clocks_mhz / (double)lab->clock_count : 0;
     pthread_mutex_unlock(&lab->lock);
     return counts;
@@ -158,7 +160,7 @@ static void count_one(struct erg_lab *lab, bool cached, enum erg_store_kind kind
         lab->counts.energy++;
     else
         lab->counts.time_only++;
-    lab->counts.device_s += device_s;
+    lab->device_ns += (int64_t)(1e9 * device_s);
     pthread_mutex_unlock(&lab->lock);
 }
 

@@ -1,91 +1,9 @@
 #include "optimize/methods.h"
 
 #include "base/memory.h"
-#include "base/text.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-
-static const struct {
-    const char *name, *label;
-} methods[ERG_METHOD_COUNT] = {
-    [ERG_METHOD_SEQUENTIAL] = {"sequential", "sequential, full clock (Megatron-LM)"},
-    [ERG_METHOD_SEQUENTIAL_CLOCKS] = {"sequential+clocks", "sequential + clocks (Perseus)"},
-    [ERG_METHOD_NANOBATCHING] = {"nanobatching", "nanobatching, full clock"},
-    [ERG_METHOD_NANOBATCHING_CLOCKS] = {"nanobatching+clocks", "nanobatching + clocks"},
-    [ERG_METHOD_ERGON] = {"ergon", "ergon"},
-};
-
-const char *erg_method_name(enum erg_method method)
-{
-    return methods[method].name;
-}
-
-const char *erg_method_label(enum erg_method method)
-{
-    return methods[method].label;
-}
-
-int erg_method_from_name(const char *name)
-{
-    for (int i = 0; i < ERG_METHOD_COUNT; i++)
-        if (!strcmp(name, methods[i].name))
-            return i;
-    return -1;
-}
-
-int erg_method_parse(const char *name, enum erg_method *method, struct erg_error *err)
-{
-    int found = erg_method_from_name(name);
-    if (found >= 0) {
-        *method = (enum erg_method)found;
-        return 0;
-    }
-    const char *names[ERG_METHOD_COUNT + 1] = {NULL};
-    for (int i = 0; i < ERG_METHOD_COUNT; i++)
-        names[i] = methods[i].name;
-    const char *meant = erg_closest(name, names);
-    return erg_fail(err, ERG_USAGE,
-                    "unknown method '%s'%s%s%s; expected sequential, sequential+clocks, "
-                    "nanobatching, nanobatching+clocks or ergon",
-                    name, meant ? ", did you mean '" : "", meant ? meant : "", meant ? "'" : "");
-}
-
-/* Exactly that of every stage where all are alike. */
-static double mean(const double *stage_w, int stages)
-{
-    double mean_w = stage_w[0];
-    for (int s = 1; s < stages; s++)
-        mean_w += (stage_w[s] - stage_w[0]) / stages;
-    return mean_w;
-}
-
-void erg_scale_set_powers(struct erg_scale *scale, double *blocking_w, const double *static_w)
-{
-    scale->blocking_power_w = mean(blocking_w, scale->stages);
-    scale->static_power_w = mean(static_w, scale->stages);
-    for (int s = 0; s < scale->stages; s++)
-        blocking_w[s] -= scale->blocking_power_w;
-    scale->beyond_w = blocking_w;
-}
-
-double erg_scale_option_energy(const struct erg_scale *scale, size_t stage, double time_s,
-                               double energy_j)
-{
-    return scale->beyond_w ? energy_j - scale->beyond_w[stage] * time_s : energy_j;
-}
-
-double erg_scale_time(const struct erg_scale *scale, double planned_s)
-{
-    return planned_s * (1 + scale->overhead);
-}
-
-double erg_scale_energy(const struct erg_scale *scale, double planned_s, double planned_j)
-{
-    double waiting = scale->blocking_power_w * scale->stages * planned_s * scale->overhead;
-    return (planned_j + waiting) * scale->gpus_per_stage;
-}
 
 /* Back, for a deadline that a user gives in measured units. */
 static double unscale_time(const struct erg_scale *scale, double measured_s)
@@ -117,36 +35,33 @@ static void free_frontiers(struct erg_frontier *tables, size_t count)
     free(tables);
 }
 
-static struct erg_method_point make_point(const struct erg_scale *scale, double time_s,
-                                          double energy_j, double planned_s, double planned_j,
-                                          const uint32_t *option)
+static struct erg_plan_point make_point(const struct erg_scale *scale, double time_s,
+                                        double energy_j, double planned_s, double planned_j,
+                                        uint32_t *option)
 {
-    struct erg_method_point point = {
+    return (struct erg_plan_point){
+        .static_energy_j = erg_scale_static_energy(scale, time_s),
         .time_s = erg_scale_time(scale, time_s),
         .energy_j = erg_scale_energy(scale, time_s, energy_j),
         .planned_time_s = erg_scale_time(scale, planned_s),
         .planned_energy_j = erg_scale_energy(scale, planned_s, planned_j),
         .option = option,
     };
-    point.static_energy_j =
-        scale->static_power_w * scale->stages * scale->gpus_per_stage * point.time_s;
-    return point;
 }
 
 /* What is left of an energy when every GPU only waited. */
-static double beyond_waiting(const struct erg_scale *scale, const struct erg_method_point *point)
+static double beyond_waiting(const struct erg_scale *scale, const struct erg_plan_point *point)
 {
-    return point->energy_j -
-           scale->blocking_power_w * scale->stages * scale->gpus_per_stage * point->time_s;
+    return point->energy_j - erg_scale_waiting_w(scale) * point->time_s;
 }
 
 /* Plans slower than the cheapest: worth it only to a pipeline that has to wait anyway. */
 static void collect_slower(struct erg_method_result *result, const struct erg_scale *scale)
 {
-    struct erg_method_point *last = &result->points[result->point_count - 1];
+    struct erg_plan_point *last = &result->points[result->point_count - 1];
     for (size_t i = 0; i < result->iteration.plan_count; i++) {
-        const struct erg_plan *plan = &result->iteration.plans[i];
-        struct erg_method_point point =
+        const struct erg_iteration_plan *plan = &result->iteration.plans[i];
+        struct erg_plan_point point =
             make_point(scale, plan->time_s, plan->energy_j, plan->planned_time_s,
                        plan->planned_energy_j, plan->option);
         double gained_j = beyond_waiting(scale, last) - beyond_waiting(scale, &point);
@@ -191,7 +106,7 @@ static void collect_points(struct erg_method_result *result,
     const struct erg_iteration *iteration = &result->iteration;
     struct erg_frontier frontier = {0};
     for (size_t i = 0; i < iteration->plan_count; i++) {
-        const struct erg_plan *plan = &iteration->plans[i];
+        const struct erg_iteration_plan *plan = &iteration->plans[i];
         erg_frontier_add(&frontier, erg_scale_time(scale, plan->time_s),
                          erg_scale_energy(scale, plan->time_s, plan->energy_j), (int64_t)i);
     }
@@ -202,7 +117,7 @@ static void collect_points(struct erg_method_result *result,
     result->point_count = frontier.count;
     result->slower_count = 0;
     for (size_t i = 0; i < frontier.count; i++) {
-        const struct erg_plan *plan = &iteration->plans[frontier.points[i].recipe];
+        const struct erg_iteration_plan *plan = &iteration->plans[frontier.points[i].recipe];
         result->points[i] = make_point(scale, plan->time_s, plan->energy_j, plan->planned_time_s,
                                        plan->planned_energy_j, plan->option);
     }
@@ -228,7 +143,7 @@ static int refine_budget(struct erg_method_result *result, const struct erg_scal
                                         err))
             return -1;
         for (size_t i = result->iteration.plan_count; i-- > 0;) {
-            const struct erg_plan *plan = &result->iteration.plans[i];
+            const struct erg_iteration_plan *plan = &result->iteration.plans[i];
             if (plan->energy_j + added_w * plan->time_s <= planned_j)
                 time_s = plan->time_s; /* plans are sorted: the fastest one that fits stays */
         }
@@ -292,7 +207,8 @@ static uint32_t same_option(const struct erg_microbatch *table,
 
 /* The plan in the options of `result`, which are to be freed; NULL where it lacks one. */
 static uint32_t *translate(const struct erg_method_result *result,
-                           const struct erg_method_result *from, const struct erg_plan *plan)
+                           const struct erg_method_result *from,
+                           const struct erg_iteration_plan *plan)
 {
     const struct erg_schedule *schedule = &from->iteration.schedule;
     uint32_t *option = erg_xcalloc(schedule->count, sizeof *option);
@@ -310,10 +226,10 @@ static uint32_t *translate(const struct erg_method_result *result,
 void erg_method_adopt(struct erg_method_result *result, const struct erg_method_result *from,
                       const struct erg_method_request *request)
 {
-    struct erg_plan *plans = erg_xcalloc(from->iteration.plan_count + 1, sizeof *plans);
+    struct erg_iteration_plan *plans = erg_xcalloc(from->iteration.plan_count + 1, sizeof *plans);
     size_t count = 0;
     for (size_t i = 0; i < from->iteration.plan_count; i++) {
-        struct erg_plan plan = from->iteration.plans[i];
+        struct erg_iteration_plan plan = from->iteration.plans[i];
         plan.option = translate(result, from, &plan);
         plan.planned_energy_j =
             erg_iteration_planned_energy(&result->iteration, plan.planned_time_s);
@@ -366,16 +282,6 @@ void erg_method_release(struct erg_method_result *result)
     free(result->full_clock);
     erg_iteration_release(&result->iteration);
     *result = (struct erg_method_result){0};
-}
-
-void erg_method_starts(const struct erg_method_result *result, const struct erg_scale *scale,
-                       size_t point, double *start_s)
-{
-    struct erg_frontier *tables = make_frontiers(result, scale);
-    double time_s, energy_j;
-    erg_iteration_evaluate(&result->iteration.schedule, tables, result->points[point].option,
-                           start_s, &time_s, &energy_j);
-    free_frontiers(tables, result->table_count);
 }
 
 void erg_method_frontier(const struct erg_method_result *result, struct erg_frontier *frontier)

@@ -46,21 +46,12 @@ void erg_optimization_extras(struct erg_optimization *optimization);
 /* Plans all methods from the survey and compares them. */
 int erg_optimization_plan(struct erg_optimization *optimization, struct erg_error *err);
 
-const char *erg_comm_name(enum erg_comm_kind kind);
-const char *erg_direction_name(enum erg_direction direction);
-
 /* The partition type that configuration k of an overlapped option belongs to. */
 size_t erg_optimization_partition(const struct erg_optimization_kind *kind, int direction,
                                   size_t k);
 
-/* Parts of the document: before and after; partitions (NULL on failure); whole stages. */
-json_t *erg_optimization_timelines(const struct erg_optimization *optimization);
-json_t *erg_optimization_partition_timelines(const struct erg_optimization *optimization,
-                                             struct erg_error *err);
-json_t *erg_optimization_stage_profile(const struct erg_optimization *optimization);
-
-/* The document of a finished optimization. */
-json_t *erg_optimization_document(const struct erg_optimization *optimization,
-                                  struct erg_error *err);
+/* The plan of a finished optimization. */
+int erg_optimization_make_plan(const struct erg_optimization *optimization, struct erg_plan **plan,
+                               struct erg_error *err);
 
 #endif

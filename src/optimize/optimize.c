@@ -316,7 +316,8 @@ static int select_point(struct erg_optimization *o, struct erg_error *err)
     return status;
 }
 
-int erg_optimize(const struct erg_optimize_request *request, json_t **plan, struct erg_error *err)
+int erg_optimize(const struct erg_optimize_request *request, struct erg_plan **plan,
+                 struct erg_error *err)
 {
     const struct erg_job *job = request->job;
     struct erg_optimization o = {
@@ -325,10 +326,8 @@ int erg_optimize(const struct erg_optimize_request *request, json_t **plan, stru
                          select_point(&o, err) || erg_interrupt_check(err)
                      ? -1
                      : 0;
-    if (!status) {
-        *plan = erg_optimization_document(&o, err);
-        status = *plan ? 0 : -1;
-    }
+    if (!status)
+        status = erg_optimization_make_plan(&o, plan, err);
     release(&o);
     return status;
 }

@@ -16,7 +16,6 @@
 #include "job/job.h"
 #include "optimize/methods.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 
 struct erg_optimize_request {
@@ -36,9 +35,10 @@ int erg_optimize_check_device(const struct erg_job *job, const struct erg_device
                               struct erg_error *err);
 
 /*
- * The plan document (docs/plan-format.md), owned by the caller. ERG_INFEASIBLE when no point of
- * the chosen method satisfies the job's goal; the message names the bound that binds.
+ * The plan, to be freed by erg_plan_free(). ERG_INFEASIBLE when no point of the chosen method
+ * satisfies the job's goal; the message names the bound that binds.
  */
-int erg_optimize(const struct erg_optimize_request *request, json_t **plan, struct erg_error *err);
+int erg_optimize(const struct erg_optimize_request *request, struct erg_plan **plan,
+                 struct erg_error *err);
 
 #endif

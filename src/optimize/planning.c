@@ -333,7 +333,7 @@ static void aim(struct erg_optimization *o, struct targets *targets)
 
 static void compare_all(struct erg_optimization *o)
 {
-    const struct erg_method_point *m = &o->methods[ERG_METHOD_SEQUENTIAL].points[0];
+    const struct erg_plan_point *m = &o->methods[ERG_METHOD_SEQUENTIAL].points[0];
     struct erg_point full_clock = {m->time_s, m->energy_j, 0};
     struct erg_frontier reference = {0}, own = {0};
     erg_method_frontier(&o->methods[ERG_METHOD_SEQUENTIAL_CLOCKS], &reference);

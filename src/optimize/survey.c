@@ -27,8 +27,6 @@ struct run {
     const struct erg_survey_request *request;
     struct sweep sweeps[MAX_SWEEPS];
     size_t sweep_count;
-    pthread_mutex_t lock;
-    double search_cpu_s;
 };
 
 /* ---- one partition ---- */
@@ -141,12 +139,10 @@ static int search_partition(struct run *run, size_t index, struct erg_error *err
     double cpu_s = erg_cpu_seconds() - start_s;
     erg_progress(partition->key, context.expected, context.expected);
     if (!status) {
-        pthread_mutex_lock(&run->lock);
-        run->search_cpu_s += cpu_s;
-        pthread_mutex_unlock(&run->lock);
-        erg_log(ERG_LOG_INFO, "%s: %zu of %zu configurations measured, %zu times swept",
+        erg_log(ERG_LOG_INFO,
+                "%s: %zu of %zu configurations measured, %zu times swept, in %.2f CPU s",
                 partition->key, survey->searches[index]->evaluation_count,
-                survey->searches[index]->config_count, survey->searches[index]->swept_count);
+                survey->searches[index]->config_count, survey->searches[index]->swept_count, cpu_s);
     } else {
         erg_fail_context(err, "searching partition %s", partition->key);
     }
@@ -266,7 +262,6 @@ int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *r
     *survey = (struct erg_survey){0};
     const struct erg_workload *workload = request->workload;
     struct run run = {.survey = survey, .request = request};
-    pthread_mutex_init(&run.lock, NULL);
     list_clocks(survey, request->gpu, erg_lab_fixed_clock(request->lab));
     if (request->partitions)
         list_spaces(&run);
@@ -296,8 +291,6 @@ int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *r
 
     int status = erg_parallel_for(survey->partition_count + run.sweep_count,
                                   erg_lab_benches(request->lab), run_piece, &run, err);
-    survey->search_cpu_s = run.search_cpu_s;
-    pthread_mutex_destroy(&run.lock);
     if (status)
         erg_survey_release(survey);
     return status;

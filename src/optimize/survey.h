@@ -34,7 +34,6 @@ struct erg_survey {
     struct erg_space *spaces;                       /* [partition types] */
     struct erg_search_result **searches;            /* [partition types] */
     size_t partition_count;
-    double search_cpu_s;
 };
 
 /* How the job wants a partition whose run has `run_ops` ops to be searched on one of its GPUs. */

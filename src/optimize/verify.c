@@ -65,8 +65,9 @@ static bool has_other_constants(const char *identity, const struct erg_job *job)
 static int check_plan(const struct erg_verify_request *request, struct erg_error *err)
 {
     const struct erg_job *job = request->job;
-    const struct erg_plan_file *plan = request->plan;
+    const struct erg_plan *plan = request->plan;
     const char *recompute = erg_job_recompute_name(job->recompute);
+    const char *model = plan->model ? plan->model : "a model that it does not name";
     if (request->layers > job->model->layers)
         return erg_fail(err, ERG_USAGE,
                         "verifying a plan: expected a stack of at most the %ld layers of %s, got "
@@ -88,15 +89,17 @@ static int check_plan(const struct erg_verify_request *request, struct erg_error
                         "verifying a plan: it is one for a %s with other constants than the one of "
                         "the job %s; expected a plan that was made with this GPU's file",
                         gpu, job->name);
-    if (!strcmp(plan->model, job->model->name) && plan->tensor == job->tensor &&
-        plan->context == job->context && plan->microbatch_size == job->microbatch_size &&
-        plan->sequence == job->sequence && !strcmp(plan->recompute, recompute))
+    const struct erg_layout *layout = &plan->layout;
+    const char *planned = erg_layout_remat_name(layout);
+    if (!strcmp(model, job->model->name) && layout->tensor == job->tensor &&
+        layout->context == job->context && layout->microbatch == job->microbatch_size &&
+        layout->sequence == job->sequence && !strcmp(planned, recompute))
         return 0;
     return erg_fail(err, ERG_USAGE,
                     "verifying a plan: it is one of %s, tensor %ld, context %ld, microbatches of "
                     "%ld x %ld tokens, recomputation %s, expected a plan of the job %s",
-                    plan->model, plan->tensor, plan->context, plan->microbatch_size, plan->sequence,
-                    plan->recompute, job->name);
+                    model, layout->tensor, layout->context, layout->microbatch, layout->sequence,
+                    planned, job->name);
 }
 
 /* Whether layers run alike: stages have options of their own, but may run the same. */
@@ -116,21 +119,21 @@ static bool runs_alike(const struct erg_plan_option *a, const struct erg_plan_op
 
 /* The option that most instructions of a direction run at the selected point; of equally frequent
  * ones an overlapped one. */
-static const struct erg_plan_option *choose_option(const struct erg_plan_file *plan, int direction,
+static const struct erg_plan_option *choose_option(const struct erg_plan *plan, int direction,
                                                    struct erg_verify_share *share)
 {
     const struct erg_plan_point *point =
-        &plan->methods[plan->selected_method].points[plan->selected_point];
+        &plan->methods[plan->selected.method].points[plan->selected.point];
     const struct erg_plan_option *best = NULL;
     *share = (struct erg_verify_share){0};
     for (size_t i = 0; i < plan->schedule.count; i++) {
         if ((int)plan->schedule.instructions[i].direction != direction)
             continue;
-        const struct erg_plan_option *option = erg_plan_file_option(plan, point, i);
+        const struct erg_plan_option *option = erg_plan_option(plan, point, i);
         size_t uses = 0;
         for (size_t k = 0; k < plan->schedule.count; k++)
             uses += (int)plan->schedule.instructions[k].direction == direction &&
-                    runs_alike(erg_plan_file_option(plan, point, k), option);
+                    runs_alike(erg_plan_option(plan, point, k), option);
         share->instructions++;
         if (uses > share->uses || (uses == share->uses && option->mode == ERG_MODE_OVERLAP &&
                                    best->mode != ERG_MODE_OVERLAP)) {
@@ -139,26 +142,6 @@ static const struct erg_plan_option *choose_option(const struct erg_plan_file *p
         }
     }
     return best;
-}
-
-static int find_launch(const struct erg_workload *workload,
-                       const struct erg_plan_configuration *wanted, struct erg_launch *launches,
-                       struct erg_error *err)
-{
-    for (size_t i = 0; i < workload->forward_count + workload->backward_count; i++) {
-        const struct erg_partition *partition = &workload->partitions[i];
-        if (strcmp(partition->key, wanted->partition))
-            continue;
-        for (size_t k = 0; k < partition->slot_count; k++)
-            if (!strcmp(partition->slots[k].name, wanted->slot)) {
-                launches[i] = (struct erg_launch){partition->slots[k].op, wanted->sms};
-                return 0;
-            }
-    }
-    return erg_fail(err, ERG_USAGE,
-                    "verifying a plan: it launches a communication of partition %s at %s, but the "
-                    "job has no such partition or launch slot",
-                    wanted->partition, wanted->slot);
 }
 
 /* ---- the ways ---- */
@@ -212,12 +195,11 @@ static int make_overlapped(struct verifier *v, struct way *way, bool backward,
     struct erg_launch launches[MOST_PIECES] = {0};
     assert(v->workload.forward_count + v->workload.backward_count <= MOST_PIECES);
     way->mode = ERG_MODE_OVERLAP;
-    for (size_t i = 0; i < option->configuration_count; i++)
-        if (find_launch(&v->workload, &option->configurations[i], launches, err))
-            return -1;
+    if (erg_plan_expand(option, &v->workload, &v->workload_request, v->request->layers, backward,
+                        launches, &way->stack, err))
+        return -1;
     add_partitions(v, way, backward, launches);
-    return erg_stage_nanobatched(&v->workload, &v->workload_request, v->request->layers, backward,
-                                 launches, &way->stack, err);
+    return 0;
 }
 
 static int make_ways(struct verifier *v, bool backward, struct erg_error *err)

@@ -22,7 +22,7 @@
 #include "ergon/error.h"
 #include "job/job.h"
 #include "microbatch/microbatch.h"
-#include "optimize/plan_file.h"
+#include "plan/plan.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,8 +37,8 @@ const char *erg_verify_way_name(enum erg_verify_way way); /* "sequential", "nano
 
 struct erg_verify_request {
     const struct erg_job *job;
-    const struct erg_plan_file *plan; /* made from this job */
-    struct erg_device *device;        /* a real one with so many layers; NULL: an emulated one */
+    const struct erg_plan *plan; /* made from this job */
+    struct erg_device *device;   /* a real one with so many layers; NULL: an emulated one */
     bool repeatable; /* compare with kernels that give the same bits in every run, so that a
                       * difference in bits is one between the ways */
     int layers;      /* >= 2: the ends of an instruction and what lies between */

@@ -2,10 +2,10 @@
 #ifndef ERG_REPORT_INTERNAL_H
 #define ERG_REPORT_INTERNAL_H
 
+#include "plan/plan.h"
 #include "report/report.h"
 
 enum {
-    ERG_PLAN_SCHEMA_VERSION = 2,
     ERG_MEMORY_SCHEMA_VERSION = 1,
     ERG_LAYOUTS_SCHEMA_VERSION = 1,
     ERG_CLUSTER_SCHEMA_VERSION = 1,

@@ -153,18 +153,21 @@ static void add_heading(struct erg_text *out, const json_t *plan)
     long stages = erg_report_long(job, "pipeline", 1);
     long gpus = erg_report_long(job, "gpus_per_stage", 1);
     long microbatches = erg_report_long(job, "microbatches", 0);
-    erg_text_printf(out,
-                    "%s: %s, %ld stage%s of %ld GPU%s, %ld microbatch%s of %ld x %ld tokens\n"
-                    "measured on ",
-                    erg_report_string(job, "name", "?"), erg_report_string(job, "model", "?"),
+    const char *model = erg_report_string(job, "model", NULL);
+    long size = erg_report_long(job, "microbatch_size", 0);
+    long sequence = erg_report_long(job, "sequence", 0);
+    erg_text_printf(out, "%s: %s%s%ld stage%s of %ld GPU%s, %ld microbatch%s",
+                    erg_report_string(job, "name", "?"), model ? model : "", model ? ", " : "",
                     stages, erg_plural((size_t)stages), gpus, erg_plural((size_t)gpus),
-                    microbatches, microbatches == 1 ? "" : "es",
-                    erg_report_long(job, "microbatch_size", 0),
-                    erg_report_long(job, "sequence", 0));
+                    microbatches, microbatches == 1 ? "" : "es");
+    if (size && sequence)
+        erg_text_printf(out, " of %ld x %ld tokens", size, sequence);
+    erg_text_add(out, "\nmeasured on ");
     add_devices(out, plan);
-    erg_text_printf(out, ", search %s, seed %ld\n",
-                    erg_report_string(json_object_get(plan, "search"), "method", "?"),
-                    erg_report_long(plan, "seed", 0));
+    const char *search = erg_report_string(json_object_get(plan, "search"), "method", NULL);
+    if (search)
+        erg_text_printf(out, ", search %s, seed %ld", search, erg_report_long(plan, "seed", 0));
+    erg_text_add(out, "\n");
     add_confidence(out, plan);
     erg_text_add(out, "\n");
 }

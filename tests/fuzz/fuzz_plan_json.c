@@ -1,28 +1,28 @@
 /* libFuzzer: any bytes as a plan. What is accepted must be usable without a further check. */
-#include "optimize/plan_file.h"
+#include "plan/plan.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
-static void use_method(const struct erg_plan_file *plan, enum erg_method method)
+static void use_method(const struct erg_plan *plan, enum erg_method method)
 {
     const struct erg_plan_method *own = &plan->methods[method];
     for (size_t p = 0; p < own->point_count + own->slower_count; p++) {
         const struct erg_plan_point *point = &own->points[p];
         double time_s, energy_j;
-        erg_plan_file_evaluate(plan, point, NULL, &time_s, &energy_j);
-        if (!(time_s > 0) || !isfinite(time_s) || !(energy_j > 0) || !isfinite(energy_j))
+        erg_plan_evaluate(plan, point, NULL, &time_s, &energy_j);
+        if (!(time_s > 0) || !isfinite(time_s) || !(energy_j >= 0) || !isfinite(energy_j))
             abort();
         for (size_t i = 0; i < plan->schedule.count; i++)
-            if (erg_plan_file_option(plan, point, i)->clock_mhz < 1)
+            if (erg_plan_option(plan, point, i)->clock_mhz < 1)
                 abort();
     }
     for (int goal = ERG_GOAL_FASTEST; goal <= ERG_GOAL_STRAGGLER; goal++) {
         struct erg_error err;
         size_t point = 0;
-        if (erg_plan_file_pick(plan, method, (enum erg_goal)goal, 1, &point, &err) == 0 &&
+        if (erg_plan_pick(plan, method, (enum erg_goal)goal, 1, &point, &err) == 0 &&
             point >= own->point_count + own->slower_count)
             abort();
     }
@@ -31,13 +31,13 @@ static void use_method(const struct erg_plan_file *plan, enum erg_method method)
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 {
     struct erg_error err;
-    struct erg_plan_file *plan;
-    if (erg_plan_file_parse(&plan, "plan.json", (const char *)data, size, &err) != 0)
+    struct erg_plan *plan;
+    if (erg_plan_parse(&plan, "plan.json", (const char *)data, size, &err) != 0)
         return 0;
     for (int i = 0; i < ERG_METHOD_COUNT; i++)
         use_method(plan, (enum erg_method)i);
-    if (plan->selected_point >= plan->methods[plan->selected_method].point_count)
+    if (plan->selected.point >= plan->methods[plan->selected.method].point_count)
         abort();
-    erg_plan_file_free(plan);
+    erg_plan_free(plan);
     return 0;
 }

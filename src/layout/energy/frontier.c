@@ -86,7 +86,7 @@ static void collect(struct erg_layout_frontier *frontier)
 {
     erg_frontier_clear(&frontier->points);
     for (size_t i = 0; i < frontier->iteration.plan_count; i++) {
-        const struct erg_plan *plan = &frontier->iteration.plans[i];
+        const struct erg_iteration_plan *plan = &frontier->iteration.plans[i];
         double time_s = plan->time_s + frontier->tail.time_s;
         erg_frontier_add(&frontier->points, time_s, whole_j(frontier, plan->energy_j, time_s),
                          (int64_t)i);
@@ -187,7 +187,7 @@ static size_t stands_for(const struct solving *solving, size_t i)
 
 static int by_time(const void *left, const void *right)
 {
-    const struct erg_plan *a = left, *b = right;
+    const struct erg_iteration_plan *a = left, *b = right;
     if (a->time_s != b->time_s)
         return a->time_s < b->time_s ? -1 : 1;
     return (a->energy_j > b->energy_j) - (a->energy_j < b->energy_j);
@@ -214,10 +214,10 @@ static int stretch(struct erg_layout_frontier *frontier, const struct solving *s
     erg_frontier_clear(&iteration->frontier);
     iteration->plans =
         erg_xrealloc(iteration->plans, iteration->plan_count + 1, sizeof *iteration->plans);
-    iteration->plans[iteration->plan_count++] =
-        (struct erg_plan){.option = erg_xcalloc(iteration->schedule.count, sizeof(uint32_t))};
+    iteration->plans[iteration->plan_count++] = (struct erg_iteration_plan){
+        .option = erg_xcalloc(iteration->schedule.count, sizeof(uint32_t))};
     for (size_t k = 0; k < iteration->plan_count; k++) {
-        struct erg_plan *plan = &iteration->plans[k];
+        struct erg_iteration_plan *plan = &iteration->plans[k];
         uint32_t *option = erg_xcalloc(whole.count, sizeof *option);
         for (size_t i = 0; i < whole.count; i++) {
             const struct erg_instruction *at = &whole.instructions[i];

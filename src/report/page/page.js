@@ -133,7 +133,6 @@ function provenance() {
     ["measurements", isNumber(m.energy) && `${m.energy} of time and energy, ${m.time_only || 0} of time alone` +
       (m.cached ? `, ${m.cached} answered by the store` : "") + (m.verified ? `; ${m.verified} of them because a plan uses the configuration` : "")],
     ["device time", isNumber(m.device_seconds) && `${Math.round(m.device_seconds)} s${(KINDS_OF_GPUS[0] || {}).emulated ? " (emulated)" : ""}`],
-    ["search time", isNumber(m.search_cpu_s) && `${time(m.search_cpu_s)} CPU`],
     ["parallelism", job.schedule && `${job.schedule}, tensor ${job.tensor}, context ${job.context}, pipeline ${job.pipeline}` +
       `${job.data ? `, data ${job.data}` : ""}, recomputation ${job.recompute}`],
     ["software stack", job.stack], ["selected plan", (plan.selected || {}).rule], ["seed", isNumber(plan.seed) && String(plan.seed)],

@@ -6,47 +6,47 @@
 #include "optimize.h"
 
 #include "base/random.h"
-#include "optimize/plan_file.h"
+#include "plan/plan.h"
 
 static const char sample_path[] = ERGON_TEST_SOURCE_DIR "/tests/data/plan_sample.json";
 
-static struct erg_plan_file *load_sample(void)
+static struct erg_plan *load_sample(void)
 {
     struct erg_error err = {0};
-    struct erg_plan_file *plan = NULL;
-    assert_ok(erg_plan_file_load(&plan, sample_path, &err), &err);
+    struct erg_plan *plan = NULL;
+    assert_ok(erg_plan_load(&plan, sample_path, &err), &err);
     return plan;
 }
 
 static void test_sample_is_read(void **state)
 {
     (void)state;
-    struct erg_plan_file *plan = load_sample();
+    struct erg_plan *plan = load_sample();
     const struct erg_pipeline *pipeline = &plan->schedule.pipeline;
     assert_string_equal(plan->model, "meta-llama/Llama-3.2-3B");
     assert_int_equal(pipeline->stages, 2);
     assert_int_equal(pipeline->microbatches, 8);
     assert_int_equal(plan->schedule.count, 32);
-    assert_int_equal(plan->layers[0], 15);
-    assert_int_equal(plan->gpus_per_stage, 8);
+    assert_int_equal(plan->stages[0].layers, 15);
+    assert_int_equal(plan->scale.gpus_per_stage, 8);
     assert_near(plan->scale.overhead, 0.067947, 0);
-    assert_int_equal(plan->selected_method, ERG_METHOD_ERGON);
+    assert_int_equal(plan->selected.method, ERG_METHOD_ERGON);
     const struct erg_plan_method *sequential = &plan->methods[ERG_METHOD_SEQUENTIAL];
     assert_int_equal(sequential->point_count, 1);
     assert_near(sequential->points[0].time_s, 5.475139, 0);
     assert_near(sequential->versus.max_throughput_time, 0, 0);
     assert_true(isnan(sequential->versus.iso_energy_time));
-    const struct erg_plan_option *option = erg_plan_file_option(plan, &sequential->points[0], 0);
+    const struct erg_plan_option *option = erg_plan_option(plan, &sequential->points[0], 0);
     assert_int_equal(option->mode, ERG_MODE_SEQUENTIAL);
     assert_int_equal(option->clock_mhz, 1410);
     assert_near(option->time_s, 0.1595624, 0);
 
     const struct erg_plan_point *fastest = &plan->methods[ERG_METHOD_ERGON].points[0];
-    option = erg_plan_file_option(plan, fastest, plan->schedule.per_stage);
+    option = erg_plan_option(plan, fastest, plan->schedule.per_stage);
     assert_int_equal(option->mode, ERG_MODE_OVERLAP);
     assert_int_equal(option->configuration_count, 2);
     assert_string_equal(option->configurations[0].partition, "fwd_attn");
-    erg_plan_file_free(plan);
+    erg_plan_free(plan);
 }
 
 /* ---- every number follows from the document itself ---- */
@@ -252,7 +252,7 @@ static void test_real_plans_add_up(void **state)
 
 /* ---- picks ---- */
 
-static double objective(const struct erg_plan_file *plan, const struct erg_plan_point *point,
+static double objective(const struct erg_plan *plan, const struct erg_plan_point *point,
                         enum erg_goal goal, double bound)
 {
     switch (goal) {
@@ -269,7 +269,7 @@ static double objective(const struct erg_plan_file *plan, const struct erg_plan_
     }
 }
 
-static void check_pick(const struct erg_plan_file *plan, enum erg_method method, enum erg_goal goal,
+static void check_pick(const struct erg_plan *plan, enum erg_method method, enum erg_goal goal,
                        double bound)
 {
     const struct erg_plan_method *own = &plan->methods[method];
@@ -280,18 +280,18 @@ static void check_pick(const struct erg_plan_file *plan, enum erg_method method,
     struct erg_error err = {0};
     size_t point;
     if (isinf(best)) {
-        assert_fails(erg_plan_file_pick(plan, method, goal, bound, &point, &err), &err, " binds: ");
+        assert_fails(erg_plan_pick(plan, method, goal, bound, &point, &err), &err, " binds: ");
         assert_int_equal(err.status, ERG_INFEASIBLE);
         return;
     }
-    assert_ok(erg_plan_file_pick(plan, method, goal, bound, &point, &err), &err);
+    assert_ok(erg_plan_pick(plan, method, goal, bound, &point, &err), &err);
     assert_near(objective(plan, &own->points[point], goal, bound), best, 0);
 }
 
 static void test_picks_are_the_best_points(void **state)
 {
     (void)state;
-    struct erg_plan_file *plan = load_sample();
+    struct erg_plan *plan = load_sample();
     for (int m = 0; m < ERG_METHOD_COUNT; m++) {
         enum erg_method method = (enum erg_method)m;
         check_pick(plan, method, ERG_GOAL_FASTEST, 0);
@@ -305,25 +305,24 @@ static void test_picks_are_the_best_points(void **state)
         for (size_t i = 0; i < own->point_count; i++) { /* bounds that are met exactly */
             struct erg_error err = {0};
             size_t point;
-            assert_ok(erg_plan_file_pick(plan, method, ERG_GOAL_DEADLINE, own->points[i].time_s,
-                                         &point, &err),
-                      &err);
+            assert_ok(
+                erg_plan_pick(plan, method, ERG_GOAL_DEADLINE, own->points[i].time_s, &point, &err),
+                &err);
             assert_int_equal(point, i);
-            assert_ok(erg_plan_file_pick(plan, method, ERG_GOAL_BUDGET, own->points[i].energy_j,
-                                         &point, &err),
-                      &err);
+            assert_ok(
+                erg_plan_pick(plan, method, ERG_GOAL_BUDGET, own->points[i].energy_j, &point, &err),
+                &err);
             assert_int_equal(point, i);
         }
     }
     size_t knee;
     struct erg_error err = {0};
-    assert_ok(erg_plan_file_pick(plan, ERG_METHOD_ERGON, ERG_GOAL_KNEE, 0, &knee, &err), &err);
+    assert_ok(erg_plan_pick(plan, ERG_METHOD_ERGON, ERG_GOAL_KNEE, 0, &knee, &err), &err);
     assert_true(knee > 0 && knee + 1 < plan->methods[ERG_METHOD_ERGON].point_count);
     plan->methods[ERG_METHOD_NANOBATCHING].point_count = 0;
-    assert_fails(
-        erg_plan_file_pick(plan, ERG_METHOD_NANOBATCHING, ERG_GOAL_FASTEST, 0, &knee, &err), &err,
-        "no points of method nanobatching");
-    erg_plan_file_free(plan);
+    assert_fails(erg_plan_pick(plan, ERG_METHOD_NANOBATCHING, ERG_GOAL_FASTEST, 0, &knee, &err),
+                 &err, "no points of method nanobatching");
+    erg_plan_free(plan);
 }
 
 /* ---- broken files ---- */
@@ -367,8 +366,8 @@ static void break_at(json_t *root, const char *path, const char *value)
 static void check_refused(const char *text, size_t length, const char *sentence)
 {
     struct erg_error err = {0};
-    struct erg_plan_file *plan;
-    assert_fails(erg_plan_file_parse(&plan, "a.json", text, length, &err), &err, sentence);
+    struct erg_plan *plan;
+    assert_fails(erg_plan_parse(&plan, "a.json", text, length, &err), &err, sentence);
     assert_int_equal(err.status, ERG_FAILED);
     assert_memory_equal(err.message, "a.json:", 7);
 }
@@ -379,16 +378,17 @@ static void test_broken_plans_are_refused_by_key(void **state)
     static const struct {
         const char *path, *value, *sentence;
     } cases[] = {
-        {"schema", "\"ergon.job\"", "key 'schema': this is no plan of \"ergon optimize\""},
+        {"schema", "\"ergon.job\"", "key 'schema': this is no plan, expected"},
         {"schema", NULL, "expected \"ergon.plan\", got nothing"},
         {"schema_version", "1", ":3: key 'schema_version': the plan has version 1, but this ergon"},
-        {"schema_version", "\"2\"", "key 'schema_version'"},
+        {"schema_version", "2", "the plan has version 2, but this ergon reads version 3; make it"},
+        {"schema_version", "\"3\"", "key 'schema_version'"},
         {"job", "[]", "key 'job'"},
-        {"job.model", NULL, "key 'job.model': the key is missing"},
+        {"job.name", NULL, "key 'job.name': the key is missing"},
         {"job.pipeline", "3",
          "key 'job.hop_latency_s': expected 3 entries, one for each stage, got 2"},
-        {"job.hop_latency_s.1", "-1", "key 'job.hop_latency_s': expected numbers from 0"},
-        {"job.hop_latency_s.0", "\"fast\"", "that of stage 0 is none"},
+        {"job.hop_latency_s.1", "-1", "key 'job.hop_latency_s[1]': expected a number from 0"},
+        {"job.hop_latency_s.0", "\"fast\"", "key 'job.hop_latency_s[0]': expected a number"},
         {"job.hop_latency_s.0", "0.01", "its instructions make"},
         {"job.pipeline", "1e9", "key 'job.pipeline'"},
         {"job.virtual_stages", "100000000", "key 'stages': expected 200000000 entries"},
@@ -419,9 +419,9 @@ static void test_broken_plans_are_refused_by_key(void **state)
         {"stages.0.forward.options.0.mode", "\"fast\"", "expected overlap, sequential or nano"},
         {"stages.0.forward.options.0.mode", "\"overlap\"", "options[0].configurations'"},
         {"stages.0.forward.options.0.configurations", "[]", "only the mode overlap has them"},
-        {"stages.0.forward.options", "[]", "since stages[0] has so many forward options"},
+        {"stages.0.forward.options", "[]", "the number of forward options of stages[0]"},
         {"schedule.0.0.type", "\"backward\"", "key 'schedule[0][0].type': the job's schedule has"},
-        {"schedule.0.1", "[]", "key 'schedule[0][1].type': the key is missing"},
+        {"schedule.0.1", "[]", "key 'schedule[0][1]': expected an object"},
         {"schedule.1", NULL, "key 'schedule': expected 2 lists, one per stage, got 1"},
         {"methods.faster", "{}", "key 'methods.faster': there is no such method"},
         {"methods.ergon.points", "[]", "key 'methods.ergon.points': expected at least one point"},
@@ -429,14 +429,14 @@ static void test_broken_plans_are_refused_by_key(void **state)
         {"methods.ergon.points.1.time_s", "5", "points[1].time_s': the plan says 5"},
         {"methods.ergon.points.0.planned_time_s", "0", "points[0].planned_time_s'"},
         {"methods.ergon.points.0.options.1.0", "99", "points[0].options[1][0]': expected a whole"},
-        {"methods.ergon.points.0.options.1.0", "-1", "points[0].options[1][0]': expected a whole"},
-        {"methods.ergon.points.0.options.1.0", "0.5", "points[0].options[1][0]': expected a whole"},
+        {"methods.ergon.points.0.options.1.0", "-1", "points[0].options[1][0]': expected an int"},
+        {"methods.ergon.points.0.options.1.0", "0.5", "points[0].options[1][0]': expected an in"},
         {"methods.ergon.points.0.options.1", "[0]", "points[0].options[1]': expected a list of 16"},
         {"methods.ergon.slower", NULL, "key 'methods.ergon.slower': the key is missing"},
         {"methods.ergon.slower", "[{}]", "key 'methods.ergon.slower[0].time_s'"},
         {"methods.ergon.versus", NULL, "key 'methods.ergon.versus'"},
         {"methods.ergon.versus.iso_time_energy_reduction_percent", "\"a lot\"", "percent'"},
-        {"selected.method", "\"fastest\"", "key 'selected.method': the plan has no points of"},
+        {"selected.method", "\"fastest\"", "key 'selected.method': expected sequential, sequ"},
         {"selected.point", "1000", "key 'selected.point'"},
         {"methods", "{}", "key 'selected.method'"},
     };
@@ -461,6 +461,8 @@ static void test_broken_plans_are_refused_by_key(void **state)
     check_refused(text, strlen(text), "points must rise in time and fall in energy");
     free(text);
     json_decref(sample);
+    const char *older = "{\"schema_version\": 2, \"kind\": \"iteration plan\", \"stages\": []}";
+    check_refused(older, strlen(older), "this plan is of an older ergon");
     check_refused("", 0, "this is not valid JSON");
     check_refused("[]", 2, "a.json:1: expected an object");
     check_refused("{\"schema\": \"ergon.plan\", \"schema_version\": 1e999}", 50, "not valid JSON");
@@ -478,17 +480,17 @@ static void test_damaged_bytes(void **state)
     size_t length = strlen(text), accepted = 0;
     struct erg_rng rng;
     erg_rng_seed(&rng, 4);
-    struct erg_plan_file *plan;
+    struct erg_plan *plan;
     for (int i = 0; i < 20; i++)
         assert_int_not_equal(
-            erg_plan_file_parse(&plan, "a.json", text, erg_rng_below(&rng, length), &err), 0);
+            erg_plan_parse(&plan, "a.json", text, erg_rng_below(&rng, length), &err), 0);
     for (int i = 0; i < 60; i++) {
         size_t at = erg_rng_below(&rng, length);
         char kept = text[at];
         text[at] = "0123456789-.e\"[]{}, x"[erg_rng_below(&rng, 21)];
-        if (erg_plan_file_parse(&plan, "a.json", text, length, &err) == 0) {
+        if (erg_plan_parse(&plan, "a.json", text, length, &err) == 0) {
             accepted++;
-            erg_plan_file_free(plan);
+            erg_plan_free(plan);
         }
         text[at] = kept;
     }

@@ -1,25 +1,17 @@
-/* What a plan that was read back is asked: its options, its sums, its points. */
-#include "optimize/plan_file.h"
+/* What a plan is asked: its sums and its points. */
+#include "plan/plan.h"
 
 #include <stdlib.h>
 
-const struct erg_plan_option *erg_plan_file_option(const struct erg_plan_file *plan,
-                                                   const struct erg_plan_point *point, size_t i)
-{
-    const struct erg_schedule *schedule = &plan->schedule;
-    size_t table = erg_table_index(&schedule->pipeline, &schedule->instructions[i]);
-    return &plan->options[table].items[point->option[i]];
-}
-
-void erg_plan_file_evaluate(const struct erg_plan_file *plan, const struct erg_plan_point *point,
-                            double *start_s, double *time_s, double *energy_j)
+void erg_plan_evaluate(const struct erg_plan *plan, const struct erg_plan_point *point,
+                       double *start_s, double *time_s, double *energy_j)
 {
     const struct erg_schedule *schedule = &plan->schedule;
     size_t tables = 2 * schedule->pipeline.stages * schedule->pipeline.chunks;
     struct erg_frontier *frontiers = erg_xcalloc(tables, sizeof *frontiers);
     for (size_t t = 0; t < tables; t++)
-        for (size_t k = 0; k < plan->options[t].count; k++) {
-            const struct erg_plan_option *option = &plan->options[t].items[k];
+        for (size_t k = 0; k < plan->stages[t / 2].passes[t % 2].count; k++) {
+            const struct erg_plan_option *option = &plan->stages[t / 2].passes[t % 2].items[k];
             size_t stage = t / 2 % schedule->pipeline.stages;
             erg_frontier_add(
                 &frontiers[t], option->time_s,
@@ -35,23 +27,22 @@ void erg_plan_file_evaluate(const struct erg_plan_file *plan, const struct erg_p
     *energy_j = erg_scale_energy(&plan->scale, planned_s, planned_j);
 }
 
-double erg_plan_file_held_energy(const struct erg_plan_file *plan,
-                                 const struct erg_plan_point *point, double until_s)
+double erg_plan_held_energy(const struct erg_plan *plan, const struct erg_plan_point *point,
+                            double until_s)
 {
-    const struct erg_scale *scale = &plan->scale;
-    double waiting_w = scale->blocking_power_w * scale->stages * scale->gpus_per_stage;
+    double waiting_w = erg_scale_waiting_w(&plan->scale);
     double held_s = until_s - point->time_s;
     return point->energy_j + (held_s > 0 ? waiting_w * held_s : 0);
 }
 
-static ptrdiff_t pick_straggler(const struct erg_plan_file *plan,
-                                const struct erg_plan_method *method, double until_s)
+static ptrdiff_t pick_straggler(const struct erg_plan *plan, const struct erg_plan_method *method,
+                                double until_s)
 {
     ptrdiff_t best = -1;
     double least_j = 0;
     size_t count = method->point_count + method->slower_count;
     for (size_t i = 0; i < count && method->points[i].time_s <= until_s; i++) {
-        double held_j = erg_plan_file_held_energy(plan, &method->points[i], until_s);
+        double held_j = erg_plan_held_energy(plan, &method->points[i], until_s);
         if (best < 0 || held_j < least_j) {
             best = (ptrdiff_t)i;
             least_j = held_j;
@@ -60,13 +51,13 @@ static ptrdiff_t pick_straggler(const struct erg_plan_file *plan,
     return best;
 }
 
-int erg_plan_file_pick(const struct erg_plan_file *plan, enum erg_method name, enum erg_goal goal,
-                       double bound, size_t *point, struct erg_error *err)
+int erg_plan_pick(const struct erg_plan *plan, enum erg_method name, enum erg_goal goal,
+                  double bound, size_t *point, struct erg_error *err)
 {
     const struct erg_plan_method *method = &plan->methods[name];
     if (!method->point_count)
         return erg_fail(err, ERG_USAGE,
-                        "choosing a plan: the file has no points of method %s; make it again "
+                        "choosing a point: the plan has no points of method %s; make it again "
                         "without --method, or with this one",
                         erg_method_name(name));
     struct erg_frontier frontier = {0};
@@ -101,12 +92,12 @@ int erg_plan_file_pick(const struct erg_plan_file *plan, enum erg_method name, e
     }
     if (goal == ERG_GOAL_BUDGET)
         return erg_fail(err, ERG_INFEASIBLE,
-                        "choosing a plan of %s: the energy budget of %g J binds: the cheapest "
+                        "choosing a point of %s: the energy budget of %g J binds: the cheapest "
                         "iteration needs %.6g J",
                         erg_method_name(name), bound,
                         method->points[method->point_count - 1].energy_j);
     return erg_fail(err, ERG_INFEASIBLE,
-                    "choosing a plan of %s: the %s of %g s binds: the fastest iteration takes "
+                    "choosing a point of %s: the %s of %g s binds: the fastest iteration takes "
                     "%.6g s",
                     erg_method_name(name),
                     goal == ERG_GOAL_DEADLINE ? "deadline" : "straggler's time", bound,

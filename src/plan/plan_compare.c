@@ -1,4 +1,5 @@
-#include "optimize/compare.h"
+/* What a method saves against the references of the published evaluation. */
+#include "plan/plan.h"
 
 #include <math.h>
 

@@ -1,0 +1,29 @@
+/* Shared by the files of the plan only. */
+#ifndef ERG_PLAN_INTERNAL_H
+#define ERG_PLAN_INTERNAL_H
+
+#include "io/json.h"
+#include "plan/plan.h"
+
+/* What a stage runs, in execution order. */
+struct erg_plan_order {
+    struct erg_instruction *items;
+    size_t count;
+};
+
+/* The options of a stage's instructions. */
+struct erg_plan_recipe {
+    uint32_t *items;
+    size_t count;
+};
+
+/* The two halves of erg_plan_complete(); the second overwrites what follows from the first. */
+int erg_plan_complete_schedule(struct erg_plan *plan, enum erg_schedule_kind kind,
+                               struct erg_error *err);
+void erg_plan_complete_points(struct erg_plan *plan);
+
+/* A plan as it was read from `root`: first what the pipeline needs, then every index and sum. */
+int erg_plan_check(struct erg_plan *plan, const struct erg_json_place *root,
+                   enum erg_schedule_kind kind, struct erg_error *err);
+
+#endif
