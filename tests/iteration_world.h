@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "check.h"
+#include "goals.h"
 #include "iteration/iteration.h"
 
 static inline struct erg_pipeline pipeline_1f1b(size_t stages, size_t microbatches)
@@ -69,11 +70,11 @@ static inline void solve(struct erg_iteration *iteration,
 
 /* The plan that is picked. */
 static inline const struct erg_iteration_plan *pick(const struct erg_iteration *iteration,
-                                                    enum erg_goal goal, double bound)
+                                                    struct erg_goal goal)
 {
     struct erg_error err;
     size_t plan;
-    assert_ok(erg_iteration_pick(iteration, goal, bound, &plan, &err), &err);
+    assert_ok(erg_iteration_pick(iteration, &goal, &plan, &err), &err);
     return &iteration->plans[plan];
 }
 

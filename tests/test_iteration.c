@@ -213,39 +213,37 @@ static void test_deadlines_and_picks(void **state)
     const struct erg_iteration_plan *plan, *other;
     size_t none;
     for (size_t i = 0; i < 2; i++) {
-        plan = pick(&iteration, ERG_GOAL_DEADLINE, deadlines[i]);
+        plan = pick(&iteration, DEADLINE(deadlines[i]));
         assert_true(plan->time_s <= deadlines[i]);
         assert_true(plan->energy_j <
                     erg_iteration_planned_energy(&iteration, deadlines[i]) * 1.004);
     }
-    plan = pick(&iteration, ERG_GOAL_FASTEST, 0);
+    plan = pick(&iteration, FASTEST);
     assert_true(plan == &iteration.plans[0]);
-    plan = pick(&iteration, ERG_GOAL_LEAST_ENERGY, 0);
+    plan = pick(&iteration, LEAST_ENERGY);
     for (size_t i = 0; i < iteration.plan_count; i++)
         assert_true(iteration.plans[i].energy_j >= plan->energy_j);
     /* A straggler holds the pipeline beyond the plan of least energy: slower plans are worth it. */
     double least_s = plan->time_s;
-    other = pick(&iteration, ERG_GOAL_STRAGGLER, 10 * least_s);
+    other = pick(&iteration, STRAGGLER(10 * least_s));
     assert_true(other->time_s > least_s);
-    other = pick(&iteration, ERG_GOAL_KNEE, 0);
+    other = pick(&iteration, KNEE);
     assert_true(other->time_s < least_s);
 
     double budget = 0.5 * (iteration.plans[0].energy_j + plan->energy_j);
-    plan = pick(&iteration, ERG_GOAL_BUDGET, budget);
+    plan = pick(&iteration, BUDGET(budget));
     double before = plan->time_s;
     assert_ok(erg_iteration_refine_budget(&iteration, &request, budget, &err), &err);
-    plan = pick(&iteration, ERG_GOAL_BUDGET, budget);
+    plan = pick(&iteration, BUDGET(budget));
     assert_true(plan->energy_j <= budget);
     assert_true(plan->time_s <= before);
     assert_true(erg_iteration_planned_energy(&iteration, plan->time_s * 0.995) > budget * 0.999);
 
-    assert_fails(erg_iteration_pick(&iteration, ERG_GOAL_DEADLINE, 0.1, &none, &err), &err,
+    assert_fails(erg_iteration_pick(&iteration, &DEADLINE(0.1), &none, &err), &err,
                  "fastest takes");
     assert_int_equal(err.status, ERG_INFEASIBLE);
-    assert_fails(erg_iteration_pick(&iteration, ERG_GOAL_BUDGET, 1, &none, &err), &err,
-                 "cheapest needs");
-    assert_fails(erg_iteration_pick(&iteration, ERG_GOAL_STRAGGLER, 0.1, &none, &err), &err,
-                 "straggler");
+    assert_fails(erg_iteration_pick(&iteration, &BUDGET(1), &none, &err), &err, "cheapest needs");
+    assert_fails(erg_iteration_pick(&iteration, &STRAGGLER(0.1), &none, &err), &err, "straggler");
     erg_iteration_release(&iteration);
     deadlines[0] = 0.5;
     assert_fails(erg_iteration_solve(&iteration, &request, &err), &err, "cannot be met");

@@ -152,7 +152,7 @@ static void check_against_peer(const char *name)
     solve(&iteration, &request);
     for (size_t i = 0; i < request.deadline_count; i++) {
         const struct erg_iteration_plan *plan;
-        plan = pick(&iteration, ERG_GOAL_DEADLINE, deadlines[i]);
+        plan = pick(&iteration, DEADLINE(deadlines[i]));
         double energy = plan->energy_j;
         assert_true(energy <= energies[i] * 1.001);
         ratio += energy / energies[i] / (double)request.deadline_count;

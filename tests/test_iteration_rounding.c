@@ -46,10 +46,9 @@ static void test_the_plan_of_least_energy_may_be_slower_than_planned(void **stat
     solve(&iteration, &request);
     double best = exhaustive(&iteration.schedule, tables, deadline);
     assert_near(best, 1751.04, 1e-9);
-    const enum erg_goal goals[] = {ERG_GOAL_LEAST_ENERGY, ERG_GOAL_DEADLINE, ERG_GOAL_BUDGET};
-    const double bounds[] = {0, deadline, best + 1e-6};
+    const struct erg_goal goals[] = {LEAST_ENERGY, DEADLINE(deadline), BUDGET(best + 1e-6)};
     for (int i = 0; i < 3; i++) {
-        plan = pick(&iteration, goals[i], bounds[i]);
+        plan = pick(&iteration, goals[i]);
         assert_near(plan->energy_j, best, 1e-9);
         assert_near(plan->time_s, 44.012, 1e-9);
     }
@@ -58,7 +57,7 @@ static void test_the_plan_of_least_energy_may_be_slower_than_planned(void **stat
     request.deadline_count = 0;
     solve(&iteration, &request);
     assert_ok(erg_iteration_refine_budget(&iteration, &request, best + 1e-6, &err), &err);
-    plan = pick(&iteration, ERG_GOAL_BUDGET, best + 1e-6);
+    plan = pick(&iteration, BUDGET(best + 1e-6));
     erg_iteration_release(&iteration);
     free_tables(tables, 4);
 }
@@ -93,7 +92,7 @@ static void test_round_deadlines_are_met(void **state)
     struct erg_iteration iteration;
     const struct erg_iteration_plan *plan;
     solve(&iteration, &request);
-    plan = pick(&iteration, ERG_GOAL_DEADLINE, deadline);
+    plan = pick(&iteration, DEADLINE(deadline));
     assert_true(plan->time_s == deadline);
     erg_iteration_release(&iteration);
     free_tables(tables, 2);
@@ -137,7 +136,7 @@ static void test_plans_name_the_tightest_deadline_they_meet(void **state)
     struct erg_iteration iteration;
     const struct erg_iteration_plan *plan;
     solve(&iteration, &request);
-    plan = pick(&iteration, ERG_GOAL_DEADLINE, deadline);
+    plan = pick(&iteration, DEADLINE(deadline));
     assert_true(plan->planned_time_s <= deadline);
     for (size_t i = 0; i < iteration.plan_count; i++)
         for (size_t k = 0; k < iteration.plan_count; k++) {

@@ -104,7 +104,7 @@ static void quickstart_has_the_defaults(void **state)
     assert_int_equal(job->search.budget, 0);
     assert_int_equal(job->search.sweep_clocks, -1);
     assert_near(job->profiler.window_s, -1, 0);
-    assert_int_equal(job->goal, ERG_JOB_FASTEST);
+    assert_int_equal(job->goal.objective, ERG_FASTEST);
     assert_near(job->cluster.inter_node_bandwidth, 50e9, 0);
     erg_job_free(job);
 }
@@ -512,13 +512,14 @@ static void goals_and_overrides(void **state)
     struct erg_job *job;
     assert_ok(parse_with(&job, 0, "", "deadline_s: 4.5\nvocabulary: 129024\nname: mine\n", &err),
               &err);
-    assert_int_equal(job->goal, ERG_JOB_DEADLINE);
-    assert_near(job->goal_bound, 4.5, 0);
+    assert_int_equal(job->goal.objective, ERG_LEAST_ENERGY);
+    assert_near(job->goal.deadline_s, 4.5, 0);
     assert_int_equal(job->model->vocab, 129024);
     assert_string_equal(job->name, "mine");
     erg_job_free(job);
     assert_ok(parse_with(&job, 0, "", "budget_j: 30000\n", &err), &err);
-    assert_int_equal(job->goal, ERG_JOB_BUDGET);
+    assert_int_equal(job->goal.objective, ERG_FASTEST);
+    assert_near(job->goal.energy_j, 30000, 0);
     erg_job_free(job);
 
     const uint64_t seed = 9;

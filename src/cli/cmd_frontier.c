@@ -152,22 +152,24 @@ static int build_request(const struct values *values, const struct erg_profile *
     return 0;
 }
 
+static struct erg_goal goal_of(const struct values *values)
+{
+    if (!isnan(values->deadline_s))
+        return (struct erg_goal){ERG_LEAST_ENERGY, .deadline_s = values->deadline_s};
+    return (struct erg_goal){
+        ERG_FASTEST, .energy_j = isnan(values->energy_budget_j) ? 0 : values->energy_budget_j};
+}
+
 static int select_plan(const struct values *values, const struct erg_iteration_request *request,
                        struct erg_iteration *iteration, struct result *result,
                        struct erg_error *err)
 {
-    result->selected = true;
-    if (!isnan(values->deadline_s))
-        return erg_iteration_pick(iteration, ERG_GOAL_DEADLINE, values->deadline_s, &result->chosen,
-                                  err);
-    if (!isnan(values->energy_budget_j)) {
-        if (erg_iteration_refine_budget(iteration, request, values->energy_budget_j, err) != 0)
-            return -1;
-        return erg_iteration_pick(iteration, ERG_GOAL_BUDGET, values->energy_budget_j,
-                                  &result->chosen, err);
-    }
-    result->selected = false;
-    return erg_iteration_pick(iteration, ERG_GOAL_FASTEST, 0, &result->chosen, err);
+    const struct erg_goal goal = goal_of(values);
+    result->selected = goal.deadline_s > 0 || goal.energy_j > 0;
+    if (goal.energy_j > 0 &&
+        erg_iteration_refine_budget(iteration, request, goal.energy_j, err) != 0)
+        return -1;
+    return erg_iteration_pick(iteration, &goal, &result->chosen, err);
 }
 
 static size_t row_count(const struct result *result)
@@ -254,9 +256,7 @@ static int write_plan(const struct erg_invocation *call, const struct erg_iterat
                       const struct erg_frontier *tables, size_t chosen, struct erg_error *err)
 {
     const struct values *values = call->values;
-    const char *rule = !isnan(values->deadline_s)        ? "the least energy within the deadline"
-                       : !isnan(values->energy_budget_j) ? "the fastest within the energy budget"
-                                                         : "the fastest";
+    const struct erg_goal goal = goal_of(values);
     struct erg_plan *plan = erg_plan_new();
     plan->seed = call->common.seed == ERG_NOT_GIVEN ? 0 : call->common.seed;
     plan->name = call->arguments[0];
@@ -273,7 +273,7 @@ static int write_plan(const struct erg_invocation *call, const struct erg_iterat
         .power_cap_w = NAN,
         .mean_clock_mhz = NAN,
     };
-    erg_plan_set_iteration(plan, iteration, tables, NULL, chosen, rule);
+    erg_plan_set_iteration(plan, iteration, tables, NULL, chosen, erg_goal_rule(&goal));
     int status = erg_plan_complete(plan, iteration->schedule.pipeline.schedule, err) ||
                          erg_plan_write(plan, values->plan, err)
                      ? -1

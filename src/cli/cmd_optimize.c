@@ -98,14 +98,10 @@ static int load_job(const struct erg_invocation *call, struct erg_job **job, str
                         "--deadline and --energy-budget were both given; expected one of them");
     if (erg_job_load(job, call->arguments[0], &overrides, err))
         return -1;
-    if (!isnan(values->deadline_s)) {
-        (*job)->goal = ERG_JOB_DEADLINE;
-        (*job)->goal_bound = values->deadline_s;
-    }
-    if (!isnan(values->budget_j)) {
-        (*job)->goal = ERG_JOB_BUDGET;
-        (*job)->goal_bound = values->budget_j;
-    }
+    if (!isnan(values->deadline_s))
+        (*job)->goal = (struct erg_goal){ERG_LEAST_ENERGY, .deadline_s = values->deadline_s};
+    if (!isnan(values->budget_j))
+        (*job)->goal = (struct erg_goal){ERG_FASTEST, .energy_j = values->budget_j};
     return 0;
 }
 

@@ -27,9 +27,7 @@ struct choice {
 };
 
 static const char *const picks[] = {"fastest", "least_energy", "knee", NULL};
-static const enum erg_goal pick_goals[] = {ERG_GOAL_FASTEST, ERG_GOAL_LEAST_ENERGY, ERG_GOAL_KNEE};
-static const char *const pick_rules[] = {"the fastest", "the least energy",
-                                         "the knee of the frontier"};
+static const enum erg_objective objectives[] = {ERG_FASTEST, ERG_LEAST_ENERGY, ERG_KNEE};
 
 #define AT(member) offsetof(struct values, member)
 static const struct erg_option options[] = {
@@ -85,31 +83,23 @@ static int choose(const struct erg_plan *plan, const struct values *values, stru
         return erg_fail(err, ERG_USAGE,
                         "--pick, --deadline, --energy-budget, --straggler and --point exclude each "
                         "other: each chooses one point.");
-    enum erg_goal goal = ERG_GOAL_FASTEST;
-    double bound = 0;
-    choice->rule = pick_rules[0];
     if (!given && choice->method == plan->selected.method) {
         choice->point = plan->selected.point;
         choice->rule = plan->selected.rule;
         return 0;
     }
-    if (values->pick >= 0) {
-        goal = pick_goals[values->pick];
-        choice->rule = pick_rules[values->pick];
-    } else if (!isnan(values->deadline_s)) {
-        goal = ERG_GOAL_DEADLINE;
-        bound = values->deadline_s;
-        choice->rule = "the least energy within the deadline";
-    } else if (!isnan(values->budget_j)) {
-        goal = ERG_GOAL_BUDGET;
-        bound = values->budget_j;
-        choice->rule = "the fastest within the energy budget";
-    } else if (!isnan(values->straggler_s)) {
-        goal = ERG_GOAL_STRAGGLER;
-        bound = choice->held_until_s = values->straggler_s;
-        choice->rule = "the least energy when held for a straggler";
-    }
-    if (erg_plan_pick(plan, choice->method, goal, bound, &choice->point, err))
+    struct erg_goal goal = {.objective = ERG_FASTEST};
+    if (values->pick >= 0)
+        goal.objective = objectives[values->pick];
+    else if (!isnan(values->deadline_s))
+        goal = (struct erg_goal){ERG_LEAST_ENERGY, .deadline_s = values->deadline_s};
+    else if (!isnan(values->budget_j))
+        goal.energy_j = values->budget_j;
+    else if (!isnan(values->straggler_s))
+        goal = (struct erg_goal){ERG_LEAST_ENERGY, .straggler_s = values->straggler_s};
+    choice->held_until_s = goal.straggler_s;
+    choice->rule = erg_goal_rule(&goal);
+    if (erg_plan_pick(plan, choice->method, &goal, &choice->point, err))
         return -1;
     return values->point == ERG_NOT_GIVEN ? 0 : choose_number(plan, values->point, choice, err);
 }

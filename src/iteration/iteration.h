@@ -28,6 +28,7 @@
 
 #include "ergon/error.h"
 #include "ergon/frontier.h"
+#include "frontier/goal.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -221,19 +222,10 @@ void erg_profile_highest_clock(const struct erg_schedule *schedule,
                                const struct erg_frontier *tables, uint32_t *option);
 
 /*
- * Picks; the index of a plan. deadline: least energy within it. budget: the fastest within it.
- * straggler: the pipeline is held until `time_s` whatever it does, so least sum(c) of the plans
- * that are ready by then. ERG_INFEASIBLE names the bound that cannot be met.
+ * Picks by a goal (frontier/goal.h); the index of a plan, of those of the frontier, for a straggler
+ * of all. ERG_INFEASIBLE names the bound that cannot be met.
  */
-enum erg_goal {
-    ERG_GOAL_FASTEST,
-    ERG_GOAL_LEAST_ENERGY,
-    ERG_GOAL_KNEE,
-    ERG_GOAL_DEADLINE,  /* bound in s */
-    ERG_GOAL_BUDGET,    /* bound in J */
-    ERG_GOAL_STRAGGLER, /* bound in s */
-};
-int erg_iteration_pick(const struct erg_iteration *iteration, enum erg_goal goal, double bound,
+int erg_iteration_pick(const struct erg_iteration *iteration, const struct erg_goal *goal,
                        size_t *plan, struct erg_error *err);
 
 /*

@@ -108,60 +108,21 @@ void iteration_sort_plans(struct erg_iteration *iteration)
     erg_frontier_filter(&iteration->frontier);
 }
 
-static int pick_straggler(const struct erg_iteration *iteration, double bound, size_t *plan,
-                          struct erg_error *err)
-{
-    const struct erg_pipeline *pipeline = &iteration->schedule.pipeline;
-    double power_w = pipeline->blocking_power_w * (double)pipeline->stages, least = 0;
-    bool found = false;
-    for (size_t i = 0; i < iteration->plan_count && iteration->plans[i].time_s <= bound; i++) {
-        double cost = iteration->plans[i].energy_j - power_w * iteration->plans[i].time_s;
-        if (!found || cost < least) {
-            found = true;
-            least = cost;
-            *plan = i;
-        }
-    }
-    if (found)
-        return 0;
-    return erg_fail(err, ERG_INFEASIBLE,
-                    "No plan is ready within the straggler's %.9g s: the fastest takes %.9g s.",
-                    bound, iteration->plans[0].time_s);
-}
-
-int erg_iteration_pick(const struct erg_iteration *iteration, enum erg_goal goal, double bound,
+int erg_iteration_pick(const struct erg_iteration *iteration, const struct erg_goal *goal,
                        size_t *plan, struct erg_error *err)
 {
-    const struct erg_frontier *frontier = &iteration->frontier;
-    ptrdiff_t point = -1;
-    switch (goal) {
-    case ERG_GOAL_FASTEST:
-        point = 0;
-        break;
-    case ERG_GOAL_LEAST_ENERGY:
-        point = (ptrdiff_t)frontier->count - 1;
-        break;
-    case ERG_GOAL_KNEE:
-        point = erg_frontier_pick_knee(frontier);
-        break;
-    case ERG_GOAL_DEADLINE:
-        point = erg_frontier_pick_deadline(frontier, bound);
-        if (point < 0)
-            return erg_fail(err, ERG_INFEASIBLE,
-                            "No plan meets the deadline of %.9g s: the fastest takes %.9g s.",
-                            bound, frontier->points[0].time_s);
-        break;
-    case ERG_GOAL_BUDGET:
-        point = erg_frontier_pick_budget(frontier, bound);
-        if (point < 0)
-            return erg_fail(err, ERG_INFEASIBLE,
-                            "No plan stays within the energy budget of %.9g J: the cheapest needs "
-                            "%.9g J.",
-                            bound, frontier->points[frontier->count - 1].energy_j);
-        break;
-    case ERG_GOAL_STRAGGLER:
-        return pick_straggler(iteration, bound, plan, err);
-    }
-    *plan = (size_t)frontier->points[point].recipe;
-    return 0;
+    const struct erg_pipeline *pipeline = &iteration->schedule.pipeline;
+    struct erg_frontier all = {0};
+    size_t at;
+    if (goal->straggler_s > 0)
+        for (size_t i = 0; i < iteration->plan_count; i++)
+            erg_frontier_add(&all, iteration->plans[i].time_s, iteration->plans[i].energy_j,
+                             (int64_t)i);
+    const struct erg_frontier *points = goal->straggler_s > 0 ? &all : &iteration->frontier;
+    int status = erg_goal_pick(goal, points, pipeline->blocking_power_w * (double)pipeline->stages,
+                               &at, err);
+    if (!status)
+        *plan = (size_t)points->points[at].recipe;
+    erg_frontier_release(&all);
+    return status;
 }

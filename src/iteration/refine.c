@@ -101,10 +101,11 @@ int erg_iteration_refine_budget(struct erg_iteration *iteration,
                                 struct erg_error *err)
 {
     enum { TRIES = 25 };
+    const struct erg_goal goal = {ERG_FASTEST, .energy_j = budget_j};
     size_t known = 0, fitting = 0;
     double from = planned_within_s(iteration, budget_j);
     double to = planned_until_s(iteration, budget_j);
-    if (erg_iteration_pick(iteration, ERG_GOAL_BUDGET, budget_j, &known, NULL) == 0)
+    if (erg_iteration_pick(iteration, &goal, &known, NULL) == 0)
         to = iteration->plans[known].time_s;
     if (to <= from) /* the shortest time is within the budget already */
         return 0;
@@ -120,7 +121,7 @@ int erg_iteration_refine_budget(struct erg_iteration *iteration,
     if (erg_iteration_solve(&tries, &close, err) != 0)
         return -1;
     double last_s[2] = {to, to};
-    if (erg_iteration_pick(&tries, ERG_GOAL_BUDGET, budget_j, &fitting, NULL) == 0)
+    if (erg_iteration_pick(&tries, &goal, &fitting, NULL) == 0)
         last_s[0] = tries.plans[fitting].planned_time_s;
     last_s[1] = fmax(from, last_s[0] - (to - from) / TRIES);
     erg_iteration_release(&tries);

@@ -29,7 +29,7 @@ static const cyaml_strval_t search_names[] = {{"gp", ERG_JOB_GP},
 static const cyaml_strval_t prior_names[] = {{"none", ERG_JOB_NO_PRIOR},
                                              {"emulator", ERG_JOB_EMULATOR_PRIOR}};
 static const cyaml_strval_t goal_names[] = {
-    {"fastest", ERG_JOB_FASTEST}, {"least_energy", ERG_JOB_LEAST_ENERGY}, {"knee", ERG_JOB_KNEE}};
+    {"fastest", ERG_FASTEST}, {"least_energy", ERG_LEAST_ENERGY}, {"knee", ERG_KNEE}};
 
 #define SEARCH struct erg_job_file_search
 static const cyaml_schema_field_t search_fields[] = {

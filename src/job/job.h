@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "ergon/error.h"
+#include "frontier/goal.h"
 #include "hardware/engine.h"
 #include "hardware/hardware.h"
 #include "model/model.h"
@@ -34,15 +35,6 @@ enum erg_job_search { ERG_JOB_GP, ERG_JOB_TREES, ERG_JOB_RANDOM, ERG_JOB_EXHAUST
 
 /* What the method `gp` knows beforehand: nothing, or the model of the emulated GPU, calibrated. */
 enum erg_job_prior { ERG_JOB_NO_PRIOR, ERG_JOB_EMULATOR_PRIOR };
-
-/* Which point of the iteration's frontier becomes the plan. */
-enum erg_job_goal {
-    ERG_JOB_FASTEST,
-    ERG_JOB_LEAST_ENERGY,
-    ERG_JOB_KNEE,
-    ERG_JOB_DEADLINE, /* least energy within goal_bound seconds */
-    ERG_JOB_BUDGET,   /* least time within goal_bound joules, all GPUs of one pipeline together */
-};
 
 /* GPUs of one kind. */
 struct erg_job_kind {
@@ -97,8 +89,9 @@ struct erg_job {
         double window_s, cooldown_s, warmup_s;
     } profiler;
 
-    enum erg_job_goal goal;
-    double goal_bound; /* s or J; 0 where the goal has none */
+    /* Which point of the iteration's frontier becomes the plan; bounds are those of all GPUs of one
+     * pipeline together. */
+    struct erg_goal goal;
 
     char *path;     /* of the file */
     void *file;     /* private: what was read */

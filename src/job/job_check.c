@@ -278,10 +278,11 @@ static int choose_goal(struct erg_job *job, const struct erg_job_file *file,
                                  first);
         first = keys[i];
     }
-    job->goal = file->deadline_s > 0 ? ERG_JOB_DEADLINE
-                : file->budget_j > 0 ? ERG_JOB_BUDGET
-                                     : file->goal;
-    job->goal_bound = file->deadline_s > 0 ? file->deadline_s : file->budget_j;
+    job->goal = (struct erg_goal){.objective = file->goal};
+    if (file->deadline_s > 0)
+        job->goal = (struct erg_goal){ERG_LEAST_ENERGY, .deadline_s = file->deadline_s};
+    else if (file->budget_j > 0)
+        job->goal = (struct erg_goal){ERG_FASTEST, .energy_j = file->budget_j};
     return 0;
 }
 

@@ -37,7 +37,7 @@ struct erg_job_file {
     unsigned stage_gpus_count;
     struct erg_job_file_search search;
     struct erg_job_file_profiler profiler;
-    enum erg_job_goal goal;
+    enum erg_objective goal;
     double deadline_s, budget_j;
 };
 

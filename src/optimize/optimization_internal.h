@@ -25,9 +25,6 @@ struct erg_optimization {
     double *hop_latency_s, *beyond_w; /* of the plan's pipeline and scale */
     struct erg_method_request plan_request;
     struct erg_method_result methods[ERG_METHOD_COUNT];
-    enum erg_method selected_method;
-    size_t selected_point;
-    const char *selected_rule;
     size_t verified; /* configurations measured because a plan used them */
 };
 

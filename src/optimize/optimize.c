@@ -258,64 +258,6 @@ static void release(struct erg_optimization *o)
     free(o->beyond_w);
 }
 
-/* ---- the point to run ---- */
-
-static int select_point(struct erg_optimization *o, struct erg_error *err)
-{
-    static const enum erg_method preference[] = {
-        ERG_METHOD_ERGON,        ERG_METHOD_SEQUENTIAL_CLOCKS, ERG_METHOD_NANOBATCHING_CLOCKS,
-        ERG_METHOD_NANOBATCHING, ERG_METHOD_SEQUENTIAL,
-    };
-    for (size_t i = 0; i < sizeof preference / sizeof *preference; i++) {
-        o->selected_method = preference[i];
-        if (o->request->methods[preference[i]] && o->methods[preference[i]].point_count)
-            break;
-    }
-    struct erg_frontier frontier = {0};
-    erg_method_frontier(&o->methods[o->selected_method], &frontier);
-    erg_frontier_filter(&frontier);
-    const struct erg_point *points = frontier.points;
-    double bound = o->job->goal_bound;
-    ptrdiff_t picked = 0;
-    int status = 0;
-    switch (o->job->goal) {
-    case ERG_JOB_FASTEST:
-        o->selected_rule = "the fastest";
-        break;
-    case ERG_JOB_LEAST_ENERGY:
-        picked = (ptrdiff_t)frontier.count - 1;
-        o->selected_rule = "the least energy";
-        break;
-    case ERG_JOB_KNEE:
-        picked = erg_frontier_pick_knee(&frontier);
-        o->selected_rule = "the knee of the frontier";
-        break;
-    case ERG_JOB_DEADLINE:
-        picked = erg_frontier_pick_deadline(&frontier, bound);
-        o->selected_rule = "the least energy within the deadline";
-        if (picked < 0)
-            status =
-                erg_fail(err, ERG_INFEASIBLE,
-                         "selecting a plan: the deadline of %.9g s binds: the fastest iteration "
-                         "takes %.4f s",
-                         bound, ceil(points[0].time_s * 1e4) / 1e4);
-        break;
-    case ERG_JOB_BUDGET:
-        picked = erg_frontier_pick_budget(&frontier, bound);
-        o->selected_rule = "the fastest within the energy budget";
-        if (picked < 0)
-            status = erg_fail(err, ERG_INFEASIBLE,
-                              "selecting a plan: the energy budget of %.9g J binds: the cheapest "
-                              "iteration needs %.1f J",
-                              bound, ceil(points[frontier.count - 1].energy_j * 10) / 10);
-        break;
-    }
-    if (!status)
-        o->selected_point = (size_t)points[picked].recipe;
-    erg_frontier_release(&frontier);
-    return status;
-}
-
 int erg_optimize(const struct erg_optimize_request *request, struct erg_plan **plan,
                  struct erg_error *err)
 {
@@ -323,7 +265,7 @@ int erg_optimize(const struct erg_optimize_request *request, struct erg_plan **p
     struct erg_optimization o = {
         .request = request, .job = job, .kinds = erg_xcalloc(job->kind_count, sizeof *o.kinds)};
     int status = prepare(&o, err) || survey(&o, err) || erg_optimization_plan(&o, err) ||
-                         select_point(&o, err) || erg_interrupt_check(err)
+                         erg_interrupt_check(err)
                      ? -1
                      : 0;
     if (!status)

@@ -318,6 +318,22 @@ static void make_stages(const struct maker *m)
             make_method(m, (enum erg_method)i);
 }
 
+/* By the job's goal, of the best method that is reported. */
+static int select_point(const struct maker *m, struct erg_error *err)
+{
+    static const enum erg_method preference[] = {
+        ERG_METHOD_ERGON,        ERG_METHOD_SEQUENTIAL_CLOCKS, ERG_METHOD_NANOBATCHING_CLOCKS,
+        ERG_METHOD_NANOBATCHING, ERG_METHOD_SEQUENTIAL,
+    };
+    struct erg_plan_selection *selected = &m->plan->selected;
+    size_t i = 0;
+    while (!m->plan->methods[preference[i]].point_count)
+        i++;
+    selected->method = preference[i];
+    selected->rule = erg_goal_rule(&m->o->job->goal);
+    return erg_plan_pick(m->plan, selected->method, &m->o->job->goal, &selected->point, err);
+}
+
 /* ---- what is looked at ---- */
 
 /* One partition under one configuration. */
@@ -369,28 +385,36 @@ static int make_picture(const struct maker *m, size_t kind_index, size_t index, 
 
 /* The configuration of a partition that most instructions of the selected point use on the GPUs of
  * a kind; false where none does. */
-static bool find_most_used(const struct erg_optimization *o,
-                           const struct erg_optimization_kind *kind, size_t index, size_t *config)
+static bool find_most_used(const struct maker *m, size_t kind, size_t index, size_t *config)
 {
-    const struct erg_method_result *result = &o->methods[o->selected_method];
-    const struct erg_schedule *schedule = &result->iteration.schedule;
-    unsigned *uses = erg_xcalloc(kind->survey.searches[index]->config_count, sizeof *uses);
-    *config = 0;
-    for (size_t i = 0; i < schedule->count; i++) {
-        const struct erg_instruction *instruction = &schedule->instructions[i];
-        const struct erg_microbatch *table =
-            &result->tables[erg_table_index(&schedule->pipeline, instruction)];
-        const struct erg_microbatch_option *option =
-            &table->options[result->points[o->selected_point].option[i]];
-        if (erg_optimization_kind(o, instruction->stage) != kind || !option->configurations)
-            continue;
-        for (size_t k = 0; k < table->partition_count; k++)
-            if (erg_optimization_partition(kind, (int)instruction->direction, k) == index) {
-                size_t own = (size_t)option->configurations[k];
-                if (++uses[own] > uses[*config])
-                    *config = own;
-            }
+    const struct erg_plan *plan = m->plan;
+    const struct erg_plan_point *point =
+        &plan->methods[plan->selected.method].points[plan->selected.point];
+    const struct erg_partition *partition = &m->o->kinds[kind].workload.partitions[index];
+    const struct erg_space *space = &m->o->kinds[kind].survey.spaces[index];
+    const size_t count = erg_space_size(space);
+    unsigned *uses = erg_xcalloc(count, sizeof *uses);
+    for (size_t i = 0; i < plan->schedule.count; i++) {
+        const struct erg_plan_option *option = erg_plan_option(plan, point, i);
+        size_t stage = plan->schedule.instructions[i].stage;
+        for (size_t k = 0; k < option->configuration_count; k++) {
+            const struct erg_plan_configuration *used = &option->configurations[k];
+            struct erg_choice choice = {0};
+            if (plan->stages[stage].kind != kind || strcmp(used->partition, partition->key) != 0)
+                continue;
+            while (space->clocks_mhz[choice.clock] != option->clock_mhz)
+                choice.clock++;
+            while (space->sms[choice.sm] != used->sms)
+                choice.sm++;
+            while (strcmp(partition->slots[choice.slot].name, used->slot) != 0)
+                choice.slot++;
+            uses[erg_space_index(space, choice)]++;
+        }
     }
+    *config = 0;
+    for (size_t i = 1; i < count; i++)
+        if (uses[i] > uses[*config])
+            *config = i;
     bool used = uses[*config] > 0;
     free(uses);
     return used;
@@ -400,12 +424,12 @@ static int make_pictures(const struct maker *m, struct erg_error *err)
 {
     struct erg_plan *plan = m->plan;
     plan->pictures = allocate(m, plan->partition_count, sizeof *plan->pictures);
-    if (m->o->selected_method != ERG_METHOD_ERGON)
+    if (plan->selected.method != ERG_METHOD_ERGON)
         return 0;
     for (size_t k = 0; k < m->o->job->kind_count; k++)
         for (size_t i = 0; i < m->o->kinds[k].survey.partition_count; i++) {
             size_t config;
-            if (find_most_used(m->o, &m->o->kinds[k], i, &config) &&
+            if (find_most_used(m, k, i, &config) &&
                 make_picture(m, k, i, config, &plan->pictures[plan->picture_count++], err))
                 return -1;
         }
@@ -455,12 +479,10 @@ int erg_optimization_make_plan(const struct erg_optimization *o, struct erg_plan
     make_job(m);
     make_kinds(m);
     make_stages(m);
-    m->plan->selected =
-        (struct erg_plan_selection){o->selected_method, o->selected_point, o->selected_rule};
     make_profile(m);
     count_measurements(m);
-    if (make_pictures(m, err) ||
-        erg_plan_complete(m->plan, o->plan_request.pipeline.schedule, err)) {
+    if (erg_plan_complete(m->plan, o->plan_request.pipeline.schedule, err) ||
+        select_point(m, err) || make_pictures(m, err)) {
         erg_plan_free(m->plan);
         return -1;
     }

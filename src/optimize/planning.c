@@ -325,10 +325,10 @@ static void aim(struct erg_optimization *o, struct targets *targets)
     request->deadlines_s = targets->deadlines_s;
     request->budgets_j = targets->budgets_j;
     request->deadline_count = request->budget_count = 1;
-    if (o->job->goal == ERG_JOB_DEADLINE)
-        targets->deadlines_s[request->deadline_count++] = o->job->goal_bound;
-    if (o->job->goal == ERG_JOB_BUDGET)
-        targets->budgets_j[request->budget_count++] = o->job->goal_bound;
+    if (o->job->goal.deadline_s > 0)
+        targets->deadlines_s[request->deadline_count++] = o->job->goal.deadline_s;
+    if (o->job->goal.energy_j > 0)
+        targets->budgets_j[request->budget_count++] = o->job->goal.energy_j;
 }
 
 static void compare_all(struct erg_optimization *o)

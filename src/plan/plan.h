@@ -339,13 +339,12 @@ double erg_plan_held_energy(const struct erg_plan *plan, const struct erg_plan_p
                             double until_s);
 
 /*
- * Picks a point of a method: fastest, least energy, knee; within a deadline the least energy;
- * within a budget the fastest; for a straggler the least energy held until then, of the points
- * and the slower ones that are ready by then. ERG_INFEASIBLE names the bound that cannot be met,
- * ERG_USAGE a method that the plan does not have.
+ * Picks a point of a method by a goal (frontier/goal.h): of the frontier, for a straggler also of
+ * the slower points. ERG_INFEASIBLE names the bound that cannot be met, ERG_USAGE a method that the
+ * plan does not have.
  */
-int erg_plan_pick(const struct erg_plan *plan, enum erg_method method, enum erg_goal goal,
-                  double bound, size_t *point, struct erg_error *err);
+int erg_plan_pick(const struct erg_plan *plan, enum erg_method method, const struct erg_goal *goal,
+                  size_t *point, struct erg_error *err);
 
 /*
  * The layers of an instruction under an option as the steps that a device runs, with the launch of

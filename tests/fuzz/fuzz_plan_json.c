@@ -19,10 +19,14 @@ static void use_method(const struct erg_plan *plan, enum erg_method method)
             if (erg_plan_option(plan, point, i)->clock_mhz < 1)
                 abort();
     }
-    for (int goal = ERG_GOAL_FASTEST; goal <= ERG_GOAL_STRAGGLER; goal++) {
+    const struct erg_goal goals[] = {
+        {.objective = ERG_FASTEST},   {.objective = ERG_LEAST_ENERGY},
+        {.objective = ERG_KNEE},      {ERG_LEAST_ENERGY, .deadline_s = 1},
+        {ERG_FASTEST, .energy_j = 1}, {ERG_LEAST_ENERGY, .straggler_s = 1}};
+    for (size_t g = 0; g < sizeof goals / sizeof *goals; g++) {
         struct erg_error err;
         size_t point = 0;
-        if (erg_plan_pick(plan, method, (enum erg_goal)goal, 1, &point, &err) == 0 &&
+        if (erg_plan_pick(plan, method, &goals[g], &point, &err) == 0 &&
             point >= own->point_count + own->slower_count)
             abort();
     }
