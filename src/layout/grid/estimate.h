@@ -29,6 +29,7 @@
 
 #include "ergon/error.h"
 #include "hardware/comm_table.h"
+#include "hardware/engine.h"
 #include "layout/grid/model.h"
 #include "layout/grid/plan.h"
 
@@ -78,6 +79,7 @@ struct erg_estimate {
     struct erg_grid_plan plan;
     bool shared_experts; /* the replicas of a stage share out its experts */
     double memory_bytes; /* of the fullest GPU */
+    bool fits;           /* into memory_fraction of it */
 };
 
 /*
@@ -96,6 +98,29 @@ int erg_estimate_job(const struct erg_estimator *estimator, const struct erg_com
 int erg_estimate_proxy(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
                        const struct erg_estimate_job *job, const struct erg_allocation *allocation,
                        struct erg_estimate *estimate, struct erg_error *err);
+
+/*
+ * The grid of so many stages: its plan, and those of its Pareto set (plan.h). ERG_INFEASIBLE where
+ * it has none; whether each fits is said, not required.
+ */
+struct erg_grid_estimates {
+    struct erg_estimate plan;
+    struct erg_estimate set[ERG_GRID_SET_PLANS];
+    size_t set_count;
+};
+int erg_estimate_grid(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
+                      const struct erg_estimate_job *job, const struct erg_allocation *allocation,
+                      size_t stages, struct erg_grid_estimates *estimates, struct erg_error *err);
+
+/*
+ * The estimator of one model on one kind of GPU whose software's limits an engine says: its shares
+ * of the peak and of the memory's bandwidth, and its overhead of a layer. `memory_bytes`: what a
+ * GPU has for tensors. The estimator borrows from all of them; it has `model` and `device`, which
+ * must stay.
+ */
+struct erg_estimator erg_estimator_of(struct erg_grid_model *model, struct erg_grid_device *device,
+                                      const struct erg_gpu *gpu, const struct erg_engine *engine,
+                                      double memory_bytes);
 
 /* One plan, whatever it needs; fails where the tables lack a group that it communicates over. */
 int erg_estimate_plan(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
