@@ -57,7 +57,7 @@ static struct erg_allocation allocation_of(const struct planning *at, long gpus)
 
 /* ---- the grids of one number of GPUs ---- */
 
-static json_t *plan_document(const struct asked *asked, const struct erg_estimate *estimate)
+static json_t *plan_document(const struct asked *asked, const struct erg_grid_estimate *estimate)
 {
     struct erg_text text = {0};
     erg_grid_plan_text(&estimate->plan, &text);
@@ -78,7 +78,7 @@ static json_t *plan_document(const struct asked *asked, const struct erg_estimat
 static void add_grid(const struct asked *asked, const struct erg_grid_estimates *grid,
                      bool is_proxy, struct erg_table *table, json_t *grids)
 {
-    const struct erg_estimate *plan = &grid->plan;
+    const struct erg_grid_estimate *plan = &grid->plan;
     double least_s = INFINITY;
     json_t *set = json_array();
     for (size_t i = 0; i < grid->set_count; i++) {
@@ -114,7 +114,7 @@ static int show_grids(const struct asked *asked, bool json, struct erg_error *er
     const struct erg_allocation allocation = allocation_of(asked->at, gpus);
     struct erg_comm_tables *tables = erg_comm_tables_of_links(&allocation, &asked->links);
     struct erg_table table = {.columns = sizeof heads / sizeof *heads};
-    struct erg_estimate proxy;
+    struct erg_grid_estimate proxy;
     json_t *document = json_object(), *grids = json_array();
     int status =
         erg_estimate_proxy(&asked->estimator, tables, &asked->job, &allocation, &proxy, err);
@@ -185,7 +185,7 @@ static int print_profile(const struct asked *asked, struct erg_error *err)
                                                  asked->job.batch, allocation.nodes,
                                                  allocation.gpus_per_node};
         struct erg_comm_tables *tables = erg_comm_tables_of_links(&allocation, &asked->links);
-        struct erg_estimate proxy;
+        struct erg_grid_estimate proxy;
         if (erg_estimate_proxy(&asked->estimator, tables, &asked->job, &allocation, &proxy, err) ==
             0)
             erg_plan_profile_row(&text, &shape, proxy.time.total_s, NAN);

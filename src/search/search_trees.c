@@ -93,7 +93,7 @@ static void sample_release(struct sample *sample)
 }
 
 static void sample_set(struct sample *sample, size_t row, const struct forest *forest,
-                       const struct erg_reading *reading)
+                       const struct erg_search_reading *reading)
 {
     memcpy(sample->features + row * forest->columns,
            forest->features + reading->config * forest->columns,

@@ -113,7 +113,7 @@ static void cap_run(const struct erg_cap *cap, double clock_mhz, struct erg_emul
     out->throttle = regulation.throttle;
 }
 
-struct group {
+struct step_group {
     const struct erg_gpu *gpu;
     const struct erg_stack *stack;
     const struct erg_step *steps;
@@ -124,7 +124,7 @@ struct group {
 
 static void evaluate_group(const void *context, double clock_mhz, double *time_s, double *energy_j)
 {
-    const struct group *group = context;
+    const struct step_group *group = context;
     erg_sim_run(group->gpu, group->stack, group->steps, group->count, clock_mhz, group->sim, NULL);
     *time_s = group->sim->time_s;
     *energy_j = sim_energy(group->gpu, group->sim, group->static_w, clock_mhz);
@@ -135,7 +135,8 @@ void erg_emulated_evaluate(const struct erg_gpu *gpu, const struct erg_stack *st
                            double temperature_c, struct erg_emulated_result *out)
 {
     struct erg_sim sim;
-    struct group group = {gpu, stack, steps, count, erg_static_power(gpu, temperature_c), &sim};
+    struct step_group group = {gpu, stack, steps, count, erg_static_power(gpu, temperature_c),
+                               &sim};
     struct erg_cap cap = {.power_w = gpu->power_cap_w,
                           .softness_mhz = gpu->cap_softness_mhz,
                           .dither_mhz = gpu->cap_dither_mhz,

@@ -69,7 +69,7 @@ struct erg_estimator erg_estimator_of(struct erg_grid_model *model, struct erg_g
                                       const struct erg_gpu *gpu, const struct erg_engine *engine,
                                       double memory_bytes)
 {
-    enum { OPS_OF_A_LAYER = 10 }; /* of a causal transformer (model.c) */
+    enum { OPS_OF_A_LAYER = 10 }; /* of a causal transformer (grid_model.c) */
     *device = (struct erg_grid_device){.type = gpu->name,
                                        .half_flops = engine->peak_flops,
                                        .full_flops = engine->peak_flops,
@@ -203,11 +203,11 @@ static double memory_of(const struct setting *setting, const struct erg_grid_pla
 }
 
 static int time_plan(const struct setting *setting, const struct erg_grid_plan *plan,
-                     bool shares_experts, struct erg_estimate *estimate, struct erg_error *err)
+                     bool shares_experts, struct erg_grid_estimate *estimate, struct erg_error *err)
 {
     struct erg_stage_time times[ERG_GRID_MAX_STAGES];
     struct stage_place place = {.shares_experts = shares_experts};
-    *estimate = (struct erg_estimate){.plan = *plan, .shared_experts = shares_experts};
+    *estimate = (struct erg_grid_estimate){.plan = *plan, .shared_experts = shares_experts};
     long sizes[ERG_GRID_MAX_STAGES], first_gpu[ERG_GRID_MAX_STAGES];
     for (size_t i = 0; i < plan->stages; i++)
         sizes[i] = plan->shapes[i].data * plan->shapes[i].tensor;
@@ -238,7 +238,7 @@ static int time_plan(const struct setting *setting, const struct erg_grid_plan *
 int erg_estimate_plan(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
                       const struct erg_estimate_job *job, const struct erg_allocation *allocation,
                       const struct erg_grid_plan *plan, bool shared_experts,
-                      struct erg_estimate *estimate, struct erg_error *err)
+                      struct erg_grid_estimate *estimate, struct erg_error *err)
 {
     struct setting setting;
     if (prepare(&setting, estimator, tables, job, allocation, err) != 0)
@@ -264,17 +264,17 @@ static void make_plan(const struct setting *setting, size_t stages, struct erg_s
 }
 
 /* The best so far, and why there is none. */
-struct search {
-    struct erg_estimate best;
+struct plan_search {
+    struct erg_grid_estimate best;
     bool found, priced;
     double least_bytes;       /* of plans that do not fit */
     struct erg_error missing; /* what the tables did not have */
 };
 
 static void try_plan(const struct setting *setting, const struct erg_grid_plan *plan,
-                     bool shares_experts, struct search *search)
+                     bool shares_experts, struct plan_search *search)
 {
-    struct erg_estimate estimate;
+    struct erg_grid_estimate estimate;
     if (time_plan(setting, plan, shares_experts, &estimate, &search->missing) != 0)
         return;
     search->priced = true;
@@ -287,8 +287,8 @@ static void try_plan(const struct setting *setting, const struct erg_grid_plan *
 }
 
 /* The best plan, or why there is none. */
-static int finish(const struct setting *setting, const struct search *search,
-                  const struct erg_estimate_job *job, struct erg_estimate *estimate,
+static int finish(const struct setting *setting, const struct plan_search *search,
+                  const struct erg_estimate_job *job, struct erg_grid_estimate *estimate,
                   struct erg_error *err)
 {
     const struct erg_allocation *allocation = setting->allocation;
@@ -310,12 +310,12 @@ static int finish(const struct setting *setting, const struct search *search,
 
 int erg_estimate_job(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
                      const struct erg_estimate_job *job, const struct erg_allocation *allocation,
-                     struct erg_estimate *estimate, struct erg_error *err)
+                     struct erg_grid_estimate *estimate, struct erg_error *err)
 {
     struct setting setting;
     if (prepare(&setting, estimator, tables, job, allocation, err) != 0)
         return -1;
-    struct search search = {.least_bytes = INFINITY};
+    struct plan_search search = {.least_bytes = INFINITY};
     long gpus = allocation->nodes * allocation->gpus_per_node;
     for (long stages = 1; stages <= gpus && (size_t)stages <= setting.layer_count; stages *= 2) {
         long of_stage = gpus / stages;
@@ -373,12 +373,12 @@ int erg_estimate_grid(const struct erg_estimator *estimator, const struct erg_co
 
 int erg_estimate_proxy(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
                        const struct erg_estimate_job *job, const struct erg_allocation *allocation,
-                       struct erg_estimate *estimate, struct erg_error *err)
+                       struct erg_grid_estimate *estimate, struct erg_error *err)
 {
     struct setting setting;
     if (prepare(&setting, estimator, tables, job, allocation, err) != 0)
         return -1;
-    struct search search = {.least_bytes = INFINITY};
+    struct plan_search search = {.least_bytes = INFINITY};
     long gpus = allocation->nodes * allocation->gpus_per_node;
     for (long stages = 1; stages <= gpus && (size_t)stages <= setting.layer_count; stages *= 2) {
         struct erg_planner_layers layers;

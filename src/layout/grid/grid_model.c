@@ -1,5 +1,5 @@
-/* Operations of the three families. Widths and counts: model.h; gradients cost twice. */
-#include "layout/grid/model.h"
+/* Operations of the three families. Widths and counts: grid_model.h; gradients cost twice. */
+#include "layout/grid/grid_model.h"
 
 /* Elements read and written, in outputs: an elementwise operation reads its input and writes its
  * output; a residual sum reads two; batch statistics read the input once more; a softmax reads
