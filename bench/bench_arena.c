@@ -128,8 +128,8 @@ static void load(struct data *data)
     }
 }
 
-static int estimate_row(const struct data *data, struct row *row, struct erg_estimate *estimate,
-                        struct erg_error *err)
+static int estimate_row(const struct data *data, struct row *row,
+                        struct erg_grid_estimate *estimate, struct erg_error *err)
 {
     row->estimated_s = 0;
     if (erg_estimate_job(data->estimator, data->tables, &row->job, &row->allocation, estimate,
@@ -242,7 +242,7 @@ static void estimate_all(struct data *data, bool print)
 {
     for (size_t i = 0; i < data->rows.count; i++) {
         struct row *row = &data->rows.items[i];
-        struct erg_estimate estimate;
+        struct erg_grid_estimate estimate;
         struct erg_error err;
         int result = estimate_row(data, row, &estimate, &err);
         if (print && result != 0)
@@ -302,7 +302,7 @@ static int residuals_of(void *context, const double *parameters, double *residua
     set_constants(fit, parameters);
     for (size_t i = fit->third; i < fit->data->rows.count; i += 3) {
         struct row *row = &fit->data->rows.items[i];
-        struct erg_estimate estimate;
+        struct erg_grid_estimate estimate;
         double residual = 0;
         if (estimate_row(fit->data, row, &estimate, NULL) == 0) {
             double z = log(row->estimated_s / row->measured_s) / 0.1;
@@ -462,7 +462,7 @@ static void compare_plan_sets(const struct data *data)
         /* wide_resnet__1B::256__16::a40__2__2: the key of a plan set but for the stages. */
         const struct erg_estimate_job job = {"wide_resnet", "1B", 256};
         const struct erg_allocation allocation = {"a40", 2, 2, true};
-        struct erg_estimate estimate;
+        struct erg_grid_estimate estimate;
         if (strcmp(key, "wide_resnet__1B::256__16::a40__2__2") != 0)
             printf("%s: not compared\n", key);
         else if (erg_estimate_proxy(data->estimator, data->tables, &job, &allocation, &estimate,
@@ -495,7 +495,7 @@ static void compare_plans(const struct data *data)
         struct erg_planner_layers layers;
         struct erg_grid_problem problem;
         struct erg_grid_plan plan;
-        struct erg_estimate estimate;
+        struct erg_grid_estimate estimate;
         row.allocation.infiniband = false;
         if (erg_estimator_model(data->estimator, row.job.family, row.job.size, &model, &err) != 0)
             die(&err);

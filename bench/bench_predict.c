@@ -1,5 +1,5 @@
 /*
- * How well the emulated GPU predicts what real ones measured (erg_probe_judge()), in percent.
+ * How well the emulated GPU predicts what real ones measured (tests/predictions.h), in percent.
  *
  *   bench_predict [JOB.yaml MEASUREMENTS.csv GPU...]
  *
@@ -11,24 +11,21 @@
  * by ergon probe on those two.
  */
 #include "observe/table.h"
-#include "probe/probe.h"
-
-#include <stdio.h>
-#include <string.h>
+#include "predictions.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-static void add_errors(struct erg_table *table, const struct erg_probe_errors *errors)
+static void add_errors(struct erg_table *table, struct prediction_errors errors)
 {
-    if (!errors->count) {
+    if (!errors.count) {
         for (int i = 0; i < 4; i++)
             erg_table_add(table, "%s", "");
         return;
     }
-    erg_table_add(table, "%zu", errors->count);
-    erg_table_add(table, "%.1f", 100 * errors->median);
-    erg_table_add(table, "%.1f", 100 * errors->worst);
-    erg_table_add(table, "%+.1f", 100 * errors->mean);
+    erg_table_add(table, "%zu", errors.count);
+    erg_table_add(table, "%.1f", 100 * errors.median);
+    erg_table_add(table, "%.1f", 100 * errors.worst);
+    erg_table_add(table, "%+.1f", 100 * errors.mean);
 }
 
 static void add_titles(struct erg_table *table)
@@ -41,29 +38,40 @@ static void add_titles(struct erg_table *table)
         erg_table_add(table, "%s", titles[i]);
 }
 
-/* A line for each kind of work of a job, or one for all partitions together, called `name`. */
+/* Called `name`; of one kind of work, or NULL: of all partitions. */
+static void add_line(struct erg_table *table, const char *name, const struct predictions *all,
+                     const char *work)
+{
+    erg_table_add(table, "%s", name);
+    for (int kind = PREDICT_TIME; kind <= PREDICT_BURST; kind++)
+        add_errors(table, errors_of(all, work, (enum prediction_kind)kind));
+    erg_table_add(table, "%s", "");
+}
+
+/* A line for all partitions together, called `name`, or where that is NULL also for each kind of
+ * work. */
 static int add_job(struct erg_table *table, const char *job_path, const char *measurements,
                    const struct erg_gpu *gpu, const char *name, struct erg_error *err)
 {
     struct erg_job_overrides overrides = {0};
-    struct erg_probe_judgements judgements;
+    struct predictions all;
     struct erg_job *job;
+    bool partitions = false;
     if (erg_job_load(&job, job_path, &overrides, err))
         return -1;
-    int status = erg_probe_judge(&judgements, job, measurements, gpu, err);
-    if (!status) {
-        for (size_t i = 0; i < (name ? 1 : judgements.count); i++) {
-            const struct erg_probe_judgement *j = &judgements.items[i];
-            if (!j->time.count && !j->burst.count)
-                continue; /* a single GPU has no partitions */
-            erg_table_add(table, "%s", name ? name : j->work);
-            add_errors(table, &j->time);
-            add_errors(table, &j->energy);
-            add_errors(table, &j->burst);
-            erg_table_add(table, "%s", "");
-        }
-        erg_probe_judgements_release(&judgements);
+    int status = predict_job(&all, job, measurements, gpu, err);
+    for (size_t i = 0; i < all.count; i++)
+        partitions = partitions || all.items[i].partition; /* a single GPU has none */
+    if (!status && partitions)
+        add_line(table, name ? name : "all partitions", &all, NULL);
+    for (size_t i = 0; i < all.count && !status && !name; i++) {
+        size_t first = 0;
+        while (strcmp(all.items[first].work, all.items[i].work) != 0)
+            first++;
+        if (first == i)
+            add_line(table, all.items[i].work, &all, all.items[i].work);
     }
+    free(all.items);
     erg_job_free(job);
     return status;
 }

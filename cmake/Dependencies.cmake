@@ -10,5 +10,3 @@ pkg_check_modules(NCURSES REQUIRED IMPORTED_TARGET ncursesw)
 pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
 pkg_check_modules(COIN REQUIRED IMPORTED_TARGET clp cbc) # linear and integer programs
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
-find_library(XGBOOST_LIBRARY xgboost REQUIRED)
-find_path(XGBOOST_INCLUDE_DIR xgboost/c_api.h REQUIRED)

@@ -1,8 +1,7 @@
 # What `make install` puts where. Nothing installed names the prefix, so that a tree staged with
 # DESTDIR, or moved later, works: the program finds its data, and pkg-config the library, from
 # where they themselves lie. There is no static library: it would show what libergon.so hides (every
-# erg_ symbol of every room), look for its guardian beside whatever program it is part of, and could
-# not do without shared ones all the same (Debian has no static xgboost).
+# erg_ symbol of every room), and look for its guardian beside whatever program it is part of.
 install(TARGETS ergon ergon_cli)
 install(TARGETS ergon_guardian DESTINATION libexec/ergon)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ergon DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}

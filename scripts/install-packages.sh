@@ -3,7 +3,7 @@
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config libjansson-dev libcyaml-dev libyaml-dev
-          libsqlite3-dev libxgboost-dev libcmocka-dev zlib1g-dev libncurses-dev libmicrohttpd-dev
+          libsqlite3-dev libcmocka-dev zlib1g-dev libncurses-dev libmicrohttpd-dev
           coinor-libclp-dev coinor-libcbc-dev"
 
 if ! command -v dpkg-query >/dev/null 2>&1; then

@@ -124,6 +124,39 @@ static void test_refuses_what_is_no_table(void **state)
     unlink(path);
 }
 
+/* 2^18 elements are 2^20 bytes: a ring of n sends (n - 1) / n of them, an AllReduce twice that. */
+static void test_tables_of_links(void **state)
+{
+    (void)state;
+    const struct erg_allocation allocation = {"H200-SXM-measured-long", 2, 4, false};
+    const struct erg_comm_links links = {200e9, 25e9, 1e-5};
+    static const struct {
+        enum erg_collective op;
+        struct erg_comm_group group;
+        double bytes, rate;
+    } expected[] = {
+        {ERG_ALL_REDUCE, {4, 1}, 2 * 0.75 * 0x1p20, 200e9},
+        {ERG_ALL_REDUCE, {8, 2}, 2 * 0.875 * 0x1p20, 4 * 25e9},
+        {ERG_ALL_TO_ALL, {2, 2}, 0.5 * 0x1p20, 25e9},
+        {ERG_SEND, {2, 1}, 0x1p20, 200e9},
+        {ERG_SEND, {2, 2}, 0x1p20, 25e9},
+    };
+    struct erg_comm_tables *tables = erg_comm_tables_of_links(&allocation, &links);
+    struct erg_comm_curve curve;
+    struct erg_error err;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        assert_ok(erg_comm_tables_find(tables, &allocation, expected[i].op, expected[i].group,
+                                       &curve, &err),
+                  &err);
+        assert_close(erg_comm_time(&curve, 0x1p18), 1e-5 + expected[i].bytes / expected[i].rate,
+                     1e-6);
+    }
+    assert_fails(erg_comm_tables_find(tables, &allocation, ERG_ALL_REDUCE,
+                                      (struct erg_comm_group){16, 2}, &curve, &err),
+                 &err, "no all-reduce of 16 GPUs across 2 nodes");
+    erg_comm_tables_free(tables);
+}
+
 /* One curve of the file, as the file has it. */
 struct run {
     struct erg_allocation allocation;
@@ -205,6 +238,7 @@ static void test_published_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tables_of_links),
         cmocka_unit_test(test_interpolates_and_extrapolates),
         cmocka_unit_test(test_types_in_elements_of_fp32),
         cmocka_unit_test(test_groups_of_gpus),

@@ -1,4 +1,4 @@
-/* The emulated GPU against measurements: partitions on H200, stage profiles on A100 and A40. */
+/* The emulated GPU against measurements: partitions on H200. */
 #include "catalogue.h"
 #include "check.h"
 
@@ -127,122 +127,11 @@ static void h200_choices_of_the_model_are_good_ones(void **state)
     assert_true(in_time >= 0.8 && in_energy >= 0.8);
 }
 
-/* Mean relative errors over all curves of a profile, fitted from all clocks or from three. */
-struct curve_errors {
-    double time, energy;
-    size_t count;
-};
-
-static void add_curve(struct curve_errors *errors, const struct erg_gpu *gpu,
-                      const struct erg_curve_row *rows, size_t count, const int only[3])
-{
-    struct erg_error err;
-    struct erg_curve_row chosen[128];
-    struct erg_emulated_curve curve;
-    size_t used = 0;
-    for (size_t i = 0; i < count; i++)
-        for (int k = 0; k < 3; k++)
-            if (only && rows[i].clock_mhz == only[k])
-                chosen[used++] = rows[i];
-    if (only)
-        assert_int_equal(used, 3);
-    assert_ok(erg_emulated_curve_fit(gpu, only ? chosen : rows, only ? used : count, &curve, &err),
-              &err);
-    for (size_t i = 0; i < count; i++) {
-        struct erg_emulated_result result;
-        assert_ok(erg_emulated_curve_run(gpu, &curve, (int)rows[i].clock_mhz, &result, &err), &err);
-        errors->time += fabs(result.time_s / rows[i].time_s - 1);
-        errors->energy += fabs(result.energy_j / rows[i].energy_j - 1);
-        errors->count++;
-    }
-}
-
-static struct curve_errors profile_errors(const char *path, const struct erg_gpu *gpu,
-                                          const int only[3])
-{
-    struct erg_error err;
-    struct erg_csv *csv;
-    assert_ok(erg_csv_load(&csv, path, &err), &err);
-    struct curve_errors errors = {0};
-    for (long stage = 0; stage < 8; stage++)
-        for (int backward = 0; backward < 2; backward++) {
-            struct erg_curve_row rows[128];
-            size_t count = 0;
-            for (size_t i = 0; i < erg_csv_rows(csv) && count < 128; i++) {
-                const char *instruction = erg_csv_text(csv, i, 1);
-                if (atol(erg_csv_text(csv, i, 0)) != stage ||
-                    (strcmp(instruction, "backward") == 0) != backward)
-                    continue;
-                struct erg_curve_row *row = &rows[count++];
-                assert_ok(erg_csv_double(csv, i, 2, &row->clock_mhz, &err), &err);
-                assert_ok(erg_csv_double(csv, i, 3, &row->time_s, &err), &err);
-                assert_ok(erg_csv_double(csv, i, 4, &row->energy_j, &err), &err);
-            }
-            assert_true(count > 10);
-            add_curve(&errors, gpu, rows, count, only);
-        }
-    erg_csv_free(csv);
-    errors.time /= (double)errors.count;
-    errors.energy /= (double)errors.count;
-    print_message("%s from %s: mean error %.2f %% time, %.2f %% energy\n", gpu->name,
-                  only ? "three clocks" : "all clocks", 100 * errors.time, 100 * errors.energy);
-    return errors;
-}
-
-static void a100_stage_profiles_follow_the_curve(void **state)
-{
-    (void)state;
-    const char *path = shared_data("perseus/stage_profile/gpt3-175b_a100-sxm_bf16.csv");
-    skip_without(path, "perseus/stage_profile");
-    struct erg_gpu gpu = catalogue_gpu("A100-SXM4-80GB");
-    const int three[3] = {870, 1050, 1230};
-    struct curve_errors all = profile_errors(path, &gpu, NULL);
-    assert_true(all.time <= 0.005 && all.energy <= 0.010);
-    struct curve_errors held_out = profile_errors(path, &gpu, three);
-    assert_true(held_out.time <= 0.010 && held_out.energy <= 0.015);
-}
-
-static void a40_stage_profiles_follow_the_curve(void **state)
-{
-    (void)state;
-    const char *path = shared_data("perseus/stage_profile/bloom-176b_a40_bf16.csv");
-    skip_without(path, "perseus/stage_profile");
-    struct erg_gpu gpu = catalogue_gpu("A40");
-    struct curve_errors all = profile_errors(path, &gpu, NULL); /* forward times scatter by 3 % */
-    assert_true(all.time <= 0.025 && all.energy <= 0.025);
-}
-
-static void curves_are_recovered_from_their_own_points(void **state)
-{
-    (void)state;
-    struct erg_error err;
-    struct erg_gpu gpu = catalogue_gpu("A100-SXM4-80GB");
-    struct erg_emulated_curve truth = {0.011, 55, 14}, fitted;
-    struct erg_curve_row rows[5];
-    for (int i = 0; i < 5; i++) { /* the highest clocks are throttled */
-        struct erg_emulated_result result;
-        rows[i].clock_mhz = 1410 - 120 * i;
-        erg_emulated_curve_run(&gpu, &truth, 1410 - 120 * i, &result, &err);
-        rows[i].time_s = result.time_s;
-        rows[i].energy_j = result.energy_j;
-    }
-    assert_ok(erg_emulated_curve_fit(&gpu, rows, 5, &fitted, &err), &err);
-    assert_close(fitted.fixed_s, truth.fixed_s, 1e-3);
-    assert_close(fitted.clocked_s_mhz, truth.clocked_s_mhz, 1e-3);
-    assert_close(fitted.energy_j, truth.energy_j, 1e-3);
-    assert_fails(erg_emulated_curve_fit(&gpu, rows, 1, &fitted, &err), &err, "one clock");
-    rows[2].time_s = -1;
-    assert_fails(erg_emulated_curve_fit(&gpu, rows, 5, &fitted, &err), &err, "row 2");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(h200_partitions_within_two_percent),
         cmocka_unit_test(h200_choices_of_the_model_are_good_ones),
-        cmocka_unit_test(a100_stage_profiles_follow_the_curve),
-        cmocka_unit_test(a40_stage_profiles_follow_the_curve),
-        cmocka_unit_test(curves_are_recovered_from_their_own_points),
     };
     return cmocka_run_group_tests(tests, NULL, catalogue_release);
 }

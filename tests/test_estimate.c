@@ -172,7 +172,7 @@ static void test_one_gpu(void **state)
     struct world *world = *state;
     const struct erg_estimate_job job = {"t", "s", 32}; /* microbatches of 2 */
     const struct erg_allocation one = {"x", 1, 1, false};
-    struct erg_estimate estimate;
+    struct erg_grid_estimate estimate;
     struct erg_error err;
     assert_ok(erg_estimate_job(world->estimator, world->tables, &job, &one, &estimate, &err), &err);
     /* 0.5 x 20 GFLOP/s and 1 GB/s, 2 bytes an element. */
@@ -194,7 +194,7 @@ static void test_two_gpus(void **state)
     const struct erg_allocation two = {"x", 1, 2, false};
     struct erg_grid_plan tensor = {1, {0, 2}, {{1, 2}}};
     struct erg_grid_plan stages = {2, {0, 1, 2}, {{1, 1}, {1, 1}}};
-    struct erg_estimate estimate;
+    struct erg_grid_estimate estimate;
     struct erg_error err;
     assert_ok(erg_estimate_plan(world->estimator, world->tables, &job, &two, &tensor, false,
                                 &estimate, &err),
@@ -231,7 +231,7 @@ static void test_scaling_loss(void **state)
     const struct erg_estimate_job job = {"t", "s", 64};
     const struct erg_allocation four = {"x", 1, 4, false};
     const struct erg_grid_plan plan = {1, {0, 2}, {{4, 1}}};
-    struct erg_estimate estimate;
+    struct erg_grid_estimate estimate;
     struct erg_error err;
     assert_ok(erg_estimate_plan(world->estimator, world->tables, &job, &four, &plan, false,
                                 &estimate, &err),
@@ -247,7 +247,7 @@ static void test_what_it_cannot_say(void **state)
     struct world *world = *state;
     struct erg_estimate_job job = {"t", "huge", 16};
     struct erg_allocation gpus = {"x", 1, 2, false};
-    struct erg_estimate estimate;
+    struct erg_grid_estimate estimate;
     struct erg_error err;
     assert_fails(erg_estimate_job(world->estimator, world->tables, &job, &gpus, &estimate, &err),
                  &err, "t huge does not fit on 1 x 2 x");

@@ -2,6 +2,7 @@
  * The GPUs of the catalogue that were probed, against their rows and against what real GPUs
  * measured of jobs that no probe knows.
  */
+#include "predictions.h"
 #include "probe_world.h"
 
 #include "io/file.h"
@@ -80,32 +81,37 @@ static void the_shipped_gpus_are_fitted_to_their_rows(void **state)
         check_shipped(&relative, "H100-SXM", DATA "profiles/h100/probe_tp2.csv", 2, 1), "measured");
 }
 
-/* Holds a GPU against a profile of data/profiles/`kind`. */
-static void judge_profile(const char *kind, const char *name, const struct erg_gpu *gpu,
-                          struct erg_probe_judgements *list)
+/* What a GPU predicts of a profile of data/profiles/`kind`. */
+static struct predictions predict_profile(const char *kind, const char *name,
+                                          const struct erg_gpu *gpu)
 {
     struct erg_error err;
     struct erg_job_overrides overrides = {0};
     struct erg_job *job;
+    struct predictions all;
     char job_path[512], profile_path[512];
     snprintf(job_path, sizeof job_path, ERGON_TEST_SOURCE_DIR "/examples/%s/%s.yaml", kind, name);
     snprintf(profile_path, sizeof profile_path, DATA "profiles/%s/%s.csv", kind, name);
     assert_ok(erg_job_load(&job, job_path, &overrides, &err), &err);
-    assert_ok(erg_probe_judge(list, job, profile_path, gpu, &err), &err);
+    assert_ok(predict_job(&all, job, profile_path, gpu, &err), &err);
     erg_job_free(job);
+    return all;
 }
 
+struct judgement {
+    struct prediction_errors time, energy, burst;
+};
+
 /* All partitions of a job that GPUs of a kind measured. */
-static struct erg_probe_judgement judge_partitions(const char *kind, const char *name,
-                                                   const struct erg_gpu *gpu)
+static struct judgement judge_partitions(const char *kind, const char *name,
+                                         const struct erg_gpu *gpu)
 {
-    struct erg_probe_judgements list;
-    judge_profile(kind, name, gpu, &list);
-    struct erg_probe_judgement all = list.items[0];
-    assert_string_equal(all.work, "all partitions");
-    assert_true(all.partition);
-    erg_probe_judgements_release(&list);
-    return all;
+    struct predictions all = predict_profile(kind, name, gpu);
+    struct judgement judgement = {errors_of(&all, NULL, PREDICT_TIME),
+                                  errors_of(&all, NULL, PREDICT_ENERGY),
+                                  errors_of(&all, NULL, PREDICT_BURST)};
+    free(all.items);
+    return judgement;
 }
 
 static const char *const on_one_gpu[] = {
@@ -116,20 +122,19 @@ static const char *const on_one_gpu[] = {
 static void check_layers(const char *kind, const struct erg_gpu *gpu, double most)
 {
     for (size_t i = 0; i < COUNT(on_one_gpu); i++) {
-        struct erg_probe_judgements list;
+        struct predictions all = predict_profile(kind, on_one_gpu[i], gpu);
         size_t layers = 0;
-        judge_profile(kind, on_one_gpu[i], gpu, &list);
-        for (size_t j = 0; j < list.count; j++) {
-            const struct erg_probe_judgement *work = &list.items[j];
-            if (!strstr(work->work, "layer"))
+        for (size_t j = 0; j < all.count; j++) {
+            const struct prediction *p = &all.items[j];
+            if (p->burst || !strstr(p->work, "layer"))
                 continue;
-            layers += work->time.count;
-            if (work->time.worst > most || work->energy.worst > most)
-                fail_msg("%s, %s by %s: %.3f off in time, %.3f in energy", on_one_gpu[i],
-                         work->work, gpu->name, work->time.worst, work->energy.worst);
+            layers++;
+            if (fabs(p->time_error) > most || fabs(p->energy_error) > most)
+                fail_msg("%s, %s by %s: %.3f off in time, %.3f in energy", on_one_gpu[i], p->work,
+                         gpu->name, p->time_error, p->energy_error);
         }
         assert_int_equal(layers, 2);
-        erg_probe_judgements_release(&list);
+        free(all.items);
     }
 }
 
@@ -175,8 +180,8 @@ static void real_partitions_are_predicted(void **state)
     };
     struct erg_gpu h200 = catalogue_gpu("H200-SXM"), four = catalogue_gpu("H200-SXM-measured");
     for (size_t i = 0; i < COUNT(profiles); i++) {
-        struct erg_probe_judgement was = judge_partitions("h200", profiles[i].name, &h200);
-        struct erg_probe_judgement is = judge_partitions("h200", profiles[i].name, &four);
+        struct judgement was = judge_partitions("h200", profiles[i].name, &h200);
+        struct judgement is = judge_partitions("h200", profiles[i].name, &four);
         assert_int_equal(is.time.count, profiles[i].full);
         assert_int_equal(is.burst.count, profiles[i].bursts);
         assert_int_equal(was.time.worst > 0.5 && was.energy.worst > 0.2, profiles[i].far);
@@ -198,8 +203,8 @@ static void partitions_of_another_kind_are_predicted(void **state)
     struct erg_error err;
     assert_ok(erg_gpu_take_datasheet(&relative, &h100, &err), &err);
     for (size_t i = 0; i < COUNT(names); i++) {
-        struct erg_probe_judgement own = judge_partitions("h100", names[i], &pair);
-        struct erg_probe_judgement learned = judge_partitions("h100", names[i], &relative);
+        struct judgement own = judge_partitions("h100", names[i], &pair);
+        struct judgement learned = judge_partitions("h100", names[i], &relative);
         assert_int_equal(own.time.count, 60);
         assert_int_equal(own.burst.count, 280);
         if (own.time.median > 0.025 || fmax(own.time.worst, own.burst.worst) > 0.065 ||
@@ -223,7 +228,7 @@ static void measurements_of_another_job_are_refused(void **state)
     struct erg_error err;
     struct erg_job_overrides overrides = {0};
     struct erg_job *job;
-    struct erg_probe_judgements judgements;
+    struct predictions all;
     assert_ok(
         erg_job_load(&job, ERGON_TEST_SOURCE_DIR "/examples/h200/" LLAMA ".yaml", &overrides, &err),
         &err);
@@ -236,7 +241,8 @@ static void measurements_of_another_job_are_refused(void **state)
     const char *const said[] = {"other.csv:2: ", "fwd_attn", "energy_j"};
     for (size_t i = 0; i < COUNT(wrong); i++) {
         assert_ok(erg_file_write(path, wrong[i], strlen(wrong[i]), &err), &err);
-        assert_fails(erg_probe_judge(&judgements, job, path, &gpu, &err), &err, said[i]);
+        assert_fails(predict_job(&all, job, path, &gpu, &err), &err, said[i]);
+        free(all.items);
     }
     erg_job_free(job);
 }

@@ -68,9 +68,46 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Skips the test where the library is not installed. */
+static void open_library(struct erg_boost *boost)
+{
+    struct erg_error err;
+    if (erg_boost_open(boost, &err) == 0)
+        return;
+    print_message("[  NOTE  ] skipped: %s\n", err.message);
+    skip();
+}
+
+static void search_needs_the_library(void **state)
+{
+    (void)state;
+    const char *before = getenv("ERGON_XGBOOST");
+    struct world world;
+    world_init(&world, 1, true);
+    struct erg_space space = world_space();
+    struct erg_search_options options = world_options(ERG_SEARCH_TREES, 84, 1);
+    struct erg_oracle oracle = world_oracle(&world);
+    struct erg_search_result *result;
+    struct erg_error err;
+    char *kept = before ? strdup(before) : NULL;
+    setenv("ERGON_XGBOOST", "/nonexistent/libxgboost.so.0", 1);
+    assert_fails(erg_search_run(&result, &space, &options, &oracle, &err), &err,
+                 "the search 'trees' needs libxgboost, which cannot be opened (/nonexistent/");
+    assert_non_null(strstr(err.message, "libxgboost0"));
+    setenv("ERGON_XGBOOST", "libm.so.6", 1); /* another library */
+    assert_fails(erg_search_run(&result, &space, &options, &oracle, &err), &err,
+                 "'libm.so.6' has no function XGBGetLastError");
+    assert_int_equal(world.made, 0);
+    if (kept)
+        setenv("ERGON_XGBOOST", kept, 1);
+    else
+        unsetenv("ERGON_XGBOOST");
+    free(kept);
+}
+
 /* Median relative error on the rows that were not learnt from. */
-static double held_out_error(const float *features, const double *time_s, size_t learnt,
-                             bool rescale)
+static double held_out_error(const struct erg_boost *boost, const float *features,
+                             const double *time_s, size_t learnt, bool rescale)
 {
     static float sample[SIZE * COLUMNS];
     double labels[SIZE], predicted[SIZE], errors[SIZE];
@@ -86,7 +123,7 @@ static double held_out_error(const float *features, const double *time_s, size_t
     }
     struct erg_boost_rows all;
     struct erg_error err;
-    assert_ok(erg_boost_rows_init(&all, features, SIZE, COLUMNS, &err), &err);
+    assert_ok(erg_boost_rows_init(&all, boost, features, SIZE, COLUMNS, &err), &err);
     assert_ok(
         erg_boost_fit_predict(sample, labels, learnt, COLUMNS, rescale, 0, &all, predicted, &err),
         &err);
@@ -102,9 +139,11 @@ static void rescaled_targets_fit_and_raw_seconds_do_not(void **state)
     (void)state;
     static float features[SIZE * COLUMNS];
     static double time_s[SIZE];
+    struct erg_boost boost;
+    open_library(&boost);
     fill_table(features, time_s);
-    double rescaled = held_out_error(features, time_s, 224, true);
-    double raw = held_out_error(features, time_s, 224, false);
+    double rescaled = held_out_error(&boost, features, time_s, 224, true);
+    double raw = held_out_error(&boost, features, time_s, 224, false);
     if (rescaled > 0.007 || raw < 0.015)
         fail_msg("median held-out error %.4f rescaled, %.4f raw; expected at most 0.007 and at "
                  "least 0.015",
@@ -118,8 +157,10 @@ static void equal_targets_are_predicted_exactly(void **state)
     const double targets[] = {0.5, 0.5, 0.5, 0.5};
     struct erg_boost_rows rows;
     struct erg_error err;
+    struct erg_boost boost;
     double predicted[4];
-    assert_ok(erg_boost_rows_init(&rows, features, 4, 1, &err), &err);
+    open_library(&boost);
+    assert_ok(erg_boost_rows_init(&rows, &boost, features, 4, 1, &err), &err);
     assert_ok(erg_boost_fit_predict(features, targets, 4, 1, true, 0, &rows, predicted, &err),
               &err);
     for (size_t i = 0; i < 4; i++)
@@ -144,6 +185,8 @@ static void published_sizes_by_compute_ops(void **state)
 static void search_improves_on_its_start(void **state)
 {
     (void)state;
+    struct erg_boost boost;
+    open_library(&boost);
     for (int raw = 0; raw <= 1; raw++) {
         struct world world;
         world_init(&world, 1, true);
@@ -169,6 +212,8 @@ static void search_improves_on_its_start(void **state)
 static void stop_rule_needs_two_poor_batches(void **state)
 {
     (void)state;
+    struct erg_boost boost;
+    open_library(&boost);
     struct world world;
     world_init(&world, 1, true);
     struct erg_space space = world_space();
@@ -186,6 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_split_as_published),
+        cmocka_unit_test(search_needs_the_library),
         cmocka_unit_test(rescaled_targets_fit_and_raw_seconds_do_not),
         cmocka_unit_test(equal_targets_are_predicted_exactly),
         cmocka_unit_test(published_sizes_by_compute_ops),

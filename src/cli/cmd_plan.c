@@ -12,6 +12,8 @@
 
 static const char *const recomputes[] = {"none", "norms", "activation", "balanced", "full", NULL};
 static const char *const exports[] = {"megatron", "torchtitan", "profile", "job", NULL};
+static const char *const planners[] = {"ergon", "arena", NULL};
+enum { PLANNER_ARENA = 1 };
 /* As enum erg_layout_goal numbers them. */
 static const char *const objectives[] = {"fastest", "least_energy", NULL};
 
@@ -55,6 +57,10 @@ static const struct erg_option options[] = {
              "chunk; b microbatch; v virtual stages, which may differ in layers, in place of l"},
     {"why", 'w', ERG_OPTION_TEXT, "TEXT", AT(why),
      .help = "this one beside the best: what makes it slower, or what forbids it"},
+    {"planner", 'a', ERG_OPTION_CHOICE, "WHOSE", AT(planner), .choices = planners,
+     .default_text = "ergon",
+     .help = "arena: the published planner of the cluster scheduler Arena, for 1, 2, 4, 8 or 16 "
+             "GPUs: of each number of stages its plan, and those worth a search"},
     {"export", 'x', ERG_OPTION_CHOICE, "SOFTWARE", AT(export), .choices = exports,
      .help =
          "print the best, or that of --layout, as what this software is started with; job: as a "
@@ -191,6 +197,15 @@ static int check_options(const struct plan_values *values, bool json, struct erg
     if (json && values->export >= 0)
         return erg_fail(err, ERG_USAGE,
                         "--json and --export were both given; expected one of them");
+    if (values->planner == PLANNER_ARENA &&
+        (one || values->output || values->slack > 0 || values->objective >= 0 ||
+         values->recompute >= 0 || values->per_stage || !isnan(values->host_bytes) ||
+         !isnan(values->deadline_s) || !isnan(values->energy_j) || !isnan(values->power_w) ||
+         (values->export >= 0 && values->export != PLAN_EXPORT_PROFILE)))
+        return erg_fail(err, ERG_USAGE,
+                        "--planner arena plans time and memory at the highest clock, and all "
+                        "layers are recomputed; it goes with --gpus, --cluster, --batch, "
+                        "--sequence, --engine, --memory-budget, --json and --export profile");
     if (values->export == PLAN_EXPORT_PROFILE &&
         (one || values->output || values->slack > 0 || values->objective >= 0 ||
          !isnan(values->deadline_s) || !isnan(values->energy_j) || !isnan(values->power_w)))
@@ -236,7 +251,9 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         status = erg_fail(err, ERG_USAGE,
                           "--gpus gives %zu numbers of GPUs; --layout and --why need one",
                           at.search_count);
-    if (!status && cluster->more_count > 0)
+    if (!status && at.values->planner == PLANNER_ARENA)
+        status = erg_plan_arena(&at, json, err);
+    else if (!status && cluster->more_count > 0)
         status = find_mixed(&at, cluster, json, err);
     else if (!status)
         status = at.values->why                             ? erg_plan_explain(&at, err)

@@ -12,7 +12,7 @@
 struct plan_values {
     long batch, sequence, top;
     const char *gpus, *cluster, *engine, *layout, *why, *output;
-    int recompute, export, objective;
+    int recompute, export, objective, planner;
     double slack, memory_bytes, host_bytes, deadline_s, energy_j, power_w;
     bool per_stage;
 };
@@ -73,6 +73,9 @@ void erg_plan_print_files(const char *folder);
 int erg_plan_answer(struct planning *at, bool json, struct erg_error *err);
 int erg_plan_explain(struct planning *at, struct erg_error *err);
 int erg_plan_print_profile(const struct planning *at, struct erg_error *err);
+
+/* The published planner's grids (plan_arena.c). */
+int erg_plan_arena(const struct planning *at, bool json, struct erg_error *err);
 
 /*
  * So many layouts are searched for where `top` are shown: a search refines the splits of those that

@@ -1,3 +1,4 @@
+/* Rows of the profiles that ergon simulate reads. */
 #include "cli/plan_profile.h"
 
 #include "io/csv.h"
@@ -5,13 +6,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-/* What all rows about a number of GPUs begin with. */
-struct shape {
-    const struct erg_model *model;
-    const char *gpu;
-    long batch, nodes, node_gpus;
-};
 
 /* Six digits are more than a time model knows. */
 static double rounded(double value)
@@ -23,22 +17,39 @@ static double rounded(double value)
     return result;
 }
 
-static void add_row(struct erg_text *out, const struct shape *shape, double time_s, double power_w)
+const char *erg_plan_profile_model(const struct erg_model *model)
 {
-    double parameters = erg_model_parameters(shape->model);
-    const char *slash = strrchr(shape->model->name, '/'); /* after whose model it is */
-    char size[32];
+    const char *slash = strrchr(model->name, '/');
+    return slash ? slash + 1 : model->name;
+}
+
+void erg_plan_profile_size(const struct erg_model *model, char size[32])
+{
+    double parameters = erg_model_parameters(model);
     if (parameters >= 1e9)
-        snprintf(size, sizeof size, "%.3gB", parameters / 1e9);
+        snprintf(size, 32, "%.3gB", parameters / 1e9);
     else
-        snprintf(size, sizeof size, "%.3gM", parameters / 1e6);
-    erg_csv_add(out, slash ? slash + 1 : shape->model->name);
+        snprintf(size, 32, "%.3gM", parameters / 1e6);
+}
+
+void erg_plan_profile_header(struct erg_text *out)
+{
+    erg_text_add(out, "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,iter_time_s,"
+                      "gpu_power_w\n");
+}
+
+void erg_plan_profile_row(struct erg_text *out, const struct plan_profile_shape *shape,
+                          double time_s, double power_w)
+{
+    char size[32];
+    erg_plan_profile_size(shape->model, size);
+    erg_csv_add(out, erg_plan_profile_model(shape->model));
     erg_csv_add(out, size);
     erg_csv_add_long(out, shape->batch);
     erg_csv_add(out, shape->gpu);
     erg_csv_add_long(out, shape->nodes);
     erg_csv_add_long(out, shape->node_gpus);
-    erg_csv_add_double(out, time_s);
+    erg_csv_add_double(out, rounded(time_s));
     erg_csv_add_double(out, power_w);
     erg_csv_end_row(out);
 }
@@ -53,7 +64,7 @@ static size_t next_point(const struct erg_frontier *frontier, size_t at)
     return next;
 }
 
-static void add_frontier(struct erg_text *out, const struct shape *shape,
+static void add_frontier(struct erg_text *out, const struct plan_profile_shape *shape,
                          const struct erg_frontier *frontier)
 {
     double gpus = (double)(shape->nodes * shape->node_gpus), before_s = 0, before_w = INFINITY;
@@ -63,7 +74,7 @@ static void add_frontier(struct erg_text *out, const struct shape *shape,
         double power_w = rounded(point->energy_j / point->time_s / gpus);
         if (time_s <= before_s || power_w >= before_w)
             continue; /* so near that its digits are the same */
-        add_row(out, shape, time_s, power_w);
+        erg_plan_profile_row(out, shape, time_s, power_w);
         before_s = time_s;
         before_w = power_w;
     }
@@ -72,17 +83,16 @@ static void add_frontier(struct erg_text *out, const struct shape *shape,
 int erg_plan_profile(struct erg_text *out, const struct erg_layout_choice_request *request,
                      const char *gpu, int gpus_per_node, struct erg_error *err)
 {
-    erg_text_add(out, "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,iter_time_s,"
-                      "gpu_power_w\n");
+    erg_plan_profile_header(out);
     for (size_t i = 0; i < request->search_count; i++) {
         const struct erg_layout_search *search = &request->searches[i];
         struct erg_layout_choice_request one = *request;
         struct erg_layout_choice choice = {0};
-        struct shape shape = {.model = search->time.model,
-                              .gpu = gpu,
-                              .batch = search->batch_least,
-                              .nodes =
-                                  search->gpus > gpus_per_node ? search->gpus / gpus_per_node : 1};
+        struct plan_profile_shape shape = {
+            .model = search->time.model,
+            .gpu = gpu,
+            .batch = search->batch_least,
+            .nodes = search->gpus > gpus_per_node ? search->gpus / gpus_per_node : 1};
         shape.node_gpus = search->gpus / shape.nodes;
         one.searches = search;
         one.search_count = 1;
@@ -94,7 +104,7 @@ int erg_plan_profile(struct erg_text *out, const struct erg_layout_choice_reques
             add_frontier(out, &shape, &frontier);
             erg_frontier_release(&frontier);
         } else if (err->status == ERG_INFEASIBLE) {
-            add_row(out, &shape, -1, NAN);
+            erg_plan_profile_row(out, &shape, -1, NAN);
         }
         erg_layout_choice_release(&choice);
         if (status != 0 && err->status != ERG_INFEASIBLE)

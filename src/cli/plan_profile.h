@@ -5,6 +5,22 @@
 #include "base/text.h"
 #include "layout/energy/choice.h"
 
+/* What all rows about a number of GPUs begin with. */
+struct plan_profile_shape {
+    const struct erg_model *model;
+    const char *gpu; /* the type's name */
+    long batch, nodes, node_gpus;
+};
+
+/* The model and its size in such rows: without whose model it is; "6.74B". */
+const char *erg_plan_profile_model(const struct erg_model *model);
+void erg_plan_profile_size(const struct erg_model *model, char size[32]);
+
+void erg_plan_profile_header(struct erg_text *out);
+/* -1 s: nothing fits; NAN W: not known. */
+void erg_plan_profile_row(struct erg_text *out, const struct plan_profile_shape *shape,
+                          double time_s, double power_w);
+
 /*
  * Appends rows of prof_optimal.csv (cluster/speeds.h) with their header: for each number of GPUs of
  * the request's searches the frontier over layouts and clocks, at most six points from the fastest

@@ -1,3 +1,4 @@
+/* The profiler: how long a window must be, and the time and energy of one execution within it. */
 #include "device/profiler.h"
 
 #include "base/interrupt.h"

@@ -1,9 +1,11 @@
+/* Tables of measured communication, and what they say of a size that was not measured. */
 #include "hardware/comm_table.h"
 
 #include "base/memory.h"
 #include "io/csv.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,10 +13,11 @@
 #define CONTENTION_PER_TRANSFER 1.1
 #define CONTENTION_FROM_ELEMENTS 0x1p27
 #define MOST_GPUS_PER_NODE 16
+#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* What all samples of a curve have in common. */
 struct key {
-    char gpu_type[16];
+    char gpu_type[64];
     long nodes, gpus_per_node, infiniband;
     enum erg_collective op;
     struct erg_comm_group group;
@@ -140,6 +143,43 @@ int erg_comm_tables_load(struct erg_comm_tables **out, const char *path, struct 
         erg_comm_tables_free(tables);
     erg_csv_free(csv);
     return result;
+}
+
+struct erg_comm_tables *erg_comm_tables_of_links(const struct erg_allocation *allocation,
+                                                 const struct erg_comm_links *links)
+{
+    static const double elements[] = {1, 0x1p26}; /* a straight line */
+    struct erg_comm_tables *tables = erg_xcalloc(1, sizeof *tables);
+    long gpus = allocation->nodes * allocation->gpus_per_node;
+    struct key key = {.nodes = allocation->nodes, .gpus_per_node = allocation->gpus_per_node};
+    snprintf(key.gpu_type, sizeof key.gpu_type, "%s", allocation->gpu_type);
+    for (long size = 2; size <= gpus; size *= 2)
+        for (long nodes = 1; nodes <= size && nodes <= allocation->nodes; nodes++)
+            for (key.op = ERG_SEND; key.op < ERG_COLLECTIVES; key.op++) {
+                struct key one = key;
+                double rate = nodes == 1
+                                  ? links->node_bandwidth
+                                  : links->network_bandwidth * floor((double)size / (double)nodes);
+                double sent = (double)(size - 1) / (double)size; /* of what each GPU has */
+                if (key.op == ERG_SEND && (size > 2 || nodes > 2))
+                    continue;
+                if (key.op == ERG_SEND) {
+                    sent = 1;
+                    one.nodes = nodes;
+                    one.gpus_per_node = 2 / nodes;
+                } else if (key.op == ERG_ALL_REDUCE) {
+                    sent *= 2;
+                }
+                one.group = (struct erg_comm_group){size, nodes};
+                ERG_PUSH(&tables->curves, items,
+                         (struct curve){one, tables->elements.count, COUNT(elements)});
+                for (size_t i = 0; i < COUNT(elements); i++) {
+                    double bytes = sent * elements[i] * sizeof(float);
+                    ERG_PUSH(&tables->elements, items, elements[i]);
+                    ERG_PUSH(&tables->times, items, links->latency_s + bytes / rate);
+                }
+            }
+    return tables;
 }
 
 void erg_comm_tables_free(struct erg_comm_tables *tables)

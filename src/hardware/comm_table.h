@@ -54,6 +54,17 @@ struct erg_comm_curve {
 struct erg_comm_tables;
 
 int erg_comm_tables_load(struct erg_comm_tables **tables, const char *path, struct erg_error *err);
+/*
+ * The tables of one allocation whose links alone are known: all but sends take a latency and the
+ * bytes that each GPU sends in a ring, at the rate of its node's links or, where the group crosses
+ * nodes, at one GPU's share of the network for each of its GPUs in a node.
+ */
+struct erg_comm_links {
+    double node_bandwidth, network_bandwidth; /* bytes/s of one GPU, one direction */
+    double latency_s;
+};
+struct erg_comm_tables *erg_comm_tables_of_links(const struct erg_allocation *allocation,
+                                                 const struct erg_comm_links *links);
 void erg_comm_tables_free(struct erg_comm_tables *tables);
 
 /*

@@ -88,14 +88,6 @@
     X(heat, leak_per_k, leak_per_k, 1, 0, 0.1)                                                     \
     X(heat, sensor_period_ms, sensor_period_s, 1e-3, 1, 1e4)
 
-#define CURVE_NUMBERS(X)                                                                           \
-    X(curve, static_w, curve.static_power_w, 1, 1, 1e4)                                            \
-    X(curve, voltage_knee_mhz, curve.voltage_knee_mhz, 1, 1, 1e5)                                  \
-    X(curve, voltage_slope_per_ghz, curve.voltage_slope_per_ghz, 1, 0, 100)                        \
-    X(curve, voltage_slope_low_per_ghz, curve.voltage_slope_low_per_ghz, 1, 0, 100)                \
-    X(curve, cap_w, curve.power_cap_w, 1, 1, 1e5)                                                  \
-    X(curve, cap_softness_mhz, curve.cap_softness_mhz, 1, 0.1, 1e3)
-
 #define FIELD(section, name, member, factor, min, max)                                             \
     CYAML_FIELD_FLOAT(#name, CYAML_FLAG_DEFAULT, struct erg_gpu, member),
 #define OPTION(section, name, member, factor, min, max)                                            \
@@ -131,7 +123,6 @@ static const cyaml_schema_field_t communication_fields[] = {
 static const cyaml_schema_field_t power_fields[] = {POWER_NUMBERS(FIELD) POWER_OPTIONS(OPTION)
                                                         CYAML_FIELD_END};
 static const cyaml_schema_field_t heat_fields[] = {HEAT_NUMBERS(FIELD) CYAML_FIELD_END};
-static const cyaml_schema_field_t curve_fields[] = {CURVE_NUMBERS(FIELD) CYAML_FIELD_END};
 
 /* A section groups keys in the file; its members lie in the GPU itself. */
 #define SECTION(name, presence, list)                                                              \
@@ -153,7 +144,7 @@ static const cyaml_schema_field_t fields[] = {
     SECTION("communication", CYAML_FLAG_DEFAULT, communication_fields),
     SECTION("power", CYAML_FLAG_DEFAULT, power_fields),
     SECTION("heat", CYAML_FLAG_DEFAULT, heat_fields),
-    SECTION("curve", CYAML_FLAG_OPTIONAL, curve_fields),
+    CYAML_FIELD_IGNORE("curve", CYAML_FLAG_OPTIONAL), /* older versions wrote it */
     CYAML_FIELD_END,
 };
 
@@ -164,7 +155,7 @@ static const cyaml_schema_value_t schema = {
 static const struct erg_quantity quantities[] = {
     DATASHEET_NUMBERS(QUANTITY) COMPUTE_NUMBERS(QUANTITY) COMPUTE_OPTIONS(QUANTITY)
         COMMUNICATION_NUMBERS(QUANTITY) COMMUNICATION_OPTIONS(QUANTITY) POWER_NUMBERS(QUANTITY)
-            POWER_OPTIONS(QUANTITY) HEAT_NUMBERS(QUANTITY) CURVE_NUMBERS(QUANTITY)};
+            POWER_OPTIONS(QUANTITY) HEAT_NUMBERS(QUANTITY)};
 
 /* The numbers that have no unit to convert, for writing. */
 static const struct whole {
@@ -232,12 +223,6 @@ static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *er
         gpu->attention_forward_energy = 1;
     if (!erg_yaml_has(yaml, "power.attention_backward_energy"))
         gpu->attention_backward_energy = 1;
-    if (!erg_yaml_has(yaml, "curve"))
-        gpu->curve = (struct erg_gpu_curve){
-            gpu->static_power_w,        gpu->voltage_knee_mhz,
-            gpu->voltage_slope_per_ghz, gpu->voltage_slope_low_per_ghz,
-            gpu->power_cap_w,           gpu->cap_softness_mhz,
-        };
     if (gpu->blocking_power_w < gpu->static_power_w)
         return erg_yaml_fail(yaml, "power.blocking_w", err,
                              "a GPU that waits draws at least its static power, expected %g or "
@@ -319,7 +304,6 @@ int erg_gpu_take_datasheet(struct erg_gpu *gpu, const struct erg_gpu *board, str
     gpu->search_min_mhz = board->search_min_mhz;
     gpu->search_step_mhz = board->search_step_mhz;
     gpu->power_cap_w *= power;
-    gpu->curve.power_cap_w *= power;
     return 0;
 }
 
@@ -374,8 +358,8 @@ int erg_gpu_write(const struct erg_gpu *gpu, const char *path, const char *headi
                   const char *(*origin)(const void *context, size_t member), const void *context,
                   struct erg_error *err)
 {
-    static const char *const sections[] = {"datasheet", "search_clocks", "compute", "communication",
-                                           "power",     "heat",          "curve"};
+    static const char *const sections[] = {"datasheet",     "search_clocks", "compute",
+                                           "communication", "power",         "heat"};
     struct writer writer = {gpu, {0}, origin, context};
     for (const char *line = heading; *line;) {
         size_t length = strcspn(line, "\n");

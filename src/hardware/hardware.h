@@ -95,15 +95,6 @@ struct erg_gpu {
     double reference_c;                /* Tref */
     double leak_per_k;                 /* leak */
     double sensor_period_s;            /* energy counter and power reading */
-
-    /* Where only measured profiles of whole instructions exist: constants of their curve, which are
-     * fitted apart from the op-level ones above (equal to those where the file gives none). */
-    struct erg_gpu_curve {
-        double static_power_w;
-        double voltage_knee_mhz;
-        double voltage_slope_per_ghz, voltage_slope_low_per_ghz;
-        double power_cap_w, cap_softness_mhz;
-    } curve;
 };
 
 /* What belongs to the software that runs the kernels, not to the GPU. */

@@ -258,7 +258,7 @@ int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
 
 /* ---- the file ---- */
 
-struct origins {
+struct number_origins {
     const struct erg_probe_fit *fit;
     const char *datasheet, *kept;
 };
@@ -266,7 +266,7 @@ struct origins {
 /* What a number of the file rests on. */
 static const char *origin(const void *context, size_t member)
 {
-    const struct origins *origins = context;
+    const struct number_origins *origins = context;
     const struct erg_probe_fit *fit = origins->fit;
     for (size_t i = 0; i < fit->count; i++)
         if (fit->constants[i].member == member && *fit->constants[i].note)
@@ -299,7 +299,7 @@ int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows
                     fit->gpus == 1 ? " or more GPUs" : "", gpu.name);
     gpu.name = erg_xstrdup(fit->name);
     gpu.confidence = confidence.data;
-    struct origins origins = {fit, datasheet.data, kept.data};
+    struct number_origins origins = {fit, datasheet.data, kept.data};
     int status = erg_gpu_write(&gpu, path, heading.data, origin, &origins, err);
     struct erg_gpu *again;
     if (!status) { /* what else a file must be */

@@ -18,7 +18,6 @@
 #include "device/device.h"
 #include "ergon/error.h"
 #include "hardware/hardware.h"
-#include "job/job.h"
 #include "model/model.h"
 
 #include <stdbool.h>
@@ -202,34 +201,5 @@ int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows
                     const char *path, struct erg_error *err);
 
 /* ---- predictions ---- */
-
-/* How far predictions are from measurements, relative. */
-struct erg_probe_errors {
-    size_t count;
-    double median, worst, mean; /* of the absolute ones; the last is signed */
-};
-
-/* Of the measurements of one kind of work, or of all partitions together. */
-struct erg_probe_judgement {
-    char work[64];
-    bool partition;                       /* a partition, or all of them */
-    struct erg_probe_errors time, energy; /* of whole windows */
-    struct erg_probe_errors burst;        /* time, of short bursts */
-};
-
-struct erg_probe_judgements {
-    struct erg_probe_judgement *items; /* all partitions first */
-    size_t count, capacity;
-};
-
-/*
- * Holds the emulated `gpu` against a job's measurements at the GPUs' own clocks: the
- * measurements.csv that ergon optimize --device cuda leaves (io/store.h). ERG_FAILED for work that
- * is not the job's.
- */
-int erg_probe_judge(struct erg_probe_judgements *judgements, const struct erg_job *job,
-                    const char *measurements_path, const struct erg_gpu *gpu,
-                    struct erg_error *err);
-void erg_probe_judgements_release(struct erg_probe_judgements *judgements);
 
 #endif

@@ -1,3 +1,4 @@
+/* Expected hypervolume improvement of two independent normal objectives. */
 #include "search/ehvi_internal.h"
 
 #include <math.h>

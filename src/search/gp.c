@@ -1,3 +1,4 @@
+/* Gaussian processes: covariance, conditioning on measurements, and predictions. */
 #include "search/gp_internal.h"
 
 #include "base/memory.h"

@@ -13,12 +13,12 @@
 /* What sensors and the device's own rounding leave open. */
 static const double held_below = 0.99;
 
-static bool is_full(const struct erg_reading *reading)
+static bool is_full(const struct erg_search_reading *reading)
 {
     return !isnan(reading->seen.energy_j);
 }
 
-bool erg_search_is_held(const struct erg_space *space, const struct erg_reading *reading)
+bool erg_search_is_held(const struct erg_space *space, const struct erg_search_reading *reading)
 {
     const struct erg_choice c = erg_space_choice(space, reading->config);
     return reading->seen.clock_mhz > 0 &&
@@ -43,7 +43,7 @@ static void find_held(const struct erg_search_model *model, double *held_mhz)
 {
     bool *by_full = erg_xcalloc(schedule_count(&model->space), sizeof *by_full);
     for (size_t i = 0; i < model->count; i++) {
-        const struct erg_reading *r = &model->items[i];
+        const struct erg_search_reading *r = &model->items[i];
         const size_t s = schedule_of(&model->space, r->config);
         if (!erg_search_is_held(&model->space, r) || (by_full[s] && !is_full(r)))
             continue;
@@ -88,7 +88,7 @@ double erg_search_cool_offset(const struct erg_search_model *model)
         if (!is_full(&model->items[i]) && erg_search_is_held(space, &model->items[i]))
             burst_s[schedule_of(space, model->items[i].config)] = model->items[i].seen.time_s;
     for (size_t i = 0; i < model->count; i++) {
-        const struct erg_reading *r = &model->items[i];
+        const struct erg_search_reading *r = &model->items[i];
         const double cool_s = burst_s[schedule_of(space, r->config)];
         if (is_full(r) && erg_search_is_held(space, r) && cool_s > 0) {
             sum += log(cool_s / r->seen.time_s);

@@ -34,7 +34,7 @@ static int measure(struct erg_search_run *run, size_t config, struct erg_error *
     result->order[result->evaluation_count++] = config; /* has room for every config */
     result->model->measured[config] = true;
     result->full_count++;
-    ERG_PUSH(result->model, items, (struct erg_reading){config, seen});
+    ERG_PUSH(result->model, items, (struct erg_search_reading){config, seen});
     return 0;
 }
 
@@ -79,6 +79,6 @@ int erg_search_measure_time(struct erg_search_run *run, size_t config, struct er
     seen.energy_j = NAN;
     seen.energy_sd = 0.0;
     run->result->swept_count++;
-    ERG_PUSH(run->result->model, items, (struct erg_reading){config, seen});
+    ERG_PUSH(run->result->model, items, (struct erg_search_reading){config, seen});
     return 0;
 }

@@ -1,3 +1,4 @@
+/* A search: defaults, the run of whichever method, and its result. */
 #include "search/search_internal.h"
 
 #include "base/memory.h"
@@ -211,7 +212,7 @@ int erg_search_add(struct erg_search_result *result, size_t config,
                         config, result->config_count);
     if (erg_search_check(&model->space, config, observation, true, err))
         return -1;
-    ERG_PUSH(model, items, (struct erg_reading){config, *observation});
+    ERG_PUSH(model, items, (struct erg_search_reading){config, *observation});
     result->full_count++;
     refresh_table(result);
     return 0;

@@ -16,7 +16,7 @@ void erg_space_latin(const struct erg_space *space, size_t count, struct erg_rng
                      size_t *configs);
 
 /* A reading of a config; its energy is NAN when only the time was measured. */
-struct erg_reading {
+struct erg_search_reading {
     size_t config;
     struct erg_observation seen;
 };
@@ -25,7 +25,7 @@ struct erg_reading {
 struct erg_search_model {
     struct erg_space space; /* with axes of its own */
     int *axes;
-    struct erg_reading *items; /* in the order of measurement */
+    struct erg_search_reading *items; /* in the order of measurement */
     size_t count, capacity;
     size_t *same_as;        /* [configs] the config that stands for it: itself, or see below */
     bool *measured;         /* [configs] it or one like it has a full measurement */
@@ -58,7 +58,7 @@ int erg_search_measure_latin(struct erg_search_run *run, size_t count, struct er
 int erg_search_measure_time(struct erg_search_run *run, size_t config, struct erg_error *err);
 
 /* Whether a GPU was held below the clock that was asked for, by the power cap or by heat. */
-bool erg_search_is_held(const struct erg_space *space, const struct erg_reading *reading);
+bool erg_search_is_held(const struct erg_space *space, const struct erg_search_reading *reading);
 
 /*
  * A held GPU does the same at all higher clocks: one config stands for all of them, from all

@@ -38,7 +38,8 @@ struct erg_pass_sizes erg_pass_sizes(size_t batch)
     return k;
 }
 
-static int forest_init(struct forest *forest, struct erg_search_run *run, struct erg_error *err)
+static int forest_init(struct forest *forest, struct erg_search_run *run,
+                       const struct erg_boost *boost, struct erg_error *err)
 {
     const struct erg_space *space = &run->space;
     *forest = (struct forest){.run = run, .size = erg_space_size(space)};
@@ -55,7 +56,8 @@ static int forest_init(struct forest *forest, struct erg_search_run *run, struct
         row[1] = (float)c.sm;
         row[2 + c.slot] = 1.0F;
     }
-    return erg_boost_rows_init(&forest->grid, forest->features, forest->size, forest->columns, err);
+    return erg_boost_rows_init(&forest->grid, boost, forest->features, forest->size,
+                               forest->columns, err);
 }
 
 static void forest_release(struct forest *forest)
@@ -91,7 +93,7 @@ static void sample_release(struct sample *sample)
 }
 
 static void sample_set(struct sample *sample, size_t row, const struct forest *forest,
-                       const struct erg_reading *reading)
+                       const struct erg_search_reading *reading)
 {
     memcpy(sample->features + row * forest->columns,
            forest->features + reading->config * forest->columns,
@@ -283,10 +285,13 @@ int erg_search_run_trees(struct erg_search_run *run, struct erg_error *err)
     const struct erg_search_options *options = run->options;
     struct erg_search_result *result = run->result;
     size_t budget = options->budget < result->config_count ? options->budget : result->config_count;
+    struct erg_boost boost;
+    if (erg_boost_open(&boost, err)) /* before anything is measured */
+        return -1;
     if (measure_start(run, options->start < budget ? options->start : budget, err))
         return -1;
     struct forest forest;
-    int status = forest_init(&forest, run, err);
+    int status = forest_init(&forest, run, &boost, err);
     size_t *batch = erg_xcalloc(options->batch, sizeof *batch);
     double last_gain = INFINITY;
     while (!status && result->evaluation_count < budget) {

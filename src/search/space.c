@@ -1,3 +1,4 @@
+/* The configurations of a space, and the starts that spread over it. */
 #include "search/search_internal.h"
 
 #include "base/memory.h"

@@ -1,3 +1,5 @@
+/* What is expected of the configurations that were not measured: time and energy, with their error.
+ */
 #include "search/surrogate_internal.h"
 
 #include "base/least_squares.h"
@@ -100,7 +102,7 @@ static double noise_variance(double sd, double assumed)
 }
 
 /* Of a hot GPU. */
-static double log_time(const struct erg_search_model *model, const struct erg_reading *r,
+static double log_time(const struct erg_search_model *model, const struct erg_search_reading *r,
                        double cool)
 {
     bool off = isnan(r->seen.energy_j) && erg_search_is_held(&model->space, r);
@@ -113,7 +115,7 @@ void erg_gp_pair_refit(struct erg_gp_pair *pair, const struct erg_search_model *
     const double cool = erg_search_cool_offset(model);
     pair->same_as = model->same_as;
     for (size_t i = 0; i < model->count; i++) {
-        const struct erg_reading *r = &model->items[i];
+        const struct erg_search_reading *r = &model->items[i];
         const size_t config = model->same_as[r->config];
         bool swept = isnan(r->seen.energy_j);
         erg_gp_data_add(&times, config, log_time(model, r, cool),
@@ -191,7 +193,7 @@ static void gather(struct calibration *c, const struct erg_search_model *model, 
         order[i] = i;
     erg_rng_shuffle(rng, order, model->count);
     for (size_t i = 0; i < model->count; i++) {
-        const struct erg_reading *r = &model->items[order[i]];
+        const struct erg_search_reading *r = &model->items[order[i]];
         if (isnan(r->seen.energy_j) && swept++ >= calibration_sweep_rows)
             continue;
         c->configs[c->count] = r->config;

@@ -259,7 +259,7 @@ static const struct erg_device_methods methods = {
     .sync = emulated_sync,
     .now_ns = emulated_now_ns,
     .sleep_ns = emulated_sleep_ns,
-    .sense = emulated_sense,
+    .sense = erg_emulated_sense,
     .span = emulated_span,
 };
 

@@ -14,7 +14,7 @@
 #include <math.h>
 #include <stdint.h>
 
-struct erg_piece {
+struct erg_history_piece {
     int64_t start_ns;
     double temperature_c;  /* at the start */
     double final_c;        /* where it tends to */
@@ -36,7 +36,7 @@ struct erg_history {
     const struct erg_gpu *gpu;
     bool heat;
     size_t gpus;
-    struct erg_piece *pieces;
+    struct erg_history_piece *pieces;
     struct erg_piece_gpu *shares; /* [piece][gpu] */
     size_t count, capacity;
 };
@@ -115,6 +115,7 @@ static inline int64_t to_ns(double seconds)
 }
 
 /* The device's method of that name. */
-int emulated_sense(struct erg_device *device, struct erg_sample *samples, struct erg_error *err);
+int erg_emulated_sense(struct erg_device *device, struct erg_sample *samples,
+                       struct erg_error *err);
 
 #endif

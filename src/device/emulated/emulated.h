@@ -70,31 +70,6 @@ int erg_emulated_timeline(const struct erg_gpu *gpu, const struct erg_stack *sta
 void erg_emulated_timeline_release(struct erg_emulated_timeline *timeline);
 
 /*
- * Instruction-level curve: the back-end when only measured times and energies of whole
- * instructions at some clocks exist (no op list).
- *   t = a + b/f ;  E = ps t + Ec (0.2 + 0.8 v(f)^2) ;  power cap as above (gpu->curve's constants)
- */
-struct erg_emulated_curve {
-    double fixed_s;       /* a */
-    double clocked_s_mhz; /* b: seconds times MHz */
-    double energy_j;      /* Ec */
-};
-
-struct erg_curve_row {
-    double clock_mhz, time_s, energy_j;
-};
-
-int erg_emulated_curve_run(const struct erg_gpu *gpu, const struct erg_emulated_curve *curve,
-                           int clock_mhz, struct erg_emulated_result *out, struct erg_error *err);
-
-/*
- * Fits a, b and Ec to `count` >= 2 rows at different clocks by damped least squares on relative
- * errors of time and energy, the cap included.
- */
-int erg_emulated_curve_fit(const struct erg_gpu *gpu, const struct erg_curve_row *rows,
-                           size_t count, struct erg_emulated_curve *curve, struct erg_error *err);
-
-/*
  * Constants that a search may calibrate against its own measurements, each as the log of its
  * ratio to the catalogue's value with a normal prior of standard deviation `log_sd`.
  */

@@ -26,23 +26,23 @@ double erg_history_settled(const struct erg_history *history, const struct erg_l
            (1 - resistance * leak_w);
 }
 
-static double decay(const struct erg_piece *piece, double elapsed_s)
+static double decay(const struct erg_history_piece *piece, double elapsed_s)
 {
     return -expm1(-piece->rate_per_s * elapsed_s); /* 0 at the start, 1 when settled */
 }
 
-static double elapsed(const struct erg_piece *piece, int64_t at_ns)
+static double elapsed(const struct erg_history_piece *piece, int64_t at_ns)
 {
     return (double)(at_ns - piece->start_ns) * 1e-9;
 }
 
-static double temperature_in(const struct erg_piece *piece, int64_t at_ns)
+static double temperature_in(const struct erg_history_piece *piece, int64_t at_ns)
 {
     return piece->temperature_c +
            (piece->final_c - piece->temperature_c) * decay(piece, elapsed(piece, at_ns));
 }
 
-static double energy_in(const struct erg_piece *piece, const struct erg_piece_gpu *share,
+static double energy_in(const struct erg_history_piece *piece, const struct erg_piece_gpu *share,
                         int64_t at_ns)
 {
     double elapsed_s = elapsed(piece, at_ns);
@@ -60,10 +60,10 @@ void erg_history_append(struct erg_history *history, int64_t start_ns, const str
         history->shares = erg_xrealloc(history->shares, history->capacity * history->gpus,
                                        sizeof *history->shares);
     }
-    struct erg_piece *piece = &history->pieces[history->count];
+    struct erg_history_piece *piece = &history->pieces[history->count];
     struct erg_piece_gpu *shares = &history->shares[history->count * history->gpus];
-    const struct erg_piece *last = history->count ? piece - 1 : NULL;
-    *piece = (struct erg_piece){
+    const struct erg_history_piece *last = history->count ? piece - 1 : NULL;
+    *piece = (struct erg_history_piece){
         .start_ns = start_ns,
         .final_c = erg_history_settled(history, load),
         .dynamic_w = load->dynamic_w,

@@ -3,17 +3,11 @@
 
 #include <math.h>
 
-double erg_voltage(double knee_mhz, double slope_per_ghz, double slope_low_per_ghz,
-                   double clock_mhz)
-{
-    double above_ghz = (clock_mhz - knee_mhz) * 1e-3;
-    return 1 + (above_ghz > 0 ? slope_per_ghz : slope_low_per_ghz) * above_ghz;
-}
-
 double erg_gpu_voltage(const struct erg_gpu *gpu, double clock_mhz)
 {
-    return erg_voltage(gpu->voltage_knee_mhz, gpu->voltage_slope_per_ghz,
-                       gpu->voltage_slope_low_per_ghz, clock_mhz);
+    double above_ghz = (clock_mhz - gpu->voltage_knee_mhz) * 1e-3;
+    return 1 + (above_ghz > 0 ? gpu->voltage_slope_per_ghz : gpu->voltage_slope_low_per_ghz) *
+                   above_ghz;
 }
 
 double erg_hbm_byte_energy(const struct erg_gpu *gpu, double voltage)
@@ -98,7 +92,8 @@ struct erg_regulation erg_cap_regulate(const struct erg_cap *cap, double request
     return regulation;
 }
 
-void erg_cap_run(const struct erg_cap *cap, double clock_mhz, struct erg_emulated_result *out)
+/* Runs something at a requested clock under a cap. Fills all of *out but exposed_s. */
+static void cap_run(const struct erg_cap *cap, double clock_mhz, struct erg_emulated_result *out)
 {
     double time_s, energy_j;
     struct erg_regulation regulation = {.clock_mhz = clock_mhz};
@@ -118,7 +113,7 @@ void erg_cap_run(const struct erg_cap *cap, double clock_mhz, struct erg_emulate
     out->throttle = regulation.throttle;
 }
 
-struct group {
+struct step_group {
     const struct erg_gpu *gpu;
     const struct erg_stack *stack;
     const struct erg_step *steps;
@@ -129,7 +124,7 @@ struct group {
 
 static void evaluate_group(const void *context, double clock_mhz, double *time_s, double *energy_j)
 {
-    const struct group *group = context;
+    const struct step_group *group = context;
     erg_sim_run(group->gpu, group->stack, group->steps, group->count, clock_mhz, group->sim, NULL);
     *time_s = group->sim->time_s;
     *energy_j = sim_energy(group->gpu, group->sim, group->static_w, clock_mhz);
@@ -140,13 +135,14 @@ void erg_emulated_evaluate(const struct erg_gpu *gpu, const struct erg_stack *st
                            double temperature_c, struct erg_emulated_result *out)
 {
     struct erg_sim sim;
-    struct group group = {gpu, stack, steps, count, erg_static_power(gpu, temperature_c), &sim};
+    struct step_group group = {gpu, stack, steps, count, erg_static_power(gpu, temperature_c),
+                               &sim};
     struct erg_cap cap = {.power_w = gpu->power_cap_w,
                           .softness_mhz = gpu->cap_softness_mhz,
                           .dither_mhz = gpu->cap_dither_mhz,
                           .static_w = group.static_w,
                           .evaluate = evaluate_group,
                           .context = &group};
-    erg_cap_run(&cap, clock_mhz, out);
+    cap_run(&cap, clock_mhz, out);
     out->exposed_s = sim.exposed_s;
 }

@@ -9,8 +9,6 @@
 #include "hardware/hardware.h"
 
 /* Voltage relative to the knee. */
-double erg_voltage(double knee_mhz, double slope_per_ghz, double slope_low_per_ghz,
-                   double clock_mhz);
 double erg_gpu_voltage(const struct erg_gpu *gpu, double clock_mhz);
 
 /* J of reading or writing a byte of HBM. */

@@ -19,12 +19,12 @@ static void read_latch(struct emulated *self, size_t g, int64_t tick, int64_t pe
     };
 }
 
-int emulated_sense(struct erg_device *device, struct erg_sample *samples, struct erg_error *err)
+int erg_emulated_sense(struct erg_device *device, struct erg_sample *samples, struct erg_error *err)
 {
     (void)err;
     struct emulated *self = emulated_of(device);
     self->now_ns += poll_ns;
-    const struct erg_piece *piece =
+    const struct erg_history_piece *piece =
         &self->history.pieces[erg_history_find(&self->history, self->now_ns)];
     int step_mhz = self->gpu->clock_step_mhz;
     int64_t period_ns = to_ns(self->gpu->sensor_period_s);

@@ -162,7 +162,7 @@ static double product_flops(const struct erg_gpu *gpu, const struct erg_op *op)
 }
 
 /* What an op has of the GPU. */
-struct share {
+struct compute_share {
     double sms;   /* SM-equivalents */
     double tuned; /* a product: SMs that its algorithm was chosen for, more are idle; 0: its own */
 };
@@ -194,8 +194,8 @@ static double tuned_cost(const struct erg_gpu *gpu, const struct erg_op *op, dou
 }
 
 /* Seconds the op needs from its instructions alone. */
-static double issue_time(const struct erg_gpu *gpu, const struct erg_op *op, struct share share,
-                         double clock_mhz)
+static double issue_time(const struct erg_gpu *gpu, const struct erg_op *op,
+                         struct compute_share share, double clock_mhz)
 {
     bool tuned = op->kind == ERG_OP_GEMM && share.tuned > 0;
     double sms = tuned ? fmin(share.sms, share.tuned) : share.sms;
@@ -238,7 +238,7 @@ static double op_duration(const struct erg_gpu *gpu, const struct comm *comm,
     double taken = busy ? taken_sms(comm, *rate) : 0;
     if (bounded)
         taken = comm->left_sms + (busy ? gpu->comm_missed_sms : 0);
-    struct share share = {fmax(4, gpu->sms - taken), bounded ? comm->tuned_sms : 0};
+    struct compute_share share = {fmax(4, gpu->sms - taken), bounded ? comm->tuned_sms : 0};
     double issue = issue_time(gpu, op, share, clock_mhz);
     double full = fmax(issue, op->bytes / bandwidth);
     double wanted = full > 0 ? op->bytes / full : 0;

@@ -65,6 +65,28 @@ static int prepare(struct setting *setting, const struct erg_estimator *estimato
     return 0;
 }
 
+struct erg_estimator erg_estimator_of(struct erg_grid_model *model, struct erg_grid_device *device,
+                                      const struct erg_gpu *gpu, const struct erg_engine *engine,
+                                      double memory_bytes)
+{
+    enum { OPS_OF_A_LAYER = 10 }; /* of a causal transformer (grid_model.c) */
+    *device = (struct erg_grid_device){.type = gpu->name,
+                                       .half_flops = engine->peak_flops,
+                                       .full_flops = engine->peak_flops,
+                                       .memory_bandwidth = gpu->memory_bandwidth,
+                                       .memory_bytes = gpu->memory_bytes};
+    return (struct erg_estimator){
+        .constants = {.matmul_efficiency = engine->gemm_efficiency,
+                      .convolution_efficiency = engine->gemm_efficiency,
+                      .memory_efficiency = engine->memory_efficiency,
+                      .kernel_s = engine->layer_overhead_s / OPS_OF_A_LAYER,
+                      .memory_fraction = memory_bytes / gpu->memory_bytes},
+        .devices = device,
+        .devices_count = 1,
+        .models = model,
+        .models_count = 1};
+}
+
 /* Forward computation of one microbatch on one GPU of a stage. */
 static double forward_s(const struct setting *setting, const struct erg_grid_layer *layer,
                         struct erg_shape shape)
@@ -181,11 +203,11 @@ static double memory_of(const struct setting *setting, const struct erg_grid_pla
 }
 
 static int time_plan(const struct setting *setting, const struct erg_grid_plan *plan,
-                     bool shares_experts, struct erg_estimate *estimate, struct erg_error *err)
+                     bool shares_experts, struct erg_grid_estimate *estimate, struct erg_error *err)
 {
     struct erg_stage_time times[ERG_GRID_MAX_STAGES];
     struct stage_place place = {.shares_experts = shares_experts};
-    *estimate = (struct erg_estimate){.plan = *plan, .shared_experts = shares_experts};
+    *estimate = (struct erg_grid_estimate){.plan = *plan, .shared_experts = shares_experts};
     long sizes[ERG_GRID_MAX_STAGES], first_gpu[ERG_GRID_MAX_STAGES];
     for (size_t i = 0; i < plan->stages; i++)
         sizes[i] = plan->shapes[i].data * plan->shapes[i].tensor;
@@ -208,13 +230,15 @@ static int time_plan(const struct setting *setting, const struct erg_grid_plan *
         estimate->memory_bytes = fmax(estimate->memory_bytes, memory_of(setting, plan, i, &place));
     }
     erg_grid_time(times, plan->stages, ERG_GRID_MICROBATCHES, &estimate->time);
+    estimate->fits = estimate->memory_bytes <=
+                     setting->constants->memory_fraction * setting->device->memory_bytes;
     return 0;
 }
 
 int erg_estimate_plan(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
                       const struct erg_estimate_job *job, const struct erg_allocation *allocation,
                       const struct erg_grid_plan *plan, bool shared_experts,
-                      struct erg_estimate *estimate, struct erg_error *err)
+                      struct erg_grid_estimate *estimate, struct erg_error *err)
 {
     struct setting setting;
     if (prepare(&setting, estimator, tables, job, allocation, err) != 0)
@@ -240,21 +264,21 @@ static void make_plan(const struct setting *setting, size_t stages, struct erg_s
 }
 
 /* The best so far, and why there is none. */
-struct search {
-    struct erg_estimate best;
+struct plan_search {
+    struct erg_grid_estimate best;
     bool found, priced;
     double least_bytes;       /* of plans that do not fit */
     struct erg_error missing; /* what the tables did not have */
 };
 
 static void try_plan(const struct setting *setting, const struct erg_grid_plan *plan,
-                     bool shares_experts, struct search *search)
+                     bool shares_experts, struct plan_search *search)
 {
-    struct erg_estimate estimate;
+    struct erg_grid_estimate estimate;
     if (time_plan(setting, plan, shares_experts, &estimate, &search->missing) != 0)
         return;
     search->priced = true;
-    if (estimate.memory_bytes > setting->constants->memory_fraction * setting->device->memory_bytes)
+    if (!estimate.fits)
         search->least_bytes = fmin(search->least_bytes, estimate.memory_bytes);
     else if (!search->found || estimate.time.total_s < search->best.time.total_s) {
         search->best = estimate;
@@ -263,8 +287,8 @@ static void try_plan(const struct setting *setting, const struct erg_grid_plan *
 }
 
 /* The best plan, or why there is none. */
-static int finish(const struct setting *setting, const struct search *search,
-                  const struct erg_estimate_job *job, struct erg_estimate *estimate,
+static int finish(const struct setting *setting, const struct plan_search *search,
+                  const struct erg_estimate_job *job, struct erg_grid_estimate *estimate,
                   struct erg_error *err)
 {
     const struct erg_allocation *allocation = setting->allocation;
@@ -286,12 +310,12 @@ static int finish(const struct setting *setting, const struct search *search,
 
 int erg_estimate_job(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
                      const struct erg_estimate_job *job, const struct erg_allocation *allocation,
-                     struct erg_estimate *estimate, struct erg_error *err)
+                     struct erg_grid_estimate *estimate, struct erg_error *err)
 {
     struct setting setting;
     if (prepare(&setting, estimator, tables, job, allocation, err) != 0)
         return -1;
-    struct search search = {.least_bytes = INFINITY};
+    struct plan_search search = {.least_bytes = INFINITY};
     long gpus = allocation->nodes * allocation->gpus_per_node;
     for (long stages = 1; stages <= gpus && (size_t)stages <= setting.layer_count; stages *= 2) {
         long of_stage = gpus / stages;
@@ -306,29 +330,64 @@ int erg_estimate_job(const struct erg_estimator *estimator, const struct erg_com
     return finish(&setting, &search, job, estimate, err);
 }
 
+/* The grid of so many stages; release its layers. */
+static void grid_of(const struct setting *setting, struct erg_planner_layers *layers, size_t stages,
+                    struct erg_grid_problem *problem)
+{
+    const struct erg_grid_device *device = setting->device;
+    const struct erg_roofline roofline = {
+        (setting->model->half ? device->half_flops : device->full_flops) / 1e9,
+        device->memory_bandwidth / 1e9};
+    long gpus = setting->allocation->nodes * setting->allocation->gpus_per_node;
+    erg_planner_layers_init(layers, setting->model, setting->microbatch);
+    erg_grid_problem_init(problem, layers, &roofline, erg_planner_skew(setting->model, gpus), gpus,
+                          stages);
+}
+
+int erg_estimate_grid(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
+                      const struct erg_estimate_job *job, const struct erg_allocation *allocation,
+                      size_t stages, struct erg_grid_estimates *estimates, struct erg_error *err)
+{
+    struct setting setting;
+    struct erg_planner_layers layers;
+    struct erg_grid_problem problem;
+    struct erg_grid_plan plan;
+    struct erg_grid_plan_set set = {.count = 0};
+    estimates->set_count = 0;
+    if (prepare(&setting, estimator, tables, job, allocation, err) != 0)
+        return -1;
+    if (stages > setting.layer_count)
+        return erg_fail(err, ERG_INFEASIBLE, "grid of %zu stages: %s %s has %zu pipeline layers",
+                        stages, job->family, job->size, setting.layer_count);
+    grid_of(&setting, &layers, stages, &problem);
+    int status = erg_grid_plan(&problem, &plan, err) ||
+                 erg_grid_plan_set(&problem, tables, allocation, &set, err) ||
+                 time_plan(&setting, &plan, false, &estimates->plan, err);
+    for (size_t i = 0; i < set.count && !status; i++)
+        status = time_plan(&setting, &set.items[i].plan, false, &estimates->set[i], err);
+    if (!status)
+        estimates->set_count = set.count;
+    erg_planner_layers_release(&layers);
+    return status ? -1 : 0;
+}
+
 int erg_estimate_proxy(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
                        const struct erg_estimate_job *job, const struct erg_allocation *allocation,
-                       struct erg_estimate *estimate, struct erg_error *err)
+                       struct erg_grid_estimate *estimate, struct erg_error *err)
 {
     struct setting setting;
     if (prepare(&setting, estimator, tables, job, allocation, err) != 0)
         return -1;
-    const struct erg_grid_device *device = setting.device;
-    struct search search = {.least_bytes = INFINITY};
-    struct erg_planner_layers layers;
-    struct erg_roofline roofline = {
-        (setting.model->half ? device->half_flops : device->full_flops) / 1e9,
-        device->memory_bandwidth / 1e9};
+    struct plan_search search = {.least_bytes = INFINITY};
     long gpus = allocation->nodes * allocation->gpus_per_node;
-    double skew = erg_planner_skew(setting.model, gpus);
-    erg_planner_layers_init(&layers, setting.model, setting.microbatch);
-    for (long stages = 1; stages <= gpus && (size_t)stages <= layers.count; stages *= 2) {
+    for (long stages = 1; stages <= gpus && (size_t)stages <= setting.layer_count; stages *= 2) {
+        struct erg_planner_layers layers;
         struct erg_grid_problem problem;
         struct erg_grid_plan plan;
-        erg_grid_problem_init(&problem, &layers, &roofline, skew, gpus, (size_t)stages);
+        grid_of(&setting, &layers, (size_t)stages, &problem);
         if (erg_grid_plan(&problem, &plan, &search.missing) == 0)
             try_plan(&setting, &plan, false, &search);
+        erg_planner_layers_release(&layers);
     }
-    erg_planner_layers_release(&layers);
     return finish(&setting, &search, job, estimate, err);
 }

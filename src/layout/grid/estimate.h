@@ -2,7 +2,7 @@
  * How long an iteration of a job takes on given GPUs, from shapes alone: nothing of the job is run.
  *
  * A scheduler asks for one number per (model, batch, GPU type, nodes, GPUs per node) and gets it
- * with the plan behind it. Computation follows from the operations of the model (model.h) and
+ * with the plan behind it. Computation follows from the operations of the model (grid_model.h) and
  * the limits of the GPU; communication from measured tables (hardware/comm_table.h); the pipeline
  * from the published formula (grid.h).
  *
@@ -29,7 +29,8 @@
 
 #include "ergon/error.h"
 #include "hardware/comm_table.h"
-#include "layout/grid/model.h"
+#include "hardware/engine.h"
+#include "layout/grid/grid_model.h"
 #include "layout/grid/plan.h"
 
 #include <stdbool.h>
@@ -73,11 +74,12 @@ struct erg_estimate_job {
     long batch; /* samples of an iteration, over ERG_GRID_MICROBATCHES microbatches */
 };
 
-struct erg_estimate {
+struct erg_grid_estimate {
     struct erg_iteration_time time;
     struct erg_grid_plan plan;
     bool shared_experts; /* the replicas of a stage share out its experts */
     double memory_bytes; /* of the fullest GPU */
+    bool fits;           /* into memory_fraction of it */
 };
 
 /*
@@ -87,7 +89,7 @@ struct erg_estimate {
  */
 int erg_estimate_job(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
                      const struct erg_estimate_job *job, const struct erg_allocation *allocation,
-                     struct erg_estimate *estimate, struct erg_error *err);
+                     struct erg_grid_estimate *estimate, struct erg_error *err);
 
 /*
  * The proxy plan of the published planner: of the grids of 1, 2, 4, … stages, planned without any
@@ -95,12 +97,35 @@ int erg_estimate_job(const struct erg_estimator *estimator, const struct erg_com
  */
 int erg_estimate_proxy(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
                        const struct erg_estimate_job *job, const struct erg_allocation *allocation,
-                       struct erg_estimate *estimate, struct erg_error *err);
+                       struct erg_grid_estimate *estimate, struct erg_error *err);
+
+/*
+ * The grid of so many stages: its plan, and those of its Pareto set (plan.h). ERG_INFEASIBLE where
+ * it has none; whether each fits is said, not required.
+ */
+struct erg_grid_estimates {
+    struct erg_grid_estimate plan;
+    struct erg_grid_estimate set[ERG_GRID_SET_PLANS];
+    size_t set_count;
+};
+int erg_estimate_grid(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
+                      const struct erg_estimate_job *job, const struct erg_allocation *allocation,
+                      size_t stages, struct erg_grid_estimates *estimates, struct erg_error *err);
+
+/*
+ * The estimator of one model on one kind of GPU whose software's limits an engine says: its shares
+ * of the peak and of the memory's bandwidth, and its overhead of a layer. `memory_bytes`: what a
+ * GPU has for tensors. The estimator borrows from all of them; it has `model` and `device`, which
+ * must stay.
+ */
+struct erg_estimator erg_estimator_of(struct erg_grid_model *model, struct erg_grid_device *device,
+                                      const struct erg_gpu *gpu, const struct erg_engine *engine,
+                                      double memory_bytes);
 
 /* One plan, whatever it needs; fails where the tables lack a group that it communicates over. */
 int erg_estimate_plan(const struct erg_estimator *estimator, const struct erg_comm_tables *tables,
                       const struct erg_estimate_job *job, const struct erg_allocation *allocation,
                       const struct erg_grid_plan *plan, bool shared_experts,
-                      struct erg_estimate *estimate, struct erg_error *err);
+                      struct erg_grid_estimate *estimate, struct erg_error *err);
 
 #endif

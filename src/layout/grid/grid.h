@@ -34,7 +34,7 @@ struct erg_grid_plan {
 /* "0_7__8_15::2_1__1_2": first and last layer of each stage, then data_tensor of each. */
 void erg_grid_plan_text(const struct erg_grid_plan *plan, struct erg_text *text);
 
-/* ---- Iteration time (time.c) ---- */
+/* ---- Iteration time (grid_time.c) ---- */
 
 /* Seconds of one stage: of one microbatch, or of an iteration where said. */
 struct erg_stage_time {

@@ -1,5 +1,5 @@
 /* Pipeline layers: operations in runs of about equal work. */
-#include "layout/grid/model.h"
+#include "layout/grid/grid_model.h"
 
 #include <assert.h>
 #include <math.h>

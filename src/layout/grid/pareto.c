@@ -12,7 +12,7 @@
 #define CLEARLY_BALANCED 0.1
 
 /* What is being enumerated: the shapes of one partition. */
-struct walk {
+struct shape_walk {
     const struct erg_grid_problem *problem;
     const struct erg_grid_partition *partition;
     struct erg_shape_cost costs[ERG_GRID_MAX_STAGES][ERG_GRID_MAX_SHAPES];
@@ -109,7 +109,7 @@ static void offer(struct erg_grid_plan_set *set, const struct erg_grid_candidate
 }
 
 /* Every shape of the stages from `stage` on. */
-static void walk_shapes(const struct walk *walk, size_t stage, size_t *chosen)
+static void walk_shapes(const struct shape_walk *walk, size_t stage, size_t *chosen)
 {
     size_t stages = walk->problem->stages;
     if (stage < stages) {
@@ -139,7 +139,7 @@ static void walk_shapes(const struct walk *walk, size_t stage, size_t *chosen)
  * Shapes of a partition's stages, and whether what they communicate hides: the published look-up
  * takes bytes for elements.
  */
-static int prepare(struct walk *walk, const struct erg_comm_tables *tables,
+static int prepare(struct shape_walk *walk, const struct erg_comm_tables *tables,
                    const struct erg_allocation *allocation, struct erg_error *err)
 {
     const struct erg_grid_partition *partition = walk->partition;
@@ -178,7 +178,8 @@ int erg_grid_plan_set(const struct erg_grid_problem *problem, const struct erg_c
     erg_grid_partitions(problem, &partitions);
     erg_grid_keep_quiet(problem, &partitions);
     for (size_t i = 0; i < partitions.count && result == 0; i++) {
-        struct walk walk = {.problem = problem, .partition = &partitions.items[i], .set = set};
+        struct shape_walk walk = {
+            .problem = problem, .partition = &partitions.items[i], .set = set};
         size_t chosen[ERG_GRID_MAX_STAGES];
         result = prepare(&walk, tables, allocation, err);
         if (result == 0)

@@ -19,7 +19,7 @@
 #include "ergon/error.h"
 #include "hardware/comm_table.h"
 #include "layout/grid/grid.h"
-#include "layout/grid/model.h"
+#include "layout/grid/grid_model.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -73,7 +73,7 @@ static const double mixed_sd = 0.01, single_sd = 0.03, clock_sd = 0.03;
 static const int rounds = 40;
 static const double unseen = 1e-9; /* the logarithm of a constant that no row depends on */
 
-struct problem {
+struct fit_problem {
     const struct erg_gpu *gpu;
     const struct erg_stack *stack;
     const struct erg_probe_observation *observations;
@@ -113,7 +113,7 @@ static int predict(const struct erg_gpu *gpu, const struct erg_stack *stack,
 static int residuals_of(void *context, const double *log_ratios, double *residuals,
                         struct erg_error *err)
 {
-    const struct problem *problem = context;
+    const struct fit_problem *problem = context;
     struct erg_gpu gpu;
     scale(problem->gpu, log_ratios, &gpu);
     for (size_t i = 0; i < problem->count; i++) {
@@ -130,7 +130,8 @@ static int residuals_of(void *context, const double *log_ratios, double *residua
     return 0;
 }
 
-static int judge(struct erg_probe_fit *fit, const struct problem *problem, struct erg_error *err)
+static int judge(struct erg_probe_fit *fit, const struct fit_problem *problem,
+                 struct erg_error *err)
 {
     fit->observations = problem->count;
     for (size_t i = 0; i < problem->count; i++) {
@@ -154,7 +155,7 @@ int erg_probe_fit(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                   size_t count, struct erg_error *err)
 {
     struct erg_gpu start = *gpu;
-    struct problem problem = {&start, stack, observations, count};
+    struct fit_problem problem = {&start, stack, observations, count};
     double log_ratios[CONSTANTS] = {0}, sd[CONSTANTS];
     for (size_t i = 0; i < CONSTANTS; i++) {
         sd[i] = constants[i].log_sd;

@@ -1,5 +1,5 @@
-/* Operations of the three families. Widths and counts: model.h; gradients cost twice. */
-#include "layout/grid/model.h"
+/* Operations of the three families. Widths and counts: grid_model.h; gradients cost twice. */
+#include "layout/grid/grid_model.h"
 
 /* Elements read and written, in outputs: an elementwise operation reads its input and writes its
  * output; a residual sum reads two; batch statistics read the input once more; a softmax reads
@@ -44,25 +44,32 @@ static void add_linear(struct erg_grid_ops *ops, double rows, double inner, doub
 static void add_attention(struct erg_grid_ops *ops, const struct erg_grid_model *model)
 {
     double s = (double)model->sequence, h = (double)model->hidden, heads = (double)model->heads;
-    struct erg_grid_op scores = product(s, h, s), values = product(s, s, h);
+    double q = model->query_width > 0 ? (double)model->query_width : h;
+    double k = model->key_width > 0 ? (double)model->key_width : h;
+    struct erg_grid_op scores = product(s, q, s), values = product(s, s, q);
     scores.output = heads * s * s;
-    scores.traffic = values.traffic = 2 * s * h + heads * s * s;
+    scores.traffic = values.traffic = s * (q + k) + heads * s * s;
     add_elementwise(ops, true, s, s * h, PLAIN);
-    add_linear(ops, s, h, 3 * h, false);
-    add(ops, scores);
-    add_elementwise(ops, false, s, heads * s * s, SOFTMAX);
-    add(ops, values);
-    add_linear(ops, s, h, h, true);
+    add_linear(ops, s, h, q + 2 * k, false);
+    if (model->causal) { /* half of both products, and no scores in memory */
+        values.traffic = s * (2 * q + 2 * k);
+        add(ops, values);
+    } else {
+        add(ops, scores);
+        add_elementwise(ops, false, s, heads * s * s, SOFTMAX);
+        add(ops, values);
+    }
+    add_linear(ops, s, q, h, true);
     add_elementwise(ops, false, s, s * h, RESIDUAL);
 }
 
 static void add_feed_forward(struct erg_grid_ops *ops, const struct erg_grid_model *model)
 {
     double s = (double)model->sequence, h = (double)model->hidden;
-    double ffn = h * (double)model->ffn_factor;
+    double ffn = model->ffn_width > 0 ? (double)model->ffn_width : h * (double)model->ffn_factor;
     add_elementwise(ops, true, s, s * h, PLAIN);
-    add_linear(ops, s, h, ffn, false);
-    add_elementwise(ops, false, s, s * ffn, PLAIN);
+    add_linear(ops, s, h, model->gated ? 2 * ffn : ffn, false);
+    add_elementwise(ops, false, s, s * ffn, model->gated ? PLAIN + 1 : PLAIN);
     add_linear(ops, s, ffn, h, true);
     add_elementwise(ops, false, s, s * h, RESIDUAL);
 }
@@ -109,7 +116,10 @@ static void add_transformer(struct erg_grid_ops *ops, const struct erg_grid_mode
         else
             add_feed_forward(ops, model);
     }
-    add(ops, product(s, h, vocabulary)); /* with the weights of the embedding */
+    struct erg_grid_op head = product(s, h, vocabulary);
+    if (model->untied) /* else with the weights of the embedding */
+        head.weights = vocabulary * h;
+    add(ops, head);
     add_elementwise(ops, false, s, s * vocabulary, SOFTMAX);
 }
 
@@ -157,6 +167,26 @@ static void add_residual_network(struct erg_grid_ops *ops, const struct erg_grid
         }
     }
     add_linear(ops, 1, in, (double)model->classes, false);
+}
+
+struct erg_grid_model erg_grid_model_of(const struct erg_model *model, char *size, long sequence)
+{
+    return (struct erg_grid_model){
+        .family = model->name,
+        .size = size,
+        .half = true,
+        .layers = model->layers,
+        .hidden = model->hidden,
+        .heads = model->heads,
+        .sequence = sequence,
+        .vocabulary = model->vocab,
+        .query_width = model->heads * model->head_dim,
+        .key_width = model->kv_heads * model->head_dim,
+        .ffn_width = model->ffn,
+        .gated = model->gated,
+        .causal = true,
+        .untied = !model->tied,
+    };
 }
 
 void erg_grid_model_ops(const struct erg_grid_model *model, struct erg_grid_ops *ops)

@@ -13,6 +13,7 @@
 #define ERG_LAYOUT_GRID_MODEL_H
 
 #include "base/memory.h"
+#include "model/model.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,6 +27,12 @@ struct erg_grid_model {
     long experts;      /* 0: none */
     long expert_every; /* the last of every so many layers has experts */
     long expert_group; /* tokens that gating looks at together */
+    /* Decoders: width of queries and of keys and values, 0: both as wide as the hidden state; of
+     * the feed-forward part, 0: ffn_factor times the hidden size. */
+    long query_width, key_width, ffn_width;
+    bool gated;  /* two widths into the activation */
+    bool causal; /* attention is one kernel that skips what is masked */
+    bool untied; /* the head has weights of its own */
     /* Residual networks (channels > 0). */
     long *blocks; /* of each stage of resolution */
     unsigned blocks_count;
@@ -55,6 +62,10 @@ struct erg_grid_ops {
     struct erg_grid_op *items;
     size_t count, capacity;
 };
+
+/* A dense decoder on sequences of so many tokens, in half precision; borrows its name and
+ * `size`. */
+struct erg_grid_model erg_grid_model_of(const struct erg_model *model, char *size, long sequence);
 
 /* All operations of a model in order; the caller frees items. */
 void erg_grid_model_ops(const struct erg_grid_model *model, struct erg_grid_ops *ops);

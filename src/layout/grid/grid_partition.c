@@ -36,7 +36,7 @@ double erg_grid_stage_sizes(const double *fractions, size_t stages, long gpus, l
     return sqrt(least[0][gpus]);
 }
 
-struct walk {
+struct cut_walk {
     const struct erg_grid_problem *problem;
     struct erg_grid_partitions *partitions;
     struct erg_grid_partition partition;
@@ -45,7 +45,7 @@ struct walk {
 };
 
 /* All ways to cut what is left from stage `stage` on, which begins at first[stage]. */
-static void cut(struct walk *walk, size_t stage)
+static void cut(struct cut_walk *walk, size_t stage)
 {
     const struct erg_grid_problem *problem = walk->problem;
     size_t layers = problem->layers->count, begin = walk->partition.first[stage];
@@ -74,7 +74,7 @@ static void cut(struct walk *walk, size_t stage)
 void erg_grid_partitions(const struct erg_grid_problem *problem,
                          struct erg_grid_partitions *partitions)
 {
-    struct walk walk = {.problem = problem, .partitions = partitions};
+    struct cut_walk walk = {.problem = problem, .partitions = partitions};
     double sum = 0, best = INFINITY;
     size_t kept = 0;
     *partitions = (struct erg_grid_partitions){0};
