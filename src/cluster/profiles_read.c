@@ -1,4 +1,4 @@
-/* The files of profiles. */
+/* The file of profiles. */
 #include "cluster/profiles_internal.h"
 
 #include "base/memory.h"
@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 bool erg_profiles_size(const char *text, double *parameters)
 {
@@ -29,7 +28,7 @@ bool erg_profiles_size(const char *text, double *parameters)
     return false;
 }
 
-/* Columns that both files begin with. */
+/* Columns that say which model it is. */
 struct model_columns {
     size_t family, size, batch;
 };
@@ -169,56 +168,14 @@ static int read_times(struct erg_profiles *profiles, const struct erg_fleet *fle
     return 0;
 }
 
-static int read_memory(struct erg_profiles *profiles, struct erg_error *err)
-{
-    const struct erg_csv *csv = profiles->memory;
-    struct model_columns columns;
-    size_t gpus, memory;
-    if (find_model_columns(csv, &columns, err) != 0 ||
-        erg_csv_require(csv, "num_gpus", &gpus, err) != 0 ||
-        erg_csv_require(csv, "dp_replica_mem_gb", &memory, err) != 0)
-        return -1;
-    for (size_t i = 0; i < erg_csv_rows(csv); i++) {
-        struct erg_profile_replica replica;
-        long count;
-        double gb;
-        if (read_model(profiles, csv, i, &columns, &replica.model, err) != 0 ||
-            erg_csv_long(csv, i, gpus, &count, err) != 0 ||
-            erg_csv_double(csv, i, memory, &gb, err) != 0)
-            return -1;
-        if (count < 1 || count > 1000000)
-            return erg_csv_fail(csv, i, err, "column 'num_gpus': expected 1 to 1000000, got %ld",
-                                count);
-        if (gb < 0 && gb != -1)
-            return erg_csv_fail(csv, i, err,
-                                "column 'dp_replica_mem_gb': expected gigabytes, or -1 for what "
-                                "does not fit, got %g",
-                                gb);
-        replica.gpus = (int)count;
-        replica.bytes = gb < 0 ? INFINITY : gb * 1e9;
-        ERG_PUSH(&profiles->replicas, items, replica);
-    }
-    return 0;
-}
-
-static int load_tables(struct erg_profiles *profiles, const char *folder, struct erg_error *err)
+int erg_profiles_read(struct erg_profiles *profiles, const char *folder,
+                      const struct erg_fleet *fleet, struct erg_error *err)
 {
     struct erg_text path = {0};
     erg_text_printf(&path, "%s/prof_optimal.csv", folder);
     int result = erg_csv_load(&profiles->times, path.data, err);
-    path.count = 0;
-    erg_text_printf(&path, "%s/dp_mem.csv", folder);
-    if (result == 0 && access(path.data, F_OK) == 0)
-        result = erg_csv_load(&profiles->memory, path.data, err);
     erg_text_release(&path);
-    return result;
-}
-
-int erg_profiles_read(struct erg_profiles *profiles, const char *folder,
-                      const struct erg_fleet *fleet, struct erg_error *err)
-{
-    if (load_tables(profiles, folder, err) != 0 || read_times(profiles, fleet, err) != 0 ||
-        (profiles->memory && read_memory(profiles, err) != 0))
+    if (result != 0 || read_times(profiles, fleet, err) != 0)
         return -1;
     if (profiles->rows.count > 0)
         return 0;
@@ -234,8 +191,6 @@ void erg_profiles_release(struct erg_profiles *profiles)
 {
     free(profiles->models.items);
     free(profiles->rows.items);
-    free(profiles->replicas.items);
     free(profiles->counts.items);
     erg_csv_free(profiles->times);
-    erg_csv_free(profiles->memory);
 }

@@ -90,7 +90,7 @@ void meter_advance(struct meter *meter, double now_s)
         meter->peak_power_w = fmax(meter->peak_power_w, meter->power_w);
         meter->peak_samples_per_s = fmax(meter->peak_samples_per_s, meter->samples_per_s);
         /* Without a least all time counts, that too in which rounding left a little below 0. */
-        double least = meter->simulation->accounting->throughput_least;
+        double least = meter->scheduler->accounting->throughput_least;
         if (least <= 0 || meter->samples_per_s >= least) {
             meter->counted_s += passed_s;
             meter->counted_samples += meter->samples_per_s * passed_s;
@@ -139,8 +139,7 @@ void meter_update(struct meter *meter, int id)
     now->power_w = now->samples_per_s = now->share = 0;
     if (now->gpus > 0) {
         const struct erg_speeds *speeds = meter->simulation->speeds;
-        const struct erg_speed *speed =
-            erg_speed_at(speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
+        const struct erg_speed *speed = erg_speed_at(speeds, job->request->workload, job->shape);
         int type = speeds->shapes[job->shape].type;
         double idle_w = meter->simulation->fleet->types[type].idle_power_w, until_s;
         double slowdown = erg_speed_slowdown(speed, job->point, meter->throttle);
@@ -221,9 +220,7 @@ static double alone_s(const struct meter *meter, const struct erg_cluster_job *j
         int shape = erg_speeds_best(speeds, type, job->request->gpus);
         if (shape < 0 || (job->request->type >= 0 && job->request->type != type))
             continue;
-        best_s =
-            fmin(best_s,
-                 erg_speed_at(speeds, ERG_PLANS_ANY, job->request->workload, shape)->iteration_s);
+        best_s = fmin(best_s, erg_speed_at(speeds, job->request->workload, shape)->iteration_s);
     }
     return isinf(best_s) ? NAN : best_s * job->iterations;
 }

@@ -24,7 +24,7 @@ static void pass_job_events(struct simulator *sim)
     double now_s = sim->scheduler->now_s;
     while (event_heap_next(&sim->heap) <= now_s) {
         int id = event_heap_pop(&sim->heap);
-        if (sim->simulation->accounting->end(&sim->scheduler->works[id]) <= now_s)
+        if (sim->scheduler->accounting->end(&sim->scheduler->works[id]) <= now_s)
             end_job(sim, id);
         else
             simulator_refresh(sim, id);
@@ -47,7 +47,7 @@ static void submit_job(struct simulator *sim, int id)
     scheduler_submit(scheduler, id);
     job->iterations = fmax(1, floor(request->iterations * sim->simulation->work));
     job->deadline_s = request->deadline_s - request->submit_s + asked_s;
-    sim->simulation->accounting->submit(job, &scheduler->works[id]);
+    sim->scheduler->accounting->submit(job, &scheduler->works[id]);
     meter_submit(&sim->meter, id);
     simulator_record(sim, ERG_RECORD_SUBMIT, id, -1);
     if (!erg_speeds_runnable(sim->simulation->speeds, request->workload, -1)) {
@@ -78,7 +78,7 @@ static double next_round(const struct simulator *sim)
 /* The next moment at which the accounting lets anything happen. */
 static double allowed(const struct simulator *sim, double at_s)
 {
-    double round_s = sim->simulation->accounting->round_s;
+    double round_s = sim->scheduler->accounting->round_s;
     return round_s > 0 && !isinf(at_s) ? ceil(at_s / round_s) * round_s : at_s;
 }
 
@@ -187,8 +187,8 @@ static int run(struct simulator *sim, struct erg_error *err)
     if (!isinf(until_s)) {
         scheduler->now_s = until_s;
         meter_advance(&sim->meter, until_s);
-        if (sim->simulation->accounting->round_s <= 0) /* a round of the artifact is not over yet */
-            pass_job_events(sim);                      /* what ends at that very moment has ended */
+        if (sim->scheduler->accounting->round_s <= 0) /* else the last round is not over yet */
+            pass_job_events(sim);                     /* what ends at that very moment has ended */
     }
     return 0;
 }
@@ -213,7 +213,7 @@ static void sort_submissions(struct simulator *sim)
     struct submission *items = erg_xcalloc(trace->count, sizeof *items);
     double previous_s = 0;
     for (size_t i = 0; i < trace->count; i++) {
-        previous_s = sim->simulation->accounting->submission(
+        previous_s = sim->scheduler->accounting->submission(
             trace->jobs[i].submit_s - trace->first_submit_s, previous_s);
         items[i] = (struct submission){previous_s, (int)i};
         sim->submission_s[i] = previous_s;
@@ -243,24 +243,11 @@ static void release(struct simulator *sim)
     free(sim->unserved.items);
 }
 
-static int check_power_saving(const struct erg_simulation *simulation, struct erg_error *err)
-{
-    if (simulation->fleet->saves_power && simulation->accounting->replays)
-        return erg_fail(err, ERG_FAILED,
-                        "the published comparison knows no power saving: expected fair accounting, "
-                        "or a cluster without the key power_saving");
-    return 0;
-}
-
 static int check_power_cap(const struct erg_simulation *simulation, struct erg_error *err)
 {
     double idle_w = erg_fleet_idle_power(simulation->fleet);
     if (isinf(simulation->power_cap_w))
         return 0;
-    if (simulation->accounting->replays)
-        return erg_fail(err, ERG_FAILED,
-                        "the published comparison knows no power cap: expected fair accounting "
-                        "with one");
     if (simulation->power_cap_w <= idle_w)
         return erg_fail(err, ERG_FAILED,
                         "a power cap of %g W cannot be kept: the cluster's GPUs draw %g W idle",
@@ -272,7 +259,7 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
                  struct erg_error *err)
 {
     double began_s = erg_cpu_seconds();
-    if (check_power_saving(simulation, err) != 0 || check_power_cap(simulation, err) != 0)
+    if (check_power_cap(simulation, err) != 0)
         return -1;
     const struct erg_policy *policy = simulation->policy;
     size_t count = simulation->trace->count;
