@@ -39,6 +39,9 @@ struct erg_profiles {
 /* Starts from all-zero; to be released, also after a failure. */
 int erg_profiles_read(struct erg_profiles *profiles, const char *folder,
                       const struct erg_fleet *fleet, struct erg_error *err);
+/* The same of a table from memory; `name` stands for the file in messages. */
+int erg_profiles_parse(struct erg_profiles *profiles, const char *name, const char *text,
+                       size_t length, const struct erg_fleet *fleet, struct erg_error *err);
 void erg_profiles_release(struct erg_profiles *profiles);
 
 /* How fast a workload counts as on a shape of which a row says `samples_per_s`, times `factor`

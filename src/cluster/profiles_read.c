@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "io/file.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -168,23 +169,35 @@ static int read_times(struct erg_profiles *profiles, const struct erg_fleet *fle
     return 0;
 }
 
-int erg_profiles_read(struct erg_profiles *profiles, const char *folder,
-                      const struct erg_fleet *fleet, struct erg_error *err)
+int erg_profiles_parse(struct erg_profiles *profiles, const char *name, const char *text,
+                       size_t length, const struct erg_fleet *fleet, struct erg_error *err)
 {
-    struct erg_text path = {0};
-    erg_text_printf(&path, "%s/prof_optimal.csv", folder);
-    int result = erg_csv_load(&profiles->times, path.data, err);
-    erg_text_release(&path);
-    if (result != 0 || read_times(profiles, fleet, err) != 0)
+    if (erg_csv_parse(&profiles->times, name, text, length, err) != 0 ||
+        read_times(profiles, fleet, err) != 0)
         return -1;
     if (profiles->rows.count > 0)
         return 0;
     struct erg_arena arena = {0};
-    erg_fail(err, ERG_FAILED,
-             "%s/prof_optimal.csv: no row is about a GPU type of the cluster, which has %s", folder,
+    erg_fail(err, ERG_FAILED, "%s: no row is about a GPU type of the cluster, which has %s", name,
              erg_fleet_type_names(fleet, &arena));
     erg_arena_release(&arena);
     return -1;
+}
+
+int erg_profiles_read(struct erg_profiles *profiles, const char *folder,
+                      const struct erg_fleet *fleet, struct erg_error *err)
+{
+    struct erg_text path = {0};
+    char *text;
+    size_t length;
+    erg_text_printf(&path, "%s/prof_optimal.csv", folder);
+    int result = erg_file_read(path.data, 0, &text, &length, err);
+    if (result == 0) {
+        result = erg_profiles_parse(profiles, path.data, text, length, fleet, err);
+        free(text);
+    }
+    erg_text_release(&path);
+    return result;
 }
 
 void erg_profiles_release(struct erg_profiles *profiles)
