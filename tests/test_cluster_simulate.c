@@ -354,8 +354,9 @@ static void test_rounds_by_hand(void **state)
     erg_speeds_free(world.speeds);
 }
 
-/* Runs another policy and looks at the cluster after each of its decisions. */
+/* Runs another policy and looks at the cluster after each of its decisions, which it counts. */
 static const struct erg_policy *watched;
+static long decisions;
 
 static int watched_open(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
 {
@@ -436,6 +437,7 @@ static int watched_decide(void *state, struct erg_scheduler *scheduler,
                           const struct erg_occasion *occasion, struct erg_error *err)
 {
     int result = watched->decide(state, scheduler, occasion, err);
+    decisions++;
     check_cluster(scheduler);
     if (watched == &erg_policy_fcfs)
         check_conserving(scheduler);
@@ -514,6 +516,42 @@ static void check_pictures(const struct world *world, const struct erg_simulated
     json_decref(document);
 }
 
+/* How often a policy is called does not grow with how long jobs run: one that is alone, and seven
+ * of which only four at a time can run. */
+static void test_long_jobs(void **state)
+{
+    (void)state;
+    struct erg_policy watching = {
+        .open = watched_open, .decide = watched_decide, .close = watched_close};
+    for (size_t p = 0; erg_policies[p]; p++)
+        for (int jobs = 1; jobs <= 7; jobs += 6) {
+            struct world world;
+            struct erg_simulated result;
+            struct erg_error err;
+            make_world(&world);
+            set_time(&world, 0, 0, 1, 4, 1);
+            set_time(&world, 0, 1, 2, 2, 1);
+            for (int i = 0; i < jobs; i++)
+                add_job(&world, 100 * i, jobs > 1 ? 1e10 : 1e12, -1, 4);
+            watched = erg_policies[p];
+            decisions = 0;
+            watching.name = watched->name;
+            watching.summary = watched->summary;
+            watching.events = watched->events;
+            watching.round_s = watched->round_s;
+            world.simulation.policy = &watching;
+            world.simulation.keep_events = world.simulation.keep_samples = false;
+            assert_ok(erg_simulate(&result, &world.simulation, &err), &err);
+            if (result.summary.finished_jobs != jobs || decisions > 10000 * jobs)
+                fail_msg("%s, %d jobs: %ld ended after %ld decisions", watched->name, jobs,
+                         result.summary.finished_jobs, decisions);
+            if (jobs == 1)
+                assert_true(result.jobs[0].ended_s >= 1e12 && result.jobs[0].ended_s < 2.1e12);
+            erg_simulated_release(&result);
+            erg_speeds_free(world.speeds);
+        }
+}
+
 static void test_any_policy_on_any_cluster(void **state)
 {
     (void)state;
@@ -564,6 +602,7 @@ int main(void)
         cmocka_unit_test(test_failure_under_a_cap),
         cmocka_unit_test(test_rounds_by_hand),
         cmocka_unit_test(test_what_cannot_run),
+        cmocka_unit_test(test_long_jobs),
         cmocka_unit_test(test_any_policy_on_any_cluster),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

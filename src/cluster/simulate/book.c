@@ -118,6 +118,7 @@ static int book_change(struct simulator *sim, const struct change *before, struc
     }
     if (!has_changed(job, before))
         return 0;
+    sim->changed = true;
     if (job->placement.count > 0 && check_placed(sim, job, err) != 0)
         return -1;
     if (erg_placement_equal(&before->placement, &job->placement))

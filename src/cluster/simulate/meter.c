@@ -46,17 +46,29 @@ void meter_release(struct meter *meter)
     free(meter->family_of);
 }
 
-/* What the present power costs and emits until then, rate by rate. */
-static void pay(struct meter *meter, double now_s)
+/* What the present power costs and emits from one time to another, so many times, rate by rate. */
+static void pay_rates(struct meter *meter, double at_s, double end_s, double times)
 {
-    double at_s = meter->now_s, until_s;
-    while (at_s < now_s) {
+    double until_s;
+    for (; at_s < end_s; at_s = until_s) {
         const struct erg_rate *rate = erg_tariff_at(meter->simulation->tariff, at_s, &until_s);
-        double kwh = meter->power_w * (fmin(until_s, now_s) - at_s) / 3.6e6;
+        double kwh = times * meter->power_w * (fmin(until_s, end_s) - at_s) / 3.6e6;
         meter->cost_usd += kwh * rate->usd_per_kwh;
         meter->co2_g += kwh * rate->g_co2_per_kwh;
-        at_s = until_s;
     }
+}
+
+/* Many periods of the tariff are paid at once. */
+static void pay(struct meter *meter, double now_s)
+{
+    enum { MANY = 1000 };
+    double at_s = meter->now_s, period_s = meter->simulation->tariff->period_s;
+    double periods = floor((now_s - at_s) / period_s);
+    if (periods > MANY) {
+        pay_rates(meter, at_s, at_s + period_s, periods);
+        at_s += periods * period_s;
+    }
+    pay_rates(meter, at_s, now_s, 1);
 }
 
 /* Free GPUs, and those of them on nodes that others have a part of. */

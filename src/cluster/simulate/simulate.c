@@ -65,6 +65,24 @@ static void pass_submissions(struct simulator *sim)
         submit_job(sim, sim->order[sim->submitted++]);
 }
 
+/*
+ * When a policy is called that wants to be at a time, though nothing need have happened until then.
+ * So that simulating does not take the longer, the longer jobs run, its times between calls double
+ * with each call once it has been called so often in vain, and now and then once it has been called
+ * for long while nothing happened, whatever it changed.
+ */
+static double call_time(const struct simulator *sim, double wanted_s)
+{
+    enum { VAIN_CALLS = 1000, CALLS = 5000, CALLS_PER_DOUBLING = 250, DOUBLINGS = 60 };
+    double doublings = fmax((double)(sim->vain_calls - VAIN_CALLS),
+                            (double)((sim->calls - CALLS) / CALLS_PER_DOUBLING));
+    if (doublings <= 0 || isinf(wanted_s))
+        return wanted_s;
+    if (sim->events & ~ERG_EVENT_TARIFF) /* something happened that the policy waits to hear of */
+        return fmax(wanted_s, sim->scheduler->now_s);
+    return sim->called_s + fmax(0, wanted_s - sim->called_s) * exp2(fmin(doublings, DOUBLINGS));
+}
+
 /* The first moment from now on at which the policy has a round. */
 static double next_round(const struct simulator *sim)
 {
@@ -72,7 +90,7 @@ static double next_round(const struct simulator *sim)
     double length_s = sim->simulation->policy->round_s;
     if (length_s <= 0 || scheduler->waiting.count + scheduler->running.count == 0)
         return INFINITY;
-    return fmax(sim->round_s, ceil(scheduler->now_s / length_s) * length_s);
+    return call_time(sim, fmax(sim->round_s, ceil(scheduler->now_s / length_s) * length_s));
 }
 
 /* The next moment at which the accounting lets anything happen. */
@@ -86,7 +104,7 @@ static double next_wake(const struct simulator *sim)
 {
     if (sim->scheduler->waiting.count + sim->scheduler->running.count == 0)
         return INFINITY;
-    return allowed(sim, sim->scheduler->changes->wake_s);
+    return allowed(sim, call_time(sim, sim->scheduler->changes->wake_s));
 }
 
 static int call_policy(struct simulator *sim, struct erg_error *err)
@@ -112,10 +130,16 @@ static int call_policy(struct simulator *sim, struct erg_error *err)
     };
     if (policy->decide(sim->policy_state, scheduler, &occasion, err) != 0)
         return erg_fail_context(err, "policy %s at %g s", policy->name, now_s);
-    sim->rested = !(sim->events & ~ERG_EVENT_TARIFF) && scheduler->changes->count == 0;
+    bool happened = sim->events & ~ERG_EVENT_TARIFF;
+    sim->rested = !happened && scheduler->changes->count == 0;
     sim->events = 0;
     sim->arrived.count = sim->ended.count = sim->evicted.count = 0;
-    return simulator_book(sim, err);
+    sim->changed = false;
+    sim->called_s = now_s;
+    int result = simulator_book(sim, err);
+    sim->calls = happened ? 0 : sim->calls + 1;
+    sim->vain_calls = happened || sim->changed ? 0 : sim->vain_calls + 1;
+    return result;
 }
 
 static void take_sample(struct simulator *sim)
@@ -144,7 +168,7 @@ static double next_tariff(const struct simulator *sim)
     if (sim->simulation->tariff && (sim->simulation->policy->events & ERG_EVENT_TARIFF) &&
         scheduler->waiting.count + scheduler->running.count > 0)
         erg_tariff_at(sim->simulation->tariff, scheduler->now_s, &until_s);
-    return allowed(sim, until_s);
+    return allowed(sim, call_time(sim, until_s));
 }
 
 /* Nothing can happen any more but rounds, calls at other rates, and calls at times of its own, of

@@ -5,7 +5,9 @@
  * and wishes of the policy. At equal times: ends, then failures and repairs, then submissions, then
  * one call of the policy, so that it sees all that has happened. Between events nothing is
  * computed: each job's progress, energy and attained service are closed forms of time from its last
- * change on, and the next event comes from a heap. Equal inputs give equal results.
+ * change on, and the next event comes from a heap. A policy that asks to be called again and again
+ * while nothing happens, a thousand times in vain or five thousand times, is called less and less.
+ * Equal inputs give equal results.
  *
  * Where the fleet saves power (fleet.h), a node that no job had for so long as it says is switched
  * off, after all else at that moment. The first job that gets a GPU of it wakes it, and restarts
