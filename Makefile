@@ -3,6 +3,7 @@
 #   make demo      builds, then optimizes the first example; says which page to open
 #   make check     builds and runs every test
 #   make bench     measures speed and quality, each program prints its table
+#   make research  builds the replays of published evaluations (research/README.md)
 #   make gpu-check runs the tests and benches that need a GPU; the log is build/gpu-check.log
 #   make install   into PREFIX (and below DESTDIR)
 #
@@ -12,7 +13,7 @@ PRESET ?= release
 PREFIX ?= /usr/local
 BUILD := build/$(PRESET)
 
-.PHONY: all packages check demo bench gpu-check install clean
+.PHONY: all packages check demo bench research gpu-check install clean
 
 all: packages
 	@cmake --preset $(PRESET) >build/configure.log 2>&1 || (cat build/configure.log; false)
@@ -24,6 +25,9 @@ packages:
 
 check: all
 	ctest --preset $(PRESET) --parallel $$(nproc)
+
+research: all
+	cmake --build --preset $(PRESET) --target research
 
 demo: all
 	$(BUILD)/ergon optimize examples/quickstart.yaml -o build/demo

@@ -1,14 +1,7 @@
 /*
- * The cluster simulator: the published comparison replayed, and how its time grows.
+ * The cluster simulator: policies compared, and how its time grows.
  *
- * The first table is Philly's trace on 1,280 GPUs for 2,000 rounds under the comparison's own
- * accounting: finished jobs, mean completion, mean and peak throughput of every policy that was
- * part of it, beside the published program's; Arena's cut of the mean completion, where each job
- * that another policy did not finish counts as the longest of all, beside that of the published
- * program run again and the published one, and the cut as it is; and CPU seconds with the ratio to
- * the published program's. Gavel and Sia choose among equal optima as their solver does: run again
- * with an open one, the published program itself is 3 points above what was published. The next
- * eight are all policies on the published traces under fair accounting, with a fifth of their jobs'
+ * The first eight tables are all policies on the published traces, with a fifth of their jobs'
  * iterations, as the published comparison has them, and with all, below what no policy can beat:
  * every job alone at its fastest from its first moment on (of finished jobs that is no bound where
  * a run is cut off), and a sample's energy at least that on what costs the job least, beside GPUs
@@ -43,71 +36,10 @@
 
 #define ROUNDS_S (2000 * 300.0)
 
-/* Finished jobs, mean JCT in s, throughputs in samples/s, CPU seconds and cut of the mean padded
- * JCT in per cent, of the published program run again; that cut as it was published. */
-static const struct reference {
-    const char *policy;
-    double finished, jct_s, mean, peak, cpu_s, cut, published_cut;
-} references[] = {
-    {"arena", 828, 41648, 6771, 10994, 258, 0, 0},
-    {"fcfs", 590, 83192, 4385, 6953, 14, 81.3, 81.3},
-    {"elasticflow-ls", 565, 60220, 4617, 9713, 19, 81.2, 80.5},
-    {"gavel", 585, 55998, 5022, 8523, 35, 79.9, 76.6},
-    {"sia", 608, 52727, 4868, 9346, 2150, 78.1, 75.2},
-};
-
 static _Noreturn void stop(const struct erg_error *err)
 {
     fprintf(stderr, "bench_cluster: %s\n", err->message);
     exit(1);
-}
-
-static double longest_jct(const struct erg_simulated *result)
-{
-    double longest = 0;
-    for (size_t i = 0; i < result->jobs_count; i++)
-        if (result->jobs[i].state == ERG_JOB_ENDED)
-            longest = fmax(longest, result->jobs[i].ended_s - result->jobs[i].submitted_s);
-    return longest;
-}
-
-static void replay(const struct erg_simulation *simulation)
-{
-    struct erg_simulated results[COUNT(references)] = {0};
-    double longest = 0;
-    for (size_t i = 0; i < COUNT(references); i++) {
-        struct erg_simulation run = *simulation;
-        struct erg_error err;
-        if (erg_policy_find(&run.policy, references[i].policy, &err) != 0)
-            continue; /* not written yet */
-        if (erg_simulate(&results[i], &run, &err) != 0)
-            stop(&err);
-        longest = fmax(longest, longest_jct(&results[i]));
-    }
-    printf("%-15s %9s %15s %13s %13s %28s %8s %13s\n", "policy", "finished", "mean JCT, s",
-           "mean thr.", "peak thr.", "arena's cut, % (as is)", "CPU, s", "times faster");
-    for (size_t i = 0; i < COUNT(references); i++) {
-        const struct reference *published = &references[i];
-        const struct erg_summary *summary = &results[i].summary, *arena = &results[0].summary;
-        if (!results[i].jobs)
-            continue;
-        double missing = fmax(0, (double)(arena->finished_jobs - summary->finished_jobs));
-        double finished = (double)summary->finished_jobs;
-        double padded = (finished * summary->mean_jct_s + missing * longest) / (finished + missing);
-        printf("%-15s %3ld / %3.0f %6.0f / %6.0f %5.0f / %5.0f %5.0f / %5.0f", published->policy,
-               summary->finished_jobs, published->finished, summary->mean_jct_s, published->jct_s,
-               summary->mean_throughput, published->mean, summary->peak_throughput,
-               published->peak);
-        if (i > 0)
-            printf("  %5.1f / %4.1f / %4.1f  (%5.1f)", 100 * (1 - arena->mean_jct_s / padded),
-                   published->cut, published->published_cut,
-                   100 * (1 - arena->mean_jct_s / summary->mean_jct_s));
-        else
-            printf("%30s", "");
-        printf(" %8.3f %13.0f\n", summary->cpu_s, published->cpu_s / summary->cpu_s);
-    }
-    for (size_t i = 0; i < COUNT(references); i++)
-        erg_simulated_release(&results[i]);
 }
 
 /* What a run did, over all jobs, ended or not. */
@@ -239,7 +171,7 @@ static bool on_part(const char *name, int part, struct erg_simulation simulation
     double cap_w = CAP * power_at(fleet, 1);
     if (capping == FOR_GOOD)
         cap_clocks(fleet, cap_w);
-    if (erg_speeds_load(&speeds, folder, fleet, trace, simulation.accounting->replays, &err))
+    if (erg_speeds_load(&speeds, folder, fleet, trace, &err))
         stop(&err);
     simulation.fleet = fleet;
     simulation.trace = trace;
@@ -261,24 +193,20 @@ static bool on_trace(const char *name, struct erg_simulation simulation, enum ca
     return on_part(name, 1, simulation, capping, run);
 }
 
-static void replay_published(void)
+static void compare_published(void)
 {
-    struct erg_simulation published = {
-        .accounting = &erg_accounting_artifact, .work = 1, .until_s = ROUNDS_S};
-    printf("Philly, 1,280 GPUs, 2,000 rounds: ours / the published program's\n");
-    if (!on_trace("philly", published, NO_CAP, replay))
-        return;
-    struct erg_simulation fair = {.accounting = &erg_accounting_fair};
+    struct erg_simulation fair = {0};
     for (int part = 5; part > 0; part -= 4) {
         fair.work = 1.0 / part;
         for (int whole = 0; whole < 2; whole++) {
             fair.until_s = whole ? INFINITY : ROUNDS_S;
-            printf("\nPhilly, %s, %s of its iterations, fair accounting\n",
+            printf("\nPhilly, %s, %s of its iterations\n",
                    whole ? "until the last job has ended" : "2,000 rounds",
                    part == 1 ? "all" : "a fifth");
-            on_trace("philly", fair, NO_CAP, compare);
+            if (!on_trace("philly", fair, NO_CAP, compare))
+                return;
         }
-        printf("\nHelios, until the last job has ended, %s of its iterations, fair accounting\n",
+        printf("\nHelios, until the last job has ended, %s of its iterations\n",
                part == 1 ? "all" : "a fifth");
         on_trace("venus", fair, NO_CAP, compare);
         printf("\nPAI, the same\n");
@@ -309,8 +237,7 @@ static void compare_loaded(void)
                  {"Helios, all iterations, a quarter of the GPUs", "venus", 1, 4},
                  {"PAI, all iterations, an eighth of the GPUs", "pai", 1, 8}};
     for (size_t i = 0; i < COUNT(loads); i++) {
-        struct erg_simulation fair = {
-            .accounting = &erg_accounting_fair, .work = loads[i].work, .until_s = INFINITY};
+        struct erg_simulation fair = {.work = loads[i].work, .until_s = INFINITY};
         printf("\n%s\n", loads[i].name);
         if (!on_part(loads[i].trace, loads[i].part, fair, NO_CAP, compare))
             return;
@@ -324,8 +251,7 @@ static void compare_loaded(void)
 
 static void compare_saving(void)
 {
-    struct erg_simulation fair = {
-        .accounting = &erg_accounting_fair, .until_s = INFINITY, .power_cap_w = INFINITY};
+    struct erg_simulation fair = {.until_s = INFINITY, .power_cap_w = INFINITY};
     for (int part = 5; part > 0; part -= 4) {
         fair.work = 1.0 / part;
         printf("\nHelios, %s of its iterations, nodes off after 10 minutes and up after 2\n",
@@ -367,8 +293,7 @@ static void make_speeds(struct made_up *world, struct erg_rng *rng)
             const struct erg_gpu_shape *gpus = &world->speeds->shapes[shape];
             double time_s = base_s * (1 + 0.5 * gpus->type) * (0.9 + 0.1 * gpus->nodes) /
                             pow(erg_shape_gpus(gpus), loss);
-            for (int plans = 0; plans < ERG_PLANS_KINDS; plans++)
-                erg_speeds_set(world->speeds, plans, workload, shape, 64 / time_s, time_s);
+            erg_speeds_set(world->speeds, workload, shape, 64 / time_s, time_s);
         }
     }
 }
@@ -390,8 +315,7 @@ static void make_jobs(struct made_up *world, size_t jobs, struct erg_rng *rng)
                                       .gpus = 1 << erg_rng_below(rng, 5),
                                       .line = i + 2};
         int shape = erg_speeds_best(world->speeds, job->type, job->gpus);
-        double iteration_s =
-            erg_speed_at(world->speeds, ERG_PLANS_ANY, job->workload, shape)->iteration_s;
+        double iteration_s = erg_speed_at(world->speeds, job->workload, shape)->iteration_s;
         double run_s = 3600 * exp(1.5 * erg_rng_normal(rng));
         job->iterations = ceil(run_s / iteration_s);
         /* 6.2 GPUs in the mean, 3600 e^(1.5^2 / 2) s. */
@@ -449,8 +373,8 @@ static void grow(const char *policy)
         size_t jobs;
         int gpus;
     } sizes[] = {{1000, 1280}, {10000, 1280}, {10000, 10000}, {100000, 10000}};
-    printf("\nMade-up traces, %s, fair accounting\n%8s %7s %9s %9s %11s %12s %9s\n", policy, "jobs",
-           "GPUs", "finished", "GPUs busy", "CPU, s", "us per job", "MB most");
+    printf("\nMade-up traces, %s\n%8s %7s %9s %9s %11s %12s %9s\n", policy, "jobs", "GPUs",
+           "finished", "GPUs busy", "CPU, s", "us per job", "MB most");
     for (size_t i = 0; i < COUNT(sizes); i++) {
         struct made_up world;
         struct erg_simulated result;
@@ -460,7 +384,6 @@ static void grow(const char *policy)
         struct erg_simulation simulation = {.fleet = &world.fleet,
                                             .trace = &world.trace,
                                             .speeds = world.speeds,
-                                            .accounting = &erg_accounting_fair,
                                             .work = 1,
                                             .until_s = INFINITY,
                                             .power_cap_w = INFINITY};
@@ -517,7 +440,6 @@ static void decide(const char *name, double cap)
                                         .trace = &world.trace,
                                         .speeds = world.speeds,
                                         .policy = &policy,
-                                        .accounting = &erg_accounting_fair,
                                         .work = 1,
                                         .until_s = 86400,
                                         .power_cap_w = cap * power_at(&world.fleet, 1)};
@@ -543,7 +465,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (argc < 2) {
-        replay_published();
+        compare_published();
         compare_loaded();
         compare_saving();
         grow("fcfs");

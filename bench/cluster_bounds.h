@@ -21,10 +21,9 @@ static inline double alone_s(const struct erg_simulation *simulation,
 {
     double best_s = INFINITY, iterations = fmax(1, floor(job->iterations * simulation->work));
     for (int shape = 0; shape < simulation->speeds->shapes_count; shape++) {
-        const struct erg_speed *speed =
-            erg_speed_at(simulation->speeds, ERG_PLANS_ANY, job->workload, shape);
+        const struct erg_speed *speed = erg_speed_at(simulation->speeds, job->workload, shape);
         int gpus = erg_shape_gpus(&simulation->speeds->shapes[shape]);
-        double start_s = simulation->accounting->cost(simulation->fleet, simulation->policy, gpus);
+        double start_s = erg_accounting_fair.cost(simulation->fleet, simulation->policy, gpus);
         best_s = fmin(best_s, start_s + iterations * speed->iteration_s);
     }
     return best_s;
@@ -49,8 +48,7 @@ static inline struct alone best_alone(const struct erg_simulation *simulation,
     double batch = (double)simulation->trace->workloads[job->workload].batch, fastest = 0;
     double iterations = fmax(1, floor(job->iterations * simulation->work));
     for (int shape = 0; shape < simulation->speeds->shapes_count; shape++) {
-        const struct erg_speed *speed =
-            erg_speed_at(simulation->speeds, ERG_PLANS_ANY, job->workload, shape);
+        const struct erg_speed *speed = erg_speed_at(simulation->speeds, job->workload, shape);
         const struct erg_gpu_shape *gpus = &simulation->speeds->shapes[shape];
         if (!erg_speed_feasible(speed))
             continue;
@@ -139,12 +137,11 @@ static inline double least_cost(const struct erg_simulation *simulation,
     double iterations = fmax(1, floor(job->iterations * simulation->work)), least_j = INFINITY;
     *samples = iterations * (double)simulation->trace->workloads[job->workload].batch;
     for (int shape = 0; shape < simulation->speeds->shapes_count; shape++) {
-        const struct erg_speed *speed =
-            erg_speed_at(simulation->speeds, ERG_PLANS_ANY, job->workload, shape);
+        const struct erg_speed *speed = erg_speed_at(simulation->speeds, job->workload, shape);
         const struct erg_gpu_shape *of = &simulation->speeds->shapes[shape];
         int gpus = erg_shape_gpus(of);
         double idle_w = gpus * simulation->fleet->types[of->type].idle_power_w;
-        double start_s = simulation->accounting->cost(simulation->fleet, simulation->policy, gpus);
+        double start_s = erg_accounting_fair.cost(simulation->fleet, simulation->policy, gpus);
         for (int p = 0; erg_speed_feasible(speed) && p < speed->points_count; p++) {
             double run_s = iterations * speed->iteration_s * speed->points[p].slowdown;
             least_j = fmin(least_j, (second_w + idle_w) * start_s +

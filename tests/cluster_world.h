@@ -67,7 +67,6 @@ static inline void make_world(struct world *world)
     world->simulation = (struct erg_simulation){.fleet = &world->fleet,
                                                 .trace = &world->trace,
                                                 .speeds = world->speeds,
-                                                .accounting = &erg_accounting_fair,
                                                 .work = 1,
                                                 .until_s = INFINITY,
                                                 .power_cap_w = INFINITY,
@@ -93,15 +92,14 @@ static inline void add_job(struct world *world, double submit_s, double iteratio
         world->trace.first_submit_s = submit_s;
 }
 
-/* A workload on a shape: seconds of an iteration, under all plans. */
+/* A workload on a shape: seconds of an iteration. */
 static inline void set_time(struct world *world, int workload, int type, int nodes, int gpus,
                             double iteration_s)
 {
     int shape = erg_speeds_shape(world->speeds, type, nodes, gpus);
     assert_true(shape >= 0);
-    for (int plans = 0; plans < ERG_PLANS_KINDS; plans++)
-        erg_speeds_set(world->speeds, plans, workload, shape,
-                       (double)world->workloads[workload].batch / iteration_s, iteration_s);
+    erg_speeds_set(world->speeds, workload, shape,
+                   (double)world->workloads[workload].batch / iteration_s, iteration_s);
 }
 
 static inline void simulate(struct erg_simulated *result, struct world *world, const char *policy)

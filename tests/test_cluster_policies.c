@@ -447,7 +447,7 @@ static void check_conserving(const struct erg_scheduler *scheduler)
             for (int shape = 0, fewest = 0; shape < speeds->shapes_count; shape++) {
                 int gpus = erg_shape_gpus(&speeds->shapes[shape]);
                 if (speeds->shapes[shape].type != type || (fewest > 0 && gpus > fewest) ||
-                    !erg_speed_feasible(erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, shape)))
+                    !erg_speed_feasible(erg_scheduler_speed(scheduler, id, shape)))
                     continue;
                 fewest = gpus;
                 assert_false(erg_occupancy_find(scheduler->occupancy, &speeds->shapes[shape],

@@ -20,7 +20,6 @@
     "gpu_type\n"
 
 #define TIMES_HEADER "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,iter_time_s\n"
-#define MEMORY_HEADER "model,param_num,global_batch,num_gpus,dp_replica_mem_gb\n"
 
 static const char *write_file(const char *name, const char *text)
 {
@@ -161,8 +160,7 @@ static void test_trace(void **state)
 
 /* Workloads: 0 = bert 1B, 1 = bert 2B, 2 = gpt 1B of which no profile speaks. */
 static int load_small(struct erg_speeds **speeds, struct erg_fleet **fleet,
-                      struct erg_job_trace **trace, const char *times, const char *memory,
-                      struct erg_error *err)
+                      struct erg_job_trace **trace, const char *times, struct erg_error *err)
 {
     *fleet = fleet_of(FLEET);
     struct erg_error bad;
@@ -173,16 +171,14 @@ static int load_small(struct erg_speeds **speeds, struct erg_fleet **fleet,
                                  *fleet, &bad),
               &bad);
     write_file("prof_optimal.csv", times);
-    write_file("dp_mem.csv", memory);
-    return erg_speeds_load(speeds, folder, *fleet, *trace, true, err);
+    return erg_speeds_load(speeds, folder, *fleet, *trace, err);
 }
 
-static double speed(const struct erg_speeds *speeds, enum erg_plans plans, int workload, int type,
-                    int nodes, int gpus)
+static double speed(const struct erg_speeds *speeds, int workload, int type, int nodes, int gpus)
 {
     int shape = erg_speeds_shape(speeds, type, nodes, gpus);
     assert_true(shape >= 0);
-    return erg_speed_at(speeds, plans, workload, shape)->samples_per_s;
+    return erg_speed_at(speeds, workload, shape)->samples_per_s;
 }
 
 static void test_speeds_of_our_own(void **state)
@@ -201,48 +197,37 @@ static void test_speeds_of_our_own(void **state)
                                       "bert,4B,64,small,1,2,20\n"
                                       "bert,4B,64,small,1,4,20\n"
                                       "bert,4B,64,else,1,4,20\n",
-                         MEMORY_HEADER "bert,1B,64,4,50\nbert,1B,64,2,54\nbert,2B,64,2,-1\n", &err),
+                         &err),
               &err);
-    /* 64 / 3 samples a second to 3 decimals; on 2 x 2 GPUs 0.9 of that, on 4 x 1 too many nodes. */
-    assert_near(speed(speeds, ERG_PLANS_ANY, 0, 0, 1, 4), 21.333, 0);
-    assert_near(speed(speeds, ERG_PLANS_ANY, 0, 0, 2, 2), 21.333 * 0.9, 1e-12);
+    /* 64 / 3 samples a second; on 2 x 2 GPUs 0.9 of that, on 4 x 1 too many nodes. */
+    assert_near(speed(speeds, 0, 0, 1, 4), 64.0 / 3, 1e-12);
+    assert_near(speed(speeds, 0, 0, 2, 2), 64.0 / 3 * 0.9, 1e-12);
     assert_int_equal(erg_speeds_shape(speeds, 0, 4, 1), -1);
     /* Above 300 s it does not count: two sizes larger is 8 samples a second, 1.8^2 times as fast.
      */
-    assert_near(speed(speeds, ERG_PLANS_ANY, 0, 0, 1, 8), 8 * 1.8 * 1.8, 1e-12);
-    assert_near(speed(speeds, ERG_PLANS_ANY, 1, 0, 1, 8), 8 * 1.8, 1e-12);
+    assert_near(speed(speeds, 0, 0, 1, 8), 8 * 1.8 * 1.8, 1e-12);
+    assert_near(speed(speeds, 1, 0, 1, 8), 8 * 1.8, 1e-12);
     /* What was seen not to run does not run, whatever a larger model does. */
-    assert_true(speed(speeds, ERG_PLANS_ANY, 0, 0, 1, 2) < 0);
-    assert_near(speed(speeds, ERG_PLANS_ANY, 0, 1, 1, 2), 3.2 * 1.8 * 1.8, 1e-12);
-    /* Data parallel: 1.2 x 50 <= 0.8 x 80 < 1.2 x 54. */
-    assert_near(speed(speeds, ERG_PLANS_DATA_PARALLEL, 0, 0, 1, 4), 21.333, 0);
-    assert_near(speed(speeds, ERG_PLANS_DATA_PARALLEL, 0, 0, 2, 2), 21.333, 0);
-    assert_near(speed(speeds, ERG_PLANS_DATA_PARALLEL, 0, 1, 1, 2), ERG_SPEED_NONE, 0);
-    assert_near(speed(speeds, ERG_PLANS_DATA_PARALLEL, 1, 0, 1, 2), ERG_SPEED_NONE, 0);
-    const struct erg_speed *best =
-        erg_speed_at(speeds, ERG_PLANS_ANY, 0, erg_speeds_best(speeds, 0, 4));
-    assert_near(best->iteration_s, 64 / 21.333, 1e-12);
+    assert_true(speed(speeds, 0, 0, 1, 2) < 0);
+    assert_near(speed(speeds, 0, 1, 1, 2), 3.2 * 1.8 * 1.8, 1e-12);
+    const struct erg_speed *best = erg_speed_at(speeds, 0, erg_speeds_best(speeds, 0, 4));
+    assert_near(best->iteration_s, 3, 1e-12);
     assert_int_equal(best->points_count, 2);
     assert_int_equal(erg_speeds_best(speeds, 0, 3), -1);
     assert_true(erg_speeds_runnable(speeds, 0, -1));
     assert_false(erg_speeds_runnable(speeds, 2, -1));
     erg_speeds_free(speeds);
-    /* What replays nothing has all digits. */
-    assert_ok(erg_speeds_load(&speeds, folder, fleet, trace, false, &err), &err);
-    assert_near(speed(speeds, ERG_PLANS_ANY, 0, 0, 1, 4), 64.0 / 3, 1e-12);
-    assert_near(speed(speeds, ERG_PLANS_ANY, 0, 0, 2, 2), 64.0 / 3 * 0.9, 1e-12);
-    erg_speeds_free(speeds);
     erg_job_trace_free(trace);
     erg_fleet_free(fleet);
 }
 
-static void assert_no_speeds(const char *times, const char *memory, const char *part)
+static void assert_no_speeds(const char *times, const char *part)
 {
     struct erg_speeds *speeds;
     struct erg_fleet *fleet;
     struct erg_job_trace *trace;
     struct erg_error err;
-    assert_fails(load_small(&speeds, &fleet, &trace, times, memory, &err), &err, part);
+    assert_fails(load_small(&speeds, &fleet, &trace, times, &err), &err, part);
     erg_job_trace_free(trace);
     erg_fleet_free(fleet);
 }
@@ -250,22 +235,20 @@ static void assert_no_speeds(const char *times, const char *memory, const char *
 static void test_wrong_profiles(void **state)
 {
     (void)state;
-    assert_no_speeds(TIMES_HEADER "bert,1B,64,big,1,4,0\n", MEMORY_HEADER,
+    assert_no_speeds(TIMES_HEADER "bert,1B,64,big,1,4,0\n",
                      "prof_optimal.csv:2: column 'iter_time_s'");
-    assert_no_speeds(TIMES_HEADER "bert,1B,64,big,1,4,\n", MEMORY_HEADER, "got ''");
-    assert_no_speeds(TIMES_HEADER "bert,1,64,big,1,4,1\n", MEMORY_HEADER, "760M or 2.6B");
-    assert_no_speeds(TIMES_HEADER "bert,1B,64,big,1,4,1\nbert,1B,64,big,1,4,2\n", MEMORY_HEADER,
+    assert_no_speeds(TIMES_HEADER "bert,1B,64,big,1,4,\n", "got ''");
+    assert_no_speeds(TIMES_HEADER "bert,1,64,big,1,4,1\n", "760M or 2.6B");
+    assert_no_speeds(TIMES_HEADER "bert,1B,64,big,1,4,1\nbert,1B,64,big,1,4,2\n",
                      "prof_optimal.csv:3: 2 s, but another row gives");
-    assert_no_speeds(TIMES_HEADER "bert,1B,64,else,1,4,1\n", MEMORY_HEADER, "which has big, small");
-    assert_no_speeds(TIMES_HEADER "bert,1B,64,big,1,4,1\n", MEMORY_HEADER "bert,1B,64,4,-2\n",
-                     "dp_mem.csv:2:");
+    assert_no_speeds(TIMES_HEADER "bert,1B,64,else,1,4,1\n", "which has big, small");
 }
 
 #define POWER_HEADER                                                                               \
     "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,iter_time_s,gpu_power_w\n"
 
 /* A frontier of its own where rows say powers, that of the best locality elsewhere, and else the
- * points of the type. Without a table of replicas all plans count as data parallel. */
+ * points of the type. */
 static void test_frontiers(void **state)
 {
     (void)state;
@@ -278,10 +261,10 @@ static void test_frontiers(void **state)
                                              "bert,1B,64,big,1,4,2,500\n"
                                              "bert,1B,64,big,1,4,3,350\n"
                                              "bert,1B,64,big,1,8,2,\n";
-    assert_ok(load_small(&speeds, &fleet, &trace, times, MEMORY_HEADER, &err), &err);
+    assert_ok(load_small(&speeds, &fleet, &trace, times, &err), &err);
     for (int nodes = 1; nodes <= 2; nodes++) {
         const struct erg_speed *speed =
-            erg_speed_at(speeds, ERG_PLANS_ANY, 0, erg_speeds_shape(speeds, 0, nodes, 4 / nodes));
+            erg_speed_at(speeds, 0, erg_speeds_shape(speeds, 0, nodes, 4 / nodes));
         assert_int_equal(speed->points_count, 3);
         assert_near(speed->points[0].slowdown, 1, 0);
         assert_near(speed->points[0].power_w, 500, 0);
@@ -289,89 +272,23 @@ static void test_frontiers(void **state)
         assert_near(speed->points[2].power_w, 300, 0);
         assert_near(speed->samples_per_s, nodes == 1 ? 32 : 32 * 0.9, 1e-12);
     }
-    const struct erg_speed *plain =
-        erg_speed_at(speeds, ERG_PLANS_ANY, 0, erg_speeds_shape(speeds, 0, 1, 8));
+    const struct erg_speed *plain = erg_speed_at(speeds, 0, erg_speeds_shape(speeds, 0, 1, 8));
     assert_ptr_equal(plain->points, fleet->types[0].points);
-    assert_near(speed(speeds, ERG_PLANS_DATA_PARALLEL, 0, 0, 1, 4), ERG_SPEED_NONE, 0);
-    erg_speeds_free(speeds);
-    unlink(write_file("dp_mem.csv", ""));
-    assert_ok(erg_speeds_load(&speeds, folder, fleet, trace, true, &err), &err);
-    assert_near(speed(speeds, ERG_PLANS_DATA_PARALLEL, 0, 0, 1, 4), 32, 0);
     erg_speeds_free(speeds);
     erg_job_trace_free(trace);
     erg_fleet_free(fleet);
     assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,1,\nbert,1B,64,big,1,4,2,300\n",
-                     MEMORY_HEADER, "or a gpu_power_w in each");
+                     "or a gpu_power_w in each");
     assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,1,300\nbert,1B,64,big,1,4,2,300\n",
-                     MEMORY_HEADER, "prof_optimal.csv:3: 2 s at 300 W of a GPU, but another row");
-    assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,1,0\n", MEMORY_HEADER,
+                     "prof_optimal.csv:3: 2 s at 300 W of a GPU, but another row");
+    assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,1,0\n",
                      "prof_optimal.csv:2: column 'gpu_power_w'");
-    assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,1,1\n", MEMORY_HEADER,
+    assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,1,1\n",
                      "prof_optimal.csv:2: column 'gpu_power_w': 1 W are less than the");
-    assert_no_speeds(POWER_HEADER "bert,1B,0,big,1,4,1,300\n", MEMORY_HEADER,
+    assert_no_speeds(POWER_HEADER "bert,1B,0,big,1,4,1,300\n",
                      "prof_optimal.csv:2: column 'global_batch'");
     assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,2,300\nbert,1B,64,big,1,4,-1,\n",
-                     MEMORY_HEADER, "prof_optimal.csv:2: 2 s, but another row gives");
-}
-
-/* Loads the published profiles with a trace of one job for each model of the golden look-ups. */
-static void test_golden_lookups(void **state)
-{
-    (void)state;
-    char golden_path[4096], profiles[4096];
-    const char *path = shared_data("arena/golden_lookup.csv");
-    skip_without(path, "arena/golden_lookup.csv");
-    strcpy(golden_path, path);
-    strcpy(profiles, shared_data("arena"));
-    struct erg_error err;
-    struct erg_csv *golden;
-    struct erg_fleet *fleet;
-    struct erg_job_trace *trace;
-    struct erg_speeds *speeds;
-    assert_ok(erg_csv_load(&golden, golden_path, &err), &err);
-    assert_ok(
-        erg_fleet_load(&fleet, ERGON_TEST_SOURCE_DIR "/examples/arena/cluster-1280.yaml", &err),
-        &err);
-    struct erg_text jobs = {0};
-    erg_text_add(&jobs, TRACE_HEADER);
-    for (size_t row = 0; row < erg_csv_rows(golden); row++)
-        erg_text_printf(&jobs, "%zu,0,1,%s,%s,,%s,1,a100\n", row, erg_csv_text(golden, row, 0),
-                        erg_csv_text(golden, row, 1), erg_csv_text(golden, row, 2));
-    assert_ok(erg_job_trace_load(&trace, write_file("trace.csv", jobs.data), fleet, &err), &err);
-    assert_int_equal(trace->workloads_count, 54);
-    assert_ok(erg_speeds_load(&speeds, profiles, fleet, trace, true, &err), &err);
-    size_t feasible[ERG_PLANS_KINDS] = {0};
-    for (size_t row = 0; row < erg_csv_rows(golden); row++) {
-        static const size_t columns[ERG_PLANS_KINDS] = {8, 11};
-        double batch = (double)trace->workloads[trace->jobs[row].workload].batch, iteration;
-        long nodes, gpus;
-        assert_ok(erg_csv_long(golden, row, 5, &nodes, &err), &err);
-        assert_ok(erg_csv_long(golden, row, 6, &gpus, &err), &err);
-        int shape = erg_speeds_shape(speeds, erg_fleet_type(fleet, erg_csv_text(golden, row, 3)),
-                                     (int)nodes, (int)gpus);
-        assert_true(shape >= 0);
-        for (int plans = 0; plans < ERG_PLANS_KINDS; plans++) {
-            const struct erg_speed *found =
-                erg_speed_at(speeds, plans, trace->jobs[row].workload, shape);
-            double expected;
-            assert_ok(erg_csv_double(golden, row, columns[plans], &expected, &err), &err);
-            assert_near(found->samples_per_s, expected, 0);
-            feasible[plans] += erg_speed_feasible(found);
-            if (plans == ERG_PLANS_ANY && expected > 0) {
-                assert_ok(erg_csv_double(golden, row, 9, &iteration, &err), &err);
-                assert_near(found->iteration_s, iteration, 0.00051);
-                assert_near(found->iteration_s, batch / expected, 0);
-            }
-        }
-    }
-    assert_int_equal(erg_csv_rows(golden), 2430);
-    assert_int_equal(feasible[ERG_PLANS_ANY], 791);
-    assert_int_equal(feasible[ERG_PLANS_DATA_PARALLEL], 482);
-    erg_text_release(&jobs);
-    erg_speeds_free(speeds);
-    erg_job_trace_free(trace);
-    erg_fleet_free(fleet);
-    erg_csv_free(golden);
+                     "prof_optimal.csv:2: 2 s, but another row gives");
 }
 
 int main(void)
@@ -380,7 +297,6 @@ int main(void)
         cmocka_unit_test(test_fleet),          cmocka_unit_test(test_fleet_saves_power),
         cmocka_unit_test(test_trace),          cmocka_unit_test(test_speeds_of_our_own),
         cmocka_unit_test(test_wrong_profiles), cmocka_unit_test(test_frontiers),
-        cmocka_unit_test(test_golden_lookups),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -115,9 +115,6 @@ static void test_off_until_the_end(void **state)
     simulate(&result, &world, "fcfs");
     assert_near(result.summary.simulated_s, 70, 1e-9);
     erg_simulated_release(&result);
-    world.simulation.accounting = &erg_accounting_artifact;
-    struct erg_error err;
-    assert_fails(erg_simulate(&result, &world.simulation, &err), &err, "knows no power saving");
     erg_speeds_free(world.speeds);
 }
 

@@ -205,7 +205,7 @@ static void test_frontiers_of_other_lengths(void **state)
         set_time(&world, 0, 0, 1, 2, 10);
         set_time(&world, 0, 0, 2, 1, 11);
         for (int nodes = 1; nodes <= 2; nodes++)
-            erg_speeds_set_points(world.speeds, ERG_PLANS_ANY, 0,
+            erg_speeds_set_points(world.speeds, 0,
                                   erg_speeds_shape(world.speeds, 0, nodes, 2 / nodes), points,
                                   4 - (size_t)nodes);
         for (int i = 0; i < 3; i++)

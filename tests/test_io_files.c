@@ -192,6 +192,25 @@ static struct erg_csv *parse(const char *text)
     return csv;
 }
 
+/* What follows a broken row is read, and each is counted once. */
+static void csv_leaves_broken_rows_out(void **state)
+{
+    (void)state;
+    static const char text[] = "a,b\n1,2\n3\n4,\"5\"x,6\n7,\"8\n9\"\n10,\"11\n12,13\n";
+    struct erg_csv_broken broken;
+    struct erg_csv *csv;
+    struct erg_error err;
+    assert_ok(erg_csv_parse_sound(&csv, &broken, "t.csv", text, strlen(text), &err), &err);
+    assert_int_equal(erg_csv_rows(csv), 3);
+    assert_string_equal(erg_csv_text(csv, 1, 1), "8\n9");
+    assert_int_equal(erg_csv_line(csv, 2), 8);
+    assert_string_equal(erg_csv_text(csv, 2, 0), "12");
+    assert_int_equal(broken.rows, 3);
+    assert_non_null(strstr(broken.first.message, "t.csv:3: this row has 1 fields"));
+    erg_csv_free(csv);
+    assert_fails(erg_csv_parse_sound(&csv, &broken, "t.csv", "a,\"b\n", 5, &err), &err, "t.csv:1:");
+}
+
 static void csv_reads_quotes_crlf_and_bom(void **state)
 {
     (void)state;
@@ -452,6 +471,7 @@ int main(void)
         cmocka_unit_test(full_disk_leaves_the_old_file),
         cmocka_unit_test(read_only_folder_is_refused),
         cmocka_unit_test(data_is_found_by_name_in_any_case),
+        cmocka_unit_test(csv_leaves_broken_rows_out),
         cmocka_unit_test(csv_reads_quotes_crlf_and_bom),
         cmocka_unit_test(csv_reads_whole_numbers_as_others_write_them),
         cmocka_unit_test(csv_refuses_broken_tables),

@@ -50,7 +50,35 @@ static void test_times(void **state)
     assert_true(erg_log_time("2024-12-31 23:59:59", &seconds) && seconds == 1735689599);
     assert_false(erg_log_time("2017-13-07 01:12:09", &seconds));
     assert_false(erg_log_time("2017-10-07 01:12", &seconds));
-    assert_false(erg_log_time("2017-10-07 01:12:09Z", &seconds));
+    assert_false(erg_log_time("2017-02-29 01:12:09", &seconds));
+    assert_true(erg_log_time("2017-10-07T01:12:09.5Z", &seconds) && seconds == 1507338729.5);
+    assert_true(erg_log_time("2017-10-07 01:12:09+08:00", &seconds) && seconds == 1507309929);
+    assert_true(erg_log_time("2017-10-07 01:12:09 -0730", &seconds) && seconds == 1507365729);
+    assert_false(erg_log_time("2017-10-07 01:12:09+8", &seconds));
+    assert_false(erg_log_time("2017-10-07 01:12:09.", &seconds));
+    assert_false(erg_log_time("2017-10-07 01:12:09+15:00", &seconds));
+}
+
+static double pacific(const char *text, double least_s)
+{
+    double seconds;
+    assert_true(erg_log_time_pacific(text, least_s, &seconds));
+    return seconds;
+}
+
+/* Summer time from the second Sunday of March to the first of November. */
+static void test_clock_changes(void **state)
+{
+    (void)state;
+    double midnight_s = pacific("2017-11-05 00:00:00", 0);
+    assert_near(midnight_s, 1509865200, 0); /* 07:00 in Greenwich */
+    assert_near(pacific("2017-11-05 04:00:00", 0) - midnight_s, 5 * 3600, 0);
+    assert_near(pacific("2017-11-05 01:30:00", 0) - midnight_s, 5400, 0);
+    assert_near(pacific("2017-11-05 01:30:00", midnight_s + 5401) - midnight_s, 9000, 0);
+    assert_near(pacific("2017-11-05 02:00:00", 0) - midnight_s, 3 * 3600, 0);
+    midnight_s = pacific("2018-03-11 00:00:00", 0);
+    assert_near(pacific("2018-03-11 04:00:00", 0) - midnight_s, 3 * 3600, 0);
+    assert_near(pacific("2018-03-11 04:00:00Z", 0) - midnight_s, -4 * 3600, 0);
 }
 
 #define HELIOS                                                                                     \
@@ -75,7 +103,7 @@ static void test_helios(void **state)
     assert_string_equal(result.layout, "Helios");
     assert_int_equal(result.jobs, 3);
     assert_int_equal(result.without_gpus, 1);
-    assert_int_equal(result.without_time, 1);
+    assert_int_equal(result.never_ran, 1);
     assert_int_equal(result.given_model, 3);
     assert_int_equal(result.given_type, 3);
     assert_int_equal(result.resized, 1);
@@ -111,8 +139,9 @@ static void test_pai(void **state)
     const struct erg_trace_job *jobs = maker.trace->jobs;
     assert_string_equal(result.layout, "PAI");
     assert_int_equal(result.jobs, 2);
-    assert_int_equal(result.without_gpus, 1);
-    assert_int_equal(result.without_time, 1);
+    assert_int_equal(result.without_gpus, 1); /* job a, of which only the server is there */
+    assert_int_equal(result.never_ran, 0);
+    assert_int_equal(result.still_ran, 1);
     assert_string_equal(jobs[0].id, "b");
     assert_int_equal(jobs[0].gpus, 2);
     assert_runs(&maker, 0, 3100);
@@ -140,7 +169,7 @@ static void test_philly(void **state)
             "   {\"start_time\": \"2017-10-07 02:00:00\", \"end_time\": \"2017-10-07 03:00:00\",\n"
             "    \"detail\": [{\"ip\": \"m1\", \"gpus\": [\"gpu0\", \"gpu1\"]},\n"
             "               {\"ip\": \"m2\", \"gpus\": [\"gpu3\", \"gpu4\"]}]},\n"
-            "   {\"start_time\": \"2017-10-07 04:00:00\", \"end_time\": null, \"detail\": []}]},\n"
+            "   {\"start_time\": null, \"end_time\": \"None\", \"detail\": []}]},\n"
             " {\"status\": \"Killed\", \"vc\": \"v2\", \"jobid\": \"none\", \"user\": \"u\",\n"
             "  \"submitted_time\": \"2017-10-07 00:00:00\", \"attempts\": []},\n"
             " {\"status\": \"Killed\", \"vc\": \"v2\", \"jobid\": \"one\", \"user\": \"u\",\n"
@@ -257,6 +286,155 @@ static void test_draws(void **state)
     erg_text_release(&log);
 }
 
+/* One bad row does not end an import: it is left out, and counted by what is wrong with it. */
+static void test_bad_rows(void **state)
+{
+    (void)state;
+    struct erg_trace_maker maker;
+    struct erg_trace_import result;
+    struct erg_error err;
+    assert_ok(import(&result, &maker,
+                     HELIOS "1,u1,vcA,8,64,1,COMPLETED,2020-04-01 00:08:15,2020-04-01 00:08:20,"
+                            "2020-04-01 01:08:20,3600,5\n"
+                            "2,u1,vcA,8,64,1,CANCELLED,2020-04-01 00:10:00,,2020-04-01 00:11:00,,"
+                            "60\n"
+                            "3,u1,vcA,4,64,1,FAILED,2020-04-01 00:12:00,2020-04-01 00:13:00,"
+                            "2020-04-01 00:12:59,-1,60\n"
+                            "4,u1,vcA,4,64,1,FAILED,2020-04-01 00:12:00,2020-04-01 00:13:00,"
+                            "2020-04-01 00:12:59,,60\n"
+                            "5,u1,vcA,4,64,1,RUNNING,2020-04-01 00:12:00,2020-04-01 00:13:00,,,60\n"
+                            "6,u1,vcA,4,64,1,x,2020-04-01 00:12:00,2020-04-01 00:13:00,,,60\n"
+                            "7,u1,vcA,,64,1,x,2020-04-01 00:12:00,,,,60\n"
+                            "8,u1,vcA,-2,64,1,x,2020-04-01 00:12:00,,,9,60\n"
+                            "9,u1,vcA,2,64,1,x,yesterday,,,9,60\n"
+                            ",u1,vcA,2,64,1,x,2020-04-01 00:12:00,,,9,60\n"
+                            "1,u1,vcA,2,64,1,x,2020-04-01 00:12:00,,,9,60\n"
+                            "11,u1,vcA,2,64,1,x,2020-04-01 00:12:00,2020-04-01 00:12:00,"
+                            "2020-04-01 00:22:00,,60\n"
+                            "12,u1,vcA,2,64\n"
+                            "13,u1,\"vc\"A,2,64,1,x,2020-04-01 00:12:00,,,9,60\n"
+                            "14,u1,\"vcA,2,64,1,x,2020-04-01 00:12:00,,,9,60\n"
+                            "15,u1,vcA,2,64,1,x,2020-04-01 00:12:00,,,900,60\n"
+                            "16,u1,vcA,2,64,1,x,2020-04-01 00:",
+                     1, &err),
+              &err);
+    assert_int_equal(result.jobs, 3);
+    assert_int_equal(result.without_gpus, 1);
+    assert_int_equal(result.never_ran, 1);
+    assert_int_equal(result.still_ran, 2);
+    assert_int_equal(result.wrong, 10); /* 3, 4, 8, 9, the nameless, the second 1, 12 to 14, 16 */
+    assert_non_null(strstr(result.first_wrong.message, "log:14: "));
+    assert_string_equal(maker.trace->jobs[0].id, "1");
+    assert_runs(&maker, 0, 3600);
+    assert_string_equal(maker.trace->jobs[1].id, "11");
+    assert_runs(&maker, 1, 600);
+    assert_runs(&maker, 2, 900);
+    erg_trace_maker_release(&maker);
+}
+
+/* What is wrong with a task or an attempt takes that, and not its job. */
+static void test_bad_tasks(void **state)
+{
+    (void)state;
+    struct erg_trace_maker maker;
+    struct erg_trace_import result;
+    struct erg_error err;
+    assert_ok(import(&result, &maker,
+                     "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,"
+                     "plan_gpu,gpu_type\n"
+                     "a1,worker,4,Terminated,1536405.0,1540005.0,600.0,29.3,100.0,V100\n"
+                     "a1,ps,2,Terminated,1536400.0,1540000.0,600.0,29.3,,MISC\n"
+                     "a1,evaluator,1,Failed,1536500.0,1536400.0,600.0,29.3,50.0,V100\n"
+                     "b1,tensorflow,1,Running,1536405.0,,600.0,29.3,100.0,P100\n"
+                     "b1,ps,1,Terminated,1536405.0,1536505,600.0,29.3,100.0,P100\n"
+                     "c1,PyTorchWorker,1,Terminated,1536405.0,1536405.0,600.0,29.3,25.0,T4\n"
+                     "d1,worker,-1,Terminated,1536405.0,1536505.0,600.0,29.3,25.0,T4\n",
+                     1, &err),
+              &err);
+    assert_int_equal(result.jobs, 1);
+    assert_int_equal(result.never_ran, 1);
+    assert_int_equal(result.still_ran, 1);
+    assert_int_equal(result.wrong, 1);
+    assert_int_equal(result.with_wrong_part, 1);
+    assert_int_equal(maker.trace->jobs[0].gpus, 4);
+    assert_runs(&maker, 0, 3600);
+    erg_trace_maker_release(&maker);
+}
+
+#define ENTRY(id, attempts)                                                                        \
+    "{\"jobid\": \"" id "\", \"vc\": \"v\", \"submitted_time\": \"2017-11-05 00:00:00\", "         \
+    "\"attempts\": [" attempts "]}"
+#define ATTEMPT(start, end)                                                                        \
+    "{\"start_time\": " start ", \"end_time\": " end ", \"detail\": [{\"gpus\": [\"gpu0\"]}]}"
+#define DAY(time) "\"2017-11-06 " time "\""
+
+static void test_bad_attempts(void **state)
+{
+    (void)state;
+    struct erg_trace_maker maker;
+    struct erg_trace_import result;
+    struct erg_error err;
+    static const char log[] =
+        "[" ENTRY("long", ATTEMPT("\"2017-11-05 00:00:00\"", "\"2017-11-05 04:00:00\"")) /* 5 h */
+        ", " ENTRY(
+            "back",
+            ATTEMPT("\"2017-11-05 01:59:30\"",
+                    "\"2017-11-05 01:05:00\"")) ", " ENTRY("part",
+                                                           ATTEMPT(DAY("02:00:00"), DAY("01:00:00")) ", " ATTEMPT(DAY("02:00:00"), "null") ", " ATTEMPT(
+                                                               DAY("03:00:00"),
+                                                               DAY("03:30:00"))) ", " ENTRY("runs",
+                                                                                            ATTEMPT(DAY("00:00:00"), DAY("01:00:00")) ", " ATTEMPT(
+                                                                                                DAY("02:00:00"),
+                                                                                                "nu"
+                                                                                                "l"
+                                                                                                "l")) ", " ENTRY("never",
+                                                                                                                 ATTEMPT(
+                                                                                                                     "null",
+                                                                                                                     "null")) ", " ENTRY("wrong",
+                                                                                                                                         ATTEMPT(
+                                                                                                                                             DAY("02:00:00"),
+                                                                                                                                             DAY("01:00:00"))) ", 7, {\"vc\": \"v\"}]";
+    assert_ok(import(&result, &maker, log, 1, &err), &err);
+    assert_int_equal(result.jobs, 3);
+    assert_int_equal(result.still_ran, 1);
+    assert_int_equal(result.never_ran, 1);
+    assert_int_equal(result.wrong, 3);
+    assert_int_equal(result.with_wrong_part, 1);
+    assert_non_null(strstr(result.first_wrong.message, "entry 3"));
+    assert_runs(&maker, 0, 5 * 3600);
+    assert_runs(&maker, 1, 330);
+    assert_runs(&maker, 2, 1800);
+    erg_trace_maker_release(&maker);
+}
+
+/* Helios' columns without vc, times with a zone. */
+static void test_acme(void **state)
+{
+    (void)state;
+    struct erg_trace_maker maker;
+    struct erg_trace_import result;
+    struct erg_error err;
+    assert_ok(import(&result, &maker,
+                     "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,"
+                     "end_time,duration,queue,gpu_time\n"
+                     "dlc1,u1,1.0,8.0,64.0,Pretrain,COMPLETED,2023-03-01 08:00:10+08:00,"
+                     "2023-03-01 08:00:20+08:00,2023-03-01 09:00:20+08:00,3600.0,10.0,28800.0\n"
+                     "dlc2,u2,1.0,1.0,8.0,Other,FAILED,2023-03-01 00:00:00+00:00,,,,,\n"
+                     "dlc3,u2,1.0,1.0,8.0,Other,FAILED,2023-03-01 00:00:00+00:00,"
+                     "2023-03-01 00:00:00Z,2023-03-01 09:00:00+08:00,,,\n",
+                     1, &err),
+              &err);
+    assert_string_equal(result.layout, "Acme");
+    assert_int_equal(result.jobs, 2);
+    assert_int_equal(result.never_ran, 1);
+    assert_string_equal(maker.trace->jobs[1].id, "dlc1");
+    assert_near(maker.trace->jobs[1].submit_s, 10, 0);
+    assert_string_equal(maker.trace->tenants[maker.trace->jobs[1].tenant], "u1");
+    assert_runs(&maker, 0, 3600);
+    assert_runs(&maker, 1, 3600);
+    erg_trace_maker_release(&maker);
+}
+
 static void assert_refused(const char *log, const char *part)
 {
     struct erg_trace_maker maker;
@@ -274,8 +452,6 @@ static void test_refusals(void **state)
     assert_refused(HELIOS "7,u,v,8,6,1,DONE,yesterday,x,y,3600,5\n",
                    "log:2: column 'submit_time': expected a time such as");
     assert_refused(HELIOS "7,u,v,8,6,1,DONE,5,x,y,-1,5\n", "log:2: column 'duration'");
-    assert_refused(HELIOS "7,u,v,8,6,1,DONE,5,x,y,9,5\n7,u,v,8,6,1,DONE,5,x,y,9,5\n",
-                   "log:3: the job '7' is in line 2 already");
     assert_refused("name,time,application,num_replicas,batch_size\na,1,gpt,4,64\n",
                    "log:2: how long 'gpt' runs is not known");
     assert_refused("job_id,submission_time,num_iteration,model_name,batch_size,num_gpu,gpu_type\n"
@@ -303,10 +479,13 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_times),  cmocka_unit_test(test_helios),
-        cmocka_unit_test(test_pai),    cmocka_unit_test(test_philly),
-        cmocka_unit_test(test_pollux), cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_draws),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_times),        cmocka_unit_test(test_helios),
+        cmocka_unit_test(test_pai),          cmocka_unit_test(test_philly),
+        cmocka_unit_test(test_pollux),       cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_draws),        cmocka_unit_test(test_clock_changes),
+        cmocka_unit_test(test_bad_rows),     cmocka_unit_test(test_bad_tasks),
+        cmocka_unit_test(test_bad_attempts), cmocka_unit_test(test_acme),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, load_fleet, free_fleet);
 }

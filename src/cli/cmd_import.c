@@ -169,7 +169,7 @@ const struct erg_command erg_cmd_import = {
     .details =
         "calculon: what a system does not say, power above all, is taken from the GPU of the\n"
         "catalogue that is nearest to it.\n"
-        "trace: a log as of Philly, Helios, PAI, Pollux or Arena, told by its columns, becomes a\n"
+        "trace: a log as of Philly, Helios, Acme, PAI, Pollux or Arena, told by its columns, becomes a\n"
         "trace for ergon simulate on standard output; models that it does not name are drawn.\n"
         "What is left out, and why: ergon-import(1).",
     .examples = "  ergon import calculon gpt3-175B.json a100_80g.json -n 64 -b 256 -o imported\n"

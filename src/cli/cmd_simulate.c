@@ -18,33 +18,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What --rounds counts; the rounds of the published comparison. */
+/* What --rounds counts. */
 #define ROUND_S 300
 
 struct values {
     const char *policies, *profiles, *tariff, *outages, *output;
     const char *sweep, *part, *generate;
     long slurm;
-    int accounting;
     long rounds;
     bool until_empty;
     double work, power_cap_w, failures_h, repair_h;
 };
-
-static const char *const accountings[] = {"fair", "artifact", NULL};
-enum { FAIR, ARTIFACT };
 
 #define AT(member) offsetof(struct values, member)
 static const struct erg_option options[] = {
     {"policy", 'p', ERG_OPTION_TEXT, "NAME,...", AT(policies),
      .help = "who gets which GPUs: fcfs, arena, … (ergon-simulate(1)); several are compared"},
     {"profiles", 'P', ERG_OPTION_FILE, "DIR", AT(profiles),
-     .help = "a folder with prof_optimal.csv and dp_mem.csv"},
+     .help = "a folder with prof_optimal.csv"},
     {"rounds", 'r', ERG_OPTION_LONG, "N", AT(rounds), 1, 1e9, .help = "stop after N times 300 s"},
     {"until-empty", 'E', ERG_OPTION_FLAG, NULL, AT(until_empty),
      .help = "go on until no job runs and none can; so it is without --rounds"},
-    {"accounting", 'a', ERG_OPTION_CHOICE, NULL, AT(accounting), .choices = accountings,
-     .default_text = "fair", .help = "exact progress, or that of the published comparison"},
     {"work", 'W', ERG_OPTION_DOUBLE, "SHARE", AT(work), 1e-6, 1e6, .default_text = "1",
      .help = "every job does this share of its iterations"},
     {"power-cap", 'w', ERG_OPTION_DOUBLE, "W", AT(power_cap_w), 1, 1e12,
@@ -164,12 +158,6 @@ static int check_options(const struct values *values, struct erg_error *err)
     if (!isnan(values->failures_h) && values->rounds == ERG_NOT_GIVEN)
         return erg_fail(err, ERG_USAGE,
                         "--mean-failure needs --rounds, to know for how long failures are drawn");
-    if (values->accounting == ARTIFACT &&
-        (values->outages || !isnan(values->failures_h) || !isnan(values->power_cap_w)))
-        return erg_fail(err, ERG_USAGE,
-                        "the published comparison knows neither failures nor power caps: "
-                        "--accounting artifact goes without --outages, --mean-failure and "
-                        "--power-cap");
     return 0;
 }
 
@@ -201,8 +189,7 @@ static int prepare(struct simulating *at, const struct erg_invocation *call, str
     struct erg_simulation *simulation = &at->simulation;
     if (parse_policies(at, err) != 0 || erg_fleet_load(&at->fleet, call->arguments[0], err) != 0 ||
         erg_job_trace_load(&at->trace, call->arguments[1], at->fleet, err) != 0 ||
-        erg_speeds_load(&at->speeds, values->profiles, at->fleet, at->trace,
-                        values->accounting == ARTIFACT, err) != 0)
+        erg_speeds_load(&at->speeds, values->profiles, at->fleet, at->trace, err) != 0)
         return -1;
     simulation->work = values->work;
     simulation->until_s =
@@ -226,8 +213,6 @@ static int prepare(struct simulating *at, const struct erg_invocation *call, str
     simulation->fleet = at->fleet;
     simulation->trace = at->trace;
     simulation->speeds = at->speeds;
-    simulation->accounting =
-        values->accounting == ARTIFACT ? &erg_accounting_artifact : &erg_accounting_fair;
     simulation->power_cap_w = isnan(values->power_cap_w) ? INFINITY : values->power_cap_w;
     simulation->tariff = values->tariff ? &at->tariff : NULL;
     simulation->outages = at->outages.items;
@@ -259,10 +244,9 @@ static void print(const struct simulating *at, const struct erg_simulated *resul
     const struct erg_summary *summary = &result->summary;
     struct erg_table table = {.columns = 2};
     struct erg_text out = {0};
-    printf("%s on %d GPUs of %u types, %s accounting: %ld of %ld jobs finished in %.1f hours\n",
+    printf("%s on %d GPUs of %u types: %ld of %ld jobs finished in %.1f hours\n",
            at->simulation.policy->name, at->fleet->gpus, at->fleet->types_count,
-           at->simulation.accounting->name, summary->finished_jobs, summary->submitted_jobs,
-           summary->simulated_s / 3600);
+           summary->finished_jobs, summary->submitted_jobs, summary->simulated_s / 3600);
     add_hours(&table, "completion, mean of finished jobs", summary->mean_jct_s);
     add_hours(&table, "completion, median", summary->median_jct_s);
     add_hours(&table, "completion, 99th percentile", summary->p99_jct_s);
@@ -423,9 +407,7 @@ const struct erg_command erg_cmd_simulate = {
         "Says what a policy does to waiting, speed, energy and deadlines of the jobs of a trace.\n"
         "Several policies are compared on one page. --sweep runs many loads, clusters, policies "
         "and\n"
-        "seeds on all cores and goes on where it was interrupted. Accounting \"artifact\" follows "
-        "the published\n"
-        "comparison of Arena, quirks included.",
+        "seeds on all cores and goes on where it was interrupted.",
     .examples =
         "  ergon simulate examples/arena/cluster-1280.yaml trace.csv --policy fcfs --profiles "
         "arena\n"

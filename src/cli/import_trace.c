@@ -1,3 +1,4 @@
+/* ergon import trace: the log of another cluster as a trace on standard output. */
 #include "cli/import_trace.h"
 
 #include "base/log.h"
@@ -9,11 +10,18 @@
 static void say(const struct erg_trace_import *import, const char *path)
 {
     erg_log(ERG_LOG_WARNING,
-            "%s: %zu job%s of a log as of %s; left out: %zu that asked for no GPUs, %zu that never "
-            "ran; drawn: the models of %zu, the GPU types of %zu; %zu ask for another number of "
-            "GPUs, of which profiles speak",
+            "%s: %zu job%s of a log as of %s; left out: %zu asked for no GPUs, %zu never ran, %zu "
+            "still ran when the log ended, %zu wrong; drawn: the models of %zu, the GPU types of "
+            "%zu; %zu ask for another number of GPUs, of which profiles speak",
             path, import->jobs, erg_plural(import->jobs), import->layout, import->without_gpus,
-            import->without_time, import->given_model, import->given_type, import->resized);
+            import->never_ran, import->still_ran, import->wrong, import->given_model,
+            import->given_type, import->resized);
+    if (import->with_wrong_part > 0)
+        erg_log(ERG_LOG_WARNING, "%s: %zu job%s lack%s a task or an attempt that is wrong", path,
+                import->with_wrong_part, erg_plural(import->with_wrong_part),
+                import->with_wrong_part == 1 ? "s" : "");
+    if (*import->first_wrong.message)
+        erg_log(ERG_LOG_WARNING, "the first that is wrong: %s", import->first_wrong.message);
 }
 
 int import_trace(const char *log, const char *cluster, const char *profiles, uint64_t seed,

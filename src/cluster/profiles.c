@@ -10,8 +10,6 @@
 /* The published rules (speeds.h). */
 #define LOCALITY_FACTOR 0.9
 #define SIZE_FACTOR 1.8
-#define REPLICA_MARGIN 1.2
-#define MEMORY_SHARE 0.8
 
 /* What a model does on a shape: the rows about that, the fastest first. */
 struct measured {
@@ -193,31 +191,17 @@ static const struct measured *find_row(const struct times *times,
     return larger_row(times, model, shape, factor);
 }
 
-/* Where nothing is said of replicas, they fit. */
-static bool replica_fits(const struct erg_profiles *profiles, size_t model, int gpus, double memory)
+static double plain_speed(const void *context, const struct erg_trace_workload *what,
+                          const struct erg_gpu_shape *shape, double samples_per_s, double factor)
 {
-    if (!profiles->memory)
-        return true;
-    for (size_t i = profiles->replicas.count; i-- > 0;) { /* later rows replace earlier ones */
-        const struct erg_profile_replica *replica = &profiles->replicas.items[i];
-        if (replica->model == model && replica->gpus == gpus)
-            return REPLICA_MARGIN * replica->bytes <= MEMORY_SHARE * memory;
-    }
-    return false;
-}
-
-static void set(struct erg_speeds *speeds, const struct times *times, enum erg_plans plans,
-                int workload, int shape, double samples_per_s, long batch,
-                const struct measured *row)
-{
-    erg_speeds_set(speeds, plans, workload, shape, samples_per_s, (double)batch / samples_per_s);
-    if (row && row->count > 0)
-        erg_speeds_set_points(speeds, plans, workload, shape, &times->points.items[row->first],
-                              row->count);
+    (void)context;
+    (void)what;
+    (void)shape;
+    return samples_per_s * factor;
 }
 
 static void fill_workload(struct erg_speeds *speeds, const struct times *times, int workload,
-                          const struct erg_trace_workload *what, bool replays)
+                          const struct erg_trace_workload *what, const struct erg_speed_rule *rule)
 {
     const struct erg_profiles *profiles = times->profiles;
     struct erg_profile_model model = {
@@ -226,31 +210,30 @@ static void fill_workload(struct erg_speeds *speeds, const struct times *times, 
         return; /* no size that profiles could have */
     size_t index = erg_profiles_find(profiles, &model);
     for (int shape = 0; shape < speeds->shapes_count; shape++) {
-        const struct erg_gpu_shape *gpus = &speeds->shapes[shape];
-        double memory = speeds->fleet->types[gpus->type].memory_bytes, factor;
+        double batch = (double)model.batch, factor;
         const struct measured *row = find_row(times, &model, index, shape, &factor);
-        double speed = row ? (double)model.batch / row->time_s : ERG_SPEED_NONE;
-        if (replays)
-            speed = erg_speeds_round(speed);
-        set(speeds, times, ERG_PLANS_ANY, workload, shape, row ? speed * factor : speed,
-            model.batch, row);
-        if (replica_fits(profiles, index, erg_shape_gpus(gpus), memory))
-            set(speeds, times, ERG_PLANS_DATA_PARALLEL, workload, shape, speed, model.batch, row);
+        if (!row)
+            continue;
+        double speed =
+            rule->speed(rule->context, what, &speeds->shapes[shape], batch / row->time_s, factor);
+        erg_speeds_set(speeds, workload, shape, speed, batch / speed);
+        if (row->count > 0)
+            erg_speeds_set_points(speeds, workload, shape, &times->points.items[row->first],
+                                  row->count);
     }
 }
 
-static int load(struct erg_profiles *profiles, struct erg_speeds **out, const char *folder,
-                const struct erg_fleet *fleet, const struct erg_job_trace *trace, bool replays,
-                struct erg_error *err)
+int erg_profiles_speeds(struct erg_speeds **out, const struct erg_profiles *profiles,
+                        const struct erg_fleet *fleet, const struct erg_job_trace *trace,
+                        const struct erg_speed_rule *rule, struct erg_error *err)
 {
-    if (erg_profiles_read(profiles, folder, fleet, err) != 0)
-        return -1;
+    static const struct erg_speed_rule plain = {plain_speed, NULL};
     struct erg_speeds *speeds = erg_speeds_new(fleet, trace->workloads_count,
                                                profiles->counts.items, profiles->counts.count);
     struct times times = {.profiles = profiles, .speeds = speeds};
     int result = fill_times(&times, err);
     for (size_t i = 0; i < trace->workloads_count && result == 0; i++)
-        fill_workload(speeds, &times, (int)i, &trace->workloads[i], replays);
+        fill_workload(speeds, &times, (int)i, &trace->workloads[i], rule ? rule : &plain);
     free(times.items);
     free(times.points.items);
     erg_speeds_find_waiting(speeds);
@@ -262,10 +245,12 @@ static int load(struct erg_profiles *profiles, struct erg_speeds **out, const ch
 }
 
 int erg_speeds_load(struct erg_speeds **speeds, const char *folder, const struct erg_fleet *fleet,
-                    const struct erg_job_trace *trace, bool replays, struct erg_error *err)
+                    const struct erg_job_trace *trace, struct erg_error *err)
 {
     struct erg_profiles profiles = {0};
-    int result = load(&profiles, speeds, folder, fleet, trace, replays, err);
+    int result = erg_profiles_read(&profiles, folder, fleet, err);
+    if (result == 0)
+        result = erg_profiles_speeds(speeds, &profiles, fleet, trace, NULL, err);
     erg_profiles_release(&profiles);
     return result;
 }

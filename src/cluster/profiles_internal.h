@@ -1,6 +1,6 @@
 /*
- * Profiles as they stand in their files: rows of prof_optimal.csv and dp_mem.csv, each checked by
- * itself. What follows from them is profiles.c's.
+ * Profiles as they stand in their files: rows of prof_optimal.csv, each checked by itself. What
+ * follows from them is profiles.c's.
  */
 #ifndef ERG_CLUSTER_PROFILES_INTERNAL_H
 #define ERG_CLUSTER_PROFILES_INTERNAL_H
@@ -8,7 +8,7 @@
 #include "cluster/speeds.h"
 #include "io/csv.h"
 
-/* A model at a batch: what rows of both files are about. */
+/* A model at a batch: what rows are about. */
 struct erg_profile_model {
     const char *family, *size; /* of the CSV */
     double parameters;
@@ -16,7 +16,7 @@ struct erg_profile_model {
 };
 
 struct erg_profiles {
-    struct erg_csv *times, *memory; /* memory: NULL where the folder has none */
+    struct erg_csv *times;
     struct {
         struct erg_profile_model *items;
         size_t count, capacity;
@@ -31,14 +31,6 @@ struct erg_profiles {
         size_t count, capacity;
     } rows; /* of GPU types that the fleet has */
     struct {
-        struct erg_profile_replica {
-            size_t model;
-            int gpus;
-            double bytes; /* INFINITY: does not fit */
-        } * items;
-        size_t count, capacity;
-    } replicas;
-    struct {
         int *items; /* GPU counts, rising */
         size_t count, capacity;
     } counts;
@@ -47,7 +39,23 @@ struct erg_profiles {
 /* Starts from all-zero; to be released, also after a failure. */
 int erg_profiles_read(struct erg_profiles *profiles, const char *folder,
                       const struct erg_fleet *fleet, struct erg_error *err);
+/* The same of a table from memory; `name` stands for the file in messages. */
+int erg_profiles_parse(struct erg_profiles *profiles, const char *name, const char *text,
+                       size_t length, const struct erg_fleet *fleet, struct erg_error *err);
 void erg_profiles_release(struct erg_profiles *profiles);
+
+/* How fast a workload counts as on a shape of which a row says `samples_per_s`, times `factor`
+ * where the row is about another shape or size. */
+struct erg_speed_rule {
+    double (*speed)(const void *context, const struct erg_trace_workload *what,
+                    const struct erg_gpu_shape *shape, double samples_per_s, double factor);
+    const void *context;
+};
+
+/* A new table; without a rule the product of both numbers. */
+int erg_profiles_speeds(struct erg_speeds **speeds, const struct erg_profiles *profiles,
+                        const struct erg_fleet *fleet, const struct erg_job_trace *trace,
+                        const struct erg_speed_rule *rule, struct erg_error *err);
 
 /* "2.6B" is 2.6e9; false where the text is no size. */
 bool erg_profiles_size(const char *text, double *parameters);

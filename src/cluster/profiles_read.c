@@ -1,13 +1,13 @@
-/* The files of profiles. */
+/* The file of profiles. */
 #include "cluster/profiles_internal.h"
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "io/file.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 bool erg_profiles_size(const char *text, double *parameters)
 {
@@ -29,7 +29,7 @@ bool erg_profiles_size(const char *text, double *parameters)
     return false;
 }
 
-/* Columns that both files begin with. */
+/* Columns that say which model it is. */
 struct model_columns {
     size_t family, size, batch;
 };
@@ -169,73 +169,41 @@ static int read_times(struct erg_profiles *profiles, const struct erg_fleet *fle
     return 0;
 }
 
-static int read_memory(struct erg_profiles *profiles, struct erg_error *err)
+int erg_profiles_parse(struct erg_profiles *profiles, const char *name, const char *text,
+                       size_t length, const struct erg_fleet *fleet, struct erg_error *err)
 {
-    const struct erg_csv *csv = profiles->memory;
-    struct model_columns columns;
-    size_t gpus, memory;
-    if (find_model_columns(csv, &columns, err) != 0 ||
-        erg_csv_require(csv, "num_gpus", &gpus, err) != 0 ||
-        erg_csv_require(csv, "dp_replica_mem_gb", &memory, err) != 0)
+    if (erg_csv_parse(&profiles->times, name, text, length, err) != 0 ||
+        read_times(profiles, fleet, err) != 0)
         return -1;
-    for (size_t i = 0; i < erg_csv_rows(csv); i++) {
-        struct erg_profile_replica replica;
-        long count;
-        double gb;
-        if (read_model(profiles, csv, i, &columns, &replica.model, err) != 0 ||
-            erg_csv_long(csv, i, gpus, &count, err) != 0 ||
-            erg_csv_double(csv, i, memory, &gb, err) != 0)
-            return -1;
-        if (count < 1 || count > 1000000)
-            return erg_csv_fail(csv, i, err, "column 'num_gpus': expected 1 to 1000000, got %ld",
-                                count);
-        if (gb < 0 && gb != -1)
-            return erg_csv_fail(csv, i, err,
-                                "column 'dp_replica_mem_gb': expected gigabytes, or -1 for what "
-                                "does not fit, got %g",
-                                gb);
-        replica.gpus = (int)count;
-        replica.bytes = gb < 0 ? INFINITY : gb * 1e9;
-        ERG_PUSH(&profiles->replicas, items, replica);
-    }
-    return 0;
-}
-
-static int load_tables(struct erg_profiles *profiles, const char *folder, struct erg_error *err)
-{
-    struct erg_text path = {0};
-    erg_text_printf(&path, "%s/prof_optimal.csv", folder);
-    int result = erg_csv_load(&profiles->times, path.data, err);
-    path.count = 0;
-    erg_text_printf(&path, "%s/dp_mem.csv", folder);
-    if (result == 0 && access(path.data, F_OK) == 0)
-        result = erg_csv_load(&profiles->memory, path.data, err);
-    erg_text_release(&path);
-    return result;
+    if (profiles->rows.count > 0)
+        return 0;
+    struct erg_arena arena = {0};
+    erg_fail(err, ERG_FAILED, "%s: no row is about a GPU type of the cluster, which has %s", name,
+             erg_fleet_type_names(fleet, &arena));
+    erg_arena_release(&arena);
+    return -1;
 }
 
 int erg_profiles_read(struct erg_profiles *profiles, const char *folder,
                       const struct erg_fleet *fleet, struct erg_error *err)
 {
-    if (load_tables(profiles, folder, err) != 0 || read_times(profiles, fleet, err) != 0 ||
-        (profiles->memory && read_memory(profiles, err) != 0))
-        return -1;
-    if (profiles->rows.count > 0)
-        return 0;
-    struct erg_arena arena = {0};
-    erg_fail(err, ERG_FAILED,
-             "%s/prof_optimal.csv: no row is about a GPU type of the cluster, which has %s", folder,
-             erg_fleet_type_names(fleet, &arena));
-    erg_arena_release(&arena);
-    return -1;
+    struct erg_text path = {0};
+    char *text;
+    size_t length;
+    erg_text_printf(&path, "%s/prof_optimal.csv", folder);
+    int result = erg_file_read(path.data, 0, &text, &length, err);
+    if (result == 0) {
+        result = erg_profiles_parse(profiles, path.data, text, length, fleet, err);
+        free(text);
+    }
+    erg_text_release(&path);
+    return result;
 }
 
 void erg_profiles_release(struct erg_profiles *profiles)
 {
     free(profiles->models.items);
     free(profiles->rows.items);
-    free(profiles->replicas.items);
     free(profiles->counts.items);
     erg_csv_free(profiles->times);
-    erg_csv_free(profiles->memory);
 }

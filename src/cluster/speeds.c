@@ -1,9 +1,6 @@
 #include "cluster/speeds.h"
 
-#include "base/text.h"
-
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,19 +63,17 @@ struct erg_speeds *erg_speeds_new(const struct erg_fleet *fleet, size_t workload
                 if (counts[i] % nodes == 0 && counts[i] / nodes <= gpus->gpus_per_node)
                     add_shape(speeds, type, nodes, counts[i] / nodes);
     }
-    for (int plans = 0; plans < ERG_PLANS_KINDS; plans++) {
-        size_t cells = workloads * (size_t)speeds->shapes_count;
-        speeds->cells[plans] = erg_xcalloc(cells, sizeof *speeds->cells[plans]);
-        for (size_t i = 0; i < cells; i++) {
-            int type = speeds->shapes[i % (size_t)speeds->shapes_count].type;
-            speeds->cells[plans][i] = (struct erg_speed){
-                .samples_per_s = ERG_SPEED_NONE,
-                .iteration_s = INFINITY,
-                .busy = 1,
-                .points = fleet->types[type].points,
-                .points_count = (int)fleet->types[type].points_count,
-            };
-        }
+    size_t cells = workloads * (size_t)speeds->shapes_count;
+    speeds->cells = erg_xcalloc(cells, sizeof *speeds->cells);
+    for (size_t i = 0; i < cells; i++) {
+        int type = speeds->shapes[i % (size_t)speeds->shapes_count].type;
+        speeds->cells[i] = (struct erg_speed){
+            .samples_per_s = ERG_SPEED_NONE,
+            .iteration_s = INFINITY,
+            .busy = 1,
+            .points = fleet->types[type].points,
+            .points_count = (int)fleet->types[type].points_count,
+        };
     }
     return speeds;
 }
@@ -87,8 +82,7 @@ void erg_speeds_free(struct erg_speeds *speeds)
 {
     if (!speeds)
         return;
-    for (int plans = 0; plans < ERG_PLANS_KINDS; plans++)
-        free(speeds->cells[plans]);
+    free(speeds->cells);
     free(speeds->shapes);
     free(speeds->best);
     free(speeds->shape_of);
@@ -121,24 +115,23 @@ static size_t cell_index(const struct erg_speeds *speeds, int workload, int shap
     return (size_t)workload * (size_t)speeds->shapes_count + (size_t)shape;
 }
 
-const struct erg_speed *erg_speed_at(const struct erg_speeds *speeds, enum erg_plans plans,
-                                     int workload, int shape)
+const struct erg_speed *erg_speed_at(const struct erg_speeds *speeds, int workload, int shape)
 {
-    return &speeds->cells[plans][cell_index(speeds, workload, shape)];
+    return &speeds->cells[cell_index(speeds, workload, shape)];
 }
 
-void erg_speeds_set(struct erg_speeds *speeds, enum erg_plans plans, int workload, int shape,
-                    double samples_per_s, double iteration_s)
+void erg_speeds_set(struct erg_speeds *speeds, int workload, int shape, double samples_per_s,
+                    double iteration_s)
 {
-    struct erg_speed *speed = &speeds->cells[plans][cell_index(speeds, workload, shape)];
+    struct erg_speed *speed = &speeds->cells[cell_index(speeds, workload, shape)];
     speed->samples_per_s = samples_per_s;
     speed->iteration_s = samples_per_s > 0 ? iteration_s : INFINITY;
 }
 
-void erg_speeds_set_points(struct erg_speeds *speeds, enum erg_plans plans, int workload, int shape,
+void erg_speeds_set_points(struct erg_speeds *speeds, int workload, int shape,
                            const struct erg_operating_point *points, size_t count)
 {
-    struct erg_speed *speed = &speeds->cells[plans][cell_index(speeds, workload, shape)];
+    struct erg_speed *speed = &speeds->cells[cell_index(speeds, workload, shape)];
     struct erg_operating_point *copy = erg_arena_alloc(&speeds->points, count * sizeof *copy);
     memcpy(copy, points, count * sizeof *copy);
     speed->points = copy;
@@ -146,8 +139,7 @@ void erg_speeds_set_points(struct erg_speeds *speeds, enum erg_plans plans, int 
 }
 
 /* The frontier of a cell in which GPUs compute for a share of an iteration only. */
-static void set_busy(struct erg_speeds *speeds, enum erg_plans plans, int workload, int shape,
-                     double busy)
+static void set_busy(struct erg_speeds *speeds, int workload, int shape, double busy)
 {
     const struct erg_gpu_type *type = &speeds->fleet->types[speeds->shapes[shape].type];
     struct erg_operating_point *points = erg_xcalloc(type->points_count, sizeof *points);
@@ -158,48 +150,37 @@ static void set_busy(struct erg_speeds *speeds, enum erg_plans plans, int worklo
             (computing * type->points[p].power_w + waiting * type->waiting_power_w) /
             (computing + waiting);
     }
-    erg_speeds_set_points(speeds, plans, workload, shape, points, type->points_count);
-    speeds->cells[plans][cell_index(speeds, workload, shape)].busy = busy;
+    erg_speeds_set_points(speeds, workload, shape, points, type->points_count);
+    speeds->cells[cell_index(speeds, workload, shape)].busy = busy;
     free(points);
 }
 
-static double gpu_speed(const struct erg_speeds *speeds, enum erg_plans plans, int workload,
-                        int shape)
+static double gpu_speed(const struct erg_speeds *speeds, int workload, int shape)
 {
-    return erg_speed_at(speeds, plans, workload, shape)->samples_per_s /
+    return erg_speed_at(speeds, workload, shape)->samples_per_s /
            erg_shape_gpus(&speeds->shapes[shape]);
 }
 
-static void find_waiting(struct erg_speeds *speeds, enum erg_plans plans, int workload)
+static void find_waiting(struct erg_speeds *speeds, int workload)
 {
     double best = 0;
     for (int shape = 0; shape < speeds->shapes_count; shape++) {
         int index = speeds->shapes[shape].type;
         const struct erg_gpu_type *type = &speeds->fleet->types[index];
-        const struct erg_speed *speed = erg_speed_at(speeds, plans, workload, shape);
-        double own = gpu_speed(speeds, plans, workload, shape);
+        const struct erg_speed *speed = erg_speed_at(speeds, workload, shape);
+        double own = gpu_speed(speeds, workload, shape);
         /* Shapes of a type lie together, by rising numbers of GPUs, the best locality first. */
         best = shape > 0 && speeds->shapes[shape - 1].type == index ? fmax(best, own) : own;
         bool has_own = speed->points != type->points;
         if (type->waiting_power_w > 0 && erg_speed_feasible(speed) && !has_own)
-            set_busy(speeds, plans, workload, shape, own / best);
+            set_busy(speeds, workload, shape, own / best);
     }
 }
 
 void erg_speeds_find_waiting(struct erg_speeds *speeds)
 {
-    for (int plans = 0; plans < ERG_PLANS_KINDS; plans++)
-        for (int workload = 0; workload < speeds->workloads; workload++)
-            find_waiting(speeds, plans, workload);
-}
-
-double erg_speeds_round(double value)
-{
-    char digits[64];
-    double rounded = value;
-    snprintf(digits, sizeof digits, "%.3f", value);
-    erg_parse_double(digits, &rounded);
-    return rounded;
+    for (int workload = 0; workload < speeds->workloads; workload++)
+        find_waiting(speeds, workload);
 }
 
 bool erg_speed_feasible(const struct erg_speed *speed)
@@ -230,7 +211,7 @@ bool erg_speeds_runnable(const struct erg_speeds *speeds, int workload, int type
 {
     for (int shape = 0; shape < speeds->shapes_count; shape++)
         if ((type < 0 || speeds->shapes[shape].type == type) &&
-            erg_speed_feasible(erg_speed_at(speeds, ERG_PLANS_ANY, workload, shape)))
+            erg_speed_feasible(erg_speed_at(speeds, workload, shape)))
             return true;
     return false;
 }

@@ -28,9 +28,6 @@ int erg_shape_gpus(const struct erg_gpu_shape *shape);
 /* What published planners call the speed of that which cannot run. */
 #define ERG_SPEED_NONE (-1e9)
 
-/* Which parallel plans a job may use: all, or only data parallel ones, each replica on one GPU. */
-enum erg_plans { ERG_PLANS_ANY, ERG_PLANS_DATA_PARALLEL, ERG_PLANS_KINDS };
-
 struct erg_speed {
     double samples_per_s; /* not above 0: the workload cannot run so; published planners reckon with
                            * the negative number */
@@ -50,8 +47,8 @@ struct erg_speeds {
     int *best;     /* [type][GPUs]: the shape with fewest nodes, or -1 */
     int *shape_of; /* [type][nodes][GPUs per node]: index of the shape, or -1 */
     int workloads;
-    struct erg_speed *cells[ERG_PLANS_KINDS]; /* [workload][shape] */
-    struct erg_arena points;                  /* of cells that have their own */
+    struct erg_speed *cells; /* [workload][shape] */
+    struct erg_arena points; /* of cells that have their own */
 };
 
 /*
@@ -63,12 +60,12 @@ struct erg_speeds *erg_speeds_new(const struct erg_fleet *fleet, size_t workload
 void erg_speeds_free(struct erg_speeds *speeds);
 
 /* Fills one cell, for sources. A speed not above 0 says that the workload cannot run so. */
-void erg_speeds_set(struct erg_speeds *speeds, enum erg_plans plans, int workload, int shape,
-                    double samples_per_s, double iteration_s);
+void erg_speeds_set(struct erg_speeds *speeds, int workload, int shape, double samples_per_s,
+                    double iteration_s);
 
 /* Gives a cell operating points of its own, in place of those of its GPU type. They are copied; the
  * first must be the fastest. */
-void erg_speeds_set_points(struct erg_speeds *speeds, enum erg_plans plans, int workload, int shape,
+void erg_speeds_set_points(struct erg_speeds *speeds, int workload, int shape,
                            const struct erg_operating_point *points, size_t count);
 
 /*
@@ -85,28 +82,22 @@ void erg_speeds_find_waiting(struct erg_speeds *speeds);
 
 /*
  * The published profiles: DIR/prof_optimal.csv (model, param_num, global_batch, gpu_type,
- * num_nodes, gpus_per_node, iter_time_s: seconds, -1 where the search found nothing) and
- * DIR/dp_mem.csv (model, param_num, global_batch, num_gpus, dp_replica_mem_gb: -1 = does not fit).
+ * num_nodes, gpus_per_node, iter_time_s: seconds, -1 where the search found nothing).
  *
- * Beyond what was published, the first may have a column gpu_power_w, the mean power of one GPU
+ * Beyond what was published, it may have a column gpu_power_w, the mean power of one GPU
  * meanwhile. Rows of one model on the same GPUs then are a frontier, each slower one with less
- * power: the operating points there, in place of the type's. The second may be missing: then all
- * plans count as data parallel.
+ * power: the operating points there, in place of the type's.
  *
  * Times come by the published rules: the exact shape; else the best locality of as many GPUs, at
  * 0.9 of its speed for each halving of GPUs per node; else the next larger model of the family that
- * has the shape, 1.8 times as fast for each size between. Times above 300 s are not valid. In
- * `replays` of the published comparison speeds have 3 decimals of samples per second, as there:
- * 0.003 instead of 1 / 290 where a sample takes 290 s. Data parallel plans must have 1.2
- * times the memory of a replica within 0.8 of the GPU's, and take those times without the two
- * factors.
+ * has the shape, 1.8 times as fast for each size between. Times above 300 s are not valid.
  *
  * Rows about other GPU types, or other nodes than the fleet has, are left out. Fails where files,
  * columns or numbers are wrong, or one row contradicts another. A workload that has no row is not
  * an error here: see erg_speeds_runnable().
  */
 int erg_speeds_load(struct erg_speeds **speeds, const char *folder, const struct erg_fleet *fleet,
-                    const struct erg_job_trace *trace, bool replays, struct erg_error *err);
+                    const struct erg_job_trace *trace, struct erg_error *err);
 
 /* The shape's index, or -1 where the table has none such. */
 int erg_speeds_shape(const struct erg_speeds *speeds, int type, int nodes, int gpus_per_node);
@@ -114,10 +105,7 @@ int erg_speeds_shape(const struct erg_speeds *speeds, int type, int nodes, int g
 /* The shape of so many GPUs on fewest nodes, or -1. */
 int erg_speeds_best(const struct erg_speeds *speeds, int type, int gpus);
 
-const struct erg_speed *erg_speed_at(const struct erg_speeds *speeds, enum erg_plans plans,
-                                     int workload, int shape);
-/* To 3 decimals, as published planners keep their numbers. */
-double erg_speeds_round(double value);
+const struct erg_speed *erg_speed_at(const struct erg_speeds *speeds, int workload, int shape);
 
 bool erg_speed_feasible(const struct erg_speed *speed);
 

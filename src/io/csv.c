@@ -108,23 +108,46 @@ static bool skip_empty_lines(struct cursor *cursor)
     return at < cursor->end;
 }
 
-static int cut_rows(struct erg_csv *csv, struct cursor cursor, struct erg_error *err)
+/* Leaves the cursor at the next row, also after a failure. */
+static int cut_row(struct erg_csv *csv, struct cursor *cursor, struct erg_error *err)
+{
+    const struct cursor start = *cursor;
+    size_t before = csv->fields.count;
+    bool last = false;
+    while (!last) {
+        if (cut_field(csv, cursor, &last, err) != 0) {
+            char *end = memchr(start.at, '\n', (size_t)(start.end - start.at));
+            *cursor = (struct cursor){end ? end + 1 : start.end, start.end, start.line + 1};
+            return -1;
+        }
+    }
+    size_t found = csv->fields.count - before;
+    if (csv->lines.count == 0)
+        csv->columns = found;
+    else if (found != csv->columns)
+        return erg_fail(err, ERG_FAILED,
+                        "%s:%zu: this row has %zu fields, expected %zu as in the header", csv->name,
+                        start.line, found, csv->columns);
+    ERG_PUSH(&csv->lines, items, start.line);
+    return 0;
+}
+
+/* `broken` NULL: every row must be sound. */
+static int cut_rows(struct erg_csv *csv, struct cursor cursor, struct erg_csv_broken *broken,
+                    struct erg_error *err)
 {
     while (skip_empty_lines(&cursor)) {
-        size_t line = cursor.line, before = csv->fields.count;
-        bool last = false;
-        while (!last) {
-            if (cut_field(csv, &cursor, &last, err) != 0)
-                return -1;
+        struct erg_error why;
+        size_t before = csv->fields.count;
+        if (cut_row(csv, &cursor, &why) == 0)
+            continue;
+        if (!broken || csv->lines.count == 0) {
+            *err = why;
+            return -1;
         }
-        size_t found = csv->fields.count - before;
-        if (csv->lines.count == 0)
-            csv->columns = found;
-        else if (found != csv->columns)
-            return erg_fail(err, ERG_FAILED,
-                            "%s:%zu: this row has %zu fields, expected %zu as in the header",
-                            csv->name, line, found, csv->columns);
-        ERG_PUSH(&csv->lines, items, line);
+        if (broken->rows++ == 0)
+            broken->first = why;
+        csv->fields.count = before;
     }
     if (csv->lines.count == 0)
         return erg_fail(err, ERG_FAILED, "%s: the table is empty, expected a header row",
@@ -141,7 +164,7 @@ static int cut_rows(struct erg_csv *csv, struct cursor cursor, struct erg_error 
 
 /* Takes over `data`, which has room for a NUL after its end. */
 static int adopt(struct erg_csv **out, const char *name, char *data, size_t length,
-                 struct erg_error *err)
+                 struct erg_csv_broken *broken, struct erg_error *err)
 {
     struct erg_csv *csv = erg_xcalloc(1, sizeof *csv);
     csv->name = erg_xstrdup(name);
@@ -157,7 +180,7 @@ static int adopt(struct erg_csv **out, const char *name, char *data, size_t leng
     } else {
         if (length >= 3 && !memcmp(data, BYTE_ORDER_MARK, 3))
             cursor.at += 3;
-        failed = cut_rows(csv, cursor, err);
+        failed = cut_rows(csv, cursor, broken, err);
     }
     if (failed) {
         erg_csv_free(csv);
@@ -173,16 +196,28 @@ int erg_csv_load(struct erg_csv **csv, const char *path, struct erg_error *err)
     size_t length;
     if (erg_file_read(path, 0, &data, &length, err) != 0)
         return -1;
-    return adopt(csv, path, data, length, err);
+    return adopt(csv, path, data, length, NULL, err);
+}
+
+static char *copy(const char *text, size_t length)
+{
+    char *data = erg_xmalloc(length + 1);
+    memcpy(data, text, length);
+    data[length] = '\0';
+    return data;
 }
 
 int erg_csv_parse(struct erg_csv **csv, const char *name, const char *text, size_t length,
                   struct erg_error *err)
 {
-    char *data = erg_xmalloc(length + 1);
-    memcpy(data, text, length);
-    data[length] = '\0';
-    return adopt(csv, name, data, length, err);
+    return adopt(csv, name, copy(text, length), length, NULL, err);
+}
+
+int erg_csv_parse_sound(struct erg_csv **csv, struct erg_csv_broken *broken, const char *name,
+                        const char *text, size_t length, struct erg_error *err)
+{
+    *broken = (struct erg_csv_broken){0};
+    return adopt(csv, name, copy(text, length), length, broken, err);
 }
 
 void erg_csv_free(struct erg_csv *csv)

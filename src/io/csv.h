@@ -21,6 +21,13 @@ int erg_csv_load(struct erg_csv **csv, const char *path, struct erg_error *err);
 /* The same from memory; `name` stands for the file in messages. */
 int erg_csv_parse(struct erg_csv **csv, const char *name, const char *text, size_t length,
                   struct erg_error *err);
+/* The same of a table of which some rows may be broken: those are left out. */
+struct erg_csv_broken {
+    size_t rows;
+    struct erg_error first; /* what is wrong with the first of them */
+};
+int erg_csv_parse_sound(struct erg_csv **csv, struct erg_csv_broken *broken, const char *name,
+                        const char *text, size_t length, struct erg_error *err);
 void erg_csv_free(struct erg_csv *csv);
 
 size_t erg_csv_rows(const struct erg_csv *csv);

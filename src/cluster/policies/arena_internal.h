@@ -9,12 +9,12 @@
 #ifndef ERG_CLUSTER_POLICIES_ARENA_INTERNAL_H
 #define ERG_CLUSTER_POLICIES_ARENA_INTERNAL_H
 
-#include "cluster/schedule/scheduler.h"
+#include "cluster/schedule/policy.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a variant leaves out. */
+/* What a variant leaves out; those of the publication are in research/. */
 struct arena_rules {
     bool no_scaling, no_types, no_opportunism;
     bool deadlines; /* a speed with which a job misses its deadline counts as none */
@@ -99,5 +99,13 @@ bool arena_search(struct arena_table *table, int seat, int *budget, struct arena
  * was, where there is none.
  */
 bool arena_downgrade(struct arena_table *table, int seat, int depth);
+
+/* For the functions of a policy (policy.h); the rules are borrowed. */
+int erg_arena_open(void **state, const struct erg_scheduler *scheduler,
+                   const struct arena_rules *rules);
+int erg_arena_decide(void *state, struct erg_scheduler *scheduler,
+                     const struct erg_occasion *occasion, struct erg_error *err);
+void erg_arena_close(void *state);
+#define ERG_ARENA_CALLED (ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR)
 
 #endif

@@ -69,8 +69,7 @@ void arena_table_load(struct arena_table *table)
         const struct erg_cluster_job *job = &scheduler->jobs[id];
         const struct erg_gpu_shape *shape = &scheduler->speeds->shapes[job->shape];
         int seat = arena_table_add(table, id, shape->type, erg_shape_gpus(shape));
-        table->seats[seat].speed =
-            erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, job->shape)->samples_per_s;
+        table->seats[seat].speed = erg_scheduler_speed(scheduler, id, job->shape)->samples_per_s;
         table->seats[seat].nodes = job->placement.count;
         for (int i = 0; i < job->placement.count; i++) {
             const struct erg_slice *slice = &job->placement.slices[i];
@@ -205,7 +204,7 @@ static double shape_speed(const struct arena_table *table, int job, int shape)
     const struct erg_scheduler *scheduler = table->scheduler;
     if (shape < 0)
         return ERG_SPEED_NONE;
-    const struct erg_speed *speed = erg_scheduler_speed(scheduler, job, ERG_PLANS_ANY, shape);
+    const struct erg_speed *speed = erg_scheduler_speed(scheduler, job, shape);
     if (table->rules->deadlines && erg_speed_feasible(speed) &&
         !meets_deadline(scheduler, job, &scheduler->speeds->shapes[shape], speed))
         return ERG_SPEED_NONE;

@@ -10,12 +10,12 @@
  * and the first that still is not blocks those behind it of its type, unless no share meets its
  * deadline; a job whose deadline has passed waits for ever.
  *
- * In a replay of the comparison (scheduler.h) shares are dealt out only when a job is admitted, and
- * all jobs of the type are placed anew then, the newest first among equals. Otherwise they are also
- * dealt out when jobs end, and jobs with an unchanged share stay where they are as long as the
- * others find room. Departures: an admitted job that cannot meet its deadline any more keeps the
- * smallest share that runs; what does not fit for want of whole nodes is halved until it does.
+ * Departures: shares are also dealt out when jobs end, and jobs with an unchanged share stay where
+ * they are as long as the others find room (the published rules: elasticflow.h); an admitted job
+ * that cannot meet its deadline any more keeps the smallest share that runs; what does not fit for
+ * want of whole nodes is halved until it does.
  */
+#include "cluster/policies/elasticflow.h"
 #include "cluster/policies/policies.h"
 #include "cluster/schedule/accounting.h"
 
@@ -33,7 +33,7 @@ struct member {
 };
 
 struct elastic {
-    bool deadlines;
+    struct erg_elastic_rules rules;
     struct {
         struct member *items;
         size_t count, capacity;
@@ -46,51 +46,54 @@ struct elastic {
     int *types;    /* [job][..]: that it may join, the fastest first; ends with -1 if not full */
 };
 
-static const struct erg_speed *speed_of(const struct erg_scheduler *scheduler, int job, int type,
+static const struct erg_speed *speed_of(const struct elastic *elastic,
+                                        const struct erg_scheduler *scheduler, int job, int type,
                                         int gpus)
 {
     static const struct erg_speed none = {.samples_per_s = ERG_SPEED_NONE};
     int shape = erg_speeds_best(scheduler->speeds, type, gpus);
     if (shape < 0)
         return &none;
-    return erg_scheduler_speed(scheduler, job, scheduler->baseline_plans, shape);
+    return erg_speed_at(elastic->rules.speeds, scheduler->jobs[job].request->workload, shape);
 }
 
 /* The speed of a job that has no GPUs, on a type, by which it chooses: the best of what it asked
  * for and of smaller shares; 0: there is none, or the job asked for another type. */
-static double speed_on(const struct erg_scheduler *scheduler, int job, int type)
+static double speed_on(const struct elastic *elastic, const struct erg_scheduler *scheduler,
+                       int job, int type)
 {
     const struct erg_trace_job *request = scheduler->jobs[job].request;
     double best = 0;
     if (request->type >= 0)
         return request->type == type;
     for (int gpus = 1; gpus <= request->gpus; gpus *= 2)
-        best = fmax(best, speed_of(scheduler, job, type, gpus)->samples_per_s);
+        best = fmax(best, speed_of(elastic, scheduler, job, type, gpus)->samples_per_s);
     return best;
 }
 
-static int smallest_share(const struct erg_scheduler *scheduler, int job, int type)
+static int smallest_share(const struct elastic *elastic, const struct erg_scheduler *scheduler,
+                          int job, int type)
 {
     int gpus = 1;
     while (gpus <= scheduler->speeds->gpus_most &&
-           !erg_speed_feasible(speed_of(scheduler, job, type, gpus)))
+           !erg_speed_feasible(speed_of(elastic, scheduler, job, type, gpus)))
         gpus *= 2;
     return gpus;
 }
 
-/* Lists the types that such a job may join, the fastest first; how many they are. What was
- * published has jobs wait even for types on which they cannot run. */
+/* Lists the types that such a job may join, the fastest first; how many they are. */
 static int list_types(const struct elastic *elastic, const struct erg_scheduler *scheduler, int job)
 {
     int types = (int)scheduler->fleet->types_count, count = 0;
     int *list = elastic->types + (size_t)job * (size_t)types;
     for (int type = 0; type < types; type++) {
-        double speed = speed_on(scheduler, job, type);
+        double speed = speed_on(elastic, scheduler, job, type);
         int at = count;
-        if (speed <= 0 || (!scheduler->replays &&
-                           smallest_share(scheduler, job, type) > scheduler->speeds->gpus_most))
+        if (speed <= 0 ||
+            (!elastic->rules.as_published &&
+             smallest_share(elastic, scheduler, job, type) > scheduler->speeds->gpus_most))
             continue;
-        for (; at > 0 && speed_on(scheduler, job, list[at - 1]) < speed; at--)
+        for (; at > 0 && speed_on(elastic, scheduler, job, list[at - 1]) < speed; at--)
             list[at] = list[at - 1];
         list[at] = type;
         count++;
@@ -120,19 +123,19 @@ static int minimum_share(const struct elastic *elastic, const struct erg_schedul
                          int job, int type)
 {
     for (int gpus = 1; gpus <= scheduler->speeds->gpus_most; gpus *= 2) {
-        const struct erg_speed *speed = speed_of(scheduler, job, type, gpus);
+        const struct erg_speed *speed = speed_of(elastic, scheduler, job, type, gpus);
         if (erg_speed_feasible(speed) &&
-            (!elastic->deadlines || meets_deadline(scheduler, job, speed)))
+            (!elastic->rules.deadlines || meets_deadline(scheduler, job, speed)))
             return gpus;
     }
     return 0;
 }
 
-static void set_share(const struct erg_scheduler *scheduler, struct member *member, int type,
-                      int gpus)
+static void set_share(const struct elastic *elastic, const struct erg_scheduler *scheduler,
+                      struct member *member, int type, int gpus)
 {
-    const struct erg_speed *now = speed_of(scheduler, member->job, type, gpus);
-    const struct erg_speed *twice = speed_of(scheduler, member->job, type, 2 * gpus);
+    const struct erg_speed *now = speed_of(elastic, scheduler, member->job, type, gpus);
+    const struct erg_speed *twice = speed_of(elastic, scheduler, member->job, type, 2 * gpus);
     member->gpus = gpus;
     member->gain =
         erg_speed_feasible(twice) ? twice->samples_per_s - now->samples_per_s : -INFINITY;
@@ -165,13 +168,13 @@ static int begin_shares(struct elastic *elastic, struct erg_scheduler *scheduler
             continue;
         int share = minimum_share(elastic, scheduler, job, type);
         if (share == 0)
-            share = smallest_share(scheduler, job, type);
+            share = smallest_share(elastic, scheduler, job, type);
         ERG_PUSH(&elastic->members, items, (struct member){.job = job, .gpus = share});
     }
     for (size_t i = 0; i < elastic->members.count; i++) {
         struct member *member = &elastic->members.items[i];
         left -= member->gpus;
-        set_share(scheduler, member, type, member->gpus);
+        set_share(elastic, scheduler, member, type, member->gpus);
     }
     return left;
 }
@@ -186,10 +189,10 @@ static void double_shares(struct elastic *elastic, const struct erg_scheduler *s
             if (member->gpus <= left && (!best || member->gain > best->gain))
                 best = member;
         }
-        if (!best || isinf(best->gain) || (best->gain <= 0 && !scheduler->replays))
+        if (!best || isinf(best->gain) || (best->gain <= 0 && !elastic->rules.as_published))
             return;
         left -= best->gpus;
-        set_share(scheduler, best, type, 2 * best->gpus);
+        set_share(elastic, scheduler, best, type, 2 * best->gpus);
     }
 }
 
@@ -207,11 +210,11 @@ static void sort_members(struct elastic *elastic)
 }
 
 /* Places a member with its share, or as much of it as there is room for. */
-static bool place(struct erg_scheduler *scheduler, const struct member *member, int type,
-                  enum erg_node_order order)
+static bool place(const struct elastic *elastic, struct erg_scheduler *scheduler,
+                  const struct member *member, int type, enum erg_node_order order)
 {
     for (int gpus = member->gpus; gpus >= 1; gpus /= 2) {
-        if (!erg_speed_feasible(speed_of(scheduler, member->job, type, gpus)))
+        if (!erg_speed_feasible(speed_of(elastic, scheduler, member->job, type, gpus)))
             return false;
         if (erg_scheduler_fit(scheduler, member->job,
                               erg_speeds_best(scheduler->speeds, type, gpus), order, 0))
@@ -236,7 +239,8 @@ static bool place_changed(struct elastic *elastic, struct erg_scheduler *schedul
             erg_scheduler_lift(scheduler, member->job);
     }
     for (size_t i = 0; i < count && placed; i++)
-        placed = !moves[i] || place(scheduler, &elastic->members.items[i], type, ERG_LEAST_FREE);
+        placed = !moves[i] ||
+                 place(elastic, scheduler, &elastic->members.items[i], type, ERG_LEAST_FREE);
     free(moves);
     return placed;
 }
@@ -260,7 +264,7 @@ static void place_all(struct elastic *elastic, struct erg_scheduler *scheduler, 
             erg_scheduler_lift(scheduler, elastic->members.items[i].job);
     for (size_t i = 0; i < elastic->members.count; i++) {
         const struct member *member = &elastic->members.items[i];
-        if (!place(scheduler, member, type, ERG_FIRST_NODES) &&
+        if (!place(elastic, scheduler, member, type, ERG_FIRST_NODES) &&
             scheduler->jobs[member->job].state == ERG_JOB_RUNNING) {
             erg_scheduler_suspend(scheduler, member->job);
             line_up(elastic, scheduler, member->job);
@@ -276,7 +280,7 @@ static bool deal(struct elastic *elastic, struct erg_scheduler *scheduler, int t
         return false;
     double_shares(elastic, scheduler, type, left);
     sort_members(elastic);
-    if (scheduler->replays || !place_changed(elastic, scheduler, type))
+    if (elastic->rules.as_published || !place_changed(elastic, scheduler, type))
         place_all(elastic, scheduler, type);
     return newest < 0 || scheduler->jobs[newest].state == ERG_JOB_RUNNING;
 }
@@ -287,8 +291,7 @@ static void unblock(struct elastic *elastic, const struct erg_scheduler *schedul
 }
 
 /* The type that a job was admitted to; -1: to none. Types that it has to wait for are blocked for
- * those behind it. It does not wait where no share meets its deadline, since later none will, but
- * in a replay. */
+ * those behind it. It does not wait where no share meets its deadline, since later none will. */
 static int admit(struct elastic *elastic, struct erg_scheduler *scheduler, int job)
 {
     int types = (int)scheduler->fleet->types_count;
@@ -300,7 +303,7 @@ static int admit(struct elastic *elastic, struct erg_scheduler *scheduler, int j
         if (deal(elastic, scheduler, type, job))
             return type;
         elastic->blocked[type] =
-            scheduler->replays || minimum_share(elastic, scheduler, job, type) > 0;
+            elastic->rules.as_published || minimum_share(elastic, scheduler, job, type) > 0;
     }
     return -1;
 }
@@ -317,7 +320,8 @@ static void admit_pending(struct elastic *elastic, struct erg_scheduler *schedul
         memcpy(jobs, elastic->pending.items, count * sizeof *jobs);
     elastic->pending.count = 0;
     for (size_t i = 0; i < count; i++) {
-        bool overdue = elastic->deadlines && scheduler->now_s > scheduler->jobs[jobs[i]].deadline_s;
+        bool overdue =
+            elastic->rules.deadlines && scheduler->now_s > scheduler->jobs[jobs[i]].deadline_s;
         int type = overdue ? -1 : admit(elastic, scheduler, jobs[i]);
         if (type >= 0)
             dealt[type] = true;
@@ -326,15 +330,15 @@ static void admit_pending(struct elastic *elastic, struct erg_scheduler *schedul
     }
     for (size_t i = 0; i < kept; i++)
         line_up(elastic, scheduler, jobs[i]);
-    for (int type = 0; type < types && !scheduler->replays; type++)
+    for (int type = 0; type < types && !elastic->rules.as_published; type++)
         if (!dealt[type])
             deal(elastic, scheduler, type, -1);
     free(dealt);
     free(jobs);
 }
 
-static int decide(void *state, struct erg_scheduler *scheduler, const struct erg_occasion *occasion,
-                  struct erg_error *err)
+int erg_elastic_decide(void *state, struct erg_scheduler *scheduler,
+                       const struct erg_occasion *occasion, struct erg_error *err)
 {
     struct elastic *elastic = state;
     (void)err;
@@ -353,32 +357,34 @@ static int decide(void *state, struct erg_scheduler *scheduler, const struct erg
     return 0;
 }
 
-static void *new_state(const struct erg_scheduler *scheduler, bool deadlines)
+int erg_elastic_open(void **state, const struct erg_scheduler *scheduler,
+                     const struct erg_elastic_rules *rules)
 {
     struct elastic *elastic = erg_xcalloc(1, sizeof *elastic);
-    elastic->deadlines = deadlines;
+    elastic->rules = *rules;
+    if (!rules->speeds)
+        elastic->rules.speeds = scheduler->speeds;
     elastic->blocked = erg_xcalloc(scheduler->fleet->types_count, sizeof *elastic->blocked);
     elastic->types =
         erg_xcalloc(scheduler->jobs_count * scheduler->fleet->types_count, sizeof *elastic->types);
-    return elastic;
+    *state = elastic;
+    return 0;
 }
 
 static int open_deadlines(void **state, const struct erg_scheduler *scheduler,
                           struct erg_error *err)
 {
     (void)err;
-    *state = new_state(scheduler, true);
-    return 0;
+    return erg_elastic_open(state, scheduler, &(struct erg_elastic_rules){.deadlines = true});
 }
 
 static int open_loose(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
 {
     (void)err;
-    *state = new_state(scheduler, false);
-    return 0;
+    return erg_elastic_open(state, scheduler, &(struct erg_elastic_rules){0});
 }
 
-static void close_elastic(void *state)
+void erg_elastic_close(void *state)
 {
     struct elastic *elastic = state;
     free(elastic->members.items);
@@ -395,8 +401,8 @@ const struct erg_policy erg_policy_elasticflow = {
     .summary = "ElasticFlow: jobs that meet their deadlines, the rest of the GPUs to the fastest",
     .events = CALLED,
     .open = open_deadlines,
-    .decide = decide,
-    .close = close_elastic,
+    .decide = erg_elastic_decide,
+    .close = erg_elastic_close,
 };
 
 const struct erg_policy erg_policy_elasticflow_ls = {
@@ -404,6 +410,6 @@ const struct erg_policy erg_policy_elasticflow_ls = {
     .summary = "ElasticFlow without deadlines",
     .events = CALLED,
     .open = open_loose,
-    .decide = decide,
-    .close = close_elastic,
+    .decide = erg_elastic_decide,
+    .close = erg_elastic_close,
 };

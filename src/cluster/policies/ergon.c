@@ -243,8 +243,7 @@ static double drawn_power(const struct erg_scheduler *scheduler, int *gpus)
         const struct erg_cluster_job *job = &scheduler->jobs[id];
         if (job->shape < 0)
             continue; /* lifted */
-        const struct erg_speed *speed =
-            erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, job->shape);
+        const struct erg_speed *speed = erg_scheduler_speed(scheduler, id, job->shape);
         int type = scheduler->speeds->shapes[job->shape].type;
         extra_w += erg_placement_gpus(&job->placement) *
                    (speed->points[job->point].power_w - ergon_base_power(scheduler->fleet, type));

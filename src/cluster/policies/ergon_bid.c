@@ -79,7 +79,7 @@ static void offer_point(struct ergon *ergon, const struct erg_scheduler *schedul
         .bidder = bidder,
         .menu = menu,
         .choice = choice && choice->shape == shape ? choice : NULL,
-        .speed = erg_scheduler_speed(scheduler, bidder->job, ERG_PLANS_ANY, shape),
+        .speed = erg_scheduler_speed(scheduler, bidder->job, shape),
         .gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]),
         .base_w = ergon_base_power(scheduler->fleet, type),
     };
@@ -114,8 +114,8 @@ static void offer_stay(struct ergon *ergon, const struct erg_scheduler *schedule
     int shape = scheduler->jobs[bidder->job].shape;
     int gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]);
     double cost_s = erg_scheduler_cost(scheduler, gpus);
-    double left_s = bidder->remaining *
-                    erg_scheduler_speed(scheduler, bidder->job, ERG_PLANS_ANY, shape)->iteration_s;
+    double left_s =
+        bidder->remaining * erg_scheduler_speed(scheduler, bidder->job, shape)->iteration_s;
     double keep = 1 + STAYING * cost_s / fmin(ERGON_HORIZON_S, fmax(cost_s, left_s));
     const struct ergon_choice *choice = index >= 0 ? &menu->choices.items[index] : NULL;
     if (choice && choice->shape == shape && !picks_itself(ergon, bidder))

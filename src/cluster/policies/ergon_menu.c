@@ -27,14 +27,14 @@ static int list_localities(struct ergon_menu *menu, const struct erg_speeds *spe
          shape >= 0 && shape < speeds->shapes_count && speeds->shapes[shape].type == type &&
          erg_shape_gpus(&speeds->shapes[shape]) == gpus;
          shape++) {
-        double speed = erg_speed_at(speeds, ERG_PLANS_ANY, workload, shape)->samples_per_s;
+        double speed = erg_speed_at(speeds, workload, shape)->samples_per_s;
         if (speed <= 0)
             continue;
         ERG_PUSH(&menu->localities, items, shape);
         size_t at = menu->localities.count - 1;
         for (; at > first; at--) { /* those of fewer nodes first where speeds are equal */
             int before = menu->localities.items[at - 1];
-            if (erg_speed_at(speeds, ERG_PLANS_ANY, workload, before)->samples_per_s >= speed)
+            if (erg_speed_at(speeds, workload, before)->samples_per_s >= speed)
                 break;
             menu->localities.items[at] = before;
         }
@@ -51,8 +51,7 @@ static void add_choice(struct ergon_menu *menu, const struct erg_scheduler *sche
     int count = list_localities(menu, speeds, workload, type, gpus);
     if (count == 0)
         return;
-    const struct erg_speed *speed =
-        erg_speed_at(speeds, ERG_PLANS_ANY, workload, menu->localities.items[first]);
+    const struct erg_speed *speed = erg_speed_at(speeds, workload, menu->localities.items[first]);
     if (speed->samples_per_s <= *fastest)
         return;
     *fastest = speed->samples_per_s;
@@ -72,7 +71,7 @@ static void add_choice(struct ergon_menu *menu, const struct erg_scheduler *sche
 static const struct erg_speed *speed_of(const struct erg_speeds *speeds, int workload,
                                         const struct ergon_choice *choice)
 {
-    return erg_speed_at(speeds, ERG_PLANS_ANY, workload, choice->shape);
+    return erg_speed_at(speeds, workload, choice->shape);
 }
 
 /* What to measure merits by: a GPU equivalent and the least energy of a sample. */

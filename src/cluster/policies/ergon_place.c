@@ -9,8 +9,7 @@ bool ergon_fit(struct erg_scheduler *scheduler, const struct ergon_order *order)
     const int *shapes = order->menu->localities.items + order->choice->first_locality;
     for (int i = 0; i < order->choice->localities; i++) {
         /* Frontiers differ in length. The next decision picks anew for the shape that it is. */
-        const struct erg_speed *speed =
-            erg_scheduler_speed(scheduler, order->job, ERG_PLANS_ANY, shapes[i]);
+        const struct erg_speed *speed = erg_scheduler_speed(scheduler, order->job, shapes[i]);
         int slowest = speed->points_count - 1;
         if (erg_scheduler_fit(scheduler, order->job, shapes[i], ERG_LEAST_FREE,
                               order->point < slowest ? order->point : slowest))

@@ -32,15 +32,14 @@ static void close_fcfs(void *state)
 static bool fit_strict(void *state, struct erg_scheduler *scheduler, int job, int type)
 {
     (void)state;
-    return erg_scheduler_fit(scheduler, job, erg_asked_shape(scheduler, job, type, ERG_PLANS_ANY),
-                             ERG_MOST_FREE, 0);
+    return erg_scheduler_fit(scheduler, job, erg_asked_shape(scheduler, job, type), ERG_MOST_FREE,
+                             0);
 }
 
 static bool fit_relaxed(void *state, struct erg_scheduler *scheduler, int job, int type)
 {
     (void)state;
-    return erg_fit_relaxed(scheduler, job, erg_asked_shape(scheduler, job, type, ERG_PLANS_ANY),
-                           ERG_PLANS_ANY, ERG_MOST_FREE);
+    return erg_fit_relaxed(scheduler, job, erg_asked_shape(scheduler, job, type), ERG_MOST_FREE);
 }
 
 static int decide_strict(void *state, struct erg_scheduler *scheduler,

@@ -74,8 +74,8 @@ static void shrink(struct gandiva *gandiva, struct erg_scheduler *scheduler, int
 
 static bool fit(struct erg_scheduler *scheduler, int job, int type)
 {
-    int shape = erg_asked_shape(scheduler, job, type, ERG_PLANS_ANY);
-    return erg_fit_relaxed(scheduler, job, shape, ERG_PLANS_ANY, ERG_LEAST_FREE);
+    int shape = erg_asked_shape(scheduler, job, type);
+    return erg_fit_relaxed(scheduler, job, shape, ERG_LEAST_FREE);
 }
 
 /* Places a job, if need be on GPUs that others have grown into. */
@@ -103,9 +103,8 @@ static bool fit_or_reclaim(void *state, struct erg_scheduler *scheduler, int job
 /* Whether a job ends earlier on another shape, restart included. */
 static bool pays(const struct erg_scheduler *scheduler, int id, int shape)
 {
-    const struct erg_speed *there = erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, shape);
-    const struct erg_speed *here =
-        erg_scheduler_speed(scheduler, id, ERG_PLANS_ANY, scheduler->jobs[id].shape);
+    const struct erg_speed *there = erg_scheduler_speed(scheduler, id, shape);
+    const struct erg_speed *here = erg_scheduler_speed(scheduler, id, scheduler->jobs[id].shape);
     if (!erg_speed_feasible(there))
         return false;
     double saved_s =

@@ -13,8 +13,6 @@
  * them half of the time. Which jobs run in a round follows from the quotients of y[j,t] and the
  * share of its time that a job has had on that type: the largest ones first.
  *
- * In a replay of Arena's published comparison gavel does what it did there: replay_gavel.c.
- *
  * Departures: rounds last 6 minutes, or as long as 20 restarts of one GPU, if that is longer, so
  * that taking turns does not cost more than a twentieth. GPUs that the shares leave free go to jobs
  * that can use them, in the order of submission. Shares are solved for anew at a round before which
@@ -22,7 +20,6 @@
  */
 #include "cluster/policies/policies.h"
 #include "cluster/policies/program.h"
-#include "cluster/policies/replay_internal.h"
 #include "cluster/schedule/asked.h"
 
 #include "base/memory.h"
@@ -36,7 +33,6 @@
 #define SUM_WEIGHT 1e-3
 
 struct gavel {
-    struct replay_gavel *replay; /* of a published comparison; then nothing else is used */
     bool fair;
     int types;
     struct erg_program program;
@@ -76,13 +72,8 @@ static int open_gavel(void **state, const struct erg_scheduler *scheduler, bool 
 
 static int open_sum(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
 {
-    struct gavel *gavel;
     (void)err;
-    open_gavel(state, scheduler, false);
-    gavel = *state;
-    if (scheduler->replays)
-        gavel->replay = replay_gavel_new(scheduler);
-    return 0;
+    return open_gavel(state, scheduler, false);
 }
 
 static int open_fair(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
@@ -94,8 +85,6 @@ static int open_fair(void **state, const struct erg_scheduler *scheduler, struct
 static void close_gavel(void *state)
 {
     struct gavel *gavel = state;
-    if (gavel->replay)
-        replay_gavel_free(gavel->replay);
     erg_program_release(&gavel->program);
     free(gavel->jobs);
     free(gavel->shares);
@@ -115,8 +104,8 @@ static size_t cell(const struct gavel *gavel, int job, int type)
 /* Samples/s of a job on what it asked for, of a type; 0: it cannot run. */
 static double speed_on(const struct erg_scheduler *scheduler, int job, int type)
 {
-    int shape = erg_asked_shape(scheduler, job, type, ERG_PLANS_ANY);
-    return shape < 0 ? 0 : erg_scheduler_speed(scheduler, job, ERG_PLANS_ANY, shape)->samples_per_s;
+    int shape = erg_asked_shape(scheduler, job, type);
+    return shape < 0 ? 0 : erg_scheduler_speed(scheduler, job, shape)->samples_per_s;
 }
 
 /* A job's mean speed if it spent time on all types in proportion to their GPUs. */
@@ -275,15 +264,15 @@ static void take_turns(struct gavel *gavel, const struct erg_scheduler *schedule
 
 static bool fit(struct erg_scheduler *scheduler, int job, int type)
 {
-    int shape = erg_asked_shape(scheduler, job, type, ERG_PLANS_ANY);
-    return erg_fit_relaxed(scheduler, job, shape, ERG_PLANS_ANY, ERG_LEAST_FREE);
+    int shape = erg_asked_shape(scheduler, job, type);
+    return erg_fit_relaxed(scheduler, job, shape, ERG_LEAST_FREE);
 }
 
 /* The fastest type with room. */
 static bool fit_anywhere(struct erg_scheduler *scheduler, int job)
 {
     int type = -1;
-    while ((type = erg_asked_next_type(scheduler, job, ERG_PLANS_ANY, type)) >= 0)
+    while ((type = erg_asked_next_type(scheduler, job, type)) >= 0)
         if (scheduler->jobs[job].request->gpus <= scheduler->occupancy->free_gpus[type] &&
             fit(scheduler, job, type))
             return true;
@@ -322,10 +311,6 @@ static int decide_gavel(void *state, struct erg_scheduler *scheduler,
                         const struct erg_occasion *occasion, struct erg_error *err)
 {
     struct gavel *gavel = state;
-    if (gavel->replay) {
-        replay_gavel_decide(gavel->replay, scheduler, occasion);
-        return 0;
-    }
     admit(gavel, scheduler, occasion);
     if (scheduler->now_s >= gavel->decided_s + gavel->length_s) {
         keep_accounts(gavel, scheduler);

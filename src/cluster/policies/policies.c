@@ -5,23 +5,13 @@
 #include <string.h>
 
 const struct erg_policy *const erg_policies[] = {
-    &erg_policy_fcfs,
-    &erg_policy_fcfs_relaxed,
-    &erg_policy_elasticflow,
-    &erg_policy_elasticflow_ls,
-    &erg_policy_arena,
-    &erg_policy_arena_ns,
-    &erg_policy_arena_nh,
-    &erg_policy_arena_no,
-    &erg_policy_arena_ddl,
-    &erg_policy_tiresias,
-    &erg_policy_gavel,
-    &erg_policy_gavel_fair,
-    &erg_policy_sia,
-    &erg_policy_gandiva,
-    &erg_policy_ergon,
-    &erg_policy_ergon_thrifty,
-    NULL,
+    &erg_policy_fcfs,          &erg_policy_fcfs_relaxed,
+    &erg_policy_elasticflow,   &erg_policy_elasticflow_ls,
+    &erg_policy_arena,         &erg_policy_arena_ddl,
+    &erg_policy_tiresias,      &erg_policy_gavel,
+    &erg_policy_gavel_fair,    &erg_policy_sia,
+    &erg_policy_gandiva,       &erg_policy_ergon,
+    &erg_policy_ergon_thrifty, NULL,
 };
 
 int erg_policy_find(const struct erg_policy **policy, const char *name, struct erg_error *err)

@@ -27,12 +27,11 @@ void erg_queues_release(struct erg_queues *queues)
 /* Fills `queues->types` with those that a job can take; how many they are. */
 static int list_types(struct erg_queues *queues, const struct erg_scheduler *scheduler, int job)
 {
-    int count = 0, type = erg_asked_type(scheduler, job, ERG_PLANS_ANY);
+    int count = 0, type = erg_asked_type(scheduler, job);
     while (type >= 0) {
         queues->types[count++] = type;
-        type = scheduler->jobs[job].request->type >= 0
-                   ? -1
-                   : erg_asked_next_type(scheduler, job, ERG_PLANS_ANY, type);
+        type = scheduler->jobs[job].request->type >= 0 ? -1
+                                                       : erg_asked_next_type(scheduler, job, type);
     }
     return count;
 }

@@ -9,8 +9,6 @@
  *     minimize sum over jobs and configurations of x (r g)^p + lambda (1 - sum of x), p = -1/2,
  *     lambda = 1.1, at most one configuration for each job, no more GPUs of a type than there are.
  *
- * In a replay of Arena's published comparison sia does what it did there: replay_sia.c.
- *
  * Departures: batches are what users asked for, so goodput is throughput. Decisions are made at
  * events, at most once a minute, and every ten minutes without any. Programs of up to 60 columns
  * are solved by Cbc, unless a market (market.h) proves by its bound that it is within 0.5 % of the
@@ -21,7 +19,6 @@
 #include "cluster/policies/ergon_internal.h"
 #include "cluster/policies/policies.h"
 #include "cluster/policies/program.h"
-#include "cluster/policies/replay_internal.h"
 
 #include "base/memory.h"
 
@@ -37,8 +34,7 @@
 #define EXACT_COLUMNS 60
 
 struct sia {
-    struct replay_sia *replay; /* of a published comparison; then nothing else is used */
-    struct ergon_menu *menus;  /* by workload; without choices: not made yet */
+    struct ergon_menu *menus; /* by workload; without choices: not made yet */
     size_t workloads;
     struct erg_market market; /* a bidder for each job, an offer for each choice of its menu */
     struct erg_program program;
@@ -63,8 +59,6 @@ static int open_sia(void **state, const struct erg_scheduler *scheduler, struct 
     sia->menus = erg_xcalloc(sia->workloads, sizeof *sia->menus);
     erg_market_init(&sia->market, (int)scheduler->fleet->types_count);
     sia->decided_s = -INFINITY;
-    if (scheduler->replays)
-        sia->replay = replay_sia_new(scheduler);
     *state = sia;
     return 0;
 }
@@ -72,8 +66,6 @@ static int open_sia(void **state, const struct erg_scheduler *scheduler, struct 
 static void close_sia(void *state)
 {
     struct sia *sia = state;
-    if (sia->replay)
-        replay_sia_free(sia->replay);
     for (size_t i = 0; i < sia->workloads; i++)
         ergon_menu_release(&sia->menus[i]);
     free(sia->menus);
@@ -231,10 +223,7 @@ static int decide_sia(void *state, struct erg_scheduler *scheduler,
                       const struct erg_occasion *occasion, struct erg_error *err)
 {
     struct sia *sia = state;
-    if (sia->replay) {
-        replay_sia_decide(sia->replay, scheduler, occasion);
-        return 0;
-    }
+    (void)occasion;
     if (scheduler->waiting.count + scheduler->running.count == 0)
         return 0;
     if (scheduler->now_s < sia->decided_s + BETWEEN_S) {

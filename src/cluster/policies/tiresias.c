@@ -173,8 +173,8 @@ static void note_stop(struct tiresias *tiresias, const struct erg_scheduler *sch
 
 static bool fit(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type, int job)
 {
-    int shape = erg_asked_shape(scheduler, job, type, ERG_PLANS_ANY);
-    if (!erg_fit_relaxed(scheduler, job, shape, ERG_PLANS_ANY, ERG_LEAST_FREE))
+    int shape = erg_asked_shape(scheduler, job, type);
+    if (!erg_fit_relaxed(scheduler, job, shape, ERG_LEAST_FREE))
         return false;
     note_run(tiresias, scheduler, &tiresias->lines[type], job);
     return true;
@@ -239,10 +239,10 @@ static bool change_line(struct tiresias *tiresias, struct erg_scheduler *schedul
 {
     struct line *from = &tiresias->lines[tiresias->type_of[job]];
     int type = -1;
-    while ((type = erg_asked_next_type(scheduler, job, ERG_PLANS_ANY, type)) >= 0) {
-        int shape = erg_asked_shape(scheduler, job, type, ERG_PLANS_ANY);
+    while ((type = erg_asked_next_type(scheduler, job, type)) >= 0) {
+        int shape = erg_asked_shape(scheduler, job, type);
         if (scheduler->jobs[job].request->gpus > scheduler->occupancy->free_gpus[type] ||
-            !erg_fit_relaxed(scheduler, job, shape, ERG_PLANS_ANY, ERG_LEAST_FREE))
+            !erg_fit_relaxed(scheduler, job, shape, ERG_LEAST_FREE))
             continue;
         line_remove(tiresias, scheduler, from, job);
         from->waiting--;
@@ -292,7 +292,7 @@ static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
         note_stop(tiresias, scheduler, &tiresias->lines[tiresias->type_of[job]], job);
     }
     for (size_t i = 0; i < occasion->arrived_count; i++) {
-        int job = occasion->arrived[i], type = erg_asked_type(scheduler, job, ERG_PLANS_ANY);
+        int job = occasion->arrived[i], type = erg_asked_type(scheduler, job);
         if (type < 0) {
             erg_scheduler_reject(scheduler, job);
             continue;

@@ -38,9 +38,6 @@ struct erg_policy {
     const char *summary; /* one line */
     unsigned events;     /* those that call it at once; the others wait for the next call */
     double round_s;      /* it is called at all multiples; 0: no rounds */
-    /* Its jobs look for their parallel plan only near the one that the scheduler found. Under the
-     * accounting of the published comparison a restart then costs less (accounting.h). */
-    bool prunes_search;
     /* Before the first job; the state is the policy's own, NULL if it needs none. */
     int (*open)(void **state, const struct erg_scheduler *scheduler, struct erg_error *err);
     /* Fails only where something outside it does, such as a solver. */

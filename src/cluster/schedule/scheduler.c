@@ -66,10 +66,8 @@ struct erg_scheduler *scheduler_new(const struct erg_fleet *fleet,
         .running = {-1, -1, 0},
         .occupancy = erg_occupancy_new(fleet),
         .ready_s = erg_xcalloc((size_t)fleet->nodes, sizeof *scheduler->ready_s),
-        .replays = accounting->replays,
-        .baseline_plans = accounting->replays ? ERG_PLANS_DATA_PARALLEL : ERG_PLANS_ANY,
         .power_cap_w = INFINITY,
-        .accounting = accounting,
+        .accounting = accounting ? accounting : &erg_accounting_fair,
         .policy = policy,
         .works = erg_xcalloc(trace->count, sizeof *scheduler->works),
         .changes = changes,
@@ -179,9 +177,9 @@ double erg_scheduler_attained(const struct erg_scheduler *scheduler, int id)
 }
 
 const struct erg_speed *erg_scheduler_speed(const struct erg_scheduler *scheduler, int job,
-                                            enum erg_plans plans, int shape)
+                                            int shape)
 {
-    return erg_speed_at(scheduler->speeds, plans, scheduler->jobs[job].request->workload, shape);
+    return erg_speed_at(scheduler->speeds, scheduler->jobs[job].request->workload, shape);
 }
 
 double erg_scheduler_cost(const struct erg_scheduler *scheduler, int gpus)

@@ -65,12 +65,7 @@ struct erg_scheduler {
     size_t jobs_count;
     struct erg_job_list waiting, running;
     struct erg_occupancy *occupancy;
-    double *ready_s; /* by node: from then on it is up, if it was woken */
-    /* A published comparison is replayed (accounting.h). Policies that were part of it then do what
-     * its implementation did, even where that departs from their papers, and consider only data
-     * parallel plans where it did. */
-    bool replays;
-    enum erg_plans baseline_plans;
+    double *ready_s;                 /* by node: from then on it is up, if it was woken */
     const struct erg_tariff *tariff; /* of electricity, as announced; NULL: none */
     double power_cap_w;              /* of all GPUs together; INFINITY: none */
 
@@ -98,9 +93,9 @@ static inline bool erg_scheduler_before(const struct erg_scheduler *scheduler, i
 double erg_scheduler_remaining(const struct erg_scheduler *scheduler, int job);
 double erg_scheduler_attained(const struct erg_scheduler *scheduler, int job);
 
-/* The believed speed of a job on a shape; it may have any plan, or only `plans`. */
+/* The believed speed of a job on a shape. */
 const struct erg_speed *erg_scheduler_speed(const struct erg_scheduler *scheduler, int job,
-                                            enum erg_plans plans, int shape);
+                                            int shape);
 
 /* Seconds that a job would lose by getting GPUs of this number, if their nodes are up. */
 double erg_scheduler_cost(const struct erg_scheduler *scheduler, int gpus);

@@ -28,7 +28,7 @@ void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job,
 
 void simulator_refresh(struct simulator *sim, int id)
 {
-    const struct erg_accounting *accounting = sim->simulation->accounting;
+    const struct erg_accounting *accounting = sim->scheduler->accounting;
     const struct erg_work *work = &sim->scheduler->works[id];
     double share_until_s = INFINITY;
     meter_update(&sim->meter, id);
@@ -49,7 +49,7 @@ static void add_used(struct simulator *sim, int id, const struct erg_placement *
 static double iteration_s(const struct simulator *sim, const struct erg_cluster_job *job)
 {
     const struct erg_speed *speed =
-        erg_speed_at(sim->simulation->speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
+        erg_speed_at(sim->simulation->speeds, job->request->workload, job->shape);
     return speed->iteration_s * erg_speed_slowdown(speed, job->point, sim->meter.throttle);
 }
 
@@ -57,8 +57,8 @@ void simulator_pace(struct simulator *sim, int id)
 {
     const struct erg_cluster_job *job = &sim->scheduler->jobs[id];
     add_used(sim, id, &job->placement);
-    sim->simulation->accounting->pace(&sim->scheduler->works[id], sim->scheduler->fleet,
-                                      sim->scheduler->now_s, iteration_s(sim, job));
+    sim->scheduler->accounting->pace(&sim->scheduler->works[id], sim->scheduler->fleet,
+                                     sim->scheduler->now_s, iteration_s(sim, job));
     simulator_refresh(sim, id);
 }
 
@@ -67,8 +67,7 @@ static int check_placed(const struct simulator *sim, const struct erg_cluster_jo
                         struct erg_error *err)
 {
     const struct erg_speeds *speeds = sim->simulation->speeds;
-    const struct erg_speed *speed =
-        erg_speed_at(speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
+    const struct erg_speed *speed = erg_speed_at(speeds, job->request->workload, job->shape);
     if (erg_speed_feasible(speed) && job->point >= 0 && job->point < speed->points_count)
         return 0;
     return erg_fail(err, ERG_FAILED,
@@ -85,7 +84,7 @@ static void book_move(struct simulator *sim, const struct change *before)
 {
     struct erg_scheduler *scheduler = sim->scheduler;
     struct erg_cluster_job *job = &scheduler->jobs[before->job];
-    const struct erg_accounting *accounting = sim->simulation->accounting;
+    const struct erg_accounting *accounting = sim->scheduler->accounting;
     bool runs = job->placement.count > 0;
     bool restarts = runs && !(accounting->shrinks_in_place &&
                               erg_placement_within(&job->placement, &before->placement));
@@ -119,6 +118,7 @@ static int book_change(struct simulator *sim, const struct change *before, struc
     }
     if (!has_changed(job, before))
         return 0;
+    sim->changed = true;
     if (job->placement.count > 0 && check_placed(sim, job, err) != 0)
         return -1;
     if (erg_placement_equal(&before->placement, &job->placement))

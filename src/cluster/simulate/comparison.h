@@ -20,7 +20,7 @@ enum {
     ERG_COMPARISON_USES = 4000, /* of GPUs, drawn one by one up to so many */
 };
 
-/* A new document without a policy. Of the simulation it reads fleet, trace and accounting. */
+/* A new document without a policy. Of the simulation it reads fleet and trace. */
 json_t *erg_comparison_new(const struct erg_simulation *simulation);
 
 /* A simulation that kept events and samples. */

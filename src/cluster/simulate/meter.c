@@ -46,17 +46,29 @@ void meter_release(struct meter *meter)
     free(meter->family_of);
 }
 
-/* What the present power costs and emits until then, rate by rate. */
-static void pay(struct meter *meter, double now_s)
+/* What the present power costs and emits from one time to another, so many times, rate by rate. */
+static void pay_rates(struct meter *meter, double at_s, double end_s, double times)
 {
-    double at_s = meter->now_s, until_s;
-    while (at_s < now_s) {
+    double until_s;
+    for (; at_s < end_s; at_s = until_s) {
         const struct erg_rate *rate = erg_tariff_at(meter->simulation->tariff, at_s, &until_s);
-        double kwh = meter->power_w * (fmin(until_s, now_s) - at_s) / 3.6e6;
+        double kwh = times * meter->power_w * (fmin(until_s, end_s) - at_s) / 3.6e6;
         meter->cost_usd += kwh * rate->usd_per_kwh;
         meter->co2_g += kwh * rate->g_co2_per_kwh;
-        at_s = until_s;
     }
+}
+
+/* Many periods of the tariff are paid at once. */
+static void pay(struct meter *meter, double now_s)
+{
+    enum { MANY = 1000 };
+    double at_s = meter->now_s, period_s = meter->simulation->tariff->period_s;
+    double periods = floor((now_s - at_s) / period_s);
+    if (periods > MANY) {
+        pay_rates(meter, at_s, at_s + period_s, periods);
+        at_s += periods * period_s;
+    }
+    pay_rates(meter, at_s, now_s, 1);
 }
 
 /* Free GPUs, and those of them on nodes that others have a part of. */
@@ -90,7 +102,7 @@ void meter_advance(struct meter *meter, double now_s)
         meter->peak_power_w = fmax(meter->peak_power_w, meter->power_w);
         meter->peak_samples_per_s = fmax(meter->peak_samples_per_s, meter->samples_per_s);
         /* Without a least all time counts, that too in which rounding left a little below 0. */
-        double least = meter->simulation->accounting->throughput_least;
+        double least = meter->scheduler->accounting->throughput_least;
         if (least <= 0 || meter->samples_per_s >= least) {
             meter->counted_s += passed_s;
             meter->counted_samples += meter->samples_per_s * passed_s;
@@ -139,8 +151,7 @@ void meter_update(struct meter *meter, int id)
     now->power_w = now->samples_per_s = now->share = 0;
     if (now->gpus > 0) {
         const struct erg_speeds *speeds = meter->simulation->speeds;
-        const struct erg_speed *speed =
-            erg_speed_at(speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
+        const struct erg_speed *speed = erg_speed_at(speeds, job->request->workload, job->shape);
         int type = speeds->shapes[job->shape].type;
         double idle_w = meter->simulation->fleet->types[type].idle_power_w, until_s;
         double slowdown = erg_speed_slowdown(speed, job->point, meter->throttle);
@@ -221,9 +232,7 @@ static double alone_s(const struct meter *meter, const struct erg_cluster_job *j
         int shape = erg_speeds_best(speeds, type, job->request->gpus);
         if (shape < 0 || (job->request->type >= 0 && job->request->type != type))
             continue;
-        best_s =
-            fmin(best_s,
-                 erg_speed_at(speeds, ERG_PLANS_ANY, job->request->workload, shape)->iteration_s);
+        best_s = fmin(best_s, erg_speed_at(speeds, job->request->workload, shape)->iteration_s);
     }
     return isinf(best_s) ? NAN : best_s * job->iterations;
 }

@@ -42,7 +42,7 @@ void simulator_sort_outages(struct outages *outages, const struct erg_simulation
 static void evict(struct simulator *sim, int id, int node)
 {
     struct erg_scheduler *scheduler = sim->scheduler;
-    const struct erg_accounting *accounting = sim->simulation->accounting;
+    const struct erg_accounting *accounting = sim->scheduler->accounting;
     simulator_record(sim, ERG_RECORD_EVICT, id, node);
     scheduler->changes->used_s[id] = erg_scheduler_attained(scheduler, id);
     double before = erg_scheduler_remaining(scheduler, id);

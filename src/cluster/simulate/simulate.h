@@ -5,7 +5,9 @@
  * and wishes of the policy. At equal times: ends, then failures and repairs, then submissions, then
  * one call of the policy, so that it sees all that has happened. Between events nothing is
  * computed: each job's progress, energy and attained service are closed forms of time from its last
- * change on, and the next event comes from a heap. Equal inputs give equal results.
+ * change on, and the next event comes from a heap. A policy that asks to be called again and again
+ * while nothing happens, a thousand times in vain or five thousand times, is called less and less.
+ * Equal inputs give equal results.
  *
  * Where the fleet saves power (fleet.h), a node that no job had for so long as it says is switched
  * off, after all else at that moment. The first job that gets a GPU of it wakes it, and restarts
@@ -40,7 +42,7 @@ struct erg_simulation {
     const struct erg_speeds *speeds;
     const struct erg_speeds *beliefs; /* what the policy is told; NULL: the truth */
     const struct erg_policy *policy;
-    const struct erg_accounting *accounting;
+    const struct erg_accounting *accounting; /* NULL: the fair one */
     double work;    /* every job does this share of its iterations, rounded down, at least one */
     double until_s; /* after the first submission; INFINITY: until nothing runs and nothing can */
     double power_cap_w;               /* see above; INFINITY: none */
@@ -111,8 +113,7 @@ struct erg_summary {
     /* Of finished jobs: JCT over the time that a job would have taken on what it asked for in a
      * share of its own, one of as many equal ones as there were jobs in its time (Themis). */
     double mean_finish_time_fairness, worst_finish_time_fairness;
-    double mean_throughput, peak_throughput; /* samples/s over time, the mean over the whole run;
-                                              * the artifact: over rounds above 100 */
+    double mean_throughput, peak_throughput; /* samples/s over time */
     double utilization;                      /* GPU-seconds that jobs had of those that were up */
     double goodput;                          /* that without restarts and lost work */
     double fragmentation; /* of GPU-seconds that were free: those beside a job on the same node */

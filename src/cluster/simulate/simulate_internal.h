@@ -34,8 +34,11 @@ struct simulator {
     /* Since the policy was last called. */
     unsigned events;
     struct ids arrived, ended, evicted;
-    double round_s; /* when its next round is, at the earliest */
-    bool rested;    /* in its last round it changed nothing, and nothing had happened */
+    double round_s;         /* when its next round is, at the earliest */
+    double called_s;        /* last */
+    bool rested;            /* in its last round it changed nothing, and nothing had happened */
+    bool changed;           /* a job has been booked with other GPUs or another operating point */
+    long calls, vain_calls; /* since something happened; of those the last, which changed nothing */
     struct {
         struct erg_cluster_record *items;
         size_t count, capacity;

@@ -6,7 +6,7 @@
 static const struct erg_speed *speed_of(const struct simulator *sim,
                                         const struct erg_cluster_job *job)
 {
-    return erg_speed_at(sim->simulation->speeds, ERG_PLANS_ANY, job->request->workload, job->shape);
+    return erg_speed_at(sim->simulation->speeds, job->request->workload, job->shape);
 }
 
 /* Watts of all GPUs where what they compute takes so many times as long at least. */

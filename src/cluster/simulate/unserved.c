@@ -15,7 +15,7 @@ static bool runs_as_asked(const struct simulator *sim, const struct erg_trace_jo
     for (int shape = 0; shape < speeds->shapes_count; shape++)
         if (erg_shape_gpus(&speeds->shapes[shape]) == request->gpus &&
             (request->type < 0 || speeds->shapes[shape].type == request->type) &&
-            erg_speed_feasible(erg_speed_at(speeds, ERG_PLANS_ANY, request->workload, shape)))
+            erg_speed_feasible(erg_speed_at(speeds, request->workload, shape)))
             return true;
     return false;
 }

@@ -238,8 +238,7 @@ int erg_sweep_document(const struct erg_sweep *sweep, struct erg_documents *stor
     if (result == 0) {
         const char *slash = strrchr(sweep->path, '/');
         *document = json_pack(
-            "{s:s, s:i, s:s, s:I, s:I, s:f, s:o, s:s, s:o, s:b, s:i, s:b, s:o, s:o, s:s, s:o, s:f, "
-            "s:o}",
+            "{s:s, s:i, s:s, s:I, s:I, s:f, s:o, s:s, s:o, s:b, s:i, s:b, s:o, s:o, s:o, s:f, s:o}",
             "schema", "ergon.sweep", "schema_version", 1, "sweep", slash ? slash + 1 : sweep->path,
             "points", (json_int_t)erg_sweep_points(sweep), "missing", (json_int_t)results.missing,
             "confidence", CONFIDENCE, "policies", policies_document(sweep), "reference",
@@ -247,8 +246,7 @@ int erg_sweep_document(const struct erg_sweep *sweep, struct erg_documents *stor
             texts(sweep->traces, sweep->traces_count), "pool_traces", sweep->pool_traces, "seeds",
             sweep->seeds, "resample", sweep->resample, "mean_failure_h",
             erg_json_number(sweep->failures.mean_h > 0 ? sweep->failures.mean_h : NAN), "repair_h",
-            erg_json_number(sweep->failures.mean_h > 0 ? sweep->failures.repair_h : NAN),
-            "accounting", sweep->accounting == SWEEP_ARTIFACT ? "artifact" : "fair", "rounds",
+            erg_json_number(sweep->failures.mean_h > 0 ? sweep->failures.repair_h : NAN), "rounds",
             sweep->rounds ? json_integer(sweep->rounds) : json_null(), "work", sweep->work,
             "groups", groups_document(&results));
     }

@@ -10,13 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define OPTIONAL CYAML_FLAG_OPTIONAL
 #define OPTIONAL_LIST (CYAML_FLAG_OPTIONAL | CYAML_FLAG_POINTER)
 
-static const cyaml_strval_t accountings[] = {{"fair", SWEEP_FAIR}, {"artifact", SWEEP_ARTIFACT}};
 static const cyaml_schema_value_t path_schema = {
     CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, 4000)};
 static const cyaml_schema_value_t number_schema = {CYAML_VALUE_FLOAT(CYAML_FLAG_DEFAULT, double)};
@@ -40,8 +38,6 @@ static const cyaml_schema_field_t fields[] = {
     CYAML_FIELD_BOOL("resample", OPTIONAL, SWEEP, resample),
     CYAML_FIELD_BOOL("pool_traces", OPTIONAL, SWEEP, pool_traces),
     CYAML_FIELD_MAPPING("failures", OPTIONAL, SWEEP, failures, failure_fields),
-    CYAML_FIELD_ENUM("accounting", OPTIONAL | CYAML_FLAG_STRICT, SWEEP, accounting, accountings,
-                     COUNT(accountings)),
     CYAML_FIELD_INT("rounds", OPTIONAL, SWEEP, rounds),
     CYAML_FIELD_FLOAT("work", OPTIONAL, SWEEP, work),
     CYAML_FIELD_END,
@@ -135,15 +131,7 @@ static int check_draws(struct erg_sweep *sweep, const struct erg_yaml *yaml, str
             return erg_yaml_fail(yaml, "failures", err,
                                  "failures are drawn for a time that must be known: expected the "
                                  "key 'rounds'");
-        if (sweep->accounting == SWEEP_ARTIFACT)
-            return erg_yaml_fail(yaml, "failures", err,
-                                 "the published comparison knows no failures: expected none with "
-                                 "the accounting 'artifact'");
     }
-    if (sweep->accounting == SWEEP_ARTIFACT && erg_yaml_has(yaml, "power_caps"))
-        return erg_yaml_fail(yaml, "power_caps", err,
-                             "the published comparison knows no power caps: expected none with the "
-                             "accounting 'artifact'");
     if (erg_yaml_check_range(yaml, "seeds", sweep->seeds, 1, 1000000, err) != 0)
         return -1;
     if (sweep->seeds > 1 && !draws)
@@ -207,15 +195,10 @@ static int hash_file(uint64_t *hash, const char *path, struct erg_error *err)
 
 static int hash_profiles(struct erg_sweep *sweep, const char *folder, struct erg_error *err)
 {
-    static const char *const names[] = {"prof_optimal.csv", "dp_mem.csv"};
-    int result = 0;
-    for (size_t i = 0; i < COUNT(names) && result == 0; i++) {
-        struct erg_text path = {0};
-        erg_text_printf(&path, "%s/%s", folder, names[i]);
-        if (i == 0 || access(path.data, F_OK) == 0) /* only the first must be there */
-            result = hash_file(&sweep->profiles_hash, path.data, err);
-        erg_text_release(&path);
-    }
+    struct erg_text path = {0};
+    erg_text_printf(&path, "%s/prof_optimal.csv", folder);
+    int result = hash_file(&sweep->profiles_hash, path.data, err);
+    erg_text_release(&path);
     return result;
 }
 
@@ -235,14 +218,8 @@ static int load_inputs(struct erg_sweep *sweep, struct erg_sweep_inputs *inputs,
 {
     if (erg_fleet_load(&inputs->fleet, cluster, err) != 0 ||
         erg_job_trace_load(&inputs->trace, trace, inputs->fleet, err) != 0 ||
-        erg_speeds_load(&inputs->speeds, profiles, inputs->fleet, inputs->trace,
-                        sweep->accounting == SWEEP_ARTIFACT, err) != 0)
+        erg_speeds_load(&inputs->speeds, profiles, inputs->fleet, inputs->trace, err) != 0)
         return -1;
-    if (sweep->accounting == SWEEP_ARTIFACT && inputs->fleet->saves_power)
-        return erg_fail(err, ERG_FAILED,
-                        "%s: the published comparison knows no power saving: expected no key "
-                        "power_saving with the accounting 'artifact' of %s",
-                        cluster, sweep->path);
     inputs->power_w = peak_power_w(inputs->fleet);
     if (!isnan(sweep->power_caps[0]) && !(inputs->power_w > 0))
         return erg_fail(err, ERG_FAILED,

@@ -56,8 +56,8 @@ struct erg_sweep_key erg_sweep_key(const struct erg_sweep *sweep,
     erg_text_printf(&depends, "ergon %s\n%016" PRIx64 " %016" PRIx64 " %016" PRIx64 "\n",
                     erg_version(), sweep->cluster_hashes[point->cluster],
                     sweep->trace_hashes[point->trace], sweep->profiles_hash);
-    erg_text_printf(&depends, "%s %d %d %.17g\n", sweep->policies[point->policy], sweep->accounting,
-                    sweep->rounds, sweep->work);
+    erg_text_printf(&depends, "%s %d %.17g\n", sweep->policies[point->policy], sweep->rounds,
+                    sweep->work);
     erg_text_printf(&depends, "%.17g %.17g\n", sweep->loads[point->load],
                     sweep->power_caps[point->cap]);
     if (draws)
@@ -96,8 +96,6 @@ int erg_sweep_simulate(const struct erg_sweep *sweep, const struct erg_sweep_poi
         .trace = trace,
         .speeds = inputs->speeds,
         .policy = sweep->policy[point->policy],
-        .accounting =
-            sweep->accounting == SWEEP_ARTIFACT ? &erg_accounting_artifact : &erg_accounting_fair,
         .work = sweep->work,
         .until_s = sweep->rounds ? (double)SWEEP_ROUND_S * sweep->rounds : INFINITY,
         .power_cap_w = isnan(cap) ? INFINITY : cap * inputs->power_w,

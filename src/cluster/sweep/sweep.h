@@ -13,7 +13,6 @@
  *   resample: true                   # a seed draws a trace like the given one (traces/vary.h)
  *   failures: {mean_h: 2000, repair_h: 4}  # a seed draws failures of nodes (outages.h)
  *   pool_traces: true                # traces are samples of the same workload
- *   accounting: fair                 # or artifact
  *   rounds: 2000                     # of 300 s; else until no job runs and none can
  *   work: 1                          # share of its iterations that a job does
  *
@@ -54,7 +53,6 @@ struct erg_sweep {
     int seeds, rounds;                      /* no rounds: 0 */
     bool resample, pool_traces;
     struct erg_sweep_failures failures; /* mean_h of 0: none are drawn */
-    int accounting;
     double work;
     /* What follows. */
     char *path;

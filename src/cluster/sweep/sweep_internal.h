@@ -4,9 +4,7 @@
 
 #include "cluster/sweep/sweep.h"
 
-enum { SWEEP_FAIR, SWEEP_ARTIFACT };
-
-/* What `rounds` counts; the rounds of the published comparison. */
+/* What `rounds` counts. */
 #define SWEEP_ROUND_S 300
 
 /* ---- jobs that were not served ---- */

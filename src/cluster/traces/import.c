@@ -1,3 +1,4 @@
+/* Logs of other clusters as traces: what they do not say is drawn. */
 #include "cluster/traces/import.h"
 
 #include "base/random.h"
@@ -12,7 +13,7 @@
 struct importing {
     struct erg_trace_import *import;
     struct erg_trace_maker *maker;
-    const struct erg_log *log;
+    struct erg_log *log;
     int *fitting; /* workloads; as many as there are have room */
 };
 
@@ -104,16 +105,32 @@ static int choose_type(struct importing *at, const struct erg_log_job *job, bool
     return chosen;
 }
 
+/* Leaves out jobs of which only the iterations are known, of models that profiles do not know. */
+static void leave_out_unknown(struct importing *at)
+{
+    struct erg_log *log = at->log;
+    size_t kept = 0;
+    for (size_t i = 0; i < log->count; i++) {
+        const struct erg_log_job *job = &log->items[i];
+        if (isnan(job->iterations) || knows_model(at, job)) {
+            log->items[kept++] = *job;
+            continue;
+        }
+        struct erg_error why;
+        erg_fail(&why, ERG_FAILED,
+                 "%s:%zu: the profiles in %s know no %s of size %s with batches of %ld, so its "
+                 "iterations say nothing",
+                 log->path, job->line, at->maker->trace->path, job->model, job->size, job->batch);
+        erg_log_note_wrong(log, &why);
+        log->fates[ERG_LOG_WRONG]++;
+    }
+    log->count = kept;
+}
+
 static int add_job(struct importing *at, const struct erg_log_job *job, double first_s,
                    struct erg_error *err)
 {
     bool named = knows_model(at, job);
-    if (!named && !isnan(job->iterations))
-        return erg_fail(err, ERG_FAILED,
-                        "%s:%zu: the profiles in %s know no %s of size %s with batches of %ld, so "
-                        "its iterations say nothing",
-                        at->log->path, job->line, at->maker->trace->path, job->model, job->size,
-                        job->batch);
     int type = choose_type(at, job, named);
     if (type < 0)
         return erg_fail(err, ERG_FAILED, "no profile in %s speaks of anything that can run",
@@ -140,14 +157,17 @@ static int add_job(struct importing *at, const struct erg_log_job *job, double f
 }
 
 static int add_jobs(struct erg_trace_import *import, struct erg_trace_maker *maker,
-                    const struct erg_log *log, struct erg_error *err)
+                    struct erg_log *log, struct erg_error *err)
 {
     struct importing at = {.import = import, .maker = maker, .log = log};
     double first_s = INFINITY;
     int result = 0;
-    if (log->count == 0)
-        return erg_fail(err, ERG_FAILED, "%s: no job in it asked for GPUs and ran on them",
-                        log->path);
+    leave_out_unknown(&at);
+    if (log->count == 0) {
+        const char *why = log->first_wrong.message;
+        return erg_fail(err, ERG_FAILED, "%s: no job in it asked for GPUs and ran on them%s%s",
+                        log->path, *why ? "; " : "", why);
+    }
     at.fitting = erg_xcalloc(maker->trace->workloads_count, sizeof *at.fitting);
     for (size_t i = 0; i < log->count; i++)
         first_s = fmin(first_s, log->items[i].submit_s);
@@ -162,20 +182,27 @@ static int read_table(struct erg_log *log, const char **layout, const char *text
                       struct erg_error *err)
 {
     struct erg_csv *csv;
-    if (erg_csv_parse(&csv, log->path, text, length, err) != 0)
+    struct erg_csv_broken broken;
+    if (erg_csv_parse_sound(&csv, &broken, log->path, text, length, err) != 0)
         return -1;
     const struct erg_log_layout *known = erg_log_layout_of(csv);
     int result =
-        known ? known->read(log, csv, err)
-              : erg_fail(err, ERG_FAILED,
-                         "%s: its columns are those of no log that is known; expected a header "
-                         "as of Helios (job_id, vc, gpu_num, submit_time, duration), PAI's task "
-                         "table (job_name, inst_num, start_time, end_time, plan_gpu, gpu_type), "
-                         "Pollux (name, time, application, num_replicas, batch_size) or Arena "
-                         "(job_id, submission_time, num_iteration, model_name, ...)",
-                         log->path);
-    if (known)
+        known
+            ? 0
+            : erg_fail(err, ERG_FAILED,
+                       "%s: its columns are those of no log that is known; expected a header "
+                       "as of Helios and Acme (job_id, gpu_num, submit_time, duration), PAI's task "
+                       "table (job_name, inst_num, start_time, end_time, plan_gpu, gpu_type), "
+                       "Pollux (name, time, application, num_replicas, batch_size) or Arena "
+                       "(job_id, submission_time, num_iteration, model_name, ...)",
+                       log->path);
+    if (known) {
         *layout = known->name;
+        if (broken.rows > 0)
+            erg_log_note_wrong(log, &broken.first);
+        erg_log_read_table(log, known, csv);
+        log->fates[ERG_LOG_WRONG] += broken.rows;
+    }
     erg_csv_free(csv);
     return result;
 }
@@ -195,8 +222,12 @@ int erg_trace_import_text(struct erg_trace_import *import, struct erg_trace_make
     if (result == 0)
         result = add_jobs(import, maker, &log, err);
     import->jobs = maker->trace->count;
-    import->without_gpus = log.without_gpus;
-    import->without_time = log.without_time;
+    import->without_gpus = log.fates[ERG_LOG_WITHOUT_GPUS];
+    import->never_ran = log.fates[ERG_LOG_NEVER_RAN];
+    import->still_ran = log.fates[ERG_LOG_STILL_RAN];
+    import->wrong = log.fates[ERG_LOG_WRONG];
+    import->with_wrong_part = log.with_wrong_part;
+    import->first_wrong = log.first_wrong;
     free(log.items);
     erg_arena_release(&log.texts);
     return result;

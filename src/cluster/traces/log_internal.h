@@ -14,6 +14,17 @@
  * erg_hash_text(id)), this). */
 enum erg_log_draw { ERG_LOG_DRAW_DURATION = 1, ERG_LOG_DRAW_TYPE, ERG_LOG_DRAW_MODEL };
 
+/* What became of a job. All but those that ran are left out. Of several tasks the first that one
+ * of them has is the job's. */
+enum erg_log_fate {
+    ERG_LOG_STILL_RAN, /* when the log ended, so how long it ran is not known */
+    ERG_LOG_RAN,
+    ERG_LOG_WRONG,
+    ERG_LOG_NEVER_RAN,
+    ERG_LOG_WITHOUT_GPUS,
+    ERG_LOG_FATES
+};
+
 struct erg_log_job {
     const char *id;           /* of the log's arena, like all texts */
     const char *tenant;       /* "": none */
@@ -25,7 +36,9 @@ struct erg_log_job {
     double iterations; /* NAN: not said */
     double deadline_s; /* INFINITY: none */
     double gpus;       /* may be a part of one */
-    size_t line;       /* of a CSV file, else the number of the entry */
+    enum erg_log_fate fate;
+    bool has_wrong_part; /* a task or an attempt, which does not count */
+    size_t line;         /* of a CSV file, else the number of the entry */
 };
 
 struct erg_log {
@@ -34,21 +47,53 @@ struct erg_log {
     struct erg_arena texts;
     struct erg_log_job *items;
     size_t count, capacity;
-    size_t without_gpus, without_time; /* left out: asked for none, never ran */
+    struct erg_error first_wrong;
+    size_t fates[ERG_LOG_FATES]; /* jobs, once it is settled */
+    size_t with_wrong_part;      /* of those that ran */
 };
+
+/* An empty job of a line. */
+struct erg_log_job erg_log_job(size_t line);
+
+/* Notes why a job, or a part of one, is wrong, if it is the first. */
+void erg_log_note_wrong(struct erg_log *log, const struct erg_error *why);
+
+/* The fate of a job whose GPUs and run are known. */
+void erg_log_judge(struct erg_log_job *job);
+
+/*
+ * Counts what became of all jobs and leaves those that ran, in the order of their lines. Rows of
+ * one name are tasks of one job, or all but the first are wrong.
+ */
+void erg_log_settle(struct erg_log *log, bool rows_are_tasks);
 
 /* Which layout a table has, by its columns; NULL: none of those known. */
 struct erg_log_layout {
     const char *name; /* "Helios" */
     const char *columns[8];
-    int (*read)(struct erg_log *log, const struct erg_csv *csv, struct erg_error *err);
+    const char *id, *tenant; /* columns; the latter need not be there */
+    bool rows_are_tasks;
+    /* Fills the job of a row, and fails where the row is wrong. */
+    int (*read)(struct erg_log *log, const struct erg_csv *csv, size_t row, struct erg_log_job *job,
+                struct erg_error *err);
 };
 const struct erg_log_layout *erg_log_layout_of(const struct erg_csv *csv);
 
+/* Fills the log with all rows of a table. */
+void erg_log_read_table(struct erg_log *log, const struct erg_log_layout *layout,
+                        const struct erg_csv *csv);
+
+/* The same with the entries of Philly's log; fails where it is no array. */
 int erg_log_read_philly(struct erg_log *log, const char *text, size_t length,
                         struct erg_error *err);
 
-/* "2017-10-07 01:12:09" in seconds of no particular zone; false where it is no such text. */
+/*
+ * "2017-10-07 01:12:09", or with a zone, "2023-03-01T00:00:00.5+08:00", in seconds after 1970;
+ * false where it is no such text. What says no zone is the clock of Greenwich; in the other
+ * function that of the Pacific coast of the United States. That is put back by an hour in November:
+ * of two moments that it shows alike the first is taken that is not before `least_s`.
+ */
 bool erg_log_time(const char *text, double *seconds);
+bool erg_log_time_pacific(const char *text, double least_s, double *seconds);
 
 #endif

@@ -4,166 +4,137 @@
 #include "base/random.h"
 #include "base/text.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Days of 1970-01-01 to a date of the Gregorian calendar. */
-static long days_of(int year, int month, int day)
-{
-    static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
-    long past = year - 1 + (month > 2); /* whose leap day is over */
-    return 365L * year + past / 4 - past / 100 + past / 400 + before[month - 1] + day - 719528;
-}
-
-bool erg_log_time(const char *text, double *seconds)
-{
-    int year, month, day, hour, minute, second, end = 0;
-    if (sscanf(text, "%4d-%2d-%2d %2d:%2d:%2d%n", &year, &month, &day, &hour, &minute, &second,
-               &end) != 6 ||
-        text[end] || year < 1 || month < 1 || month > 12 || day < 1 || day > 31 || hour < 0 ||
-        hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60)
-        return false;
-    *seconds = 86400.0 * (double)days_of(year, month, day) + 3600 * hour + 60 * minute + second;
-    return true;
-}
+/* 30,000 years, the most that a trace takes; and 30 years. */
+#define MOST_TIME_S 1e12
+#define MOST_RUN_S 1e9
 
 /* ---- fields ---- */
 
-/* The text of a column that must be there: layouts are told by them. */
+/* The text of a column that may be missing. */
 static const char *field(const struct erg_csv *csv, size_t row, const char *column)
 {
-    return erg_csv_text(csv, row, (size_t)erg_csv_find(csv, column));
+    ptrdiff_t index = erg_csv_find(csv, column);
+    return index < 0 ? "" : erg_csv_text(csv, row, (size_t)index);
 }
 
-static int read_number(const struct erg_csv *csv, size_t row, const char *column, double least,
-                       double *value, struct erg_error *err)
+/* A number of 0 to `most`; what is not there is `missing`. */
+static int read_number(const struct erg_csv *csv, size_t row, const char *column, double most,
+                       double missing, double *value, struct erg_error *err)
 {
+    *value = missing;
+    if (!*field(csv, row, column))
+        return 0;
     if (erg_csv_double(csv, row, (size_t)erg_csv_find(csv, column), value, err) != 0)
         return -1;
-    if (*value < least || *value > 1e15)
-        return erg_csv_fail(csv, row, err, "column '%s': expected a number from %g to 1e15, got %g",
-                            column, least, *value);
+    if (*value < 0 || *value > most)
+        return erg_csv_fail(csv, row, err, "column '%s': expected a number from 0 to %g, got %g",
+                            column, most, *value);
     return 0;
 }
 
 /* What is not there is NAN. */
-static int read_optional(const struct erg_csv *csv, size_t row, const char *column, double *value,
-                         struct erg_error *err)
-{
-    *value = NAN;
-    if (erg_csv_find(csv, column) < 0 || !*field(csv, row, column))
-        return 0;
-    return read_number(csv, row, column, 0, value, err);
-}
-
 static int read_time(const struct erg_csv *csv, size_t row, const char *column, double *seconds,
                      struct erg_error *err)
 {
     const char *text = field(csv, row, column);
-    if (erg_log_time(text, seconds) || erg_parse_double(text, seconds))
+    *seconds = NAN;
+    if (!*text)
+        return 0;
+    if ((erg_log_time(text, seconds) || erg_parse_double(text, seconds)) &&
+        fabs(*seconds) <= MOST_TIME_S)
         return 0;
     return erg_csv_fail(csv, row, err,
-                        "column '%s': expected a time such as 2020-04-01 00:08:15 or seconds, got "
-                        "'%s'",
-                        column, text);
+                        "column '%s': expected a time such as 2020-04-01 00:08:15, with or without "
+                        "a zone, or seconds up to %g, got '%s'",
+                        column, MOST_TIME_S, text);
 }
 
-static struct erg_log_job job_of(struct erg_log *log, const struct erg_csv *csv, size_t row,
-                                 const char *id, const char *tenant)
+static int read_submission(const struct erg_csv *csv, size_t row, const char *column,
+                           struct erg_log_job *job, struct erg_error *err)
 {
-    return (struct erg_log_job){.id = erg_arena_strdup(&log->texts, field(csv, row, id)),
-                                .tenant =
-                                    tenant && erg_csv_find(csv, tenant) >= 0
-                                        ? erg_arena_strdup(&log->texts, field(csv, row, tenant))
-                                        : "",
-                                .type = "",
-                                .model = "",
-                                .size = "",
-                                .duration_s = NAN,
-                                .iterations = NAN,
-                                .deadline_s = INFINITY,
-                                .line = erg_csv_line(csv, row)};
+    if (read_time(csv, row, column, &job->submit_s, err) != 0)
+        return -1;
+    return isnan(job->submit_s)
+               ? erg_csv_fail(csv, row, err, "column '%s': expected a time, got nothing", column)
+               : 0;
 }
 
-static int add(struct erg_log *log, const struct erg_csv *csv, size_t row,
-               const struct erg_log_job *job, struct erg_error *err)
+static bool is_running(const char *state)
 {
-    if (!*job->id)
-        return erg_csv_fail(csv, row, err, "the job has no name");
-    if (job->gpus <= 0)
-        log->without_gpus++;
-    else if (job->duration_s <= 0)
-        log->without_time++;
-    else
-        ERG_PUSH(log, items, *job);
+    static const char running[] = "running";
+    size_t i = 0;
+    while (running[i] && tolower((unsigned char)state[i]) == running[i])
+        i++;
+    return !running[i] && !state[i];
+}
+
+/* From start_time to end_time. */
+static int read_span(const struct erg_csv *csv, size_t row, struct erg_log_job *job,
+                     double *start_s, struct erg_error *err)
+{
+    double end_s;
+    if (read_time(csv, row, "start_time", start_s, err) != 0 ||
+        read_time(csv, row, "end_time", &end_s, err) != 0)
+        return -1;
+    if (end_s < *start_s)
+        return erg_csv_fail(csv, row, err,
+                            "column 'end_time': expected no time before the start, got one %g s "
+                            "before it",
+                            *start_s - end_s);
+    if (end_s - *start_s > MOST_RUN_S)
+        return erg_csv_fail(csv, row, err,
+                            "column 'end_time': expected at most %g s after the start", MOST_RUN_S);
+    job->duration_s = isnan(*start_s) ? 0 : end_s - *start_s;
+    if (isnan(job->duration_s))
+        job->fate = ERG_LOG_STILL_RAN;
     return 0;
 }
 
-/* ---- Helios ---- */
+/* ---- Helios and Acme ---- */
 
-static int read_helios(struct erg_log *log, const struct erg_csv *csv, struct erg_error *err)
+static int read_helios(struct erg_log *log, const struct erg_csv *csv, size_t row,
+                       struct erg_log_job *job, struct erg_error *err)
 {
-    for (size_t row = 0; row < erg_csv_rows(csv); row++) {
-        struct erg_log_job job = job_of(log, csv, row, "job_id", "vc");
-        if (read_number(csv, row, "gpu_num", 0, &job.gpus, err) != 0 ||
-            read_time(csv, row, "submit_time", &job.submit_s, err) != 0 ||
-            read_number(csv, row, "duration", 0, &job.duration_s, err) != 0 ||
-            add(log, csv, row, &job, err) != 0)
-            return -1;
-    }
-    return 0;
+    double start_s;
+    (void)log;
+    if (read_number(csv, row, "gpu_num", 1e9, 0, &job->gpus, err) != 0 ||
+        read_number(csv, row, "duration", MOST_RUN_S, NAN, &job->duration_s, err) != 0)
+        return -1;
+    if (job->gpus == 0)
+        return 0;
+    if (is_running(field(csv, row, "state")))
+        job->fate = ERG_LOG_STILL_RAN;
+    else if (isnan(job->duration_s) && read_span(csv, row, job, &start_s, err) != 0)
+        return -1;
+    if (job->fate != ERG_LOG_RAN || job->duration_s == 0)
+        return 0;
+    return read_submission(csv, row, "submit_time", job, err);
 }
 
 /* ---- PAI ---- */
 
-static int compare_names(const void *a, const void *b)
+static int read_pai(struct erg_log *log, const struct erg_csv *csv, size_t row,
+                    struct erg_log_job *task, struct erg_error *err)
 {
-    const struct erg_log_job *x = a, *y = b;
-    int order = strcmp(x->id, y->id);
-    return order ? order : (x->line > y->line) - (x->line < y->line);
-}
-
-/* Tasks of one job become one: all their GPUs, from the first start to the last end. */
-static void add_up_tasks(struct erg_log *log)
-{
-    size_t kept = 0;
-    if (log->count > 0)
-        qsort(log->items, log->count, sizeof *log->items, compare_names);
-    for (size_t i = 0; i < log->count; i++) {
-        const struct erg_log_job *task = &log->items[i];
-        if (kept == 0 || strcmp(log->items[kept - 1].id, task->id) != 0) {
-            log->items[kept++] = *task;
-            continue;
-        }
-        struct erg_log_job *job = &log->items[kept - 1];
-        double end_s = fmax(job->submit_s + job->duration_s, task->submit_s + task->duration_s);
-        job->submit_s = fmin(job->submit_s, task->submit_s);
-        job->duration_s = end_s - job->submit_s;
-        job->gpus += task->gpus;
-    }
-    log->count = kept;
-}
-
-static int read_pai(struct erg_log *log, const struct erg_csv *csv, struct erg_error *err)
-{
-    for (size_t row = 0; row < erg_csv_rows(csv); row++) {
-        struct erg_log_job task = job_of(log, csv, row, "job_name", "user");
-        double instances, percent, start_s, end_s;
-        task.type = erg_arena_strdup(&log->texts, field(csv, row, "gpu_type"));
-        if (read_number(csv, row, "inst_num", 0, &instances, err) != 0 ||
-            read_optional(csv, row, "plan_gpu", &percent, err) != 0 ||
-            read_optional(csv, row, "start_time", &start_s, err) != 0 ||
-            read_optional(csv, row, "end_time", &end_s, err) != 0)
-            return -1;
-        task.gpus = isnan(percent) ? 0 : instances * percent / 100;
-        task.submit_s = start_s;
-        task.duration_s = isnan(start_s) || isnan(end_s) ? 0 : end_s - start_s;
-        if (add(log, csv, row, &task, err) != 0)
-            return -1;
-    }
-    add_up_tasks(log);
+    double instances, percent;
+    (void)log;
+    task->type = field(csv, row, "gpu_type");
+    if (read_number(csv, row, "inst_num", 1e9, 0, &instances, err) != 0 ||
+        read_number(csv, row, "plan_gpu", 1e6, 0, &percent, err) != 0)
+        return -1;
+    task->gpus = instances * percent / 100;
+    if (task->gpus == 0)
+        return 0;
+    if (read_span(csv, row, task, &task->submit_s, err) != 0)
+        return -1;
+    if (is_running(field(csv, row, "status")) && !isnan(task->submit_s))
+        task->fate = ERG_LOG_STILL_RAN;
     return 0;
 }
 
@@ -192,76 +163,100 @@ static double draw_run(const struct erg_log *log, const struct erg_log_job *job)
     return 3600 * least_hours(job->model) * pow(10, share) / fmax(1, job->gpus);
 }
 
-static int read_pollux(struct erg_log *log, const struct erg_csv *csv, struct erg_error *err)
+static int read_pollux(struct erg_log *log, const struct erg_csv *csv, size_t row,
+                       struct erg_log_job *job, struct erg_error *err)
 {
-    for (size_t row = 0; row < erg_csv_rows(csv); row++) {
-        struct erg_log_job job = job_of(log, csv, row, "name", NULL);
-        double batch;
-        job.model = erg_arena_strdup(&log->texts, field(csv, row, "application"));
-        if (read_number(csv, row, "num_replicas", 0, &job.gpus, err) != 0 ||
-            read_number(csv, row, "batch_size", 1, &batch, err) != 0 ||
-            read_time(csv, row, "time", &job.submit_s, err) != 0 ||
-            read_optional(csv, row, "duration", &job.duration_s, err) != 0)
-            return -1;
-        job.batch = (long)batch;
-        if (isnan(job.duration_s))
-            job.duration_s = draw_run(log, &job);
-        if (job.gpus > 0 && job.duration_s == 0 && least_hours(job.model) == 0)
-            return erg_csv_fail(csv, row, err,
-                                "how long '%s' runs is not known; expected a column 'duration' or "
-                                "cifar10, ncf, bert, deepspeech2, yolov3 or imagenet",
-                                job.model);
-        if (add(log, csv, row, &job, err) != 0)
-            return -1;
-    }
-    return 0;
+    double batch;
+    job->model = field(csv, row, "application");
+    if (read_number(csv, row, "num_replicas", 1e9, 0, &job->gpus, err) != 0 ||
+        read_number(csv, row, "batch_size", 1e9, 0, &batch, err) != 0 ||
+        read_number(csv, row, "duration", MOST_RUN_S, NAN, &job->duration_s, err) != 0)
+        return -1;
+    job->batch = (long)batch;
+    if (job->gpus == 0 || job->duration_s == 0)
+        return 0;
+    if (isnan(job->duration_s))
+        job->duration_s = draw_run(log, job);
+    if (job->duration_s == 0)
+        return erg_csv_fail(csv, row, err,
+                            "how long '%s' runs is not known; expected a column 'duration' or "
+                            "cifar10, ncf, bert, deepspeech2, yolov3 or imagenet",
+                            job->model);
+    return read_submission(csv, row, "time", job, err);
 }
 
 /* ---- Arena ---- */
 
-static int read_arena(struct erg_log *log, const struct erg_csv *csv, struct erg_error *err)
+/* "bert__1.3B". */
+static int read_model(struct erg_log *log, const struct erg_csv *csv, size_t row,
+                      struct erg_log_job *job, struct erg_error *err)
 {
-    for (size_t row = 0; row < erg_csv_rows(csv); row++) {
-        struct erg_log_job job = job_of(log, csv, row, "job_id", NULL);
-        char *model = erg_arena_strdup(&log->texts, field(csv, row, "model_name"));
-        char *size = strstr(model, "__");
-        double batch, deadline_s;
-        if (!size)
-            return erg_csv_fail(csv, row, err,
-                                "column 'model_name': expected FAMILY__SIZE such as bert__1.3B, "
-                                "got '%s'",
-                                model);
-        *size = '\0';
-        job.model = model;
-        job.size = size + 2;
-        job.type = erg_arena_strdup(&log->texts, field(csv, row, "gpu_type"));
-        if (read_number(csv, row, "num_gpu", 0, &job.gpus, err) != 0 ||
-            read_number(csv, row, "batch_size", 1, &batch, err) != 0 ||
-            read_time(csv, row, "submission_time", &job.submit_s, err) != 0 ||
-            read_number(csv, row, "num_iteration", 1, &job.iterations, err) != 0 ||
-            read_optional(csv, row, "deadline", &deadline_s, err) != 0)
-            return -1;
-        job.batch = (long)batch;
-        if (!isnan(deadline_s))
-            job.deadline_s = deadline_s;
-        if (add(log, csv, row, &job, err) != 0)
-            return -1;
-    }
+    char *model = erg_arena_strdup(&log->texts, field(csv, row, "model_name"));
+    char *size = strstr(model, "__");
+    if (!size)
+        return erg_csv_fail(csv, row, err,
+                            "column 'model_name': expected FAMILY__SIZE such as bert__1.3B, got "
+                            "'%s'",
+                            model);
+    *size = '\0';
+    job->model = model;
+    job->size = size + 2;
+    return 0;
+}
+
+static int read_arena(struct erg_log *log, const struct erg_csv *csv, size_t row,
+                      struct erg_log_job *job, struct erg_error *err)
+{
+    double batch;
+    job->type = field(csv, row, "gpu_type");
+    if (read_number(csv, row, "num_gpu", 1e9, 0, &job->gpus, err) != 0 ||
+        read_number(csv, row, "batch_size", 1e9, 0, &batch, err) != 0 ||
+        read_number(csv, row, "num_iteration", 1e12, 0, &job->iterations, err) != 0)
+        return -1;
+    job->batch = (long)batch;
+    if (job->gpus == 0 || job->iterations == 0)
+        return 0;
+    if (read_model(log, csv, row, job, err) != 0 ||
+        read_submission(csv, row, "submission_time", job, err) != 0 ||
+        read_number(csv, row, "deadline", MOST_TIME_S, INFINITY, &job->deadline_s, err) != 0)
+        return -1;
+    if (job->deadline_s < job->submit_s)
+        return erg_csv_fail(csv, row, err,
+                            "column 'deadline': expected no time before the submission, got %g",
+                            job->deadline_s);
     return 0;
 }
 
 const struct erg_log_layout *erg_log_layout_of(const struct erg_csv *csv)
 {
     static const struct erg_log_layout layouts[] = {
-        {"Helios", {"job_id", "gpu_num", "submit_time", "duration", "vc"}, read_helios},
-        {"PAI",
-         {"job_name", "inst_num", "start_time", "end_time", "plan_gpu", "gpu_type"},
-         read_pai},
-        {"Pollux", {"name", "time", "application", "num_replicas", "batch_size"}, read_pollux},
-        {"Arena",
-         {"job_id", "submission_time", "num_iteration", "model_name", "batch_size", "num_gpu",
-          "gpu_type"},
-         read_arena},
+        {.name = "Helios",
+         .columns = {"job_id", "gpu_num", "submit_time", "duration", "vc"},
+         .id = "job_id",
+         .tenant = "vc",
+         .read = read_helios},
+        {.name = "Acme",
+         .columns = {"job_id", "gpu_num", "submit_time", "duration"},
+         .id = "job_id",
+         .tenant = "user",
+         .read = read_helios},
+        {.name = "PAI",
+         .columns = {"job_name", "inst_num", "start_time", "end_time", "plan_gpu", "gpu_type"},
+         .id = "job_name",
+         .tenant = "user",
+         .rows_are_tasks = true,
+         .read = read_pai},
+        {.name = "Pollux",
+         .columns = {"name", "time", "application", "num_replicas", "batch_size"},
+         .id = "name",
+         .tenant = "",
+         .read = read_pollux},
+        {.name = "Arena",
+         .columns = {"job_id", "submission_time", "num_iteration", "model_name", "batch_size",
+                     "num_gpu", "gpu_type"},
+         .id = "job_id",
+         .tenant = "",
+         .read = read_arena},
     };
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         size_t found = 0;
@@ -271,4 +266,30 @@ const struct erg_log_layout *erg_log_layout_of(const struct erg_csv *csv)
             return &layouts[i];
     }
     return NULL;
+}
+
+void erg_log_read_table(struct erg_log *log, const struct erg_log_layout *layout,
+                        const struct erg_csv *csv)
+{
+    for (size_t row = 0; row < erg_csv_rows(csv); row++) {
+        struct erg_log_job job = erg_log_job(erg_csv_line(csv, row));
+        struct erg_error why;
+        job.id = erg_arena_strdup(&log->texts, field(csv, row, layout->id));
+        int result = *job.id ? layout->read(log, csv, row, &job, &why)
+                             : erg_csv_fail(csv, row, &why,
+                                            "column '%s': expected a name, got "
+                                            "nothing",
+                                            layout->id);
+        if (result == 0) {
+            erg_log_judge(&job);
+        } else {
+            job.fate = ERG_LOG_WRONG;
+            erg_log_note_wrong(log, &why);
+        }
+        job.tenant = erg_arena_strdup(&log->texts, field(csv, row, layout->tenant));
+        job.type = erg_arena_strdup(&log->texts, job.type);
+        job.model = erg_arena_strdup(&log->texts, job.model);
+        ERG_PUSH(log, items, job);
+    }
+    erg_log_settle(log, layout->rows_are_tasks);
 }

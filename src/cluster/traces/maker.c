@@ -29,11 +29,12 @@ int erg_trace_maker_init(struct erg_trace_maker *maker, const struct erg_fleet *
         (struct erg_trace_maker){.fleet = fleet, .trace = erg_xcalloc(1, sizeof *maker->trace)};
     maker->trace->path = erg_xstrdup(folder);
     int result = erg_profiles_read(&profiles, folder, fleet, err);
-    if (result == 0)
+    if (result == 0) {
         add_workloads(maker->trace, &profiles);
+        result = erg_profiles_speeds(&maker->speeds, &profiles, fleet, maker->trace, NULL, err);
+    }
     erg_profiles_release(&profiles);
-    return result == 0 ? erg_speeds_load(&maker->speeds, folder, fleet, maker->trace, false, err)
-                       : -1;
+    return result;
 }
 
 void erg_trace_maker_release(struct erg_trace_maker *maker)
@@ -46,8 +47,7 @@ double erg_trace_maker_iteration(const struct erg_trace_maker *maker, int worklo
                                  int gpus)
 {
     int shape = erg_speeds_best(maker->speeds, type, gpus);
-    return shape < 0 ? INFINITY
-                     : erg_speed_at(maker->speeds, ERG_PLANS_ANY, workload, shape)->iteration_s;
+    return shape < 0 ? INFINITY : erg_speed_at(maker->speeds, workload, shape)->iteration_s;
 }
 
 static int tenant_of(struct erg_job_trace *trace, const char *name)

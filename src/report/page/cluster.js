@@ -16,7 +16,7 @@ function heading() {
   }
   byId("subtitle").textContent = `${plural(plan.jobs, "job")} on ${plural(plan.gpus, "GPU")}: ` +
     plan.types.map(type => `${type.nodes} × ${type.gpus_per_node} ${type.name}`).join(", ") +
-    `; ${hours(summary.simulated_s)} simulated, ${plan.accounting} accounting.`;
+    `; ${hours(summary.simulated_s)} simulated.`;
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   byId("tiles").append(
     tile(hours(summary.mean_jct_s), `from submission to end under ${one.name}, mean of finished jobs`),
@@ -61,28 +61,6 @@ function families() {
         return h("td", { class: "one-line" }, own ? rate(own.mean_throughput) : NONE,
           own ? h("small", {}, `peak ${rate(own.peak_throughput)}`) : null);
       }))))));
-}
-
-/* Arena's published comparison pads: each job that another policy did not finish counts as the
- * longest of all. Its cuts of the mean completion, and those without. */
-function padding() {
-  const finishing = policies.filter(p => p.summary.finished_jobs > 0 && list(p.completion_s).length);
-  if (plan.accounting !== "artifact" || finishing.length < 2) return;
-  const most = finishing.reduce((a, b) => (b.summary.finished_jobs > a.summary.finished_jobs ? b : a));
-  const longest = Math.max(...finishing.map(p => p.completion_s[100])), jobs = most.summary.finished_jobs;
-  const cut = mean => percent(100 * (1 - most.summary.mean_jct_s / mean));
-  byId("padding-section").hidden = false;
-  byId("padding-text").textContent = `The published comparison counts every job that ${most.name} finished and another policy did not ` +
-    `as the longest of all, ${hours(longest)}, so that a policy is not rewarded for finishing short jobs only. ` +
-    "How many are added decides much of a cut, and their length is one job's. Without padding each mean is of other jobs.";
-  byId("padding").append(h("table", {},
-    h("thead", {}, h("tr", {}, ["policy", "finished", "added", "completion, mean", "with those added", `${most.name} takes less`, "without those"].map(title => h("th", { scope: "col" }, title)))),
-    h("tbody", {}, finishing.map(p => {
-      const added = jobs - p.summary.finished_jobs, padded = (p.summary.finished_jobs * p.summary.mean_jct_s + added * longest) / jobs;
-      return h("tr", {}, h("th", { scope: "row" }, lineIcon(p), p.name),
-        [count(p.summary.finished_jobs), count(added), hours(p.summary.mean_jct_s), hours(padded),
-          p === most ? NONE : cut(padded), p === most ? NONE : cut(p.summary.mean_jct_s)].map(text => h("td", {}, text)));
-    }))));
 }
 
 /* ---- over time ---- */
@@ -295,7 +273,6 @@ heading();
 table();
 showUnserved(policies.flatMap(p => list(p.summary.unserved)));
 families();
-padding();
 courses();
 completions();
 gpuPictures();

@@ -55,7 +55,7 @@ function heading() {
     byId("headline").textContent = `Under ${one.name} a job spends ${lessOrMore(-change.mean, "time")} in the system than under ${reference}.`;
   else if (change)
     byId("headline").textContent = `No sure difference between ${one.name} and ${reference} in the time that a job spends in the system.`;
-  byId("subtitle").textContent = `${change && several ? `So it is for ${groupName(shown.group)} at load ${load.load}. ` : ""}${plural(plan.points, "simulation")}, ${plan.accounting} accounting` +
+  byId("subtitle").textContent = `${change && several ? `So it is for ${groupName(shown.group)} at load ${load.load}. ` : ""}${plural(plan.points, "simulation")}` +
     (plan.rounds ? `, ${plan.rounds} rounds of 300 s each` : "") +
     (plan.missing ? `. ${plan.missing.toLocaleString("en")} are missing: the sweep is not complete.` : ".");
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));

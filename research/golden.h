@@ -3,11 +3,11 @@
  * ended in which of 2,000 rounds, what ran, waited and lay idle at the start of each, and the
  * throughput that each counted.
  */
-#ifndef ERGON_TESTS_CLUSTER_GOLDEN_H
-#define ERGON_TESTS_CLUSTER_GOLDEN_H
+#ifndef ERG_RESEARCH_GOLDEN_H
+#define ERG_RESEARCH_GOLDEN_H
 
+#include "artifact.h"
 #include "check.h"
-#include "cluster/simulate/simulate.h"
 #include "io/csv.h"
 
 enum { GOLDEN_ROUNDS = 2000 };
@@ -15,7 +15,7 @@ enum { GOLDEN_ROUNDS = 2000 };
 struct published {
     struct erg_fleet *fleet;
     struct erg_job_trace *trace;
-    struct erg_speeds *speeds;
+    struct artifact artifact;
 };
 
 /* False where the data is not here. */
@@ -32,15 +32,14 @@ static inline bool published_load(struct published *published, const char *trace
                              ERGON_TEST_SOURCE_DIR "/examples/arena/cluster-1280.yaml", &err),
               &err);
     assert_ok(erg_job_trace_load(&published->trace, path, published->fleet, &err), &err);
-    assert_ok(
-        erg_speeds_load(&published->speeds, folder, published->fleet, published->trace, true, &err),
-        &err);
+    assert_ok(artifact_load(&published->artifact, folder, published->fleet, published->trace, &err),
+              &err);
     return true;
 }
 
 static inline void published_release(struct published *published)
 {
-    erg_speeds_free(published->speeds);
+    artifact_release(&published->artifact);
     erg_job_trace_free(published->trace);
     erg_fleet_free(published->fleet);
 }
@@ -52,15 +51,15 @@ static inline void published_run(struct erg_simulated *result, const struct publ
     struct erg_simulation simulation = {
         .fleet = published->fleet,
         .trace = published->trace,
-        .speeds = published->speeds,
-        .accounting = &erg_accounting_artifact,
+        .speeds = published->artifact.speeds,
+        .accounting = &published->artifact.rules,
         .work = 1,
         .until_s = GOLDEN_ROUNDS * 300.0,
         .power_cap_w = INFINITY,
         .keep_events = true,
         .keep_samples = true,
     };
-    assert_ok(erg_policy_find(&simulation.policy, policy, &err), &err);
+    assert_ok(artifact_policy_find(&simulation.policy, policy, &err), &err);
     assert_ok(erg_simulate(result, &simulation, &err), &err);
 }
 

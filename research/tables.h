@@ -1,9 +1,10 @@
 /*
- * Gavel and Sia as the published comparison of Arena has them (scheduler.h: replays), which departs
- * from their papers: what gavel.c and sia.c do when a comparison is replayed.
+ * What Gavel and Sia have in common in Arena's published comparison, which departs from their
+ * papers: tables of who has which configuration, the search for a better one, and how a decision is
+ * carried out.
  */
-#ifndef ERG_CLUSTER_POLICIES_REPLAY_INTERNAL_H
-#define ERG_CLUSTER_POLICIES_REPLAY_INTERNAL_H
+#ifndef ERG_RESEARCH_TABLES_H
+#define ERG_RESEARCH_TABLES_H
 
 #include "cluster/schedule/policy.h"
 
@@ -17,11 +18,11 @@ struct replay_change {
 
 /*
  * Moves running jobs, in this order, and then places a waiting one: on those shapes or, where there
- * is no room, on twice as many nodes, with such plans. False, and nothing has changed, where one
- * finds no room.
+ * is no room, on twice as many nodes, where they run by these speeds. False, and nothing has
+ * changed, where one finds no room.
  */
 bool replay_apply(struct erg_scheduler *scheduler, const struct replay_change *changes, int count,
-                  const struct replay_change *admitted, enum erg_plans plans);
+                  const struct replay_change *admitted, const struct erg_speeds *speeds);
 
 /* ---- tables ---- */
 
@@ -87,19 +88,5 @@ struct replay_changed {
 /* Makes the best moves in the table; their rows in order, best_count of them. */
 void replay_table_change(struct replay_table *table, const struct replay_search *search,
                          struct replay_changed *changed);
-
-/* ---- policies ---- */
-
-struct replay_gavel;
-struct replay_gavel *replay_gavel_new(const struct erg_scheduler *scheduler);
-void replay_gavel_decide(struct replay_gavel *replay, struct erg_scheduler *scheduler,
-                         const struct erg_occasion *occasion);
-void replay_gavel_free(struct replay_gavel *replay);
-
-struct replay_sia;
-struct replay_sia *replay_sia_new(const struct erg_scheduler *scheduler);
-void replay_sia_decide(struct replay_sia *replay, struct erg_scheduler *scheduler,
-                       const struct erg_occasion *occasion);
-void replay_sia_free(struct replay_sia *replay);
 
 #endif

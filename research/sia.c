@@ -22,8 +22,9 @@
  * rounds agree to the 168th (the best tables of all would to the 422nd), and sums over all within 3
  * %.
  */
-#include "cluster/policies/replay_internal.h"
-#include "cluster/schedule/accounting.h"
+#include "artifact.h"
+#include "policies.h"
+#include "tables.h"
 
 #include "base/memory.h"
 
@@ -57,8 +58,9 @@ struct replay_sia {
     double *goods;             /* of the new job, by configuration; 0: cannot run */
 };
 
-struct replay_sia *replay_sia_new(const struct erg_scheduler *scheduler)
+static int open_sia(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
 {
+    (void)err;
     struct replay_sia *replay = erg_xcalloc(1, sizeof *replay);
     size_t types = scheduler->fleet->types_count, configurations = types * COUNTS;
     replay->types = (int)types;
@@ -69,11 +71,13 @@ struct replay_sia *replay_sia_new(const struct erg_scheduler *scheduler)
     replay->prices = erg_xcalloc(types, sizeof *replay->prices);
     replay->goods = erg_xcalloc(configurations, sizeof *replay->goods);
     replay->workloads = scheduler->trace->workloads_count;
-    return replay;
+    *state = replay;
+    return 0;
 }
 
-void replay_sia_free(struct replay_sia *replay)
+static void close_sia(void *state)
 {
+    struct replay_sia *replay = state;
     for (size_t i = 0; i < replay->workloads; i++)
         free(replay->menus[i]);
     free(replay->menus);
@@ -110,8 +114,9 @@ static double speed_of(const struct erg_scheduler *scheduler, int job, int type,
     int shape = erg_speeds_best(scheduler->speeds, type, gpus);
     if (shape < 0)
         return 0;
-    return fmax(0,
-                erg_scheduler_speed(scheduler, job, ERG_PLANS_DATA_PARALLEL, shape)->samples_per_s);
+    const struct erg_speed *speed = erg_speed_at(artifact_of(scheduler)->data_parallel,
+                                                 scheduler->jobs[job].request->workload, shape);
+    return fmax(0, speed->samples_per_s);
 }
 
 /* What one GPU of a type is taken to do for a job. */
@@ -150,7 +155,7 @@ static const double *menu_of(struct replay_sia *replay, const struct erg_schedul
 /* What restarts have left of a job's time. */
 static double kept(const struct erg_scheduler *scheduler, int job)
 {
-    double executed_s = erg_artifact_executed(&scheduler->works[job], scheduler->now_s);
+    double executed_s = artifact_executed(&scheduler->works[job], scheduler->now_s);
     double restarts_s = scheduler->jobs[job].reconfigurations * RESTART_S;
     return fmax(RESTART_LEAST, (executed_s - restarts_s) / (executed_s + RESTART_S));
 }
@@ -334,7 +339,7 @@ static int shape_of(const struct erg_scheduler *scheduler, int type, int gpus)
 }
 
 static bool admit(struct replay_sia *replay, struct erg_scheduler *scheduler, int job,
-                  enum erg_plans plans)
+                  const struct erg_speeds *speeds)
 {
     struct replay_search search;
     struct replay_changed changed[REPLAY_CHANGES_MOST];
@@ -356,7 +361,7 @@ static bool admit(struct replay_sia *replay, struct erg_scheduler *scheduler, in
     int entry = search.best_entry;
     const struct replay_change admitted = {job,
                                            shape_of(scheduler, type_of(entry), gpus_of(entry))};
-    if (!replay_apply(scheduler, changes, count, &admitted, plans))
+    if (!replay_apply(scheduler, changes, count, &admitted, speeds))
         return false;
     ERG_PUSH(&replay->table, items, (struct replay_row){job, entry});
     return true;
@@ -366,18 +371,31 @@ static void admit_pending(struct replay_sia *replay, struct erg_scheduler *sched
 {
     size_t left = 0;
     for (size_t i = 0; i < replay->pending.count; i++)
-        if (!admit(replay, scheduler, replay->pending.items[i], ERG_PLANS_DATA_PARALLEL))
+        if (!admit(replay, scheduler, replay->pending.items[i],
+                   artifact_of(scheduler)->data_parallel))
             replay->pending.items[left++] = replay->pending.items[i];
     replay->pending.count = left;
 }
 
-void replay_sia_decide(struct replay_sia *replay, struct erg_scheduler *scheduler,
-                       const struct erg_occasion *occasion)
+static int decide(void *state, struct erg_scheduler *scheduler, const struct erg_occasion *occasion,
+                  struct erg_error *err)
 {
+    struct replay_sia *replay = state;
+    (void)err;
     replay_table_forget_ended(&replay->table, scheduler);
     if (occasion->events & ERG_EVENT_END)
         admit_pending(replay, scheduler);
     for (size_t i = 0; i < occasion->arrived_count; i++)
-        if (!admit(replay, scheduler, occasion->arrived[i], ERG_PLANS_ANY))
+        if (!admit(replay, scheduler, occasion->arrived[i], scheduler->speeds))
             ERG_PUSH(&replay->pending, items, occasion->arrived[i]);
+    return 0;
 }
+
+const struct erg_policy artifact_sia = {
+    .name = "sia",
+    .summary = "Sia, as Arena's comparison has it",
+    .events = ARTIFACT_CALLED,
+    .open = open_sia,
+    .decide = decide,
+    .close = close_sia,
+};

@@ -1,5 +1,5 @@
 /* The published comparison under its own accounting: golden rounds and jobs. */
-#include "cluster_golden.h"
+#include "golden.h"
 
 static void run_policy(struct published *published, struct erg_simulated *result,
                        const char *policy)

@@ -1,13 +1,25 @@
-/* The accounting of Arena's published comparison, to the letter (accounting.h). */
-#include "cluster/schedule/accounting.h"
-#include "cluster/speeds.h"
+/* The accounting of Arena's published comparison, to the letter (artifact.h). */
+#include "artifact.h"
+
+#include "base/text.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #define ROUND_S 300.0
 #define ITERATIONS_DIVISOR 5
 #define DEADLINE_FACTOR 5
 #define THROUGHPUT_LEAST 100
+
+double artifact_round(double value)
+{
+    char digits[64];
+    double rounded = value;
+    snprintf(digits, sizeof digits, "%.3f", value);
+    erg_parse_double(digits, &rounded);
+    return rounded;
+}
 
 /* A round takes the jobs of the 300 s behind it, the first also that at its very beginning. */
 static double submission(double asked_s, double previous_s)
@@ -38,7 +50,7 @@ static double rounds_since(const struct erg_work *work, double now_s)
     return round((now_s - work->since_s) / ROUND_S);
 }
 
-double erg_artifact_executed(const struct erg_work *work, double now_s)
+double artifact_executed(const struct erg_work *work, double now_s)
 {
     return isinf(work->iteration_s) ? work->executed_s : executed(work, rounds_since(work, now_s));
 }
@@ -61,7 +73,8 @@ static double remaining(const struct erg_work *work, double now_s)
 static double cost(const struct erg_fleet *fleet, const struct erg_policy *policy, int gpus)
 {
     (void)fleet;
-    return policy->prunes_search ? fmin(10.0 * gpus, 40) : fmin(150.0 * gpus, 600);
+    bool prunes_search = !strncmp(policy->name, "arena", strlen("arena"));
+    return prunes_search ? fmin(10.0 * gpus, 40) : fmin(150.0 * gpus, 600);
 }
 
 static void change(struct erg_work *work, double now_s, double iteration_s, double cost_s)
@@ -74,7 +87,7 @@ static void change(struct erg_work *work, double now_s, double iteration_s, doub
     if (cost_s == 0)                        /* what it still owes of the last restart stays */
         cost_s = fmax(0, work->overhead_s - ROUND_S * rounds_since(work, now_s));
     work->since_s = now_s;
-    work->iteration_s = isinf(iteration_s) ? iteration_s : erg_speeds_round(iteration_s);
+    work->iteration_s = isinf(iteration_s) ? iteration_s : artifact_round(iteration_s);
     work->overhead_s = cost_s;
 }
 
@@ -112,10 +125,8 @@ static double share(const struct erg_work *work, double now_s, double *until_s)
     return owed_s > 0 ? (ROUND_S - owed_s) / ROUND_S : 1;
 }
 
-const struct erg_accounting erg_accounting_artifact = {
-    .name = "artifact",
+const struct erg_accounting artifact_accounting = {
     .round_s = ROUND_S,
-    .replays = true,
     .shrinks_in_place = true,
     .throughput_least = THROUGHPUT_LEAST,
     .submission = submission,
@@ -128,3 +139,8 @@ const struct erg_accounting erg_accounting_artifact = {
     .end = end,
     .share = share,
 };
+
+const struct artifact *artifact_of(const struct erg_scheduler *scheduler)
+{
+    return (const struct artifact *)scheduler->accounting;
+}

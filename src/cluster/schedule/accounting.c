@@ -89,7 +89,6 @@ static double share(const struct erg_work *work, double now_s, double *until_s)
 }
 
 const struct erg_accounting erg_accounting_fair = {
-    .name = "fair",
     .submission = submission,
     .submit = submit,
     .remaining = remaining,

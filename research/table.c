@@ -1,5 +1,5 @@
 /* What the replays of Gavel and Sia have in common: how the best table is found. */
-#include "cluster/policies/replay_internal.h"
+#include "tables.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -18,8 +18,9 @@
  * tables that are not the best. Where the best locality has no room only half as many GPUs per node
  * are tried, not ever fewer.
  */
-#include "cluster/policies/replay_internal.h"
-#include "cluster/schedule/asked.h"
+#include "artifact.h"
+#include "policies.h"
+#include "tables.h"
 
 #include "base/memory.h"
 
@@ -41,17 +42,20 @@ struct replay_gavel {
     bool *blocked; /* by type */
 };
 
-struct replay_gavel *replay_gavel_new(const struct erg_scheduler *scheduler)
+static int open_gavel(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
 {
+    (void)err;
     struct replay_gavel *replay = erg_xcalloc(1, sizeof *replay);
     replay->types = (int)scheduler->fleet->types_count;
     replay->left = erg_xcalloc((size_t)replay->types, sizeof *replay->left);
     replay->blocked = erg_xcalloc((size_t)replay->types, sizeof *replay->blocked);
-    return replay;
+    *state = replay;
+    return 0;
 }
 
-void replay_gavel_free(struct replay_gavel *replay)
+static void close_gavel(void *state)
 {
+    struct replay_gavel *replay = state;
     free(replay->table.items);
     free(replay->pending.items);
     free(replay->moves.items);
@@ -65,13 +69,23 @@ static int gpus_of(const struct erg_scheduler *scheduler, int job)
     return scheduler->jobs[job].request->gpus;
 }
 
+/* As many GPUs as a job asked for, at the best locality, if it runs on them; -1: it does not. */
+static int asked_shape(const struct erg_scheduler *scheduler, int job, int type)
+{
+    const struct erg_speeds *speeds = artifact_of(scheduler)->data_parallel;
+    int shape = erg_speeds_best(speeds, type, gpus_of(scheduler, job));
+    int workload = scheduler->jobs[job].request->workload;
+    return shape >= 0 && erg_speed_feasible(erg_speed_at(speeds, workload, shape)) ? shape : -1;
+}
+
 /* Samples per second of a job on the GPUs that it asked for, of a type. */
 static double value_on(const struct erg_scheduler *scheduler, int job, int type)
 {
-    int shape = erg_asked_shape(scheduler, job, type, ERG_PLANS_DATA_PARALLEL);
-    return shape < 0
-               ? ERG_SPEED_NONE
-               : erg_scheduler_speed(scheduler, job, ERG_PLANS_DATA_PARALLEL, shape)->samples_per_s;
+    int shape = asked_shape(scheduler, job, type),
+        workload = scheduler->jobs[job].request->workload;
+    return shape < 0 ? ERG_SPEED_NONE
+                     : erg_speed_at(artifact_of(scheduler)->data_parallel, workload, shape)
+                           ->samples_per_s;
 }
 
 /* ---- the program ---- */
@@ -149,11 +163,11 @@ static bool admit(struct replay_gavel *replay, struct erg_scheduler *scheduler, 
     for (int i = 0; i < search.best_count; i++) {
         const struct replay_row *row = &replay->table.items[changed[i].row];
         changes[i].job = row->job;
-        changes[i].shape = erg_asked_shape(scheduler, row->job, row->now, ERG_PLANS_DATA_PARALLEL);
+        changes[i].shape = asked_shape(scheduler, row->job, row->now);
     }
-    const struct replay_change admitted = {
-        job, erg_asked_shape(scheduler, job, search.best_entry, ERG_PLANS_DATA_PARALLEL)};
-    if (!replay_apply(scheduler, changes, search.best_count, &admitted, ERG_PLANS_DATA_PARALLEL))
+    const struct replay_change admitted = {job, asked_shape(scheduler, job, search.best_entry)};
+    if (!replay_apply(scheduler, changes, search.best_count, &admitted,
+                      artifact_of(scheduler)->data_parallel))
         return false;
     ERG_PUSH(&replay->table, items, (struct replay_row){job, search.best_entry});
     return true;
@@ -176,13 +190,25 @@ static void admit_pending(struct replay_gavel *replay, struct erg_scheduler *sch
     replay->pending.count = kept;
 }
 
-void replay_gavel_decide(struct replay_gavel *replay, struct erg_scheduler *scheduler,
-                         const struct erg_occasion *occasion)
+static int decide(void *state, struct erg_scheduler *scheduler, const struct erg_occasion *occasion,
+                  struct erg_error *err)
 {
+    struct replay_gavel *replay = state;
+    (void)err;
     replay_table_forget_ended(&replay->table, scheduler);
     if (occasion->events & ERG_EVENT_END)
         admit_pending(replay, scheduler);
     for (size_t i = 0; i < occasion->arrived_count; i++)
         if (!admit(replay, scheduler, occasion->arrived[i]))
             ERG_PUSH(&replay->pending, items, occasion->arrived[i]);
+    return 0;
 }
+
+const struct erg_policy artifact_gavel = {
+    .name = "gavel",
+    .summary = "Gavel, as Arena's comparison has it",
+    .events = ARTIFACT_CALLED,
+    .open = open_gavel,
+    .decide = decide,
+    .close = close_gavel,
+};

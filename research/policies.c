@@ -1,0 +1,86 @@
+/* The policies of Arena's published comparison: those that differ from the library's. */
+#include "policies.h"
+#include "artifact.h"
+#include "cluster/policies/arena_internal.h"
+#include "cluster/policies/elasticflow.h"
+
+#include <string.h>
+
+static int open_elastic(void **state, const struct erg_scheduler *scheduler, bool deadlines)
+{
+    const struct erg_elastic_rules rules = {.deadlines = deadlines,
+                                            .as_published = true,
+                                            .speeds = artifact_of(scheduler)->data_parallel};
+    return erg_elastic_open(state, scheduler, &rules);
+}
+
+static int open_deadlines(void **state, const struct erg_scheduler *scheduler,
+                          struct erg_error *err)
+{
+    (void)err;
+    return open_elastic(state, scheduler, true);
+}
+
+static int open_loose(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+{
+    (void)err;
+    return open_elastic(state, scheduler, false);
+}
+
+static const struct erg_policy elasticflow = {
+    .name = "elasticflow",
+    .summary = "ElasticFlow, as Arena's comparison has it",
+    .events = ARTIFACT_CALLED,
+    .open = open_deadlines,
+    .decide = erg_elastic_decide,
+    .close = erg_elastic_close,
+};
+
+static const struct erg_policy elasticflow_ls = {
+    .name = "elasticflow-ls",
+    .summary = "the same without deadlines",
+    .events = ARTIFACT_CALLED,
+    .open = open_loose,
+    .decide = erg_elastic_decide,
+    .close = erg_elastic_close,
+};
+
+/* Arena without one of its parts, as in the publication. */
+#define ABLATION(symbol, title, text, ...)                                                         \
+    static int open_##symbol(void **state, const struct erg_scheduler *scheduler,                  \
+                             struct erg_error *err)                                                \
+    {                                                                                              \
+        static const struct arena_rules rules = {__VA_ARGS__};                                     \
+        (void)err;                                                                                 \
+        return erg_arena_open(state, scheduler, &rules);                                           \
+    }                                                                                              \
+    static const struct erg_policy symbol = {                                                      \
+        .name = (title),                                                                           \
+        .summary = (text),                                                                         \
+        .events = ERG_ARENA_CALLED,                                                                \
+        .open = open_##symbol,                                                                     \
+        .decide = erg_arena_decide,                                                                \
+        .close = erg_arena_close,                                                                  \
+    }
+
+ABLATION(arena_ns, "arena-ns", "Arena without scaling", .no_scaling = true);
+ABLATION(arena_nh, "arena-nh", "Arena without changes of GPU type", .no_types = true);
+ABLATION(arena_no, "arena-no", "Arena without opportunistic execution", .no_opportunism = true);
+
+const struct erg_policy *const artifact_policies[] = {
+    &elasticflow, &elasticflow_ls, &artifact_gavel, &artifact_sia,
+    &arena_ns,    &arena_nh,       &arena_no,       NULL,
+};
+
+int artifact_policy_find(const struct erg_policy **policy, const char *name, struct erg_error *err)
+{
+    for (size_t i = 0; artifact_policies[i]; i++)
+        if (!strcmp(artifact_policies[i]->name, name)) {
+            *policy = artifact_policies[i];
+            return 0;
+        }
+    struct erg_error own;
+    return erg_policy_find(policy, name, &own) == 0
+               ? 0
+               : erg_fail(err, own.status, "%s, arena-ns, arena-nh, arena-no", own.message);
+}

@@ -1,0 +1,26 @@
+/*
+ * ElasticFlow as a policy of several rules: elasticflow.c has the two that users choose, research/
+ * those of published comparisons.
+ */
+#ifndef ERG_CLUSTER_POLICIES_ELASTICFLOW_H
+#define ERG_CLUSTER_POLICIES_ELASTICFLOW_H
+
+#include "cluster/schedule/policy.h"
+
+struct erg_elastic_rules {
+    bool deadlines; /* a share must meet its job's deadline; else any that runs will do */
+    /* Shares are dealt out only when a job is admitted; all jobs of the type are placed anew then,
+     * the newest first among equals, and double even where that adds nothing. Jobs wait even for
+     * types on which they cannot run. */
+    bool as_published;
+    const struct erg_speeds *speeds; /* by which shares are dealt out; NULL: as believed */
+};
+
+/* For the functions of a policy (policy.h). */
+int erg_elastic_open(void **state, const struct erg_scheduler *scheduler,
+                     const struct erg_elastic_rules *rules);
+int erg_elastic_decide(void *state, struct erg_scheduler *scheduler,
+                       const struct erg_occasion *occasion, struct erg_error *err);
+void erg_elastic_close(void *state);
+
+#endif

@@ -1,0 +1,112 @@
+/* The times of logs: dates with and without zones, and the clock of the Pacific coast. */
+#include "cluster/traces/log_internal.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define DAY_S 86400.0
+#define HOUR_S 3600.0
+
+static bool is_leap(int year)
+{
+    return (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+}
+
+static int days_in(int year, int month)
+{
+    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    return days[month - 1] + (month == 2 && is_leap(year));
+}
+
+/* Days of 1970-01-01 to a date of the Gregorian calendar. */
+static long days_of(int year, int month, int day)
+{
+    static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
+    long past = year - 1 + (month > 2); /* whose leap day is over */
+    return 365L * year + past / 4 - past / 100 + past / 400 + before[month - 1] + day - 719528;
+}
+
+/* "", "Z", "+08", "+0800" or "+08:00": whether it says a zone, and how far it is east. */
+static bool parse_zone(const char *text, bool *has_zone, double *east_s)
+{
+    int hours, minutes = 0, end = 0;
+    char sign = *text;
+    *has_zone = *text != '\0';
+    *east_s = 0;
+    if (!*text || ((*text == 'Z' || *text == 'z') && !text[1]))
+        return true;
+    if ((sign != '+' && sign != '-') || !isdigit((unsigned char)text[1]) ||
+        !isdigit((unsigned char)text[2]) || sscanf(text + 1, "%2d%n", &hours, &end) != 1)
+        return false;
+    text += 1 + end;
+    text += *text == ':';
+    if (*text && (!isdigit((unsigned char)text[0]) || !isdigit((unsigned char)text[1]) || text[2] ||
+                  sscanf(text, "%2d", &minutes) != 1))
+        return false;
+    *east_s = (sign == '-' ? -1 : 1) * (HOUR_S * hours + 60 * minutes);
+    return hours <= 14 && minutes < 60;
+}
+
+struct clock_time {
+    int year;
+    double shown_s; /* as if the clock were that of Greenwich */
+    bool has_zone;
+    double east_s;
+};
+
+static bool parse_time(const char *text, struct clock_time *time)
+{
+    int year, month, day, hour, minute, second, end = 0;
+    char between, *rest;
+    if (sscanf(text, "%4d-%2d-%2d%c%2d:%2d:%2d%n", &year, &month, &day, &between, &hour, &minute,
+               &second, &end) != 7 ||
+        end == 0 || (between != ' ' && between != 'T') || year < 1 || month < 1 || month > 12 ||
+        day < 1 || day > days_in(year, month) || hour < 0 || hour > 23 || minute < 0 ||
+        minute > 59 || second < 0 || second > 60)
+        return false;
+    double part_s = 0;
+    text += end;
+    if (*text == '.') {
+        part_s = isdigit((unsigned char)text[1]) ? strtod(text, &rest) : 2;
+        if (part_s >= 1)
+            return false;
+        text = rest;
+    }
+    text += *text == ' ' && (text[1] == '+' || text[1] == '-');
+    time->year = year;
+    time->shown_s =
+        DAY_S * (double)days_of(year, month, day) + HOUR_S * hour + 60 * minute + second + part_s;
+    return parse_zone(text, &time->has_zone, &time->east_s);
+}
+
+bool erg_log_time(const char *text, double *seconds)
+{
+    struct clock_time time;
+    if (!parse_time(text, &time))
+        return false;
+    *seconds = time.shown_s - time.east_s;
+    return true;
+}
+
+/* Two o'clock of a Sunday of a month, the first, second, ... */
+static double change_s(int year, int month, int sunday)
+{
+    long first = days_of(year, month, 1), weekday = (first + 4) % 7; /* 0: Sunday */
+    return DAY_S * (double)(first + (7 - weekday) % 7 + 7 * (sunday - 1)) + 2 * HOUR_S;
+}
+
+bool erg_log_time_pacific(const char *text, double least_s, double *seconds)
+{
+    struct clock_time time;
+    if (!parse_time(text, &time))
+        return false;
+    /* The rule since 2007. */
+    double summer_s = change_s(time.year, 3, 2), winter_s = change_s(time.year, 11, 1);
+    bool is_summer = time.shown_s >= summer_s && time.shown_s < winter_s;
+    bool is_twofold = is_summer && time.shown_s >= winter_s - HOUR_S;
+    *seconds = time.shown_s - (time.has_zone ? time.east_s : (is_summer ? -7 : -8) * HOUR_S);
+    if (!time.has_zone && is_twofold && *seconds < least_s)
+        *seconds += HOUR_S;
+    return true;
+}
