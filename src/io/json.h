@@ -7,6 +7,7 @@
 #ifndef ERG_IO_JSON_H
 #define ERG_IO_JSON_H
 
+#include "base/text.h"
 #include "ergon/error.h"
 
 #include <jansson.h>
@@ -24,8 +25,23 @@ int erg_json_write(const char *path, const json_t *root, struct erg_error *err);
 /* The same as text, to be freed by the caller. */
 char *erg_json_text(const json_t *root);
 
-/* A new number, or null for NaN and infinity, which JSON does not have. */
+/*
+ * New values for documents. They take any input, so that no key is lost: jansson's own
+ * json_string() and json_pack() return NULL for text that is not UTF-8, and setting NULL sets
+ * nothing. src/ uses these instead. Text is made valid (base/text.h); NaN and infinity, which JSON
+ * does not have, and a NULL text are null.
+ */
 json_t *erg_json_number(double value);
+json_t *erg_json_new_string(const char *text);
+
+/*
+ * json_pack() with such values. Of its format: {} with "s:" before each value, [], s (a "?" behind
+ * it changes nothing), i, I (json_int_t), b, f, n, o (takes the reference over), O (adds one).
+ */
+json_t *erg_json_pack(const char *format, ...);
+
+/* Adds a string with its quotes, as JSON writes it: for documents that are written line by line. */
+void erg_json_add_string(struct erg_text *out, const char *text);
 
 /*
  * A place in a document: an object and how to call it in messages, for example
