@@ -249,16 +249,16 @@ static json_t *describe_instruction(const struct erg_plan_file *plan,
     const struct erg_plan_option *option = erg_plan_file_option(plan, point, i);
     json_t *configurations = json_array();
     for (size_t k = 0; k < option->configuration_count; k++)
-        json_array_append_new(configurations, json_pack("{s:s, s:s, s:i}", "partition",
-                                                        option->configurations[k].partition, "slot",
-                                                        option->configurations[k].slot, "sms",
-                                                        option->configurations[k].sms));
-    return json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:i, s:s, s:o}", "type",
-                     instruction->direction == ERG_FORWARD ? "forward" : "backward", "microbatch",
-                     (int)instruction->microbatch, "chunk", (int)instruction->chunk, "start_s",
-                     start_s, "time_s", option->time_s, "energy_j", option->energy_j, "clock_mhz",
-                     option->clock_mhz, "mode", erg_mode_name(option->mode), "configurations",
-                     configurations);
+        json_array_append_new(configurations, erg_json_pack("{s:s, s:s, s:i}", "partition",
+                                                            option->configurations[k].partition,
+                                                            "slot", option->configurations[k].slot,
+                                                            "sms", option->configurations[k].sms));
+    return erg_json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:i, s:s, s:o}", "type",
+                         instruction->direction == ERG_FORWARD ? "forward" : "backward",
+                         "microbatch", (int)instruction->microbatch, "chunk",
+                         (int)instruction->chunk, "start_s", start_s, "time_s", option->time_s,
+                         "energy_j", option->energy_j, "clock_mhz", option->clock_mhz, "mode",
+                         erg_mode_name(option->mode), "configurations", configurations);
 }
 
 static json_t *describe_stages(const struct erg_plan_file *plan, const struct erg_plan_point *point)
@@ -272,7 +272,7 @@ static json_t *describe_stages(const struct erg_plan_file *plan, const struct er
         for (size_t i = stage * schedule->per_stage; i < (stage + 1) * schedule->per_stage; i++)
             json_array_append_new(list, describe_instruction(plan, point, i, start_s[i]));
         json_array_append_new(
-            stages, json_pack("{s:I, s:o}", "stage", (json_int_t)stage, "instructions", list));
+            stages, erg_json_pack("{s:I, s:o}", "stage", (json_int_t)stage, "instructions", list));
     }
     free(start_s);
     return stages;
@@ -289,12 +289,12 @@ static json_t *describe_methods(const struct erg_plan_file *plan)
         json_t *points = json_array();
         for (size_t p = 0; p < method->point_count; p++)
             json_array_append_new(points,
-                                  json_pack("{s:f, s:f}", "time_s", method->points[p].time_s,
-                                            "energy_j", method->points[p].energy_j));
+                                  erg_json_pack("{s:f, s:f}", "time_s", method->points[p].time_s,
+                                                "energy_j", method->points[p].energy_j));
         json_t *saved = json_object_get(
             json_object_get(json_object_get(plan->document, "methods"), name), "versus");
         json_object_set_new(methods, name,
-                            json_pack("{s:o, s:O}", "points", points, "versus", saved));
+                            erg_json_pack("{s:o, s:O}", "points", points, "versus", saved));
     }
     return methods;
 }
@@ -302,19 +302,19 @@ static json_t *describe_methods(const struct erg_plan_file *plan)
 static void print_json(const struct erg_plan_file *plan, const struct choice *choice)
 {
     const struct erg_plan_point *point = &plan->methods[choice->method].points[choice->point];
-    json_t *chosen =
-        json_pack("{s:s, s:I, s:s, s:f, s:f, s:f}", "method", erg_method_name(choice->method),
-                  "point", (json_int_t)choice->point, "rule", choice->rule, "time_s", point->time_s,
-                  "energy_j", point->energy_j, "static_energy_j", point->static_energy_j);
+    json_t *chosen = erg_json_pack(
+        "{s:s, s:I, s:s, s:f, s:f, s:f}", "method", erg_method_name(choice->method), "point",
+        (json_int_t)choice->point, "rule", choice->rule, "time_s", point->time_s, "energy_j",
+        point->energy_j, "static_energy_j", point->static_energy_j);
     if (choice->held_until_s > 0) {
         double held_j = erg_plan_file_held_energy(plan, point, choice->held_until_s);
-        json_object_set_new(chosen, "held_until_s", json_real(choice->held_until_s));
-        json_object_set_new(chosen, "held_energy_j", json_real(held_j));
+        json_object_set_new(chosen, "held_until_s", erg_json_number(choice->held_until_s));
+        json_object_set_new(chosen, "held_energy_j", erg_json_number(held_j));
     }
     json_object_set_new(chosen, "stages", describe_stages(plan, point));
-    json_t *root = json_pack("{s:i, s:O, s:o, s:o}", "schema_version", 1, "job",
-                             json_object_get(plan->document, "job"), "methods",
-                             describe_methods(plan), "chosen", chosen);
+    json_t *root = erg_json_pack("{s:i, s:O, s:o, s:o}", "schema_version", 1, "job",
+                                 json_object_get(plan->document, "job"), "methods",
+                                 describe_methods(plan), "chosen", chosen);
     char *text = erg_json_text(root);
     puts(text);
     free(text);

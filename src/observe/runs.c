@@ -275,23 +275,23 @@ void erg_runs_table(struct erg_text *out, const struct erg_runs *runs)
 static json_t *spread_json(const struct erg_spread *spread)
 {
     double mean = erg_spread_mean(spread), sd = erg_spread_sd(spread);
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "mean", erg_json_number(mean), "sd",
-                     erg_json_number(sd), "cv", erg_json_number(sd / mean), "min",
-                     erg_json_number(spread->count ? spread->least : NAN), "max",
-                     erg_json_number(spread->count ? spread->most : NAN));
+    return erg_json_pack("{s:o, s:o, s:o, s:o, s:o}", "mean", erg_json_number(mean), "sd",
+                         erg_json_number(sd), "cv", erg_json_number(sd / mean), "min",
+                         erg_json_number(spread->count ? spread->least : NAN), "max",
+                         erg_json_number(spread->count ? spread->most : NAN));
 }
 
 static json_t *run_json(const struct erg_runs *runs, const struct erg_run *run)
 {
     static const char *const qualities[] = {"missing", "measured", "estimated", "power_only"};
-    json_t *object = json_pack("{s:i}", "exit_status", run->exit_status), *gpus = json_array();
+    json_t *object = erg_json_pack("{s:i}", "exit_status", run->exit_status), *gpus = json_array();
     for (int total = 0; total < TOTALS; total++)
         json_object_set_new(object, totals[total].key,
                             erg_json_number(total_of(&run->window, total)));
     for (size_t g = 0; g < runs->gpu_count; g++) {
         const struct erg_window_gpu *gpu = &run->window.gpu[g];
-        json_t *row = json_pack("{s:i, s:s, s:b}", "index", runs->gpus[g].index, "quality",
-                                qualities[gpu->quality], "lost", gpu->lost);
+        json_t *row = erg_json_pack("{s:i, s:s, s:b}", "index", runs->gpus[g].index, "quality",
+                                    qualities[gpu->quality], "lost", gpu->lost);
         for (size_t c = 0; c < COLUMNS; c++)
             json_object_set_new(row, columns[c].key,
                                 erg_json_number(column_of(gpu, columns[c].offset)));
@@ -306,15 +306,15 @@ json_t *erg_runs_json(const struct erg_runs *runs)
     json_t *command = json_array(), *gpus = json_array(), *items = json_array();
     json_t *summary = json_object();
     for (const char *const *word = runs->command; *word; word++)
-        json_array_append_new(command, json_string(*word));
+        json_array_append_new(command, erg_json_new_string(*word));
     for (int total = 0; total < TOTALS; total++) {
         struct erg_spread spread = spread_total(runs, total);
         json_object_set_new(summary, totals[total].key, spread_json(&spread));
     }
     for (size_t g = 0; g < runs->gpu_count; g++) {
         const struct erg_meter_gpu *info = &runs->gpus[g];
-        json_t *row = json_pack("{s:i, s:s, s:s}", "index", info->index, "name", info->name, "uuid",
-                                info->uuid);
+        json_t *row = erg_json_pack("{s:i, s:s, s:s}", "index", info->index, "name", info->name,
+                                    "uuid", info->uuid);
         for (size_t c = 0; c < COLUMNS; c++) {
             struct erg_spread spread = spread_gpu(runs, g, columns[c].offset);
             json_object_set_new(row, columns[c].key, spread_json(&spread));
@@ -323,7 +323,7 @@ json_t *erg_runs_json(const struct erg_runs *runs)
     }
     for (size_t i = 0; i < runs->count; i++)
         json_array_append_new(items, run_json(runs, &runs->items[i]));
-    return json_pack("{s:i, s:o, s:i, s:o, s:o, s:o}", "schema_version", 1, "command", command,
-                     "warmups", (int)runs->warmups, "summary", summary, "gpus", gpus, "runs",
-                     items);
+    return erg_json_pack("{s:i, s:o, s:i, s:o, s:o, s:o}", "schema_version", 1, "command", command,
+                         "warmups", (int)runs->warmups, "summary", summary, "gpus", gpus, "runs",
+                         items);
 }

@@ -6,15 +6,11 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "io/json.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static json_t *number_or_null(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
 
 static const char *op_kind_name(enum erg_op_kind kind)
 {
@@ -37,10 +33,10 @@ static json_t *job_document(const struct erg_optimization *o)
     const struct erg_job *job = o->job;
     json_t *layers = json_array(), *hops = json_array();
     for (int s = 0; s < job->pipeline; s++)
-        json_array_append_new(hops, json_real(o->hop_latency_s[s]));
+        json_array_append_new(hops, erg_json_number(o->hop_latency_s[s]));
     for (int x = 0; x < job->pipeline * job->virtual_stages; x++)
         json_array_append_new(layers, json_integer(job->chunk_layers[x]));
-    return json_pack(
+    return erg_json_pack(
         "{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:i, s:i, s:s, s:o, s:i, s:o, s:f}",
         "name", job->name, "model", job->model->name, "stack", job->stack->name, "tensor",
         job->tensor, "context", job->context, "pipeline", job->pipeline, "data", job->data,
@@ -61,7 +57,7 @@ static json_t *kind_document(const struct erg_optimization *o,
         json_array_append_new(clocks, json_integer(kind->survey.clocks_mhz[i]));
     const struct erg_gpu *gpu = kind->on->gpu;
     const struct erg_device *device = o->request->device;
-    json_t *document = json_pack(
+    json_t *document = erg_json_pack(
         "{s:s, s:i, s:i, s:I, s:s+, s:s, s:b, s:s*, s:f, s:f, s:f, s:i, s:o}", "gpu", gpu->name,
         "nodes", kind->on->nodes->nodes, "gpus_per_node", kind->on->nodes->gpus_per_node,
         "gpus_used", (json_int_t)erg_cluster_gpus(kind->on->nodes), "device",
@@ -72,7 +68,7 @@ static json_t *kind_document(const struct erg_optimization *o,
         "clocks_mhz", clocks);
     if (erg_lab_fixed_clock(kind->lab))
         json_object_set_new(document, "mean_clock_mhz",
-                            json_real(erg_lab_counts(kind->lab).mean_clock_mhz));
+                            erg_json_number(erg_lab_counts(kind->lab).mean_clock_mhz));
     return document;
 }
 
@@ -109,11 +105,11 @@ static json_t *search_document(const struct erg_optimization *o)
         find_largest(o, &o->kinds[k], &largest);
     if (exhaustive || largest.method == ERG_SEARCH_RANDOM)
         largest.start = largest.batch = 0;
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "method",
-                     erg_search_method_name(largest.method), "prior",
-                     o->job->search.prior == ERG_JOB_EMULATOR_PRIOR ? "emulator" : "none", "budget",
-                     (json_int_t)largest.budget, "start", (json_int_t)largest.start, "batch",
-                     (json_int_t)largest.batch, "sweep_clocks", (json_int_t)largest.sweep_clocks);
+    return erg_json_pack(
+        "{s:s, s:s, s:I, s:I, s:I, s:I}", "method", erg_search_method_name(largest.method), "prior",
+        o->job->search.prior == ERG_JOB_EMULATOR_PRIOR ? "emulator" : "none", "budget",
+        (json_int_t)largest.budget, "start", (json_int_t)largest.start, "batch",
+        (json_int_t)largest.batch, "sweep_clocks", (json_int_t)largest.sweep_clocks);
 }
 
 /* ---- partitions ---- */
@@ -126,31 +122,32 @@ static json_t *partition_document(const struct erg_optimization *o, size_t kind_
     const struct erg_space *space = &kind->survey.spaces[index];
     json_t *ops = json_array(), *slots = json_array(), *sms = json_array();
     for (size_t i = 0; i < partition->task.op_count; i++)
-        json_array_append_new(ops, json_pack("{s:s, s:s}", "name", partition->op_names[i], "kind",
-                                             op_kind_name(partition->task.ops[i].kind)));
+        json_array_append_new(ops,
+                              erg_json_pack("{s:s, s:s}", "name", partition->op_names[i], "kind",
+                                            op_kind_name(partition->task.ops[i].kind)));
     for (size_t i = 0; i < partition->slot_count; i++)
-        json_array_append_new(slots, json_string(partition->slots[i].name));
+        json_array_append_new(slots, erg_json_new_string(partition->slots[i].name));
     for (size_t i = 0; i < partition->sms_count; i++)
         json_array_append_new(sms, json_integer(partition->sms[i]));
     json_t *progress = json_array(), *front = json_array();
     for (size_t i = 0; i < search->evaluation_count; i++)
-        json_array_append_new(progress, json_real(search->progress[i]));
+        json_array_append_new(progress, erg_json_number(search->progress[i]));
     struct erg_frontier frontier = {0};
     erg_search_front(search, kind->on->gpu->blocking_power_w, &frontier);
     for (size_t i = 0; i < frontier.count; i++) {
         size_t config = (size_t)frontier.points[i].recipe;
         struct erg_choice choice = erg_space_choice(space, config);
         const struct erg_estimate *estimate = &search->table[config];
-        json_array_append_new(front, json_pack("{s:i, s:s, s:i, s:f, s:f, s:f, s:f, s:b}",
-                                               "clock_mhz", space->clocks_mhz[choice.clock], "slot",
-                                               partition->slots[choice.slot].name, "sms",
-                                               space->sms[choice.sm], "time_s", estimate->time_s,
-                                               "energy_j", estimate->energy_j, "time_sd",
-                                               estimate->time_sd, "energy_sd", estimate->energy_sd,
-                                               "measured", estimate->knowledge == ERG_MEASURED));
+        json_array_append_new(
+            front, erg_json_pack("{s:i, s:s, s:i, s:f, s:f, s:f, s:f, s:b}", "clock_mhz",
+                                 space->clocks_mhz[choice.clock], "slot",
+                                 partition->slots[choice.slot].name, "sms", space->sms[choice.sm],
+                                 "time_s", estimate->time_s, "energy_j", estimate->energy_j,
+                                 "time_sd", estimate->time_sd, "energy_sd", estimate->energy_sd,
+                                 "measured", estimate->knowledge == ERG_MEASURED));
     }
     erg_frontier_release(&frontier);
-    return json_pack(
+    return erg_json_pack(
         "{s:s, s:i, s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o}", "key",
         partition->key, "kind", (int)kind_index, "direction",
         partition->backward ? "backward" : "forward", "occurrences", partition->occurrences,
@@ -171,9 +168,9 @@ static json_t *option_document(const struct erg_optimization_kind *kind, int dir
                                const struct erg_microbatch *table,
                                const struct erg_microbatch_option *option)
 {
-    json_t *document = json_pack("{s:s, s:i, s:f, s:f}", "mode", erg_mode_name(option->mode),
-                                 "clock_mhz", kind->survey.clocks_mhz[option->clock], "time_s",
-                                 option->time_s, "energy_j", option->energy_j);
+    json_t *document = erg_json_pack("{s:s, s:i, s:f, s:f}", "mode", erg_mode_name(option->mode),
+                                     "clock_mhz", kind->survey.clocks_mhz[option->clock], "time_s",
+                                     option->time_s, "energy_j", option->energy_j);
     if (!option->configurations)
         return document;
     json_t *configurations = json_array();
@@ -183,9 +180,9 @@ static json_t *option_document(const struct erg_optimization_kind *kind, int dir
         const struct erg_space *space = &kind->survey.spaces[index];
         struct erg_choice choice = erg_space_choice(space, (size_t)option->configurations[k]);
         json_array_append_new(configurations,
-                              json_pack("{s:s, s:s, s:i}", "partition", partition->key, "slot",
-                                        partition->slots[choice.slot].name, "sms",
-                                        space->sms[choice.sm]));
+                              erg_json_pack("{s:s, s:s, s:i}", "partition", partition->key, "slot",
+                                            partition->slots[choice.slot].name, "sms",
+                                            space->sms[choice.sm]));
     }
     json_object_set_new(document, "configurations", configurations);
     return document;
@@ -233,11 +230,11 @@ static json_t *stages_document(const struct erg_optimization *o, struct numberin
     json_t *stages = json_array();
     for (int x = 0; x < o->job->pipeline * o->job->virtual_stages; x++)
         json_array_append_new(stages,
-                              json_pack("{s:i, s:i, s:i, s:i, s:{s:[]}, s:{s:[]}}", "stage",
-                                        x % o->job->pipeline, "chunk", x / o->job->pipeline, "kind",
-                                        (int)o->job->stage_kind[x % o->job->pipeline], "layers",
-                                        o->job->chunk_layers[x], "forward", "options", "backward",
-                                        "options"));
+                              erg_json_pack("{s:i, s:i, s:i, s:i, s:{s:[]}, s:{s:[]}}", "stage",
+                                            x % o->job->pipeline, "chunk", x / o->job->pipeline,
+                                            "kind", (int)o->job->stage_kind[x % o->job->pipeline],
+                                            "layers", o->job->chunk_layers[x], "forward", "options",
+                                            "backward", "options"));
     for (int method = 0; method < ERG_METHOD_COUNT; method++)
         if (reported(o, method))
             number_method(o, numbering, method, stages);
@@ -253,10 +250,10 @@ static json_t *schedule_document(const struct erg_schedule *schedule)
         for (size_t i = s * schedule->per_stage; i < (s + 1) * schedule->per_stage; i++) {
             const struct erg_instruction *instruction = &schedule->instructions[i];
             json_array_append_new(instructions,
-                                  json_pack("{s:s, s:i, s:i}", "type",
-                                            erg_direction_name(instruction->direction),
-                                            "microbatch", (int)instruction->microbatch, "chunk",
-                                            (int)instruction->chunk));
+                                  erg_json_pack("{s:s, s:i, s:i}", "type",
+                                                erg_direction_name(instruction->direction),
+                                                "microbatch", (int)instruction->microbatch, "chunk",
+                                                (int)instruction->chunk));
         }
         json_array_append_new(stages, instructions);
     }
@@ -278,11 +275,11 @@ static json_t *point_document(const struct erg_method_result *result, size_t ind
         }
         json_array_append_new(stages, options);
     }
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "time_s", point->time_s, "energy_j",
-                     point->energy_j, "planned_time_s", point->planned_time_s, "planned_energy_j",
-                     point->planned_energy_j, "static_energy_j", point->static_energy_j,
-                     "dynamic_energy_j", point->energy_j - point->static_energy_j, "options",
-                     stages);
+    return erg_json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "time_s", point->time_s, "energy_j",
+                         point->energy_j, "planned_time_s", point->planned_time_s,
+                         "planned_energy_j", point->planned_energy_j, "static_energy_j",
+                         point->static_energy_j, "dynamic_energy_j",
+                         point->energy_j - point->static_energy_j, "options", stages);
 }
 
 static json_t *methods_document(const struct erg_optimization *o, const struct numbering *numbering)
@@ -296,17 +293,17 @@ static json_t *methods_document(const struct erg_optimization *o, const struct n
         for (size_t p = 0; p < result->point_count + result->slower_count; p++)
             json_array_append_new(p < result->point_count ? points : slower,
                                   point_document(result, p, numbering->numbers[i]));
-        json_t *versus = json_pack(
+        json_t *versus = erg_json_pack(
             "{s:o, s:o, s:o, s:o}", "max_throughput_time_reduction_percent",
-            number_or_null(result->versus.max_throughput_time),
+            erg_json_number(result->versus.max_throughput_time),
             "max_throughput_energy_reduction_percent",
-            number_or_null(result->versus.max_throughput_energy),
-            "iso_time_energy_reduction_percent", number_or_null(result->versus.iso_time_energy),
-            "iso_energy_time_reduction_percent", number_or_null(result->versus.iso_energy_time));
+            erg_json_number(result->versus.max_throughput_energy),
+            "iso_time_energy_reduction_percent", erg_json_number(result->versus.iso_time_energy),
+            "iso_energy_time_reduction_percent", erg_json_number(result->versus.iso_energy_time));
         json_object_set_new(methods, erg_method_name((enum erg_method)i),
-                            json_pack("{s:s, s:o, s:o, s:o}", "label",
-                                      erg_method_label((enum erg_method)i), "points", points,
-                                      "slower", slower, "versus", versus));
+                            erg_json_pack("{s:s, s:o, s:o, s:o}", "label",
+                                          erg_method_label((enum erg_method)i), "points", points,
+                                          "slower", slower, "versus", versus));
     }
     return methods;
 }
@@ -353,7 +350,7 @@ json_t *erg_optimization_document(const struct erg_optimization *o, struct erg_e
     double search_cpu_s;
     struct erg_lab_counts counts = count_measurements(o, &search_cpu_s);
     const struct erg_profile_options *profiler = &o->profiler;
-    json_t *document = json_pack(
+    json_t *document = erg_json_pack(
         "{s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:{s:f, s:f, s:f}, s:o, s:o, s:o, s:o, s:o,"
         " s:{s:s, s:I, s:s}, s:o, s:o, s:o, s:{s:I, s:I, s:I, s:I, s:f, s:f}}",
         "schema", "ergon.plan", "schema_version", 2, "ergon_version", ERGON_VERSION, "created_utc",

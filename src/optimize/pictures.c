@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "device/emulated/emulated.h"
+#include "io/json.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -63,19 +64,20 @@ static json_t *timeline_document(const struct erg_optimization *o, const char *t
                 &table->options[result->points[point].option[i]];
             end_s = fmax(end_s, start_s[i] + option->time_s);
             json_array_append_new(
-                spans, json_pack("{s:s, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:s}", "type",
-                                 erg_direction_name(instruction->direction), "microbatch",
-                                 (int)instruction->microbatch, "chunk", (int)instruction->chunk,
-                                 "start_s", start_s[i], "end_s", start_s[i] + option->time_s,
-                                 "clock_mhz", clock_of(erg_optimization_kind(o, s), option),
-                                 "power_w", option->energy_j / option->time_s, "energy_j",
-                                 option->energy_j, "mode", erg_mode_name(option->mode)));
+                spans, erg_json_pack("{s:s, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:s}", "type",
+                                     erg_direction_name(instruction->direction), "microbatch",
+                                     (int)instruction->microbatch, "chunk", (int)instruction->chunk,
+                                     "start_s", start_s[i], "end_s", start_s[i] + option->time_s,
+                                     "clock_mhz", clock_of(erg_optimization_kind(o, s), option),
+                                     "power_w", option->energy_j / option->time_s, "energy_j",
+                                     option->energy_j, "mode", erg_mode_name(option->mode)));
         }
         json_array_append_new(stages, spans);
     }
     free(start_s);
-    return json_pack("{s:s, s:s, s:I, s:f, s:o}", "title", title, "method", erg_method_name(method),
-                     "point", (json_int_t)point, "time_s", end_s, "stages", stages);
+    return erg_json_pack("{s:s, s:s, s:I, s:f, s:o}", "title", title, "method",
+                         erg_method_name(method), "point", (json_int_t)point, "time_s", end_s,
+                         "stages", stages);
 }
 
 json_t *erg_optimization_timelines(const struct erg_optimization *o)
@@ -111,19 +113,19 @@ static int partition_timeline(const struct erg_optimization *o, size_t kind_inde
                            : span->lane == ERG_SPAN_COMM  ? erg_comm_name(partition->task.comm.kind)
                                                           : "join";
         json_array_append_new(span->lane == ERG_SPAN_COMPUTE ? compute : communication,
-                              json_pack("{s:s, s:f, s:f}", "name", name, "start_s", span->start_s,
-                                        "end_s", span->end_s));
+                              erg_json_pack("{s:s, s:f, s:f}", "name", name, "start_s",
+                                            span->start_s, "end_s", span->end_s));
     }
     erg_emulated_timeline_release(&timeline);
     const struct erg_estimate *estimate = &kind->survey.searches[index]->table[config];
     json_array_append_new(
         timelines,
-        json_pack("{s:s, s:i, s:i, s:f, s:s, s:i, s:f, s:f, s:[{s:s, s:o}, {s:s, s:o}]}", "key",
-                  partition->key, "kind", (int)kind_index, "clock_mhz", clock_mhz,
-                  "clock_effective_mhz", result.clock_effective_mhz, "slot",
-                  partition->slots[choice.slot].name, "sms", space->sms[choice.sm], "time_s",
-                  estimate->time_s, "energy_j", estimate->energy_j, "lanes", "name", "compute",
-                  "spans", compute, "name", "communication", "spans", communication));
+        erg_json_pack("{s:s, s:i, s:i, s:f, s:s, s:i, s:f, s:f, s:[{s:s, s:o}, {s:s, s:o}]}", "key",
+                      partition->key, "kind", (int)kind_index, "clock_mhz", clock_mhz,
+                      "clock_effective_mhz", result.clock_effective_mhz, "slot",
+                      partition->slots[choice.slot].name, "sms", space->sms[choice.sm], "time_s",
+                      estimate->time_s, "energy_j", estimate->energy_j, "lanes", "name", "compute",
+                      "spans", compute, "name", "communication", "spans", communication));
     return 0;
 }
 
@@ -184,11 +186,12 @@ json_t *erg_optimization_stage_profile(const struct erg_optimization *o)
         for (size_t k = sequential->tables[t].count; k-- > 0;) {
             const struct erg_microbatch_option *option = &sequential->tables[t].options[k];
             const struct erg_optimization_kind *kind = erg_optimization_kind(o, t / 2);
-            json_array_append_new(rows, json_pack("[I, s, i, f, f]", (json_int_t)(t / 2),
-                                                  erg_direction_name((enum erg_direction)(t % 2)),
-                                                  kind->survey.clocks_mhz[option->clock],
-                                                  option->time_s, option->energy_j));
+            json_array_append_new(rows,
+                                  erg_json_pack("[I, s, i, f, f]", (json_int_t)(t / 2),
+                                                erg_direction_name((enum erg_direction)(t % 2)),
+                                                kind->survey.clocks_mhz[option->clock],
+                                                option->time_s, option->energy_j));
         }
-    return json_pack("{s:[s,s,s,s,s], s:o}", "columns", "stage", "instruction", "frequency", "time",
-                     "energy", "rows", rows);
+    return erg_json_pack("{s:[s,s,s,s,s], s:o}", "columns", "stage", "instruction", "frequency",
+                         "time", "energy", "rows", rows);
 }
