@@ -69,7 +69,6 @@ struct erg_meter {
     pthread_cond_t news;
     struct watched *watched;
     struct erg_window *windows; /* the open ones */
-    int64_t rapl_read_ns;
 };
 
 /* ---- what is known of a GPU (watched.c); under the meter's lock ---- */
