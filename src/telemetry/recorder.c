@@ -109,6 +109,7 @@ static int write_header(struct erg_recorder *recorder, const struct erg_gpus *gp
 {
     char node[256] = "", begun[32];
     gethostname(node, sizeof node - 1);
+    erg_utf8_repair(node, sizeof node);
     erg_utc_now(begun, sizeof begun);
     json_t *gpu_list = json_array(), *metrics = json_array();
     for (size_t i = 0; i < erg_gpus_count(gpus); i++)

@@ -3,6 +3,7 @@
  * are taken.
  */
 #include "base/memory.h"
+#include "base/text.h"
 #include "io/json.h"
 #include "telemetry/recording_internal.h"
 
@@ -80,6 +81,7 @@ static void copy_text(char *to, size_t capacity, const struct erg_json_place *pl
     const char *text;
     if (erg_json_has(place, key) && erg_json_string(place, key, &text, NULL) == 0)
         snprintf(to, capacity, "%s", text);
+    erg_utf8_repair(to, capacity); /* cut at a whole character */
 }
 
 static int read_gpus(struct erg_recording *recording, const struct erg_json_place *root,
@@ -162,9 +164,11 @@ static int read_header(struct erg_recording *recording, struct erg_error *err)
                         recording->path);
     }
     struct erg_json_place root;
-    int result =
-        erg_json_parse(&recording->header, recording->path, (const char *)payload, count, err);
+    struct erg_text text = {0};
+    erg_text_add_utf8(&text, (const char *)payload, count);
     free(payload);
+    int result = erg_json_parse(&recording->header, recording->path, text.data, text.count, err);
+    erg_text_release(&text);
     if (result != 0 || erg_json_root(&root, recording->header, recording->path, err) != 0 ||
         erg_json_string(&root, "node", &recording->node, err) != 0 ||
         read_gpus(recording, &root, err) != 0 || read_metrics(recording, &root, err) != 0)
