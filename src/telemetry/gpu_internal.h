@@ -45,7 +45,7 @@ struct erg_gpus {
     atomic_int owners;
 };
 
-/* Notes a value and where it came from. */
+/* Notes a value and where it came from; one that cannot be is refused instead. */
 void erg_gpu_put(struct erg_gpu *gpu, struct erg_gpu_sample *sample, enum erg_metric metric,
                  int64_t value, int64_t time_ns, const char *source);
 

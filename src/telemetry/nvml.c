@@ -30,6 +30,7 @@ static const struct entry_point {
     {CALL(pci_info), false, {"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2"}},
     {CALL(field_values), false, {"nvmlDeviceGetFieldValues"}},
     {CALL(total_energy), false, {"nvmlDeviceGetTotalEnergyConsumption"}},
+    {CALL(power), false, {"nvmlDeviceGetPowerUsage"}},
     {CALL(temperature_v), false, {"nvmlDeviceGetTemperatureV"}},
     {CALL(temperature), false, {"nvmlDeviceGetTemperature"}},
     {CALL(margin), false, {"nvmlDeviceGetMarginTemperature"}},
