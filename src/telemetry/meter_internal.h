@@ -43,7 +43,8 @@ struct mark {
     struct erg_energy_value counter, power;
     struct violation by_reasons, by_counters;
     double clock_s_mhz, temperature_c;
-    bool settled;
+    size_t run; /* of the counter, then */
+    bool counter_settled, settled;
 };
 
 struct window_gpu {
