@@ -1,6 +1,7 @@
 /*
  * GPUs as sensors, on the fake NVML: every metric, fallbacks, wraps, failures, and lists of GPUs.
  */
+#include "base/log.h"
 #include "base/text.h"
 #include "fake_gpus.h"
 #include "telemetry/clocks.h"
@@ -483,6 +484,7 @@ static void test_lists(void **state)
     check_list(NULL, "GPU-h0000007-aaaa-bbbb-cccc-0123456789ab,gpu-A", "70");
     check_wrong_list(NULL, "", "hides every GPU");
     check_wrong_list(NULL, "-1", "hides every GPU");
+    check_wrong_list(NULL, "NoDevFiles", "hides every GPU");
     check_wrong_list("8", NULL, "there is no GPU 8, expected an index from 0 to 7");
     check_wrong_list("-1", NULL, "there is no GPU -1");
     check_wrong_list("1,1", NULL, "names a GPU a second time");
@@ -491,6 +493,69 @@ static void test_lists(void **state)
     check_wrong_list(NULL, "MIG-GPU-a0000000/1/0", "is a MIG slice");
     check_wrong_list("0,,1", NULL, "neither an index nor a UUID");
     check_wrong_list("first", NULL, "neither an index nor a UUID");
+    fake_close(&fake);
+}
+
+static char warned[1024];
+
+static void note_warning(void *context, enum erg_log_level level, const char *text)
+{
+    (void)context;
+    if (level == ERG_LOG_WARNING)
+        snprintf(warned, sizeof warned, "%s", text);
+}
+
+/* A list that counts, where kinds differ: in CUDA's order, or with a warning. */
+static void test_indices_count_as_cuda_does(void **state)
+{
+    (void)state;
+    struct fake fake =
+        fake_open(ERGON_TEST_FAKE_NVML, "gpus 3\n"
+                                        "gpu 0 name NVIDIA T400 4GB\n"
+                                        "gpu 0 uuid GPU-00000000-0000-0000-0000-000000000000\n"
+                                        "gpu 1 uuid GPU-11111111-1111-1111-1111-111111111111\n"
+                                        "gpu 2 uuid GPU-2222ABCD-2222-2222-2222-222222222222\n");
+    static const char *const zero = "00000000000000000000000000000000";
+    static const char *const one = "11111111111111111111111111111111";
+    static const char *const two = "2222abcd222222222222222222222222";
+    char both[128];
+    erg_log_set_sink(&(struct erg_log_sink){.message = note_warning});
+    setenv("ERGON_LIBCUDA", ERGON_TEST_FAKE_CUDA, 1);
+    setenv("ERGON_FAKE_CUDA", two, 1);
+    check_list(NULL, "0", "2");
+    snprintf(both, sizeof both, "%s,%s", one, zero);
+    setenv("ERGON_FAKE_CUDA", both, 1);
+    check_list(NULL, "1,2", "10");
+    assert_string_equal(warned, "");
+    /* Nothing to ask for: the order of the bus, UUIDs, an option, a list that is wrong. */
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+    check_list(NULL, "0", "0");
+    setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST", 1);
+    check_list(NULL, "1,2", "10");
+    unsetenv("CUDA_DEVICE_ORDER");
+    check_list(NULL, "GPU-0", "0");
+    check_list("0", "1", "0");
+    check_wrong_list(NULL, "3", "there is no GPU 3");
+    assert_string_equal(warned, "");
+    /* CUDA shows none, one that is not here, nothing at all; or it is absent. */
+    static const char *const answers[] = {"", "33333333333333333333333333333333", NULL};
+    for (size_t i = 0; i < 3; i++) {
+        warned[0] = '\0';
+        if (answers[i])
+            setenv("ERGON_FAKE_CUDA", answers[i], 1);
+        else
+            setenv("ERGON_LIBCUDA", "/nonexistent/libcuda.so.1", 1);
+        check_list(NULL, "0", "0");
+        assert_non_null(strstr(warned, "GPU 0 (NVIDIA T400 4GB) of the PCI bus may not be"));
+        assert_non_null(strstr(warned, "set CUDA_DEVICE_ORDER=PCI_BUS_ID"));
+    }
+    /* All of one kind: nobody is asked, nobody is warned. */
+    warned[0] = '\0';
+    assert_true(fake.script("gpus 3\n"));
+    check_list(NULL, "2,0", "20");
+    assert_string_equal(warned, "");
+    erg_log_set_sink(NULL);
+    unsetenv("ERGON_LIBCUDA");
     fake_close(&fake);
 }
 
@@ -524,6 +589,7 @@ int main(void)
         cmocka_unit_test(test_a_lost_gpu),
         cmocka_unit_test(test_an_old_library),
         cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_indices_count_as_cuda_does),
         cmocka_unit_test(test_indices_beside_a_lost_gpu),
         /* Last: it ends all hangs of the fake. */
         cmocka_unit_test(test_a_gpu_that_hangs_when_opened),
