@@ -166,7 +166,7 @@ static void follow_order(struct selection *selection)
         ERG_LOG_WARNING,
         "%s=\"%s\" counts the GPUs in CUDA's own order, which cannot be asked for here, and they "
         "are of different kinds: GPU %d (%s) of the PCI bus may not be the one that programs "
-        "use; set CUDA_DEVICE_ORDER=PCI_BUS_ID for both, or give UUIDs",
+        "use; set CUDA_DEVICE_ORDER=PCI_BUS_ID for ergon and for them, or give UUIDs",
         selection->where, selection->list, info->index, info->name);
 }
 
