@@ -464,6 +464,12 @@ static void json_values_take_any_input(void **state)
     assert_string_equal(json_string_value(back), "a\"b\\c\n\x1b[0m caf\xEF\xBF\xBD \xc3\xbc");
     json_decref(back);
     erg_text_release(&line);
+    struct erg_error err = {0};
+    static const char model[] = "{\"_name_or_path\": \"caf\xe9\"}";
+    assert_ok(erg_json_parse(&back, "config.json", model, sizeof model - 1, &err), &err);
+    assert_string_equal(json_string_value(json_object_get(back, "_name_or_path")),
+                        "caf\xEF\xBF\xBD");
+    json_decref(back);
 }
 
 static void csv_becomes_utf8(void **state)

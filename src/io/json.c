@@ -16,7 +16,14 @@ int erg_json_parse(json_t **root, const char *name, const char *text, size_t len
                    struct erg_error *err)
 {
     json_error_t problem;
+    struct erg_text sound = {0}; /* names in other encodings are no reason to refuse a model */
+    if (!erg_utf8_is_valid(text, length)) {
+        erg_text_add_utf8(&sound, text, length);
+        text = sound.data;
+        length = sound.count;
+    }
     json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
+    erg_text_release(&sound);
     if (!value)
         return erg_fail(err, ERG_FAILED, "%s:%d:%d: this is not valid JSON: %s", name, problem.line,
                         problem.column, problem.text);

@@ -57,15 +57,19 @@ static json_t *kind_document(const struct erg_optimization *o,
         json_array_append_new(clocks, json_integer(kind->survey.clocks_mhz[i]));
     const struct erg_gpu *gpu = kind->on->gpu;
     const struct erg_device *device = o->request->device;
+    struct erg_text name = {0};
+    erg_text_printf(&name, "%s%s", device ? "" : "emulated ",
+                    device && device->board ? device->board : gpu->name);
     json_t *document = erg_json_pack(
-        "{s:s, s:i, s:i, s:I, s:s+, s:s, s:b, s:s*, s:f, s:f, s:f, s:i, s:o}", "gpu", gpu->name,
-        "nodes", kind->on->nodes->nodes, "gpus_per_node", kind->on->nodes->gpus_per_node,
-        "gpus_used", (json_int_t)erg_cluster_gpus(kind->on->nodes), "device",
-        device ? "" : "emulated ", device && device->board ? device->board : gpu->name, "identity",
-        erg_lab_identity(kind->lab), "emulated", !device, "confidence",
-        device ? NULL : gpu->confidence, "blocking_power_w", gpu->blocking_power_w,
+        "{s:s, s:i, s:i, s:I, s:s, s:s, s:b, s:f, s:f, s:f, s:i, s:o}", "gpu", gpu->name, "nodes",
+        kind->on->nodes->nodes, "gpus_per_node", kind->on->nodes->gpus_per_node, "gpus_used",
+        (json_int_t)erg_cluster_gpus(kind->on->nodes), "device", name.data, "identity",
+        erg_lab_identity(kind->lab), "emulated", !device, "blocking_power_w", gpu->blocking_power_w,
         "static_power_w", gpu->static_power_w, "power_cap_w", gpu->power_cap_w, "sms", gpu->sms,
         "clocks_mhz", clocks);
+    erg_text_release(&name);
+    if (!device)
+        json_object_set_new(document, "confidence", erg_json_new_string(gpu->confidence));
     if (erg_lab_fixed_clock(kind->lab))
         json_object_set_new(document, "mean_clock_mhz",
                             erg_json_number(erg_lab_counts(kind->lab).mean_clock_mhz));

@@ -164,11 +164,9 @@ static int read_header(struct erg_recording *recording, struct erg_error *err)
                         recording->path);
     }
     struct erg_json_place root;
-    struct erg_text text = {0};
-    erg_text_add_utf8(&text, (const char *)payload, count);
+    int result =
+        erg_json_parse(&recording->header, recording->path, (const char *)payload, count, err);
     free(payload);
-    int result = erg_json_parse(&recording->header, recording->path, text.data, text.count, err);
-    erg_text_release(&text);
     if (result != 0 || erg_json_root(&root, recording->header, recording->path, err) != 0 ||
         erg_json_string(&root, "node", &recording->node, err) != 0 ||
         read_gpus(recording, &root, err) != 0 || read_metrics(recording, &root, err) != 0)
