@@ -152,6 +152,10 @@ ENTRY(VERSIONED(nvmlDeviceGetHandleByIndex_v2, nvmlDeviceGetHandleByIndex), uint
 ENTRY(nvmlDeviceGetUUID, nvml_device device, char *text, uint32_t capacity)
 {
     BEGIN(device, "GetUUID");
+    if (gpu->uuid[0]) {
+        snprintf(text, capacity, "%s", gpu->uuid);
+        return NVML_SUCCESS;
+    }
     snprintf(text, capacity, "GPU-%c%07u-aaaa-bbbb-cccc-%s", 'a' + (char)gpu->index, gpu->index,
              fake_world.tail);
     return NVML_SUCCESS;
@@ -160,7 +164,7 @@ ENTRY(nvmlDeviceGetUUID, nvml_device device, char *text, uint32_t capacity)
 ENTRY(nvmlDeviceGetName, nvml_device device, char *text, uint32_t capacity)
 {
     BEGIN(device, "GetName");
-    snprintf(text, capacity, "NVIDIA Fake H200");
+    snprintf(text, capacity, "%s", gpu->name);
     return NVML_SUCCESS;
 }
 
@@ -178,8 +182,13 @@ ENTRY(VERSIONED(nvmlDeviceGetPciInfo_v3, nvmlDeviceGetPciInfo_v2), nvml_device d
 
 static unsigned long long energy_mj(const struct fake_gpu *gpu)
 {
-    double step_s = fake_last_step_s(gpu, fake_now_s()), before_j = 0;
+    double now_s = fake_now_s(), step_s = fake_last_step_s(gpu, now_s), before_j = 0;
     unsigned long long first_mj = 5000000;
+    for (size_t i = 0; i < gpu->rule_count; i++) {
+        const struct fake_rule *rule = &gpu->rules[i];
+        if (rule->kind == FAKE_GLITCH && now_s >= rule->from_s && now_s < rule->to_s)
+            return rule->bits;
+    }
     if (step_s >= gpu->restart_s) {
         before_j = fake_energy_at(gpu, gpu->restart_s);
         first_mj = 0;
@@ -192,6 +201,20 @@ ENTRY(nvmlDeviceGetTotalEnergyConsumption, nvml_device device, unsigned long lon
 {
     BEGIN(device, "GetTotalEnergyConsumption");
     *out = energy_mj(gpu);
+    return NVML_SUCCESS;
+}
+
+static double mean_power_w(const struct fake_gpu *gpu, double until_s, double window_s)
+{
+    return (fake_energy_at(gpu, until_s) - fake_energy_at(gpu, until_s - window_s)) / window_s;
+}
+
+/* Of drivers before the fields: instant. */
+ENTRY(nvmlDeviceGetPowerUsage, nvml_device device, uint32_t *power_mw)
+{
+    BEGIN(device, "GetPowerUsage");
+    *power_mw = (uint32_t)lround(
+        1e3 * mean_power_w(gpu, fake_last_step_s(gpu, fake_now_s()), gpu->period_s));
     return NVML_SUCCESS;
 }
 
@@ -346,11 +369,6 @@ static void set_unsigned(struct nvml_field *field, double value)
 {
     field->type = NVML_TYPE_UNSIGNED_INT;
     field->value.ui = (uint32_t)lround(value);
-}
-
-static double mean_power_w(const struct fake_gpu *gpu, double until_s, double window_s)
-{
-    return (fake_energy_at(gpu, until_s) - fake_energy_at(gpu, until_s - window_s)) / window_s;
 }
 
 /* A byte counter in 64 bits, or what 32 bits leave of it beside garbage. */

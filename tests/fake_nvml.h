@@ -14,6 +14,9 @@
  *     counter PERIOD PHASE      energy counter and power reading move every PERIOD
  *     jitter S                  each step is late by up to S
  *     gain G                    of the counter
+ *     name TEXT...              what the GPU is called, bytes as they are; may be empty
+ *     uuid TEXT...              likewise (= GPU-, a letter and numbers from I, the tail)
+ *     glitch AT FOR MJ          from AT for FOR seconds the energy counter answers MJ
  *     restart AT                the energy counter starts anew, as when the driver is reloaded
  *     window S                  instant power is the mean of the last S before a step (= PERIOD)
  *     temperature GPU MEMORY    degrees C
@@ -69,7 +72,7 @@ enum {
 };
 
 struct fake_rule {
-    enum { FAKE_FAIL, FAKE_SLOW, FAKE_HANG, FAKE_REASONS, FAKE_TYPE } kind;
+    enum { FAKE_FAIL, FAKE_SLOW, FAKE_HANG, FAKE_REASONS, FAKE_TYPE, FAKE_GLITCH } kind;
     char call[48];
     int result;
     uint64_t bits;
@@ -84,6 +87,7 @@ struct fake_gpu {
     double period_s, phase_s, jitter_s, gain, window_s;
     double temperature_c, memory_temperature_c, clock_mhz, limit_w;
     double place[3];
+    char name[160], uuid[160]; /* uuid "": the usual one */
     double pcie[2], nvlink[2];
     unsigned links;
     enum { FAKE_TOGETHER, FAKE_EACH, FAKE_BYTES, FAKE_NONE } link_way;

@@ -179,6 +179,11 @@ static bool set_rule(struct fake_gpu *gpu, char *const *words, size_t count)
         rule.kind = FAKE_HANG;
         rule.from_s = number(words, count, 2, 0);
         rule.duration_s = number(words, count, 3, 0);
+    } else if (strcmp(name, "glitch") == 0 && count > 3) {
+        rule.kind = FAKE_GLITCH;
+        rule.from_s = number(words, count, 1, 0);
+        rule.to_s = rule.from_s + number(words, count, 2, 0);
+        rule.bits = strtoull(words[3], NULL, 10);
     } else if (strcmp(name, "reasons") == 0) {
         rule.kind = FAKE_REASONS;
         rule.bits = strtoull(words[1], NULL, 16);
@@ -237,10 +242,29 @@ static bool command(struct fake_gpu *gpu, char *const *words, size_t count)
     return count == 1 || set_rule(gpu, words, count);
 }
 
+/* "gpu I name TEXT..." or "gpu I uuid TEXT...": the rest of the line as it is. */
+static bool set_text(const char *line)
+{
+    char which[16], what[16];
+    int at = 0;
+    if (sscanf(line, " gpu %15s %15s%n", which, what, &at) != 2 ||
+        (strcmp(what, "name") != 0 && strcmp(what, "uuid") != 0))
+        return false;
+    at += line[at] == ' ';
+    for (unsigned i = 0; i < fake_world.count; i++) {
+        struct fake_gpu *gpu = &fake_world.gpus[i];
+        if (strcmp(which, "*") == 0 || strtoul(which, NULL, 10) == i)
+            snprintf(what[0] == 'n' ? gpu->name : gpu->uuid, sizeof gpu->name, "%s", line + at);
+    }
+    return true;
+}
+
 static bool run_line(char *line)
 {
     char *words[WORDS], *rest = line, *word;
     size_t count = 0;
+    if (set_text(line))
+        return true;
     line[strcspn(line, "#")] = '\0';
     while (count < WORDS && (word = strtok_r(rest, " \t\r", &rest)) != NULL)
         words[count++] = word;
@@ -276,6 +300,7 @@ EXPORT bool fake_nvml_script(const char *text)
     for (unsigned i = 0; i < FAKE_GPUS; i++)
         fake_world.gpus[i] = (struct fake_gpu){
             .index = i,
+            .name = "NVIDIA Fake H200",
             .place = {0, 0x1b + i, 0},
             .power_w = {100},
             .points = 1,

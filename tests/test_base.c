@@ -1,4 +1,4 @@
-/* base/: errors, text, random numbers, arenas, threads. */
+/* base/: errors, text, UTF-8, random numbers, arenas, threads. */
 #include "check.h"
 
 #include "base/memory.h"
@@ -18,6 +18,53 @@ static void errors_climb_with_context(void **state)
     assert_string_equal(err.message, "planning job.yaml: needs 7 GPUs");
     assert_int_equal(err.status, ERG_INFEASIBLE);
     assert_int_equal(erg_fail(NULL, ERG_FAILED, "nobody reads this"), -1);
+}
+
+#define FFFD "\xEF\xBF\xBD"
+
+/* The examples of the Unicode Standard (tables 3-8 to 3-11), and bytes of other encodings. */
+static const struct {
+    const char *bytes, *valid;
+} utf8_cases[] = {
+    {"", ""},
+    {"plain", "plain"},
+    {"\xC3\xBC \xE2\x82\xAC \xF0\x9F\x98\x80 \xF4\x8F\xBF\xBF",
+     "\xC3\xBC \xE2\x82\xAC \xF0\x9F\x98\x80 \xF4\x8F\xBF\xBF"},
+    {"NVIDIA\xAE A100", "NVIDIA" FFFD " A100"},
+    {"caf\xE9", "caf" FFFD},
+    {"\xF8NVIDIA", FFFD "NVIDIA"},
+    {"\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41", /* overlong */
+     FFFD FFFD FFFD FFFD FFFD FFFD FFFD FFFD "A"},
+    {"\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41", /* surrogates */
+     FFFD FFFD FFFD FFFD FFFD FFFD FFFD FFFD "A"},
+    {"\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42", /* above U+10FFFF */
+     FFFD FFFD FFFD FFFD FFFD "A" FFFD FFFD "B"},
+    {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41", FFFD FFFD FFFD FFFD "A"}, /* cut short */
+    {"\xE2\x82", FFFD},
+    {"\xF0\x9F\x98", FFFD},
+    {"\xF0\x9F\xC3\xBC", FFFD "\xC3\xBC"},
+};
+
+static void bytes_become_valid_utf8(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof utf8_cases / sizeof *utf8_cases; i++) {
+        const char *bytes = utf8_cases[i].bytes, *valid = utf8_cases[i].valid;
+        struct erg_text text = {0};
+        erg_text_add_utf8(&text, bytes, strlen(bytes));
+        assert_string_equal(text.data, valid);
+        assert_int_equal(erg_utf8_is_valid(bytes, strlen(bytes)), strcmp(bytes, valid) == 0);
+        assert_true(erg_utf8_is_valid(valid, strlen(valid)));
+        erg_text_release(&text);
+    }
+    /* In place: U+FFFD takes three bytes, and no character is cut in two. */
+    char name[8] = "ab\xE9 cde", full[4] = {'a', 'b', 'c', 'd'}, cut[6] = "\xC3\xBC\xC3\xBC\xC3";
+    erg_utf8_repair(name, sizeof name);
+    assert_string_equal(name, "ab" FFFD " c");
+    erg_utf8_repair(full, sizeof full);
+    assert_string_equal(full, "abc");
+    erg_utf8_repair(cut, sizeof cut);
+    assert_string_equal(cut, "\xC3\xBC\xC3\xBC");
 }
 
 static void numbers_refuse_garbage(void **state)
@@ -158,16 +205,59 @@ static void tasks_share_the_cores_they_are_on(void **state)
     assert_int_equal(erg_parallel_for(64, 4, go_parallel_again, NULL, &err), 0);
 }
 
+static void write_below(const char *root, const char *path, const char *text)
+{
+    char full[256], command[320];
+    snprintf(full, sizeof full, "%s/%s", root, path);
+    snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s')\"", full);
+    assert_int_equal(system(command), 0);
+    FILE *file = fopen(full, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void quotas_of_control_groups(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/ergon-test-XXXXXX", command[64];
+    assert_non_null(mkdtemp(root));
+    assert_true(isinf(erg_thread_quota(root))); /* no control groups at all */
+    write_below(root, "proc/self/cgroup", "0::/a/b\n");
+    write_below(root, "sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+    assert_true(isinf(erg_thread_quota(root)));
+    write_below(root, "sys/fs/cgroup/a/cpu.max", "150000 100000\n"); /* of a group above */
+    assert_near(erg_thread_quota(root), 1.5, 0);
+    write_below(root, "sys/fs/cgroup/a/b/cpu.max", "50000 100000\n");
+    assert_near(erg_thread_quota(root), 0.5, 0);
+    /* A container sees its own group as the root, under the host's path. */
+    write_below(root, "proc/self/cgroup", "0::/of/the/host\n");
+    write_below(root, "sys/fs/cgroup/cpu.max", "300000 100000\n");
+    assert_near(erg_thread_quota(root), 3, 0);
+    write_below(root, "proc/self/cgroup", "7:memory:/x\n4:cpuacct,cpu:/jobs/1\n");
+    assert_true(isinf(erg_thread_quota(root)));
+    write_below(root, "sys/fs/cgroup/cpu/jobs/1/cpu.cfs_quota_us", "-1\n");
+    write_below(root, "sys/fs/cgroup/cpu/jobs/1/cpu.cfs_period_us", "100000\n");
+    assert_true(isinf(erg_thread_quota(root)));
+    write_below(root, "sys/fs/cgroup/cpu/jobs/1/cpu.cfs_quota_us", "250000\n");
+    assert_near(erg_thread_quota(root), 2.5, 0);
+    assert_true(erg_thread_count() >= 1);
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_climb_with_context),
+        cmocka_unit_test(bytes_become_valid_utf8),
         cmocka_unit_test(numbers_refuse_garbage),
         cmocka_unit_test(closest_word),
         cmocka_unit_test(random_streams_repeat_and_have_the_right_moments),
         cmocka_unit_test(arena_gives_zeroed_aligned_memory),
         cmocka_unit_test(parallel_for_runs_all_and_reports_the_first_failure),
         cmocka_unit_test(tasks_share_the_cores_they_are_on),
+        cmocka_unit_test(quotas_of_control_groups),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -63,6 +63,51 @@ static void write_text(const char *name, const char *text)
     assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
 }
 
+/* No sensor is no energy, not none used; one GPU of two is one of two. */
+static void test_what_is_not_known(void **state)
+{
+    (void)state;
+    static const char *const none = "gpu %s fail GetTotalEnergyConsumption 3\n"
+                                    "gpu %s fail field185 3\n"
+                                    "gpu %s fail field186 3\n"
+                                    "gpu %s fail GetPowerUsage 3\n";
+    struct erg_text script = {0};
+    erg_text_add(&script, "gpus 2\ngpu * power 0=300\n");
+    erg_text_printf(&script, none, "0", "0", "0", "0");
+    set_world(script.data);
+    json_t *root = run_json("measure --json -r 2 -- sleep 0.6", 0);
+    assert_int_equal(number_at(root, "summary.energy_gpus"), 1);
+    assert_true(json_is_null(json_at(root, "gpus.0.energy_j.mean")));
+    assert_near(number_at(root, "summary.energy_j.mean"), number_at(root, "gpus.1.energy_j.mean"),
+                1e-9);
+    json_decref(root);
+    check_program("measure -- sleep 0.6 2>&1", 0, "\n  energy of 1 of 2 GPUs ");
+    erg_text_printf(&script, none, "1", "1", "1", "1");
+    set_world(script.data);
+    root = run_json("measure --json -- sleep 0.6", 0);
+    assert_int_equal(number_at(root, "summary.energy_gpus"), 0);
+    assert_true(json_is_null(json_at(root, "summary.energy_j.mean")));
+    assert_true(json_is_null(json_at(root, "summary.uncertainty_j.mean")));
+    assert_true(json_is_null(json_at(root, "summary.power_mean_w.mean")));
+    assert_true(json_is_null(json_at(root, "runs.0.energy_j")));
+    json_decref(root);
+    check_program("measure -- sleep 0.3 2>&1", 0, "\n  energy of GPUs               -\n");
+    erg_text_release(&script);
+}
+
+/* Says why power was summed, and keeps the clock. */
+static void test_a_counter_that_stands_still(void **state)
+{
+    (void)state;
+    set_world("gpus 1\ngpu 0 power 0=300\ngpu 0 glitch 0 99 5000000\n");
+    json_t *root = run_json("measure --json -- sleep 0.6", 0);
+    assert_string_equal(text_at(root, "runs.0.gpus.0.counter"), "still");
+    assert_string_equal(text_at(root, "runs.0.gpus.0.quality"), "power_only");
+    assert_true(json_is_false(json_at(root, "runs.0.gpus.0.lost")));
+    assert_near(number_at(root, "gpus.0.sm_clock_mean_mhz.mean"), 1980, 1e-6);
+    json_decref(root);
+}
+
 static void test_exit_status(void **state)
 {
     (void)state;
@@ -134,8 +179,12 @@ static void test_without_gpus(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_energy_of_repeats), cmocka_unit_test(test_table_and_output),
-        cmocka_unit_test(test_exit_status),       cmocka_unit_test(test_signals_reach_the_command),
+        cmocka_unit_test(test_energy_of_repeats),
+        cmocka_unit_test(test_table_and_output),
+        cmocka_unit_test(test_what_is_not_known),
+        cmocka_unit_test(test_a_counter_that_stands_still),
+        cmocka_unit_test(test_exit_status),
+        cmocka_unit_test(test_signals_reach_the_command),
         cmocka_unit_test(test_without_gpus),
     };
     return cmocka_run_group_tests(tests, commands_begin, remove_folder);

@@ -121,6 +121,38 @@ static void test_scrapes(void **state)
     stop(&server);
 }
 
+/* A name of any bytes, a counter of 2^64-1 for a moment, and one that stands still. */
+static void test_odd_names_and_counters(void **state)
+{
+    (void)state;
+    set_world("gpus 2\n"
+              "gpu 0 name NVIDIA\xae \"A100\"\n"
+              "gpu * power 0=300\n"
+              "gpu 0 glitch 0.5 0.5 18446744073709551615\n"
+              "gpu 0 glitch 1 0.5 7\n"
+              "gpu 1 glitch 0 99 5000000\n");
+    struct server server = start();
+    char *text = scrape_until(&server, "ergon_gpu_energy_joules_total{gpu=\"0\"", true);
+    assert_non_null(strstr(text, "name=\"NVIDIA\xEF\xBF\xBD \\\"A100\\\"\""));
+    double last_j = 0;
+    for (int i = 0; i < 40; i++) { /* 2 s */
+        char *now = scrape(&server);
+        const char *line = strstr(now, "\nergon_gpu_energy_joules_total{gpu=\"0\"");
+        double energy_j = NAN;
+        assert_non_null(line);
+        assert_int_equal(sscanf(strchr(line, '}'), "} %lf", &energy_j), 1);
+        assert_true(energy_j >= 5000 && energy_j < 8000 && energy_j >= last_j);
+        last_j = energy_j;
+        free(now);
+        nanosleep(&(struct timespec){0, 50000000}, NULL);
+    }
+    free(text);
+    text = scrape_until(&server, "\nergon_gpu_energy_joules_total{gpu=\"1\"", false);
+    assert_non_null(strstr(text, "\nergon_gpu_power_integral_joules_total{gpu=\"1\""));
+    free(text);
+    stop(&server);
+}
+
 static void test_a_hanging_gpu_is_left_out(void **state)
 {
     (void)state;
@@ -164,6 +196,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scrapes),
+        cmocka_unit_test(test_odd_names_and_counters),
         cmocka_unit_test(test_a_hanging_gpu_is_left_out),
         cmocka_unit_test(test_where_it_cannot_listen),
     };

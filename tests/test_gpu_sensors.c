@@ -1,6 +1,8 @@
 /*
  * GPUs as sensors, on the fake NVML: every metric, fallbacks, wraps, failures, and lists of GPUs.
  */
+#include "base/log.h"
+#include "base/text.h"
 #include "fake_gpus.h"
 #include "telemetry/clocks.h"
 #include "telemetry/gpu.h"
@@ -203,7 +205,9 @@ static void test_types_of_fields(void **state)
     for (int type = 0; type <= 8; type++) {
         struct erg_error err = {0};
         char script[128];
-        snprintf(script, sizeof script, "gpus 1\ngpu 0 power 0=61.5\ngpu 0 type field186 %d\n",
+        snprintf(script, sizeof script,
+                 "gpus 1\ngpu 0 power 0=61.5\ngpu 0 fail GetPowerUsage 3\n"
+                 "gpu 0 type field186 %d\n",
                  type);
         struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, script);
         struct erg_gpus *gpus;
@@ -227,6 +231,7 @@ static void test_failures(void **state)
     struct erg_error err = {0};
     struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, "gpus 3\n"
                                                        "gpu 0 fail field186 4\n"
+                                                       "gpu 0 fail GetPowerUsage 3\n"
                                                        "gpu 0 fail GetTotalEnergyConsumption 999\n"
                                                        "gpu 0 fail GetTemperatureV 3\n"
                                                        "gpu 0 fail GetViolationStatus 3\n"
@@ -256,6 +261,82 @@ static void test_failures(void **state)
     assert_string_equal(erg_gpu_source(gpus, 1, ERG_METRIC_POWER_INSTANT),
                         "nvmlDeviceGetFieldValues 186, whole module");
     erg_gpus_close(gpus);
+    fake_close(&fake);
+}
+
+/* Drivers that do not know the fields of power, which say so in two ways, have an older call; a
+ * part whose module answers is not asked for its own power meanwhile. */
+static void test_power_without_fields(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, "gpus 3\n"
+                                                       "gpu * power 0=250\n"
+                                                       "gpu 0 fail field186 3\n"
+                                                       "gpu 0 fail field185 3\n"
+                                                       "gpu 1 fail field186 2\n"
+                                                       "gpu 2 module\n");
+    struct erg_gpus *gpus;
+    struct erg_gpu_sample sample;
+    assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
+    for (size_t gpu = 0; gpu < 3; gpu++) {
+        erg_gpu_read(gpus, gpu, UINT64_C(1) << ERG_METRIC_POWER_INSTANT, &sample);
+        assert_int_equal(erg_gpu_has(&sample, ERG_METRIC_POWER_INSTANT), gpu == 1);
+        erg_gpu_read(gpus, gpu, all_metrics, &sample);
+        assert_int_equal(value_of(&sample, ERG_METRIC_POWER_INSTANT), 250000);
+        assert_string_equal(erg_gpu_source(gpus, gpu, ERG_METRIC_POWER_INSTANT),
+                            gpu == 2 ? "nvmlDeviceGetFieldValues 186, whole module"
+                                     : "nvmlDeviceGetPowerUsage");
+    }
+    assert_int_equal(fake.calls("GetPowerUsage"), 3);
+    erg_gpus_close(gpus);
+    fake_close(&fake);
+}
+
+/* What no counter and no GPU can say is no value: 2^64-1 mJ is not -1 and not 0. */
+static void test_numbers_that_cannot_be(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct fake fake =
+        fake_open(ERGON_TEST_FAKE_NVML, "gpus 2\ngpu 0 glitch 0 9 18446744073709551615\n"
+                                        "gpu 1 power 0=30000\n");
+    struct erg_gpus *gpus;
+    struct erg_gpu_sample sample;
+    assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
+    erg_gpu_read(gpus, 0, all_metrics, &sample);
+    assert_false(erg_gpu_has(&sample, ERG_METRIC_ENERGY));
+    assert_string_equal(erg_gpu_refusal(gpus, 0, ERG_METRIC_ENERGY),
+                        "the driver gives a number that cannot be");
+    erg_gpu_read(gpus, 1, all_metrics, &sample);
+    assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_INSTANT));
+    assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_AVERAGE));
+    erg_gpus_close(gpus);
+    fake_close(&fake);
+}
+
+/* Names and UUIDs become valid where they are read; one that fills the buffer is not cut within a
+ * character. */
+static void test_names_of_any_bytes(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct erg_text script = {0};
+    erg_text_add(&script, "gpus 3\ngpu 0 name \xf8NVIDIA\xae  A100 # 1\ngpu 0 uuid GPU-\xff\n"
+                          "gpu 1 name ");
+    for (int i = 0; i < 60; i++)
+        erg_text_add(&script, "\xc3\xbc");
+    erg_text_add(&script, "\ngpu 2 name \n");
+    struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, script.data);
+    struct erg_gpus *gpus;
+    assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
+    assert_string_equal(erg_gpus_info(gpus, 0)->name, "\xEF\xBF\xBDNVIDIA\xEF\xBF\xBD  A100 # 1");
+    assert_string_equal(erg_gpus_info(gpus, 0)->uuid, "GPU-\xEF\xBF\xBD");
+    const char *longest = erg_gpus_info(gpus, 1)->name;
+    assert_true(erg_utf8_is_valid(longest, strlen(longest)) && strlen(longest) >= 92);
+    assert_string_equal(erg_gpus_info(gpus, 2)->name, "unknown GPU");
+    erg_gpus_close(gpus);
+    erg_text_release(&script);
     fake_close(&fake);
 }
 
@@ -378,9 +459,11 @@ static void test_an_old_library(void **state)
     assert_string_equal(erg_gpu_source(gpus, 0, ERG_METRIC_MARGIN),
                         "nvmlDeviceGetTemperatureThreshold");
     assert_int_equal(value_of(&sample, ERG_METRIC_XID), 0);
-    assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_INSTANT));
+    assert_int_equal(value_of(&sample, ERG_METRIC_POWER_INSTANT), 250000);
+    assert_string_equal(erg_gpu_source(gpus, 0, ERG_METRIC_POWER_INSTANT),
+                        "nvmlDeviceGetPowerUsage");
     assert_false(erg_gpu_has(&sample, ERG_METRIC_NVLINK_TX));
-    assert_string_equal(erg_gpu_refusal(gpus, 0, ERG_METRIC_POWER_INSTANT),
+    assert_string_equal(erg_gpu_refusal(gpus, 0, ERG_METRIC_POWER_AVERAGE),
                         "not in this driver's library");
     assert_string_equal(erg_gpus_info(gpus, 0)->pci, "00000000:1b:00.0");
     erg_gpus_close(gpus);
@@ -401,6 +484,7 @@ static void test_lists(void **state)
     check_list(NULL, "GPU-h0000007-aaaa-bbbb-cccc-0123456789ab,gpu-A", "70");
     check_wrong_list(NULL, "", "hides every GPU");
     check_wrong_list(NULL, "-1", "hides every GPU");
+    check_wrong_list(NULL, "NoDevFiles", "hides every GPU");
     check_wrong_list("8", NULL, "there is no GPU 8, expected an index from 0 to 7");
     check_wrong_list("-1", NULL, "there is no GPU -1");
     check_wrong_list("1,1", NULL, "names a GPU a second time");
@@ -409,6 +493,69 @@ static void test_lists(void **state)
     check_wrong_list(NULL, "MIG-GPU-a0000000/1/0", "is a MIG slice");
     check_wrong_list("0,,1", NULL, "neither an index nor a UUID");
     check_wrong_list("first", NULL, "neither an index nor a UUID");
+    fake_close(&fake);
+}
+
+static char warned[1024];
+
+static void note_warning(void *context, enum erg_log_level level, const char *text)
+{
+    (void)context;
+    if (level == ERG_LOG_WARNING)
+        snprintf(warned, sizeof warned, "%s", text);
+}
+
+/* A list that counts, where kinds differ: in CUDA's order, or with a warning. */
+static void test_indices_count_as_cuda_does(void **state)
+{
+    (void)state;
+    struct fake fake =
+        fake_open(ERGON_TEST_FAKE_NVML, "gpus 3\n"
+                                        "gpu 0 name NVIDIA T400 4GB\n"
+                                        "gpu 0 uuid GPU-00000000-0000-0000-0000-000000000000\n"
+                                        "gpu 1 uuid GPU-11111111-1111-1111-1111-111111111111\n"
+                                        "gpu 2 uuid GPU-2222ABCD-2222-2222-2222-222222222222\n");
+    static const char *const zero = "00000000000000000000000000000000";
+    static const char *const one = "11111111111111111111111111111111";
+    static const char *const two = "2222abcd222222222222222222222222";
+    char both[128];
+    erg_log_set_sink(&(struct erg_log_sink){.message = note_warning});
+    setenv("ERGON_LIBCUDA", ERGON_TEST_FAKE_CUDA, 1);
+    setenv("ERGON_FAKE_CUDA", two, 1);
+    check_list(NULL, "0", "2");
+    snprintf(both, sizeof both, "%s,%s", one, zero);
+    setenv("ERGON_FAKE_CUDA", both, 1);
+    check_list(NULL, "1,2", "10");
+    assert_string_equal(warned, "");
+    /* Nothing to ask for: the order of the bus, UUIDs, an option, a list that is wrong. */
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+    check_list(NULL, "0", "0");
+    setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST", 1);
+    check_list(NULL, "1,2", "10");
+    unsetenv("CUDA_DEVICE_ORDER");
+    check_list(NULL, "GPU-0", "0");
+    check_list("0", "1", "0");
+    check_wrong_list(NULL, "3", "there is no GPU 3");
+    assert_string_equal(warned, "");
+    /* CUDA shows none, one that is not here, nothing at all; or it is absent. */
+    static const char *const answers[] = {"", "33333333333333333333333333333333", NULL};
+    for (size_t i = 0; i < 3; i++) {
+        warned[0] = '\0';
+        if (answers[i])
+            setenv("ERGON_FAKE_CUDA", answers[i], 1);
+        else
+            setenv("ERGON_LIBCUDA", "/nonexistent/libcuda.so.1", 1);
+        check_list(NULL, "0", "0");
+        assert_non_null(strstr(warned, "GPU 0 (NVIDIA T400 4GB) of the PCI bus may not be"));
+        assert_non_null(strstr(warned, "set CUDA_DEVICE_ORDER=PCI_BUS_ID"));
+    }
+    /* All of one kind: nobody is asked, nobody is warned. */
+    warned[0] = '\0';
+    assert_true(fake.script("gpus 3\n"));
+    check_list(NULL, "2,0", "20");
+    assert_string_equal(warned, "");
+    erg_log_set_sink(NULL);
+    unsetenv("ERGON_LIBCUDA");
     fake_close(&fake);
 }
 
@@ -436,9 +583,13 @@ int main(void)
         cmocka_unit_test(test_counters),
         cmocka_unit_test(test_types_of_fields),
         cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_power_without_fields),
+        cmocka_unit_test(test_numbers_that_cannot_be),
+        cmocka_unit_test(test_names_of_any_bytes),
         cmocka_unit_test(test_a_lost_gpu),
         cmocka_unit_test(test_an_old_library),
         cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_indices_count_as_cuda_does),
         cmocka_unit_test(test_indices_beside_a_lost_gpu),
         /* Last: it ends all hangs of the fake. */
         cmocka_unit_test(test_a_gpu_that_hangs_when_opened),

@@ -461,6 +461,54 @@ static void json_written_loses_no_digit(void **state)
     json_decref(back);
 }
 
+/* No input makes a key vanish: text of another encoding, NaN, nothing at all. */
+static void json_values_take_any_input(void **state)
+{
+    (void)state;
+    json_t *root = erg_json_pack("{s:s, s:s?, s:[s, f, i], s:{s:I, s:b, s:n}, s:f, s:o, s:O}",
+                                 "name", "caf\xe9", "none", NULL, "list", "\xff", NAN, 3, "inner",
+                                 "whole", (json_int_t)1 << 40, "true", 1, "null", "real", 0.1,
+                                 "taken", json_null(), "missing", NULL);
+    char *text = json_dumps(root, JSON_COMPACT);
+    assert_string_equal(text, "{\"name\":\"caf\xEF\xBF\xBD\",\"none\":null,"
+                              "\"list\":[\"\xEF\xBF\xBD\",null,3],"
+                              "\"inner\":{\"whole\":1099511627776,\"true\":true,\"null\":null},"
+                              "\"real\":0.10000000000000001,\"taken\":null,\"missing\":null}");
+    free(text);
+    json_decref(root);
+    struct erg_text line = {0};
+    erg_json_add_string(&line, "a\"b\\c\n\x1b[0m caf\xe9 \xc3\xbc");
+    assert_string_equal(line.data, "\"a\\\"b\\\\c\\u000a\\u001b[0m caf\xEF\xBF\xBD \xc3\xbc\"");
+    json_t *back = json_loads(line.data, JSON_DECODE_ANY, NULL);
+    assert_string_equal(json_string_value(back), "a\"b\\c\n\x1b[0m caf\xEF\xBF\xBD \xc3\xbc");
+    json_decref(back);
+    erg_text_release(&line);
+    struct erg_error err = {0};
+    static const char model[] = "{\"_name_or_path\": \"caf\xe9\"}";
+    assert_ok(erg_json_parse(&back, "config.json", model, sizeof model - 1, &err), &err);
+    assert_string_equal(json_string_value(json_object_get(back, "_name_or_path")),
+                        "caf\xEF\xBF\xBD");
+    json_decref(back);
+}
+
+static void csv_becomes_utf8(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct erg_csv *csv;
+    struct erg_text out = {0};
+    static const char table[] = "id,n\ncaf\xe9,1\n\"a,\xff\",2\n";
+    assert_ok(erg_csv_parse(&csv, "t.csv", table, sizeof table - 1, &err), &err);
+    assert_string_equal(erg_csv_text(csv, 0, 0), "caf\xEF\xBF\xBD");
+    assert_string_equal(erg_csv_text(csv, 1, 0), "a,\xEF\xBF\xBD");
+    assert_int_equal(erg_csv_line(csv, 1), 3);
+    erg_csv_free(csv);
+    erg_csv_add(&out, "caf\xe9");
+    erg_csv_add(&out, "\"\xff\",");
+    assert_string_equal(out.data, "caf\xEF\xBF\xBD,\"\"\"\xEF\xBF\xBD\"\",\"");
+    erg_text_release(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -476,6 +524,8 @@ int main(void)
         cmocka_unit_test(csv_reads_whole_numbers_as_others_write_them),
         cmocka_unit_test(csv_refuses_broken_tables),
         cmocka_unit_test(csv_written_reads_back),
+        cmocka_unit_test(csv_becomes_utf8),
+        cmocka_unit_test(json_values_take_any_input),
         cmocka_unit_test(json_getters_name_the_key),
         cmocka_unit_test(json_messages_say_the_line),
         cmocka_unit_test(json_refuses_broken_documents),

@@ -138,6 +138,7 @@ static void every_mistake_has_its_sentence(void **state)
         {"cluster: {nodes: 1}\n---\ncluster: {nodes: 2}\n",
          "job.yaml:3: a second YAML document starts here"},
         {"cluster: \xff\xfe\n", "job.yaml:1: this is not valid YAML"},
+        {"cluster:\n  nodes: 1\n  gpu: caf\xe9\n", "job.yaml:3: this is not valid YAML"},
         {"- 1\n", "job.yaml:1: expected a group of keys (key: value), got a list"},
         {"", "job.yaml:1: the document is empty, expected the keys: cluster"},
         {"# only a comment\n", "the document is empty"},

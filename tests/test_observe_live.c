@@ -82,18 +82,83 @@ static void test_stale_values_are_left_out(void **state)
     assert_false(erg_live_has(&view.gpus[0], ERG_METRIC_TEMPERATURE));
     assert_true(erg_live_has(&view.gpus[0], ERG_METRIC_POWER_LIMIT));
     assert_near(view.gpus[0].energy_j, 1500, 1e-9);
-    /* A driver that was loaded again counts from 0. */
-    item = observed_sample(0, start + 2700 * ms);
-    observe_value(&item, ERG_METRIC_ENERGY, 1000);
-    erg_live_put(live, &item);
     item = observed_sample(0, start + 2800 * ms);
-    observe_value(&item, ERG_METRIC_ENERGY, 3000);
+    observe_value(&item, ERG_METRIC_ENERGY, 1503005);
     item.sample.lost = true;
     erg_live_put(live, &item);
     erg_live_look(live, start + 2900 * ms, &view);
-    assert_near(view.gpus[0].energy_j, 1502, 1e-9);
+    assert_near(view.gpus[0].energy_j, 1503, 1e-9);
     assert_true(view.gpus[0].lost);
     assert_false(view.gpus[0].answers);
+    erg_live_view_release(&view);
+    erg_live_free(live);
+}
+
+/* What an energy counter says for a moment only is not handed on, and no energy is lost by it. */
+static void test_a_counter_that_jumps(void **state)
+{
+    (void)state;
+    static const int64_t garbage_mj[] = {0, 7, 4000000000000000, 123456789 - 350000};
+    for (size_t g = 0; g < sizeof garbage_mj / sizeof *garbage_mj; g++) {
+        struct erg_gpu items[1] = {0};
+        struct erg_gpus gpus = observed_gpus(items, 1);
+        struct erg_sampler_options options = observed_options();
+        struct erg_live *live = erg_live_new(&gpus, &options, 500 * ms, start);
+        struct erg_live_view view = {0};
+        int64_t energy_mj = 123456789;
+        put_second(live, 0, start, 300, &energy_mj);
+        for (int64_t t = 1000 * ms; t < 1300 * ms; t += 50 * ms) {
+            struct erg_sampler_item item = observed_sample(0, start + t);
+            observe_value(&item, ERG_METRIC_ENERGY, garbage_mj[g]);
+            erg_live_put(live, &item);
+            erg_live_look(live, start + t, &view);
+            assert_int_equal(view.gpus[0].values[ERG_METRIC_ENERGY], 123456789 + 19 * 15000);
+        }
+        energy_mj += 300 * 300;
+        put_second(live, 0, start + 1300 * ms, 300, &energy_mj);
+        erg_live_look(live, start + 2299 * ms, &view);
+        assert_near(view.gpus[0].energy_j, 300 * 2.25, 1e-6);
+        assert_int_equal(view.gpus[0].values[ERG_METRIC_ENERGY], 123456789 + 300 * 2250);
+        erg_live_view_release(&view);
+        erg_live_free(live);
+    }
+}
+
+/* One that starts anew is handed on once it has gone on for a second; what was used since the start
+ * is then known by power alone. One that stands still while power is drawn is not handed on. */
+static void test_a_counter_that_starts_anew_or_stands_still(void **state)
+{
+    (void)state;
+    struct erg_gpu items[1] = {0};
+    struct erg_gpus gpus = observed_gpus(items, 1);
+    struct erg_sampler_options options = observed_options();
+    struct erg_live *live = erg_live_new(&gpus, &options, 500 * ms, start);
+    struct erg_live_view view = {0};
+    int64_t energy_mj = 123456789;
+    put_second(live, 0, start, 300, &energy_mj);
+    energy_mj = 0;
+    put_second(live, 0, start + 1000 * ms, 300, &energy_mj);
+    erg_live_look(live, start + 1999 * ms, &view);
+    assert_near(view.gpus[0].energy_j, 285, 1e-6); /* as far as it is known */
+    put_second(live, 0, start + 2000 * ms, 300, &energy_mj);
+    erg_live_look(live, start + 2999 * ms, &view);
+    assert_int_equal(view.gpus[0].values[ERG_METRIC_ENERGY], 300 * 1950);
+    assert_true(isnan(view.gpus[0].energy_j));
+    assert_near(view.gpus[0].power_energy_j, 300 * 2.95, 1e-6);
+    for (int64_t second = 3; second < 7; second++) {
+        int64_t still_mj = energy_mj;
+        for (int64_t t = 0; t < 1000 * ms; t += 50 * ms) {
+            struct erg_sampler_item item = observed_sample(0, start + second * 1000 * ms + t);
+            observe_value(&item, ERG_METRIC_ENERGY, still_mj);
+            observe_value(&item, ERG_METRIC_POWER_INSTANT, 300000);
+            erg_live_put(live, &item);
+        }
+    }
+    erg_live_look(live, start + 5900 * ms, &view);
+    assert_true(erg_live_has(&view.gpus[0], ERG_METRIC_ENERGY));
+    erg_live_look(live, start + 6990 * ms, &view);
+    assert_false(erg_live_has(&view.gpus[0], ERG_METRIC_ENERGY));
+    assert_true(erg_live_has(&view.gpus[0], ERG_METRIC_POWER_INSTANT));
     erg_live_view_release(&view);
     erg_live_free(live);
 }
@@ -160,6 +225,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_energy_power_and_history),
         cmocka_unit_test(test_stale_values_are_left_out),
+        cmocka_unit_test(test_a_counter_that_jumps),
+        cmocka_unit_test(test_a_counter_that_starts_anew_or_stands_still),
         cmocka_unit_test(test_average_power_only_for_want_of_instant),
         cmocka_unit_test(test_words),
     };

@@ -21,7 +21,8 @@ static struct erg_runs make_runs(size_t count)
         window->time_s = 10 + (double)i;
         window->gpus = 2;
         window->energy_j = 400 * window->time_s;
-        window->uncertainty_j = 20;
+        window->uncertainty_j = 28;
+        window->energy_gpus = 2;
         window->cpu_j = NAN;
         window->cpu_uncertainty_j = NAN;
         window->dram_j = 50;
@@ -68,8 +69,9 @@ static void test_table(void **state)
                     "Energy of 'train --steps 10', 3 runs after 1 of warm-up (mean ± standard "
                     "deviation):\n",
                     "  time                    11.0 s ± 1.00 s (9.1 %)\n",
-                    "  energy of GPUs         4.40 kJ ± 400 J (9.1 %), each known to ± 20.0 J\n",
+                    "  energy of GPUs         4.40 kJ ± 400 J (9.1 %), each known to ± 28.0 J\n",
                     "  mean power of GPUs       400 W ± 0.000 W (0.0 %)\n",
+                    "  energy of CPUs               -\n",
                     "  energy of DRAM          50.0 J ± 0.000 J (0.0 %), each known to ± 2.00 J\n",
                     "  2 NVIDIA H200  3.30 kJ ± 300 J  ± 14.0 J          1.250  300 W  602 W  "
                     "1.98 GHz  30 to 62, max 65 °C  by power 1.50 s, by heat 0.000 s\n",
@@ -89,13 +91,15 @@ static void test_what_is_missing(void **state)
     gpus[0].uncertainty_j = gpus[0].power_peak_w = gpus[0].sm_clock_mean_mhz = NAN;
     gpus[0].throttled_power_s = gpus[0].throttled_thermal_s = NAN;
     gpus[1].quality = ERG_ENERGY_ESTIMATED;
-    check_parts(&runs, (const char *[]){
-                           "1 run after 1 of warm-up:\n", "  time                    10.0 s\n",
-                           "  energy of GPUs         4.00 kJ, known to ± 20.0 J\n",
-                           "  0 NVIDIA H200        -         -              -      -      -",
-                           "GPU 0 did not answer in time or fell off the bus.\n",
-                           "GPU 0: its energy is missing in the sum.\n",
-                           "GPU 2: shorter than three steps of its counter, so estimated", NULL});
+    check_parts(
+        &runs,
+        (const char *[]){"1 run after 1 of warm-up:\n", "  time                           10.0 s\n",
+                         "  energy of 1 of 2 GPUs         3.00 kJ, known to ± 14.0 J\n",
+                         "  mean power of 1 of 2 GPUs       300 W\n",
+                         "  0 NVIDIA H200        -         -              -      -      -",
+                         "GPU 0 did not answer in time or fell off the bus.\n",
+                         "GPU 0: its energy is missing in the sum.\n",
+                         "GPU 2: shorter than three steps of its counter, so estimated", NULL});
     snprintf(runs.gpus[0].trouble, sizeof runs.gpus[0].trouble, "the GPU needs a reset");
     check_parts(&runs, (const char *[]){"GPU 0 does not work: the GPU needs a reset.\n", NULL});
     json_t *root = erg_runs_json(&runs);
@@ -105,12 +109,93 @@ static void test_what_is_missing(void **state)
     assert_string_equal(json_string_value(json_object_get(gpu, "quality")), "missing");
     assert_true(json_is_true(json_object_get(gpu, "lost")));
     assert_true(json_is_null(json_object_get(run, "cpu_energy_j")));
+    assert_near(json_number_value(json_object_get(run, "energy_j")), 3000, 1e-9);
+    assert_int_equal(json_integer_value(json_object_get(run, "energy_gpus")), 1);
     /* One run has no spread. */
     json_t *time = json_object_get(json_object_get(root, "summary"), "time_s");
     assert_near(json_number_value(json_object_get(time, "mean")), 10, 0);
     assert_true(json_is_null(json_object_get(time, "sd")));
     json_decref(root);
     erg_runs_release(&runs);
+}
+
+/* A GPU that is known in some runs only is in no sum, so that all sums are of the same GPUs. */
+static void test_sums_are_of_the_same_gpus(void **state)
+{
+    (void)state;
+    struct erg_runs runs = make_runs(3);
+    struct erg_window_gpu *gpu = &runs.items[1].window.gpu[0];
+    gpu->energy_j = gpu->uncertainty_j = gpu->power_mean_w = NAN;
+    gpu->quality = ERG_ENERGY_MISSING;
+    check_parts(&runs, (const char *[]){
+                           "  energy of 1 of 2 GPUs         3.30 kJ ± 300 J (9.1 %), each known to "
+                           "± 14.0 J\n",
+                           "  0 NVIDIA H200  1.10 kJ ± 141 J  ± 14.0 J",
+                           "  GPU 0: its energy is missing in the sum.\n",
+                           "  GPU 0: its own numbers are of 2 of the 3 runs.\n", NULL});
+    json_t *root = erg_runs_json(&runs);
+    json_t *summary = json_object_get(root, "summary");
+    assert_int_equal(json_integer_value(json_object_get(summary, "energy_gpus")), 1);
+    json_t *first = json_array_get(json_object_get(root, "gpus"), 0);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(first, "energy_j"), "count")), 2);
+    json_decref(root);
+    erg_runs_release(&runs);
+}
+
+/* Nothing known is no zero, and a run too short for a mean has none, and no "inf" and no "nan". */
+static void test_what_is_not_known(void **state)
+{
+    (void)state;
+    struct erg_runs runs = make_runs(2);
+    for (size_t i = 0; i < 2; i++) {
+        for (int g = 0; g < 2; g++) {
+            struct erg_window_gpu *gpu = &runs.items[i].window.gpu[g];
+            gpu->energy_j = gpu->uncertainty_j = gpu->power_mean_w = gpu->ratio = NAN;
+            gpu->quality = ERG_ENERGY_MISSING;
+        }
+    }
+    check_parts(&runs, (const char *[]){"  energy of GPUs               -\n",
+                                        "  mean power of GPUs           -\n",
+                                        "  GPU 0: its energy is not known.\n", NULL});
+    json_t *root = erg_runs_json(&runs);
+    json_t *summary = json_object_get(root, "summary");
+    static const char *const keys[] = {"energy_j", "uncertainty_j", "power_mean_w"};
+    for (size_t k = 0; k < 3; k++)
+        assert_true(json_is_null(json_object_get(json_object_get(summary, keys[k]), "mean")));
+    assert_int_equal(json_integer_value(json_object_get(summary, "energy_gpus")), 0);
+    json_decref(root);
+    for (size_t i = 0; i < 2; i++) {
+        for (int g = 0; g < 2; g++) {
+            struct erg_window_gpu *gpu = &runs.items[i].window.gpu[g];
+            gpu->energy_j = 0;
+            gpu->uncertainty_j = 14;
+            gpu->quality = ERG_ENERGY_ESTIMATED;
+        }
+    }
+    struct erg_text text = {0};
+    erg_runs_table(&text, &runs);
+    if (strstr(text.data, "nan") || strstr(text.data, "inf"))
+        fail_msg("%s", text.data);
+    erg_text_release(&text);
+    erg_runs_release(&runs);
+}
+
+static void test_why_power_was_summed(void **state)
+{
+    (void)state;
+    static const char *const notes[] = {
+        [ERG_COUNTER_MISSING] = "GPU 2 has no energy counter: power readings were summed.\n",
+        [ERG_COUNTER_STILL] = "GPU 2: its counter stood still: power readings were summed.\n",
+        [ERG_COUNTER_RESET] =
+            "GPU 2: its counter started anew or jumped: power readings were summed.\n"};
+    for (int state_of = ERG_COUNTER_MISSING; state_of <= ERG_COUNTER_RESET; state_of++) {
+        struct erg_runs runs = make_runs(1);
+        runs.items[0].window.gpu[1].quality = ERG_ENERGY_POWER_ONLY;
+        runs.items[0].window.gpu[1].counter = state_of;
+        check_parts(&runs, (const char *[]){notes[state_of], NULL});
+        erg_runs_release(&runs);
+    }
 }
 
 /* As many digits for all of a column, and never fewer than those before the point. */
@@ -136,6 +221,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_what_is_missing),
+        cmocka_unit_test(test_sums_are_of_the_same_gpus),
+        cmocka_unit_test(test_what_is_not_known),
+        cmocka_unit_test(test_why_power_was_summed),
         cmocka_unit_test(test_numbers_of_a_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -173,7 +173,8 @@ static void test_trouble_and_unknown_values(void **state)
     view.gpus[2].energy_j = view.gpus[2].power_energy_j = NAN;
     view.gpus[2].reasons_recent = 0;
     check_parts(draw(&view, 24, 80, false, 0),
-                (const char *[]){"\n0  needs a reset  NVIDIA H200\n",
+                (const char *[]){"3 GPUs  240 W of 2  24.7 kJ of 2 in 0:01:32", /* is a part */
+                                 "\n0  needs a reset  NVIDIA H200\n",
                                  "\n1  fell off the bus  NVIDIA H200\n", "- %     - MHz    - °C",
                                  "- W", NULL});
     erg_live_view_release(&view);

@@ -92,8 +92,70 @@ static void test_none(void **state)
     assert_fails(erg_rapl_open(&rapl, root, &err), &err, "has none");
     make_zone("intel-rapl:0", "package-0", "not for you");
     setenv("ERGON_POWERCAP", root, 1);
-    assert_fails(erg_rapl_open(&rapl, NULL, &err), &err, "cannot be read by this user");
+    assert_fails(erg_rapl_open(&rapl, NULL, &err), &err, "1 of the 1 below '/tmp/ergon_rapl_");
+    assert_non_null(strstr(err.message, "cannot be read by this user"));
     unsetenv("ERGON_POWERCAP");
+}
+
+/* One of two sockets: their sum is not known, but that of what all sockets have is. */
+static void test_a_socket_that_cannot_be_read(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct erg_rapl *rapl;
+    struct erg_rapl_reading before, after;
+    struct erg_rapl_energy energy;
+    make_zone("intel-rapl:0", "package-0", "0");
+    make_zone("intel-rapl:0:0", "dram", "0");
+    make_zone("intel-rapl:1", "package-1", "0");
+    make_zone("intel-rapl:1:0", "dram", "0");
+    write_file("intel-rapl:1", "max_energy_range_uj", "");
+    assert_ok(erg_rapl_open(&rapl, root, &err), &err);
+    erg_rapl_read(rapl, &before);
+    write_file("intel-rapl:0", "energy_uj", "5000000");
+    write_file("intel-rapl:1:0", "energy_uj", "1000000");
+    erg_rapl_read(rapl, &after);
+    assert_false(after.cpu_valid);
+    assert_true(after.dram_valid);
+    erg_rapl_between(&before, &after, before.end_ns, after.begin_ns, &energy);
+    assert_true(isnan(energy.cpu_j) && isnan(energy.cpu_uncertainty_j));
+    assert_near(energy.dram_j, 1, 1e-9);
+    erg_rapl_close(rapl);
+    write_file("intel-rapl:0:0", "max_energy_range_uj", "");
+    assert_fails(erg_rapl_open(&rapl, root, &err), &err, "2 of the 4 below");
+}
+
+/* What no CPU can use is no wrap: the energy is unknown, and known again from then on. */
+static void test_a_counter_that_starts_anew(void **state)
+{
+    (void)state;
+    static const char *const resets[] = {"1000", "250000000000"}; /* down, and far up */
+    for (int i = 0; i < 2; i++) {
+        struct erg_error err = {0};
+        struct erg_rapl *rapl;
+        struct erg_rapl_reading before, after, later;
+        struct erg_rapl_energy energy;
+        make_zone("intel-rapl:0", "package-0", "1000000000");
+        make_zone("intel-rapl:0:0", "dram", "0");
+        assert_ok(erg_rapl_open(&rapl, root, &err), &err);
+        erg_rapl_read(rapl, &before);
+        write_file("intel-rapl:0", "energy_uj", resets[i]);
+        write_file("intel-rapl:0:0", "energy_uj", "2000000");
+        erg_rapl_read(rapl, &after);
+        erg_rapl_between(&before, &after, before.end_ns, after.begin_ns, &energy);
+        assert_true(isnan(energy.cpu_j) && isnan(energy.cpu_uncertainty_j));
+        assert_near(energy.dram_j, 2, 1e-9);
+        assert_true(after.cpu_valid && after.cpu_run == before.cpu_run + 1);
+        assert_near(after.cpu_j, 0, 0); /* a new series begins */
+        struct erg_text energy_uj = {0};
+        erg_text_printf(&energy_uj, "%ld", atol(resets[i]) + 3000000);
+        write_file("intel-rapl:0", "energy_uj", energy_uj.data);
+        erg_text_release(&energy_uj);
+        erg_rapl_read(rapl, &later);
+        erg_rapl_between(&after, &later, after.end_ns, later.begin_ns, &energy);
+        assert_near(energy.cpu_j, 3, 1e-9);
+        erg_rapl_close(rapl);
+    }
 }
 
 /* A load that is high for a share of each of its periods. */
@@ -160,6 +222,8 @@ int main(void)
         cmocka_unit_test(test_uncertainty_covers_windows),
         cmocka_unit_test_setup_teardown(test_packages_and_wraps, make_root, remove_root),
         cmocka_unit_test_setup_teardown(test_none, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(test_a_socket_that_cannot_be_read, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(test_a_counter_that_starts_anew, make_root, remove_root),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

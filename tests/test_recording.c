@@ -8,6 +8,7 @@
 #include "io/csv.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "observed.h"
 #include "telemetry/recording.h"
 
 #include <fcntl.h>
@@ -371,6 +372,52 @@ static void test_exports(void **state)
     free(text);
 }
 
+/* Names that are no good in CSV and JSON, and no UTF-8, are whole in all exports. */
+static void test_hostile_names(void **state)
+{
+    (void)state;
+    static const char hostile[] = "u\",\n,x\\\x1b\xff=1+1";
+    static const char expected[] = "u\",\n,x\\\x1b\xEF\xBF\xBD=1+1";
+    struct erg_error err = {0};
+    struct erg_gpu items[2];
+    struct erg_gpus named = observed_gpus(items, 2);
+    struct erg_recorder *recorder;
+    char to[160];
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(items[i].info.uuid, sizeof items[i].info.uuid, "%s", hostile);
+        snprintf(items[i].info.name, sizeof items[i].info.name, "%s", hostile);
+    }
+    assert_ok(erg_recorder_open(&recorder, path, &named, 0, &err), &err);
+    for (size_t i = 0; i < 2; i++) {
+        struct erg_sampler_item item = observed_sample(i, 1000);
+        observe_value(&item, ERG_METRIC_POWER_INSTANT, 250000);
+        assert_ok(erg_recorder_add(recorder, &item, &err), &err);
+    }
+    assert_ok(erg_recorder_close(recorder, &err), &err);
+    export_to(ERG_EXPORT_CSV, "a.csv", to, sizeof to);
+    struct erg_csv *csv;
+    size_t uuid;
+    assert_ok(erg_csv_load(&csv, to, &err), &err);
+    assert_int_equal(erg_csv_rows(csv), 2);
+    assert_ok(erg_csv_require(csv, "gpu_uuid", &uuid, &err), &err);
+    assert_string_equal(erg_csv_text(csv, 1, uuid), expected);
+    erg_csv_free(csv);
+    char *text;
+    json_t *object;
+    size_t length;
+    export_to(ERG_EXPORT_JSONL, "a.jsonl", to, sizeof to);
+    assert_ok(erg_file_read(to, 0, &text, &length, &err), &err);
+    size_t first = strcspn(text, "\n");
+    assert_int_equal(length, 2 * (first + 1)); /* alike but for local_idx */
+    assert_ok(erg_json_parse(&object, "line", text, first, &err), &err);
+    assert_string_equal(json_string_value(json_object_get(object, "gpu_uuid")), expected);
+    json_decref(object);
+    free(text);
+    export_to(ERG_EXPORT_CHROME, "a.json", to, sizeof to);
+    assert_ok(erg_json_load(&object, to, &err), &err);
+    json_decref(object);
+}
+
 /* Byte counters become rates, from one reading to the next. */
 static void test_trace(void **state)
 {
@@ -422,6 +469,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_killed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_full_disk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_exports, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_hostile_names, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_trace, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

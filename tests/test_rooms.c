@@ -6,6 +6,7 @@
 #include "check.h"
 #include "io/file.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <stdbool.h>
 #include <sys/stat.h>
@@ -102,6 +103,19 @@ static const char *judge(int room, const char *header)
     return other < room ? NULL : "is of a room below";
 }
 
+/* A call of jansson that returns NULL for text that is not UTF-8 or for NaN, or NULL. */
+static const char *nullable_json(const char *line)
+{
+    static const char *const calls[] = {"json_string(", "json_stringn(", "json_pack(",
+                                        "json_sprintf(", "json_real("};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        const char *at = strstr(line, calls[i]);
+        if (at && (at == line || (!isalnum((unsigned char)at[-1]) && at[-1] != '_')))
+            return calls[i];
+    }
+    return NULL;
+}
+
 /* Adds a line per violation; counts the includes that were looked at. */
 static void check_file(const char *path, int room, struct erg_text *violations, size_t *includes)
 {
@@ -111,6 +125,9 @@ static void check_file(const char *path, int room, struct erg_text *violations, 
     rest = text;
     while ((line = strtok_r(rest, "\n", &rest)) != NULL) {
         char header[256];
+        const char *call = strcmp(rooms[room], "io") ? nullable_json(line) : NULL;
+        if (call)
+            erg_text_printf(violations, "%s calls %s), expected io/json.h's\n", path, call);
         if (sscanf(line, " # include \"%255[^\"]\"", header) != 1)
             continue;
         ++*includes;
@@ -193,6 +210,8 @@ static void test_the_judge(void **state)
     assert_null(judge(energy, "layout/layout.h"));
     assert_null(judge(energy, "layout/search/search_internal.h"));
     assert_string_equal(judge(memory, "layout/time/time.h"), "is of a room below");
+    assert_string_equal(nullable_json("    x = json_string(name);"), "json_string(");
+    assert_null(nullable_json("    x = erg_json_pack(\"{s:s}\", k, json_string_value(y));"));
 }
 
 int main(void)

@@ -226,7 +226,8 @@ static bool check_without_counters(void)
                                          "gpu * fail GetTotalEnergyConsumption 3\n"
                                          "gpu * fail GetViolationStatus 3\n"
                                          "gpu 0 reasons 24 1.5 2.5\n"
-                                         "gpu 1 fail field186 3\n");
+                                         "gpu 1 fail field186 3\n"
+                                         "gpu 1 fail GetPowerUsage 3\n");
     struct erg_window_result result;
     sleep_until(1.4);
     struct erg_window *window = erg_window_begin(meter);
@@ -234,6 +235,8 @@ static bool check_without_counters(void)
     erg_window_end(window, &result);
     const struct erg_window_gpu *at = &result.gpu[0];
     assert_int_equal(at->quality, ERG_ENERGY_POWER_ONLY);
+    assert_int_equal(at->counter, ERG_COUNTER_MISSING);
+    assert_int_equal(result.energy_gpus, 1);
     double error_j = fabs(at->energy_j - truth_of(0, &result));
     assert_true(error_j <= 2 * at->uncertainty_j);
     assert_true(at->uncertainty_j < 0.2 * at->energy_j);
@@ -275,7 +278,8 @@ static bool check_a_counter_that_starts_anew(void)
         assert_near(after.gpu[gpu].energy_j, truth_of(gpu, &after),
                     2 * after.gpu[gpu].uncertainty_j);
     }
-    known = known && result.gpu[1].quality == ERG_ENERGY_POWER_ONLY && isnan(result.gpu[1].ratio);
+    known = known && result.gpu[1].quality == ERG_ENERGY_POWER_ONLY &&
+            result.gpu[1].counter == ERG_COUNTER_RESET && isnan(result.gpu[1].ratio);
     close_meter(meter);
     return known;
 }
@@ -328,6 +332,89 @@ static void test_missing_is_not_zero(void **state)
     close_meter(meter);
 }
 
+/* Counters that stand still, from the start or from within the window: power is summed, and what
+ * else the GPU says stays known. */
+static bool check_counters_that_stand_still(void)
+{
+    struct erg_meter *meter = open_meter("gpus 2\n"
+                                         "gpu * power 0=300\n"
+                                         "gpu * reasons 4 1 9\n"
+                                         "gpu 0 glitch 0 99 5000000\n"
+                                         "gpu 1 glitch 2 99 5600000\n");
+    struct erg_window_result result;
+    sleep_until(1.5);
+    struct erg_window *window = erg_window_begin(meter);
+    sleep_until(3);
+    erg_window_end(window, &result);
+    bool exact = true;
+    for (unsigned gpu = 0; gpu < 2; gpu++) {
+        const struct erg_window_gpu *at = &result.gpu[gpu];
+        assert_false(at->lost);
+        assert_int_equal(at->quality, ERG_ENERGY_POWER_ONLY);
+        assert_int_equal(at->counter, ERG_COUNTER_STILL);
+        assert_near(at->sm_clock_mean_mhz, 1980, 1e-6);
+        assert_true(at->throttled_power_s > 0.9 * result.time_s);
+        exact &= fabs(at->energy_j - truth_of(gpu, &result)) <= at->uncertainty_j;
+    }
+    close_meter(meter);
+    return exact;
+}
+
+static void test_counters_that_stand_still(void **state)
+{
+    (void)state;
+    check_some_attempt(check_counters_that_stand_still);
+}
+
+/* Nothing to read is nothing known, of one GPU and of all. */
+static void test_no_sensors(void **state)
+{
+    (void)state;
+    struct erg_meter *meter = open_meter("gpus 2\n"
+                                         "gpu * power 0=300\n"
+                                         "gpu * fail GetTotalEnergyConsumption 3\n"
+                                         "gpu * fail field185 3\n"
+                                         "gpu * fail field186 3\n"
+                                         "gpu * fail GetPowerUsage 3\n");
+    struct erg_window_result result;
+    struct erg_window *window = erg_window_begin(meter);
+    sleep_until(1);
+    erg_window_end(window, &result);
+    assert_true(isnan(result.energy_j) && isnan(result.uncertainty_j));
+    assert_int_equal(result.energy_gpus, 0);
+    for (unsigned gpu = 0; gpu < 2; gpu++) {
+        assert_int_equal(result.gpu[gpu].quality, ERG_ENERGY_MISSING);
+        assert_true(isnan(result.gpu[gpu].energy_j) && isnan(result.gpu[gpu].power_mean_w));
+        assert_false(result.gpu[gpu].lost);
+    }
+    close_meter(meter);
+}
+
+/* However short a window is, its mean power is one that the GPU could have, or not known. */
+static void test_mean_power_of_short_windows(void **state)
+{
+    (void)state;
+    struct erg_meter *meter = open_meter("gpus 2\ngpu * power 0=300\n");
+    sleep_until(1.4);
+    size_t unknown = 0;
+    for (int i = 0; i < 24; i++) {
+        struct erg_window_result result;
+        struct erg_window *window = erg_window_begin(meter);
+        double from_s = 1e-9 * (double)(erg_now_ns() - fake.start_ns());
+        sleep_until(from_s + 0.002 * i);
+        erg_window_end(window, &result);
+        for (unsigned gpu = 0; gpu < 2; gpu++) {
+            const struct erg_window_gpu *at = &result.gpu[gpu];
+            unknown += isnan(at->power_mean_w);
+            if (at->power_mean_w > 1.1 * 300 + 1)
+                fail_msg("%.1f W in %.4f s", at->power_mean_w, result.time_s);
+            assert_true(isnan(at->ratio) || (at->ratio > 0 && isfinite(at->ratio)));
+        }
+    }
+    assert_true(unknown > 0);
+    close_meter(meter);
+}
+
 /* A window of no work, one that is dropped, and one that outlives the meter. */
 static void test_cancel(void **state)
 {
@@ -351,6 +438,9 @@ int main(void)
         cmocka_unit_test(test_a_counter_that_starts_anew),
         cmocka_unit_test(test_no_gpus),
         cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_counters_that_stand_still),
+        cmocka_unit_test(test_no_sensors),
+        cmocka_unit_test(test_mean_power_of_short_windows),
         cmocka_unit_test(test_opening_learns_the_first_steps),
         cmocka_unit_test(test_missing_is_not_zero),
         /* Last: the thread that is left alone reads the world of this test when it comes back. */

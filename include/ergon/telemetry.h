@@ -45,14 +45,24 @@ enum erg_energy_quality {
     ERG_ENERGY_POWER_ONLY = 3 /* from power readings, for want of a counter that goes on */
 };
 
+/* What became of a GPU's energy counter in a window. */
+enum erg_counter_state {
+    ERG_COUNTER_USED = 0,    /* energy_j is its */
+    ERG_COUNTER_MISSING = 1, /* it could not be read */
+    ERG_COUNTER_STILL = 2,   /* it was read, but did not move */
+    ERG_COUNTER_RESET = 3    /* it started anew, or jumped further than a GPU can use */
+};
+
 /* Values that are not known are NaN. Temperatures in degrees C. */
 struct erg_window_gpu {
     double energy_j;       /* best source, see quality */
     double uncertainty_j;  /* 95 % */
     double power_energy_j; /* from integrated power readings, the second source */
-    double ratio;          /* power_energy_j / energy of the counter */
-    double power_mean_w;   /* energy_j / time */
-    double power_peak_w;   /* highest reading seen: a lower bound of the real peak */
+    double ratio;          /* power_energy_j / energy of the counter, if both say something */
+    /* energy_j / time. Not known of a window so short that its energy is known to 100 % at best, or
+     * would mean more power than any reading showed. */
+    double power_mean_w;
+    double power_peak_w; /* highest reading seen: a lower bound of the real peak */
     double temperature_begin_c;
     double temperature_end_c;
     double temperature_max_c;
@@ -61,13 +71,15 @@ struct erg_window_gpu {
     double throttled_thermal_s; /* time heat held the clock down */
     double sm_clock_mean_mhz;
     int quality; /* enum erg_energy_quality */
+    int counter; /* enum erg_counter_state */
     int lost;    /* 1: fell off the bus or did not answer in time; then no clock, no throttling */
 };
 
 struct erg_window_result {
     int64_t begin_ns, end_ns; /* CLOCK_MONOTONIC */
     double time_s;
-    double energy_j; /* sum of the GPUs that have one */
+    double energy_j;    /* sum over the GPUs whose energy is known; NaN of none */
+    size_t energy_gpus; /* how many these are: fewer than `gpus`, and it is a part */
     /* Of that sum, 95 %. GPUs of one job change their load together, so that what is hidden between
      * the steps of their counters does not cancel: theirs are added up. */
     double uncertainty_j;

@@ -1,3 +1,4 @@
+/* Text: growable strings, UTF-8, numbers and the closest word (base/text.h). */
 #define _GNU_SOURCE /* strtod_l, newlocale: parsing must not follow the user's locale */
 #include "base/text.h"
 
@@ -45,6 +46,71 @@ void erg_text_release(struct erg_text *text)
 {
     free(text->data);
     *text = (struct erg_text){0};
+}
+
+/*
+ * Bytes of the character at `at`, or of the longest part of one that could have begun there. The
+ * ranges of second bytes leave out overlong forms, surrogates and codes above U+10FFFF.
+ */
+static size_t utf8_length(const unsigned char *at, size_t left, bool *valid)
+{
+    unsigned char lead = at[0];
+    size_t length = lead < 0x80                    ? 1
+                    : lead >= 0xC2 && lead <= 0xDF ? 2
+                    : lead >= 0xE0 && lead <= 0xEF ? 3
+                    : lead >= 0xF0 && lead <= 0xF4 ? 4
+                                                   : 0;
+    unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    size_t found = 1;
+    for (; found < length && found < left && at[found] >= low && at[found] <= high; found++) {
+        low = 0x80;
+        high = 0xBF;
+    }
+    *valid = length && found == length;
+    return found;
+}
+
+void erg_text_add_utf8(struct erg_text *text, const char *bytes, size_t count)
+{
+    const unsigned char *at = (const unsigned char *)bytes;
+    size_t sound = 0; /* bytes before `i` that are not yet added */
+    erg_text_add_bytes(text, bytes, 0);
+    for (size_t i = 0; i < count;) {
+        bool valid;
+        size_t length = utf8_length(at + i, count - i, &valid);
+        i += length;
+        sound += length;
+        if (valid && i < count)
+            continue;
+        erg_text_add_bytes(text, bytes + i - sound, valid ? sound : sound - length);
+        if (!valid)
+            erg_text_add(text, "\xEF\xBF\xBD");
+        sound = 0;
+    }
+}
+
+bool erg_utf8_is_valid(const char *bytes, size_t count)
+{
+    bool valid = true;
+    for (size_t i = 0; valid && i < count;)
+        i += utf8_length((const unsigned char *)bytes + i, count - i, &valid);
+    return valid;
+}
+
+void erg_utf8_repair(char *text, size_t capacity)
+{
+    struct erg_text sound = {0};
+    erg_text_add_utf8(&sound, text, strnlen(text, capacity));
+    size_t length = sound.count;
+    if (length >= capacity) { /* back to where a character begins */
+        length = capacity - 1;
+        while (length && ((unsigned char)sound.data[length] & 0xC0) == 0x80)
+            length--;
+    }
+    memcpy(text, sound.data, length);
+    text[length] = '\0';
+    erg_text_release(&sound);
 }
 
 const char *erg_plural(size_t count)

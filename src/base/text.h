@@ -1,5 +1,6 @@
 /*
- * Text: a growable string, number parsing that refuses garbage, and "did you mean".
+ * Text: a growable string, bytes made valid UTF-8, number parsing that refuses garbage, and "did
+ * you mean".
  */
 #ifndef ERG_BASE_TEXT_H
 #define ERG_BASE_TEXT_H
@@ -19,6 +20,18 @@ void erg_text_add_bytes(struct erg_text *text, const char *bytes, size_t count);
 void erg_text_printf(struct erg_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void erg_text_release(struct erg_text *text);
+
+/*
+ * Adds bytes of unknown origin as valid UTF-8: each maximal part of a sequence that is not valid
+ * becomes U+FFFD, as the Unicode Standard recommends (3.9, "U+FFFD Substitution of Maximal
+ * Subparts"). Overlong forms, surrogates and codes above U+10FFFF are not valid.
+ */
+void erg_text_add_utf8(struct erg_text *text, const char *bytes, size_t count);
+bool erg_utf8_is_valid(const char *bytes, size_t count);
+
+/* The same in place, for a string in a buffer of `capacity` bytes: what no longer fits is cut off
+ * before a character. A string without a NUL in the buffer ends with the buffer. */
+void erg_utf8_repair(char *text, size_t capacity);
 
 /* "s" behind a noun of which there are so many, or nothing: "1 GPU", "2 GPUs". */
 const char *erg_plural(size_t count);

@@ -1,20 +1,125 @@
+/* Threads: how many cores there are to use, and work on all of them (base/thread.h). */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "base/thread.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 
+#include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* ---- how many cores ---- */
+
+/* Of one folder of a control group; infinity where it sets no quota. */
+static double group_quota(const char *folder)
+{
+    static const char *const versions[][2] = {{"cpu.max", NULL},
+                                              {"cpu.cfs_quota_us", "cpu.cfs_period_us"}};
+    for (size_t v = 0; v < sizeof versions / sizeof *versions; v++) {
+        double numbers_us[2] = {0, 0}; /* "max" and -1 mean none */
+        size_t found = 0;
+        for (size_t f = 0; f < 2 && versions[v][f]; f++) {
+            struct erg_text path = {0};
+            erg_text_printf(&path, "%s/%s", folder, versions[v][f]);
+            FILE *file = fopen(path.data, "r");
+            while (file && found < 2 && fscanf(file, "%lf", &numbers_us[found]) == 1)
+                found++;
+            if (file)
+                fclose(file);
+            erg_text_release(&path);
+        }
+        if (found == 2 && numbers_us[0] > 0 && numbers_us[1] > 0)
+            return numbers_us[0] / numbers_us[1];
+    }
+    return INFINITY;
+}
+
+/*
+ * The tightest quota of a group and those above it. In a container the group's path may be that of
+ * the host, which does not exist here; the root of the tree then is the container's own group.
+ */
+static double tree_quota(const char *root, const char *tree, const char *group)
+{
+    struct erg_text folder = {0};
+    erg_text_printf(&folder, "%s/sys/fs/cgroup%s", root, tree);
+    size_t top = folder.count;
+    erg_text_add(&folder, group);
+    double tightest = group_quota(folder.data);
+    for (size_t end = folder.count; end-- > top;)
+        if (folder.data[end] == '/') {
+            folder.data[end] = '\0';
+            tightest = fmin(tightest, group_quota(folder.data));
+        }
+    erg_text_release(&folder);
+    return tightest;
+}
+
+double erg_thread_quota(const char *root)
+{
+    struct erg_text path = {0};
+    erg_text_printf(&path, "%s/proc/self/cgroup", root);
+    FILE *file = fopen(path.data, "r");
+    erg_text_release(&path);
+    double tightest = INFINITY;
+    char line[4096]; /* "0::/group" of version 2, "3:cpu,cpuacct:/group" of version 1 */
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *controllers = strchr(line, ':'),
+             *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group)
+            continue;
+        *controllers++ = *group++ = '\0';
+        if (!*controllers)
+            tightest = fmin(tightest, tree_quota(root, "", group));
+        for (char *rest = controllers, *word; (word = strtok_r(rest, ",", &rest)) != NULL;)
+            if (strcmp(word, "cpu") == 0) /* a link to the tree of all its controllers */
+                tightest = fmin(tightest, tree_quota(root, "/cpu", group));
+    }
+    if (file)
+        fclose(file);
+    return tightest;
+}
+
+/* The kernel refuses a set that is smaller than its own, which may be of any size. */
+static size_t usable_cores(void)
+{
+    for (int cores = CPU_SETSIZE; cores <= 1 << 20; cores *= 2) {
+        cpu_set_t *usable = CPU_ALLOC(cores);
+        size_t bytes = CPU_ALLOC_SIZE(cores);
+        bool told = usable && sched_getaffinity(0, bytes, usable) == 0;
+        int reason = errno, count = told ? CPU_COUNT_S(bytes, usable) : 0;
+        CPU_FREE(usable);
+        if (told)
+            return count > 0 ? (size_t)count : 1;
+        if (reason != EINVAL)
+            break;
+    }
+    return 1;
+}
+
+static double own_quota;
+static pthread_once_t own_quota_once = PTHREAD_ONCE_INIT;
+
+static void read_own_quota(void)
+{
+    own_quota = erg_thread_quota("");
+}
 
 size_t erg_thread_count(void)
 {
-    cpu_set_t usable;
-    if (sched_getaffinity(0, sizeof usable, &usable) == 0 && CPU_COUNT(&usable) > 0)
-        return (size_t)CPU_COUNT(&usable);
-    return 1;
+    size_t cores = usable_cores();
+    pthread_once(&own_quota_once, read_own_quota);
+    double quota = ceil(own_quota);
+    return quota < (double)cores ? (size_t)fmax(quota, 1) : cores;
 }
+
+/* ---- running ---- */
 
 /* Within a task all cores have work already. */
 static _Thread_local bool within_task;

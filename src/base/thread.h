@@ -8,7 +8,16 @@
 
 #include <stddef.h>
 
-size_t erg_thread_count(void); /* usable cores, at least 1 */
+/* Cores that this process may use, at least 1: those of its affinity, but no more than the CPU time
+ * that the quota of its control groups allows. */
+size_t erg_thread_count(void);
+
+/*
+ * CPU seconds per second that the control groups of this process allow (cpu.max of version 2,
+ * cpu.cfs_quota_us of version 1; the tightest of a group and those above it), or infinity. `root`
+ * is before /proc and /sys; "" but for tests.
+ */
+double erg_thread_quota(const char *root);
 
 /*
  * Calls task(context, i, err) for i in [0, count), on up to `threads` threads (0 = all cores, or,

@@ -29,30 +29,31 @@ static json_t *metrics_json(const struct erg_doctor_gpu *gpu)
     for (int m = 0; m < ERG_METRICS; m++) {
         const struct erg_doctor_metric *metric = &gpu->metrics[m];
         json_object_set_new(metrics, erg_metric_info(m)->name,
-                            json_pack("{s:o, s:s?, s:s?, s:o}", "value",
-                                      metric->valid ? json_integer(metric->value) : json_null(),
-                                      "source", metric->source, "missing_because",
-                                      metric->valid ? NULL : metric->refusal, "latency_s",
-                                      erg_json_number(metric->latency_s)));
+                            erg_json_pack("{s:o, s:s?, s:s?, s:o}", "value",
+                                          metric->valid ? json_integer(metric->value) : json_null(),
+                                          "source", metric->source, "missing_because",
+                                          metric->valid ? NULL : metric->refusal, "latency_s",
+                                          erg_json_number(metric->latency_s)));
     }
     return metrics;
 }
 
 static json_t *traits_json(const struct erg_sensor_traits *traits)
 {
-    return json_pack("{s:o, s:o, s:o}", "period_s",
-                     traits->period_s > 0 ? json_real(traits->period_s) : json_null(), "jitter_s",
-                     traits->period_s > 0 ? json_real(traits->jitter_s) : json_null(), "latency_s",
-                     erg_json_number(traits->latency_s));
+    return erg_json_pack("{s:o, s:o, s:o}", "period_s",
+                         traits->period_s > 0 ? erg_json_number(traits->period_s) : json_null(),
+                         "jitter_s",
+                         traits->period_s > 0 ? erg_json_number(traits->jitter_s) : json_null(),
+                         "latency_s", erg_json_number(traits->latency_s));
 }
 
 static json_t *gpu_json(const struct erg_doctor_gpu *gpu)
 {
     const struct erg_gpu_info *info = &gpu->info;
     json_t *object =
-        json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:b, s:b}", "index", info->index, "vendor",
-                  info->vendor, "name", info->name, "uuid", info->uuid, "pci", info->pci, "driver",
-                  info->driver, "answers", gpu->answers, "lost", gpu->lost);
+        erg_json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:b, s:b}", "index", info->index, "vendor",
+                      info->vendor, "name", info->name, "uuid", info->uuid, "pci", info->pci,
+                      "driver", info->driver, "answers", gpu->answers, "lost", gpu->lost);
     if (!gpu->answers)
         return object;
     json_object_set_new(object, "energy_counter", traits_json(&gpu->counter));
@@ -73,14 +74,15 @@ static void print_json(const struct erg_doctor *doctor)
         const struct erg_finding *finding = &doctor->items[i];
         json_array_append_new(
             findings,
-            json_pack("{s:s, s:o, s:s, s:s, s:s?}", "state", erg_finding_state_name(finding->state),
-                      "gpu", finding->gpu < 0 ? json_null() : json_integer(finding->gpu), "subject",
-                      finding->subject, "fact", finding->fact, "advice", finding->advice));
+            erg_json_pack("{s:s, s:o, s:s, s:s, s:s?}", "state",
+                          erg_finding_state_name(finding->state), "gpu",
+                          finding->gpu < 0 ? json_null() : json_integer(finding->gpu), "subject",
+                          finding->subject, "fact", finding->fact, "advice", finding->advice));
     }
     for (size_t g = 0; g < doctor->gpu_count; g++)
         json_array_append_new(gpus, gpu_json(&doctor->gpus[g]));
-    json_t *document = json_pack("{s:i, s:s, s:o, s:o}", "schema_version", 1, "ergon_version",
-                                 ERGON_VERSION, "findings", findings, "gpus", gpus);
+    json_t *document = erg_json_pack("{s:i, s:s, s:o, s:o}", "schema_version", 1, "ergon_version",
+                                     ERGON_VERSION, "findings", findings, "gpus", gpus);
     char *text = erg_json_text(document);
     puts(text);
     free(text);

@@ -181,8 +181,8 @@ static void print_text(const struct fitting *at)
 
 static json_t *errors_json(const struct erg_fit_errors *errors)
 {
-    return json_pack("{s:f, s:f, s:f}", "mean", errors->mean, "most", errors->most, "spearman",
-                     errors->spearman);
+    return erg_json_pack("{s:f, s:f, s:f}", "mean", errors->mean, "most", errors->most, "spearman",
+                         errors->spearman);
 }
 
 static void print_json(const struct fitting *at)
@@ -191,22 +191,22 @@ static void print_json(const struct fitting *at)
     for (size_t k = 0; k < at->fit.constants; k++)
         json_object_set_new(
             constants, at->keys[k],
-            json_pack("{s:f, s:f, s:o}", "start", in_file_unit(at->start, at->keys[k]), "value",
-                      in_file_unit(&at->fit.engine, at->keys[k]), "relative_uncertainty",
-                      isinf(at->fit.uncertainty[k]) ? json_null()
-                                                    : json_real(at->fit.uncertainty[k])));
+            erg_json_pack("{s:f, s:f, s:o}", "start", in_file_unit(at->start, at->keys[k]), "value",
+                          in_file_unit(&at->fit.engine, at->keys[k]), "relative_uncertainty",
+                          isinf(at->fit.uncertainty[k]) ? json_null()
+                                                        : erg_json_number(at->fit.uncertainty[k])));
     for (long fold = 0; fold < at->values->folds; fold++)
-        json_array_append_new(folds, json_real(at->fit.fold_mean[fold]));
+        json_array_append_new(folds, erg_json_number(at->fit.fold_mean[fold]));
     for (size_t i = 0; i < at->rows.count; i++) {
         const struct erg_fit_row *row = &at->rows.items[i];
-        json_array_append_new(rows, json_pack("{s:I, s:f, s:f}", "line", (json_int_t)row->line,
-                                              "measured_s", row->time_s, "predicted_s",
-                                              predicted_s(at, i)));
+        json_array_append_new(rows, erg_json_pack("{s:I, s:f, s:f}", "line", (json_int_t)row->line,
+                                                  "measured_s", row->time_s, "predicted_s",
+                                                  predicted_s(at, i)));
     }
-    json_t *root =
-        json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o}", "schema", "ergon.fit", "schema_version", 1,
-                  "constants", constants, "fitted", errors_json(&at->fit.fitted), "held_out",
-                  errors_json(&at->fit.held_out), "folds", folds, "rows", rows);
+    json_t *root = erg_json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o}", "schema", "ergon.fit",
+                                 "schema_version", 1, "constants", constants, "fitted",
+                                 errors_json(&at->fit.fitted), "held_out",
+                                 errors_json(&at->fit.held_out), "folds", folds, "rows", rows);
     char *text = erg_json_text(root);
     puts(text);
     free(text);

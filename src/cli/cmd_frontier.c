@@ -234,16 +234,16 @@ static void print_json(const struct result *result)
     for (size_t i = 0; i < row_count(result); i++) {
         const struct erg_iteration_plan *plan = row(result, i);
         json_t *point = json_object();
-        json_object_set_new(point, "time_s", json_real(plan->time_s));
-        json_object_set_new(point, "energy_j", json_real(plan->energy_j));
-        json_object_set_new(point, "planned_time_s", json_real(plan->planned_time_s));
-        json_object_set_new(point, "planned_energy_j", json_real(plan->planned_energy_j));
+        json_object_set_new(point, "time_s", erg_json_number(plan->time_s));
+        json_object_set_new(point, "energy_j", erg_json_number(plan->energy_j));
+        json_object_set_new(point, "planned_time_s", erg_json_number(plan->planned_time_s));
+        json_object_set_new(point, "planned_energy_j", erg_json_number(plan->planned_energy_j));
         json_array_append_new(points, point);
     }
     json_object_set_new(root, "points", points);
     json_t *reference = json_object();
-    json_object_set_new(reference, "time_s", json_real(result->highest_clock_s));
-    json_object_set_new(reference, "energy_j", json_real(result->highest_clock_j));
+    json_object_set_new(reference, "time_s", erg_json_number(result->highest_clock_s));
+    json_object_set_new(reference, "energy_j", erg_json_number(result->highest_clock_j));
     json_object_set_new(root, "highest_clock", reference);
     char *text = erg_json_text(root);
     fputs(text, stdout);

@@ -73,10 +73,10 @@ static void print(const struct erg_invocation *call, const struct erg_job *job,
     double parameters = erg_model_parameters(job->model);
     long gpus = erg_cluster_gpus(&job->cluster);
     if (call->common.json) {
-        json_t *root = json_pack("{s:s, s:i, s:s, s:o, s:I, s:I, s:s}", "schema", "ergon.import",
-                                 "schema_version", 1, "model", job->model->name, "parameters",
-                                 erg_json_number(parameters), "gpus", (json_int_t)gpus, "batch",
-                                 (json_int_t)job->microbatches, "gpu_base", base->name);
+        json_t *root = erg_json_pack(
+            "{s:s, s:i, s:s, s:o, s:I, s:I, s:s}", "schema", "ergon.import", "schema_version", 1,
+            "model", job->model->name, "parameters", erg_json_number(parameters), "gpus",
+            (json_int_t)gpus, "batch", (json_int_t)job->microbatches, "gpu_base", base->name);
         char *text = erg_json_text(root);
         fputs(text, stdout);
         free(text);

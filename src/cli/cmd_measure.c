@@ -116,6 +116,8 @@ static int run_with_rapl(struct erg_rapl *rapl, const struct erg_child_signals *
     erg_rapl_read(rapl, &after);
     erg_rapl_between(&before, &after, start_ns, end_ns, &energy);
     *result = (struct erg_window_result){.time_s = 1e-9 * (double)(end_ns - start_ns),
+                                         .energy_j = NAN,
+                                         .uncertainty_j = NAN,
                                          .cpu_j = energy.cpu_j,
                                          .cpu_uncertainty_j = energy.cpu_uncertainty_j,
                                          .dram_j = energy.dram_j,

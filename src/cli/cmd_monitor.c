@@ -95,6 +95,7 @@ static int show(struct erg_live *live, int interval_ms, struct erg_error *err)
     struct erg_screen_options picture = {.host = host};
     struct erg_live_view view = {0};
     gethostname(host, sizeof host - 1);
+    erg_utf8_repair(host, sizeof host);
     pause_ms(4 * READ_MS); /* the first samples */
     if (erg_curses_open(&picture.ascii, err) != 0)
         return -1;

@@ -175,14 +175,10 @@ static int listen_at(struct MHD_Daemon **daemon, struct server *server, const ch
     return 0;
 }
 
-static void wait_for_signal(struct server *server)
+static void wait_for_signal(void)
 {
-    struct erg_rapl_reading cpu;
-    for (int tenths = 1; !erg_interrupted(); tenths++) {
+    while (!erg_interrupted())
         nanosleep(&(struct timespec){0, 100000000}, NULL);
-        if (server->rapl && tenths % 100 == 0) /* the counters wrap within minutes */
-            erg_rapl_read(server->rapl, &cpu);
-    }
 }
 
 static int serve(const struct values *values, const struct addrinfo *address, struct server *server,
@@ -196,7 +192,7 @@ static int serve(const struct values *values, const struct addrinfo *address, st
         return -1;
     int result = listen_at(&daemon, server, values->listen, address, err);
     if (result == 0) {
-        wait_for_signal(server);
+        wait_for_signal();
         MHD_stop_daemon(daemon);
     }
     erg_sampler_stop(sampler);

@@ -241,16 +241,16 @@ static json_t *describe_instruction(const struct erg_plan *plan, const struct er
     const struct erg_plan_option *option = erg_plan_option(plan, point, i);
     json_t *configurations = json_array();
     for (size_t k = 0; k < option->configuration_count; k++)
-        json_array_append_new(configurations, json_pack("{s:s, s:s, s:i}", "partition",
-                                                        option->configurations[k].partition, "slot",
-                                                        option->configurations[k].slot, "sms",
-                                                        option->configurations[k].sms));
-    return json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:i, s:s, s:o}", "type",
-                     instruction->direction == ERG_FORWARD ? "forward" : "backward", "microbatch",
-                     (int)instruction->microbatch, "chunk", (int)instruction->chunk, "start_s",
-                     start_s, "time_s", option->time_s, "energy_j", option->energy_j, "clock_mhz",
-                     option->clock_mhz, "mode", erg_mode_name(option->mode), "configurations",
-                     configurations);
+        json_array_append_new(configurations, erg_json_pack("{s:s, s:s, s:i}", "partition",
+                                                            option->configurations[k].partition,
+                                                            "slot", option->configurations[k].slot,
+                                                            "sms", option->configurations[k].sms));
+    return erg_json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:i, s:s, s:o}", "type",
+                         instruction->direction == ERG_FORWARD ? "forward" : "backward",
+                         "microbatch", (int)instruction->microbatch, "chunk",
+                         (int)instruction->chunk, "start_s", start_s, "time_s", option->time_s,
+                         "energy_j", option->energy_j, "clock_mhz", option->clock_mhz, "mode",
+                         erg_mode_name(option->mode), "configurations", configurations);
 }
 
 static json_t *describe_stages(const struct erg_plan *plan, const struct erg_plan_point *point)
@@ -264,7 +264,7 @@ static json_t *describe_stages(const struct erg_plan *plan, const struct erg_pla
         for (size_t i = stage * schedule->per_stage; i < (stage + 1) * schedule->per_stage; i++)
             json_array_append_new(list, describe_instruction(plan, point, i, start_s[i]));
         json_array_append_new(
-            stages, json_pack("{s:I, s:o}", "stage", (json_int_t)stage, "instructions", list));
+            stages, erg_json_pack("{s:I, s:o}", "stage", (json_int_t)stage, "instructions", list));
     }
     free(start_s);
     return stages;
@@ -280,11 +280,11 @@ static json_t *describe_methods(const json_t *document)
         json_t *points = json_array(), *point;
         size_t i;
         json_array_foreach(json_object_get(method, "points"), i, point) json_array_append_new(
-            points, json_pack("{s:O, s:O}", "time_s", json_object_get(point, "time_s"), "energy_j",
-                              json_object_get(point, "energy_j")));
-        json_object_set_new(
-            methods, name,
-            json_pack("{s:o, s:O}", "points", points, "versus", json_object_get(method, "versus")));
+            points, erg_json_pack("{s:O, s:O}", "time_s", json_object_get(point, "time_s"),
+                                  "energy_j", json_object_get(point, "energy_j")));
+        json_object_set_new(methods, name,
+                            erg_json_pack("{s:o, s:O}", "points", points, "versus",
+                                          json_object_get(method, "versus")));
     }
     return methods;
 }
@@ -292,7 +292,7 @@ static json_t *describe_methods(const json_t *document)
 static void print_json(const struct erg_plan *plan, const struct choice *choice)
 {
     const struct erg_plan_point *point = &plan->methods[choice->method].points[choice->point];
-    json_t *chosen = json_pack(
+    json_t *chosen = erg_json_pack(
         "{s:s, s:I, s:s, s:f, s:f, s:o}", "method", erg_method_name(choice->method), "point",
         (json_int_t)choice->point, "rule", choice->rule, "time_s", point->time_s, "energy_j",
         point->energy_j, "static_energy_j", erg_json_number(point->static_energy_j));
@@ -303,9 +303,9 @@ static void print_json(const struct erg_plan *plan, const struct choice *choice)
     }
     json_object_set_new(chosen, "stages", describe_stages(plan, point));
     json_t *document = erg_plan_json(plan);
-    json_t *root = json_pack("{s:i, s:O, s:o, s:o}", "schema_version", 1, "job",
-                             json_object_get(document, "job"), "methods",
-                             describe_methods(document), "chosen", chosen);
+    json_t *root = erg_json_pack("{s:i, s:O, s:o, s:o}", "schema_version", 1, "job",
+                                 json_object_get(document, "job"), "methods",
+                                 describe_methods(document), "chosen", chosen);
     json_decref(document);
     char *text = erg_json_text(root);
     puts(text);

@@ -347,8 +347,8 @@ static void print_json(const struct simulating *at)
 {
     json_t *document = at->policies.count == 1
                            ? json_incref(json_array_get(at->documents, 0))
-                           : json_pack("{s:s, s:i, s:O}", "schema", "ergon.simulations",
-                                       "schema_version", 1, "policies", at->documents);
+                           : erg_json_pack("{s:s, s:i, s:O}", "schema", "ergon.simulations",
+                                           "schema_version", 1, "policies", at->documents);
     char *text = erg_json_text(document);
     fputs(text, stdout);
     free(text);

@@ -211,12 +211,12 @@ static json_t *partitions_json(const struct erg_verification *verification)
     json_t *partitions = json_array();
     for (size_t i = 0; i < verification->partition_count; i++) {
         const struct erg_verify_partition *partition = &verification->partitions[i];
-        json_t *row = json_pack("{s:s, s:s}", "direction", directions[partition->backward],
-                                "partition", partition->name);
+        json_t *row = erg_json_pack("{s:s, s:s}", "direction", directions[partition->backward],
+                                    "partition", partition->name);
         for (int way = 0; way < ERG_VERIFY_WAYS; way++)
             json_object_set_new(row, erg_verify_way_name((enum erg_verify_way)way),
-                                json_pack("{s:f, s:f}", "time_s", partition->costs[way].time_s,
-                                          "energy_j", partition->costs[way].energy_j));
+                                erg_json_pack("{s:f, s:f}", "time_s", partition->costs[way].time_s,
+                                              "energy_j", partition->costs[way].energy_j));
         json_array_append_new(partitions, row);
     }
     return partitions;
@@ -227,9 +227,9 @@ static json_t *shares_json(const struct erg_verification *verification)
     json_t *shares = json_array();
     for (int d = 0; d < 2; d++)
         json_array_append_new(
-            shares, json_pack("{s:s, s:I, s:I}", "direction", directions[d], "instructions",
-                              (json_int_t)verification->shares[d].instructions, "verified",
-                              (json_int_t)verification->shares[d].uses));
+            shares, erg_json_pack("{s:s, s:I, s:I}", "direction", directions[d], "instructions",
+                                  (json_int_t)verification->shares[d].instructions, "verified",
+                                  (json_int_t)verification->shares[d].uses));
     return shares;
 }
 
@@ -239,8 +239,8 @@ static json_t *document(const struct erg_verification *verification, long layers
     for (size_t i = 0; i < verification->row_count; i++) {
         const struct erg_verify_row *row = &verification->rows[i];
         json_array_append_new(
-            rows,
-            json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "direction",
+            rows, erg_json_pack(
+                      "{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "direction",
                       directions[row->backward], "way", erg_verify_way_name(row->way), "mode",
                       erg_mode_name(row->mode), "composed_time_s", row->composed.time_s, "time_s",
                       row->stack.time_s, "time_sd", row->profile.time_sd, "composed_energy_j",
@@ -253,18 +253,18 @@ static json_t *document(const struct erg_verification *verification, long layers
         json_t *tensors = json_array();
         for (size_t t = 0; t < comparison->count; t++) {
             const struct erg_difference *seen = &comparison->tensors[t];
-            json_array_append_new(tensors,
-                                  json_pack("{s:s, s:f, s:i, s:i}", "tensor", seen->tensor,
-                                            "relative", seen->relative, "copies", (int)seen->copies,
-                                            "identical", (int)seen->identical));
+            json_array_append_new(tensors, erg_json_pack("{s:s, s:f, s:i, s:i}", "tensor",
+                                                         seen->tensor, "relative", seen->relative,
+                                                         "copies", (int)seen->copies, "identical",
+                                                         (int)seen->identical));
         }
         json_array_append_new(comparisons,
-                              json_pack("{s:s, s:s, s:o}", "way", comparison->way, "reference",
-                                        comparison->reference, "tensors", tensors));
+                              erg_json_pack("{s:s, s:s, s:o}", "way", comparison->way, "reference",
+                                            comparison->reference, "tensors", tensors));
     }
-    return json_pack("{s:i, s:I, s:o, s:o, s:o, s:o}", "schema_version", 1, "layers",
-                     (json_int_t)layers, "rows", rows, "plan_runs", shares_json(verification),
-                     "partitions", partitions_json(verification), "numbers", comparisons);
+    return erg_json_pack("{s:i, s:I, s:o, s:o, s:o, s:o}", "schema_version", 1, "layers",
+                         (json_int_t)layers, "rows", rows, "plan_runs", shares_json(verification),
+                         "partitions", partitions_json(verification), "numbers", comparisons);
 }
 
 /* ---- the command ---- */

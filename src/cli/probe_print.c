@@ -156,13 +156,14 @@ void erg_probe_print(const struct erg_probe_findings *findings)
 static json_t *ceiling_document(const struct erg_probe_ceiling *ceiling)
 {
     bool rated = ceiling->rate > 0;
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "shape", ceiling->shape,
-                     "name", ceiling->name, "kind", families[ceiling->family].name, "amount",
-                     erg_json_number(rated ? ceiling->amount : NAN), "rate_per_s",
-                     erg_json_number(rated ? ceiling->rate : NAN), "share",
-                     erg_json_number(rated ? ceiling->share : NAN), "power_w",
-                     erg_json_number(ceiling->power_w), "unit_j", erg_json_number(ceiling->unit_j),
-                     "clock_mhz", erg_json_number(ceiling->clock_mhz));
+    return erg_json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "shape", ceiling->shape,
+                         "name", ceiling->name, "kind", families[ceiling->family].name, "amount",
+                         erg_json_number(rated ? ceiling->amount : NAN), "rate_per_s",
+                         erg_json_number(rated ? ceiling->rate : NAN), "share",
+                         erg_json_number(rated ? ceiling->share : NAN), "power_w",
+                         erg_json_number(ceiling->power_w), "unit_j",
+                         erg_json_number(ceiling->unit_j), "clock_mhz",
+                         erg_json_number(ceiling->clock_mhz));
 }
 
 static void add_fit(json_t *root, const struct erg_probe_fit *fit)
@@ -170,10 +171,11 @@ static void add_fit(json_t *root, const struct erg_probe_fit *fit)
     json_t *constants = json_object();
     for (size_t i = 0; i < fit->count; i++)
         json_object_set_new(constants, fit->constants[i].name,
-                            json_pack("{s:o, s:o, s:b, s:s}", "before",
-                                      erg_json_number(fit->constants[i].before), "after",
-                                      erg_json_number(fit->constants[i].after), "seen",
-                                      fit->constants[i].seen, "origin", fit->constants[i].origin));
+                            erg_json_pack("{s:o, s:o, s:b, s:s}", "before",
+                                          erg_json_number(fit->constants[i].before), "after",
+                                          erg_json_number(fit->constants[i].after), "seen",
+                                          fit->constants[i].seen, "origin",
+                                          fit->constants[i].origin));
     json_object_set_new(root, "constants", constants);
     json_object_set_new(root, "measurements", json_integer((json_int_t)fit->observations));
     json_object_set_new(root, "left_out", json_integer((json_int_t)fit->lowered));
@@ -187,9 +189,9 @@ void erg_probe_print_json(const struct erg_probe_findings *findings)
     json_t *list = json_array();
     for (size_t i = 0; i < findings->ceilings->count; i++)
         json_array_append_new(list, ceiling_document(&findings->ceilings->items[i]));
-    json_t *root = json_pack("{s:i, s:s, s:s, s:i, s:o}", "schema_version", 1, "gpu",
-                             fit ? fit->name : findings->board, "base", findings->gpu->name, "gpus",
-                             findings->gpus, "ceilings", list);
+    json_t *root = erg_json_pack("{s:i, s:s, s:s, s:i, s:o}", "schema_version", 1, "gpu",
+                                 fit ? fit->name : findings->board, "base", findings->gpu->name,
+                                 "gpus", findings->gpus, "ceilings", list);
     if (fit)
         add_fit(root, fit);
     char *text = erg_json_text(root);

@@ -1,3 +1,4 @@
+/* CSV: tables with a header row, read and written (io/csv.h). */
 #include "io/csv.h"
 
 #include "base/memory.h"
@@ -162,11 +163,21 @@ static int cut_rows(struct erg_csv *csv, struct cursor cursor, struct erg_csv_br
     return 0;
 }
 
-/* Takes over `data`, which has room for a NUL after its end. */
+/*
+ * Takes over `data`, which has room for a NUL after its end. Names in it may be of any encoding: it
+ * becomes UTF-8 here, before anybody sees it.
+ */
 static int adopt(struct erg_csv **out, const char *name, char *data, size_t length,
                  struct erg_csv_broken *broken, struct erg_error *err)
 {
     struct erg_csv *csv = erg_xcalloc(1, sizeof *csv);
+    if (!erg_utf8_is_valid(data, length)) {
+        struct erg_text sound = {0};
+        erg_text_add_utf8(&sound, data, length);
+        free(data);
+        data = sound.data;
+        length = sound.count;
+    }
     csv->name = erg_xstrdup(name);
     csv->data = data;
     struct cursor cursor = {data, data + length, 1};
@@ -333,15 +344,15 @@ void erg_csv_add(struct erg_text *out, const char *field)
                  !strncmp(field, BYTE_ORDER_MARK, 3) ||
                  (length > 0 && (blank(field[0]) || blank(field[length - 1])));
     if (!quote) {
-        erg_text_add(out, field);
+        erg_text_add_utf8(out, field, length);
         return;
     }
     erg_text_add(out, "\"");
-    for (const char *at = field; *at; at++) {
-        if (*at == '"')
-            erg_text_add(out, "\"");
-        erg_text_add_bytes(out, at, 1);
+    for (const char *end; (end = strchr(field, '"')) != NULL; field = end + 1) {
+        erg_text_add_utf8(out, field, (size_t)(end - field));
+        erg_text_add(out, "\"\"");
     }
+    erg_text_add_utf8(out, field, strlen(field));
     erg_text_add(out, "\"");
 }
 

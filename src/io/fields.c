@@ -39,7 +39,7 @@ static json_t *value_json(const struct erg_field *field, const void *from)
     const void *value = at(from, field->offset);
     switch (field->type) {
     case ERG_FIELD_TEXT:
-        return json_string(*(const char *const *)value);
+        return erg_json_new_string(*(const char *const *)value);
     case ERG_FIELD_INT:
         return json_integer(*(const int *)value);
     case ERG_FIELD_LONG:
@@ -53,7 +53,7 @@ static json_t *value_json(const struct erg_field *field, const void *from)
     case ERG_FIELD_BOOL:
         return json_boolean(*(const bool *)value);
     case ERG_FIELD_NAME:
-        return json_string(field->names[*(const int *)value]);
+        return erg_json_new_string(field->names[*(const int *)value]);
     case ERG_FIELD_OBJECT:
         return erg_fields_json(field->of, value);
     case ERG_FIELD_LIST:
@@ -118,7 +118,7 @@ static int read_item(const struct reader *reader, const struct erg_fields *field
     char name[256];
     snprintf(name, sizeof name, "%s[%zu]", key, index);
     if (fields->count == 1 && !fields->items[0].key) {
-        json_t *wrapped = json_pack("{s:O}", name, value);
+        json_t *wrapped = erg_json_pack("{s:O}", name, value);
         item = *list;
         item.object = wrapped;
         int status = read_value(reader, &fields->items[0], &item, name, into);

@@ -1,9 +1,10 @@
+/* JSON documents: loading, writing, values for new ones, typed getters (io/json.h). */
 #include "io/json.h"
 
 #include "base/memory.h"
-#include "base/text.h"
 #include "io/file.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -15,7 +16,14 @@ int erg_json_parse(json_t **root, const char *name, const char *text, size_t len
                    struct erg_error *err)
 {
     json_error_t problem;
+    struct erg_text sound = {0}; /* names in other encodings are no reason to refuse a model */
+    if (!erg_utf8_is_valid(text, length)) {
+        erg_text_add_utf8(&sound, text, length);
+        text = sound.data;
+        length = sound.count;
+    }
     json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
+    erg_text_release(&sound);
     if (!value)
         return erg_fail(err, ERG_FAILED, "%s:%d:%d: this is not valid JSON: %s", name, problem.line,
                         problem.column, problem.text);
@@ -44,8 +52,7 @@ int erg_json_write(const char *path, const json_t *root, struct erg_error *err)
     char *text = erg_json_text(root);
     if (!text)
         return erg_fail(err, ERG_FAILED,
-                        "writing '%s': the document cannot be written as JSON (it holds itself or "
-                        "text that is not UTF-8)",
+                        "writing '%s': the document cannot be written as JSON (it holds itself)",
                         path);
     struct erg_text line = {0};
     erg_text_add(&line, text);
@@ -56,10 +63,112 @@ int erg_json_write(const char *path, const json_t *root, struct erg_error *err)
     return result;
 }
 
+/* ---- new values ---- */
+
 json_t *erg_json_number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
 }
+
+json_t *erg_json_new_string(const char *text)
+{
+    if (!text)
+        return json_null();
+    struct erg_text sound = {0};
+    erg_text_add_utf8(&sound, text, strlen(text));
+    json_t *string = json_string(sound.data);
+    erg_text_release(&sound);
+    return string;
+}
+
+static char next_letter(const char **format)
+{
+    *format += strspn(*format, " ,:?");
+    return *(*format)++;
+}
+
+static json_t *pack(const char **format, char letter, va_list *args);
+
+static json_t *pack_list(const char **format, va_list *args)
+{
+    json_t *list = json_array();
+    for (char letter; (letter = next_letter(format)) != ']';)
+        json_array_append_new(list, pack(format, letter, args));
+    return list;
+}
+
+static json_t *pack_object(const char **format, va_list *args)
+{
+    json_t *object = json_object();
+    for (char letter; (letter = next_letter(format)) != '}';) {
+        assert(letter == 's');
+        const char *key = va_arg(*args, const char *);
+        json_object_set_new(object, key, pack(format, next_letter(format), args));
+    }
+    return object;
+}
+
+static json_t *or_null(json_t *value)
+{
+    return value ? value : json_null();
+}
+
+static json_t *pack(const char **format, char letter, va_list *args)
+{
+    switch (letter) {
+    case '{':
+        return pack_object(format, args);
+    case '[':
+        return pack_list(format, args);
+    case 's':
+        return erg_json_new_string(va_arg(*args, const char *));
+    case 'i':
+        return json_integer(va_arg(*args, int));
+    case 'I':
+        return json_integer(va_arg(*args, json_int_t));
+    case 'b':
+        return json_boolean(va_arg(*args, int));
+    case 'f':
+        return erg_json_number(va_arg(*args, double));
+    case 'o':
+        return or_null(va_arg(*args, json_t *));
+    case 'O':
+        return or_null(json_incref(va_arg(*args, json_t *)));
+    default:
+        assert(letter == 'n');
+        return json_null();
+    }
+}
+
+json_t *erg_json_pack(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    json_t *value = pack(&format, next_letter(&format), &args);
+    va_end(args);
+    return value;
+}
+
+void erg_json_add_string(struct erg_text *out, const char *text)
+{
+    erg_text_add(out, "\"");
+    struct erg_text sound = {0};
+    erg_text_add_utf8(&sound, text, strlen(text));
+    const char *plain = sound.data;
+    for (const char *at = plain; *at; at++) {
+        unsigned char c = (unsigned char)*at;
+        if (c >= 0x20 && c != 0x7f && c != '"' && c != '\\')
+            continue;
+        erg_text_add_bytes(out, plain, (size_t)(at - plain));
+        erg_text_printf(out, c == '"' || c == '\\' ? "\\%c" : "\\u%04x", c);
+        plain = at + 1;
+    }
+    erg_text_add(out, plain);
+    erg_text_add(out, "\"");
+    erg_text_release(&sound);
+}
+
+/* ---- reading ---- */
 
 /* "name:line: key 'path': message"; no key for the whole document. */
 static int fail_at(const struct erg_json_place *place, const char *path, const char *message,

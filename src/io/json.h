@@ -7,13 +7,15 @@
 #ifndef ERG_IO_JSON_H
 #define ERG_IO_JSON_H
 
+#include "base/text.h"
 #include "ergon/error.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-/* *root is a new reference (json_decref). `name` stands for the file in messages. */
+/* *root is a new reference (json_decref). `name` stands for the file in messages. Bytes that are
+ * not UTF-8 become U+FFFD. */
 int erg_json_load(json_t **root, const char *path, struct erg_error *err);
 int erg_json_parse(json_t **root, const char *name, const char *text, size_t length,
                    struct erg_error *err);
@@ -24,8 +26,24 @@ int erg_json_write(const char *path, const json_t *root, struct erg_error *err);
 /* The same as text, to be freed by the caller. */
 char *erg_json_text(const json_t *root);
 
-/* A new number, or null for NaN and infinity, which JSON does not have. */
+/*
+ * New values for documents. They take any input, so that no key is lost: jansson's own
+ * json_string() and json_pack() return NULL for text that is not UTF-8, and setting NULL sets
+ * nothing. src/ uses these instead. Text is made valid (base/text.h); NaN and infinity, which JSON
+ * does not have, and a NULL text are null.
+ */
 json_t *erg_json_number(double value);
+json_t *erg_json_new_string(const char *text);
+
+/*
+ * json_pack() with such values. Of its format: {} with "s:" before each value, [], s (a "?" behind
+ * it changes nothing; "*" and "+" are not known), i, I (json_int_t), b, f, n, o (takes the
+ * reference over), O (adds one).
+ */
+json_t *erg_json_pack(const char *format, ...);
+
+/* Adds a string with its quotes, as JSON writes it: for documents that are written line by line. */
+void erg_json_add_string(struct erg_text *out, const char *text);
 
 /*
  * A place in a document: an object and how to call it in messages, for example

@@ -1,8 +1,10 @@
+/* Chrome traces: events as JSON text (io/trace.h). */
 #include "io/trace.h"
 
 #include "base/memory.h"
 #include "base/text.h"
 #include "io/file.h"
+#include "io/json.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -24,35 +26,16 @@ void erg_trace_free(struct erg_trace *trace)
     free(trace);
 }
 
-static void add_quoted(struct erg_text *out, const char *text)
-{
-    erg_text_add(out, "\"");
-    const char *plain = text;
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c >= 0x20 && c != '"' && c != '\\')
-            continue;
-        erg_text_add_bytes(out, plain, (size_t)(text - plain));
-        if (c < 0x20)
-            erg_text_printf(out, "\\u%04x", c);
-        else
-            erg_text_printf(out, "\\%c", c);
-        plain = text + 1;
-    }
-    erg_text_add_bytes(out, plain, (size_t)(text - plain));
-    erg_text_add(out, "\"");
-}
-
 static void add_args(struct erg_text *out, const struct erg_trace_arg *args, size_t count)
 {
     erg_text_add(out, ",\"args\":{");
     for (size_t i = 0; i < count; i++) {
         if (i)
             erg_text_add(out, ",");
-        add_quoted(out, args[i].key);
+        erg_json_add_string(out, args[i].key);
         erg_text_add(out, ":");
         if (args[i].text)
-            add_quoted(out, args[i].text);
+            erg_json_add_string(out, args[i].text);
         else if (isfinite(args[i].number))
             erg_text_printf(out, "%.10g", args[i].number);
         else
@@ -73,7 +56,7 @@ static void begin(struct erg_trace *trace, char phase, int process, const char *
     struct erg_text *out = &trace->events;
     erg_text_printf(out, "%s{\"ph\":\"%c\",\"pid\":%d,\"name\":", out->count ? ",\n" : "", phase,
                     process);
-    add_quoted(out, name);
+    erg_json_add_string(out, name);
 }
 
 void erg_trace_name_process(struct erg_trace *trace, int process, const char *name)
@@ -100,7 +83,7 @@ void erg_trace_span(struct erg_trace *trace, int process, int thread, const char
 {
     begin(trace, 'X', process, name);
     erg_text_add(&trace->events, ",\"cat\":");
-    add_quoted(&trace->events, category);
+    erg_json_add_string(&trace->events, category);
     /* Viewers drop a span that overlaps its neighbour, and they read microseconds as doubles and
      * truncate them to nanoseconds. So both ends are rounded, and the last nanosecond is left
      * free. */

@@ -60,8 +60,12 @@ static int parse_document(struct erg_yaml *yaml, struct erg_error *err)
         result = -1;
     }
     if (parser.error != YAML_NO_ERROR) {
-        size_t line =
-            parser.error == YAML_READER_ERROR ? parser.mark.line : parser.problem_mark.line;
+        size_t line = parser.problem_mark.line;
+        if (parser.error == YAML_READER_ERROR) { /* it reads ahead, and says only how far it came */
+            line = 0;
+            for (size_t i = 0; i < yaml->length && i < parser.problem_offset; i++)
+                line += yaml->text[i] == '\n';
+        }
         result = erg_fail(err, ERG_FAILED, "%s:%zu: this is not valid YAML: %s", yaml->name,
                           line + 1, parser.problem ? parser.problem : "it cannot be read");
     }

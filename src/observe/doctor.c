@@ -1,3 +1,4 @@
+/* What doctor examines of the machine itself: CPUs, permissions, disk, data. */
 #include "observe/doctor.h"
 
 #include "io/file.h"
@@ -23,7 +24,12 @@ static void examine_cpu(struct erg_doctor *doctor)
     }
     erg_rapl_read(rapl, &reading);
     erg_rapl_close(rapl);
-    if (reading.dram_valid)
+    if (!reading.cpu_valid)
+        erg_doctor_note(doctor, ERG_FINDING_MISSING, -1, "CPU energy",
+                        "Let the administrator look at the energy_uj and max_energy_range_uj files "
+                        "of powercap.",
+                        "not all CPU packages can be read, so their sum is not known");
+    else if (reading.dram_valid)
         erg_doctor_note(doctor, ERG_FINDING_OK, -1, "CPU energy", NULL,
                         "packages and their memory can be read");
     else
@@ -63,12 +69,15 @@ static void examine_permissions(struct erg_doctor *doctor)
 static void examine_disk(struct erg_doctor *doctor)
 {
     struct statvfs info;
-    double free_gb =
-        statvfs(".", &info) == 0 ? 1e-9 * (double)info.f_bavail * (double)info.f_frsize : 0;
+    bool known = statvfs(".", &info) == 0;
+    double free_gb = known ? 1e-9 * (double)info.f_bavail * (double)info.f_frsize : 0;
     if (access(".", W_OK) != 0)
         erg_doctor_note(doctor, ERG_FINDING_LIMITED, -1, "disk",
                         "Choose another folder for results with the option --output.",
                         "the present folder cannot be written");
+    else if (!known)
+        erg_doctor_note(doctor, ERG_FINDING_LIMITED, -1, "disk", NULL,
+                        "how much is free where the present folder is cannot be found out");
     else if (free_gb < 1)
         erg_doctor_note(doctor, ERG_FINDING_LIMITED, -1, "disk",
                         "Free some space, or choose another folder with the option --output.",

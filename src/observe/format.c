@@ -1,3 +1,4 @@
+/* Quantities and reasons in words (observe/format.h). */
 #include "observe/format.h"
 
 #include "telemetry/gpu.h"
@@ -21,7 +22,7 @@ const struct erg_reason_name erg_reason_names[] = {
 const char *erg_format_quantity(char *out, double value, const char *unit)
 {
     static const char *const prefixes[] = {"", "k", "M", "G", "T", "P"};
-    if (isnan(value)) {
+    if (!isfinite(value)) {
         snprintf(out, ERG_FORMAT_BYTES, "-");
         return out;
     }

@@ -10,7 +10,7 @@
 
 enum { ERG_FORMAT_BYTES = 32 }; /* enough for each of the functions below */
 
-/* Three digits with a prefix: "12.3 kJ", "0.123 J"; "-" for NaN. Returns `out`. */
+/* Three digits with a prefix: "12.3 kJ", "0.123 J"; "-" for NaN and infinity. Returns `out`. */
 const char *erg_format_quantity(char *out, double value, const char *unit);
 
 /* "0:01:32", of seconds. Returns `out`. */

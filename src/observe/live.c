@@ -1,3 +1,4 @@
+/* The live state of GPUs: samples in, a picture of any moment out (observe/live.h). */
 #include "observe/live.h"
 
 #include "base/memory.h"
@@ -9,6 +10,20 @@
 /* Over less a rate is mostly the step of the counter. */
 static const int64_t rate_ns = 200000000;
 static const int64_t fresh_least_ns = 2000000000;
+
+/* No GPU uses more, and no energy counter moves less often. */
+static const double most_w = 20e3, most_period_s = 1;
+static const int64_t believed_ns = 1000000000; /* a counter that has started anew, after this */
+static const int64_t still_ns = 3000000000;    /* from then on a counter stands still */
+
+/* The energy counter, beside what it says for a moment only. */
+struct energy_counter {
+    bool seen;
+    struct erg_reading newest;       /* that follows from the ones before */
+    int64_t moved_ns;                /* when its value was last another one */
+    struct erg_reading odd, odd_end; /* the first and the last of readings that do not follow */
+    double used_j;                   /* since the start; NaN once it has started anew */
+};
 
 struct counter {
     bool seen;
@@ -33,7 +48,8 @@ struct gpu_state {
     struct erg_reading newest[ERG_METRICS];
     int64_t read_ns[ERG_METRICS]; /* when the newest was read */
     struct counter counters[ERG_METRICS];
-    double energy_j, power_energy_j;
+    struct energy_counter energy;
+    double power_energy_j;
     double held_w; /* the last power reading, which holds until the next */
     int64_t held_ns;
     struct power_step steps[ERG_LIVE_HISTORY + 1]; /* one more: the step that is not whole yet */
@@ -75,7 +91,7 @@ struct erg_live *erg_live_new(const struct erg_gpus *gpus,
     for (size_t g = 0; g < live->count; g++) {
         struct gpu_state *gpu = &live->gpus[g];
         gpu->info = *erg_gpus_info(gpus, g);
-        gpu->energy_j = gpu->power_energy_j = gpu->held_w = NAN;
+        gpu->power_energy_j = gpu->held_w = NAN;
         for (size_t i = 0; i <= ERG_LIVE_HISTORY; i++)
             gpu->steps[i].index = -1;
     }
@@ -93,13 +109,43 @@ void erg_live_free(struct erg_live *live)
 
 /* ---- putting ---- */
 
-/* The energy counter starts anew when the driver is loaded again; that difference is left out. */
-static void add_energy(struct gpu_state *gpu, int64_t value_mj)
+static bool follows(const struct erg_reading *reading, const struct erg_reading *before)
 {
-    if (!gpu->seen[ERG_METRIC_ENERGY])
-        gpu->energy_j = 0;
-    else if (value_mj >= gpu->newest[ERG_METRIC_ENERGY].value)
-        gpu->energy_j += 1e-3 * (double)(value_mj - gpu->newest[ERG_METRIC_ENERGY].value);
+    double time_s = 1e-9 * (double)(reading->time_ns - before->time_ns);
+    return reading->value >= before->value &&
+           1e-3 * (double)(reading->value - before->value) <= most_w * (time_s + most_period_s);
+}
+
+/*
+ * Takes a reading of the energy counter, or returns false: some drivers answer garbage for a
+ * moment. A counter that really starts anew, as when the driver is loaded again, goes on from there
+ * and is believed after a while; how much was used until then is not known.
+ */
+static bool take_energy(struct energy_counter *energy, const struct erg_reading *reading)
+{
+    if (!energy->seen) {
+        *energy =
+            (struct energy_counter){.seen = true, .newest = *reading, .moved_ns = reading->time_ns};
+        return true;
+    }
+    bool sound = follows(reading, &energy->newest);
+    if (sound) {
+        energy->used_j += 1e-3 * (double)(reading->value - energy->newest.value);
+        energy->odd_end.time_ns = 0;
+    } else {
+        if (!energy->odd_end.time_ns || !follows(reading, &energy->odd_end))
+            energy->odd = *reading;
+        energy->odd_end = *reading;
+        if (reading->time_ns - energy->odd.time_ns < believed_ns ||
+            reading->value == energy->odd.value)
+            return false;
+        energy->odd_end.time_ns = 0;
+        energy->used_j = NAN;
+    }
+    if (reading->value != energy->newest.value)
+        energy->moved_ns = reading->time_ns;
+    energy->newest = *reading;
+    return true;
 }
 
 static void note_rate(struct counter *counter, const struct erg_reading *reading, int64_t now_ns)
@@ -155,10 +201,9 @@ void erg_live_put(void *context, const struct erg_sampler_item *item)
         gpu->answered_ns = sample->end_ns;
     }
     note_power(live, gpu, sample);
-    if (erg_gpu_has(sample, ERG_METRIC_ENERGY))
-        add_energy(gpu, sample->readings[ERG_METRIC_ENERGY].value);
     for (int m = 0; m < ERG_METRICS; m++) {
-        if (!erg_gpu_has(sample, m))
+        if (!erg_gpu_has(sample, m) ||
+            (m == ERG_METRIC_ENERGY && !take_energy(&gpu->energy, &sample->readings[m])))
             continue;
         if (erg_metric_info(m)->counter)
             note_rate(&gpu->counters[m], &sample->readings[m], sample->end_ns);
@@ -198,12 +243,14 @@ static void look_at_gpu(const struct erg_live *live, const struct gpu_state *gpu
     view->answers =
         !gpu->lost && gpu->answered && now_ns - gpu->answered_ns <= live->fresh_ns[ERG_COST_FAST];
     view->valid = 0;
-    view->energy_j = gpu->energy_j;
+    bool still = gpu->held_w > 0 && now_ns - gpu->energy.moved_ns > still_ns;
+    view->energy_j = gpu->energy.seen && !still ? gpu->energy.used_j : NAN;
     view->power_energy_j = gpu->power_energy_j;
     for (int m = 0; m < ERG_METRICS; m++) {
         int64_t fresh_ns = live->fresh_ns[erg_metric_info(m)->cost];
         const struct counter *counter = &gpu->counters[m];
-        bool fresh = view->answers && gpu->seen[m] && now_ns - gpu->read_ns[m] <= fresh_ns;
+        bool fresh = view->answers && gpu->seen[m] && now_ns - gpu->read_ns[m] <= fresh_ns &&
+                     !(m == ERG_METRIC_ENERGY && still);
         bool rate = fresh && counter->seen && now_ns - counter->rate_at_ns <= fresh_ns;
         view->valid |= (uint64_t)fresh << m;
         view->values[m] = fresh ? gpu->newest[m].value : 0;

@@ -21,9 +21,10 @@ struct erg_live_gpu {
     uint64_t valid;              /* bit 1 << metric: readings[] holds a fresh value */
     int64_t values[ERG_METRICS]; /* in the units of enum erg_metric */
     int64_t reasons_recent;      /* clock reasons seen since the last whole step of the history */
-    double energy_j;             /* since the start, by the counter; NaN without one */
-    double power_energy_j;       /* since the start, power readings held until the next; NaN */
-    double rates[ERG_METRICS];   /* of counters, units per second; NaN where not known */
+    double energy_j; /* since the start, by the counter; NaN without one, and where it stands still
+                        although power is drawn, or has started anew */
+    double power_energy_j;     /* since the start, power readings held until the next; NaN */
+    double rates[ERG_METRICS]; /* of counters, units per second; NaN where not known */
     float history_w[ERG_LIVE_HISTORY]; /* mean power per step, oldest first, NaN where unknown */
 };
 

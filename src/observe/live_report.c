@@ -49,9 +49,9 @@ static json_t *gpu_json(const struct erg_live_gpu *gpu)
 {
     const struct erg_gpu_info *info = &gpu->info;
     json_t *object =
-        json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:b, s:b}", "index", info->index, "vendor",
-                  info->vendor, "name", info->name, "uuid", info->uuid, "pci", info->pci, "driver",
-                  info->driver, "answers", gpu->answers, "lost", gpu->lost);
+        erg_json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:b, s:b}", "index", info->index, "vendor",
+                      info->vendor, "name", info->name, "uuid", info->uuid, "pci", info->pci,
+                      "driver", info->driver, "answers", gpu->answers, "lost", gpu->lost);
     json_t *reasons = json_array(), *rates = json_object();
     for (int m = 0; m < ERG_METRICS; m++)
         if (m != ERG_METRIC_REASONS) /* in words below */
@@ -59,7 +59,7 @@ static json_t *gpu_json(const struct erg_live_gpu *gpu)
                                 erg_live_has(gpu, m) ? json_integer(gpu->values[m]) : json_null());
     for (const struct erg_reason_name *reason = erg_reason_names; reason->name; reason++)
         if (erg_live_has(gpu, ERG_METRIC_REASONS) && gpu->reasons_recent & reason->bit)
-            json_array_append_new(reasons, json_string(reason->name));
+            json_array_append_new(reasons, erg_json_new_string(reason->name));
     json_object_set_new(object, "reasons", reasons);
     static const struct {
         enum erg_metric metric;
@@ -79,6 +79,6 @@ json_t *erg_live_json(const struct erg_live_view *view)
     json_t *gpus = json_array();
     for (size_t g = 0; g < view->count; g++)
         json_array_append_new(gpus, gpu_json(&view->gpus[g]));
-    return json_pack("{s:i, s:f, s:o}", "schema_version", 1, "watched_s", view->seconds, "gpus",
-                     gpus);
+    return erg_json_pack("{s:i, s:f, s:o}", "schema_version", 1, "watched_s", view->seconds, "gpus",
+                         gpus);
 }

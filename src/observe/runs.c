@@ -1,3 +1,4 @@
+/* Repeated runs as a table and as JSON (observe/runs.h). */
 #include "observe/runs.h"
 
 #include "io/json.h"
@@ -20,64 +21,6 @@ void erg_runs_release(struct erg_runs *runs)
 }
 
 /* ---- spreads over the runs ---- */
-
-enum total {
-    TIME,
-    ENERGY,
-    ENERGY_UNCERTAINTY,
-    POWER,
-    CPU,
-    CPU_UNCERTAINTY,
-    DRAM,
-    DRAM_UNCERTAINTY,
-    TOTALS
-};
-
-/* `what` is shown in the table; an energy is followed by its uncertainty. */
-static const struct {
-    const char *what, *unit, *key;
-} totals[TOTALS] = {
-    [TIME] = {"time", "s", "time_s"},
-    [ENERGY] = {"energy of GPUs", "J", "energy_j"},
-    [ENERGY_UNCERTAINTY] = {NULL, NULL, "uncertainty_j"},
-    [POWER] = {"mean power of GPUs", "W", "power_mean_w"},
-    [CPU] = {"energy of CPUs", "J", "cpu_energy_j"},
-    [CPU_UNCERTAINTY] = {NULL, NULL, "cpu_uncertainty_j"},
-    [DRAM] = {"energy of DRAM", "J", "dram_energy_j"},
-    [DRAM_UNCERTAINTY] = {NULL, NULL, "dram_uncertainty_j"},
-};
-
-static double total_of(const struct erg_window_result *window, enum total total)
-{
-    double energy_j = window->gpus ? window->energy_j : NAN;
-    switch (total) {
-    case TIME:
-        return window->time_s;
-    case ENERGY:
-        return energy_j;
-    case ENERGY_UNCERTAINTY:
-        return window->gpus ? window->uncertainty_j : NAN;
-    case POWER:
-        return energy_j / window->time_s;
-    case CPU:
-        return window->cpu_j;
-    case CPU_UNCERTAINTY:
-        return window->cpu_uncertainty_j;
-    case DRAM:
-        return window->dram_j;
-    case DRAM_UNCERTAINTY:
-    default:
-        return window->dram_uncertainty_j;
-    }
-}
-
-static struct erg_spread spread_total(const struct erg_runs *runs, enum total total)
-{
-    struct erg_spread spread = {0};
-    for (size_t i = 0; i < runs->count; i++)
-        erg_spread_add(&spread, total_of(&runs->items[i].window, total));
-    return spread;
-}
 
 /* A member of struct erg_window_gpu, by its offset. */
 static const struct column {
@@ -112,6 +55,93 @@ static double column_of(const struct erg_window_gpu *gpu, size_t offset)
     return value;
 }
 
+enum total {
+    TIME,
+    ENERGY,
+    ENERGY_UNCERTAINTY,
+    POWER,
+    CPU,
+    CPU_UNCERTAINTY,
+    DRAM,
+    DRAM_UNCERTAINTY,
+    TOTALS
+};
+
+/* `what` is shown in the table; an energy is followed by its uncertainty. */
+static const struct {
+    const char *what, *unit, *key;
+} totals[TOTALS] = {
+    [TIME] = {"time", "s", "time_s"},
+    [ENERGY] = {"energy of GPUs", "J", "energy_j"},
+    [ENERGY_UNCERTAINTY] = {NULL, NULL, "uncertainty_j"},
+    [POWER] = {"mean power of GPUs", "W", "power_mean_w"},
+    [CPU] = {"energy of CPUs", "J", "cpu_energy_j"},
+    [CPU_UNCERTAINTY] = {NULL, NULL, "cpu_uncertainty_j"},
+    [DRAM] = {"energy of DRAM", "J", "dram_energy_j"},
+    [DRAM_UNCERTAINTY] = {NULL, NULL, "dram_uncertainty_j"},
+};
+
+/* Whether a GPU's energy is known in every run: those of which that is true are summed, so that the
+ * sums of all runs are of the same GPUs. */
+static bool is_counted(const struct erg_runs *runs, size_t gpu)
+{
+    for (size_t i = 0; i < runs->count; i++)
+        if (isnan(runs->items[i].window.gpu[gpu].energy_j))
+            return false;
+    return true;
+}
+
+static size_t counted_gpus(const struct erg_runs *runs)
+{
+    size_t count = 0;
+    for (size_t g = 0; g < runs->gpu_count; g++)
+        count += is_counted(runs, g);
+    return count;
+}
+
+/* Sum over those GPUs; NaN where there is none, or where one's value is not known. */
+static double sum_of(const struct erg_runs *runs, const struct erg_window_result *window,
+                     size_t offset)
+{
+    double sum = counted_gpus(runs) ? 0 : NAN;
+    for (size_t g = 0; g < runs->gpu_count; g++)
+        if (is_counted(runs, g))
+            sum += column_of(&window->gpu[g], offset);
+    return sum;
+}
+
+static double total_of(const struct erg_runs *runs, const struct erg_window_result *window,
+                       enum total total)
+{
+    switch (total) {
+    case TIME:
+        return window->time_s;
+    case ENERGY:
+        return sum_of(runs, window, offsetof(struct erg_window_gpu, energy_j));
+    case ENERGY_UNCERTAINTY:
+        return sum_of(runs, window, offsetof(struct erg_window_gpu, uncertainty_j));
+    case POWER:
+        return sum_of(runs, window, offsetof(struct erg_window_gpu, power_mean_w));
+    case CPU:
+        return window->cpu_j;
+    case CPU_UNCERTAINTY:
+        return window->cpu_uncertainty_j;
+    case DRAM:
+        return window->dram_j;
+    case DRAM_UNCERTAINTY:
+    default:
+        return window->dram_uncertainty_j;
+    }
+}
+
+static struct erg_spread spread_total(const struct erg_runs *runs, enum total total)
+{
+    struct erg_spread spread = {0};
+    for (size_t i = 0; i < runs->count; i++)
+        erg_spread_add(&spread, total_of(runs, &runs->items[i].window, total));
+    return spread;
+}
+
 static struct erg_spread spread_gpu(const struct erg_runs *runs, size_t gpu, size_t offset)
 {
     struct erg_spread spread = {0};
@@ -124,24 +154,43 @@ static struct erg_spread spread_gpu(const struct erg_runs *runs, size_t gpu, siz
 
 /* ---- table ---- */
 
+/* "energy of 1 of 2 GPUs" where the others' is not known; in a column of its width. */
+static void add_name(struct erg_text *out, const struct erg_runs *runs, enum total total)
+{
+    size_t counted = counted_gpus(runs);
+    bool partial = counted && counted < runs->gpu_count;
+    struct erg_text name = {0};
+    if (partial && (total == ENERGY || total == POWER))
+        erg_text_printf(&name, "%s of %zu of %zu GPUs", total == ENERGY ? "energy" : "mean power",
+                        counted, runs->gpu_count);
+    else
+        erg_text_add(&name, totals[total].what);
+    erg_text_printf(out, "  %-*s", partial ? 27 : 20, name.data);
+    erg_text_release(&name);
+}
+
 static void add_total(struct erg_text *out, const struct erg_runs *runs, enum total total)
 {
     char mean[ERG_FORMAT_BYTES], sd[ERG_FORMAT_BYTES], known[ERG_FORMAT_BYTES];
     struct erg_spread spread = spread_total(runs, total);
-    if (!spread.count)
+    bool of_gpus = total == ENERGY || total == POWER;
+    if (!spread.count && of_gpus && !runs->gpu_count)
         return;
     double deviation = erg_spread_sd(&spread);
-    erg_text_printf(out, "  %-20s", totals[total].what);
-    erg_format_padded(out, erg_format_quantity(mean, spread.mean, totals[total].unit), 10, true);
+    add_name(out, runs, total);
+    erg_format_padded(out, erg_format_quantity(mean, erg_spread_mean(&spread), totals[total].unit),
+                      10, true);
     if (!isnan(deviation))
-        erg_text_printf(out, " ± %s (%.1f %%)",
-                        erg_format_quantity(sd, deviation, totals[total].unit),
-                        100 * deviation / spread.mean);
-    if (total == ENERGY || total == CPU || total == DRAM) {
+        erg_text_printf(out, " ± %s", erg_format_quantity(sd, deviation, totals[total].unit));
+    if (!isnan(deviation) && spread.mean > 0)
+        erg_text_printf(out, " (%.1f %%)", 100 * deviation / spread.mean);
+    if (spread.count && (total == ENERGY || total == CPU || total == DRAM)) {
         struct erg_spread uncertainty = spread_total(runs, total + 1);
         erg_text_printf(out, "%s known to ± %s", isnan(deviation) ? "," : ", each",
                         erg_format_quantity(known, erg_spread_mean(&uncertainty), "J"));
     }
+    if (spread.count && spread.count < runs->count)
+        erg_text_printf(out, ", known of %zu runs", spread.count);
     erg_text_add(out, "\n");
 }
 
@@ -211,33 +260,63 @@ static void add_gpus(struct erg_text *out, const struct erg_runs *runs)
     erg_table_release(&table);
 }
 
+/* Runs in which a GPU's member (by its offset) is a value. */
+static size_t count_runs(const struct erg_runs *runs, size_t g, size_t offset, int value)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < runs->count; i++) {
+        int found;
+        memcpy(&found, (const char *)&runs->items[i].window.gpu[g] + offset, sizeof found);
+        count += found == value;
+    }
+    return count;
+}
+
+#define COUNT(runs, gpu, member, value)                                                            \
+    count_runs(runs, gpu, offsetof(struct erg_window_gpu, member), value)
+
+/* Why power readings were summed, which is not told by the energy itself. */
+static void add_counter_warning(struct erg_text *out, const struct erg_runs *runs, size_t g)
+{
+    static const char *const reasons[] = {
+        [ERG_COUNTER_MISSING] = "has no energy counter",
+        [ERG_COUNTER_STILL] = "its counter stood still",
+        [ERG_COUNTER_RESET] = "its counter started anew or jumped",
+    };
+    for (int state = ERG_COUNTER_MISSING; state <= ERG_COUNTER_RESET; state++) {
+        size_t used = 0;
+        for (size_t i = 0; i < runs->count; i++) {
+            const struct erg_window_gpu *gpu = &runs->items[i].window.gpu[g];
+            used += gpu->quality == ERG_ENERGY_POWER_ONLY && gpu->counter == state;
+        }
+        if (used)
+            erg_text_printf(out, "  GPU %d%s %s: power readings were summed.\n",
+                            runs->gpus[g].index, state == ERG_COUNTER_MISSING ? "" : ":",
+                            reasons[state]);
+    }
+}
+
 /* What a reader must know before trusting a number. */
 static void add_warnings(struct erg_text *out, const struct erg_runs *runs)
 {
     for (size_t g = 0; g < runs->gpu_count; g++) {
-        bool estimated = false, power_only = false, missing = false, lost = false;
-        for (size_t i = 0; i < runs->count; i++) {
-            const struct erg_window_gpu *gpu = &runs->items[i].window.gpu[g];
-            estimated |= gpu->quality == ERG_ENERGY_ESTIMATED;
-            power_only |= gpu->quality == ERG_ENERGY_POWER_ONLY;
-            missing |= gpu->quality == ERG_ENERGY_MISSING;
-            lost |= gpu->lost != 0;
-        }
+        size_t missing = COUNT(runs, g, quality, ERG_ENERGY_MISSING);
+        size_t estimated = COUNT(runs, g, quality, ERG_ENERGY_ESTIMATED);
         int index = runs->gpus[g].index;
         struct erg_spread ratio = SPREAD(runs, g, ratio);
         double mean = erg_spread_mean(&ratio);
         if (runs->gpus[g].trouble[0])
             erg_text_printf(out, "  GPU %d does not work: %s.\n", index, runs->gpus[g].trouble);
-        else if (lost)
+        else if (COUNT(runs, g, lost, 0) < runs->count)
             erg_text_printf(out, "  GPU %d did not answer in time or fell off the bus.\n", index);
-        if (missing)
+        if (missing && counted_gpus(runs))
             erg_text_printf(out, "  GPU %d: its energy is missing in the sum.\n", index);
-        if (power_only)
-            erg_text_printf(
-                out,
-                "  GPU %d has no energy counter, or it started anew: power readings were "
-                "summed.\n",
-                index);
+        else if (missing)
+            erg_text_printf(out, "  GPU %d: its energy is not known.\n", index);
+        if (missing && missing < runs->count)
+            erg_text_printf(out, "  GPU %d: its own numbers are of %zu of the %zu runs.\n", index,
+                            runs->count - missing, runs->count);
+        add_counter_warning(out, runs, g);
         if (estimated)
             erg_text_printf(out,
                             "  GPU %d: shorter than three steps of its counter, so estimated; "
@@ -252,8 +331,10 @@ static void add_warnings(struct erg_text *out, const struct erg_runs *runs)
 void erg_runs_table(struct erg_text *out, const struct erg_runs *runs)
 {
     erg_text_add(out, "\nEnergy of '");
-    for (const char *const *word = runs->command; *word; word++)
-        erg_text_printf(out, "%s%s", word == runs->command ? "" : " ", *word);
+    for (const char *const *word = runs->command; *word; word++) {
+        erg_text_add(out, word == runs->command ? "" : " ");
+        erg_text_add_utf8(out, *word, strlen(*word));
+    }
     erg_text_printf(out, "', %zu run%s", runs->count, erg_plural(runs->count));
     if (runs->warmups)
         erg_text_printf(out, " after %zu of warm-up", runs->warmups);
@@ -275,23 +356,25 @@ void erg_runs_table(struct erg_text *out, const struct erg_runs *runs)
 static json_t *spread_json(const struct erg_spread *spread)
 {
     double mean = erg_spread_mean(spread), sd = erg_spread_sd(spread);
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "mean", erg_json_number(mean), "sd",
-                     erg_json_number(sd), "cv", erg_json_number(sd / mean), "min",
-                     erg_json_number(spread->count ? spread->least : NAN), "max",
-                     erg_json_number(spread->count ? spread->most : NAN));
+    return erg_json_pack("{s:f, s:f, s:f, s:f, s:f, s:I}", "mean", mean, "sd", sd, "cv", sd / mean,
+                         "min", spread->count ? spread->least : NAN, "max",
+                         spread->count ? spread->most : NAN, "count", (json_int_t)spread->count);
 }
 
 static json_t *run_json(const struct erg_runs *runs, const struct erg_run *run)
 {
     static const char *const qualities[] = {"missing", "measured", "estimated", "power_only"};
-    json_t *object = json_pack("{s:i}", "exit_status", run->exit_status), *gpus = json_array();
+    static const char *const counters[] = {"used", "missing", "still", "reset"};
+    json_t *object = erg_json_pack("{s:i}", "exit_status", run->exit_status), *gpus = json_array();
     for (int total = 0; total < TOTALS; total++)
         json_object_set_new(object, totals[total].key,
-                            erg_json_number(total_of(&run->window, total)));
+                            erg_json_number(total_of(runs, &run->window, total)));
+    json_object_set_new(object, "energy_gpus", json_integer((json_int_t)counted_gpus(runs)));
     for (size_t g = 0; g < runs->gpu_count; g++) {
         const struct erg_window_gpu *gpu = &run->window.gpu[g];
-        json_t *row = json_pack("{s:i, s:s, s:b}", "index", runs->gpus[g].index, "quality",
-                                qualities[gpu->quality], "lost", gpu->lost);
+        json_t *row = erg_json_pack("{s:i, s:s, s:s, s:b}", "index", runs->gpus[g].index, "quality",
+                                    qualities[gpu->quality], "counter", counters[gpu->counter],
+                                    "lost", gpu->lost);
         for (size_t c = 0; c < COLUMNS; c++)
             json_object_set_new(row, columns[c].key,
                                 erg_json_number(column_of(gpu, columns[c].offset)));
@@ -306,15 +389,16 @@ json_t *erg_runs_json(const struct erg_runs *runs)
     json_t *command = json_array(), *gpus = json_array(), *items = json_array();
     json_t *summary = json_object();
     for (const char *const *word = runs->command; *word; word++)
-        json_array_append_new(command, json_string(*word));
+        json_array_append_new(command, erg_json_new_string(*word));
     for (int total = 0; total < TOTALS; total++) {
         struct erg_spread spread = spread_total(runs, total);
         json_object_set_new(summary, totals[total].key, spread_json(&spread));
     }
+    json_object_set_new(summary, "energy_gpus", json_integer((json_int_t)counted_gpus(runs)));
     for (size_t g = 0; g < runs->gpu_count; g++) {
         const struct erg_meter_gpu *info = &runs->gpus[g];
-        json_t *row = json_pack("{s:i, s:s, s:s}", "index", info->index, "name", info->name, "uuid",
-                                info->uuid);
+        json_t *row = erg_json_pack("{s:i, s:s, s:s}", "index", info->index, "name", info->name,
+                                    "uuid", info->uuid);
         for (size_t c = 0; c < COLUMNS; c++) {
             struct erg_spread spread = spread_gpu(runs, g, columns[c].offset);
             json_object_set_new(row, columns[c].key, spread_json(&spread));
@@ -323,7 +407,7 @@ json_t *erg_runs_json(const struct erg_runs *runs)
     }
     for (size_t i = 0; i < runs->count; i++)
         json_array_append_new(items, run_json(runs, &runs->items[i]));
-    return json_pack("{s:i, s:o, s:i, s:o, s:o, s:o}", "schema_version", 1, "command", command,
-                     "warmups", (int)runs->warmups, "summary", summary, "gpus", gpus, "runs",
-                     items);
+    return erg_json_pack("{s:i, s:o, s:i, s:o, s:o, s:o}", "schema_version", 1, "command", command,
+                         "warmups", (int)runs->warmups, "summary", summary, "gpus", gpus, "runs",
+                         items);
 }

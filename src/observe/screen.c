@@ -1,3 +1,4 @@
+/* The whole picture of the monitor, and its grid as text (observe/screen.h). */
 #include "observe/screen.h"
 
 #include "base/memory.h"
@@ -8,8 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- writing into the grid ---- */
 
 /* ---- the whole picture ---- */
 
@@ -27,26 +26,47 @@ size_t erg_screen_page(int rows, size_t count)
     return page < 1 ? 1 : (size_t)page;
 }
 
+/* Over the GPUs of which it is known. */
+struct sum {
+    double value;
+    size_t count;
+};
+
+static void add(struct sum *sum, double value)
+{
+    sum->value += isnan(value) ? 0 : value;
+    sum->count += !isnan(value);
+}
+
+enum { SUM_BYTES = ERG_FORMAT_BYTES + 32 };
+
+/* "5.20 kW", "5.20 kW of 7" where of others it is not known, "-". */
+static void sum_text(char out[SUM_BYTES], const struct sum *sum, const char *unit, size_t gpus)
+{
+    char text[ERG_FORMAT_BYTES];
+    erg_format_quantity(text, sum->count ? sum->value : NAN, unit);
+    if (sum->count && sum->count < gpus)
+        snprintf(out, SUM_BYTES, "%s of %zu", text, sum->count);
+    else
+        snprintf(out, SUM_BYTES, "%s", text);
+}
+
 static void draw_header(const struct erg_canvas *canvas, const struct erg_live_view *view,
                         const char *host)
 {
-    double power_w = NAN, energy_j = NAN;
+    struct sum power = {0}, energy = {0};
     for (size_t g = 0; g < view->count; g++) {
         const struct erg_live_gpu *gpu = &view->gpus[g];
-        double gpu_w = erg_live_power_w(gpu);
-        double gpu_j = isnan(gpu->energy_j) ? gpu->power_energy_j : gpu->energy_j;
-        if (!isnan(gpu_w))
-            power_w = (isnan(power_w) ? 0 : power_w) + gpu_w;
-        if (!isnan(gpu_j))
-            energy_j = (isnan(energy_j) ? 0 : energy_j) + gpu_j;
+        add(&power, erg_live_power_w(gpu));
+        add(&energy, isnan(gpu->energy_j) ? gpu->power_energy_j : gpu->energy_j);
     }
-    char power[ERG_FORMAT_BYTES], energy[ERG_FORMAT_BYTES], time[ERG_FORMAT_BYTES];
+    char power_text[SUM_BYTES], energy_text[SUM_BYTES], time[ERG_FORMAT_BYTES];
     char sums[160], place[160];
-    erg_format_quantity(power, power_w, "W");
-    erg_format_quantity(energy, energy_j, "J");
+    sum_text(power_text, &power, "W", view->count);
+    sum_text(energy_text, &energy, "J", view->count);
     erg_format_duration(time, view->seconds);
     snprintf(sums, sizeof sums, "%zu GPU%s  %s  %s in %s", view->count, erg_plural(view->count),
-             power, energy, time);
+             power_text, energy_text, time);
     snprintf(place, sizeof place, "ergon  %s  ", host);
     int columns = canvas->screen->columns, column = 0;
     int sums_width = (int)erg_format_width(sums), place_width = (int)erg_format_width(place);

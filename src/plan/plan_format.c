@@ -347,19 +347,19 @@ static json_t *timeline_json(const struct erg_plan *plan, const char *title, enu
             const double span_end_s = start_s[i] + run->time_s;
             end_s = span_end_s > end_s ? span_end_s : end_s;
             json_array_append_new(
-                spans, json_pack("{s:s, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:s}", "type",
-                                 directions[instruction->direction], "microbatch",
-                                 (int)instruction->microbatch, "chunk", (int)instruction->chunk,
-                                 "start_s", start_s[i], "end_s", span_end_s, "clock_mhz",
-                                 mean_mhz > 0 ? (int)(mean_mhz + 0.5) : run->clock_mhz, "power_w",
-                                 run->energy_j / run->time_s, "energy_j", run->energy_j, "mode",
-                                 modes[run->mode]));
+                spans, erg_json_pack("{s:s, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:s}", "type",
+                                     directions[instruction->direction], "microbatch",
+                                     (int)instruction->microbatch, "chunk", (int)instruction->chunk,
+                                     "start_s", start_s[i], "end_s", span_end_s, "clock_mhz",
+                                     mean_mhz > 0 ? (int)(mean_mhz + 0.5) : run->clock_mhz,
+                                     "power_w", run->energy_j / run->time_s, "energy_j",
+                                     run->energy_j, "mode", modes[run->mode]));
         }
         json_array_append_new(stages, spans);
     }
     free(start_s);
-    return json_pack("{s:s, s:s, s:I, s:f, s:o}", "title", title, "method", methods[method],
-                     "point", (json_int_t)index, "time_s", end_s, "stages", stages);
+    return erg_json_pack("{s:s, s:s, s:I, s:f, s:o}", "title", title, "method", methods[method],
+                         "point", (json_int_t)index, "time_s", end_s, "stages", stages);
 }
 
 /* Sequential execution at full clock, where the plan has it, and the selected point. */
@@ -376,8 +376,8 @@ static json_t *timelines_json(const struct erg_plan *plan)
 
 json_t *erg_plan_json(const struct erg_plan *plan)
 {
-    json_t *root =
-        json_pack("{s:s, s:i}", "schema", "ergon.plan", "schema_version", ERG_PLAN_SCHEMA_VERSION);
+    json_t *root = erg_json_pack("{s:s, s:i}", "schema", "ergon.plan", "schema_version",
+                                 ERG_PLAN_SCHEMA_VERSION);
     json_t *fields = erg_fields_json(&plan_fields, plan);
     json_object_update(root, fields);
     json_decref(fields);

@@ -95,9 +95,9 @@ static json_t *point_view(const json_t *point, const json_t *plan)
         long chunk = erg_report_long(entry, "chunk", 0);
         const json_t *order = json_array_get(schedule, stage);
         const json_t *own = json_array_get(options, stage);
-        json_array_append_new(uses, json_pack("{s:o, s:o}", "forward",
-                                              option_runs(order, own, "forward", chunk), "backward",
-                                              option_runs(order, own, "backward", chunk)));
+        json_array_append_new(
+            uses, erg_json_pack("{s:o, s:o}", "forward", option_runs(order, own, "forward", chunk),
+                                "backward", option_runs(order, own, "backward", chunk)));
     }
     json_object_del(view, "options");
     json_object_set_new(view, "uses", uses);

@@ -75,6 +75,7 @@ int amdgpu_read_text(int folder, const char *name, char *text, size_t size)
     int error;
     text[read_bytes(folder, name, text, size - 1, &error)] = '\0';
     text[strcspn(text, "\n")] = '\0';
+    erg_utf8_repair(text, size);
     return error;
 }
 

@@ -1,3 +1,4 @@
+/* What an energy log learns from the samples of one GPU (telemetry/energy.h). */
 #include "telemetry/energy.h"
 
 #include "base/memory.h"
@@ -187,6 +188,19 @@ void erg_energy_log_add(struct erg_energy_log *log, const struct erg_gpu_sample 
     if (sample->valid)
         log->latencies_s[log->latency_count++ % LATENCIES] =
             1e-9 * (double)(sample->end_ns - sample->start_ns);
+}
+
+size_t erg_energy_log_run(const struct erg_energy_log *log)
+{
+    return log->run;
+}
+
+double erg_energy_log_highest(const struct erg_energy_log *log)
+{
+    double highest_w = 0;
+    for (size_t i = first_of(log->power_count, POWERS); i < log->power_count; i++)
+        highest_w = fmax(highest_w, reading_at(log, i)->power_w);
+    return highest_w;
 }
 
 /* ---- for people ---- */

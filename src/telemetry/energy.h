@@ -78,6 +78,12 @@ void erg_energy_log_counter_at(const struct erg_energy_log *log, double at_s,
 void erg_energy_log_power_at(const struct erg_energy_log *log, double at_s,
                              struct erg_energy_value *value);
 
+/* How often the counter has started anew, or jumped further than a GPU can use. */
+size_t erg_energy_log_run(const struct erg_energy_log *log);
+
+/* The highest power reading of the last seconds, W; 0 without readings. */
+double erg_energy_log_highest(const struct erg_energy_log *log);
+
 /*
  * Energy from one moment to another of the same source and run, and its uncertainty. A window of
  * less than three steps of the counter is `brief`: its energy is that of a model, the load changing

@@ -5,6 +5,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "io/csv.h"
+#include "io/json.h"
 #include "io/trace.h"
 #include "telemetry/recording.h"
 
@@ -15,9 +17,10 @@
 #include <string.h>
 
 /* Numbers, but the reasons, which are bits, as text. */
-static void add_value(struct erg_text *line, enum erg_metric metric, int64_t value)
+static const char *value_text(char out[32], enum erg_metric metric, int64_t value)
 {
-    erg_text_printf(line, metric == ERG_METRIC_REASONS ? "0x%" PRIx64 : "%" PRId64, value);
+    snprintf(out, 32, metric == ERG_METRIC_REASONS ? "0x%" PRIx64 : "%" PRId64, value);
+    return out;
 }
 
 /* What one integrates has its own time beside it: power is up to a step of its sensor older than
@@ -35,32 +38,45 @@ enum { STAMPS = sizeof stamps / sizeof *stamps };
 
 static void csv_header(struct erg_text *line)
 {
-    erg_text_add(line, "t_mono_ns,t_unix_ns,node,gpu_uuid,local_idx,t_scheduled_ns,read_ns");
+    static const char *const first[] = {"t_mono_ns", "t_unix_ns",      "node",   "gpu_uuid",
+                                        "local_idx", "t_scheduled_ns", "read_ns"};
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        erg_csv_add(line, first[i]);
     for (int i = 0; i < STAMPS; i++)
-        erg_text_printf(line, ",%s", stamps[i].name);
+        erg_csv_add(line, stamps[i].name);
     for (int m = 0; m < ERG_METRICS; m++)
-        erg_text_printf(line, ",%s", erg_metric_info((enum erg_metric)m)->name);
-    erg_text_add(line, ",lost,valid_mask\n");
+        erg_csv_add(line, erg_metric_info((enum erg_metric)m)->name);
+    erg_csv_add(line, "lost");
+    erg_csv_add(line, "valid_mask");
+    erg_csv_end_row(line);
 }
 
 static void csv_row(const struct erg_recording *recording, const struct erg_recorded *sample,
                     struct erg_text *line)
 {
     const struct erg_gpu_info *info = erg_recording_gpu(recording, sample->gpu);
-    erg_text_printf(line, "%" PRId64 ",%" PRId64 ",%s,%s,%d,%" PRId64 ",%" PRId64, sample->start_ns,
-                    sample->unix_ns, erg_recording_node(recording), info->uuid, info->index,
-                    sample->scheduled_ns, sample->end_ns - sample->start_ns);
+    char text[32];
+    erg_csv_add_long(line, sample->start_ns);
+    erg_csv_add_long(line, sample->unix_ns);
+    erg_csv_add(line, erg_recording_node(recording));
+    erg_csv_add(line, info->uuid);
+    erg_csv_add_long(line, info->index);
+    erg_csv_add_long(line, sample->scheduled_ns);
+    erg_csv_add_long(line, sample->end_ns - sample->start_ns);
     for (int i = 0; i < STAMPS; i++) {
-        erg_text_add(line, ",");
-        if (sample->valid >> stamps[i].metric & 1)
-            erg_text_printf(line, "%" PRId64, sample->readings[stamps[i].metric].time_ns);
+        bool known = sample->valid >> stamps[i].metric & 1;
+        int64_t time_ns = sample->readings[stamps[i].metric].time_ns;
+        erg_csv_add(line, known ? value_text(text, stamps[i].metric, time_ns) : "");
     }
     for (int m = 0; m < ERG_METRICS; m++) {
-        erg_text_add(line, ",");
-        if (sample->valid >> m & 1)
-            add_value(line, (enum erg_metric)m, sample->readings[m].value);
+        bool known = sample->valid >> m & 1;
+        int64_t value = sample->readings[m].value;
+        erg_csv_add(line, known ? value_text(text, (enum erg_metric)m, value) : "");
     }
-    erg_text_printf(line, ",%d,0x%" PRIx64 "\n", sample->lost, sample->valid);
+    erg_csv_add_long(line, sample->lost);
+    snprintf(text, sizeof text, "0x%" PRIx64, sample->valid);
+    erg_csv_add(line, text);
+    erg_csv_end_row(line);
 }
 
 /* ---- JSON lines ---- */
@@ -69,10 +85,10 @@ static void json_line(const struct erg_recording *recording, const struct erg_re
                       struct erg_text *line)
 {
     const struct erg_gpu_info *info = erg_recording_gpu(recording, sample->gpu);
-    erg_text_printf(line,
-                    "{\"t_mono_ns\":%" PRId64 ",\"t_unix_ns\":%" PRId64
-                    ",\"gpu_uuid\":\"%s\",\"local_idx\":%d",
-                    sample->start_ns, sample->unix_ns, info->uuid, info->index);
+    erg_text_printf(line, "{\"t_mono_ns\":%" PRId64 ",\"t_unix_ns\":%" PRId64 ",\"gpu_uuid\":",
+                    sample->start_ns, sample->unix_ns);
+    erg_json_add_string(line, info->uuid);
+    erg_text_printf(line, ",\"local_idx\":%d", info->index);
     if (sample->lost)
         erg_text_add(line, ",\"lost\":true");
     for (int i = 0; i < STAMPS; i++)
@@ -82,11 +98,10 @@ static void json_line(const struct erg_recording *recording, const struct erg_re
     for (int m = 0; m < ERG_METRICS; m++) {
         if (!(sample->valid >> m & 1))
             continue;
-        bool text = m == ERG_METRIC_REASONS;
-        erg_text_printf(line, ",\"%s\":%s", erg_metric_info((enum erg_metric)m)->name,
-                        text ? "\"" : "");
-        add_value(line, (enum erg_metric)m, sample->readings[m].value);
-        erg_text_add(line, text ? "\"" : "");
+        char text[32];
+        const char *quote = m == ERG_METRIC_REASONS ? "\"" : "";
+        erg_text_printf(line, ",\"%s\":%s%s%s", erg_metric_info((enum erg_metric)m)->name, quote,
+                        value_text(text, (enum erg_metric)m, sample->readings[m].value), quote);
     }
     erg_text_add(line, "}\n");
 }

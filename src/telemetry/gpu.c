@@ -1,3 +1,4 @@
+/* What GPUs of all vendors share: the metrics, lists and single values (telemetry/gpu.h). */
 #include "telemetry/gpu.h"
 
 #include "base/clock.h"
@@ -103,9 +104,20 @@ const char *erg_gpu_refusal(const struct erg_gpus *gpus, size_t gpu, enum erg_me
     return item->info.trouble[0] ? item->info.trouble : atomic_load(&item->refusals[metric]);
 }
 
+/* A counter of energy that is negative was no number of 63 bits; no GPU draws 20 kW. */
+static bool is_plausible(enum erg_metric metric, int64_t value)
+{
+    bool power = metric == ERG_METRIC_POWER_INSTANT || metric == ERG_METRIC_POWER_AVERAGE;
+    return power ? value >= 0 && value <= 20000000 : metric != ERG_METRIC_ENERGY || value >= 0;
+}
+
 void erg_gpu_put(struct erg_gpu *gpu, struct erg_gpu_sample *sample, enum erg_metric metric,
                  int64_t value, int64_t time_ns, const char *source)
 {
+    if (!is_plausible(metric, value)) {
+        erg_gpu_refuse(gpu, metric, "the driver gives a number that cannot be");
+        return;
+    }
     sample->readings[metric] = (struct erg_reading){value, time_ns};
     sample->valid |= UINT64_C(1) << metric;
     atomic_store_explicit(&gpu->sources[metric], source, memory_order_relaxed);

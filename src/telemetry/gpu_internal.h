@@ -4,6 +4,7 @@
 #ifndef ERG_TELEMETRY_GPU_INTERNAL_H
 #define ERG_TELEMETRY_GPU_INTERNAL_H
 
+#include "telemetry/cuda_order.h"
 #include "telemetry/gpu.h"
 
 #include <stdatomic.h>
@@ -32,6 +33,9 @@ struct erg_vendor {
     /* Environment variables that say which GPUs a program sees, NULL ends; each chooses among those
      * that the ones before it left. */
     const char *const *visible;
+    /* The UUIDs of the GPUs that a program sees, in the order in which those variables count; NULL:
+     * that of the PCI bus. False where it cannot be found out. */
+    bool (*order)(char (*uuids)[ERG_CUDA_UUID_BYTES], size_t capacity, size_t *count);
     void (*read)(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);
     void (*close)(struct erg_gpus *gpus); /* handles and the library */
 };
@@ -45,7 +49,7 @@ struct erg_gpus {
     atomic_int owners;
 };
 
-/* Notes a value and where it came from. */
+/* Notes a value and where it came from; one that cannot be is refused instead. */
 void erg_gpu_put(struct erg_gpu *gpu, struct erg_gpu_sample *sample, enum erg_metric metric,
                  int64_t value, int64_t time_ns, const char *source);
 

@@ -12,9 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-static const double learning_s = 1.3;       /* close looks after opening: a dozen steps */
-static const int64_t first_ns = 500000000;  /* at most, until the first steps are known */
-static const int64_t rapl_ns = 10000000000; /* between reads, so that no wrap is missed */
+static const double learning_s = 1.3;      /* close looks after opening: a dozen steps */
+static const int64_t first_ns = 500000000; /* at most, until the first steps are known */
 
 static void put(void *context, const struct erg_sampler_item *item)
 {
@@ -30,11 +29,6 @@ static void put(void *context, const struct erg_sampler_item *item)
 static void idle(void *context)
 {
     struct erg_meter *meter = context;
-    struct erg_rapl_reading unused;
-    if (meter->rapl && erg_now_ns() - meter->rapl_read_ns > rapl_ns) {
-        erg_rapl_read(meter->rapl, &unused);
-        meter->rapl_read_ns = erg_now_ns();
-    }
     pthread_cond_broadcast(&meter->news);
 }
 

@@ -43,7 +43,8 @@ struct mark {
     struct erg_energy_value counter, power;
     struct violation by_reasons, by_counters;
     double clock_s_mhz, temperature_c;
-    bool settled;
+    size_t run; /* of the counter, then */
+    bool counter_settled, settled;
 };
 
 struct window_gpu {
@@ -69,7 +70,6 @@ struct erg_meter {
     pthread_cond_t news;
     struct watched *watched;
     struct erg_window *windows; /* the open ones */
-    int64_t rapl_read_ns;
 };
 
 /* ---- what is known of a GPU (watched.c); under the meter's lock ---- */

@@ -30,6 +30,7 @@ static const struct entry_point {
     {CALL(pci_info), false, {"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2"}},
     {CALL(field_values), false, {"nvmlDeviceGetFieldValues"}},
     {CALL(total_energy), false, {"nvmlDeviceGetTotalEnergyConsumption"}},
+    {CALL(power), false, {"nvmlDeviceGetPowerUsage"}},
     {CALL(temperature_v), false, {"nvmlDeviceGetTemperatureV"}},
     {CALL(temperature), false, {"nvmlDeviceGetTemperature"}},
     {CALL(margin), false, {"nvmlDeviceGetMarginTemperature"}},
@@ -92,8 +93,11 @@ static void nvml_close(struct erg_gpus *gpus)
 }
 
 static const char *const visible[] = {"CUDA_VISIBLE_DEVICES", NULL};
-static const struct erg_vendor nvidia = {
-    .clocks = &nvml_clock_methods, .visible = visible, .read = nvml_read, .close = nvml_close};
+static const struct erg_vendor nvidia = {.clocks = &nvml_clock_methods,
+                                         .visible = visible,
+                                         .order = erg_cuda_order,
+                                         .read = nvml_read,
+                                         .close = nvml_close};
 
 static int list_gpus(struct erg_gpus *gpus, struct erg_error *err)
 {

@@ -140,6 +140,7 @@ struct nvml_calls {
     int (*pci_info)(nvml_device device, struct nvml_pci *pci);
     int (*field_values)(nvml_device device, int count, struct nvml_field *fields);
     int (*total_energy)(nvml_device device, unsigned long long *energy_mj);
+    int (*power)(nvml_device device, uint32_t *power_mw);
     int (*temperature_v)(nvml_device device, struct nvml_temperature *temperature);
     int (*temperature)(nvml_device device, int sensor, uint32_t *temperature_c);
     int (*margin)(nvml_device device, struct nvml_margin *margin);

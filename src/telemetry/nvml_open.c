@@ -5,6 +5,7 @@
  */
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "telemetry/nvml_internal.h"
 
 #include <pthread.h>
@@ -47,6 +48,8 @@ static void describe(const struct nvml_gpu *state, struct erg_gpu_info *info)
     struct nvml_pci pci = {0};
     if (!calls->name || calls->name(state->device, info->name, sizeof info->name) != 0)
         info->name[0] = '\0';
+    erg_utf8_repair(info->name, sizeof info->name);
+    erg_utf8_repair(info->uuid, sizeof info->uuid);
     if (calls->pci_info && calls->pci_info(state->device, &pci) == 0)
         snprintf(info->pci, sizeof info->pci, "%08x:%02x:%02x.0", (unsigned)pci.domain,
                  (unsigned)pci.bus, (unsigned)pci.device);
@@ -176,6 +179,7 @@ void nvml_open_gpus(struct erg_gpus *gpus)
     char driver[sizeof((struct erg_gpu_info *)0)->driver] = "";
     if (calls->driver_version && calls->driver_version(driver, sizeof driver) != NVML_SUCCESS)
         driver[0] = '\0';
+    erg_utf8_repair(driver, sizeof driver);
     struct openings *openings = start(gpus);
     pthread_mutex_lock(&openings->lock);
     for (bool news = true; news && openings->done < openings->threads;) {

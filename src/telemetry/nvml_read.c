@@ -150,6 +150,23 @@ static const struct field_metric {
 };
 enum { FIELD_METRICS = sizeof field_metrics / sizeof *field_metrics };
 
+/* Where the field is refused. On GPUs before Ampere this is the instant power, on others the mean
+ * of a second. */
+static void read_power_usage(const struct nvml_reading *at)
+{
+    uint32_t power_mw = 0;
+    int64_t before_ns = erg_now_ns();
+    if (!nvml_wanted(at, ERG_METRIC_POWER_INSTANT) ||
+        erg_gpu_has(at->sample, ERG_METRIC_POWER_INSTANT))
+        return;
+    int result = ASK(at, power, &power_mw);
+    if (result == NVML_SUCCESS)
+        nvml_put(at, ERG_METRIC_POWER_INSTANT, power_mw, (before_ns + erg_now_ns()) / 2,
+                 "nvmlDeviceGetPowerUsage");
+    else if (result == NVML_GPU_IS_LOST) /* else the field's reason stays */
+        nvml_refuse(at, ERG_METRIC_POWER_INSTANT, result);
+}
+
 static void read_fields(const struct nvml_reading *at)
 {
     struct nvml_field fields[FIELD_METRICS] = {0};
@@ -171,6 +188,7 @@ static void read_fields(const struct nvml_reading *at)
     int64_t before_ns = erg_now_ns();
     nvml_ask_fields(at, fields, count);
     int64_t after_ns = erg_now_ns();
+    bool whole = at->state->power_scope == NVML_SCOPE_GPU; /* the module was not yet asked for */
     for (int i = 0; i < count; i++) {
         bool module = fields[i].scope == NVML_SCOPE_MODULE && asked[i]->module_source;
         int64_t value = nvml_field_value(&fields[i]);
@@ -188,6 +206,8 @@ static void read_fields(const struct nvml_reading *at)
             fields[i].result == NVML_NOT_SUPPORTED)
             at->state->power_scope = NVML_SCOPE_MODULE;
     }
+    if (!whole || at->state->power_scope == NVML_SCOPE_GPU)
+        read_power_usage(at);
 }
 
 /* ---- calls of their own ---- */

@@ -1,6 +1,8 @@
+/* Energy of CPUs and their memory from powercap (telemetry/rapl.h). */
 #include "telemetry/rapl.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "io/file.h"
@@ -9,10 +11,12 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /*
  * A reading lags by anything up to one update of its counter, all lags being equally likely. So the
@@ -24,21 +28,31 @@ static const double update_s = 1e-3, update_share = 0.7764;
 /* Power at a window's ends, which is not seen, over its mean. */
 static const double peak = 2;
 
+/* No package or its memory uses more: what does is a counter that was set anew. */
+static const double most_w = 5e3, slack_s = 0.1;
+
+static const int64_t period_ns = 1000000000; /* between readings of the thread */
+
+enum kind { CPU, DRAM, KINDS };
+
 /* One counter. */
 struct zone {
     char *path; /* of its energy_uj */
-    bool dram;
+    enum kind kind;
     int64_t range_uj; /* it goes from this back to 0 */
-    int64_t last_uj;
+    int64_t last_uj, last_ns;
     bool valid;
     double sum_j;
 };
 
 struct erg_rapl {
     pthread_mutex_t lock;
+    pthread_cond_t wake; /* on the monotonic clock */
+    pthread_t thread;
+    bool started, stop;
     struct zone *items;
     size_t count, capacity;
-    bool has_cpu, has_dram;
+    size_t zones[KINDS], unreadable[KINDS], runs[KINDS];
 };
 
 static bool read_number(const char *path, int64_t *value)
@@ -62,28 +76,131 @@ static char *path_in(const char *folder, const char *name)
 }
 
 /* Adds the zone in a folder when it is a package or a package's DRAM. */
-static void add_zone(struct erg_rapl *rapl, const char *folder, size_t *unreadable)
+static void add_zone(struct erg_rapl *rapl, const char *folder)
 {
     char *name_path = path_in(folder, "name"), *name = NULL;
     char *range_path = path_in(folder, "max_energy_range_uj");
     struct zone zone = {.path = path_in(folder, "energy_uj")};
     if (erg_file_read(name_path, 4096, &name, NULL, NULL) != 0)
         name = erg_xstrdup("");
-    zone.dram = strncmp(name, "dram", 4) == 0;
-    bool ours = zone.dram || strncmp(name, "package", 7) == 0;
+    zone.kind = strncmp(name, "dram", 4) == 0 ? DRAM : CPU;
+    bool ours = zone.kind == DRAM || strncmp(name, "package", 7) == 0;
     zone.valid =
         ours && read_number(range_path, &zone.range_uj) && read_number(zone.path, &zone.last_uj);
-    *unreadable += ours && !zone.valid;
-    if (zone.valid) {
-        rapl->has_dram |= zone.dram;
-        rapl->has_cpu |= !zone.dram;
+    zone.last_ns = erg_now_ns();
+    rapl->zones[zone.kind] += ours;
+    rapl->unreadable[zone.kind] += ours && !zone.valid;
+    if (zone.valid)
         ERG_PUSH(rapl, items, zone);
-    } else {
+    else
         free(zone.path);
-    }
     free(name_path);
     free(range_path);
     free(name);
+}
+
+/* Whether the sum of a kind is that of all packages. */
+static bool is_whole(const struct erg_rapl *rapl, enum kind kind)
+{
+    return rapl->zones[kind] && !rapl->unreadable[kind];
+}
+
+/* Under the lock: reads all counters. */
+static void follow(struct erg_rapl *rapl)
+{
+    bool anew[KINDS] = {false};
+    for (size_t i = 0; i < rapl->count; i++) {
+        struct zone *zone = &rapl->items[i];
+        int64_t now_uj = 0;
+        zone->valid = read_number(zone->path, &now_uj);
+        if (!zone->valid)
+            continue;
+        int64_t now_ns = erg_now_ns(), moved_uj = now_uj - zone->last_uj;
+        double moved_j = 1e-6 * (double)(moved_uj < 0 ? moved_uj + zone->range_uj : moved_uj);
+        if (moved_j > most_w * (1e-9 * (double)(now_ns - zone->last_ns) + slack_s))
+            anew[zone->kind] = true;
+        zone->sum_j += moved_j;
+        zone->last_uj = now_uj;
+        zone->last_ns = now_ns;
+    }
+    for (size_t i = 0; i < rapl->count; i++)
+        if (anew[rapl->items[i].kind])
+            rapl->items[i].sum_j = 0;
+    for (int kind = 0; kind < KINDS; kind++) {
+        if (anew[kind] && !rapl->runs[kind])
+            erg_log(ERG_LOG_WARNING,
+                    "an energy counter of %s was set anew: what was used then is not known",
+                    kind == CPU ? "the CPUs" : "their memory");
+        rapl->runs[kind] += anew[kind];
+    }
+}
+
+static void *run_thread(void *argument)
+{
+    struct erg_rapl *rapl = argument;
+    pthread_mutex_lock(&rapl->lock);
+    while (!rapl->stop) {
+        int64_t until_ns = erg_now_ns() + period_ns;
+        struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+        while (!rapl->stop && pthread_cond_timedwait(&rapl->wake, &rapl->lock, &until) == 0)
+            ;
+        follow(rapl);
+    }
+    pthread_mutex_unlock(&rapl->lock);
+    return NULL;
+}
+
+/* Lists the counters below `root`. */
+static int list_zones(struct erg_rapl *rapl, const char *root, struct erg_error *err)
+{
+    DIR *listing = opendir(root);
+    if (!listing)
+        return erg_fail(err, ERG_NO_DEVICE,
+                        "looking for CPU energy counters: '%s': %s; expected the powercap tree of "
+                        "Linux",
+                        root, strerror(errno));
+    struct dirent *entry;
+    /* "intel-rapl:0" is a package, "intel-rapl:0:1" a zone of it. The same packages may show up
+     * once more as "intel-rapl-mmio:0", which is left out. */
+    while ((entry = readdir(listing)) != NULL)
+        if (strncmp(entry->d_name, "intel-rapl:", 11) == 0) {
+            char *folder = path_in(root, entry->d_name);
+            add_zone(rapl, folder);
+            free(folder);
+        }
+    closedir(listing);
+    size_t all = rapl->zones[CPU] + rapl->zones[DRAM];
+    if (rapl->count && rapl->count < all)
+        erg_log(ERG_LOG_WARNING,
+                "%zu of the %zu energy counters of CPUs below '%s' cannot be read, so the energy "
+                "of %s is not known",
+                all - rapl->count, all, root,
+                !rapl->unreadable[DRAM]  ? "the CPUs"
+                : !rapl->unreadable[CPU] ? "their memory"
+                                         : "the CPUs and their memory");
+    if (is_whole(rapl, CPU) || is_whole(rapl, DRAM))
+        return 0;
+    if (all)
+        return erg_fail(err, ERG_NO_DEVICE,
+                        "looking for CPU energy counters: %zu of the %zu below '%s' cannot be read "
+                        "by this user, expected read access to their energy_uj (usually root's)",
+                        all - rapl->count, all, root);
+    return erg_fail(err, ERG_NO_DEVICE,
+                    "looking for CPU energy counters: '%s' has none, expected intel-rapl:0", root);
+}
+
+static int start_thread(struct erg_rapl *rapl, struct erg_error *err)
+{
+    sigset_t all, before; /* signals belong to the program's own threads */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int reason = pthread_create(&rapl->thread, NULL, run_thread, rapl);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    rapl->started = reason == 0;
+    if (reason)
+        return erg_fail(err, ERG_FAILED, "reading CPU energy counters: no thread for it (%s)",
+                        strerror(reason));
+    return 0;
 }
 
 int erg_rapl_open(struct erg_rapl **out, const char *root, struct erg_error *err)
@@ -92,35 +209,16 @@ int erg_rapl_open(struct erg_rapl **out, const char *root, struct erg_error *err
         root = getenv("ERGON_POWERCAP");
     if (!root)
         root = "/sys/class/powercap";
-    DIR *listing = opendir(root);
-    if (!listing)
-        return erg_fail(err, ERG_NO_DEVICE,
-                        "looking for CPU energy counters: '%s': %s; expected the powercap tree of "
-                        "Linux",
-                        root, strerror(errno));
     struct erg_rapl *rapl = erg_xcalloc(1, sizeof *rapl);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&rapl->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&rapl->lock, NULL);
-    struct dirent *entry;
-    size_t unreadable = 0;
-    /* "intel-rapl:0" is a package, "intel-rapl:0:1" a zone of it. The same packages may show up
-     * once more as "intel-rapl-mmio:0", which is left out. */
-    while ((entry = readdir(listing)) != NULL)
-        if (strncmp(entry->d_name, "intel-rapl:", 11) == 0) {
-            char *folder = path_in(root, entry->d_name);
-            add_zone(rapl, folder, &unreadable);
-            free(folder);
-        }
-    closedir(listing);
-    if (rapl->count == 0) {
+    if (list_zones(rapl, root, err) != 0 || start_thread(rapl, err) != 0) {
         erg_rapl_close(rapl);
-        if (unreadable)
-            return erg_fail(err, ERG_NO_DEVICE,
-                            "looking for CPU energy counters: the %zu below '%s' cannot be read by "
-                            "this user, expected read access to their energy_uj (usually root's)",
-                            unreadable, root);
-        return erg_fail(err, ERG_NO_DEVICE,
-                        "looking for CPU energy counters: '%s' has none, expected intel-rapl:0",
-                        root);
+        return -1;
     }
     *out = rapl;
     return 0;
@@ -130,32 +228,40 @@ void erg_rapl_close(struct erg_rapl *rapl)
 {
     if (!rapl)
         return;
+    pthread_mutex_lock(&rapl->lock);
+    rapl->stop = true;
+    pthread_cond_signal(&rapl->wake);
+    pthread_mutex_unlock(&rapl->lock);
+    if (rapl->started)
+        pthread_join(rapl->thread, NULL);
     for (size_t i = 0; i < rapl->count; i++)
         free(rapl->items[i].path);
     free(rapl->items);
+    pthread_cond_destroy(&rapl->wake);
     pthread_mutex_destroy(&rapl->lock);
     free(rapl);
 }
 
 void erg_rapl_read(struct erg_rapl *rapl, struct erg_rapl_reading *reading)
 {
-    *reading = (struct erg_rapl_reading){.cpu_valid = rapl->has_cpu, .dram_valid = rapl->has_dram};
-    /* Locked as a whole: a wrap must be seen by one reader only. */
+    double sums_j[KINDS] = {0};
+    bool valid[KINDS] = {is_whole(rapl, CPU), is_whole(rapl, DRAM)};
     pthread_mutex_lock(&rapl->lock);
-    reading->begin_ns = erg_now_ns();
+    int64_t begin_ns = erg_now_ns();
+    follow(rapl);
+    int64_t end_ns = erg_now_ns();
     for (size_t i = 0; i < rapl->count; i++) {
-        struct zone *zone = &rapl->items[i];
-        int64_t now_uj = 0;
-        zone->valid = read_number(zone->path, &now_uj);
-        if (zone->valid) {
-            int64_t moved_uj = now_uj - zone->last_uj;
-            zone->sum_j += 1e-6 * (double)(moved_uj < 0 ? moved_uj + zone->range_uj : moved_uj);
-            zone->last_uj = now_uj;
-        }
-        *(zone->dram ? &reading->dram_j : &reading->cpu_j) += zone->sum_j;
-        *(zone->dram ? &reading->dram_valid : &reading->cpu_valid) &= zone->valid;
+        sums_j[rapl->items[i].kind] += rapl->items[i].sum_j;
+        valid[rapl->items[i].kind] &= rapl->items[i].valid;
     }
-    reading->end_ns = erg_now_ns();
+    *reading = (struct erg_rapl_reading){.cpu_j = sums_j[CPU],
+                                         .dram_j = sums_j[DRAM],
+                                         .cpu_run = rapl->runs[CPU],
+                                         .dram_run = rapl->runs[DRAM],
+                                         .cpu_valid = valid[CPU],
+                                         .dram_valid = valid[DRAM],
+                                         .begin_ns = begin_ns,
+                                         .end_ns = end_ns};
     pthread_mutex_unlock(&rapl->lock);
 }
 
@@ -172,9 +278,10 @@ void erg_rapl_between(const struct erg_rapl_reading *before, const struct erg_ra
 {
     double time_s = 1e-9 * (double)(after->end_ns - before->begin_ns);
     double outside_s = time_s - 1e-9 * (double)(end_ns - begin_ns);
-    set_energy(&energy->cpu_j, &energy->cpu_uncertainty_j, before->cpu_valid && after->cpu_valid,
+    set_energy(&energy->cpu_j, &energy->cpu_uncertainty_j,
+               before->cpu_valid && after->cpu_valid && before->cpu_run == after->cpu_run,
                after->cpu_j - before->cpu_j, outside_s, time_s);
     set_energy(&energy->dram_j, &energy->dram_uncertainty_j,
-               before->dram_valid && after->dram_valid, after->dram_j - before->dram_j, outside_s,
-               time_s);
+               before->dram_valid && after->dram_valid && before->dram_run == after->dram_run,
+               after->dram_j - before->dram_j, outside_s, time_s);
 }

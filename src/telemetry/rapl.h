@@ -1,7 +1,8 @@
 /*
  * RAPL: energy of CPU packages and their DRAM from Linux' powercap tree (Intel, and AMD through the
- * same driver). The counters wrap every few minutes to hours; the reader follows the wraps, so it
- * must be read more often than that (every 30 s is plenty).
+ * same driver). The counters wrap every few minutes to hours, and start anew when the machine wakes
+ * up or the driver is loaded again. A thread reads them every second, so that no wrap is missed and
+ * what no CPU could have used is told from one.
  *
  * Usually only root may read the counters. Kernel documentation: power/powercap/powercap.rst.
  *
@@ -14,12 +15,15 @@
 #include "ergon/error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct erg_rapl_reading {
-    double cpu_j, dram_j; /* since the reader was opened, summed over packages */
-    bool cpu_valid, dram_valid;
-    int64_t begin_ns, end_ns; /* CLOCK_MONOTONIC: all counters were read between these */
+    /* Summed over packages, since the reader was opened or one of their counters started anew. */
+    double cpu_j, dram_j;
+    size_t cpu_run, dram_run;   /* how often that happened: no differences between runs */
+    bool cpu_valid, dram_valid; /* all packages could be read: a sum of some is never given */
+    int64_t begin_ns, end_ns;   /* CLOCK_MONOTONIC: all counters were read between these */
 };
 
 /* Of a window. NaN: not known. */
@@ -32,7 +36,8 @@ struct erg_rapl;
 
 /*
  * Finds the packages below `root`, NULL for $ERGON_POWERCAP or /sys/class/powercap. ERG_NO_DEVICE
- * where there are none or they may not be read; the message says which.
+ * where there are none or they may not be read; the message says which. Where some of the packages
+ * cannot be read, what is summed over them is not valid, and a warning says so.
  */
 int erg_rapl_open(struct erg_rapl **rapl, const char *root, struct erg_error *err);
 void erg_rapl_close(struct erg_rapl *rapl);
@@ -41,10 +46,10 @@ void erg_rapl_close(struct erg_rapl *rapl);
 void erg_rapl_read(struct erg_rapl *rapl, struct erg_rapl_reading *reading);
 
 /*
- * Energy between two readings as that of the window from begin_ns to end_ns, which lies between
- * them. Uncertain is what the counters had not yet seen at either end, and what was used between
- * the readings and the window: both at up to twice the mean power, since a load may just be at its
- * highest there.
+ * Energy between two readings of the same run as that of the window from begin_ns to end_ns, which
+ * lies between them. Uncertain is what the counters had not yet seen at either end, and what was
+ * used between the readings and the window: both at up to twice the mean power, since a load may
+ * just be at its highest there.
  */
 void erg_rapl_between(const struct erg_rapl_reading *before, const struct erg_rapl_reading *after,
                       int64_t begin_ns, int64_t end_ns, struct erg_rapl_energy *energy);

@@ -99,9 +99,9 @@ static int write_chunk(struct erg_recorder *recorder, enum recording_chunk kind,
 
 static json_t *gpu_json(const struct erg_gpu_info *info)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i}", "vendor", info->vendor, "name", info->name,
-                     "uuid", info->uuid, "pci", info->pci, "driver", info->driver, "index",
-                     info->index);
+    return erg_json_pack("{s:s, s:s, s:s, s:s, s:s, s:i}", "vendor", info->vendor, "name",
+                         info->name, "uuid", info->uuid, "pci", info->pci, "driver", info->driver,
+                         "index", info->index);
 }
 
 static int write_header(struct erg_recorder *recorder, const struct erg_gpus *gpus,
@@ -109,14 +109,16 @@ static int write_header(struct erg_recorder *recorder, const struct erg_gpus *gp
 {
     char node[256] = "", begun[32];
     gethostname(node, sizeof node - 1);
+    erg_utf8_repair(node, sizeof node);
     erg_utc_now(begun, sizeof begun);
     json_t *gpu_list = json_array(), *metrics = json_array();
     for (size_t i = 0; i < erg_gpus_count(gpus); i++)
         json_array_append_new(gpu_list, gpu_json(erg_gpus_info(gpus, i)));
     for (int m = 0; m < ERG_METRICS; m++)
-        json_array_append_new(metrics, json_string(erg_metric_info((enum erg_metric)m)->name));
-    json_t *header = json_pack("{s:s, s:s, s:o, s:o}", "node", node, "begun", begun, "gpus",
-                               gpu_list, "metrics", metrics);
+        json_array_append_new(metrics,
+                              erg_json_new_string(erg_metric_info((enum erg_metric)m)->name));
+    json_t *header = erg_json_pack("{s:s, s:s, s:o, s:o}", "node", node, "begun", begun, "gpus",
+                                   gpu_list, "metrics", metrics);
     char *text = erg_json_text(header);
     unsigned char start[RECORDING_START_BYTES] = RECORDING_MAGIC;
     recording_store_u32(start + RECORDING_MAGIC_BYTES, RECORDING_VERSION);

@@ -3,6 +3,7 @@
  * are taken.
  */
 #include "base/memory.h"
+#include "base/text.h"
 #include "io/json.h"
 #include "telemetry/recording_internal.h"
 
@@ -80,6 +81,7 @@ static void copy_text(char *to, size_t capacity, const struct erg_json_place *pl
     const char *text;
     if (erg_json_has(place, key) && erg_json_string(place, key, &text, NULL) == 0)
         snprintf(to, capacity, "%s", text);
+    erg_utf8_repair(to, capacity); /* cut at a whole character */
 }
 
 static int read_gpus(struct erg_recording *recording, const struct erg_json_place *root,

@@ -2,6 +2,7 @@
  * Which GPUs a list means: indices, UUIDs and beginnings of UUIDs, from an option or from the
  * environment variables by which a vendor's programs are told (CUDA_VISIBLE_DEVICES).
  */
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "telemetry/gpu_internal.h"
@@ -15,6 +16,7 @@ struct selection {
     const char *list, *where; /* the whole text and where it came from, for messages */
     size_t *chosen;
     size_t count;
+    bool counts; /* some GPU was named by an index */
 };
 
 static int choose(struct selection *selection, const char *word, size_t found,
@@ -87,8 +89,9 @@ static int choose_all(struct selection *selection, char *list, bool variable, st
                             "power sensor of its own; expected indices or UUIDs of whole GPUs",
                             selection->where, selection->list, word);
         bool number = erg_parse_long(word, &index);
-        if (variable && number && index < 0)
-            return 0; /* CUDA and HIP stop at the first negative index */
+        if (variable && ((number && index < 0) || strcmp(word, "NoDevFiles") == 0))
+            return 0; /* CUDA and HIP stop at the first negative index, CUDA at this word */
+        selection->counts |= number;
         if (!number && strncasecmp(word, "GPU-", 4) != 0)
             return erg_fail(err, ERG_FAILED,
                             "selecting GPUs by %s=\"%s\": \"%s\" is neither an index nor a UUID "
@@ -118,6 +121,55 @@ static void keep(struct erg_gpus *gpus, const size_t *chosen, size_t count)
     gpus->count = count;
 }
 
+/* ---- the order in which a variable counts ---- */
+
+static bool are_of_one_kind(const struct erg_gpus *gpus)
+{
+    const char *name = NULL;
+    for (size_t i = 0; i < gpus->count; i++) {
+        const struct erg_gpu_info *info = &gpus->items[i].info;
+        if (!info->trouble[0] && name && strcmp(name, info->name) != 0)
+            return false;
+        name = info->trouble[0] ? name : info->name;
+    }
+    return true;
+}
+
+/* Chooses instead what the vendor's own library shows. Returns false where it does not say, or
+ * shows what is not here. */
+static bool choose_as_shown(struct selection *selection)
+{
+    const struct erg_gpus *gpus = selection->gpus;
+    char(*uuids)[ERG_CUDA_UUID_BYTES] = erg_xcalloc(gpus->count, sizeof *uuids);
+    size_t count = 0, found = 0;
+    bool told = gpus->vendor->order(uuids, gpus->count, &count);
+    for (size_t u = 0; told && u < count; u++)
+        for (size_t i = 0; i < gpus->count; i++)
+            if (strcasecmp(gpus->items[i].info.uuid, uuids[u]) == 0 && found == u)
+                selection->chosen[found++] = i;
+    free(uuids);
+    if (!told || found < count || !found)
+        return false;
+    selection->count = found;
+    return true;
+}
+
+static void follow_order(struct selection *selection)
+{
+    const char *order = getenv("CUDA_DEVICE_ORDER");
+    if (!selection->gpus->vendor->order || !selection->counts ||
+        (order && strcmp(order, "PCI_BUS_ID") == 0) || are_of_one_kind(selection->gpus) ||
+        choose_as_shown(selection))
+        return;
+    const struct erg_gpu_info *info = &selection->gpus->items[selection->chosen[0]].info;
+    erg_log(
+        ERG_LOG_WARNING,
+        "%s=\"%s\" counts the GPUs in CUDA's own order, which cannot be asked for here, and they "
+        "are of different kinds: GPU %d (%s) of the PCI bus may not be the one that programs "
+        "use; set CUDA_DEVICE_ORDER=PCI_BUS_ID for ergon and for them, or give UUIDs",
+        selection->where, selection->list, info->index, info->name);
+}
+
 /* Keeps what one list asks for; `where` it came from, a variable or not. */
 static int select_from(struct erg_gpus *gpus, const char *text, const char *where, bool variable,
                        struct erg_error *err)
@@ -136,6 +188,8 @@ static int select_from(struct erg_gpus *gpus, const char *text, const char *wher
                           "selecting GPUs by %s=\"%s\": this hides every GPU, expected at least "
                           "one index or UUID",
                           where, text);
+    if (result == 0 && variable)
+        follow_order(&selection);
     if (result == 0)
         keep(gpus, selection.chosen, selection.count);
     free(selection.chosen);

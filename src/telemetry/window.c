@@ -27,6 +27,7 @@ static void set_mark(struct mark *mark, const struct watched *watched, double at
         .by_reasons = erg_watched_by_reasons(watched, at_s),
         .clock_s_mhz = erg_watched_clock(watched, at_s),
         .temperature_c = watched->temperature_c,
+        .run = erg_energy_log_run(watched->log),
     };
 }
 
@@ -35,13 +36,13 @@ static void settle_mark(struct mark *mark, const struct watched *watched, double
 {
     if (mark->settled)
         return;
-    bool counter_settled = false;
     erg_energy_log_power_at(watched->log, at_s, &mark->power);
-    erg_energy_log_counter_at(watched->log, at_s, &mark->counter, &counter_settled);
+    erg_energy_log_counter_at(watched->log, at_s, &mark->counter, &mark->counter_settled);
     bool violation_settled = erg_watched_by_counters(watched, at_s, &mark->by_counters);
     bool power_settled = watched->seen_s > at_s + 2 * ERG_METER_USUAL_PERIOD_S;
-    mark->settled = watched->lost ||
-                    (violation_settled && (watched->has_counter ? counter_settled : power_settled));
+    mark->settled =
+        watched->lost ||
+        (violation_settled && (watched->has_counter ? mark->counter_settled : power_settled));
 }
 
 void erg_window_update(struct erg_window *window, size_t gpu, const struct watched *watched,
@@ -119,20 +120,22 @@ void erg_window_cancel(struct erg_window *window)
     free(window);
 }
 
-/*
- * Whether nothing more is to be expected for a window's ends: the GPU is gone, it has not come back
- * from one read for so long, or it answers but its counter stands still. Judged by what the GPU
- * does and not by the time alone: on a busy host it is asked late, which is no fault of its own.
- */
+/* Whether a GPU has answered for so long after the window that a counter which has not moved since
+ * stands still. Judged by the samples and not by the time alone: on a busy host they come late. */
+static bool has_answered(const struct erg_window *window, size_t gpu)
+{
+    return window->gpus[gpu].after >= patience &&
+           window->meter->watched[gpu].seen_s > window->end_s + patience_s;
+}
+
+/* Whether nothing more is to be expected for a window's ends: the GPU is gone, it has not come back
+ * from one read for so long, or its counter stands still. */
 static bool is_hopeless(const struct erg_window *window, size_t gpu)
 {
-    const struct erg_meter *meter = window->meter;
     struct erg_sampler_stats stats;
-    erg_sampler_stats(meter->sampler, gpu, &stats);
-    double until_s = window->end_s + patience_s;
-    bool silent = 1e-9 * (double)stats.busy_ns > patience_s && now_s() > until_s;
-    bool still = window->gpus[gpu].after >= patience && meter->watched[gpu].seen_s > until_s;
-    return stats.lost || silent || still;
+    erg_sampler_stats(window->meter->sampler, gpu, &stats);
+    bool silent = 1e-9 * (double)stats.busy_ns > patience_s && now_s() > window->end_s + patience_s;
+    return stats.lost || silent || has_answered(window, gpu);
 }
 
 /* Under the lock: waits until all GPUs that answer have told what surrounds the window's ends. */
@@ -147,13 +150,37 @@ static void wait_for_marks(struct erg_meter *meter, const struct erg_window *win
     }
 }
 
+static enum erg_counter_state counter_state(const struct window_gpu *at,
+                                            const struct watched *watched)
+{
+    const struct mark *begin = &at->begin, *end = &at->end;
+    bool moves = watched->lost || (begin->counter_settled && end->counter_settled);
+    if (!watched->has_counter)
+        return ERG_COUNTER_MISSING;
+    if (begin->counter.valid && end->counter.valid && moves &&
+        begin->counter.run == end->counter.run)
+        return ERG_COUNTER_USED;
+    return begin->run != erg_energy_log_run(watched->log) ? ERG_COUNTER_RESET : ERG_COUNTER_STILL;
+}
+
+/* NaN where so little is known of a short window's energy that its mean power would be made up. */
+static double mean_power(const struct erg_window_gpu *gpu, const struct watched *watched,
+                         double time_s, bool brief)
+{
+    static const double reading_error = 1.1; /* of power readings, and a little of the time */
+    double mean_w = gpu->energy_j / time_s, highest_w = erg_energy_log_highest(watched->log);
+    bool known = gpu->uncertainty_j < gpu->energy_j &&
+                 (highest_w <= 0 || mean_w <= reading_error * highest_w);
+    return known || !brief ? mean_w : NAN;
+}
+
 static void set_energy(struct erg_window_gpu *out, const struct window_gpu *at,
                        const struct watched *watched, double time_s)
 {
     double power_j = NAN, power_uncertainty_j = NAN, counter_j = NAN, counter_uncertainty_j = NAN;
     bool brief = time_s < 3 * erg_watched_period(watched);
-    bool counter = at->begin.counter.valid && at->end.counter.valid &&
-                   at->begin.counter.run == at->end.counter.run;
+    out->counter = counter_state(at, watched);
+    bool counter = out->counter == ERG_COUNTER_USED;
     bool power = at->begin.power.valid && at->end.power.valid;
     if (power)
         erg_energy_between(&at->begin.power, &at->end.power, false, &power_j, &power_uncertainty_j);
@@ -166,13 +193,17 @@ static void set_energy(struct erg_window_gpu *out, const struct window_gpu *at,
     out->energy_j = counter ? counter_j : power_j;
     out->uncertainty_j = counter ? counter_uncertainty_j : power_uncertainty_j;
     out->power_energy_j = power_j;
-    out->ratio = power_j / counter_j;
-    out->power_mean_w = out->energy_j / time_s;
+    out->ratio = counter_j > counter_uncertainty_j && power_j > power_uncertainty_j
+                     ? power_j / counter_j
+                     : NAN;
+    out->power_mean_w = mean_power(out, watched, time_s, brief);
 }
 
-static void set_gpu(struct erg_window_gpu *out, const struct window_gpu *at,
-                    const struct watched *watched, double time_s)
+static void set_gpu(struct erg_window_gpu *out, const struct erg_window *window, size_t gpu,
+                    double time_s)
 {
+    const struct window_gpu *at = &window->gpus[gpu];
+    const struct watched *watched = &window->meter->watched[gpu];
     const struct mark *begin = &at->begin, *end = &at->end;
     bool counters = !isnan(begin->by_counters.power_s) && !isnan(end->by_counters.power_s);
     const struct violation *from = counters ? &begin->by_counters : &begin->by_reasons;
@@ -186,7 +217,8 @@ static void set_gpu(struct erg_window_gpu *out, const struct window_gpu *at,
     out->throttled_power_s = to->power_s - from->power_s;
     out->throttled_thermal_s = to->thermal_s - from->thermal_s;
     out->sm_clock_mean_mhz = (end->clock_s_mhz - begin->clock_s_mhz) / time_s;
-    out->lost = watched->lost || !begin->settled || !end->settled;
+    bool settled = begin->settled && end->settled;
+    out->lost = watched->lost || (!settled && !has_answered(window, gpu));
     if (out->lost) /* what held before it went does not hold for the window */
         out->throttled_power_s = out->throttled_thermal_s = out->sm_clock_mean_mhz = NAN;
 }
@@ -212,6 +244,8 @@ void erg_window_end(struct erg_window *window, struct erg_window_result *result)
         .begin_ns = llround(window->begin_s * 1e9),
         .end_ns = llround(end_s * 1e9),
         .time_s = end_s - window->begin_s,
+        .energy_j = NAN,
+        .uncertainty_j = NAN,
         .cpu_j = host.cpu_j,
         .cpu_uncertainty_j = host.cpu_uncertainty_j,
         .dram_j = host.dram_j,
@@ -220,11 +254,12 @@ void erg_window_end(struct erg_window *window, struct erg_window_result *result)
     };
     for (size_t i = 0; i < meter->count; i++) {
         struct erg_window_gpu *out = &result->gpu[i];
-        set_gpu(out, &window->gpus[i], &meter->watched[i], result->time_s);
+        set_gpu(out, window, i, result->time_s);
         if (out->quality == ERG_ENERGY_MISSING)
             continue;
-        result->energy_j += out->energy_j;
-        result->uncertainty_j += out->uncertainty_j;
+        bool first = result->energy_gpus++ == 0;
+        result->energy_j = out->energy_j + (first ? 0 : result->energy_j);
+        result->uncertainty_j = out->uncertainty_j + (first ? 0 : result->uncertainty_j);
     }
     pthread_mutex_unlock(&meter->lock);
     free(window);

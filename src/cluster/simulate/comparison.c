@@ -100,8 +100,8 @@ static json_t *single_uses(const struct erg_gpu_uses *uses, const struct erg_job
         char bits[ERG_NODE_GPUS_MOST + 1];
         erg_slice_bits(bits, &use->gpus);
         json_array_append_new(array,
-                              json_pack("[i, s, f, f, i, s]", use->gpus.node, bits, use->from_s,
-                                        use->to_s, use->job, trace->jobs[use->job].id));
+                              erg_json_pack("[i, s, f, f, i, s]", use->gpus.node, bits, use->from_s,
+                                            use->to_s, use->job, trace->jobs[use->job].id));
     }
     return array;
 }
@@ -138,9 +138,9 @@ static json_t *shares(const struct erg_gpu_uses *uses, const struct erg_fleet *f
             for (int k = 0; k < STEPS; k++)
                 json_array_append_new(percent,
                                       json_integer(lround(100 * means[row][k] / gpus[row])));
-            json_array_append_new(rows, json_pack("{s:s, s:i, s:i, s:o}", "type", type->name,
-                                                  "first_node", type->first_node + n, "nodes",
-                                                  last - n, "percent", percent));
+            json_array_append_new(rows, erg_json_pack("{s:s, s:i, s:i, s:o}", "type", type->name,
+                                                      "first_node", type->first_node + n, "nodes",
+                                                      last - n, "percent", percent));
         }
     }
     free(means);
@@ -156,15 +156,24 @@ json_t *erg_comparison_new(const struct erg_simulation *simulation)
     const struct erg_fleet *fleet = simulation->fleet;
     json_t *types = json_array();
     for (unsigned t = 0; t < fleet->types_count; t++)
-        json_array_append_new(types, json_pack("{s:s, s:i, s:i, s:i}", "name", fleet->types[t].name,
-                                               "nodes", fleet->types[t].nodes, "gpus_per_node",
-                                               fleet->types[t].gpus_per_node, "first_node",
-                                               fleet->types[t].first_node));
+        json_array_append_new(types,
+                              erg_json_pack("{s:s, s:i, s:i, s:i}", "name", fleet->types[t].name,
+                                            "nodes", fleet->types[t].nodes, "gpus_per_node",
+                                            fleet->types[t].gpus_per_node, "first_node",
+                                            fleet->types[t].first_node));
     const char *path = simulation->trace->path, *slash = strrchr(path, '/');
+<<<<<<< HEAD
     return json_pack("{s:s, s:i, s:s, s:i, s:i, s:o, s:I, s:i, s:[]}", "schema", "ergon.cluster",
                      "schema_version", 1, "trace", slash ? slash + 1 : path, "gpus", fleet->gpus,
                      "nodes", fleet->nodes, "types", types, "jobs",
                      (json_int_t)simulation->trace->count, "steps", STEPS, "policies");
+=======
+    return erg_json_pack("{s:s, s:i, s:s, s:s, s:i, s:i, s:o, s:I, s:i, s:[]}", "schema",
+                         "ergon.cluster", "schema_version", 1, "trace", slash ? slash + 1 : path,
+                         "accounting", simulation->accounting->name, "gpus", fleet->gpus, "nodes",
+                         fleet->nodes, "types", types, "jobs", (json_int_t)simulation->trace->count,
+                         "steps", STEPS, "policies");
+>>>>>>> w/sensors
 }
 
 void erg_comparison_add(json_t *comparison, const struct erg_simulated *result,
@@ -175,10 +184,10 @@ void erg_comparison_add(json_t *comparison, const struct erg_simulated *result,
     erg_gpu_uses_read(&uses, result);
     bool few = uses.count <= ERG_COMPARISON_USES && simulation->fleet->gpus <= 512;
     json_t *policy =
-        json_pack("{s:s, s:s, s:o, s:f, s:o, s:o}", "name", simulation->policy->name, "what",
-                  simulation->policy->summary, "summary",
-                  erg_simulated_document(result, simulation), "step_s", steps.length_s, "course",
-                  course(result, &steps), "completion_s", completions(result));
+        erg_json_pack("{s:s, s:s, s:o, s:f, s:o, s:o}", "name", simulation->policy->name, "what",
+                      simulation->policy->summary, "summary",
+                      erg_simulated_document(result, simulation), "step_s", steps.length_s,
+                      "course", course(result, &steps), "completion_s", completions(result));
     if (few)
         json_object_set_new(policy, "uses", single_uses(&uses, simulation->trace));
     else

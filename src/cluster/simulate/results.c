@@ -27,11 +27,11 @@ static json_t *families(const struct erg_simulated *result)
     for (size_t i = 0; i < result->families_count; i++) {
         const struct erg_family_result *family = &result->families[i];
         json_array_append_new(
-            array, json_pack("{s:s, s:I, s:I, s:o, s:o}", "family", family->name, "submitted_jobs",
-                             (json_int_t)family->submitted_jobs, "finished_jobs",
-                             (json_int_t)family->finished_jobs, "mean_throughput",
-                             erg_json_number(family->mean_throughput), "peak_throughput",
-                             erg_json_number(family->peak_throughput)));
+            array, erg_json_pack("{s:s, s:I, s:I, s:o, s:o}", "family", family->name,
+                                 "submitted_jobs", (json_int_t)family->submitted_jobs,
+                                 "finished_jobs", (json_int_t)family->finished_jobs,
+                                 "mean_throughput", erg_json_number(family->mean_throughput),
+                                 "peak_throughput", erg_json_number(family->peak_throughput)));
     }
     return array;
 }
@@ -45,10 +45,10 @@ static json_t *unserved(const struct erg_simulated *result, const struct erg_sim
         struct erg_text message = {0};
         erg_unserved_text(&message, job, simulation->trace, simulation->fleet,
                           simulation->policy->name);
-        json_array_append_new(array,
-                              json_pack("{s:s, s:I, s:s, s:s}", "job", request->id, "line",
-                                        (json_int_t)request->line, "fate",
-                                        erg_unserved_names[job->fate], "message", message.data));
+        json_array_append_new(array, erg_json_pack("{s:s, s:I, s:s, s:s}", "job", request->id,
+                                                   "line", (json_int_t)request->line, "fate",
+                                                   erg_unserved_names[job->fate], "message",
+                                                   message.data));
         erg_text_release(&message);
     }
     return array;
@@ -87,12 +87,22 @@ json_t *erg_simulated_document(const struct erg_simulated *result,
         {"co2_kg", summary->co2_kg},
         {"simulated_s", summary->simulated_s},
     };
+<<<<<<< HEAD
     json_t *root = json_pack(
         "{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "schema", "ergon.simulation",
         "schema_version", 1, "policy", simulation->policy->name, "gpus", simulation->fleet->gpus,
         "submitted_jobs", (json_int_t)summary->submitted_jobs, "finished_jobs",
         (json_int_t)summary->finished_jobs, "rejected_jobs", (json_int_t)summary->rejected_jobs,
         "unrunnable_jobs", (json_int_t)summary->unrunnable_jobs, "reconfigurations",
+=======
+    json_t *root = erg_json_pack(
+        "{s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "schema", "ergon.simulation",
+        "schema_version", 1, "policy", simulation->policy->name, "accounting",
+        simulation->accounting->name, "gpus", simulation->fleet->gpus, "submitted_jobs",
+        (json_int_t)summary->submitted_jobs, "finished_jobs", (json_int_t)summary->finished_jobs,
+        "rejected_jobs", (json_int_t)summary->rejected_jobs, "unrunnable_jobs",
+        (json_int_t)summary->unrunnable_jobs, "reconfigurations",
+>>>>>>> w/sensors
         (json_int_t)summary->reconfigurations);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         json_object_set_new(root, numbers[i].key, erg_json_number(numbers[i].value));

@@ -136,8 +136,9 @@ static struct erg_interval interval(const struct results *results, const struct 
 
 static json_t *interval_document(const struct erg_interval *interval)
 {
-    return json_pack("{s:o, s:o, s:I}", "mean", erg_json_number(interval->mean), "half_width",
-                     erg_json_number(interval->half_width), "count", (json_int_t)interval->count);
+    return erg_json_pack("{s:o, s:o, s:I}", "mean", erg_json_number(interval->mean), "half_width",
+                         erg_json_number(interval->half_width), "count",
+                         (json_int_t)interval->count);
 }
 
 /*
@@ -148,7 +149,7 @@ static json_t *change_document(const struct erg_interval *logs)
 {
     double half = logs->half_width;
     bool known = isfinite(logs->mean);
-    return json_pack(
+    return erg_json_pack(
         "{s:o, s:o, s:o, s:I}", "mean", erg_json_number(known ? expm1(logs->mean) : NAN), "low",
         erg_json_number(known ? expm1(logs->mean - half) : NAN), "high",
         erg_json_number(known ? expm1(logs->mean + half) : NAN), "count", (json_int_t)logs->count);
@@ -171,8 +172,8 @@ static json_t *policy_document(const struct results *results, const struct erg_s
         }
         json_object_set_new(metrics, results->metrics[m], metric);
     }
-    return json_pack("{s:s, s:o}", "name", results->sweep->policies[point->policy], "metrics",
-                     metrics);
+    return erg_json_pack("{s:s, s:o}", "name", results->sweep->policies[point->policy], "metrics",
+                         metrics);
 }
 
 static json_t *group_document(const struct results *results, struct erg_sweep_point point)
@@ -186,10 +187,10 @@ static json_t *group_document(const struct results *results, struct erg_sweep_po
         json_t *policies = json_array();
         for (point.policy = 0; point.policy < sweep->policies_count; point.policy++)
             json_array_append_new(policies, policy_document(results, &point));
-        json_array_append_new(
-            loads, json_pack("{s:f, s:o}", "load", sweep->loads[point.load], "policies", policies));
+        json_array_append_new(loads, erg_json_pack("{s:f, s:o}", "load", sweep->loads[point.load],
+                                                   "policies", policies));
     }
-    return json_pack(
+    return erg_json_pack(
         "{s:s, s:i, s:s?, s:o, s:o, s:o, s:o}", "cluster", sweep->clusters[point.cluster], "gpus",
         inputs->fleet->gpus, "trace", sweep->pool_traces ? NULL : sweep->traces[point.trace],
         "power_cap", erg_json_number(cap), "power_cap_w", erg_json_number(cap * inputs->power_w),
@@ -213,7 +214,7 @@ static json_t *texts(char *const *items, unsigned count)
 {
     json_t *array = json_array();
     for (unsigned i = 0; i < count; i++)
-        json_array_append_new(array, json_string(items[i]));
+        json_array_append_new(array, erg_json_new_string(items[i]));
     return array;
 }
 
@@ -221,8 +222,8 @@ static json_t *policies_document(const struct erg_sweep *sweep)
 {
     json_t *array = json_array();
     for (unsigned i = 0; i < sweep->policies_count; i++)
-        json_array_append_new(array, json_pack("{s:s, s:s}", "name", sweep->policies[i], "what",
-                                               sweep->policy[i]->summary));
+        json_array_append_new(array, erg_json_pack("{s:s, s:s}", "name", sweep->policies[i], "what",
+                                                   sweep->policy[i]->summary));
     return array;
 }
 
@@ -237,8 +238,14 @@ int erg_sweep_document(const struct erg_sweep *sweep, struct erg_documents *stor
                           sweep->path, erg_sweep_points(sweep));
     if (result == 0) {
         const char *slash = strrchr(sweep->path, '/');
+<<<<<<< HEAD
         *document = json_pack(
             "{s:s, s:i, s:s, s:I, s:I, s:f, s:o, s:s, s:o, s:b, s:i, s:b, s:o, s:o, s:o, s:f, s:o}",
+=======
+        *document = erg_json_pack(
+            "{s:s, s:i, s:s, s:I, s:I, s:f, s:o, s:s, s:o, s:b, s:i, s:b, s:o, s:o, s:s, s:o, s:f, "
+            "s:o}",
+>>>>>>> w/sensors
             "schema", "ergon.sweep", "schema_version", 1, "sweep", slash ? slash + 1 : sweep->path,
             "points", (json_int_t)erg_sweep_points(sweep), "missing", (json_int_t)results.missing,
             "confidence", CONFIDENCE, "policies", policies_document(sweep), "reference",

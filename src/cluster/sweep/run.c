@@ -141,10 +141,11 @@ static void note_failure(struct running *run, const struct worker *worker,
 
 static json_t *coordinates(const struct erg_sweep *sweep, const struct erg_sweep_point *point)
 {
-    return json_pack("{s:s, s:s, s:s, s:f, s:o, s:i}", "cluster", sweep->clusters[point->cluster],
-                     "trace", sweep->traces[point->trace], "policy", sweep->policies[point->policy],
-                     "load", sweep->loads[point->load], "power_cap",
-                     erg_json_number(sweep->power_caps[point->cap]), "seed", (int)point->seed + 1);
+    return erg_json_pack(
+        "{s:s, s:s, s:s, s:f, s:o, s:i}", "cluster", sweep->clusters[point->cluster], "trace",
+        sweep->traces[point->trace], "policy", sweep->policies[point->policy], "load",
+        sweep->loads[point->load], "power_cap", erg_json_number(sweep->power_caps[point->cap]),
+        "seed", (int)point->seed + 1);
 }
 
 /* Fails where storing does: then nothing that follows could be kept either. */

@@ -2,6 +2,7 @@
 #include "cluster/sweep/sweep_internal.h"
 
 #include "base/memory.h"
+#include "io/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -86,10 +87,10 @@ static json_t *job_document(const struct sweep_unserved_job *job, const struct e
     struct erg_text message = {0};
     erg_unserved_text(&message, &(struct erg_unserved){job->job, job->fate}, inputs->trace,
                       inputs->fleet, policy);
-    json_t *document =
-        json_pack("{s:s, s:s, s:s, s:I, s:s, s:s}", "policy", policy, "trace",
-                  sweep->traces[job->trace], "job", request->id, "line", (json_int_t)request->line,
-                  "fate", erg_unserved_names[job->fate], "message", message.data);
+    json_t *document = erg_json_pack("{s:s, s:s, s:s, s:I, s:s, s:s}", "policy", policy, "trace",
+                                     sweep->traces[job->trace], "job", request->id, "line",
+                                     (json_int_t)request->line, "fate",
+                                     erg_unserved_names[job->fate], "message", message.data);
     erg_text_release(&message);
     return document;
 }

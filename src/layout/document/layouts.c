@@ -52,11 +52,11 @@ static json_t *stages_json(const struct erg_model *model, const struct erg_layou
                 json_object_set_new(items, erg_memory_item_name((enum erg_memory_item)i),
                                     erg_json_number(stage.items[i]));
         json_array_append_new(
-            list, json_pack("{s:I, s:s, s:o, s:o, s:o}", "layers",
-                            (json_int_t)erg_layout_stage_layers(layout, model->layers, s),
-                            "recompute", erg_remat_name(erg_layout_remat(layout, s)), "offload",
-                            erg_json_number(erg_layout_offload(layout, s)), "peak_bytes",
-                            erg_memory_needed(stage.peak_bytes), "items", items));
+            list, erg_json_pack("{s:I, s:s, s:o, s:o, s:o}", "layers",
+                                (json_int_t)erg_layout_stage_layers(layout, model->layers, s),
+                                "recompute", erg_remat_name(erg_layout_remat(layout, s)), "offload",
+                                erg_json_number(erg_layout_offload(layout, s)), "peak_bytes",
+                                erg_memory_needed(stage.peak_bytes), "items", items));
     }
     return list;
 }
@@ -147,11 +147,11 @@ static json_t *places_json(const struct erg_layout_answer *answer,
     for (size_t i = 0; i < candidate->block_count; i++) {
         const struct erg_layout_block *block = &candidate->blocks[i];
         json_array_append_new(
-            places,
-            json_pack("{s:s, s:I, s:I, s:I, s:o}", "gpu", answer->mixed->kinds[block->kind].name,
-                      "gpus", (json_int_t)erg_mixed_gpus_of(candidate, block->kind), "first_stage",
-                      (json_int_t)first, "stages", (json_int_t)block->stages, "peak_bytes",
-                      erg_memory_needed(block->peak_bytes)));
+            places, erg_json_pack(
+                        "{s:s, s:I, s:I, s:I, s:o}", "gpu", answer->mixed->kinds[block->kind].name,
+                        "gpus", (json_int_t)erg_mixed_gpus_of(candidate, block->kind),
+                        "first_stage", (json_int_t)first, "stages", (json_int_t)block->stages,
+                        "peak_bytes", erg_memory_needed(block->peak_bytes)));
         first += block->stages;
     }
     return places;
@@ -164,7 +164,7 @@ static void add_kinds_used(json_t *json, const struct erg_layout_answer *answer,
     struct erg_text gpus = {0};
     erg_layout_answer_gpus(&gpus, answer, candidate);
     if (gpus.count)
-        json_object_set_new(json, "gpus_by_kind", json_string(gpus.data));
+        json_object_set_new(json, "gpus_by_kind", erg_json_new_string(gpus.data));
     erg_text_release(&gpus);
 }
 
@@ -189,7 +189,7 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
     json_object_set_new(json, "microbatch", json_integer(layout->microbatch));
     json_object_set_new(json, "microbatches", json_integer(layout->microbatches));
     json_object_set_new(json, "batch", json_integer(candidate->batch));
-    json_object_set_new(json, "recompute", json_string(erg_layout_remat_name(layout)));
+    json_object_set_new(json, "recompute", erg_json_new_string(erg_layout_remat_name(layout)));
     json_object_set_new(json, "offload", erg_json_number(layout->offload));
     json_object_set_new(json, "peak_bytes", erg_memory_needed(candidate->peak_bytes));
     json_object_set_new(json, "stages", stages_json(model, layout));
@@ -221,11 +221,11 @@ static json_t *frontier_json(const struct erg_layout_frontier *frontier)
         const struct erg_point *point = &frontier->frontier.points[i];
         struct erg_layout_clocks clocks;
         erg_layout_plan_clocks(&clocks, frontier, (size_t)point->recipe);
-        json_array_append_new(list, json_pack("{s:f, s:f, s:f, s:f, s:i, s:i}", "time_s",
-                                              point->time_s, "energy_j", point->energy_j,
-                                              "forward_mhz", clocks.mean_mhz[0], "backward_mhz",
-                                              clocks.mean_mhz[1], "lowest_mhz", clocks.lowest_mhz,
-                                              "highest_mhz", clocks.highest_mhz));
+        json_array_append_new(
+            list, erg_json_pack("{s:f, s:f, s:f, s:f, s:i, s:i}", "time_s", point->time_s,
+                                "energy_j", point->energy_j, "forward_mhz", clocks.mean_mhz[0],
+                                "backward_mhz", clocks.mean_mhz[1], "lowest_mhz", clocks.lowest_mhz,
+                                "highest_mhz", clocks.highest_mhz));
     }
     return list;
 }
@@ -272,7 +272,7 @@ static json_t *union_json(const struct erg_layout_answer *answer)
         erg_layout_name(&name, choice->options[option].layout,
                         answer->searches->time.model->layers);
         erg_layout_plan_clocks(&clocks, frontier, (size_t)frontier->points.points[point].recipe);
-        json_t *json = json_pack(
+        json_t *json = erg_json_pack(
             "{s:f, s:f, s:i, s:i, s:s, s:s, s:f, s:f, s:f}", "time_s", all.points[i].time_s,
             "energy_j", all.points[i].energy_j, "layout", place_of(answer, option), "gpus",
             (int)erg_layout_gpus(choice->options[option].layout), "name", name.data, "recompute",
@@ -310,7 +310,7 @@ static void add_fastest(json_t *json, const struct erg_layout_answer *answer,
         erg_layout_missed_bound(answer->query, fastest->time.total, energy.total_j);
     json_object_set_new(json, "fastest", layout_json(answer, fastest));
     if (missed)
-        json_object_set_new(json, "missed", json_string(missed));
+        json_object_set_new(json, "missed", erg_json_new_string(missed));
 }
 
 /* The kinds that all layouts of a search use. */
@@ -319,7 +319,7 @@ static json_t *used_json(const struct erg_mixed_search *search)
     json_t *names = json_array();
     for (size_t k = 0; k < search->kind_count; k++)
         if (search->used & 1u << k)
-            json_array_append_new(names, json_string(search->kinds[k].name));
+            json_array_append_new(names, erg_json_new_string(search->kinds[k].name));
     return names;
 }
 
@@ -344,7 +344,7 @@ static json_t *counts_json(const struct erg_layout_answer *answer)
 
 static json_t *objective_json(const struct erg_layout_query *query)
 {
-    json_t *objective = json_pack(
+    json_t *objective = erg_json_pack(
         "{s:s}", "goal", query->goal == ERG_LAYOUT_LEAST_ENERGY ? "least_energy" : "fastest");
     if (query->time_s > 0)
         json_object_set_new(objective, "deadline_s", erg_json_number(query->time_s));
@@ -365,21 +365,21 @@ static void add_choice(json_t *document, const struct erg_layout_answer *answer)
     json_object_set_new(document, "layouts", layouts);
     json_object_set_new(document, "frontier", union_json(answer));
     json_object_set_new(document, "planned",
-                        json_pack("{s:I, s:I, s:f, s:f}", "solved", (json_int_t)choice->count,
-                                  "fitting", (json_int_t)choice->fitting, "gap", choice->gap,
-                                  "frontier_gap", choice->union_gap));
+                        erg_json_pack("{s:I, s:I, s:f, s:f}", "solved", (json_int_t)choice->count,
+                                      "fitting", (json_int_t)choice->fitting, "gap", choice->gap,
+                                      "frontier_gap", choice->union_gap));
     if (answer->counts)
         json_object_set_new(document, "counts", counts_json(answer));
 }
 
 static void add_tried(json_t *document, const struct erg_layout_found *found)
 {
-    json_object_set_new(document, "tried",
-                        json_pack("{s:I, s:I, s:I, s:I, s:I, s:f}", "evaluated",
-                                  (json_int_t)found->evaluated, "feasible",
-                                  (json_int_t)found->feasible, "slower", (json_int_t)found->slower,
-                                  "memory", (json_int_t)found->memory, "host_memory",
-                                  (json_int_t)found->host_memory, "gap", found->gap));
+    json_object_set_new(
+        document, "tried",
+        erg_json_pack("{s:I, s:I, s:I, s:I, s:I, s:f}", "evaluated", (json_int_t)found->evaluated,
+                      "feasible", (json_int_t)found->feasible, "slower", (json_int_t)found->slower,
+                      "memory", (json_int_t)found->memory, "host_memory",
+                      (json_int_t)found->host_memory, "gap", found->gap));
 }
 
 static json_t *found_json(const struct erg_layout_answer *answer)
@@ -400,7 +400,8 @@ static json_t *points_json(const struct erg_layout_answer *answer)
         json_array_append_new(energies, erg_json_number((double)answer->points[i].energy_j));
         json_array_append_new(bytes, erg_memory_needed((double)answer->points[i].peak_bytes));
     }
-    return json_pack("{s:o, s:o, s:o}", "time_s", times, "energy_j", energies, "peak_bytes", bytes);
+    return erg_json_pack("{s:o, s:o, s:o}", "time_s", times, "energy_j", energies, "peak_bytes",
+                         bytes);
 }
 
 /* What the GPUs are, and the most that one of them has. */
@@ -416,18 +417,20 @@ static void add_kinds(json_t *document, const struct erg_layout_answer *answer)
         erg_text_printf(&gpus, "%s%s", k ? ", " : "", kind->name);
         erg_text_printf(&engines, "%s%s", k ? ", " : "", kind->engine->name);
         memory_bytes = fmax(memory_bytes, kind->memory_bytes);
-        json_array_append_new(kinds, json_pack("{s:s, s:s, s:s, s:I, s:f}", "gpu", kind->name,
-                                               "confidence", kind->gpu->confidence, "engine",
-                                               kind->engine->name, "gpus", (json_int_t)kind->gpus,
-                                               "memory_budget_bytes", kind->memory_bytes));
+        json_array_append_new(kinds,
+                              erg_json_pack("{s:s, s:s, s:s, s:I, s:f}", "gpu", kind->name,
+                                            "confidence", kind->gpu->confidence, "engine",
+                                            kind->engine->name, "gpus", (json_int_t)kind->gpus,
+                                            "memory_budget_bytes", kind->memory_bytes));
     }
     json_object_set_new(document, "gpu",
-                        json_string(mixed ? gpus.data : answer->energy->gpu->name));
+                        erg_json_new_string(mixed ? gpus.data : answer->energy->gpu->name));
     if (!mixed)
-        json_object_set_new(document, "confidence", json_string(answer->energy->gpu->confidence));
+        json_object_set_new(document, "confidence",
+                            erg_json_new_string(answer->energy->gpu->confidence));
     json_object_set_new(document, "engine",
-                        json_string(mixed ? engines.data : search->time.engine->name));
-    json_object_set_new(document, "memory_budget_bytes", json_real(memory_bytes));
+                        erg_json_new_string(mixed ? engines.data : search->time.engine->name));
+    json_object_set_new(document, "memory_budget_bytes", erg_json_number(memory_bytes));
     if (mixed)
         json_object_set(document, "kinds", kinds);
     json_decref(kinds);
@@ -439,9 +442,9 @@ static void add_kinds(json_t *document, const struct erg_layout_answer *answer)
 static json_t *question_json(const struct erg_layout_answer *answer)
 {
     const struct erg_layout_search *search = answer->searches;
-    json_t *document = json_pack("{s:s, s:i, s:s, s:s, s:i}", "schema", "ergon.layouts",
-                                 "schema_version", 1, "job", answer->job->name, "model",
-                                 search->time.model->name, "sequence", (int)search->sequence);
+    json_t *document = erg_json_pack("{s:s, s:i, s:s, s:s, s:i}", "schema", "ergon.layouts",
+                                     "schema_version", 1, "job", answer->job->name, "model",
+                                     search->time.model->name, "sequence", (int)search->sequence);
     add_kinds(document, answer);
     if (answer->search_count == 1)
         json_object_set_new(document, "gpus", json_integer(search->gpus));
@@ -455,7 +458,7 @@ json_t *erg_layout_refusal_document(const struct erg_layout_answer *answer, cons
     if (answer->query)
         json_object_set_new(document, "objective", objective_json(answer->query));
     json_object_set_new(document, "fits", json_false());
-    json_object_set_new(document, "reason", json_string(reason));
+    json_object_set_new(document, "reason", erg_json_new_string(reason));
     if (remedy && remedy->layout.layout.tensor > 0)
         json_object_set_new(would_fit, "layout", layout_json(answer, &remedy->layout));
     if (remedy && remedy->memory_bytes > 0)

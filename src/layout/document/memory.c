@@ -88,7 +88,7 @@ static void set(json_t *object, const char *key, json_t *value)
 static json_t *layout_document(const struct erg_memory_answer *answer,
                                const struct erg_layout *layout)
 {
-    return json_pack(
+    return erg_json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "tensor", (json_int_t)layout->tensor,
         "context", (json_int_t)layout->context, "pipeline", (json_int_t)layout->pipeline,
         "virtual_stages", (json_int_t)layout->virtual_stages, "data", (json_int_t)layout->data,
@@ -104,7 +104,7 @@ static json_t *course_document(const struct erg_memory_course *course)
     json_t *items = json_object();
     for (size_t k = 0; k < course->count; k++) {
         const struct erg_memory_step *step = &course->steps[k];
-        json_array_append_new(passes, json_string(step->backward ? "backward" : "forward"));
+        json_array_append_new(passes, erg_json_new_string(step->backward ? "backward" : "forward"));
         json_array_append_new(chunks, json_integer(step->chunk));
         json_array_append_new(microbatches, json_integer(step->microbatch));
     }
@@ -121,8 +121,8 @@ static json_t *course_document(const struct erg_memory_course *course)
         else
             json_decref(column);
     }
-    return json_pack("{s:o, s:o, s:o, s:o}", "pass", passes, "chunk", chunks, "microbatch",
-                     microbatches, "bytes", items);
+    return erg_json_pack("{s:o, s:o, s:o, s:o}", "pass", passes, "chunk", chunks, "microbatch",
+                         microbatches, "bytes", items);
 }
 
 static json_t *passes_document(const struct erg_memory_stage_traffic *traffic)
@@ -131,14 +131,14 @@ static json_t *passes_document(const struct erg_memory_stage_traffic *traffic)
     json_t *starts = json_array(), *ends = json_array();
     for (size_t i = 0; i < traffic->pass_count; i++) {
         const struct erg_memory_pass_time *pass = &traffic->passes[i];
-        json_array_append_new(passes, json_string(pass->backward ? "backward" : "forward"));
+        json_array_append_new(passes, erg_json_new_string(pass->backward ? "backward" : "forward"));
         json_array_append_new(chunks, json_integer(pass->chunk));
         json_array_append_new(microbatches, json_integer(pass->microbatch));
-        json_array_append_new(starts, json_real(pass->start_s));
-        json_array_append_new(ends, json_real(pass->end_s));
+        json_array_append_new(starts, erg_json_number(pass->start_s));
+        json_array_append_new(ends, erg_json_number(pass->end_s));
     }
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "pass", passes, "chunk", chunks, "microbatch",
-                     microbatches, "start_s", starts, "end_s", ends);
+    return erg_json_pack("{s:o, s:o, s:o, s:o, s:o}", "pass", passes, "chunk", chunks, "microbatch",
+                         microbatches, "start_s", starts, "end_s", ends);
 }
 
 /* Columns, one entry per transfer; null where a kind has no such thing. */
@@ -154,16 +154,17 @@ static json_t *transfers_document(const struct erg_memory_stage_traffic *traffic
         const struct erg_memory_transfer *transfer = &traffic->items[i];
         bool message = transfer->peer >= 0;
         json_t *values[KEYS] = {
-            json_string(erg_memory_transfer_name(transfer->kind)),
-            message ? json_string(transfer->backward ? "backward" : "forward") : json_null(),
+            erg_json_new_string(erg_memory_transfer_name(transfer->kind)),
+            message ? erg_json_new_string(transfer->backward ? "backward" : "forward")
+                    : json_null(),
             json_integer(transfer->chunk),
             json_integer(transfer->microbatch),
             transfer->layer >= 0 ? json_integer(transfer->layer) : json_null(),
             message ? json_integer(transfer->peer) : json_null(),
             message ? json_boolean(transfer->between_nodes) : json_null(),
             json_integer(transfer->bytes),
-            json_real(transfer->start_s),
-            json_real(transfer->end_s),
+            erg_json_number(transfer->start_s),
+            erg_json_number(transfer->end_s),
         };
         for (int key = 0; key < KEYS; key++)
             json_array_append_new(columns[key], values[key]);
@@ -191,20 +192,21 @@ static json_t *stage_document(const struct erg_memory_answer *answer, long index
     set(document, "stage", json_integer(index));
     set(document, "layers", json_integer(layers));
     set(document, "chunk_layers", chunks);
-    set(document, "recompute", json_string(erg_remat_name(erg_layout_remat(layout, index))));
-    set(document, "offload", json_real(erg_layout_offload(layout, index)));
-    set(document, "gpu", json_string(erg_memory_answer_gpu(answer, index)->name));
+    set(document, "recompute",
+        erg_json_new_string(erg_remat_name(erg_layout_remat(layout, index))));
+    set(document, "offload", erg_json_number(erg_layout_offload(layout, index)));
+    set(document, "gpu", erg_json_new_string(erg_memory_answer_gpu(answer, index)->name));
     set(document, "budget_bytes", whole(answer->rooms[index].gpu_bytes));
     set(document, "peak_bytes", whole(stage->peak_bytes));
     set(document, "closed_form_bytes", erg_memory_needed(closed.peak_bytes));
-    set(document, "moment", json_string(stage->moment));
+    set(document, "moment", erg_json_new_string(stage->moment));
     set(document, "items", items);
     set(document, "groups", json_integer(stage->groups));
     set(document, "group_offload_bytes", whole(stage->offload_bytes));
     set(document, "host_bytes", whole(stage->offload_bytes * (double)stage->groups));
     if (answer->traffic) {
         const struct erg_memory_stage_traffic *traffic = &answer->traffic->stages[index];
-        set(document, "copy_wait_s", json_real(traffic->copy_wait_s));
+        set(document, "copy_wait_s", erg_json_number(traffic->copy_wait_s));
         set(document, "passes", passes_document(traffic));
         set(document, "transfers", transfers_document(traffic));
     }
@@ -217,13 +219,13 @@ static json_t *solution_document(const struct erg_memory_solution *solution)
     json_t *stages = json_array();
     for (long i = 0; i < solution->count; i++)
         json_array_append_new(stages,
-                              json_pack("{s:f, s:s}", "offload", solution->stage_offload[i],
-                                        "recompute", erg_remat_name(solution->stage_remat[i])));
+                              erg_json_pack("{s:f, s:s}", "offload", solution->stage_offload[i],
+                                            "recompute", erg_remat_name(solution->stage_remat[i])));
     const bool one = !isnan(solution->offload);
-    return json_pack("{s:o, s:o, s:I, s:I, s:o}", "offload", erg_json_number(solution->offload),
-                     "offload_bytes", one ? whole(solution->offload_bytes) : json_null(),
-                     "stage_offload_bytes", (json_int_t)solution->stage_offload_bytes,
-                     "excess_bytes", (json_int_t)solution->excess_bytes, "stages", stages);
+    return erg_json_pack("{s:o, s:o, s:I, s:I, s:o}", "offload", erg_json_number(solution->offload),
+                         "offload_bytes", one ? whole(solution->offload_bytes) : json_null(),
+                         "stage_offload_bytes", (json_int_t)solution->stage_offload_bytes,
+                         "excess_bytes", (json_int_t)solution->excess_bytes, "stages", stages);
 }
 
 static json_t *change_document(const struct erg_memory_answer *answer)
@@ -231,8 +233,8 @@ static json_t *change_document(const struct erg_memory_answer *answer)
     const struct erg_memory_change *change = answer->change;
     const struct erg_layout *layout = &change->layout;
     json_t *document =
-        json_pack("{s:s, s:f, s:o}", "recompute", erg_remat_name(layout->remat), "offload",
-                  layout->offload, "layout", layout_document(answer, layout));
+        erg_json_pack("{s:s, s:f, s:o}", "recompute", erg_remat_name(layout->remat), "offload",
+                      layout->offload, "layout", layout_document(answer, layout));
     if (change->chunk_layers) {
         json_t *layers = json_array();
         for (long i = 0; i < layout->pipeline * layout->virtual_stages; i++)
@@ -265,25 +267,27 @@ json_t *erg_memory_document(const struct erg_memory_answer *answer)
         json_array_append_new(stages, stage);
     }
     erg_memory_answer_gpus(&gpus, answer);
-    set(document, "schema", json_string("ergon.memory"));
+    set(document, "schema", erg_json_new_string("ergon.memory"));
     set(document, "schema_version", json_integer(1));
-    set(document, "job", json_string(answer->job->name));
-    set(document, "model", json_string(request->model->name));
+    set(document, "job", erg_json_new_string(answer->job->name));
+    set(document, "model", erg_json_new_string(request->model->name));
     set(document, "gpu",
-        json_string(erg_memory_answer_is_mixed(answer) ? gpus.data
-                                                       : erg_memory_answer_gpu(answer, 0)->name));
+        erg_json_new_string(erg_memory_answer_is_mixed(answer)
+                                ? gpus.data
+                                : erg_memory_answer_gpu(answer, 0)->name));
     erg_text_release(&gpus);
     set(document, "gpus", json_integer(erg_layout_gpus(request->layout)));
     set(document, "layout", layout_document(answer, request->layout));
-    set(document, "recompute", json_string(erg_layout_remat_name(request->layout)));
-    set(document, "offload", json_real(request->layout->offload));
+    set(document, "recompute", erg_json_new_string(erg_layout_remat_name(request->layout)));
+    set(document, "offload", erg_json_number(request->layout->offload));
     set(document, "accounting",
-        json_string(request->accounting == ERG_MEMORY_ARENA ? "arena" : "framework"));
-    set(document, "copies", json_string(request->layer_copies ? "layer" : "group"));
+        erg_json_new_string(request->accounting == ERG_MEMORY_ARENA ? "arena" : "framework"));
+    set(document, "copies", erg_json_new_string(request->layer_copies ? "layer" : "group"));
     set(document, "peak_bytes", whole(worst->peak_bytes));
     set(document, "closed_form_bytes", whole(closed));
     set(document, "binding_stage", json_integer(answer->binding));
-    set(document, "binding_item", json_string(erg_memory_item_name((enum erg_memory_item)item)));
+    set(document, "binding_item",
+        erg_json_new_string(erg_memory_item_name((enum erg_memory_item)item)));
     set(document, "gpu_memory_bytes",
         whole(erg_memory_answer_gpu(answer, answer->binding)->memory_bytes));
     set(document, "budget_bytes", whole(answer->rooms[answer->binding].gpu_bytes));
@@ -295,8 +299,8 @@ json_t *erg_memory_document(const struct erg_memory_answer *answer)
     if (answer->change && answer->change->found)
         set(document, "change", change_document(answer));
     if (answer->traffic) {
-        set(document, "pipeline_s", json_real(answer->traffic->time_s));
-        set(document, "shared_link_s", json_real(answer->shared_s));
+        set(document, "pipeline_s", erg_json_number(answer->traffic->time_s));
+        set(document, "shared_link_s", erg_json_number(answer->shared_s));
     }
     set(document, "simulated_microbatches", json_integer(result->microbatches));
     set(document, "stages", stages);

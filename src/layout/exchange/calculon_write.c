@@ -116,14 +116,14 @@ static int write_config(const struct erg_calculon_import *import, const char *pa
                         struct erg_error *err)
 {
     const struct erg_calculon_model *model = import->model;
-    json_t *config =
-        json_pack("{s:s, s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "_name_or_path",
-                  import->model_name, "architectures", "GPT2LMHeadModel", "model_type", "gpt2",
-                  "activation_function", "gelu", "n_embd", (json_int_t)model->hidden, "n_inner",
-                  (json_int_t)model->feedforward, "n_layer", (json_int_t)model->blocks, "n_head",
-                  (json_int_t)model->heads, "head_dim", (json_int_t)model->head_dim, "n_positions",
-                  (json_int_t)model->sequence, "vocab_size", (json_int_t)CALCULON_WORDS,
-                  "tie_word_embeddings", 1);
+    json_t *config = erg_json_pack(
+        "{s:s, s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "_name_or_path",
+        import->model_name, "architectures", "GPT2LMHeadModel", "model_type", "gpt2",
+        "activation_function", "gelu", "n_embd", (json_int_t)model->hidden, "n_inner",
+        (json_int_t)model->feedforward, "n_layer", (json_int_t)model->blocks, "n_head",
+        (json_int_t)model->heads, "head_dim", (json_int_t)model->head_dim, "n_positions",
+        (json_int_t)model->sequence, "vocab_size", (json_int_t)CALCULON_WORDS,
+        "tie_word_embeddings", 1);
     int status = config ? erg_json_write(path, config, err)
                         : erg_fail(err, ERG_FAILED, "the model's name '%.100s' is no UTF-8",
                                    import->model_name);
