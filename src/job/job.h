@@ -52,7 +52,8 @@ struct erg_job_kind {
 };
 
 struct erg_job {
-    const char *name; /* the key "name", else the name of the file without folder and suffix */
+    const char *name; /* the key "name", else the name of the file without folder and suffix;
+                       * control characters are written out */
 
     struct erg_model *model; /* with the job's overrides; its vocabulary padded where the tensor
                               * degree does not divide it */

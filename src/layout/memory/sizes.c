@@ -138,7 +138,7 @@ void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_mode
     struct erg_model padded = *model;
     padded.vocab = erg_layout_vocabulary(model, tensor);
     int64_t tokens = microbatch * sequence / context;
-    int64_t heads = model->heads / tensor, groups = model->kv_heads / tensor;
+    int64_t heads = model->heads / tensor, groups = erg_model_local_kv_heads(model, tensor);
     const struct erg_model_shape shape = {
         .tensor = tensor, .context = 1, .sequences = 1, .sequence = 1};
     *sizes = (struct erg_memory_sizes){
