@@ -256,7 +256,7 @@ static void add_job(struct erg_text *out, const struct erg_calculon_import *impo
                         "  inter_node_latency_us: %.6g\n",
                         system->networks[1].bandwidth / 1e9 * (double)node->size,
                         system->networks[1].latency_s * 1e6);
-    if (system->host.bytes > 0)
+    if (system->host.bytes > 0 && isfinite(system->host.bytes))
         erg_text_printf(out, "  host_memory_gib: %.6g\n",
                         system->host.bytes / 0x1p30 * (double)node->size);
     erg_text_printf(out,
