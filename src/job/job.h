@@ -154,4 +154,9 @@ void erg_job_write(struct erg_text *out, const struct erg_job *job,
 /* "none", "norms", "activation", "balanced", "full". */
 const char *erg_job_recompute_name(enum erg_job_recompute recompute);
 
+/* Whether a key or option asks for weights or gradients sharded over data ranks, as other software
+ * calls it (fsdp, zero_stage, …); and the sentence that refuses it. */
+bool erg_job_is_sharding(const char *key);
+extern const char erg_job_no_sharding[];
+
 #endif
