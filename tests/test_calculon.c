@@ -7,6 +7,7 @@
 #include "job/job.h"
 #include "layout/exchange/calculon.h"
 
+#include <math.h>
 #include <unistd.h>
 
 #define DATA ERGON_TEST_SOURCE_DIR "/tests/data/calculon/"
@@ -176,6 +177,63 @@ static void planned(void **state)
     erg_text_release(&arguments);
 }
 
+/* Names of files as they come: each written file is read again, comments stay on their lines. */
+static void hostile_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *shown;
+    } names[] = {
+        {"x\n--load y", "x\\x0a--load y"},
+        {"a: b\"c\\", "a: b\"c\\"},
+        {"# - {a", "# - {a"},
+        {"yes", "yes"},
+        {"1e3", "1e3"},
+        {"\u00fc\u2028z", "\u00fc\\u2028z"},
+    };
+    struct erg_calculon_model model;
+    struct erg_calculon_system system;
+    struct erg_gpu *base;
+    struct erg_error err;
+    char *text = text_of("wide.json", NULL, NULL);
+    assert_ok(erg_calculon_model_parse(&model, "wide", text, strlen(text), &err), &err);
+    free(text);
+    /* Host memory without a limit is none that the job knows. */
+    text = text_of("node4.json", "\"GiB\": 256", "\"GiB\": 8e10");
+    assert_ok(erg_calculon_system_parse(&system, "node4", text, strlen(text), &err), &err);
+    assert_true(isinf(system.host.bytes));
+    free(text);
+    text = text_of("node4.json", "\"GiB\": 64", "\"GiB\": 80000000000");
+    assert_fails(erg_calculon_system_parse(&system, "node4", text, strlen(text), &err), &err,
+                 "key 'mem1.GiB': 8e+10 GiB stand for endless memory, and layouts are planned");
+    free(text);
+    text = text_of("node4.json", "\"GiB\": 256", "\"GiB\": 8e10");
+    assert_ok(erg_calculon_system_parse(&system, "node4", text, strlen(text), &err), &err);
+    free(text);
+    assert_ok(erg_calculon_base_gpu(&base, &system, &err), &err);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        static const char *const files[] = {"gpu.yaml", "engine.yaml", "job.yaml"};
+        const struct erg_calculon_import import = {&model,        &system, names[i].name,
+                                                   names[i].name, 16,      64};
+        const struct erg_job_overrides overrides = {.any_layout = true};
+        struct erg_job *job;
+        assert_ok(erg_calculon_write(&import, base, folder, &err), &err);
+        assert_ok(erg_job_load(&job, in_folder("job.yaml"), &overrides, &err), &err);
+        assert_string_equal(job->model->name, names[i].shown);
+        assert_string_equal(job->gpu->name, names[i].shown);
+        assert_string_equal(job->engine->name, names[i].shown);
+        assert_near(job->cluster.host_memory_bytes, 0, 0);
+        erg_job_free(job);
+        for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
+            assert_ok(erg_file_read(in_folder(files[k]), ERG_FILE_SMALL_BYTES, &text, NULL, &err),
+                      &err);
+            assert_null(strstr(text, "\n--load"));
+            free(text);
+        }
+    }
+    erg_gpu_free(base);
+}
+
 static void wrong_calls(void **state)
 {
     (void)state;
@@ -195,7 +253,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parsed),  cmocka_unit_test(refused),     cmocka_unit_test(imported),
-        cmocka_unit_test(planned), cmocka_unit_test(wrong_calls),
+        cmocka_unit_test(planned), cmocka_unit_test(wrong_calls), cmocka_unit_test(hostile_names),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

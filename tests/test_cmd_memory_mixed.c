@@ -65,7 +65,7 @@ static void each_stage_has_its_gpu(void **state)
     /* Too many layers for the smaller GPUs, though all would do on the larger ones: and what would
      * help is found for each stage's own. */
     layers = "[8, 8, 8, 8, 12, 12, 12, 12]";
-    check_program(ask(JOB, layers, "2>&1"), 3, "than the 36.00 GiB that a A100-SXM4-40GB has");
+    check_program(ask(JOB, layers, "2>&1"), 3, "than the 36.00 GiB that each A100-SXM4-40GB has");
     check_program(ask(JOB, "[7, 6, 6, 6, 13, 14, 14, 14]", "2>&1"), 3,
                   "it would with layers: [6, 6, 6, 6, 14, 14, 14, 14] in the job, which moves 1 "
                   "layer to another stage\n");
@@ -77,7 +77,7 @@ static void ratios_for_own_gpus(void **state)
 {
     (void)state;
     const char *layers = "[7, 7, 7, 7, 13, 13, 13, 13]";
-    check_program(ask(JOB, layers, "2>&1"), 3, "than the 36.00 GiB that a A100-SXM4-40GB has");
+    check_program(ask(JOB, layers, "2>&1"), 3, "than the 36.00 GiB that each A100-SXM4-40GB has");
     json_t *one = run_json(ask(JOB, layers, "--solve-offload gpu --json"), 0), *stage;
     json_t *own = run_json(ask(JOB, layers, "--solve-offload gpu --per-stage --json"), 0);
     size_t s;
@@ -98,7 +98,7 @@ static void ratios_for_own_gpus(void **state)
     json_decref(own);
     /* A number is the same of all. */
     check_program(ask(JOB, layers, "--solve-offload 35GiB 2>&1"), 3,
-                  "more than the 35.00 GiB that a H800-SXM-80GB has");
+                  "more than the 35.00 GiB of --solve-offload");
     /* Hosts are those of the stage's own nodes. */
     check_program(ask(JOB, layers, "--solve-offload gpu"), 0, "for each A100-SXM4-40GB, ");
     check_program(ask(CLUSTER("20", "megatron-kwai-a100"), layers, "--solve-offload gpu 2>&1"), 3,

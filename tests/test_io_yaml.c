@@ -198,6 +198,100 @@ static void lines_are_known_after_loading(void **state)
                  "/nonexistent/job.yaml': No such file");
 }
 
+/* Any text is written so that it is read as the same one, here and, for words, by other readers. */
+static void strings_are_read_as_written(void **state)
+{
+    (void)state;
+    struct one {
+        char *value;
+    };
+    static const cyaml_schema_field_t fields[] = {
+        CYAML_FIELD_STRING_PTR("value", CYAML_FLAG_POINTER, struct one, value, 0, 4000),
+        CYAML_FIELD_END,
+    };
+    static const cyaml_schema_value_t one_schema = {
+        CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct one, fields),
+    };
+    static const struct {
+        const char *text, *written;
+    } texts[] = {
+        {"llama-3.2-1b", "llama-3.2-1b"},
+        {"/models/my model/config.json", "/models/my model/config.json"},
+        {"my run: v2", "\"my run: v2\""},
+        {"- x", "\"- x\""},
+        {"{a", "\"{a\""},
+        {"*star", "\"*star\""},
+        {"run #2", "\"run #2\""},
+        {"yes", "\"yes\""},
+        {"No", "\"No\""},
+        {"null", "\"null\""},
+        {"~", "\"~\""},
+        {"1e3", "\"1e3\""},
+        {".5", "\".5\""},
+        {"0x10", "\"0x10\""},
+        {"2026-01-01", "\"2026-01-01\""},
+        {"", "\"\""},
+        {" x", "\" x\""},
+        {"x ", "\"x \""},
+        {"say \"hi\" \\ 'you'", "\"say \\\"hi\\\" \\\\ 'you'\""},
+        {"two\nlines: 1\r\n\tthree", "\"two\\x0alines: 1\\x0d\\x0a\\x09three\""},
+        {"x\ngoal: fastest", "\"x\\x0agoal: fastest\""},
+        {"\x01\x1b[31m\x7f", NULL},
+        {"f\u00fcr \u4f60\u597d \U0001f600", NULL},
+        {"\xc2\x85 \u2028 \u2029 \ufeff \ufffe", NULL},
+        {"a, b]", NULL},
+        {"---", NULL},
+        {"...", NULL},
+        {"%YAML", NULL},
+        {"&a", NULL},
+        {"!tag", NULL},
+        {"?", NULL},
+        {"| x", NULL},
+        {"> x", NULL},
+        {"@x", NULL},
+        {"`x", NULL},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct erg_error err;
+        struct erg_text document = {0};
+        struct erg_yaml *yaml;
+        void *read;
+        erg_text_add(&document, "value: ");
+        erg_yaml_add_string(&document, texts[i].text);
+        if (texts[i].written)
+            assert_string_equal(document.data + strlen("value: "), texts[i].written);
+        erg_text_add(&document, "\n");
+        assert_ok(erg_yaml_open_text(&yaml, "t", document.data, document.count, &err), &err);
+        assert_ok(erg_yaml_read(yaml, &one_schema, &read, &err), &err);
+        assert_string_equal(((struct one *)read)->value, texts[i].text);
+        erg_yaml_free(&one_schema, read);
+        erg_yaml_close(yaml);
+        erg_text_release(&document);
+    }
+    /* Every character below U+0800 alone, and in the middle. */
+    for (unsigned code = 1; code < 0x800; code++) {
+        struct erg_error err;
+        struct erg_text document = {0}, text = {0};
+        struct erg_yaml *yaml;
+        void *read;
+        if (code < 0x80)
+            erg_text_printf(&text, "%cb%c%c", (int)code, (int)code, 'c');
+        else
+            erg_text_printf(&text, "%c%cb%c%cc", (int)(0xc0 | code >> 6), (int)(0x80 | (code & 63)),
+                            (int)(0xc0 | code >> 6), (int)(0x80 | (code & 63)));
+        erg_text_add(&document, "value: ");
+        erg_yaml_add_string(&document, text.data);
+        erg_text_add(&document, "\n");
+        assert_ok(erg_yaml_open_text(&yaml, "t", document.data, document.count, &err), &err);
+        assert_ok(erg_yaml_read(yaml, &one_schema, &read, &err), &err);
+        assert_string_equal(((struct one *)read)->value, text.data);
+        erg_yaml_free(&one_schema, read);
+        erg_yaml_close(yaml);
+        erg_text_release(&document);
+        erg_text_release(&text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +299,7 @@ int main(void)
         cmocka_unit_test(every_mistake_has_its_sentence),
         cmocka_unit_test(nested_brackets_do_not_take_minutes),
         cmocka_unit_test(lines_are_known_after_loading),
+        cmocka_unit_test(strings_are_read_as_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,6 +55,46 @@ static void test_profiles(void **state)
     check_profile_error(HEADER GOOD "0,backward,1300,0.1,30\n", "but not for stage 0 forward");
 }
 
+/* As Zeus writes it: a row for every rank, which are one point of the slowest time and mean energy.
+ */
+static void ranks_are_merged(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_profile profile;
+#define RANKED "rank,dp_rank,pp_rank,tp_rank," HEADER
+    static const char text[] = RANKED "0,0,0,0,0,forward,1410,0.100,40\n"
+                                      "0,0,0,0,0,forward,1200,0.110,34\n"
+                                      "0,0,0,0,0,backward,1410,0.200,85\n"
+                                      "0,0,0,0,0,backward,1200,0.230,75\n"
+                                      "1,0,0,1,0,forward,1410,0.102,41\n"
+                                      "1,0,0,1,0,forward,1200,0.112,35\n"
+                                      "1,0,0,1,0,backward,1410,0.202,86\n"
+                                      "1,0,0,1,0,backward,1200,0.230,76\n";
+    assert_ok(erg_profile_parse(&profile, "z.csv", text, strlen(text), &err), &err);
+    assert_int_equal(profile.virtual_stages, 1);
+    const struct erg_frontier *forward = &profile.tables[ERG_FORWARD];
+    const struct erg_frontier *backward = &profile.tables[ERG_BACKWARD];
+    assert_int_equal(forward->count, 2);
+    assert_int_equal(forward->points[0].recipe, 1410);
+    assert_near(forward->points[0].time, 0.102, 0);
+    assert_near(forward->points[0].energy, 40.5, 0);
+    assert_near(forward->points[1].energy, 34.5, 0);
+    assert_near(backward->points[0].time, 0.202, 0);
+    assert_near(backward->points[0].energy, 85.5, 0);
+    assert_near(backward->points[1].time, 0.230, 0);
+    erg_profile_release(&profile);
+    check_profile_error(
+        RANKED "0,0,0,0,0,forward,1400,0.1,30\n0,0,0,0,0,forward,1400,0.1,30\n",
+        "p.csv:3: stage 0 forward at 1400 MHz is measured twice, here and in line 2");
+    check_profile_error(
+        RANKED "0,0,0,0,0,forward,1400,0.1,30\n1,0,0,1,0,forward,1400,0.1,30\n"
+               "0,0,0,0,0,forward,1200,0.1,30\n",
+        "p.csv:3: stage 0 forward has rows of 2 ranks at 1400 MHz, but of 1 at 1200 "
+        "MHz");
+    check_profile_error(RANKED "x,0,0,0,0,forward,1400,0.1,30\n", "p.csv:2: column 'rank'");
+}
+
 /* Saved at the fastest point against all at the highest clock, and lost by rounding at any, in per
  * cent. */
 static void check_measured(const char *name, size_t microbatches, double power_w, double percent,
@@ -252,6 +292,7 @@ int main(void)
         cmocka_unit_test(test_measured_profiles_save_what_was_published),
         cmocka_unit_test(test_realised_plans_beat_the_peer),
         cmocka_unit_test(test_frontier_command),
+        cmocka_unit_test(ranks_are_merged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -455,6 +455,56 @@ static void layouts_are_written_with_their_kinds(void **state)
     erg_job_free(job);
 }
 
+/* Names of any kind: the written job is read as the same, and on one line where they are shown. */
+static void written_names_are_read_again(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *yaml, *shown;
+    } names[] = {
+        {"\"my run: v2\"", "my run: v2"},
+        {"\"- x\"", "- x"},
+        {"\"{a\"", "{a"},
+        {"\"*star\"", "*star"},
+        {"\"run #2\"", "run #2"},
+        {"\"x\\ngoal: fastest\"", "x\\x0agoal: fastest"},
+        {"\" blanks \"", " blanks "},
+    };
+    static const size_t kinds[] = {0};
+    const struct erg_job_layout layout = {.tensor = 1,
+                                          .context = 1,
+                                          .pipeline = 1,
+                                          .data = 1,
+                                          .virtual_stages = 1,
+                                          .microbatch = 2,
+                                          .microbatches = 8,
+                                          .sequence = 4096,
+                                          .vocabulary = 128256,
+                                          .stage_kind = kinds};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct erg_error err;
+        struct erg_job *job, *again;
+        struct erg_text file = {0}, text = {0}, twice = {0};
+        erg_text_printf(&file,
+                        "name: %s\nmodel: llama-3.2-1b\ncluster:\n  nodes: 1\n  gpus_per_node: 1\n"
+                        "  gpu: H100-SXM\nmicrobatch_size: 2\nmicrobatches: 8\nsequence: 4096\n",
+                        names[i].yaml);
+        assert_ok(erg_job_parse(&job, "job.yaml", file.data, file.count, NULL, &err), &err);
+        assert_string_equal(job->name, names[i].shown);
+        erg_job_write(&text, job, &layout);
+        assert_ok(erg_job_parse(&again, "again.yaml", text.data, text.count, NULL, &err), &err);
+        assert_string_equal(again->name, names[i].shown);
+        assert_int_equal(again->goal, job->goal);
+        erg_job_write(&twice, again, &layout);
+        assert_string_equal(twice.data, text.data);
+        erg_job_free(job);
+        erg_job_free(again);
+        erg_text_release(&file);
+        erg_text_release(&text);
+        erg_text_release(&twice);
+    }
+}
+
 static void context_needs_a_sequence_in_chunks(void **state)
 {
     (void)state;
@@ -610,6 +660,7 @@ int main(void)
         cmocka_unit_test(stages_and_gpus_have_to_match),
         cmocka_unit_test(some_gpus_may_stay_free),
         cmocka_unit_test(layouts_are_written_with_their_kinds),
+        cmocka_unit_test(written_names_are_read_again),
         cmocka_unit_test(context_needs_a_sequence_in_chunks),
         cmocka_unit_test(layers_are_shared_out_evenly),
         cmocka_unit_test(goals_and_overrides),

@@ -385,6 +385,44 @@ static const char *table(const char *text)
     return path;
 }
 
+/* Tokens per second of one GPU, as training software prints them, are not those of all. */
+static void tokens_of_one_gpu_are_refused(void **state)
+{
+    (void)state;
+    static const char head[] = "model,sequence,gpus,batch,t,c,p,";
+    static const struct {
+        const char *column, *value, *message; /* NULL: taken */
+    } cases[] = {
+        /* Llama 2 7B: 6.738e9 parameters, of which a GPU at 400 TFLOP/s trains about 8900 tokens/s.
+         */
+        {"tokens_per_s", "284800", NULL},
+        {"tokens_per_s", "8900",
+         ":2: column 'tokens_per_s': 8900 tokens per second on 32 GPUs are 1.2 % of their peak, "
+         "expected at least 5 %; the column is that of all GPUs together, so a number per GPU is "
+         "to be multiplied by 32"},
+        {"time_s", "1.84", NULL},
+        {"time_s", "1840", ":2: column 'time_s': 1840 s of an iteration of 128 sequences are"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct erg_error err;
+        struct erg_fit_rows rows;
+        struct erg_engine *engine = engine_of("megatron-kwai-h800");
+        char text[300];
+        const char *path = in_folder("tokens.csv");
+        int length = snprintf(text, sizeof text, "%s%s\nllama-2-7b,4096,32,128,2,1,2,%s\n", head,
+                              cases[i].column, cases[i].value);
+        assert_ok(erg_file_write(path, text, (size_t)length, &err), &err);
+        assert_ok(erg_fit_rows_load(&rows, path, &err), &err);
+        if (cases[i].message)
+            assert_fails(erg_fit_rows_check_times(&rows, path, engine, &err), &err,
+                         cases[i].message);
+        else
+            assert_ok(erg_fit_rows_check_times(&rows, path, engine, &err), &err);
+        erg_fit_rows_release(&rows);
+        erg_engine_free(engine);
+    }
+}
+
 static void wrong_rows_are_explained(void **state)
 {
     (void)state;
@@ -494,6 +532,7 @@ int main(void)
         cmocka_unit_test(other_published_points_are_met),
         cmocka_unit_test(the_command_reproduces_the_committed_engine),
         cmocka_unit_test(the_command_takes_the_machine_of_a_job),
+        cmocka_unit_test(tokens_of_one_gpu_are_refused),
         cmocka_unit_test(wrong_rows_are_explained),
         cmocka_unit_test(wrong_requests_are_explained),
         cmocka_unit_test(messages_name_their_file),

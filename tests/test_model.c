@@ -477,10 +477,20 @@ static void wrong_configs_are_refused(void **state)
         {"{\"architectures\": [\"MixtralForCausalLM\"]}",
          "key 'architectures': the architecture 'MixtralForCausalLM' is not known; known are "
          "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
-         "GPT2LMHeadModel"},
+         "Phi3ForCausalLM, GPT2LMHeadModel"},
         {"{\"architectures\": []}", "expected a list with the architecture's name"},
         {"{\"architectures\": \"LlamaForCausalLM\"}", "expected a list"},
-        {"{}", "key 'architectures': the key is missing"},
+        {"{}",
+         "c.json:1: key 'architectures': the key is missing, expected a list with the "
+         "architecture's name, such as [\"LlamaForCausalLM\"], or a key 'model_type', such as "
+         "\"llama\""},
+        {"{\"model_type\": \"mixtral\"}",
+         "c.json:1: key 'model_type': the type of model 'mixtral' is not known; known are llama, "
+         "mistral, qwen2, qwen3, phi3, gpt2"},
+        {"{\"architectures\": [\"X\"],\n\"text_config\": {\"model_type\": \"qwen3_vl_moe_text\"}}",
+         "c.json:2: key 'text_config.model_type': the type of model 'qwen3_vl_moe_text' is not"},
+        {"{\"architectures\": [\"X\"],\n\"text_config\": {\"model_type\": \"llama\"}}",
+         "c.json:2: key 'text_config.hidden_size': the key is missing"},
         {"{\"architectures\": [\"GPT2LMHeadModel\"], \"n_embd\": 64, \"n_layer\": 99999}",
          "key 'n_layer': expected a positive integer of at most 10000, got 99999"},
         {"[]", "c.json:1: expected an object {…} at the top"},
@@ -510,18 +520,31 @@ static void rotary_frequencies(void **state)
     static const struct {
         const char *keys;
         double theta, factor;
-        bool other;
+        enum erg_rope_scaling scaling;
+        long positions;
     } cases[] = {
-        {"\"rope_theta\": 500000.0", 500000, 0, false},
-        {"\"rope_theta\": 500000.0, \"rope_scaling\": null", 500000, 0, false},
+        {"\"rope_theta\": 500000.0", 500000, 0, ERG_ROPE_PLAIN, 0},
+        {"\"rope_theta\": 500000.0, \"rope_scaling\": null", 500000, 0, ERG_ROPE_PLAIN, 0},
         {"\"rope_theta\": 500000.0, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": "
          "32.0}",
-         500000, 32, false},
+         500000, 32, ERG_ROPE_LLAMA3, 8192},
         {"\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8, \"rope_theta\": "
          "250000.0}",
-         250000, 8, false},
-        {"\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}", 1e6, 0, false},
-        {"\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0}", 10000, 0, true},
+         250000, 8, ERG_ROPE_LLAMA3, 8192},
+        {"\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}", 1e6, 0,
+         ERG_ROPE_PLAIN, 0},
+        {"\"max_position_embeddings\": 32768, \"rope_scaling\": {\"type\": \"yarn\", "
+         "\"factor\": 4.0}",
+         10000, 4, ERG_ROPE_YARN, 32768},
+        {"\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0, "
+         "\"original_max_position_embeddings\": 4096}",
+         10000, 4, ERG_ROPE_YARN, 4096},
+        {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.5}", 10000, 2.5, ERG_ROPE_LINEAR,
+         0},
+        {"\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 1]}", 10000, 0,
+         ERG_ROPE_OTHER, 0},
+        {"\"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [16, 24, 24]}", 10000, 0,
+         ERG_ROPE_PLAIN, 0},
     };
     struct erg_error err;
     struct erg_model *model;
@@ -533,8 +556,10 @@ static void rotary_frequencies(void **state)
         snprintf(text, sizeof text, "{%s, %s}", rest, cases[i].keys);
         assert_ok(erg_model_parse(&model, "r", text, strlen(text), &err), &err);
         assert_close(model->rope_theta, cases[i].theta, 1e-12);
-        assert_near(model->rope_factor, cases[i].factor, 0);
-        assert_int_equal(model->rope_other, cases[i].other);
+        assert_near(model->rope.factor, cases[i].factor, 0);
+        assert_int_equal(model->rope.scaling, cases[i].scaling);
+        if (cases[i].scaling == ERG_ROPE_LLAMA3 || cases[i].scaling == ERG_ROPE_YARN)
+            assert_int_equal(model->rope.positions, cases[i].positions);
         erg_model_free(model);
     }
     snprintf(text, sizeof text, "{%s, \"rope_scaling\": {\"rope_type\": \"llama3\"}}", rest);
@@ -626,6 +651,158 @@ static void other_families_load(void **state)
     erg_model_free(model);
 }
 
+/* A model by the numbers that its config has, and its published or hand-counted parameters. */
+struct counted {
+    const char *text;
+    double parameters;
+    long window;
+    double rotated_share;
+};
+
+#define SHAPE(hidden, ffn, layers, heads, kv, vocab)                                               \
+    "\"hidden_size\": " #hidden ", \"intermediate_size\": " #ffn                                   \
+    ", \"num_hidden_layers\": " #layers ", \"num_attention_heads\": " #heads                       \
+    ", \"num_key_value_heads\": " #kv ", \"vocab_size\": " #vocab ", \"rms_norm_eps\": 1e-05"
+
+static void fused_partial_and_nested_models_load(void **state)
+{
+    (void)state;
+    static const struct counted models[] = {
+        /* Phi-4: 14 659 507 200; Phi-3 mini with its window; Phi-4 mini, tied, partly rotated. */
+        {"{\"architectures\": [\"Phi3ForCausalLM\"], \"sliding_window\": null, " SHAPE(
+             5120, 17920, 40, 40, 10, 100352) "}",
+         14659507200, 0, 1},
+        {"{\"architectures\": [\"Phi3ForCausalLM\"], \"sliding_window\": 2047, "
+         "\"model_type\": \"phi3\", " SHAPE(3072, 8192, 32, 32, 32, 32064) "}",
+         3821079552, 2047, 1},
+        {"{\"architectures\": [\"Phi3ForCausalLM\"], \"tie_word_embeddings\": true, "
+         "\"partial_rotary_factor\": 0.75, \"sliding_window\": 262144, \"rope_scaling\": "
+         "{\"type\": \"longrope\"}, " SHAPE(3072, 8192, 32, 24, 8, 200064) "}",
+         3836021760, 262144, 0.75},
+        /* Ministral 8B and Ministral 3 3B. */
+        {"{\"architectures\": [\"MistralForCausalLM\"], \"head_dim\": 128, \"sliding_window\": "
+         "32768, " SHAPE(4096, 12288, 36, 32, 8, 131072) "}",
+         8019808256, 32768, 1},
+        {"{\"architectures\": [\"Mistral3ForConditionalGeneration\"], \"tie_word_embeddings\": "
+         "true, \"text_config\": {\"model_type\": \"ministral3\", \"head_dim\": 128, "
+         "\"rope_parameters\": {\"type\": \"yarn\", \"factor\": 16.0, "
+         "\"original_max_position_embeddings\": 16384, \"llama_4_scaling_beta\": 0.1}, " SHAPE(
+             3072, 9216, 26, 32, 8, 131072) "}}",
+         3429006336, 0, 1},
+        /* The text part of Voxtral Mini, of Mistral Small 3.1 24B, of Qwen2.5-VL 7B and 3B. */
+        {"{\"architectures\": [\"VoxtralForConditionalGeneration\"], \"audio_config\": "
+         "{\"hidden_size\": 1280}, \"text_config\": {\"model_type\": \"llama\", \"head_dim\": 128, "
+         "\"sliding_window\": null, " SHAPE(3072, 8192, 30, 32, 8, 131072) "}}",
+         4014136320, 0, 1},
+        {"{\"architectures\": [\"Mistral3ForConditionalGeneration\"], \"vision_config\": {}, "
+         "\"text_config\": {\"model_type\": \"mistral\", \"head_dim\": 128, " SHAPE(
+             5120, 32768, 40, 32, 8, 131072) "}}",
+         23572403200, 0, 1},
+        {"{\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"], \"model_type\": "
+         "\"qwen2_5_vl\", \"use_sliding_window\": false, \"sliding_window\": 32768, "
+         "\"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [16, 24, 24]}, " SHAPE(
+             3584, 18944, 28, 28, 4, 152064) "}",
+         7615616512, 0, 1},
+        {"{\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"], \"text_config\": "
+         "{\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"], \"model_type\": "
+         "\"qwen2_5_vl_text\", \"tie_word_embeddings\": true, " SHAPE(2048, 11008, 36, 16, 2,
+                                                                      151936) "}}",
+         3085938688, 0, 1},
+        /* Only a type of model: TinyLlama 1.1B; and with a byte-order mark. */
+        {"{\"model_type\": \"llama\", " SHAPE(2048, 5632, 22, 32, 4, 32000) "}", 1100048384, 0, 1},
+        {"\xef\xbb\xbf{\"model_type\": \"llama\", \"architectures\": null, " SHAPE(
+             2048, 5632, 22, 32, 4, 32000) "}",
+         1100048384, 0, 1},
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct erg_error err;
+        struct erg_model *model;
+        assert_ok(erg_model_parse(&model, "m", models[i].text, strlen(models[i].text), &err), &err);
+        assert_near(erg_model_parameters(model), models[i].parameters, 0);
+        assert_int_equal(model->window, models[i].window);
+        assert_near(model->rope.rotated_share, models[i].rotated_share, 0);
+        erg_model_free(model);
+    }
+}
+
+/* The lines of messages count from the mark on. */
+static void byte_order_marks_move_no_line(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_model *model;
+    const char text[] = "\xef\xbb\xbf{\n\"model_type\": \"llama\",\n\"hidden_size\": 0}";
+    assert_fails(erg_model_parse(&model, "m", text, strlen(text), &err), &err,
+                 "m:3: key 'hidden_size': expected");
+    assert_fails(erg_model_parse(&model, "m", "\xef\xbb\xbf", 3, &err), &err, "m:1");
+}
+
+/* Qwen2.5 3B has 2 KV groups: on 8 GPUs each has one, as four of them have the same. */
+static void fewer_groups_than_gpus_are_replicated(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_model *model;
+    const char text[] = "{\"model_type\": \"qwen2\", \"tie_word_embeddings\": true, " SHAPE(
+        2048, 11008, 36, 16, 2, 151936) "}";
+    struct erg_model_ops two, eight;
+    assert_ok(erg_model_parse(&model, "q", text, strlen(text), &err), &err);
+    assert_near(erg_model_parameters(model), 3085938688, 0);
+    assert_ok(erg_model_check_tensor(model, 8, &err), &err);
+    assert_ok(erg_model_check_tensor(model, 2, &err), &err);
+    assert_int_equal(erg_model_local_kv_heads(model, 1), 2);
+    assert_int_equal(erg_model_local_kv_heads(model, 2), 1);
+    assert_int_equal(erg_model_local_kv_heads(model, 8), 1);
+    struct erg_model_shape shape = {.tensor = 2, .context = 2, .sequences = 1, .sequence = 4096};
+    erg_model_layer_forward(&two, model, &shape);
+    shape.tensor = 8;
+    erg_model_layer_forward(&eight, model, &shape);
+    /* (8 + 2 x 1) heads of 128, and (2 + 2 x 1); the bias has as many. */
+    assert_near(find(&two, ERG_MODEL_QKV)->params, 2049.0 * 10 * 128, 0);
+    assert_near(find(&eight, ERG_MODEL_QKV)->params, 2049.0 * 4 * 128, 0);
+    assert_near(find(&eight, ERG_MODEL_QKV)->work[0].flops, 2 * 2048.0 * 2048 * 4 * 128, 0);
+    assert_near(find(&eight, ERG_MODEL_PROJ)->params, 2048.0 * 2 * 128, 0);
+    /* As many bytes of keys and values as on 2 GPUs. */
+    assert_near(find(&eight, ERG_MODEL_GATHER_KV)->communication.wire_bytes,
+                find(&two, ERG_MODEL_GATHER_KV)->communication.wire_bytes, 0);
+    model->kv_heads = 4;
+    model->heads = 24;
+    assert_fails(erg_model_check_tensor(model, 6, &err), &err,
+                 "the 4 KV groups of q cannot be divided among a tensor degree of 6");
+    erg_model_free(model);
+}
+
+/* A vocabulary that was given as the padded size stays where the tensor degree divides it. */
+static void given_vocabularies_are_padded_no_further(void **state)
+{
+    (void)state;
+    struct erg_model *model = load("llama-3.2-3b");
+    model->vocab = 128256;
+    assert_int_equal(erg_model_padded_vocabulary(model, 8), 129024);
+    model->vocab_is_padded = true;
+    assert_int_equal(erg_model_padded_vocabulary(model, 1), 128256);
+    assert_int_equal(erg_model_padded_vocabulary(model, 8), 128256);
+    assert_int_equal(erg_model_padded_vocabulary(model, 5), 128640);
+    erg_model_free(model);
+}
+
+/* Names stay on their line, whatever is in them. */
+static void names_have_no_control_characters(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_model *model;
+    const char text[] = "{\"model_type\": \"llama\", \"_name_or_path\": \"x\\n--load y\\u001b]0;"
+                        "\\u2028\\u0085\\u00fc\", " SHAPE(64, 128, 2, 4, 4, 100) "}";
+    assert_ok(erg_model_parse(&model, "m", text, strlen(text), &err), &err);
+    assert_string_equal(model->name, "x\\x0a--load y\\x1b]0;\\u2028\\x85\u00fc");
+    erg_model_free(model);
+    const char nameless[] = "{\"model_type\": \"llama\", " SHAPE(64, 128, 2, 4, 4, 100) "}";
+    assert_ok(erg_model_parse(&model, "a\rb", nameless, strlen(nameless), &err), &err);
+    assert_string_equal(model->name, "a\\x0db");
+    erg_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -647,6 +824,11 @@ int main(void)
         cmocka_unit_test(keys_left_out_have_the_familys_defaults),
         cmocka_unit_test(folders_without_a_config_hide_nothing),
         cmocka_unit_test(other_families_load),
+        cmocka_unit_test(fused_partial_and_nested_models_load),
+        cmocka_unit_test(byte_order_marks_move_no_line),
+        cmocka_unit_test(fewer_groups_than_gpus_are_replicated),
+        cmocka_unit_test(given_vocabularies_are_padded_no_further),
+        cmocka_unit_test(names_have_no_control_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,24 @@ void erg_text_printf(struct erg_text *text, const char *format, ...)
     va_end(again);
 }
 
+void erg_text_add_printable(struct erg_text *text, const char *part)
+{
+    erg_text_add(text, "");
+    for (const unsigned char *at = (const unsigned char *)part; *at; at++) {
+        if (*at < 0x20 || *at == 0x7f) {
+            erg_text_printf(text, "\\x%02x", *at);
+        } else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0) { /* U+0080 to U+009F */
+            erg_text_printf(text, "\\x%02x", at[1]);
+            at++;
+        } else if (at[0] == 0xe2 && at[1] == 0x80 && (at[2] == 0xa8 || at[2] == 0xa9)) {
+            erg_text_printf(text, "\\u20%02x", at[2] - 0x80);
+            at += 2;
+        } else {
+            erg_text_add_bytes(text, (const char *)at, 1);
+        }
+    }
+}
+
 void erg_text_release(struct erg_text *text)
 {
     free(text->data);

@@ -19,6 +19,9 @@ void erg_text_add(struct erg_text *text, const char *part);
 void erg_text_add_bytes(struct erg_text *text, const char *bytes, size_t count);
 void erg_text_printf(struct erg_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The same on one line: control characters, and what other readers take for a line break, are
+ * written out as \x0a or \u2028. */
+void erg_text_add_printable(struct erg_text *text, const char *part);
 void erg_text_release(struct erg_text *text);
 
 /*

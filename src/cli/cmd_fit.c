@@ -253,6 +253,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
             .path = at.rows_path,
         };
         status = status || erg_fit_rows_check(&at.rows, at.rows_path, &at.machine, err) ||
+                 erg_fit_rows_check_times(&at.rows, at.rows_path, at.start, err) ||
                  erg_fit_engine(&at.fit, &request, err) ||
                  (at.values->output && write_engine(&at, err));
     }
@@ -277,7 +278,8 @@ const struct erg_command erg_cmd_fit = {
     .details =
         "ROWS.csv has a row for every measured iteration, with the columns model (a name of the\n"
         "catalogue or a path), sequence (tokens), gpus, batch (sequences), t, c, p (tensor,\n"
-        "context and pipeline degree) and time_s or tokens_per_s; and, where they matter,\n"
+        "context and pipeline degree) and time_s or tokens_per_s (all GPUs together);\n"
+        "and, where they matter,\n"
         "microbatch, l (layers of a chunk) or v (chunks of a stage), recompute (none, norms,\n"
         "activation, balanced, full) and offload (0 to 1).\n"
         "\n"

@@ -298,8 +298,8 @@ static void print_json(const struct erg_plan *plan, const struct choice *choice)
         point->energy_j, "static_energy_j", erg_json_number(point->static_energy_j));
     if (choice->held_until_s > 0) {
         double held_j = erg_plan_held_energy(plan, point, choice->held_until_s);
-        json_object_set_new(chosen, "held_until_s", json_real(choice->held_until_s));
-        json_object_set_new(chosen, "held_energy_j", json_real(held_j));
+        json_object_set_new(chosen, "held_until_s", erg_json_number(choice->held_until_s));
+        json_object_set_new(chosen, "held_energy_j", erg_json_number(held_j));
     }
     json_object_set_new(chosen, "stages", describe_stages(plan, point));
     json_t *document = erg_plan_json(plan);

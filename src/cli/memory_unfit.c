@@ -79,10 +79,18 @@ static void say_too_large(const struct erg_memory_answer *answer, const char *hi
 {
     const struct erg_memory_stage *worst = &answer->result->stages[answer->binding];
     const double budget = answer->rooms[answer->binding].gpu_bytes;
+    const enum erg_memory_item largest = erg_memory_largest(worst);
+    const struct erg_gpu *gpu = erg_memory_answer_gpu(answer, answer->binding);
+    struct erg_text has = {0};
+    if (budget == ERG_MEMORY_USABLE_SHARE * gpu->memory_bytes)
+        erg_text_printf(&has, "that each %s has for it", gpu->name);
+    else
+        erg_text_add(&has, "of --solve-offload");
     erg_fail(err, ERG_INFEASIBLE,
-             "stage %ld needs %.2f GiB, %.2f GiB more than the %.2f GiB that a %s has for it; %s",
+             "stage %ld needs %.2f GiB, %.2f GiB more than the %.2f GiB %s, most of it %s%s; %s",
              answer->binding, gib(worst->peak_bytes), gib(worst->peak_bytes - budget), gib(budget),
-             erg_memory_answer_gpu(answer, answer->binding)->name, hint);
+             has.data, erg_memory_item_name(largest), erg_memory_unsharded(largest), hint);
+    erg_text_release(&has);
 }
 
 /* One whose offloaded activations are too large for the host. */

@@ -61,7 +61,7 @@ static json_t *plan_document(const struct asked *asked, const struct erg_grid_es
 {
     struct erg_text text = {0};
     erg_grid_plan_text(&estimate->plan, &text);
-    json_t *json = json_pack("{s:i, s:s}", "p", (int)estimate->plan.stages, "plan", text.data);
+    json_t *json = erg_json_pack("{s:i, s:s}", "p", (int)estimate->plan.stages, "plan", text.data);
     erg_text_release(&text);
     json_object_set_new(json, "time_s", erg_json_number(estimate->time.total_s));
     json_object_set_new(json, "compute_s", erg_json_number(estimate->time.compute_s));
@@ -131,7 +131,7 @@ static int show_grids(const struct asked *asked, bool json, struct erg_error *er
     }
     if (!status) {
         json_object_set_new(document, "schema_version", json_integer(1));
-        json_object_set_new(document, "planner", json_string("arena"));
+        json_object_set_new(document, "planner", erg_json_new_string("arena"));
         json_object_set_new(document, "gpus", json_integer(gpus));
         json_object_set_new(document, "batch", json_integer(asked->job.batch));
         json_object_set_new(document, "microbatches", json_integer(ERG_GRID_MICROBATCHES));

@@ -37,10 +37,13 @@ int erg_plan_say_change(struct erg_layout_remedy *remedy, const struct erg_layou
         if (changed->remat != layout->remat)
             erg_text_printf(&parts, "%srecompute %s", parts.count ? " and " : "",
                             erg_remat_name(changed->remat));
-        erg_text_printf(&hint, "; it fits with %s", parts.data);
+        if (!parts.count && layout->cut != ERG_CUT_ANY) /* layers that stages differ in */
+            erg_text_printf(&parts, "layers split by their time (v=%ld)", changed->virtual_stages);
         if (changed->offload > 0)
-            erg_text_printf(&hint, ", %.1f %% of the activations offloaded",
-                            100 * changed->offload);
+            erg_text_printf(&parts, "%s%.1f %% of the activations offloaded",
+                            parts.count ? ", " : "", 100 * changed->offload);
+        erg_text_printf(&hint, "; it fits with %s",
+                        parts.count ? parts.data : "the same degrees and other layers of stages");
         erg_text_printf(&hint, " (%.4g s an iteration)", change.candidate.time.total);
     }
     if (change.memory_bytes > 0)

@@ -67,6 +67,14 @@ int erg_catalogue_load(void **value, const struct erg_catalogue *catalogue, cons
     return status;
 }
 
+void erg_name_make_printable(char **name)
+{
+    struct erg_text printable = {0};
+    erg_text_add_printable(&printable, *name);
+    free(*name);
+    *name = printable.data;
+}
+
 /* The length of the word at `text`; names separate words by blanks, dashes and underscores. */
 static size_t word_length(const char *text)
 {

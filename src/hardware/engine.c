@@ -118,6 +118,7 @@ static void follow(struct erg_engine *engine)
 static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *err)
 {
     struct erg_engine *engine = value;
+    erg_name_make_printable(&engine->name);
     for (const struct erg_engine_number *number = erg_engine_numbers; number->key; number++) {
         const struct erg_quantity quantity = {number->key, number->offset, number->factor,
                                               number->min, number->max};

@@ -209,6 +209,8 @@ static int check_integers(const struct erg_gpu *gpu, const struct erg_yaml *yaml
 static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *err)
 {
     struct erg_gpu *gpu = value;
+    erg_name_make_printable(&gpu->name);
+    erg_name_make_printable(&gpu->confidence);
     if (check_integers(gpu, yaml, err) != 0 ||
         erg_quantities_finish(gpu, quantities, sizeof quantities / sizeof *quantities, yaml, "",
                               err) != 0)
@@ -366,8 +368,11 @@ int erg_gpu_write(const struct erg_gpu *gpu, const char *path, const char *headi
         erg_text_printf(&writer.text, "# %.*s\n", (int)length, line);
         line += length + (line[length] == '\n');
     }
-    erg_text_printf(&writer.text, "\nname: \"%s\"\nconfidence: \"%s\"\n", gpu->name,
-                    gpu->confidence);
+    erg_text_add(&writer.text, "\nname: ");
+    erg_yaml_add_string(&writer.text, gpu->name);
+    erg_text_add(&writer.text, "\nconfidence: ");
+    erg_yaml_add_string(&writer.text, gpu->confidence);
+    erg_text_add(&writer.text, "\n");
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
         write_section(&writer, sections[i]);
     int status = erg_file_write(path, writer.text.data, writer.text.count, err);

@@ -39,4 +39,7 @@ struct erg_catalogue {
 int erg_catalogue_load(void **value, const struct erg_catalogue *catalogue, const char *name,
                        struct erg_error *err);
 
+/* Writes out the control characters of a name that was read, which is shown and written often. */
+void erg_name_make_printable(char **name);
+
 #endif

@@ -39,6 +39,7 @@ static const struct erg_quantity quantities[] = {
 static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *err)
 {
     struct erg_stack *stack = value;
+    erg_name_make_printable(&stack->name);
     if (erg_yaml_has(yaml, "library_blocks") &&
         erg_yaml_check_range(yaml, "library_blocks", stack->library_blocks, 1, 1024, err) != 0)
         return -1;

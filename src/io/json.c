@@ -12,10 +12,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Without a byte-order mark, which editors on Windows write. */
+static void skip_mark(const char **text, size_t *length)
+{
+    const size_t mark = *length >= 3 && !memcmp(*text, "\xef\xbb\xbf", 3) ? 3 : 0;
+    *text += mark;
+    *length -= mark;
+}
+
 int erg_json_parse(json_t **root, const char *name, const char *text, size_t length,
                    struct erg_error *err)
 {
     json_error_t problem;
+    skip_mark(&text, &length);
     struct erg_text sound = {0}; /* names in other encodings are no reason to refuse a model */
     if (!erg_utf8_is_valid(text, length)) {
         erg_text_add_utf8(&sound, text, length);
@@ -246,6 +255,7 @@ int erg_json_open(struct erg_json_place *place, json_t **root, const char *name,
                   size_t length, struct erg_error *err)
 {
     json_t *value;
+    skip_mark(&text, &length);
     if (erg_json_parse(&value, name, text, length, err) != 0)
         return -1;
     *place = (struct erg_json_place){.object = value, .name = name, .text = text, .length = length};

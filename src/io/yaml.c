@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MAX_BRACKETS = 200 };
 
@@ -267,4 +268,66 @@ int erg_yaml_check_range(const struct erg_yaml *yaml, const char *key, double va
                              value);
     return erg_yaml_fail(yaml, key, err, "expected a number from %.10g to %.10g, got %.10g", min,
                          max, value);
+}
+
+/* ---- writing ---- */
+
+/* Words that YAML 1.1 or 1.2 reads as something else. */
+static bool is_no_other_word(const char *value)
+{
+    static const char *const words[] = {"y",  "n",   "yes",  "no",   "true",
+                                        "on", "off", "null", "false"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(words[i], value) == 0)
+            return false;
+    return true;
+}
+
+/* Whether it stands for itself without quotes: letters first, so that it is no number. */
+static bool is_plain(const char *value)
+{
+    static const char inside[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                 "0123456789_./+- ";
+    const size_t first = strcspn(inside, "0"), length = strlen(value);
+    return length > 0 && (value[0] == '/' || memchr(inside, value[0], first)) &&
+           strspn(value, inside) == length && value[length - 1] != ' ' && is_no_other_word(value);
+}
+
+/* One character in double quotes; how many bytes it has. */
+static size_t add_quoted(struct erg_text *out, const unsigned char *at)
+{
+    if (*at == '"' || *at == '\\') {
+        erg_text_printf(out, "\\%c", *at);
+        return 1;
+    }
+    if (*at < 0x20 || *at == 0x7f) {
+        erg_text_printf(out, "\\x%02x", *at);
+        return 1;
+    }
+    if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0) { /* U+0080 to U+009F */
+        erg_text_printf(out, "\\x%02x", at[1]);
+        return 2;
+    }
+    /* Line breaks, byte-order marks and what is no character, which readers change or refuse. */
+    if ((at[0] == 0xe2 && at[1] == 0x80 && (at[2] == 0xa8 || at[2] == 0xa9)) ||
+        (at[0] == 0xef && at[1] == 0xbb && at[2] == 0xbf) ||
+        (at[0] == 0xef && at[1] == 0xbf && (at[2] == 0xbe || at[2] == 0xbf))) {
+        erg_text_printf(out, "\\u%04x",
+                        (at[0] & 0xfu) << 12 | (at[1] & 0x3fu) << 6 | (at[2] & 0x3fu));
+        return 3;
+    }
+    erg_text_add_bytes(out, (const char *)at, 1);
+    return 1;
+}
+
+void erg_yaml_add_string(struct erg_text *out, const char *value)
+{
+    if (is_plain(value)) {
+        erg_text_add(out, value);
+        return;
+    }
+    erg_text_add(out, "\"");
+    for (const unsigned char *at = (const unsigned char *)value; *at;)
+        at += add_quoted(out, at);
+    erg_text_add(out, "\"");
 }

@@ -13,6 +13,7 @@
 #ifndef ERG_IO_YAML_H
 #define ERG_IO_YAML_H
 
+#include "base/text.h"
 #include "ergon/error.h"
 
 #include <cyaml/cyaml.h>
@@ -44,6 +45,12 @@ size_t erg_yaml_line(const struct erg_yaml *yaml, const char *key);
 /* "file:line: key 'cluster.nodes': message". Returns -1. */
 int erg_yaml_fail(const struct erg_yaml *yaml, const char *key, struct erg_error *err,
                   const char *format, ...) ERG_PRINTF(4, 5);
+
+/*
+ * Writes a text as a scalar that is read as the same text, here and by other readers: as it stands
+ * where it can only be a text, else in double quotes. The text must be UTF-8.
+ */
+void erg_yaml_add_string(struct erg_text *out, const char *value);
 
 /* Fails unless min <= value <= max ("expected a number from 1 to 8, got 9"). */
 int erg_yaml_check_range(const struct erg_yaml *yaml, const char *key, double value, double min,

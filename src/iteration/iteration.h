@@ -205,7 +205,9 @@ void erg_iteration_evaluate(const struct erg_schedule *schedule, const struct er
  * Stage profiles: CSV with the columns stage,instruction,frequency,time,energy (others are
  * ignored): virtual stage from 0, "forward" or "backward", clock in MHz, s, J of one GPU. Every
  * stage and instruction needs a row for the same clocks. In the tables the recipe is the clock,
- * and options keep the order of the file. Messages name file, line and column.
+ * and options keep the order of the file. Rows that differ in a column rank, dp_rank, pp_rank or
+ * tp_rank, as Zeus writes them, are one option: the slowest time and the mean energy of these GPUs.
+ * Messages name file, line and column.
  */
 struct erg_profile {
     size_t virtual_stages;

@@ -1,3 +1,4 @@
+/* Profiles of instructions, as Perseus and Zeus write them. */
 #include "iteration/iteration.h"
 
 #include "base/memory.h"
@@ -6,14 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { RANKS = 4 };
+
 struct columns {
     size_t stage, instruction, frequency, time, energy;
+    ptrdiff_t ranks[RANKS]; /* Zeus writes which GPU a row is of; -1 where a column is not there */
 };
 
 /* One row; `line` order is kept so that messages can name the earlier of two rows. */
 struct row {
     size_t row, table;
-    long frequency;
+    long frequency, rank[RANKS];
     double time_s, energy_j;
 };
 
@@ -25,6 +29,9 @@ static int find_columns(const struct erg_csv *csv, struct columns *columns, stru
         erg_csv_require(csv, "time", &columns->time, err) != 0 ||
         erg_csv_require(csv, "energy", &columns->energy, err) != 0)
         return -1;
+    static const char *const ranks[RANKS] = {"rank", "dp_rank", "pp_rank", "tp_rank"};
+    for (size_t i = 0; i < RANKS; i++)
+        columns->ranks[i] = erg_csv_find(csv, ranks[i]);
     return 0;
 }
 
@@ -38,6 +45,10 @@ static int read_row(const struct erg_csv *csv, const struct columns *columns, si
         erg_csv_double(csv, row, columns->time, &out->time_s, err) != 0 ||
         erg_csv_double(csv, row, columns->energy, &out->energy_j, err) != 0)
         return -1;
+    for (size_t i = 0; i < RANKS; i++)
+        if (columns->ranks[i] >= 0 &&
+            erg_csv_long(csv, row, (size_t)columns->ranks[i], &out->rank[i], err) != 0)
+            return -1;
     /* Stages count from 0 without gaps, so there are at least as many rows as stages. */
     if (stage < 0 || (size_t)stage >= erg_csv_rows(csv))
         return erg_csv_fail(csv, row, err,
@@ -73,12 +84,57 @@ static int by_table_and_clock(const void *left, const void *right)
         return a->table < b->table ? -1 : 1;
     if (a->frequency != b->frequency)
         return a->frequency < b->frequency ? -1 : 1;
+    for (size_t i = 0; i < RANKS; i++)
+        if (a->rank[i] != b->rank[i])
+            return a->rank[i] < b->rank[i] ? -1 : 1;
     return (a->row > b->row) - (a->row < b->row);
+}
+
+static bool is_same_point(const struct row *a, const struct row *b)
+{
+    return a->table == b->table && a->frequency == b->frequency;
 }
 
 static const char *direction_of(size_t table)
 {
     return table % 2 == ERG_FORWARD ? "forward" : "backward";
+}
+
+/*
+ * Sorted rows: those of one point on several GPUs become one, which takes as long as the slowest
+ * and as much energy as they do in the mean. All points of an instruction are of the same GPUs.
+ */
+static int merge_ranks(const struct erg_csv *csv, struct row *rows, size_t *count,
+                       struct erg_error *err)
+{
+    size_t merged = 0, first_ranks = 0;
+    for (size_t i = 0, next; i < *count; i = next) {
+        struct row point = rows[i];
+        for (next = i + 1; next < *count && is_same_point(&rows[next], &rows[i]); next++) {
+            if (memcmp(rows[next].rank, rows[next - 1].rank, sizeof rows->rank) == 0)
+                return erg_csv_fail(
+                    csv, rows[next].row, err,
+                    "stage %zu %s at %ld MHz is measured twice, here and in line %zu.",
+                    rows[next].table / 2, direction_of(rows[next].table), rows[next].frequency,
+                    erg_csv_line(csv, rows[next - 1].row));
+            point.time_s = rows[next].time_s > point.time_s ? rows[next].time_s : point.time_s;
+            point.energy_j += rows[next].energy_j;
+            point.row = rows[next].row < point.row ? rows[next].row : point.row;
+        }
+        if (merged == 0 || rows[merged - 1].table != point.table)
+            first_ranks = next - i;
+        if (next - i != first_ranks)
+            return erg_csv_fail(csv, rows[next - 1].row, err,
+                                "stage %zu %s has rows of %zu rank%s at %ld MHz, but of %zu at %ld "
+                                "MHz; every clock needs all of them.",
+                                point.table / 2, direction_of(point.table), next - i,
+                                erg_plural(next - i), point.frequency, first_ranks,
+                                rows[merged - 1].frequency);
+        point.energy_j /= (double)(next - i);
+        rows[merged++] = point;
+    }
+    *count = merged;
+    return 0;
 }
 
 static int fail_missing(const struct erg_csv *csv, const char *name, const struct row *has,
@@ -91,16 +147,10 @@ static int fail_missing(const struct erg_csv *csv, const char *name, const struc
                     direction_of(has->table), table / 2, direction_of(table));
 }
 
-/* Sorted rows: no duplicates, both directions of every stage, the same clocks everywhere. */
+/* Sorted points: both directions of every stage, the same clocks everywhere. */
 static int check_rows(const struct erg_csv *csv, const char *name, const struct row *rows,
                       size_t count, size_t *tables, struct erg_error *err)
 {
-    for (size_t i = 1; i < count; i++)
-        if (rows[i].table == rows[i - 1].table && rows[i].frequency == rows[i - 1].frequency)
-            return erg_csv_fail(csv, rows[i].row, err,
-                                "stage %zu %s at %ld MHz is measured twice, here and in line %zu.",
-                                rows[i].table / 2, direction_of(rows[i].table), rows[i].frequency,
-                                erg_csv_line(csv, rows[i - 1].row));
     *tables = (rows[count - 1].table / 2 + 1) * 2;
     size_t next = 0, clocks = 0;
     for (size_t table = 0; table < *tables; table++) {
@@ -149,6 +199,8 @@ static int read_rows(struct erg_profile *profile, const struct erg_csv *csv, con
         if (read_row(csv, &columns, row, &rows[row], err) != 0)
             return -1;
     qsort(rows, count, sizeof *rows, by_table_and_clock);
+    if (merge_ranks(csv, rows, &count, err) != 0)
+        return -1;
     if (check_rows(csv, name, rows, count, &tables, err) != 0)
         return -1;
     qsort(rows, count, sizeof *rows, by_row);

@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define OPTIONAL CYAML_FLAG_OPTIONAL
@@ -148,6 +149,45 @@ static int apply_overrides(struct erg_job_file *file, const struct erg_job_overr
                     meant ? "'?" : "");
 }
 
+/* ---- what is not modelled ---- */
+
+const char erg_job_no_sharding[] =
+    "sharding of weights and gradients over data parallel ranks (FSDP, ZeRO 2 and 3) is not "
+    "modelled: each rank holds those of its stage, and only the optimizer is sharded, always";
+
+static const char *const sharding_keys[] = {"fsdp",
+                                            "fsdp2",
+                                            "hsdp",
+                                            "zero",
+                                            "zero1",
+                                            "zero2",
+                                            "zero3",
+                                            "zero_stage",
+                                            "zero-stage",
+                                            "sharding",
+                                            "shard",
+                                            "data_parallel_shard_degree",
+                                            "data-parallel-shard-degree",
+                                            "use-torch-fsdp2",
+                                            "use-megatron-fsdp",
+                                            "use_megatron_fsdp"};
+
+bool erg_job_is_sharding(const char *key)
+{
+    for (size_t i = 0; i < COUNT(sharding_keys); i++)
+        if (strcasecmp(sharding_keys[i], key) == 0)
+            return true;
+    return false;
+}
+
+static int refuse_sharding(const struct erg_yaml *yaml, struct erg_error *err)
+{
+    for (size_t i = 0; i < COUNT(sharding_keys); i++)
+        if (erg_yaml_has(yaml, sharding_keys[i]))
+            return erg_yaml_fail(yaml, sharding_keys[i], err, "%s", erg_job_no_sharding);
+    return 0;
+}
+
 int erg_job_parse(struct erg_job **out, const char *name, const char *text, size_t length,
                   const struct erg_job_overrides *overrides, struct erg_error *err)
 {
@@ -159,7 +199,9 @@ int erg_job_parse(struct erg_job **out, const char *name, const char *text, size
     if (erg_yaml_open_text(&yaml, name, text, length, err) != 0)
         return -1;
     struct erg_job *job = erg_xcalloc(1, sizeof *job);
-    int result = erg_yaml_read(yaml, &job_schema, &value, err);
+    int result = refuse_sharding(yaml, err);
+    if (result == 0)
+        result = erg_yaml_read(yaml, &job_schema, &value, err);
     job->file = value;
     if (result == 0)
         result = apply_overrides(value, overrides, err);

@@ -44,7 +44,8 @@ struct erg_job_kind {
 };
 
 struct erg_job {
-    const char *name; /* the key "name", else the name of the file without folder and suffix */
+    const char *name; /* the key "name", else the name of the file without folder and suffix;
+                       * control characters are written out */
 
     struct erg_model *model; /* with the job's overrides; its vocabulary padded where the tensor
                               * degree does not divide it */
@@ -145,5 +146,10 @@ void erg_job_write(struct erg_text *out, const struct erg_job *job,
 
 /* "none", "norms", "activation", "balanced", "full". */
 const char *erg_job_recompute_name(enum erg_job_recompute recompute);
+
+/* Whether a key or option asks for weights or gradients sharded over data ranks, as other software
+ * calls it (fsdp, zero_stage, …); and the sentence that refuses it. */
+bool erg_job_is_sharding(const char *key);
+extern const char erg_job_no_sharding[];
 
 #endif

@@ -81,6 +81,7 @@ static int apply_to_model(struct erg_job *job, const struct erg_job_file *file,
                              "expected at least the %ld words that %s has (padding only), got %d",
                              job->model->vocab, job->model->name, file->vocabulary);
     job->model->vocab = file->vocabulary;
+    job->model->vocab_is_padded = true;
     return 0;
 }
 
@@ -288,16 +289,13 @@ static int choose_goal(struct erg_job *job, const struct erg_job_file *file,
 
 static void choose_name(struct erg_job *job, const struct erg_job_file *file, const char *path)
 {
-    if (file->name) {
-        job->name = file->name;
-        return;
-    }
+    struct erg_text name = {0};
     const char *slash = strrchr(path, '/');
-    job->own_name = erg_xstrdup(slash ? slash + 1 : path);
-    char *dot = strrchr(job->own_name, '.');
-    if (dot && dot != job->own_name)
+    erg_text_add_printable(&name, file->name ? file->name : slash ? slash + 1 : path);
+    char *dot = file->name ? NULL : strrchr(name.data, '.');
+    if (dot && dot != name.data)
         *dot = '\0';
-    job->name = job->own_name;
+    job->name = job->own_name = name.data;
 }
 
 static void copy_plain(struct erg_job *job, const struct erg_job_file *file,

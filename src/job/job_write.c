@@ -10,12 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void add_string(struct erg_text *out, const char *key, const char *value)
+{
+    erg_text_printf(out, "%s: ", key);
+    erg_yaml_add_string(out, value);
+    erg_text_add(out, "\n");
+}
+
 /* A name of the catalogue is written as it is, a path as an absolute one, so that the file works
  * from any folder. `relative` is to be freed. */
 static void add_path(struct erg_text *out, const char *key, const char *name, char *relative)
 {
     char *whole = erg_job_is_path(relative) ? realpath(relative, NULL) : NULL;
-    erg_text_printf(out, "%s: %s\n", key, whole ? whole : name);
+    add_string(out, key, whole ? whole : name);
     free(whole);
     free(relative);
 }
@@ -84,10 +91,11 @@ static void add_cluster(struct erg_text *out, const struct erg_job *job,
         add_name(out, "stack", file->stack, job->path);
     if (engine)
         add_name(out, "engine", engine, engine_path);
-    for (long s = 0; written > 1 && s < layout->pipeline; s++)
-        erg_text_printf(out, "%s%s%s", s ? ", " : "stage_gpus: [",
-                        layout->kind_gpus[layout->stage_kind[s]],
-                        s + 1 < layout->pipeline ? "" : "]\n");
+    for (long s = 0; written > 1 && s < layout->pipeline; s++) {
+        erg_text_add(out, s ? ", " : "stage_gpus: [");
+        erg_yaml_add_string(out, layout->kind_gpus[layout->stage_kind[s]]);
+        erg_text_add(out, s + 1 < layout->pipeline ? "" : "]\n");
+    }
 }
 
 /* With as many digits as say it exactly, so that what was planned with it is what is read. */
@@ -143,7 +151,7 @@ void erg_job_write(struct erg_text *out, const struct erg_job *job,
 {
     const struct erg_job_file *file = job->file;
     if (file->name)
-        erg_text_printf(out, "name: %s\n", file->name);
+        add_string(out, "name", file->name);
     add_path(out, "model", file->model, erg_job_model_path(job->path, file->model));
     erg_text_printf(out, "tie_embeddings: %s\nvocabulary: %ld\n",
                     job->model->tied ? "true" : "false", layout->vocabulary);

@@ -1,7 +1,8 @@
 /*
  * Models: a dense decoder-only transformer, and what each of its operations costs.
  *
- * A model comes from a Hugging Face config.json. Costs are per GPU, in bf16, with tensor degree t
+ * A model comes from a Hugging Face config.json, of one that also sees or hears the part that
+ * reads and writes text (its key text_config). Costs are per GPU, in bf16, with tensor degree t
  * (heads, KV groups, FFN and vocabulary split), context degree c (sequence split, keys and values
  * gathered) and one microbatch or nanobatch of `sequences` sequences. In the formulas below T are
  * the local tokens (sequences x sequence / c), h the hidden size, Q = (heads + 2 KV groups) d / t,
@@ -21,15 +22,37 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* How rotary frequencies are scaled for longer sequences, which changes neither time nor memory. */
+enum erg_rope_scaling {
+    ERG_ROPE_PLAIN,
+    ERG_ROPE_LINEAR, /* all by the same factor */
+    ERG_ROPE_LLAMA3, /* low frequencies alone */
+    ERG_ROPE_YARN,
+    ERG_ROPE_OTHER, /* in a way that is not read */
+};
+
+struct erg_rope {
+    enum erg_rope_scaling scaling;
+    double factor;        /* 0 with ERG_ROPE_PLAIN and ERG_ROPE_OTHER */
+    long positions;       /* before scaling; of Llama 3 and YaRN */
+    double low, high;     /* Llama 3's low_freq_factor and high_freq_factor */
+    double fast, slow;    /* YaRN's beta_fast and beta_slow */
+    double mscale[2];     /* YaRN scales queries and keys by (0.1 a ln(factor) + 1) over the same
+                           * with the second */
+    bool whole_range;     /* YaRN's range of frequencies is rounded to whole ones */
+    bool queries_scaled;  /* queries are scaled by their position, too (llama_4_scaling_beta) */
+    double rotated_share; /* of the channels of a head */
+};
+
 struct erg_model {
-    char *name;         /* the config's _name_or_path, else where it was loaded from */
+    char *name;         /* the config's _name_or_path, else where it was loaded from; control
+                         * characters are written out */
     char *architecture; /* "LlamaForCausalLM" */
     long layers, hidden, heads, kv_heads, head_dim, ffn, vocab, max_positions;
     long window; /* of sliding-window attention, tokens; 0 = every token sees all before it */
     double norm_eps;
-    double rope_theta;      /* 0 with learned positions */
-    double rope_factor;     /* by which Llama 3 stretches low rotary frequencies; 0: not at all */
-    bool rope_other;        /* they are scaled in another way */
+    double rope_theta; /* 0 with learned positions */
+    struct erg_rope rope;
     bool gated;             /* SwiGLU: two widths into the activation; else GELU */
     bool layer_norm;        /* LayerNorm with bias; else RMSNorm */
     bool learned_positions; /* else rotary */
@@ -38,6 +61,7 @@ struct erg_model {
     bool mlp_bias;          /* on both linears of the MLP */
     bool qk_norm;           /* RMSNorm per head on queries and keys */
     bool tied;              /* the head shares the embedding's weights */
+    bool vocab_is_padded;   /* `vocab` was given as the padded size */
 };
 
 /*
@@ -50,14 +74,18 @@ int erg_model_parse(struct erg_model **model, const char *name, const char *text
 void erg_model_free(struct erg_model *model);
 
 /*
- * Whether the model can be split so: heads, KV groups, FFN and vocabulary over `tensor` GPUs; a
+ * Whether the model can be split so: heads, KV groups, FFN and vocabulary over `tensor` GPUs, of
+ * which several hold the same group where there are fewer groups than GPUs; a
  * sequence of `sequence` tokens over `context` GPUs in 2c chunks (causal balance), within the
  * positions that are learned and the window in which attention is full.
  */
 int erg_model_check_tensor(const struct erg_model *model, long tensor, struct erg_error *err);
 int erg_model_check_sequence(const struct erg_model *model, long context, long sequence,
                              struct erg_error *err);
-/* Words of the vocabulary with padding: embedding and head have a multiple of 128 x tensor rows. */
+/* KV groups on each of `tensor` GPUs, at least 1. */
+long erg_model_local_kv_heads(const struct erg_model *model, long tensor);
+/* Words of the vocabulary with padding: embedding and head have a multiple of 128 x tensor rows, or
+ * as many as were given as the padded size, where `tensor` divides them. */
 long erg_model_padded_vocabulary(const struct erg_model *model, long tensor);
 
 struct erg_model_shape {

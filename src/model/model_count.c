@@ -1,23 +1,28 @@
+/* Whether a model can be split, and its parameters and FLOPs as a whole. */
 #include "model/model.h"
+
+static int check_divides(const struct erg_model *model, const char *what, long count, long tensor,
+                         struct erg_error *err)
+{
+    if (count % tensor == 0)
+        return 0;
+    return erg_fail(err, ERG_FAILED,
+                    "the %ld %s of %s cannot be divided among a tensor degree of %ld", count, what,
+                    model->name, tensor);
+}
 
 int erg_model_check_tensor(const struct erg_model *model, long tensor, struct erg_error *err)
 {
-    const struct {
-        const char *what;
-        long count;
-    } parts[] = {
-        {"attention heads", model->heads},
-        {"KV groups", model->kv_heads},
-        {"FFN channels", model->ffn},
-    };
     if (tensor < 1)
         return erg_fail(err, ERG_FAILED, "expected a tensor degree of at least 1, got %ld", tensor);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (parts[i].count % tensor != 0)
-            return erg_fail(err, ERG_FAILED,
-                            "the %ld %s of %s cannot be divided among a tensor degree of %ld",
-                            parts[i].count, parts[i].what, model->name, tensor);
-    }
+    if (check_divides(model, "attention heads", model->heads, tensor, err) != 0)
+        return -1;
+    /* With fewer groups than GPUs, each is held by as many GPUs as share its queries. */
+    if (tensor % model->kv_heads != 0 &&
+        check_divides(model, "KV groups", model->kv_heads, tensor, err) != 0)
+        return -1;
+    if (check_divides(model, "FFN channels", model->ffn, tensor, err) != 0)
+        return -1;
     if (model->vocab % tensor != 0)
         return erg_fail(err, ERG_FAILED,
                         "the vocabulary of %s has %ld words, which cannot be divided among a "
@@ -27,9 +32,16 @@ int erg_model_check_tensor(const struct erg_model *model, long tensor, struct er
     return 0;
 }
 
+long erg_model_local_kv_heads(const struct erg_model *model, long tensor)
+{
+    return model->kv_heads < tensor ? 1 : model->kv_heads / tensor;
+}
+
 long erg_model_padded_vocabulary(const struct erg_model *model, long tensor)
 {
     long step = 128 * tensor;
+    if (model->vocab_is_padded && model->vocab % tensor == 0)
+        return model->vocab;
     return (model->vocab + step - 1) / step * step;
 }
 

@@ -1,5 +1,7 @@
+/* Models read from Hugging Face configs. */
 #include "model/model.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "io/file.h"
@@ -20,9 +22,13 @@ enum {
     MAX_VOCAB = 100000000,
 };
 
-/* What a family of configs means; the keys' own values override where both exist. */
+/*
+ * What a family of configs means; the keys' own values override where both exist. A model that also
+ * sees or hears has the family of its text_config, which names itself by `type`.
+ */
 struct family {
-    const char *architecture;
+    const char *architecture, *also[3]; /* what `architectures` says */
+    const char *types[6];               /* what `model_type` says */
     int (*read)(struct erg_model *model, const struct family *family,
                 const struct erg_json_place *place, struct erg_error *err);
     bool qkv_bias, qk_norm;
@@ -56,15 +62,82 @@ static int check_activation(const struct erg_json_place *place, const char *key,
     return erg_json_fail(place, key, err, "expected \"%s\", got \"%s\"", known, activation);
 }
 
+static int optional_double(const struct erg_json_place *place, const char *key, double min,
+                           double max, double *value, struct erg_error *err)
+{
+    return erg_json_has(place, key) ? erg_json_double(place, key, min, max, value, err) : 0;
+}
+
+static int read_yarn(struct erg_rope *rope, const struct erg_json_place *place,
+                     struct erg_error *err)
+{
+    double attention = NAN;
+    rope->fast = 32;
+    rope->slow = rope->mscale[0] = 1;
+    rope->whole_range = true;
+    if (optional_double(place, "beta_fast", 0, INFINITY, &rope->fast, err) ||
+        optional_double(place, "beta_slow", 0, INFINITY, &rope->slow, err) ||
+        optional_double(place, "attention_factor", 0, INFINITY, &attention, err) ||
+        optional_bool(place, "truncate", &rope->whole_range, err))
+        return -1;
+    if (!isnan(attention)) {
+        if (rope->factor > 1)
+            rope->mscale[0] = (attention - 1) / (0.1 * log(rope->factor));
+        return 0;
+    }
+    /* Both, or neither, as in the published code. */
+    return erg_json_has(place, "mscale") && erg_json_has(place, "mscale_all_dim")
+               ? erg_json_double(place, "mscale", 0, INFINITY, &rope->mscale[0], err) ||
+                     erg_json_double(place, "mscale_all_dim", 0, INFINITY, &rope->mscale[1], err)
+               : 0;
+}
+
+/* `positions`: of the model, which are those before scaling where the config says no others. */
+static int read_scaling(struct erg_rope *rope, const struct erg_json_place *place, long positions,
+                        struct erg_error *err)
+{
+    static const struct {
+        const char *type;
+        enum erg_rope_scaling scaling;
+    } types[] = {
+        {"default", ERG_ROPE_PLAIN}, {"mrope", ERG_ROPE_PLAIN}, /* three positions, of text alike */
+        {"linear", ERG_ROPE_LINEAR}, {"llama3", ERG_ROPE_LLAMA3}, {"yarn", ERG_ROPE_YARN},
+    };
+    const char *type = "default";
+    const char *key = erg_json_has(place, "rope_type") ? "rope_type" : "type";
+    double query_scale = 0;
+    if (erg_json_has(place, key) && erg_json_string(place, key, &type, err))
+        return -1;
+    rope->scaling = ERG_ROPE_OTHER;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!strcmp(types[i].type, type))
+            rope->scaling = types[i].scaling;
+    if (optional_double(place, "llama_4_scaling_beta", -INFINITY, INFINITY, &query_scale, err))
+        return -1;
+    rope->queries_scaled = query_scale != 0;
+    if (rope->scaling == ERG_ROPE_PLAIN || rope->scaling == ERG_ROPE_OTHER)
+        return 0;
+    rope->positions = rope->scaling == ERG_ROPE_LLAMA3 ? 8192 : positions;
+    rope->low = 1;
+    rope->high = 4;
+    if (erg_json_double(place, "factor", 1, INFINITY, &rope->factor, err) ||
+        optional_long(place, "original_max_position_embeddings", LONG_MAX, &rope->positions, err) ||
+        optional_double(place, "low_freq_factor", 0, INFINITY, &rope->low, err) ||
+        optional_double(place, "high_freq_factor", 0, INFINITY, &rope->high, err))
+        return -1;
+    return rope->scaling == ERG_ROPE_YARN ? read_yarn(rope, place, err) : 0;
+}
+
 /* Rotary frequencies. Newer configs have all of them in one object, `rope_parameters`. */
 static int read_rope(struct erg_model *model, const struct erg_json_place *place,
                      struct erg_error *err)
 {
     struct erg_json_place scaling;
-    const char *type = "default", *inner = "rope_parameters";
+    const char *inner = "rope_parameters";
     model->rope_theta = 10000;
-    if (erg_json_has(place, "rope_theta") &&
-        erg_json_double(place, "rope_theta", 1, INFINITY, &model->rope_theta, err))
+    model->rope.rotated_share = 1;
+    if (optional_double(place, "rope_theta", 1, INFINITY, &model->rope_theta, err) ||
+        optional_double(place, "partial_rotary_factor", 0, 1, &model->rope.rotated_share, err))
         return -1;
     if (!erg_json_has(place, inner))
         inner = "rope_scaling";
@@ -72,19 +145,17 @@ static int read_rope(struct erg_model *model, const struct erg_json_place *place
         return 0;
     if (erg_json_enter(&scaling, place, inner, err))
         return -1;
-    if (erg_json_has(&scaling, "rope_theta") &&
-        erg_json_double(&scaling, "rope_theta", 1, INFINITY, &model->rope_theta, err))
+    if (optional_double(&scaling, "rope_theta", 1, INFINITY, &model->rope_theta, err) ||
+        optional_double(&scaling, "partial_rotary_factor", 0, 1, &model->rope.rotated_share, err))
         return -1;
-    const char *key = erg_json_has(&scaling, "rope_type") ? "rope_type" : "type";
-    if (erg_json_has(&scaling, key) && erg_json_string(&scaling, key, &type, err))
-        return -1;
-    if (!strcmp(type, "llama3"))
-        return erg_json_double(&scaling, "factor", 1, INFINITY, &model->rope_factor, err);
-    model->rope_other = strcmp(type, "default") != 0;
-    return 0;
+    return read_scaling(&model->rope, &scaling, model->max_positions, err);
 }
 
-/* Llama, Mistral, Qwen: RMSNorm, rotary positions, SwiGLU, grouped keys and values. */
+/*
+ * Llama, Mistral, Qwen, Phi-3: RMSNorm, rotary positions, SwiGLU, grouped keys and values. Phi has
+ * the products of queries, keys and values in one matrix, and those of SwiGLU, which is how all are
+ * counted. Where only a part of a head's channels is rotated the kernel still reads and writes all.
+ */
 static int read_llama(struct erg_model *model, const struct family *family,
                       const struct erg_json_place *place, struct erg_error *err)
 {
@@ -169,43 +240,91 @@ static int read_gpt2(struct erg_model *model, const struct family *family,
 }
 
 static const struct family families[] = {
-    {.architecture = "LlamaForCausalLM", .read = read_llama},
-    {.architecture = "MistralForCausalLM", .read = read_llama},
+    {.architecture = "LlamaForCausalLM", .types = {"llama"}, .read = read_llama},
+    {.architecture = "MistralForCausalLM",
+     .also = {"MinistralForCausalLM", "Ministral3ForCausalLM"},
+     .types = {"mistral", "ministral", "ministral3"},
+     .read = read_llama},
     {.architecture = "Qwen2ForCausalLM",
+     .also = {"Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration"},
+     .types = {"qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"},
      .read = read_llama,
      .qkv_bias = true,
      .window_asked_for = true},
     {.architecture = "Qwen3ForCausalLM",
+     .types = {"qwen3", "qwen3_vl_text"},
      .read = read_llama,
      .qk_norm = true,
      .window_asked_for = true,
      .head_dim = 128},
-    {.architecture = "GPT2LMHeadModel", .read = read_gpt2, .qkv_bias = true},
+    {.architecture = "Phi3ForCausalLM", .types = {"phi3"}, .read = read_llama},
+    {.architecture = "GPT2LMHeadModel", .types = {"gpt2"}, .read = read_gpt2, .qkv_bias = true},
 };
 enum { FAMILY_COUNT = sizeof families / sizeof *families };
 
-/* NULL after a failure. */
-static const struct family *find_family(const struct erg_json_place *place, struct erg_error *err)
+static bool is_among(const char *name, const char *const *names, size_t count)
 {
-    const json_t *list;
-    if (erg_json_array(place, "architectures", &list, err) != 0)
+    for (size_t i = 0; i < count && names[i]; i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
+#define IS_AMONG(name, names) is_among(name, names, sizeof(names) / sizeof *(names))
+
+static const struct family *family_of_architecture(const char *name)
+{
+    for (const struct family *family = families; name && family < families + FAMILY_COUNT; family++)
+        if (!strcmp(family->architecture, name) || IS_AMONG(name, family->also))
+            return family;
+    return NULL;
+}
+
+static const struct family *family_of_type(const char *type)
+{
+    for (const struct family *family = families; type && family < families + FAMILY_COUNT; family++)
+        if (IS_AMONG(type, family->types))
+            return family;
+    return NULL;
+}
+
+/*
+ * NULL after a failure. A whole model says what it is by its architectures, or by its model_type
+ * where it has none; a text_config (`inside`) by its model_type, since its architectures may be
+ * those of the model around it.
+ */
+static const struct family *find_family(const struct erg_json_place *place, bool inside,
+                                        struct erg_error *err)
+{
+    const char *type = NULL, *name = NULL;
+    const json_t *list = json_object_get(place->object, "architectures");
+    const bool listed = list && !json_is_null(list);
+    if (erg_json_has(place, "model_type") && erg_json_string(place, "model_type", &type, err) != 0)
         return NULL;
-    const char *name = json_string_value(json_array_get(list, 0));
-    if (!name) {
+    name = json_string_value(json_array_get(list, 0));
+    if (listed && !name) {
         erg_json_fail(place, "architectures", err,
                       "expected a list with the architecture's name, such as "
                       "[\"LlamaForCausalLM\"]");
         return NULL;
     }
-    for (size_t i = 0; i < FAMILY_COUNT; i++) {
-        if (!strcmp(families[i].architecture, name))
-            return &families[i];
-    }
+    const struct family *family = family_of_architecture(name);
+    if (!family && (inside || !listed))
+        family = family_of_type(type);
+    if (family)
+        return family;
     struct erg_text known = {0};
     for (size_t i = 0; i < FAMILY_COUNT; i++)
-        erg_text_printf(&known, "%s%s", i ? ", " : "", families[i].architecture);
-    erg_json_fail(place, "architectures", err,
-                  "the architecture '%.100s' is not known; known are %s", name, known.data);
+        erg_text_printf(&known, "%s%s", i ? ", " : "",
+                        listed ? families[i].architecture : families[i].types[0]);
+    if (!listed && !type)
+        erg_json_fail(place, "architectures", err,
+                      "the key is missing, expected a list with the architecture's name, such as "
+                      "[\"LlamaForCausalLM\"], or a key 'model_type', such as \"llama\"");
+    else
+        erg_json_fail(place, listed ? "architectures" : "model_type", err,
+                      "the %s '%.100s' is not known; known are %s",
+                      listed ? "architecture" : "type of model", listed ? name : type, known.data);
     erg_text_release(&known);
     return NULL;
 }
@@ -214,17 +333,27 @@ static int read_config(struct erg_model *model, const struct erg_json_place *pla
                        struct erg_error *err)
 {
     const char *name = place->name;
-    const struct family *family = find_family(place, err);
+    struct erg_json_place text = *place;
+    const bool inside = erg_json_has(place, "text_config");
+    if (inside && erg_json_enter(&text, place, "text_config", err) != 0)
+        return -1;
+    const struct family *family = find_family(&text, inside, err);
     if (!family)
         return -1;
+    if (inside)
+        erg_log(ERG_LOG_INFO, "%s: only the model of its key text_config is counted", place->name);
     if (erg_json_has(place, "_name_or_path") &&
         erg_json_string(place, "_name_or_path", &name, err) != 0)
         return -1;
-    model->name = erg_xstrdup(*name ? name : place->name);
+    struct erg_text printable = {0};
+    erg_text_add_printable(&printable, *name ? name : place->name);
+    model->name = printable.data;
     model->architecture = erg_xstrdup(family->architecture);
     model->qkv_bias = family->qkv_bias;
     model->qk_norm = family->qk_norm;
-    return family->read(model, family, place, err);
+    if (optional_bool(place, "tie_word_embeddings", &model->tied, err) != 0)
+        return -1;
+    return family->read(model, family, &text, err);
 }
 
 int erg_model_parse(struct erg_model **out, const char *name, const char *text, size_t length,

@@ -20,7 +20,8 @@ static struct sizes sizes_of(const struct erg_model *model, const struct erg_mod
 {
     double t = (double)shape->tensor, c = (double)shape->context, d = (double)model->head_dim;
     double tokens = (double)shape->sequences * (double)shape->sequence;
-    double heads = (double)model->heads, groups = (double)model->kv_heads;
+    double heads = (double)model->heads;
+    double groups = t * (double)erg_model_local_kv_heads(model, shape->tensor);
     return (struct sizes){
         .model = model,
         .t = t,

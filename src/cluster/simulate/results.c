@@ -88,7 +88,7 @@ json_t *erg_simulated_document(const struct erg_simulated *result,
         {"simulated_s", summary->simulated_s},
     };
 <<<<<<< HEAD
-    json_t *root = json_pack(
+    json_t *root = erg_json_pack(
         "{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "schema", "ergon.simulation",
         "schema_version", 1, "policy", simulation->policy->name, "gpus", simulation->fleet->gpus,
         "submitted_jobs", (json_int_t)summary->submitted_jobs, "finished_jobs",

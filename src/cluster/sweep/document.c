@@ -239,7 +239,7 @@ int erg_sweep_document(const struct erg_sweep *sweep, struct erg_documents *stor
     if (result == 0) {
         const char *slash = strrchr(sweep->path, '/');
 <<<<<<< HEAD
-        *document = json_pack(
+        *document = erg_json_pack(
             "{s:s, s:i, s:s, s:I, s:I, s:f, s:o, s:s, s:o, s:b, s:i, s:b, s:o, s:o, s:o, s:f, s:o}",
 =======
         *document = erg_json_pack(

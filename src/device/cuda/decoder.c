@@ -197,7 +197,7 @@ static int fill(struct erg_decoder *decoder, struct erg_error *err)
 
 /* ---- the door ---- */
 
-static int check_model(const struct erg_model *model, struct erg_error *err)
+static int check_model(const struct erg_model *model, size_t tensor, struct erg_error *err)
 {
     const char *lack = model->layer_norm          ? "LayerNorm"
                        : !model->gated            ? "GELU"
@@ -206,6 +206,12 @@ static int check_model(const struct erg_model *model, struct erg_error *err)
                            ? "biases of linears"
                        : model->window ? "a sliding window of attention"
                                        : NULL;
+    if ((size_t)model->kv_heads % tensor != 0)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "preparing %s for the GPU: its %ld KV groups are fewer than the tensor "
+                        "degree of %zu, and groups that several GPUs hold are not executed yet; "
+                        "expected a tensor degree that divides them",
+                        model->name, model->kv_heads, tensor);
     if (!lack)
         return 0;
     return erg_fail(err, ERG_INFEASIBLE,
@@ -218,14 +224,16 @@ int erg_decoder_open(struct erg_decoder **out, const struct erg_decoder_options 
                      struct erg_error *err)
 {
     const struct erg_model *model = options->model;
-    if (check_model(model, err))
-        return -1;
     struct erg_decoder *decoder = erg_xcalloc(1, sizeof *decoder);
     decoder->options = *options;
     decoder->single = (struct erg_mesh){.degrees = {1, 1}};
     if (!decoder->options.mesh)
         decoder->options.mesh = &decoder->single;
     size_t tensor = decoder_degree(decoder, ERG_MESH_TENSOR);
+    if (check_model(model, tensor, err)) {
+        free(decoder);
+        return -1;
+    }
     size_t context = decoder_degree(decoder, ERG_MESH_CONTEXT);
     decoder->sequence = (size_t)options->sequence / context;
     decoder->tokens = (size_t)options->sequences * decoder->sequence;

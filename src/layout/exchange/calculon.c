@@ -92,7 +92,25 @@ static int read_matrix(struct erg_calculon_system *system, const struct erg_json
     return read_efficiency(&type, "gflops_efficiency", 1e9, &system->products, err);
 }
 
-/* `least`: of its capacity, GiB. */
+/* Of host memory more than any has is no limit, and infinite; a GPU's has to have one. */
+static int read_capacity(const struct erg_json_place *memory, double least, double *gib,
+                         struct erg_error *err)
+{
+    static const double most = 1e5;
+    if (erg_json_double(memory, "GiB", least, INFINITY, gib, err) != 0)
+        return -1;
+    if (*gib <= most)
+        return 0;
+    if (least > 0)
+        return erg_json_fail(memory, "GiB", err,
+                             "%.3g GiB stand for endless memory, and layouts are planned within "
+                             "what a GPU has; expected at most %g, for example 80",
+                             *gib, most);
+    *gib = INFINITY;
+    return 0;
+}
+
+/* `least`: of its capacity, GiB; 0 of a host's. */
 static int read_memory(const struct erg_json_place *root, const char *key, double least,
                        double *bytes, double *bandwidth, struct erg_calculon_efficiency *efficiency,
                        struct erg_error *err)
@@ -100,7 +118,7 @@ static int read_memory(const struct erg_json_place *root, const char *key, doubl
     struct erg_json_place memory;
     double gib, gb_s;
     if (erg_json_enter(&memory, root, key, err) != 0 ||
-        erg_json_double(&memory, "GiB", least, 1e5, &gib, err) != 0 ||
+        read_capacity(&memory, least, &gib, err) != 0 ||
         erg_json_double(&memory, "GBps", gib > 0 ? 1 : 0, 1e5, &gb_s, err) != 0)
         return -1;
     *bytes = gib * 0x1p30;

@@ -61,7 +61,7 @@ struct erg_calculon_system {
     struct {
         double bytes, bandwidth;
         struct erg_calculon_efficiency efficiency; /* by bytes */
-    } memory, host;                                /* of a GPU; host.bytes 0: none */
+    } memory, host; /* of a GPU; host.bytes 0: none, INFINITY: no limit */
     bool roofline; /* bytes are moved under the FLOPs; else after them */
     struct erg_calculon_network networks[2];
     size_t network_count; /* 1 or 2 */

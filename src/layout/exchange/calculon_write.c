@@ -3,6 +3,7 @@
 
 #include "io/file.h"
 #include "io/json.h"
+#include "io/yaml.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -92,11 +93,11 @@ static int write_gpu(const struct erg_calculon_import *import, const struct erg_
     gpu.link_bandwidth = links->bandwidth;
     gpu.comm_link_factor = gpu.library_link_factor = links->efficiency;
     gpu.comm_latency_s = links->latency_s;
-    erg_text_printf(&name, "%.100s", import->system_name);
+    erg_text_add(&name, import->system_name);
     erg_text_printf(&confidence,
-                    "imported from a system of Calculon; what that does not say, as in %.100s",
+                    "imported from a system of Calculon; what that does not say, as in %s",
                     base->name);
-    erg_text_printf(&heading, "Written by ergon import from Calculon's system %.100s.",
+    erg_text_printf(&heading, "Written by ergon import from Calculon's system %s.",
                     import->system_name);
     erg_text_printf(&of_base, "as in %s", base->name);
     gpu.name = name.data;
@@ -199,14 +200,16 @@ static void add_engine(struct erg_text *out, const struct erg_calculon_import *i
     const struct erg_calculon_system *system = import->system;
     const struct erg_calculon_network *nodes = &system->networks[system->network_count - 1];
     erg_text_printf(out,
-                    "# Written by ergon import from Calculon's system %.100s. How much of a "
+                    "# Written by ergon import from Calculon's system %s. How much of a "
                     "transfer is\n"
                     "# hidden is no matter of its systems but of its executions: nothing is here. "
                     "Layers have no\n"
                     "# overhead, so times are lower bounds. ergon fit finds both from measured "
                     "iterations.\n"
-                    "name: \"%.100s\"\n\n",
-                    import->system_name, import->system_name);
+                    "name: ",
+                    import->system_name);
+    erg_yaml_add_string(out, import->system_name);
+    erg_text_add(out, "\n\n");
     add_number(out, "peak_tflops", system->peak_flops / 1e12, of_system);
     add_number(out, "gemm_efficiency", product_efficiency(import),
                "of the model's products, split over a node");
@@ -238,7 +241,7 @@ static void add_job(struct erg_text *out, const struct erg_calculon_import *impo
     const struct erg_calculon_system *system = import->system;
     const struct erg_calculon_network *node = &system->networks[0];
     erg_text_printf(out,
-                    "# Written by ergon import from Calculon's model %.100s and system %.100s.\n"
+                    "# Written by ergon import from Calculon's model %s and system %s.\n"
                     "#\n"
                     "#   ergon plan job.yaml\n"
                     "model: config.json\n"
@@ -253,7 +256,7 @@ static void add_job(struct erg_text *out, const struct erg_calculon_import *impo
                         "  inter_node_latency_us: %.6g\n",
                         system->networks[1].bandwidth / 1e9 * (double)node->size,
                         system->networks[1].latency_s * 1e6);
-    if (system->host.bytes > 0)
+    if (system->host.bytes > 0 && isfinite(system->host.bytes))
         erg_text_printf(out, "  host_memory_gib: %.6g\n",
                         system->host.bytes / 0x1p30 * (double)node->size);
     erg_text_printf(out,
@@ -284,6 +287,34 @@ static int write_text(const char *folder, const char *name,
     return status;
 }
 
+/* The name of a file, as names and comments have it: on one line, and not longer than they may be.
+ */
+static void add_short_name(struct erg_text *out, const char *name)
+{
+    erg_text_add_printable(out, name);
+    if (out->count <= 100)
+        return;
+    size_t end = 100;
+    while (((unsigned char)out->data[end] & 0xc0) == 0x80) /* inside a character */
+        end--;
+    out->data[end] = '\0';
+    out->count = end;
+}
+
+static int write_files(const struct erg_calculon_import *import, const struct erg_gpu *base,
+                       const char *folder, struct erg_error *err)
+{
+    char *config = path_in(folder, "config.json"), *gpu = path_in(folder, "gpu.yaml");
+    int status = write_config(import, config, err) || write_gpu(import, base, gpu, err) ||
+                         write_text(folder, "engine.yaml", add_engine, import, err) ||
+                         write_text(folder, "job.yaml", add_job, import, err)
+                     ? -1
+                     : 0;
+    free(config);
+    free(gpu);
+    return status;
+}
+
 int erg_calculon_write(const struct erg_calculon_import *import, const struct erg_gpu *base,
                        const char *folder, struct erg_error *err)
 {
@@ -301,13 +332,14 @@ int erg_calculon_write(const struct erg_calculon_import *import, const struct er
                         import->gpus, node);
     if (erg_dir_make(folder, err) != 0)
         return -1;
-    char *config = path_in(folder, "config.json"), *gpu = path_in(folder, "gpu.yaml");
-    int status = write_config(import, config, err) || write_gpu(import, base, gpu, err) ||
-                         write_text(folder, "engine.yaml", add_engine, import, err) ||
-                         write_text(folder, "job.yaml", add_job, import, err)
-                     ? -1
-                     : 0;
-    free(config);
-    free(gpu);
+    struct erg_text model_name = {0}, system_name = {0};
+    add_short_name(&model_name, import->model_name);
+    add_short_name(&system_name, import->system_name);
+    struct erg_calculon_import named = *import;
+    named.model_name = model_name.data;
+    named.system_name = system_name.data;
+    int status = write_files(&named, base, folder, err);
+    erg_text_release(&model_name);
+    erg_text_release(&system_name);
     return status;
 }

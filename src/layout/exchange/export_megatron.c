@@ -1,6 +1,8 @@
 /* Arguments of Megatron-LM. */
 #include "layout/exchange/export_internal.h"
 
+#include <math.h>
+
 /*
  * The layers of every chunk in model order, as one letter each: embedding E, layers t, loss L. The
  * software also reads t*4, but an unquoted star is the shell's.
@@ -85,6 +87,85 @@ static void add_shape(struct erg_text *out, const struct erg_model *model)
                     model->layer_norm ? "LayerNorm" : "RMSNorm", model->norm_eps);
 }
 
+/* YaRN with all its numbers, whose defaults are not those of other software. */
+static void add_yarn(struct erg_text *out, const struct erg_rope *rope)
+{
+    erg_text_printf(
+        out,
+        "# An older Megatron-LM that refuses the arguments of YaRN has not this model.\n"
+        "--rotary-scaling-factor %.10g\n"
+        "--yarn-original-max-position-embeddings %ld\n"
+        "--yarn-beta-fast %.10g\n"
+        "--yarn-beta-slow %.10g\n"
+        "--mscale %.10g\n"
+        "--mscale-all-dim %.10g\n"
+        "--%syarn-correction-range-round-to-int\n"
+        "--no-rope-fusion\n",
+        rope->factor, rope->positions, rope->fast, rope->slow, rope->mscale[0], rope->mscale[1],
+        rope->whole_range ? "" : "no-");
+}
+
+/* By Llama 3's numbers, of which Megatron-LM has all but the factor built in. */
+static void add_llama3(struct erg_text *out, const struct erg_rope *rope)
+{
+    if (rope->low != 1 || rope->high != 4 || rope->positions != 8192)
+        erg_text_printf(out,
+                        "# NOT THE SAME: the model's rotary frequencies are scaled with "
+                        "low_freq_factor %.10g, high_freq_factor\n"
+                        "# %.10g and %ld original positions; Megatron-LM has 1, 4 and 8192 built "
+                        "in. That changes neither\n"
+                        "# time nor memory.\n",
+                        rope->low, rope->high, rope->positions);
+    erg_text_printf(out,
+                    "--use-rope-scaling\n"
+                    "--rope-scaling-factor %.10g\n",
+                    rope->factor);
+}
+
+static void add_rotary(struct erg_text *out, const struct erg_model *model)
+{
+    static const char cannot[] = "# NOT THE SAME: the model's rotary frequencies are scaled in a "
+                                 "way that Megatron-LM's arguments cannot\n"
+                                 "# say%s. That changes neither time nor memory.\n";
+    const struct erg_rope *rope = &model->rope;
+    erg_text_printf(out,
+                    "--position-embedding-type %s\n"
+                    "--rotary-base %.0f\n",
+                    rope->scaling == ERG_ROPE_YARN ? "yarn" : "rope", model->rope_theta);
+    if (rope->rotated_share > 0 && rope->rotated_share < 1)
+        erg_text_printf(out, "--rotary-percent %.10g\n", rope->rotated_share);
+    switch (rope->scaling) {
+    case ERG_ROPE_PLAIN:
+        break;
+    case ERG_ROPE_LINEAR:
+        if (rope->factor == floor(rope->factor) && rope->factor < 1e9)
+            erg_text_printf(out, "--rotary-seq-len-interpolation-factor %.0f\n", rope->factor);
+        else
+            erg_text_printf(out, cannot, ": by a factor that is no whole number");
+        break;
+    case ERG_ROPE_LLAMA3:
+        add_llama3(out, rope);
+        break;
+    case ERG_ROPE_YARN:
+        add_yarn(out, rope);
+        break;
+    case ERG_ROPE_OTHER:
+        erg_text_printf(out, cannot, "");
+        break;
+    }
+    if (rope->queries_scaled)
+        erg_text_add(out, "# NOT THE SAME: the model also scales queries by their position.\n");
+}
+
+/* By what the software pads a vocabulary, times the tensor degree, so that this one stays. */
+static long padding_of(long vocabulary, long tensor)
+{
+    long padding = 128;
+    while (vocabulary % (padding * tensor) != 0)
+        padding /= 2;
+    return padding;
+}
+
 static void add_model(struct erg_text *out, const struct erg_model *model,
                       const struct erg_layout *layout)
 {
@@ -96,25 +177,14 @@ static void add_model(struct erg_text *out, const struct erg_model *model,
     if (model->learned_positions)
         erg_text_add(out, "--position-embedding-type learned_absolute\n");
     else
-        erg_text_printf(out,
-                        "--position-embedding-type rope\n"
-                        "--rotary-base %.0f\n",
-                        model->rope_theta);
-    if (model->rope_factor > 0)
-        erg_text_printf(out,
-                        "--use-rope-scaling\n"
-                        "--rope-scaling-factor %g\n",
-                        model->rope_factor);
-    if (model->rope_other)
-        erg_text_add(out, "# NOT THE SAME: the model's rotary frequencies are scaled in a way that "
-                          "Megatron-LM's arguments cannot\n"
-                          "# say. That changes neither time nor memory.\n");
+        add_rotary(out, model);
+    const long vocabulary = erg_layout_vocabulary(model, layout->tensor);
     erg_text_printf(out,
                     "# Padded to %ld words. A tokenizer with another vocabulary overrules "
                     "--vocab-size.\n"
                     "--vocab-size %ld\n"
-                    "--make-vocab-size-divisible-by 128\n",
-                    erg_layout_vocabulary(model, layout->tensor), model->vocab);
+                    "--make-vocab-size-divisible-by %ld\n",
+                    vocabulary, model->vocab, padding_of(vocabulary, layout->tensor));
     if (!model->tied)
         erg_text_add(out, "--untie-embeddings-and-output-weights\n");
     erg_text_add(out, "--attention-dropout 0\n"

@@ -133,6 +133,36 @@ static void add_traits(struct erg_text *out, const struct erg_model *model)
         erg_text_add(out, "\n");
 }
 
+/* What no model of torchtitan has, or few have. */
+static void add_rotary(struct erg_text *out, const struct erg_model *model)
+{
+    const struct erg_rope *rope = &model->rope;
+    if (rope->scaling == ERG_ROPE_LINEAR)
+        erg_text_printf(out,
+                        "# NOT THE SAME: rotary frequencies are scaled by a factor of %.10g, all "
+                        "alike (linear), which must be\n"
+                        "# added there. That changes neither time nor memory.\n",
+                        rope->factor);
+    if (rope->scaling == ERG_ROPE_YARN)
+        erg_text_printf(out,
+                        "# NOT THE SAME: rotary frequencies are scaled by YaRN, which 0.2 has in "
+                        "deepseek_v3 only; later versions\n"
+                        "# say it as scaling \"yarn\", rope_factor %.10g, original_seq_len %ld, "
+                        "beta_fast %.10g, beta_slow %.10g.\n",
+                        rope->factor, rope->positions, rope->fast, rope->slow);
+    if (rope->scaling == ERG_ROPE_OTHER)
+        erg_text_add(out, "# NOT THE SAME: rotary frequencies are scaled in a way that must be "
+                          "added there. That changes neither\n"
+                          "# time nor memory.\n");
+    if (rope->rotated_share > 0 && rope->rotated_share < 1)
+        erg_text_printf(out,
+                        "# NOT THE SAME: a share of %.10g of each head's channels is rotated; "
+                        "torchtitan rotates all.\n",
+                        rope->rotated_share);
+    if (rope->queries_scaled)
+        erg_text_add(out, "# NOT THE SAME: the model also scales queries by their position.\n");
+}
+
 /* Models are Python objects there, so their shape is said to whoever writes one. */
 static void add_model(struct erg_text *out, const struct erg_model *model,
                       const struct erg_layout *layout)
@@ -148,10 +178,22 @@ static void add_model(struct erg_text *out, const struct erg_model *model,
                     model->norm_eps);
     if (!model->learned_positions)
         erg_text_printf(out, ", rope_theta %.0f", model->rope_theta);
-    if (model->rope_factor > 0)
-        erg_text_printf(out, ", scaling_factor %g", model->rope_factor);
+    if (model->rope.scaling == ERG_ROPE_LLAMA3)
+        erg_text_printf(out,
+                        ",\n#   scaling_factor %.10g, low_freq_factor %.10g, high_freq_factor "
+                        "%.10g, original_max_position_embeddings %ld",
+                        model->rope.factor, model->rope.low, model->rope.high,
+                        model->rope.positions);
     erg_text_add(out, "\n");
     add_traits(out, model);
+    if (!model->learned_positions)
+        add_rotary(out, model);
+    if (model->kv_heads < layout->tensor)
+        erg_text_printf(out,
+                        "# NOT THE SAME: planned are %ld KV heads of which each is on several of "
+                        "%ld tensor ranks; torchtitan\n"
+                        "# splits them, and refuses that.\n",
+                        model->kv_heads, layout->tensor);
     if (model->tied && layout->pipeline > 1)
         erg_text_add(out,
                      "# NOT THE SAME: torchtitan refuses tied embeddings with pipeline stages. "

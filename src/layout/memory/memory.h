@@ -46,6 +46,11 @@ enum erg_memory_item {
     ERG_MEMORY_ITEMS,
 };
 const char *erg_memory_item_name(enum erg_memory_item item); /* "weights", … */
+struct erg_memory_stage;
+enum erg_memory_item erg_memory_largest(const struct erg_memory_stage *stage);
+/* What to say behind an item that is too large and that other software would shard over data ranks;
+ * else nothing. */
+const char *erg_memory_unsharded(enum erg_memory_item item);
 
 /* ---- sizes ---- */
 

@@ -27,6 +27,22 @@ const char *erg_memory_item_name(enum erg_memory_item item)
     return names[item];
 }
 
+enum erg_memory_item erg_memory_largest(const struct erg_memory_stage *stage)
+{
+    enum erg_memory_item largest = ERG_MEMORY_WEIGHTS;
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        if (stage->items[i] > stage->items[largest])
+            largest = (enum erg_memory_item)i;
+    return largest;
+}
+
+const char *erg_memory_unsharded(enum erg_memory_item item)
+{
+    return item == ERG_MEMORY_WEIGHTS || item == ERG_MEMORY_GRADIENTS
+               ? ", which data parallel ranks do not shard (FSDP is not modelled)"
+               : "";
+}
+
 static void set(struct erg_memory_sizes *sizes, enum erg_memory_role role, const char *name,
                 int64_t bytes, int64_t rows, unsigned saved)
 {
@@ -138,7 +154,7 @@ void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_mode
     struct erg_model padded = *model;
     padded.vocab = erg_layout_vocabulary(model, tensor);
     int64_t tokens = microbatch * sequence / context;
-    int64_t heads = model->heads / tensor, groups = model->kv_heads / tensor;
+    int64_t heads = model->heads / tensor, groups = erg_model_local_kv_heads(model, tensor);
     const struct erg_model_shape shape = {
         .tensor = tensor, .context = 1, .sequences = 1, .sequence = 1};
     *sizes = (struct erg_memory_sizes){

@@ -136,7 +136,6 @@ static void say_binding(struct erg_error *err, const struct erg_layout *layout,
     const struct erg_error said = *err;
     struct erg_memory_stage worst = {0};
     long worst_stage = 0;
-    int item = 0;
     for (long stage = 0; stage < layout->pipeline; stage++) {
         const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
         const struct erg_memory_request request = {.model = on->search->time.model,
@@ -148,12 +147,10 @@ static void say_binding(struct erg_error *err, const struct erg_layout *layout,
             worst_stage = stage;
         }
     }
-    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
-        if (worst.items[i] > worst.items[item])
-            item = i;
-    erg_fail(err, ERG_INFEASIBLE, "%s; most of stage %ld is %s (%.1f GiB)", said.message,
-             worst_stage, erg_memory_item_name((enum erg_memory_item)item),
-             worst.items[item] / 0x1p30);
+    const enum erg_memory_item item = erg_memory_largest(&worst);
+    erg_fail(err, ERG_INFEASIBLE, "%s; most of stage %ld is %s (%.1f GiB)%s", said.message,
+             worst_stage, erg_memory_item_name(item), worst.items[item] / 0x1p30,
+             erg_memory_unsharded(item));
 }
 
 /* The same with the recomputation from whose split stages that each do what is best for them are

@@ -29,6 +29,7 @@ struct erg_fit_row {
 struct erg_fit_rows {
     struct erg_fit_row *items;
     size_t count, capacity;
+    bool of_tokens; /* the table has tokens_per_s in place of time_s */
     struct {
         struct erg_fit_model {
             struct erg_model *model;
@@ -40,7 +41,7 @@ struct erg_fit_rows {
 
 /*
  * Reads a table: model (a name of the catalogue or a path), sequence, gpus, batch, t, c, p, and
- * time_s or tokens_per_s; where they matter l (layers of a chunk) or v (chunks of a stage),
+ * time_s or tokens_per_s (of all GPUs together); where they matter l (layers of a chunk) or v (chunks of a stage),
  * microbatch, recompute (none, norms, activation, balanced, full) and offload. Every layout is
  * checked. The rows are to be released, also after a failure.
  */
@@ -49,6 +50,10 @@ int erg_fit_rows_load(struct erg_fit_rows *rows, const char *path, struct erg_er
  * measured on several. The message names file, line and the cluster's key. */
 int erg_fit_rows_check(const struct erg_fit_rows *rows, const char *path,
                        const struct erg_time_machine *machine, struct erg_error *err);
+/* Whether no row is slower than 5 % of the engine's peak, as tokens per second of one GPU would be,
+ * taken for those of all. */
+int erg_fit_rows_check_times(const struct erg_fit_rows *rows, const char *path,
+                             const struct erg_engine *engine, struct erg_error *err);
 void erg_fit_rows_release(struct erg_fit_rows *rows);
 
 struct erg_fit_request {

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of the peak; what is below is a mistake in a table, since no training is so slow. */
+static const double LEAST_UTILISATION = 0.05;
+
 /* Columns of the table; those that it need not have are -1 where it has not. */
 struct columns {
     size_t model, sequence, gpus, batch, t, c, p;
@@ -150,6 +153,7 @@ int erg_fit_rows_load(struct erg_fit_rows *rows, const char *path, struct erg_er
     if (erg_csv_load(&csv, path, err) != 0)
         return -1;
     int status = find_columns(&columns, csv, path, err);
+    rows->of_tokens = columns.tokens >= 0;
     for (size_t row = 0; row < erg_csv_rows(csv) && !status; row++)
         status = read_row(rows, csv, row, &columns, path, err);
     erg_csv_free(csv);
@@ -167,6 +171,34 @@ int erg_fit_rows_check(const struct erg_fit_rows *rows, const char *path,
                             "not say what joins its nodes; expected its key "
                             "inter_node_bandwidth_gb_s",
                             path, rows->items[i].line, gpus, machine->node_gpus);
+    }
+    return 0;
+}
+
+int erg_fit_rows_check_times(const struct erg_fit_rows *rows, const char *path,
+                             const struct erg_engine *engine, struct erg_error *err)
+{
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct erg_fit_row *row = &rows->items[i];
+        const long gpus = erg_layout_gpus(&row->layout);
+        const double tokens_per_s = (double)row->batch * (double)row->layout.sequence / row->time_s;
+        const double share = erg_time_mfu(row->model, row->layout.sequence,
+                                          tokens_per_s / (double)gpus, engine->peak_flops);
+        if (share >= LEAST_UTILISATION)
+            continue;
+        if (rows->of_tokens)
+            return erg_fail(err, ERG_FAILED,
+                            "%s:%zu: column 'tokens_per_s': %.6g tokens per second on %ld GPUs are "
+                            "%.2g %% of their peak, expected at least %.0f %%; the column is that "
+                            "of all GPUs together, so a number per GPU is to be multiplied by %ld",
+                            path, row->line, tokens_per_s, gpus, 100 * share,
+                            100 * LEAST_UTILISATION, gpus);
+        return erg_fail(err, ERG_FAILED,
+                        "%s:%zu: column 'time_s': %.6g s of an iteration of %ld sequences are "
+                        "%.2g %% of the peak of %ld GPUs, expected at least %.0f %%; is it in "
+                        "seconds, of one iteration, and 'batch' that of all GPUs together?",
+                        path, row->line, row->time_s, row->batch, 100 * share, gpus,
+                        100 * LEAST_UTILISATION);
     }
     return 0;
 }
