@@ -87,22 +87,12 @@ json_t *erg_simulated_document(const struct erg_simulated *result,
         {"co2_kg", summary->co2_kg},
         {"simulated_s", summary->simulated_s},
     };
-<<<<<<< HEAD
     json_t *root = erg_json_pack(
         "{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "schema", "ergon.simulation",
         "schema_version", 1, "policy", simulation->policy->name, "gpus", simulation->fleet->gpus,
         "submitted_jobs", (json_int_t)summary->submitted_jobs, "finished_jobs",
         (json_int_t)summary->finished_jobs, "rejected_jobs", (json_int_t)summary->rejected_jobs,
         "unrunnable_jobs", (json_int_t)summary->unrunnable_jobs, "reconfigurations",
-=======
-    json_t *root = erg_json_pack(
-        "{s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "schema", "ergon.simulation",
-        "schema_version", 1, "policy", simulation->policy->name, "accounting",
-        simulation->accounting->name, "gpus", simulation->fleet->gpus, "submitted_jobs",
-        (json_int_t)summary->submitted_jobs, "finished_jobs", (json_int_t)summary->finished_jobs,
-        "rejected_jobs", (json_int_t)summary->rejected_jobs, "unrunnable_jobs",
-        (json_int_t)summary->unrunnable_jobs, "reconfigurations",
->>>>>>> w/sensors
         (json_int_t)summary->reconfigurations);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         json_object_set_new(root, numbers[i].key, erg_json_number(numbers[i].value));

@@ -238,14 +238,8 @@ int erg_sweep_document(const struct erg_sweep *sweep, struct erg_documents *stor
                           sweep->path, erg_sweep_points(sweep));
     if (result == 0) {
         const char *slash = strrchr(sweep->path, '/');
-<<<<<<< HEAD
         *document = erg_json_pack(
             "{s:s, s:i, s:s, s:I, s:I, s:f, s:o, s:s, s:o, s:b, s:i, s:b, s:o, s:o, s:o, s:f, s:o}",
-=======
-        *document = erg_json_pack(
-            "{s:s, s:i, s:s, s:I, s:I, s:f, s:o, s:s, s:o, s:b, s:i, s:b, s:o, s:o, s:s, s:o, s:f, "
-            "s:o}",
->>>>>>> w/sensors
             "schema", "ergon.sweep", "schema_version", 1, "sweep", slash ? slash + 1 : sweep->path,
             "points", (json_int_t)erg_sweep_points(sweep), "missing", (json_int_t)results.missing,
             "confidence", CONFIDENCE, "policies", policies_document(sweep), "reference",
