@@ -494,7 +494,7 @@ static void written_names_are_read_again(void **state)
         erg_job_write(&text, job, &layout);
         assert_ok(erg_job_parse(&again, "again.yaml", text.data, text.count, NULL, &err), &err);
         assert_string_equal(again->name, names[i].shown);
-        assert_int_equal(again->goal, job->goal);
+        assert_int_equal(again->goal.objective, job->goal.objective);
         erg_job_write(&twice, again, &layout);
         assert_string_equal(twice.data, text.data);
         erg_job_free(job);
