@@ -76,12 +76,12 @@ static void ranks_are_merged(void **state)
     const struct erg_frontier *backward = &profile.tables[ERG_BACKWARD];
     assert_int_equal(forward->count, 2);
     assert_int_equal(forward->points[0].recipe, 1410);
-    assert_near(forward->points[0].time, 0.102, 0);
-    assert_near(forward->points[0].energy, 40.5, 0);
-    assert_near(forward->points[1].energy, 34.5, 0);
-    assert_near(backward->points[0].time, 0.202, 0);
-    assert_near(backward->points[0].energy, 85.5, 0);
-    assert_near(backward->points[1].time, 0.230, 0);
+    assert_near(forward->points[0].time_s, 0.102, 0);
+    assert_near(forward->points[0].energy_j, 40.5, 0);
+    assert_near(forward->points[1].energy_j, 34.5, 0);
+    assert_near(backward->points[0].time_s, 0.202, 0);
+    assert_near(backward->points[0].energy_j, 85.5, 0);
+    assert_near(backward->points[1].time_s, 0.230, 0);
     erg_profile_release(&profile);
     check_profile_error(
         RANKED "0,0,0,0,0,forward,1400,0.1,30\n0,0,0,0,0,forward,1400,0.1,30\n",
