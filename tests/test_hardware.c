@@ -147,6 +147,24 @@ static void drivers_names_find_their_gpu(void **state)
     assert_string_equal(erg_gpu_catalogue_name("NVIDIA A40", &arena), "a40");
     assert_string_equal(erg_gpu_catalogue_name("NVIDIA H200", &arena), "h200-sxm");
     assert_null(erg_gpu_catalogue_name("NVIDIA A4000 SXM4 80GB", &arena));
+    /* As nvidia-smi names them. */
+    static const char *const drivers[][2] = {
+        {"NVIDIA H100 80GB HBM3", "H100-SXM"},
+        {"nvidia a100-sxm4-80gb", "A100-SXM4-80GB"},
+        {"NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB"},
+        {"NVIDIA A40", "A40"},
+        {"NVIDIA H200", "H200-SXM"},
+        {"NVIDIA H800", "H800-SXM-80GB"},
+        {"H100-SXM", "H100-SXM"},
+    };
+    struct erg_error err;
+    struct erg_gpu *gpu;
+    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++) {
+        assert_ok(erg_gpu_load(&gpu, drivers[i][0], &err), &err);
+        assert_string_equal(gpu->name, drivers[i][1]);
+        erg_gpu_free(gpu);
+    }
+    assert_fails(erg_gpu_load(&gpu, "NVIDIA H100 NVL", &err), &err, "is not known");
     assert_null(erg_gpu_catalogue_name("", &arena));
     erg_arena_release(&arena);
 }

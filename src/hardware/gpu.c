@@ -7,7 +7,9 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /*
  * One line per number: section, key in the file, member, factor from the file's unit to the
@@ -135,8 +137,13 @@ static const cyaml_schema_field_t heat_fields[] = {HEAT_NUMBERS(FIELD) CYAML_FIE
         }                                                                                          \
     }
 
+static const cyaml_schema_value_t driver_name = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, 200)};
+
 static const cyaml_schema_field_t fields[] = {
     CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct erg_gpu, name, 1, 200),
+    CYAML_FIELD_SEQUENCE("driver_names", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct erg_gpu,
+                         driver_names, &driver_name, 1, 16),
     CYAML_FIELD_STRING_PTR("confidence", CYAML_FLAG_POINTER, struct erg_gpu, confidence, 1, 400),
     SECTION("datasheet", CYAML_FLAG_DEFAULT, datasheet_fields),
     SECTION("search_clocks", CYAML_FLAG_DEFAULT, search_fields),
@@ -247,10 +254,32 @@ static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *er
 
 static const struct erg_catalogue catalogue = {"gpus", "GPU", &schema, finish};
 
+static bool has_driver_name(const char *entry, const char *name)
+{
+    struct erg_error ignored;
+    void *value;
+    bool has = false;
+    if (erg_catalogue_load(&value, &catalogue, entry, &ignored) != 0)
+        return false;
+    const struct erg_gpu *gpu = value;
+    for (unsigned i = 0; i < gpu->driver_names_count; i++)
+        has |= strcasecmp(gpu->driver_names[i], name) == 0;
+    erg_gpu_free(value);
+    return has;
+}
+
 int erg_gpu_load(struct erg_gpu **gpu, const char *name, struct erg_error *err)
 {
     void *value;
-    if (erg_catalogue_load(&value, &catalogue, name, err) != 0)
+    char *path = erg_catalogue_path("gpus", name);
+    struct erg_arena arena = {0};
+    const char *const *entry = path ? NULL : erg_data_names("gpus", &arena);
+    while (entry && *entry && !has_driver_name(*entry, name))
+        entry++;
+    const int status = erg_catalogue_load(&value, &catalogue, entry && *entry ? *entry : name, err);
+    erg_arena_release(&arena);
+    free(path);
+    if (status != 0)
         return -1;
     *gpu = value;
     return 0;

@@ -17,6 +17,8 @@
 
 struct erg_gpu {
     char *name;       /* "A100-SXM4-40GB" */
+    char **driver_names; /* as its driver calls it, which nvidia-smi shows */
+    unsigned driver_names_count;
     char *confidence; /* how far the model of this GPU was checked, one sentence for people */
 
     /* Datasheet. */
@@ -137,6 +139,7 @@ struct erg_cluster {
  * name looked up (case-insensitively) in the data folders. Unknown names are errors that list what
  * there is.
  */
+/* By a file, a name of the catalogue, or what the driver calls one of the catalogue. */
 int erg_gpu_load(struct erg_gpu **gpu, const char *name, struct erg_error *err);
 void erg_gpu_free(struct erg_gpu *gpu);
 
