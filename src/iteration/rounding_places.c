@@ -48,14 +48,26 @@ static void find_flows(struct rounding *rounding, const struct erg_schedule *sch
                 option_tables_depends(schedule, (uint32_t)i, k) ? next++ : -1;
 }
 
+static void find_phases(struct rounding *rounding, const struct erg_schedule *schedule,
+                        const int32_t *place_of)
+{
+    int32_t before[2] = {0};
+    for (size_t i = 0; i < schedule->count; i++) {
+        enum erg_direction direction = schedule->instructions[i].direction;
+        if (i % schedule->per_stage == 0)
+            before[ERG_FORWARD] = before[ERG_BACKWARD] = 0;
+        rounding->places[place_of[i]].phase =
+            before[direction == ERG_FORWARD ? ERG_BACKWARD : ERG_FORWARD];
+        before[direction]++;
+    }
+    rounding->phases = (int32_t)(schedule->per_stage / 2) + 1;
+}
+
 struct rounding *rounding_new(const struct erg_schedule *schedule,
-                              const struct timecost_problem *problem,
                               const struct option_tables *tables, uint64_t seed)
 {
     struct rounding *rounding = erg_xcalloc(1, sizeof *rounding);
     size_t count = schedule->count;
-    rounding->schedule = schedule;
-    rounding->problem = problem;
     rounding->tables = tables;
     rounding->count = count;
     rounding->seed = seed;
@@ -99,10 +111,10 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
         }
     }
     find_flows(rounding, schedule, place_of);
+    find_phases(rounding, schedule, place_of);
     free(place_of);
     free(order);
     rounding->beam = beam_new(rounding);
-    rounding->annealing = annealing_new(rounding);
     return rounding;
 }
 
@@ -111,7 +123,6 @@ void rounding_free(struct rounding *rounding)
     if (!rounding)
         return;
     beam_free(rounding->beam);
-    annealing_free(rounding->annealing);
     free(rounding->places);
     free(rounding->place_of);
     free(rounding->start);
