@@ -25,7 +25,7 @@ struct wanted {
     double deadline_s;
     bool will_run;
     struct timecost_plan continuous;
-    uint16_t *choice, *mixed; /* per place; mixed NULL: no mixture is cheaper */
+    uint16_t *choice, *mixed; /* per place; mixed NULL: no mixture promises more */
     double time_s, cost_j;    /* of the choice */
 };
 
@@ -33,7 +33,7 @@ static struct rounding_effort choose_effort(const struct realiser *realiser,
                                             const struct wanted *wanted)
 {
     static const struct rounding_effort try = {.least = 16, .most = 16};
-    struct rounding_effort effort = {.least = 8, .most = 32};
+    struct rounding_effort effort = {.least = 8, .most = 24};
     if (realiser->request->tries)
         return try;
     if (wanted->will_run)

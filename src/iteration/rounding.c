@@ -261,12 +261,12 @@ void rounding_mix(struct rounding *rounding, const struct timecost_plan *plan, d
                   uint16_t *choice)
 {
     struct erg_rng rng;
-    double best_j = DBL_MAX;
+    double given_j = DBL_MAX, best_j = DBL_MAX;
     size_t bytes = rounding->count * sizeof *choice;
     begin(rounding, plan, &rng);
     deadline_s *= 1 + 2 * ROUNDING_MARGIN;
     memcpy(rounding->choice, choice, bytes);
-    compete(rounding, deadline_s, &best_j);
+    compete(rounding, deadline_s, &given_j);
     for (int last = 0; last < 2; last++) {
         int32_t low = 0, high = rounding->phases; /* all slow is too slow */
         while (high - low > 1) {
@@ -278,9 +278,12 @@ void rounding_mix(struct rounding *rounding, const struct timecost_plan *plan, d
         }
         divide(rounding, fast, slow, low, last);
         reclaim(rounding, deadline_s);
-        search(rounding, deadline_s, effort, &rng, &best_j);
+        compete(rounding, deadline_s, &best_j);
     }
-    memcpy(choice, rounding->best, bytes);
+    memcpy(rounding->choice, rounding->best, bytes);
+    search(rounding, deadline_s, effort, &rng, &best_j);
+    if (best_j < given_j)
+        memcpy(choice, rounding->best, bytes);
 }
 
 void rounding_measure(struct rounding *rounding, const uint16_t *choice, double *time_s,
