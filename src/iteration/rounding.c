@@ -4,13 +4,7 @@
 
 #include <assert.h>
 #include <float.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* Looking ahead weighs so many options on either side of the one just below the plan. */
-enum { AHEAD = 4 };
 
 /* Latest finishes for a deadline with the current durations. */
 static void find_latest(struct rounding *rounding, double deadline_s)
@@ -58,86 +52,20 @@ static void reclaim(struct rounding *rounding, double deadline_s)
     }
 }
 
-/* --- the starts; each leaves its options in `choice` --- */
-
 /*
- * When the successor of place `p` on its stage can start without regard to `p`: as its other
- * predecessor really is, or, if that is not chosen yet, as planned.
+ * In topological order each instruction takes the slowest option up to the one just below its
+ * planned duration that leaves its successors time for their fastest. Always on time; only within
+ * the last tick of the shortest time not all of them get what is below the plan.
  */
-static double ready_beside(const struct rounding *rounding, int32_t p, int32_t next)
+static void floor_start(struct rounding *rounding, double deadline_s)
 {
-    const struct place *place = &rounding->places[next];
-    double from = 0;
-    for (int k = 0; k < 2; k++) {
-        int32_t before = place->before[k];
-        if (before < 0 || before == p)
-            continue;
-        double ready = rounding->planned_start[next];
-        if (before < p)
-            ready = rounding->start[before] + rounding_time(rounding, before) + place->before_s[k];
-        from = ready > from ? ready : from;
-    }
-    return from;
-}
-
-/* What the next on the stage costs at the slowest option with which it finishes as planned, for
- * rising starts; `slowest` bounds the options and falls. */
-static double cost_ahead(const struct rounding *rounding, int32_t next, double start,
-                         uint32_t *slowest)
-{
-    const struct place *place = &rounding->places[next];
-    double finish = rounding->planned_start[next] + rounding->planned_duration[next];
-    while (*slowest > 0 && start + place->options[*slowest].time_s > finish)
-        --*slowest;
-    return place->options[*slowest].cost_j;
-}
-
-static void diffuse(struct rounding *rounding)
-{
-    for (size_t p = 0; p < rounding->count; p++) {
-        const struct place *place = &rounding->places[p];
-        double start = rounding->start[p] = rounding_ready(rounding, place);
-        double finish = rounding->planned_start[p] + rounding->planned_duration[p];
-        double from = 0, least_j = DBL_MAX;
-        int32_t next = place->after[0];
-        uint32_t slowest = 0, floor = rounding->floor[p];
-        if (next >= 0) {
-            from = ready_beside(rounding, (int32_t)p, next);
-            slowest = rounding->floor[next] + (uint32_t)AHEAD;
-            if (slowest >= rounding->places[next].option_count)
-                slowest = rounding->places[next].option_count - 1;
-        }
-        rounding->choice[p] = (uint16_t)floor; /* always in time for the plan */
-        for (uint32_t o = floor > AHEAD ? floor - AHEAD : 0;
-             o <= floor + AHEAD && o < place->option_count; o++) {
-            double end = start + place->options[o].time_s, cost = place->options[o].cost_j;
-            if (end > finish)
-                break;
-            if (next >= 0) {
-                double begin = end + place->after_s[0];
-                cost += cost_ahead(rounding, next, begin > from ? begin : from, &slowest);
-            }
-            if (cost <= least_j) {
-                least_j = cost;
-                rounding->choice[p] = (uint16_t)o;
-            }
-        }
-    }
-}
-
-/*
- * From a choice that is on time towards `wanted`, which is slower: in topological order each
- * takes the slowest option up to the wanted one that leaves its successors time as they are.
- */
-static void approach(struct rounding *rounding, const uint16_t *wanted, double deadline_s)
-{
+    memset(rounding->choice, 0, rounding->count * sizeof *rounding->choice);
     find_latest(rounding, deadline_s * (1 - ROUNDING_MARGIN));
     for (size_t p = 0; p < rounding->count; p++) {
         const struct place *place = &rounding->places[p];
         double start = rounding->start[p] = rounding_ready(rounding, place);
-        uint16_t option = wanted[p];
-        while (option > rounding->choice[p] &&
-               start + place->options[option].time_s > rounding->latest[p])
+        uint16_t option = rounding->floor[p];
+        while (option && start + place->options[option].time_s > rounding->latest[p])
             option--;
         rounding->choice[p] = option;
     }
@@ -156,32 +84,12 @@ static void compete(struct rounding *rounding, double deadline_s, double *best_j
     }
 }
 
-enum start_kind { DIFFUSED, FLOOR, BEAM };
-
-/* Fills `choice` with a start and reclaims its slack. false if it is not on time, which happens
- * within the last tick of the shortest time. */
-static bool start_from(struct rounding *rounding, enum start_kind kind, double deadline_s)
-{
-    if (kind == DIFFUSED)
-        diffuse(rounding);
-    else if (kind == FLOOR)
-        memcpy(rounding->choice, rounding->floor, rounding->count * sizeof *rounding->choice);
-    else if (!rounding_beam(rounding, deadline_s))
-        return false;
-    if (forward(rounding) > deadline_s)
-        return false;
-    reclaim(rounding, deadline_s);
-    return true;
-}
-
 static void load_plan(struct rounding *rounding, const struct timecost_plan *plan)
 {
-    double tick_s = rounding->tables->tick_s, unit_w = rounding->tables->slope_unit_w;
+    double unit_w = rounding->tables->slope_unit_w;
     for (size_t p = 0; p < rounding->count; p++) {
         struct place *place = &rounding->places[p];
         int32_t ticks = plan->duration[place->instruction], *flow = place->before_flow;
-        rounding->planned_start[p] = plan->start[place->instruction] * tick_s;
-        rounding->planned_duration[p] = ticks * tick_s;
         rounding->price_w[p] = (double)plan->flow[place->instruction] * unit_w;
         for (int k = 0; k < 2; k++)
             place->before_w[k] = flow[k] < 0 ? 0 : (double)plan->flow[flow[k]] * unit_w;
@@ -195,21 +103,6 @@ static void load_plan(struct rounding *rounding, const struct timecost_plan *pla
         }
         rounding->floor[p] = (uint16_t)low;
     }
-}
-
-/* From all starts. Some of them are always on time, but within the last tick. */
-static void compete_starts(struct rounding *rounding, double deadline_s, double *best_j)
-{
-    for (int kind = DIFFUSED; kind <= BEAM; kind++)
-        if (start_from(rounding, (enum start_kind)kind, deadline_s))
-            compete(rounding, deadline_s, best_j);
-    if (*best_j < DBL_MAX)
-        return;
-    memset(rounding->choice, 0, rounding->count * sizeof *rounding->choice);
-    approach(rounding, rounding->floor, deadline_s);
-    reclaim(rounding, deadline_s);
-    compete(rounding, deadline_s, best_j);
-    assert(*best_j < DBL_MAX && "all at the fastest option is always on time");
 }
 
 static void search(struct rounding *rounding, double deadline_s,
@@ -238,7 +131,14 @@ void rounding_round(struct rounding *rounding, const struct timecost_plan *plan,
     size_t bytes = rounding->count * sizeof *choice;
     begin(rounding, plan, &rng);
     deadline_s *= 1 + 2 * ROUNDING_MARGIN;
-    compete_starts(rounding, deadline_s, &best_j);
+    floor_start(rounding, deadline_s);
+    reclaim(rounding, deadline_s);
+    compete(rounding, deadline_s, &best_j);
+    assert(best_j < DBL_MAX && "all at the fastest option is always on time");
+    if (rounding_beam(rounding, deadline_s)) {
+        reclaim(rounding, deadline_s);
+        compete(rounding, deadline_s, &best_j);
+    }
     memcpy(rounding->choice, rounding->best, bytes);
     search(rounding, deadline_s, effort, &rng, &best_j);
     memcpy(choice, rounding->best, bytes);

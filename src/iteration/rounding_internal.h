@@ -1,14 +1,11 @@
 /*
  * From a continuous plan to one measured option per instruction, never beyond the deadline.
  *
- * Starts:
- *  - beam search: in topological order, the partial choices that have lost least so far;
- *  - error diffusion: in topological order, the best option that finishes as planned together with
- *    what then fits for the next on its stage; unused time flows downstream;
- *  - floor: always the option just below the planned duration.
- * Each then has its slack reclaimed: instructions move to slower options, the best savings
- * for the price of their time first. A local search then perturbs the best of them. At last plans
- * for neighbouring deadlines are mixed where that promises more.
+ * There are two starts: beam search, in topological order with the partial choices that have lost
+ * least so far, and the options just below the planned durations. Each then has its slack
+ * reclaimed: instructions move to slower options, the best savings for the price of their time
+ * first. A local search perturbs the better of them. Where plans for neighbouring deadlines promise
+ * more, a mixture of them is searched, too.
  *
  * The continuous plan cannot be reached in general: it moves along hulls, options have gaps. What
  * branch and bound has proved of it on small pipelines is in bench/bench_solver.c.
@@ -48,7 +45,6 @@ struct rounding {
     double stage_power_w;   /* P * S */
     struct place *places;   /* by start time of the fastest schedule: a range is a slice of time */
     double *start, *latest; /* per place: start, latest finish */
-    double *planned_start, *planned_duration;
     double *price_w; /* per place: what a second more or less is worth in the continuous plan */
     uint16_t *choice, *best, *floor; /* per place: index into its options */
     uint16_t *kept;                  /* the search's copy of one range */

@@ -73,11 +73,9 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
     rounding->seed = seed;
     rounding->stage_power_w = tables->blocking_power_w * (double)schedule->pipeline.stages;
     rounding->places = erg_xcalloc(count, sizeof *rounding->places);
-    rounding->start = erg_xcalloc(5 * count, sizeof *rounding->start);
+    rounding->start = erg_xcalloc(3 * count, sizeof *rounding->start);
     rounding->latest = rounding->start + count;
-    rounding->planned_start = rounding->start + 2 * count;
-    rounding->planned_duration = rounding->start + 3 * count;
-    rounding->price_w = rounding->start + 4 * count;
+    rounding->price_w = rounding->start + 2 * count;
     rounding->choice = erg_xcalloc(4 * count, sizeof *rounding->choice);
     rounding->best = rounding->choice + count;
     rounding->floor = rounding->choice + 2 * count;
