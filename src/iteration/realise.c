@@ -11,81 +11,124 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* So much is kept of continuous plans, or two for each core if that is more. */
-enum { MOST_KEPT = 16 << 20 };
+/* So much is kept of continuous plans, or this many of them if that is more. */
+enum { MOST_KEPT = 16 << 20, LEAST_KEPT = 8 };
 
-/*
- * Costing more than this beyond the continuous plan, a plan is searched again: sooner and more
- * often where a pipeline is so short that this is a matter of milliseconds. With few options, gaps
- * between them may cost more than that whatever the plan: so longer searches would hold up
- * everybody who has few.
- */
-#define GOOD_LOSS 0.0025
-#define FAIR_LOSS 0.003
-static const size_t short_pipeline = 1024; /* instructions */
-static const double many_options = 24;     /* a table, in the mean */
+/* What a mixture of two neighbours must promise to save, in parts of a plan's energy. */
+static const double worth_mixing = 2e-4;
 
-/* [short pipeline][many options]; `least` is of plans that may really run. */
-static const struct rounding_effort efforts[2][2] = {
-    {{.least = 2, .most = 5, .annealings = 4, .enough = FAIR_LOSS, .bearable = INFINITY},
-     {.least = 2, .most = 10, .annealings = 9, .enough = FAIR_LOSS, .bearable = FAIR_LOSS}},
-    {{.least = 8, .most = 14, .annealings = 1, .enough = GOOD_LOSS, .bearable = INFINITY},
-     {.least = 8, .most = 20, .annealings = 2, .enough = GOOD_LOSS, .bearable = FAIR_LOSS}},
-};
+/* A plan costing less than this beyond the continuous plan is good enough. */
+static const double good_loss = 0.0015;
 
 struct wanted {
     size_t plan; /* of the iteration */
     double deadline_s;
     bool will_run;
     struct timecost_plan continuous;
+    uint16_t *choice, *mixed; /* per place; mixed NULL: no mixture promises more */
+    double time_s, cost_j;    /* of the choice */
 };
 
-static double mean_options(const struct option_tables *tables)
+static struct rounding_effort choose_effort(const struct realiser *realiser,
+                                            const struct wanted *wanted)
 {
-    double sum = 0;
-    for (size_t t = 0; t < tables->count; t++)
-        sum += (double)tables->tables[t].count;
-    return sum / (double)tables->count;
-}
-
-static struct rounding_effort choose_effort(const struct realiser *realiser, bool will_run)
-{
+    static const struct rounding_effort try = {.least = 16, .most = 16};
+    struct rounding_effort effort = {.least = 8, .most = 24};
     if (realiser->request->tries)
-        return (struct rounding_effort){.least = 1, .most = 1};
-    bool shorter = realiser->iteration->schedule.count <= short_pipeline;
-    struct rounding_effort effort =
-        efforts[shorter][mean_options(realiser->tables) >= many_options];
-    if (!will_run)
-        effort.least = 1;
+        return try;
+    if (wanted->will_run)
+        effort = (struct rounding_effort){.least = 32, .most = 256};
+    effort.enough_j = realiser->iteration->plans[wanted->plan].planned_energy_j * (1 + good_loss);
     return effort;
 }
 
-static int realise(void *context, size_t i, struct erg_error *err)
+static struct rounding *new_rounding(const struct realiser *realiser)
+{
+    return rounding_new(&realiser->iteration->schedule, realiser->tables, realiser->request->seed);
+}
+
+static int choose(void *context, size_t i, struct erg_error *err)
 {
     struct realiser *realiser = context;
-    const struct wanted *wanted = &realiser->wanted.items[i];
-    const struct erg_schedule *schedule = &realiser->iteration->schedule;
-    struct erg_iteration_plan *plan = &realiser->iteration->plans[wanted->plan];
+    struct wanted *wanted = &realiser->wanted.items[i];
     if (erg_interrupt_check(err) != 0)
         return -1;
-    struct rounding_effort effort = choose_effort(realiser, wanted->will_run);
-    effort.planned_j = plan->planned_energy_j;
-    struct rounding *rounding =
-        rounding_new(schedule, realiser->problem, realiser->tables, realiser->request->seed);
-    rounding_round(rounding, &wanted->continuous, wanted->deadline_s, &effort, plan->option);
+    struct rounding_effort effort = choose_effort(realiser, wanted);
+    struct rounding *rounding = new_rounding(realiser);
+    wanted->choice = erg_xcalloc(rounding->count, sizeof *wanted->choice);
+    rounding_round(rounding, &wanted->continuous, wanted->deadline_s, &effort, wanted->choice);
+    rounding_measure(rounding, wanted->choice, &wanted->time_s, &wanted->cost_j);
     rounding_free(rounding);
-    erg_iteration_evaluate(schedule, realiser->request->tables, plan->option, NULL, &plan->time_s,
-                           &plan->energy_j);
-    assert(plan->time_s <= wanted->deadline_s * (1 + 4 * ROUNDING_MARGIN));
-    plan->time_s = fmin(plan->time_s, wanted->deadline_s);
     erg_progress("choosing options", 1 + atomic_fetch_add(&realiser->done, 1), realiser->expected);
     return 0;
 }
 
+/*
+ * Between two plans on the hull of all, one at first and the other from some moment on costs hardly
+ * more than their mean: neighbours that lie well help those between them, whose continuous plan
+ * lies within wide gaps between options.
+ */
+static int mix(void *context, size_t i, struct erg_error *err)
+{
+    struct realiser *realiser = context;
+    const struct erg_frontier *hull = &realiser->hull;
+    struct wanted *items = realiser->wanted.items, *wanted = &items[i];
+    size_t slower = 0;
+    while (slower < hull->count && hull->points[slower].time_s <= wanted->deadline_s)
+        slower++;
+    if (slower == 0 || slower == hull->count)
+        return 0;
+    const struct erg_point *a = &hull->points[slower - 1], *b = &hull->points[slower];
+    double part = (wanted->deadline_s - a->time_s) / (b->time_s - a->time_s);
+    double promised_j = a->energy_j + part * (b->energy_j - a->energy_j);
+    double planned_j = realiser->iteration->plans[wanted->plan].planned_energy_j;
+    if (wanted->cost_j - promised_j < worth_mixing * planned_j)
+        return 0;
+    if (erg_interrupt_check(err) != 0)
+        return -1;
+    struct rounding_effort effort = choose_effort(realiser, wanted);
+    struct rounding *rounding = new_rounding(realiser);
+    wanted->mixed = erg_xcalloc(rounding->count, sizeof *wanted->mixed);
+    memcpy(wanted->mixed, wanted->choice, rounding->count * sizeof *wanted->mixed);
+    rounding_mix(rounding, &wanted->continuous, wanted->deadline_s, &effort,
+                 items[a->recipe].choice, items[b->recipe].choice, wanted->mixed);
+    rounding_free(rounding);
+    return 0;
+}
+
+static void find_hull(struct realiser *realiser)
+{
+    for (size_t i = 0; i < realiser->wanted.count; i++) {
+        const struct wanted *wanted = &realiser->wanted.items[i];
+        erg_frontier_add(&realiser->hull, wanted->time_s, wanted->cost_j, (int64_t)i);
+    }
+    erg_frontier_hull(&realiser->hull);
+}
+
+static void store_plans(struct realiser *realiser)
+{
+    const struct erg_schedule *schedule = &realiser->iteration->schedule;
+    struct rounding *rounding = new_rounding(realiser);
+    for (size_t i = 0; i < realiser->wanted.count; i++) {
+        const struct wanted *wanted = &realiser->wanted.items[i];
+        struct erg_iteration_plan *plan = &realiser->iteration->plans[wanted->plan];
+        rounding_options(rounding, wanted->mixed ? wanted->mixed : wanted->choice, plan->option);
+        erg_iteration_evaluate(schedule, realiser->request->tables, plan->option, NULL,
+                               &plan->time_s, &plan->energy_j);
+        assert(plan->time_s <= wanted->deadline_s * (1 + 4 * ROUNDING_MARGIN));
+        plan->time_s = fmin(plan->time_s, wanted->deadline_s);
+    }
+    rounding_free(rounding);
+}
+
 static void forget_wanted(struct realiser *realiser)
 {
-    for (size_t i = 0; i < realiser->wanted.count; i++)
-        timecost_plan_free(&realiser->wanted.items[i].continuous);
+    for (size_t i = 0; i < realiser->wanted.count; i++) {
+        struct wanted *wanted = &realiser->wanted.items[i];
+        timecost_plan_free(&wanted->continuous);
+        free(wanted->choice);
+        free(wanted->mixed);
+    }
     realiser->wanted.count = 0;
 }
 
@@ -106,7 +149,15 @@ static struct erg_iteration_plan *add_plan(struct realiser *realiser)
 
 int realiser_finish(struct realiser *realiser, struct erg_error *err)
 {
-    int result = erg_parallel_for(realiser->wanted.count, 0, realise, realiser, err);
+    size_t count = realiser->wanted.count;
+    int result = erg_parallel_for(count, 0, choose, realiser, err);
+    if (result == 0) {
+        find_hull(realiser);
+        result = erg_parallel_for(count, 0, mix, realiser, err);
+        erg_frontier_release(&realiser->hull);
+    }
+    if (result == 0 && count)
+        store_plans(realiser);
     forget_wanted(realiser);
     return result;
 }
@@ -125,7 +176,7 @@ void realiser_want(struct realiser *realiser, const struct timecost_plan *contin
     timecost_plan_copy(&wanted.continuous, continuous, problem);
     ERG_PUSH(&realiser->wanted, items, wanted);
     size_t kept = realiser->wanted.count * timecost_plan_bytes(problem);
-    if (kept > MOST_KEPT && realiser->wanted.count >= 2 * erg_thread_count())
+    if (kept > MOST_KEPT && realiser->wanted.count >= LEAST_KEPT)
         realiser_finish(realiser, NULL); /* if it is interrupted, so is the sweep */
 }
 

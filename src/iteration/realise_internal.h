@@ -20,7 +20,8 @@ struct realiser {
     struct {
         struct wanted *items;
         size_t count, capacity;
-    } wanted; /* kept until they are much to keep */
+    } wanted;                 /* kept until they are much to keep */
+    struct erg_frontier hull; /* of wanted: time and cost beyond waiting; recipe = index */
     atomic_size_t done;
 };
 

@@ -4,21 +4,7 @@
 
 #include <assert.h>
 #include <float.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* More searches in a row without a gain than this: hardly one to come. */
-enum { IDLE = 2 };
-
-/* Moves of the first annealing: less than 0.1 s. Each further one makes so many times as many;
- * after some of them it takes hardly more than this part of the loss away. */
-enum { FIRST_MOVES = 200000, SURE = 4 };
-static const double growth = 3.3, gain = 0.04;
-
-/* Looking ahead weighs so many options on either side of the one just below the plan. */
-enum { AHEAD = 4 };
 
 /* Latest finishes for a deadline with the current durations. */
 static void find_latest(struct rounding *rounding, double deadline_s)
@@ -66,86 +52,20 @@ static void reclaim(struct rounding *rounding, double deadline_s)
     }
 }
 
-/* --- the starts; each leaves its options in `choice` --- */
-
 /*
- * When the successor of place `p` on its stage can start without regard to `p`: as its other
- * predecessor really is, or, if that is not chosen yet, as planned.
+ * In topological order each instruction takes the slowest option up to the one just below its
+ * planned duration that leaves its successors time for their fastest. Always on time; only within
+ * the last tick of the shortest time not all of them get what is below the plan.
  */
-static double ready_beside(const struct rounding *rounding, int32_t p, int32_t next)
+static void floor_start(struct rounding *rounding, double deadline_s)
 {
-    const struct place *place = &rounding->places[next];
-    double from = 0;
-    for (int k = 0; k < 2; k++) {
-        int32_t before = place->before[k];
-        if (before < 0 || before == p)
-            continue;
-        double ready = rounding->planned_start[next];
-        if (before < p)
-            ready = rounding->start[before] + rounding_time(rounding, before) + place->before_s[k];
-        from = ready > from ? ready : from;
-    }
-    return from;
-}
-
-/* What the next on the stage costs at the slowest option with which it finishes as planned, for
- * rising starts; `slowest` bounds the options and falls. */
-static double cost_ahead(const struct rounding *rounding, int32_t next, double start,
-                         uint32_t *slowest)
-{
-    const struct place *place = &rounding->places[next];
-    double finish = rounding->planned_start[next] + rounding->planned_duration[next];
-    while (*slowest > 0 && start + place->options[*slowest].time_s > finish)
-        --*slowest;
-    return place->options[*slowest].cost_j;
-}
-
-static void diffuse(struct rounding *rounding)
-{
-    for (size_t p = 0; p < rounding->count; p++) {
-        const struct place *place = &rounding->places[p];
-        double start = rounding->start[p] = rounding_ready(rounding, place);
-        double finish = rounding->planned_start[p] + rounding->planned_duration[p];
-        double from = 0, least_j = DBL_MAX;
-        int32_t next = place->after[0];
-        uint32_t slowest = 0, floor = rounding->floor[p];
-        if (next >= 0) {
-            from = ready_beside(rounding, (int32_t)p, next);
-            slowest = rounding->floor[next] + (uint32_t)AHEAD;
-            if (slowest >= rounding->places[next].option_count)
-                slowest = rounding->places[next].option_count - 1;
-        }
-        rounding->choice[p] = (uint16_t)floor; /* always in time for the plan */
-        for (uint32_t o = floor > AHEAD ? floor - AHEAD : 0;
-             o <= floor + AHEAD && o < place->option_count; o++) {
-            double end = start + place->options[o].time_s, cost = place->options[o].cost_j;
-            if (end > finish)
-                break;
-            if (next >= 0) {
-                double begin = end + place->after_s[0];
-                cost += cost_ahead(rounding, next, begin > from ? begin : from, &slowest);
-            }
-            if (cost <= least_j) {
-                least_j = cost;
-                rounding->choice[p] = (uint16_t)o;
-            }
-        }
-    }
-}
-
-/*
- * From a choice that is on time towards `wanted`, which is slower: in topological order each
- * takes the slowest option up to the wanted one that leaves its successors time as they are.
- */
-static void approach(struct rounding *rounding, const uint16_t *wanted, double deadline_s)
-{
+    memset(rounding->choice, 0, rounding->count * sizeof *rounding->choice);
     find_latest(rounding, deadline_s * (1 - ROUNDING_MARGIN));
     for (size_t p = 0; p < rounding->count; p++) {
         const struct place *place = &rounding->places[p];
         double start = rounding->start[p] = rounding_ready(rounding, place);
-        uint16_t option = wanted[p];
-        while (option > rounding->choice[p] &&
-               start + place->options[option].time_s > rounding->latest[p])
+        uint16_t option = rounding->floor[p];
+        while (option && start + place->options[option].time_s > rounding->latest[p])
             option--;
         rounding->choice[p] = option;
     }
@@ -164,33 +84,12 @@ static void compete(struct rounding *rounding, double deadline_s, double *best_j
     }
 }
 
-enum start_kind { DIFFUSED, FLOOR, BEAM };
-
-/* Fills `choice` with a start and reclaims its slack. false if it is not on time, which happens
- * within the last tick of the shortest time. */
-static bool start_from(struct rounding *rounding, enum start_kind kind, size_t width,
-                       double deadline_s)
-{
-    if (kind == DIFFUSED)
-        diffuse(rounding);
-    else if (kind == FLOOR)
-        memcpy(rounding->choice, rounding->floor, rounding->count * sizeof *rounding->choice);
-    else if (!rounding_beam(rounding, deadline_s, width))
-        return false;
-    if (forward(rounding) > deadline_s)
-        return false;
-    reclaim(rounding, deadline_s);
-    return true;
-}
-
 static void load_plan(struct rounding *rounding, const struct timecost_plan *plan)
 {
-    double tick_s = rounding->tables->tick_s, unit_w = rounding->tables->slope_unit_w;
+    double unit_w = rounding->tables->slope_unit_w;
     for (size_t p = 0; p < rounding->count; p++) {
         struct place *place = &rounding->places[p];
         int32_t ticks = plan->duration[place->instruction], *flow = place->before_flow;
-        rounding->planned_start[p] = plan->start[place->instruction] * tick_s;
-        rounding->planned_duration[p] = ticks * tick_s;
         rounding->price_w[p] = (double)plan->flow[place->instruction] * unit_w;
         for (int k = 0; k < 2; k++)
             place->before_w[k] = flow[k] < 0 ? 0 : (double)plan->flow[flow[k]] * unit_w;
@@ -206,107 +105,99 @@ static void load_plan(struct rounding *rounding, const struct timecost_plan *pla
     }
 }
 
-/* From all starts. Some of them are always on time, but within the last tick. */
-static void compete_starts(struct rounding *rounding, double deadline_s, double *best_j)
+static void search(struct rounding *rounding, double deadline_s,
+                   const struct rounding_effort *effort, struct erg_rng *rng, double *best_j)
 {
-    for (int kind = DIFFUSED; kind <= BEAM; kind++)
-        if (start_from(rounding, (enum start_kind)kind, BEAM_NARROWEST, deadline_s))
-            compete(rounding, deadline_s, best_j);
-    if (*best_j < DBL_MAX)
-        return;
-    memset(rounding->choice, 0, rounding->count * sizeof *rounding->choice);
-    approach(rounding, rounding->floor, deadline_s);
-    reclaim(rounding, deadline_s);
-    compete(rounding, deadline_s, best_j);
-    assert(*best_j < DBL_MAX && "all at the fastest option is always on time");
-}
-
-/* Looks at each instruction in the first search: milliseconds for a plan. */
-static size_t first_effort(const struct rounding *rounding)
-{
-    size_t effort = 100000 / rounding->count;
-    return effort < 16 ? 16 : effort > 100 ? 100 : effort;
-}
-
-/*
- * The first search improves the best start, the next what annealing makes of the best so far. Where
- * a search ends is decided by where it begins far more than by how long it takes, and the best
- * start does not lead to the best end: so the others begin anew, from each kind in turn.
- */
-static void search_round(struct rounding *rounding, double deadline_s, int round,
-                         const struct rounding_effort *effort, struct erg_rng *rng, double *best_j)
-{
-    size_t searched = first_effort(rounding);
-    int anew = round - 1 - effort->annealings;
-    if (anew < 0)
-        memcpy(rounding->choice, rounding->best, rounding->count * sizeof *rounding->choice);
-    else if (start_from(rounding, (enum start_kind)(anew % 3), BEAM_NARROWEST << (1 + anew / 3 % 3),
-                        deadline_s))
-        searched *= 4;
-    else
-        return;
-    if (round > 0 && anew < 0) {
-        size_t moves = (size_t)(FIRST_MOVES * pow(growth, round - 1));
-        rounding_anneal(rounding, deadline_s, moves, rng);
+    enum { ROUND = 8 };
+    for (size_t done = 0; done < effort->least || (done<effort->most && * best_j> effort->enough_j);
+         done += ROUND) {
+        rounding_search(rounding, deadline_s, ROUND, rng);
+        compete(rounding, deadline_s, best_j);
     }
-    rounding_search(rounding, deadline_s, searched, rng);
-    compete(rounding, deadline_s, best_j);
 }
 
-/* From all starts again, but for a plan in blocks, where the plan lies in wide gaps. */
-static void search_blocks(struct rounding *rounding, const struct timecost_plan *plan,
-                          double deadline_s, double planned_j, struct erg_rng *rng, double *best_j)
+static void begin(struct rounding *rounding, const struct timecost_plan *plan, struct erg_rng *rng)
 {
-    struct timecost_plan blocks = timecost_plan_new(rounding->problem);
-    double before_j = *best_j;
-    if (rounding_blocks(rounding, plan, before_j - planned_j, &blocks)) {
-        load_plan(rounding, &blocks);
-        for (int kind = DIFFUSED; kind <= BEAM; kind++)
-            if (start_from(rounding, (enum start_kind)kind, BEAM_NARROWEST, deadline_s)) {
-                rounding_search(rounding, deadline_s, first_effort(rounding), rng);
-                compete(rounding, deadline_s, best_j);
-            }
-    }
-    if (*best_j == before_j)
-        load_plan(rounding, plan);
-    timecost_plan_free(&blocks);
-}
-
-/*
- * Enough, or bearable and no longer getting better; or so far from bearable that the annealings to
- * come cannot get there: options with wide gaps allow no better.
- */
-static bool is_done(const struct rounding_effort *effort, int round, int idle, double best_j)
-{
-    double loss = best_j / effort->planned_j - 1;
-    bool sure = round > SURE && round <= effort->annealings;
-    double reach = sure ? pow(1 - gain, effort->annealings + 1 - round) : 0;
-    return loss <= effort->enough || (idle > IDLE && loss <= effort->bearable) ||
-           loss * reach > effort->bearable;
+    uint64_t seed = erg_hash_u64((uint64_t)plan->duration[0], rounding->count);
+    erg_rng_seed(rng, erg_hash_u64(seed, rounding->seed));
+    load_plan(rounding, plan);
 }
 
 void rounding_round(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
-                    const struct rounding_effort *effort, uint32_t *option)
+                    const struct rounding_effort *effort, uint16_t *choice)
 {
     struct erg_rng rng;
-    uint64_t seed = erg_hash_u64((uint64_t)plan->duration[0], rounding->count);
-    erg_rng_seed(&rng, erg_hash_u64(seed, rounding->seed));
     double best_j = DBL_MAX;
+    size_t bytes = rounding->count * sizeof *choice;
+    begin(rounding, plan, &rng);
     deadline_s *= 1 + 2 * ROUNDING_MARGIN;
-    load_plan(rounding, plan);
-    compete_starts(rounding, deadline_s, &best_j);
-    int idle = 0; /* rounds in a row without a gain */
-    for (int round = 0; round < effort->most; round++) {
-        if (round >= effort->least && is_done(effort, round, idle, best_j))
-            break;
-        double before_j = best_j;
-        search_round(rounding, deadline_s, round, effort, &rng, &best_j);
-        if (round == 0 && effort->most > 1 &&
-            (effort->least > 1 || best_j > effort->planned_j * (1 + effort->enough)))
-            search_blocks(rounding, plan, deadline_s, effort->planned_j, &rng, &best_j);
-        idle = best_j < before_j ? 0 : idle + 1;
+    floor_start(rounding, deadline_s);
+    reclaim(rounding, deadline_s);
+    compete(rounding, deadline_s, &best_j);
+    assert(best_j < DBL_MAX && "all at the fastest option is always on time");
+    if (rounding_beam(rounding, deadline_s)) {
+        reclaim(rounding, deadline_s);
+        compete(rounding, deadline_s, &best_j);
     }
-    for (size_t p = 0; p < rounding->count; p++)
-        option[rounding->places[p].instruction] =
-            rounding->places[p].options[rounding->best[p]].index;
+    memcpy(rounding->choice, rounding->best, bytes);
+    search(rounding, deadline_s, effort, &rng, &best_j);
+    memcpy(choice, rounding->best, bytes);
+}
+
+/* The slow choice in so many phases, the first or the last ones, and the fast one in the others. */
+static double divide(struct rounding *rounding, const uint16_t *fast, const uint16_t *slow,
+                     int32_t slow_phases, bool last)
+{
+    for (size_t p = 0; p < rounding->count; p++) {
+        int32_t phase = rounding->places[p].phase;
+        bool is_slow = last ? phase >= rounding->phases - slow_phases : phase < slow_phases;
+        rounding->choice[p] = is_slow ? slow[p] : fast[p];
+    }
+    return forward(rounding);
+}
+
+void rounding_mix(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
+                  const struct rounding_effort *effort, const uint16_t *fast, const uint16_t *slow,
+                  uint16_t *choice)
+{
+    struct erg_rng rng;
+    double given_j = DBL_MAX, best_j = DBL_MAX;
+    size_t bytes = rounding->count * sizeof *choice;
+    begin(rounding, plan, &rng);
+    deadline_s *= 1 + 2 * ROUNDING_MARGIN;
+    memcpy(rounding->choice, choice, bytes);
+    compete(rounding, deadline_s, &given_j);
+    for (int last = 0; last < 2; last++) {
+        int32_t low = 0, high = rounding->phases; /* all slow is too slow */
+        while (high - low > 1) {
+            int32_t middle = (low + high) / 2;
+            if (divide(rounding, fast, slow, middle, last) <= deadline_s)
+                low = middle;
+            else
+                high = middle;
+        }
+        divide(rounding, fast, slow, low, last);
+        reclaim(rounding, deadline_s);
+        compete(rounding, deadline_s, &best_j);
+    }
+    memcpy(rounding->choice, rounding->best, bytes);
+    search(rounding, deadline_s, effort, &rng, &best_j);
+    if (best_j < given_j)
+        memcpy(choice, rounding->best, bytes);
+}
+
+void rounding_measure(struct rounding *rounding, const uint16_t *choice, double *time_s,
+                      double *cost_j)
+{
+    memcpy(rounding->choice, choice, rounding->count * sizeof *choice);
+    *time_s = forward(rounding);
+    *cost_j = total_j(rounding, 0);
+}
+
+void rounding_options(const struct rounding *rounding, const uint16_t *choice, uint32_t *option)
+{
+    for (size_t p = 0; p < rounding->count; p++) {
+        const struct place *place = &rounding->places[p];
+        option[place->instruction] = place->options[choice[p]].index;
+    }
 }

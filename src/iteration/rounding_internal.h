@@ -1,16 +1,11 @@
 /*
  * From a continuous plan to one measured option per instruction, never beyond the deadline.
  *
- * Starts:
- *  - beam search: in topological order, the partial choices that have lost least so far;
- *  - error diffusion: in topological order, the best option that finishes as planned together with
- *    what then fits for the next on its stage; unused time flows downstream;
- *  - floor: always the option just below the planned duration.
- * Each then has its slack reclaimed: instructions move to slower options, the best savings
- * for the price of their time first. A local search then perturbs the best of them and, where that
- * still costs much more than the continuous plan, the starts from a plan in blocks, in which wide
- * gaps between options do less harm, and what annealing makes of the best; in short pipelines each
- * of the starts in turn, too.
+ * There are two starts: beam search, in topological order with the partial choices that have lost
+ * least so far, and the options just below the planned durations. Each then has its slack
+ * reclaimed: instructions move to slower options, the best savings for the price of their time
+ * first. A local search perturbs the better of them. Where plans for neighbouring deadlines promise
+ * more, a mixture of them is searched, too.
  *
  * The continuous plan cannot be reached in general: it moves along hulls, options have gaps. What
  * branch and bound has proved of it on small pipelines is in bench/bench_solver.c.
@@ -38,80 +33,72 @@ struct place {
     const struct option *options;
     uint32_t option_count;
     uint32_t table, instruction, microbatch;
+    int32_t phase; /* see rounding_mix() */
 };
 
 struct rounding {
-    const struct erg_schedule *schedule;
-    const struct timecost_problem *problem; /* what the continuous plans solve */
     const struct option_tables *tables;
     size_t count;
+    int32_t phases;
     int32_t reach;          /* the most places between an instruction and its successor */
     uint64_t seed;          /* of the local search */
     double stage_power_w;   /* P * S */
     struct place *places;   /* by start time of the fastest schedule: a range is a slice of time */
     double *start, *latest; /* per place: start, latest finish */
-    double *planned_start, *planned_duration;
     double *price_w; /* per place: what a second more or less is worth in the continuous plan */
     uint16_t *choice, *best, *floor; /* per place: index into its options */
     uint16_t *kept;                  /* the search's copy of one range */
     size_t microbatches;
     int32_t *place_of; /* [table * microbatches + microbatch] */
     struct beam *beam;
-    struct annealing *annealing;
 };
 
 struct rounding *rounding_new(const struct erg_schedule *schedule,
-                              const struct timecost_problem *problem,
                               const struct option_tables *tables, uint64_t seed);
 void rounding_free(struct rounding *rounding);
 
-/*
- * How long to look for a better choice: `least` to `most` rounds of search, until one has found a
- * choice that costs no more than the part `enough` of planned_j beyond it; with `bearable`, until
- * more rounds bring nothing. After the first come so many with annealing, each longer than the one
- * before.
- */
+/* How often to look at each instruction: at least, and at most until a plan needs enough_j. */
 struct rounding_effort {
-    int least, most, annealings;
-    double planned_j, enough, bearable;
+    size_t least, most;
+    double enough_j;
 };
 
 /*
- * deadline_s at least the true shortest time, met but for the errors of addition. Writes the index
- * of the chosen option into `option` (as the caller's tables count).
+ * deadline_s at least the true shortest time, met but for the errors of addition. `choice` has one
+ * entry per place.
  */
 void rounding_round(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
-                    const struct rounding_effort *effort, uint32_t *option);
+                    const struct rounding_effort *effort, uint16_t *choice);
 
 /*
- * Another continuous plan for the same time, which rounding can follow where `plan` lies within
- * wide gaps between options. Stages that are all at one end of the gap, or all at the other, keep
- * step; where each mixes the ends as it comes, all wait for whoever is slow. So the instructions in
- * wide gaps are put at one end until some phase of the iteration and at the other from then on, and
- * everything else is solved again. Since a wide segment of a hull is linear, two such blocks cost
- * little more than the plan: one transition.
+ * Improves `choice`, which is on time, where a mixture of two others does better: `slow`, which is
+ * late, in some phases of the iteration, and `fast`, which is not, in those before or after.
  *
  * A phase is how many instructions of the other direction the stage has run before: in the steady
  * state of 1F1B without waiting, forward(stage, m) and then backward(stage, m - S + stage + 1) take
  * as long as backward(stage - 1, m - S + stage) and then forward(stage - 1, m + 1), the two ways
  * between the same two moments; so forwards of equal phase may change together, and so may
  * backwards. By microbatch or by time, stages would wait once more for each of them.
- *
- * loss_j is what a choice made for `plan` costs beyond it: blocks must promise less. false if none
- * do, or where gaps cannot be the reason for the loss. `blocks` is allocated by the caller.
  */
-bool rounding_blocks(const struct rounding *rounding, const struct timecost_plan *plan,
-                     double loss_j, struct timecost_plan *blocks);
+void rounding_mix(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
+                  const struct rounding_effort *effort, const uint16_t *fast, const uint16_t *slow,
+                  uint16_t *choice);
+
+/* Longest path and cost beyond waiting of a choice. */
+void rounding_measure(struct rounding *rounding, const uint16_t *choice, double *time_s,
+                      double *cost_j);
+
+/* Writes the index of each chosen option, as the caller's tables count, per instruction. */
+void rounding_options(const struct rounding *rounding, const uint16_t *choice, uint32_t *option);
 
 /*
  * Fills `choice` by beam search. By the duality of the continuous problem, a choice costs beyond
  * the plan what its options do with their time at the plan's prices, and each second of slack on
  * a dependency at the price of that one. So a partial choice can be charged for every mismatch as
- * soon as it arises, and the `width` best of them go on. false within the last tick of the
+ * soon as it arises, and the best of them go on. false within the last tick of the
  * shortest time, where not even the options below the plan may fit.
  */
-enum { BEAM_NARROWEST = 32, BEAM_WIDEST = 256 };
-bool rounding_beam(struct rounding *rounding, double deadline_s, size_t width);
+bool rounding_beam(struct rounding *rounding, double deadline_s);
 struct beam *beam_new(const struct rounding *rounding);
 void beam_free(struct beam *beam);
 
@@ -123,17 +110,6 @@ void beam_free(struct beam *beam);
  */
 void rounding_search(struct rounding *rounding, double deadline_s, size_t effort,
                      struct erg_rng *rng);
-
-/*
- * Improves `choice`, which must be on time, by simulated annealing of the times between
- * instructions (Kirkpatrick, Gelatt and Vecchi 1983): each takes the slowest option between its
- * start and the starts of its successors, so a plan is a set of such times, and moving one changes
- * the options of the few instructions that end or start by it. `moves` of them, within limits.
- */
-void rounding_anneal(struct rounding *rounding, double deadline_s, size_t moves,
-                     struct erg_rng *rng);
-struct annealing *annealing_new(const struct rounding *rounding);
-void annealing_free(struct annealing *annealing);
 
 static inline double rounding_time(const struct rounding *rounding, int32_t p)
 {

@@ -48,24 +48,34 @@ static void find_flows(struct rounding *rounding, const struct erg_schedule *sch
                 option_tables_depends(schedule, (uint32_t)i, k) ? next++ : -1;
 }
 
+static void find_phases(struct rounding *rounding, const struct erg_schedule *schedule,
+                        const int32_t *place_of)
+{
+    int32_t before[2] = {0};
+    for (size_t i = 0; i < schedule->count; i++) {
+        enum erg_direction direction = schedule->instructions[i].direction;
+        if (i % schedule->per_stage == 0)
+            before[ERG_FORWARD] = before[ERG_BACKWARD] = 0;
+        rounding->places[place_of[i]].phase =
+            before[direction == ERG_FORWARD ? ERG_BACKWARD : ERG_FORWARD];
+        before[direction]++;
+    }
+    rounding->phases = (int32_t)(schedule->per_stage / 2) + 1;
+}
+
 struct rounding *rounding_new(const struct erg_schedule *schedule,
-                              const struct timecost_problem *problem,
                               const struct option_tables *tables, uint64_t seed)
 {
     struct rounding *rounding = erg_xcalloc(1, sizeof *rounding);
     size_t count = schedule->count;
-    rounding->schedule = schedule;
-    rounding->problem = problem;
     rounding->tables = tables;
     rounding->count = count;
     rounding->seed = seed;
     rounding->stage_power_w = tables->blocking_power_w * (double)schedule->pipeline.stages;
     rounding->places = erg_xcalloc(count, sizeof *rounding->places);
-    rounding->start = erg_xcalloc(5 * count, sizeof *rounding->start);
+    rounding->start = erg_xcalloc(3 * count, sizeof *rounding->start);
     rounding->latest = rounding->start + count;
-    rounding->planned_start = rounding->start + 2 * count;
-    rounding->planned_duration = rounding->start + 3 * count;
-    rounding->price_w = rounding->start + 4 * count;
+    rounding->price_w = rounding->start + 2 * count;
     rounding->choice = erg_xcalloc(4 * count, sizeof *rounding->choice);
     rounding->best = rounding->choice + count;
     rounding->floor = rounding->choice + 2 * count;
@@ -99,10 +109,10 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
         }
     }
     find_flows(rounding, schedule, place_of);
+    find_phases(rounding, schedule, place_of);
     free(place_of);
     free(order);
     rounding->beam = beam_new(rounding);
-    rounding->annealing = annealing_new(rounding);
     return rounding;
 }
 
@@ -111,7 +121,6 @@ void rounding_free(struct rounding *rounding)
     if (!rounding)
         return;
     beam_free(rounding->beam);
-    annealing_free(rounding->annealing);
     free(rounding->places);
     free(rounding->place_of);
     free(rounding->start);

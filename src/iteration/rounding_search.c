@@ -5,10 +5,10 @@
 #include <string.h>
 
 /* Slices in places: small ones try fast, large ones can move slack further. */
-enum { SMALLEST = 4, LARGEST = 64 };
+enum { SMALLEST = 16, LARGEST = 128 };
 
 /* Pairs weigh so many options on either side; all of them find hardly more. */
-enum { TRADED = 3 };
+enum { TRADED = 4 };
 
 /* The first trades of all pairs end after so many rounds. */
 enum { ROUNDS = 20 };
