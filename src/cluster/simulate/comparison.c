@@ -1,3 +1,4 @@
+/* Simulations of several policies as one document for the page. */
 #include "cluster/simulate/comparison.h"
 
 #include "base/memory.h"
