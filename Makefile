@@ -34,8 +34,9 @@ demo: all
 	@echo "Now open build/demo/report.html in a browser."
 
 bench: all
-	@cmake --build --preset $(PRESET) --target benches
+	@cmake --build --preset $(PRESET) --target benches --target research
 	sh scripts/bench.sh $(BUILD)/bench
+	sh scripts/bench.sh $(BUILD)/research replay
 
 # The status of the checks, not of tee.
 gpu-check: all

@@ -46,7 +46,7 @@ static void measure_profiles(const char *name, const struct erg_gpu *gpu,
     double start_s = erg_cpu_seconds(), elapsed_s = 0, virtual_s = 0;
     uint64_t runs = 0;
     while (elapsed_s < 0.5) {
-        struct erg_profile_result result;
+        struct erg_measurement result;
         if (erg_profile(device, &step, 1, clock_mhz, &options, runs++, &result, &err) == 0)
             virtual_s += result.device_s;
         elapsed_s = erg_cpu_seconds() - start_s;

@@ -105,7 +105,7 @@ static int bench_store(const char *folder, struct erg_error *err)
     double put_s = since(start) / PUTS;
     start = erg_now_ns();
     for (int i = 0; i < GETS; i++) {
-        struct erg_store_value value;
+        struct erg_measurement value;
         bool found;
         row.key.repeat = i % PUTS;
         if (erg_store_get(store, &row.key, &value, &found, err) != 0)

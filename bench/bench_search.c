@@ -186,7 +186,7 @@ static double noisy(struct world *w, double value, double sd, uint64_t kind)
     return w->noiseless ? value : value * exp(sd * erg_hash_normal(key));
 }
 
-static int measure(void *context, size_t config, struct erg_observation *out, struct erg_error *err)
+static int measure(void *context, size_t config, struct erg_measurement *out, struct erg_error *err)
 {
     (void)err;
     struct world *w = context;
@@ -196,7 +196,7 @@ static int measure(void *context, size_t config, struct erg_observation *out, st
     return 0;
 }
 
-static int measure_time(void *context, size_t config, struct erg_observation *out,
+static int measure_time(void *context, size_t config, struct erg_measurement *out,
                         struct erg_error *err)
 {
     (void)err;

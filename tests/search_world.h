@@ -23,7 +23,7 @@ static const int world_sms[WORLD_SMS] = {3, 6, 9, 12, 18, 30};
 
 struct world {
     double time_s[WORLD_SIZE], energy_j[WORLD_SIZE];
-    struct erg_observation memory[WORLD_SIZE], swept[WORLD_SIZE];
+    struct erg_measurement memory[WORLD_SIZE], swept[WORLD_SIZE];
     bool remembered[WORLD_SIZE], swept_before[WORLD_SIZE];
     uint64_t seed;
     bool noise;
@@ -97,14 +97,14 @@ static inline double world_factor(const struct world *world, double sd, size_t k
     return world->noise ? exp(sd * erg_hash_normal(key)) : 1.0;
 }
 
-static inline int world_measure(void *context, size_t config, struct erg_observation *out,
+static inline int world_measure(void *context, size_t config, struct erg_measurement *out,
                                 struct erg_error *err)
 {
     struct world *world = context;
     if (!world->remembered[config]) {
         if (world_stopped(world, err))
             return -1;
-        world->memory[config] = (struct erg_observation){
+        world->memory[config] = (struct erg_measurement){
             .time_s = world->time_s[config] * world_factor(world, 0.003, 1, config),
             .energy_j = world->energy_j[config] * world_factor(world, 0.01, 2, config),
             .clock_mhz = world_clock(world, config)};
@@ -114,14 +114,14 @@ static inline int world_measure(void *context, size_t config, struct erg_observa
     return 0;
 }
 
-static inline int world_measure_time(void *context, size_t config, struct erg_observation *out,
+static inline int world_measure_time(void *context, size_t config, struct erg_measurement *out,
                                      struct erg_error *err)
 {
     struct world *world = context;
     if (!world->swept_before[config]) {
         if (world_stopped(world, err))
             return -1;
-        world->swept[config] = (struct erg_observation){
+        world->swept[config] = (struct erg_measurement){
             .time_s = world->time_s[config] * world_factor(world, 0.006, 3, config) *
                       (world_holds(world, config) ? 1 - world->cool_share : 1),
             .clock_mhz = world_clock(world, config)};

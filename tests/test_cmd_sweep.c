@@ -145,6 +145,13 @@ static void test_slurm(void **state)
     assert_true(json_equal(apart, whole));
     json_decref(apart);
     json_decref(whole);
+    static const char *const files[] = {"sweep.csv", "sweep.json", "report.html"};
+    for (size_t i = 0; i < 3; i++) { /* equal seeds, equal bytes */
+        command.count = 0;
+        erg_text_printf(&command, "cmp \"%s/it's apart/%s\" '%s/whole/%s'", folder, files[i],
+                        folder, files[i]);
+        assert_int_equal(system(command.data), 0);
+    }
     erg_text_release(&command);
 }
 

@@ -28,10 +28,10 @@ static struct erg_store_row row_number(int i)
         .slot_name = "norm_0",
         .value = {.time_s = 0.001 * (i + 1),
                   .energy_j = 0.5 + i,
-                  .time_error = 0.001,
-                  .energy_error = 0.004,
-                  .clock_effective_mhz = 900 + 15 * i,
-                  .temperature_begin_c = 31.5,
+                  .time_sd = 0.001,
+                  .energy_sd = 0.004,
+                  .clock_mhz = 900 + 15 * i,
+                  .temperature_start_c = 31.5,
                   .temperature_end_c = 44,
                   .window_s = 5,
                   .reasons = 4},
@@ -52,7 +52,7 @@ static void first_measurement_of_a_key_stays(void **state)
     struct erg_error err;
     struct erg_store *store = open_store("first.db");
     struct erg_store_row row = row_number(1);
-    struct erg_store_value value;
+    struct erg_measurement value;
     bool inserted, found;
     assert_ok(erg_store_get(store, &row.key, &value, &found, &err), &err);
     assert_false(found);
@@ -72,7 +72,7 @@ static void first_measurement_of_a_key_stays(void **state)
     assert_true(found);
     assert_memory_equal(&value.time_s, &row.value.time_s, sizeof(double));
     assert_near(value.energy_j, 1.5, 0);
-    assert_near(value.temperature_begin_c, 31.5, 0);
+    assert_near(value.temperature_start_c, 31.5, 0);
     assert_near(value.window_s, 5, 0);
     assert_int_equal(value.reasons, 4);
     row.key.kind = ERG_STORE_TIME_ONLY;
@@ -97,9 +97,9 @@ static void rows_that_cannot_be_are_refused_by_name(void **state)
     struct erg_store *store = open_store("changed.db");
     for (int i = 0; i < 3; i++) {
         struct erg_store_row row = row_number(i);
-        struct erg_store_value value;
+        struct erg_measurement value;
         bool found;
-        double *changed[] = {&row.value.energy_j, &row.value.energy_j, &row.value.time_error};
+        double *changed[] = {&row.value.energy_j, &row.value.energy_j, &row.value.time_sd};
         *changed[i] = i ? -5 : NAN;
         assert_ok(erg_store_put(store, &row, NULL, &err), &err);
         assert_fails(erg_store_get(store, &row.key, &value, &found, &err), &err, "changed.db': ");
@@ -121,7 +121,7 @@ static void rows_come_in_order_and_export(void **state)
     struct erg_store *store = open_store("order.db");
     for (int i = 0; i < 5; i++) {
         struct erg_store_row row = row_number(i);
-        row.value.energy_error = NAN;
+        row.value.energy_sd = NAN;
         assert_ok(erg_store_put(store, &row, NULL, &err), &err);
     }
     int seen = 0;
@@ -151,7 +151,7 @@ static int put_many(void *context, size_t thread, struct erg_error *err)
     for (int i = 0; i < 40; i++) { /* threads 0 and 1 put the same rows, 2 and 3 others */
         struct erg_store_row row = row_number(i);
         row.key.repeat = (int64_t)(thread / 2);
-        struct erg_store_value value;
+        struct erg_measurement value;
         bool found;
         if (erg_store_put(store, &row, NULL, err) ||
             erg_store_get(store, &row.key, &value, &found, err))

@@ -95,7 +95,7 @@ static void rest_is_static_power_and_then_idle(void **state)
         .kind = ERG_OP_GEMM, .kernels = 1, .flops = 4e11, .k = 4096, .tiles = 2000};
     struct erg_step step = {.task = {&product, 1, {0}}};
     struct erg_profile_options profile = erg_profile_options_default();
-    struct erg_profile_result result;
+    struct erg_measurement result;
     profile.window_s = 0.6;
     assert_ok(erg_emulated_open(&device, &gpu, &stack, &options, &err), &err);
     assert_ok(erg_profile_rest(device, &step, 1, 0.2, &profile, 1, &result, &err), &err);
@@ -119,7 +119,7 @@ static void waiting_is_the_first_gpus_power(void **state)
         .kind = ERG_OP_GEMM, .kernels = 1, .flops = 4e11, .k = 4096, .tiles = 2000};
     struct erg_step step = {.task = {&product, 1, {.wire_bytes = 1e8}}, .launch = {1, 1}};
     struct erg_profile_options profile = erg_profile_options_default();
-    struct erg_profile_result result;
+    struct erg_measurement result;
     profile.window_s = 0.6;
     gpu.blocking_power_w = 180;
     for (int power = 0; power < 2; power++) {

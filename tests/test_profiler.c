@@ -51,11 +51,11 @@ static struct erg_emulated_options full_options(void)
     return options;
 }
 
-static struct erg_profile_result profile(struct erg_device *device, int clock_mhz, uint64_t key)
+static struct erg_measurement profile(struct erg_device *device, int clock_mhz, uint64_t key)
 {
     struct erg_error err;
     struct erg_profile_options options = erg_profile_options_default();
-    struct erg_profile_result result;
+    struct erg_measurement result;
     assert_ok(erg_profile(device, &hot_step, 1, clock_mhz, &options, key, &result, &err), &err);
     return result;
 }
@@ -68,7 +68,7 @@ static void long_runs_are_as_warm_as_short_ones(void **state)
     struct erg_error err;
     struct erg_emulated_options exact = exact_options();
     struct erg_profile_options options = erg_profile_options_default();
-    struct erg_profile_result one, many;
+    struct erg_measurement one, many;
     enum { LONG = 375 };
     struct erg_step *steps = calloc(LONG, sizeof *steps);
     for (size_t i = 0; i < LONG; i++)
@@ -95,7 +95,7 @@ static void without_noise_the_model_is_measured(void **state)
     for (int clock = 1260; clock <= 1980; clock += 240) {
         struct erg_emulated_result model;
         assert_ok(erg_emulated_run(&on.gpu, &on.stack, &hot_step, 1, clock, &model, &err), &err);
-        struct erg_profile_result result = profile(on.device, clock, 1);
+        struct erg_measurement result = profile(on.device, clock, 1);
         assert_close(result.time_s, model.time_s, 1e-6);
         assert_close(result.energy_j, model.energy_j, 1.5e-3); /* polls place an edge to 2.5 ms */
         assert_near(result.clock_mhz, model.clock_effective_mhz, 8);
@@ -104,7 +104,7 @@ static void without_noise_the_model_is_measured(void **state)
         assert_false(result.unstable || result.missed_clock || result.refused_clock);
         assert_in_range((int)(1e3 * result.device_s), 12000, 14500);
         struct erg_profile_options options = erg_profile_options_default();
-        struct erg_profile_result burst;
+        struct erg_measurement burst;
         assert_ok(erg_profile_time(on.device, &hot_step, 1, clock, &options, 1, &burst, &err),
                   &err);
         assert_close(burst.time_s, model.time_s, 1e-6);
@@ -120,12 +120,12 @@ static void equal_keys_give_equal_bytes(void **state)
     struct fixture on, again;
     open_fixture(&on, "H200-SXM", full_options());
     open_fixture(&again, "H200-SXM", full_options());
-    struct erg_profile_result first = profile(on.device, 1980, 11);
-    struct erg_profile_result other = profile(on.device, 1500, 12);
+    struct erg_measurement first = profile(on.device, 1980, 11);
+    struct erg_measurement other = profile(on.device, 1500, 12);
     /* The other way round, on another device, after something else. */
     profile(again.device, 1200, 99);
-    struct erg_profile_result other_again = profile(again.device, 1500, 12);
-    struct erg_profile_result first_again = profile(again.device, 1980, 11);
+    struct erg_measurement other_again = profile(again.device, 1500, 12);
+    struct erg_measurement first_again = profile(again.device, 1980, 11);
     assert_near(first.time_s, first_again.time_s, 0);
     assert_near(first.energy_j, first_again.energy_j, 0);
     assert_near(first.energy_sd, first_again.energy_sd, 0);
@@ -145,7 +145,7 @@ static void measurements_repeat_within_a_percent(void **state)
     enum { TRIALS = 40 };
     double time_sum = 0, energy_sum = 0, time_square = 0, energy_square = 0;
     for (uint64_t trial = 0; trial < TRIALS; trial++) {
-        struct erg_profile_result result = profile(on.device, 1980, 1000 + trial);
+        struct erg_measurement result = profile(on.device, 1980, 1000 + trial);
         time_sum += result.time_s / TRIALS;
         energy_sum += result.energy_j / TRIALS;
         time_square += result.time_s * result.time_s / TRIALS;
@@ -314,7 +314,7 @@ static void refusals_are_reported_or_worked_around(void **state)
     struct fixture on;
     struct erg_error err;
     struct erg_profile_options options = erg_profile_options_default();
-    struct erg_profile_result result;
+    struct erg_measurement result;
     struct erg_emulated_options refusing = exact_options();
     refusing.refuse_clocks = true;
     open_fixture(&on, "H200-SXM", refusing);
@@ -359,7 +359,7 @@ static void a_hot_room_throttles(void **state)
     options.heat = true;
     open_fixture(&on, "H200-SXM", options);
     on.gpu.ambient_c = 65;
-    struct erg_profile_result result = profile(on.device, 1500, 1);
+    struct erg_measurement result = profile(on.device, 1500, 1);
     assert_true(result.reasons & ERG_REASON_SW_THERMAL);
     assert_true(result.temperature_end_c > 86 && result.temperature_end_c < 92);
     assert_true(result.clock_mhz < 1490);
@@ -374,7 +374,7 @@ static void unstable_work_is_repeated_and_said(void **state)
     struct erg_error err;
     open_fixture(&on, "H200-SXM", full_options());
     struct erg_profile_options options = erg_profile_options_default();
-    struct erg_profile_result result;
+    struct erg_measurement result;
     options.time_scatter_max = 1e-6; /* no real device is that calm */
     assert_ok(erg_profile(on.device, &hot_step, 1, 1500, &options, 1, &result, &err), &err);
     assert_true(result.unstable);
@@ -398,7 +398,7 @@ static void windows_grow_with_the_step_of_the_counter(void **state)
     struct fixture on;
     struct erg_error err;
     struct erg_emulated_result model;
-    struct erg_profile_result result;
+    struct erg_measurement result;
     struct erg_profile_options options = erg_profile_options_default();
     open_fixture(&on, "H200-SXM", exact_options()); /* its counter moves every 92 ms */
     assert_ok(erg_emulated_run(&on.gpu, &on.stack, &hot_step, 1, 1500, &model, &err), &err);
@@ -425,7 +425,7 @@ static void long_runs_and_whole_instructions_profile_too(void **state)
     for (size_t i = 0; i < 64; i++)
         steps[i] = hot_step;
     struct erg_profile_options options = erg_profile_options_default();
-    struct erg_profile_result result;
+    struct erg_measurement result;
     struct erg_emulated_result model;
     assert_ok(erg_emulated_run(&on.gpu, &on.stack, steps, 64, 1410, &model, &err), &err);
     assert_ok(erg_profile(on.device, steps, 64, 1410, &options, 1, &result, &err), &err);
@@ -449,7 +449,7 @@ static void noise_is_centred_on_the_model(void **state)
         open_fixture(&on, "H200-SXM", options);
         struct erg_emulated_result model;
         assert_ok(erg_emulated_run(&on.gpu, &on.stack, &hot_step, 1, 1500, &model, &err), &err);
-        struct erg_profile_result result = profile(on.device, 1500, seed);
+        struct erg_measurement result = profile(on.device, 1500, seed);
         time_ratio += result.time_s / model.time_s / SEEDS;
         energy_ratio += result.energy_j / model.energy_j / SEEDS;
         worst = fmax(worst, fabs(result.time_s / model.time_s - 1));
@@ -462,7 +462,7 @@ static void noise_is_centred_on_the_model(void **state)
 
 struct race {
     struct fixture *fixture;
-    struct erg_profile_result results[16];
+    struct erg_measurement results[16];
 };
 
 static int profile_one(void *context, size_t i, struct erg_error *err)
@@ -487,7 +487,7 @@ static void threads_with_devices_of_their_own_agree(void **state)
     struct race race = {.fixture = &on};
     assert_ok(erg_parallel_for(16, 4, profile_one, &race, &err), &err);
     for (uint64_t i = 0; i < 16; i++) {
-        struct erg_profile_result alone = profile(on.device, 1980, i / 2);
+        struct erg_measurement alone = profile(on.device, 1980, i / 2);
         assert_near(race.results[i].time_s, alone.time_s, 0);
         assert_near(race.results[i].energy_j, alone.energy_j, 0);
     }

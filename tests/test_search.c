@@ -99,7 +99,7 @@ static void later_readings_of_a_config_are_averaged(void **state)
     world_init(&world, 1, false);
     struct erg_search_result *result = world_search(&world, ERG_SEARCH_RANDOM, 10, 1);
     size_t config = result->order[0];
-    struct erg_observation again = {.time_s = world.time_s[config] * 1.21,
+    struct erg_measurement again = {.time_s = world.time_s[config] * 1.21,
                                     .energy_j = world.energy_j[config] * 1.44};
     struct erg_error err;
     assert_ok(erg_search_add(result, config, &again, &err), &err);

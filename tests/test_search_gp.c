@@ -200,7 +200,7 @@ static void fit_raises_the_penalised_likelihood(void **state)
     struct erg_gp_data data = {0};
     for (size_t i = 0; i < 40; i++) {
         size_t config = (i * 37) % WORLD_SIZE;
-        struct erg_observation seen = {0};
+        struct erg_measurement seen = {0};
         struct erg_error err;
         assert_ok(world_measure(&world, config, &seen, &err), &err);
         erg_gp_data_add(&data, config, log(seen.time_s / 1.5e-3), 2.5e-5);
@@ -292,7 +292,10 @@ static void later_measurement_moves_the_table_towards_it(void **state)
     while (result->table[config].knowledge == ERG_MEASURED)
         config++;
     struct erg_estimate before = result->table[config];
-    struct erg_observation seen = {before.time_s * 1.02, before.energy_j * 1.03, 1e-4, 1e-4, 0};
+    struct erg_measurement seen = {.time_s = before.time_s * 1.02,
+                                   .energy_j = before.energy_j * 1.03,
+                                   .time_sd = 1e-4,
+                                   .energy_sd = 1e-4};
     struct erg_error err;
     assert_ok(erg_search_add(result, config, &seen, &err), &err);
     struct erg_estimate after = result->table[config];
@@ -328,7 +331,7 @@ static void held_gpus_promise_no_more_than_they_do(void **state)
         struct erg_search_result *result = world_search(&world, ERG_SEARCH_GP, 24, seed);
         size_t fastest = fastest_of(result);
         while (result->table[fastest].knowledge != ERG_MEASURED) { /* as a planner does */
-            struct erg_observation seen = {0};
+            struct erg_measurement seen = {0};
             struct erg_error err;
             assert_ok(world_measure(&world, fastest, &seen, &err), &err);
             assert_ok(erg_search_add(result, fastest, &seen, &err), &err);

@@ -10,6 +10,7 @@
 #include "io/csv.h"
 
 #include <signal.h>
+#include <sqlite3.h>
 
 #define DATA ERGON_TEST_SOURCE_DIR "/tests/data/cluster"
 #define SMALL                                                                                      \
@@ -196,8 +197,10 @@ static void put_value(const struct erg_sweep *sweep, struct erg_documents *store
                       struct erg_sweep_point point, double value)
 {
     struct erg_error err;
-    json_t *document = json_pack("{s:i, s:f, s:n}", "gpus", 12, "mean_jct_s", value, "p99_jct_s");
-    json_t *about = json_object();
+    json_t *document, *about = json_object();
+    assert_ok(erg_sweep_simulate(sweep, &point, &document, &err), &err);
+    json_object_set_new(document, "mean_jct_s", json_real(value));
+    json_object_set_new(document, "p99_jct_s", json_null());
     assert_ok(erg_documents_put(store, erg_sweep_key(sweep, &point).text, about, document, &err),
               &err);
     json_decref(about);
@@ -468,6 +471,50 @@ static void test_interrupted(void **state)
     check_goes_on(SIGINT, ERG_INTERRUPTED, "interrupted");
 }
 
+static void change_document(const char *store, const char *key, const char *content)
+{
+    struct erg_text path = {0}, change = {0};
+    sqlite3 *database;
+    erg_text_printf(&path, "%s/sweep.db", store);
+    erg_text_printf(&change, "UPDATE document SET content = '%s' WHERE key = '%s'", content, key);
+    assert_int_equal(sqlite3_open(path.data, &database), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(database, change.data, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_changes(database), 1);
+    sqlite3_close(database);
+    erg_text_release(&path);
+    erg_text_release(&change);
+}
+
+/* A document that is no summary does not fall out of the means without a word. */
+static void test_damaged(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *content, *says;
+    } cases[] = {{"{}", "'schema'"},
+                 {"[]", "'schema'"},
+                 {"3", "[' or '{"},
+                 {"{\"schema\": \"ergon.simulation\"}", "'gpus'"},
+                 {"{\"schema\": \"ergon.sweep\"}", "'schema'"}};
+    struct erg_error err;
+    json_t *document;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[24];
+        struct erg_sweep *sweep = load(SMALL "policies: [fcfs, elasticflow-ls]\n");
+        snprintf(name, sizeof name, "damaged%zu", i);
+        struct erg_documents *store = store_of(name, 0, 1);
+        assert_ok(run(sweep, store, &err), &err);
+        erg_documents_close(store);
+        const struct erg_sweep_point point = {.policy = 1};
+        change_document(in_folder(name), erg_sweep_key(sweep, &point).text, cases[i].content);
+        store = store_of(name, 0, 1);
+        assert_fails(run(sweep, store, &err), &err, cases[i].says);
+        assert_fails(erg_sweep_document(sweep, store, &document, &err), &err, cases[i].says);
+        erg_documents_close(store);
+        erg_sweep_free(sweep);
+    }
+}
+
 /* ---- what is wrong is said ---- */
 
 static void test_refusals(void **state)
@@ -509,12 +556,13 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_points),      cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_load),        cmocka_unit_test(test_resample),
-        cmocka_unit_test(test_intervals),   cmocka_unit_test(test_pooled),
-        cmocka_unit_test(test_run),         cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_failures),    cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_interrupted), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_points),    cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_load),      cmocka_unit_test(test_resample),
+        cmocka_unit_test(test_intervals), cmocka_unit_test(test_pooled),
+        cmocka_unit_test(test_run),       cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_failures),  cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_damaged),   cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, commands_begin, remove_folder);
 }

@@ -314,6 +314,7 @@ static int simulate(struct simulating *at, const struct erg_policy *policy, bool
     if (erg_simulate(&result, &at->simulation, err) != 0)
         return -1;
     int status = 0;
+    erg_log(ERG_LOG_INFO, "%s: simulated in %.3f CPU s", policy->name, result.summary.cpu_s);
     warn_of_unserved(at, &result);
     if (at->values->output) {
         struct erg_text folder = {0};

@@ -1,3 +1,4 @@
+/* ergon simulate --generate: a trace drawn as a file says. */
 #include "cli/simulate_generate.h"
 
 #include "cluster/traces/generate.h"

@@ -1,3 +1,4 @@
+/* ergon simulate --sweep: many simulations, here or under Slurm. */
 #define _GNU_SOURCE /* realpath */
 #include "cli/simulate_sweep.h"
 

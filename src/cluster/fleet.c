@@ -1,3 +1,4 @@
+/* The reader of a cluster's file. */
 #include "cluster/fleet.h"
 
 #include "io/yaml.h"

@@ -1,3 +1,4 @@
+/* Which GPUs are free, and where there is room for a shape. */
 #include "cluster/occupancy.h"
 
 #include "base/memory.h"

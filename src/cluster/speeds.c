@@ -1,3 +1,4 @@
+/* The table of how fast workloads run on shapes of GPUs. */
 #include "cluster/speeds.h"
 
 #include <math.h>

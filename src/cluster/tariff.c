@@ -1,3 +1,4 @@
+/* What electricity costs and emits, over time. */
 #include "cluster/tariff.h"
 
 #include "base/memory.h"

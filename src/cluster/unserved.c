@@ -1,3 +1,4 @@
+/* Jobs that are not served, in words. */
 #include "cluster/unserved.h"
 
 #include "cluster/speeds.h"

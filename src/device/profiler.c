@@ -98,7 +98,7 @@ static int time_runs(const struct profiling *at, size_t runs, double *run_s, str
 }
 
 /* Locks the clock and times a few runs. */
-static int prepare(struct profiling *at, struct erg_profile_result *result, struct erg_error *err)
+static int prepare(struct profiling *at, struct erg_measurement *result, struct erg_error *err)
 {
     struct erg_error refusal;
     if (erg_device_set_clock(at->device, at->clock_mhz, &refusal) != 0) {
@@ -181,7 +181,7 @@ static int choose_source(const struct profiling *at, enum erg_energy_source *sou
 }
 
 /* What the sub-windows say; the latest enqueue was the tail, before it the sub-windows. */
-static int evaluate(const struct profiling *at, size_t runs, struct erg_profile_result *result,
+static int evaluate(const struct profiling *at, size_t runs, struct erg_measurement *result,
                     struct series *time, struct series *energy, struct erg_error *err)
 {
     double run_s[SUB_WINDOWS], run_j[SUB_WINDOWS], start_s = 0, end_s = 0;
@@ -216,15 +216,15 @@ static int evaluate(const struct profiling *at, size_t runs, struct erg_profile_
     result->repeats = SUB_WINDOWS * runs;
 
     struct erg_poll mean = erg_sensor_log_mean(&at->log, start_s, end_s);
-    result->clock_mhz = (int)lround(mean.clock_mhz);
+    result->clock_mhz = round(mean.clock_mhz);
     result->reasons = mean.reasons;
     result->temperature_start_c = erg_sensor_log_mean(&at->log, start_s, start_s).temperature_c;
     result->temperature_end_c = erg_sensor_log_mean(&at->log, end_s, end_s).temperature_c;
     return 0;
 }
 
-static int measure_window(struct profiling *at, struct erg_profile_result *result,
-                          struct series *time, struct series *energy, struct erg_error *err)
+static int measure_window(struct profiling *at, struct erg_measurement *result, struct series *time,
+                          struct series *energy, struct erg_error *err)
 {
     const struct erg_profile_options *options = at->options;
     erg_sensor_log_clear(&at->log);
@@ -252,28 +252,28 @@ static int measure_window(struct profiling *at, struct erg_profile_result *resul
     return evaluate(at, runs, result, time, energy, err);
 }
 
-static bool clock_missed(const struct profiling *at, const struct erg_profile_result *result)
+static bool clock_missed(const struct profiling *at, const struct erg_measurement *result)
 {
     const uint32_t throttled = ERG_REASON_SW_POWER_CAP | ERG_REASON_HW_SLOWDOWN |
                                ERG_REASON_SW_THERMAL | ERG_REASON_HW_THERMAL |
                                ERG_REASON_HW_POWER_BRAKE;
     /* 1 %: more than any GPU's clock step, and what a cap takes before it reports itself. */
     return at->clock_mhz && !result->refused_clock && !(result->reasons & throttled) &&
-           abs(result->clock_mhz - at->clock_mhz) * 100 > at->clock_mhz;
+           fabs(result->clock_mhz - at->clock_mhz) * 100 > at->clock_mhz;
 }
 
 /* How many times longer the window would have to be for the counter's steps; below 1 it is fine. */
-static double shortness(const struct profiling *at, const struct erg_profile_result *result)
+static double shortness(const struct profiling *at, const struct erg_measurement *result)
 {
     if (result->energy_source != ERG_ENERGY_COUNTER)
         return 0;
     return steps_least * erg_sensor_log_period(&at->log) / result->window_s;
 }
 
-static int profile(struct profiling *at, struct erg_profile_result *out, struct erg_error *err)
+static int profile(struct profiling *at, struct erg_measurement *out, struct erg_error *err)
 {
     const struct erg_profile_options *options = at->options;
-    struct erg_profile_result result = {0};
+    struct erg_measurement result = {0};
     double calmest = INFINITY;
     if (prepare(at, &result, err) != 0)
         return -1;
@@ -299,10 +299,10 @@ static int profile(struct profiling *at, struct erg_profile_result *out, struct 
 }
 
 /* Sub-bursts right after each other, and one look at the sensors: only the time is wanted. */
-static int profile_burst(struct profiling *at, struct erg_profile_result *result,
+static int profile_burst(struct profiling *at, struct erg_measurement *result,
                          struct erg_error *err)
 {
-    *result = (struct erg_profile_result){.attempts = 1};
+    *result = (struct erg_measurement){.attempts = 1};
     if (prepare(at, result, err) != 0)
         return -1;
     size_t runs = runs_for(at, at->options->burst_s / SUB_WINDOWS);
@@ -327,7 +327,7 @@ static int profile_burst(struct profiling *at, struct erg_profile_result *result
     result->time_sd = time.scatter / sqrt(SUB_WINDOWS);
     result->repeats = SUB_WINDOWS * runs;
     result->window_s = time.mean * (double)result->repeats;
-    result->clock_mhz = (int)lround(seen->clock_mhz);
+    result->clock_mhz = round(seen->clock_mhz);
     result->reasons = seen->reasons;
     result->temperature_start_c = result->temperature_end_c = seen->temperature_c;
     result->unstable = time.scatter > at->options->time_scatter_max;
@@ -336,8 +336,8 @@ static int profile_burst(struct profiling *at, struct erg_profile_result *result
 }
 
 /* One measurement from the device's start of it to its last look at the sensors. */
-static int measure(int (*way)(struct profiling *, struct erg_profile_result *, struct erg_error *),
-                   struct profiling *at, uint64_t key, struct erg_profile_result *result,
+static int measure(int (*way)(struct profiling *, struct erg_measurement *, struct erg_error *),
+                   struct profiling *at, uint64_t key, struct erg_measurement *result,
                    struct erg_error *err)
 {
     erg_sensor_log_init(&at->log, at->device->gpus);
@@ -352,7 +352,7 @@ static int measure(int (*way)(struct profiling *, struct erg_profile_result *, s
 
 int erg_profile(struct erg_device *device, const struct erg_step *steps, size_t count,
                 int clock_mhz, const struct erg_profile_options *options, uint64_t key,
-                struct erg_profile_result *result, struct erg_error *err)
+                struct erg_measurement *result, struct erg_error *err)
 {
     struct profiling at = {device, steps, count, clock_mhz, options, {0}, 0, 1};
     return measure(profile, &at, key, result, err);
@@ -360,7 +360,7 @@ int erg_profile(struct erg_device *device, const struct erg_step *steps, size_t 
 
 int erg_profile_time(struct erg_device *device, const struct erg_step *steps, size_t count,
                      int clock_mhz, const struct erg_profile_options *options, uint64_t key,
-                     struct erg_profile_result *result, struct erg_error *err)
+                     struct erg_measurement *result, struct erg_error *err)
 {
     struct profiling at = {device, steps, count, clock_mhz, options, {0}, 0, 1};
     return measure(profile_burst, &at, key, result, err);

@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "device/work.h"
 #include "ergon/error.h"
+#include "io/measurement.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,31 +41,6 @@ struct erg_profile_options {
  */
 struct erg_profile_options erg_profile_options_default(void);
 
-enum erg_energy_source {
-    ERG_ENERGY_NONE,    /* a time measurement */
-    ERG_ENERGY_COUNTER, /* the energy counter's edges */
-    ERG_ENERGY_POWER,   /* mean of power readings, where the counter cannot be read */
-};
-
-struct erg_profile_result {
-    double time_s;             /* of one run of all steps; the slowest GPU's */
-    double energy_j;           /* of one run, mean over the GPUs */
-    double time_sd, energy_sd; /* relative, of the means above */
-    enum erg_energy_source energy_source;
-
-    int clock_mhz;      /* mean of what the GPUs reported during the window */
-    uint32_t reasons;   /* all that were seen during the window (enum erg_clock_reason) */
-    bool refused_clock; /* the device does not lock clocks: measured at its own */
-    bool missed_clock;  /* locked, but ran at another clock without giving a reason */
-    bool unstable;      /* too short or scattered too much in every attempt; the best is given */
-    double temperature_start_c, temperature_end_c; /* of the hottest GPU */
-
-    double window_s; /* how long the window was */
-    size_t repeats;  /* runs in it */
-    int attempts;
-    double device_s; /* of the device's time, everything included */
-};
-
 /*
  * Measures time and energy. `key` names the measurement (erg_device_begin()): on an emulated
  * device equal keys give equal results whatever was measured before.
@@ -75,12 +51,12 @@ struct erg_profile_result {
  */
 int erg_profile(struct erg_device *device, const struct erg_step *steps, size_t count,
                 int clock_mhz, const struct erg_profile_options *options, uint64_t key,
-                struct erg_profile_result *result, struct erg_error *err);
+                struct erg_measurement *result, struct erg_error *err);
 
 /* Time only, in a burst: a few hundred milliseconds after the clock has settled. */
 int erg_profile_time(struct erg_device *device, const struct erg_step *steps, size_t count,
                      int clock_mhz, const struct erg_profile_options *options, uint64_t key,
-                     struct erg_profile_result *result, struct erg_error *err);
+                     struct erg_measurement *result, struct erg_error *err);
 
 /*
  * The GPUs at rest, from `since_s` after some of that work on for window_s: time_s is one second
@@ -88,7 +64,7 @@ int erg_profile_time(struct erg_device *device, const struct erg_step *steps, si
  */
 int erg_profile_rest(struct erg_device *device, const struct erg_step *steps, size_t count,
                      double since_s, const struct erg_profile_options *options, uint64_t key,
-                     struct erg_profile_result *result, struct erg_error *err);
+                     struct erg_measurement *result, struct erg_error *err);
 
 /*
  * A GPU that waits for the others in the first communication of the steps, right after some of that
@@ -96,6 +72,6 @@ int erg_profile_rest(struct erg_device *device, const struct erg_step *steps, si
  */
 int erg_profile_waiting(struct erg_device *device, const struct erg_step *steps, size_t count,
                         const struct erg_profile_options *options, uint64_t key,
-                        struct erg_profile_result *result, struct erg_error *err);
+                        struct erg_measurement *result, struct erg_error *err);
 
 #endif

@@ -41,7 +41,7 @@ static int poll_until(struct erg_device *device, struct erg_sensor_log *log, dou
 }
 
 static int measure(struct erg_device *device, struct erg_sensor_log *log, double start_s,
-                   double end_s, struct erg_profile_result *result, struct erg_error *err)
+                   double end_s, struct erg_measurement *result, struct erg_error *err)
 {
     struct erg_poll mean = erg_sensor_log_mean(log, start_s, end_s);
     double energy_j = 0;
@@ -57,11 +57,11 @@ static int measure(struct erg_device *device, struct erg_sensor_log *log, double
             "measuring the power of %s without work: neither its energy counter nor its "
             "power can be read",
             device->identity);
-    *result = (struct erg_profile_result){
+    *result = (struct erg_measurement){
         .time_s = 1,
         .energy_j = counted ? energy_j / (end_s - start_s) : mean.power_w,
         .energy_source = counted ? ERG_ENERGY_COUNTER : ERG_ENERGY_POWER,
-        .clock_mhz = (int)lround(mean.clock_mhz),
+        .clock_mhz = round(mean.clock_mhz),
         .reasons = mean.reasons,
         .temperature_start_c = erg_sensor_log_mean(log, start_s, start_s).temperature_c,
         .temperature_end_c = erg_sensor_log_mean(log, end_s, end_s).temperature_c,
@@ -73,7 +73,7 @@ static int measure(struct erg_device *device, struct erg_sensor_log *log, double
 }
 
 static int watch(struct erg_device *device, struct erg_sensor_log *log, double start_s,
-                 double end_s, struct erg_profile_result *result, struct erg_error *err)
+                 double end_s, struct erg_measurement *result, struct erg_error *err)
 {
     return poll_until(device, log, end_s + edges_s, err) ||
                    measure(device, log, start_s, end_s, result, err)
@@ -83,7 +83,7 @@ static int watch(struct erg_device *device, struct erg_sensor_log *log, double s
 
 int erg_profile_rest(struct erg_device *device, const struct erg_step *steps, size_t count,
                      double since_s, const struct erg_profile_options *options, uint64_t key,
-                     struct erg_profile_result *result, struct erg_error *err)
+                     struct erg_measurement *result, struct erg_error *err)
 {
     struct erg_sensor_log log;
     erg_sensor_log_init(&log, device->gpus);
@@ -103,7 +103,7 @@ int erg_profile_rest(struct erg_device *device, const struct erg_step *steps, si
 
 int erg_profile_waiting(struct erg_device *device, const struct erg_step *steps, size_t count,
                         const struct erg_profile_options *options, uint64_t key,
-                        struct erg_profile_result *result, struct erg_error *err)
+                        struct erg_measurement *result, struct erg_error *err)
 {
     struct erg_sensor_log log;
     erg_sensor_log_init(&log, device->gpus);

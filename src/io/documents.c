@@ -74,6 +74,15 @@ int erg_documents_get(struct erg_documents *documents, const char *key, json_t *
     return result;
 }
 
+int erg_documents_fail(const struct erg_documents *documents, const char *key, const char *why,
+                       struct erg_error *err)
+{
+    return erg_fail(err, ERG_FAILED,
+                    "reading the %s '%s': the document '%s' is damaged (%s); move the file away to "
+                    "start a new one",
+                    format.name, documents->database.path, key, why);
+}
+
 /* A row as texts: key, about, content, created_utc. */
 enum { COLUMNS = 4 };
 

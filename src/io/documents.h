@@ -21,6 +21,10 @@ void erg_documents_close(struct erg_documents *documents);
 int erg_documents_get(struct erg_documents *documents, const char *key, json_t **document,
                       struct erg_error *err);
 
+/* An error about a document that only the caller can tell to be damaged, and why. Returns -1. */
+int erg_documents_fail(const struct erg_documents *documents, const char *key, const char *why,
+                       struct erg_error *err);
+
 /* `about` says to people what the document is of. */
 int erg_documents_put(struct erg_documents *documents, const char *key, const json_t *about,
                       const json_t *document, struct erg_error *err);

@@ -99,14 +99,14 @@ static double real(sqlite3_stmt *statement, int column)
                : sqlite3_column_double(statement, column);
 }
 
-static void read_value(sqlite3_stmt *statement, int column, struct erg_store_value *value)
+static void read_value(sqlite3_stmt *statement, int column, struct erg_measurement *value)
 {
     double *const fields[] = {&value->time_s,
                               &value->energy_j,
-                              &value->time_error,
-                              &value->energy_error,
-                              &value->clock_effective_mhz,
-                              &value->temperature_begin_c,
+                              &value->time_sd,
+                              &value->energy_sd,
+                              &value->clock_mhz,
+                              &value->temperature_start_c,
                               &value->temperature_end_c,
                               &value->window_s};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
@@ -128,22 +128,22 @@ static bool positive(double number)
 
 /* Another program may have changed what is stored. */
 static int check_value(const struct erg_store *store, const struct erg_store_key *key,
-                       const struct erg_store_value *value, struct erg_error *err)
+                       const struct erg_measurement *value, struct erg_error *err)
 {
     if (positive(value->time_s) &&
-        (key->kind == ERG_STORE_TIME_ONLY || positive(value->energy_j)) &&
-        !(value->time_error < 0) && !(value->energy_error < 0))
+        (key->kind == ERG_STORE_TIME_ONLY || positive(value->energy_j)) && !(value->time_sd < 0) &&
+        !(value->energy_sd < 0))
         return 0;
     return erg_fail(err, ERG_FAILED,
                     "reading '%s': the row with signature %s, %d MHz, slot %d, %d SMs holds %g s "
                     "and %g J with relative errors %g and %g, expected positive numbers; move the "
                     "file away to start a new one",
                     store->database.path, key->signature, key->clock_mhz, key->slot, key->sms,
-                    value->time_s, value->energy_j, value->time_error, value->energy_error);
+                    value->time_s, value->energy_j, value->time_sd, value->energy_sd);
 }
 
 int erg_store_get(struct erg_store *store, const struct erg_store_key *key,
-                  struct erg_store_value *value, bool *found, struct erg_error *err)
+                  struct erg_measurement *value, bool *found, struct erg_error *err)
 {
     pthread_mutex_lock(&store->mutex);
     bind_key(store->get, key);
@@ -162,13 +162,13 @@ int erg_store_get(struct erg_store *store, const struct erg_store_key *key,
 int erg_store_put(struct erg_store *store, const struct erg_store_row *row, bool *inserted,
                   struct erg_error *err)
 {
-    const struct erg_store_value *value = &row->value;
+    const struct erg_measurement *value = &row->value;
     const double numbers[] = {value->time_s,
                               value->energy_j,
-                              value->time_error,
-                              value->energy_error,
-                              value->clock_effective_mhz,
-                              value->temperature_begin_c,
+                              value->time_sd,
+                              value->energy_sd,
+                              value->clock_mhz,
+                              value->temperature_start_c,
                               value->temperature_end_c,
                               value->window_s};
     if (!positive(value->time_s))

@@ -13,6 +13,7 @@
 #define ERG_IO_STORE_H
 
 #include "ergon/error.h"
+#include "io/measurement.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,21 +36,11 @@ struct erg_store_key {
     int64_t repeat; /* 0, 1, … for repeated measurements of the same thing */
 };
 
-/* What came out. Unknown numbers are NaN. */
-struct erg_store_value {
-    double time_s, energy_j;
-    double time_error, energy_error; /* relative standard uncertainties */
-    double clock_effective_mhz;
-    double temperature_begin_c, temperature_end_c;
-    double window_s;  /* how long the measurement took */
-    uint32_t reasons; /* clock reasons seen (device/device.h) */
-};
-
 struct erg_store_row {
     struct erg_store_key key;
     const char *work_name; /* for people: "fwd_attn of Llama 3.2 3B, TP8, 4 x 4096" */
     const char *slot_name; /* "norm_0" */
-    struct erg_store_value value;
+    struct erg_measurement value;
     const char *created_utc; /* when reading; ignored by put */
 };
 
@@ -59,7 +50,7 @@ void erg_store_close(struct erg_store *store);
 
 /* *found tells whether there is one; *value is filled only then. */
 int erg_store_get(struct erg_store *store, const struct erg_store_key *key,
-                  struct erg_store_value *value, bool *found, struct erg_error *err);
+                  struct erg_measurement *value, bool *found, struct erg_error *err);
 
 /* *inserted (may be NULL) is false when the key was there already. */
 int erg_store_put(struct erg_store *store, const struct erg_store_row *row, bool *inserted,

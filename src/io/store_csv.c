@@ -7,7 +7,7 @@ static int export_row(void *context, const struct erg_store_row *row, struct erg
 {
     (void)err;
     struct erg_text *out = context;
-    const struct erg_store_value *value = &row->value;
+    const struct erg_measurement *value = &row->value;
     erg_csv_add(out, row->key.device);
     erg_csv_add(out, row->key.signature);
     erg_csv_add(out, row->work_name);
@@ -19,10 +19,10 @@ static int export_row(void *context, const struct erg_store_row *row, struct erg
     erg_csv_add_long(out, (long)row->key.repeat);
     erg_csv_add_double(out, value->time_s);
     erg_csv_add_double(out, value->energy_j);
-    erg_csv_add_double(out, value->time_error);
-    erg_csv_add_double(out, value->energy_error);
-    erg_csv_add_double(out, value->clock_effective_mhz);
-    erg_csv_add_double(out, value->temperature_begin_c);
+    erg_csv_add_double(out, value->time_sd);
+    erg_csv_add_double(out, value->energy_sd);
+    erg_csv_add_double(out, value->clock_mhz);
+    erg_csv_add_double(out, value->temperature_start_c);
     erg_csv_add_double(out, value->temperature_end_c);
     erg_csv_add_double(out, value->window_s);
     erg_csv_add_long(out, (long)value->reasons);

@@ -164,47 +164,37 @@ static void count_one(struct erg_lab *lab, bool cached, enum erg_store_kind kind
     pthread_mutex_unlock(&lab->lock);
 }
 
-static void count_clock(struct erg_lab *lab, const struct erg_store_value *value)
+static void count_clock(struct erg_lab *lab, const struct erg_measurement *value)
 {
     pthread_mutex_lock(&lab->lock);
-    lab->clocks_mhz += value->clock_effective_mhz;
+    lab->clocks_mhz += value->clock_mhz;
     lab->clock_count++;
     pthread_mutex_unlock(&lab->lock);
 }
 
 static int run_profiler(struct erg_lab *lab, struct erg_device *device,
                         const struct erg_store_key *key, const struct erg_step *steps, size_t count,
-                        struct erg_store_value *value, struct erg_error *err)
+                        struct erg_measurement *value, struct erg_error *err)
 {
     char work[SIGNATURE_BYTES];
     write_signature(work, hash_steps(1, steps, count), hash_steps(2, steps, count));
     uint64_t name = erg_hash_u64(erg_hash_text(work), (uint64_t)key->clock_mhz);
     name = erg_hash_u64(name, (uint64_t)key->kind);
-    struct erg_profile_result result;
     const struct erg_profile_options *options = &lab->request.profiler;
     bool full = key->kind == ERG_STORE_FULL;
-    if (full ? erg_profile(device, steps, count, key->clock_mhz, options, name, &result, err)
-             : erg_profile_time(device, steps, count, key->clock_mhz, options, name, &result, err))
+    if (full ? erg_profile(device, steps, count, key->clock_mhz, options, name, value, err)
+             : erg_profile_time(device, steps, count, key->clock_mhz, options, name, value, err))
         return -1;
-    *value = (struct erg_store_value){
-        .time_s = result.time_s,
-        .energy_j = full ? result.energy_j : NAN,
-        .time_error = result.time_sd,
-        .energy_error = full ? result.energy_sd : NAN,
-        .clock_effective_mhz = result.clock_mhz,
-        .temperature_begin_c = result.temperature_start_c,
-        .temperature_end_c = result.temperature_end_c,
-        .window_s = result.window_s,
-        .reasons = result.reasons,
-    };
-    count_one(lab, false, key->kind, result.device_s);
+    if (!full)
+        value->energy_j = value->energy_sd = NAN;
+    count_one(lab, false, key->kind, value->device_s);
     return 0;
 }
 
 static int lookup_or_measure(struct erg_lab *lab, struct erg_device *device,
                              struct erg_lab_name name, enum erg_store_kind kind,
                              const struct erg_step *steps, size_t count, int clock_mhz,
-                             struct erg_observation *out, struct erg_error *err)
+                             struct erg_measurement *out, struct erg_error *err)
 {
     char signature[SIGNATURE_BYTES];
     const struct erg_profile_options *options = &lab->request.profiler;
@@ -233,26 +223,20 @@ static int lookup_or_measure(struct erg_lab *lab, struct erg_device *device,
         return erg_fail_context(err, "measuring %s at %d MHz", name.task, clock_mhz);
     if (kind == ERG_STORE_FULL)
         count_clock(lab, &row.value);
-    *out = (struct erg_observation){
-        .time_s = row.value.time_s,
-        .energy_j = row.value.energy_j,
-        .time_sd = row.value.time_error,
-        .energy_sd = row.value.energy_error,
-        .clock_mhz = row.value.clock_effective_mhz,
-    };
+    *out = row.value;
     return 0;
 }
 
 int erg_lab_measure(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
                     const struct erg_step *steps, size_t count, int clock_mhz,
-                    struct erg_observation *out, struct erg_error *err)
+                    struct erg_measurement *out, struct erg_error *err)
 {
     return lookup_or_measure(lab, device, name, ERG_STORE_FULL, steps, count, clock_mhz, out, err);
 }
 
 int erg_lab_measure_time(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
                          const struct erg_step *steps, size_t count, int clock_mhz,
-                         struct erg_observation *out, struct erg_error *err)
+                         struct erg_measurement *out, struct erg_error *err)
 {
     return lookup_or_measure(lab, device, name, ERG_STORE_TIME_ONLY, steps, count, clock_mhz, out,
                              err);

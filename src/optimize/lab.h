@@ -67,9 +67,9 @@ struct erg_lab_name {
 /* Time and energy (profiler window), or time alone (short burst). */
 int erg_lab_measure(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
                     const struct erg_step *steps, size_t count, int clock_mhz,
-                    struct erg_observation *out, struct erg_error *err);
+                    struct erg_measurement *out, struct erg_error *err);
 int erg_lab_measure_time(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
                          const struct erg_step *steps, size_t count, int clock_mhz,
-                         struct erg_observation *out, struct erg_error *err);
+                         struct erg_measurement *out, struct erg_error *err);
 
 #endif

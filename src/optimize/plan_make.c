@@ -150,7 +150,7 @@ static void make_front(const struct maker *m, const struct erg_optimization_kind
         size_t config = (size_t)frontier.points[i].recipe;
         struct erg_choice choice = erg_space_choice(space, config);
         const struct erg_estimate *estimate = &search->table[config];
-        out->frontier[i] = (struct erg_plan_measurement){
+        out->frontier[i] = (struct erg_plan_estimate){
             .clock_mhz = space->clocks_mhz[choice.clock],
             .slot = copy(m, partition->slots[choice.slot].name),
             .sms = space->sms[choice.sm],

@@ -58,10 +58,10 @@ static struct erg_step step_of(const struct search_context *search, size_t confi
 
 typedef int lab_measure(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
                         const struct erg_step *steps, size_t count, int clock_mhz,
-                        struct erg_observation *out, struct erg_error *err);
+                        struct erg_measurement *out, struct erg_error *err);
 
 static int measure_by(lab_measure *how, struct search_context *search, size_t config,
-                      struct erg_observation *out, struct erg_error *err)
+                      struct erg_measurement *out, struct erg_error *err)
 {
     int clock_mhz;
     struct erg_lab_name name;
@@ -73,12 +73,12 @@ static int measure_by(lab_measure *how, struct search_context *search, size_t co
     return 0;
 }
 
-static int measure(void *context, size_t config, struct erg_observation *out, struct erg_error *err)
+static int measure(void *context, size_t config, struct erg_measurement *out, struct erg_error *err)
 {
     return measure_by(erg_lab_measure, context, config, out, err);
 }
 
-static int measure_time(void *context, size_t config, struct erg_observation *out,
+static int measure_time(void *context, size_t config, struct erg_measurement *out,
                         struct erg_error *err)
 {
     return measure_by(erg_lab_measure_time, context, config, out, err);
@@ -160,7 +160,7 @@ struct sweep_context {
     size_t done;
 };
 
-static int measure_layer(void *context, size_t clock, struct erg_observation *out,
+static int measure_layer(void *context, size_t clock, struct erg_measurement *out,
                          struct erg_error *err)
 {
     struct sweep_context *c = context;
@@ -338,7 +338,7 @@ static int verify_partition(void *context, size_t index, struct erg_error *err)
         const struct erg_survey_pick *pick = &verification->picks[i];
         if (pick->partition != index || search->table[pick->config].knowledge == ERG_MEASURED)
             continue;
-        struct erg_observation seen;
+        struct erg_measurement seen;
         status = measure(&measured, pick->config, &seen, err) ||
                          erg_search_add(search, pick->config, &seen, err)
                      ? -1

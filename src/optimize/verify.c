@@ -266,7 +266,7 @@ static int compare_numbers(struct verifier *v, struct erg_verification *out, str
 /* ---- time and energy ---- */
 
 static int measure(struct verifier *v, const struct erg_step *steps, size_t count, int clock_mhz,
-                   struct erg_profile_result *result, struct erg_error *err)
+                   struct erg_measurement *result, struct erg_error *err)
 {
     uint64_t key = erg_hash_u64(v->request->job->search.seed, v->measured++);
     int status = erg_profile(v->device, steps, count, clock_mhz, &v->profiler, key, result, err);
@@ -277,13 +277,13 @@ static int measure(struct verifier *v, const struct erg_step *steps, size_t coun
 static int measure_piece(struct verifier *v, const struct way *way, const struct piece *piece,
                          struct erg_verify_row *row, struct erg_error *err)
 {
-    struct erg_profile_result seen;
+    struct erg_measurement seen;
     if (measure(v, piece->steps, piece->count, way->clock_mhz, &seen, err))
         return -1;
     row->composed.time_s += piece->times * seen.time_s;
     row->composed.energy_j += piece->times * seen.energy_j;
     row->composed_mhz += piece->times * seen.time_s * seen.clock_mhz;
-    erg_log(ERG_LOG_INFO, "%s %s: %d x %s, each %.4f ms and %.4f J, at %d MHz, %.1f C",
+    erg_log(ERG_LOG_INFO, "%s %s: %d x %s, each %.4f ms and %.4f J, at %.0f MHz, %.1f C",
             row->backward ? "backward" : "forward", erg_verify_way_name(row->way), piece->times,
             piece->name, 1e3 * seen.time_s, seen.energy_j, seen.clock_mhz, seen.temperature_end_c);
     return 0;
@@ -306,7 +306,7 @@ static int measure_partition(struct verifier *v, const struct way *way, const st
     *out = (struct erg_verify_partition){.backward = backward};
     snprintf(out->name, sizeof out->name, "%s", piece->name);
     for (int i = 0; i < ERG_VERIFY_WAYS; i++) {
-        struct erg_profile_result seen;
+        struct erg_measurement seen;
         if (measure(v, &steps[i], 1, way->clock_mhz, &seen, err))
             return -1;
         out->costs[i] = (struct erg_cost){seen.time_s, seen.energy_j};
@@ -333,7 +333,7 @@ static int measure_way(struct verifier *v, enum erg_verify_way name, bool backwa
                        struct erg_verify_row *row, struct erg_error *err)
 {
     const struct way *way = &v->ways[backward][name];
-    struct erg_profile_result before;
+    struct erg_measurement before;
     *row = (struct erg_verify_row){.backward = backward, .way = name, .mode = way->mode};
     if (measure(v, way->stack.steps, way->stack.count, way->clock_mhz, &before, err))
         return -1;
@@ -345,7 +345,7 @@ static int measure_way(struct verifier *v, enum erg_verify_way name, bool backwa
         return -1;
     row->stack = (struct erg_cost){(before.time_s + row->profile.time_s) / 2,
                                    (before.energy_j + row->profile.energy_j) / 2};
-    row->stack_mhz = (before.clock_mhz + row->profile.clock_mhz) / 2.0;
+    row->stack_mhz = (before.clock_mhz + row->profile.clock_mhz) / 2;
     return 0;
 }
 
@@ -353,7 +353,7 @@ static int heat(struct verifier *v, struct erg_error *err)
 {
     const struct way *way = &v->ways[0][ERG_VERIFY_SEQUENTIAL];
     struct erg_profile_options options = v->profiler;
-    struct erg_profile_result ignored;
+    struct erg_measurement ignored;
     options.warmup_s = heat_s;
     options.attempts = 1;
     return erg_profile(v->device, way->stack.steps, way->stack.count, way->clock_mhz, &options, 0,

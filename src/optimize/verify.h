@@ -48,10 +48,10 @@ struct erg_verify_request {
 struct erg_verify_row {
     bool backward;
     enum erg_verify_way way;
-    enum erg_mode mode;                /* of the plan: what it runs in this direction */
-    struct erg_cost composed, stack;   /* from its pieces; as measured in one go */
-    double composed_mhz, stack_mhz;    /* clock, mean over time */
-    struct erg_profile_result profile; /* of the stack, the second time */
+    enum erg_mode mode;              /* of the plan: what it runs in this direction */
+    struct erg_cost composed, stack; /* from its pieces; as measured in one go */
+    double composed_mhz, stack_mhz;  /* clock, mean over time */
+    struct erg_measurement profile;  /* of the stack, the second time */
 };
 
 /* A partition, once: the compute of one nanobatch and a communication; costs of one GPU. */

@@ -200,7 +200,7 @@ struct erg_plan_partition {
     size_t configurations, measured, swept;
     double *hypervolume; /* after each energy measurement, relative to the final front */
     size_t hypervolume_count;
-    struct erg_plan_measurement {
+    struct erg_plan_estimate {
         int clock_mhz;
         const char *slot;
         int sms;

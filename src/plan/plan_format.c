@@ -138,8 +138,8 @@ TABLE(search, T,
 TABLE(op, T, TEXT("name", name), TEXT("kind", kind));
 #undef T
 
-#define T struct erg_plan_measurement
-TABLE(measurement, T,
+#define T struct erg_plan_estimate
+TABLE(estimate, T,
     INT("clock_mhz", clock_mhz, COUNT(1)),
     TEXT("slot", slot),
     INT("sms", sms, COUNT(1)),
@@ -165,7 +165,7 @@ TABLE(partition, T,
     SIZE("measured", measured, COUNT(0)),
     SIZE("swept", swept, COUNT(0)),
     LIST("hypervolume", hypervolume, hypervolume_count, numbers),
-    LIST("frontier", frontier, frontier_count, measurement));
+    LIST("frontier", frontier, frontier_count, estimate));
 #undef T
 
 #define T struct erg_plan_configuration

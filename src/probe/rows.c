@@ -214,7 +214,7 @@ static struct erg_profile_options profile_options(void)
     return options;
 }
 
-static void fill(struct erg_probe_row *row, const struct erg_profile_result *result)
+static void fill(struct erg_probe_row *row, const struct erg_measurement *result)
 {
     row->time_s = result->time_s;
     row->energy_j = result->energy_j;
@@ -231,7 +231,7 @@ static int measure_item(struct erg_device *device, const struct erg_probe_progra
                         const struct erg_probe_item *item, struct erg_probe_row *row,
                         struct erg_error *err)
 {
-    struct erg_profile_result result;
+    struct erg_measurement result;
     struct erg_profile_options options = profile_options();
     uint64_t key = erg_hash_u64(erg_hash_text(program->name), erg_hash_text(item->name));
     const struct erg_probe_item *work = &program->items[0]; /* what a rest is a rest from */

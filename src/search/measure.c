@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 int erg_search_check(const struct erg_space *space, size_t config,
-                     const struct erg_observation *seen, bool energy, struct erg_error *err)
+                     const struct erg_measurement *seen, bool energy, struct erg_error *err)
 {
     bool good = isfinite(seen->time_s) && seen->time_s > 0.0 && seen->time_sd >= 0.0 &&
                 isfinite(seen->time_sd);
@@ -27,7 +27,7 @@ int erg_search_check(const struct erg_space *space, size_t config,
 static int measure(struct erg_search_run *run, size_t config, struct erg_error *err)
 {
     struct erg_search_result *result = run->result;
-    struct erg_observation seen = {0};
+    struct erg_measurement seen = {0};
     if (run->oracle->measure(run->oracle->context, config, &seen, err) ||
         erg_search_check(&run->space, config, &seen, true, err))
         return -1;
@@ -72,7 +72,7 @@ int erg_search_measure_latin(struct erg_search_run *run, size_t count, struct er
 
 int erg_search_measure_time(struct erg_search_run *run, size_t config, struct erg_error *err)
 {
-    struct erg_observation seen = {0};
+    struct erg_measurement seen = {0};
     if (run->oracle->measure_time(run->oracle->context, config, &seen, err) ||
         erg_search_check(&run->space, config, &seen, false, err))
         return -1;

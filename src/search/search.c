@@ -75,7 +75,7 @@ static void fill_table_from_readings(struct erg_search_result *result)
     size_t *seen = erg_xcalloc(result->config_count, sizeof *seen);
     memset(result->table, 0, result->config_count * sizeof *result->table);
     for (size_t i = 0; i < model->count; i++) {
-        const struct erg_observation *reading = &model->items[i].seen;
+        const struct erg_measurement *reading = &model->items[i].seen;
         const size_t config = model->same_as[model->items[i].config];
         struct erg_estimate *e = &result->table[config];
         e->time_s += log(reading->time_s);
@@ -203,7 +203,7 @@ int erg_search_run(struct erg_search_result **out, const struct erg_space *space
 }
 
 int erg_search_add(struct erg_search_result *result, size_t config,
-                   const struct erg_observation *observation, struct erg_error *err)
+                   const struct erg_measurement *observation, struct erg_error *err)
 {
     struct erg_search_model *model = result->model;
     if (config >= result->config_count)

@@ -31,6 +31,7 @@
 
 #include "ergon/error.h"
 #include "ergon/frontier.h"
+#include "io/measurement.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,18 +54,11 @@ size_t erg_space_size(const struct erg_space *space);
 size_t erg_space_index(const struct erg_space *space, struct erg_choice choice);
 struct erg_choice erg_space_choice(const struct erg_space *space, size_t config);
 
-/* One measurement. Relative standard deviations of the reported values; 0 = not known, assume. */
-struct erg_observation {
-    double time_s, energy_j; /* energy: total, not beyond blocking power */
-    double time_sd, energy_sd;
-    double clock_mhz; /* that it ran at; 0 = not known */
-};
-
 struct erg_oracle {
-    int (*measure)(void *context, size_t config, struct erg_observation *out,
+    int (*measure)(void *context, size_t config, struct erg_measurement *out,
                    struct erg_error *err);
     /* A short run that gives the time alone (fills time_s, time_sd); needed for a sweep only. */
-    int (*measure_time)(void *context, size_t config, struct erg_observation *out,
+    int (*measure_time)(void *context, size_t config, struct erg_measurement *out,
                         struct erg_error *err);
     void *context;
 };
@@ -152,7 +146,7 @@ void erg_search_free(struct erg_search_result *result);
  * plan is final) and refreshes the whole table. It is not part of `order`.
  */
 int erg_search_add(struct erg_search_result *result, size_t config,
-                   const struct erg_observation *observation, struct erg_error *err);
+                   const struct erg_measurement *observation, struct erg_error *err);
 
 /*
  * The front of the estimates that are not ERG_UNKNOWN, in (t, E - blocking_power_w t); recipe =

@@ -18,7 +18,7 @@ void erg_space_latin(const struct erg_space *space, size_t count, struct erg_rng
 /* A reading of a config; its energy is NAN when only the time was measured. */
 struct erg_search_reading {
     size_t config;
-    struct erg_observation seen;
+    struct erg_measurement seen;
 };
 
 /* What a result remembers to be able to take later measurements. */
@@ -43,7 +43,7 @@ struct erg_search_run {
 
 /* Fails unless what was seen of a config makes sense; `energy`: its energy, too. */
 int erg_search_check(const struct erg_space *space, size_t config,
-                     const struct erg_observation *seen, bool energy, struct erg_error *err);
+                     const struct erg_measurement *seen, bool energy, struct erg_error *err);
 
 /*
  * Ask the oracle, check its answers and append them to the result: about these configs, about

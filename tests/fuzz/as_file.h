@@ -1,20 +1,22 @@
-/* The bytes of an input as a file, for parsers that take a path only. */
+/* The bytes of an input as a file in memory, for parsers that take a path only; to be included
+ * first. */
 #ifndef ERGON_TESTS_FUZZ_AS_FILE_H
 #define ERGON_TESTS_FUZZ_AS_FILE_H
 
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-/* The path of a file without a name, which all inputs share. */
+/* Its path, which all inputs share. */
 static inline const char *as_file(const unsigned char *data, size_t size)
 {
     static char path[64];
     static int file = -1;
     if (file < 0) {
-        char name[] = "/tmp/ergon-fuzz-XXXXXX";
-        file = mkstemp(name);
-        if (file < 0 || unlink(name) != 0)
+        file = memfd_create("fuzz", MFD_CLOEXEC);
+        if (file < 0)
             abort();
         snprintf(path, sizeof path, "/proc/self/fd/%d", file);
     }

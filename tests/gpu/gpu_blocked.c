@@ -32,7 +32,7 @@ static void check_stagger(struct erg_device *device, const struct erg_step *step
 static void check_power(struct erg_device *device, const struct erg_step *step)
 {
     struct erg_profile_options options = erg_profile_options_default();
-    struct erg_profile_result rest, waiting;
+    struct erg_measurement rest, waiting;
     options.window_s = 0.6;
     gpu_ok(erg_profile_rest(device, step, 1, 0.2, &options, 1, &rest, &gpu_error));
     gpu_ok(erg_profile_waiting(device, step, 1, &options, 1, &waiting, &gpu_error));

@@ -1,3 +1,4 @@
+/* Arena's tables: who has which GPUs in a plan that is only tried. */
 #include "cluster/policies/arena_internal.h"
 #include "cluster/schedule/accounting.h"
 

@@ -1,3 +1,4 @@
+/* What a workload can run on, and what each of that is worth. */
 #include "cluster/policies/ergon_internal.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* Places for what a market gave: the largest jobs first. */
 #include "cluster/policies/ergon_internal.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* The market: who gets what at given prices, and who buys what is left. */
 #include "cluster/policies/market_internal.h"
 
 #include "base/memory.h"

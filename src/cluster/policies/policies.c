@@ -1,3 +1,4 @@
+/* The list of policies. */
 #include "cluster/policies/policies.h"
 
 #include "base/text.h"

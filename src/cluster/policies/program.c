@@ -1,3 +1,4 @@
+/* Linear and integer programs, solved by COIN-OR. */
 #include "cluster/policies/program.h"
 
 #include "base/memory.h"

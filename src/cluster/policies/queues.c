@@ -1,3 +1,4 @@
+/* Queues of jobs that are served first come, first served. */
 #include "cluster/policies/queues.h"
 
 #include "base/memory.h"

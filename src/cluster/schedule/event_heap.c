@@ -1,3 +1,4 @@
+/* A binary heap of the next events of jobs or nodes. */
 #include "cluster/schedule/event_heap_internal.h"
 
 #include "base/memory.h"

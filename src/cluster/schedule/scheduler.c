@@ -1,3 +1,4 @@
+/* The scheduler: states and GPUs of jobs, and the log of what a policy changes. */
 #include "cluster/schedule/scheduler_internal.h"
 
 #include "base/memory.h"

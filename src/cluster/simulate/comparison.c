@@ -1,3 +1,4 @@
+/* Simulations of several policies as one document for the page. */
 #include "cluster/simulate/comparison.h"
 
 #include "base/memory.h"
@@ -162,10 +163,10 @@ json_t *erg_comparison_new(const struct erg_simulation *simulation)
                                             fleet->types[t].gpus_per_node, "first_node",
                                             fleet->types[t].first_node));
     const char *path = simulation->trace->path, *slash = strrchr(path, '/');
-    return erg_json_pack("{s:s, s:i, s:s, s:i, s:i, s:o, s:I, s:i, s:[]}", "schema", "ergon.cluster",
-                     "schema_version", 1, "trace", slash ? slash + 1 : path, "gpus", fleet->gpus,
-                     "nodes", fleet->nodes, "types", types, "jobs",
-                     (json_int_t)simulation->trace->count, "steps", STEPS, "policies");
+    return erg_json_pack("{s:s, s:i, s:s, s:i, s:i, s:o, s:I, s:i, s:[]}", "schema",
+                         "ergon.cluster", "schema_version", 1, "trace", slash ? slash + 1 : path,
+                         "gpus", fleet->gpus, "nodes", fleet->nodes, "types", types, "jobs",
+                         (json_int_t)simulation->trace->count, "steps", STEPS, "policies");
 }
 
 void erg_comparison_add(json_t *comparison, const struct erg_simulated *result,

@@ -1,3 +1,4 @@
+/* Which job had which GPUs from when to when. */
 #include "cluster/simulate/gpu_uses.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* What a simulation measures: integrals of power, throughput and use, and their summary. */
 #include "cluster/simulate/meter_internal.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* Outages of nodes, read from a file or drawn. */
 #include "cluster/simulate/outages.h"
 
 #include "base/memory.h"

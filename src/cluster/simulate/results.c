@@ -1,3 +1,4 @@
+/* Results of a simulation: their document and their tables. */
 #include "cluster/simulate/results.h"
 
 #include "cluster/simulate/gpu_uses.h"
@@ -6,6 +7,8 @@
 #include "io/json.h"
 
 #include <math.h>
+#include <stddef.h>
+#include <string.h>
 
 static const char *const states[] = {
     [ERG_JOB_FUTURE] = "future", [ERG_JOB_WAITING] = "waiting",   [ERG_JOB_RUNNING] = "running",
@@ -54,51 +57,84 @@ static json_t *unserved(const struct erg_simulated *result, const struct erg_sim
     return array;
 }
 
+#define NUMBER(key)                                                                                \
+    {                                                                                              \
+#key, offsetof(struct erg_summary, key)                                                    \
+    }
+
+/* Numbers of a summary; null where they cannot be said. */
+static const struct {
+    const char *key;
+    size_t offset;
+} numbers[] = {
+    NUMBER(mean_jct_s),
+    NUMBER(median_jct_s),
+    NUMBER(p99_jct_s),
+    NUMBER(mean_time_in_system_s),
+    NUMBER(mean_queue_s),
+    NUMBER(mean_slowdown),
+    NUMBER(mean_finish_time_fairness),
+    NUMBER(worst_finish_time_fairness),
+    NUMBER(mean_throughput),
+    NUMBER(peak_throughput),
+    NUMBER(utilization),
+    NUMBER(goodput),
+    NUMBER(fragmentation),
+    NUMBER(reconfiguration_gpu_s),
+    NUMBER(undone_gpu_s),
+    NUMBER(deadlines_met),
+    NUMBER(energy_j),
+    NUMBER(peak_power_w),
+    NUMBER(throttled_s),
+    NUMBER(off_gpu_s),
+    NUMBER(wake_ups),
+    NUMBER(cost_usd),
+    NUMBER(co2_kg),
+    NUMBER(simulated_s),
+};
+
+static const char *const counts[] = {"gpus",          "submitted_jobs",  "finished_jobs",
+                                     "rejected_jobs", "unrunnable_jobs", "reconfigurations"};
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
 json_t *erg_simulated_document(const struct erg_simulated *result,
                                const struct erg_simulation *simulation)
 {
     const struct erg_summary *summary = &result->summary;
-    const struct {
-        const char *key;
+    const long values[COUNT(counts)] = {simulation->fleet->gpus,  summary->submitted_jobs,
+                                        summary->finished_jobs,   summary->rejected_jobs,
+                                        summary->unrunnable_jobs, summary->reconfigurations};
+    json_t *root = erg_json_pack("{s:s, s:i, s:s}", "schema", "ergon.simulation", "schema_version",
+                                 1, "policy", simulation->policy->name);
+    for (size_t i = 0; i < COUNT(counts); i++)
+        json_object_set_new(root, counts[i], json_integer(values[i]));
+    for (size_t i = 0; i < COUNT(numbers); i++) {
         double value;
-    } numbers[] = {
-        {"mean_jct_s", summary->mean_jct_s},
-        {"median_jct_s", summary->median_jct_s},
-        {"p99_jct_s", summary->p99_jct_s},
-        {"mean_time_in_system_s", summary->mean_time_in_system_s},
-        {"mean_queue_s", summary->mean_queue_s},
-        {"mean_slowdown", summary->mean_slowdown},
-        {"mean_finish_time_fairness", summary->mean_finish_time_fairness},
-        {"worst_finish_time_fairness", summary->worst_finish_time_fairness},
-        {"mean_throughput", summary->mean_throughput},
-        {"peak_throughput", summary->peak_throughput},
-        {"utilization", summary->utilization},
-        {"goodput", summary->goodput},
-        {"fragmentation", summary->fragmentation},
-        {"reconfiguration_gpu_s", summary->reconfiguration_gpu_s},
-        {"undone_gpu_s", summary->undone_gpu_s},
-        {"deadlines_met", summary->deadlines_met},
-        {"energy_j", summary->energy_j},
-        {"peak_power_w", summary->peak_power_w},
-        {"throttled_s", summary->throttled_s},
-        {"off_gpu_s", summary->off_gpu_s},
-        {"wake_ups", summary->wake_ups},
-        {"cost_usd", summary->cost_usd},
-        {"co2_kg", summary->co2_kg},
-        {"simulated_s", summary->simulated_s},
-    };
-    json_t *root = erg_json_pack(
-        "{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "schema", "ergon.simulation",
-        "schema_version", 1, "policy", simulation->policy->name, "gpus", simulation->fleet->gpus,
-        "submitted_jobs", (json_int_t)summary->submitted_jobs, "finished_jobs",
-        (json_int_t)summary->finished_jobs, "rejected_jobs", (json_int_t)summary->rejected_jobs,
-        "unrunnable_jobs", (json_int_t)summary->unrunnable_jobs, "reconfigurations",
-        (json_int_t)summary->reconfigurations);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        json_object_set_new(root, numbers[i].key, erg_json_number(numbers[i].value));
+        memcpy(&value, (const char *)summary + numbers[i].offset, sizeof value);
+        json_object_set_new(root, numbers[i].key, erg_json_number(value));
+    }
     json_object_set_new(root, "families", families(result));
     json_object_set_new(root, "unserved", unserved(result, simulation));
     return root;
+}
+
+const char *erg_simulated_missing(const json_t *document)
+{
+    const char *schema = json_string_value(json_object_get(document, "schema"));
+    if (!schema || strcmp(schema, "ergon.simulation") != 0)
+        return "schema";
+    for (size_t i = 0; i < COUNT(counts); i++)
+        if (!json_is_integer(json_object_get(document, counts[i])))
+            return counts[i];
+    for (size_t i = 0; i < COUNT(numbers); i++) {
+        const json_t *value = json_object_get(document, numbers[i].key);
+        if (!json_is_number(value) && !json_is_null(value))
+            return numbers[i].key;
+    }
+    if (!json_is_array(json_object_get(document, "families")))
+        return "families";
+    return json_is_array(json_object_get(document, "unserved")) ? NULL : "unserved";
 }
 
 static void add_row(struct erg_text *out, const char *const *fields, size_t count)

@@ -14,6 +14,9 @@
 json_t *erg_simulated_document(const struct erg_simulated *result,
                                const struct erg_simulation *simulation);
 
+/* The first key that is missing in such a document, or has no such value; NULL: it is whole. */
+const char *erg_simulated_missing(const json_t *document);
+
 /* A Chrome trace (io/trace.h) of a simulation that kept events and samples: a process for each type
  * of GPUs, a thread for each GPU that was the first of a job's on its node. */
 int erg_simulated_trace(const struct erg_simulated *result, const struct erg_simulation *simulation,

@@ -1,3 +1,4 @@
+/* The simulator: its loop over events, and when a policy is called. */
 #include "cluster/simulate/simulate_internal.h"
 
 #include "base/clock.h"

@@ -49,9 +49,8 @@ static int read_results(struct results *results, struct erg_documents *store, st
 {
     for (size_t i = 0; i < erg_sweep_points(results->sweep); i++) {
         struct erg_sweep_point point = erg_sweep_point(results->sweep, i);
-        struct erg_sweep_key key = erg_sweep_key(results->sweep, &point);
         json_t *summary;
-        if (erg_documents_get(store, key.text, &summary, err) != 0)
+        if (sweep_point_get(results->sweep, store, &point, &summary, err) != 0)
             return -1;
         if (!summary) {
             results->missing++;

@@ -242,9 +242,8 @@ static int list_points(struct running *run, const struct erg_sweep_part *part,
     run->points = erg_xcalloc(all / part->count + 1, sizeof *run->points);
     for (size_t i = part->index; i < all; i += part->count) {
         struct erg_sweep_point point = erg_sweep_point(run->sweep, i);
-        struct erg_sweep_key key = erg_sweep_key(run->sweep, &point);
         json_t *known;
-        if (erg_documents_get(run->store, key.text, &known, err) != 0)
+        if (sweep_point_get(run->sweep, run->store, &point, &known, err) != 0)
             return -1;
         if (known)
             run->finished++;

@@ -1,5 +1,6 @@
 /* Sweeps: the store of all points, and those of parts that were run elsewhere. */
-#include "cluster/sweep/sweep.h"
+#include "cluster/simulate/results.h"
+#include "cluster/sweep/sweep_internal.h"
 
 #include "base/log.h"
 #include "io/file.h"
@@ -61,4 +62,21 @@ int erg_sweep_store_open(struct erg_documents **store, const char *folder,
         erg_documents_close(*store);
     erg_text_release(&place);
     return result;
+}
+
+int sweep_point_get(const struct erg_sweep *sweep, struct erg_documents *store,
+                    const struct erg_sweep_point *point, json_t **summary, struct erg_error *err)
+{
+    struct erg_sweep_key key = erg_sweep_key(sweep, point);
+    if (erg_documents_get(store, key.text, summary, err) != 0)
+        return -1;
+    const char *missing = *summary ? erg_simulated_missing(*summary) : NULL;
+    if (!missing)
+        return 0;
+    struct erg_text why = {0};
+    erg_text_printf(&why, "expected the summary of a simulation with the key '%s'", missing);
+    json_decref(*summary);
+    erg_documents_fail(store, key.text, why.data, err);
+    erg_text_release(&why);
+    return -1;
 }

@@ -1,3 +1,4 @@
+/* Jobs of which only submission, GPUs and run time are known, as a trace. */
 #include "cluster/traces/maker.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* The reader of traces. */
 #include "cluster/job_trace.h"
 
 #include "base/random.h"

@@ -1,3 +1,4 @@
+/* Traces like another one: at another load, or resampled. */
 #include "cluster/traces/vary.h"
 
 #include "base/memory.h"
