@@ -29,12 +29,14 @@
  *   A100 at 110 clocks, 0.3 % off   0.222 0.299  8.85     0.231 0.344  1.51
  *   A100 at 110 clocks, 3 % apart   0.161 0.251  2.69     0.162 0.255  1.34
  *   A40 at 110 clocks, 8 x 96       0.112 0.291  6.66     0.064 0.112  1.01
- *   A40 at 110 clocks, 3 % apart    not done in 300 s     0.564 0.942  1.93
+ *   A40 at 110 clocks, 3 % apart    not done (500 s wall) 0.564 0.942  1.93
  * Bloom's forwards on A40 have a gap of 15 ms between two clocks, a tenth of their time. Within it
  * stages that choose an end each microbatch by itself wait for each other; two neighbours mixed at
- * a phase (rounding_mix) change together. Without mixtures the second A40 row loses 0.17 and 0.65.
- * Looked at 200 times instead of 16, each instruction loses 0.03 to 0.15 % less at five times the
- * CPU time; a beam of 128 states instead of 32 loses 0.01 to 0.03 % less at four times.
+ * a phase (rounding_mix) change together. Before there were
+ * mixtures, the same search, looking 16 times, lost 0.172 and 0.655 of 8 x 96. With search but no
+ * mixtures, looking 200 times instead of 16 lost 0.03 to 0.17 % less on five profiles, at about
+ * five times the CPU time; without search, a beam of 128 states lost 0.01 to 0.03 % less than one
+ * of 32, at about four times.
  */
 #include "base/clock.h"
 #include "base/memory.h"
