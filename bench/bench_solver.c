@@ -18,52 +18,25 @@
  *   Bloom on A40, 8 x 48, T = 21.425 s                    at least 0.023, known 0.196
  * So a loss of zero is out of reach; what lies between the two numbers is open. How much is depends
  * on how many instructions there are to share what is left over: of one forward and one backward of
- * the measured A100 table, all 38 clocks, the best pair of all loses up to 0.875 %. The known ones
- * of 2 x 8, 4 x 8 and 4 x 12 came from those solvers, the others from here. Of the frontier's plans
- * on the measured profiles, with 1 to 512 microbatches and the powers of waiting that were
- * published with them, none loses 0.3 %, nor does one on the distorted tables.
- * Where every row of 10 x 128 is up to another 0.3 % off, 8 of a frontier's 260 plans, of three
- * seeds out of ten, lose 0.303 to 0.322 %, at 1.04 to 1.10 times the shortest time, and 5 of 260
- * over all times up to 0.327 %; no 8 x 32 does, and of ten 4 x 16 three at the shortest time, up to
- * 0.321 %. There four times as many sweeps take 0.002 % off at three times the time. 16 x 512 takes
- * the most moves to get there, up to some minutes of a busy core for a plan; with at most 10,000
- * sweeps, as for shorter pipelines, one of 50 plans kept 0.302 %, with 40,000 0.299 %.
- * Three times as many moves take 0.006 % off its loss: at 1.013 times the shortest time
- * 0.312 % is left after 600 for an instruction, 0.303 % after 2000 and 0.298 % after 6000. It lies
- * evenly over the microbatches, half in options beside the best and half in waiting. In the same
- * time none of these comes lower: a ring of the steady state's microbatches, copied along (closing
- * it costs 0.06 % for 16 and 0.02 % for 64 of them); all times of a stage, or of a microbatch, at
- * once at their best for given neighbours; slices of time annealed again and kept where cheaper;
- * events that skip looks while their options stay; acceptance by Boltzmann's weights.
+ * the measured A100 table, all 38 clocks, the best pair of all loses up to 0.875 %.
  *
- * Of one of those 10 x 128, 0.312 % is 0.195 in options and 0.117 in waiting; the middle 108
- * microbatches lose 0.33 % of theirs. Tried on four of them, and not enough:
- *  - a single other time proposed instead of all looked at: a move takes half the time, but in the
- *    same time 0.003 to 0.009 % more is left (two plans);
- *  - moves of two events and what lies between them, besides: no less in more time (one plan);
- *  - cooling from 0.2 to 0.1 only: 0.002 % less; of other frontiers one takes a third less time
- *    and one three times as much;
- *  - 3.4 times as many moves in one annealing: 0.002 to 0.004 % less, all remain above 0.305 %;
- *  - a beam of 4096 states: 0.45 % after the search, of 32 states 0.41 % (one plan);
- *  - each stage's best pair of options, repeated: 0.3 to 0.45 % of the steady state;
- *  - rings of 4 to 12 microbatches, the best of 10 to 200: 0.33 to 0.36 % of the steady state;
- *  - two periods in a plan, where options fit better: costs 0.05 % where it saves 0.02 %.
- *
+ * The rounding had annealing and plans in blocks before. Loss of the whole frontier of 100 plans,
+ * mean and worst, and CPU s on the same busy machine, before and now:
+ *   A100 measured, 8 x 12           0.084 0.154  0.62     0.091 0.159  0.12
+ *   A100 measured, 8 x 96           0.089 0.188  2.07     0.087 0.160  0.67
+ *   Bloom on A40, 8 x 12            0.127 0.250  1.61     0.141 0.332  0.33
+ *   Bloom on A40, 8 x 96            0.100 0.298  3.73     0.059 0.123  0.85
+ *   A100 at 110 clocks, 0.3 % off   0.222 0.299  8.85     0.231 0.344  1.51
+ *   A100 at 110 clocks, 3 % apart   0.161 0.251  2.69     0.162 0.255  1.34
+ *   A40 at 110 clocks, 8 x 96       0.112 0.291  6.66     0.064 0.112  1.01
+ *   A40 at 110 clocks, 3 % apart    not done (500 s wall) 0.564 0.942  1.93
  * Bloom's forwards on A40 have a gap of 15 ms between two clocks, a tenth of their time. Within it
- * stages that choose an end each microbatch by itself wait for each other: of what is lost there,
- * nine tenths are backwards that are faster or slower than they should be to make up for it.
- * Annealing does not find the way out, for whole diagonals of instructions would have to change at
- * once. In two blocks (rounding_blocks.c) the worst of 100 plans loses, with 75 W of waiting:
- *   microbatches           24      48      96     128     256
- *   lost, without       0.291   0.296   0.380   0.323   0.499 %
- *   lost, in blocks     0.249   0.248   0.297   0.290   0.291 %
- *   mean, without       0.129   0.124   0.132   0.106   0.112 %
- *   mean, in blocks     0.121   0.100   0.108   0.079   0.076 %
- *   CPU, without          6.9      10      15      54     126 s
- *   CPU, in blocks        2.7     3.9     4.2     6.3      10 s
- * Plans are only put in blocks that lose 0.3 % without (0.25 % in short pipelines); 0.04 to 0.2 %
- * is left of them. Cut by microbatch instead of by phase, the transition alone costs 0.15 % of a
- * plan for 96 microbatches; cut by phase 0.03 %.
+ * stages that choose an end each microbatch by itself wait for each other; two neighbours mixed at
+ * a phase (rounding_mix) change together. Before there were
+ * mixtures, the same search, looking 16 times, lost 0.172 and 0.655 of 8 x 96. With search but no
+ * mixtures, looking 200 times instead of 16 lost 0.03 to 0.17 % less on five profiles, at about
+ * five times the CPU time; without search, a beam of 128 states lost 0.01 to 0.03 % less than one
+ * of 32, at about four times.
  */
 #include "base/clock.h"
 #include "base/memory.h"

@@ -29,17 +29,20 @@ struct wanted {
     double time_s, cost_j;    /* of the choice */
 };
 
+/* Short pipelines have less to share what is left over, and cost little to search. */
 static struct rounding_effort choose_effort(const struct realiser *realiser,
                                             const struct wanted *wanted)
 {
-    static const struct rounding_effort try = {.least = 16, .most = 16};
-    struct rounding_effort effort = {.least = 8, .most = 24};
+    static const size_t long_pipeline = 1024; /* instructions */
     if (realiser->request->tries)
-        return try;
+        return (struct rounding_effort){.least = 16, .most = 16};
+    const struct erg_iteration *iteration = realiser->iteration;
+    size_t more = long_pipeline / iteration->schedule.count;
+    more = more < 1 ? 1 : more > 4 ? 4 : more;
+    double enough_j = iteration->plans[wanted->plan].planned_energy_j * (1 + good_loss);
     if (wanted->will_run)
-        effort = (struct rounding_effort){.least = 32, .most = 256};
-    effort.enough_j = realiser->iteration->plans[wanted->plan].planned_energy_j * (1 + good_loss);
-    return effort;
+        return (struct rounding_effort){.least = 32, .most = 256 * more, .enough_j = enough_j};
+    return (struct rounding_effort){.least = 8, .most = 24 * more, .enough_j = enough_j};
 }
 
 static struct rounding *new_rounding(const struct realiser *realiser)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* States kept; four times as many lose only a few hundredths of a per cent less in the end. */
+/* States kept. What more of them find, the search finds sooner: see bench/bench_solver.c. */
 enum { BEAM_WIDTH = 16 };
 
 /* Options tried per instruction: those of least priced cost, and the slowest that fits. */
