@@ -370,7 +370,7 @@ static void test_wrong_questions(void **state)
         {"--gpus 100", "no multiple", 1},
         {"--batch 255", "a multiple of 8", 1},
         {"--layout p=2 -a 0.5", "at least 3", 1},
-        {"--layout t=2", "its key offload: 0.2 holds for --layout, too", 1},
+        {"--layout t=2", ": 0.2 holds for --layout, too, and offloading needs", 1},
         {"--solve-offload 60gb", "must be a number of bytes like 6e10, 64GiB", 2},
     };
     check_program("memory " JOBS "llama2-7b.yaml' --gpus 16 --layout t=2,p=8 2>&1", 1,

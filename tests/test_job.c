@@ -212,6 +212,14 @@ static void broken_rules_have_their_sentence(void **state)
          "job.yaml:7: key 'tensor': the 24 attention heads of meta-llama/Llama-3.2-3B cannot be "
          "divided among a tensor degree of 16"},
         {7, "tensor: 12", "", "job.yaml:7: key 'tensor': the 8 KV groups"},
+        {9, "microbatch_size: 1000000", "",
+         "job.yaml:9: key 'microbatch_size': expected a number from 1 to 10000, got 1000000"},
+        {9, "microbatch_size: 10000", "data: 100\n", "on 100 data ranks are a batch of "},
+        {0, "", "fsdp: true\n",
+         "job.yaml:12: key 'fsdp': sharding of weights and gradients over data parallel ranks "
+         "(FSDP, "
+         "ZeRO 2 and 3) is not modelled"},
+        {0, "", "zero_stage: 3\n", "job.yaml:12: key 'zero_stage': sharding of weights"},
         {7, "tensor: 0", "", "job.yaml:7: key 'tensor': expected a number from 1 to 1024, got 0"},
         {0, "", "vocabulary: 1000\n",
          "job.yaml:12: key 'vocabulary': expected at least the 128256 words"},

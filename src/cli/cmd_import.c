@@ -22,7 +22,7 @@ static const struct erg_option options[] = {
      .help = "calculon: write config.json, gpu.yaml, engine.yaml and job.yaml there"},
     {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 1e7,
      .help = "calculon: GPUs in all, of whole nodes; one node unless given"},
-    {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, 1e6,
+    {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, ERG_JOB_MOST_MICROBATCHES,
      .help = "calculon: sequences of an iteration; one for each GPU unless given"},
     {"cluster", 'c', ERG_OPTION_FILE, "FILE", AT(cluster),
      .help = "trace: the cluster on which its jobs are to run, as for ergon simulate"},

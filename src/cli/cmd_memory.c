@@ -22,7 +22,7 @@ static const char *const copies[] = {"group", "layer", NULL};
 static const struct erg_option options[] = {
     {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 1e7,
      .help = "GPUs in all; the cluster's unless given"},
-    {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, 1e9,
+    {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, ERG_JOB_MOST_BATCH,
      .help = "sequences of an iteration; the job's unless given"},
     {"sequence", 's', ERG_OPTION_LONG, "S", AT(sequence), 1, 1e9, .help = "tokens of a sequence"},
     {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(layout),

@@ -47,9 +47,9 @@ static const struct erg_option options[] = {
      .help =
          "with --device cuda: lock the GPUs' clocks to search them, too, and unlock them at the "
          "end"},
-    {"microbatches", 'M', ERG_OPTION_LONG, "N", AT(microbatches), 1, 100000,
+    {"microbatches", 'M', ERG_OPTION_LONG, "N", AT(microbatches), 1, ERG_JOB_MOST_MICROBATCHES,
      .help = "microbatches per iteration, instead of the job's"},
-    {"microbatch-size", 'b', ERG_OPTION_LONG, "N", AT(microbatch_size), 1, 1000000,
+    {"microbatch-size", 'b', ERG_OPTION_LONG, "N", AT(microbatch_size), 1, 10000,
      .help = "sequences per microbatch, instead of the job's"},
     {"sequence", 'S', ERG_OPTION_LONG, "TOKENS", AT(sequence), 1, 100000000,
      .help = "tokens per sequence, instead of the job's"},

@@ -25,7 +25,7 @@ static const struct erg_option options[] = {
              "given"},
     {"cluster", 'c', ERG_OPTION_FILE, "FILE", AT(cluster),
      .help = "another cluster than the job's"},
-    {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, 1e9,
+    {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, ERG_JOB_MOST_BATCH,
      .help = "sequences of an iteration; the job's unless given"},
     {"batch-slack", 'B', ERG_OPTION_DOUBLE, "RATIO", AT(slack), 0, 0.5, .default_text = "0",
      .help = "how far a layout's batch may be from that"},

@@ -126,10 +126,11 @@ static int choose_layout(struct memory_asked *asked, struct erg_error *err)
     if (fill_layout(asked, err) != 0 || check_groups(asked, err) != 0)
         return -1;
     if (values->layout && isnan(values->offload) && layout->offload > 0 && layout->pipeline < 3)
-        return erg_fail(err, ERG_FAILED,
-                        "its key offload: %.10g holds for --layout, too, and offloading needs at "
-                        "least 3 pipeline stages, got %ld; expected --offload 0 or more stages",
-                        layout->offload, layout->pipeline);
+        return erg_fail(
+            err, ERG_FAILED,
+            "key 'offload' in line %zu: %.10g holds for --layout, too, and offloading needs at "
+            "least 3 pipeline stages, got %ld; expected --offload 0 or more stages",
+            job->offload_line, layout->offload, layout->pipeline);
     if (needs_split(layout, job->model) && erg_memory_split_layers(asked, err) != 0)
         return erg_fail_context(err,
                                 "the %ld layers of %s cannot be divided among %ld stages of %ld "
@@ -173,7 +174,7 @@ int erg_memory_ask(struct memory_asked *asked, const char *path, const struct me
                            erg_engine_check_gpu(asked->engine, asked->job->gpu, err) != 0))
         return -1;
     if (choose_layout(asked, err) != 0)
-        return erg_fail_context(err, "the layout of %s", asked->job->name);
+        return erg_fail_context(err, "the layout of %s", path);
     fill_rooms(asked);
     return 0;
 }

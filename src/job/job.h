@@ -20,6 +20,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Of an iteration; beyond any that is trained with, and what can be planned within seconds. */
+enum { ERG_JOB_MOST_MICROBATCHES = 10000, ERG_JOB_MOST_BATCH = 100000 };
+
 /* Outputs of norms, of the activation, or balanced: both. */
 enum erg_job_recompute {
     ERG_RECOMPUTE_NONE,
@@ -71,6 +74,7 @@ struct erg_job {
     int sequence;         /* tokens */
     bool even_microbatch; /* it can be split in two equal halves */
     enum erg_job_recompute recompute;
+    size_t offload_line; /* of its key in the file */
     double offload; /* share of the activations that moves to host memory; above 0: the engine says
                      * what that costs */
     /* Of each stage where they differ, [pipeline], else NULL. Then `recompute` is none, and what

@@ -29,8 +29,8 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
         {"pipeline", file->pipeline, 1, 1024},
         {"data", file->data, 1, 1e6},
         {"virtual_stages", file->virtual_stages, 1, 1024},
-        {"microbatch_size", file->microbatch_size, 1, 1e6},
-        {"microbatches", file->microbatches, 1, 1e5},
+        {"microbatch_size", file->microbatch_size, 1, 1e4},
+        {"microbatches", file->microbatches, 1, ERG_JOB_MOST_MICROBATCHES},
         {"sequence", file->sequence, 1, 1e8},
         {"offload", file->offload, 0, 1},
         {"search.budget", file->search.budget, 1, 1e6},
@@ -50,6 +50,20 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
             return -1;
     }
     return 0;
+}
+
+/* Sequences of an iteration, on all copies. */
+static int check_batch(const struct erg_job *job, const struct erg_yaml *yaml,
+                       struct erg_error *err)
+{
+    const double batch = (double)job->microbatch_size * job->microbatches * job->data;
+    if (batch <= ERG_JOB_MOST_BATCH)
+        return 0;
+    return erg_yaml_fail(yaml, "microbatches", err,
+                         "%d microbatches of %d sequences on %d data ranks are a batch of %.10g, "
+                         "expected at most %d",
+                         job->microbatches, job->microbatch_size, job->data, batch,
+                         ERG_JOB_MOST_BATCH);
 }
 
 /* The failure of each load gets the line of the key that names it. */
@@ -312,6 +326,7 @@ static void copy_plain(struct erg_job *job, const struct erg_job_file *file,
     job->sequence = file->sequence;
     job->recompute = file->recompute;
     job->offload = file->offload;
+    job->offload_line = erg_yaml_line(yaml, "offload");
     job->search.method = file->search.method;
     job->search.prior = file->search.prior;
     job->search.budget = file->search.budget;
@@ -335,6 +350,8 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
         erg_cluster_finish(&file->cluster, yaml, "cluster", err) != 0)
         return -1;
     copy_plain(job, file, yaml);
+    if (check_batch(job, yaml, err) != 0)
+        return -1;
     job->path = erg_xstrdup(path);
     choose_name(job, file, path);
     if (load_names(job, file, yaml, path, err) != 0 || apply_to_model(job, file, yaml, err) != 0 ||

@@ -217,6 +217,21 @@ static int check_fit(const struct erg_probe_fit *fit, struct erg_error *err)
                     100 * worst_mean_error);
 }
 
+/* Rows at clocks that the GPU has not are of another one, or of a GPU whose clock was misread. */
+static int check_clocks(const struct erg_probe_rows *rows, const struct erg_gpu *gpu,
+                        struct erg_error *err)
+{
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct erg_probe_row *row = &rows->items[i];
+        if (row->clock_mhz > gpu->clock_max_mhz + 0.5 * gpu->clock_step_mhz)
+            return erg_fail(err, ERG_FAILED,
+                            "fitting the constants of %s: \"%s\" of the shape %s was measured at "
+                            "%.0f MHz, above its highest clock of %d MHz",
+                            gpu->name, row->item, row->shape, row->clock_mhz, gpu->clock_max_mhz);
+    }
+    return 0;
+}
+
 int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                         const struct erg_stack *stack, const struct erg_probe_program *programs,
                         size_t program_count, const struct erg_probe_rows *rows, const char *board,
@@ -225,6 +240,8 @@ int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
     struct observations list = {0};
     struct erg_gpu start = *gpu;
     size_t lowered = 0;
+    if (check_clocks(rows, gpu, err) != 0)
+        return -1;
     assume_kernels(&start);
     warn_of_strangers(programs, program_count, rows);
     for (size_t i = 0; i < program_count; i++)
