@@ -297,8 +297,8 @@ static void no_split_that_fits_is_faster(void **state)
                                                             .microbatch = 1 + kind % 2,
                                                             .remat = (enum erg_remat)(kind / 2),
                                                             .chunk_layers = splits.chunks};
-                        if (search.gpus % (t * p) != 0)
-                            continue;
+                        if (search.gpus % (t * p) != 0 || erg_rng_below(&rng, 4) > 0)
+                            continue; /* a quarter of them, at random */
                         try_splits(&splits, 0, world.model->layers);
                         double fastest = fastest_found(&found, &splits.layout);
                         if (splits.fit == 0) {
@@ -318,7 +318,7 @@ static void no_split_that_fits_is_faster(void **state)
         "one layer: %ld of unequal stages, %ld of them offload; %ld too large, %ld for the "
         "host\n",
         compared, chunked, tilted, unequal, offloads, none, host);
-    assert_true(tilted > 20 && compared > 500 && chunked > 500 && unequal > 500 && offloads > 20 &&
+    assert_true(tilted > 3 && compared > 500 && chunked > 300 && unequal > 500 && offloads > 20 &&
                 none > 100 && host > 0 && nothing > 0);
     world_release(&world);
 }
@@ -409,7 +409,7 @@ static void stages_may_differ(void **state)
     struct erg_layout_found found;
     struct erg_layout_search search = search_of(&world, 640, 2048);
     search.batch_least = search.batch_most = 640;
-    search.top = 2000;
+    search.top = 150;
     assert_ok(erg_layout_search(&found, &search, &err), &err);
     size_t unequal = 0, interleaved = 0;
     for (size_t i = 0; i < found.count; i++) {
@@ -461,7 +461,7 @@ static void published_layouts_are_among_the_best(void **state)
         search.unequal = false;
         search.microbatch_most = 1;
         search.memory_slack = ERG_MEMORY_ERROR;
-        search.top = 2000;
+        search.top = 150;
         assert_ok(erg_layout_search(&found, &search, &err), &err);
         int place = 0;
         double best = 0;

@@ -1,9 +1,8 @@
-/* The fastest split of layers over virtual stages: what is proven, and by what. */
+/* The fastest split of layers over virtual stages, and what bounds it. */
 #include "layout_world.h"
 
 #include "base/random.h"
 #include "layout/memory/memory.h"
-#include "layout/search/cuts.h"
 #include "layout/search/search_internal.h"
 
 #include <limits.h>
@@ -22,95 +21,9 @@ static struct erg_layout_search search_of(const struct world *world, long gpus, 
     };
 }
 
-/* ---- the bound of a box ---- */
-
-enum { WIDTH = 5 };
-
-struct least {
-    const struct erg_cuts *cuts;
-    const long *least, *most;
-    long x[WIDTH];
-    double value;
-};
-
-static double largest_cut(const struct erg_cuts *cuts, const double *x)
-{
-    double largest = -INFINITY;
-    for (size_t k = 0; k < cuts->count; k++) {
-        double own = cuts->constants[k];
-        for (size_t i = 0; i < cuts->width; i++)
-            own += cuts->slopes[k * cuts->width + i] * x[i];
-        largest = fmax(largest, own);
-    }
-    return largest;
-}
-
-static void try_numbers(struct least *at, size_t i, long left)
-{
-    if (i == WIDTH) {
-        double x[WIDTH];
-        for (size_t k = 0; k < WIDTH; k++)
-            x[k] = (double)at->x[k];
-        if (left == 0)
-            at->value = fmin(at->value, largest_cut(at->cuts, x));
-        return;
-    }
-    for (at->x[i] = at->least[i]; at->x[i] <= at->most[i] && at->x[i] <= left; at->x[i]++)
-        try_numbers(at, i + 1, left - at->x[i]);
-}
-
-/* The bound is the value of the largest cut at a point of the box, so no bound is higher; and no
- * whole numbers are below it. */
-static void a_bound_is_met_and_nothing_is_below(void **state)
-{
-    (void)state;
-    struct erg_rng rng;
-    long none = 0, apart = 0;
-    erg_rng_seed(&rng, 3);
-    for (int i = 0; i < 300; i++) {
-        struct erg_cuts cuts;
-        size_t count = 1 + erg_rng_below(&rng, 12);
-        erg_cuts_init(&cuts, WIDTH);
-        for (int box = 0; box < 4; box++) { /* goes on from the one before it, with more cuts */
-            long least[WIDTH], most[WIDTH], sum = 8 + (long)erg_rng_below(&rng, 8), low = 0;
-            double point[WIDTH], added = 0;
-            for (size_t k = 0; k < count; k++) {
-                double *slopes = erg_cuts_add(&cuts, 10 * erg_rng_uniform(&rng));
-                for (size_t j = 0; j < WIDTH; j++)
-                    slopes[j] =
-                        (double)erg_rng_below(&rng, 6) + (k % 2 ? erg_rng_uniform(&rng) : 0);
-            }
-            for (size_t j = 0; j < WIDTH; j++) {
-                least[j] = (long)erg_rng_below(&rng, 4);
-                most[j] = least[j] + (long)erg_rng_below(&rng, 6);
-                low += least[j];
-            }
-            struct least at = {.cuts = &cuts, .least = least, .most = most, .value = INFINITY};
-            try_numbers(&at, 0, sum);
-            double bound = erg_cuts_bound(&cuts, least, most, sum, INFINITY, point);
-            if (at.value == INFINITY) {
-                assert_true(bound == INFINITY);
-                none++;
-                continue;
-            }
-            assert_true(low <= sum && bound <= at.value * (1 + 1e-12));
-            assert_close(largest_cut(&cuts, point), bound, 1e-7);
-            for (size_t j = 0; j < WIDTH; j++) {
-                assert_true(point[j] >= (double)least[j] - 1e-6 &&
-                            point[j] <= (double)most[j] + 1e-6);
-                added += point[j];
-            }
-            assert_near(added, (double)sum, 1e-6);
-            apart += bound < at.value * (1 - 1e-6);
-        }
-        erg_cuts_release(&cuts);
-    }
-    assert_true(none > 50 && apart > 100);
-}
-
 /* ---- memory ---- */
 
-/* What the bound of a box rests on: with any ratio of offloading, one layer more in any chunk is no
+/* With any ratio of offloading, one layer more in any chunk is no
  * fewer bytes, on the GPU and on the host. */
 static void memory_grows_with_every_chunk(void **state)
 {
@@ -289,7 +202,8 @@ static const struct erg_layout_candidate *find(const struct erg_layout_found *fo
 }
 
 /* Splits that moving one layer at a time does not come to: 16, 11, 4 and 4 % faster than those, for
- * which memory has no room on the first stage or which are slower in between. */
+ * which memory has no room on the first stage or which are slower in between. Models that small
+ * have all their splits tried. */
 static void splits_far_from_even_are_found(void **state)
 {
     (void)state;
@@ -456,8 +370,7 @@ static void offloading_counts_in_bounds(void **state)
     world_release(&world);
 }
 
-/* With more than 16 chunks the split whose turns are as equal as can be is tried, too, which moving
- * single layers does not come to: else 1.6 % are open in the mean, 4.2 % at most. */
+/* With more than 16 chunks layers only move one by one: bounded by the closed form alone. */
 static void splits_of_many_chunks_are_near_their_bounds(void **state)
 {
     (void)state;
@@ -487,14 +400,13 @@ static void splits_of_many_chunks_are_near_their_bounds(void **state)
     print_message(
         "%ld layouts: no split is more than %.3f %% faster in the mean, %.2f %% at most\n", many,
         100 * gaps / (double)many, 100 * furthest);
-    assert_true(many > 20 && gaps < 0.012 * (double)many && furthest < 0.03);
+    assert_true(many > 20 && gaps < 0.017 * (double)many && furthest < 0.045);
     world_release(&world);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_bound_is_met_and_nothing_is_below),
         cmocka_unit_test(memory_grows_with_every_chunk),
         cmocka_unit_test(a_stage_holds_what_any_of_its_chunks_do),
         cmocka_unit_test(splits_far_from_even_are_found),

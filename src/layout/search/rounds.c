@@ -10,12 +10,15 @@
  *
  * and of both splits that is taken which is faster when its schedule is followed. The layouts that
  * a search keeps climb from there: as long as some chunk can give a layer to another one and the
- * iteration gets shorter, it does. That is no proof that no split is faster: refine.c has that.
+ * iteration gets shorter, it does. Of small models all splits are tried instead. What the closed
+ * form takes at the least bounds how much faster another split may be.
  */
 #include "layout/search/search_internal.h"
 
 #include <math.h>
-#include <string.h>
+
+/* Two iterations that are no further apart, relatively, take equally long. */
+static const double tie = 1e-9;
 
 /* What a turn of a stage takes without layers; on the last one the head comes with the last chunk.
  */
@@ -128,42 +131,32 @@ static void take(struct erg_layout_candidate *candidate, const struct erg_layout
     erg_layout_candidate_release(&own);
 }
 
-bool erg_layout_try_split(struct erg_layout_candidate *candidate, const long *chunk_layers,
-                          struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
-                          const struct erg_layout_places *places)
-{
-    struct erg_layout_candidate other;
-    if (!settle(&other, candidate, chunk_layers, candidate->time.total * (1 - 1e-9), splitter,
-                stages, places, NULL))
-        return false;
-    take(candidate, &other);
-    return true;
-}
-
-bool erg_layout_climb_split(struct erg_layout_candidate *candidate,
-                            struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
-                            const struct erg_layout_places *places, double least_s)
+/* Moves layers from chunk to chunk until that makes the candidate no faster, or no slower than its
+ * bound, or for a tenth of a second. Returns whether it is faster then. */
+static bool climb(struct erg_layout_candidate *candidate, struct erg_layout_splitter *splitter,
+                  struct erg_layout_stages *stages, const struct erg_layout_places *places)
 {
     enum { MOST_PASSES = 40000000 }; /* a tenth of a second */
     const struct erg_layout *layout = &candidate->layout;
     const long count = layout->pipeline * layout->virtual_stages;
+    const long layers = places->time[0].request->model->layers;
     long *tried = splitter->round_layers, same = 0; /* moves since one was faster */
     long passes_left = MOST_PASSES;
     bool any = false;
-    if (layout->virtual_stages == 1 || !layout->chunk_layers)
-        return false;
-    for (long move = 0;
-         same < count * count && passes_left > 0 && candidate->time.total * (1 - 1e-9) > least_s;
+    for (long move = 0; same < count * count && passes_left > 0 &&
+                        candidate->time.total * (1 - tie) > candidate->bound_s;
          move = (move + 1) % (count * count)) {
         long from = move / count, to = move % count;
         struct erg_layout_candidate other;
         same++;
-        if (from == to || layout->chunk_layers[from] == 1)
+        for (long i = 0; i < count; i++)
+            tried[i] =
+                erg_layout_chunk_layers(layout, layers, i % layout->pipeline, i / layout->pipeline);
+        if (from == to || tried[from] == 1)
             continue;
-        memcpy(tried, layout->chunk_layers, (size_t)count * sizeof *tried);
         tried[from]--;
         tried[to]++;
-        if (settle(&other, candidate, tried, candidate->time.total * (1 - 1e-9), splitter, stages,
+        if (settle(&other, candidate, tried, candidate->time.total * (1 - tie), splitter, stages,
                    places, &passes_left)) {
             take(candidate, &other);
             same = 0;
@@ -171,4 +164,81 @@ bool erg_layout_climb_split(struct erg_layout_candidate *candidate,
         }
     }
     return any;
+}
+
+/* ---- the split of a layout that is kept ---- */
+
+/* Whether a split into chunks is one of at most `most`. */
+static bool are_few(long layers, long chunks, double most)
+{
+    double splits = 1; /* layers - 1 over chunks - 1 */
+    for (long i = 1; i < chunks && splits <= most; i++)
+        splits *= (double)(layers - i) / (double)i;
+    return splits <= most;
+}
+
+/* All splits with the layers of the first chunks as they are. */
+static bool try_all(struct erg_layout_candidate *candidate, long *chunk_layers, long chunk,
+                    long left, struct erg_layout_splitter *splitter,
+                    struct erg_layout_stages *stages, const struct erg_layout_places *places)
+{
+    const long others = candidate->layout.pipeline * candidate->layout.virtual_stages - 1 - chunk;
+    struct erg_layout_candidate other;
+    bool any = false;
+    for (long own = others ? 1 : left; own <= left - others; own++) {
+        chunk_layers[chunk] = own;
+        if (others) {
+            any |=
+                try_all(candidate, chunk_layers, chunk + 1, left - own, splitter, stages, places);
+        } else if (settle(&other, candidate, chunk_layers, candidate->time.total * (1 - tie),
+                          splitter, stages, places, NULL)) {
+            take(candidate, &other);
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* What a split takes by the closed form at the least: whole layers, and where all stages offload
+ * one ratio what fits, but no waiting for others. */
+static double closed_s(const struct erg_layout_candidate *candidate,
+                       struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                       const struct erg_layout_places *places)
+{
+    const struct erg_layout_search *search = places->on[0].search;
+    struct erg_layout layout = candidate->layout;
+    layout.chunk_layers = NULL;
+    if (search->offload)
+        layout.offload = 0;
+    if (!search->per_stage)
+        return fmin(erg_layout_split_fastest(splitter, places, &layout, candidate->time.total),
+                    candidate->time.total);
+    layout.stage_offload = NULL;
+    layout.offload = 0;
+    erg_layout_take_least_remats(&layout, stages, places);
+    return fmin(erg_layout_split_bound(splitter, places, &layout, INFINITY), candidate->time.total);
+}
+
+bool erg_layout_refine_split(struct erg_layout_candidate *candidate,
+                             struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                             const struct erg_layout_places *places, double limit_s)
+{
+    enum { FEW = 1000 };
+    const long layers = places->time[0].request->model->layers;
+    const long chunks = candidate->layout.pipeline * candidate->layout.virtual_stages;
+    if (candidate->layout.virtual_stages == 1) {
+        if (!places->on[0].search->per_stage) /* erg_layout_split_fastest() */
+            candidate->bound_s = candidate->time.total;
+        return false;
+    }
+    candidate->bound_s = closed_s(candidate, splitter, stages, places);
+    if (candidate->bound_s >= candidate->time.total * (1 - 2 * tie))
+        candidate->bound_s = candidate->time.total;
+    if (candidate->bound_s >= fmin(candidate->time.total, limit_s) * (1 - tie))
+        return false;
+    if (!are_few(layers, chunks, FEW))
+        return climb(candidate, splitter, stages, places);
+    bool faster = try_all(candidate, splitter->round_layers, 0, layers, splitter, stages, places);
+    candidate->bound_s = candidate->time.total;
+    return faster;
 }

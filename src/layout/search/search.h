@@ -23,13 +23,10 @@
  * With virtual stages that of the closed form is the first split, of which the chunks of a stage
  * are as even as fits. It takes no account of what stages wait for each other's longer chunks
  * (time.h). So of the layouts that may be among
- * the fastest by it the schedule is followed, and of those that are kept, 16 or more, all splits
- * are searched by branch and bound (refine.c). It ends with a proof where there are few chunks: of
- * 11,043 small layouts at random, up to 12 chunks and 11 layers, what is found is what trying all
- * finds. Where its budget, a fixed number of steps, ends before that, with more than 16 chunks
- * mostly, the fastest that was found is returned with the bound that is left, `bound_s`: of
- * layouts that are among the fastest mostly a per cent or two below, of slow ones up to ten. `gap`
- * says how much faster than the first any layout may be, those included that were not kept because
+ * the fastest by it the schedule is followed, and in those that are kept, 16 or more, layers move
+ * from chunk to chunk as long as that makes them faster (rounds.c); of few splits all are tried.
+ * `bound_s` is what the closed form says that no split takes less than, and `gap` how much faster
+ * than the first any layout may be by these bounds, those included that were not kept because
  * another split of theirs was too slow.
  *
  * What remains is checked stage by stage in closed form (memory.h): with equal chunks the first and

@@ -238,27 +238,10 @@ void erg_layout_follow_split(struct erg_layout_candidate *candidate,
                              struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
                              const struct erg_layout_places *places);
 
-/* Follows a candidate with lists of its own with other chunks: it becomes that if it fits and is
- * faster. Returns whether. */
-bool erg_layout_try_split(struct erg_layout_candidate *candidate, const long *chunk_layers,
-                          struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
-                          const struct erg_layout_places *places);
-
 /*
- * Moves layers of a followed candidate with lists of its own from chunk to chunk until that makes
- * it no faster, or it takes no more than `least_s`, or for some tenths of a second. Returns whether
- * it is faster then.
- */
-bool erg_layout_climb_split(struct erg_layout_candidate *candidate,
-                            struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
-                            const struct erg_layout_places *places, double least_s);
-
-/* ---- the fastest of all, by branch and bound (refine.c) ---- */
-
-/*
- * A candidate with lists of its own, equal stages or others, becomes the fastest split of its
- * layers, and its bound_s what no split takes less than; where that would need more than some
- * tenths of a second, the fastest that is found. Of splits that take `limit_s` or longer nothing is
+ * Of a followed candidate with lists of its own, equal stages or others, layers move from chunk to
+ * chunk until that makes it no faster, or for a tenth of a second; of few splits all are tried. Its
+ * bound_s becomes what no split takes less than. Of splits that take `limit_s` or longer nothing is
  * asked. Returns whether it is faster then.
  */
 bool erg_layout_refine_split(struct erg_layout_candidate *candidate,

@@ -1,4 +1,4 @@
-/* Shared by search.c, which walks over all layouts, and refine_found.c. */
+/* Shared by search.c, which walks over all layouts, and kept_splits.c. */
 #ifndef ERG_LAYOUT_SEARCH_WALK_INTERNAL_H
 #define ERG_LAYOUT_SEARCH_WALK_INTERNAL_H
 

@@ -24,16 +24,22 @@ struct run {
     double *ends_s;               /* of all as they were followed */
     size_t count, room;
     size_t start, period, repeats; /* period 0: nothing repeats */
-    size_t followed, skipped;      /* periods, by the last time */
-    size_t last;                   /* the pass that ends last */
+};
+
+/* What a pass of a virtual stage takes, forward and backward, with the messages that nothing hides,
+ * each counted to the pass that makes it as in the closed form; the head is a third forward.
+ * Layers x (layer_s + ratio of offloading x copy_s) + fixed_s seconds. */
+struct chunk {
+    double layer_s[2], fixed_s[2];
+    double copy_s;
 };
 
 struct erg_time_follower {
     struct run run;
-    double *times_s;               /* of the passes of each virtual stage */
-    struct erg_time_chunk *chunks; /* what they are made of */
-    size_t virtual_stages;         /* room */
-    uint64_t passes;               /* followed in all */
+    double *times_s;       /* of the passes of each virtual stage */
+    struct chunk *chunks;  /* what they are made of */
+    size_t virtual_stages; /* room */
+    uint64_t passes;       /* followed in all */
 };
 
 struct erg_time_follower *erg_time_follower_new(void)
@@ -65,8 +71,9 @@ static const struct erg_time_place *place_of(const struct erg_time_place *places
     return places;
 }
 
-void erg_time_chunks(struct erg_time_chunk *chunks, const struct erg_time_place *places,
-                     const struct erg_layout *layout)
+/* chunks[pipeline x virtual stages], in model order. Of the layout the layers do not count. */
+static void fill_chunks(struct chunk *chunks, const struct erg_time_place *places,
+                        const struct erg_layout *layout)
 {
     const long stages = layout->pipeline, virtual_stages = stages * layout->virtual_stages;
     for (long i = 0; i < virtual_stages; i++) {
@@ -83,7 +90,7 @@ void erg_time_chunks(struct erg_time_chunk *chunks, const struct erg_time_place 
             before_s = after_s;
         if (i == virtual_stages - 1)
             after_s = before_s;
-        chunks[i] = (struct erg_time_chunk){
+        chunks[i] = (struct chunk){
             .layer_s = {parts->forward_s, parts->backward_s + parts->recompute_s[remat]},
             .fixed_s = {head_s / 3 + share * after_s, 2 * head_s / 3 + share * before_s},
             .copy_s = engine->offload_interference * parts->copy_s[remat],
@@ -101,9 +108,9 @@ static void fill_times(struct erg_time_follower *follower, const struct erg_time
         follower->times_s = erg_xrealloc(follower->times_s, 2 * count, sizeof(double));
         follower->chunks = erg_xrealloc(follower->chunks, count, sizeof *follower->chunks);
     }
-    erg_time_chunks(follower->chunks, places, layout);
+    fill_chunks(follower->chunks, places, layout);
     for (long i = 0; i < (long)count; i++) {
-        const struct erg_time_chunk *chunk = &follower->chunks[i];
+        const struct chunk *chunk = &follower->chunks[i];
         double layers = (double)erg_layout_chunk_layers(layout, all, i % stages, i / stages);
         double copies_s = erg_layout_offload(layout, i % stages) * chunk->copy_s;
         for (int way = 0; way < 2; way++)
@@ -226,10 +233,7 @@ static double follow_some(struct run *run, const double *times_s, size_t *at, si
         double start_s = input_s > before_s ? input_s : before_s;
         double end_s = start_s + times_s[pass->table];
         ends_s[*at + i] = end_s;
-        if (end_s > last_s) {
-            last_s = end_s;
-            run->last = *at + i;
-        }
+        last_s = end_s > last_s ? end_s : last_s;
     }
     *at += count;
     return last_s;
@@ -257,24 +261,21 @@ static double follow(struct erg_time_follower *follower, struct run *run, const 
         run->ends_s = erg_xcalloc(most, sizeof *run->ends_s);
         run->room = most;
     }
-    run->followed = run->skipped = 0;
     double last_s = follow_some(run, times_s, &at, 0, body);
     for (size_t left = run->repeats; left > 0; left--) {
         if (is_steady(run, at)) {
-            run->skipped = left;
             skipped_s = (double)left * (run->ends_s[at - 1] - run->ends_s[at - 1 - run->period]);
             break;
         }
         last_s = follow_some(run, times_s, &at, run->start, run->period);
-        run->followed++;
     }
     last_s = follow_some(run, times_s, &at, body, run->count - body);
     follower->passes += at;
     return last_s + skipped_s;
 }
 
-double erg_time_followed_times(struct erg_time_follower *follower, const double *times_s,
-                               const struct erg_layout *layout)
+double erg_time_followed(struct erg_time_follower *follower, const struct erg_time_place *places,
+                         const struct erg_layout *layout)
 {
     const struct erg_pipeline pipeline = {
         .schedule = layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
@@ -283,49 +284,12 @@ double erg_time_followed_times(struct erg_time_follower *follower, const double 
         .chunks = (size_t)layout->virtual_stages,
     };
     struct run *run = &follower->run;
+    fill_times(follower, places, layout);
     if ((run->pipeline.stages != pipeline.stages || run->pipeline.chunks != pipeline.chunks ||
          run->pipeline.microbatches != pipeline.microbatches) &&
         !make_run(run, &pipeline))
         return 0; /* larger than any that can be planned */
-    return follow(follower, run, times_s);
-}
-
-double erg_time_followed(struct erg_time_follower *follower, const struct erg_time_place *places,
-                         const struct erg_layout *layout)
-{
-    fill_times(follower, places, layout);
-    return erg_time_followed_times(follower, follower->times_s, layout);
-}
-
-/*
- * The longest path is walked from its end. In the last period that was followed it goes round as
- * often as periods were skipped, in each of which it would be the same.
- */
-void erg_time_followed_path(const struct erg_time_follower *follower, long *counts)
-{
-    const struct run *run = &follower->run;
-    const size_t virtual_stages = run->pipeline.stages * run->pipeline.chunks;
-    const size_t body = run->start + run->period, extra = run->followed * run->period;
-    size_t skipped = run->skipped;
-    for (size_t i = 0; i < 2 * virtual_stages; i++)
-        counts[i] = 0;
-    for (size_t at = run->last;;) {
-        size_t own = at;
-        if (at >= body + extra)
-            own = at - extra;
-        else if (at >= body)
-            own = run->start + (at - run->start) % run->period;
-        const struct pass *pass = &run->passes[own];
-        counts[pass->table]++;
-        double input_s = pass->input ? run->ends_s[at - pass->input] : 0;
-        double before_s = pass->before ? run->ends_s[at - pass->before] : 0;
-        size_t back = input_s > before_s ? pass->input : pass->before;
-        if (back == 0)
-            return;
-        at -= back;
-        for (; skipped > 0 && at < run->start + extra; skipped--)
-            at += run->period;
-    }
+    return follow(follower, run, follower->times_s);
 }
 
 uint64_t erg_time_followed_passes(const struct erg_time_follower *follower)

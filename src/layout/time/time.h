@@ -214,38 +214,12 @@ void erg_time_follow_places(struct erg_time *time, struct erg_time_follower *fol
  * stages repeat themselves after the first ones: as soon as all passes of a group end as much later
  * than those of the one before, the groups between the first and the last are not followed one by
  * one.
- *
- * It is the longest path through all passes, so it grows with the layers of every chunk, is convex
- * in them, and no path through the schedule takes longer.
  */
 double erg_time_followed(struct erg_time_follower *follower, const struct erg_time_place *places,
                          const struct erg_layout *layout);
 
-/* The same of passes that take times_s[2 i] forward and times_s[2 i + 1] backward, of virtual stage
- * i: chunks may have a part of a layer. */
-double erg_time_followed_times(struct erg_time_follower *follower, const double *times_s,
-                               const struct erg_layout *layout);
-
-/*
- * The longest path of what was followed last: how many passes of each chunk it has, forward
- * counts[2 i] and backward counts[2 i + 1] of virtual stage i. Whatever the chunks' layers, no
- * schedule of the same stages, chunks and microbatches takes less than the same passes then do.
- */
-void erg_time_followed_path(const struct erg_time_follower *follower, long *counts);
-
 /* How many passes have been followed so far: what following costs. */
 uint64_t erg_time_followed_passes(const struct erg_time_follower *follower);
-
-/* What a pass of a virtual stage takes, forward and backward, with the messages that nothing hides,
- * each counted to the pass that makes it as in the closed form; the head is a third forward.
- * Layers x (layer_s + ratio of offloading x copy_s) + fixed_s seconds. */
-struct erg_time_chunk {
-    double layer_s[2], fixed_s[2];
-    double copy_s;
-};
-/* chunks[pipeline x virtual stages], in model order. Of the layout the layers do not count. */
-void erg_time_chunks(struct erg_time_chunk *chunks, const struct erg_time_place *places,
-                     const struct erg_layout *layout);
 
 /* The exposed part of a message from each stage to the next and back, from the last to the first:
  * hops_s[pipeline]. */
