@@ -53,10 +53,10 @@ static int real_case(const char *name, struct erg_error *err)
         .model = job->model,
         .gpu = job->gpu,
         .stack = job->stack,
-        .tensor = job->tensor,
-        .context = job->context,
-        .microbatch_size = job->microbatch_size,
-        .sequence = job->sequence,
+        .tensor = job->layout.tensor,
+        .context = job->layout.context,
+        .microbatch_size = job->layout.microbatch,
+        .sequence = job->layout.sequence,
         .recompute = true,
     };
     struct erg_workload workload;

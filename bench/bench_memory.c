@@ -66,7 +66,7 @@ static void cells(void)
            "%-10s %5s %12s %9s %9s %12s\n",
            "recompute", "alpha", "measured", "closed", "events", "arena");
     for (int i = 0; i < KWAI_CELLS; i++) {
-        layout.remat = kwai_cells[i].remat;
+        layout.recompute = kwai_cells[i].recompute;
         layout.offload = kwai_cells[i].offload;
         struct erg_memory_request request = {
             .model = model, .layout = &layout, .accounting = ERG_MEMORY_FRAMEWORK};
@@ -75,8 +75,8 @@ static void cells(void)
                             simulated_peak(&request) / measured - 1};
         request.accounting = ERG_MEMORY_ARENA;
         printf("%-10s %5.1f %8.3f GB %+7.2f %% %+7.2f %% %+10.2f %%\n",
-               erg_remat_name(layout.remat), layout.offload, measured / 1e9, 100 * errors[0],
-               100 * errors[1], 100 * (simulated_peak(&request) / measured - 1));
+               erg_recompute_name(layout.recompute), layout.offload, measured / 1e9,
+               100 * errors[0], 100 * errors[1], 100 * (simulated_peak(&request) / measured - 1));
         for (int k = 0; k < 2; k++) {
             sums[k] += fabs(errors[k]);
             worst[k] = fmax(worst[k], fabs(errors[k]));
@@ -120,16 +120,16 @@ static void print_row(const struct erg_fit_row *row, const struct erg_memory_sol
     layout.offload = solution->offload;
     double global_s = predicted_s(row->model, &layout);
     layout.stage_offload = solution->stage_offload;
-    layout.stage_remat = solution->stage_remat;
+    layout.stage_recompute = solution->stage_recompute;
     double stages_s = predicted_s(row->model, &layout);
     const char *slash = strrchr(row->model->name, '/');
     printf("%-14s %5ld %4ld %-9s %6.3f %7.4f %+8.4f %8.1f %8.1f %5.0f %% %6.3f s %6.2f %% %7.4f ",
            slash ? slash + 1 : row->model->name, layout.sequence, erg_layout_gpus(&layout),
-           erg_remat_name(layout.remat), row->layout.offload, solution->offload, apart,
+           erg_recompute_name(layout.recompute), row->layout.offload, solution->offload, apart,
            global / 1e9, stages / 1e9, global > 0 ? 100 * (1 - stages / global) : 0,
            global_s - stages_s, 100 * (1 - stages_s / global_s), by_layer->offload);
     for (long s = 0; s < solution->count; s++)
-        printf(" %s%.2f", solution->stage_remat[s] < row->layout.remat ? "n" : "",
+        printf(" %s%.2f", solution->stage_recompute[s] < row->layout.recompute ? "n" : "",
                solution->stage_offload[s]);
     printf("\n");
 }

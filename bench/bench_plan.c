@@ -31,7 +31,7 @@ static void print_best(const struct erg_layout_found *found)
         const struct erg_layout *layout = &at->layout;
         printf("%4ld %2ld %3ld %2ld %4ld %2ld  %-9s  %7.3f  %5.1f  %9.0f%s\n", layout->tensor,
                layout->context, layout->pipeline, layout->virtual_stages, layout->data,
-               layout->microbatch, erg_remat_name(layout->remat), layout->offload,
+               layout->microbatch, erg_recompute_name(layout->recompute), layout->offload,
                at->peak_bytes / 0x1p30, at->tokens_per_s,
                layout->chunk_layers ? "  unequal stages" : "");
     }
@@ -59,7 +59,7 @@ static int run(struct erg_error *err)
         .batch_least = 1024,
         .batch_most = 1024,
         .memory_bytes = 0x1p36,
-        .remats = ERG_REMAT_ALL,
+        .recomputes = ERG_RECOMPUTE_ALL,
         .offload = true,
         .unequal = true,
         .top = 10,

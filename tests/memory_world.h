@@ -18,14 +18,14 @@ static inline struct erg_model *load_model(const char *name, long vocabulary)
 
 struct published {
     long sequence, gpus, batch, tensor, context, pipeline, layers; /* layers of a chunk */
-    enum erg_remat remat;
+    enum erg_recompute recompute;
     double offload;
 };
 
 /* Of the published peaks. */
 static inline struct published published_cell(const struct kwai_cell *cell)
 {
-    return (struct published){8192, 256, 256, 2, 2, 8, 2, cell->remat, cell->offload};
+    return (struct published){8192, 256, 256, 2, 2, 8, 2, cell->recompute, cell->offload};
 }
 
 static inline struct erg_layout layout_of(const struct erg_model *model,
@@ -38,7 +38,7 @@ static inline struct erg_layout layout_of(const struct erg_model *model,
                                 .virtual_stages = model->layers / (row->pipeline * row->layers),
                                 .microbatch = 1,
                                 .sequence = row->sequence,
-                                .remat = row->remat,
+                                .recompute = row->recompute,
                                 .offload = row->offload};
     assert_ok(erg_layout_fill(&layout, row->gpus, row->batch, &err), &err);
     assert_ok(erg_layout_check(&layout, model, &err), &err);

@@ -56,7 +56,7 @@ static struct erg_mixed_search search_of(const struct world *world, size_t kinds
         .sequence = 4096,
         .batch_least = 64,
         .batch_most = 64,
-        .remats = ERG_REMAT_ALL,
+        .recomputes = ERG_RECOMPUTE_ALL,
         .offload = true,
         .top = 10,
     };

@@ -137,8 +137,8 @@ static void imported(void **state)
      * biases are the rest. */
     assert_close(erg_model_parameters(job->model),
                  24.0 * (4 * 4096 * 8192.0 + 2 * 4096 * 20480.0) + 53248 * 4096.0, 1e-3);
-    assert_int_equal(job->sequence, 2048);
-    assert_int_equal(job->microbatches, 64);
+    assert_int_equal(job->layout.sequence, 2048);
+    assert_int_equal(job->layout.microbatches, 64);
     assert_int_equal(job->cluster.nodes, 4);
     assert_int_equal(job->cluster.gpus_per_node, 4);
     assert_close(job->cluster.inter_node_bandwidth, 4 * 25e9, 1e-5);

@@ -32,29 +32,29 @@ static void published_workloads_load(void **state)
         struct erg_job *job = load_example(name);
         assert_string_equal(job->stack->name, "published-python");
         assert_string_equal(job->gpu->name, "A100-SXM4-40GB");
-        assert_int_equal(job->recompute, ERG_RECOMPUTE_FULL);
+        assert_int_equal(job->layout.recompute, ERG_RECOMPUTE_FULL);
         assert_true(job->even_microbatch);
         /* The file's name says what is in it. */
         char tail[64];
-        snprintf(tail, sizeof tail, "_mbs%d_seq%d", job->microbatch_size, job->sequence);
+        snprintf(tail, sizeof tail, "_mbs%ld_seq%ld", job->layout.microbatch, job->layout.sequence);
         assert_non_null(strstr(job->name, tail));
         assert_null(strchr(job->name, '/'));
-        if (job->context > 1)
-            snprintf(tail, sizeof tail, "_cp%dtp%d_", job->context, job->tensor);
+        if (job->layout.context > 1)
+            snprintf(tail, sizeof tail, "_cp%ldtp%ld_", job->layout.context, job->layout.tensor);
         else
-            snprintf(tail, sizeof tail, "_tp%d_", job->tensor);
+            snprintf(tail, sizeof tail, "_tp%ld_", job->layout.tensor);
         assert_non_null(strstr(job->name, tail));
-        assert_int_equal(job->tensor * job->context, 8);
-        if (job->pipeline == 2) {
+        assert_int_equal(job->layout.tensor * job->layout.context, 8);
+        if (job->layout.pipeline == 2) {
             published++;
-            assert_int_equal(job->chunk_layers[0], 15);
-            assert_int_equal(job->chunk_layers[1], 13);
-            assert_int_equal(job->microbatches, 8);
+            assert_int_equal(erg_job_chunk_layers(job, 0), 15);
+            assert_int_equal(erg_job_chunk_layers(job, 1), 13);
+            assert_int_equal(job->layout.microbatches, 8);
             assert_int_equal(job->model->tied, strstr(job->name, "qwen") != NULL);
         } else {
-            assert_int_equal(job->pipeline, 10);
+            assert_int_equal(job->layout.pipeline, 10);
             for (int i = 0; i < 10; i++)
-                assert_int_equal(job->chunk_layers[i], 8);
+                assert_int_equal(erg_job_chunk_layers(job, (size_t)i), 8);
         }
         erg_job_free(job);
     }
@@ -75,15 +75,15 @@ static void jobs_of_real_gpus_load(void **state)
         snprintf(name, sizeof name, "h200/%s_mbs8_seq4096.yaml", names[i]);
         struct erg_job *job = load_example(name);
         assert_string_equal(job->gpu->name, "H200-SXM-measured");
-        assert_int_equal(job->pipeline * job->data, 1);
+        assert_int_equal(job->layout.pipeline * job->layout.data, 1);
         assert_int_equal(job->cluster.nodes, 1);
-        assert_int_equal(job->cluster.gpus_per_node, job->tensor * job->context);
+        assert_int_equal(job->cluster.gpus_per_node, job->layout.tensor * job->layout.context);
         assert_true(job->even_microbatch);
         char context[16] = "", tensor[16] = "";
-        if (job->context > 1)
-            snprintf(context, sizeof context, "cp%d", job->context);
-        if (job->tensor > 1)
-            snprintf(tensor, sizeof tensor, "tp%d", job->tensor);
+        if (job->layout.context > 1)
+            snprintf(context, sizeof context, "cp%ld", job->layout.context);
+        if (job->layout.tensor > 1)
+            snprintf(tensor, sizeof tensor, "tp%ld", job->layout.tensor);
         snprintf(tail, sizeof tail, "_%s%s_mbs8_seq4096", context, tensor);
         assert_non_null(strstr(job->name, tail));
         erg_job_free(job);
@@ -97,9 +97,9 @@ static void quickstart_has_the_defaults(void **state)
     assert_string_equal(job->name, "quickstart");
     assert_string_equal(job->stack->name, "ergon");
     assert_true(job->model->tied);
-    assert_int_equal(job->chunk_layers[0], 14);
-    assert_int_equal(job->chunk_layers[1], 14);
-    assert_int_equal(job->schedule, ERG_JOB_1F1B);
+    assert_int_equal(erg_job_chunk_layers(job, 0), 14);
+    assert_int_equal(erg_job_chunk_layers(job, 1), 14);
+    assert_int_equal(erg_layout_schedule(&job->layout), ERG_SCHEDULE_1F1B);
     assert_int_equal(job->search.method, ERG_JOB_GP);
     assert_int_equal(job->search.budget, 0);
     assert_int_equal(job->search.sweep_clocks, -1);
@@ -419,24 +419,23 @@ static void layouts_are_written_with_their_kinds(void **state)
     const struct erg_job_overrides any = {.any_layout = true};
     const char *const gpus[] = {"A100-SXM4-80GB", "H800-SXM-80GB"};
     const size_t both[] = {1, 0, 0, 0}, one[] = {1, 1, 1, 1};
-    struct erg_job_layout layout = {.tensor = 2,
-                                    .context = 1,
-                                    .pipeline = 4,
-                                    .data = 1,
-                                    .virtual_stages = 1,
-                                    .microbatch = 2,
-                                    .microbatches = 8,
-                                    .sequence = 4096,
-                                    .vocabulary = 128256,
-                                    .stage_kind = both,
-                                    .kind_gpus = gpus};
+    const struct erg_layout spread = {.tensor = 2,
+                                      .context = 1,
+                                      .pipeline = 4,
+                                      .data = 1,
+                                      .virtual_stages = 1,
+                                      .microbatch = 2,
+                                      .microbatches = 8,
+                                      .sequence = 4096};
+    struct erg_job_change change = {
+        .layout = &spread, .vocabulary = 128256, .stage_kind = both, .kind_gpus = gpus};
     assert_ok(parse_mixed(&job, "gpu: H800-SXM-80GB",
                           "gpu: H800-SXM-80GB\n      engine: megatron-kwai-h800", &any, &err),
               &err);
     for (int i = 0; i < 2; i++) {
         struct erg_text text = {0};
-        layout.stage_kind = i ? one : both;
-        erg_job_write(&text, job, &layout);
+        change.stage_kind = i ? one : both;
+        erg_job_write(&text, job, &change);
         assert_ok(erg_job_parse(&again, "again.yaml", text.data, text.count, NULL, &err), &err);
         assert_int_equal(again->kind_count, i ? 1 : 2);
         assert_string_equal(again->gpu->name, gpus[i]);
@@ -479,16 +478,16 @@ static void written_names_are_read_again(void **state)
         {"\" blanks \"", " blanks "},
     };
     static const size_t kinds[] = {0};
-    const struct erg_job_layout layout = {.tensor = 1,
-                                          .context = 1,
-                                          .pipeline = 1,
-                                          .data = 1,
-                                          .virtual_stages = 1,
-                                          .microbatch = 2,
-                                          .microbatches = 8,
-                                          .sequence = 4096,
-                                          .vocabulary = 128256,
-                                          .stage_kind = kinds};
+    const struct erg_layout spread = {.tensor = 1,
+                                      .context = 1,
+                                      .pipeline = 1,
+                                      .data = 1,
+                                      .virtual_stages = 1,
+                                      .microbatch = 2,
+                                      .microbatches = 8,
+                                      .sequence = 4096};
+    const struct erg_job_change change = {
+        .layout = &spread, .vocabulary = 128256, .stage_kind = kinds};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct erg_error err;
         struct erg_job *job, *again;
@@ -499,11 +498,11 @@ static void written_names_are_read_again(void **state)
                         names[i].yaml);
         assert_ok(erg_job_parse(&job, "job.yaml", file.data, file.count, NULL, &err), &err);
         assert_string_equal(job->name, names[i].shown);
-        erg_job_write(&text, job, &layout);
+        erg_job_write(&text, job, &change);
         assert_ok(erg_job_parse(&again, "again.yaml", text.data, text.count, NULL, &err), &err);
         assert_string_equal(again->name, names[i].shown);
         assert_int_equal(again->goal.objective, job->goal.objective);
-        erg_job_write(&twice, again, &layout);
+        erg_job_write(&twice, again, &change);
         assert_string_equal(twice.data, text.data);
         erg_job_free(job);
         erg_job_free(again);
@@ -547,19 +546,19 @@ static void layers_are_shared_out_evenly(void **state)
 {
     (void)state;
     struct erg_job *job = parse_70b(3, 1); /* 80 = 3 x 26 + 2: the middle first, then the first */
-    assert_int_equal(job->chunk_layers[0], 27);
-    assert_int_equal(job->chunk_layers[1], 27);
-    assert_int_equal(job->chunk_layers[2], 26);
+    assert_int_equal(erg_job_chunk_layers(job, 0), 27);
+    assert_int_equal(erg_job_chunk_layers(job, 1), 27);
+    assert_int_equal(erg_job_chunk_layers(job, 2), 26);
     erg_job_free(job);
     job = parse_70b(6, 2);
-    assert_int_equal(job->schedule, ERG_JOB_INTERLEAVED);
+    assert_int_equal(erg_layout_schedule(&job->layout), ERG_SCHEDULE_INTERLEAVED);
     int sum = 0;
     for (int i = 0; i < 12; i++)
-        sum += job->chunk_layers[i];
+        sum += erg_job_chunk_layers(job, (size_t)i);
     assert_int_equal(sum, 80);
-    assert_int_equal(job->chunk_layers[0], 6);
-    assert_int_equal(job->chunk_layers[1], 7);
-    assert_int_equal(job->chunk_layers[11], 6);
+    assert_int_equal(erg_job_chunk_layers(job, 0), 6);
+    assert_int_equal(erg_job_chunk_layers(job, 1), 7);
+    assert_int_equal(erg_job_chunk_layers(job, 11), 6);
     erg_job_free(job);
 }
 
@@ -585,9 +584,9 @@ static void goals_and_overrides(void **state)
         .microbatches = 32, .sequence = 8192, .search = "random", .seed = &seed};
     char path[] = ERGON_TEST_SOURCE_DIR "/examples/quickstart.yaml";
     assert_ok(erg_job_load(&job, path, &overrides, &err), &err);
-    assert_int_equal(job->microbatches, 32);
-    assert_int_equal(job->microbatch_size, 8);
-    assert_int_equal(job->sequence, 8192);
+    assert_int_equal(job->layout.microbatches, 32);
+    assert_int_equal(job->layout.microbatch, 8);
+    assert_int_equal(job->layout.sequence, 8192);
     assert_int_equal(job->search.method, ERG_JOB_RANDOM);
     assert_int_equal(job->search.seed, 9);
     erg_job_free(job);

@@ -5,7 +5,7 @@ static void text(void **state)
 {
     (void)state;
     struct erg_error err;
-    struct erg_layout layout = {.sequence = 8192, .remat = ERG_REMAT_FULL};
+    struct erg_layout layout = {.sequence = 8192, .recompute = ERG_RECOMPUTE_FULL};
     assert_ok(erg_layout_parse(&layout, "t=2,c=2,p=8,l=2", 80, &err), &err);
     assert_int_equal(layout.tensor, 2);
     assert_int_equal(layout.context, 2);
@@ -13,7 +13,7 @@ static void text(void **state)
     assert_int_equal(layout.virtual_stages, 5);
     assert_int_equal(layout.microbatch, 1);
     assert_int_equal(layout.sequence, 8192);
-    assert_int_equal(layout.remat, ERG_REMAT_FULL);
+    assert_int_equal(layout.recompute, ERG_RECOMPUTE_FULL);
     assert_ok(erg_layout_parse(&layout, "p=4,v=2,b=3", 80, &err), &err);
     assert_int_equal(layout.tensor, 1);
     assert_int_equal(layout.virtual_stages, 2);

@@ -32,7 +32,7 @@ static int world_open(void **state)
         .batch_least = 16,
         .batch_most = 16,
         .memory_bytes = 0.9 * world.gpu->memory_bytes,
-        .remats = ERG_REMAT_ALL,
+        .recomputes = ERG_RECOMPUTE_ALL,
         .unequal = true,
         .top = 1,
     };
@@ -62,7 +62,7 @@ static int differences(const struct erg_layout *a, const struct erg_layout *b)
 {
     return (a->tensor != b->tensor) + (a->context != b->context) + (a->pipeline != b->pipeline) +
            (a->virtual_stages != b->virtual_stages) + (a->microbatch != b->microbatch) +
-           (a->remat != b->remat);
+           (a->recompute != b->recompute);
 }
 
 static void one_change_is_enough(void **state)
@@ -80,9 +80,9 @@ static void one_change_is_enough(void **state)
     assert_true(change.candidate.peak_bytes <= search.memory_bytes);
     /* Of those that one change leads to it is the fastest. */
     struct erg_layout other = layout;
-    for (int remat = ERG_REMAT_NONE; remat <= ERG_REMAT_FULL; remat++) {
+    for (int recompute = ERG_RECOMPUTE_NONE; recompute <= ERG_RECOMPUTE_FULL; recompute++) {
         struct erg_layout_candidate candidate;
-        other.remat = (enum erg_remat)remat;
+        other.recompute = (enum erg_recompute)recompute;
         if (erg_layout_evaluate(&candidate, &search, &other, NULL) != 0)
             continue;
         assert_true(candidate.tokens_per_s <= change.candidate.tokens_per_s);

@@ -130,13 +130,14 @@ static void a_bound_is_below_the_optimum(void **state)
         struct erg_layout layout;
         double tight; /* at the least energy */
     } cases[] = {
-        {{2, 1, 1, 4, 1, 1, 6, 4096, .remat = ERG_REMAT_NONE}, 0.999999},
-        {{2, 1, 4, 1, 1, 1, 32, 4096, .remat = ERG_REMAT_BALANCED}, 0.99},
-        {{2, 1, 4, 1, 1, 1, 32, 4096, .remat = ERG_REMAT_FULL, .chunk_layers = uneven}, 0.98},
-        {{2, 1, 4, 1, 1, 1, 3, 4096, .remat = ERG_REMAT_NONE}, 0.9},
-        {{1, 2, 8, 1, 1, 1, 9, 4096, .remat = ERG_REMAT_NONE, .offload = 0.5}, 0.92},
-        {{2, 1, 4, 1, 4, 1, 16, 4096, .remat = ERG_REMAT_NONE}, 0.98},
-        {{2, 1, 4, 1, 2, 1, 4, 4096, .remat = ERG_REMAT_NONE}, 0.97},
+        {{2, 1, 1, 4, 1, 1, 6, 4096, .recompute = ERG_RECOMPUTE_NONE}, 0.999999},
+        {{2, 1, 4, 1, 1, 1, 32, 4096, .recompute = ERG_RECOMPUTE_BALANCED}, 0.99},
+        {{2, 1, 4, 1, 1, 1, 32, 4096, .recompute = ERG_RECOMPUTE_FULL, .chunk_layers = uneven},
+         0.98},
+        {{2, 1, 4, 1, 1, 1, 3, 4096, .recompute = ERG_RECOMPUTE_NONE}, 0.9},
+        {{1, 2, 8, 1, 1, 1, 9, 4096, .recompute = ERG_RECOMPUTE_NONE, .offload = 0.5}, 0.92},
+        {{2, 1, 4, 1, 4, 1, 16, 4096, .recompute = ERG_RECOMPUTE_NONE}, 0.98},
+        {{2, 1, 4, 1, 2, 1, 4, 4096, .recompute = ERG_RECOMPUTE_NONE}, 0.97},
     };
     struct world world;
     world_open(&world, 32);
@@ -267,7 +268,7 @@ static struct erg_layout_search search_of(const struct world *world, long gpus)
         .batch_least = 8,
         .batch_most = 8,
         .memory_bytes = 0.9 * world->gpu->memory_bytes,
-        .remats = 1u << ERG_REMAT_NONE | 1u << ERG_REMAT_FULL,
+        .recomputes = 1u << ERG_RECOMPUTE_NONE | 1u << ERG_RECOMPUTE_FULL,
         .unequal = true,
         .microbatch_most = 2,
         .top = 1,
@@ -370,7 +371,7 @@ static void check_answer(const struct all *all, const struct erg_layout_choice *
         if (own->tensor != answer->tensor || own->context != answer->context ||
             own->pipeline != answer->pipeline || own->data != answer->data ||
             own->virtual_stages != answer->virtual_stages ||
-            own->microbatch != answer->microbatch || own->remat != answer->remat ||
+            own->microbatch != answer->microbatch || own->recompute != answer->recompute ||
             !own->chunk_layers != !answer->chunk_layers)
             continue;
         assert_int_equal(erg_layout_pick(&pick, &all->options[i], 1, query, NULL), 0);

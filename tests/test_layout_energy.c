@@ -60,7 +60,7 @@ static void a_case_by_hand(void **state)
     (void)state;
     struct erg_model *model = llama("llama", 32000, 4, 1024, 3072, 8, 8);
     const double L = 4, T = 2048, h = 1024, f = 3072, V = 32000, m = 6;
-    struct erg_layout layout = {1, 1, 1, 1, 1, 1, 6, 2048, .remat = ERG_REMAT_NONE};
+    struct erg_layout layout = {1, 1, 1, 1, 1, 1, 6, 2048, .recompute = ERG_RECOMPUTE_NONE};
     const struct erg_layout_energy_request request = {
         {model, &plain_engine, &plain_machine}, &plain_gpu, .held_gpus = 3};
     double linear = L * 3 * 2 * T * (4 * h * h + 3 * h * f), attention = L * 3.5 * 2 * T * T * h;
@@ -102,7 +102,7 @@ static void a_case_by_hand(void **state)
 
     /* Two stages and two replicas, recomputing all: the same products and a forward pass more; who
      * does not work waits. */
-    layout = (struct erg_layout){1, 1, 2, 2, 1, 1, 3, 2048, .remat = ERG_REMAT_FULL};
+    layout = (struct erg_layout){1, 1, 2, 2, 1, 1, 3, 2048, .recompute = ERG_RECOMPUTE_FULL};
     struct erg_layout_energy energy;
     struct erg_time time;
     erg_layout_energy(&energy, &request, &layout, 0, 0);
@@ -157,13 +157,13 @@ static void world_close(struct world *world)
 
 static const long uneven[] = {11, 11, 10, 10, 10, 10, 9, 9};
 static const struct erg_layout layouts[] = {
-    {2, 1, 8, 4, 5, 1, 64, 4096, .remat = ERG_REMAT_NONE, .offload = 0.355},
-    {2, 1, 4, 8, 10, 1, 32, 4096, .remat = ERG_REMAT_BALANCED, .offload = 0.945},
-    {4, 1, 8, 2, 5, 1, 48, 4096, .remat = ERG_REMAT_BALANCED},
-    {8, 1, 8, 1, 1, 1, 24, 4096, .remat = ERG_REMAT_FULL},
-    {4, 2, 8, 1, 1, 1, 24, 8192, .remat = ERG_REMAT_NONE, .chunk_layers = uneven},
-    {4, 1, 8, 2, 5, 1, 48, 4096, .remat = ERG_REMAT_NORMS},
-    {4, 1, 8, 2, 5, 1, 48, 4096, .remat = ERG_REMAT_ACTIVATION},
+    {2, 1, 8, 4, 5, 1, 64, 4096, .recompute = ERG_RECOMPUTE_NONE, .offload = 0.355},
+    {2, 1, 4, 8, 10, 1, 32, 4096, .recompute = ERG_RECOMPUTE_BALANCED, .offload = 0.945},
+    {4, 1, 8, 2, 5, 1, 48, 4096, .recompute = ERG_RECOMPUTE_BALANCED},
+    {8, 1, 8, 1, 1, 1, 24, 4096, .recompute = ERG_RECOMPUTE_FULL},
+    {4, 2, 8, 1, 1, 1, 24, 8192, .recompute = ERG_RECOMPUTE_NONE, .chunk_layers = uneven},
+    {4, 1, 8, 2, 5, 1, 48, 4096, .recompute = ERG_RECOMPUTE_NORMS},
+    {4, 1, 8, 2, 5, 1, 48, 4096, .recompute = ERG_RECOMPUTE_ACTIVATION},
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
@@ -426,7 +426,7 @@ static void at_one_clock_the_schedule_is_the_closed_form(void **state)
     world.engine->pipeline_ends_exposed = 0; /* without virtual stages it holds all the time */
     const long split[] = {20, 20, 20, 20};
     const struct erg_layout layout = {
-        4, 1, 4, 1, 1, 1, 12, 4096, .remat = ERG_REMAT_BALANCED, .chunk_layers = split};
+        4, 1, 4, 1, 1, 1, 12, 4096, .recompute = ERG_RECOMPUTE_BALANCED, .chunk_layers = split};
     struct erg_layout_energy closed, tail_clock;
     struct erg_layout_frontier frontier;
     frontier_of(&frontier, &world, &layout, 0);
@@ -519,8 +519,8 @@ static void many_microbatches_repeat_their_middle(void **state)
     struct world world;
     world_open(&world);
     static const struct erg_layout many[] = {
-        {8, 1, 8, 1, 1, 1, 144, 4096, .remat = ERG_REMAT_FULL},
-        {8, 1, 4, 2, 10, 1, 32, 4096, .remat = ERG_REMAT_FULL},
+        {8, 1, 8, 1, 1, 1, 144, 4096, .recompute = ERG_RECOMPUTE_FULL},
+        {8, 1, 4, 2, 10, 1, 32, 4096, .recompute = ERG_RECOMPUTE_FULL},
     };
     for (size_t i = 0; i < sizeof many / sizeof *many; i++) {
         struct erg_layout_energy closed;
@@ -570,8 +570,8 @@ static void many_microbatches_repeat_their_middle(void **state)
 static void picks_keep_the_bounds(void **state)
 {
     (void)state;
-    const struct erg_layout eight = {2, 1, 4, 1, 1, 1, 16, 4096, .remat = ERG_REMAT_NONE},
-                            four = {2, 1, 2, 1, 1, 1, 16, 4096, .remat = ERG_REMAT_NONE};
+    const struct erg_layout eight = {2, 1, 4, 1, 1, 1, 16, 4096, .recompute = ERG_RECOMPUTE_NONE},
+                            four = {2, 1, 2, 1, 1, 1, 16, 4096, .recompute = ERG_RECOMPUTE_NONE};
     struct erg_point fast[] = {{10, 4000, 0}, {12, 3300, 1}, {15, 3000, 2}, {20, 3100, 3}};
     struct erg_point slow[] = {{19, 3000, 0}, {24, 2600, 1}, {40, 2700, 2}};
     const struct erg_layout_frontier frontiers[] = {{.points = {fast, 4, 4}},
@@ -644,7 +644,7 @@ static void picks_keep_the_bounds(void **state)
 static void a_union_leaves_out_near_ties(void **state)
 {
     (void)state;
-    const struct erg_layout layout = {2, 1, 4, 1, 1, 1, 16, 4096, .remat = ERG_REMAT_NONE};
+    const struct erg_layout layout = {2, 1, 4, 1, 1, 1, 16, 4096, .recompute = ERG_RECOMPUTE_NONE};
     struct erg_point one[] = {{10, 1000, 0}, {12, 800, 1}, {14, 700, 2}};
     struct erg_point other[] = {
         {9.995, 1001, 0}, /* the fastest; after it the first of the others saves nothing */

@@ -52,7 +52,7 @@ static void offloaded(void **state)
 {
     (void)state;
     struct erg_model *model = load_model("llama-65b", 32005);
-    struct published row = {8192, 256, 256, 2, 2, 8, 2, ERG_REMAT_BALANCED, 0.2};
+    struct published row = {8192, 256, 256, 2, 2, 8, 2, ERG_RECOMPUTE_BALANCED, 0.2};
     struct erg_layout layout = layout_of(model, &row);
     check(model, &layout, "offloaded");
     erg_model_free(model);
@@ -63,7 +63,7 @@ static void gpt(void **state)
 {
     (void)state;
     struct erg_model *model = load_model("gpt3-175b", 0);
-    struct published row = {2048, 96, 48, 8, 1, 12, 8, ERG_REMAT_FULL, 0};
+    struct published row = {2048, 96, 48, 8, 1, 12, 8, ERG_RECOMPUTE_FULL, 0};
     struct erg_layout layout = layout_of(model, &row);
     check(model, &layout, "gpt");
     erg_model_free(model);
@@ -75,7 +75,8 @@ static void unequal(void **state)
     (void)state;
     struct erg_model *model = load_model("qwen3-1.7b", 0);
     const long layers[] = {10, 10, 8};
-    const enum erg_remat remats[] = {ERG_REMAT_BALANCED, ERG_REMAT_NONE, ERG_REMAT_NONE};
+    const enum erg_recompute recomputes[] = {ERG_RECOMPUTE_BALANCED, ERG_RECOMPUTE_NONE,
+                                             ERG_RECOMPUTE_NONE};
     const double offloads[] = {0.25, 0.125, 0};
     struct erg_layout layout = {.tensor = 1,
                                 .context = 1,
@@ -86,7 +87,7 @@ static void unequal(void **state)
                                 .microbatches = 6,
                                 .sequence = 4096,
                                 .chunk_layers = layers,
-                                .stage_remat = remats,
+                                .stage_recompute = recomputes,
                                 .stage_offload = offloads};
     check(model, &layout, "unequal");
     erg_model_free(model);
@@ -97,16 +98,18 @@ static void parts_of_a_layer(void **state)
 {
     (void)state;
     struct erg_model *model = load_model("llama-2-7b", 0);
-    const enum erg_remat mixed[] = {ERG_REMAT_NORMS, ERG_REMAT_ACTIVATION, ERG_REMAT_NONE,
-                                    ERG_REMAT_NORMS};
+    const enum erg_recompute mixed[] = {ERG_RECOMPUTE_NORMS, ERG_RECOMPUTE_ACTIVATION,
+                                        ERG_RECOMPUTE_NONE, ERG_RECOMPUTE_NORMS};
     static const struct {
-        enum erg_remat remat;
+        enum erg_recompute recompute;
         bool mixed;
         const char *megatron, *torchtitan;
     } cases[] = {
-        {ERG_REMAT_NORMS, false, "\n--recompute-modules layernorm\n", "planned are norms; this"},
-        {ERG_REMAT_ACTIVATION, false, "\n--recompute-modules mlp\n", "planned is the activation"},
-        {ERG_REMAT_NONE, true,
+        {ERG_RECOMPUTE_NORMS, false, "\n--recompute-modules layernorm\n",
+         "planned are norms; this"},
+        {ERG_RECOMPUTE_ACTIVATION, false, "\n--recompute-modules mlp\n",
+         "planned is the activation"},
+        {ERG_RECOMPUTE_NONE, true,
          "norms activation none norms.\n# Megatron-LM recomputes the same on "
          "all of them: here balanced.\n",
          "planned are norms and the activation"},
@@ -120,8 +123,8 @@ static void parts_of_a_layer(void **state)
                                     .microbatch = 1,
                                     .microbatches = 4,
                                     .sequence = 4096,
-                                    .remat = cases[i].remat,
-                                    .stage_remat = cases[i].mixed ? mixed : NULL};
+                                    .recompute = cases[i].recompute,
+                                    .stage_recompute = cases[i].mixed ? mixed : NULL};
         struct erg_text text = {0};
         erg_layout_export(&text, ERG_EXPORT_MEGATRON, model, &layout);
         assert_non_null(strstr(text.data, cases[i].megatron));

@@ -40,7 +40,7 @@ static bool is_same(const struct erg_layout_candidate *found, const struct split
     const struct erg_layout *a = &found->layout, *b = &splits->layout;
     bool same = a->tensor == b->tensor && a->context == b->context && a->data == b->data &&
                 a->pipeline == b->pipeline && a->virtual_stages == b->virtual_stages &&
-                a->microbatch == b->microbatch && a->remat == b->remat &&
+                a->microbatch == b->microbatch && a->recompute == b->recompute &&
                 found->block_count == splits->at.block_count;
     for (size_t i = 0; same && i < found->block_count; i++)
         same = found->blocks[i].kind == splits->at.blocks[i].kind &&
@@ -60,10 +60,10 @@ static void compare(struct comparison *comparison, struct splits *splits)
     struct erg_layout *layout = &splits->layout;
     long layers = splits->search->model->layers;
     for (long v = 1; v == 1 || (layout->pipeline > 1 && v * layout->pipeline <= layers); v++)
-        for (int remat = 0; remat < ERG_REMATS; remat++) {
+        for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
             const struct erg_layout_candidate *match = NULL;
             layout->virtual_stages = v;
-            layout->remat = (enum erg_remat)remat;
+            layout->recompute = (enum erg_recompute)recompute;
             splits->best_s = INFINITY;
             splits->fits = false;
             if (layout->pipeline <= layers && v * layout->pipeline <= 8)
@@ -119,7 +119,7 @@ static void asked_degrees_are_the_fastest_of_them(const struct erg_layout_found 
     struct erg_layout_found own;
     struct erg_mixed_search search = *all;
     search.top = 1;
-    search.remats = 1u << asked->remat;
+    search.recomputes = 1u << asked->recompute;
     search.only = (struct erg_mixed_degrees){.tensor = asked->tensor,
                                              .context = asked->context,
                                              .pipeline = asked->pipeline,
@@ -132,13 +132,13 @@ static void asked_degrees_are_the_fastest_of_them(const struct erg_layout_found 
             const struct erg_layout *at = &found->items[k].layout;
             if (at->tensor == asked->tensor && at->context == asked->context &&
                 at->pipeline == asked->pipeline && at->virtual_stages == asked->virtual_stages &&
-                at->microbatch == asked->microbatch && at->remat == asked->remat &&
+                at->microbatch == asked->microbatch && at->recompute == asked->recompute &&
                 (!data || at->data == asked->data))
                 fastest = fmax(fastest, found->items[k].tokens_per_s);
         }
         assert_ok(erg_mixed_search(&own, &search, &err), &err);
         assert_int_equal(own.items[0].layout.pipeline, asked->pipeline);
-        assert_int_equal(own.items[0].layout.remat, asked->remat);
+        assert_int_equal(own.items[0].layout.recompute, asked->recompute);
         assert_true(!data || own.items[0].layout.data == asked->data);
         assert_close(own.items[0].tokens_per_s, fastest, 1e-9);
         erg_layout_found_release(&own);
@@ -241,7 +241,7 @@ static void one_kind_is_a_search(void **state)
         .batch_least = 64,
         .batch_most = 64,
         .memory_bytes = world.kinds[0].memory_bytes,
-        .remats = ERG_REMAT_ALL,
+        .recomputes = ERG_RECOMPUTE_ALL,
         .offload = true,
         .unequal = true,
         .top = 1,

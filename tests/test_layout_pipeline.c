@@ -414,25 +414,25 @@ static void equal_chunks_need_no_list(void **state)
     struct erg_engine engine = published_engine();
     const struct erg_time_request request = {model, &engine, &h800};
     long chunks[40];
-    enum erg_remat modes[8];
+    enum erg_recompute modes[8];
     double ratios[8];
     for (int i = 0; i < 40; i++)
         chunks[i] = 2;
     for (int i = 0; i < 8; i++) {
-        modes[i] = ERG_REMAT_BALANCED;
+        modes[i] = ERG_RECOMPUTE_BALANCED;
         ratios[i] = 0.5;
     }
     struct erg_layout layout = {
-        2, 1, 8, 16, 5, 1, 16, 4096, .remat = ERG_REMAT_BALANCED, .offload = 0.5};
+        2, 1, 8, 16, 5, 1, 16, 4096, .recompute = ERG_RECOMPUTE_BALANCED, .offload = 0.5};
     struct erg_time equal, listed;
     erg_time_layout(&equal, &request, &layout);
     layout.chunk_layers = chunks;
-    layout.stage_remat = modes;
+    layout.stage_recompute = modes;
     layout.stage_offload = ratios;
     erg_time_layout(&listed, &request, &layout);
     assert_close(listed.total, equal.total, 1e-12);
     ratios[0] = 1; /* only the first stage pays, and it becomes the slowest */
-    modes[0] = ERG_REMAT_FULL;
+    modes[0] = ERG_RECOMPUTE_FULL;
     erg_time_layout(&listed, &request, &layout);
     assert_true(listed.total > 1.05 * equal.total);
     assert_near(listed.items[ERG_TIME_HEAD], 0, 0);

@@ -17,7 +17,7 @@ static struct erg_layout_search search_of(const struct world *world, long gpus, 
         .batch_least = 64,
         .batch_most = 64,
         .memory_bytes = 0x1p36,
-        .remats = ERG_REMAT_ALL,
+        .recomputes = ERG_RECOMPUTE_ALL,
         .offload = true,
         .unequal = true,
         .top = 20,
@@ -75,13 +75,14 @@ static void try_all(struct all *all, const struct erg_layout_search *search)
             for (long p = 1; p <= model->layers; p++)
                 for (long v = 1; v * p <= model->layers; v++)
                     for (long b = 1; b <= 64; b++)
-                        for (int remat = 0; remat < ERG_REMATS; remat++) {
+                        for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
                             const struct erg_layout layout = {.tensor = t,
                                                               .context = c,
                                                               .pipeline = p,
                                                               .virtual_stages = v,
                                                               .microbatch = b,
-                                                              .remat = (enum erg_remat)remat};
+                                                              .recompute =
+                                                                  (enum erg_recompute)recompute};
                             struct erg_layout_candidate candidate;
                             if (search->gpus % (t * c * p) != 0 ||
                                 erg_layout_evaluate(&candidate, search, &layout, NULL) != 0)
@@ -192,7 +193,7 @@ static double fastest_found(const struct erg_layout_found *found, const struct e
         const struct erg_layout *at = &found->items[i].layout;
         if (at->tensor == layout->tensor && at->context == layout->context &&
             at->pipeline == layout->pipeline && at->virtual_stages == layout->virtual_stages &&
-            at->microbatch == layout->microbatch && at->remat == layout->remat)
+            at->microbatch == layout->microbatch && at->recompute == layout->recompute)
             best = fmin(best, found->items[i].time.total);
     }
     return best;
@@ -214,12 +215,13 @@ static void the_stage_that_needs_most_counts(void **state)
         search.batch_least = search.batch_most = 1 + (long)erg_rng_below(&rng, 12);
         search.memory_bytes = 0x1p30 * (20 + 60 * erg_rng_uniform(&rng));
         search.unequal = erg_rng_below(&rng, 2);
-        const struct erg_layout layout = {.tensor = 1,
-                                          .context = 1,
-                                          .pipeline = search.gpus,
-                                          .virtual_stages = 1 + (long)erg_rng_below(&rng, 2),
-                                          .microbatch = 1,
-                                          .remat = (enum erg_remat)erg_rng_below(&rng, ERG_REMATS)};
+        const struct erg_layout layout = {
+            .tensor = 1,
+            .context = 1,
+            .pipeline = search.gpus,
+            .virtual_stages = 1 + (long)erg_rng_below(&rng, 2),
+            .microbatch = 1,
+            .recompute = (enum erg_recompute)erg_rng_below(&rng, ERG_RECOMPUTES)};
         struct erg_layout_candidate found;
         if (erg_layout_evaluate(&found, &search, &layout, NULL) != 0)
             continue;
@@ -288,15 +290,16 @@ static void no_split_that_fits_is_faster(void **state)
         for (long t = 1; t <= 2; t++)
             for (long p = 2; p <= world.model->layers && t * p <= search.gpus; p++)
                 for (long v = 1; v * p <= world.model->layers && v * p <= 12; v++)
-                    for (int kind = 0; kind < 2 * ERG_REMATS; kind++) {
+                    for (int kind = 0; kind < 2 * ERG_RECOMPUTES; kind++) {
                         struct splits splits = {.search = &search, .best_s = INFINITY};
-                        splits.layout = (struct erg_layout){.tensor = t,
-                                                            .context = 1,
-                                                            .pipeline = p,
-                                                            .virtual_stages = v,
-                                                            .microbatch = 1 + kind % 2,
-                                                            .remat = (enum erg_remat)(kind / 2),
-                                                            .chunk_layers = splits.chunks};
+                        splits.layout =
+                            (struct erg_layout){.tensor = t,
+                                                .context = 1,
+                                                .pipeline = p,
+                                                .virtual_stages = v,
+                                                .microbatch = 1 + kind % 2,
+                                                .recompute = (enum erg_recompute)(kind / 2),
+                                                .chunk_layers = splits.chunks};
                         if (search.gpus % (t * p) != 0 || erg_rng_below(&rng, 4) > 0)
                             continue; /* a quarter of them, at random */
                         try_splits(&splits, 0, world.model->layers);
@@ -340,7 +343,7 @@ static bool is_same(const struct erg_layout *a, const struct erg_layout *b)
 {
     return a->tensor == b->tensor && a->context == b->context && a->pipeline == b->pipeline &&
            a->virtual_stages == b->virtual_stages && a->microbatch == b->microbatch &&
-           a->remat == b->remat && !a->chunk_layers == !b->chunk_layers;
+           a->recompute == b->recompute && !a->chunk_layers == !b->chunk_layers;
 }
 
 /* All that fit come once, those that are found as they are found. */
@@ -457,7 +460,7 @@ static void published_layouts_are_among_the_best(void **state)
         search.time.model = row->model;
         search.batch_least = 240;
         search.batch_most = 272;
-        search.remats = 1 << ERG_REMAT_NONE | 1 << ERG_REMAT_BALANCED;
+        search.recomputes = 1 << ERG_RECOMPUTE_NONE | 1 << ERG_RECOMPUTE_BALANCED;
         search.unequal = false;
         search.microbatch_most = 1;
         search.memory_slack = ERG_MEMORY_ERROR;
@@ -475,7 +478,7 @@ static void published_layouts_are_among_the_best(void **state)
             if (at->layout.tensor != wanted->tensor || at->layout.context != wanted->context ||
                 at->layout.pipeline != wanted->pipeline ||
                 at->layout.virtual_stages != wanted->virtual_stages ||
-                at->layout.remat != wanted->remat)
+                at->layout.recompute != wanted->recompute)
                 continue;
             met = true;
             assert_int_equal(at->batch, row->batch); /* the rule of the batch */
@@ -534,7 +537,7 @@ static void rejected_layouts_say_why(void **state)
                                         .pipeline = 8,
                                         .virtual_stages = 1,
                                         .microbatch = 2,
-                                        .remat = ERG_REMAT_NONE};
+                                        .recompute = ERG_RECOMPUTE_NONE};
     search.batch_least = search.batch_most = 256;
     assert_ok(erg_layout_evaluate(&candidate, &search, &offloads, &err), &err);
     assert_true(candidate.layout.offload > 0.05 && candidate.layout.offload < 1);

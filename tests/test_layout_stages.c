@@ -17,13 +17,13 @@ static double peak_of(const struct world *world, const struct erg_layout *layout
 
 /* Of one stage with one recomputation, by halving; INFINITY: none fits. */
 static double least_offload(const struct world *world, const struct erg_layout *layout, long stage,
-                            enum erg_remat remat, double budget)
+                            enum erg_recompute recompute, double budget)
 {
     struct erg_layout own = *layout;
     double low = 0, high = 1;
-    own.stage_remat = NULL;
+    own.stage_recompute = NULL;
     own.stage_offload = NULL;
-    own.remat = remat;
+    own.recompute = recompute;
     own.offload = 0;
     if (peak_of(world, &own, stage) <= budget)
         return 0;
@@ -45,23 +45,24 @@ static double try_all(const struct world *world, const struct erg_layout *layout
 {
     const struct erg_time_request time = {world->model, world->engine, &world->machine};
     enum { MOST_STAGES = 4 };
-    double ratios[MOST_STAGES][ERG_REMATS], offload[MOST_STAGES], best = INFINITY;
-    enum erg_remat remat[MOST_STAGES];
+    double ratios[MOST_STAGES][ERG_RECOMPUTES], offload[MOST_STAGES], best = INFINITY;
+    enum erg_recompute recompute[MOST_STAGES];
     long combinations = 1;
-    for (long stage = 0; stage < layout->pipeline; stage++, combinations *= ERG_REMATS)
-        for (int way = 0; way < ERG_REMATS; way++)
-            ratios[stage][way] = least_offload(world, layout, stage, (enum erg_remat)way, budget);
+    for (long stage = 0; stage < layout->pipeline; stage++, combinations *= ERG_RECOMPUTES)
+        for (int way = 0; way < ERG_RECOMPUTES; way++)
+            ratios[stage][way] =
+                least_offload(world, layout, stage, (enum erg_recompute)way, budget);
     for (long k = 0; k < combinations; k++) {
         struct erg_layout own = *layout;
         struct erg_time seconds;
         bool fits = true;
         long rest = k;
-        for (long stage = 0; stage < layout->pipeline; stage++, rest /= ERG_REMATS) {
-            remat[stage] = (enum erg_remat)(rest % ERG_REMATS);
-            offload[stage] = ratios[stage][remat[stage]];
+        for (long stage = 0; stage < layout->pipeline; stage++, rest /= ERG_RECOMPUTES) {
+            recompute[stage] = (enum erg_recompute)(rest % ERG_RECOMPUTES);
+            offload[stage] = ratios[stage][recompute[stage]];
             fits &= isfinite(offload[stage]);
         }
-        own.stage_remat = remat;
+        own.stage_recompute = recompute;
         own.stage_offload = offload;
         if (!fits)
             continue;
@@ -81,14 +82,14 @@ static void compare(void *context, const struct erg_layout_candidate *candidate)
 {
     struct seen *seen = context;
     const struct erg_layout *layout = &candidate->layout;
-    assert_non_null(layout->stage_remat);
+    assert_non_null(layout->stage_recompute);
     assert_non_null(layout->stage_offload);
     if (layout->pipeline > 4)
         return;
     double peak = 0, best = try_all(seen->world, layout, seen->budget);
     for (long stage = 0; stage < layout->pipeline; stage++) {
         peak = fmax(peak, peak_of(seen->world, layout, stage));
-        seen->differ += layout->stage_remat[stage] != layout->stage_remat[0];
+        seen->differ += layout->stage_recompute[stage] != layout->stage_recompute[0];
         assert_true(layout->stage_offload[stage] <= layout->offload);
     }
     assert_close(candidate->time.total - candidate->time.items[ERG_TIME_UNEVEN], best, 1e-9);
@@ -119,7 +120,7 @@ static void nothing_is_faster(void **state)
             .batch_least = 16,
             .batch_most = 16,
             .memory_bytes = seen.budget,
-            .remats = ERG_REMAT_ALL,
+            .recomputes = ERG_RECOMPUTE_ALL,
             .offload = true,
             .unequal = round % 2,
             .per_stage = true,
@@ -142,7 +143,7 @@ static void nothing_is_faster(void **state)
         struct erg_layout_candidate one;
         struct erg_layout asked = own.items[0].layout;
         asked.chunk_layers = NULL;
-        asked.stage_remat = NULL;
+        asked.stage_recompute = NULL;
         asked.stage_offload = NULL;
         if (own.items[0].layout.chunk_layers == NULL) {
             assert_ok(erg_layout_evaluate(&one, &search, &asked, &err), &err);
@@ -178,7 +179,7 @@ static void published_rows_copy_less(void **state)
         .batch_least = 272,
         .batch_most = 272,
         .memory_bytes = 0x1p36,
-        .remats = 1 << ERG_REMAT_BALANCED,
+        .recomputes = 1 << ERG_RECOMPUTE_BALANCED,
         .offload = true,
         .top = 1,
     };
@@ -187,7 +188,7 @@ static void published_rows_copy_less(void **state)
                                       .pipeline = 8,
                                       .virtual_stages = 5,
                                       .microbatch = 1,
-                                      .remat = ERG_REMAT_BALANCED};
+                                      .recompute = ERG_RECOMPUTE_BALANCED};
     struct erg_layout_candidate one, own;
     struct erg_error err;
     assert_ok(erg_layout_evaluate(&one, &search, &layout, &err), &err);

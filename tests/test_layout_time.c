@@ -36,9 +36,10 @@ static void published_formulas(struct erg_time *time, const struct erg_model *mo
     items[ERG_TIME_TENSOR] = l * tensor;
     items[ERG_TIME_CONTEXT] = l * (grouped ? 3 * y : 1.5 * y);
     items[ERG_TIME_OVERHEAD] = l * 3 * 333e-6;
-    items[ERG_TIME_RECOMPUTE] = layout->remat == ERG_REMAT_FULL       ? l * forward
-                                : layout->remat == ERG_REMAT_BALANCED ? l * (4 * U + 6 * F) / H
-                                                                      : 0;
+    items[ERG_TIME_RECOMPUTE] = layout->recompute == ERG_RECOMPUTE_FULL ? l * forward
+                                : layout->recompute == ERG_RECOMPUTE_BALANCED
+                                    ? l * (4 * U + 6 * F) / H
+                                    : 0;
     items[ERG_TIME_OFFLOAD] = l * 0.04 * 2 * offload;
     double stage = 0;
     for (int i = 0; i < ERG_TIME_HEAD; i++)
@@ -78,7 +79,7 @@ static void the_published_formulas_fall_out(void **state)
         long members, within, all_within;
     } cases[] = {
         {0,
-         {2, 1, 8, 16, 5, 1, 16, 4096, .remat = ERG_REMAT_NONE, .offload = 0.355},
+         {2, 1, 8, 16, 5, 1, 16, 4096, .recompute = ERG_RECOMPUTE_NONE, .offload = 0.355},
          6,
          1,
          4,
@@ -86,18 +87,18 @@ static void the_published_formulas_fall_out(void **state)
          0,
          0},
         {0,
-         {2, 1, 4, 7, 10, 1, 36, 4096, .remat = ERG_REMAT_BALANCED, .offload = 0.945},
+         {2, 1, 4, 7, 10, 1, 36, 4096, .recompute = ERG_RECOMPUTE_BALANCED, .offload = 0.945},
          4,
          1,
          2,
          1,
          0,
          0},
-        {1, {4, 1, 8, 5, 6, 1, 48, 4096, .remat = ERG_REMAT_BALANCED}, 4, 1, 2, 1, 0, 0},
-        {1, {2, 2, 16, 4, 6, 1, 64, 8192, .remat = ERG_REMAT_FULL}, 1, 0, 0, 4, 0, 0},
-        {2, {2, 4, 8, 4, 5, 1, 64, 8192, .remat = ERG_REMAT_NONE}, 6, 1, 4, 4, 0, 0},
+        {1, {4, 1, 8, 5, 6, 1, 48, 4096, .recompute = ERG_RECOMPUTE_BALANCED}, 4, 1, 2, 1, 0, 0},
+        {1, {2, 2, 16, 4, 6, 1, 64, 8192, .recompute = ERG_RECOMPUTE_FULL}, 1, 0, 0, 4, 0, 0},
+        {2, {2, 4, 8, 4, 5, 1, 64, 8192, .recompute = ERG_RECOMPUTE_NONE}, 6, 1, 4, 4, 0, 0},
         {2,
-         {2, 1, 8, 2, 5, 1, 136, 8192, .remat = ERG_REMAT_BALANCED, .offload = 0.858},
+         {2, 1, 8, 2, 5, 1, 136, 8192, .recompute = ERG_RECOMPUTE_BALANCED, .offload = 0.858},
          4,
          1,
          2,
@@ -113,7 +114,7 @@ static void the_published_formulas_fall_out(void **state)
         double local = (double)layout->sequence / (double)layout->context;
         double tokens = 2 * local / (double)layout->tensor;
         double sequences = 2 * tokens; /* log-sum-exp: 4 bytes a token and head */
-        double lse = layout->remat == ERG_REMAT_FULL ? 0 : sequences * (double)model->heads;
+        double lse = layout->recompute == ERG_RECOMPUTE_FULL ? 0 : sequences * (double)model->heads;
         double kept = cases[i].u * tokens * (double)model->hidden +
                       cases[i].k * 2 * tokens * (double)(model->kv_heads * model->head_dim) +
                       cases[i].f * tokens * (double)model->ffn + lse;
@@ -201,7 +202,7 @@ static void the_host_sets_a_floor(void **state)
     assert_true(free_host.forward_s < 5e-3);
     assert_close(bound.forward_s, 5.3e-3, 1e-12);
     assert_close(bound.backward_s, 10.6e-3, 1e-12);
-    assert_close(bound.recompute_s[ERG_REMAT_FULL], 5.3e-3, 1e-12);
+    assert_close(bound.recompute_s[ERG_RECOMPUTE_FULL], 5.3e-3, 1e-12);
     assert_close(bound.head_s, 0.1, 1e-12);
     assert_close(bound.forward[ERG_TIME_LINEAR], free_host.forward[ERG_TIME_LINEAR], 1e-12);
     erg_model_free(model);
@@ -296,8 +297,8 @@ static void copies_share_the_host_memory(void **state)
     erg_time_machine_init(&machine, &gpu, &cluster);
     erg_time_parts_init(&shared, &(struct erg_time_request){model, &engine, &machine}, 1, 1, 1,
                         4096, 4);
-    for (int remat = 0; remat < ERG_REMATS; remat++)
-        assert_close(shared.copy_s[remat], at_link.copy_s[remat] * 64 / 25, 1e-12);
+    for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++)
+        assert_close(shared.copy_s[recompute], at_link.copy_s[recompute] * 64 / 25, 1e-12);
     erg_model_free(model);
 }
 

@@ -13,7 +13,7 @@ static struct erg_layout_search search_of(const struct world *world, long gpus, 
         .time = {world->model, world->engine, &world->machine},
         .gpus = gpus,
         .sequence = sequence,
-        .remats = ERG_REMAT_ALL,
+        .recomputes = ERG_RECOMPUTE_ALL,
         .offload = true,
         .unequal = true,
         .group_most = 2,
@@ -39,7 +39,8 @@ static void memory_grows_with_every_chunk(void **state)
                                     .data = 1 + (long)erg_rng_below(&rng, 3),
                                     .virtual_stages = 2 + (long)erg_rng_below(&rng, 3),
                                     .microbatch = 1,
-                                    .remat = (enum erg_remat)erg_rng_below(&rng, ERG_REMATS),
+                                    .recompute =
+                                        (enum erg_recompute)erg_rng_below(&rng, ERG_RECOMPUTES),
                                     .sequence = 4096};
         long count = layout.pipeline * layout.virtual_stages;
         layout.microbatches = layout.pipeline * (1 + (long)erg_rng_below(&rng, 5));
@@ -130,7 +131,8 @@ static void a_stage_holds_what_any_of_its_chunks_do(void **state)
                                     .data = 1 + (long)erg_rng_below(&rng, 3),
                                     .virtual_stages = 2 + (long)erg_rng_below(&rng, 3),
                                     .microbatch = 1,
-                                    .remat = (enum erg_remat)erg_rng_below(&rng, ERG_REMATS),
+                                    .recompute =
+                                        (enum erg_recompute)erg_rng_below(&rng, ERG_RECOMPUTES),
                                     .sequence = 4096};
         const long v = layout.virtual_stages, layers = v + (long)erg_rng_below(&rng, 6);
         layout.microbatches = layout.pipeline * (1 + (long)erg_rng_below(&rng, 4));
@@ -195,7 +197,7 @@ static const struct erg_layout_candidate *find(const struct erg_layout_found *fo
         const struct erg_layout *at = &found->items[i].layout;
         if (at->tensor == wanted->tensor && at->pipeline == wanted->pipeline &&
             at->virtual_stages == wanted->virtual_stages && at->microbatch == wanted->microbatch &&
-            at->remat == wanted->remat)
+            at->recompute == wanted->recompute)
             return &found->items[i];
     }
     return NULL;
@@ -220,7 +222,7 @@ static void splits_far_from_even_are_found(void **state)
          48,
          22.5,
          0,
-         {.tensor = 1, .pipeline = 2, .virtual_stages = 2, .microbatch = 1, .remat = 2},
+         {.tensor = 1, .pipeline = 2, .virtual_stages = 2, .microbatch = 1, .recompute = 2},
          {1, 2, 4, 1}},
         {11,
          52000,
@@ -229,7 +231,7 @@ static void splits_far_from_even_are_found(void **state)
          12,
          13.8,
          0,
-         {.tensor = 2, .pipeline = 2, .virtual_stages = 2, .microbatch = 1, .remat = 3},
+         {.tensor = 2, .pipeline = 2, .virtual_stages = 2, .microbatch = 1, .recompute = 3},
          {1, 3, 5, 2}},
         {10,
          88000,
@@ -238,7 +240,7 @@ static void splits_far_from_even_are_found(void **state)
          12,
          20.3,
          40,
-         {.tensor = 1, .pipeline = 2, .virtual_stages = 2, .microbatch = 1, .remat = 3},
+         {.tensor = 1, .pipeline = 2, .virtual_stages = 2, .microbatch = 1, .recompute = 3},
          {1, 3, 5, 1}},
         {11,
          88000,
@@ -247,7 +249,7 @@ static void splits_far_from_even_are_found(void **state)
          48,
          24.8,
          0,
-         {.tensor = 1, .pipeline = 2, .virtual_stages = 3, .microbatch = 2, .remat = 4},
+         {.tensor = 1, .pipeline = 2, .virtual_stages = 3, .microbatch = 2, .recompute = 4},
          {1, 2, 2, 2, 3, 1}},
     };
     struct world world = world_of("llama-2-7b");

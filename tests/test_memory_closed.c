@@ -22,11 +22,11 @@ static void sizes_of_llama(void **state)
     assert_int_equal(sizes.kv, K);
     assert_int_equal(sizes.gathered_kv, 2 * K);
     assert_int_equal(sizes.log_sum_exp, scores);
-    assert_int_equal(sizes.kept[ERG_REMAT_NONE], 6 * U + K + 4 * F + scores);
-    assert_int_equal(sizes.kept[ERG_REMAT_NORMS], 4 * U + K + 4 * F + scores);
-    assert_int_equal(sizes.kept[ERG_REMAT_ACTIVATION], 6 * U + K + 2 * F + scores);
-    assert_int_equal(sizes.kept[ERG_REMAT_BALANCED], 4 * U + K + 2 * F + scores);
-    assert_int_equal(sizes.kept[ERG_REMAT_FULL], U);
+    assert_int_equal(sizes.kept[ERG_RECOMPUTE_NONE], 6 * U + K + 4 * F + scores);
+    assert_int_equal(sizes.kept[ERG_RECOMPUTE_NORMS], 4 * U + K + 4 * F + scores);
+    assert_int_equal(sizes.kept[ERG_RECOMPUTE_ACTIVATION], 6 * U + K + 2 * F + scores);
+    assert_int_equal(sizes.kept[ERG_RECOMPUTE_BALANCED], 4 * U + K + 2 * F + scores);
+    assert_int_equal(sizes.kept[ERG_RECOMPUTE_FULL], U);
     assert_int_equal(sizes.logits, 2LL * 4096 * 32256 / 2);
     /* (2 h^2 + 2 h hk + 3 h f) / t + 2 h */
     assert_near(sizes.layer_parameters, (4 * 8192.0 * 8192 + 3 * 8192.0 * 22016) / 2 + 2 * 8192, 0);
@@ -49,7 +49,7 @@ static void sizes_of_grouped_queries(void **state)
     int64_t U = 64 * MiB, F = 224 * MiB, K = 16 * MiB, scores = MiB;
     assert_int_equal(sizes.kv, K);
     assert_int_equal(sizes.gathered_kv, 0);
-    assert_int_equal(sizes.kept[ERG_REMAT_BALANCED], 4 * U + K + 2 * F + scores);
+    assert_int_equal(sizes.kept[ERG_RECOMPUTE_BALANCED], 4 * U + K + 2 * F + scores);
     erg_model_free(model);
 }
 
@@ -62,8 +62,8 @@ static void sizes_of_a_model_with_query_norms(void **state)
     erg_memory_sizes_init(&sizes, model, 1, 1, 2, 4096);
     int64_t tokens = 8192, U = 2 * tokens * 2048, F = 2 * tokens * 6144, K = 4 * tokens * 1024;
     int64_t before = 2 * tokens * (2048 + 1024), scores = 4 * tokens * 16;
-    assert_int_equal(sizes.kept[ERG_REMAT_NONE], 6 * U + K + 4 * F + before + scores);
-    assert_int_equal(sizes.kept[ERG_REMAT_BALANCED], 4 * U + K + 2 * F + before + scores);
+    assert_int_equal(sizes.kept[ERG_RECOMPUTE_NONE], 6 * U + K + 4 * F + before + scores);
+    assert_int_equal(sizes.kept[ERG_RECOMPUTE_BALANCED], 4 * U + K + 2 * F + before + scores);
     erg_model_free(model);
 }
 
@@ -78,8 +78,8 @@ static void sizes_of_gpt(void **state)
     assert_int_equal(sizes.ffn, F);
     assert_int_equal(sizes.fc1, F);
     assert_int_equal(sizes.rope, 0);
-    assert_int_equal(sizes.kept[ERG_REMAT_NONE], 6 * U + K + 2 * F + scores);
-    assert_int_equal(sizes.kept[ERG_REMAT_BALANCED], 4 * U + K + F + scores);
+    assert_int_equal(sizes.kept[ERG_RECOMPUTE_NONE], 6 * U + K + 2 * F + scores);
+    assert_int_equal(sizes.kept[ERG_RECOMPUTE_BALANCED], 4 * U + K + F + scores);
     double h = 12288, split = (12 * h * h + 3 * h + 4 * h) / 8; /* products, column biases */
     assert_near(sizes.layer_parameters, split + 2 * h + 4 * h, 0);
     assert_near(sizes.embedding_parameters, 51200 * h / 8 + 2048 * h, 0);
@@ -107,7 +107,7 @@ static void sizes_agree_with_the_ops(void **state)
         for (size_t k = 0; k < ops.count; k++)
             saved += ops.items[k].saved_bytes;
         double masks = (double)sizes.hidden, gate = model->gated ? (double)sizes.ffn : 0;
-        assert_near((double)sizes.kept[ERG_REMAT_NONE], saved - masks + gate, 0);
+        assert_near((double)sizes.kept[ERG_RECOMPUTE_NONE], saved - masks + gate, 0);
         erg_model_free(model);
     }
 }
@@ -198,8 +198,8 @@ static void published_out_of_memory(void **state)
         struct published row;
         double bytes;
     } runs[] = {
-        {"llama-2-7b", {12288, 4, 16, 1, 1, 4, 1, ERG_REMAT_NONE, 0}, 98.9e9},
-        {"llama-175b", {8192, 256, 256, 2, 2, 16, 1, ERG_REMAT_NONE, 0}, 147.6e9},
+        {"llama-2-7b", {12288, 4, 16, 1, 1, 4, 1, ERG_RECOMPUTE_NONE, 0}, 98.9e9},
+        {"llama-175b", {8192, 256, 256, 2, 2, 16, 1, ERG_RECOMPUTE_NONE, 0}, 147.6e9},
     };
     for (int i = 0; i < 2; i++) {
         struct erg_model *model = load_model(runs[i].model, 32005);
@@ -218,8 +218,8 @@ static void more_offload_needs_less(void **state)
 {
     (void)state;
     struct erg_model *model = load_model("llama-2-70b", 32005);
-    for (int remat = ERG_REMAT_NONE; remat <= ERG_REMAT_FULL; remat++) {
-        struct published row = {8192, 64, 256, 2, 1, 8, 2, (enum erg_remat)remat, 0};
+    for (int recompute = ERG_RECOMPUTE_NONE; recompute <= ERG_RECOMPUTE_FULL; recompute++) {
+        struct published row = {8192, 64, 256, 2, 1, 8, 2, (enum erg_recompute)recompute, 0};
         struct erg_layout layout = layout_of(model, &row);
         struct erg_memory_request request = {
             .model = model, .layout = &layout, .accounting = ERG_MEMORY_ARENA};
@@ -241,7 +241,7 @@ static void heads_that_wait_are_not_moved(void **state)
 {
     (void)state;
     struct erg_model *model = load_model("llama-65b", 32005);
-    struct published row = {8192, 20, 10, 2, 1, 10, 4, ERG_REMAT_ACTIVATION, 0.88};
+    struct published row = {8192, 20, 10, 2, 1, 10, 4, ERG_RECOMPUTE_ACTIVATION, 0.88};
     for (int i = 0; i < 4; i++) {
         struct erg_memory_result result;
         struct erg_memory_sizes sizes;
@@ -269,15 +269,16 @@ enum microbatches { AS_MANY_AS_STAGES, AT_MOST_AS_MANY, ANY };
 
 static void draw_layout(struct erg_layout *layout, struct erg_rng *rng, enum microbatches how_many)
 {
-    *layout = (struct erg_layout){.tensor = 1 << erg_rng_below(rng, 4),
-                                  .context = 1 << erg_rng_below(rng, 4),
-                                  .pipeline = 2 + (long)erg_rng_below(rng, 9),
-                                  .data = 1 << erg_rng_below(rng, 3),
-                                  .virtual_stages = 1,
-                                  .microbatch = 1 + (long)erg_rng_below(rng, 2),
-                                  .sequence = 2048 << erg_rng_below(rng, 4),
-                                  .remat = (enum erg_remat)erg_rng_below(rng, ERG_REMATS),
-                                  .offload = (double)erg_rng_below(rng, 11) / 10};
+    *layout =
+        (struct erg_layout){.tensor = 1 << erg_rng_below(rng, 4),
+                            .context = 1 << erg_rng_below(rng, 4),
+                            .pipeline = 2 + (long)erg_rng_below(rng, 9),
+                            .data = 1 << erg_rng_below(rng, 3),
+                            .virtual_stages = 1,
+                            .microbatch = 1 + (long)erg_rng_below(rng, 2),
+                            .sequence = 2048 << erg_rng_below(rng, 4),
+                            .recompute = (enum erg_recompute)erg_rng_below(rng, ERG_RECOMPUTES),
+                            .offload = (double)erg_rng_below(rng, 11) / 10};
     if (how_many == AS_MANY_AS_STAGES)
         layout->virtual_stages = 2 + (long)erg_rng_below(rng, 16);
     else if (how_many == ANY)
@@ -326,7 +327,7 @@ static void compare_with_simulation(enum microbatches how_many, uint64_t seed)
                      "%s, offload %.1f%s: the closed form is %+.2f %% of the simulated peak apart",
                      model->name, layout.tensor, layout.context, layout.pipeline,
                      layout.virtual_stages, layout.microbatch, layout.microbatches, layout.sequence,
-                     erg_remat_name(layout.remat), layout.offload,
+                     erg_recompute_name(layout.recompute), layout.offload,
                      request.layer_copies ? " by layer" : "", 100 * error);
         sum += fabs(error);
         done++;
@@ -365,7 +366,7 @@ static void a_layout_that_just_fits(void **state)
 {
     (void)state;
     struct erg_model *model = load_model("llama-2-7b", 32005);
-    const struct published row = {16384, 4, 4, 1, 1, 4, 8, ERG_REMAT_BALANCED, 0.461};
+    const struct published row = {16384, 4, 4, 1, 1, 4, 8, ERG_RECOMPUTE_BALANCED, 0.461};
     struct erg_layout layout = layout_of(model, &row);
     const struct erg_memory_request request = {.model = model, .layout = &layout};
     const struct erg_memory_sizes sizes = sizes_of(model, &layout);
@@ -412,7 +413,7 @@ static void unequal_chunks(void **state)
     erg_memory_closed(&other, &request, &sizes, 0);
     assert_near(other.items[ERG_MEMORY_WEIGHTS] - plain.items[ERG_MEMORY_WEIGHTS],
                 -2 * sizes.layer_parameters, 1);
-    double layer = (double)sizes.kept[ERG_REMAT_NONE];
+    double layer = (double)sizes.kept[ERG_RECOMPUTE_NONE];
     /* 11 groups: 4 and then 4 of the first chunk, 3 of the second */
     assert_near(other.items[ERG_MEMORY_ACTIVATIONS], (7 * 3 + 4 * 4) * layer, 1);
     erg_model_free(model);
@@ -457,7 +458,7 @@ static void random_chunks(void **state)
         layout.microbatches = layout.pipeline * (1 + (long)erg_rng_below(&rng, 4));
         for (long k = 0; k < layout.pipeline * layout.virtual_stages; k++)
             chunk_layers[k] = 1 + (long)erg_rng_below(&rng, 3);
-        layer = (double)sizes.kept[ERG_REMAT_NONE];
+        layer = (double)sizes.kept[ERG_RECOMPUTE_NONE];
         for (long s = 0; s < layout.pipeline; s++) {
             erg_memory_closed(&stage, &request, &sizes, s);
             assert_close(stage.items[ERG_MEMORY_ACTIVATIONS],
@@ -483,7 +484,7 @@ static void lines_are_the_peak_at_every_ratio(void **state)
                                     .virtual_stages = 1 + (long)erg_rng_below(&rng, 4),
                                     .microbatch = 1 + (long)erg_rng_below(&rng, 2),
                                     .sequence = 4096,
-                                    .remat = (enum erg_remat)erg_rng_below(&rng, 3)};
+                                    .recompute = (enum erg_recompute)erg_rng_below(&rng, 3)};
         struct erg_memory_request request = {
             .model = model, .layout = &layout, .accounting = ERG_MEMORY_ARENA};
         struct erg_memory_sizes sizes = sizes_of(model, &layout);

@@ -40,7 +40,7 @@ static void every_group_comes_back(void **state)
 {
     (void)state;
     struct erg_model *model = load_model("llama-65b", 32005);
-    const struct published row = {4096, 32, 80, 2, 1, 8, 2, ERG_REMAT_BALANCED, 0.4};
+    const struct published row = {4096, 32, 80, 2, 1, 8, 2, ERG_RECOMPUTE_BALANCED, 0.4};
     struct erg_layout layout = layout_of(model, &row);
     for (int by_layer = 0; by_layer < 2; by_layer++)
         for (long stage = 0; stage < 8; stage++) {

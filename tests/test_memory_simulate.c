@@ -75,7 +75,7 @@ static void random_layouts(void **state)
             .microbatch = 1 + (long)erg_rng_below(&rng, 2),
             .microbatches = 1 + (long)erg_rng_below(&rng, 24),
             .sequence = 2048,
-            .remat = (enum erg_remat)erg_rng_below(&rng, 3),
+            .recompute = (enum erg_recompute)erg_rng_below(&rng, 3),
         };
         layout.offload = layout.pipeline < 3 ? 0 : 0.25 * (double)erg_rng_below(&rng, 5);
         if (erg_layout_check(&layout, model, &err) != 0) {
@@ -110,7 +110,7 @@ static void long_iterations_repeat(void **state)
 {
     (void)state;
     struct erg_model *model = load_model("llama-65b", 32005);
-    const struct published row = {4096, 32, 272, 2, 1, 8, 2, ERG_REMAT_BALANCED, 0.544};
+    const struct published row = {4096, 32, 272, 2, 1, 8, 2, ERG_RECOMPUTE_BALANCED, 0.544};
     struct erg_layout layout = layout_of(model, &row);
     struct erg_memory_request request = {
         .model = model, .layout = &layout, .accounting = ERG_MEMORY_FRAMEWORK};

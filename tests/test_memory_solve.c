@@ -56,11 +56,11 @@ static void choices(void **state)
     erg_memory_sizes_init(&sizes, model, 2, 2, 1, 8192);
     erg_rng_seed(&rng, 5);
     for (int i = 0; i < 200; i++) {
-        enum erg_remat remat = (enum erg_remat)(i % 4);
+        enum erg_recompute recompute = (enum erg_recompute)(i % 4);
         const long layers = 1 + (i & 8) / 8;
         double offload = erg_rng_uniform(&rng);
         struct erg_memory_choice choice;
-        erg_memory_choose(&choice, &sizes, remat, layers, offload, ERG_MEMORY_ARENA);
+        erg_memory_choose(&choice, &sizes, recompute, layers, offload, ERG_MEMORY_ARENA);
         int64_t asked = (int64_t)ceil(offload * (double)choice.eligible), sum = 0, row = 1;
         int split = 0;
         for (size_t k = 0; k < choice.count; k++) {
@@ -80,7 +80,7 @@ static void choices(void **state)
         if (choice.count <= 10)
             check_against_all(&choice);
         erg_memory_choice_release(&choice);
-        erg_memory_choose(&choice, &sizes, remat, layers, offload, ERG_MEMORY_FRAMEWORK);
+        erg_memory_choose(&choice, &sizes, recompute, layers, offload, ERG_MEMORY_FRAMEWORK);
         assert_true(choice.moved >= asked - 1 && choice.moved < asked + (1 << 20));
         erg_memory_choice_release(&choice);
     }
@@ -106,7 +106,7 @@ static void the_least_that_fits(void **state)
 {
     (void)state;
     struct erg_model *model = load_model("llama-65b", 32005);
-    const struct published row = {4096, 32, 272, 2, 1, 8, 2, ERG_REMAT_BALANCED, 0.544};
+    const struct published row = {4096, 32, 272, 2, 1, 8, 2, ERG_RECOMPUTE_BALANCED, 0.544};
     struct erg_layout layout = layout_of(model, &row);
     struct erg_memory_request request = {.model = model, .layout = &layout};
     struct erg_memory_solution solution;
@@ -119,7 +119,7 @@ static void the_least_that_fits(void **state)
     layout.offload = solution.offload - 0.0005;
     assert_true(worst_peak(&request, NULL) > 64 * GiB);
     layout.stage_offload = solution.stage_offload;
-    layout.stage_remat = solution.stage_remat;
+    layout.stage_recompute = solution.stage_recompute;
     worst_peak(&request, peaks);
     double sum = 0;
     for (int i = 0; i < 8; i++) {
@@ -129,7 +129,7 @@ static void the_least_that_fits(void **state)
     }
     assert_near(solution.stage_offload[0], solution.offload, 0);
     struct erg_memory_sizes sizes = sizes_of(model, &layout);
-    double movable = 2 * (double)(sizes.kept[ERG_REMAT_BALANCED] - sizes.log_sum_exp);
+    double movable = 2 * (double)(sizes.kept[ERG_RECOMPUTE_BALANCED] - sizes.log_sum_exp);
     assert_close(solution.stage_offload_bytes, sum * movable, 1e-3);
     assert_close(solution.offload_bytes, solution.offload * 39 * 136 * movable, 1e-3);
     erg_memory_solution_release(&solution);
@@ -141,17 +141,17 @@ static void no_more_recomputation_than_needed(void **state)
 {
     (void)state;
     struct erg_model *model = load_model("llama-65b", 32005);
-    const struct published row = {4096, 128, 256, 2, 1, 8, 2, ERG_REMAT_BALANCED, 0};
+    const struct published row = {4096, 128, 256, 2, 1, 8, 2, ERG_RECOMPUTE_BALANCED, 0};
     struct erg_layout layout = layout_of(model, &row);
     struct erg_memory_request request = {.model = model, .layout = &layout};
     struct erg_memory_solution solution;
     struct erg_error err;
     assert_ok(erg_memory_solve(&solution, &request, all_stages(70 * GiB), 0, &err), &err);
     assert_near(solution.offload, 0, 0);
-    assert_int_equal(solution.stage_remat[0], ERG_REMAT_ACTIVATION);
-    assert_int_equal(solution.stage_remat[7], ERG_REMAT_NONE);
+    assert_int_equal(solution.stage_recompute[0], ERG_RECOMPUTE_ACTIVATION);
+    assert_int_equal(solution.stage_recompute[7], ERG_RECOMPUTE_NONE);
     layout.stage_offload = solution.stage_offload;
-    layout.stage_remat = solution.stage_remat;
+    layout.stage_recompute = solution.stage_recompute;
     assert_true(worst_peak(&request, NULL) <= 70 * GiB);
     erg_memory_solution_release(&solution);
     erg_model_free(model);
@@ -162,7 +162,7 @@ static void framework(void **state)
 {
     (void)state;
     struct erg_model *model = load_model("llama-65b", 32005);
-    const struct published row = {8192, 256, 256, 2, 2, 8, 2, ERG_REMAT_BALANCED, 0};
+    const struct published row = {8192, 256, 256, 2, 2, 8, 2, ERG_RECOMPUTE_BALANCED, 0};
     struct erg_layout layout = layout_of(model, &row);
     struct erg_memory_request request = {.model = model, .layout = &layout};
     struct erg_memory_solution arena, blocks;
@@ -172,7 +172,7 @@ static void framework(void **state)
     assert_ok(erg_memory_solve(&blocks, &request, all_stages(56e9), 0, &err), &err);
     assert_true(blocks.offload > arena.offload && blocks.offload < arena.offload + 0.05);
     layout.stage_offload = blocks.stage_offload;
-    layout.stage_remat = blocks.stage_remat;
+    layout.stage_recompute = blocks.stage_recompute;
     assert_true(worst_peak(&request, NULL) <= 56e9);
     erg_memory_solution_release(&arena);
     erg_memory_solution_release(&blocks);
@@ -196,36 +196,37 @@ static void what_would_help(void **state)
 {
     (void)state;
     struct erg_model *model = load_model("llama-65b", 32005);
-    const struct published row = {8192, 256, 256, 2, 2, 8, 2, ERG_REMAT_NONE, 0};
+    const struct published row = {8192, 256, 256, 2, 2, 8, 2, ERG_RECOMPUTE_NONE, 0};
     struct erg_layout layout = layout_of(model, &row);
     struct erg_memory_request request = {.model = model, .layout = &layout};
     struct erg_memory_change change;
     struct erg_memory_solution solution;
     struct erg_error err;
     const struct {
-        enum erg_remat now;
+        enum erg_recompute now;
         double budget;
         bool found;
-        enum erg_remat remat;
+        enum erg_recompute recompute;
         double offload, tolerance;
         long tensor;
     } cases[] = {
-        {ERG_REMAT_NONE, 72e9, true, ERG_REMAT_ACTIVATION, 0, 0, 2},
-        {ERG_REMAT_BALANCED, 58.9e9, true, ERG_REMAT_BALANCED, 0.2, 0.02, 2},
-        {ERG_REMAT_NONE, 50e9, true, ERG_REMAT_NONE, 0.7, 0.02, 2},
-        {ERG_REMAT_NONE, 33e9, true, ERG_REMAT_ACTIVATION, 0.99, 0.01, 2},
-        {ERG_REMAT_FULL, 20e9, true, ERG_REMAT_FULL, 0, 0, 4}, /* 28.2e9 B are weights and state */
+        {ERG_RECOMPUTE_NONE, 72e9, true, ERG_RECOMPUTE_ACTIVATION, 0, 0, 2},
+        {ERG_RECOMPUTE_BALANCED, 58.9e9, true, ERG_RECOMPUTE_BALANCED, 0.2, 0.02, 2},
+        {ERG_RECOMPUTE_NONE, 50e9, true, ERG_RECOMPUTE_NONE, 0.7, 0.02, 2},
+        {ERG_RECOMPUTE_NONE, 33e9, true, ERG_RECOMPUTE_ACTIVATION, 0.99, 0.01, 2},
+        {ERG_RECOMPUTE_FULL, 20e9, true, ERG_RECOMPUTE_FULL, 0, 0,
+         4}, /* 28.2e9 B are weights and state */
         /* None; with these it needs the least, all of which is then enough. */
-        {ERG_REMAT_NONE, 1e9, false, ERG_REMAT_FULL, 1, 0, 2},
+        {ERG_RECOMPUTE_NONE, 1e9, false, ERG_RECOMPUTE_FULL, 1, 0, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        layout.remat = cases[i].now;
+        layout.recompute = cases[i].now;
         const struct erg_memory_room room = {.gpu_bytes = cases[i].budget, .node_gpus = 8};
         const struct erg_memory_bounds bounds = {.rooms = &room, .degrees = true};
         assert_ok(erg_memory_smallest_change(&change, &request, &bounds, &err), &err);
         assert_int_equal(change.found, cases[i].found);
         assert_int_equal(change.layout.tensor, cases[i].tensor);
-        assert_int_equal(change.layout.remat, cases[i].remat);
+        assert_int_equal(change.layout.recompute, cases[i].recompute);
         assert_near(change.layout.offload, cases[i].offload, cases[i].tolerance);
     }
     assert_true(change.least_bytes > 1e9 && change.least_bytes < 33e9);
@@ -241,17 +242,17 @@ static void what_would_help(void **state)
         const struct erg_memory_room room = {
             .gpu_bytes = rooms[i].gpu, .host_bytes = rooms[i].host, .node_gpus = 8};
         const struct erg_memory_bounds bounds = {.rooms = &room, .degrees = true};
-        layout.remat = ERG_REMAT_BALANCED;
+        layout.recompute = ERG_RECOMPUTE_BALANCED;
         layout.offload = 0.6;
         assert_ok(erg_memory_smallest_change(&change, &request, &bounds, &err), &err);
-        assert_true(change.found && change.layout.remat == ERG_REMAT_BALANCED);
+        assert_true(change.found && change.layout.recompute == ERG_RECOMPUTE_BALANCED);
         assert_false(signbit(change.layout.offload));
         layout.offload = change.layout.offload;
         assert_true(node_bytes(&request) <= room.host_bytes);
         layout.offload += 0.001;
         assert_true(node_bytes(&request) > room.host_bytes);
     }
-    layout.remat = ERG_REMAT_FULL;
+    layout.recompute = ERG_RECOMPUTE_FULL;
     layout.offload = 0;
     assert_fails(erg_memory_solve(&solution, &request, all_stages(20e9), 0, &err), &err,
                  "more than the budget");
@@ -265,7 +266,7 @@ static void budgets_of_stages(void **state)
 {
     (void)state;
     struct erg_model *model = load_model("llama-65b", 32005);
-    const struct published row = {4096, 128, 256, 2, 1, 8, 2, ERG_REMAT_NONE, 0};
+    const struct published row = {4096, 128, 256, 2, 1, 8, 2, ERG_RECOMPUTE_NONE, 0};
     struct erg_layout layout = layout_of(model, &row);
     struct erg_memory_request request = {.model = model, .layout = &layout};
     struct erg_memory_solution own, large, small;
@@ -315,7 +316,7 @@ static bool draw_layout(struct erg_layout *layout, long *chunks, struct erg_mode
                                   .data = 1,
                                   .microbatch = 1,
                                   .sequence = 2048 * (1 + (long)erg_rng_below(rng, 3)),
-                                  .remat = (enum erg_remat)erg_rng_below(rng, 5),
+                                  .recompute = (enum erg_recompute)erg_rng_below(rng, 5),
                                   .chunk_layers = chunks};
     layout->microbatches = layout->pipeline * (1 + (long)erg_rng_below(rng, 2));
     model->layers = 0;
@@ -372,7 +373,7 @@ static void against_all_ratios(void **state)
             for (long s = 0; s < layout.pipeline; s++) {
                 bool fits = peaks[s][k] <= budgets[s];
                 all &= fits;
-                if (fits && solution.stage_remat[s] == layout.remat)
+                if (fits && solution.stage_recompute[s] == layout.recompute)
                     assert_true(solution.stage_offload[s] <= (double)k / TRIED + 1e-5);
             }
             if (all)
@@ -429,7 +430,7 @@ static void moved_layers(void **state)
     assert_ok(erg_memory_smallest_change(&change, &request, &bounds, &err), &err);
     assert_true(change.found && change.chunk_layers);
     assert_memory_equal(change.chunk_layers, found, sizeof found);
-    assert_int_equal(change.layout.remat, ERG_REMAT_NONE);
+    assert_int_equal(change.layout.recompute, ERG_RECOMPUTE_NONE);
     layout.chunk_layers = change.chunk_layers;
     worst_peak(&request, peaks);
     for (int i = 0; i < 4; i++)
@@ -445,10 +446,10 @@ static void moved_layers(void **state)
     assert_false(fits);
     assert_ok(erg_memory_smallest_change(&change, &request, &bounds, &err), &err);
     assert_true(change.found && !change.chunk_layers);
-    assert_int_equal(change.layout.remat, ERG_REMAT_NORMS);
+    assert_int_equal(change.layout.recompute, ERG_RECOMPUTE_NORMS);
     erg_memory_change_release(&change);
     /* But before whole layers are computed again, they move. */
-    layout.remat = ERG_REMAT_BALANCED;
+    layout.recompute = ERG_RECOMPUTE_BALANCED;
     layout.offload = 1;
     worst_peak(&request, peaks);
     for (int i = 0; i < 4; i++)

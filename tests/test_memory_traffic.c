@@ -363,10 +363,10 @@ static void compare_waits(struct errors *errors, const struct erg_layout *asked,
     double stalls_s = 0;
     for (long s = 0; s < layout.pipeline; s++)
         stalls_s =
-            fmax(stalls_s, erg_time_stalls(&place, &layout, s, layout.remat, layout.offload));
+            fmax(stalls_s, erg_time_stalls(&place, &layout, s, layout.recompute, layout.offload));
     layout.offload = 0;
     erg_memory_traffic_of_layout(&without, &shared_s, &own, on);
-    assert_near(erg_time_stalls(&place, &layout, 0, layout.remat, 0), 0, 0);
+    assert_near(erg_time_stalls(&place, &layout, 0, layout.recompute, 0), 0, 0);
     assert_near(without.stages[0].copy_wait_s, 0, 0);
     double error = (without.time_s + stalls_s) / with.time_s - 1;
     errors->worst = fmax(errors->worst, fabs(error));
@@ -406,7 +406,8 @@ static void the_time_model_waits_as_long(void **state)
                                     .virtual_stages = 1 + (long)erg_rng_below(&rng, 5),
                                     .microbatch = 1,
                                     .sequence = 4096 << erg_rng_below(&rng, 2),
-                                    .remat = (enum erg_remat)erg_rng_below(&rng, ERG_REMATS),
+                                    .recompute =
+                                        (enum erg_recompute)erg_rng_below(&rng, ERG_RECOMPUTES),
                                     .offload = 0.3 + 0.7 * erg_rng_uniform(&rng)};
         layout.microbatches = layout.pipeline * (1 + (long)erg_rng_below(&rng, 6));
         layout.data = 256 / layout.tensor / layout.pipeline;

@@ -10,7 +10,7 @@ static bool is_same(const struct erg_layout *a, const struct erg_layout *b)
 {
     return a->tensor == b->tensor && a->context == b->context && a->data == b->data &&
            a->pipeline == b->pipeline && a->virtual_stages == b->virtual_stages &&
-           a->microbatch == b->microbatch && (a->stage_remat || a->remat == b->remat);
+           a->microbatch == b->microbatch && (a->stage_recompute || a->recompute == b->recompute);
 }
 
 /* The fastest of some degrees; NULL: none. */
@@ -61,7 +61,7 @@ static void compare(bool per_stage, double gib, double host_link)
         .batch_least = 32,
         .batch_most = 32,
         .memory_bytes = world.kinds[0].memory_bytes,
-        .remats = ERG_REMAT_ALL,
+        .recomputes = ERG_RECOMPUTE_ALL,
         .offload = true,
         .unequal = true,
         .per_stage = per_stage,

@@ -156,7 +156,7 @@ static void what_is_planned_is_the_best(void **state)
     size_t compared = 0, planned = 0;
     world.model->layers = 8;
     search.batch_least = search.batch_most = 8;
-    search.remats = 1u << ERG_REMAT_NONE | 1u << ERG_REMAT_FULL;
+    search.recomputes = 1u << ERG_RECOMPUTE_NONE | 1u << ERG_RECOMPUTE_FULL;
     search.only = (struct erg_mixed_degrees){.tensor = 4, .context = 1, .microbatch = 1};
     for (int round = 0; round < 3; round++) {
         struct erg_layout_found found;
@@ -255,7 +255,8 @@ static void rows_are_below_their_layouts(void **state)
             struct erg_layout_bound row, own;
             bound_one(&own, &search, one);
             erg_mixed_rows_bound(&row, &rows, &one->layout, one->blocks, one->block_count,
-                                 search.per_stage ? search.remats : 1u << one->layout.remat);
+                                 search.per_stage ? search.recomputes
+                                                  : 1u << one->layout.recompute);
             assert_true(row.bends[0].time_s <= own.bends[0].time_s);
             for (size_t k = 0; k < own.count; k++) {
                 const double time_s = own.bends[k].time_s;
@@ -337,7 +338,7 @@ static void numbers_of_each_kind(void **state)
             .batch_least = 24,
             .batch_most = 24,
             .memory_bytes = kind->memory_bytes,
-            .remats = ERG_REMAT_ALL,
+            .recomputes = ERG_RECOMPUTE_ALL,
             .offload = true,
             .unequal = true,
             .microbatch_most = 2,

@@ -36,14 +36,14 @@ static const struct erg_mixed_kind *kind_of(const struct way *way, long stage)
 }
 
 /* With one recomputation, by halving; INFINITY: none fits. */
-static double least_offload(const struct way *way, long stage, enum erg_remat remat)
+static double least_offload(const struct way *way, long stage, enum erg_recompute recompute)
 {
     const struct erg_mixed_kind *kind = kind_of(way, stage);
     struct erg_layout own = way->found->layout;
     double low = 0, high = 1;
-    own.stage_remat = NULL;
+    own.stage_recompute = NULL;
     own.stage_offload = NULL;
-    own.remat = remat;
+    own.recompute = recompute;
     own.offload = 0;
     if (peak_of(way, &own, stage) <= kind->memory_bytes)
         return 0;
@@ -65,23 +65,23 @@ static double least_offload(const struct way *way, long stage, enum erg_remat re
 static double try_all(const struct way *way)
 {
     const struct erg_layout *layout = &way->found->layout;
-    double ratios[MOST_STAGES][ERG_REMATS], offload[MOST_STAGES], best = INFINITY;
-    enum erg_remat remat[MOST_STAGES];
+    double ratios[MOST_STAGES][ERG_RECOMPUTES], offload[MOST_STAGES], best = INFINITY;
+    enum erg_recompute recompute[MOST_STAGES];
     long combinations = 1;
-    for (long stage = 0; stage < layout->pipeline; stage++, combinations *= ERG_REMATS)
-        for (int own = 0; own < ERG_REMATS; own++)
-            ratios[stage][own] = least_offload(way, stage, (enum erg_remat)own);
+    for (long stage = 0; stage < layout->pipeline; stage++, combinations *= ERG_RECOMPUTES)
+        for (int own = 0; own < ERG_RECOMPUTES; own++)
+            ratios[stage][own] = least_offload(way, stage, (enum erg_recompute)own);
     for (long k = 0; k < combinations; k++) {
         struct erg_layout own = *layout;
         struct erg_time seconds;
         bool fits = true;
         long rest = k;
-        for (long stage = 0; stage < layout->pipeline; stage++, rest /= ERG_REMATS) {
-            remat[stage] = (enum erg_remat)(rest % ERG_REMATS);
-            offload[stage] = ratios[stage][remat[stage]];
+        for (long stage = 0; stage < layout->pipeline; stage++, rest /= ERG_RECOMPUTES) {
+            recompute[stage] = (enum erg_recompute)(rest % ERG_RECOMPUTES);
+            offload[stage] = ratios[stage][recompute[stage]];
             fits &= isfinite(offload[stage]);
         }
-        own.stage_remat = remat;
+        own.stage_recompute = recompute;
         own.stage_offload = offload;
         if (!fits)
             continue;
@@ -100,7 +100,7 @@ static void compare(struct seen *seen, const struct erg_mixed_search *search,
 {
     const struct erg_layout *layout = &found->layout;
     struct way way = {.search = search, .found = found};
-    assert_non_null(layout->stage_remat);
+    assert_non_null(layout->stage_recompute);
     assert_non_null(layout->stage_offload);
     if (layout->pipeline > MOST_STAGES)
         return;
@@ -115,9 +115,9 @@ static void compare(struct seen *seen, const struct erg_mixed_search *search,
         assert_true(own <= found->blocks[place].peak_bytes * (1 + 1e-9));
         peak = fmax(peak, own);
         offloads[place] = fmax(offloads[place], layout->stage_offload[stage]);
-        seen->differ += layout->stage_remat[stage] != layout->stage_remat[0];
+        seen->differ += layout->stage_recompute[stage] != layout->stage_recompute[0];
         seen->differ_within += stage > way.places.time[place].first &&
-                               layout->stage_remat[stage] != layout->stage_remat[stage - 1];
+                               layout->stage_recompute[stage] != layout->stage_recompute[stage - 1];
     }
     assert_close(found->time.total - found->time.items[ERG_TIME_UNEVEN], try_all(&way), 1e-9);
     assert_close(found->peak_bytes, peak, 1e-9);
@@ -181,7 +181,7 @@ static void nothing_is_faster(void **state)
         /* One layout alone is what the search says. */
         struct erg_layout_candidate one = all.items[0];
         struct erg_layout asked = one.layout;
-        asked.stage_remat = NULL;
+        asked.stage_recompute = NULL;
         asked.stage_offload = NULL;
         assert_ok(erg_mixed_evaluate(&one, &search, &asked, &err), &err);
         assert_close(one.time.total, all.items[0].time.total, 1e-12);
@@ -218,7 +218,7 @@ static void what_takes_least_is_asked_of_each_kind(void **state)
     struct erg_error err;
     world.model->layers = 10;
     world.engines[1]->peak_flops = 1e14;
-    search.remats = 1u << ERG_REMAT_BALANCED | 1u << ERG_REMAT_FULL;
+    search.recomputes = 1u << ERG_RECOMPUTE_BALANCED | 1u << ERG_RECOMPUTE_FULL;
     search.per_stage = true;
     search.batch_least = search.batch_most = 8;
     search.top = 20000;

@@ -344,7 +344,7 @@ static void what_is_planned_is_optimized(void **state)
             assert_string_equal(job->kinds[job->stage_kind[stage++]].gpu->name,
                                 json_string_value(json_object_get(place, "gpu")));
     }
-    assert_int_equal(stage, (size_t)job->pipeline);
+    assert_int_equal(stage, (size_t)job->layout.pipeline);
     check_optimize("planned/job.yaml", "planned/out", "-m sequential+clocks", 0,
                    "A100-SXM4-80GB (1 stage)");
     snprintf(arguments, sizeof arguments,

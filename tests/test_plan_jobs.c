@@ -91,12 +91,13 @@ static void draw_at_random(struct draw *draw, uint64_t seed)
     draw->search = (struct erg_layout_search){
         .time = {job->model, job->engine, &draw->machine},
         .gpus = erg_cluster_gpus(&job->cluster),
-        .sequence = job->sequence,
+        .sequence = job->layout.sequence,
         .batch_least = (long)ceil((double)batch * (1 - slack)),
         .batch_most = (long)floor((double)batch * (1 + slack)),
         .memory_bytes = (0.1 + 0.8 * erg_rng_uniform(&rng)) * job->gpu->memory_bytes,
         .host_bytes = job->cluster.host_memory_bytes,
-        .remats = erg_rng_below(&rng, 2) ? ERG_REMAT_ALL : 1u << erg_rng_below(&rng, ERG_REMATS),
+        .recomputes =
+            erg_rng_below(&rng, 2) ? ERG_RECOMPUTE_ALL : 1u << erg_rng_below(&rng, ERG_RECOMPUTES),
         .offload = job->engine->host_link_bandwidth > 0,
         .unequal = true,
         .per_stage = erg_rng_below(&rng, 3) == 0,
@@ -112,10 +113,10 @@ static void draw_at_random(struct draw *draw, uint64_t seed)
     draw->mixed = (struct erg_mixed_search){.model = job->model,
                                             .kinds = draw->kinds,
                                             .kind_count = job->kind_count,
-                                            .sequence = job->sequence,
+                                            .sequence = job->layout.sequence,
                                             .batch_least = draw->search.batch_least,
                                             .batch_most = draw->search.batch_most,
-                                            .remats = draw->search.remats,
+                                            .recomputes = draw->search.recomputes,
                                             .offload = true,
                                             .per_stage = draw->search.per_stage,
                                             .top = TOP};
@@ -165,11 +166,11 @@ static void note_sorts(const struct erg_job *job, const struct erg_layout *layou
     seen[UNEVEN] += layout->chunk_layers != NULL;
     seen[SHORT] += layout->microbatches < layout->pipeline;
     seen[OFFLOADING] += layout->offload > 0;
-    seen[STAGE_LISTS] += layout->stage_remat || layout->stage_offload;
-    seen[NORMS] += layout->remat == ERG_REMAT_NORMS;
-    seen[ACTIVATION] += layout->remat == ERG_REMAT_ACTIVATION;
-    seen[BALANCED] += layout->remat == ERG_REMAT_BALANCED;
-    seen[FULL] += layout->remat == ERG_REMAT_FULL;
+    seen[STAGE_LISTS] += layout->stage_recompute || layout->stage_offload;
+    seen[NORMS] += layout->recompute == ERG_RECOMPUTE_NORMS;
+    seen[ACTIVATION] += layout->recompute == ERG_RECOMPUTE_ACTIVATION;
+    seen[BALANCED] += layout->recompute == ERG_RECOMPUTE_BALANCED;
+    seen[FULL] += layout->recompute == ERG_RECOMPUTE_FULL;
     seen[GROUP_OF_ODD] += layout->tensor * layout->context % 3 == 0;
 }
 
@@ -185,7 +186,7 @@ static void assert_same_layout(const struct erg_layout *own, const struct erg_la
     assert_int_equal(own->microbatches, found->microbatches);
     assert_int_equal(own->sequence, found->sequence);
     for (long stage = 0; stage < own->pipeline; stage++) {
-        assert_int_equal(erg_layout_remat(own, stage), erg_layout_remat(found, stage));
+        assert_int_equal(erg_layout_recompute(own, stage), erg_layout_recompute(found, stage));
         assert_near(erg_layout_offload(own, stage), erg_layout_offload(found, stage), 0);
         for (long chunk = 0; chunk < own->virtual_stages; chunk++)
             assert_int_equal(erg_layout_chunk_layers(own, layers, stage, chunk),
@@ -265,10 +266,10 @@ static void assert_can_run(const struct erg_job *job)
         erg_workload_release(&workload);
     }
     const struct erg_pipeline pipeline = {
-        .schedule = job->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
-        .stages = (size_t)job->pipeline,
-        .microbatches = (size_t)job->microbatches,
-        .chunks = (size_t)job->virtual_stages};
+        .schedule = job->layout.virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
+        .stages = (size_t)job->layout.pipeline,
+        .microbatches = (size_t)job->layout.microbatches,
+        .chunks = (size_t)job->layout.virtual_stages};
     assert_ok(erg_pipeline_check(&pipeline, &err), &err);
 }
 
@@ -293,17 +294,14 @@ static struct erg_job *written(const struct draw *draw, const struct erg_layout_
 
 static void check_layout(const struct draw *draw, const struct erg_layout_candidate *found)
 {
-    struct erg_arena arena = {0};
     struct erg_job *job = written(draw, found);
-    struct erg_layout own;
-    erg_layout_of_job(&own, job, &arena);
+    const struct erg_layout own = job->layout;
     note_sorts(job, &own);
     assert_same_layout(&own, &found->layout, job->model->layers);
     assert_groups_lie_in_nodes(job, &own);
     assert_same_time(job, &own, draw, found);
     assert_can_run(job);
     erg_job_free(job);
-    erg_arena_release(&arena);
 }
 
 static void what_is_found_is_taken(void **state)
@@ -355,8 +353,9 @@ static void check_time(const struct draw *draw, const struct erg_layout_candidat
     if (!(ratio > 0.5 && ratio < 2))
         fail_msg("%s, tensor %d, context %d, pipeline %d x %d, data %d, %d x %d sequences: %.3g of "
                  "the time",
-                 job->model->name, job->tensor, job->context, job->pipeline, job->virtual_stages,
-                 job->data, job->microbatches, job->microbatch_size, ratio);
+                 job->model->name, job->layout.tensor, job->layout.context, job->layout.pipeline,
+                 job->layout.virtual_stages, job->layout.data, job->layout.microbatches,
+                 job->layout.microbatch, ratio);
     erg_job_free(job);
 }
 

@@ -64,7 +64,7 @@ static bool read_table(struct erg_fit_rows *rows, const char *file)
                     .virtual_stages = 1,
                     .microbatch = number(csv, i, "micro_batch"),
                     .sequence = number(csv, i, "sequence_length"),
-                    .remat = ERG_REMAT_FULL,
+                    .recompute = ERG_RECOMPUTE_FULL,
                 },
         };
         row.model = shape(rows, number(csv, i, "num_layers"), number(csv, i, "hidden_size"),

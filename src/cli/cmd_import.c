@@ -73,18 +73,19 @@ static void print(const struct erg_invocation *call, const struct erg_job *job,
     double parameters = erg_model_parameters(job->model);
     long gpus = erg_cluster_gpus(&job->cluster);
     if (call->common.json) {
-        json_t *root = erg_json_pack(
-            "{s:s, s:i, s:s, s:o, s:I, s:I, s:s}", "schema", "ergon.import", "schema_version", 1,
-            "model", job->model->name, "parameters", erg_json_number(parameters), "gpus",
-            (json_int_t)gpus, "batch", (json_int_t)job->microbatches, "gpu_base", base->name);
+        json_t *root =
+            erg_json_pack("{s:s, s:i, s:s, s:o, s:I, s:I, s:s}", "schema", "ergon.import",
+                          "schema_version", 1, "model", job->model->name, "parameters",
+                          erg_json_number(parameters), "gpus", (json_int_t)gpus, "batch",
+                          (json_int_t)job->layout.microbatches, "gpu_base", base->name);
         char *text = erg_json_text(root);
         fputs(text, stdout);
         free(text);
         json_decref(root);
         return;
     }
-    printf("%s: %.4g billion parameters, %ld layers, sequences of %d\n", job->model->name,
-           parameters / 1e9, job->model->layers, job->sequence);
+    printf("%s: %.4g billion parameters, %ld layers, sequences of %ld\n", job->model->name,
+           parameters / 1e9, job->model->layers, job->layout.sequence);
     printf("%s: %ld GPUs in nodes of %d; what the system does not say is as in %s\n",
            job->gpu->name, gpus, job->cluster.gpus_per_node, base->name);
     printf("Written: config.json, gpu.yaml, engine.yaml and job.yaml in %s\n", values->output);
@@ -169,7 +170,8 @@ const struct erg_command erg_cmd_import = {
     .details =
         "calculon: what a system does not say, power above all, is taken from the GPU of the\n"
         "catalogue that is nearest to it.\n"
-        "trace: a log as of Philly, Helios, Acme, PAI, Pollux or Arena, told by its columns, becomes a\n"
+        "trace: a log as of Philly, Helios, Acme, PAI, Pollux or Arena, told by its columns, "
+        "becomes a\n"
         "trace for ergon simulate on standard output; models that it does not name are drawn.\n"
         "What is left out, and why: ergon-import(1).",
     .examples = "  ergon import calculon gpt3-175B.json a100_80g.json -n 64 -b 256 -o imported\n"

@@ -102,7 +102,7 @@ static int solve(struct memory_call *at, bool *solved, struct erg_error *err)
     answer->solution = &at->solution;
     if (answer->per_stage) {
         layout->stage_offload = at->solution.stage_offload;
-        layout->stage_remat = at->solution.stage_remat;
+        layout->stage_recompute = at->solution.stage_recompute;
     }
     return 0;
 }
@@ -141,14 +141,14 @@ static int find_change(struct memory_call *at, struct erg_error *err)
     const bool one_kind = job->kind_count == 1;
     const struct erg_memory_bounds bounds = {
         .rooms = at->answer.rooms,
-        .layers = at->asked.own_layers && !layout->stage_offload && !layout->stage_remat,
+        .layers = at->asked.own_layers && !layout->stage_offload && !layout->stage_recompute,
         .degrees = one_kind,
         .most_gpus = job->cluster.inter_node_bandwidth > 0 ? 0 : job->cluster.gpus_per_node,
     };
     struct erg_layout plain = *layout;
     struct erg_memory_request request = at->answer.request;
     plain.stage_offload = NULL;
-    plain.stage_remat = NULL;
+    plain.stage_recompute = NULL;
     if (at->answer.solve)
         plain.offload = 0; /* the least that helps */
     request.layout = &plain;
@@ -170,7 +170,8 @@ static int find_answer(struct memory_call *at, struct erg_error *err)
                     .layer_copies = values->copies == 1},
         .stage_kind = asked->stage_kind,
         .rooms = asked->rooms,
-        .per_stage = values->per_stage || asked->layout.stage_remat || asked->layout.stage_offload,
+        .per_stage =
+            values->per_stage || asked->layout.stage_recompute || asked->layout.stage_offload,
         .solve = values->solve != NULL,
     };
     if (answer->solve && solve(at, &solved, err) != 0)

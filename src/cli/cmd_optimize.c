@@ -182,11 +182,11 @@ static int open_gpus(const struct erg_job *job, bool lock_clocks, struct erg_rea
 {
     struct erg_real_request request = {
         .model = job->model,
-        .tensor = job->tensor,
-        .context = job->context,
+        .tensor = job->layout.tensor,
+        .context = job->layout.context,
         .layers = 1,
-        .sequences = job->microbatch_size,
-        .sequence = job->sequence,
+        .sequences = job->layout.microbatch,
+        .sequence = job->layout.sequence,
         .seed = job->search.seed,
         .lock_clocks = lock_clocks,
     };

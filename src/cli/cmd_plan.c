@@ -109,12 +109,13 @@ static struct erg_layout_search search_for(struct planning *at, const struct erg
 {
     const struct plan_values *values = at->values;
     const struct erg_job *job = at->job;
-    const double batch = values->batch != ERG_NOT_GIVEN
-                             ? (double)values->batch
-                             : (double)job->data * job->microbatch_size * job->microbatches;
+    const double batch =
+        values->batch != ERG_NOT_GIVEN
+            ? (double)values->batch
+            : (double)job->layout.data * job->layout.microbatch * job->layout.microbatches;
     return (struct erg_layout_search){
         .time = at->energy.time,
-        .sequence = job->sequence,
+        .sequence = job->layout.sequence,
         .batch_least = (long)ceil(batch * (1 - values->slack)),
         .batch_most = (long)floor(batch * (1 + values->slack)),
         .memory_bytes = isnan(values->memory_bytes)
@@ -122,7 +123,7 @@ static struct erg_layout_search search_for(struct planning *at, const struct erg
                             : values->memory_bytes,
         .memory_slack = isnan(values->memory_bytes) ? 0 : ERG_MEMORY_ERROR,
         .host_bytes = isnan(values->host_bytes) ? cluster->host_memory_bytes : values->host_bytes,
-        .remats = values->recompute >= 0 ? 1u << values->recompute : ERG_REMAT_ALL,
+        .recomputes = values->recompute >= 0 ? 1u << values->recompute : ERG_RECOMPUTE_ALL,
         .offload = at->energy.time.engine->host_link_bandwidth > 0,
         .unequal = true,
         .per_stage = values->per_stage,

@@ -274,12 +274,12 @@ static int open_gpus(const struct erg_job *job, long layers, struct erg_real **r
 {
     struct erg_real_request request = {
         .model = job->model,
-        .tensor = job->tensor,
-        .context = job->context,
+        .tensor = job->layout.tensor,
+        .context = job->layout.context,
         .layers = (int)layers,
-        .replay = job->recompute == ERG_RECOMPUTE_FULL,
-        .sequences = job->microbatch_size,
-        .sequence = job->sequence,
+        .replay = job->layout.recompute == ERG_RECOMPUTE_FULL,
+        .sequences = job->layout.microbatch,
+        .sequence = job->layout.sequence,
         .seed = job->search.seed,
     };
     return erg_real_open(real, &request, err);
@@ -297,8 +297,8 @@ static void print(const struct erg_invocation *call, const struct erg_verify_req
         json_decref(json);
         return;
     }
-    printf("%s: %d layers of %s, a microbatch of %d x %d tokens, on %s%s\n\n", job->name,
-           request->layers, job->model->name, job->microbatch_size, job->sequence,
+    printf("%s: %d layers of %s, a microbatch of %ld x %ld tokens, on %s%s\n\n", job->name,
+           request->layers, job->model->name, job->layout.microbatch, job->layout.sequence,
            request->device ? "" : "the emulated ",
            request->device ? request->device->identity : job->gpu->name);
     print_costs(verification);

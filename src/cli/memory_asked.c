@@ -47,9 +47,9 @@ static int choose_degrees(struct memory_asked *asked, struct erg_error *err)
         return erg_fail_context(err, "--layout");
     }
     if (values->recompute >= 0)
-        layout->remat = (enum erg_remat)values->recompute;
+        layout->recompute = (enum erg_recompute)values->recompute;
     if (values->recompute >= 0 || values->layout)
-        layout->stage_remat = NULL;
+        layout->stage_recompute = NULL;
     if (!isnan(values->offload))
         layout->offload = values->offload;
     if (values->solve)
@@ -122,7 +122,7 @@ static int choose_layout(struct memory_asked *asked, struct erg_error *err)
     const struct memory_values *values = asked->values;
     const struct erg_job *job = asked->job;
     struct erg_layout *layout = &asked->layout;
-    erg_layout_of_job(layout, job, &asked->arena);
+    *layout = job->layout;
     if (fill_layout(asked, err) != 0 || check_groups(asked, err) != 0)
         return -1;
     if (values->layout && isnan(values->offload) && layout->offload > 0 && layout->pipeline < 3)

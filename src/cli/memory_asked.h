@@ -3,6 +3,7 @@
 #define ERG_CLI_MEMORY_ASKED_H
 
 #include "cli/cli.h"
+#include "job/job.h"
 
 #include "base/memory.h"
 #include "layout/memory/change.h"

@@ -42,7 +42,7 @@ static void print_heading(const struct erg_memory_answer *answer)
            answer->job->name, answer->request.model->name, gpus.data, layout->tensor,
            layout->context, layout->pipeline, layout->data, layout->virtual_stages,
            layout->virtual_stages > 1 ? "s" : "", layout->microbatches, layout->microbatch,
-           layout->sequence, erg_layout_remat_name(layout), layout->offload,
+           layout->sequence, erg_layout_recompute_name(layout), layout->offload,
            answer->per_stage ? " or less (each stage its own)" : "");
     erg_text_release(&gpus);
 }
@@ -118,7 +118,7 @@ static void print_table(const struct erg_memory_answer *answer)
             erg_table_add(&table, "%.2f", gib(answer->rooms[s].gpu_bytes));
         if (answer->per_stage) {
             erg_table_add(&table, "%.3f", erg_layout_offload(layout, s));
-            erg_table_add(&table, "%s", erg_remat_name(erg_layout_remat(layout, s)));
+            erg_table_add(&table, "%s", erg_recompute_name(erg_layout_recompute(layout, s)));
         }
         erg_table_add(&table, "%s", stage->moment);
     }

@@ -43,8 +43,8 @@ static void say_options(struct erg_text *out, const struct erg_memory_answer *an
         erg_text_printf(out, " --layout ");
         erg_layout_name(out, changed, answer->job->model->layers);
     }
-    if (changed->remat != layout->remat)
-        erg_text_printf(out, " --recompute %s", erg_remat_name(changed->remat));
+    if (changed->recompute != layout->recompute)
+        erg_text_printf(out, " --recompute %s", erg_recompute_name(changed->recompute));
     if (changed->offload != layout->offload || answer->solve)
         erg_text_printf(out, " --offload %.3g", changed->offload);
     if (erg_layout_gpus(changed) != erg_layout_gpus(layout))

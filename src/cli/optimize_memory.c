@@ -1,7 +1,7 @@
 #include "cli/optimize_memory.h"
 
 #include "base/log.h"
-#include "layout/layout.h"
+#include "job/layout.h"
 #include "layout/memory/memory.h"
 
 static const struct erg_gpu *gpu_of_stage(const struct erg_job *job, long stage)
@@ -38,18 +38,14 @@ static void warn(const struct erg_job *job, const char *path,
 
 void erg_optimize_warn_of_memory(const struct erg_job *job, const char *path)
 {
-    struct erg_arena arena = {0};
-    struct erg_layout layout;
     struct erg_memory_result result = {0};
     struct erg_error err = {0};
-    erg_layout_of_job(&layout, job, &arena);
-    const struct erg_memory_request request = {.model = job->model, .layout = &layout};
+    const struct erg_memory_request request = {.model = job->model, .layout = &job->layout};
     /* A layout that the memory model does not know is planned all the same. */
-    if (erg_layout_check(&layout, job->model, &err) == 0 &&
+    if (erg_layout_check(&job->layout, job->model, &err) == 0 &&
         erg_memory_simulate(&result, &request, &err) == 0)
         warn(job, path, &result);
     else
         erg_log(ERG_LOG_INFO, "whether this fits into memory is not known: %s", err.message);
     erg_memory_result_release(&result);
-    erg_arena_release(&arena);
 }

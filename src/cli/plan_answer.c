@@ -60,14 +60,13 @@ struct erg_layout_choice_request erg_plan_choice_request(const struct planning *
 static int parse_layout(struct erg_layout *layout, const struct planning *at, const char *text,
                         struct erg_error *err)
 {
-    struct erg_arena arena = {0};
-    struct erg_layout job;
-    erg_layout_of_job(&job, at->job, &arena);
-    *layout = (struct erg_layout){
-        .microbatch = 1, .sequence = job.sequence, .virtual_stages = 1, .remat = job.remat};
+    const struct erg_layout *own = &at->job->layout;
+    *layout = (struct erg_layout){.microbatch = 1,
+                                  .sequence = own->sequence,
+                                  .virtual_stages = 1,
+                                  .recompute = own->recompute};
     if (at->values->recompute >= 0)
-        layout->remat = (enum erg_remat)at->values->recompute;
-    erg_arena_release(&arena);
+        layout->recompute = (enum erg_recompute)at->values->recompute;
     return erg_layout_parse(layout, text, at->job->model->layers, err);
 }
 

@@ -34,9 +34,9 @@ int erg_plan_say_change(struct erg_layout_remedy *remedy, const struct erg_layou
             add_part(&parts, "layers of a chunk", layers / chunks_of(layout),
                      layers / chunks_of(changed));
         add_part(&parts, "microbatch", layout->microbatch, changed->microbatch);
-        if (changed->remat != layout->remat)
+        if (changed->recompute != layout->recompute)
             erg_text_printf(&parts, "%srecompute %s", parts.count ? " and " : "",
-                            erg_remat_name(changed->remat));
+                            erg_recompute_name(changed->recompute));
         if (!parts.count && layout->cut != ERG_CUT_ANY) /* layers that stages differ in */
             erg_text_printf(&parts, "layers split by their time (v=%ld)", changed->virtual_stages);
         if (changed->offload > 0)

@@ -39,7 +39,7 @@ static void print_own_ways(const struct erg_layout *layout, long first, long end
 {
     printf("; recompute");
     for (long stage = first; stage < end; stage++)
-        printf(" %s", erg_remat_name(erg_layout_remat(layout, stage)));
+        printf(" %s", erg_recompute_name(erg_layout_recompute(layout, stage)));
     printf("; offload");
     for (long stage = first; stage < end; stage++)
         printf(" %.3f", erg_layout_offload(layout, stage));
@@ -62,7 +62,7 @@ static void print_stages(const char *what, const struct plan_mixing *mixing,
                mixing->kinds[block->kind].name, block->peak_bytes / 0x1p30);
         for (long end = stage + block->stages; stage < end; stage++)
             printf(" %ld", erg_layout_stage_layers(&candidate->layout, layers, stage));
-        if (candidate->layout.stage_remat)
+        if (candidate->layout.stage_recompute)
             print_own_ways(&candidate->layout, stage - block->stages, stage);
         putchar('\n');
     }
@@ -162,15 +162,12 @@ static int ask_for(struct plan_mixing *mixing, const char *option, const char *t
                    struct erg_error *err)
 {
     const struct erg_job *job = mixing->at->job;
-    struct erg_arena arena = {0};
-    struct erg_layout layout;
-    erg_layout_of_job(&layout, job, &arena);
-    if (mixing->searches->remats == ERG_REMAT_ALL)
-        mixing->searches->remats = 1u << layout.remat;
+    struct erg_layout layout = job->layout;
+    if (mixing->searches->recomputes == ERG_RECOMPUTE_ALL)
+        mixing->searches->recomputes = 1u << layout.recompute;
     int status = erg_layout_parse(&layout, text, job->model->layers, err);
     if (!status && (status = check_asked(mixing, &layout, err)) != 0)
         err->status = ERG_INFEASIBLE; /* as on one kind */
-    erg_arena_release(&arena);
     mixing->searches->top = 1;
     mixing->searches->only = (struct erg_mixed_degrees){.tensor = layout.tensor,
                                                         .context = layout.context,

@@ -70,7 +70,7 @@ static struct erg_mixed_search search_of(const struct plan_mixing *mixing, long 
         .batch_least = search->batch_least,
         .batch_most = search->batch_most,
         .memory_slack = search->memory_slack,
-        .remats = search->remats,
+        .recomputes = search->recomputes,
         .offload = true,
         .per_stage = search->per_stage,
         .gpus = gpus,

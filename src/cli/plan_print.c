@@ -197,7 +197,7 @@ static void add_row(struct erg_table *table, const struct erg_layout_answer *ans
         erg_table_add(table, "%.0f", gpus);
     erg_table_add(table, "%ld", layout->data);
     erg_table_add(table, "%ld", candidate->batch);
-    erg_table_add(table, "%s", erg_layout_remat_name(layout));
+    erg_table_add(table, "%s", erg_layout_recompute_name(layout));
     erg_table_add(table, "%.3f", layout->offload);
     erg_table_add(table, "%.2f", gib(candidate->peak_bytes));
     erg_table_add_number(table, 4, time_s);

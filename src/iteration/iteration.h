@@ -29,12 +29,12 @@
 #include "ergon/error.h"
 #include "ergon/frontier.h"
 #include "frontier/goal.h"
+#include "job/layout.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum erg_schedule_kind { ERG_SCHEDULE_1F1B, ERG_SCHEDULE_INTERLEAVED };
 enum erg_direction { ERG_FORWARD, ERG_BACKWARD };
 
 struct erg_pipeline {

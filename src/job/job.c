@@ -21,8 +21,8 @@ static const cyaml_strval_t recompute_names[] = {{"none", ERG_RECOMPUTE_NONE},
                                                  {"activation", ERG_RECOMPUTE_ACTIVATION},
                                                  {"balanced", ERG_RECOMPUTE_BALANCED},
                                                  {"full", ERG_RECOMPUTE_FULL}};
-static const cyaml_strval_t schedule_names[] = {{"1f1b", ERG_JOB_1F1B},
-                                                {"interleaved", ERG_JOB_INTERLEAVED}};
+static const cyaml_strval_t schedule_names[] = {{"1f1b", ERG_SCHEDULE_1F1B},
+                                                {"interleaved", ERG_SCHEDULE_INTERLEAVED}};
 static const cyaml_strval_t search_names[] = {{"gp", ERG_JOB_GP},
                                               {"trees", ERG_JOB_TREES},
                                               {"random", ERG_JOB_RANDOM},
@@ -54,7 +54,7 @@ static const cyaml_schema_field_t profiler_fields[] = {
 
 static const cyaml_schema_value_t layer_count = {CYAML_VALUE_INT(CYAML_FLAG_DEFAULT, int)};
 static const cyaml_schema_value_t stage_recompute = {CYAML_VALUE_ENUM(
-    CYAML_FLAG_STRICT, enum erg_job_recompute, recompute_names, COUNT(recompute_names))};
+    CYAML_FLAG_STRICT, enum erg_recompute, recompute_names, COUNT(recompute_names))};
 static const cyaml_schema_value_t stage_offload = {CYAML_VALUE_FLOAT(CYAML_FLAG_DEFAULT, double)};
 
 static const cyaml_schema_value_t stage_gpu = {
@@ -100,14 +100,6 @@ static const cyaml_schema_field_t job_fields[] = {
 
 static const cyaml_schema_value_t job_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct erg_job_file, job_fields)};
-
-const char *erg_job_recompute_name(enum erg_job_recompute recompute)
-{
-    size_t i = 0;
-    while (recompute_names[i].val != (int64_t)recompute)
-        i++;
-    return recompute_names[i].str;
-}
 
 static int override_number(int *value, long given, const char *what, struct erg_error *err)
 {
@@ -239,9 +231,9 @@ void erg_job_free(struct erg_job *job)
     free(job->kinds);
     free(job->stage_kind);
     erg_stack_free(job->stack);
-    free(job->chunk_layers);
-    free(job->stage_recompute);
-    free(job->stage_offload);
+    free((void *)(uintptr_t)job->layout.chunk_layers);
+    free((void *)(uintptr_t)job->layout.stage_recompute);
+    free((void *)(uintptr_t)job->layout.stage_offload);
     free(job->own_name);
     free(job->path);
     erg_yaml_free(&job_schema, job->file);

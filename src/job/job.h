@@ -14,6 +14,7 @@
 #include "frontier/goal.h"
 #include "hardware/engine.h"
 #include "hardware/hardware.h"
+#include "job/layout.h"
 #include "model/model.h"
 
 #include <stdbool.h>
@@ -22,17 +23,6 @@
 
 /* Of an iteration; beyond any that is trained with, and what can be planned within seconds. */
 enum { ERG_JOB_MOST_MICROBATCHES = 10000, ERG_JOB_MOST_BATCH = 100000 };
-
-/* Outputs of norms, of the activation, or balanced: both. */
-enum erg_job_recompute {
-    ERG_RECOMPUTE_NONE,
-    ERG_RECOMPUTE_FULL,
-    ERG_RECOMPUTE_NORMS,
-    ERG_RECOMPUTE_ACTIVATION,
-    ERG_RECOMPUTE_BALANCED,
-};
-
-enum erg_job_schedule { ERG_JOB_1F1B, ERG_JOB_INTERLEAVED };
 
 enum erg_job_search { ERG_JOB_GP, ERG_JOB_TREES, ERG_JOB_RANDOM, ERG_JOB_EXHAUSTIVE };
 
@@ -59,29 +49,14 @@ struct erg_job {
     struct erg_stack *stack;
     struct erg_engine *engine; /* likewise */
 
-    /* Degrees; their product is all GPUs of the cluster, and of each kind as many as the stages on
-     * it need. */
-    int tensor, context, pipeline, data;
-    size_t *stage_kind; /* [pipeline]: the kind of GPUs that each stage lies on ... */
-    bool placed;        /* ... as the file says, or there is one; else the first, of any layout */
-    int virtual_stages; /* model chunks per stage; above 1 only interleaved */
-    enum erg_job_schedule schedule;
-    /* Layers of each chunk in model order: chunk c of stage s is [c * pipeline + s]. */
-    int *chunk_layers; /* [pipeline * virtual_stages] */
-
-    int microbatch_size;  /* sequences */
-    int microbatches;     /* per pipeline and iteration */
-    int sequence;         /* tokens */
+    /* The product of the degrees is all GPUs of the cluster, and of each kind as many as the stages
+     * on it need. Where stages recompute differently, `recompute` is none, and what they recompute
+     * costs what the engine says; `offload` is the most of any. */
+    struct erg_layout layout;
+    size_t offload_line;  /* in the file; 0: it does not say */
+    size_t *stage_kind;   /* [pipeline]: the kind of GPUs that each stage lies on ... */
+    bool placed;          /* ... as the file says, or there is one; else the first, of any layout */
     bool even_microbatch; /* it can be split in two equal halves */
-    enum erg_job_recompute recompute;
-    size_t offload_line; /* of its key in the file */
-    double offload; /* share of the activations that moves to host memory; above 0: the engine says
-                     * what that costs */
-    /* Of each stage where they differ, [pipeline], else NULL. Then `recompute` is none, and what
-     * stages recompute costs what the engine says; `offload` is the most of any. */
-    enum erg_job_recompute *stage_recompute;
-    double *stage_offload;
-
     struct {
         enum erg_job_search method;
         enum erg_job_prior prior;
@@ -123,17 +98,20 @@ int erg_job_parse(struct erg_job **job, const char *name, const char *text, size
                   const struct erg_job_overrides *overrides, struct erg_error *err);
 void erg_job_free(struct erg_job *job);
 
-/* A layout in the words of a job file. */
-struct erg_job_layout {
+/* Layers of virtual stage x, in the order of the model. */
+static inline long erg_job_chunk_layers(const struct erg_job *job, size_t x)
+{
+    const long stages = job->layout.pipeline;
+    return erg_layout_chunk_layers(&job->layout, job->model->layers, (long)x % stages,
+                                   (long)x / stages);
+}
+
+/* What is written of a job instead of its own. */
+struct erg_job_change {
+    const struct erg_layout *layout;
     const struct erg_cluster *cluster; /* NULL: the job's */
     const char *engine;                /* of the cluster's own nodes; NULL: the job's */
-    long tensor, context, pipeline, data, virtual_stages;
-    const long *chunk_layers; /* as in struct erg_job; NULL: even */
-    long microbatch, microbatches, sequence, vocabulary;
-    enum erg_job_recompute recompute;
-    double offload;
-    const enum erg_job_recompute *stage_recompute; /* [pipeline], or NULL: all the same */
-    const double *stage_offload;                   /* likewise */
+    long vocabulary;
     /* [pipeline]: the nodes that each stage lies on, 0 for the cluster's own, then its more_nodes;
      * where they are several, the names of their GPUs. */
     const size_t *stage_kind;
@@ -146,10 +124,7 @@ struct erg_job_layout {
  * cluster or engine are from the current folder.
  */
 void erg_job_write(struct erg_text *out, const struct erg_job *job,
-                   const struct erg_job_layout *layout);
-
-/* "none", "norms", "activation", "balanced", "full". */
-const char *erg_job_recompute_name(enum erg_job_recompute recompute);
+                   const struct erg_job_change *change);
 
 /* Whether a key or option asks for weights or gradients sharded over data ranks, as other software
  * calls it (fsdp, zero_stage, …); and the sentence that refuses it. */

@@ -56,14 +56,16 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
 static int check_batch(const struct erg_job *job, const struct erg_yaml *yaml,
                        struct erg_error *err)
 {
-    const double batch = (double)job->microbatch_size * job->microbatches * job->data;
+    const double batch =
+        (double)job->layout.microbatch * job->layout.microbatches * job->layout.data;
     if (batch <= ERG_JOB_MOST_BATCH)
         return 0;
-    return erg_yaml_fail(yaml, "microbatches", err,
-                         "%d microbatches of %d sequences on %d data ranks are a batch of %.10g, "
-                         "expected at most %d",
-                         job->microbatches, job->microbatch_size, job->data, batch,
-                         ERG_JOB_MOST_BATCH);
+    return erg_yaml_fail(
+        yaml, "microbatches", err,
+        "%ld microbatches of %ld sequences on %ld data ranks are a batch of %.10g, "
+        "expected at most %d",
+        job->layout.microbatches, job->layout.microbatch, job->layout.data, batch,
+        ERG_JOB_MOST_BATCH);
 }
 
 /* The failure of each load gets the line of the key that names it. */
@@ -102,12 +104,13 @@ static int apply_to_model(struct erg_job *job, const struct erg_job_file *file,
 /* A vocabulary that the tensor degree does not divide gets the rows that every layout gives it. */
 static void pad_vocabulary(struct erg_job *job, const struct erg_yaml *yaml)
 {
-    long padded = erg_model_padded_vocabulary(job->model, job->tensor);
-    if (job->model->vocab % job->tensor == 0)
+    long padded = erg_model_padded_vocabulary(job->model, job->layout.tensor);
+    if (job->model->vocab % job->layout.tensor == 0)
         return;
     erg_log(ERG_LOG_INFO,
-            "%s:%zu: the vocabulary of %ld words is padded to %ld, for a tensor degree of %d",
-            job->path, erg_yaml_line(yaml, "tensor"), job->model->vocab, padded, job->tensor);
+            "%s:%zu: the vocabulary of %ld words is padded to %ld, for a tensor degree of %ld",
+            job->path, erg_yaml_line(yaml, "tensor"), job->model->vocab, padded,
+            job->layout.tensor);
     job->model->vocab = padded;
 }
 
@@ -115,11 +118,12 @@ static int check_degrees(struct erg_job *job, const struct erg_yaml *yaml, struc
 {
     struct erg_error inner = {0};
     pad_vocabulary(job, yaml);
-    if (erg_model_check_tensor(job->model, job->tensor, &inner) != 0)
+    if (erg_model_check_tensor(job->model, job->layout.tensor, &inner) != 0)
         return erg_yaml_fail(yaml, "tensor", err, "%.700s", inner.message);
-    if (erg_model_check_sequence(job->model, 1, job->sequence, &inner) != 0)
+    if (erg_model_check_sequence(job->model, 1, job->layout.sequence, &inner) != 0)
         return erg_yaml_fail(yaml, "sequence", err, "%.700s", inner.message);
-    if (erg_model_check_sequence(job->model, job->context, job->sequence, &inner) != 0)
+    if (erg_model_check_sequence(job->model, job->layout.context, job->layout.sequence, &inner) !=
+        0)
         return erg_yaml_fail(yaml, "context", err, "%.700s", inner.message);
     return erg_job_check_nodes(job, yaml, err);
 }
@@ -128,7 +132,7 @@ static int check_degrees(struct erg_job *job, const struct erg_yaml *yaml, struc
 static bool has_engines(const struct erg_job *job, bool offloads)
 {
     bool all = true;
-    for (int s = 0; s < job->pipeline; s++) {
+    for (int s = 0; s < job->layout.pipeline; s++) {
         const struct erg_engine *engine = job->kinds[job->stage_kind[s]].engine;
         all &= engine && (!offloads || engine->host_link_bandwidth > 0);
     }
@@ -139,14 +143,14 @@ static bool has_engines(const struct erg_job *job, bool offloads)
 static int check_offload(const struct erg_job *job, const struct erg_yaml *yaml,
                          struct erg_error *err)
 {
-    const char *key = job->stage_offload ? "stage_offload" : "offload";
-    if (!(job->offload > 0))
+    const char *key = job->layout.stage_offload ? "stage_offload" : "offload";
+    if (!(job->layout.offload > 0))
         return 0;
-    if (job->pipeline < 3)
+    if (job->layout.pipeline < 3)
         return erg_yaml_fail(yaml, key, err,
                              "offloading hides its copies behind the microbatches of other stages "
-                             "and needs at least 3 pipeline stages, got %d",
-                             job->pipeline);
+                             "and needs at least 3 pipeline stages, got %ld",
+                             job->layout.pipeline);
     if (!has_engines(job, true))
         return erg_yaml_fail(yaml, key, err,
                              "what copies to host memory cost is a matter of the engine; expected "
@@ -161,9 +165,9 @@ static int check_list(const struct erg_job *job, const struct erg_yaml *yaml, co
 {
     if (erg_yaml_has(yaml, for_all))
         return erg_yaml_fail(yaml, key, err, "%s was given, too; expected one of them", for_all);
-    if (count != (unsigned)job->pipeline)
-        return erg_yaml_fail(yaml, key, err, "expected %d entries, one for each stage, got %u",
-                             job->pipeline, count);
+    if (count != (unsigned)job->layout.pipeline)
+        return erg_yaml_fail(yaml, key, err, "expected %ld entries, one for each stage, got %u",
+                             job->layout.pipeline, count);
     return 0;
 }
 
@@ -175,17 +179,17 @@ static int choose_stage_recompute(struct erg_job *job, const struct erg_job_file
         return 0;
     if (check_list(job, yaml, "stage_recompute", "recompute", file->stage_recompute_count, err))
         return -1;
-    for (int i = 0; i < job->pipeline; i++)
+    for (int i = 0; i < job->layout.pipeline; i++)
         differ |= file->stage_recompute[i] != file->stage_recompute[0];
-    job->recompute = differ ? ERG_RECOMPUTE_NONE : file->stage_recompute[0];
+    job->layout.recompute = differ ? ERG_RECOMPUTE_NONE : file->stage_recompute[0];
     if (!differ)
         return 0;
     if (!has_engines(job, false))
         return erg_yaml_fail(yaml, "stage_recompute", err,
                              "what stages that recompute differently cost is a matter of the "
                              "engine; expected the key 'engine', for example megatron-kwai-h800");
-    size_t bytes = (size_t)job->pipeline * sizeof *job->stage_recompute;
-    job->stage_recompute = memcpy(erg_xmalloc(bytes), file->stage_recompute, bytes);
+    size_t bytes = (size_t)job->layout.pipeline * sizeof *job->layout.stage_recompute;
+    job->layout.stage_recompute = memcpy(erg_xmalloc(bytes), file->stage_recompute, bytes);
     return 0;
 }
 
@@ -197,34 +201,34 @@ static int choose_stage_offload(struct erg_job *job, const struct erg_job_file *
         return 0;
     if (check_list(job, yaml, "stage_offload", "offload", file->stage_offload_count, err) != 0)
         return -1;
-    for (int i = 0; i < job->pipeline; i++) {
+    for (int i = 0; i < job->layout.pipeline; i++) {
         char key[48];
         snprintf(key, sizeof key, "stage_offload[%d]", i);
         if (erg_yaml_check_range(yaml, key, file->stage_offload[i], 0, 1, err) != 0)
             return -1;
         differ |= file->stage_offload[i] != file->stage_offload[0];
-        job->offload = fmax(job->offload, file->stage_offload[i]);
+        job->layout.offload = fmax(job->layout.offload, file->stage_offload[i]);
     }
     if (!differ)
         return 0;
-    size_t bytes = (size_t)job->pipeline * sizeof *job->stage_offload;
-    job->stage_offload = memcpy(erg_xmalloc(bytes), file->stage_offload, bytes);
+    size_t bytes = (size_t)job->layout.pipeline * sizeof *job->layout.stage_offload;
+    job->layout.stage_offload = memcpy(erg_xmalloc(bytes), file->stage_offload, bytes);
     return 0;
 }
 
 static int check_schedule(struct erg_job *job, const struct erg_job_file *file,
                           const struct erg_yaml *yaml, struct erg_error *err)
 {
-    job->schedule = job->virtual_stages > 1 ? ERG_JOB_INTERLEAVED : ERG_JOB_1F1B;
-    if (erg_yaml_has(yaml, "schedule") && file->schedule != job->schedule)
+    const enum erg_schedule_kind schedule = erg_layout_schedule(&job->layout);
+    if (erg_yaml_has(yaml, "schedule") && file->schedule != schedule)
         return erg_yaml_fail(yaml, "schedule", err,
-                             file->schedule == ERG_JOB_1F1B
-                                 ? "1f1b has one virtual stage per stage, but virtual_stages is %d"
-                                 : "interleaved needs virtual_stages of at least 2, got %d",
-                             job->virtual_stages);
-    if (job->schedule == ERG_JOB_1F1B)
+                             file->schedule == ERG_SCHEDULE_1F1B
+                                 ? "1f1b has one virtual stage per stage, but virtual_stages is %ld"
+                                 : "interleaved needs virtual_stages of at least 2, got %ld",
+                             job->layout.virtual_stages);
+    if (schedule == ERG_SCHEDULE_1F1B)
         return 0;
-    if (job->pipeline < 2)
+    if (job->layout.pipeline < 2)
         return erg_yaml_fail(yaml, "virtual_stages", err,
                              "virtual stages interleave the stages of a pipeline, but pipeline is "
                              "1");
@@ -235,12 +239,12 @@ static int check_schedule(struct erg_job *job, const struct erg_job_file *file,
  * Even shares; what is left over goes to the middle chunks first, since the first also embeds and
  * the last also has the head.
  */
-static void split_evenly(int *layers, int chunks, int total)
+static void split_evenly(long *layers, long chunks, long total)
 {
-    int left = total % chunks;
-    for (int i = 0; i < chunks; i++)
+    long left = total % chunks;
+    for (long i = 0; i < chunks; i++)
         layers[i] = total / chunks;
-    for (int i = 1; i + 1 < chunks && left > 0; i++, left--)
+    for (long i = 1; i + 1 < chunks && left > 0; i++, left--)
         layers[i]++;
     layers[0] += left; /* at most 1 */
 }
@@ -248,27 +252,30 @@ static void split_evenly(int *layers, int chunks, int total)
 static int split_layers(struct erg_job *job, const struct erg_job_file *file,
                         const struct erg_yaml *yaml, struct erg_error *err)
 {
-    int chunks = job->pipeline * job->virtual_stages;
+    int chunks = job->layout.pipeline * job->layout.virtual_stages;
     if (job->model->layers < chunks)
-        return erg_yaml_fail(yaml, "pipeline", err, "%s has %ld layers, too few for %d x %d stages",
-                             job->model->name, job->model->layers, job->pipeline,
-                             job->virtual_stages);
-    job->chunk_layers = erg_xcalloc((size_t)chunks, sizeof *job->chunk_layers);
+        return erg_yaml_fail(yaml, "pipeline", err,
+                             "%s has %ld layers, too few for %ld x %ld stages", job->model->name,
+                             job->model->layers, job->layout.pipeline, job->layout.virtual_stages);
+    if (!file->layers && job->model->layers % chunks == 0)
+        return 0;
+    long *layers = erg_xcalloc((size_t)chunks, sizeof *layers);
+    job->layout.chunk_layers = layers;
     if (!file->layers) {
-        split_evenly(job->chunk_layers, chunks, (int)job->model->layers);
+        split_evenly(layers, chunks, job->model->layers);
         return 0;
     }
     if (file->layers_count != (unsigned)chunks)
-        return erg_yaml_fail(yaml, "layers", err,
-                             "expected %d entries (pipeline %d x virtual_stages %d), got %u",
-                             chunks, job->pipeline, job->virtual_stages, file->layers_count);
+        return erg_yaml_fail(
+            yaml, "layers", err, "expected %d entries (pipeline %ld x virtual_stages %ld), got %u",
+            chunks, job->layout.pipeline, job->layout.virtual_stages, file->layers_count);
     long sum = 0;
     for (int i = 0; i < chunks; i++) {
         char key[32];
         snprintf(key, sizeof key, "layers[%d]", i);
         if (erg_yaml_check_range(yaml, key, file->layers[i], 1, (double)job->model->layers, err))
             return -1;
-        job->chunk_layers[i] = file->layers[i];
+        layers[i] = file->layers[i];
         sum += file->layers[i];
     }
     if (sum != job->model->layers)
@@ -316,16 +323,16 @@ static void copy_plain(struct erg_job *job, const struct erg_job_file *file,
                        const struct erg_yaml *yaml)
 {
     job->cluster = file->cluster;
-    job->tensor = default_to(file->tensor, 1, yaml, "tensor");
-    job->context = default_to(file->context, 1, yaml, "context");
-    job->pipeline = default_to(file->pipeline, 1, yaml, "pipeline");
-    job->data = default_to(file->data, 1, yaml, "data");
-    job->virtual_stages = default_to(file->virtual_stages, 1, yaml, "virtual_stages");
-    job->microbatch_size = file->microbatch_size;
-    job->microbatches = file->microbatches;
-    job->sequence = file->sequence;
-    job->recompute = file->recompute;
-    job->offload = file->offload;
+    job->layout.tensor = default_to(file->tensor, 1, yaml, "tensor");
+    job->layout.context = default_to(file->context, 1, yaml, "context");
+    job->layout.pipeline = default_to(file->pipeline, 1, yaml, "pipeline");
+    job->layout.data = default_to(file->data, 1, yaml, "data");
+    job->layout.virtual_stages = default_to(file->virtual_stages, 1, yaml, "virtual_stages");
+    job->layout.microbatch = file->microbatch_size;
+    job->layout.microbatches = file->microbatches;
+    job->layout.sequence = file->sequence;
+    job->layout.recompute = file->recompute;
+    job->layout.offload = file->offload;
     job->offload_line = erg_yaml_line(yaml, "offload");
     job->search.method = file->search.method;
     job->search.prior = file->search.prior;
@@ -365,19 +372,19 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
         check_schedule(job, file, yaml, err) != 0 || split_layers(job, file, yaml, err) != 0 ||
         choose_goal(job, file, yaml, err) != 0)
         return -1;
-    job->even_microbatch = job->microbatch_size % 2 == 0;
+    job->even_microbatch = job->layout.microbatch % 2 == 0;
     if (any_layout)
         return 0;
-    if (job->data > 1)
+    if (job->layout.data > 1)
         erg_log(ERG_LOG_WARNING,
-                "%s:%zu: the reduction of gradients between the %d copies is not modelled: times "
+                "%s:%zu: the reduction of gradients between the %ld copies is not modelled: times "
                 "and energies are those of one copy",
-                path, erg_yaml_line(yaml, "data"), job->data);
-    if (job->offload > 0)
+                path, erg_yaml_line(yaml, "data"), job->layout.data);
+    if (job->layout.offload > 0)
         erg_log(ERG_LOG_WARNING,
                 "%s:%zu: copies to host memory slow compute as the engine %s says; waiting for the "
                 "first of them is not modelled",
-                path, erg_yaml_line(yaml, job->stage_offload ? "stage_offload" : "offload"),
+                path, erg_yaml_line(yaml, job->layout.stage_offload ? "stage_offload" : "offload"),
                 job->kind_count > 1 ? "of each GPU" : job->engine->name);
     if (job->search.prior != ERG_JOB_NO_PRIOR && job->search.method != ERG_JOB_GP) {
         erg_log(ERG_LOG_WARNING, "%s:%zu: only the search gp takes a prior; this one has none",
@@ -386,8 +393,8 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
     }
     if (!job->even_microbatch)
         erg_log(ERG_LOG_WARNING,
-                "%s:%zu: a microbatch of %d cannot be split in two equal halves, so communication "
+                "%s:%zu: a microbatch of %ld cannot be split in two equal halves, so communication "
                 "is not overlapped: only sequential execution is planned",
-                path, erg_yaml_line(yaml, "microbatch_size"), job->microbatch_size);
+                path, erg_yaml_line(yaml, "microbatch_size"), job->layout.microbatch);
     return 0;
 }

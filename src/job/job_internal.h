@@ -23,13 +23,13 @@ struct erg_job_file {
     int vocabulary;
     struct erg_cluster cluster;
     int tensor, context, pipeline, data, virtual_stages;
-    enum erg_job_schedule schedule;
+    enum erg_schedule_kind schedule;
     int *layers;
     unsigned layers_count;
     int microbatch_size, microbatches, sequence;
-    enum erg_job_recompute recompute;
+    enum erg_recompute recompute;
     double offload;
-    enum erg_job_recompute *stage_recompute;
+    enum erg_recompute *stage_recompute;
     unsigned stage_recompute_count;
     double *stage_offload;
     unsigned stage_offload_count;

@@ -99,7 +99,7 @@ static int place_stage(struct erg_job *job, size_t stage, const char *gpu,
 int erg_job_place_stages(struct erg_job *job, const struct erg_job_file *file,
                          const struct erg_yaml *yaml, bool any_layout, struct erg_error *err)
 {
-    job->stage_kind = erg_xcalloc((size_t)job->pipeline, sizeof *job->stage_kind);
+    job->stage_kind = erg_xcalloc((size_t)job->layout.pipeline, sizeof *job->stage_kind);
     job->placed = file->stage_gpus || job->kind_count == 1;
     if (!file->stage_gpus && (job->placed || any_layout))
         return 0;
@@ -111,13 +111,13 @@ int erg_job_place_stages(struct erg_job *job, const struct erg_job_file *file,
         return erg_yaml_fail(yaml, "stage_gpus", err,
                              "all nodes of the cluster are of one kind; expected this key only "
                              "beside cluster.more_nodes");
-    if (file->stage_gpus_count != (unsigned)job->pipeline)
+    if (file->stage_gpus_count != (unsigned)job->layout.pipeline)
         return erg_yaml_fail(yaml, "stage_gpus", err,
-                             "expected %d entries, one for each stage, got %u", job->pipeline,
-                             file->stage_gpus_count);
+                             "expected %ld entries, one for each stage, got %u",
+                             job->layout.pipeline, file->stage_gpus_count);
     if (check_names_differ(job, yaml, err) != 0)
         return -1;
-    for (size_t s = 0; s < (size_t)job->pipeline; s++)
+    for (size_t s = 0; s < (size_t)job->layout.pipeline; s++)
         if (place_stage(job, s, file->stage_gpus[s], yaml, err) != 0)
             return -1;
     return 0;
@@ -148,18 +148,20 @@ static void say_remedy(char *text, size_t size, const struct erg_cluster *nodes,
 static int check_cluster(const struct erg_job *job, const struct erg_yaml *yaml,
                          struct erg_error *err)
 {
-    long replica = (long)job->tensor * job->context * job->pipeline, needed = replica * job->data;
+    long replica = (long)job->layout.tensor * job->layout.context * job->layout.pipeline,
+         needed = replica * job->layout.data;
     long gpus = erg_cluster_gpus(&job->cluster);
     char nodes[64], remedy[96];
     if (needed == gpus)
         return 0;
     say_nodes(nodes, sizeof nodes, &job->cluster);
     say_remedy(remedy, sizeof remedy, &job->cluster, replica, needed);
-    return erg_yaml_fail(yaml, "cluster", err,
-                         "the cluster has %ld GPU%s (%s), but tensor %d x context %d x pipeline %d "
-                         "x data %d makes %ld%s",
-                         gpus, erg_plural((size_t)gpus), nodes, job->tensor, job->context,
-                         job->pipeline, job->data, needed, remedy);
+    return erg_yaml_fail(
+        yaml, "cluster", err,
+        "the cluster has %ld GPU%s (%s), but tensor %ld x context %ld x pipeline %ld "
+        "x data %ld makes %ld%s",
+        gpus, erg_plural((size_t)gpus), nodes, job->layout.tensor, job->layout.context,
+        job->layout.pipeline, job->layout.data, needed, remedy);
 }
 
 /* Those of one kind beside others. */
@@ -169,24 +171,24 @@ static int check_kind(const struct erg_job *job, size_t kind, const struct erg_y
     const struct erg_cluster *nodes = job->kinds[kind].nodes;
     char key[KEY_BYTES], have[64];
     long stages = 0, gpus = erg_cluster_gpus(nodes);
-    for (int s = 0; s < job->pipeline; s++)
+    for (int s = 0; s < job->layout.pipeline; s++)
         stages += job->stage_kind[s] == kind;
-    long needed = stages * job->tensor * job->context * job->data;
+    long needed = stages * job->layout.tensor * job->layout.context * job->layout.data;
     if (needed == gpus)
         return 0;
     say_nodes(have, sizeof have, nodes);
-    return erg_yaml_fail(yaml, node_key(key, kind, "nodes"), err,
-                         "there %s %ld %s (%s), but tensor %d x context %d x data %d x %ld stage%s "
-                         "on them makes %ld",
-                         gpus == 1 ? "is" : "are", gpus, job->kinds[kind].gpu->name, have,
-                         job->tensor, job->context, job->data, stages, erg_plural((size_t)stages),
-                         needed);
+    return erg_yaml_fail(
+        yaml, node_key(key, kind, "nodes"), err,
+        "there %s %ld %s (%s), but tensor %ld x context %ld x data %ld x %ld stage%s "
+        "on them makes %ld",
+        gpus == 1 ? "is" : "are", gpus, job->kinds[kind].gpu->name, have, job->layout.tensor,
+        job->layout.context, job->layout.data, stages, erg_plural((size_t)stages), needed);
 }
 
 int erg_job_check_nodes(const struct erg_job *job, const struct erg_yaml *yaml,
                         struct erg_error *err)
 {
-    long group = (long)job->tensor * job->context;
+    long group = (long)job->layout.tensor * job->layout.context;
     char key[KEY_BYTES];
     for (size_t k = 0; k < job->kind_count; k++) {
         const struct erg_cluster *nodes = job->kinds[k].nodes;
@@ -195,9 +197,10 @@ int erg_job_check_nodes(const struct erg_job *job, const struct erg_yaml *yaml,
             return -1;
         if (!erg_nodes_hold_groups(nodes->gpus_per_node, group, erg_cluster_gpus(nodes)))
             return erg_yaml_fail(yaml, node_key(key, k, "gpus_per_node"), err,
-                                 "tensor %d x context %d makes groups of %ld GPUs, which do not "
+                                 "tensor %ld x context %ld makes groups of %ld GPUs, which do not "
                                  "fill nodes of %d evenly",
-                                 job->tensor, job->context, group, nodes->gpus_per_node);
+                                 job->layout.tensor, job->layout.context, group,
+                                 nodes->gpus_per_node);
     }
     return 0;
 }
@@ -206,9 +209,9 @@ int erg_job_check_engines(const struct erg_job *job, const struct erg_yaml *yaml
                           struct erg_error *err)
 {
     char key[KEY_BYTES];
-    if (!(job->offload > 0) && !job->stage_recompute)
+    if (!(job->layout.offload > 0) && !job->layout.stage_recompute)
         return 0; /* engines cost nothing */
-    for (int s = 0; s < job->pipeline; s++) {
+    for (int s = 0; s < job->layout.pipeline; s++) {
         const struct erg_job_kind *kind = &job->kinds[job->stage_kind[s]];
         size_t index = job->stage_kind[s];
         struct erg_error inner = {0};

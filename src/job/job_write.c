@@ -61,27 +61,28 @@ static void add_nodes(struct erg_text *out, const char *path, const struct erg_c
 
 /* The nodes that stages lie on: the first of them as the cluster's own, with the job's engine. */
 static void add_cluster(struct erg_text *out, const struct erg_job *job,
-                        const struct erg_job_layout *layout)
+                        const struct erg_job_change *change)
 {
-    const struct erg_cluster *cluster = layout->cluster ? layout->cluster : &job->cluster;
+    const struct erg_layout *layout = change->layout;
+    const struct erg_cluster *cluster = change->cluster ? change->cluster : &job->cluster;
     const struct erg_job_file *file = job->file;
-    const char *path = layout->cluster ? "" : job->path; /* that its names are relative to */
+    const char *path = change->cluster ? "" : job->path; /* that its names are relative to */
     const char *engine = NULL, *engine_path = path;
     size_t written = 0;
     for (size_t k = 0; k <= cluster->more_count; k++) {
         const struct erg_cluster *nodes = k ? &cluster->more[k - 1] : cluster;
         long gpus = 0;
         for (long s = 0; s < layout->pipeline; s++)
-            if (layout->stage_kind[s] == k)
+            if (change->stage_kind[s] == k)
                 gpus += layout->tensor * layout->context * layout->data;
         if (gpus == 0)
             continue;
-        const char *trains = k ? nodes->engine : layout->engine ? layout->engine : file->engine;
+        const char *trains = k ? nodes->engine : change->engine ? change->engine : file->engine;
         erg_text_add(out, written == 0 ? "cluster:\n" : written == 1 ? "  more_nodes:\n" : "");
         add_nodes(out, path, nodes, gpus, written ? "    - " : "  ", written ? "      " : "  ");
         if (written++ == 0) {
             engine = trains;
-            engine_path = k ? path : layout->engine ? "" : job->path;
+            engine_path = k ? path : change->engine ? "" : job->path;
         } else if (trains) {
             erg_text_add(out, "      ");
             add_name(out, "engine", trains, path);
@@ -93,7 +94,7 @@ static void add_cluster(struct erg_text *out, const struct erg_job *job,
         add_name(out, "engine", engine, engine_path);
     for (long s = 0; written > 1 && s < layout->pipeline; s++) {
         erg_text_add(out, s ? ", " : "stage_gpus: [");
-        erg_yaml_add_string(out, layout->kind_gpus[layout->stage_kind[s]]);
+        erg_yaml_add_string(out, change->kind_gpus[change->stage_kind[s]]);
         erg_text_add(out, s + 1 < layout->pipeline ? "" : "]\n");
     }
 }
@@ -110,7 +111,7 @@ static void add_ratio(struct erg_text *out, double ratio)
     erg_text_add(out, text);
 }
 
-static void add_offload(struct erg_text *out, const struct erg_job_layout *layout)
+static void add_offload(struct erg_text *out, const struct erg_layout *layout)
 {
     if (!(layout->offload > 0))
         return;
@@ -124,7 +125,7 @@ static void add_offload(struct erg_text *out, const struct erg_job_layout *layou
     erg_text_add(out, layout->stage_offload ? "]\n" : "\n");
 }
 
-static void add_layout(struct erg_text *out, const struct erg_job_layout *layout)
+static void add_layout(struct erg_text *out, const struct erg_layout *layout)
 {
     erg_text_printf(
         out, "tensor: %ld\ncontext: %ld\npipeline: %ld\ndata: %ld\nvirtual_stages: %ld\n",
@@ -137,24 +138,25 @@ static void add_layout(struct erg_text *out, const struct erg_job_layout *layout
     }
     erg_text_printf(out, "microbatch_size: %ld\nmicrobatches: %ld\nsequence: %ld\n",
                     layout->microbatch, layout->microbatches, layout->sequence);
-    if (!layout->stage_recompute)
-        erg_text_printf(out, "recompute: %s\n", erg_job_recompute_name(layout->recompute));
-    for (long i = 0; layout->stage_recompute && i < layout->pipeline; i++)
+    const bool differ = strcmp(erg_layout_recompute_name(layout), "stages") == 0;
+    if (!differ)
+        erg_text_printf(out, "recompute: %s\n", erg_layout_recompute_name(layout));
+    for (long i = 0; differ && i < layout->pipeline; i++)
         erg_text_printf(out, "%s%s%s", i ? ", " : "stage_recompute: [",
-                        erg_job_recompute_name(layout->stage_recompute[i]),
+                        erg_recompute_name(erg_layout_recompute(layout, i)),
                         i + 1 < layout->pipeline ? "" : "]\n");
     add_offload(out, layout);
 }
 
 void erg_job_write(struct erg_text *out, const struct erg_job *job,
-                   const struct erg_job_layout *layout)
+                   const struct erg_job_change *change)
 {
     const struct erg_job_file *file = job->file;
     if (file->name)
         add_string(out, "name", file->name);
     add_path(out, "model", file->model, erg_job_model_path(job->path, file->model));
     erg_text_printf(out, "tie_embeddings: %s\nvocabulary: %ld\n",
-                    job->model->tied ? "true" : "false", layout->vocabulary);
-    add_cluster(out, job, layout);
-    add_layout(out, layout);
+                    job->model->tied ? "true" : "false", change->vocabulary);
+    add_cluster(out, job, change);
+    add_layout(out, change->layout);
 }

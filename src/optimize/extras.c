@@ -16,17 +16,17 @@ static void add_layer(struct erg_cost *extra, const struct erg_layout_energy_req
                       const struct erg_time_parts *parts, const struct erg_layout_costs *costs,
                       const struct erg_layout *layout, long stage, enum erg_direction direction)
 {
-    enum erg_remat remat = erg_layout_remat(layout, stage);
-    const struct erg_pass_cost copy =
-        erg_layout_copy_cost(request, parts, costs, 1, remat, erg_layout_offload(layout, stage));
+    enum erg_recompute recompute = erg_layout_recompute(layout, stage);
+    const struct erg_pass_cost copy = erg_layout_copy_cost(request, parts, costs, 1, recompute,
+                                                           erg_layout_offload(layout, stage));
     add(extra, &copy);
-    if (direction == ERG_FORWARD || !layout->stage_remat)
+    if (direction == ERG_FORWARD || !layout->stage_recompute)
         return;
-    if (erg_remat_norms(remat))
+    if (erg_recompute_norms(recompute))
         add(extra, &costs->passes[ERG_PASS_NORMS]);
-    if (erg_remat_activation(remat))
+    if (erg_recompute_activation(recompute))
         add(extra, &costs->passes[ERG_PASS_ACTIVATION]);
-    if (remat == ERG_REMAT_FULL)
+    if (recompute == ERG_RECOMPUTE_FULL)
         add(extra, &costs->passes[ERG_PASS_FORWARD]);
 }
 
@@ -59,12 +59,8 @@ static void add_extras(struct erg_optimization_kind *kind, const struct erg_mode
 void erg_optimization_extras(struct erg_optimization *o)
 {
     const struct erg_job *job = o->job;
-    struct erg_arena arena = {0};
-    struct erg_layout layout;
-    if (!(job->offload > 0) && !job->stage_recompute)
+    if (!(job->layout.offload > 0) && !job->layout.stage_recompute)
         return;
-    erg_layout_of_job(&layout, job, &arena);
     for (size_t k = 0; k < job->kind_count; k++)
-        add_extras(&o->kinds[k], job->model, &layout);
-    erg_arena_release(&arena);
+        add_extras(&o->kinds[k], job->model, &job->layout);
 }

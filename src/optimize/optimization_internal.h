@@ -2,6 +2,7 @@
 #ifndef ERG_OPTIMIZATION_INTERNAL_H
 #define ERG_OPTIMIZATION_INTERNAL_H
 
+#include "job/job.h"
 #include "optimize/optimize.h"
 #include "optimize/survey.h"
 
@@ -33,7 +34,7 @@ static inline const struct erg_optimization_kind *
 erg_optimization_kind(const struct erg_optimization *optimization, size_t virtual_stage)
 {
     const struct erg_job *job = optimization->job;
-    return &optimization->kinds[job->stage_kind[virtual_stage % (size_t)job->pipeline]];
+    return &optimization->kinds[job->stage_kind[virtual_stage % (size_t)job->layout.pipeline]];
 }
 
 /* What the engine says of copies to host memory, and of what stages recompute where they differ;

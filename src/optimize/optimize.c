@@ -3,7 +3,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "layout/layout.h"
+#include "job/layout.h"
 #include "optimize/optimization_internal.h"
 
 #include <math.h>
@@ -30,7 +30,7 @@ static struct crossing crossing_of(const struct erg_job *job, const struct erg_j
                                    double boundary_bytes)
 {
     const struct erg_cluster *nodes = kind->nodes;
-    double share = boundary_bytes / job->tensor;
+    double share = boundary_bytes / job->layout.tensor;
     double gather_s = (boundary_bytes - share) / kind->gpu->link_bandwidth;
     double network = nodes->inter_node_bandwidth / nodes->gpus_per_node;
     struct crossing crossing = {.inside_s = share / kind->gpu->link_bandwidth + gather_s};
@@ -47,9 +47,9 @@ static bool stay_inside(const struct erg_job *job, const size_t *places, size_t 
 {
     const struct erg_job_kind *kind = &job->kinds[job->stage_kind[stage]];
     return job->stage_kind[stage] == job->stage_kind[next] &&
-           !erg_layout_leaves_node((long)job->tensor * job->context * job->data,
-                                   kind->nodes->gpus_per_node, (long)places[stage],
-                                   (long)places[next]);
+           !erg_layout_leaves_node(
+               (long)job->layout.tensor * job->layout.context * job->layout.data,
+               kind->nodes->gpus_per_node, (long)places[stage], (long)places[next]);
 }
 
 /* Between two kinds the slower network counts. A stack with a measured overhead has these
@@ -57,7 +57,7 @@ static bool stay_inside(const struct erg_job *job, const size_t *places, size_t 
 static void set_latencies(struct erg_optimization *o)
 {
     const struct erg_job *job = o->job;
-    size_t stages = (size_t)job->pipeline;
+    size_t stages = (size_t)job->layout.pipeline;
     if (job->stack->overhead > 0)
         return;
     struct crossing *crossings = erg_xcalloc(job->kind_count, sizeof *crossings);
@@ -90,30 +90,31 @@ static int check_methods(const struct erg_optimization *o, struct erg_error *err
     const bool *methods = o->request->methods;
     if (!methods[ERG_METHOD_SEQUENTIAL] && !methods[ERG_METHOD_SEQUENTIAL_CLOCKS] &&
         !methods[ERG_METHOD_ERGON])
-        return erg_fail(err, ERG_INFEASIBLE,
-                        "planning %s: a microbatch of %d sequences on tensor %d x context %d has "
-                        "%s, so nothing but sequential execution is possible",
-                        o->job->name, o->job->microbatch_size, o->job->tensor, o->job->context,
-                        reason);
+        return erg_fail(
+            err, ERG_INFEASIBLE,
+            "planning %s: a microbatch of %ld sequences on tensor %ld x context %ld has "
+            "%s, so nothing but sequential execution is possible",
+            o->job->name, o->job->layout.microbatch, o->job->layout.tensor, o->job->layout.context,
+            reason);
     if (o->job->even_microbatch) /* else the job has warned already */
         erg_log(ERG_LOG_WARNING,
-                "tensor %d x context %d has no communication to hide: only sequential execution "
+                "tensor %ld x context %ld has no communication to hide: only sequential execution "
                 "is planned",
-                o->job->tensor, o->job->context);
+                o->job->layout.tensor, o->job->layout.context);
     return 0;
 }
 
 int erg_optimize_check_device(const struct erg_job *job, const struct erg_device *device,
                               struct erg_error *err)
 {
-    bool again = job->stage_recompute ||
-                 (job->recompute != ERG_RECOMPUTE_NONE && job->recompute != ERG_RECOMPUTE_FULL);
-    if (device && (again || job->offload > 0))
+    bool again = job->layout.stage_recompute || (job->layout.recompute != ERG_RECOMPUTE_NONE &&
+                                                 job->layout.recompute != ERG_RECOMPUTE_FULL);
+    if (device && (again || job->layout.offload > 0))
         return erg_fail(err, ERG_USAGE,
                         "the job %s %s, which is planned on emulated GPUs only; expected recompute "
                         "none or full and no offload to measure on these",
                         job->name,
-                        job->offload > 0
+                        job->layout.offload > 0
                             ? "offloads activations"
                             : "recomputes norms or the activation alone, or by stages");
     if (device && job->kind_count > 1)
@@ -156,7 +157,7 @@ static int open_lab(const struct erg_optimization *o, struct erg_optimization_ki
         .stack = o->job->stack,
         .device = o->request->device,
         .seed = o->job->search.seed,
-        .gpus = (size_t)(o->job->tensor * o->job->context),
+        .gpus = (size_t)(o->job->layout.tensor * o->job->layout.context),
         .profiler = o->profiler,
     };
     return erg_lab_open(&kind->lab, &lab, err);
@@ -166,8 +167,8 @@ static void set_powers(struct erg_optimization *o)
 {
     const struct erg_job *job = o->job;
     struct erg_method_request *request = &o->plan_request;
-    double *static_w = erg_xcalloc((size_t)job->pipeline, sizeof *static_w);
-    for (int s = 0; s < job->pipeline; s++) {
+    double *static_w = erg_xcalloc((size_t)job->layout.pipeline, sizeof *static_w);
+    for (int s = 0; s < job->layout.pipeline; s++) {
         const struct erg_gpu *gpu = job->kinds[job->stage_kind[s]].gpu;
         o->beyond_w[s] = gpu->blocking_power_w;
         static_w[s] = gpu->static_power_w;
@@ -180,23 +181,22 @@ static void set_powers(struct erg_optimization *o)
 static int prepare_plan(struct erg_optimization *o, struct erg_error *err)
 {
     const struct erg_job *job = o->job;
-    o->hop_latency_s = erg_xcalloc((size_t)job->pipeline, sizeof *o->hop_latency_s);
-    o->beyond_w = erg_xcalloc((size_t)job->pipeline, sizeof *o->beyond_w);
+    o->hop_latency_s = erg_xcalloc((size_t)job->layout.pipeline, sizeof *o->hop_latency_s);
+    o->beyond_w = erg_xcalloc((size_t)job->layout.pipeline, sizeof *o->beyond_w);
     o->plan_request = (struct erg_method_request){
         .pipeline =
             {
-                .schedule = job->schedule == ERG_JOB_INTERLEAVED ? ERG_SCHEDULE_INTERLEAVED
-                                                                 : ERG_SCHEDULE_1F1B,
-                .stages = (size_t)job->pipeline,
-                .microbatches = (size_t)job->microbatches,
-                .chunks = (size_t)job->virtual_stages,
+                .schedule = erg_layout_schedule(&job->layout),
+                .stages = (size_t)job->layout.pipeline,
+                .microbatches = (size_t)job->layout.microbatches,
+                .chunks = (size_t)job->layout.virtual_stages,
                 .hop_latency_s = o->hop_latency_s,
             },
         .scale =
             {
                 .overhead = job->stack->overhead,
-                .stages = job->pipeline,
-                .gpus_per_stage = job->tensor * job->context,
+                .stages = job->layout.pipeline,
+                .gpus_per_stage = job->layout.tensor * job->layout.context,
             },
         .seed = job->search.seed,
         .points = FRONTIER_POINTS,

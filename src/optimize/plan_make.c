@@ -53,12 +53,12 @@ static void make_job(const struct maker *m)
 {
     const struct erg_job *job = m->o->job;
     struct erg_plan *plan = m->plan;
-    const size_t stages = (size_t)job->pipeline;
+    const size_t stages = (size_t)job->layout.pipeline;
     plan->seed = (long)job->search.seed;
     plan->name = copy(m, job->name);
     plan->model = copy(m, job->model->name);
     plan->stack = copy(m, job->stack->name);
-    erg_layout_of_job(&plan->layout, job, &plan->arena);
+    plan->layout = erg_layout_copy(&job->layout, &plan->arena);
     plan->hop_latency_s = allocate(m, stages, sizeof *plan->hop_latency_s);
     memcpy(plan->hop_latency_s, m->o->hop_latency_s, stages * sizeof *plan->hop_latency_s);
     plan->scale.overhead = m->o->plan_request.scale.overhead;
@@ -298,14 +298,14 @@ static void make_stages(const struct maker *m)
 {
     const struct erg_job *job = m->o->job;
     struct erg_plan *plan = m->plan;
-    plan->stage_count = (size_t)(job->pipeline * job->virtual_stages);
+    plan->stage_count = (size_t)(job->layout.pipeline * job->layout.virtual_stages);
     plan->stages = allocate(m, plan->stage_count, sizeof *plan->stages);
     for (size_t x = 0; x < plan->stage_count; x++) {
         struct erg_plan_stage *stage = &plan->stages[x];
-        stage->stage = (int)x % job->pipeline;
-        stage->chunk = (int)x / job->pipeline;
+        stage->stage = (int)x % job->layout.pipeline;
+        stage->chunk = (int)x / job->layout.pipeline;
         stage->kind = job->stage_kind[stage->stage];
-        stage->layers = job->chunk_layers[x];
+        stage->layers = erg_job_chunk_layers(job, x);
         for (int d = 0; d < 2; d++) {
             size_t most = 0; /* options of all methods together */
             for (int i = 0; i < ERG_METHOD_COUNT; i++)

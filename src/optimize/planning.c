@@ -39,7 +39,7 @@ static struct erg_cost *fixed_work(const struct erg_optimization *o, size_t x, i
     const struct erg_optimization_kind *kind = erg_optimization_kind(o, x);
     size_t clocks = kind->survey.clock_count;
     struct erg_cost *fixed = erg_xcalloc(clocks, sizeof *fixed);
-    size_t last = (size_t)(o->job->pipeline * o->job->virtual_stages) - 1;
+    size_t last = (size_t)(o->job->layout.pipeline * o->job->layout.virtual_stages) - 1;
     struct {
         enum erg_fixed what;
         int times;
@@ -59,12 +59,13 @@ static struct erg_cost *fixed_work(const struct erg_optimization *o, size_t x, i
     for (size_t i = 0; i < count; i++)
         add_work(kind, kind->survey.fixed[parts[i].what], &kind->workload.fixed[parts[i].what],
                  parts[i].times, fixed);
-    size_t stage = x % (size_t)o->job->pipeline;
+    size_t stage = x % (size_t)o->job->layout.pipeline;
+    const double layers = (double)erg_job_chunk_layers(o->job, x);
     for (size_t clock = 0; kind->extras && clock < clocks; clock++) {
         const struct erg_cost *extra =
             &kind->extras[(2 * stage + (size_t)direction) * clocks + clock];
-        fixed[clock].time_s += o->job->chunk_layers[x] * extra->time_s;
-        fixed[clock].energy_j += o->job->chunk_layers[x] * extra->energy_j;
+        fixed[clock].time_s += layers * extra->time_s;
+        fixed[clock].energy_j += layers * extra->energy_j;
     }
     return fixed;
 }
@@ -83,7 +84,7 @@ static bool has_partitions(const struct erg_optimization *o)
 static void new_tables(const struct erg_optimization *o, struct erg_method_result *result)
 {
     erg_method_release(result);
-    result->table_count = (size_t)(2 * o->job->pipeline * o->job->virtual_stages);
+    result->table_count = (size_t)(2 * o->job->layout.pipeline * o->job->layout.virtual_stages);
     result->tables = erg_xcalloc(result->table_count, sizeof *result->tables);
 }
 
@@ -94,7 +95,7 @@ static void add_whole_layers(const struct erg_optimization *o, struct erg_method
     bool nanobatched = mode == ERG_MODE_NANOBATCH;
     for (size_t i = 0; i < result->table_count; i++) {
         size_t x = i / 2;
-        int direction = (int)(i % 2), layers = o->job->chunk_layers[x];
+        int direction = (int)(i % 2), layers = (int)erg_job_chunk_layers(o->job, x);
         const struct erg_optimization_kind *kind = erg_optimization_kind(o, x);
         const struct erg_workload *workload = &kind->workload;
         const struct erg_survey *survey = &kind->survey;
@@ -126,8 +127,7 @@ static void filter_tables(const struct erg_optimization *o, struct erg_method_re
 /* Whether virtual stage x is composed as the one before it: as many layers on the same GPUs. */
 static bool composed_alike(const struct erg_optimization *o, size_t x)
 {
-    const int *layers = &o->job->chunk_layers[x];
-    return x > 0 && layers[0] == layers[-1] &&
+    return x > 0 && erg_job_chunk_layers(o->job, x) == erg_job_chunk_layers(o->job, x - 1) &&
            erg_optimization_kind(o, x) == erg_optimization_kind(o, x - 1);
 }
 
@@ -145,8 +145,8 @@ static void add_partitions(const struct erg_optimization *o, struct erg_method_r
             if (!composed_alike(o, x)) {
                 erg_layer_free(composed);
                 composed = erg_survey_compose(&kind->survey, &kind->survey_request,
-                                              o->job->chunk_layers[x], direction == ERG_BACKWARD,
-                                              measured_only);
+                                              (int)erg_job_chunk_layers(o->job, x),
+                                              direction == ERG_BACKWARD, measured_only);
             }
             struct erg_cost *fixed = fixed_work(o, x, direction, true);
             if (kind->survey_request.ends)

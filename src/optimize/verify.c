@@ -66,7 +66,7 @@ static int check_plan(const struct erg_verify_request *request, struct erg_error
 {
     const struct erg_job *job = request->job;
     const struct erg_plan *plan = request->plan;
-    const char *recompute = erg_job_recompute_name(job->recompute);
+    const char *recompute = erg_recompute_name(job->layout.recompute);
     const char *model = plan->model ? plan->model : "a model that it does not name";
     if (request->layers > job->model->layers)
         return erg_fail(err, ERG_USAGE,
@@ -90,10 +90,10 @@ static int check_plan(const struct erg_verify_request *request, struct erg_error
                         "the job %s; expected a plan that was made with this GPU's file",
                         gpu, job->name);
     const struct erg_layout *layout = &plan->layout;
-    const char *planned = erg_layout_remat_name(layout);
-    if (!strcmp(model, job->model->name) && layout->tensor == job->tensor &&
-        layout->context == job->context && layout->microbatch == job->microbatch_size &&
-        layout->sequence == job->sequence && !strcmp(planned, recompute))
+    const char *planned = erg_layout_recompute_name(layout);
+    if (!strcmp(model, job->model->name) && layout->tensor == job->layout.tensor &&
+        layout->context == job->layout.context && layout->microbatch == job->layout.microbatch &&
+        layout->sequence == job->layout.sequence && !strcmp(planned, recompute))
         return 0;
     return erg_fail(err, ERG_USAGE,
                     "verifying a plan: it is one of %s, tensor %ld, context %ld, microbatches of "
@@ -402,7 +402,7 @@ static int prepare(struct verifier *v, struct erg_error *err)
     if (v->device)
         return 0;
     struct erg_emulated_options options = erg_emulated_options_default();
-    options.gpus = (size_t)(job->tensor * job->context);
+    options.gpus = (size_t)(job->layout.tensor * job->layout.context);
     options.seed = job->search.seed;
     return erg_emulated_open(&v->device, job->gpu, job->stack, &options, err);
 }

@@ -152,15 +152,15 @@ struct erg_workload_request erg_workload_of_job(const struct erg_job *job,
         .model = job->model,
         .gpu = gpu,
         .stack = job->stack,
-        .tensor = job->tensor,
-        .context = job->context,
-        .microbatch_size = job->microbatch_size,
-        .sequence = job->sequence,
-        .recompute = job->recompute == ERG_RECOMPUTE_FULL,
-        .norms_again =
-            job->recompute == ERG_RECOMPUTE_NORMS || job->recompute == ERG_RECOMPUTE_BALANCED,
-        .activation_again =
-            job->recompute == ERG_RECOMPUTE_ACTIVATION || job->recompute == ERG_RECOMPUTE_BALANCED,
+        .tensor = job->layout.tensor,
+        .context = job->layout.context,
+        .microbatch_size = job->layout.microbatch,
+        .sequence = job->layout.sequence,
+        .recompute = job->layout.recompute == ERG_RECOMPUTE_FULL,
+        .norms_again = job->layout.recompute == ERG_RECOMPUTE_NORMS ||
+                       job->layout.recompute == ERG_RECOMPUTE_BALANCED,
+        .activation_again = job->layout.recompute == ERG_RECOMPUTE_ACTIVATION ||
+                            job->layout.recompute == ERG_RECOMPUTE_BALANCED,
     };
 }
 

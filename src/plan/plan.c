@@ -140,7 +140,7 @@ int erg_plan_complete_schedule(struct erg_plan *plan, enum erg_schedule_kind kin
     const struct erg_schedule *schedule = &plan->schedule;
     plan->hop_count = plan->order_count = pipeline.stages;
     plan->layer_count = layout->chunk_layers ? pipeline.stages * pipeline.chunks : 0;
-    plan->recompute_count = layout->stage_remat ? pipeline.stages : 0;
+    plan->recompute_count = layout->stage_recompute ? pipeline.stages : 0;
     plan->offload_count = layout->stage_offload ? pipeline.stages : 0;
     plan->order = erg_arena_alloc(&plan->arena, pipeline.stages * sizeof *plan->order);
     for (size_t s = 0; s < pipeline.stages; s++)

@@ -21,7 +21,7 @@
 #include "base/memory.h"
 #include "ergon/error.h"
 #include "iteration/iteration.h"
-#include "layout/layout.h"
+#include "job/layout.h"
 #include "microbatch/microbatch.h"
 #include "partition/partition.h"
 

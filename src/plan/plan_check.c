@@ -39,7 +39,7 @@ static int check_job(const struct checker *c)
     if (layout->chunk_layers &&
         check_count(c, "job.layers", plan->layer_count, virtual_stages, "entries"))
         return -1;
-    if (layout->stage_remat &&
+    if (layout->stage_recompute &&
         check_count(c, "job.stage_recompute", plan->recompute_count, stages, "entries"))
         return -1;
     if (layout->stage_offload &&

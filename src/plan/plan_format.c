@@ -73,7 +73,7 @@ VALUE(numbers, double, .type = ERG_FIELD_DOUBLE, NOT_NEGATIVE);
 VALUE(shares, double, .type = ERG_FIELD_DOUBLE, RANGE(0, 1));
 VALUE(hops, double, .type = ERG_FIELD_DOUBLE, RANGE(0, 1e6));
 VALUE(indices, uint32_t, .type = ERG_FIELD_U32, COUNT(0));
-VALUE(recompute_names, enum erg_remat, .type = ERG_FIELD_NAME, .names = recomputes);
+VALUE(recompute_names, enum erg_recompute, .type = ERG_FIELD_NAME, .names = recomputes);
 
 #define T struct erg_plan
 TABLE(job, T,
@@ -89,8 +89,8 @@ TABLE(job, T,
     LONG("microbatch_size", layout.microbatch, UNKNOWN_COUNT),
     LONG("microbatches", layout.microbatches, COUNT(1)),
     LONG("sequence", layout.sequence, UNKNOWN_COUNT),
-    NAME("recompute", layout.remat, recomputes),
-    LIST_OR_NONE("stage_recompute", layout.stage_remat, recompute_count, recompute_names),
+    NAME("recompute", layout.recompute, recomputes),
+    LIST_OR_NONE("stage_recompute", layout.stage_recompute, recompute_count, recompute_names),
     DOUBLE("offload", layout.offload, RANGE(0, 1)),
     LIST_OR_NONE("stage_offload", layout.stage_offload, offload_count, shares),
     LIST_OR_NONE("layers", layout.chunk_layers, layer_count, counts_long),

@@ -12,9 +12,9 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
     if (erg_job_parse(&job, "job.yaml", (const char *)data, size, NULL, &err) != 0)
         return 0;
     long layers = 0;
-    for (int i = 0; i < job->pipeline * job->virtual_stages; i++)
-        layers += job->chunk_layers[i];
-    if (layers != job->model->layers || job->sequence < 1 || job->microbatches < 1)
+    for (int i = 0; i < job->layout.pipeline * job->layout.virtual_stages; i++)
+        layers += erg_job_chunk_layers(job, (size_t)i);
+    if (layers != job->model->layers || job->layout.sequence < 1 || job->layout.microbatches < 1)
         abort();
     erg_job_free(job);
     return 0;

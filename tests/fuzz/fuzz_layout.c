@@ -1,5 +1,5 @@
 /* libFuzzer: any text as the degrees of a layout. */
-#include "layout/layout.h"
+#include "job/layout.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -42,7 +42,7 @@ static struct erg_memory_stage_speed speed_of(const struct erg_layout *layout,
     const double shared = on[stage].machine->shared_bandwidth;
     return (struct erg_memory_stage_speed){
         .forward_s = parts->forward_s,
-        .backward_s = parts->backward_s + parts->recompute_s[erg_layout_remat(layout, stage)],
+        .backward_s = parts->backward_s + parts->recompute_s[erg_layout_recompute(layout, stage)],
         .copy = erg_time_copy_rate(&on[stage]),
         .message = fmin(erg_time_message_rate(&on[stage], between),
                         erg_time_message_rate(&on[next], between)),

@@ -54,9 +54,9 @@ static json_t *stages_json(const struct erg_model *model, const struct erg_layou
         json_array_append_new(
             list, erg_json_pack("{s:I, s:s, s:o, s:o, s:o}", "layers",
                                 (json_int_t)erg_layout_stage_layers(layout, model->layers, s),
-                                "recompute", erg_remat_name(erg_layout_remat(layout, s)), "offload",
-                                erg_json_number(erg_layout_offload(layout, s)), "peak_bytes",
-                                erg_memory_needed(stage.peak_bytes), "items", items));
+                                "recompute", erg_recompute_name(erg_layout_recompute(layout, s)),
+                                "offload", erg_json_number(erg_layout_offload(layout, s)),
+                                "peak_bytes", erg_memory_needed(stage.peak_bytes), "items", items));
     }
     return list;
 }
@@ -189,7 +189,7 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
     json_object_set_new(json, "microbatch", json_integer(layout->microbatch));
     json_object_set_new(json, "microbatches", json_integer(layout->microbatches));
     json_object_set_new(json, "batch", json_integer(candidate->batch));
-    json_object_set_new(json, "recompute", erg_json_new_string(erg_layout_remat_name(layout)));
+    json_object_set_new(json, "recompute", erg_json_new_string(erg_layout_recompute_name(layout)));
     json_object_set_new(json, "offload", erg_json_number(layout->offload));
     json_object_set_new(json, "peak_bytes", erg_memory_needed(candidate->peak_bytes));
     json_object_set_new(json, "stages", stages_json(model, layout));
@@ -276,7 +276,7 @@ static json_t *union_json(const struct erg_layout_answer *answer)
             "{s:f, s:f, s:i, s:i, s:s, s:s, s:f, s:f, s:f}", "time_s", all.points[i].time_s,
             "energy_j", all.points[i].energy_j, "layout", place_of(answer, option), "gpus",
             (int)erg_layout_gpus(choice->options[option].layout), "name", name.data, "recompute",
-            erg_layout_remat_name(choice->options[option].layout), "offload",
+            erg_layout_recompute_name(choice->options[option].layout), "offload",
             choice->options[option].layout->offload, "forward_mhz", clocks.mean_mhz[0],
             "backward_mhz", clocks.mean_mhz[1]);
         add_kinds_used(json, answer, &choice->layouts[option].candidate);
@@ -500,19 +500,7 @@ void erg_layout_job(struct erg_text *out, const struct erg_layout_answer *answer
                     const struct erg_cluster *cluster, const char *engine,
                     const struct erg_layout_candidate *candidate)
 {
-    static const enum erg_job_recompute recomputes[] = {
-        [ERG_REMAT_NONE] = ERG_RECOMPUTE_NONE,
-        [ERG_REMAT_NORMS] = ERG_RECOMPUTE_NORMS,
-        [ERG_REMAT_ACTIVATION] = ERG_RECOMPUTE_ACTIVATION,
-        [ERG_REMAT_BALANCED] = ERG_RECOMPUTE_BALANCED,
-        [ERG_REMAT_FULL] = ERG_RECOMPUTE_FULL,
-    };
     const struct erg_layout *layout = &candidate->layout;
-    const bool differ = strcmp(erg_layout_remat_name(layout), "stages") == 0;
-    enum erg_job_recompute *own_recomputes =
-        erg_xcalloc((size_t)layout->pipeline, sizeof *own_recomputes);
-    for (long s = 0; s < layout->pipeline; s++)
-        own_recomputes[s] = recomputes[erg_layout_remat(layout, s)];
     const struct erg_mixed_search *mixed = answer->mixed;
     const char *gpus[ERG_MIXED_MOST_KINDS] = {NULL};
     size_t *stage_kind = erg_xcalloc((size_t)layout->pipeline, sizeof *stage_kind);
@@ -520,27 +508,14 @@ void erg_layout_job(struct erg_text *out, const struct erg_layout_answer *answer
         gpus[k] = mixed->kinds[k].name;
     if (mixed)
         fill_stage_kinds(stage_kind, candidate);
-    const struct erg_job_layout own = {
+    const struct erg_job_change change = {
+        .layout = layout,
         .cluster = cluster,
         .engine = engine,
-        .tensor = layout->tensor,
-        .context = layout->context,
-        .pipeline = layout->pipeline,
-        .data = layout->data,
-        .virtual_stages = layout->virtual_stages,
-        .chunk_layers = layout->chunk_layers,
-        .microbatch = layout->microbatch,
-        .microbatches = layout->microbatches,
-        .sequence = layout->sequence,
         .vocabulary = erg_layout_vocabulary(answer->job->model, layout->tensor),
-        .recompute = own_recomputes[0],
-        .offload = layout->offload,
-        .stage_recompute = differ ? own_recomputes : NULL,
-        .stage_offload = layout->stage_offload,
         .stage_kind = stage_kind,
         .kind_gpus = gpus,
     };
-    erg_job_write(out, answer->job, &own);
+    erg_job_write(out, answer->job, &change);
     free(stage_kind);
-    free(own_recomputes);
 }

@@ -6,6 +6,7 @@
 #define ERG_LAYOUT_DOCUMENT_LAYOUTS_H
 
 #include "base/text.h"
+#include "job/job.h"
 #include "layout/energy/choice.h"
 #include "layout/search/mixed.h"
 

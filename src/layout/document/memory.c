@@ -193,7 +193,7 @@ static json_t *stage_document(const struct erg_memory_answer *answer, long index
     set(document, "layers", json_integer(layers));
     set(document, "chunk_layers", chunks);
     set(document, "recompute",
-        erg_json_new_string(erg_remat_name(erg_layout_remat(layout, index))));
+        erg_json_new_string(erg_recompute_name(erg_layout_recompute(layout, index))));
     set(document, "offload", erg_json_number(erg_layout_offload(layout, index)));
     set(document, "gpu", erg_json_new_string(erg_memory_answer_gpu(answer, index)->name));
     set(document, "budget_bytes", whole(answer->rooms[index].gpu_bytes));
@@ -218,9 +218,9 @@ static json_t *solution_document(const struct erg_memory_solution *solution)
 {
     json_t *stages = json_array();
     for (long i = 0; i < solution->count; i++)
-        json_array_append_new(stages,
-                              erg_json_pack("{s:f, s:s}", "offload", solution->stage_offload[i],
-                                            "recompute", erg_remat_name(solution->stage_remat[i])));
+        json_array_append_new(
+            stages, erg_json_pack("{s:f, s:s}", "offload", solution->stage_offload[i], "recompute",
+                                  erg_recompute_name(solution->stage_recompute[i])));
     const bool one = !isnan(solution->offload);
     return erg_json_pack("{s:o, s:o, s:I, s:I, s:o}", "offload", erg_json_number(solution->offload),
                          "offload_bytes", one ? whole(solution->offload_bytes) : json_null(),
@@ -233,8 +233,8 @@ static json_t *change_document(const struct erg_memory_answer *answer)
     const struct erg_memory_change *change = answer->change;
     const struct erg_layout *layout = &change->layout;
     json_t *document =
-        erg_json_pack("{s:s, s:f, s:o}", "recompute", erg_remat_name(layout->remat), "offload",
-                      layout->offload, "layout", layout_document(answer, layout));
+        erg_json_pack("{s:s, s:f, s:o}", "recompute", erg_recompute_name(layout->recompute),
+                      "offload", layout->offload, "layout", layout_document(answer, layout));
     if (change->chunk_layers) {
         json_t *layers = json_array();
         for (long i = 0; i < layout->pipeline * layout->virtual_stages; i++)
@@ -278,7 +278,7 @@ json_t *erg_memory_document(const struct erg_memory_answer *answer)
     erg_text_release(&gpus);
     set(document, "gpus", json_integer(erg_layout_gpus(request->layout)));
     set(document, "layout", layout_document(answer, request->layout));
-    set(document, "recompute", erg_json_new_string(erg_layout_remat_name(request->layout)));
+    set(document, "recompute", erg_json_new_string(erg_layout_recompute_name(request->layout)));
     set(document, "offload", erg_json_number(request->layout->offload));
     set(document, "accounting",
         erg_json_new_string(request->accounting == ERG_MEMORY_ARENA ? "arena" : "framework"));

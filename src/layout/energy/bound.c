@@ -71,14 +71,14 @@ struct kind {
     size_t place;
     long layers;
     bool backward, head;
-    enum erg_remat remat;
+    enum erg_recompute recompute;
     double offload;
 };
 
 static bool same_kind(const struct kind *a, const struct kind *b)
 {
     return a->place == b->place && a->layers == b->layers && a->backward == b->backward &&
-           a->head == b->head && a->remat == b->remat && a->offload == b->offload;
+           a->head == b->head && a->recompute == b->recompute && a->offload == b->offload;
 }
 
 /* Hulls are kept: stages are mostly alike. */
@@ -110,7 +110,7 @@ static const struct hull *hull_of(struct building *at, long stage, long chunk, b
                               .backward = backward,
                               .head = stage + 1 == layout->pipeline &&
                                       chunk + 1 == layout->virtual_stages,
-                              .remat = erg_layout_remat(layout, stage),
+                              .recompute = erg_layout_recompute(layout, stage),
                               .offload = erg_layout_offload(layout, stage)};
     for (size_t i = 0; i < at->used; i++)
         if (same_kind(&at->kinds[i], &kind))

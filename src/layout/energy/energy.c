@@ -23,7 +23,7 @@ const char *erg_layout_energy_item_name(enum erg_layout_energy_item item)
 static long next_stage(const struct erg_layout_energy_place *place, const struct erg_layout *layout,
                        long stage)
 {
-    bool equal = !layout->chunk_layers && !layout->stage_remat && !layout->stage_offload;
+    bool equal = !layout->chunk_layers && !layout->stage_recompute && !layout->stage_offload;
     return stage + (equal ? erg_time_alike(place->time, layout, stage) : 1);
 }
 
@@ -58,11 +58,11 @@ static void add_busy(struct erg_pass_cost *sum, const struct erg_layout_costs *c
 struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request *request,
                                           const struct erg_time_parts *parts,
                                           const struct erg_layout_costs *costs, long layers,
-                                          enum erg_remat remat, double offload)
+                                          enum erg_recompute recompute, double offload)
 {
     const struct erg_engine *engine = request->time.engine;
     struct erg_pass_cost cost = {0};
-    double copy_s = (double)layers * offload * parts->copy_s[remat];
+    double copy_s = (double)layers * offload * parts->copy_s[recompute];
     double copy_j = copy_s * erg_time_copy_rate(&request->time) * costs->hbm_byte_j;
     add_busy(&cost, costs, engine->offload_interference * copy_s);
     cost.items[ERG_LAYOUT_ENERGY_OFFLOAD] = copy_j;
@@ -73,21 +73,21 @@ struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request
 struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_request *request,
                                            const struct erg_time_parts *parts,
                                            const struct erg_layout_costs *costs, long layers,
-                                           bool backward, bool head, enum erg_remat remat,
+                                           bool backward, bool head, enum erg_recompute recompute,
                                            double offload)
 {
     const struct erg_pass_cost *passes = costs->passes;
     struct erg_pass_cost sum = {0};
     add_pass(&sum, &passes[backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD], (double)layers);
-    if (backward && erg_remat_norms(remat))
+    if (backward && erg_recompute_norms(recompute))
         add_pass(&sum, &passes[ERG_PASS_NORMS], (double)layers);
-    if (backward && erg_remat_activation(remat))
+    if (backward && erg_recompute_activation(recompute))
         add_pass(&sum, &passes[ERG_PASS_ACTIVATION], (double)layers);
-    if (backward && remat == ERG_REMAT_FULL)
+    if (backward && recompute == ERG_RECOMPUTE_FULL)
         add_again(&sum, &passes[ERG_PASS_FORWARD], (double)layers);
     if (offload > 0) { /* out while going forward, in again backward */
         const struct erg_pass_cost copy =
-            erg_layout_copy_cost(request, parts, costs, layers, remat, offload);
+            erg_layout_copy_cost(request, parts, costs, layers, recompute, offload);
         add_pass(&sum, &copy, 1);
     }
     if (head)
@@ -131,10 +131,11 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
     for (long stage = place->time->first, next; stage < place->time->end; stage = next) {
         next = next_stage(place, layout, stage);
         double own = stage_parameters(time, parts, layout, stage);
-        enum erg_remat remat = erg_layout_remat(layout, stage);
-        double copy_s = erg_layout_offload(layout, stage) * parts->copy_s[remat];
+        enum erg_recompute recompute = erg_layout_recompute(layout, stage);
+        double copy_s = erg_layout_offload(layout, stage) * parts->copy_s[recompute];
         double backward_s =
-            erg_layout_chunk_cost(place->request, parts, costs, 1, true, false, remat, 0).time_s;
+            erg_layout_chunk_cost(place->request, parts, costs, 1, true, false, recompute, 0)
+                .time_s;
         most = fmax(most, own);
         sum += own * (double)(next - stage);
         *stalls_s = fmax(*stalls_s,
@@ -196,7 +197,7 @@ static double add_pipeline(double *items, const struct erg_layout_energy_place *
             for (int backward = 0; backward < 2; backward++) {
                 struct erg_pass_cost cost = erg_layout_chunk_cost(
                     request, place->time->parts, place->costs, layers, backward, stage == last,
-                    erg_layout_remat(layout, stage), erg_layout_offload(layout, stage));
+                    erg_layout_recompute(layout, stage), erg_layout_offload(layout, stage));
                 stage_s += cost.time_s;
                 busy_s += alike * microbatches * cost.time_s;
                 for (int k = 0; k <= ERG_LAYOUT_ENERGY_STATIC; k++)

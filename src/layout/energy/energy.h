@@ -158,7 +158,7 @@ void erg_layout_energy_compose(struct erg_layout_energy *energy,
 struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_request *request,
                                            const struct erg_time_parts *parts,
                                            const struct erg_layout_costs *costs, long layers,
-                                           bool backward, bool head, enum erg_remat remat,
+                                           bool backward, bool head, enum erg_recompute recompute,
                                            double offload);
 
 /* What the copies of a chunk's activations cost it, out or in: compute is slower beside them, and
@@ -166,7 +166,7 @@ struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_reques
 struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request *request,
                                           const struct erg_time_parts *parts,
                                           const struct erg_layout_costs *costs, long layers,
-                                          enum erg_remat remat, double offload);
+                                          enum erg_recompute recompute, double offload);
 
 /* What follows the pipeline, over all GPUs: waits for copies, sums of gradients, the optimizer. */
 struct erg_layout_tail {

@@ -64,7 +64,7 @@ struct erg_pass_cost erg_layout_ladder_cost(const struct erg_layout_ladder *ladd
     return erg_layout_chunk_cost(
         request, &ladder->parts, &ladder->rungs[rung].costs,
         erg_layout_chunk_layers(layout, request->time.model->layers, stage, chunk),
-        direction == ERG_BACKWARD, head, erg_layout_remat(layout, stage),
+        direction == ERG_BACKWARD, head, erg_layout_recompute(layout, stage),
         erg_layout_offload(layout, stage));
 }
 

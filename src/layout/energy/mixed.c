@@ -77,26 +77,28 @@ static void pass_on(void *context, const struct erg_layout_candidate *candidate)
 }
 
 static bool is_wanted(struct asking *asking, const struct erg_layout *degrees,
-                      const struct erg_layout_block *blocks, size_t count, unsigned remats)
+                      const struct erg_layout_block *blocks, size_t count, unsigned recomputes)
 {
     struct erg_layout_bound bound;
-    erg_mixed_rows_bound(&bound, &asking->rows, degrees, blocks, count, remats);
+    erg_mixed_rows_bound(&bound, &asking->rows, degrees, blocks, count, recomputes);
     bool wanted = asking->sink->wants(asking->sink->context, &bound);
     erg_layout_bound_release(&bound);
     return wanted;
 }
 
-static unsigned wanted_remats(void *context, const struct erg_layout *degrees,
-                              const struct erg_layout_block *blocks, size_t count)
+static unsigned wanted_recomputes(void *context, const struct erg_layout *degrees,
+                                  const struct erg_layout_block *blocks, size_t count)
 {
     struct asking *asking = context;
     const struct erg_mixed_search *search = asking->rows.search;
     unsigned wanted = 0;
     if (search->per_stage)
-        return is_wanted(asking, degrees, blocks, count, search->remats) ? search->remats : 0;
-    for (int remat = 0; remat < ERG_REMATS; remat++)
-        if (search->remats & 1u << remat && is_wanted(asking, degrees, blocks, count, 1u << remat))
-            wanted |= 1u << remat;
+        return is_wanted(asking, degrees, blocks, count, search->recomputes) ? search->recomputes
+                                                                             : 0;
+    for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++)
+        if (search->recomputes & 1u << recompute &&
+            is_wanted(asking, degrees, blocks, count, 1u << recompute))
+            wanted |= 1u << recompute;
     return wanted;
 }
 
@@ -115,7 +117,7 @@ static int search_for(struct erg_layout_found *found, const void *context, size_
     const struct erg_mixed_search any = search;
     erg_mixed_rows_init(&asking.rows, &search);
     search.each = pass_on;
-    search.wanted = wanted_remats;
+    search.wanted = wanted_recomputes;
     search.context = &asking;
     search.limit_s = sink->limit_s;
     if (erg_mixed_search(found, &search, &own) == 0)

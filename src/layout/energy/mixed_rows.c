@@ -24,21 +24,21 @@ static double beyond_of(const struct erg_layout_ladder *ladder, const struct erg
 }
 
 static struct erg_pass_cost pass_of(const struct erg_layout_ladder *ladder, size_t rung,
-                                    bool backward, enum erg_remat remat)
+                                    bool backward, enum erg_recompute recompute)
 {
     return erg_layout_chunk_cost(ladder->request, &ladder->parts, &ladder->rungs[rung].costs, 1,
-                                 backward, false, remat, 0);
+                                 backward, false, recompute, 0);
 }
 
 /* All pairs of clocks; returns how many. */
 static size_t list_layers(struct layer *layers, const struct erg_layout_ladder *ladder,
-                          enum erg_remat remat)
+                          enum erg_recompute recompute)
 {
     size_t count = 0;
     for (size_t i = 0; i < ladder->count; i++)
         for (size_t k = 0; k < ladder->count; k++) {
-            const struct erg_pass_cost forward = pass_of(ladder, i, false, remat);
-            const struct erg_pass_cost backward = pass_of(ladder, k, true, remat);
+            const struct erg_pass_cost forward = pass_of(ladder, i, false, recompute);
+            const struct erg_pass_cost backward = pass_of(ladder, k, true, recompute);
             layers[count++] =
                 (struct layer){forward.time_s + backward.time_s,
                                beyond_of(ladder, &forward) + beyond_of(ladder, &backward)};
@@ -54,9 +54,9 @@ static double less_than_waiting(const struct erg_layout_ladder *ladder, long lay
     for (size_t i = 0; i < ladder->count; i++) {
         const struct erg_layout_costs *costs = &ladder->rungs[i].costs;
         head_j = fmin(head_j, beyond_of(ladder, &costs->passes[ERG_PASS_HEAD]));
-        for (int remat = 0; remat < ERG_REMATS; remat++) {
+        for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
             const struct erg_pass_cost copy = erg_layout_copy_cost(
-                ladder->request, &ladder->parts, costs, 1, (enum erg_remat)remat, 1);
+                ladder->request, &ladder->parts, costs, 1, (enum erg_recompute)recompute, 1);
             copy_j = fmin(copy_j, 2 * beyond_of(ladder, &copy));
         }
     }
@@ -77,13 +77,13 @@ static void choose_prices(struct erg_mixed_rows *rows, double least_j, double mo
 }
 
 static void fill_saved(struct erg_mixed_row_kind *kind, const struct erg_mixed_rows *rows,
-                       const struct layer *layers, size_t count, enum erg_remat remat)
+                       const struct layer *layers, size_t count, enum erg_recompute recompute)
 {
     for (int i = 0; i < ERG_MIXED_PRICES; i++) {
         double most_w = 0;
         for (size_t k = 0; k < count; k++)
             most_w = fmax(most_w, (rows->prices_j[i] - layers[k].beyond_j) / layers[k].time_s);
-        kind->saved_w[remat][i] = most_w;
+        kind->saved_w[recompute][i] = most_w;
     }
 }
 
@@ -92,7 +92,7 @@ static void fill(struct erg_mixed_rows *rows, const struct erg_layout *degrees)
     enum { RUNGS = ERG_LAYOUT_CHOICE_CLOCKS + 2 };
     const struct erg_mixed_search *search = rows->search;
     static const size_t most = RUNGS * RUNGS;
-    struct layer *layers = erg_xcalloc(search->kind_count * ERG_REMATS * most, sizeof *layers);
+    struct layer *layers = erg_xcalloc(search->kind_count * ERG_RECOMPUTES * most, sizeof *layers);
     size_t counts[ERG_MIXED_MOST_KINDS] = {0};
     double least_j = INFINITY, most_j = 0;
     struct erg_layout one = *degrees;
@@ -108,9 +108,9 @@ static void fill(struct erg_mixed_rows *rows, const struct erg_layout *degrees)
         erg_layout_ladder_init(&ladder, &request, &one, ERG_LAYOUT_CHOICE_CLOCKS);
         rows->kinds[k].fastest_s = INFINITY;
         rows->less_j = fmin(rows->less_j, less_than_waiting(&ladder, search->model->layers));
-        for (int remat = 0; remat < ERG_REMATS; remat++) {
-            struct layer *own = &layers[(k * ERG_REMATS + (size_t)remat) * most];
-            counts[k] = list_layers(own, &ladder, (enum erg_remat)remat);
+        for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
+            struct layer *own = &layers[(k * ERG_RECOMPUTES + (size_t)recompute) * most];
+            counts[k] = list_layers(own, &ladder, (enum erg_recompute)recompute);
             for (size_t i = 0; i < counts[k]; i++) {
                 rows->kinds[k].fastest_s = fmin(rows->kinds[k].fastest_s, own[i].time_s);
                 least_j = fmin(least_j, own[i].beyond_j);
@@ -122,9 +122,10 @@ static void fill(struct erg_mixed_rows *rows, const struct erg_layout *degrees)
     }
     choose_prices(rows, least_j, most_j);
     for (size_t k = 0; k < search->kind_count; k++)
-        for (int remat = 0; remat < ERG_REMATS; remat++)
-            fill_saved(&rows->kinds[k], rows, &layers[(k * ERG_REMATS + (size_t)remat) * most],
-                       counts[k], (enum erg_remat)remat);
+        for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++)
+            fill_saved(&rows->kinds[k], rows,
+                       &layers[(k * ERG_RECOMPUTES + (size_t)recompute) * most], counts[k],
+                       (enum erg_recompute)recompute);
     free(layers);
 }
 
@@ -171,7 +172,7 @@ static void add_envelope(struct erg_layout_bound *bound, const struct line *line
 
 void erg_mixed_rows_bound(struct erg_layout_bound *bound, struct erg_mixed_rows *rows,
                           const struct erg_layout *degrees, const struct erg_layout_block *blocks,
-                          size_t count, unsigned remats)
+                          size_t count, unsigned recomputes)
 {
     const struct erg_mixed_search *search = rows->search;
     const struct erg_layout *old = &rows->degrees;
@@ -194,9 +195,9 @@ void erg_mixed_rows_bound(struct erg_layout_bound *bound, struct erg_mixed_rows 
         layers_per_s += (double)blocks[b].stages / kind->fastest_s;
         for (int i = 0; i < ERG_MIXED_PRICES; i++) {
             double saved_w = 0;
-            for (int remat = 0; remat < ERG_REMATS; remat++)
-                if (remats & 1u << remat)
-                    saved_w = fmax(saved_w, kind->saved_w[remat][i]);
+            for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++)
+                if (recomputes & 1u << recompute)
+                    saved_w = fmax(saved_w, kind->saved_w[recompute][i]);
             lines[i].slope_w += gpus * (waiting_w - saved_w);
         }
     }

@@ -26,8 +26,8 @@ struct erg_mixed_rows {
     const struct erg_mixed_search *search;
     struct erg_layout degrees; /* of which the rest is known: tensor, context and microbatch */
     struct erg_mixed_row_kind {
-        double fastest_s;                             /* of a layer */
-        double saved_w[ERG_REMATS][ERG_MIXED_PRICES]; /* the maximum above, at every price */
+        double fastest_s;                                 /* of a layer */
+        double saved_w[ERG_RECOMPUTES][ERG_MIXED_PRICES]; /* the maximum above, at every price */
     } kinds[ERG_MIXED_MOST_KINDS];
     double prices_j[ERG_MIXED_PRICES]; /* rising */
     double less_j; /* what everything else of a microbatch may take less than waiting, a GPU */
@@ -37,9 +37,9 @@ struct erg_mixed_rows {
 void erg_mixed_rows_init(struct erg_mixed_rows *rows, const struct erg_mixed_search *search);
 
 /* Of layouts with these tensor, context and data degrees and microbatch, on these blocks, with one
- * of `remats` in each stage. To be released. */
+ * of `recomputes` in each stage. To be released. */
 void erg_mixed_rows_bound(struct erg_layout_bound *bound, struct erg_mixed_rows *rows,
                           const struct erg_layout *degrees, const struct erg_layout_block *blocks,
-                          size_t count, unsigned remats);
+                          size_t count, unsigned recomputes);
 
 #endif

@@ -204,8 +204,8 @@ void erg_layout_work_init(struct erg_layout_work *work,
             spin_sm_s(request, &ops, tensor_bandwidth, context_bandwidth);
     }
     read_head(&passes[ERG_PASS_HEAD], time, parts, tensor);
-    passes[ERG_PASS_NORMS].memory_s = parts->recompute_s[ERG_REMAT_NORMS];
-    passes[ERG_PASS_ACTIVATION].memory_s = parts->recompute_s[ERG_REMAT_ACTIVATION];
+    passes[ERG_PASS_NORMS].memory_s = parts->recompute_s[ERG_RECOMPUTE_NORMS];
+    passes[ERG_PASS_ACTIVATION].memory_s = parts->recompute_s[ERG_RECOMPUTE_ACTIVATION];
     for (int i = ERG_PASS_NORMS; i <= ERG_PASS_ACTIVATION; i++)
         passes[i].bytes[2] = passes[i].memory_s * bandwidth;
     for (int i = 0; i < ERG_PASSES; i++)

@@ -14,7 +14,7 @@
 #define ERG_LAYOUT_EXCHANGE_EXPORT_H
 
 #include "base/text.h"
-#include "layout/layout.h"
+#include "job/layout.h"
 
 enum erg_export_format { ERG_EXPORT_MEGATRON, ERG_EXPORT_TORCHTITAN };
 

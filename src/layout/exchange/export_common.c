@@ -11,30 +11,30 @@ bool erg_export_is_even(const struct erg_layout *layout)
 }
 
 /* The least that computes again what either does. */
-static enum erg_remat both(enum erg_remat a, enum erg_remat b)
+static enum erg_recompute both(enum erg_recompute a, enum erg_recompute b)
 {
-    if (erg_remat_is_within(a, b))
+    if (erg_recompute_is_within(a, b))
         return b;
-    return erg_remat_is_within(b, a) ? a : ERG_REMAT_BALANCED;
+    return erg_recompute_is_within(b, a) ? a : ERG_RECOMPUTE_BALANCED;
 }
 
-enum erg_remat erg_export_remat(struct erg_text *out, const struct erg_layout *layout,
-                                const char *software)
+enum erg_recompute erg_export_recompute(struct erg_text *out, const struct erg_layout *layout,
+                                        const char *software)
 {
-    enum erg_remat most = erg_layout_remat(layout, 0);
+    enum erg_recompute most = erg_layout_recompute(layout, 0);
     bool differ = false;
     for (long s = 1; s < layout->pipeline; s++) {
-        enum erg_remat remat = erg_layout_remat(layout, s);
-        differ |= remat != most;
-        most = both(most, remat);
+        enum erg_recompute recompute = erg_layout_recompute(layout, s);
+        differ |= recompute != most;
+        most = both(most, recompute);
     }
     if (!differ)
         return most;
     erg_text_add(out, "# Planned for the stages, in their order:");
     for (long s = 0; s < layout->pipeline; s++)
-        erg_text_printf(out, " %s", erg_remat_name(erg_layout_remat(layout, s)));
+        erg_text_printf(out, " %s", erg_recompute_name(erg_layout_recompute(layout, s)));
     erg_text_printf(out, ".\n# %s recomputes the same on all of them: here %s.\n", software,
-                    erg_remat_name(most));
+                    erg_recompute_name(most));
     return most;
 }
 

@@ -21,8 +21,8 @@ static inline long erg_export_batch(const struct erg_layout *layout)
  * What all stages recompute where they cannot differ: the most that any does, so that each fits
  * into the memory it was planned for. Says so in a comment where they were to differ.
  */
-enum erg_remat erg_export_remat(struct erg_text *out, const struct erg_layout *layout,
-                                const char *software);
+enum erg_recompute erg_export_recompute(struct erg_text *out, const struct erg_layout *layout,
+                                        const char *software);
 
 /* A comment on what was to be offloaded; false, and nothing, when nothing was. */
 bool erg_export_offload(struct erg_text *out, const struct erg_layout *layout);

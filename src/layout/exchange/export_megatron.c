@@ -195,25 +195,25 @@ static void add_model(struct erg_text *out, const struct erg_model *model,
 static void add_memory(struct erg_text *out, const struct erg_layout *layout)
 {
     erg_text_add(out, "# Memory.\n");
-    switch (erg_export_remat(out, layout, "Megatron-LM")) {
-    case ERG_REMAT_NONE:
+    switch (erg_export_recompute(out, layout, "Megatron-LM")) {
+    case ERG_RECOMPUTE_NONE:
         erg_text_add(out, "# Nothing is recomputed.\n");
         break;
-    case ERG_REMAT_NORMS:
+    case ERG_RECOMPUTE_NORMS:
         erg_text_add(out,
                      "# NOT THE SAME where Transformer Engine has fused a norm into the product "
                      "after it: that is not recomputed.\n"
                      "--recompute-granularity selective\n"
                      "--recompute-modules layernorm\n");
         break;
-    case ERG_REMAT_ACTIVATION:
+    case ERG_RECOMPUTE_ACTIVATION:
         erg_text_add(out, "# NOT THE SAME: planned is the activation of the MLP, which Megatron-LM "
                           "recomputes alone in mixtures of\n"
                           "# experts only; this also recomputes its products.\n"
                           "--recompute-granularity selective\n"
                           "--recompute-modules mlp\n");
         break;
-    case ERG_REMAT_BALANCED:
+    case ERG_RECOMPUTE_BALANCED:
         erg_text_add(out,
                      "# NOT THE SAME: planned are norms and the activation of the MLP. Megatron-LM "
                      "recomputes norms that\n"
@@ -224,7 +224,7 @@ static void add_memory(struct erg_text *out, const struct erg_layout *layout)
                      "--recompute-granularity selective\n"
                      "--recompute-modules layernorm\n");
         break;
-    case ERG_REMAT_FULL:
+    case ERG_RECOMPUTE_FULL:
         erg_text_add(out, "--recompute-granularity full\n"
                           "--recompute-method uniform\n"
                           "--recompute-num-layers 1\n");

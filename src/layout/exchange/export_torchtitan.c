@@ -81,25 +81,25 @@ static void add_training(struct erg_text *out, const struct erg_layout *layout)
 static void add_memory(struct erg_text *out, const struct erg_layout *layout)
 {
     erg_text_add(out, "\n[activation_checkpoint]\n");
-    enum erg_remat remat = erg_export_remat(out, layout, "torchtitan");
-    switch (remat) {
-    case ERG_REMAT_NONE:
+    enum erg_recompute recompute = erg_export_recompute(out, layout, "torchtitan");
+    switch (recompute) {
+    case ERG_RECOMPUTE_NONE:
         erg_text_add(out, "mode = \"none\"\n");
         break;
-    case ERG_REMAT_NORMS:
-    case ERG_REMAT_ACTIVATION:
-    case ERG_REMAT_BALANCED:
+    case ERG_RECOMPUTE_NORMS:
+    case ERG_RECOMPUTE_ACTIVATION:
+    case ERG_RECOMPUTE_BALANCED:
         erg_text_printf(out,
                         "# NOT THE SAME: planned %s; this also recomputes every second\n"
                         "# matrix product.\n",
-                        remat == ERG_REMAT_NORMS ? "are norms"
-                        : remat == ERG_REMAT_ACTIVATION
+                        recompute == ERG_RECOMPUTE_NORMS ? "are norms"
+                        : recompute == ERG_RECOMPUTE_ACTIVATION
                             ? "is the activation of the MLP"
                             : "are norms and the activation of the MLP");
         erg_text_add(out, "mode = \"selective\"\n"
                           "selective_ac_option = \"op\"\n");
         break;
-    case ERG_REMAT_FULL:
+    case ERG_RECOMPUTE_FULL:
         erg_text_add(out, "mode = \"full\"\n");
         break;
     }

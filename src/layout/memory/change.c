@@ -124,25 +124,27 @@ static int try_changes(struct search *search, const struct erg_layout *layout, b
                        struct erg_error *err)
 {
     static const struct {
-        enum erg_remat remat;
+        enum erg_recompute recompute;
         bool solve;
     } tries[] = {
-        {ERG_REMAT_NORMS, false},   {ERG_REMAT_ACTIVATION, false}, {ERG_REMAT_BALANCED, false},
-        {ERG_REMAT_NONE, true},     {ERG_REMAT_NORMS, true},       {ERG_REMAT_ACTIVATION, true},
-        {ERG_REMAT_BALANCED, true}, {ERG_REMAT_FULL, false},       {ERG_REMAT_FULL, true},
+        {ERG_RECOMPUTE_NORMS, false},    {ERG_RECOMPUTE_ACTIVATION, false},
+        {ERG_RECOMPUTE_BALANCED, false}, {ERG_RECOMPUTE_NONE, true},
+        {ERG_RECOMPUTE_NORMS, true},     {ERG_RECOMPUTE_ACTIVATION, true},
+        {ERG_RECOMPUTE_BALANCED, true},  {ERG_RECOMPUTE_FULL, false},
+        {ERG_RECOMPUTE_FULL, true},
     };
     enum { FULL = 7 }; /* the first with matrix products */
-    enum erg_remat now = layout->remat;
+    enum erg_recompute now = layout->recompute;
     bool fits;
     if (as_it_is ? try_layout(search, layout, &fits, err) : try_moves(search, layout, true, err))
         return -1;
     for (size_t i = 0; i < sizeof tries / sizeof *tries && !search->change->found; i++) {
         struct erg_layout tried = *layout;
-        bool more = tries[i].solve || tries[i].remat != now;
-        tried.remat = tries[i].remat;
+        bool more = tries[i].solve || tries[i].recompute != now;
+        tried.recompute = tries[i].recompute;
         if (i == FULL && !as_it_is && try_moves(search, layout, false, err) != 0)
             return -1;
-        if (search->change->found || !more || !erg_remat_is_within(now, tried.remat) ||
+        if (search->change->found || !more || !erg_recompute_is_within(now, tried.recompute) ||
             (tries[i].solve && layout->pipeline < 3))
             continue;
         if ((tries[i].solve ? try_ratios(search, &tried, err)
@@ -167,13 +169,13 @@ static double least_excess(const struct search *search, const struct erg_layout 
     request.accounting = ERG_MEMORY_ARENA;
     erg_memory_sizes_init(&sizes, request.model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);
-    for (int remat = layout->remat; remat < ERG_REMATS; remat++)
+    for (int recompute = layout->recompute; recompute < ERG_RECOMPUTES; recompute++)
         for (int offload = 0; offload < (layout->pipeline >= 3 ? 2 : 1); offload++) {
             double excess = -INFINITY;
             bool hosts = true;
-            least.remat = (enum erg_remat)remat;
+            least.recompute = (enum erg_recompute)recompute;
             least.offload = offload;
-            if (!erg_remat_is_within(layout->remat, least.remat))
+            if (!erg_recompute_is_within(layout->recompute, least.recompute))
                 continue;
             for (long s = 0; s < layout->pipeline; s++) {
                 const struct erg_memory_room *room = room_of(search, s);

@@ -91,16 +91,16 @@ struct group {
 static struct group group_of(const struct erg_memory_request *request,
                              const struct erg_memory_sizes *sizes, long index, long layers)
 {
-    enum erg_remat remat = erg_layout_remat(request->layout, index);
+    enum erg_recompute recompute = erg_layout_recompute(request->layout, index);
     double offload = erg_layout_offload(request->layout, index);
-    struct group group = {.kept = (double)(layers * sizes->kept[remat])};
+    struct group group = {.kept = (double)(layers * sizes->kept[recompute])};
     if (!erg_memory_offloads(request->layout, index))
         return group;
-    group.moved = offload * (double)(layers * sizes->movable[remat]);
+    group.moved = offload * (double)(layers * sizes->movable[recompute]);
     if (request->accounting == ERG_MEMORY_ARENA)
         return group;
     struct erg_memory_choice choice;
-    erg_memory_choose(&choice, sizes, remat, layers, offload, ERG_MEMORY_FRAMEWORK);
+    erg_memory_choose(&choice, sizes, recompute, layers, offload, ERG_MEMORY_FRAMEWORK);
     group.moved = (double)choice.moved;
     if (choice.split) {
         int64_t tail = choice.split->bytes - choice.split->moved;
@@ -294,27 +294,28 @@ static void fill_moments(struct moment *moments, const struct erg_memory_request
     if (is_arena && (flight->apart || flight->once))
         early = flight->apart ? 0 : group->moved;
     double waiting = (double)flight->waiting * 2 * (double)(sizes->hidden + sizes->logits);
-    enum erg_remat remat = erg_layout_remat(request->layout, index);
+    enum erg_recompute recompute = erg_layout_recompute(request->layout, index);
     double saved = group->moved - group->rounding, all = units * group->kept;
-    double movable = (double)(flight->unit * sizes->movable[remat]);
+    double movable = (double)(flight->unit * sizes->movable[recompute]);
     double stays = movable - group->moved;
     moments[FORWARD] = (struct moment){
         .kept = all - larger(units - whole[FORWARD], 0) * saved,
         .buffers = early,
-        .transient = erg_memory_beside_forward(sizes, remat, published),
+        .transient = erg_memory_beside_forward(sizes, recompute, published),
         .head = waiting,
     };
     moments[BACKWARD] = (struct moment){
         .kept = all - larger(units - whole[BACKWARD], 0) * saved,
         .buffers = flight->waiting ? early : receive + group->split,
-        .transient = erg_memory_beside_ffn(sizes, remat, published),
+        .transient = erg_memory_beside_ffn(sizes, recompute, published),
         .head = waiting,
     };
     for (int i = BACKWARD_MOVED; i <= ATTENTION_MOVED; i++)
         moments[i] = moments[BACKWARD];
-    moments[BACKWARD_MOVED].transient = erg_memory_beside_ffn_moved(sizes, remat, stays, published);
-    moments[ATTENTION].transient = erg_memory_beside_attention(sizes, remat);
-    moments[ATTENTION_MOVED].transient = erg_memory_beside_attention_moved(sizes, remat, stays);
+    moments[BACKWARD_MOVED].transient =
+        erg_memory_beside_ffn_moved(sizes, recompute, stays, published);
+    moments[ATTENTION].transient = erg_memory_beside_attention(sizes, recompute);
+    moments[ATTENTION_MOVED].transient = erg_memory_beside_attention_moved(sizes, recompute, stays);
     moments[HEAD] = (struct moment){.kept = moments[FORWARD].kept, .buffers = early};
     if (index == request->layout->pipeline - 1) {
         if (request->layer_copies)
@@ -402,13 +403,14 @@ void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memo
                            const struct erg_memory_sizes *sizes, long index)
 {
     const struct erg_layout *layout = request->layout;
-    enum erg_remat remat = erg_layout_remat(layout, index);
+    enum erg_recompute recompute = erg_layout_recompute(layout, index);
     struct erg_memory_request own = *request;
     struct erg_memory_stage constant = {0};
     struct moment moments[ERG_MEMORY_MOMENTS] = {
         [FORWARD] = {.transient =
-                         erg_memory_beside_forward(sizes, remat, is_as_published(request))},
-        [BACKWARD] = {.transient = erg_memory_beside_ffn(sizes, remat, is_as_published(request))},
+                         erg_memory_beside_forward(sizes, recompute, is_as_published(request))},
+        [BACKWARD] = {.transient =
+                          erg_memory_beside_ffn(sizes, recompute, is_as_published(request))},
         [HEAD] = {.head = index == layout->pipeline - 1 ? HEAD_LOGITS * (double)sizes->logits : 0},
     };
     double beside = 0;
@@ -421,8 +423,8 @@ void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memo
         .fixed_bytes = beside,
         .layer_bytes =
             (2 + 4 + 12 / (double)(layout->data * layout->context)) * sizes->layer_parameters,
-        .kept_bytes = (double)sizes->kept[remat],
-        .movable_bytes = (double)sizes->movable[remat],
+        .kept_bytes = (double)sizes->kept[recompute],
+        .movable_bytes = (double)sizes->movable[recompute],
     };
     fill_flying(floor, layout, index);
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)

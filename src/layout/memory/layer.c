@@ -46,14 +46,14 @@ static uint32_t reduced(struct erg_memory_simulation *s)
 struct forward {
     struct erg_memory_simulation *s;
     struct erg_memory_kept *kept; /* [role] */
-    enum erg_remat remat;
+    enum erg_recompute recompute;
 };
 
 /* Takes the tensor of a role; the result is not kept by the group and must be dropped, or none. */
 static uint32_t make(struct forward *f, enum erg_memory_role role)
 {
     const struct erg_memory_tensor *tensor = &f->s->sizes->tensors[role];
-    if (!(tensor->saved & 1u << f->remat))
+    if (!(tensor->saved & 1u << f->recompute))
         return transient(f->s, tensor->bytes);
     f->kept[role].block = erg_memory_take(&f->s->track, ERG_MEMORY_ACTIVATIONS, tensor->bytes, 0);
     return NO_BLOCK;
@@ -123,7 +123,7 @@ uint32_t erg_memory_layer_forward(struct erg_memory_simulation *s, struct erg_me
                                   long layer, uint32_t input, bool replay)
 {
     struct forward f = {s, &group->kept[layer * ERG_MEMORY_ROLES],
-                        replay ? ERG_REMAT_NONE : s->remat};
+                        replay ? ERG_RECOMPUTE_NONE : s->recompute};
     f.kept[ERG_MEMORY_INPUT].block = input;
     erg_memory_call(&s->track, input, ERG_MEMORY_ACTIVATIONS);
     uint32_t gathered = forward_projections(&f);
@@ -148,19 +148,19 @@ static uint32_t backward_ffn(struct erg_memory_simulation *s, struct erg_memory_
 {
     const struct erg_memory_sizes *sizes = s->sizes;
     uint32_t gate = NO_BLOCK, activated = NO_BLOCK;
-    if (erg_remat_activation(s->remat)) {
+    if (erg_recompute_activation(s->recompute)) {
         gate = sizes->gated ? transient(s, sizes->ffn) : NO_BLOCK;
         activated = transient(s, sizes->ffn);
     }
     uint32_t product = transient(s, sizes->ffn);
     uint32_t joined;
-    if (!erg_remat_activation(s->remat))
+    if (!erg_recompute_activation(s->recompute))
         erg_memory_drop(s, &kept[ERG_MEMORY_ACTIVATED]);
     if (sizes->gated) {
         uint32_t of_gate = transient(s, sizes->ffn), of_up = transient(s, sizes->ffn);
         drop(s, &gate);
         erg_memory_drop(s, &kept[ERG_MEMORY_GATE]);
-        if (!erg_remat_activation(s->remat))
+        if (!erg_recompute_activation(s->recompute))
             drop(s, &product);
         uint32_t before_gate = transient(s, sizes->ffn);
         drop(s, &of_gate);
@@ -181,7 +181,7 @@ static uint32_t backward_column(struct erg_memory_simulation *s, struct erg_memo
                                 struct erg_memory_kept *input, uint32_t *output_gradient,
                                 uint32_t *gradient)
 {
-    uint32_t again = erg_remat_norms(s->remat) ? transient(s, s->sizes->hidden) : NO_BLOCK;
+    uint32_t again = erg_recompute_norms(s->recompute) ? transient(s, s->sizes->hidden) : NO_BLOCK;
     uint32_t of_norm = reduced(s);
     drop(s, output_gradient);
     uint32_t of_input = transient(s, s->sizes->hidden);
@@ -248,7 +248,7 @@ uint32_t erg_memory_layer_backward(struct erg_memory_simulation *s, struct erg_m
                                    long layer, uint32_t gradient)
 {
     struct erg_memory_kept *kept = &group->kept[layer * ERG_MEMORY_ROLES];
-    if (s->remat == ERG_REMAT_FULL) {
+    if (s->recompute == ERG_RECOMPUTE_FULL) {
         uint32_t input = kept[ERG_MEMORY_INPUT].block;
         kept[ERG_MEMORY_INPUT].block = NO_BLOCK;
         uint32_t output = erg_memory_layer_forward(s, group, layer, input, true);

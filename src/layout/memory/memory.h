@@ -24,7 +24,7 @@
 #ifndef ERG_LAYOUT_MEMORY_H
 #define ERG_LAYOUT_MEMORY_H
 
-#include "layout/layout.h"
+#include "job/layout.h"
 
 #include <stdint.h>
 
@@ -78,7 +78,7 @@ struct erg_memory_tensor {
     const char *name;
     int64_t bytes;
     int64_t rows;   /* it can be split between any two */
-    unsigned saved; /* bits 1 << enum erg_remat: by which modes */
+    unsigned saved; /* bits 1 << enum erg_recompute: by which modes */
     /* Framework, unless the activation is made again: that many strided views of one allocation
      * are kept, not it. */
     int views;
@@ -107,8 +107,8 @@ struct erg_memory_sizes {
     struct erg_memory_tensor tensors[ERG_MEMORY_ROLES];
     /* What a layer keeps for its backward pass under each mode, all tensors together, and of that
      * what is large enough to be moved to host memory. */
-    int64_t kept[ERG_REMATS], movable[ERG_REMATS];
-    int64_t kept_of_ffn[ERG_REMATS]; /* of what is kept: from the FFN's norm on */
+    int64_t kept[ERG_RECOMPUTES], movable[ERG_RECOMPUTES];
+    int64_t kept_of_ffn[ERG_RECOMPUTES]; /* of what is kept: from the FFN's norm on */
 };
 
 void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,
@@ -223,7 +223,7 @@ struct erg_memory_solution {
     /* The smallest of each stage alone, with as little recomputation as the layout allows that
      * moves the fewest bytes: [count]. */
     double *stage_offload;
-    enum erg_remat *stage_remat;
+    enum erg_recompute *stage_recompute;
     long count;
     /* What all stages of a pipeline copy out in an iteration (and in again), one GPU of each; the
      * first NAN with `offload`. */

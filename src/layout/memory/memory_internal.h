@@ -34,7 +34,7 @@ struct erg_memory_choice {
 
 /* Of a chunk with `layers`. Release what it chose. */
 void erg_memory_choose(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
-                       enum erg_remat remat, long layers, double offload,
+                       enum erg_recompute recompute, long layers, double offload,
                        enum erg_memory_accounting accounting);
 void erg_memory_choice_release(struct erg_memory_choice *choice);
 
@@ -47,7 +47,7 @@ bool erg_memory_offloads(const struct erg_layout *layout, long stage);
 
 /* ---- beside the groups while a layer runs, in closed form (beside.c) ---- */
 
-double erg_memory_beside_forward(const struct erg_memory_sizes *sizes, enum erg_remat remat,
+double erg_memory_beside_forward(const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
                                  bool published);
 
 /*
@@ -56,13 +56,14 @@ double erg_memory_beside_forward(const struct erg_memory_sizes *sizes, enum erg_
  * when what was kept for the FFN has gone. What is used first moves last: the second of each two is
  * where so much was moved, all but `stays`, that what is used until then is among it.
  */
-double erg_memory_beside_ffn(const struct erg_memory_sizes *sizes, enum erg_remat remat,
+double erg_memory_beside_ffn(const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
                              bool published);
-double erg_memory_beside_ffn_moved(const struct erg_memory_sizes *sizes, enum erg_remat remat,
-                                   double stays, bool published);
-double erg_memory_beside_attention(const struct erg_memory_sizes *sizes, enum erg_remat remat);
-double erg_memory_beside_attention_moved(const struct erg_memory_sizes *sizes, enum erg_remat remat,
-                                         double stays);
+double erg_memory_beside_ffn_moved(const struct erg_memory_sizes *sizes,
+                                   enum erg_recompute recompute, double stays, bool published);
+double erg_memory_beside_attention(const struct erg_memory_sizes *sizes,
+                                   enum erg_recompute recompute);
+double erg_memory_beside_attention_moved(const struct erg_memory_sizes *sizes,
+                                         enum erg_recompute recompute, double stays);
 
 /* ---- parameters and optimizer state of a stage ---- */
 

@@ -8,15 +8,17 @@
 
 /* What a layer keeps, tensor by tensor; what is too small to move is left out. */
 static void list_pieces(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
-                        enum erg_remat remat, long layers, enum erg_memory_accounting accounting)
+                        enum erg_recompute recompute, long layers,
+                        enum erg_memory_accounting accounting)
 {
     choice->pieces = erg_xcalloc((size_t)layers * 2 * ERG_MEMORY_ROLES, sizeof *choice->pieces);
     for (long layer = 0; layer < layers; layer++)
         for (int i = 0; i < ERG_MEMORY_ROLES; i++) {
             const struct erg_memory_tensor *tensor = &sizes->tensors[i];
-            bool views = accounting == ERG_MEMORY_FRAMEWORK && !erg_remat_activation(remat);
+            bool views = accounting == ERG_MEMORY_FRAMEWORK && !erg_recompute_activation(recompute);
             int parts = views ? tensor->views : 1;
-            if (!(tensor->saved & 1u << remat) || tensor->bytes / parts < ERG_OFFLOAD_LEAST_BYTES)
+            if (!(tensor->saved & 1u << recompute) ||
+                tensor->bytes / parts < ERG_OFFLOAD_LEAST_BYTES)
                 continue;
             for (int view = 0; view < parts; view++) {
                 choice->pieces[choice->count++] = (struct erg_memory_piece){
@@ -46,13 +48,13 @@ static int compare_ranked(const void *a, const void *b)
 /* Above one half the order is reversed, so that no half of FC1's output stays and pins all of it.
  */
 static void order_as_published(struct erg_memory_choice *choice,
-                               const struct erg_memory_sizes *sizes, enum erg_remat remat,
+                               const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
                                double offload)
 {
     struct ranked *ranked = erg_xcalloc(choice->count + 1, sizeof *ranked);
     for (size_t i = 0; i < choice->count; i++)
         ranked[i] = (struct ranked){.piece = choice->pieces[i],
-                                    .strided = !erg_remat_activation(remat) &&
+                                    .strided = !erg_recompute_activation(recompute) &&
                                                sizes->tensors[choice->pieces[i].tensor].views > 1,
                                     .place = i};
     qsort(ranked, choice->count, sizeof *ranked, compare_ranked);
@@ -96,15 +98,15 @@ static void choose_in_order(struct erg_memory_choice *choice, const struct erg_m
  * tensors it splits, needs less memory.
  */
 void erg_memory_choose(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
-                       enum erg_remat remat, long layers, double offload,
+                       enum erg_recompute recompute, long layers, double offload,
                        enum erg_memory_accounting accounting)
 {
     *choice = (struct erg_memory_choice){0};
-    list_pieces(choice, sizes, remat, layers, accounting);
+    list_pieces(choice, sizes, recompute, layers, accounting);
     /* A ratio given in decimals is not exact: 0.7 of 1200 MiB are 840, not one byte more. */
     int64_t bytes = (int64_t)ceil(offload * (double)choice->eligible * (1 - 1e-12));
     if (accounting == ERG_MEMORY_FRAMEWORK) {
-        order_as_published(choice, sizes, remat, offload);
+        order_as_published(choice, sizes, recompute, offload);
         bytes = round_up(bytes, ERG_OFFLOAD_ROUND_BYTES);
     }
     choose_in_order(choice, sizes, bytes, accounting);

@@ -228,7 +228,7 @@ static void init(struct erg_memory_run *run, const struct erg_memory_request *re
               .sizes = sizes,
               .stage = stage,
               .rank = rank,
-              .remat = erg_layout_remat(layout, stage)},
+              .recompute = erg_layout_recompute(layout, stage)},
         .stages = layout->pipeline,
         .chunks = layout->virtual_stages,
         .steps = microbatches * layout->virtual_stages,
@@ -246,7 +246,7 @@ static void init(struct erg_memory_run *run, const struct erg_memory_request *re
     erg_memory_track_init(&run->s.track, request->accounting);
     run->choices = erg_xcalloc((size_t)run->chunks, sizeof *run->choices);
     for (long chunk = 0; chunk < run->chunks; chunk++)
-        erg_memory_choose(&run->choices[chunk], sizes, run->s.remat,
+        erg_memory_choose(&run->choices[chunk], sizes, run->s.recompute,
                           request->layer_copies ? 1
                                                 : erg_layout_chunk_layers(
                                                       layout, request->model->layers, stage, chunk),

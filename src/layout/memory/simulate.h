@@ -22,7 +22,7 @@ struct erg_memory_simulation {
     const struct erg_memory_sizes *sizes;
     long stage;
     long rank; /* of the data x context ranks; context fastest */
-    enum erg_remat remat;
+    enum erg_recompute recompute;
     struct erg_memory_track track;
 };
 

@@ -2,10 +2,10 @@
 #include "layout/memory/memory_internal.h"
 
 enum {
-    ALL = ERG_REMAT_ALL,
-    MOST = ALL & ~(1 << ERG_REMAT_FULL),
-    UNLESS_NORMS = MOST & ~(1 << ERG_REMAT_NORMS | 1 << ERG_REMAT_BALANCED),
-    UNLESS_ACTIVATION = MOST & ~(1 << ERG_REMAT_ACTIVATION | 1 << ERG_REMAT_BALANCED),
+    ALL = ERG_RECOMPUTE_ALL,
+    MOST = ALL & ~(1 << ERG_RECOMPUTE_FULL),
+    UNLESS_NORMS = MOST & ~(1 << ERG_RECOMPUTE_NORMS | 1 << ERG_RECOMPUTE_BALANCED),
+    UNLESS_ACTIVATION = MOST & ~(1 << ERG_RECOMPUTE_ACTIVATION | 1 << ERG_RECOMPUTE_BALANCED),
 };
 
 const char *erg_memory_item_name(enum erg_memory_item item)
@@ -82,12 +82,12 @@ static void list_tensors(struct erg_memory_sizes *sizes, int64_t tokens)
 /* Sums up the tensors of each mode. */
 static void add_up(struct erg_memory_sizes *sizes)
 {
-    for (int remat = 0; remat < ERG_REMATS; remat++)
+    for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++)
         for (int i = 0; i < ERG_MEMORY_ROLES; i++) {
-            int64_t bytes = sizes->tensors[i].saved & 1u << remat ? sizes->tensors[i].bytes : 0;
-            sizes->kept[remat] += bytes;
-            sizes->kept_of_ffn[remat] += i >= ERG_MEMORY_FFN_INPUT ? bytes : 0;
-            sizes->movable[remat] += bytes >= ERG_OFFLOAD_LEAST_BYTES ? bytes : 0;
+            int64_t bytes = sizes->tensors[i].saved & 1u << recompute ? sizes->tensors[i].bytes : 0;
+            sizes->kept[recompute] += bytes;
+            sizes->kept_of_ffn[recompute] += i >= ERG_MEMORY_FFN_INPUT ? bytes : 0;
+            sizes->movable[recompute] += bytes >= ERG_OFFLOAD_LEAST_BYTES ? bytes : 0;
         }
 }
 

@@ -17,19 +17,20 @@ struct work {
     const struct erg_memory_sizes *sizes;
     double *budgets; /* [stages] */
     struct found {
-        enum erg_remat remat;
-        double offload, own_offload; /* with the layout's recomputation, and with `remat` */
+        enum erg_recompute recompute;
+        double offload, own_offload; /* with the layout's recomputation, and with `recompute` */
         struct least least;          /* with the layout's */
     } * found;                       /* [stages] */
 };
 
-static double stage_peak(const struct work *work, long stage, enum erg_remat remat, double offload)
+static double stage_peak(const struct work *work, long stage, enum erg_recompute recompute,
+                         double offload)
 {
     struct erg_layout layout = *work->request->layout;
     struct erg_memory_request request = *work->request;
-    layout.remat = remat;
+    layout.recompute = recompute;
     layout.offload = offload;
-    layout.stage_remat = NULL;
+    layout.stage_recompute = NULL;
     layout.stage_offload = NULL;
     request.layout = &layout;
     return erg_memory_stage_peak(&request, work->sizes, stage);
@@ -41,37 +42,37 @@ static const double RESOLUTION = 1e-5;
 /* Where the stage needs the least, of the ratios from `from` on: in the arena its peak is convex.
  * More offloading may need more, where receive buffers of few groups in flight are larger than what
  * leaves. */
-static struct least least_from(const struct work *work, long stage, enum erg_remat remat,
+static struct least least_from(const struct work *work, long stage, enum erg_recompute recompute,
                                double from)
 {
     double low = from, high = 1;
     while (high - low > RESOLUTION) {
         double third = (high - low) / 3;
-        if (stage_peak(work, stage, remat, low + third) <=
-            stage_peak(work, stage, remat, high - third))
+        if (stage_peak(work, stage, recompute, low + third) <=
+            stage_peak(work, stage, recompute, high - third))
             high -= third;
         else
             low += third;
     }
-    return (struct least){low, stage_peak(work, stage, remat, low)};
+    return (struct least){low, stage_peak(work, stage, recompute, low)};
 }
 
 /*
  * The smallest ratio from `from` on with which the stage fits in the arena; above 1: none, and
  * *least says where it needs the least.
  */
-static double arena_ratio(const struct work *work, long stage, enum erg_remat remat, double from,
-                          struct least *least)
+static double arena_ratio(const struct work *work, long stage, enum erg_recompute recompute,
+                          double from, struct least *least)
 {
     const double budget = work->budgets[stage];
-    *least = (struct least){from, stage_peak(work, stage, remat, from)};
+    *least = (struct least){from, stage_peak(work, stage, recompute, from)};
     if (least->bytes <= budget)
         return from;
     if (work->request->layout->pipeline < 3)
         return 2;
-    struct least all = {1, stage_peak(work, stage, remat, 1)};
+    struct least all = {1, stage_peak(work, stage, recompute, 1)};
     if (all.bytes > budget) {
-        struct least within = least_from(work, stage, remat, from);
+        struct least within = least_from(work, stage, recompute, from);
         if (within.bytes < all.bytes)
             all = within;
     }
@@ -82,29 +83,29 @@ static double arena_ratio(const struct work *work, long stage, enum erg_remat re
     double unfit = from, fit = least->offload;
     while (fit - unfit > RESOLUTION) {
         double middle = (unfit + fit) / 2;
-        *(stage_peak(work, stage, remat, middle) <= budget ? &fit : &unfit) = middle;
+        *(stage_peak(work, stage, recompute, middle) <= budget ? &fit : &unfit) = middle;
     }
     return fit;
 }
 
 /* The framework's allocator never needs less than its tensors, but rounds what is left of a split
  * tensor, so there the first ratio that fits is looked for, in small steps. */
-static double smallest_ratio(const struct work *work, long stage, enum erg_remat remat, double from,
-                             struct least *least)
+static double smallest_ratio(const struct work *work, long stage, enum erg_recompute recompute,
+                             double from, struct least *least)
 {
     if (work->request->accounting == ERG_MEMORY_ARENA)
-        return arena_ratio(work, stage, remat, from, least);
+        return arena_ratio(work, stage, recompute, from, least);
     struct erg_memory_request request = *work->request;
     struct work arena = *work;
     request.accounting = ERG_MEMORY_ARENA;
     arena.request = &request;
-    *least = (struct least){from, stage_peak(work, stage, remat, from)};
+    *least = (struct least){from, stage_peak(work, stage, recompute, from)};
     if (least->bytes <= work->budgets[stage] || work->request->layout->pipeline < 3)
         return least->bytes <= work->budgets[stage] ? from : 2;
     struct least ignored;
-    for (double ratio = fmin(1, arena_ratio(&arena, stage, remat, from, &ignored)); ratio < 1.002;
-         ratio += 0.002) {
-        struct least tried = {fmin(ratio, 1), stage_peak(work, stage, remat, fmin(ratio, 1))};
+    for (double ratio = fmin(1, arena_ratio(&arena, stage, recompute, from, &ignored));
+         ratio < 1.002; ratio += 0.002) {
+        struct least tried = {fmin(ratio, 1), stage_peak(work, stage, recompute, fmin(ratio, 1))};
         if (tried.bytes < least->bytes)
             *least = tried;
         if (tried.bytes <= work->budgets[stage])
@@ -114,7 +115,8 @@ static double smallest_ratio(const struct work *work, long stage, enum erg_remat
 }
 
 /* Copied out by one GPU of the stage in an iteration. */
-static double moved_bytes(const struct work *work, long stage, enum erg_remat remat, double offload)
+static double moved_bytes(const struct work *work, long stage, enum erg_recompute recompute,
+                          double offload)
 {
     const struct erg_memory_request *request = work->request;
     const struct erg_layout *layout = request->layout;
@@ -129,8 +131,8 @@ static double moved_bytes(const struct work *work, long stage, enum erg_remat re
         long layers = erg_layout_chunk_layers(layout, request->model->layers, stage, chunk);
         if (stage == layout->pipeline - 1 && chunk == layout->virtual_stages - 1)
             continue; /* the head's */
-        erg_memory_choose(&choice, work->sizes, remat, request->layer_copies ? 1 : layers, offload,
-                          request->accounting);
+        erg_memory_choose(&choice, work->sizes, recompute, request->layer_copies ? 1 : layers,
+                          offload, request->accounting);
         sum += (double)choice.moved * (double)(request->layer_copies ? layers : 1);
         erg_memory_choice_release(&choice);
     }
@@ -143,20 +145,20 @@ static int solve_stage(void *context, size_t index, struct erg_error *err)
     (void)err;
     const struct work *work = context;
     long stage = (long)index;
-    enum erg_remat asked = erg_layout_remat(work->request->layout, stage);
+    enum erg_recompute asked = erg_layout_recompute(work->request->layout, stage);
     struct found *found = &work->found[stage];
     double best = -1;
-    for (int remat = ERG_REMAT_NONE; remat <= (int)asked; remat++) {
-        if (!erg_remat_is_within((enum erg_remat)remat, asked))
+    for (int recompute = ERG_RECOMPUTE_NONE; recompute <= (int)asked; recompute++) {
+        if (!erg_recompute_is_within((enum erg_recompute)recompute, asked))
             continue;
         struct least least;
-        double offload = smallest_ratio(work, stage, (enum erg_remat)remat, 0, &least);
+        double offload = smallest_ratio(work, stage, (enum erg_recompute)recompute, 0, &least);
         bool fits = offload <= 1;
         offload = fits ? offload : least.offload;
-        double bytes = moved_bytes(work, stage, (enum erg_remat)remat, offload);
-        if ((fits || remat == (int)asked) && (best < 0 || bytes < best)) {
+        double bytes = moved_bytes(work, stage, (enum erg_recompute)recompute, offload);
+        if ((fits || recompute == (int)asked) && (best < 0 || bytes < best)) {
             best = bytes;
-            found->remat = (enum erg_remat)remat;
+            found->recompute = (enum erg_recompute)recompute;
             found->own_offload = offload;
         }
         found->offload = offload;
@@ -195,7 +197,8 @@ static double ratio_of_all(const struct work *work)
     for (long fitting = 0, stage = 0; fitting < layout->pipeline;
          stage = (stage + 1) % layout->pipeline) {
         struct least least;
-        double next = smallest_ratio(work, stage, erg_layout_remat(layout, stage), ratio, &least);
+        double next =
+            smallest_ratio(work, stage, erg_layout_recompute(layout, stage), ratio, &least);
         if (next > 1)
             return NAN;
         fitting = next > ratio ? 1 : fitting + 1;
@@ -222,16 +225,16 @@ int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memo
     if (status == 0) {
         solution->offload = ratio_of_all(&work);
         solution->stage_offload = erg_xcalloc(count, sizeof *solution->stage_offload);
-        solution->stage_remat = erg_xcalloc(count, sizeof *solution->stage_remat);
+        solution->stage_recompute = erg_xcalloc(count, sizeof *solution->stage_recompute);
     }
     for (size_t i = 0; status == 0 && i < count; i++) {
-        enum erg_remat asked = erg_layout_remat(layout, (long)i);
+        enum erg_recompute asked = erg_layout_recompute(layout, (long)i);
         solution->stage_offload[i] = work.found[i].own_offload;
-        solution->stage_remat[i] = work.found[i].remat;
+        solution->stage_recompute[i] = work.found[i].recompute;
         solution->offload_bytes +=
             isnan(solution->offload) ? NAN : moved_bytes(&work, (long)i, asked, solution->offload);
         solution->stage_offload_bytes +=
-            moved_bytes(&work, (long)i, work.found[i].remat, work.found[i].own_offload);
+            moved_bytes(&work, (long)i, work.found[i].recompute, work.found[i].own_offload);
     }
     free(work.budgets);
     free(work.found);
@@ -241,6 +244,6 @@ int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memo
 void erg_memory_solution_release(struct erg_memory_solution *solution)
 {
     free(solution->stage_offload);
-    free(solution->stage_remat);
+    free(solution->stage_recompute);
     *solution = (struct erg_memory_solution){0};
 }

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum field { TENSOR, CONTEXT, PIPELINE, CHUNKS, MICROBATCH, REMAT, FIELDS };
+enum field { TENSOR, CONTEXT, PIPELINE, CHUNKS, MICROBATCH, RECOMPUTE, FIELDS };
 
 /* False: that cannot be. Chunks of which it is said how many layers each has keep so many with
  * other stages; other virtual stages may differ in layers otherwise. */
@@ -17,8 +17,8 @@ static bool set(struct erg_layout *layout, enum field field, long value, long la
                             [PIPELINE] = &layout->pipeline,
                             [CHUNKS] = &layout->virtual_stages,
                             [MICROBATCH] = &layout->microbatch};
-    if (field == REMAT)
-        layout->remat = (enum erg_remat)value;
+    if (field == RECOMPUTE)
+        layout->recompute = (enum erg_recompute)value;
     else
         *places[field] = value;
     if (layout->cut == ERG_CUT_EQUALLY && field == PIPELINE) {
@@ -41,8 +41,8 @@ static bool is_allowed(const struct erg_layout_search *search, enum field field,
         return search->gpus % value == 0;
     case MICROBATCH:
         return search->batch_least < search->batch_most || search->batch_most % value == 0;
-    case REMAT:
-        return search->remats & 1u << value;
+    case RECOMPUTE:
+        return search->recomputes & 1u << value;
     default:
         return true;
     }
@@ -52,7 +52,7 @@ static long largest(const struct erg_layout_search *search, enum field field)
 {
     long node = search->group_most > 0 ? search->group_most : search->time.machine->node_gpus;
     long layers = search->time.model->layers;
-    const long most[FIELDS] = {node, node, layers, layers, search->batch_most, ERG_REMAT_FULL};
+    const long most[FIELDS] = {node, node, layers, layers, search->batch_most, ERG_RECOMPUTE_FULL};
     return most[field];
 }
 
@@ -76,7 +76,7 @@ static void try_fields(struct erg_layout_change *change, const struct erg_layout
                        const struct erg_layout *layout, int first, int left, int changed)
 {
     for (int field = first; field < FIELDS; field++)
-        for (long value = field == REMAT ? 0 : 1; value <= largest(search, field); value++) {
+        for (long value = field == RECOMPUTE ? 0 : 1; value <= largest(search, field); value++) {
             struct erg_layout tried = *layout;
             if (!is_allowed(search, field, value) ||
                 !set(&tried, field, value, search->time.model->layers) ||

@@ -13,7 +13,7 @@ long erg_layout_compare_degrees(const struct erg_layout *a, const struct erg_lay
         a->pipeline - b->pipeline,
         a->virtual_stages - b->virtual_stages,
         a->microbatch - b->microbatch,
-        (long)a->remat - (long)b->remat,
+        (long)a->recompute - (long)b->recompute,
         (a->chunk_layers != NULL) - (b->chunk_layers != NULL),
     };
     for (size_t i = 0; i < sizeof differences / sizeof *differences; i++)

@@ -167,7 +167,7 @@ static double most_layers(const struct erg_layout_on *on, const struct erg_layou
 
 /* Whether stages together may have all layers. `host`: whether hosts are looked at. */
 static bool may_hold_all(const struct erg_layout_places *places, const struct erg_layout *layout,
-                         unsigned remats, double more_bytes, bool host)
+                         unsigned recomputes, double more_bytes, bool host)
 {
     double layers = (double)places->on[0].search->time.model->layers, sum = 0;
     for (long stage = 0; stage < layout->pipeline; stage++) {
@@ -177,10 +177,10 @@ static bool may_hold_all(const struct erg_layout_places *places, const struct er
                               ? search->host_bytes / (double)search->time.machine->node_gpus
                               : INFINITY;
         double most = 0;
-        for (int remat = 0; remat < ERG_REMATS; remat++) {
+        for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
             struct erg_layout own = *layout;
-            own.remat = (enum erg_remat)remat;
-            if (remats & 1u << remat)
+            own.recompute = (enum erg_recompute)recompute;
+            if (recomputes & 1u << recompute)
                 most = fmax(most, most_layers(on, &own, stage, search->memory_bytes + more_bytes,
                                               own_host));
         }
@@ -192,15 +192,15 @@ static bool may_hold_all(const struct erg_layout_places *places, const struct er
 }
 
 bool erg_layout_may_fit(const struct erg_layout_places *places, const struct erg_layout *layout,
-                        unsigned remats)
+                        unsigned recomputes)
 {
-    return may_hold_all(places, layout, remats, 0, true);
+    return may_hold_all(places, layout, recomputes, 0, true);
 }
 
 bool erg_layout_may_miss(const struct erg_layout_places *places, const struct erg_layout *layout,
                          double excess)
 {
-    return may_hold_all(places, layout, 1u << layout->remat, excess, false);
+    return may_hold_all(places, layout, 1u << layout->recompute, excess, false);
 }
 
 /* ---- what is missing ---- */

@@ -51,7 +51,7 @@ static void note_unfit(struct walk *walk, const struct erg_layout *layout,
     struct erg_layout_candidate candidate = {.layout = *layout};
     double excess = 0;
     walk->kept.found->memory++;
-    bool most = walk->search->remats >> layout->remat == 1;
+    bool most = walk->search->recomputes >> layout->recompute == 1;
     if (walk->kept.found->count > 0 || !most || layout->virtual_stages > 1 ||
         !erg_layout_may_miss(places, layout, walk->nearest_excess))
         return;
@@ -99,7 +99,7 @@ static void consider(struct walk *walk, const struct erg_layout *layout,
 /* All chunks and recomputations of stages on these blocks; where stages choose, that which needs
  * the least memory stands for all. */
 static void walk_chunks(struct walk *walk, struct erg_layout *layout,
-                        const struct erg_layout_block *blocks, size_t count, unsigned remats)
+                        const struct erg_layout_block *blocks, size_t count, unsigned recomputes)
 {
     const struct erg_mixed_search *search = walk->search;
     struct erg_layout_places places;
@@ -113,10 +113,10 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
             continue;
         layout->microbatches = batch / (layout->data * layout->microbatch);
         erg_mixed_places_init(&places, &walk->views, layout, blocks, count);
-        for (int remat = ERG_REMAT_NONE; remat < ERG_REMATS; remat++) {
-            bool alone = !search->per_stage || search->remats >> remat == 1;
-            layout->remat = (enum erg_remat)remat;
-            if (remats & 1u << remat && alone)
+        for (int recompute = ERG_RECOMPUTE_NONE; recompute < ERG_RECOMPUTES; recompute++) {
+            bool alone = !search->per_stage || search->recomputes >> recompute == 1;
+            layout->recompute = (enum erg_recompute)recompute;
+            if (recomputes & 1u << recompute && alone)
                 consider(walk, layout, &places, blocks);
         }
     }
@@ -124,15 +124,16 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
 
 /* All orders of the kinds that have stages, from place `at` on. */
 static void walk_orders(struct walk *walk, struct erg_layout *layout,
-                        struct erg_layout_block *blocks, size_t count, size_t at, unsigned remats)
+                        struct erg_layout_block *blocks, size_t count, size_t at,
+                        unsigned recomputes)
 {
     if (at == count)
-        walk_chunks(walk, layout, blocks, count, remats);
+        walk_chunks(walk, layout, blocks, count, recomputes);
     for (size_t i = at; i < count; i++) {
         struct erg_layout_block own = blocks[at];
         blocks[at] = blocks[i];
         blocks[i] = own;
-        walk_orders(walk, layout, blocks, count, at + 1, remats);
+        walk_orders(walk, layout, blocks, count, at + 1, recomputes);
         own = blocks[at];
         blocks[at] = blocks[i];
         blocks[i] = own;
@@ -160,13 +161,14 @@ static bool is_too_slow(const struct walk *walk, const struct erg_layout *layout
 }
 
 /* The recomputations with which stages on these blocks may be among what is wanted. */
-static unsigned wanted_remats(const struct walk *walk, const struct erg_layout *layout,
-                              const struct erg_layout_block *blocks, size_t count)
+static unsigned wanted_recomputes(const struct walk *walk, const struct erg_layout *layout,
+                                  const struct erg_layout_block *blocks, size_t count)
 {
     const struct erg_mixed_search *search = walk->search;
     if (is_too_slow(walk, layout, blocks, count))
         return 0;
-    return search->wanted ? search->wanted(search->context, layout, blocks, count) : search->remats;
+    return search->wanted ? search->wanted(search->context, layout, blocks, count)
+                          : search->recomputes;
 }
 
 /* Whether the groups of so many stages lie within nodes. */
@@ -207,9 +209,9 @@ static void walk_stages(struct walk *walk, struct erg_layout *layout,
     if (kind == search->kind_count) {
         if (count == 0 || !is_wanted(layout->pipeline, search->only.pipeline))
             return;
-        const unsigned remats = wanted_remats(walk, layout, blocks, count);
-        if (remats)
-            walk_orders(walk, layout, blocks, count, 0, remats);
+        const unsigned recomputes = wanted_recomputes(walk, layout, blocks, count);
+        if (recomputes)
+            walk_orders(walk, layout, blocks, count, 0, recomputes);
         else
             walk->kept.found->bounded++;
         return;
@@ -296,7 +298,8 @@ static int none_fits(const struct walk *walk, struct erg_error *err)
                         "microbatch %ld, recompute %s, which fits with %.1f GiB more a GPU",
                         search->model->name, batch, layout->tensor, layout->context, layout->data,
                         layout->pipeline, layout->virtual_stages, layout->microbatch,
-                        erg_remat_name(layout->remat), erg_layout_gib_up(walk->nearest_excess));
+                        erg_recompute_name(layout->recompute),
+                        erg_layout_gib_up(walk->nearest_excess));
     return erg_fail(err, ERG_INFEASIBLE,
                     "no layout of %s with a batch of %s sequences fits on these GPUs: %llu were "
                     "tried, wherever stages may lie",

@@ -45,7 +45,7 @@ struct erg_mixed_search {
     long sequence;
     long batch_least, batch_most; /* sequences of an iteration; equal: exactly so many */
     double memory_slack;          /* as in search.h */
-    unsigned remats;              /* bits 1 << enum erg_remat: those that are tried */
+    unsigned recomputes;          /* bits 1 << enum erg_recompute: those that are tried */
     bool offload;                 /* activations may be offloaded */
     bool per_stage;               /* as in search.h */
     long microbatch_most;         /* 0: no bound */
@@ -53,7 +53,7 @@ struct erg_mixed_search {
     unsigned used;                /* bits 1 << kind: stages lie on these and no others; 0: on any */
     size_t top;                   /* how many are kept, at least 1 */
     /* Every layout that fits, as in search.h, and takes no more than `limit_s` (0: however slow),
-     * of those that are `wanted`: of which recomputations, bits 1 << enum erg_remat, layouts of
+     * of those that are `wanted`: of which recomputations, bits 1 << enum erg_recompute, layouts of
      * these degrees may be, whatever their order of these blocks and their chunks. NULL: of all. */
     void (*each)(void *context, const struct erg_layout_candidate *candidate);
     unsigned (*wanted)(void *context, const struct erg_layout *degrees,

@@ -18,7 +18,7 @@ void erg_mixed_views_init(struct erg_mixed_views *views, const struct erg_mixed_
             .memory_bytes = kind->memory_bytes,
             .host_bytes = kind->host_bytes,
             .memory_slack = search->memory_slack,
-            .remats = search->remats,
+            .recomputes = search->recomputes,
             .per_stage = search->per_stage,
         };
     }
@@ -150,7 +150,7 @@ int erg_mixed_evaluate(struct erg_layout_candidate *candidate,
     erg_mixed_places_init(&places, &views, own, candidate->blocks, candidate->block_count);
     enum erg_layout_verdict verdict =
         search->per_stage
-            ? erg_layout_settle_stages(candidate, &stages, &places, search->remats, &excess)
+            ? erg_layout_settle_stages(candidate, &stages, &places, search->recomputes, &excess)
             : erg_layout_settle_memory(candidate, &places, &excess);
     if (verdict == ERG_LAYOUT_FITS) {
         struct erg_time_follower *follower = erg_time_follower_new();

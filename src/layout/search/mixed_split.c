@@ -31,9 +31,9 @@ static bool settle(struct erg_mixed_room *room, struct erg_layout_candidate *can
     const struct erg_mixed_search *search = room->search;
     double excess;
     enum erg_layout_verdict verdict =
-        search->per_stage
-            ? erg_layout_settle_stages(candidate, &room->stages, places, search->remats, &excess)
-            : erg_layout_settle_memory(candidate, places, &excess);
+        search->per_stage ? erg_layout_settle_stages(candidate, &room->stages, places,
+                                                     search->recomputes, &excess)
+                          : erg_layout_settle_memory(candidate, places, &excess);
     if (verdict == ERG_LAYOUT_FITS && candidate->layout.chunk_layers)
         erg_layout_follow_split(candidate, &room->splitter, &room->stages, places);
     else if (verdict == ERG_LAYOUT_FITS)
@@ -59,11 +59,11 @@ static void take_faster(struct erg_mixed_room *room, struct erg_layout_candidate
  * what is best for it, what that makes of it. */
 static void take_split(struct erg_mixed_room *room, struct erg_layout_candidate *best,
                        const struct erg_layout *layout, const struct erg_layout_places *places,
-                       enum erg_remat remat, double limit)
+                       enum erg_recompute recompute, double limit)
 {
     struct erg_layout own = *layout;
-    own.remat = remat;
-    if (!erg_layout_may_fit(places, &own, 1u << remat) ||
+    own.recompute = recompute;
+    if (!erg_layout_may_fit(places, &own, 1u << recompute) ||
         erg_layout_split_fastest(&room->splitter, places, &own, limit) == INFINITY)
         return;
     own.chunk_layers = room->splitter.chunk_layers;
@@ -75,7 +75,7 @@ double erg_mixed_split_bound(struct erg_mixed_room *room, const struct erg_layou
 {
     struct erg_layout least = *layout;
     if (room->search->per_stage)
-        erg_layout_take_least_remats(&least, &room->stages, places);
+        erg_layout_take_least_recomputes(&least, &room->stages, places);
     return erg_layout_split_bound(&room->splitter, places, &least, limit);
 }
 
@@ -87,8 +87,9 @@ void erg_mixed_split_fastest(struct erg_layout_candidate *best, struct erg_mixed
     if (may_be_equal(room, layout, places))
         take_faster(room, best, layout, places);
     if (!search->per_stage)
-        take_split(room, best, layout, places, layout->remat, limit);
-    for (int remat = ERG_REMAT_NONE; search->per_stage && remat < ERG_REMATS; remat++)
-        if (search->remats & 1u << remat)
-            take_split(room, best, layout, places, (enum erg_remat)remat, INFINITY);
+        take_split(room, best, layout, places, layout->recompute, limit);
+    for (int recompute = ERG_RECOMPUTE_NONE; search->per_stage && recompute < ERG_RECOMPUTES;
+         recompute++)
+        if (search->recomputes & 1u << recompute)
+            take_split(room, best, layout, places, (enum erg_recompute)recompute, INFINITY);
 }

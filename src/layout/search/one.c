@@ -74,17 +74,17 @@ void erg_layout_own_lists(struct erg_layout_candidate *candidate)
     struct erg_layout *layout = &candidate->layout;
     size_t stages = (size_t)layout->pipeline, chunks = stages * (size_t)layout->virtual_stages;
     candidate->chunk_layers = own(layout->chunk_layers, chunks * sizeof(long));
-    candidate->stage_remat = own(layout->stage_remat, stages * sizeof(enum erg_remat));
+    candidate->stage_recompute = own(layout->stage_recompute, stages * sizeof(enum erg_recompute));
     candidate->stage_offload = own(layout->stage_offload, stages * sizeof(double));
     layout->chunk_layers = candidate->chunk_layers;
-    layout->stage_remat = candidate->stage_remat;
+    layout->stage_recompute = candidate->stage_recompute;
     layout->stage_offload = candidate->stage_offload;
 }
 
 void erg_layout_candidate_release(struct erg_layout_candidate *candidate)
 {
     free(candidate->chunk_layers);
-    free(candidate->stage_remat);
+    free(candidate->stage_recompute);
     free(candidate->stage_offload);
 }
 
@@ -109,8 +109,9 @@ static bool split_nearest(struct erg_layout_splitter *splitter,
     there.on[0].search = &larger;
     larger.host_bytes = 0;
     if (larger.per_stage)
-        while (!(larger.remats & 1u << tried.remat) || (larger.remats >> tried.remat) > 1)
-            tried.remat = (tried.remat + 1) % ERG_REMATS;
+        while (!(larger.recomputes & 1u << tried.recompute) ||
+               (larger.recomputes >> tried.recompute) > 1)
+            tried.recompute = (tried.recompute + 1) % ERG_RECOMPUTES;
     while (high < 0x1p60 &&
            erg_layout_split_fastest(splitter, &there, &tried, INFINITY) == INFINITY) {
         low = high;
@@ -159,27 +160,27 @@ static void split_stages(struct erg_layout_splitter *splitter, struct erg_layout
                          const struct erg_layout_places *places, struct erg_layout *layout)
 {
     const struct erg_layout_search *search = places->on[0].search;
-    const enum erg_remat asked = layout->remat;
-    enum erg_remat best = asked;
+    const enum erg_recompute asked = layout->recompute;
+    enum erg_recompute best = asked;
     double best_s = INFINITY, excess;
-    for (int remat = 0; remat < ERG_REMATS; remat++) {
+    for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
         struct erg_layout_candidate candidate = {.layout = *layout};
-        if (!(search->remats & 1u << remat))
+        if (!(search->recomputes & 1u << recompute))
             continue;
-        candidate.layout.remat = (enum erg_remat)remat;
+        candidate.layout.recompute = (enum erg_recompute)recompute;
         split_one(splitter, places, &candidate.layout);
-        if (erg_layout_settle_stages(&candidate, stages, places, search->remats, &excess) !=
+        if (erg_layout_settle_stages(&candidate, stages, places, search->recomputes, &excess) !=
             ERG_LAYOUT_FITS)
             continue;
         erg_layout_follow_split(&candidate, splitter, stages, places);
         if (candidate.time.total < best_s) {
             best_s = candidate.time.total;
-            best = (enum erg_remat)remat;
+            best = (enum erg_recompute)recompute;
         }
     }
-    layout->remat = best;
+    layout->recompute = best;
     split_one(splitter, places, layout);
-    layout->remat = asked;
+    layout->recompute = asked;
 }
 
 /* Memory and time; the error says what is missing. */
@@ -191,7 +192,7 @@ static int settle_one(struct erg_layout_candidate *candidate, struct erg_layout_
     double excess = 0;
     enum erg_layout_verdict verdict =
         search->per_stage
-            ? erg_layout_settle_stages(candidate, stages, places, search->remats, &excess)
+            ? erg_layout_settle_stages(candidate, stages, places, search->recomputes, &excess)
             : erg_layout_settle_memory(candidate, places, &excess);
     if (verdict == ERG_LAYOUT_TOO_LARGE) {
         bool offloads = search->offload && layout->pipeline >= 3;

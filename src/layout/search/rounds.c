@@ -90,8 +90,9 @@ static bool settle(struct erg_layout_candidate *other, const struct erg_layout_c
     if (search->offload)
         other->layout.offload = 0;
     enum erg_layout_verdict verdict =
-        search->per_stage ? erg_layout_settle_stages(other, stages, places, search->remats, &excess)
-                          : erg_layout_settle_memory(other, places, &excess);
+        search->per_stage
+            ? erg_layout_settle_stages(other, stages, places, search->recomputes, &excess)
+            : erg_layout_settle_memory(other, places, &excess);
     if (verdict != ERG_LAYOUT_FITS)
         return false;
     erg_layout_settle_time(other, places); /* which takes no longer */
@@ -215,7 +216,7 @@ static double closed_s(const struct erg_layout_candidate *candidate,
                     candidate->time.total);
     layout.stage_offload = NULL;
     layout.offload = 0;
-    erg_layout_take_least_remats(&layout, stages, places);
+    erg_layout_take_least_recomputes(&layout, stages, places);
     return fmin(erg_layout_split_bound(splitter, places, &layout, INFINITY), candidate->time.total);
 }
 

@@ -111,7 +111,7 @@ static void consider_splits(struct erg_layout_walk *walk, const struct erg_layou
         }
     }
     walk->kept.found->evaluated++;
-    double seconds = erg_layout_may_fit(&walk->places, layout, 1u << layout->remat)
+    double seconds = erg_layout_may_fit(&walk->places, layout, 1u << layout->recompute)
                          ? erg_layout_split_fastest(splitter, &walk->places, layout, limit)
                          : INFINITY;
     if (seconds == INFINITY && limit < INFINITY) {
@@ -146,7 +146,7 @@ static double floor_s(const struct erg_layout_walk *walk, const struct erg_layou
     const struct erg_time_parts *parts = place->parts;
     double stages = (double)layout->pipeline, chunks = (double)layout->virtual_stages;
     double layers = (double)walk->search->time.model->layers;
-    double layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[layout->remat];
+    double layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[layout->recompute];
     double stage_s = (layers * layer_s + parts->head_s + erg_time_messages(place, layout)) / stages;
     double once_s =
         layers * parts->layer_parameters / stages * (place->gradient_s + place->optimizer_s);
@@ -155,19 +155,20 @@ static double floor_s(const struct erg_layout_walk *walk, const struct erg_layou
 }
 
 /* All recomputations of a layout: with equal stages, and with others. */
-static void consider_remats(struct erg_layout_walk *walk, struct erg_layout *layout, bool equal,
-                            bool unequal, long batch)
+static void consider_recomputes(struct erg_layout_walk *walk, struct erg_layout *layout, bool equal,
+                                bool unequal, long batch)
 {
-    for (int remat = ERG_REMAT_NONE; remat < ERG_REMATS && !is_done(walk); remat++) {
-        if (!(walk->search->remats & 1u << remat))
+    for (int recompute = ERG_RECOMPUTE_NONE; recompute < ERG_RECOMPUTES && !is_done(walk);
+         recompute++) {
+        if (!(walk->search->recomputes & 1u << recompute))
             continue;
-        layout->remat = (enum erg_remat)remat;
+        layout->recompute = (enum erg_recompute)recompute;
         if (floor_s(walk, layout) > slowest_wanted(walk, layout, batch)) {
             walk->kept.found->evaluated += equal + unequal;
             walk->kept.found->slower += equal + unequal;
             continue;
         }
-        if (walk->any && !erg_layout_may_fit(&walk->places, layout, 1u << remat))
+        if (walk->any && !erg_layout_may_fit(&walk->places, layout, 1u << recompute))
             continue;
         double equal_s = equal ? consider(walk, layout, batch) : INFINITY;
         if (unequal && !is_done(walk))
@@ -194,7 +195,7 @@ static void settle_stages(struct erg_layout_walk *walk, struct erg_layout_candid
 {
     double missing = INFINITY;
     enum erg_layout_verdict own = erg_layout_settle_stages(candidate, &walk->own, &walk->places,
-                                                           walk->search->remats, &missing);
+                                                           walk->search->recomputes, &missing);
     if (own != ERG_LAYOUT_TOO_LARGE)
         *verdict = own;
     else
@@ -221,21 +222,21 @@ static void consider_stages(struct erg_layout_walk *walk, struct erg_layout *lay
     struct erg_layout_candidate best = {0};
     enum erg_layout_verdict verdict = ERG_LAYOUT_TOO_LARGE;
     struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
-    erg_layout_take_least_remats(layout, &walk->own, &walk->places);
+    erg_layout_take_least_recomputes(layout, &walk->own, &walk->places);
     walk->kept.found->evaluated++;
     double bound = floor_s(walk, layout);
     if (bound <= wanted && unequal)
         bound = erg_layout_split_bound(&walk->splitter, &walk->places, layout, wanted);
-    layout->stage_remat = NULL;
+    layout->stage_recompute = NULL;
     if (bound > wanted) {
         walk->kept.found->slower++;
         return;
     }
     if (equal)
         settle_stages(walk, &best, &candidate, &verdict, &excess);
-    for (int remat = ERG_REMAT_NONE; unequal && remat < ERG_REMATS; remat++) {
-        layout->remat = (enum erg_remat)remat;
-        if (!(search->remats & 1u << remat) ||
+    for (int recompute = ERG_RECOMPUTE_NONE; unequal && recompute < ERG_RECOMPUTES; recompute++) {
+        layout->recompute = (enum erg_recompute)recompute;
+        if (!(search->recomputes & 1u << recompute) ||
             erg_layout_split_fastest(&walk->splitter, &walk->places, layout, INFINITY) == INFINITY)
             continue;
         candidate = (struct erg_layout_candidate){.layout = *layout, .batch = batch};
@@ -275,11 +276,11 @@ static void walk_chunks(struct erg_layout_walk *walk, struct erg_layout *layout)
             batch = erg_layout_choose_batch(search, layout);
             layout->microbatches = batch / (layout->data * layout->microbatch);
         }
-        if (walk->any && !erg_layout_may_fit(&walk->places, layout, search->remats))
+        if (walk->any && !erg_layout_may_fit(&walk->places, layout, search->recomputes))
             continue;
         if (batch && (equal || unequal)) {
-            (search->per_stage ? consider_stages : consider_remats)(walk, layout, equal, unequal,
-                                                                    batch);
+            (search->per_stage ? consider_stages : consider_recomputes)(walk, layout, equal,
+                                                                        unequal, batch);
         }
         walk->kept.found->batch += !batch && (equal || unequal);
     }
@@ -364,15 +365,15 @@ static int none_fits(const struct erg_layout_walk *walk, struct erg_error *err)
         return erg_fail(err, ERG_INFEASIBLE,
                         "no layout of %s spreads a batch of %s sequences over %ld GPUs",
                         search->time.model->name, batch, search->gpus);
-    return erg_fail(err, ERG_INFEASIBLE,
-                    "no layout of %s on %ld GPUs fits into %.1f GiB; nearest is tensor %ld, "
-                    "context %ld, pipeline %ld, %ld chunks a stage, microbatch %ld, recompute %s, "
-                    "which needs %.1f GiB more",
-                    search->time.model->name, search->gpus, search->memory_bytes / 0x1p30,
-                    layout->tensor, layout->context, layout->pipeline, layout->virtual_stages,
-                    layout->microbatch,
-                    search->per_stage ? "of each stage its own" : erg_remat_name(layout->remat),
-                    erg_layout_gib_up(walk->nearest_excess));
+    return erg_fail(
+        err, ERG_INFEASIBLE,
+        "no layout of %s on %ld GPUs fits into %.1f GiB; nearest is tensor %ld, "
+        "context %ld, pipeline %ld, %ld chunks a stage, microbatch %ld, recompute %s, "
+        "which needs %.1f GiB more",
+        search->time.model->name, search->gpus, search->memory_bytes / 0x1p30, layout->tensor,
+        layout->context, layout->pipeline, layout->virtual_stages, layout->microbatch,
+        search->per_stage ? "of each stage its own" : erg_recompute_name(layout->recompute),
+        erg_layout_gib_up(walk->nearest_excess));
 }
 
 static int walk_all(struct erg_layout_found *found, const struct erg_layout_search *search,

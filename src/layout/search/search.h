@@ -51,11 +51,11 @@ struct erg_layout_search {
     /* How far, relative, a layout that offloads all may be above memory_bytes: ERG_MEMORY_ERROR
      * (memory.h) where that is a budget that somebody names, 0 where it is what the GPUs have. */
     double memory_slack;
-    unsigned remats; /* bits 1 << enum erg_remat: those that are tried */
-    bool offload;    /* activations may be offloaded */
-    bool unequal;    /* stages may differ in layers */
-    /* Each stage recomputes and offloads as is best for it alone, of `remats`: no layout takes less
-     * time with this split. Which splits there are is asked with one way for all stages. */
+    unsigned recomputes; /* bits 1 << enum erg_recompute: those that are tried */
+    bool offload;        /* activations may be offloaded */
+    bool unequal;        /* stages may differ in layers */
+    /* Each stage recomputes and offloads as is best for it alone, of `recomputes`: no layout takes
+     * less time with this split. Which splits there are is asked with one way for all stages. */
     bool per_stage;
     long group_most;      /* tensor x context; 0: the GPUs of a node */
     long microbatch_most; /* 0: no bound */
@@ -78,9 +78,9 @@ struct erg_layout_block {
 struct erg_layout_candidate {
     struct erg_layout layout;
     long *chunk_layers; /* what the layout's points to, NULL where stages are equal */
-    /* Likewise; where stages differ the layout's own `remat` is that of the first, its `offload`
-     * the most of any. */
-    enum erg_remat *stage_remat;
+    /* Likewise; where stages differ the layout's own `recompute` is that of the first, its
+     * `offload` the most of any. */
+    enum erg_recompute *stage_recompute;
     double *stage_offload;
     long batch;
     struct erg_time time;

@@ -104,12 +104,12 @@ bool erg_layout_stage_may_hold(const struct erg_layout_on *on, const struct erg_
 
 /*
  * False: no split of the layers of these degrees, chunks and microbatches fits with any ratio of
- * offloading and, for each stage, any of `remats`, bits 1 << enum erg_remat. True says nothing.
- * Bounds from below how many bytes a layer takes in each stage (memory/memory.h), so some ten
- * nanoseconds a stage.
+ * offloading and, for each stage, any of `recomputes`, bits 1 << enum erg_recompute. True says
+ * nothing. Bounds from below how many bytes a layer takes in each stage (memory/memory.h), so some
+ * ten nanoseconds a stage.
  */
 bool erg_layout_may_fit(const struct erg_layout_places *places, const struct erg_layout *layout,
-                        unsigned remats);
+                        unsigned recomputes);
 
 /* False: every split of the layers, with any ratio of offloading, misses its memory by this much or
  * more, whatever hosts have. As fast. */
@@ -157,20 +157,20 @@ double erg_layout_stage_ratio(long *chunk_layers, const struct erg_layout_places
 
 /* Room for what the stages of any layout of a model do. */
 struct erg_layout_stages {
-    enum erg_remat *remat, *least; /* chosen; that takes least whatever memory there is */
+    enum erg_recompute *recompute, *least; /* chosen; that takes least whatever memory there is */
     double *offload;
     struct erg_layout_stage_option {
         double offload, peak_bytes, moved_s; /* copied of a layer */
         double time_s, wait_s;               /* of a microbatch; of the warm-up; INFINITY: unfit */
-    } * options;                             /* [stage][remat] */
+    } * options;                             /* [stage][recompute] */
 };
 void erg_layout_stages_init(struct erg_layout_stages *stages, long layers);
 void erg_layout_stages_release(struct erg_layout_stages *stages);
 
 /* Gives each stage of a layout the recomputation that takes least there of those that are tried, so
  * that no choice of the stages' own is faster: into the list `least`. */
-void erg_layout_take_least_remats(struct erg_layout *layout, struct erg_layout_stages *stages,
-                                  const struct erg_layout_places *places);
+void erg_layout_take_least_recomputes(struct erg_layout *layout, struct erg_layout_stages *stages,
+                                      const struct erg_layout_places *places);
 
 /*
  * Gives each stage of a candidate the recomputation and offloading with which the iteration is the
@@ -179,7 +179,7 @@ void erg_layout_take_least_remats(struct erg_layout *layout, struct erg_layout_s
 enum erg_layout_verdict erg_layout_settle_stages(struct erg_layout_candidate *candidate,
                                                  struct erg_layout_stages *stages,
                                                  const struct erg_layout_places *places,
-                                                 unsigned remats, double *excess);
+                                                 unsigned recomputes, double *excess);
 
 /* ---- layers of stages that may differ (split.c) ---- */
 

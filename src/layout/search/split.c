@@ -172,7 +172,7 @@ double erg_layout_split_waits(const struct erg_layout_places *places,
         const struct erg_time_place *place = &places->time[i];
         for (long stage = place->first; stage < place->end;
              stage = place->level ? place->end : stage + erg_time_alike(place, layout, stage))
-            most = fmax(most, erg_time_stalls(place, layout, stage, layout->remat, offload));
+            most = fmax(most, erg_time_stalls(place, layout, stage, layout->recompute, offload));
     }
     return most + erg_time_passage(places->time, places->count, layout);
 }

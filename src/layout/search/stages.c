@@ -9,16 +9,16 @@ void erg_layout_stages_init(struct erg_layout_stages *stages, long layers)
 {
     size_t count = (size_t)layers;
     *stages = (struct erg_layout_stages){
-        .remat = erg_xcalloc(count, sizeof *stages->remat),
+        .recompute = erg_xcalloc(count, sizeof *stages->recompute),
         .least = erg_xcalloc(count, sizeof *stages->least),
         .offload = erg_xcalloc(count, sizeof *stages->offload),
-        .options = erg_xcalloc(count * ERG_REMATS, sizeof *stages->options),
+        .options = erg_xcalloc(count * ERG_RECOMPUTES, sizeof *stages->options),
     };
 }
 
 void erg_layout_stages_release(struct erg_layout_stages *stages)
 {
-    free(stages->remat);
+    free(stages->recompute);
     free(stages->least);
     free(stages->offload);
     free(stages->options);
@@ -46,12 +46,12 @@ static enum erg_layout_verdict fill_option(struct erg_layout_stage_option *optio
     erg_time_stage_init(&cost, time, &own, stage);
     option->offload = own.offload;
     option->peak_bytes = erg_layout_stage_peak(&lines, own.offload);
-    option->moved_s = own.offload * time->parts->copy_s[own.remat];
+    option->moved_s = own.offload * time->parts->copy_s[own.recompute];
     option->time_s =
         (double)erg_layout_stage_layers(layout, on->search->time.model->layers, stage) *
             cost.layer_s +
         cost.fixed_s;
-    option->wait_s = erg_time_stalls(time, &own, stage, own.remat, own.offload);
+    option->wait_s = erg_time_stalls(time, &own, stage, own.recompute, own.offload);
     return ERG_LAYOUT_FITS;
 }
 
@@ -59,19 +59,19 @@ static enum erg_layout_verdict fill_option(struct erg_layout_stage_option *optio
 static enum erg_layout_verdict fill_stage(struct erg_layout_stage_option *options,
                                           const struct erg_layout *layout,
                                           const struct erg_layout_places *places, long stage,
-                                          unsigned remats, double *missing)
+                                          unsigned recomputes, double *missing)
 {
     enum erg_layout_verdict best = ERG_LAYOUT_TOO_LARGE;
     *missing = INFINITY;
-    for (int remat = 0; remat < ERG_REMATS; remat++) {
+    for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
         struct erg_layout own = *layout;
         double excess = 0;
-        own.remat = (enum erg_remat)remat;
-        options[remat] = (struct erg_layout_stage_option){.time_s = INFINITY};
-        if (!(remats & 1u << remat))
+        own.recompute = (enum erg_recompute)recompute;
+        options[recompute] = (struct erg_layout_stage_option){.time_s = INFINITY};
+        if (!(recomputes & 1u << recompute))
             continue;
         enum erg_layout_verdict verdict =
-            fill_option(&options[remat], &own, places, stage, &excess);
+            fill_option(&options[recompute], &own, places, stage, &excess);
         if (best != ERG_LAYOUT_FITS && verdict != ERG_LAYOUT_TOO_LARGE)
             best = verdict;
         *missing = fmin(*missing, excess);
@@ -83,15 +83,15 @@ static enum erg_layout_verdict fill_stage(struct erg_layout_stage_option *option
  * least. */
 static int best_way(const struct erg_layout_stages *stages, long stage, double wait_s)
 {
-    const struct erg_layout_stage_option *options = &stages->options[stage * ERG_REMATS];
+    const struct erg_layout_stage_option *options = &stages->options[stage * ERG_RECOMPUTES];
     int best = -1;
-    for (int remat = 0; remat < ERG_REMATS; remat++) {
-        const struct erg_layout_stage_option *own = &options[remat];
+    for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
+        const struct erg_layout_stage_option *own = &options[recompute];
         if (isinf(own->time_s) || own->wait_s > wait_s)
             continue;
         if (best < 0 || own->time_s < options[best].time_s ||
             (own->time_s == options[best].time_s && own->moved_s < options[best].moved_s))
-            best = remat;
+            best = recompute;
     }
     return best;
 }
@@ -107,7 +107,7 @@ static double try_wait(const struct erg_layout_stages *stages, const struct erg_
         int way = best_way(stages, stage, wait_s);
         if (way < 0)
             return INFINITY;
-        const struct erg_layout_stage_option *own = &stages->options[stage * ERG_REMATS + way];
+        const struct erg_layout_stage_option *own = &stages->options[stage * ERG_RECOMPUTES + way];
         most = fmax(most, own->time_s);
         sum += own->time_s;
         *longest_s = fmax(*longest_s, own->wait_s);
@@ -135,17 +135,17 @@ static double best_wait(const struct erg_layout_stages *stages, const struct erg
 enum erg_layout_verdict erg_layout_settle_stages(struct erg_layout_candidate *candidate,
                                                  struct erg_layout_stages *stages,
                                                  const struct erg_layout_places *places,
-                                                 unsigned remats, double *excess)
+                                                 unsigned recomputes, double *excess)
 {
     struct erg_layout *layout = &candidate->layout;
-    layout->stage_remat = NULL;
+    layout->stage_recompute = NULL;
     layout->stage_offload = NULL;
     enum erg_layout_verdict worst = ERG_LAYOUT_FITS;
     *excess = 0;
     for (long stage = 0; stage < layout->pipeline; stage++) {
         double missing;
-        enum erg_layout_verdict verdict = fill_stage(&stages->options[stage * ERG_REMATS], layout,
-                                                     places, stage, remats, &missing);
+        enum erg_layout_verdict verdict = fill_stage(&stages->options[stage * ERG_RECOMPUTES],
+                                                     layout, places, stage, recomputes, &missing);
         if (verdict != ERG_LAYOUT_FITS && worst != ERG_LAYOUT_TOO_LARGE)
             worst = verdict;
         if (verdict == ERG_LAYOUT_TOO_LARGE)
@@ -156,41 +156,41 @@ enum erg_layout_verdict erg_layout_settle_stages(struct erg_layout_candidate *ca
     double wait_s = best_wait(stages, layout);
     candidate->peak_bytes = 0;
     layout->offload = 0;
-    layout->remat = ERG_REMAT_NONE;
+    layout->recompute = ERG_RECOMPUTE_NONE;
     for (long stage = 0; stage < layout->pipeline; stage++) {
         int way = best_way(stages, stage, wait_s);
-        const struct erg_layout_stage_option *own = &stages->options[stage * ERG_REMATS + way];
-        stages->remat[stage] = (enum erg_remat)way;
+        const struct erg_layout_stage_option *own = &stages->options[stage * ERG_RECOMPUTES + way];
+        stages->recompute[stage] = (enum erg_recompute)way;
         stages->offload[stage] = own->offload;
         layout->offload = fmax(layout->offload, own->offload);
-        layout->remat = stage == 0 ? (enum erg_remat)way : layout->remat;
+        layout->recompute = stage == 0 ? (enum erg_recompute)way : layout->recompute;
         candidate->peak_bytes = fmax(candidate->peak_bytes, own->peak_bytes);
     }
-    layout->stage_remat = stages->remat;
+    layout->stage_recompute = stages->recompute;
     layout->stage_offload = stages->offload;
     erg_layout_settle_time(candidate, places);
     return ERG_LAYOUT_FITS;
 }
 
 /* On one kind of GPUs. */
-static enum erg_remat least_remat(const struct erg_layout_on *on)
+static enum erg_recompute least_recompute(const struct erg_layout_on *on)
 {
     const double *recompute_s = on->pieces->parts.recompute_s;
-    const unsigned remats = on->search->remats;
-    enum erg_remat least = ERG_REMAT_FULL;
-    for (int remat = ERG_REMAT_FULL; remat >= ERG_REMAT_NONE; remat--)
-        if (remats & 1u << remat &&
-            (!(remats & 1u << least) || recompute_s[remat] <= recompute_s[least]))
-            least = (enum erg_remat)remat;
+    const unsigned recomputes = on->search->recomputes;
+    enum erg_recompute least = ERG_RECOMPUTE_FULL;
+    for (int recompute = ERG_RECOMPUTE_FULL; recompute >= ERG_RECOMPUTE_NONE; recompute--)
+        if (recomputes & 1u << recompute &&
+            (!(recomputes & 1u << least) || recompute_s[recompute] <= recompute_s[least]))
+            least = (enum erg_recompute)recompute;
     return least;
 }
 
-void erg_layout_take_least_remats(struct erg_layout *layout, struct erg_layout_stages *stages,
-                                  const struct erg_layout_places *places)
+void erg_layout_take_least_recomputes(struct erg_layout *layout, struct erg_layout_stages *stages,
+                                      const struct erg_layout_places *places)
 {
     for (size_t i = 0; i < places->count; i++)
         for (long stage = places->time[i].first; stage < places->time[i].end; stage++)
-            stages->least[stage] = least_remat(&places->on[i]);
-    layout->remat = stages->least[0];
-    layout->stage_remat = stages->least;
+            stages->least[stage] = least_recompute(&places->on[i]);
+    layout->recompute = stages->least[0];
+    layout->stage_recompute = stages->least;
 }

@@ -136,7 +136,7 @@ static bool is_repeated(const struct erg_fit_row *a, const struct erg_fit_row *b
     return a->model == b->model && a->batch == b->batch && x->tensor == y->tensor &&
            x->context == y->context && x->pipeline == y->pipeline && x->data == y->data &&
            x->virtual_stages == y->virtual_stages && x->microbatch == y->microbatch &&
-           x->sequence == y->sequence && x->remat == y->remat && x->offload == y->offload;
+           x->sequence == y->sequence && x->recompute == y->recompute && x->offload == y->offload;
 }
 
 /*

@@ -69,8 +69,8 @@ static int optional_long(const struct erg_csv *csv, size_t row, ptrdiff_t column
     return column < 0 ? 0 : erg_csv_long(csv, row, (size_t)column, value, err);
 }
 
-static int read_remat(struct erg_layout *layout, const struct erg_csv *csv, size_t row,
-                      const struct columns *columns, struct erg_error *err)
+static int read_recompute(struct erg_layout *layout, const struct erg_csv *csv, size_t row,
+                          const struct columns *columns, struct erg_error *err)
 {
     if (columns->offload >= 0 &&
         erg_csv_double(csv, row, (size_t)columns->offload, &layout->offload, err) != 0)
@@ -78,9 +78,9 @@ static int read_remat(struct erg_layout *layout, const struct erg_csv *csv, size
     if (columns->recompute < 0)
         return 0;
     const char *name = erg_csv_text(csv, row, (size_t)columns->recompute);
-    for (int remat = 0; remat < ERG_REMATS; remat++) {
-        if (!strcmp(erg_remat_name(remat), name)) {
-            layout->remat = remat;
+    for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
+        if (!strcmp(erg_recompute_name(recompute), name)) {
+            layout->recompute = recompute;
             return 0;
         }
     }
@@ -122,7 +122,7 @@ static int read_row(struct erg_fit_rows *rows, const struct erg_csv *csv, size_t
         optional_long(csv, row, columns->v, &layout->virtual_stages, err) ||
         optional_long(csv, row, columns->l, &layers, err) ||
         optional_long(csv, row, columns->microbatch, &layout->microbatch, err) ||
-        read_remat(layout, csv, row, columns, err) || read_time(&out, csv, row, columns, err))
+        read_recompute(layout, csv, row, columns, err) || read_time(&out, csv, row, columns, err))
         return -1;
     if (layout->tensor < 1 || layout->context < 1 || layout->pipeline < 1 ||
         layout->microbatch < 1 || layers < 1)

@@ -81,7 +81,7 @@ static void fill_chunks(struct chunk *chunks, const struct erg_time_place *place
         const struct erg_time_place *place = place_of(places, stage);
         const struct erg_engine *engine = place->request->engine;
         const struct erg_time_parts *parts = place->parts;
-        enum erg_remat remat = erg_layout_remat(layout, stage);
+        enum erg_recompute recompute = erg_layout_recompute(layout, stage);
         double head_s = i == virtual_stages - 1 ? parts->head_s : 0;
         double after_s = erg_time_hop_after(place, layout, stage).time_s;
         double before_s = erg_time_hop_before(place, layout, stage).time_s;
@@ -91,9 +91,9 @@ static void fill_chunks(struct chunk *chunks, const struct erg_time_place *place
         if (i == virtual_stages - 1)
             after_s = before_s;
         chunks[i] = (struct chunk){
-            .layer_s = {parts->forward_s, parts->backward_s + parts->recompute_s[remat]},
+            .layer_s = {parts->forward_s, parts->backward_s + parts->recompute_s[recompute]},
             .fixed_s = {head_s / 3 + share * after_s, 2 * head_s / 3 + share * before_s},
-            .copy_s = engine->offload_interference * parts->copy_s[remat],
+            .copy_s = engine->offload_interference * parts->copy_s[recompute],
         };
     }
 }

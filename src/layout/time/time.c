@@ -242,14 +242,14 @@ static double sum_pass(double *items, const struct pass *pass, const struct erg_
 
 /* What a mode runs again of norms and activation. */
 static double again_s(const struct pass *pass, const struct erg_model_ops *forward,
-                      enum erg_remat remat)
+                      enum erg_recompute recompute)
 {
     double bytes = 0;
     for (size_t i = 0; i < forward->count; i++) {
         enum erg_model_op_id id = forward->items[i].id;
         bool norm = id == ERG_MODEL_NORM_A || id == ERG_MODEL_NORM_M;
-        if ((norm && erg_remat_norms(remat)) ||
-            (id == ERG_MODEL_ACTIVATION && erg_remat_activation(remat)))
+        if ((norm && erg_recompute_norms(recompute)) ||
+            (id == ERG_MODEL_ACTIVATION && erg_recompute_activation(recompute)))
             bytes += memory_bytes(pass, &forward->items[i]);
     }
     return memory_s(pass->request, bytes);
@@ -327,9 +327,9 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
     erg_model_layer_forward(&ops, &model, &shape);
     parts->forward_s = sum_pass(parts->forward, &pass, &ops);
     parts->layer_parameters = parameters(&ops);
-    for (int remat = 0; remat < ERG_REMAT_FULL; remat++)
-        parts->recompute_s[remat] = again_s(&pass, &ops, (enum erg_remat)remat);
-    parts->recompute_s[ERG_REMAT_FULL] = parts->forward_s;
+    for (int recompute = 0; recompute < ERG_RECOMPUTE_FULL; recompute++)
+        parts->recompute_s[recompute] = again_s(&pass, &ops, (enum erg_recompute)recompute);
+    parts->recompute_s[ERG_RECOMPUTE_FULL] = parts->forward_s;
     erg_model_embedding_forward(&ops, &model, &shape);
     parts->embedding_parameters = parameters(&ops);
     erg_model_head_forward(&ops, &model, &shape);
@@ -341,10 +341,10 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
     parts->head_s = head_s(parts->head, &pass, &model, &shape);
     struct erg_memory_sizes sizes;
     erg_memory_sizes_init(&sizes, &model, tensor, context, microbatch, sequence);
-    for (int remat = 0; remat < ERG_REMATS; remat++)
-        parts->copy_s[remat] = engine->host_link_bandwidth > 0
-                                   ? (double)sizes.kept[remat] / erg_time_copy_rate(request)
-                                   : 0;
+    for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++)
+        parts->copy_s[recompute] = engine->host_link_bandwidth > 0
+                                       ? (double)sizes.kept[recompute] / erg_time_copy_rate(request)
+                                       : 0;
     const double taken = taken_from_copies(request);
     for (int between = 0; between < 2; between++) {
         struct erg_time_hop *hop = &parts->hops[between];
@@ -357,14 +357,14 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
 
 /* Adds what `count` layers of a stage do for one microbatch. */
 static void add_layers(double *items, const struct erg_time_request *request,
-                       const struct erg_time_parts *parts, double count, enum erg_remat remat,
-                       double offload)
+                       const struct erg_time_parts *parts, double count,
+                       enum erg_recompute recompute, double offload)
 {
     for (int i = 0; i <= ERG_TIME_OVERHEAD; i++)
         items[i] += count * (parts->forward[i] + parts->backward[i]);
-    items[ERG_TIME_RECOMPUTE] += count * parts->recompute_s[remat];
+    items[ERG_TIME_RECOMPUTE] += count * parts->recompute_s[recompute];
     items[ERG_TIME_OFFLOAD] +=
-        count * request->engine->offload_interference * 2 * offload * parts->copy_s[remat];
+        count * request->engine->offload_interference * 2 * offload * parts->copy_s[recompute];
 }
 
 void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
@@ -373,15 +373,15 @@ void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_plac
     const struct erg_time_request *request = place->request;
     const struct erg_time_parts *parts = place->parts;
     const long last = layout->pipeline - 1;
-    enum erg_remat remat = erg_layout_remat(layout, stage);
+    enum erg_recompute recompute = erg_layout_recompute(layout, stage);
     double offload = erg_layout_offload(layout, stage), extra = 0;
     double end_s = place->gradient_s + place->optimizer_s;
     if (stage == 0)
         extra += parts->embedding_parameters;
     if (stage == last && (last > 0 || !request->model->tied))
         extra += parts->head_parameters;
-    cost->layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[remat] +
-                    request->engine->offload_interference * 2 * offload * parts->copy_s[remat];
+    cost->layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[recompute] +
+                    request->engine->offload_interference * 2 * offload * parts->copy_s[recompute];
     cost->message_s = erg_time_message(place, layout, stage);
     cost->fixed_s = cost->message_s + (stage == last ? parts->head_s : 0);
     cost->layer_once_s = parts->layer_parameters * end_s;
@@ -404,11 +404,12 @@ double erg_time_copy_stalls(const struct erg_time_place *place, const struct erg
 }
 
 double erg_time_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
-                       long stage, enum erg_remat remat, double offload)
+                       long stage, enum erg_recompute recompute, double offload)
 {
     const struct erg_time_parts *parts = place->parts;
-    return erg_time_copy_stalls(place, layout, stage, offload * parts->copy_s[remat],
-                                parts->forward_s, parts->backward_s + parts->recompute_s[remat]);
+    return erg_time_copy_stalls(place, layout, stage, offload * parts->copy_s[recompute],
+                                parts->forward_s,
+                                parts->backward_s + parts->recompute_s[recompute]);
 }
 
 /* The next stage that may take longer than `stage`: with equal chunks those of a place that send
@@ -416,7 +417,7 @@ double erg_time_stalls(const struct erg_time_place *place, const struct erg_layo
 static long next_stage(const struct erg_time_place *place, const struct erg_layout *layout,
                        long stage)
 {
-    bool equal = !layout->chunk_layers && !layout->stage_remat && !layout->stage_offload;
+    bool equal = !layout->chunk_layers && !layout->stage_recompute && !layout->stage_offload;
     if (equal && place->level && stage < place->end - 1)
         return place->end - 1;
     return equal ? stage + erg_time_alike(place, layout, stage) : stage + 1;
@@ -452,14 +453,15 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
                 once * place->gradient_s / (place->gradient_s + place->optimizer_s);
             items[ERG_TIME_OPTIMIZER] = once - items[ERG_TIME_GRADIENTS];
         }
-        double wait = erg_time_stalls(place, layout, stage, erg_layout_remat(layout, stage),
+        double wait = erg_time_stalls(place, layout, stage, erg_layout_recompute(layout, stage),
                                       erg_layout_offload(layout, stage));
         items[ERG_TIME_STALLS] = fmax(items[ERG_TIME_STALLS], wait);
     }
     assert(place == &places[count - 1]);
     add_layers(items, pace->request, pace->parts,
                (double)erg_layout_stage_layers(layout, layers, slowest_stage),
-               erg_layout_remat(layout, slowest_stage), erg_layout_offload(layout, slowest_stage));
+               erg_layout_recompute(layout, slowest_stage),
+               erg_layout_offload(layout, slowest_stage));
     items[ERG_TIME_HEAD] = slowest_stage == last ? pace->parts->head_s : 0;
     items[ERG_TIME_PIPELINE] = slowest.message_s;
     for (int i = 0; i <= ERG_TIME_PIPELINE; i++)

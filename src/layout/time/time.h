@@ -41,7 +41,7 @@
 #define ERG_LAYOUT_TIME_H
 
 #include "hardware/engine.h"
-#include "layout/layout.h"
+#include "job/layout.h"
 
 #include <stdint.h>
 
@@ -131,8 +131,8 @@ struct erg_time_hop {
 struct erg_time_parts {
     double forward[ERG_TIME_OVERHEAD + 1], backward[ERG_TIME_OVERHEAD + 1];
     double forward_s, backward_s; /* their sums */
-    double recompute_s[ERG_REMATS];
-    double copy_s[ERG_REMATS]; /* all that a layer keeps, to host memory or back */
+    double recompute_s[ERG_RECOMPUTES];
+    double copy_s[ERG_RECOMPUTES]; /* all that a layer keeps, to host memory or back */
     double head_s;
     double head[ERG_TIME_TENSOR + 1]; /* its items; less than head_s where the host sets the pace */
     struct erg_time_hop hops[2];      /* within a node, between nodes */
@@ -282,6 +282,6 @@ double erg_time_copy_stalls(const struct erg_time_place *place, const struct erg
                             long stage, double copy_s, double forward_s, double backward_s);
 /* The same with the times of the place. */
 double erg_time_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
-                       long stage, enum erg_remat remat, double offload);
+                       long stage, enum erg_recompute recompute, double offload);
 
 #endif

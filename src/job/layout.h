@@ -7,12 +7,11 @@
  *
  * Source of the methods: Megatron-Kwai (pipeline-aware offloading, balanced recomputation).
  */
-#ifndef ERG_LAYOUT_H
-#define ERG_LAYOUT_H
+#ifndef ERG_JOB_LAYOUT_H
+#define ERG_JOB_LAYOUT_H
 
 #include "ergon/error.h"
 #include "hardware/hardware.h"
-#include "job/job.h"
 #include "model/model.h"
 
 #include <stdbool.h>
@@ -23,35 +22,35 @@
  * Rematerialization of a layer: what is dropped in the forward pass and computed again before it is
  * needed in the backward pass.
  */
-enum erg_remat {
-    ERG_REMAT_NONE,
-    ERG_REMAT_NORMS,      /* outputs of norms */
-    ERG_REMAT_ACTIVATION, /* outputs of the FFN's activation */
-    ERG_REMAT_BALANCED,   /* both: all that costs no matrix product */
-    ERG_REMAT_FULL,       /* everything but the layer's input */
+enum erg_recompute {
+    ERG_RECOMPUTE_NONE,
+    ERG_RECOMPUTE_NORMS,      /* outputs of norms */
+    ERG_RECOMPUTE_ACTIVATION, /* outputs of the FFN's activation */
+    ERG_RECOMPUTE_BALANCED,   /* both: all that costs no matrix product */
+    ERG_RECOMPUTE_FULL,       /* everything but the layer's input */
 };
 enum {
-    ERG_REMATS = ERG_REMAT_FULL + 1,
-    ERG_REMAT_ALL = (1 << ERG_REMATS) - 1, /* of bits 1 << enum erg_remat */
+    ERG_RECOMPUTES = ERG_RECOMPUTE_FULL + 1,
+    ERG_RECOMPUTE_ALL = (1 << ERG_RECOMPUTES) - 1, /* of bits 1 << enum erg_recompute */
 };
-const char *erg_remat_name(enum erg_remat remat); /* "none", "norms", … */
+const char *erg_recompute_name(enum erg_recompute recompute); /* "none", "norms", … */
 
 /* Whether a mode makes these again from what a layer keeps. */
-static inline bool erg_remat_norms(enum erg_remat remat)
+static inline bool erg_recompute_norms(enum erg_recompute recompute)
 {
-    return remat == ERG_REMAT_NORMS || remat == ERG_REMAT_BALANCED;
+    return recompute == ERG_RECOMPUTE_NORMS || recompute == ERG_RECOMPUTE_BALANCED;
 }
 
-static inline bool erg_remat_activation(enum erg_remat remat)
+static inline bool erg_recompute_activation(enum erg_recompute recompute)
 {
-    return remat == ERG_REMAT_ACTIVATION || remat == ERG_REMAT_BALANCED;
+    return recompute == ERG_RECOMPUTE_ACTIVATION || recompute == ERG_RECOMPUTE_BALANCED;
 }
 
 /* Whether `least` computes nothing again that `most` does not. */
-static inline bool erg_remat_is_within(enum erg_remat least, enum erg_remat most)
+static inline bool erg_recompute_is_within(enum erg_recompute least, enum erg_recompute most)
 {
-    return least == most || least == ERG_REMAT_NONE || most == ERG_REMAT_FULL ||
-           (most == ERG_REMAT_BALANCED && least < most);
+    return least == most || least == ERG_RECOMPUTE_NONE || most == ERG_RECOMPUTE_FULL ||
+           (most == ERG_RECOMPUTE_BALANCED && least < most);
 }
 
 /* How layers may be cut into chunks where it is not said how many each has. */
@@ -60,6 +59,9 @@ enum erg_layout_cut {
     ERG_CUT_EQUALLY, /* equal chunks only */
     ERG_CUT_ANY,     /* as is fastest */
 };
+
+/* The order of the passes of a pipeline (iteration/iteration.h). */
+enum erg_schedule_kind { ERG_SCHEDULE_1F1B, ERG_SCHEDULE_INTERLEAVED };
 
 struct erg_layout {
     long tensor, context, pipeline, data; /* degrees; their product is the GPUs of the job */
@@ -74,15 +76,15 @@ struct erg_layout {
     enum erg_layout_cut cut; /* for who looks for them (search/search.h) */
     /* What a stage recomputes, and the share of a microbatch's activations that it moves to host
      * memory, 0 to 1: of each stage, [pipeline], or where NULL of all. */
-    enum erg_remat remat;
+    enum erg_recompute recompute;
     double offload;
-    const enum erg_remat *stage_remat;
+    const enum erg_recompute *stage_recompute;
     const double *stage_offload;
 };
 
-static inline enum erg_remat erg_layout_remat(const struct erg_layout *layout, long stage)
+static inline enum erg_recompute erg_layout_recompute(const struct erg_layout *layout, long stage)
 {
-    return layout->stage_remat ? layout->stage_remat[stage] : layout->remat;
+    return layout->stage_recompute ? layout->stage_recompute[stage] : layout->recompute;
 }
 
 static inline double erg_layout_offload(const struct erg_layout *layout, long stage)
@@ -90,8 +92,13 @@ static inline double erg_layout_offload(const struct erg_layout *layout, long st
     return layout->stage_offload ? layout->stage_offload[stage] : layout->offload;
 }
 
+static inline enum erg_schedule_kind erg_layout_schedule(const struct erg_layout *layout)
+{
+    return layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B;
+}
+
 /* What all stages recompute, "stages" where they differ. */
-const char *erg_layout_remat_name(const struct erg_layout *layout);
+const char *erg_layout_recompute_name(const struct erg_layout *layout);
 
 /* Layers of chunk `chunk` of stage `stage`, of a model with `layers`. */
 static inline long erg_layout_chunk_layers(const struct erg_layout *layout, long layers, long stage,
@@ -119,12 +126,8 @@ static inline long erg_layout_gpus(const struct erg_layout *layout)
     return layout->tensor * layout->context * layout->pipeline * layout->data;
 }
 
-/*
- * The layout that a job's own keys describe. The job may have been loaded for any layout, and must
- * outlive this one; `arena` holds what its chunks and stages have and do where they differ.
- */
-void erg_layout_of_job(struct erg_layout *layout, const struct erg_job *job,
-                       struct erg_arena *arena);
+/* The same with lists of its own, which lie in the arena. */
+struct erg_layout erg_layout_copy(const struct erg_layout *layout, struct erg_arena *arena);
 
 /* Words of the vocabulary with padding, as in erg_model_padded_vocabulary(). */
 long erg_layout_vocabulary(const struct erg_model *model, long tensor);

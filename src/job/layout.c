@@ -1,20 +1,21 @@
-#include "layout/layout.h"
+/* Layouts: their names, from text, and whether a model can be spread so. */
+#include "job/layout.h"
 
 #include "base/memory.h"
 #include "base/text.h"
 
 #include <string.h>
 
-const char *erg_remat_name(enum erg_remat remat)
+const char *erg_recompute_name(enum erg_recompute recompute)
 {
     static const char *const names[] = {
-        [ERG_REMAT_NONE] = "none",
-        [ERG_REMAT_NORMS] = "norms",
-        [ERG_REMAT_ACTIVATION] = "activation",
-        [ERG_REMAT_BALANCED] = "balanced",
-        [ERG_REMAT_FULL] = "full",
+        [ERG_RECOMPUTE_NONE] = "none",
+        [ERG_RECOMPUTE_NORMS] = "norms",
+        [ERG_RECOMPUTE_ACTIVATION] = "activation",
+        [ERG_RECOMPUTE_BALANCED] = "balanced",
+        [ERG_RECOMPUTE_FULL] = "full",
     };
-    return names[remat];
+    return names[recompute];
 }
 
 long erg_layout_vocabulary(const struct erg_model *model, long tensor)
@@ -22,51 +23,29 @@ long erg_layout_vocabulary(const struct erg_model *model, long tensor)
     return erg_model_padded_vocabulary(model, tensor);
 }
 
-/* ---- from a job ---- */
-
-void erg_layout_of_job(struct erg_layout *layout, const struct erg_job *job,
-                       struct erg_arena *arena)
+static void *copy_list(const void *list, size_t bytes, struct erg_arena *arena)
 {
-    static const enum erg_remat remats[] = {
-        [ERG_RECOMPUTE_NONE] = ERG_REMAT_NONE,
-        [ERG_RECOMPUTE_NORMS] = ERG_REMAT_NORMS,
-        [ERG_RECOMPUTE_ACTIVATION] = ERG_REMAT_ACTIVATION,
-        [ERG_RECOMPUTE_BALANCED] = ERG_REMAT_BALANCED,
-        [ERG_RECOMPUTE_FULL] = ERG_REMAT_FULL,
-    };
-    int chunks = job->pipeline * job->virtual_stages;
-    bool equal = true;
-    *layout = (struct erg_layout){.tensor = job->tensor,
-                                  .context = job->context,
-                                  .pipeline = job->pipeline,
-                                  .data = job->data,
-                                  .virtual_stages = job->virtual_stages,
-                                  .microbatch = job->microbatch_size,
-                                  .microbatches = job->microbatches,
-                                  .sequence = job->sequence,
-                                  .remat = remats[job->recompute],
-                                  .offload = job->offload};
-    long *layers = erg_arena_alloc(arena, (size_t)chunks * sizeof *layers);
-    for (int i = 0; i < chunks; i++) {
-        layers[i] = job->chunk_layers[i];
-        equal &= layers[i] == layers[0];
-    }
-    layout->chunk_layers = equal ? NULL : layers;
-    if (job->stage_recompute) {
-        enum erg_remat *own = erg_arena_alloc(arena, (size_t)job->pipeline * sizeof *own);
-        for (int i = 0; i < job->pipeline; i++)
-            own[i] = remats[job->stage_recompute[i]];
-        layout->stage_remat = own;
-    }
-    layout->stage_offload = job->stage_offload;
+    return list ? memcpy(erg_arena_alloc(arena, bytes), list, bytes) : NULL;
 }
 
-const char *erg_layout_remat_name(const struct erg_layout *layout)
+struct erg_layout erg_layout_copy(const struct erg_layout *layout, struct erg_arena *arena)
 {
-    for (long stage = 1; layout->stage_remat && stage < layout->pipeline; stage++)
-        if (layout->stage_remat[stage] != layout->stage_remat[0])
+    struct erg_layout copy = *layout;
+    const size_t stages = (size_t)layout->pipeline;
+    const size_t chunks = stages * (size_t)layout->virtual_stages;
+    copy.chunk_layers = copy_list(layout->chunk_layers, chunks * sizeof(long), arena);
+    copy.stage_recompute =
+        copy_list(layout->stage_recompute, stages * sizeof(enum erg_recompute), arena);
+    copy.stage_offload = copy_list(layout->stage_offload, stages * sizeof(double), arena);
+    return copy;
+}
+
+const char *erg_layout_recompute_name(const struct erg_layout *layout)
+{
+    for (long stage = 1; layout->stage_recompute && stage < layout->pipeline; stage++)
+        if (layout->stage_recompute[stage] != layout->stage_recompute[0])
             return "stages";
-    return erg_remat_name(erg_layout_remat(layout, 0));
+    return erg_recompute_name(erg_layout_recompute(layout, 0));
 }
 
 /* ---- from text ---- */
