@@ -95,7 +95,8 @@ static void test_tables(void **state)
                  "where the energy goes");
     check_output("plan " JOB " --gpus 64 --why t=1,p=4,l=2 2>&1 >/dev/null", 3,
                  "more than the 72.0 GiB of a GPU, whatever is offloaded; most of "
-                 "stage 3 is gradients (61.3 GiB); it fits with tensor 2");
+                 "stage 3 is gradients (61.3 GiB), which data parallel ranks do not shard (FSDP "
+                 "is not modelled); it fits with tensor 2");
     check_output("plan " JOB " --layout t=2,c=2,p=8,l=2 --export megatron", 0,
                  "--pipeline-model-parallel-size 8");
     check_output("plan " JOB " --export torchtitan", 0, "[parallelism]");
@@ -628,7 +629,7 @@ static void test_refusals_as_documents(void **state)
     static const struct {
         const char *arguments, *reason, *would_fit;
     } cases[] = {
-        {SMALL " --gpus 1", "; something fits with 119.92 GiB a GPU", "gpus"},
+        {SMALL " --gpus 1", "; something fits with 119.89 GiB a GPU", "gpus"},
         {JOB " --gpus 64 --layout t=1,p=4,l=2", "of a GPU, whatever is offloaded", "layout"},
         {JOB " --gpus 64 --layout t=1,p=4,l=2", "or as it is with ", "memory_bytes"},
         {SMALL " --gpus 4 --batch 3 --layout p=4,v=2",

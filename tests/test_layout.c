@@ -80,7 +80,8 @@ static void impossible(void **state)
         const char *message; /* NULL: possible */
     } cases[] = {
         {2, 2, 4, 5, 8, 8192, 0.5, NULL, NULL, NULL},
-        {16, 2, 4, 1, 8, 8192, 0, NULL, NULL, "8 KV groups"},
+        {16, 2, 4, 1, 8, 8192, 0, NULL, NULL, NULL}, /* each KV group is held twice */
+        {24, 2, 4, 1, 8, 8192, 0, NULL, NULL, "heads"},
         {0, 2, 4, 1, 8, 8192, 0, NULL, NULL, "tensor degree from 1"},
         {2, 2, 4, 1, 8, 8190, 0, NULL, NULL, "equal chunks"},
         {8, 1, 4, 1, 8, 100, 0, NULL, NULL, "100 tokens of a sequence on a context rank"},

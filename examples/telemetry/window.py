@@ -5,16 +5,17 @@ D, I = c.c_double, c.c_int
 GPU = ("energy_j uncertainty_j power_energy_j ratio power_mean_w power_peak_w temperature_begin_c "
        "temperature_end_c temperature_max_c memory_temperature_max_c throttled_power_s "
        "throttled_thermal_s sm_clock_mean_mhz").split()
-ALL = "time_s energy_j uncertainty_j cpu_j cpu_uncertainty_j dram_j dram_uncertainty_j".split()
+REST = "uncertainty_j cpu_j cpu_uncertainty_j dram_j dram_uncertainty_j".split()
 
 class Error(c.Structure):
     _fields_ = [("status", I), ("message", c.c_char * 1024)]
 
 class WindowGpu(c.Structure):
-    _fields_ = [(name, D) for name in GPU] + [("quality", I), ("lost", I)]
+    _fields_ = [(name, D) for name in GPU] + [("quality", I), ("counter", I), ("lost", I)]
 
 class Result(c.Structure):
-    _fields_ = ([("begin_ns", c.c_int64), ("end_ns", c.c_int64)] + [(name, D) for name in ALL] +
+    _fields_ = ([("begin_ns", c.c_int64), ("end_ns", c.c_int64), ("time_s", D), ("energy_j", D),
+                 ("energy_gpus", c.c_size_t)] + [(name, D) for name in REST] +
                 [("gpus", c.c_size_t), ("gpu", WindowGpu * 32)])
 
 ergon, meter, error, result = c.CDLL("libergon.so.0"), c.c_void_p(), Error(), Result()
