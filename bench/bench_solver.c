@@ -32,7 +32,7 @@
  *   A40 at 110 clocks, 3 % apart    not done (500 s wall) 0.564 0.942  1.93
  * Bloom's forwards on A40 have a gap of 15 ms between two clocks, a tenth of their time. Within it
  * stages that choose an end each microbatch by itself wait for each other; two neighbours mixed at
- * a phase (rounding_mix) change together. Before there were
+ * a phase (erg_rounding_mix) change together. Before there were
  * mixtures, the same search, looking 16 times, lost 0.172 and 0.655 of 8 x 96. With search but no
  * mixtures, looking 200 times instead of 16 lost 0.03 to 0.17 % less on five profiles, at about
  * five times the CPU time; without search, a beam of 128 states lost 0.01 to 0.03 % less than one

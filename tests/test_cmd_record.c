@@ -212,9 +212,47 @@ static void test_usage(void **state)
     assert_int_not_equal(access(in_folder("e.rec"), F_OK), 0);
 }
 
+/* Descriptors 0 to 2 never become a file of ours, into which messages would go. */
+static void closed_streams_spoil_nothing(void **state)
+{
+    (void)state;
+    set_world(QUIET_WORLD);
+    char arguments[512];
+    snprintf(arguments, sizeof arguments, "record -o %s -d 1 <&- >&- 2>&-",
+             in_folder("closed.rec"));
+    check_program(arguments, 0, "");
+    snprintf(arguments, sizeof arguments, "export %s -f csv 2>&1", in_folder("closed.rec"));
+    struct program_result result = run_program(arguments);
+    assert_int_equal(result.exit_code, 0);
+    assert_null(strstr(result.out.data, "no whole chunk"));
+    erg_text_release(&result.out);
+}
+
+/* A limit on the sizes of files is an error like a full disk, not the end of the program. */
+static void a_limit_on_sizes_is_a_sentence(void **state)
+{
+    (void)state;
+    char command[512];
+    snprintf(command, sizeof command,
+             "sh -c 'ulimit -f 1; exec \"$0\" optimize \"$1\" -o \"$2\"' '%s' "
+             "'%s/examples/quickstart.yaml' %s 2>&1",
+             ERGON_TEST_PROGRAM, ERGON_TEST_SOURCE_DIR, in_folder("limited"));
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    char said[4096];
+    size_t count = fread(said, 1, sizeof said - 1, pipe);
+    said[count] = '\0';
+    int status = pclose(pipe);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+    assert_non_null(strstr(said, "ergon: "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(closed_streams_spoil_nothing),
+        cmocka_unit_test(a_limit_on_sizes_is_a_sentence),
         cmocka_unit_test(test_a_command_is_recorded),
         cmocka_unit_test(test_how_a_recording_ends),
         cmocka_unit_test(test_a_full_disk),

@@ -1,6 +1,6 @@
 /* The planner of grids, step by step, on layers whose loads and bytes are round numbers. */
 #include "check.h"
-#include "layout/grid/plan.h"
+#include "layout/grid/grid_plan.h"
 
 #define GIGA 0x1p30
 

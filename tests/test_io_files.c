@@ -10,6 +10,8 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static int tear_down(void **state)
 {
@@ -73,6 +75,44 @@ static void pipes_are_read_to_their_end(void **state)
     assert_int_equal(length, sizeof bytes);
     free(text);
     close(ends[0]);
+}
+
+/* One without a writer would be waited for without an end. */
+static void a_named_pipe_is_refused(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    char *text;
+    const char *path = in_folder("pipe");
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_fails(erg_file_read(path, 0, &text, NULL, &err), &err, "this is a named pipe");
+    assert_int_equal(unlink(path), 0);
+}
+
+static void what_killed_runs_left_is_removed(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    char path[256], left[300], live[300], other[300];
+    pid_t ended = fork();
+    if (ended == 0)
+        _exit(0);
+    assert_int_equal(waitpid(ended, NULL, 0), ended);
+    snprintf(path, sizeof path, "%s", in_folder("left.json"));
+    snprintf(left, sizeof left, "%s.%ld.0.tmp", path, (long)ended);
+    snprintf(live, sizeof live, "%s.%ld.7.tmp", path, (long)getpid());
+    snprintf(other, sizeof other, "%s.%ld.tmp", path, (long)ended); /* not our name for it */
+    const char *const files[] = {left, live, other};
+    for (int i = 0; i < 3; i++)
+        assert_ok(erg_file_write(files[i], "half", 4, &err), &err);
+    assert_ok(erg_file_write(path, "whole", 5, &err), &err);
+    assert_int_not_equal(access(left, F_OK), 0);
+    assert_int_equal(access(live, F_OK), 0);
+    assert_int_equal(access(other, F_OK), 0);
+    assert_int_equal(access(path, F_OK), 0);
+    unlink(live);
+    unlink(other);
+    unlink(path);
 }
 
 static void link_keeps_its_target(void **state)
@@ -514,6 +554,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_and_reads_back),
         cmocka_unit_test(pipes_are_read_to_their_end),
+        cmocka_unit_test(a_named_pipe_is_refused),
+        cmocka_unit_test(what_killed_runs_left_is_removed),
         cmocka_unit_test(link_keeps_its_target),
         cmocka_unit_test(failures_are_sentences),
         cmocka_unit_test(full_disk_leaves_the_old_file),

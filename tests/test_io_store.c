@@ -289,6 +289,24 @@ static void foreign_and_broken_files_are_refused(void **state)
     assert_fails(erg_store_open(&store, path, &err), &err, "damaged");
     assert_null(strchr(err.message, '\n'));
 
+    /* Ergon's marks on tables of others, whose rows may lack what is relied on. */
+    snprintf(path, sizeof path, "%s", in_folder("marked.db"));
+    assert_int_equal(sqlite3_open(path, &foreign), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(foreign,
+                                  "PRAGMA application_id = 0x6572676e; PRAGMA user_version = 1;"
+                                  "CREATE TABLE measurement (id INTEGER PRIMARY KEY, device,"
+                                  " signature, clock_mhz, slot, sms, kind, repeat, work_name,"
+                                  " slot_name, time_s, energy_j, time_error, energy_error,"
+                                  " clock_effective_mhz, temperature_begin_c, temperature_end_c,"
+                                  " window_s, reasons, created_utc, UNIQUE (device, signature,"
+                                  " clock_mhz, slot, sms, kind, repeat));"
+                                  "INSERT INTO measurement (time_s) VALUES (1)",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    sqlite3_close(foreign);
+    assert_fails(erg_store_open(&store, path, &err), &err,
+                 "its tables are not those that ergon makes");
+
     store = open_store("newer.db");
     erg_store_close(store);
     snprintf(path, sizeof path, "%s", in_folder("newer.db"));

@@ -1,3 +1,4 @@
+/* Interrupts: signals that end the program are noted, and looked for between pieces of work. */
 #include "base/interrupt.h"
 
 #include <signal.h>
@@ -10,8 +11,7 @@ _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "signal handlers need lock-free atomic
 
 static void on_signal(int number)
 {
-    (void)number;
-    atomic_store_explicit(&caught, 1, memory_order_relaxed);
+    atomic_store_explicit(&caught, number, memory_order_relaxed);
 }
 
 void erg_interrupt_install(void)
@@ -20,11 +20,17 @@ void erg_interrupt_install(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on sizes of files is an error of write() */
+}
+
+int erg_interrupt_signal(void)
+{
+    return atomic_load_explicit(&caught, memory_order_relaxed);
 }
 
 bool erg_interrupted(void)
 {
-    return atomic_load_explicit(&caught, memory_order_relaxed) != 0;
+    return erg_interrupt_signal() != 0;
 }
 
 int erg_interrupt_check(struct erg_error *err)

@@ -9,8 +9,10 @@
 
 #include <stdbool.h>
 
-void erg_interrupt_install(void); /* a second signal kills at once */
+/* A second signal kills at once. A limit on the sizes of files becomes an error of write(). */
+void erg_interrupt_install(void);
 bool erg_interrupted(void);
+int erg_interrupt_signal(void); /* which one came; 0: none */
 
 /* -1 with status ERG_INTERRUPTED when a signal came, 0 otherwise. */
 int erg_interrupt_check(struct erg_error *err);

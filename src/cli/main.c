@@ -3,8 +3,11 @@
 #include "base/interrupt.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 const struct erg_command *const erg_commands[] = {
     &erg_cmd_optimize,
@@ -111,8 +114,20 @@ static int dispatch(int argc, char **argv, struct erg_error *err)
     return run_command(first, argc - 2, argv + 2, err);
 }
 
+/* A file that is opened later must not become standard input, output or error. */
+static void open_closed_streams(void)
+{
+    int null;
+    do
+        null = open("/dev/null", O_RDWR);
+    while (null >= 0 && null <= 2);
+    if (null > 2)
+        close(null);
+}
+
 int main(int argc, char **argv)
 {
+    open_closed_streams();
     struct erg_error err = {0};
     erg_interrupt_install();
     int result = dispatch(argc, argv, &err);
@@ -129,5 +144,7 @@ int main(int argc, char **argv)
     if (result == 0)
         return ERG_OK;
     fprintf(stderr, "ergon: %s\n", err.message);
+    if (err.status == ERG_INTERRUPTED && erg_interrupt_signal() == SIGTERM)
+        return 128 + SIGTERM; /* as a shell says it */
     return err.status ? (int)err.status : ERG_FAILED;
 }

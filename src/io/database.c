@@ -1,3 +1,4 @@
+/* What all SQLite files of ergon have in common: opening, checking, failing. */
 #include "io/database.h"
 
 #include "base/memory.h"
@@ -70,7 +71,10 @@ static int query(struct erg_database *database, const char *sql, int64_t *number
         sqlite3_step(statement) == SQLITE_ROW) {
         *number = sqlite3_column_int64(statement, 0);
         if (text)
-            erg_text_add(text, (const char *)sqlite3_column_text(statement, 0));
+            erg_text_printf(text, "%s",
+                            sqlite3_column_type(statement, 0) == SQLITE_NULL
+                                ? ""
+                                : (const char *)sqlite3_column_text(statement, 0));
         result = 0;
     } else {
         erg_database_fail(database, "opening", err);
@@ -153,6 +157,23 @@ static int check_integrity(struct erg_database *database, struct erg_error *err)
     return result;
 }
 
+/* Whether the tables are those that ergon makes: rows of others may lack what is relied on. */
+static int check_tables(struct erg_database *database, struct erg_error *err)
+{
+    struct erg_text found = {0};
+    int64_t unused;
+    int result =
+        query(database, "SELECT group_concat(sql, '; ') FROM sqlite_master WHERE sql IS NOT NULL",
+              &unused, &found, err);
+    if (result == 0 && strcmp(found.data, database->format->create_sql) != 0)
+        result = erg_fail(err, ERG_FAILED,
+                          "opening the %s '%s': its tables are not those that ergon makes; move it "
+                          "away to start a new one",
+                          database->format->name, database->path);
+    erg_text_release(&found);
+    return result;
+}
+
 static int set_up(struct erg_database *database, struct erg_error *err)
 {
     bool empty;
@@ -165,7 +186,7 @@ static int set_up(struct erg_database *database, struct erg_error *err)
     if (sqlite3_db_readonly(database->handle, "main") == 1)
         return erg_fail(err, ERG_FAILED, "opening the %s '%s': the file is write-protected",
                         database->format->name, database->path);
-    if (!empty && check_integrity(database, err) != 0)
+    if (!empty && (check_integrity(database, err) != 0 || check_tables(database, err) != 0))
         return -1;
     if (enter_wal(database, err) != 0)
         return -1;

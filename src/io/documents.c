@@ -1,3 +1,4 @@
+/* A store of JSON documents by key. */
 #include "io/documents.h"
 
 #include "base/clock.h"
@@ -120,7 +121,9 @@ static int add_all(struct erg_documents *documents, struct erg_documents *from,
     while ((code = sqlite3_step(from->each)) == SQLITE_ROW) {
         const char *row[COLUMNS];
         for (int i = 0; i < COLUMNS; i++)
-            row[i] = (const char *)sqlite3_column_text(from->each, i);
+            if (!(row[i] = (const char *)sqlite3_column_text(from->each, i)))
+                return erg_documents_fail(from, row[0] ? row[0] : "without a key",
+                                          "it is not whole", err);
         if (put_row(documents, row, err) != 0)
             return -1;
     }

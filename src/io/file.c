@@ -1,14 +1,20 @@
+/* Whole files, read, and written in one step. */
 #define _XOPEN_SOURCE 700 /* realpath */
+#define _DEFAULT_SOURCE   /* flock */
 
 #include "io/file.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,13 +23,23 @@ static int read_failed(struct erg_error *err, const char *path, int reason)
     return erg_fail(err, ERG_FAILED, "reading '%s': %s", path, strerror(reason));
 }
 
+/* The pipes of a shell, "-" as /dev/stdin and <(command), have a writer; others may have none. */
+static bool is_named_pipe(const char *path)
+{
+    return strncmp(path, "/dev/", 5) != 0 && strncmp(path, "/proc/", 6) != 0;
+}
+
 int erg_file_read(const char *path, size_t limit_bytes, char **text, size_t *length,
                   struct erg_error *err)
 {
+    struct stat info;
+    if (stat(path, &info) == 0 && S_ISFIFO(info.st_mode) && is_named_pipe(path))
+        return erg_fail(err, ERG_FAILED,
+                        "reading '%s': this is a named pipe, which may never end; expected a file",
+                        path);
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return read_failed(err, path, errno);
-    struct stat info;
     size_t capacity = 4096;
     if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0)
         capacity = (size_t)info.st_size + 1; /* room to see the end in one read */
@@ -103,6 +119,46 @@ static void sync_folder_of(const char *path)
     free(folder);
 }
 
+/* Removes NAME.PID.N.tmp where that process has ended: nobody holds the lock that a writer has. */
+static void remove_if_left(const char *folder, const char *name, const char *entry)
+{
+    char *end;
+    const size_t length = strlen(name);
+    if (strncmp(entry, name, length) != 0 || entry[length] != '.' || !isdigit(entry[length + 1]))
+        return;
+    long process = strtol(entry + length + 1, &end, 10);
+    if (*end != '.' || !isdigit(end[1]))
+        return;
+    strtol(end + 1, &end, 10);
+    if (strcmp(end, ".tmp") != 0 || process < 1 || kill((pid_t)process, 0) == 0 || errno != ESRCH)
+        return;
+    size_t room = strlen(folder) + strlen(entry) + 2;
+    char *path = erg_xmalloc(room);
+    snprintf(path, room, "%s/%s", folder, entry);
+    int file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0)
+        unlink(path);
+    if (file >= 0)
+        close(file);
+    free(path);
+}
+
+/* What runs that were killed between writing and renaming have left of this file. */
+static void remove_left(const char *target)
+{
+    char *folder = erg_xstrdup(target);
+    char *slash = strrchr(folder, '/');
+    const char *name = slash ? strrchr(target, '/') + 1 : target;
+    if (slash)
+        slash[slash == folder] = '\0';
+    DIR *entries = opendir(slash ? folder : ".");
+    for (const struct dirent *entry; entries && (entry = readdir(entries));)
+        remove_if_left(slash ? folder : ".", name, entry->d_name);
+    if (entries)
+        closedir(entries);
+    free(folder);
+}
+
 int erg_file_write(const char *path, const void *bytes, size_t count, struct erg_error *err)
 {
     static atomic_uint serial; /* several threads may write the same path */
@@ -130,6 +186,7 @@ int erg_file_write(const char *path, const void *bytes, size_t count, struct erg
     if (file < 0) {
         reason = errno;
     } else {
+        flock(file, LOCK_EX | LOCK_NB); /* says that its writer lives, also on another machine */
         if (exists && fchmod(file, info.st_mode & 07777) != 0)
             reason = errno; /* the old file's mode, whatever the umask says */
         int failed = fill_and_close(file, bytes, count, true);
@@ -141,6 +198,7 @@ int erg_file_write(const char *path, const void *bytes, size_t count, struct erg
         else
             sync_folder_of(target);
     }
+    remove_left(target);
     free(temporary);
     free(target);
     if (!reason)

@@ -1,3 +1,4 @@
+/* The store of measurements. */
 #include "io/store.h"
 
 #include "base/clock.h"

@@ -60,7 +60,7 @@ static int choose(void *context, size_t i, struct erg_error *err)
     struct rounding *rounding = new_rounding(realiser);
     wanted->choice = erg_xcalloc(rounding->count, sizeof *wanted->choice);
     rounding_round(rounding, &wanted->continuous, wanted->deadline_s, &effort, wanted->choice);
-    rounding_measure(rounding, wanted->choice, &wanted->time_s, &wanted->cost_j);
+    erg_rounding_measure(rounding, wanted->choice, &wanted->time_s, &wanted->cost_j);
     rounding_free(rounding);
     erg_progress("choosing options", 1 + atomic_fetch_add(&realiser->done, 1), realiser->expected);
     return 0;
@@ -93,7 +93,7 @@ static int mix(void *context, size_t i, struct erg_error *err)
     struct rounding *rounding = new_rounding(realiser);
     wanted->mixed = erg_xcalloc(rounding->count, sizeof *wanted->mixed);
     memcpy(wanted->mixed, wanted->choice, rounding->count * sizeof *wanted->mixed);
-    rounding_mix(rounding, &wanted->continuous, wanted->deadline_s, &effort,
+    erg_rounding_mix(rounding, &wanted->continuous, wanted->deadline_s, &effort,
                  items[a->recipe].choice, items[b->recipe].choice, wanted->mixed);
     rounding_free(rounding);
     return 0;
@@ -115,7 +115,7 @@ static void store_plans(struct realiser *realiser)
     for (size_t i = 0; i < realiser->wanted.count; i++) {
         const struct wanted *wanted = &realiser->wanted.items[i];
         struct erg_iteration_plan *plan = &realiser->iteration->plans[wanted->plan];
-        rounding_options(rounding, wanted->mixed ? wanted->mixed : wanted->choice, plan->option);
+        erg_rounding_options(rounding, wanted->mixed ? wanted->mixed : wanted->choice, plan->option);
         erg_iteration_evaluate(schedule, realiser->request->tables, plan->option, NULL,
                                &plan->time_s, &plan->energy_j);
         assert(plan->time_s <= wanted->deadline_s * (1 + 4 * ROUNDING_MARGIN));

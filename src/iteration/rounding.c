@@ -156,7 +156,7 @@ static double divide(struct rounding *rounding, const uint16_t *fast, const uint
     return forward(rounding);
 }
 
-void rounding_mix(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
+void erg_rounding_mix(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
                   const struct rounding_effort *effort, const uint16_t *fast, const uint16_t *slow,
                   uint16_t *choice)
 {
@@ -186,7 +186,7 @@ void rounding_mix(struct rounding *rounding, const struct timecost_plan *plan, d
         memcpy(choice, rounding->best, bytes);
 }
 
-void rounding_measure(struct rounding *rounding, const uint16_t *choice, double *time_s,
+void erg_rounding_measure(struct rounding *rounding, const uint16_t *choice, double *time_s,
                       double *cost_j)
 {
     memcpy(rounding->choice, choice, rounding->count * sizeof *choice);
@@ -194,7 +194,7 @@ void rounding_measure(struct rounding *rounding, const uint16_t *choice, double 
     *cost_j = total_j(rounding, 0);
 }
 
-void rounding_options(const struct rounding *rounding, const uint16_t *choice, uint32_t *option)
+void erg_rounding_options(const struct rounding *rounding, const uint16_t *choice, uint32_t *option)
 {
     for (size_t p = 0; p < rounding->count; p++) {
         const struct place *place = &rounding->places[p];

@@ -33,7 +33,7 @@ struct place {
     const struct option *options;
     uint32_t option_count;
     uint32_t table, instruction, microbatch;
-    int32_t phase; /* see rounding_mix() */
+    int32_t phase; /* see erg_rounding_mix() */
 };
 
 struct rounding {
@@ -80,16 +80,16 @@ void rounding_round(struct rounding *rounding, const struct timecost_plan *plan,
  * between the same two moments; so forwards of equal phase may change together, and so may
  * backwards. By microbatch or by time, stages would wait once more for each of them.
  */
-void rounding_mix(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
+void erg_rounding_mix(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
                   const struct rounding_effort *effort, const uint16_t *fast, const uint16_t *slow,
                   uint16_t *choice);
 
 /* Longest path and cost beyond waiting of a choice. */
-void rounding_measure(struct rounding *rounding, const uint16_t *choice, double *time_s,
+void erg_rounding_measure(struct rounding *rounding, const uint16_t *choice, double *time_s,
                       double *cost_j);
 
 /* Writes the index of each chosen option, as the caller's tables count, per instruction. */
-void rounding_options(const struct rounding *rounding, const uint16_t *choice, uint32_t *option);
+void erg_rounding_options(const struct rounding *rounding, const uint16_t *choice, uint32_t *option);
 
 /*
  * Fills `choice` by beam search. By the duality of the continuous problem, a choice costs beyond

@@ -50,7 +50,7 @@ static int read_results(struct results *results, struct erg_documents *store, st
     for (size_t i = 0; i < erg_sweep_points(results->sweep); i++) {
         struct erg_sweep_point point = erg_sweep_point(results->sweep, i);
         json_t *summary;
-        if (sweep_point_get(results->sweep, store, &point, &summary, err) != 0)
+        if (erg_sweep_point_get(results->sweep, store, &point, &summary, err) != 0)
             return -1;
         if (!summary) {
             results->missing++;

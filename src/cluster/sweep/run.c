@@ -243,7 +243,7 @@ static int list_points(struct running *run, const struct erg_sweep_part *part,
     for (size_t i = part->index; i < all; i += part->count) {
         struct erg_sweep_point point = erg_sweep_point(run->sweep, i);
         json_t *known;
-        if (sweep_point_get(run->sweep, run->store, &point, &known, err) != 0)
+        if (erg_sweep_point_get(run->sweep, run->store, &point, &known, err) != 0)
             return -1;
         if (known)
             run->finished++;

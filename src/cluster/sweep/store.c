@@ -64,7 +64,7 @@ int erg_sweep_store_open(struct erg_documents **store, const char *folder,
     return result;
 }
 
-int sweep_point_get(const struct erg_sweep *sweep, struct erg_documents *store,
+int erg_sweep_point_get(const struct erg_sweep *sweep, struct erg_documents *store,
                     const struct erg_sweep_point *point, json_t **summary, struct erg_error *err)
 {
     struct erg_sweep_key key = erg_sweep_key(sweep, point);

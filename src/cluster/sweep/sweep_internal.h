@@ -9,7 +9,7 @@
 
 /* The summary of a point, a new reference, or NULL where the store has none; a damaged one is an
  * error. */
-int sweep_point_get(const struct erg_sweep *sweep, struct erg_documents *store,
+int erg_sweep_point_get(const struct erg_sweep *sweep, struct erg_documents *store,
                     const struct erg_sweep_point *point, json_t **summary, struct erg_error *err);
 
 /* ---- jobs that were not served ---- */

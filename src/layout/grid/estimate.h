@@ -31,7 +31,7 @@
 #include "hardware/comm_table.h"
 #include "hardware/engine.h"
 #include "layout/grid/grid_model.h"
-#include "layout/grid/plan.h"
+#include "layout/grid/grid_plan.h"
 
 #include <stdbool.h>
 

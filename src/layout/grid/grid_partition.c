@@ -1,5 +1,5 @@
 /* Partitions of layers over stages, and the sizes of stages that suit them. */
-#include "layout/grid/plan.h"
+#include "layout/grid/grid_plan.h"
 
 #include <math.h>
 #include <string.h>

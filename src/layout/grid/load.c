@@ -1,5 +1,5 @@
 /* Loads of layers: roofline of their heavy operations, and fractions of the GPUs. */
-#include "layout/grid/plan.h"
+#include "layout/grid/grid_plan.h"
 
 #include <assert.h>
 #include <math.h>

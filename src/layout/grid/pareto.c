@@ -1,5 +1,5 @@
 /* The Pareto set of a grid's plans: balance against communication. */
-#include "layout/grid/plan.h"
+#include "layout/grid/grid_plan.h"
 
 #include <math.h>
 #include <stdint.h>

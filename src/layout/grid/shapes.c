@@ -1,5 +1,5 @@
 /* Shapes of stages by what they communicate, and the plan of a grid. */
-#include "layout/grid/plan.h"
+#include "layout/grid/grid_plan.h"
 
 #include <math.h>
 #include <stdlib.h>

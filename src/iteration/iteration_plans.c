@@ -1,3 +1,4 @@
+/* The plans of an iteration: kept, sorted and picked from. */
 #include "iteration/iteration_internal.h"
 
 #include "base/memory.h"
