@@ -2,12 +2,16 @@
  * launch/: which rank a process is, starting ranks and watching over them, the rendezvous.
  * The ranks of the tests are this program itself, started as "test_launch rank SCENARIO".
  */
+#include "launch/proof_internal.h"
 #include "launch/rendezvous.h"
+#include "launch/wire_internal.h"
 #include "program.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -21,13 +25,29 @@ static const double patience_s = 60;
 static void clear_environment(void)
 {
     static const char *const names[] = {
-        "ERGON_RANK",    "ERGON_WORLD_SIZE",     "ERGON_LOCAL_RANK",
-        "ERGON_HOST",    "ERGON_PORT",           "ERGON_JOB",
-        "RANK",          "WORLD_SIZE",           "LOCAL_RANK",
-        "MASTER_ADDR",   "MASTER_PORT",          "TORCHELASTIC_USE_AGENT_STORE",
-        "SLURM_PROCID",  "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS",
-        "SLURM_LOCALID", "SLURM_STEP_NODELIST",  "SLURM_JOB_ID",
-        "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID",
+        "ERGON_RANK",
+        "ERGON_WORLD_SIZE",
+        "ERGON_LOCAL_RANK",
+        "ERGON_HOST",
+        "ERGON_PORT",
+        "ERGON_JOB",
+        "ERGON_JOB_SECRET",
+        "ERGON_LISTENER",
+        "LOCAL_WORLD_SIZE",
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TORCHELASTIC_USE_AGENT_STORE",
+        "SLURM_PROCID",
+        "SLURM_STEP_NUM_TASKS",
+        "SLURM_NTASKS",
+        "SLURM_LOCALID",
+        "SLURM_STEP_NODELIST",
+        "SLURM_JOB_ID",
+        "SLURM_STEP_ID",
+        "TORCHELASTIC_RUN_ID",
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
@@ -80,6 +100,33 @@ static void environments_of_all_launchers_are_understood(void **state)
                       "SLURM_JOB_ID=1000 SLURM_STEP_ID=3 SLURM_STEP_NODELIST=r[1-2]n[5,7]x,a "
                       "ERGON_PORT=1234",
                       2, 4, 0, "r1n5x", 1234, "slurm 1000.3");
+    /* All on one machine: they meet at its loopback address. */
+    check_environment("RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=n1 "
+                      "MASTER_PORT=29500",
+                      1, 2, 1, "127.0.0.1", 29500, "torchrun ");
+    check_environment("RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=n1 "
+                      "MASTER_PORT=29500",
+                      1, 4, 1, "n1", 29500, "torchrun ");
+    check_environment("SLURM_PROCID=2 SLURM_NTASKS=4 SLURM_LOCALID=2 SLURM_JOB_ID=1000 "
+                      "SLURM_STEP_NODELIST=gpu017",
+                      2, 4, 2, "127.0.0.1", 20000 + 16000 % 12000, "slurm 1000.0");
+    /* Numbers of special steps have 32 bits, with a sign or without. */
+    check_environment("SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_JOB_ID=4294967293 "
+                      "SLURM_STEP_ID=4294967290 SLURM_STEP_NODELIST=a,b",
+                      1, 2, 0, "a", 20000 + (int)((4294967293ull * 16 + 4294967290ull) % 12000),
+                      "slurm 4294967293.4294967290");
+    check_environment("SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_JOB_ID=5 "
+                      "SLURM_STEP_ID=-6 SLURM_STEP_NODELIST=a,b",
+                      1, 2, 0, "a", 20000 + (int)((5 * 16 + 4294967290ull) % 12000),
+                      "slurm 5.4294967290");
+    /* One rank meets nobody, whatever is missing. */
+    check_environment("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_STEP_ID=x "
+                      "SLURM_STEP_NODELIST=n1",
+                      0, 1, 0, "127.0.0.1", 0, "");
+    check_environment("RANK=0 WORLD_SIZE=1", 0, 1, 0, "127.0.0.1", 0, "");
+    /* Kubeflow: one rank a machine. */
+    check_environment("RANK=1 WORLD_SIZE=2 MASTER_ADDR=m MASTER_PORT=23456", 1, 2, 0, "m", 23456,
+                      "torchrun ");
     /* A batch script is not a step: it has a rank, but no list of the step's nodes. */
     check_environment("SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_JOB_ID=1000", 0, 1, 0,
                       "127.0.0.1", 0, "");
@@ -99,6 +146,14 @@ static void environments_that_make_no_sense_are_errors(void **state)
     assert_fails(erg_launch_environment_read(&env, &err), &err, "MASTER_PORT is \"0\"");
     set_environment("RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_PORT=1");
     assert_fails(erg_launch_environment_read(&env, &err), &err, "MASTER_ADDR is not set");
+    set_environment("RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=n1 MASTER_PORT=1");
+    assert_fails(erg_launch_environment_read(&env, &err), &err, "LOCAL_RANK is not set");
+    set_environment("SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_JOB_ID=5 "
+                    "SLURM_STEP_ID=4294967296 SLURM_STEP_NODELIST=a,b");
+    assert_fails(erg_launch_environment_read(&env, &err), &err,
+                 "SLURM_STEP_ID is \"4294967296\", but must be a whole number of 32 bits");
+    set_environment("RANK=0 WORLD_SIZE=2 MASTER_ADDR=n1 MASTER_PORT=1 ERGON_JOB_SECRET=short");
+    assert_fails(erg_launch_environment_read(&env, &err), &err, "ERGON_JOB_SECRET is too short");
     clear_environment();
 }
 
@@ -150,19 +205,61 @@ static int misbehave(struct erg_rendezvous *r, const char *scenario, struct erg_
     return 0;
 }
 
-static void send_garbage(const struct erg_launch_environment *env)
+/* A connection to rank 0 of somebody who knows nothing but the port. */
+static int visit(int port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)env->port),
+                                  .sin_port = htons((uint16_t)port),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    static const char words[] = "GET / HTTP/1.1\r\nHost: a stray visitor, who is not of this "
-                                "job and would like some page\r\n\r\n";
     int tries = 0, fd = socket(AF_INET, SOCK_STREAM, 0);
     while (connect(fd, (struct sockaddr *)&address, sizeof address) && tries++ < 1000)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    if (send(fd, words, sizeof words, MSG_NOSIGNAL) < 0)
+    return fd;
+}
+
+static void say(int fd, const void *bytes, size_t count)
+{
+    if (send(fd, bytes, count, MSG_NOSIGNAL) < 0)
         perror("send");
+}
+
+/* A frame as a rank sends it, but what it announces may be wrong. */
+static void say_frame(int fd, uint32_t type, uint32_t rank, uint64_t announced, const void *payload,
+                      size_t bytes)
+{
+    struct erg_frame frame = {
+        .magic = 0x32475245, .type = type, .rank = rank, .count = 2, .payload_bytes = announced};
+    say(fd, &frame, sizeof frame);
+    if (bytes)
+        say(fd, payload, bytes);
+}
+
+static void send_garbage(const struct erg_launch_environment *env)
+{
+    static const char words[] = "GET / HTTP/1.1\r\nHost: a stray visitor, who is not of this "
+                                "job and would like some page\r\n\r\n";
+    int fd = visit(env->port);
+    say(fd, words, sizeof words);
     close(fd);
+}
+
+/*
+ * Rank 1 sends these before it comes itself, and keeps them all open. They must neither cost rank 0
+ * time (20 of them a second each would be more than the 8 s of this meeting) nor end it.
+ */
+static void send_strangers(const struct erg_launch_environment *env)
+{
+    unsigned char wrong[64] = {1, 2, 3};
+    for (int i = 0; i < 20; i++) {
+        say_frame(visit(env->port), ERG_FRAME_HELLO, 1, 9, "wrong job", 9);
+        int fd = visit(env->port); /* claims rank 1, and proves it wrongly */
+        say_frame(fd, ERG_FRAME_HELLO, 1, 16, wrong, 16);
+        say_frame(fd, ERG_FRAME_PROOF, 1, 32, wrong, 32);
+        say_frame(visit(env->port), ERG_FRAME_HELLO, 99, 16, wrong, 16);
+        say_frame(visit(env->port), ERG_FRAME_HELLO, 1, 60ull << 30, wrong, sizeof wrong);
+        say_frame(visit(env->port), ERG_FRAME_ABORT, 1, 3, "end", 3);
+        visit(env->port); /* says nothing */
+    }
 }
 
 static int act(const char *scenario, struct erg_error *err)
@@ -188,6 +285,16 @@ static int act(const char *scenario, struct erg_error *err)
         env.rank = 1;
     if (env.rank == 1 && !strcmp(scenario, "stray"))
         send_garbage(&env);
+    if (!strcmp(scenario, "strangers"))
+        open_s = 8;
+    if (env.rank == 0 && !strcmp(scenario, "few files"))
+        setrlimit(RLIMIT_NOFILE, &(struct rlimit){24, 24});
+    if (env.rank == 1 && (!strcmp(scenario, "strangers") || !strcmp(scenario, "few files")))
+        send_strangers(&env);
+    if (env.rank == 1 && !strcmp(scenario, "secret"))
+        env.secret[0] ^= 1;
+    if (env.rank == 0 && !strcmp(scenario, "closed"))
+        close(env.listener);
     if (erg_rendezvous_open(&r, &env, open_s, err))
         return -1;
     int result = talk(r, &env, err);
@@ -243,7 +350,8 @@ static void ranks_talk(void **state)
     (void)state;
     struct heard heard;
     struct erg_error err;
-    static const char *const scenarios[] = {"talk", "stray", "at localhost"};
+    static const char *const scenarios[] = {"talk", "stray", "at localhost", "strangers",
+                                            "few files"};
     for (int ranks = 1; ranks <= 8; ranks *= 2)
         for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
             if (run_ranks(ranks, scenarios[i], &heard, &err))
@@ -311,6 +419,8 @@ static void wrong_worlds_are_refused(void **state)
                   1);
     check_failure(3, "twice", 0, "two processes say that they are rank 1", 1);
     check_failure(2, "job", 0x1, "rank 0 of another job listens at this port", 1);
+    check_failure(2, "secret", 0x1, "or one that was given another ERGON_JOB_SECRET", 1);
+    check_failure(2, "closed", 0x2, "is closed or something else", 1);
 }
 
 static void a_port_in_use_is_an_error(void **state)
@@ -328,6 +438,80 @@ static void a_port_in_use_is_an_error(void **state)
     struct erg_error err = {0};
     assert_fails(erg_rendezvous_open(&r, &env, patience_s, &err), &err, "already in use");
     close(fd);
+}
+
+/* Of a port that somebody else has, ranks believe nothing. */
+static void an_impostor_is_not_rank_0(void **state)
+{
+    (void)state;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+    struct erg_launch_environment env = {.rank = 1,
+                                         .world = 2,
+                                         .host = "127.0.0.1",
+                                         .port = ntohs(address.sin_port),
+                                         .job = "j",
+                                         .secret = "0123456789abcdef"};
+    static const struct {
+        uint32_t type;
+        uint64_t bytes;
+        const char *part;
+    } answers[] = {{ERG_FRAME_WELCOME, 0, "something that is not rank 0"},
+                   {ERG_FRAME_ABORT, 5, "something that is not rank 0"},
+                   {ERG_FRAME_CHALLENGE, 48, "rank 0 of another job listens"},
+                   {ERG_FRAME_CHALLENGE, 47, "something that is not rank 0"},
+                   {ERG_FRAME_RESULT, 60ull << 30, "something that is not rank 0"}};
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        pid_t impostor = fork();
+        if (impostor == 0) {
+            static const char payload[64] = "\033[2J";
+            int fd = accept(listener, NULL, NULL);
+            say_frame(fd, answers[i].type, 0, answers[i].bytes, payload,
+                      answers[i].bytes < 64 ? (size_t)answers[i].bytes : 64);
+            pause();
+        }
+        struct erg_rendezvous *r;
+        struct erg_error err = {0};
+        assert_fails(erg_rendezvous_open(&r, &env, patience_s, &err), &err, answers[i].part);
+        kill(impostor, SIGKILL);
+        waitpid(impostor, NULL, 0);
+    }
+    close(listener);
+}
+
+static void proofs_are_those_of_the_standard(void **state)
+{
+    (void)state;
+    /* RFC 4231, test cases 1, 2 and 6, and a message whose padding needs a block of its own. */
+    char key20[21], key131[132], long_text[120];
+    memset(key20, 0x0b, 20);
+    memset(key131, 0xaa, 131);
+    memset(long_text, 'x', sizeof long_text);
+    key20[20] = key131[131] = 0;
+    const struct {
+        const char *key, *text;
+        unsigned char begin[4];
+    } cases[] = {{key20, "Hi There", {0xb0, 0x34, 0x4c, 0x61}},
+                 {"Jefe", "what do ya want for nothing?", {0x5b, 0xdc, 0xc1, 0x46}},
+                 {key131,
+                  "Test Using Larger Than Block-Size Key - Hash Key First",
+                  {0x60, 0xe4, 0x31, 0x59}}};
+    unsigned char proof[ERG_PROOF_BYTES], other[ERG_PROOF_BYTES];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        erg_proof_make(proof, cases[i].key, cases[i].text, strlen(cases[i].text));
+        assert_memory_equal(proof, cases[i].begin, 4);
+    }
+    erg_proof_make(proof, "k", long_text, sizeof long_text);
+    static const unsigned char known[4] = {0x07, 0x56, 0x7c, 0xab};
+    assert_memory_equal(proof, known, 4);
+    memcpy(other, proof, sizeof other);
+    assert_true(erg_proof_equal(proof, other));
+    other[31] ^= 1;
+    assert_false(erg_proof_equal(proof, other));
 }
 
 /* ---- the launcher ---- */
@@ -383,6 +567,11 @@ static void a_command_that_cannot_be_run_is_an_error(void **state)
     command[0] = "/etc/passwd";
     assert_fails(erg_launch_run(&job, &err), &err, "Permission denied");
     assert_int_equal(err.status, 126);
+    /* A folder of PATH that cannot be searched hides nothing that is nowhere. */
+    assert_int_equal(erg_launch_command_error("no-such-command-anywhere", EACCES), ENOENT);
+    assert_int_equal(erg_launch_command_error("sh", EACCES), EACCES);
+    assert_int_equal(erg_launch_command_error("/etc/passwd", EACCES), EACCES);
+    assert_int_equal(erg_launch_command_error("no-such-command-anywhere", ENOEXEC), ENOEXEC);
 }
 
 /* Scripts that are started with torchrun otherwise find all they read; nothing of a launcher that
@@ -395,7 +584,8 @@ static void ranks_find_the_variables_of_torchrun(void **state)
     set_environment("RANK=6 LOCAL_RANK=2 WORLD_SIZE=8 MASTER_ADDR=n1 MASTER_PORT=1 "
                     "TORCHELASTIC_USE_AGENT_STORE=True RANKS=kept");
     assert_ok(run_shell(3,
-                        "[ $MASTER_PORT = $ERGON_PORT ] && echo $RANK $LOCAL_RANK $WORLD_SIZE "
+                        "[ $MASTER_PORT -gt 0 ] && [ $MASTER_PORT != $ERGON_PORT ] && echo $RANK "
+                        "$LOCAL_RANK $WORLD_SIZE "
                         "$LOCAL_WORLD_SIZE $MASTER_ADDR \"$TORCHELASTIC_USE_AGENT_STORE\" $RANKS "
                         "$(env | grep -c ^RANK=)",
                         0, &heard, &err),
@@ -404,6 +594,22 @@ static void ranks_find_the_variables_of_torchrun(void **state)
     assert_string_equal(heard.last[2], "2 2 3 3 127.0.0.1  kept 1");
     unsetenv("RANKS");
     clear_environment();
+}
+
+/* Nobody else can listen at the port of rank 0, even before rank 0 runs. */
+static void the_port_is_taken_before_ranks_start(void **state)
+{
+    (void)state;
+    struct heard heard;
+    struct erg_error err;
+    assert_ok(run_shell(2,
+                        "[ $ERGON_RANK = 1 ] && exit; "
+                        "grep -q \"0100007F:$(printf %04X $ERGON_PORT) 00000000:0000 0A\" "
+                        "/proc/net/tcp && [ ${#ERGON_JOB_SECRET} = 32 ] && "
+                        "[ -e /proc/self/fd/$ERGON_LISTENER ] && echo ready",
+                        0, &heard, &err),
+              &err);
+    assert_string_equal(heard.last[0], "ready");
 }
 
 static void signals_are_passed_on(void **state)
@@ -532,6 +738,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(ranks_that_do_not_come_are_named),
         cmocka_unit_test(wrong_worlds_are_refused),
         cmocka_unit_test(a_port_in_use_is_an_error),
+        cmocka_unit_test(an_impostor_is_not_rank_0),
+        cmocka_unit_test(proofs_are_those_of_the_standard),
+        cmocka_unit_test(the_port_is_taken_before_ranks_start),
         cmocka_unit_test(the_first_failure_is_the_exit_status),
         cmocka_unit_test(a_command_that_cannot_be_run_is_an_error),
         cmocka_unit_test(ranks_find_the_variables_of_torchrun),

@@ -1,9 +1,12 @@
+/* The environments of launchers: what a rank reads of them, and what our own ranks get. */
 #include "launch/launch.h"
 
 #include "base/text.h"
 #include "io/file.h"
 #include "launch/launch_internal.h"
 
+#include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +16,8 @@ extern char **environ;
 
 /* Ports that Slurm jobs are spread over: below those that Linux gives to outgoing connections. */
 enum { SLURM_FIRST_PORT = 20000, SLURM_PORTS = 12000 };
+
+enum { SHORTEST_SECRET = 16 };
 
 /* A missing or empty variable is NULL. */
 static const char *variable(const char *name)
@@ -38,13 +43,28 @@ static int read_number(const char *name, long least, long most, int *value, stru
     return 0;
 }
 
+/* Slurm's numbers have 32 bits without sign; some of its special steps are printed with one. */
+static int read_slurm_number(const char *name, uint32_t *value, struct erg_error *err)
+{
+    const char *text = variable(name);
+    long number = 0;
+    if (text && (!erg_parse_long(text, &number) || number < INT32_MIN || number > UINT32_MAX))
+        return erg_fail(err, ERG_USAGE,
+                        "the environment variable %s is \"%s\", but must be a whole number of 32 "
+                        "bits",
+                        name, text);
+    *value = (uint32_t)number;
+    return 0;
+}
+
+/* `local` is NULL where there is one rank on each machine. */
 static int read_ranks(struct erg_launch_environment *env, const char *rank, const char *world,
                       const char *local, struct erg_error *err)
 {
     if (read_number(world, 1, ERG_LAUNCH_MOST_RANKS, &env->world, err) ||
         read_number(rank, 0, env->world - 1, &env->rank, err))
         return -1;
-    return read_number(local, 0, env->world - 1, &env->local_rank, err);
+    return local ? read_number(local, 0, env->world - 1, &env->local_rank, err) : 0;
 }
 
 static int copy_text(char *out, size_t capacity, const char *name, const char *text, size_t length,
@@ -69,12 +89,27 @@ static int read_text(char *out, size_t capacity, const char *name, struct erg_er
     return copy_text(out, capacity, name, text, strlen(text), err);
 }
 
+static void meet_here(struct erg_launch_environment *env)
+{
+    snprintf(env->host, sizeof env->host, "127.0.0.1");
+}
+
 static int read_torchrun(struct erg_launch_environment *env, struct erg_error *err)
 {
-    if (read_ranks(env, "RANK", "WORLD_SIZE", "LOCAL_RANK", err) ||
-        read_text(env->host, sizeof env->host, "MASTER_ADDR", err) ||
+    const char *local = variable("LOCAL_RANK"), *world_here = variable("LOCAL_WORLD_SIZE");
+    const char *local_name = local || world_here ? "LOCAL_RANK" : NULL;
+    if (read_ranks(env, "RANK", "WORLD_SIZE", local_name, err))
+        return -1;
+    if (env->world == 1)
+        return 0;
+    if (read_text(env->host, sizeof env->host, "MASTER_ADDR", err) ||
         read_number("MASTER_PORT", 1, 65535, &env->port, err))
         return -1;
+    int here = 0;
+    if (world_here && read_number("LOCAL_WORLD_SIZE", 1, env->world, &here, err))
+        return -1;
+    if (here == env->world)
+        meet_here(env);
     const char *agent = variable("TORCHELASTIC_USE_AGENT_STORE");
     if (agent && !strcmp(agent, "True"))
         env->port += env->port < 65535 ? 1 : -1;
@@ -84,13 +119,17 @@ static int read_torchrun(struct erg_launch_environment *env, struct erg_error *e
 }
 
 /* The first host of a list: "node[007-009,12],x3" is node007. Everything up to the first comma
- * outside brackets counts, and within brackets the first number. */
+ * outside brackets counts, and within brackets the first number. A single host is this one. */
 static int first_host(struct erg_launch_environment *env, struct erg_error *err)
 {
     const char *list = variable("SLURM_STEP_NODELIST");
     char host[sizeof env->host];
     size_t count = 0;
     bool inside = false, skip = false;
+    if (!strpbrk(list, ",[")) {
+        meet_here(env);
+        return 0;
+    }
     for (const char *at = list; *at && (inside || *at != ','); at++) {
         if (*at == '[')
             inside = true;
@@ -107,35 +146,74 @@ static int first_host(struct erg_launch_environment *env, struct erg_error *err)
 static int read_slurm(struct erg_launch_environment *env, struct erg_error *err)
 {
     const char *tasks = variable("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-    int job = 0, step = 0;
-    if (read_ranks(env, "SLURM_PROCID", tasks, "SLURM_LOCALID", err) || first_host(env, err) ||
-        read_number("SLURM_JOB_ID", 0, 2147483647, &job, err))
+    uint32_t job = 0, step = 0;
+    if (read_ranks(env, "SLURM_PROCID", tasks, "SLURM_LOCALID", err))
         return -1;
-    if (variable("SLURM_STEP_ID") && read_number("SLURM_STEP_ID", 0, 2147483647, &step, err))
+    if (env->world == 1)
+        return 0;
+    if (!variable("SLURM_JOB_ID"))
+        return erg_fail(err, ERG_USAGE,
+                        "the environment says only in part which rank this is: SLURM_JOB_ID is not "
+                        "set");
+    if (first_host(env, err) || read_slurm_number("SLURM_JOB_ID", &job, err) ||
+        read_slurm_number("SLURM_STEP_ID", &step, err))
         return -1;
-    env->port = SLURM_FIRST_PORT + (int)(((long)job * 16 + step) % SLURM_PORTS);
-    snprintf(env->job, sizeof env->job, "slurm %d.%d", job, step);
+    env->port = SLURM_FIRST_PORT + (int)(((uint64_t)job * 16 + step) % SLURM_PORTS);
+    snprintf(env->job, sizeof env->job, "slurm %" PRIu32 ".%" PRIu32, job, step);
     return 0;
+}
+
+static int read_own(struct erg_launch_environment *env, struct erg_error *err)
+{
+    if (read_ranks(env, "ERGON_RANK", "ERGON_WORLD_SIZE", "ERGON_LOCAL_RANK", err))
+        return -1;
+    if (env->world == 1)
+        return 0;
+    if (read_text(env->host, sizeof env->host, "ERGON_HOST", err) ||
+        read_number("ERGON_PORT", 1, 65535, &env->port, err) ||
+        read_text(env->job, sizeof env->job, "ERGON_JOB", err))
+        return -1;
+    return env->rank == 0 && variable("ERGON_LISTENER")
+               ? read_number("ERGON_LISTENER", 3, INT_MAX, &env->listener, err)
+               : 0;
+}
+
+static int read_secret(struct erg_launch_environment *env, struct erg_error *err)
+{
+    if (!variable("ERGON_JOB_SECRET"))
+        return 0;
+    if (read_text(env->secret, sizeof env->secret, "ERGON_JOB_SECRET", err))
+        return -1;
+    if (strlen(env->secret) >= SHORTEST_SECRET)
+        return 0;
+    return erg_fail(err, ERG_USAGE,
+                    "the environment variable ERGON_JOB_SECRET is too short to be one: expected at "
+                    "least %d characters, such as 32 random hexadecimal digits",
+                    SHORTEST_SECRET);
 }
 
 int erg_launch_environment_read(struct erg_launch_environment *env, struct erg_error *err)
 {
     *env = (struct erg_launch_environment){.world = 1, .host = "127.0.0.1"};
-    if (variable("ERGON_RANK") || variable("ERGON_WORLD_SIZE"))
-        return read_ranks(env, "ERGON_RANK", "ERGON_WORLD_SIZE", "ERGON_LOCAL_RANK", err) ||
-                       read_text(env->host, sizeof env->host, "ERGON_HOST", err) ||
-                       read_number("ERGON_PORT", 1, 65535, &env->port, err) ||
-                       read_text(env->job, sizeof env->job, "ERGON_JOB", err)
-                   ? -1
-                   : 0;
+    bool own = variable("ERGON_RANK") || variable("ERGON_WORLD_SIZE");
     int result = 0;
-    if (variable("RANK") && variable("WORLD_SIZE"))
+    if (own)
+        result = read_own(env, err);
+    else if (variable("RANK") && variable("WORLD_SIZE"))
         result = read_torchrun(env, err);
     else if (variable("SLURM_PROCID") && variable("SLURM_STEP_NODELIST"))
         result = read_slurm(env, err);
-    if (result == 0 && variable("ERGON_PORT"))
-        result = read_number("ERGON_PORT", 1, 65535, &env->port, err);
-    return result;
+    if (result || env->world == 1)
+        return result;
+    if (!own && variable("ERGON_PORT") && read_number("ERGON_PORT", 1, 65535, &env->port, err))
+        return -1;
+    return read_secret(env, err);
+}
+
+int erg_launch_own_rank(void)
+{
+    struct erg_launch_environment env = {0};
+    return variable("ERGON_RANK") && read_own(&env, NULL) == 0 ? env.rank : 0;
 }
 
 void erg_launch_machine(char name[ERG_LAUNCH_MACHINE_BYTES])
@@ -155,19 +233,11 @@ void erg_launch_machine(char name[ERG_LAUNCH_MACHINE_BYTES])
 static bool is_of_a_launcher(const char *variable)
 {
     static const char *const names[] = {
-        "ERGON_RANK",
-        "ERGON_WORLD_SIZE",
-        "ERGON_LOCAL_RANK",
-        "ERGON_HOST",
-        "ERGON_PORT",
-        "ERGON_JOB",
-        "RANK",
-        "WORLD_SIZE",
-        "LOCAL_RANK",
-        "LOCAL_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "TORCHELASTIC_USE_AGENT_STORE",
+        "ERGON_RANK",       "ERGON_WORLD_SIZE", "ERGON_LOCAL_RANK",
+        "ERGON_HOST",       "ERGON_PORT",       "ERGON_JOB",
+        "ERGON_JOB_SECRET", "ERGON_LISTENER",   "RANK",
+        "WORLD_SIZE",       "LOCAL_RANK",       "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",      "MASTER_PORT",      "TORCHELASTIC_USE_AGENT_STORE",
     };
     size_t length = strcspn(variable, "=");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -176,10 +246,10 @@ static bool is_of_a_launcher(const char *variable)
     return false;
 }
 
-char **erg_launch_rank_environment(int rank, int ranks, int port, int64_t start_ns,
+char **erg_launch_rank_environment(int rank, int ranks, const struct erg_launch_meeting *meeting,
                                    struct erg_arena *arena)
 {
-    enum { OWN = 12 };
+    enum { OWN = 14 };
     size_t count = 0, kept = 0;
     while (environ[count])
         count++;
@@ -188,19 +258,25 @@ char **erg_launch_rank_environment(int rank, int ranks, int port, int64_t start_
         if (!is_of_a_launcher(environ[i]))
             list[kept++] = environ[i];
     const struct {
-        const char *ours, *torchrun;
+        const char *name;
         int value;
-    } numbers[] = {{"ERGON_RANK", "RANK", rank},
-                   {"ERGON_WORLD_SIZE", "WORLD_SIZE", ranks},
-                   {"ERGON_LOCAL_RANK", "LOCAL_RANK", rank},
-                   {"ERGON_PORT", "MASTER_PORT", port}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        list[kept++] = erg_arena_printf(arena, "%s=%d", numbers[i].ours, numbers[i].value);
-        list[kept++] = erg_arena_printf(arena, "%s=%d", numbers[i].torchrun, numbers[i].value);
-    }
-    list[kept++] = erg_arena_printf(arena, "LOCAL_WORLD_SIZE=%d", ranks);
+    } numbers[] = {{"ERGON_RANK", rank},
+                   {"RANK", rank},
+                   {"ERGON_LOCAL_RANK", rank},
+                   {"LOCAL_RANK", rank},
+                   {"ERGON_WORLD_SIZE", ranks},
+                   {"WORLD_SIZE", ranks},
+                   {"LOCAL_WORLD_SIZE", ranks},
+                   {"ERGON_PORT", meeting->port},
+                   {"MASTER_PORT", meeting->torchrun_port}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        list[kept++] = erg_arena_printf(arena, "%s=%d", numbers[i].name, numbers[i].value);
+    if (rank == 0)
+        list[kept++] = erg_arena_printf(arena, "ERGON_LISTENER=%d", meeting->listener);
     list[kept++] = erg_arena_printf(arena, "ERGON_HOST=127.0.0.1");
     list[kept++] = erg_arena_printf(arena, "MASTER_ADDR=127.0.0.1");
-    list[kept++] = erg_arena_printf(arena, "ERGON_JOB=%d.%lld", (int)getpid(), (long long)start_ns);
+    list[kept++] =
+        erg_arena_printf(arena, "ERGON_JOB=%d.%lld", (int)getpid(), (long long)meeting->start_ns);
+    list[kept++] = erg_arena_printf(arena, "ERGON_JOB_SECRET=%s", meeting->secret);
     return list;
 }

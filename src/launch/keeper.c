@@ -168,6 +168,8 @@ static void take_frame(struct erg_rendezvous *r, int i, const struct erg_frame *
             erg_rendezvous_fail(r, "a call cannot complete: rank %d has left", rank_of(r, i));
         break;
     case ERG_FRAME_HELLO:
+    case ERG_FRAME_CHALLENGE:
+    case ERG_FRAME_PROOF:
     case ERG_FRAME_WELCOME:
         erg_rendezvous_fail(r, "rank %d sent what only belongs to the beginning", rank_of(r, i));
         break;

@@ -1,3 +1,4 @@
+/* Starts the ranks of a job on this machine, passes their output on and judges how they end. */
 #define _GNU_SOURCE /* execvpe, pipe2 */
 #include "launch/launch.h"
 
@@ -5,6 +6,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "launch/launch_internal.h"
+#include "launch/proof_internal.h"
 #include "launch/warden.h"
 
 #include <errno.h>
@@ -53,11 +55,10 @@ struct launcher {
     int signals;      /* signalfd */
     sigset_t blocked; /* what it reads */
     sigset_t before;  /* the mask to restore */
-    int reserved;     /* socket that keeps the port for rank 0 */
-    int port;
+    struct erg_launch_meeting meeting;
     uint64_t sent; /* bits: signals that were sent to the ranks */
     int endings;   /* how many of them were passed on and mean "end" */
-    int64_t start_ns, kill_ns;
+    int64_t kill_ns;
     /* The rank to blame, -1 = none yet, and what waitpid said of it. */
     int blamed, blamed_status;
     double blamed_s;
@@ -66,27 +67,63 @@ struct launcher {
 
 /* ---- start ---- */
 
-/*
- * A free port, kept until all has ended. It stays bound here without listening, so nobody else gets
- * it; rank 0, which also sets SO_REUSEADDR, can still bind to it and listen.
- */
-static int reserve_port(struct launcher *launcher, struct erg_error *err)
+/* A socket bound to a free port of the loopback address, or -1 with errno. */
+static int bind_free_port(int *port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
-    int on = 1;
-    launcher->reserved = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (launcher->reserved < 0 ||
-        setsockopt(launcher->reserved, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
-        bind(launcher->reserved, (struct sockaddr *)&address, sizeof address) ||
-        getsockname(launcher->reserved, (struct sockaddr *)&address, &size))
-        return erg_fail(err, ERG_FAILED, "cannot reserve a port for rank 0: %s", strerror(errno));
-    launcher->port = ntohs(address.sin_port);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    if (bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
+        getsockname(fd, (struct sockaddr *)&address, &size) == 0) {
+        *port = ntohs(address.sin_port);
+        return fd;
+    }
+    int code = errno;
+    close(fd);
+    errno = code;
+    return -1;
+}
+
+/*
+ * Listens for rank 0, which inherits the socket: a port that is only bound could be taken by any
+ * user. A script of torchrun's listens at its port itself, so that one is free again.
+ */
+static int prepare_meeting(struct erg_launch_meeting *meeting, struct erg_error *err)
+{
+    unsigned char secret[sizeof meeting->secret / 2];
+    if (erg_random_bytes(secret, sizeof secret, err))
+        return -1;
+    for (size_t i = 0; i < sizeof secret; i++)
+        snprintf(meeting->secret + 2 * i, 3, "%02x", secret[i]);
+    meeting->listener = bind_free_port(&meeting->port);
+    int other = meeting->listener < 0 ? -1 : bind_free_port(&meeting->torchrun_port);
+    if (other < 0 || listen(meeting->listener, SOMAXCONN) != 0)
+        return erg_fail(err, ERG_FAILED, "cannot listen for the ranks: %s", strerror(errno));
+    close(other);
     return 0;
 }
 
+int erg_launch_command_error(const char *command, int code)
+{
+    const char *path = getenv("PATH");
+    if (code != EACCES || strchr(command, '/') || !path)
+        return code;
+    bool there = false;
+    struct erg_text file = {0};
+    for (const char *at = path, *end; at && !there; at = *end ? end + 1 : NULL) {
+        end = at + strcspn(at, ":");
+        file.count = 0;
+        erg_text_printf(&file, "%.*s%s%s", (int)(end - at), at, end > at ? "/" : "", command);
+        there = access(file.data, F_OK) == 0;
+    }
+    erg_text_release(&file);
+    return there ? code : ENOENT;
+}
+
 /* In the child: never returns. `report` takes errno when the command cannot be run. */
-static void become_rank(const struct launcher *launcher, pid_t parent, const int *outputs,
+static void become_rank(const struct launcher *launcher, int rank, pid_t parent, const int *outputs,
                         int report, char *const *environment)
 {
     setpgid(0, 0);
@@ -96,6 +133,8 @@ static void become_rank(const struct launcher *launcher, pid_t parent, const int
     int empty = open("/dev/null", O_RDONLY);
     bool ready =
         empty >= 0 && dup2(empty, 0) >= 0 && dup2(outputs[0], 1) >= 0 && dup2(outputs[1], 2) >= 0;
+    if (rank == 0)
+        ready = ready && fcntl(launcher->meeting.listener, F_SETFD, 0) == 0;
     sigprocmask(SIG_SETMASK, &launcher->before, NULL);
     if (ready)
         execvpe(launcher->job->command[0], (char *const *)(uintptr_t)launcher->job->command,
@@ -110,8 +149,8 @@ static int start_rank(struct launcher *launcher, int rank, struct erg_arena *are
                       struct erg_error *err)
 {
     struct process *process = &launcher->processes[rank];
-    char **environment = erg_launch_rank_environment(rank, launcher->job->ranks, launcher->port,
-                                                     launcher->start_ns, arena);
+    char **environment =
+        erg_launch_rank_environment(rank, launcher->job->ranks, &launcher->meeting, arena);
     int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}}; /* output, error, report */
     pid_t parent = getpid();
     int code = 0;
@@ -121,7 +160,8 @@ static int start_rank(struct launcher *launcher, int rank, struct erg_arena *are
     if (!code && (process->pid = fork()) < 0)
         code = errno;
     if (!code && process->pid == 0)
-        become_rank(launcher, parent, (int[]){pipes[0][1], pipes[1][1]}, pipes[2][1], environment);
+        become_rank(launcher, rank, parent, (int[]){pipes[0][1], pipes[1][1]}, pipes[2][1],
+                    environment);
     for (int i = 0; i < 3; i++)
         if (pipes[i][1] >= 0)
             close(pipes[i][1]);
@@ -145,6 +185,7 @@ static int start_rank(struct launcher *launcher, int rank, struct erg_arena *are
     }
     launcher->started++;
     if (code) {
+        code = erg_launch_command_error(launcher->job->command[0], code);
         process->ended = true;
         return erg_fail(
             err, (enum erg_status)(code == ENOENT ? NOT_FOUND_STATUS : CANNOT_RUN_STATUS),
@@ -224,7 +265,7 @@ static void judge(struct launcher *launcher, int rank, int status)
         return;
     launcher->blamed = rank;
     launcher->blamed_status = status;
-    launcher->blamed_s = (double)(erg_now_ns() - launcher->start_ns) * 1e-9;
+    launcher->blamed_s = (double)(erg_now_ns() - launcher->meeting.start_ns) * 1e-9;
 }
 
 static void reap(struct launcher *launcher)
@@ -271,7 +312,7 @@ static void take_signals(struct launcher *launcher)
 static void check_times(struct launcher *launcher)
 {
     int64_t now_ns = erg_now_ns();
-    double elapsed_s = (double)(now_ns - launcher->start_ns) * 1e-9;
+    double elapsed_s = (double)(now_ns - launcher->meeting.start_ns) * 1e-9;
     if (launcher->job->timeout_s > 0 && elapsed_s >= launcher->job->timeout_s &&
         launcher->blamed < 0 && !launcher->timed_out) {
         launcher->timed_out = true;
@@ -336,7 +377,7 @@ static int start_all(struct launcher *launcher, struct erg_error *err)
     launcher->signals = signalfd(-1, &launcher->blocked, SFD_CLOEXEC | SFD_NONBLOCK);
     if (launcher->signals < 0)
         return erg_fail(err, ERG_FAILED, "cannot watch for signals: %s", strerror(errno));
-    if (reserve_port(launcher, err) ||
+    if (prepare_meeting(&launcher->meeting, err) ||
         erg_warden_start(&launcher->warden, launcher->job->ranks, err))
         return -1;
     struct erg_arena arena = {0};
@@ -354,8 +395,7 @@ int erg_launch_run(const struct erg_launch_job *job, struct erg_error *err)
                                 .processes =
                                     erg_xcalloc((size_t)job->ranks, sizeof *launcher.processes),
                                 .signals = -1,
-                                .reserved = -1,
-                                .start_ns = erg_now_ns(),
+                                .meeting = {.listener = -1, .start_ns = erg_now_ns()},
                                 .blamed = -1};
     int result = start_all(&launcher, err);
     if (result)
@@ -370,8 +410,8 @@ int erg_launch_run(const struct erg_launch_job *job, struct erg_error *err)
     erg_warden_end(&launcher.warden);
     if (launcher.signals >= 0)
         close(launcher.signals);
-    if (launcher.reserved >= 0)
-        close(launcher.reserved);
+    if (launcher.meeting.listener >= 0)
+        close(launcher.meeting.listener);
     pthread_sigmask(SIG_SETMASK, &launcher.before, NULL);
     return result;
 }

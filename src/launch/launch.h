@@ -22,21 +22,32 @@ struct erg_launch_environment {
     char host[256];  /* where rank 0 listens: a name or an address */
     int port;
     char job[64]; /* ranks of different jobs that meet at one port tell each other apart by it */
+    char secret[129]; /* what ranks prove to each other that they know; "" = none, the job's name */
+    int listener;     /* rank 0: the socket that the launcher listens with, 0 = none */
 };
 
 /*
  * Read from, in this order:
- * - ERGON_RANK, ERGON_WORLD_SIZE, ERGON_LOCAL_RANK, ERGON_HOST, ERGON_PORT, ERGON_JOB, as
- *   erg_launch_run() sets them beside those of torchrun;
+ * - ERGON_RANK, ERGON_WORLD_SIZE, ERGON_LOCAL_RANK, ERGON_HOST, ERGON_PORT, ERGON_JOB and at rank 0
+ *   ERGON_LISTENER, as erg_launch_run() sets them beside those of torchrun;
  * - RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, as torchrun does. Where its agent
- *   listens at that port itself (TORCHELASTIC_USE_AGENT_STORE), the next port is taken;
+ *   listens at that port itself (TORCHELASTIC_USE_AGENT_STORE), the next port is taken. Without
+ *   LOCAL_RANK (Kubeflow) there is one rank on each machine;
  * - a Slurm step: SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID, the first host
  *   of SLURM_STEP_NODELIST, and a port in [20000, 32000) that follows from job and step;
  * - none of them: rank 0 of a world of one.
- * ERGON_PORT alone replaces the port of the last three. A variable that is missing from its set or
- * makes no sense is an error.
+ * Where all ranks are on one machine (LOCAL_WORLD_SIZE, a list of one node) they meet at its
+ * loopback address. ERGON_PORT alone replaces the port of torchrun's and Slurm's sets;
+ * ERGON_JOB_SECRET is the secret of all. A variable that is missing from its set or makes no sense
+ * is an error; a world of one needs neither host nor port.
  */
 int erg_launch_environment_read(struct erg_launch_environment *env, struct erg_error *err);
+
+/*
+ * The rank that erg_launch_run() gave to this process; 0 where it did not start it. For work that
+ * needs no ranks, which other launchers' variables do not stop.
+ */
+int erg_launch_own_rank(void);
 
 /*
  * Names this boot of this machine: processes with equal names share its memory and its GPUs.
@@ -67,5 +78,11 @@ struct erg_launch_job {
  * These signals are blocked in the calling thread while it runs, so call it before starting others.
  */
 int erg_launch_run(const struct erg_launch_job *job, struct erg_error *err);
+
+/*
+ * What `code`, the errno of running a command that was looked up in PATH, means: where a folder of
+ * PATH could not be searched the kernel says EACCES, also of a command that is nowhere.
+ */
+int erg_launch_command_error(const char *command, int code);
 
 #endif

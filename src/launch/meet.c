@@ -1,11 +1,16 @@
+/* How ranks meet: rank 0 listens, the others connect, and both prove that they know the secret. */
 #define _GNU_SOURCE /* accept4 */
 #include "launch/wire_internal.h"
 
 #include "base/clock.h"
 #include "base/interrupt.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "launch/proof_internal.h"
+#include "launch/rendezvous.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -63,7 +68,63 @@ static int resolve(struct addrinfo **list, const char *host, int port, int flags
     return 0;
 }
 
+/* ---- the proof ---- */
+
+enum { NONCE_BYTES = 16, CHALLENGE_BYTES = NONCE_BYTES + ERG_PROOF_BYTES };
+
+/* Random numbers of both sides, so that no proof is of use twice. */
+struct nonces {
+    unsigned char of_rank[NONCE_BYTES], of_root[NONCE_BYTES];
+};
+
+/* What `signer` proves: that it knows the secret, belongs to this job, and means these numbers. */
+static void prove(unsigned char proof[ERG_PROOF_BYTES], const char *signer,
+                  const struct erg_launch_environment *env, const struct erg_frame *hello,
+                  const struct nonces *nonces)
+{
+    struct erg_text message = {0};
+    erg_text_printf(&message, "%s %u %llu %s", signer, hello->rank,
+                    (unsigned long long)hello->count, env->job);
+    erg_text_add_bytes(&message, "", 1);
+    erg_text_add_bytes(&message, (const char *)nonces, sizeof *nonces);
+    erg_proof_make(proof, env->secret, message.data, message.count);
+    erg_text_release(&message);
+}
+
+static const char of_root[] = "root", of_rank[] = "rank";
+
 /* ---- rank 0 ---- */
+
+/*
+ * The socket that the launcher listens with, *fd = -1 where there is none at these addresses. It
+ * stays open for the next meeting of this process or of one that is started after it.
+ */
+static int take_listener(int *fd, const struct erg_launch_environment *env,
+                         const struct addrinfo *list, struct erg_error *err)
+{
+    struct sockaddr_storage own;
+    socklen_t size = sizeof own;
+    int listens = 0;
+    socklen_t flag = sizeof listens;
+    *fd = -1;
+    if (env->listener < 3)
+        return 0;
+    if (getsockopt(env->listener, SOL_SOCKET, SO_ACCEPTCONN, &listens, &flag) || !listens ||
+        getsockname(env->listener, (struct sockaddr *)&own, &size))
+        return erg_fail(err, ERG_FAILED,
+                        "rank 0 was started with descriptor %d as its listening socket, but that "
+                        "one is closed or something else; expected that what lies between \"ergon "
+                        "run\" and rank 0 keeps descriptors open",
+                        env->listener);
+    for (const struct addrinfo *address = list; address; address = address->ai_next)
+        if (address->ai_addrlen == size && !memcmp(address->ai_addr, &own, size)) {
+            *fd = fcntl(env->listener, F_DUPFD_CLOEXEC, 3);
+            return *fd >= 0
+                       ? 0
+                       : erg_fail(err, ERG_FAILED, "rank 0 cannot listen: %s", strerror(errno));
+        }
+    return 0;
+}
 
 /* -1 with errno. */
 static int listen_at(const struct addrinfo *address)
@@ -89,7 +150,15 @@ static int open_listener(int *fd, const struct erg_launch_environment *env, stru
     bool loopback = is_loopback(env->host);
     if (resolve(&list, loopback ? env->host : NULL, env->port, AI_PASSIVE, err))
         return -1;
-    *fd = -1;
+    if (take_listener(fd, env, list, err)) {
+        freeaddrinfo(list);
+        return -1;
+    }
+    if (!loopback && !env->secret[0])
+        erg_log(
+            ERG_LOG_WARNING,
+            "rank 0 listens at all addresses of this machine and knows its ranks by the name of "
+            "the job only: set ERGON_JOB_SECRET to one random text for all ranks");
     int code = 0;
     /* Of the addresses "any", the one of IPv6 takes IPv4 too; it may not be first in the list. */
     for (int pass = loopback; pass < 2 && *fd < 0 && code != EADDRINUSE; pass++)
@@ -113,14 +182,61 @@ static int open_listener(int *fd, const struct erg_launch_environment *env, stru
                     strerror(code));
 }
 
-/* Those who wait to be met. */
+/* A connection whose other side has not proven that it is of this job. */
+struct stranger {
+    struct erg_link link;
+    int64_t come_ns;
+    struct erg_frame hello; /* type 0 until it has come and was answered */
+    struct nonces nonces;
+};
+
+enum {
+    SPARE_STRANGERS = 32, /* beside one for each rank that is missing: the oldest makes room */
+    STRANGER_S = 2,       /* a rank that was too slow comes again */
+    MOST_ACCEPTED = 64,   /* before those that are there have their turn */
+};
+
 struct meeting {
     const struct erg_launch_environment *env;
     struct erg_link *links; /* of the ranks that have come */
     int come;
-    struct erg_link *items; /* connections that have not said who they are */
+    struct stranger *items; /* the oldest first */
     size_t count, capacity;
+    int64_t deaf_until_ns; /* no descriptor was left for another connection */
+    bool was_deaf;
 };
+
+static void forget_oldest(struct meeting *meeting)
+{
+    erg_link_release(&meeting->items[0].link);
+    memmove(meeting->items, meeting->items + 1, --meeting->count * sizeof *meeting->items);
+}
+
+static void take_strangers(struct meeting *meeting, int listener)
+{
+    size_t most = SPARE_STRANGERS + (size_t)(meeting->env->world - 1 - meeting->come);
+    for (int i = 0; i < MOST_ACCEPTED; i++) {
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
+            continue;
+        if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        if (fd < 0 && meeting->count > 0) { /* out of descriptors or memory */
+            forget_oldest(meeting);
+            continue;
+        }
+        if (fd < 0) {
+            meeting->was_deaf = true;
+            meeting->deaf_until_ns = erg_now_ns() + 100000000;
+            return;
+        }
+        if (meeting->count >= most)
+            forget_oldest(meeting);
+        struct stranger stranger = {.come_ns = erg_now_ns()};
+        erg_link_init(&stranger.link, fd);
+        ERG_PUSH(meeting, items, stranger);
+    }
+}
 
 static void refuse(struct erg_link *link, const char *sentence)
 {
@@ -129,35 +245,83 @@ static void refuse(struct erg_link *link, const char *sentence)
     erg_link_release(link);
 }
 
-/* A connection that said who it is: keeps it, refuses it, or fails when the job is ill set up. */
-static int greet(struct meeting *meeting, struct erg_link *link, const struct erg_frame *frame,
-                 const char *payload, struct erg_error *err)
+/* Answers a hello. False when it was none. */
+static bool challenge(struct meeting *meeting, struct stranger *stranger,
+                      const struct erg_frame *frame, const char *payload)
+{
+    unsigned char answer[CHALLENGE_BYTES];
+    if (frame->type != ERG_FRAME_HELLO || frame->payload_bytes != NONCE_BYTES)
+        return false;
+    stranger->hello = *frame;
+    memcpy(stranger->nonces.of_rank, payload, NONCE_BYTES);
+    if (erg_random_bytes(stranger->nonces.of_root, NONCE_BYTES, NULL))
+        return false;
+    memcpy(answer, stranger->nonces.of_root, NONCE_BYTES);
+    prove(answer + NONCE_BYTES, of_root, meeting->env, frame, &stranger->nonces);
+    erg_link_send(&stranger->link, (struct erg_frame){.type = ERG_FRAME_CHALLENGE}, answer,
+                  sizeof answer);
+    return erg_link_flush(&stranger->link);
+}
+
+static bool has_proven(const struct meeting *meeting, const struct stranger *stranger,
+                       const struct erg_frame *frame, const char *payload)
+{
+    unsigned char proof[ERG_PROOF_BYTES];
+    if (frame->type != ERG_FRAME_PROOF || frame->payload_bytes != sizeof proof)
+        return false;
+    prove(proof, of_rank, meeting->env, &stranger->hello, &stranger->nonces);
+    return erg_proof_equal(proof, (const unsigned char *)payload);
+}
+
+/* A rank of this job: keeps it, or fails when the job is ill set up. */
+static int greet(struct meeting *meeting, struct stranger *stranger, struct erg_error *err)
 {
     const struct erg_launch_environment *env = meeting->env;
-    size_t job_bytes = strlen(env->job);
-    if (frame->type != ERG_FRAME_HELLO || frame->payload_bytes != job_bytes ||
-        memcmp(payload, env->job, job_bytes) != 0) {
-        refuse(link, "rank 0 of another job listens at this port");
-        return 0;
-    }
+    const struct erg_frame *hello = &stranger->hello;
+    struct erg_error failure = {0};
     int result = 0;
-    if (frame->count != (uint64_t)env->world)
-        result = erg_fail(err, ERG_FAILED,
+    if (hello->count != (uint64_t)env->world)
+        result = erg_fail(&failure, ERG_FAILED,
                           "rank %u was told of a world of %llu ranks, but rank 0 of one of %d",
-                          frame->rank, (unsigned long long)frame->count, env->world);
-    else if (frame->rank < 1 || frame->rank >= (uint32_t)env->world)
-        result = erg_fail(err, ERG_FAILED,
+                          hello->rank, (unsigned long long)hello->count, env->world);
+    else if (hello->rank < 1 || hello->rank >= (uint32_t)env->world)
+        result = erg_fail(&failure, ERG_FAILED,
                           "a process says that it is rank %u, which a world of %d ranks has not",
-                          frame->rank, env->world);
-    else if (meeting->links[frame->rank].fd >= 0)
-        result = erg_fail(err, ERG_FAILED, "two processes say that they are rank %u", frame->rank);
+                          hello->rank, env->world);
+    else if (meeting->links[hello->rank].fd >= 0)
+        result =
+            erg_fail(&failure, ERG_FAILED, "two processes say that they are rank %u", hello->rank);
     if (result) {
-        refuse(link, err ? err->message : "the world is ill set up");
+        refuse(&stranger->link, failure.message);
+        *err = failure;
         return result;
     }
-    meeting->links[frame->rank] = *link;
-    link->fd = -1;
+    stranger->link.most = ERG_RENDEZVOUS_MOST_BYTES;
+    erg_link_send(&stranger->link, (struct erg_frame){.type = ERG_FRAME_BEAT}, NULL, 0);
+    erg_link_flush(&stranger->link); /* a broken connection is seen when it is read next */
+    meeting->links[hello->rank] = stranger->link;
     meeting->come++;
+    return 0;
+}
+
+/* 1 to keep it among the strangers, 0 when it has gone from there, -1 when all fail. */
+static int hear_stranger(struct meeting *meeting, struct stranger *stranger, struct erg_error *err)
+{
+    struct erg_frame frame;
+    const char *payload;
+    int next;
+    bool open = erg_link_fill(&stranger->link);
+    while ((next = erg_link_next(&stranger->link, &frame, &payload)) > 0) {
+        if (stranger->hello.type && has_proven(meeting, stranger, &frame, payload))
+            return greet(meeting, stranger, err);
+        if (stranger->hello.type || !challenge(meeting, stranger, &frame, payload))
+            next = -1;
+        if (next < 0)
+            break;
+    }
+    if (next == 0 && open && erg_now_ns() - stranger->come_ns < STRANGER_S * 1000000000LL)
+        return 1;
+    erg_link_release(&stranger->link);
     return 0;
 }
 
@@ -171,17 +335,11 @@ static int hear(struct meeting *meeting, struct erg_error *err)
     size_t kept = 0;
     int result = 0;
     for (size_t i = 0; i < meeting->count; i++) {
-        struct erg_link *link = &meeting->items[i];
-        struct erg_frame frame;
-        const char *payload;
-        bool open = result == 0 && erg_link_fill(link);
-        int next = open ? erg_link_next(link, &frame, &payload) : -1;
-        if (next > 0)
-            result = greet(meeting, link, &frame, payload, err);
-        else if (next == 0)
-            meeting->items[kept++] = *link;
-        else
-            erg_link_release(link);
+        int stays = result == 0 ? hear_stranger(meeting, &meeting->items[i], err) : 1;
+        if (stays > 0)
+            meeting->items[kept++] = meeting->items[i];
+        else if (stays < 0)
+            result = -1;
     }
     meeting->count = kept;
     return result;
@@ -193,8 +351,10 @@ static int fail_missing(const struct meeting *meeting, struct erg_error *err)
     for (int rank = 1; rank < meeting->env->world; rank++)
         if (meeting->links[rank].fd < 0)
             erg_text_printf(&missing, "%s%d", missing.count ? ", " : "", rank);
-    erg_fail(err, ERG_FAILED, "not all of %d ranks came to %s port %d in time; missing: rank %s",
-             meeting->env->world, meeting->env->host, meeting->env->port, missing.data);
+    erg_fail(err, ERG_FAILED, "not all of %d ranks came to %s port %d in time; missing: rank %s%s",
+             meeting->env->world, meeting->env->host, meeting->env->port, missing.data,
+             meeting->was_deaf ? "; rank 0 had no file descriptor left for them, see ulimit -n"
+                               : "");
     erg_text_release(&missing);
     return -1;
 }
@@ -205,23 +365,20 @@ static int meet(struct meeting *meeting, int listener, int64_t deadline_ns, stru
     while (meeting->come + 1 < meeting->env->world) {
         struct pollfd *fds = erg_xcalloc(world + meeting->count, sizeof *fds);
         size_t count = 0;
-        fds[count++] = (struct pollfd){.fd = listener, .events = POLLIN};
+        bool deaf = erg_now_ns() < meeting->deaf_until_ns; /* the wait is no longer than that */
+        fds[count++] = (struct pollfd){.fd = deaf ? -1 : listener, .events = POLLIN};
         for (size_t rank = 1; rank < world; rank++)
             fds[count++] = (struct pollfd){.fd = meeting->links[rank].fd, .events = POLLIN};
         for (size_t i = 0; i < meeting->count; i++)
-            fds[count++] = (struct pollfd){.fd = meeting->items[i].fd, .events = POLLIN};
+            fds[count++] = (struct pollfd){.fd = meeting->items[i].link.fd, .events = POLLIN};
         bool in_time = wait_for(fds, count, deadline_ns);
         free(fds);
         if (check_interrupt(err))
             return -1;
         if (!in_time)
             return fail_missing(meeting, err);
-        int fd;
-        while ((fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
-            struct erg_link link;
-            erg_link_init(&link, fd);
-            ERG_PUSH(meeting, items, link);
-        }
+        if (!deaf)
+            take_strangers(meeting, listener);
         if (hear(meeting, err))
             return -1;
     }
@@ -247,7 +404,7 @@ int erg_meet_listen(struct erg_link *links, const struct erg_launch_environment 
             erg_link_send(&links[rank], (struct erg_frame){.type = ERG_FRAME_WELCOME}, NULL, 0);
     }
     for (size_t i = 0; i < meeting.count; i++)
-        erg_link_release(&meeting.items[i]);
+        erg_link_release(&meeting.items[i].link);
     free(meeting.items);
     if (result && err)
         *err = failure;
@@ -280,15 +437,33 @@ static int connect_to(const struct addrinfo *address, int64_t deadline_ns)
     return -1;
 }
 
+/* Whether the other side proves that it is rank 0 of this job; then it gets our proof. */
+static bool answer_challenge(struct erg_link *link, const struct erg_launch_environment *env,
+                             const struct erg_frame *hello, struct nonces *nonces,
+                             const char *payload)
+{
+    unsigned char proof[ERG_PROOF_BYTES];
+    memcpy(nonces->of_root, payload, NONCE_BYTES);
+    prove(proof, of_root, env, hello, nonces);
+    if (!erg_proof_equal(proof, (const unsigned char *)payload + NONCE_BYTES))
+        return false;
+    prove(proof, of_rank, env, hello, nonces);
+    link->most = (size_t)env->world * ERG_RENDEZVOUS_MOST_BYTES;
+    erg_link_send(link, (struct erg_frame){.type = ERG_FRAME_PROOF}, proof, sizeof proof);
+    return true;
+}
+
 /* 1 when all are here, 0 when this was no connection to rank 0 and another try may be. */
 static int await_welcome(struct erg_link *link, const struct erg_launch_environment *env,
                          int64_t deadline_ns, struct erg_error *err)
 {
-    erg_link_send(link,
-                  (struct erg_frame){.type = ERG_FRAME_HELLO,
-                                     .rank = (uint32_t)env->rank,
-                                     .count = (uint64_t)env->world},
-                  env->job, strlen(env->job));
+    enum { UNKNOWN, PROVEN, ACCEPTED } root = UNKNOWN;
+    struct nonces nonces;
+    const struct erg_frame hello = {
+        .type = ERG_FRAME_HELLO, .rank = (uint32_t)env->rank, .count = (uint64_t)env->world};
+    if (erg_random_bytes(nonces.of_rank, NONCE_BYTES, err))
+        return -1;
+    erg_link_send(link, hello, nonces.of_rank, NONCE_BYTES);
     /* Rank 0 knows better who is missing: let it say so. */
     deadline_ns += 2000000000;
     for (;;) {
@@ -296,24 +471,43 @@ static int await_welcome(struct erg_link *link, const struct erg_launch_environm
         const char *payload;
         bool open = erg_link_flush(link) && erg_link_fill(link);
         int next = erg_link_next(link, &frame, &payload);
-        if (next > 0 && frame.type == ERG_FRAME_WELCOME)
-            return 1;
-        if (next > 0 && frame.type == ERG_FRAME_HELLO)
+        if (next > 0 && root == UNKNOWN && frame.type == ERG_FRAME_HELLO)
             return 0; /* our own: a port can connect to itself while nobody listens */
-        if (next > 0 && frame.type == ERG_FRAME_ABORT)
+        if (next > 0 && root == UNKNOWN && frame.type == ERG_FRAME_CHALLENGE &&
+            frame.payload_bytes == CHALLENGE_BYTES) {
+            if (!answer_challenge(link, env, &hello, &nonces, payload))
+                return erg_fail(err, ERG_FAILED,
+                                "rank %d: rank 0 of another job listens at this port (%s port %d), "
+                                "or one that was given another ERGON_JOB_SECRET",
+                                env->rank, env->host, env->port);
+            root = PROVEN;
+            continue;
+        }
+        if (next > 0 && root != UNKNOWN && frame.type == ERG_FRAME_WELCOME)
+            return 1;
+        if (next > 0 && root != UNKNOWN && frame.type == ERG_FRAME_ABORT)
             return erg_fail(err, ERG_FAILED, "%.*s", (int)frame.payload_bytes, payload);
+        if (next > 0 && root != UNKNOWN && frame.type == ERG_FRAME_BEAT) {
+            root = ACCEPTED;
+            continue;
+        }
         if (next != 0)
             return erg_fail(err, ERG_FAILED,
                             "rank %d found at %s port %d something that is not rank 0", env->rank,
                             env->host, env->port);
+        if (!open && root != ACCEPTED)
+            return 0; /* too slow, or one of too many */
         if (!open)
             return erg_fail(err, ERG_FAILED,
                             "rank 0 was lost before all ranks had come: its connection closed");
         struct pollfd wait = {.fd = link->fd, .events = POLLIN};
         if (!wait_for(&wait, 1, deadline_ns))
             return erg_fail(err, ERG_FAILED,
-                            "rank %d met rank 0 at %s port %d, but the other ranks did not come "
-                            "in time",
+                            root == UNKNOWN
+                                ? "rank %d connected to %s port %d, but nobody there said in time "
+                                  "that it is rank 0"
+                                : "rank %d met rank 0 at %s port %d, but the other ranks did not "
+                                  "come in time",
                             env->rank, env->host, env->port);
         if (check_interrupt(err))
             return -1;
@@ -345,6 +539,7 @@ int erg_meet_connect(struct erg_link *link, const struct erg_launch_environment 
             erg_link_release(link);
             if (result < 0)
                 return -1;
+            code = ECONNRESET;
             break;
         }
         if (list)

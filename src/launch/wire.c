@@ -1,7 +1,6 @@
 #include "launch/wire_internal.h"
 
 #include "base/clock.h"
-#include "launch/rendezvous.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,11 +11,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const uint32_t magic = 0x31475245; /* "ERG1" */
+static const uint32_t magic = 0x32475245; /* "ERG2" */
 
 void erg_link_init(struct erg_link *link, int fd)
 {
-    *link = (struct erg_link){.fd = fd, .heard_ns = erg_now_ns()};
+    *link = (struct erg_link){.fd = fd, .heard_ns = erg_now_ns(), .most = ERG_LINK_STRANGER_BYTES};
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on,
                sizeof on); /* small frames that others wait for */
@@ -70,9 +69,10 @@ bool erg_link_fill(struct erg_link *link)
         link->in.count = left;
         link->taken = 0;
     }
-    for (;;) {
+    while (link->in.count < sizeof(struct erg_frame) + link->most) {
         char block[16384];
-        ssize_t count = recv(link->fd, block, sizeof block, 0);
+        size_t room = sizeof(struct erg_frame) + link->most - link->in.count;
+        ssize_t count = recv(link->fd, block, room < sizeof block ? room : sizeof block, 0);
         if (count > 0) {
             erg_text_add_bytes(&link->in, block, (size_t)count);
             link->heard_ns = erg_now_ns();
@@ -84,16 +84,16 @@ bool erg_link_fill(struct erg_link *link)
             return false;
         }
     }
+    return true;
 }
 
 int erg_link_next(struct erg_link *link, struct erg_frame *frame, const char **payload)
 {
-    const size_t most = (size_t)ERG_LAUNCH_MOST_RANKS * ERG_RENDEZVOUS_MOST_BYTES;
     size_t left = link->in.count - link->taken;
     if (left < sizeof *frame)
         return 0;
     memcpy(frame, link->in.data + link->taken, sizeof *frame);
-    if (frame->magic != magic || frame->payload_bytes > most)
+    if (frame->magic != magic || frame->payload_bytes > link->most)
         return -1;
     if (left - sizeof *frame < frame->payload_bytes)
         return 0;

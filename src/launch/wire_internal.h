@@ -12,7 +12,9 @@
 #include <stdint.h>
 
 enum erg_frame_type {
-    ERG_FRAME_HELLO = 1, /* a rank comes: rank, count = its world, payload = its job */
+    ERG_FRAME_HELLO = 1, /* a rank comes: rank, count = its world, payload = its nonce */
+    ERG_FRAME_CHALLENGE, /* rank 0: payload = its nonce and its proof (meet.c) */
+    ERG_FRAME_PROOF,     /* the rank: payload = its proof; answered by a beat */
     ERG_FRAME_WELCOME,   /* rank 0: all are here */
     ERG_FRAME_BEAT,      /* still alive */
     ERG_FRAME_OFFER,     /* a rank calls: what the fields below say, payload = its bytes */
@@ -35,11 +37,15 @@ struct erg_frame {
 struct erg_link {
     int fd; /* -1 = none */
     int64_t heard_ns;
+    size_t most; /* bytes of a payload that the other side may send */
     struct erg_text in, out;
     size_t taken, sent; /* bytes of `in` and `out` that are done with */
 };
 
-/* Takes over a connected socket. */
+/* What somebody may send before the proof, whatever a frame announces. */
+enum { ERG_LINK_STRANGER_BYTES = 64 };
+
+/* Takes over a connected socket; the other side is a stranger until `most` is raised. */
 void erg_link_init(struct erg_link *link, int fd);
 void erg_link_release(struct erg_link *link);
 
@@ -50,7 +56,8 @@ void erg_link_send(struct erg_link *link, struct erg_frame frame, const void *pa
 bool erg_link_flush(struct erg_link *link);
 bool erg_link_unsent(const struct erg_link *link);
 
-/* Reads what has come. False at its end; frames that came before it can still be taken. */
+/* Reads what has come, at most a frame with the largest payload. False at its end; frames that came
+ * before it can still be taken. */
 bool erg_link_fill(struct erg_link *link);
 /* 1 and the next frame (payload valid until the next fill), 0 when none is complete, -1 when the
  * other side does not speak this protocol. */

@@ -1,5 +1,7 @@
 #include "observe/child.h"
 
+#include "launch/launch.h"
+
 #include "base/memory.h"
 
 #include <errno.h>
@@ -80,6 +82,7 @@ static int start(pid_t *pid, const struct erg_child_signals *signals, const char
     posix_spawnattr_destroy(&attributes);
     if (result == 0)
         return 0;
+    result = erg_launch_command_error(command[0], result);
     return erg_fail(err, (enum erg_status)(result == ENOENT ? 127 : 126),
                     "starting '%s': %s, expected a program that can be run", command[0],
                     strerror(result));

@@ -7,7 +7,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct erg_link link = {.fd = -1};
+    struct erg_link link = {.fd = -1, .most = size};
     struct erg_frame frame;
     const char *payload;
     size_t used = 0;
