@@ -1,6 +1,8 @@
+/* Pipeline schedules: the instructions of each stage in order, and what waits for what. */
 #include "iteration/iteration.h"
 
 #include "base/memory.h"
+#include "iteration/pass_order.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -43,60 +45,29 @@ int erg_pipeline_check(const struct erg_pipeline *pipeline, struct erg_error *er
     return 0;
 }
 
-/*
- * Interleaved stages take the microbatches in groups, each group through all chunks. A group
- * smaller than the number of stages would wait for itself: what the last stage passes back to the
- * first would come too late. So a group has as many microbatches as there are stages, or as few
- * more as it takes to leave no smaller group at the end.
- */
-static size_t group_size(const struct erg_pipeline *pipeline)
-{
-    size_t count = pipeline->microbatches, size = pipeline->stages;
-    if (count <= size)
-        return count;
-    while (count % size != 0 && count % size < pipeline->stages)
-        size++;
-    return size;
-}
-
-/* Forwards before the first backward on a stage. */
-static size_t warm_up(const struct erg_pipeline *pipeline, size_t stage, size_t group)
-{
-    size_t stages = pipeline->stages, all = pipeline->microbatches * pipeline->chunks;
-    size_t forwards = stages - stage - 1;
-    if (pipeline->schedule == ERG_SCHEDULE_INTERLEAVED)
-        forwards =
-            pipeline->microbatches <= stages ? all : 2 * forwards + (pipeline->chunks - 1) * group;
-    return forwards < all ? forwards : all;
-}
-
-/* The i-th instruction of a direction on a stage. With one chunk this is microbatch i. */
-static struct erg_instruction nth(const struct erg_pipeline *pipeline, size_t stage, size_t group,
+static struct erg_instruction nth(const struct erg_pass_order *order, size_t stage,
                                   enum erg_direction direction, size_t i)
 {
-    size_t chunks = pipeline->chunks, first = i / (group * chunks) * group;
-    size_t left = pipeline->microbatches - first, size = left < group ? left : group;
-    size_t within = i - first * chunks, chunk = within / size;
-    return (struct erg_instruction){
-        .stage = (uint32_t)stage,
-        .chunk = (uint32_t)(direction == ERG_FORWARD ? chunk : chunks - 1 - chunk),
-        .microbatch = (uint32_t)(first + within % size),
-        .direction = direction};
+    const struct erg_pass pass = erg_pass_order_nth(order, direction == ERG_BACKWARD, i);
+    return (struct erg_instruction){.stage = (uint32_t)stage,
+                                    .chunk = (uint32_t)pass.chunk,
+                                    .microbatch = (uint32_t)pass.microbatch,
+                                    .direction = direction};
 }
 
-static void order_stage(struct erg_schedule *schedule, size_t stage, size_t group)
+static void order_stage(struct erg_schedule *schedule, size_t stage,
+                        const struct erg_pass_order *order)
 {
-    const struct erg_pipeline *pipeline = &schedule->pipeline;
-    size_t all = pipeline->microbatches * pipeline->chunks, forward = 0, backward = 0;
+    size_t all = erg_pass_order_count(order), forward = 0, backward = 0;
     struct erg_instruction *next = schedule->instructions + stage * schedule->per_stage;
-    for (size_t warm = warm_up(pipeline, stage, group); forward < warm; forward++)
-        *next++ = nth(pipeline, stage, group, ERG_FORWARD, forward);
+    for (size_t warm = erg_pass_order_warmup(order, stage); forward < warm; forward++)
+        *next++ = nth(order, stage, ERG_FORWARD, forward);
     for (; forward < all; forward++, backward++) {
-        *next++ = nth(pipeline, stage, group, ERG_FORWARD, forward);
-        *next++ = nth(pipeline, stage, group, ERG_BACKWARD, backward);
+        *next++ = nth(order, stage, ERG_FORWARD, forward);
+        *next++ = nth(order, stage, ERG_BACKWARD, backward);
     }
     for (; backward < all; backward++)
-        *next++ = nth(pipeline, stage, group, ERG_BACKWARD, backward);
+        *next++ = nth(order, stage, ERG_BACKWARD, backward);
 }
 
 static void connect(struct erg_schedule *schedule)
@@ -172,9 +143,10 @@ int erg_schedule_init(struct erg_schedule *schedule, const struct erg_pipeline *
     schedule->order = erg_xcalloc(schedule->count, sizeof *schedule->order);
     schedule->hop_latency_s = copy_hops(pipeline);
     schedule->pipeline.hop_latency_s = schedule->hop_latency_s;
-    size_t group = group_size(pipeline);
+    const struct erg_pass_order order =
+        erg_pass_order_of(pipeline->stages, pipeline->chunks, pipeline->microbatches);
     for (size_t stage = 0; stage < pipeline->stages; stage++)
-        order_stage(schedule, stage, group);
+        order_stage(schedule, stage, &order);
     connect(schedule);
     sort_topologically(schedule);
     return 0;

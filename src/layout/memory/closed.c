@@ -2,6 +2,7 @@
 #include "layout/memory/memory_internal.h"
 
 #include "base/memory.h"
+#include "iteration/pass_order.h"
 
 #include <stdlib.h>
 
@@ -12,13 +13,9 @@ static double larger(double a, double b)
 
 long erg_memory_warmup(const struct erg_layout *layout, long stage)
 {
-    long after = layout->pipeline - stage - 1, all = layout->microbatches * layout->virtual_stages;
-    long warmup = after;
-    if (layout->virtual_stages > 1)
-        warmup = layout->microbatches == layout->pipeline
-                     ? all
-                     : 2 * after + (layout->virtual_stages - 1) * layout->pipeline;
-    return warmup < all ? warmup : all;
+    const struct erg_pass_order order = erg_pass_order_of(
+        (size_t)layout->pipeline, (size_t)layout->virtual_stages, (size_t)layout->microbatches);
+    return (long)erg_pass_order_warmup(&order, (size_t)stage);
 }
 
 long erg_memory_groups(const struct erg_layout *layout, long stage)

@@ -2,11 +2,13 @@
 #ifndef ERG_LAYOUT_MEMORY_RUN_H
 #define ERG_LAYOUT_MEMORY_RUN_H
 
+#include "iteration/pass_order.h"
 #include "layout/memory/copies.h"
 #include "layout/memory/simulate.h"
 
 struct erg_memory_run {
     struct erg_memory_simulation s;
+    struct erg_pass_order order;
     long stages, chunks, steps, warmup; /* steps: forwards of an iteration */
     bool offloads;
     struct erg_memory_choice *choices; /* [chunks]: of a group, or of one layer of it */
@@ -30,26 +32,24 @@ struct erg_memory_run {
 
 static inline long erg_memory_forward_chunk(const struct erg_memory_run *run, long k)
 {
-    return k % (run->stages * run->chunks) / run->stages;
+    return (long)erg_pass_order_nth(&run->order, false, (size_t)k).chunk;
 }
 
 static inline long erg_memory_backward_chunk(const struct erg_memory_run *run, long k)
 {
-    return run->chunks - 1 - erg_memory_forward_chunk(run, k);
+    return (long)erg_pass_order_nth(&run->order, true, (size_t)k).chunk;
 }
 
 static inline long erg_memory_microbatch_of(const struct erg_memory_run *run, long k)
 {
-    return run->chunks == 1 ? k : k / (run->stages * run->chunks) * run->stages + k % run->stages;
+    return (long)erg_pass_order_nth(&run->order, false, (size_t)k).microbatch;
 }
 
 /* The forward step of the group that backward step k consumes. */
 static inline long erg_memory_group_of_backward(const struct erg_memory_run *run, long k)
 {
-    long period = run->stages * run->chunks;
-    return run->chunks == 1 ? k
-                            : k / period * period +
-                                  erg_memory_backward_chunk(run, k) * run->stages + k % run->stages;
+    return (long)erg_pass_order_forward(&run->order,
+                                        erg_pass_order_nth(&run->order, true, (size_t)k));
 }
 
 static inline bool erg_memory_is_head(const struct erg_memory_run *run, long chunk)

@@ -229,6 +229,8 @@ static void init(struct erg_memory_run *run, const struct erg_memory_request *re
               .stage = stage,
               .rank = rank,
               .recompute = erg_layout_recompute(layout, stage)},
+        .order = erg_pass_order_of((size_t)layout->pipeline, (size_t)layout->virtual_stages,
+                                   (size_t)microbatches),
         .stages = layout->pipeline,
         .chunks = layout->virtual_stages,
         .steps = microbatches * layout->virtual_stages,
