@@ -60,7 +60,7 @@ static void check_below(const struct erg_layout_bound *raised,
         assert_true(raised->bends[k].time_s > raised->bends[k - 1].time_s);
     for (size_t k = 0; k < frontier->points.count; k++) {
         double time_s = frontier->points.points[k].time_s;
-        const struct erg_layout_query within = {.goal = ERG_LAYOUT_LEAST_ENERGY, .time_s = time_s};
+        const struct erg_goal within = {.objective = ERG_LEAST_ENERGY, .deadline_s = time_s};
         double optimum_j = erg_layout_frontier_optimum(frontier, time_s);
         double raised_j = erg_layout_bound_objective(raised, &within);
         if (!(raised_j <= optimum_j * (1 + 1e-5)) ||
@@ -99,9 +99,8 @@ static void check_raised(const struct erg_layout_bound *bound, const struct erg_
     const double ends_s[] = {frontier->points.points[0].time_s,
                              frontier->points.points[frontier->points.count - 1].time_s};
     for (int i = 0; i < 3; i++) {
-        const struct erg_layout_query query = {.goal = ERG_LAYOUT_LEAST_ENERGY,
-                                               .time_s =
-                                                   ends_s[0] + 0.5 * i * (ends_s[1] - ends_s[0])};
+        const struct erg_goal query = {.objective = ERG_LEAST_ENERGY,
+                                       .deadline_s = ends_s[0] + 0.5 * i * (ends_s[1] - ends_s[0])};
         double was_j = erg_layout_bound_objective(bound, &query);
         for (int enough = 0; enough < 2; enough++) {
             struct erg_layout_bound raised;
@@ -203,25 +202,25 @@ static void bounds_answer_queries(void **state)
     const struct erg_layout_bound bound = {
         .bends = bends, .count = 3, .waiting_w = 20, .slowest_s = 50};
     static const struct {
-        struct erg_layout_query query;
+        struct erg_goal query;
         double expected;
     } cases[] = {
-        {{.goal = ERG_LAYOUT_FASTEST}, 10},
-        {{.goal = ERG_LAYOUT_LEAST_ENERGY}, 400},
-        {{.goal = ERG_LAYOUT_LEAST_ENERGY, .time_s = 15}, 750},
-        {{.time_s = 9.9}, INFINITY},
+        {{.objective = ERG_FASTEST}, 10},
+        {{.objective = ERG_LEAST_ENERGY}, 400},
+        {{.objective = ERG_LEAST_ENERGY, .deadline_s = 15}, 750},
+        {{.deadline_s = 9.9}, INFINITY},
         {{.energy_j = 450}, 25},
         {{.energy_j = 399}, INFINITY},
         {{.power_w = 50}, 15},
         {{.power_w = 15}, 28},
         {{.power_w = 13}, INFINITY}, /* at least 13.3 W, at 30 s */
-        {{.goal = ERG_LAYOUT_LEAST_ENERGY, .power_w = 15}, 400},
-        {{.goal = ERG_LAYOUT_LEAST_ENERGY, .power_w = 50, .time_s = 16}, 700},
-        {{.time_s = 14, .power_w = 50}, INFINITY},
-        {{.goal = ERG_LAYOUT_LEAST_POWER}, 40. / 3},
-        {{.goal = ERG_LAYOUT_LEAST_POWER, .time_s = 25}, 18},
-        {{.goal = ERG_LAYOUT_LEAST_POWER, .energy_j = 450}, 40. / 3},
-        {{.goal = ERG_LAYOUT_LEAST_POWER, .time_s = 9}, INFINITY},
+        {{.objective = ERG_LEAST_ENERGY, .power_w = 15}, 400},
+        {{.objective = ERG_LEAST_ENERGY, .power_w = 50, .deadline_s = 16}, 700},
+        {{.deadline_s = 14, .power_w = 50}, INFINITY},
+        {{.objective = ERG_LEAST_POWER}, 40. / 3},
+        {{.objective = ERG_LEAST_POWER, .deadline_s = 25}, 18},
+        {{.objective = ERG_LEAST_POWER, .energy_j = 450}, 40. / 3},
+        {{.objective = ERG_LEAST_POWER, .deadline_s = 9}, INFINITY},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double objective = erg_layout_bound_objective(&bound, &cases[i].query);
@@ -346,7 +345,7 @@ static void no_plan_beats_its_bound(const struct world *world, const struct all 
 
 static struct erg_layout_choice_request asked(const struct world *world,
                                               const struct erg_layout_search *searches,
-                                              const struct erg_layout_query *query)
+                                              const struct erg_goal *query)
 {
     return (struct erg_layout_choice_request){.searches = searches,
                                               .search_count = 2,
@@ -359,7 +358,7 @@ static struct erg_layout_choice_request asked(const struct world *world,
 /* The answer's layout, solved as hard as can be, has a plan that is better by less than a tenth of
  * the tolerance, whether or not the choice took the time for that. */
 static void check_answer(const struct all *all, const struct erg_layout_choice *choice,
-                         const struct erg_layout_query *query)
+                         const struct erg_goal *query)
 {
     const struct erg_layout *answer = &choice->layouts[choice->picks[0].option].candidate.layout;
     size_t compared = 0;
@@ -383,8 +382,7 @@ static void check_answer(const struct all *all, const struct erg_layout_choice *
 
 /* As good as the best of all layouts solved, though few are. */
 static void check_choice(const struct world *world, const struct all *all,
-                         const struct erg_layout_search *searches,
-                         const struct erg_layout_query *query)
+                         const struct erg_layout_search *searches, const struct erg_goal *query)
 {
     const struct erg_layout_choice_request request = asked(world, searches, query);
     struct erg_layout_choice choice;
@@ -392,8 +390,8 @@ static void check_choice(const struct world *world, const struct all *all,
     struct erg_error err;
     assert_ok(erg_layout_choose(&choice, &request, &err), &err);
     assert_ok(erg_layout_pick(&best, all->options, all->found.count, query, &err), &err);
-    double got = erg_layout_pick_value(&choice.picks[0], query->goal);
-    double expected = erg_layout_pick_value(&best, query->goal);
+    double got = erg_layout_pick_value(&choice.picks[0], query->objective);
+    double expected = erg_layout_pick_value(&best, query->objective);
     assert_int_equal(choice.fitting, all->found.count);
     if (!(choice.count < all->found.count / 2 && choice.gap <= 0.002))
         fail_msg("%zu of %zu layouts solved, gap %g", choice.count, all->found.count, choice.gap);
@@ -401,29 +399,29 @@ static void check_choice(const struct world *world, const struct all *all,
     if (!(got <= expected * 1.002 && got >= expected * 0.96))
         fail_msg("%.8g, of all layouts %.8g", got, expected);
     for (size_t k = 1; k < choice.pick_count; k++)
-        assert_true(erg_layout_pick_value(&choice.picks[k], query->goal) >=
-                    erg_layout_pick_value(&choice.picks[k - 1], query->goal));
+        assert_true(erg_layout_pick_value(&choice.picks[k], query->objective) >=
+                    erg_layout_pick_value(&choice.picks[k - 1], query->objective));
     check_answer(all, &choice, query);
     erg_layout_choice_release(&choice);
 }
 
 /* The least that a point of all layouts within the query's bounds has, whatever the query's goal.
  */
-static double least_of_all(const struct all *all, const struct erg_layout_query *query,
-                           enum erg_layout_goal goal)
+static double least_of_all(const struct all *all, const struct erg_goal *query,
+                           enum erg_objective goal)
 {
-    struct erg_layout_query other = *query;
+    struct erg_goal other = *query;
     struct erg_layout_pick pick;
     struct erg_error err;
-    other.goal = goal;
+    other.objective = goal;
     assert_ok(erg_layout_pick(&pick, all->options, all->found.count, &other, &err), &err);
     return erg_layout_pick_value(&pick, goal);
 }
 
 /* Of all layouts none is nearer to the bound that the refusal names. */
 static void check_refusal(const struct world *world, const struct all *all,
-                          const struct erg_layout_search *searches,
-                          const struct erg_layout_query *query, const char *bound, double nearest)
+                          const struct erg_layout_search *searches, const struct erg_goal *query,
+                          const char *bound, double nearest)
 {
     const struct erg_layout_choice_request request = asked(world, searches, query);
     struct erg_layout_choice choice;
@@ -443,22 +441,22 @@ static void check_refusal(const struct world *world, const struct all *all,
 static void check_refusals(const struct world *world, const struct all *all,
                            const struct erg_layout_search *searches)
 {
-    const struct erg_layout_query none = {0};
-    double power_w = least_of_all(all, &none, ERG_LAYOUT_LEAST_POWER);
-    double energy_j = least_of_all(all, &none, ERG_LAYOUT_LEAST_ENERGY);
-    const struct erg_layout_query dim = {.power_w = 0.6 * power_w};
+    const struct erg_goal none = {0};
+    double power_w = least_of_all(all, &none, ERG_LEAST_POWER);
+    double energy_j = least_of_all(all, &none, ERG_LEAST_ENERGY);
+    const struct erg_goal dim = {.power_w = 0.6 * power_w};
     check_refusal(world, all, searches, &dim, "a mean power", power_w);
-    const struct erg_layout_query frugal = {.energy_j = 0.6 * energy_j};
+    const struct erg_goal frugal = {.energy_j = 0.6 * energy_j};
     check_refusal(world, all, searches, &frugal, "an energy", energy_j);
-    const struct erg_layout_query within = {.energy_j = 1.05 * energy_j};
-    const struct erg_layout_query both = {.energy_j = 1.05 * energy_j, .power_w = 0.9 * power_w};
+    const struct erg_goal within = {.energy_j = 1.05 * energy_j};
+    const struct erg_goal both = {.energy_j = 1.05 * energy_j, .power_w = 0.9 * power_w};
     check_refusal(world, all, searches, &both, "beside the other bounds",
-                  least_of_all(all, &within, ERG_LAYOUT_LEAST_POWER));
+                  least_of_all(all, &within, ERG_LEAST_POWER));
 }
 
 /* Every layout that is listed, solved alone for the query, is hardly better. */
 static void check_picks(const struct world *world, const struct erg_layout_choice *choice,
-                        const struct erg_layout_query *query)
+                        const struct erg_goal *query)
 {
     struct erg_error err;
     for (size_t i = 0; i < choice->pick_count; i++) {
@@ -467,17 +465,18 @@ static void check_picks(const struct world *world, const struct erg_layout_choic
                                                             .layout = listed->layout,
                                                             .points = 12,
                                                             .clocks = CLOCKS,
-                                                            .deadlines_s = &query->time_s,
-                                                            .deadline_count = query->time_s > 0};
+                                                            .deadlines_s = &query->deadline_s,
+                                                            .deadline_count =
+                                                                query->deadline_s > 0};
         struct erg_layout_frontier own;
         struct erg_layout_pick pick;
         assert_ok(erg_layout_frontier_init(&own, &request, &err), &err);
         const struct erg_layout_option alone = {listed->layout, &own, listed->peak_bytes};
         assert_ok(erg_layout_pick(&pick, &alone, 1, query, &err), &err);
-        double value = erg_layout_pick_value(&choice->picks[i], query->goal);
-        if (value > 1.003 * erg_layout_pick_value(&pick, query->goal))
+        double value = erg_layout_pick_value(&choice->picks[i], query->objective);
+        if (value > 1.003 * erg_layout_pick_value(&pick, query->objective))
             fail_msg("layout %zu is listed with %.8g, alone it has %.8g", i, value,
-                     erg_layout_pick_value(&pick, query->goal));
+                     erg_layout_pick_value(&pick, query->objective));
         erg_layout_frontier_release(&own);
     }
 }
@@ -527,8 +526,7 @@ static void check_shown(const struct world *world, const struct erg_layout_choic
 
 /* The union has what matters of every layout; counts say which numbers of GPUs are on it. */
 static void check_union(const struct world *world, const struct all *all,
-                        const struct erg_layout_search *searches,
-                        const struct erg_layout_query *query)
+                        const struct erg_layout_search *searches, const struct erg_goal *query)
 {
     const struct erg_layout_choice_request request = {.searches = searches,
                                                       .search_count = 2,
@@ -584,16 +582,16 @@ static void choices_are_the_best_of_all_layouts(void **state)
     no_plan_beats_its_bound(&world, &all);
     struct erg_layout_pick fastest, least;
     assert_ok(erg_layout_pick(&fastest, all.options, all.found.count,
-                              &(struct erg_layout_query){.goal = ERG_LAYOUT_FASTEST}, &err),
+                              &(struct erg_goal){.objective = ERG_FASTEST}, &err),
               &err);
     assert_ok(erg_layout_pick(&least, all.options, all.found.count,
-                              &(struct erg_layout_query){.goal = ERG_LAYOUT_LEAST_ENERGY}, &err),
+                              &(struct erg_goal){.objective = ERG_LEAST_ENERGY}, &err),
               &err);
     assert_close(fastest.time_s, fastest_s, 1e-6);
-    const struct erg_layout_query queries[] = {
-        {.goal = ERG_LAYOUT_FASTEST},
-        {.goal = ERG_LAYOUT_LEAST_ENERGY},
-        {.goal = ERG_LAYOUT_LEAST_ENERGY, .time_s = deadline_s},
+    const struct erg_goal queries[] = {
+        {.objective = ERG_FASTEST},
+        {.objective = ERG_LEAST_ENERGY},
+        {.objective = ERG_LEAST_ENERGY, .deadline_s = deadline_s},
         {.energy_j = 0.5 * (fastest.energy_j + least.energy_j)},
         {.power_w = 0.7 * fastest.power_w},
     };
@@ -623,7 +621,7 @@ static void what_is_not_possible_is_refused_with_the_nearest(void **state)
         .searches = &search,
         .search_count = 1,
         .energy = &world.request,
-        .query = {.time_s = 0.5 * found.items[0].time.total, .goal = ERG_LAYOUT_LEAST_ENERGY},
+        .query = {.deadline_s = 0.5 * found.items[0].time.total, .objective = ERG_LEAST_ENERGY},
         .most = 24,
         .tolerance = 0.002};
     struct erg_layout_choice choice;
@@ -632,7 +630,7 @@ static void what_is_not_possible_is_refused_with_the_nearest(void **state)
     erg_layout_choice_release(&choice);
     erg_layout_found_release(&found);
 
-    request.query = (struct erg_layout_query){.energy_j = 1, .power_w = 1};
+    request.query = (struct erg_goal){.energy_j = 1, .power_w = 1};
     assert_fails(erg_layout_choose(&choice, &request, &err), &err,
                  "raising any one of them alone is not enough; ");
     assert_int_equal(err.status, ERG_INFEASIBLE);
@@ -657,14 +655,14 @@ static void the_query_comes_first(void **state)
     struct erg_layout_choice_request request = {.searches = searches,
                                                 .search_count = 2,
                                                 .energy = &world.request,
-                                                .query = {.goal = ERG_LAYOUT_LEAST_ENERGY},
+                                                .query = {.objective = ERG_LEAST_ENERGY},
                                                 .whole_union = true,
                                                 .most = 1,
                                                 .tolerance = 0.002};
     struct erg_layout_choice few, more;
     struct erg_layout_found found;
     assert_ok(erg_layout_search(&found, &searches[1], &err), &err);
-    request.query.time_s = 1.15 * found.items[0].time.total;
+    request.query.deadline_s = 1.15 * found.items[0].time.total;
     assert_ok(erg_layout_choose(&few, &request, &err), &err);
     request.most = 40;
     assert_ok(erg_layout_choose(&more, &request, &err), &err);
@@ -673,7 +671,7 @@ static void the_query_comes_first(void **state)
     assert_true(more.count > 1 && more.count < 20);
     assert_true(more.gap <= request.tolerance && more.union_gap <= request.tolerance);
     erg_layout_choice_release(&few);
-    request.query.time_s = 0.5 * found.items[0].time.total;
+    request.query.deadline_s = 0.5 * found.items[0].time.total;
     assert_fails(erg_layout_choose(&few, &request, &err), &err, "needs");
     assert_int_equal(few.count, 1); /* nothing for a union that nobody sees */
     erg_layout_choice_release(&few);
@@ -692,11 +690,11 @@ static void budgets_are_kept_as_fast_as_can_be(void **state)
     struct erg_layout_search searches[] = {search_of(&world, 4), search_of(&world, 8)};
     for (size_t i = 0; i < 2; i++)
         searches[i].batch_least = searches[i].batch_most = 96;
-    const struct erg_layout_query fastest = {.goal = ERG_LAYOUT_FASTEST};
+    const struct erg_goal fastest = {.objective = ERG_FASTEST};
     const struct erg_layout_choice_request request = asked(&world, searches, &fastest);
     struct erg_layout_choice choice;
     assert_ok(erg_layout_choose(&choice, &request, &err), &err);
-    const struct erg_layout_query budgets[] = {
+    const struct erg_goal budgets[] = {
         {.energy_j = 0.9 * choice.picks[0].energy_j},
         {.energy_j = 0.8 * choice.picks[0].energy_j},
         {.power_w = 0.8 * choice.picks[0].power_w},
@@ -708,8 +706,7 @@ static void budgets_are_kept_as_fast_as_can_be(void **state)
         assert_ok(erg_layout_choose(&choice, &asks, &err), &err);
         const struct erg_layout_pick got = choice.picks[0];
         erg_layout_choice_release(&choice);
-        asks.query =
-            (struct erg_layout_query){ERG_LAYOUT_LEAST_ENERGY, .time_s = 0.998 * got.time_s};
+        asks.query = (struct erg_goal){ERG_LEAST_ENERGY, .deadline_s = 0.998 * got.time_s};
         assert_ok(erg_layout_choose(&choice, &asks, &err), &err);
         const struct erg_layout_pick *sooner = &choice.picks[0];
         bool keeps_it = budgets[i].energy_j > 0 ? sooner->energy_j <= budgets[i].energy_j

@@ -579,21 +579,21 @@ static void picks_keep_the_bounds(void **state)
     const struct erg_layout_option options[] = {{&eight, &frontiers[0], 40e9},
                                                 {&four, &frontiers[1], 70e9}};
     static const struct {
-        struct erg_layout_query query;
+        struct erg_goal query;
         size_t option, point;
     } cases[] = {
-        {{.goal = ERG_LAYOUT_FASTEST}, 0, 0},
-        {{.goal = ERG_LAYOUT_LEAST_ENERGY}, 1, 1},
-        {{.goal = ERG_LAYOUT_LEAST_ENERGY, .time_s = 19.5},
+        {{.objective = ERG_FASTEST}, 0, 0},
+        {{.objective = ERG_LEAST_ENERGY}, 1, 1},
+        {{.objective = ERG_LEAST_ENERGY, .deadline_s = 19.5},
          0,
          2}, /* of equal energies the faster */
-        {{.goal = ERG_LAYOUT_LEAST_ENERGY, .time_s = 14}, 0, 1},
+        {{.objective = ERG_LEAST_ENERGY, .deadline_s = 14}, 0, 1},
         {{.energy_j = 3000}, 0, 2},
         {{.energy_j = 2999}, 1, 1},
         {{.power_w = 250}, 0, 2},
         {{.power_w = 156}, 0, 3}, /* 155 W; beaten in time and energy, but by more power */
         {{.power_w = 100}, 1, 2},
-        {{.memory_bytes = 50e9, .goal = ERG_LAYOUT_LEAST_ENERGY}, 0, 2},
+        {{.memory_bytes = 50e9, .objective = ERG_LEAST_ENERGY}, 0, 2},
         {{.gpus = 4}, 1, 0},
         {{.gpus = 4, .power_w = 120}, 1, 1},
     };
@@ -607,28 +607,26 @@ static void picks_keep_the_bounds(void **state)
         assert_close(pick.power_w, pick.energy_j / pick.time_s, 1e-15);
         assert_int_equal(pick.gpus, pick.option ? 4 : 8);
     }
-    assert_fails(erg_layout_pick(&pick, options, 2, &(struct erg_layout_query){.time_s = 9}, &err),
+    assert_fails(erg_layout_pick(&pick, options, 2, &(struct erg_goal){.deadline_s = 9}, &err),
                  &err,
                  "within a deadline of 9 s: the nearest, t=2,c=1,p=4,v=1,b=1 on 8 GPUs, needs 10 "
                  "s");
     assert_int_equal(err.status, ERG_INFEASIBLE);
     assert_fails(erg_layout_pick(&pick, options, 2,
-                                 &(struct erg_layout_query){.time_s = 18, .power_w = 190}, &err),
+                                 &(struct erg_goal){.deadline_s = 18, .power_w = 190}, &err),
                  &err,
                  "a mean power of 190 W beside the other bounds: the nearest, "
                  "t=2,c=1,p=4,v=1,b=1 on 8 GPUs, needs 200 W");
     assert_fails(erg_layout_pick(&pick, options, 2,
-                                 &(struct erg_layout_query){.memory_bytes = 32 * 1073741824.0},
-                                 &err),
+                                 &(struct erg_goal){.memory_bytes = 32 * 1073741824.0}, &err),
                  &err, "a memory of 32 GiB");
     assert_fails(
         erg_layout_pick(&pick, options, 2,
-                        &(struct erg_layout_query){.time_s = 9, .energy_j = 2000, .power_w = 10},
-                        &err),
+                        &(struct erg_goal){.deadline_s = 9, .energy_j = 2000, .power_w = 10}, &err),
         &err,
         "within all 3 bounds, and raising any one of them alone is not enough; "
         "t=2,c=1,p=2,v=1,b=1 on 4 GPUs needs 40 s, 2700 J and 67.5 W");
-    assert_fails(erg_layout_pick(&pick, options, 0, &(struct erg_layout_query){0}, &err), &err,
+    assert_fails(erg_layout_pick(&pick, options, 0, &(struct erg_goal){0}, &err), &err,
                  "no layout");
     assert_int_equal(err.status, ERG_INFEASIBLE);
 

@@ -12,7 +12,7 @@
 /* ---- energy ---- */
 
 static struct erg_layout_choice_request request_of(const struct erg_layout_source *source,
-                                                   const struct erg_layout_query *query)
+                                                   const struct erg_goal *query)
 {
     return (struct erg_layout_choice_request){.source = source,
                                               .search_count = 1,
@@ -23,7 +23,7 @@ static struct erg_layout_choice_request request_of(const struct erg_layout_sourc
 }
 
 static int choose(struct erg_layout_choice *choice, const struct erg_mixed_search *search,
-                  const struct erg_layout_query *query, struct erg_error *err)
+                  const struct erg_goal *query, struct erg_error *err)
 {
     const struct erg_layout_source source = erg_mixed_source(search);
     const struct erg_layout_choice_request asked = request_of(&source, query);
@@ -70,7 +70,7 @@ static void every_stage_draws_its_own_power(void **state)
         both += one->block_count > 1;
     }
     assert_true(both > 10);
-    const struct erg_layout_query fastest = {0};
+    const struct erg_goal fastest = {0};
     assert_ok(choose(&choice, &search, &fastest, &err), &err);
     assert_true(choice.count > 0 && choice.pick_count == choice.count);
     for (size_t i = 0; i < choice.count; i++) {
@@ -86,13 +86,13 @@ static void every_stage_draws_its_own_power(void **state)
         assert_true(frontier->points[0].energy_j <= energy.total_j * 1.01);
         assert_true(frontier->points[frontier->count - 1].energy_j < 0.9 * energy.total_j);
     }
-    const struct erg_layout_query late = {.goal = ERG_LAYOUT_LEAST_ENERGY,
-                                          .time_s = 1.2 * choice.picks[0].time_s};
-    const struct erg_layout_query early = {.time_s = 0.5 * choice.picks[0].time_s};
+    const struct erg_goal late = {.objective = ERG_LEAST_ENERGY,
+                                  .deadline_s = 1.2 * choice.picks[0].time_s};
+    const struct erg_goal early = {.deadline_s = 0.5 * choice.picks[0].time_s};
     double fastest_j = choice.picks[0].energy_j;
     erg_layout_choice_release(&choice);
     assert_ok(choose(&choice, &search, &late, &err), &err);
-    assert_true(choice.picks[0].time_s <= late.time_s * (1 + 1e-9));
+    assert_true(choice.picks[0].time_s <= late.deadline_s * (1 + 1e-9));
     assert_true(choice.picks[0].energy_j < 0.95 * fastest_j);
     erg_layout_choice_release(&choice);
     assert_fails(choose(&choice, &search, &early, &err), &err, "a deadline");
@@ -130,7 +130,7 @@ static void take(void *context, const struct erg_layout_candidate *candidate)
 
 /* The best of a query when every layout is planned for itself; INFINITY: none is within it. */
 static double best_of_each(const struct erg_mixed_search *search, const struct passed *all,
-                           const struct erg_layout_query *query)
+                           const struct erg_goal *query)
 {
     const struct erg_layout_source source = erg_mixed_source(search);
     const struct erg_layout_choice_request asked = request_of(&source, query);
@@ -140,7 +140,7 @@ static double best_of_each(const struct erg_mixed_search *search, const struct p
         struct erg_layout_choice choice;
         erg_layout_own_lists(&one);
         if (erg_layout_choose_point(&choice, &asked, &one, NULL) == 0)
-            best = fmin(best, erg_layout_pick_value(&choice.picks[0], query->goal));
+            best = fmin(best, erg_layout_pick_value(&choice.picks[0], query->objective));
         erg_layout_choice_release(&choice);
     }
     return best;
@@ -173,17 +173,17 @@ static void what_is_planned_is_the_best(void **state)
         const double fastest_s = first->time.total;
         struct erg_layout_energy fastest;
         erg_mixed_energy(&fastest, &search, first);
-        const struct erg_layout_query queries[] = {
-            {.goal = ERG_LAYOUT_LEAST_ENERGY, .time_s = 1.1 * fastest_s},
+        const struct erg_goal queries[] = {
+            {.objective = ERG_LEAST_ENERGY, .deadline_s = 1.1 * fastest_s},
             {.power_w = 0.7 * fastest.total_j / fastest_s},
-            {.goal = ERG_LAYOUT_LEAST_ENERGY},
+            {.objective = ERG_LEAST_ENERGY},
             {.energy_j = 0.8 * fastest.total_j},
         };
         for (size_t i = 0; i < (round == 1 ? 4 : 1); i++) {
             struct erg_layout_choice choice;
             assert_ok(choose(&choice, &search, &queries[i], &err), &err);
             double best = best_of_each(&search, &all, &queries[i]);
-            double got = erg_layout_pick_value(&choice.picks[0], queries[i].goal);
+            double got = erg_layout_pick_value(&choice.picks[0], queries[i].objective);
             if (!(got <= best * 1.004 && choice.gap <= 0.003))
                 fail_msg("query %zu: %zu of %zu planned, %.8g with a gap of %g, the best of all "
                          "%.8g",
@@ -264,7 +264,7 @@ static void rows_are_below_their_layouts(void **state)
                 assert_true(share <= 1);
                 nearest = fmin(nearest, 1 - share);
             }
-            const struct erg_layout_query least = {.goal = ERG_LAYOUT_LEAST_ENERGY};
+            const struct erg_goal least = {.objective = ERG_LEAST_ENERGY};
             sum +=
                 erg_layout_bound_objective(&row, &least) / erg_layout_bound_objective(&own, &least);
             compared++;
@@ -305,7 +305,7 @@ static void numbers_of_each_kind(void **state)
             numbers[count++] = (struct erg_layout_search){.gpus = gpus};
         }
     const struct erg_layout_source source = erg_mixed_source(searches);
-    const struct erg_layout_query query = {.goal = ERG_LAYOUT_LEAST_ENERGY};
+    const struct erg_goal query = {.objective = ERG_LEAST_ENERGY};
     struct erg_layout_choice_request asked = request_of(&source, &query);
     struct erg_layout_count counts[24];
     struct erg_layout_choice choice;

@@ -14,7 +14,7 @@ static const char *const recomputes[] = {"none", "norms", "activation", "balance
 static const char *const exports[] = {"megatron", "torchtitan", "profile", "job", NULL};
 static const char *const planners[] = {"ergon", "arena", NULL};
 enum { PLANNER_ARENA = 1 };
-/* As enum erg_layout_goal numbers them. */
+/* As enum erg_objective numbers them. */
 static const char *const objectives[] = {"fastest", "least_energy", NULL};
 
 #define AT(member) offsetof(struct plan_values, member)
@@ -162,11 +162,11 @@ static int prepare(struct planning *at, const char *path, struct erg_error *err)
     free(gpus.items);
     if (erg_time_machine_check(&at->machine, at->searches[at->search_count - 1].gpus, err) != 0)
         return -1;
-    at->query = (struct erg_layout_query){
-        .goal = values->objective >= 0       ? (enum erg_layout_goal)values->objective
-                : !isnan(values->deadline_s) ? ERG_LAYOUT_LEAST_ENERGY
-                                             : ERG_LAYOUT_FASTEST,
-        .time_s = isnan(values->deadline_s) ? 0 : values->deadline_s,
+    at->query = (struct erg_goal){
+        .objective = values->objective >= 0       ? (enum erg_objective)values->objective
+                     : !isnan(values->deadline_s) ? ERG_LEAST_ENERGY
+                                                  : ERG_FASTEST,
+        .deadline_s = isnan(values->deadline_s) ? 0 : values->deadline_s,
         .energy_j = isnan(values->energy_j) ? 0 : values->energy_j,
         .power_w = isnan(values->power_w) ? 0 : values->power_w,
     };

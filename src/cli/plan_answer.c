@@ -20,7 +20,7 @@
 bool erg_plan_over_clocks(const struct planning *at)
 {
     const struct plan_values *values = at->values;
-    return values->objective >= 0 || at->query.time_s > 0 || at->query.energy_j > 0 ||
+    return values->objective >= 0 || at->query.deadline_s > 0 || at->query.energy_j > 0 ||
            at->query.power_w > 0 || at->search_count > 1 || values->output;
 }
 

@@ -32,7 +32,7 @@ struct planning {
     size_t search_count;
     const struct erg_layout_source *source; /* on nodes of several kinds */
     struct erg_layout_energy_request energy;
-    struct erg_layout_query query;
+    struct erg_goal query;
     struct erg_layout_found found;
     struct erg_layout_choice choice;
     struct erg_layout_count *counts; /* [search_count]; NULL for one number of GPUs */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 /* What stands behind a number of GPUs. */
-static void add_remark(struct erg_table *table, const struct erg_layout_query *query,
+static void add_remark(struct erg_table *table, const struct erg_goal *query,
                        const struct erg_layout_count *count, double energy_j)
 {
     const double time_s = count->fastest.time.total;
@@ -75,8 +75,8 @@ static double wish_value(const struct erg_layout_pick *pick, enum wish wish)
 static bool pick_planned(struct erg_layout_pick *pick, const struct erg_layout_answer *answer,
                          size_t option, enum wish wish)
 {
-    struct erg_layout_query query = *answer->query;
-    query.goal = wish == LEAST_ENERGY ? ERG_LAYOUT_LEAST_ENERGY : ERG_LAYOUT_FASTEST;
+    struct erg_goal query = *answer->query;
+    query.objective = wish == LEAST_ENERGY ? ERG_LEAST_ENERGY : ERG_FASTEST;
     return erg_layout_pick(pick, &answer->choice->options[option], 1, &query, NULL) == 0;
 }
 

@@ -29,17 +29,17 @@ static void add_heads(struct erg_table *table, const char *const *heads, size_t 
 }
 
 /* "the least energy within 9 s, 400 kW" */
-static void print_query(const struct erg_layout_query *query)
+static void print_query(const struct erg_goal *query)
 {
     const struct {
         double bound, size;
         const char *unit;
     } bounds[] = {
-        {query->time_s, 1, "s"},
+        {query->deadline_s, 1, "s"},
         {query->energy_j, query->energy_j < 1e6 ? 1e3 : 1e6, query->energy_j < 1e6 ? "kJ" : "MJ"},
         {query->power_w, 1e3, "kW"}};
     const char *before = " within ";
-    printf("%s", query->goal == ERG_LAYOUT_LEAST_ENERGY ? "the least energy" : "the fastest");
+    printf("%s", query->objective == ERG_LEAST_ENERGY ? "the least energy" : "the fastest");
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
         if (bounds[i].bound > 0) {
             printf("%s%.6g %s", before, bounds[i].bound / bounds[i].size, bounds[i].unit);
@@ -291,8 +291,7 @@ static void print_frontier(const struct erg_layout_answer *answer,
 }
 
 /* On several kinds of GPUs only layouts that may be good enough are looked at one by one. */
-static void print_proof(const struct erg_layout_choice *choice, enum erg_layout_goal goal,
-                        bool mixed)
+static void print_proof(const struct erg_layout_choice *choice, enum erg_objective goal, bool mixed)
 {
     if (mixed)
         printf("\nOf the layouts that fit %llu were looked at one by one and",
@@ -303,7 +302,7 @@ static void print_proof(const struct erg_layout_choice *choice, enum erg_layout_
            choice->count == 1 ? "was" : "were");
     if (choice->gap > 0)
         printf("can be better by more than %.2g %% of %s.\n", 100 * choice->gap,
-               goal == ERG_LAYOUT_LEAST_ENERGY ? "energy" : "time");
+               goal == ERG_LEAST_ENERGY ? "energy" : "time");
     else
         printf("is better.\n");
 }
@@ -322,6 +321,6 @@ void erg_plan_print_choice(const struct erg_layout_answer *answer, size_t top)
     free(list);
     print_frontier(answer, &choice->picks[0]);
     if (choice->fitting > 1)
-        print_proof(choice, answer->query->goal, answer->mixed);
+        print_proof(choice, answer->query->objective, answer->mixed);
     print_letters();
 }

@@ -287,11 +287,10 @@ static json_t *union_json(const struct erg_layout_answer *answer)
     return list;
 }
 
-const char *erg_layout_missed_bound(const struct erg_layout_query *query, double time_s,
-                                    double energy_j)
+const char *erg_layout_missed_bound(const struct erg_goal *query, double time_s, double energy_j)
 {
     const double least = 1 + 1e-9; /* of a bound that something was made for */
-    if (query->time_s > 0 && time_s > query->time_s * least)
+    if (query->deadline_s > 0 && time_s > query->deadline_s * least)
         return "misses the deadline";
     if (query->energy_j > 0 && energy_j > query->energy_j * least)
         return "above the energy budget";
@@ -342,12 +341,12 @@ static json_t *counts_json(const struct erg_layout_answer *answer)
     return list;
 }
 
-static json_t *objective_json(const struct erg_layout_query *query)
+static json_t *objective_json(const struct erg_goal *query)
 {
     json_t *objective = erg_json_pack(
-        "{s:s}", "goal", query->goal == ERG_LAYOUT_LEAST_ENERGY ? "least_energy" : "fastest");
-    if (query->time_s > 0)
-        json_object_set_new(objective, "deadline_s", erg_json_number(query->time_s));
+        "{s:s}", "goal", query->objective == ERG_LEAST_ENERGY ? "least_energy" : "fastest");
+    if (query->deadline_s > 0)
+        json_object_set_new(objective, "deadline_s", erg_json_number(query->deadline_s));
     if (query->energy_j > 0)
         json_object_set_new(objective, "energy_budget_j", erg_json_number(query->energy_j));
     if (query->power_w > 0)

@@ -22,7 +22,7 @@ struct erg_layout_answer {
     /* Over clocks, the best for the query first: in place of those that were found. NULL: not
      * asked. */
     const struct erg_layout_choice *choice;
-    const struct erg_layout_query *query;
+    const struct erg_goal *query;
     const struct erg_layout_count *counts; /* [search_count]; NULL for one number of GPUs */
     size_t top;                            /* layouts at most */
     /* [search_count] where GPUs are of several kinds: all layouts are candidates of these searches,
@@ -64,8 +64,7 @@ void erg_layout_answer_gpus(struct erg_text *out, const struct erg_layout_answer
                             const struct erg_layout_candidate *candidate);
 
 /* "misses the deadline" or which other bound an iteration is beyond; NULL: it keeps all. */
-const char *erg_layout_missed_bound(const struct erg_layout_query *query, double time_s,
-                                    double energy_j);
+const char *erg_layout_missed_bound(const struct erg_goal *query, double time_s, double energy_j);
 
 /* Whether its chunks differ in layers. */
 bool erg_layout_is_uneven(const struct erg_layout *layout);

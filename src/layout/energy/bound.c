@@ -379,11 +379,11 @@ static double power_of(const struct erg_layout_bend *at)
     return at->energy_j / at->time_s;
 }
 
-static double value_of(const struct erg_layout_bend *at, enum erg_layout_goal goal)
+static double value_of(const struct erg_layout_bend *at, enum erg_objective goal)
 {
-    if (goal == ERG_LAYOUT_FASTEST)
+    if (goal == ERG_FASTEST)
         return at->time_s;
-    return goal == ERG_LAYOUT_LEAST_POWER ? power_of(at) : at->energy_j;
+    return goal == ERG_LEAST_POWER ? power_of(at) : at->energy_j;
 }
 
 /* The bend of least energy: before it energy falls, behind it it rises. */
@@ -418,32 +418,32 @@ double erg_layout_bound_least_power(const struct erg_layout_bound *bound)
 }
 
 bool erg_layout_bound_answer(struct erg_layout_bend *answer, const struct erg_layout_bound *bound,
-                             const struct erg_layout_query *query)
+                             const struct erg_goal *query)
 {
     const double rounding = 1 + 1e-9; /* erg_layout_pick() is as lenient */
     double from_s = bound->bends[0].time_s, to_s = bound->slowest_s;
-    if (query->time_s > 0)
-        to_s = fmin(to_s, query->time_s * rounding);
-    assert(query->goal != ERG_LAYOUT_LEAST_POWER || isfinite(to_s));
+    if (query->deadline_s > 0)
+        to_s = fmin(to_s, query->deadline_s * rounding);
+    assert(query->objective != ERG_LEAST_POWER || isfinite(to_s));
     if (from_s > to_s ||
         (query->energy_j > 0 &&
          !keep_below(bound, query->energy_j * rounding, 0, &from_s, &to_s)) ||
         (query->power_w > 0 && !keep_below(bound, 0, query->power_w * rounding, &from_s, &to_s)))
         return false;
-    if (query->goal == ERG_LAYOUT_LEAST_POWER) {
+    if (query->objective == ERG_LEAST_POWER) {
         *answer = least_power_between(bound, from_s, to_s);
         return true;
     }
-    if (query->goal == ERG_LAYOUT_LEAST_ENERGY)
+    if (query->objective == ERG_LEAST_ENERGY)
         from_s = fmin(fmax(from_s, bound->bends[least_energy(bound)].time_s), to_s);
     *answer = (struct erg_layout_bend){from_s, erg_layout_bound_energy(bound, from_s)};
     return true;
 }
 
 double erg_layout_bound_objective(const struct erg_layout_bound *bound,
-                                  const struct erg_layout_query *query)
+                                  const struct erg_goal *query)
 {
     struct erg_layout_bend answer;
-    return erg_layout_bound_answer(&answer, bound, query) ? value_of(&answer, query->goal)
+    return erg_layout_bound_answer(&answer, bound, query) ? value_of(&answer, query->objective)
                                                           : INFINITY;
 }

@@ -67,12 +67,12 @@ void erg_layout_bound_price(struct erg_layout_bound *bound, const struct erg_lay
  * released. Fails only when interrupted.
  */
 int erg_layout_bound_raise(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
-                           const struct erg_layout *layout, const struct erg_layout_query *query,
+                           const struct erg_layout *layout, const struct erg_goal *query,
                            double enough, struct erg_prices *prices, struct erg_error *err);
 
 /* Whether the bound's answer to the query is the optimum's, so that it cannot be raised further. */
 bool erg_layout_bound_is_optimum(const struct erg_layout_bound *bound,
-                                 const struct erg_layout_query *query);
+                                 const struct erg_goal *query);
 
 static inline struct erg_layout_bend erg_layout_whole_at(const struct erg_layout_whole *whole,
                                                          double pipeline_s, double cost_j)
@@ -95,13 +95,13 @@ double erg_layout_bound_energy(const struct erg_layout_bound *bound, double time
  * none is within them. Without a deadline the least power is asked of an exact bound only.
  */
 bool erg_layout_bound_answer(struct erg_layout_bend *answer, const struct erg_layout_bound *bound,
-                             const struct erg_layout_query *query);
+                             const struct erg_goal *query);
 
 /* Watts that no plan's mean power is below, however slow it is. */
 double erg_layout_bound_least_power(const struct erg_layout_bound *bound);
 
 /* What the goal makes least there; INFINITY: no plan is within the query's bounds. */
 double erg_layout_bound_objective(const struct erg_layout_bound *bound,
-                                  const struct erg_layout_query *query);
+                                  const struct erg_goal *query);
 
 #endif

@@ -55,10 +55,10 @@ static int search_all(struct erg_layout_choosing *at,
 static void add_union_targets(struct erg_layout_choosing *at, const double *range_s)
 {
     const double beyond = 2;
-    struct erg_layout_query query = {.goal = ERG_LAYOUT_LEAST_ENERGY};
+    struct erg_goal query = {.objective = ERG_LEAST_ENERGY};
     erg_layout_choosing_add(at, query, true);
     for (double s = range_s[0]; s < beyond * range_s[1]; s *= 1 + ERG_LAYOUT_PROVEN_STEP) {
-        query.time_s = s;
+        query.deadline_s = s;
         erg_layout_choosing_add(at, query, true);
     }
 }
@@ -81,17 +81,17 @@ static int solve_targets(struct erg_layout_choosing *at, struct erg_error *err)
  */
 static int solve_nearest(struct erg_layout_choosing *at, double fastest_s, struct erg_error *err)
 {
-    const struct erg_layout_query *query = &at->request->query;
+    const struct erg_goal *query = &at->request->query;
     const double rounding = 1 + 1e-6;
     erg_layout_choosing_release_targets(at);
-    struct erg_layout_query fastest = *query, least = *query, weakest = *query;
-    fastest.goal = ERG_LAYOUT_FASTEST;
-    least.goal = ERG_LAYOUT_LEAST_ENERGY;
-    weakest.goal = ERG_LAYOUT_LEAST_POWER;
-    fastest.time_s = least.energy_j = weakest.power_w = 0;
+    struct erg_goal fastest = *query, least = *query, weakest = *query;
+    fastest.objective = ERG_FASTEST;
+    least.objective = ERG_LEAST_ENERGY;
+    weakest.objective = ERG_LEAST_POWER;
+    fastest.deadline_s = least.energy_j = weakest.power_w = 0;
     if (query->energy_j == 0 && query->power_w == 0) /* at the highest clocks */
-        fastest.time_s = fastest_s * rounding;
-    if (query->time_s > 0)
+        fastest.deadline_s = fastest_s * rounding;
+    if (query->deadline_s > 0)
         erg_layout_choosing_add(at, fastest, false);
     if (query->energy_j > 0)
         erg_layout_choosing_add(at, least, false);
@@ -102,9 +102,9 @@ static int solve_nearest(struct erg_layout_choosing *at, double fastest_s, struc
     if (at->choice->count)
         return 0;
     erg_layout_choosing_release_targets(at);
-    struct erg_layout_query any = {.goal = ERG_LAYOUT_LEAST_ENERGY};
-    if (query->time_s > 0)
-        any = (struct erg_layout_query){.goal = ERG_LAYOUT_FASTEST, .time_s = fastest_s * rounding};
+    struct erg_goal any = {.objective = ERG_LEAST_ENERGY};
+    if (query->deadline_s > 0)
+        any = (struct erg_goal){.objective = ERG_FASTEST, .deadline_s = fastest_s * rounding};
     erg_layout_choosing_add(at, any, false);
     return solve_targets(at, err);
 }
@@ -156,13 +156,13 @@ static int compare_powers(const void *left, const void *right)
     return compare_times(left, right);
 }
 
-int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_layout_query *query,
+int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_goal *query,
                            struct erg_error *err)
 {
     static int (*const compare[])(const void *, const void *) = {
-        [ERG_LAYOUT_FASTEST] = compare_times,
-        [ERG_LAYOUT_LEAST_ENERGY] = compare_energies,
-        [ERG_LAYOUT_LEAST_POWER] = compare_powers,
+        [ERG_FASTEST] = compare_times,
+        [ERG_LEAST_ENERGY] = compare_energies,
+        [ERG_LEAST_POWER] = compare_powers,
     };
     choice->pick_count = 0;
     for (size_t i = 0; i < choice->count; i++) {
@@ -172,7 +172,7 @@ int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_la
             choice->pick_count++;
         }
     }
-    qsort(choice->picks, choice->pick_count, sizeof *choice->picks, compare[query->goal]);
+    qsort(choice->picks, choice->pick_count, sizeof *choice->picks, compare[query->objective]);
     if (choice->pick_count)
         return 0;
     return erg_layout_fail_pick(choice->options, choice->count, query, choice->fitting, err);

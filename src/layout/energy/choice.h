@@ -57,11 +57,11 @@ struct erg_layout_choice_request {
     const struct erg_layout_source
         *source; /* NULL: the searches; else they and `energy` do not count */
     const struct erg_layout_energy_request *energy;
-    struct erg_layout_query query; /* its bounds of memory and GPUs are those of the searches */
-    bool whole_union;              /* also the frontier over all layouts */
-    size_t most;                   /* layouts that are solved, at least 1 */
-    size_t more;                   /* beyond them where the query itself is not proven yet */
-    double tolerance;              /* as a share: 0.002 */
+    struct erg_goal query; /* its bounds of memory and GPUs are those of the searches */
+    bool whole_union;      /* also the frontier over all layouts */
+    size_t most;           /* layouts that are solved, at least 1 */
+    size_t more;           /* beyond them where the query itself is not proven yet */
+    double tolerance;      /* as a share: 0.002 */
 };
 
 struct erg_layout_choice {
@@ -95,7 +95,7 @@ int erg_layout_choose_point(struct erg_layout_choice *choice,
                             struct erg_layout_candidate *candidate, struct erg_error *err);
 
 /* Makes the picks of layouts that were solved; fails where none is within the query's bounds. */
-int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_layout_query *query,
+int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_goal *query,
                            struct erg_error *err);
 void erg_layout_choice_release(struct erg_layout_choice *choice);
 

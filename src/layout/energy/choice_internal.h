@@ -41,7 +41,7 @@ struct erg_layout_entry {
  * bound that none keeps. */
 enum { ERG_LAYOUT_KEPT = 128 };
 struct erg_layout_target {
-    struct erg_layout_query query;
+    struct erg_goal query;
     struct erg_layout_entry entries[ERG_LAYOUT_KEPT + 1]; /* the lowest bound first */
     size_t count;
     bool shows;       /* of the union: it need not be met to the last bit */
@@ -79,7 +79,7 @@ void erg_layout_choosing_bound(struct erg_layout_bound *bound, struct erg_layout
 /* Makes a contender's bound exact and raises it by prices that it has not seen yet. Several
  * contenders may be priced at the same time. */
 void erg_layout_entry_price(struct erg_layout_entry *entry, const struct erg_layout_choosing *at,
-                            const struct erg_layout_query *query);
+                            const struct erg_goal *query);
 
 /*
  * Raises a priced contender's bound as far as `enough` of a query's objective, or to the optimum.
@@ -87,8 +87,8 @@ void erg_layout_entry_price(struct erg_layout_entry *entry, const struct erg_lay
  * same time.
  */
 int erg_layout_entry_raise(struct erg_layout_entry *entry, const struct erg_layout_choosing *at,
-                           const struct erg_layout_query *query, double enough,
-                           struct erg_prices *prices, struct erg_error *err);
+                           const struct erg_goal *query, double enough, struct erg_prices *prices,
+                           struct erg_error *err);
 
 /* ---- targets (target.c) ---- */
 
@@ -103,8 +103,7 @@ bool erg_layout_choosing_wants(void *context, const struct erg_layout_bound *bou
 /* Seconds beyond which nothing is asked; 0: there is no such bound. */
 double erg_layout_choosing_limit(const struct erg_layout_choosing *at);
 
-void erg_layout_choosing_add(struct erg_layout_choosing *at, struct erg_layout_query query,
-                             bool shows);
+void erg_layout_choosing_add(struct erg_layout_choosing *at, struct erg_goal query, bool shows);
 void erg_layout_choosing_release_targets(struct erg_layout_choosing *at);
 
 /* Until no layout can be better than the first entry, or none by more than the tolerance. Fails

@@ -110,9 +110,9 @@ void erg_layout_contender_drop(struct erg_layout_contender *contender)
 
 /* Whether the continuous problem says more than the chains do of how good the answer is. To sweep
  * longer pipelines takes longer than to solve what stands for them. */
-static bool has_optimum(const struct erg_layout *layout, const struct erg_layout_query *query)
+static bool has_optimum(const struct erg_layout *layout, const struct erg_goal *query)
 {
-    bool fastest = query->goal == ERG_LAYOUT_FASTEST && query->energy_j == 0 && query->power_w == 0;
+    bool fastest = query->objective == ERG_FASTEST && query->energy_j == 0 && query->power_w == 0;
     return !fastest && erg_layout_instructions(layout) <= (long)ERG_LAYOUT_MOST_INSTRUCTIONS;
 }
 
@@ -138,7 +138,7 @@ static size_t find_fresh(const struct erg_prices **fresh, const struct erg_layou
 }
 
 void erg_layout_entry_price(struct erg_layout_entry *entry, const struct erg_layout_choosing *at,
-                            const struct erg_layout_query *query)
+                            const struct erg_goal *query)
 {
     struct erg_layout_contender *contender = entry->contender;
     struct erg_layout_bound *bound = &contender->bound;
@@ -161,8 +161,8 @@ void erg_layout_entry_price(struct erg_layout_entry *entry, const struct erg_lay
 }
 
 int erg_layout_entry_raise(struct erg_layout_entry *entry, const struct erg_layout_choosing *at,
-                           const struct erg_layout_query *query, double enough,
-                           struct erg_prices *prices, struct erg_error *err)
+                           const struct erg_goal *query, double enough, struct erg_prices *prices,
+                           struct erg_error *err)
 {
     struct erg_layout_contender *contender = entry->contender;
     struct erg_layout_bound *bound = &contender->bound;

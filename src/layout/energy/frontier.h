@@ -21,6 +21,7 @@
 #ifndef ERG_LAYOUT_ENERGY_FRONTIER_H
 #define ERG_LAYOUT_ENERGY_FRONTIER_H
 
+#include "frontier/goal.h"
 #include "iteration/iteration.h"
 #include "layout/energy/energy.h"
 
@@ -110,17 +111,6 @@ struct erg_layout_option {
     double peak_bytes; /* of the GPU that needs most */
 };
 
-enum erg_layout_goal { ERG_LAYOUT_FASTEST, ERG_LAYOUT_LEAST_ENERGY, ERG_LAYOUT_LEAST_POWER };
-
-/* What reaches the goal within all bounds; 0: no bound. */
-struct erg_layout_query {
-    enum erg_layout_goal goal;
-    double time_s, energy_j; /* of an iteration, all GPUs */
-    double power_w;          /* mean of all GPUs of the layout together */
-    double memory_bytes;     /* of one GPU */
-    double gpus;
-};
-
 struct erg_layout_pick {
     size_t option, point; /* index into the options, and into the points of its frontier */
     double time_s, energy_j, power_w;
@@ -128,19 +118,19 @@ struct erg_layout_pick {
 };
 
 /* What the goal makes least. */
-double erg_layout_pick_value(const struct erg_layout_pick *pick, enum erg_layout_goal goal);
+double erg_layout_pick_value(const struct erg_layout_pick *pick, enum erg_objective goal);
 
 /*
  * Of equal ones the fewest GPUs, then the first. ERG_INFEASIBLE when no point is within the bounds;
  * the message names the bound that binds and the smallest change with which something is.
  */
 int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option *options,
-                    size_t count, const struct erg_layout_query *query, struct erg_error *err);
+                    size_t count, const struct erg_goal *query, struct erg_error *err);
 
 /* Its error where none of `all` layouts that fit (1: which was asked for alone; 0: how many is not
  * known) has such a point; these are the nearest. */
 int erg_layout_fail_pick(const struct erg_layout_option *options, size_t count,
-                         const struct erg_layout_query *query, unsigned long long all,
+                         const struct erg_goal *query, unsigned long long all,
                          struct erg_error *err);
 
 /* Points that differ by less, as a share of time or energy, are as good as the same. */

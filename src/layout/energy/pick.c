@@ -27,9 +27,9 @@ static struct seen look(const struct erg_layout_option *options, size_t option, 
                           [GPUS] = (double)erg_layout_gpus(options[option].layout)}};
 }
 
-static void list_bounds(double *bounds, const struct erg_layout_query *query)
+static void list_bounds(double *bounds, const struct erg_goal *query)
 {
-    const double given[BOUNDS] = {query->time_s, query->energy_j, query->power_w,
+    const double given[BOUNDS] = {query->deadline_s, query->energy_j, query->power_w,
                                   query->memory_bytes, query->gpus};
     for (int i = 0; i < BOUNDS; i++)
         bounds[i] = given[i] > 0 ? given[i] : INFINITY;
@@ -50,12 +50,12 @@ static bool fits(const struct seen *seen, const double *bounds, int except)
     return true;
 }
 
-static bool better(const struct seen *a, const struct seen *b, enum erg_layout_goal goal)
+static bool better(const struct seen *a, const struct seen *b, enum erg_objective goal)
 {
     static const enum bound keys[][3] = {
-        [ERG_LAYOUT_FASTEST] = {TIME, ENERGY, GPUS},
-        [ERG_LAYOUT_LEAST_ENERGY] = {ENERGY, TIME, GPUS},
-        [ERG_LAYOUT_LEAST_POWER] = {POWER, TIME, GPUS},
+        [ERG_FASTEST] = {TIME, ENERGY, GPUS},
+        [ERG_LEAST_ENERGY] = {ENERGY, TIME, GPUS},
+        [ERG_LEAST_POWER] = {POWER, TIME, GPUS},
     };
     for (size_t i = 0; i < sizeof keys[goal] / sizeof *keys[goal]; i++)
         if (a->values[keys[goal][i]] != b->values[keys[goal][i]])
@@ -195,18 +195,18 @@ static int fail_bounds(const struct erg_layout_option *options, size_t count, co
                     all > 1 ? "" : "s", names[binding], given, beside, layout, needed);
 }
 
-double erg_layout_pick_value(const struct erg_layout_pick *pick, enum erg_layout_goal goal)
+double erg_layout_pick_value(const struct erg_layout_pick *pick, enum erg_objective goal)
 {
     const double values[] = {
-        [ERG_LAYOUT_FASTEST] = pick->time_s,
-        [ERG_LAYOUT_LEAST_ENERGY] = pick->energy_j,
-        [ERG_LAYOUT_LEAST_POWER] = pick->power_w,
+        [ERG_FASTEST] = pick->time_s,
+        [ERG_LEAST_ENERGY] = pick->energy_j,
+        [ERG_LEAST_POWER] = pick->power_w,
     };
     return values[goal];
 }
 
 int erg_layout_fail_pick(const struct erg_layout_option *options, size_t count,
-                         const struct erg_layout_query *query, unsigned long long all,
+                         const struct erg_goal *query, unsigned long long all,
                          struct erg_error *err)
 {
     double bounds[BOUNDS];
@@ -215,7 +215,7 @@ int erg_layout_fail_pick(const struct erg_layout_option *options, size_t count,
 }
 
 int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option *options,
-                    size_t count, const struct erg_layout_query *query, struct erg_error *err)
+                    size_t count, const struct erg_goal *query, struct erg_error *err)
 {
     double bounds[BOUNDS];
     struct seen best = {0};
@@ -226,7 +226,7 @@ int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < options[i].frontier->points.count; k++) {
             struct seen seen = look(options, i, k);
-            if (fits(&seen, bounds, BOUNDS) && (!found || better(&seen, &best, query->goal))) {
+            if (fits(&seen, bounds, BOUNDS) && (!found || better(&seen, &best, query->objective))) {
                 best = seen;
                 found = true;
             }

@@ -14,16 +14,17 @@ static double gain_left(const struct erg_layout_choosing *at, const struct erg_l
 {
     const struct erg_layout_frontier *frontier = &at->choice->layouts[best->option].frontier;
     const struct erg_layout_bound *bound = &at->solved[best->option]->bound;
-    struct erg_layout_query query = at->request->query;
+    struct erg_goal query = at->request->query;
     bool budget = query.energy_j > 0 || query.power_w > 0;
-    if (query.goal == ERG_LAYOUT_FASTEST && !budget) /* which it is; then the energy counts */
-        query = (struct erg_layout_query){ERG_LAYOUT_LEAST_ENERGY, .time_s = best->time_s};
+    if (query.objective == ERG_FASTEST && !budget) /* which it is; then the energy counts */
+        query = (struct erg_goal){ERG_LEAST_ENERGY, .deadline_s = best->time_s};
     if (budget && bound->bends && erg_layout_bound_is_optimum(bound, &query))
-        return erg_layout_pick_value(best, query.goal) / erg_layout_bound_objective(bound, &query) -
+        return erg_layout_pick_value(best, query.objective) /
+                   erg_layout_bound_objective(bound, &query) -
                1;
     if (budget || !frontier->iteration.planned)
         return INFINITY;
-    double within_s = query.time_s > 0 ? query.time_s : INFINITY;
+    double within_s = query.deadline_s > 0 ? query.deadline_s : INFINITY;
     return best->energy_j / erg_layout_frontier_optimum(frontier, within_s) - 1;
 }
 
@@ -33,9 +34,9 @@ static int polish_one(struct erg_layout_choosing *at, size_t option, double time
                       struct erg_error *err)
 {
     struct erg_layout_choice *choice = at->choice;
-    const struct erg_layout_query *query = &at->request->query;
+    const struct erg_goal *query = &at->request->query;
     double deadlines_s[] = {time_s, 0.996 * time_s, 0.992 * time_s};
-    bool budget = query->goal == ERG_LAYOUT_FASTEST && (query->energy_j > 0 || query->power_w > 0);
+    bool budget = query->objective == ERG_FASTEST && (query->energy_j > 0 || query->power_w > 0);
     struct erg_layout_planned *planned = &choice->layouts[option];
     struct erg_layout_contender harder = {.candidate = planned->candidate,
                                           .deadlines = {deadlines_s, budget ? 3 : 1, 0}};
@@ -50,9 +51,9 @@ static int polish_one(struct erg_layout_choosing *at, size_t option, double time
  * its plans does so far: those of a few instructions are far apart. */
 static bool may_win(const struct erg_layout_choosing *at, size_t option)
 {
-    const struct erg_layout_query *query = &at->request->query;
+    const struct erg_goal *query = &at->request->query;
     const struct erg_layout_pick *best = &at->choice->picks[0];
-    const double value = erg_layout_pick_value(best, query->goal);
+    const double value = erg_layout_pick_value(best, query->objective);
     return option != best->option && erg_layout_bound_objective(&at->solved[option]->bound, query) <
                                          value * (1 - at->request->tolerance);
 }
@@ -60,7 +61,7 @@ static bool may_win(const struct erg_layout_choosing *at, size_t option)
 int erg_layout_choosing_polish(struct erg_layout_choosing *at, struct erg_error *err)
 {
     const struct erg_layout_choice *choice = at->choice;
-    const struct erg_layout_query *query = &at->request->query;
+    const struct erg_goal *query = &at->request->query;
     const bool budget = query->energy_j > 0 || query->power_w > 0;
     if (gain_left(at, &choice->picks[0]) > ENOUGH * at->request->tolerance &&
         polish_one(at, choice->picks[0].option, choice->picks[0].time_s, err) != 0)

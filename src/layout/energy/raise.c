@@ -18,7 +18,7 @@ struct raising {
     } optimum;
     double rise_w; /* of the optimum's energy for each second less, at the last */
     struct erg_layout_bound raised;
-    const struct erg_layout_query *query;
+    const struct erg_goal *query;
     double enough;
     bool enough_known; /* before the fastest time */
 };
@@ -83,8 +83,7 @@ static void join(struct raising *raising)
             add_bend(raised, optimum[i].time_s, optimum[i].energy_j);
 }
 
-bool erg_layout_bound_is_optimum(const struct erg_layout_bound *bound,
-                                 const struct erg_layout_query *query)
+bool erg_layout_bound_is_optimum(const struct erg_layout_bound *bound, const struct erg_goal *query)
 {
     const double rounding = 1 - 1e-6; /* the continuous problem's own */
     struct erg_layout_bend answer;
@@ -170,7 +169,7 @@ void erg_layout_bound_price(struct erg_layout_bound *bound, const struct erg_lay
 }
 
 int erg_layout_bound_raise(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
-                           const struct erg_layout *layout, const struct erg_layout_query *query,
+                           const struct erg_layout *layout, const struct erg_goal *query,
                            double enough, struct erg_prices *prices, struct erg_error *err)
 {
     struct raising raising = {.before = bound, .raised = *bound, .query = query, .enough = enough};

@@ -17,15 +17,15 @@ enum { POINTS = 12, SLOWER_POINTS = 6 };
  * the optimum: where a frontier meets a budget is between two of them. The least power is that of
  * the slowest plan within budgets, so there plans meet them earlier than the bound.
  */
-static void add_steps(struct erg_layout_contender *contender, struct erg_layout_query query)
+static void add_steps(struct erg_layout_contender *contender, struct erg_goal query)
 {
     enum { STEPS = 5 };
     static const double steps[][STEPS] = {{1, 1.006, 1.012, 1.02, 1.035},
                                           {1, 1.0003, 1.001, 1.003, 1.01}};
-    const bool early = query.goal == ERG_LAYOUT_LEAST_POWER;
+    const bool early = query.objective == ERG_LEAST_POWER;
     struct erg_layout_bend answer;
-    if (query.goal == ERG_LAYOUT_LEAST_ENERGY) /* it is on the way there from the fastest */
-        query.goal = ERG_LAYOUT_FASTEST;
+    if (query.objective == ERG_LEAST_ENERGY) /* it is on the way there from the fastest */
+        query.objective = ERG_FASTEST;
     if (!erg_layout_bound_answer(&answer, &contender->bound, &query))
         return;
     const bool close = erg_layout_bound_is_optimum(&contender->bound, &query);
@@ -37,11 +37,11 @@ static void add_steps(struct erg_layout_contender *contender, struct erg_layout_
 
 static void ask(struct erg_layout_contender *contender, const struct erg_layout_target *target)
 {
-    const struct erg_layout_query *query = &target->query;
-    if (target->shows && query->time_s > 0)
-        ERG_PUSH(&contender->times, items, query->time_s);
-    else if (query->time_s > 0)
-        ERG_PUSH(&contender->deadlines, items, query->time_s);
+    const struct erg_goal *query = &target->query;
+    if (target->shows && query->deadline_s > 0)
+        ERG_PUSH(&contender->times, items, query->deadline_s);
+    else if (query->deadline_s > 0)
+        ERG_PUSH(&contender->deadlines, items, query->deadline_s);
     if (query->energy_j > 0 || query->power_w > 0)
         add_steps(contender, *query);
 }
@@ -52,7 +52,7 @@ static int ask_for_query(struct erg_layout_contender *contender,
                          const struct erg_layout_choosing *at, struct erg_error *err)
 {
     const struct erg_layout_target *target = at->targets.items;
-    const struct erg_layout_query *query = &target->query;
+    const struct erg_goal *query = &target->query;
     struct erg_layout_entry entry = {.contender = contender};
     erg_layout_entry_price(&entry, at, query);
     if ((query->energy_j > 0 || query->power_w > 0) && !entry.settled && isfinite(entry.bound)) {
@@ -118,13 +118,14 @@ static int solve_one(void *context, size_t i, struct erg_error *err)
 
 /* What is only shown need not end just at the deadline, so not the points but the curve counts: the
  * continuous problem's, where that is known; else the lines between plans. */
-static double shown_value(const struct erg_layout_query *query,
+static double shown_value(const struct erg_goal *query,
                           const struct erg_layout_contender *contender,
                           const struct erg_layout_frontier *frontier)
 {
     if (erg_layout_bound_is_optimum(&contender->bound, query))
         return erg_layout_bound_objective(&contender->bound, query);
-    return erg_layout_frontier_optimum(frontier, query->time_s > 0 ? query->time_s : INFINITY);
+    return erg_layout_frontier_optimum(frontier,
+                                       query->deadline_s > 0 ? query->deadline_s : INFINITY);
 }
 
 static void note_best(struct erg_layout_target *target,
@@ -135,7 +136,7 @@ static void note_best(struct erg_layout_target *target,
     if (target->shows)
         target->best = fmin(target->best, shown_value(&target->query, contender, option->frontier));
     else if (erg_layout_pick(&pick, option, 1, &target->query, NULL) == 0)
-        target->best = fmin(target->best, erg_layout_pick_value(&pick, target->query.goal));
+        target->best = fmin(target->best, erg_layout_pick_value(&pick, target->query.objective));
 }
 
 /* Takes the reference of one that was not solved before. */

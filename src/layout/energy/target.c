@@ -32,10 +32,10 @@ static bool has_place(const struct erg_layout_target *target, double bound)
 /* Without a deadline only exact bounds say how slow, and so how weak, plans can be. */
 static double least_of(const struct erg_layout_target *target, const struct erg_layout_bound *bound)
 {
-    struct erg_layout_query query = target->query;
-    if (query.goal != ERG_LAYOUT_LEAST_POWER || query.time_s > 0)
+    struct erg_goal query = target->query;
+    if (query.objective != ERG_LEAST_POWER || query.deadline_s > 0)
         return erg_layout_bound_objective(bound, &query);
-    query.goal = ERG_LAYOUT_FASTEST;
+    query.objective = ERG_FASTEST;
     return isfinite(erg_layout_bound_objective(bound, &query)) ? erg_layout_bound_least_power(bound)
                                                                : INFINITY;
 }
@@ -101,15 +101,14 @@ double erg_layout_choosing_limit(const struct erg_layout_choosing *at)
 {
     double limit_s = 0;
     for (size_t i = 0; i < at->targets.count; i++) {
-        if (!(at->targets.items[i].query.time_s > 0))
+        if (!(at->targets.items[i].query.deadline_s > 0))
             return 0;
-        limit_s = fmax(limit_s, at->targets.items[i].query.time_s);
+        limit_s = fmax(limit_s, at->targets.items[i].query.deadline_s);
     }
     return limit_s;
 }
 
-void erg_layout_choosing_add(struct erg_layout_choosing *at, struct erg_layout_query query,
-                             bool shows)
+void erg_layout_choosing_add(struct erg_layout_choosing *at, struct erg_goal query, bool shows)
 {
     const struct erg_layout_target target = {.query = query,
                                              .shows = shows,
@@ -145,7 +144,7 @@ enum { TOGETHER = 4 };
 
 struct raising {
     const struct erg_layout_choosing *at;
-    const struct erg_layout_query *query;
+    const struct erg_goal *query;
     struct erg_layout_entry *entries[ERG_LAYOUT_KEPT];
     size_t count;
     double enough;
@@ -225,11 +224,11 @@ static void price(struct raising *raising, struct erg_layout_target *target)
  * How good a layout seems to be. Bounds are too low most where times are close to the fastest, so
  * that the bound at a somewhat shorter time says more: it is infinite where that is too short.
  */
-static double guess(const struct erg_layout_entry *entry, const struct erg_layout_query *query)
+static double guess(const struct erg_layout_entry *entry, const struct erg_goal *query)
 {
     static const double shorter = 0.97;
-    struct erg_layout_query within = *query;
-    within.time_s *= shorter;
+    struct erg_goal within = *query;
+    within.deadline_s *= shorter;
     double guess = erg_layout_bound_objective(&entry->contender->bound, &within);
     return fmax(guess, entry->bound);
 }
