@@ -100,7 +100,7 @@ static void quickstart_has_the_defaults(void **state)
     assert_int_equal(erg_job_chunk_layers(job, 0), 14);
     assert_int_equal(erg_job_chunk_layers(job, 1), 14);
     assert_int_equal(erg_layout_schedule(&job->layout), ERG_SCHEDULE_1F1B);
-    assert_int_equal(job->search.method, ERG_JOB_GP);
+    assert_int_equal(job->search.method, ERG_SEARCH_GP);
     assert_int_equal(job->search.budget, 0);
     assert_int_equal(job->search.sweep_clocks, -1);
     assert_near(job->profiler.window_s, -1, 0);
@@ -587,7 +587,7 @@ static void goals_and_overrides(void **state)
     assert_int_equal(job->layout.microbatches, 32);
     assert_int_equal(job->layout.microbatch, 8);
     assert_int_equal(job->layout.sequence, 8192);
-    assert_int_equal(job->search.method, ERG_JOB_RANDOM);
+    assert_int_equal(job->search.method, ERG_SEARCH_RANDOM);
     assert_int_equal(job->search.seed, 9);
     erg_job_free(job);
     const struct erg_job_overrides unknown = {.search = "ranodm"};

@@ -23,10 +23,10 @@ static const cyaml_strval_t recompute_names[] = {{"none", ERG_RECOMPUTE_NONE},
                                                  {"full", ERG_RECOMPUTE_FULL}};
 static const cyaml_strval_t schedule_names[] = {{"1f1b", ERG_SCHEDULE_1F1B},
                                                 {"interleaved", ERG_SCHEDULE_INTERLEAVED}};
-static const cyaml_strval_t search_names[] = {{"gp", ERG_JOB_GP},
-                                              {"trees", ERG_JOB_TREES},
-                                              {"random", ERG_JOB_RANDOM},
-                                              {"exhaustive", ERG_JOB_EXHAUSTIVE}};
+static const cyaml_strval_t search_names[] = {{"gp", ERG_SEARCH_GP},
+                                              {"trees", ERG_SEARCH_TREES},
+                                              {"random", ERG_SEARCH_RANDOM},
+                                              {"exhaustive", ERG_SEARCH_EXHAUSTIVE}};
 static const cyaml_strval_t prior_names[] = {{"none", ERG_JOB_NO_PRIOR},
                                              {"emulator", ERG_JOB_EMULATOR_PRIOR}};
 static const cyaml_strval_t goal_names[] = {
@@ -129,7 +129,7 @@ static int apply_overrides(struct erg_job_file *file, const struct erg_job_overr
     for (size_t i = 0; i < COUNT(search_names); i++) {
         names[i] = search_names[i].str;
         if (!strcmp(names[i], overrides->search)) {
-            file->search.method = (enum erg_job_search)search_names[i].val;
+            file->search.method = (enum erg_search_method)search_names[i].val;
             return 0;
         }
     }

@@ -15,6 +15,7 @@
 #include "hardware/engine.h"
 #include "hardware/hardware.h"
 #include "job/layout.h"
+#include "job/search_method.h"
 #include "model/model.h"
 
 #include <stdbool.h>
@@ -23,8 +24,6 @@
 
 /* Of an iteration; beyond any that is trained with, and what can be planned within seconds. */
 enum { ERG_JOB_MOST_MICROBATCHES = 10000, ERG_JOB_MOST_BATCH = 100000 };
-
-enum erg_job_search { ERG_JOB_GP, ERG_JOB_TREES, ERG_JOB_RANDOM, ERG_JOB_EXHAUSTIVE };
 
 /* What the method `gp` knows beforehand: nothing, or the model of the emulated GPU, calibrated. */
 enum erg_job_prior { ERG_JOB_NO_PRIOR, ERG_JOB_EMULATOR_PRIOR };
@@ -58,7 +57,7 @@ struct erg_job {
     bool placed;          /* ... as the file says, or there is one; else the first, of any layout */
     bool even_microbatch; /* it can be split in two equal halves */
     struct {
-        enum erg_job_search method;
+        enum erg_search_method method;
         enum erg_job_prior prior;
         int budget, start, batch; /* measurements per partition; 0 = the method's default */
         int sweep_clocks;         /* clocks of the time-only sweep; -1 = the method's default */

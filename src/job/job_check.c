@@ -386,7 +386,7 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
                 "first of them is not modelled",
                 path, erg_yaml_line(yaml, job->layout.stage_offload ? "stage_offload" : "offload"),
                 job->kind_count > 1 ? "of each GPU" : job->engine->name);
-    if (job->search.prior != ERG_JOB_NO_PRIOR && job->search.method != ERG_JOB_GP) {
+    if (job->search.prior != ERG_JOB_NO_PRIOR && job->search.method != ERG_SEARCH_GP) {
         erg_log(ERG_LOG_WARNING, "%s:%zu: only the search gp takes a prior; this one has none",
                 path, erg_yaml_line(yaml, "search.prior"));
         job->search.prior = ERG_JOB_NO_PRIOR;

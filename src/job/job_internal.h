@@ -6,7 +6,7 @@
 #include "job/job.h"
 
 struct erg_job_file_search {
-    enum erg_job_search method;
+    enum erg_search_method method;
     enum erg_job_prior prior;
     int budget, start, batch, sweep_clocks;
     uint64_t seed;

@@ -4,14 +4,8 @@
 struct erg_search_options erg_survey_search_options(const struct erg_job *job,
                                                     const struct erg_gpu *gpu, size_t run_ops)
 {
-    static const enum erg_search_method methods[] = {
-        [ERG_JOB_GP] = ERG_SEARCH_GP,
-        [ERG_JOB_TREES] = ERG_SEARCH_TREES,
-        [ERG_JOB_RANDOM] = ERG_SEARCH_RANDOM,
-        [ERG_JOB_EXHAUSTIVE] = ERG_SEARCH_EXHAUSTIVE,
-    };
     struct erg_search_options options;
-    erg_search_defaults(&options, methods[job->search.method], run_ops);
+    erg_search_defaults(&options, job->search.method, run_ops);
     if (job->search.budget > 0)
         options.budget = (size_t)job->search.budget;
     if (job->search.start > 0)

@@ -32,6 +32,7 @@
 #include "ergon/error.h"
 #include "ergon/frontier.h"
 #include "io/measurement.h"
+#include "job/search_method.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -75,13 +76,6 @@ struct erg_prior {
     void *context;
     size_t parameter_count;
     const double *parameter_sd; /* [parameter_count] */
-};
-
-enum erg_search_method {
-    ERG_SEARCH_GP,
-    ERG_SEARCH_TREES,
-    ERG_SEARCH_RANDOM,
-    ERG_SEARCH_EXHAUSTIVE,
 };
 
 struct erg_search_options {
