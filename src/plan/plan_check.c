@@ -55,17 +55,6 @@ static int check_kind(const struct checker *c, const char *key, size_t kind)
                                              c->plan->kind_count - 1, kind);
 }
 
-static int check_partitions(const struct checker *c)
-{
-    char key[64];
-    for (size_t i = 0; i < c->plan->partition_count; i++) {
-        snprintf(key, sizeof key, "partitions[%zu].kind", i);
-        if (check_kind(c, key, c->plan->partitions[i].kind))
-            return -1;
-    }
-    return 0;
-}
-
 /* ---- stages and their options ---- */
 
 static bool lists_text(const char *const *list, size_t count, const char *text)
@@ -82,6 +71,42 @@ static bool lists_number(const int *list, size_t count, int number)
         if (list[i] == number)
             return true;
     return false;
+}
+
+/* What was searched: on the SMs that the GPU has, at launch slots and clocks that are named. */
+static int check_partition(const struct checker *c, size_t i)
+{
+    const struct erg_plan_partition *partition = &c->plan->partitions[i];
+    char key[96];
+    snprintf(key, sizeof key, "partitions[%zu].kind", i);
+    if (check_kind(c, key, partition->kind))
+        return -1;
+    const struct erg_plan_kind *gpus = &c->plan->kinds[partition->kind];
+    for (size_t k = 0; gpus->sms && k < partition->sms_count; k++)
+        if (partition->sms[k] > gpus->sms) {
+            snprintf(key, sizeof key, "partitions[%zu].sms[%zu]", i, k);
+            return FAIL(c, key, "expected at most the %d SMs of %s, got %d", gpus->sms, gpus->gpu,
+                        partition->sms[k]);
+        }
+    for (size_t k = 0; k < partition->frontier_count; k++) {
+        const struct erg_plan_estimate *estimate = &partition->frontier[k];
+        snprintf(key, sizeof key, "partitions[%zu].frontier[%zu]", i, k);
+        if (!lists_number(gpus->clocks_mhz, gpus->clock_count, estimate->clock_mhz) ||
+            !lists_number(partition->sms, partition->sms_count, estimate->sms) ||
+            !lists_text(partition->slots, partition->slot_count, estimate->slot))
+            return FAIL(
+                c, key, "%d MHz, slot %s and %d SMs are no configuration of partition %s on %s",
+                estimate->clock_mhz, estimate->slot, estimate->sms, partition->key, gpus->gpu);
+    }
+    return 0;
+}
+
+static int check_partitions(const struct checker *c)
+{
+    for (size_t i = 0; i < c->plan->partition_count; i++)
+        if (check_partition(c, i))
+            return -1;
+    return 0;
 }
 
 static const struct erg_plan_partition *find_partition(const struct erg_plan *plan, size_t kind,
@@ -181,6 +206,25 @@ static int check_stages(const struct checker *c)
     for (size_t x = 0; x < c->plan->stage_count; x++)
         if (check_stage(c, x))
             return -1;
+    return 0;
+}
+
+/* The stage profile is of the plan's stages, at clocks of their GPUs. */
+static int check_profile(const struct checker *c)
+{
+    const struct erg_plan *plan = c->plan;
+    char key[64];
+    for (size_t i = 0; i < plan->profile_count; i++) {
+        const struct erg_plan_row *row = &plan->profile[i];
+        snprintf(key, sizeof key, "stage_profile[%zu].stage", i);
+        if (row->stage >= plan->stage_count)
+            return FAIL(c, key, "expected an integer from 0 to %zu, got %zu", plan->stage_count - 1,
+                        row->stage);
+        const struct erg_plan_kind *gpus = &plan->kinds[plan->stages[row->stage].kind];
+        snprintf(key, sizeof key, "stage_profile[%zu].frequency", i);
+        if (!lists_number(gpus->clocks_mhz, gpus->clock_count, row->clock_mhz))
+            return FAIL(c, key, "%d is none of the clocks_mhz of %s", row->clock_mhz, gpus->gpu);
+    }
     return 0;
 }
 
@@ -383,7 +427,8 @@ int erg_plan_check(struct erg_plan *plan, const struct erg_json_place *root,
 {
     const struct checker checker = {plan, root, err}, *c = &checker;
     struct erg_error inner = {0};
-    if (check_job(c) || check_partitions(c) || check_stages(c) || check_sizes(c))
+    if (check_job(c) || check_partitions(c) || check_stages(c) || check_profile(c) ||
+        check_sizes(c))
         return -1;
     const struct erg_plan_order *order = plan->order;
     if (erg_plan_complete_schedule(plan, kind, &inner))
