@@ -3,6 +3,8 @@
 #include "io/documents.h"
 #include "io/store.h"
 
+#include <sqlite3.h>
+
 static struct erg_documents *open_ok(const char *name)
 {
     struct erg_documents *documents;
@@ -43,6 +45,29 @@ static void test_first_stays(void **state)
     documents = open_ok("first.db");
     assert_near(get(documents, "a"), 0.1, 0);
     erg_documents_close(documents);
+}
+
+/* What another program has put there is not taken for a result. */
+static void test_empty_documents(void **state)
+{
+    (void)state;
+    static const char *const contents[] = {"{}", "[]", "[1]", "null", "7", ""};
+    for (size_t i = 0; i < sizeof contents / sizeof *contents; i++) {
+        struct erg_documents *documents = open_ok("empty.db");
+        struct erg_error err = {0};
+        json_t *document;
+        sqlite3 *database;
+        put(documents, "a", 1);
+        erg_documents_close(documents);
+        assert_int_equal(sqlite3_open(in_folder("empty.db"), &database), SQLITE_OK);
+        char *sql = sqlite3_mprintf("UPDATE document SET content = %Q", contents[i]);
+        assert_int_equal(sqlite3_exec(database, sql, NULL, NULL, NULL), SQLITE_OK);
+        sqlite3_free(sql);
+        sqlite3_close(database);
+        documents = open_ok("empty.db");
+        assert_fails(erg_documents_get(documents, "a", &document, &err), &err, "empty.db");
+        erg_documents_close(documents);
+    }
 }
 
 static void test_merge(void **state)
@@ -88,8 +113,8 @@ static void test_other_files(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_first_stays),
-                                       cmocka_unit_test(test_merge),
-                                       cmocka_unit_test(test_other_files)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_first_stays), cmocka_unit_test(test_empty_documents),
+        cmocka_unit_test(test_merge), cmocka_unit_test(test_other_files)};
     return cmocka_run_group_tests(tests, commands_begin, remove_folder);
 }

@@ -1,3 +1,4 @@
+/* Signals that end a run: noticed, and asked for between its steps. */
 #include "base/interrupt.h"
 
 #include <signal.h>
@@ -10,8 +11,13 @@ _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "signal handlers need lock-free atomic
 
 static void on_signal(int number)
 {
+    atomic_store_explicit(&caught, number, memory_order_relaxed);
+}
+
+/* A handler rather than SIG_IGN, which programs that this one starts would inherit. */
+static void on_large_file(int number)
+{
     (void)number;
-    atomic_store_explicit(&caught, 1, memory_order_relaxed);
 }
 
 void erg_interrupt_install(void)
@@ -20,11 +26,22 @@ void erg_interrupt_install(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    struct sigaction hangup; /* stays ignored under nohup */
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &action, NULL);
+    action.sa_handler = on_large_file;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGXFSZ, &action, NULL); /* the write then fails with EFBIG */
+}
+
+int erg_interrupt_signal(void)
+{
+    return atomic_load_explicit(&caught, memory_order_relaxed);
 }
 
 bool erg_interrupted(void)
 {
-    return atomic_load_explicit(&caught, memory_order_relaxed) != 0;
+    return erg_interrupt_signal() != 0;
 }
 
 int erg_interrupt_check(struct erg_error *err)

@@ -9,8 +9,11 @@
 
 #include <stdbool.h>
 
-void erg_interrupt_install(void); /* a second signal kills at once */
+/* SIGINT, SIGTERM and SIGHUP; a second one kills at once. A file that grows beyond its limit
+ * (SIGXFSZ) is an error of the write. */
+void erg_interrupt_install(void);
 bool erg_interrupted(void);
+int erg_interrupt_signal(void); /* its number, 0 while none came */
 
 /* -1 with status ERG_INTERRUPTED when a signal came, 0 otherwise. */
 int erg_interrupt_check(struct erg_error *err);

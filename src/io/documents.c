@@ -1,3 +1,4 @@
+/* The store of documents: JSON texts under keys. */
 #include "io/documents.h"
 
 #include "base/clock.h"
@@ -56,6 +57,20 @@ void erg_documents_close(struct erg_documents *documents)
     free(documents);
 }
 
+/* Nothing is stored that is empty: another program has written it. */
+static int check_content(const struct erg_documents *documents, const char *key, json_t **document,
+                         struct erg_error *err)
+{
+    if (json_object_size(*document) > 0)
+        return 0;
+    json_decref(*document);
+    *document = NULL;
+    return erg_fail(err, ERG_FAILED,
+                    "reading the %s '%s': the document of key %s holds no results, expected a JSON "
+                    "object that is not empty; move the file away to start a new one",
+                    format.name, documents->database.path, key);
+}
+
 int erg_documents_get(struct erg_documents *documents, const char *key, json_t **document,
                       struct erg_error *err)
 {
@@ -67,7 +82,10 @@ int erg_documents_get(struct erg_documents *documents, const char *key, json_t *
     if (code == SQLITE_ROW)
         result = erg_json_parse(document, documents->database.path,
                                 (const char *)sqlite3_column_text(get, 0),
-                                (size_t)sqlite3_column_bytes(get, 0), err);
+                                (size_t)sqlite3_column_bytes(get, 0), err) ||
+                         check_content(documents, key, document, err)
+                     ? -1
+                     : 0;
     else if (code != SQLITE_DONE)
         result = erg_database_fail(&documents->database, "reading", err);
     sqlite3_reset(get);

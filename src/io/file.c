@@ -1,7 +1,10 @@
-#define _XOPEN_SOURCE 700 /* realpath */
+/* Reading and writing whole files, making folders. */
+#define _DEFAULT_SOURCE /* flock, realpath */
 
 #include "io/file.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -9,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,9 +21,23 @@ static int read_failed(struct erg_error *err, const char *path, int reason)
     return erg_fail(err, ERG_FAILED, "reading '%s': %s", path, strerror(reason));
 }
 
+int erg_file_refuse_fifo(const char *path, struct erg_error *err)
+{
+    struct stat info;
+    if (strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0 ||
+        stat(path, &info) != 0 || !S_ISFIFO(info.st_mode))
+        return 0;
+    return erg_fail(err, ERG_FAILED,
+                    "reading '%s': this is a FIFO, expected a file; a pipe can be given as "
+                    "/dev/stdin",
+                    path);
+}
+
 int erg_file_read(const char *path, size_t limit_bytes, char **text, size_t *length,
                   struct erg_error *err)
 {
+    if (erg_file_refuse_fifo(path, err) != 0)
+        return -1;
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return read_failed(err, path, errno);
@@ -67,26 +85,19 @@ int erg_file_read(const char *path, size_t limit_bytes, char **text, size_t *len
     return 0;
 }
 
-/* Writes everything, syncs and closes; returns 0 or the errno of the first failure. */
-static int fill_and_close(int file, const char *bytes, size_t count, bool sync)
+/* Writes everything; returns 0 or the errno of the first failure. */
+static int fill(int file, const char *bytes, size_t count, bool sync)
 {
-    int reason = 0;
     while (count > 0) {
         ssize_t put = write(file, bytes, count);
         if (put < 0 && errno == EINTR)
             continue;
-        if (put < 0) {
-            reason = errno;
-            break;
-        }
+        if (put < 0)
+            return errno;
         bytes += put;
         count -= (size_t)put;
     }
-    if (!reason && sync && fsync(file) != 0)
-        reason = errno;
-    if (close(file) != 0 && !reason)
-        reason = errno; /* network file systems report a full disk here */
-    return reason;
+    return sync && fsync(file) != 0 ? errno : 0; /* network file systems find a full disk here */
 }
 
 static void sync_folder_of(const char *path)
@@ -103,14 +114,85 @@ static void sync_folder_of(const char *path)
     free(folder);
 }
 
-int erg_file_write(const char *path, const void *bytes, size_t count, struct erg_error *err)
+/* ".PID.SERIAL.tmp", what a temporary name has behind the name of its file. */
+static bool is_temporary(const char *suffix)
+{
+    for (int number = 0; number < 2; number++) {
+        if (*suffix != '.' || !isdigit((unsigned char)suffix[1]))
+            return false;
+        suffix += 1 + strspn(suffix + 1, "0123456789");
+    }
+    return strcmp(suffix, ".tmp") == 0;
+}
+
+/*
+ * Removes what killed runs left of writing this file. Whoever writes holds a lock on its temporary
+ * file, on whatever machine it runs; where there are no locks, nothing is removed.
+ */
+static void remove_abandoned(const char *target)
+{
+    char *folder = erg_xstrdup(target);
+    char *slash = strrchr(folder, '/');
+    const char *name = slash ? target + (slash + 1 - folder) : target;
+    if (slash)
+        slash[1] = '\0';
+    DIR *listing = opendir(slash ? folder : ".");
+    for (struct dirent *entry; listing && (entry = readdir(listing)) != NULL;) {
+        if (strncmp(entry->d_name, name, strlen(name)) != 0 ||
+            !is_temporary(entry->d_name + strlen(name)))
+            continue;
+        int file =
+            openat(dirfd(listing), entry->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        struct stat info;
+        if (file >= 0 && fstat(file, &info) == 0 && S_ISREG(info.st_mode) &&
+            flock(file, LOCK_EX | LOCK_NB) == 0)
+            unlinkat(dirfd(listing), entry->d_name, 0);
+        if (file >= 0)
+            close(file);
+    }
+    if (listing)
+        closedir(listing);
+    free(folder);
+}
+
+/* A locked file of a new name beside the target; -1 with errno. */
+static int make_temporary(const char *target, char **name)
 {
     static atomic_uint serial; /* several threads may write the same path */
+    size_t room = strlen(target) + 48;
+    char *temporary = erg_xmalloc(room);
+    struct stat info;
+    for (;;) {
+        snprintf(temporary, room, "%s.%ld.%u.tmp", target, (long)getpid(),
+                 atomic_fetch_add(&serial, 1));
+        int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file < 0 && errno == EEXIST)
+            continue; /* of a killed process with this number, on a machine without locks */
+        if (file < 0) {
+            int reason = errno;
+            free(temporary);
+            errno = reason;
+            return -1;
+        }
+        while (flock(file, LOCK_EX) != 0 && errno == EINTR)
+            ;
+        if (fstat(file, &info) != 0 || info.st_nlink > 0) {
+            *name = temporary;
+            return file;
+        }
+        close(file); /* it was removed before it was locked */
+    }
+}
+
+int erg_file_write(const char *path, const void *bytes, size_t count, struct erg_error *err)
+{
     struct stat info;
     bool exists = stat(path, &info) == 0;
     if (exists && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
         int file = open(path, O_WRONLY | O_CLOEXEC);
-        int reason = file < 0 ? errno : fill_and_close(file, bytes, count, false);
+        int reason = file < 0 ? errno : fill(file, bytes, count, false);
+        if (file >= 0 && close(file) != 0 && !reason)
+            reason = errno;
         return reason ? erg_fail(err, ERG_FAILED, "writing '%s': %s", path, strerror(reason)) : 0;
     }
     if (exists && S_ISDIR(info.st_mode))
@@ -120,19 +202,16 @@ int erg_file_write(const char *path, const void *bytes, size_t count, struct erg
     char *target = exists ? realpath(path, NULL) : NULL;
     if (!target)
         target = erg_xstrdup(path);
-    size_t room = strlen(target) + 48;
-    char *temporary = erg_xmalloc(room);
-    snprintf(temporary, room, "%s.%ld.%u.tmp", target, (long)getpid(),
-             atomic_fetch_add(&serial, 1));
-
+    remove_abandoned(target);
+    char *temporary = NULL;
     int reason = 0;
-    int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int file = make_temporary(target, &temporary);
     if (file < 0) {
         reason = errno;
     } else {
         if (exists && fchmod(file, info.st_mode & 07777) != 0)
             reason = errno; /* the old file's mode, whatever the umask says */
-        int failed = fill_and_close(file, bytes, count, true);
+        int failed = fill(file, bytes, count, true);
         reason = reason ? reason : failed;
         if (!reason && rename(temporary, target) != 0)
             reason = errno;
@@ -140,6 +219,7 @@ int erg_file_write(const char *path, const void *bytes, size_t count, struct erg
             unlink(temporary);
         else
             sync_folder_of(target);
+        close(file); /* with it goes the lock */
     }
     free(temporary);
     free(target);

@@ -1,3 +1,4 @@
+/* The measurement store: rows of measurements under their keys. */
 #include "io/store.h"
 
 #include "base/clock.h"
