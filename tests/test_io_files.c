@@ -1,4 +1,5 @@
 /* io/file, io/csv, io/json: what they read, what they write, and what they say when they cannot. */
+#define _DEFAULT_SOURCE /* flock */
 #include "check.h"
 #include "folder.h"
 
@@ -6,8 +7,10 @@
 #include "io/file.h"
 #include "io/json.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -85,7 +88,7 @@ static void a_named_pipe_is_refused(void **state)
     char *text;
     const char *path = in_folder("pipe");
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_fails(erg_file_read(path, 0, &text, NULL, &err), &err, "this is a named pipe");
+    assert_fails(erg_file_read(path, 0, &text, NULL, &err), &err, "this is a FIFO");
     assert_int_equal(unlink(path), 0);
 }
 
@@ -105,7 +108,10 @@ static void what_killed_runs_left_is_removed(void **state)
     const char *const files[] = {left, live, other};
     for (int i = 0; i < 3; i++)
         assert_ok(erg_file_write(files[i], "half", 4, &err), &err);
+    int writer = open(live, O_RDONLY);
+    assert_int_equal(flock(writer, LOCK_EX), 0); /* as a run that is writing now does */
     assert_ok(erg_file_write(path, "whole", 5, &err), &err);
+    close(writer);
     assert_int_not_equal(access(left, F_OK), 0);
     assert_int_equal(access(live, F_OK), 0);
     assert_int_equal(access(other, F_OK), 0);

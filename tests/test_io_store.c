@@ -321,6 +321,64 @@ static void foreign_and_broken_files_are_refused(void **state)
     assert_fails(erg_store_open(&store, folder, &err), &err, "unable to open");
 }
 
+/* A store as ergon makes one, then changed by these statements, is not opened. */
+static void check_changed_store(const char *name, const char *sql, const char *part)
+{
+    struct erg_store *store;
+    struct erg_error err = {0};
+    struct erg_store_row row = row_number(1);
+    sqlite3 *database;
+    assert_ok(erg_store_open(&store, in_folder(name), &err), &err);
+    assert_ok(erg_store_put(store, &row, NULL, &err), &err);
+    erg_store_close(store);
+    assert_int_equal(sqlite3_open(in_folder(name), &database), SQLITE_OK);
+    sqlite3_db_config(database, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
+    if (sqlite3_exec(database, sql, NULL, NULL, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(database));
+    sqlite3_close(database);
+    if (part)
+        assert_fails(erg_store_open(&store, in_folder(name), &err), &err, part);
+    else
+        assert_ok(erg_store_open(&store, in_folder(name), &err), &err);
+    if (!part)
+        erg_store_close(store);
+}
+
+/* The marks of ergon do not make another program's tables ergon's. */
+static void changed_tables_are_refused(void **state)
+{
+    (void)state;
+    static const char other[] = "its tables are not those that ergon makes";
+    check_changed_store("null.db",
+                        "CREATE TABLE m2 AS SELECT * FROM measurement; DROP TABLE measurement;"
+                        "ALTER TABLE m2 RENAME TO measurement;"
+                        "CREATE UNIQUE INDEX k ON measurement"
+                        " (device, signature, clock_mhz, slot, sms, kind, repeat);"
+                        "UPDATE measurement SET created_utc = NULL, work_name = NULL",
+                        other);
+    check_changed_store("view.db",
+                        "ALTER TABLE measurement RENAME TO m; CREATE VIEW measurement AS "
+                        "SELECT * FROM m",
+                        other);
+    check_changed_store("trigger.db",
+                        "CREATE TRIGGER t AFTER INSERT ON measurement BEGIN "
+                        "DELETE FROM measurement; END",
+                        other);
+    check_changed_store("column.db", "ALTER TABLE measurement ADD COLUMN more TEXT", other);
+    check_changed_store("gone.db", "DROP TABLE measurement", other);
+    /* The right text over rows that break it. */
+    check_changed_store("broken.db",
+                        "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = "
+                        "replace(sql, 'created_utc TEXT NOT NULL', 'created_utc TEXT         ') "
+                        "WHERE name = 'measurement'; PRAGMA writable_schema = RESET;"
+                        "UPDATE measurement SET created_utc = NULL;"
+                        "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = "
+                        "replace(sql, 'created_utc TEXT         ', 'created_utc TEXT NOT NULL') "
+                        "WHERE name = 'measurement'",
+                        "the file is damaged (NULL value in measurement.created_utc)");
+    check_changed_store("index.db", "CREATE INDEX own ON measurement (time_s)", NULL);
+}
+
 static void write_protected_file_is_refused(void **state)
 {
     (void)state;
@@ -416,6 +474,7 @@ int main(void)
         cmocka_unit_test(killed_run_loses_no_finished_put),
         cmocka_unit_test(threads_share_a_store),
         cmocka_unit_test(foreign_and_broken_files_are_refused),
+        cmocka_unit_test(changed_tables_are_refused),
         cmocka_unit_test(write_protected_file_is_refused),
         cmocka_unit_test(trace_is_valid_json),
         cmocka_unit_test(trace_spans_that_follow_each_other_do_not_overlap),

@@ -1,4 +1,4 @@
-/* Interrupts: signals that end the program are noted, and looked for between pieces of work. */
+/* Signals that end a run: noticed, and asked for between its steps. */
 #include "base/interrupt.h"
 
 #include <signal.h>
@@ -14,13 +14,21 @@ static void on_signal(int number)
     atomic_store_explicit(&caught, number, memory_order_relaxed);
 }
 
+/* A handler rather than SIG_IGN, which programs that this one starts would inherit. */
+static void on_large_file(int number)
+{
+    (void)number;
+}
+
 void erg_interrupt_install(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* a limit on sizes of files is an error of write() */
+    action.sa_handler = on_large_file;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGXFSZ, &action, NULL); /* the write then fails with EFBIG */
 }
 
 int erg_interrupt_signal(void)

@@ -9,10 +9,11 @@
 
 #include <stdbool.h>
 
-/* A second signal kills at once. A limit on the sizes of files becomes an error of write(). */
+/* SIGINT and SIGTERM; a second one kills at once. A file that grows beyond its limit
+ * (SIGXFSZ) is an error of the write. */
 void erg_interrupt_install(void);
 bool erg_interrupted(void);
-int erg_interrupt_signal(void); /* which one came; 0: none */
+int erg_interrupt_signal(void); /* its number, 0 while none came */
 
 /* -1 with status ERG_INTERRUPTED when a signal came, 0 otherwise. */
 int erg_interrupt_check(struct erg_error *err);

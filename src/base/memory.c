@@ -1,3 +1,4 @@
+/* Checked allocation and arenas. */
 #include "base/memory.h"
 
 #include <stdalign.h>
@@ -7,8 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The other process-wide setting beside the log's sink: set before any thread starts. */
+static erg_memory_handler *handler;
+
+void erg_memory_set_handler(erg_memory_handler *to)
+{
+    handler = to;
+}
+
 static void out_of_memory(size_t count, size_t bytes)
 {
+    if (handler)
+        handler(count, bytes);
     fprintf(stderr, "ergon: out of memory: could not allocate %zu x %zu bytes\n", count, bytes);
     abort();
 }

@@ -9,6 +9,13 @@
 
 #include <stddef.h>
 
+/*
+ * What happens then instead, called by the thread whose `count` x `bytes` were refused: it ends the
+ * process, or returns to the message and abort(). NULL is the default.
+ */
+typedef void erg_memory_handler(size_t count, size_t bytes);
+void erg_memory_set_handler(erg_memory_handler *to);
+
 #ifdef __GNUC__
 #define ERG_NEVER_NULL __attribute__((returns_nonnull))
 #else

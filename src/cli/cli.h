@@ -11,6 +11,8 @@
 
 #include "cli/options.h"
 
+#include <stdio.h>
+
 extern const struct erg_command erg_cmd_completion;
 extern const struct erg_command erg_cmd_fit;
 extern const struct erg_command erg_cmd_import;
@@ -40,5 +42,17 @@ extern const struct erg_command *const erg_commands[];
  */
 void erg_terminal_start(int verbosity);
 void erg_terminal_finish(void);
+
+/* Prints text that may hold control characters, which are shown as "\x1b". */
+void erg_terminal_print(FILE *out, const char *text);
+/* Does so for all of standard output from here on. */
+void erg_terminal_guard_output(void);
+
+/* Whether this process does what one rank does alone. The others say that they leave it to rank 0,
+ * which is seen by the device that they opened, or with an emulated one (NULL) by the rank that
+ * "ergon run" gave them: other launchers' variables do not matter there. */
+struct erg_real;
+bool erg_terminal_leads(const struct erg_real *real);
+void erg_terminal_leave(int rank);
 
 #endif

@@ -174,7 +174,7 @@ static int report(const struct erg_invocation *call, const struct erg_runs *runs
     if (values->output)
         result = erg_file_write(values->output, text.data, text.count, err);
     if (!values->output || result != 0) /* a measurement is not lost with its file */
-        fputs(text.data, call->common.json ? stdout : stderr);
+        erg_terminal_print(call->common.json ? stdout : stderr, text.data);
     erg_text_release(&text);
     return result;
 }

@@ -10,7 +10,6 @@
 #include "io/json.h"
 #include "io/store.h"
 #include "job/job.h"
-#include "launch/launch.h"
 #include "optimize/optimize.h"
 #include "report/report.h"
 
@@ -200,18 +199,16 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     struct erg_job *job = NULL;
     struct erg_text store = {0};
     struct erg_real *real = NULL;
-    struct erg_launch_environment env;
     struct erg_plan *plan = NULL;
     json_t *document = NULL;
-    int status = parse_methods(values->methods, request.methods, err) ||
-                 erg_launch_environment_read(&env, err) || load_job(call, &job, err);
+    int status = parse_methods(values->methods, request.methods, err) || load_job(call, &job, err);
     if (!status && values->device == DEVICE_CUDA)
         status = open_gpus(job, values->lock_clocks, &real, err);
     else if (!status && values->lock_clocks)
         status = erg_fail(err, ERG_USAGE,
                           "--lock-clocks: an emulated GPU has no clocks to lock; expected --device "
                           "cuda beside it");
-    bool leads = !status && env.rank == 0; /* the others, if any, are done */
+    bool leads = !status && erg_terminal_leads(real);
     if (leads) {
         erg_text_printf(&store, "%s/profile.db", values->folder);
         request.job = job;

@@ -323,15 +323,15 @@ static int probe(struct probing *at, const struct erg_invocation *call, struct e
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct values *values = call->values;
-    struct erg_launch_environment env;
-    if (check_values(values, err) || erg_launch_environment_read(&env, err))
+    bool real = values->device == DEVICE_CUDA && !values->from;
+    struct erg_launch_environment env = {.rank = erg_launch_own_rank()};
+    if (check_values(values, err) || (real && erg_launch_environment_read(&env, err)))
         return -1;
-    struct probing at = {.values = values,
-                         .real = values->device == DEVICE_CUDA && !values->from,
-                         .leads = env.rank == 0,
-                         .gpus = env.world};
+    struct probing at = {.values = values, .real = real, .leads = env.rank == 0, .gpus = env.world};
     if (!at.real)
         at.gpus = values->gpus == ERG_NOT_GIVEN ? 2 : (int)values->gpus;
+    if (!at.leads)
+        erg_terminal_leave(env.rank);
     return at.real || at.leads ? probe(&at, call, err) : 0; /* no part in what one rank does */
 }
 

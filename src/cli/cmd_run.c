@@ -51,6 +51,7 @@ const struct erg_command erg_cmd_run = {
     .least_arguments = 1,
     .most_arguments = SIZE_MAX,
     .common = ERG_COMMON_FEW,
+    .passes_output = true,
     .values_bytes = sizeof(struct values),
     .options = options,
     .details =

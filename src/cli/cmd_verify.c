@@ -4,7 +4,6 @@
 #include "device/real.h"
 #include "io/json.h"
 #include "job/job.h"
-#include "launch/launch.h"
 #include "observe/table.h"
 #include "optimize/verify.h"
 
@@ -317,19 +316,17 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     struct erg_job *job = NULL;
     struct erg_plan *plan = NULL;
     struct erg_real *real = NULL;
-    struct erg_launch_environment env;
     if (values->repeatable && values->device != DEVICE_CUDA)
         return erg_fail(err, ERG_USAGE,
                         "--repeatable: emulated GPUs compute no gradients; expected --device cuda "
                         "beside it");
     int status =
-        erg_launch_environment_read(&env, err) ||
-                erg_job_load(&job, call->arguments[0], NULL, err) ||
+        erg_job_load(&job, call->arguments[0], NULL, err) ||
                 erg_plan_load(&plan, call->arguments[1], err) ||
                 (values->device == DEVICE_CUDA && open_gpus(job, values->layers, &real, err))
             ? -1
             : 0;
-    if (!status && env.rank == 0) { /* the others, if any, are done */
+    if (!status && erg_terminal_leads(real)) {
         request.job = job;
         request.plan = plan;
         request.device = real ? erg_real_device(real) : NULL;

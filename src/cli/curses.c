@@ -1,6 +1,7 @@
 #include "cli/curses.h"
 
 #include <curses.h>
+#include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
  * kept ready here. */
 static struct {
     SCREEN *screen;
+    FILE *output; /* past what escapes the control characters of standard output */
     struct termios before;
     char leave[256]; /* plain colours, a cursor, the normal screen */
     bool colours;
@@ -62,7 +64,11 @@ int erg_curses_open(bool *ascii, struct erg_error *err)
                         "\"ergon monitor\" needs a terminal; with --once it prints a table, and "
                         "with --once --json a document.");
     tcgetattr(STDIN_FILENO, &terminal.before);
-    terminal.screen = newterm(NULL, stdout, stdin);
+    int output = dup(STDOUT_FILENO);
+    terminal.output = output < 0 ? NULL : fdopen(output, "w");
+    if (!terminal.output)
+        return erg_fail(err, ERG_FAILED, "opening the terminal: %s", strerror(errno));
+    terminal.screen = newterm(NULL, terminal.output, stdin);
     if (!terminal.screen)
         return erg_fail(err, ERG_FAILED,
                         "the terminal's type TERM=\"%s\" is unknown, expected one such as "
@@ -90,6 +96,7 @@ void erg_curses_close(void)
 {
     endwin();
     delscreen(terminal.screen);
+    fclose(terminal.output);
     for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
         signal(crashes[i], SIG_DFL);
 }

@@ -1,10 +1,11 @@
+/* ergon COMMAND: finds the command, runs it and says how it ended. */
 #include "cli/cli.h"
 
 #include "base/interrupt.h"
+#include "base/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -79,6 +80,8 @@ static int run_command(const char *name, int argc, char **argv, struct erg_error
         print_help(command);
     } else if (result == 0) {
         erg_terminal_start(call.common.quiet ? -1 : call.common.verbose);
+        if (!command->passes_output)
+            erg_terminal_guard_output();
         result = command->run(&call, err);
         erg_terminal_finish();
     }
@@ -114,21 +117,35 @@ static int dispatch(int argc, char **argv, struct erg_error *err)
     return run_command(first, argc - 2, argv + 2, err);
 }
 
-/* A file that is opened later must not become standard input, output or error. */
-static void open_closed_streams(void)
+/*
+ * A file that is opened where one of the first three descriptors was closed would become the place
+ * of messages. Writing a result to a closed standard output stays an error.
+ */
+static void occupy_standard_files(void)
 {
-    int null;
-    do
-        null = open("/dev/null", O_RDWR);
-    while (null >= 0 && null <= 2);
-    if (null > 2)
-        close(null);
+    static const int modes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
+    for (int file = 0; file < 3; file++)
+        if (fcntl(file, F_GETFD) < 0 && open("/dev/null", modes[file]) != file)
+            _exit(ERG_FAILED);
+}
+
+static void out_of_memory(size_t count, size_t bytes)
+{
+    char text[160];
+    int length = snprintf(text, sizeof text,
+                          "ergon: out of memory: could not allocate %zu x %zu bytes, expected a "
+                          "smaller job or a machine with more memory\n",
+                          count, bytes);
+    ssize_t ignored = write(STDERR_FILENO, text, (size_t)length);
+    (void)ignored;
+    _exit(ERG_FAILED); /* what is done is on the disk; nothing here may allocate */
 }
 
 int main(int argc, char **argv)
 {
-    open_closed_streams();
     struct erg_error err = {0};
+    occupy_standard_files();
+    erg_memory_set_handler(out_of_memory);
     erg_interrupt_install();
     int result = dispatch(argc, argv, &err);
     /* A full disk or a closed pipe behind standard output is a failure like any other, whether the
@@ -143,8 +160,10 @@ int main(int argc, char **argv)
                           "expected room for it and a reader.");
     if (result == 0)
         return ERG_OK;
-    fprintf(stderr, "ergon: %s\n", err.message);
-    if (err.status == ERG_INTERRUPTED && erg_interrupt_signal() == SIGTERM)
-        return 128 + SIGTERM; /* as a shell says it */
+    fputs("ergon: ", stderr);
+    erg_terminal_print(stderr, err.message);
+    putc('\n', stderr);
+    if (err.status == ERG_INTERRUPTED && erg_interrupted())
+        return 128 + erg_interrupt_signal(); /* as a shell says it */
     return err.status ? (int)err.status : ERG_FAILED;
 }

@@ -1,7 +1,13 @@
+/* What the command line shows beside its results: messages, progress, escaped bytes. */
+#define _GNU_SOURCE /* fopencookie */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "cli/cli.h"
+#include "device/real.h"
+#include "launch/launch.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +32,76 @@ static struct {
     int64_t last_drawn_ns;
 } terminal = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/*
+ * Names, paths and messages may hold any bytes, and a terminal obeys some: control characters are
+ * shown as "\x1b", those of one byte and those that UTF-8 writes as two.
+ */
+struct escaping {
+    int continuation; /* bytes that a character of UTF-8 still has */
+    bool held;        /* its first byte, 0xc2, waits for the second */
+};
+
+/* `out` has room for 4 bytes for each of `count` and one character more. */
+static size_t escape(struct escaping *state, const char *bytes, size_t count, char *out)
+{
+    size_t length = 0;
+    for (size_t i = 0; i < count; i++) {
+        unsigned char byte = (unsigned char)bytes[i];
+        bool continues = state->continuation > 0 && (byte & 0xc0) == 0x80;
+        bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f ||
+                       (byte >= 0x80 && byte < 0xa0 && (!continues || state->held));
+        if (state->held && !control)
+            out[length++] = (char)0xc2;
+        state->held = byte == 0xc2;
+        state->continuation = continues      ? state->continuation - 1
+                              : byte >= 0xf0 ? 3
+                              : byte >= 0xe0 ? 2
+                              : byte >= 0xc2 ? 1
+                                             : 0;
+        if (control)
+            length += (size_t)sprintf(out + length, "\\x%02x", byte);
+        else if (!state->held)
+            out[length++] = (char)byte;
+    }
+    return length;
+}
+
+void erg_terminal_print(FILE *out, const char *text)
+{
+    size_t count = strlen(text);
+    struct escaping state = {0};
+    char *escaped = erg_xmalloc(4 * count + 4);
+    fwrite(escaped, 1, escape(&state, text, count, escaped), out);
+    free(escaped);
+}
+
+static ssize_t write_escaped(void *cookie, const char *bytes, size_t count)
+{
+    static struct escaping state;
+    (void)cookie;
+    char out[4 * 1024 + 4];
+    for (size_t at = 0; at < count; at += 1024) {
+        size_t part = count - at < 1024 ? count - at : 1024, sent = 0;
+        size_t length = escape(&state, bytes + at, part, out);
+        while (sent < length) {
+            ssize_t put = write(STDOUT_FILENO, out + sent, length - sent);
+            if (put < 0 && errno != EINTR)
+                return 0; /* as fopencookie() wants it */
+            sent += put < 0 ? 0 : (size_t)put;
+        }
+    }
+    return (ssize_t)count;
+}
+
+void erg_terminal_guard_output(void)
+{
+    FILE *guarded = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_escaped});
+    if (!guarded)
+        return;
+    setvbuf(guarded, NULL, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF, BUFSIZ);
+    stdout = guarded;
+}
+
 static void wipe_bar(void)
 {
     if (terminal.bar_shown)
@@ -45,11 +121,11 @@ static void show_message(void *context, enum erg_log_level level, const char *te
     pthread_mutex_lock(&terminal.lock);
     if (terminal.verbosity >= threshold) {
         wipe_bar();
-        if (level == ERG_LOG_INFO)
-            fprintf(stderr, "%s\n", text);
-        else
-            fprintf(stderr, "%s%s:%s %s\n", terminal.colour ? colours[level] : "", names[level],
-                    terminal.colour ? "\033[0m" : "", text);
+        if (level != ERG_LOG_INFO)
+            fprintf(stderr, "%s%s:%s ", terminal.colour ? colours[level] : "", names[level],
+                    terminal.colour ? "\033[0m" : "");
+        erg_terminal_print(stderr, text);
+        putc('\n', stderr);
     }
     pthread_mutex_unlock(&terminal.lock);
 }
@@ -122,4 +198,20 @@ void erg_terminal_finish(void)
     pthread_mutex_lock(&terminal.lock);
     wipe_bar();
     pthread_mutex_unlock(&terminal.lock);
+}
+
+bool erg_terminal_leads(const struct erg_real *real)
+{
+    int rank = erg_launch_own_rank();
+    struct erg_launch_environment env;
+    if (real && erg_launch_environment_read(&env, NULL) == 0)
+        rank = env.rank;
+    if (rank != 0)
+        erg_terminal_leave(rank);
+    return rank == 0;
+}
+
+void erg_terminal_leave(int rank)
+{
+    erg_log(ERG_LOG_WARNING, "rank %d leaves the result to rank 0", rank);
 }

@@ -1,8 +1,9 @@
-/* What all SQLite files of ergon have in common: opening, checking, failing. */
+/* What all SQLite files of ergon have in common: opening, checking, messages. */
 #include "io/database.h"
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "io/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -41,6 +42,10 @@ int erg_database_fail(const struct erg_database *database, const char *doing, st
     if (code == SQLITE_CANTOPEN)
         return erg_fail(err, ERG_FAILED, "%s the %s '%s': %s (%s)", doing, name, database->path,
                         said, why_not_opened(database->path));
+    int reason = sqlite3_system_errno(database->handle); /* of a full disk, a file too large */
+    if (code == SQLITE_IOERR && reason)
+        return erg_fail(err, ERG_FAILED, "%s the %s '%s': %s (%s)", doing, name, database->path,
+                        said, strerror(reason));
     return erg_fail(err, ERG_FAILED, "%s the %s '%s': %s", doing, name, database->path, said);
 }
 
@@ -71,10 +76,7 @@ static int query(struct erg_database *database, const char *sql, int64_t *number
         sqlite3_step(statement) == SQLITE_ROW) {
         *number = sqlite3_column_int64(statement, 0);
         if (text)
-            erg_text_printf(text, "%s",
-                            sqlite3_column_type(statement, 0) == SQLITE_NULL
-                                ? ""
-                                : (const char *)sqlite3_column_text(statement, 0));
+            erg_text_add(text, (const char *)sqlite3_column_text(statement, 0));
         result = 0;
     } else {
         erg_database_fail(database, "opening", err);
@@ -140,6 +142,27 @@ static int create(struct erg_database *database, struct erg_error *err)
     return result;
 }
 
+/* A file of another program may carry ergon's marks: its table has to be the one ergon makes. */
+static int check_table(struct erg_database *database, struct erg_error *err)
+{
+    static const char sql[] = "SELECT count(*), max(type = 'table' AND sql = ?1) FROM sqlite_master"
+                              " WHERE type <> 'index' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+    sqlite3_stmt *statement = NULL;
+    int result = 0;
+    if (sqlite3_prepare_v2(database->handle, sql, -1, &statement, NULL) != SQLITE_OK ||
+        sqlite3_bind_text(statement, 1, database->format->create_sql, -1, SQLITE_STATIC) !=
+            SQLITE_OK ||
+        sqlite3_step(statement) != SQLITE_ROW)
+        result = erg_database_fail(database, "opening", err);
+    else if (sqlite3_column_int64(statement, 0) != 1 || !sqlite3_column_int(statement, 1))
+        result = erg_fail(err, ERG_FAILED,
+                          "opening the %s '%s': its tables are not those that ergon makes; move it "
+                          "away to start a new one",
+                          database->format->name, database->path);
+    sqlite3_finalize(statement);
+    return result;
+}
+
 static int check_integrity(struct erg_database *database, struct erg_error *err)
 {
     struct erg_text verdict = {0};
@@ -157,23 +180,6 @@ static int check_integrity(struct erg_database *database, struct erg_error *err)
     return result;
 }
 
-/* Whether the tables are those that ergon makes: rows of others may lack what is relied on. */
-static int check_tables(struct erg_database *database, struct erg_error *err)
-{
-    struct erg_text found = {0};
-    int64_t unused;
-    int result =
-        query(database, "SELECT group_concat(sql, '; ') FROM sqlite_master WHERE sql IS NOT NULL",
-              &unused, &found, err);
-    if (result == 0 && strcmp(found.data, database->format->create_sql) != 0)
-        result = erg_fail(err, ERG_FAILED,
-                          "opening the %s '%s': its tables are not those that ergon makes; move it "
-                          "away to start a new one",
-                          database->format->name, database->path);
-    erg_text_release(&found);
-    return result;
-}
-
 static int set_up(struct erg_database *database, struct erg_error *err)
 {
     bool empty;
@@ -186,7 +192,7 @@ static int set_up(struct erg_database *database, struct erg_error *err)
     if (sqlite3_db_readonly(database->handle, "main") == 1)
         return erg_fail(err, ERG_FAILED, "opening the %s '%s': the file is write-protected",
                         database->format->name, database->path);
-    if (!empty && (check_integrity(database, err) != 0 || check_tables(database, err) != 0))
+    if (!empty && (check_table(database, err) || check_integrity(database, err)))
         return -1;
     if (enter_wal(database, err) != 0)
         return -1;
@@ -197,12 +203,13 @@ int erg_database_open(struct erg_database *database, const char *path,
                       const struct erg_database_format *format, struct erg_error *err)
 {
     *database = (struct erg_database){.format = format, .path = erg_xstrdup(path)};
-    int result;
-    if (sqlite3_open_v2(path, &database->handle,
+    int result = erg_file_refuse_fifo(path, err);
+    if (result == 0 &&
+        sqlite3_open_v2(path, &database->handle,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
                         NULL) == SQLITE_OK)
         result = set_up(database, err);
-    else
+    else if (result == 0)
         result = erg_database_fail(database, "opening", err);
     if (result != 0)
         erg_database_close(database);

@@ -1,6 +1,5 @@
-/* Whole files, read, and written in one step. */
-#define _XOPEN_SOURCE 700 /* realpath */
-#define _DEFAULT_SOURCE   /* flock */
+/* Reading and writing whole files, making folders. */
+#define _DEFAULT_SOURCE /* flock, realpath */
 
 #include "io/file.h"
 
@@ -8,7 +7,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -23,23 +21,27 @@ static int read_failed(struct erg_error *err, const char *path, int reason)
     return erg_fail(err, ERG_FAILED, "reading '%s': %s", path, strerror(reason));
 }
 
-/* The pipes of a shell, "-" as /dev/stdin and <(command), have a writer; others may have none. */
-static bool is_named_pipe(const char *path)
+int erg_file_refuse_fifo(const char *path, struct erg_error *err)
 {
-    return strncmp(path, "/dev/", 5) != 0 && strncmp(path, "/proc/", 6) != 0;
+    struct stat info;
+    if (strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0 ||
+        stat(path, &info) != 0 || !S_ISFIFO(info.st_mode))
+        return 0;
+    return erg_fail(err, ERG_FAILED,
+                    "reading '%s': this is a FIFO, expected a file; a pipe can be given as "
+                    "/dev/stdin",
+                    path);
 }
 
 int erg_file_read(const char *path, size_t limit_bytes, char **text, size_t *length,
                   struct erg_error *err)
 {
-    struct stat info;
-    if (stat(path, &info) == 0 && S_ISFIFO(info.st_mode) && is_named_pipe(path))
-        return erg_fail(err, ERG_FAILED,
-                        "reading '%s': this is a named pipe, which may never end; expected a file",
-                        path);
+    if (erg_file_refuse_fifo(path, err) != 0)
+        return -1;
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return read_failed(err, path, errno);
+    struct stat info;
     size_t capacity = 4096;
     if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0)
         capacity = (size_t)info.st_size + 1; /* room to see the end in one read */
@@ -83,26 +85,19 @@ int erg_file_read(const char *path, size_t limit_bytes, char **text, size_t *len
     return 0;
 }
 
-/* Writes everything, syncs and closes; returns 0 or the errno of the first failure. */
-static int fill_and_close(int file, const char *bytes, size_t count, bool sync)
+/* Writes everything; returns 0 or the errno of the first failure. */
+static int fill(int file, const char *bytes, size_t count, bool sync)
 {
-    int reason = 0;
     while (count > 0) {
         ssize_t put = write(file, bytes, count);
         if (put < 0 && errno == EINTR)
             continue;
-        if (put < 0) {
-            reason = errno;
-            break;
-        }
+        if (put < 0)
+            return errno;
         bytes += put;
         count -= (size_t)put;
     }
-    if (!reason && sync && fsync(file) != 0)
-        reason = errno;
-    if (close(file) != 0 && !reason)
-        reason = errno; /* network file systems report a full disk here */
-    return reason;
+    return sync && fsync(file) != 0 ? errno : 0; /* network file systems find a full disk here */
 }
 
 static void sync_folder_of(const char *path)
@@ -119,54 +114,85 @@ static void sync_folder_of(const char *path)
     free(folder);
 }
 
-/* Removes NAME.PID.N.tmp where that process has ended: nobody holds the lock that a writer has. */
-static void remove_if_left(const char *folder, const char *name, const char *entry)
+/* ".PID.SERIAL.tmp", what a temporary name has behind the name of its file. */
+static bool is_temporary(const char *suffix)
 {
-    char *end;
-    const size_t length = strlen(name);
-    if (strncmp(entry, name, length) != 0 || entry[length] != '.' || !isdigit(entry[length + 1]))
-        return;
-    long process = strtol(entry + length + 1, &end, 10);
-    if (*end != '.' || !isdigit(end[1]))
-        return;
-    strtol(end + 1, &end, 10);
-    if (strcmp(end, ".tmp") != 0 || process < 1 || kill((pid_t)process, 0) == 0 || errno != ESRCH)
-        return;
-    size_t room = strlen(folder) + strlen(entry) + 2;
-    char *path = erg_xmalloc(room);
-    snprintf(path, room, "%s/%s", folder, entry);
-    int file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0)
-        unlink(path);
-    if (file >= 0)
-        close(file);
-    free(path);
+    for (int number = 0; number < 2; number++) {
+        if (*suffix != '.' || !isdigit((unsigned char)suffix[1]))
+            return false;
+        suffix += 1 + strspn(suffix + 1, "0123456789");
+    }
+    return strcmp(suffix, ".tmp") == 0;
 }
 
-/* What runs that were killed between writing and renaming have left of this file. */
-static void remove_left(const char *target)
+/*
+ * Removes what killed runs left of writing this file. Whoever writes holds a lock on its temporary
+ * file, on whatever machine it runs; where there are no locks, nothing is removed.
+ */
+static void remove_abandoned(const char *target)
 {
     char *folder = erg_xstrdup(target);
     char *slash = strrchr(folder, '/');
-    const char *name = slash ? strrchr(target, '/') + 1 : target;
+    const char *name = slash ? target + (slash + 1 - folder) : target;
     if (slash)
-        slash[slash == folder] = '\0';
-    DIR *entries = opendir(slash ? folder : ".");
-    for (const struct dirent *entry; entries && (entry = readdir(entries));)
-        remove_if_left(slash ? folder : ".", name, entry->d_name);
-    if (entries)
-        closedir(entries);
+        slash[1] = '\0';
+    DIR *listing = opendir(slash ? folder : ".");
+    for (struct dirent *entry; listing && (entry = readdir(listing)) != NULL;) {
+        if (strncmp(entry->d_name, name, strlen(name)) != 0 ||
+            !is_temporary(entry->d_name + strlen(name)))
+            continue;
+        int file =
+            openat(dirfd(listing), entry->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        struct stat info;
+        if (file >= 0 && fstat(file, &info) == 0 && S_ISREG(info.st_mode) &&
+            flock(file, LOCK_EX | LOCK_NB) == 0)
+            unlinkat(dirfd(listing), entry->d_name, 0);
+        if (file >= 0)
+            close(file);
+    }
+    if (listing)
+        closedir(listing);
     free(folder);
+}
+
+/* A locked file of a new name beside the target; -1 with errno. */
+static int make_temporary(const char *target, char **name)
+{
+    static atomic_uint serial; /* several threads may write the same path */
+    size_t room = strlen(target) + 48;
+    char *temporary = erg_xmalloc(room);
+    struct stat info;
+    for (;;) {
+        snprintf(temporary, room, "%s.%ld.%u.tmp", target, (long)getpid(),
+                 atomic_fetch_add(&serial, 1));
+        int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file < 0 && errno == EEXIST)
+            continue; /* of a killed process with this number, on a machine without locks */
+        if (file < 0) {
+            int reason = errno;
+            free(temporary);
+            errno = reason;
+            return -1;
+        }
+        while (flock(file, LOCK_EX) != 0 && errno == EINTR)
+            ;
+        if (fstat(file, &info) != 0 || info.st_nlink > 0) {
+            *name = temporary;
+            return file;
+        }
+        close(file); /* it was removed before it was locked */
+    }
 }
 
 int erg_file_write(const char *path, const void *bytes, size_t count, struct erg_error *err)
 {
-    static atomic_uint serial; /* several threads may write the same path */
     struct stat info;
     bool exists = stat(path, &info) == 0;
     if (exists && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
         int file = open(path, O_WRONLY | O_CLOEXEC);
-        int reason = file < 0 ? errno : fill_and_close(file, bytes, count, false);
+        int reason = file < 0 ? errno : fill(file, bytes, count, false);
+        if (file >= 0 && close(file) != 0 && !reason)
+            reason = errno;
         return reason ? erg_fail(err, ERG_FAILED, "writing '%s': %s", path, strerror(reason)) : 0;
     }
     if (exists && S_ISDIR(info.st_mode))
@@ -176,20 +202,16 @@ int erg_file_write(const char *path, const void *bytes, size_t count, struct erg
     char *target = exists ? realpath(path, NULL) : NULL;
     if (!target)
         target = erg_xstrdup(path);
-    size_t room = strlen(target) + 48;
-    char *temporary = erg_xmalloc(room);
-    snprintf(temporary, room, "%s.%ld.%u.tmp", target, (long)getpid(),
-             atomic_fetch_add(&serial, 1));
-
+    remove_abandoned(target);
+    char *temporary = NULL;
     int reason = 0;
-    int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int file = make_temporary(target, &temporary);
     if (file < 0) {
         reason = errno;
     } else {
-        flock(file, LOCK_EX | LOCK_NB); /* says that its writer lives, also on another machine */
         if (exists && fchmod(file, info.st_mode & 07777) != 0)
             reason = errno; /* the old file's mode, whatever the umask says */
-        int failed = fill_and_close(file, bytes, count, true);
+        int failed = fill(file, bytes, count, true);
         reason = reason ? reason : failed;
         if (!reason && rename(temporary, target) != 0)
             reason = errno;
@@ -197,8 +219,8 @@ int erg_file_write(const char *path, const void *bytes, size_t count, struct erg
             unlink(temporary);
         else
             sync_folder_of(target);
+        close(file); /* with it goes the lock */
     }
-    remove_left(target);
     free(temporary);
     free(target);
     if (!reason)

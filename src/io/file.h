@@ -21,17 +21,19 @@ enum { ERG_FILE_UNSIZED_BYTES = 256 << 20 };
 /*
  * The whole of a file into *text (NUL-terminated, to be freed by the caller) and its size into
  * *length (may be NULL). A file of more than `limit_bytes` is refused; 0 means no limit
- * but its own size. The pipes of a shell and devices can be read too; a named pipe is
- * refused, since it may never end.
+ * but its own size. Pipes and devices below /dev and /proc can be read too.
  */
 int erg_file_read(const char *path, size_t limit_bytes, char **text, size_t *length,
                   struct erg_error *err);
 
+/* Fails for a FIFO that has a name: opening it waits for somebody who writes, perhaps for ever. */
+int erg_file_refuse_fifo(const char *path, struct erg_error *err);
+
 /*
  * Writes a file in one step: into a temporary name in the same folder, synced, renamed. After a
- * failure (full disk, read-only folder, …) the old file is as it was and nothing is left behind;
- * what a killed run has left behind of this file is removed.
- * A symbolic link keeps pointing where it points; devices and pipes are written directly.
+ * failure (full disk, read-only folder, …) the old file is as it was and nothing is left behind.
+ * What killed runs left of writing it is removed. A symbolic link keeps pointing where it points;
+ * devices and pipes are written directly.
  */
 int erg_file_write(const char *path, const void *bytes, size_t count, struct erg_error *err);
 

@@ -4,6 +4,7 @@
  */
 #include "base/memory.h"
 #include "base/text.h"
+#include "io/file.h"
 #include "io/json.h"
 #include "telemetry/recording_internal.h"
 
@@ -176,6 +177,8 @@ static int read_header(struct erg_recording *recording, struct erg_error *err)
 
 int erg_recording_open(struct erg_recording **out, const char *path, struct erg_error *err)
 {
+    if (erg_file_refuse_fifo(path, err) != 0)
+        return -1;
     FILE *file = fopen(path, "rb");
     if (!file)
         return erg_fail(err, ERG_FAILED, "reading the recording '%s': %s", path, strerror(errno));

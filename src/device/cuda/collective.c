@@ -65,13 +65,13 @@ static int open_peers(struct erg_collective *c, struct erg_error *err)
 static int find_spread(const struct erg_collective *c, bool *spread, struct erg_error *err)
 {
     typedef char machine_name[ERG_LAUNCH_MACHINE_BYTES];
-    machine_name mine, *machines = erg_xcalloc((size_t)c->world, sizeof *machines);
+    machine_name mine = {0}, *machines = erg_xcalloc((size_t)c->world, sizeof *machines);
     int *groups = erg_xcalloc((size_t)c->world, sizeof *groups), own = 0;
     erg_launch_machine(mine);
     int result = erg_rendezvous_all_gather(c->rendezvous, mine, sizeof mine, machines,
                                            ERG_COLLECTIVE_WORLD_S, err);
     for (int r = 0; r < c->count; r++)
-        own |= strcmp(machines[c->ranks[r]], mine) != 0;
+        own |= strncmp(machines[c->ranks[r]], mine, sizeof mine) != 0;
     if (result == 0)
         result = erg_rendezvous_all_gather(c->rendezvous, &own, sizeof own, groups,
                                            ERG_COLLECTIVE_WORLD_S, err);

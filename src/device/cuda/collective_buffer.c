@@ -37,7 +37,7 @@ static int map_peers(struct erg_collective_buffer *buffer, const struct erg_coll
         const struct offer *offer = &offers[c->ranks[r]];
         if (r == c->rank)
             continue;
-        if (strcmp(offer->machine, offers[c->world_rank].machine) != 0)
+        if (strncmp(offer->machine, offers[c->world_rank].machine, sizeof offer->machine) != 0)
             return erg_fail(err, ERG_FAILED,
                             "rank %d and rank %d are on different machines, where only the library "
                             "(NCCL) connects them",
@@ -61,7 +61,8 @@ static int agree(const struct erg_collective *c, int failed, const struct erg_er
         return -1;
     for (int r = 0; r < c->world; r++)
         if (!offers[r].good)
-            return erg_fail(err, ERG_FAILED, "rank %d: %s", r, offers[r].why);
+            return erg_fail(err, ERG_FAILED, "rank %d: %.*s", r, (int)sizeof offers[r].why,
+                            offers[r].why);
     return 0;
 }
 

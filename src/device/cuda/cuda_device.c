@@ -1,4 +1,5 @@
 #include "device/cuda/cuda_device_internal.h"
+#include "device/packed_steps.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -10,27 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-/* ---- steps as bytes, for processes of one binary on one machine ---- */
-
-static size_t packed_bytes(const struct erg_step *steps, size_t count)
-{
-    size_t bytes = count * sizeof *steps;
-    for (size_t i = 0; i < count; i++)
-        bytes += steps[i].task.op_count * sizeof *steps[i].task.ops;
-    return bytes;
-}
-
-static void pack(const struct erg_step *steps, size_t count, char *bytes)
-{
-    memcpy(bytes, steps, count * sizeof *steps);
-    bytes += count * sizeof *steps;
-    for (size_t i = 0; i < count; i++) {
-        size_t size = steps[i].task.op_count * sizeof *steps[i].task.ops;
-        memcpy(bytes, steps[i].task.ops, size);
-        bytes += size;
-    }
-}
 
 /* ---- rank 0 ---- */
 
@@ -95,10 +75,10 @@ static int queue(struct cuda_device *device, const struct erg_step *steps, size_
     struct device_message message = {.command = COMMAND_ENQUEUE,
                                      .steps = (uint32_t)count,
                                      .repeats = repeats,
-                                     .bytes = packed_bytes(steps, count),
+                                     .bytes = erg_packed_steps_bytes(steps, count),
                                      .delay_ns = others_delay_ns};
     char *bytes = erg_xmalloc(message.bytes);
-    pack(steps, count, bytes);
+    erg_packed_steps_write(steps, count, bytes);
     int status = tell(device, message, bytes, err) ||
                          erg_worker_enqueue(device->worker, steps, count, repeats, 0, err)
                      ? -1

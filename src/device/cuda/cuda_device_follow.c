@@ -1,5 +1,6 @@
 /* The ranks of a CUDA device that follow rank 0, and what all of them say to each other. */
 #include "device/cuda/cuda_device_internal.h"
+#include "device/packed_steps.h"
 
 #include "base/memory.h"
 
@@ -8,18 +9,6 @@
 
 /* Followers wait for the next command as long as rank 0 lives; its death is noticed sooner. */
 static const double patience_s = 1e9;
-
-/* The steps lie in `bytes` afterwards and point into it. */
-static const struct erg_step *unpack(char *bytes, size_t count)
-{
-    struct erg_step *steps = (struct erg_step *)(void *)bytes;
-    bytes += count * sizeof *steps;
-    for (size_t i = 0; i < count; i++) {
-        steps[i].task.ops = (const struct erg_op *)(const void *)bytes;
-        bytes += steps[i].task.op_count * sizeof *steps[i].task.ops;
-    }
-    return steps;
-}
 
 int device_gather_spans(struct erg_worker *worker, const struct erg_worker_options *options,
                         struct erg_device_span *all, struct erg_error *err)
@@ -47,12 +36,12 @@ int device_gather_differences(const struct erg_worker *worker,
 int device_check_machines(const struct erg_worker_options *options, struct erg_error *err)
 {
     typedef char machine_name[ERG_LAUNCH_MACHINE_BYTES];
-    machine_name mine, *all = erg_xcalloc((size_t)options->env->world, sizeof *all);
+    machine_name mine = {0}, *all = erg_xcalloc((size_t)options->env->world, sizeof *all);
     erg_launch_machine(mine);
     int status = erg_rendezvous_all_gather(options->rendezvous, mine, sizeof mine, all,
                                            DEVICE_ANSWER_S, err);
     for (int rank = 1; !status && rank < options->env->world; rank++)
-        if (strcmp(all[rank], all[0]) != 0)
+        if (strncmp(all[rank], all[0], sizeof mine) != 0)
             status = erg_fail(err, ERG_INFEASIBLE,
                               "measuring on several machines: rank %d is not on that of rank 0; "
                               "expected all GPUs of a stage on one machine",
@@ -66,8 +55,32 @@ int device_share_buses(const struct erg_worker *worker, const struct erg_worker_
 {
     const struct erg_cuda *cuda = erg_worker_cuda(worker);
     *buses = erg_xcalloc((size_t)options->env->world, sizeof cuda->bus);
-    return erg_rendezvous_all_gather(options->rendezvous, cuda->bus, sizeof cuda->bus, *buses,
-                                     DEVICE_ANSWER_S, err);
+    int status = erg_rendezvous_all_gather(options->rendezvous, cuda->bus, sizeof cuda->bus, *buses,
+                                           DEVICE_ANSWER_S, err);
+    for (int rank = 0; rank < options->env->world; rank++)
+        (*buses)[(size_t)(rank + 1) * sizeof cuda->bus - 1] = '\0';
+    return status;
+}
+
+static int obey_enqueue(struct erg_worker *worker, const struct erg_worker_options *options,
+                        const struct device_message *message, struct erg_error *err)
+{
+    if (message->bytes > ERG_RENDEZVOUS_MOST_BYTES)
+        return erg_fail(err, ERG_FAILED,
+                        "rank 0 announced steps of %llu bytes, expected %d at most",
+                        (unsigned long long)message->bytes, ERG_RENDEZVOUS_MOST_BYTES);
+    char *bytes = erg_xmalloc(message->bytes);
+    const struct erg_step *steps;
+    int status =
+        erg_rendezvous_broadcast(options->rendezvous, 0, bytes, message->bytes, DEVICE_ANSWER_S,
+                                 err) ||
+                erg_packed_steps_read(bytes, message->bytes, message->steps, &steps, err) ||
+                erg_worker_enqueue(worker, steps, message->steps, message->repeats,
+                                   message->delay_ns, err)
+            ? -1
+            : 0;
+    free(bytes);
+    return status;
 }
 
 static int obey(struct erg_worker *worker, const struct erg_worker_options *options,
@@ -76,18 +89,8 @@ static int obey(struct erg_worker *worker, const struct erg_worker_options *opti
     switch ((enum device_command)message->command) {
     case COMMAND_BEGIN:
         return erg_worker_begin(worker, err);
-    case COMMAND_ENQUEUE: {
-        char *bytes = erg_xmalloc(message->bytes);
-        int status =
-            erg_rendezvous_broadcast(options->rendezvous, 0, bytes, message->bytes, DEVICE_ANSWER_S,
-                                     err) ||
-                    erg_worker_enqueue(worker, unpack(bytes, message->steps), message->steps,
-                                       message->repeats, message->delay_ns, err)
-                ? -1
-                : 0;
-        free(bytes);
-        return status;
-    }
+    case COMMAND_ENQUEUE:
+        return obey_enqueue(worker, options, message, err);
     case COMMAND_SYNC: {
         struct erg_device_span *all =
             erg_xcalloc((size_t)options->env->world * ERG_DEVICE_SPANS, sizeof *all);
