@@ -47,7 +47,8 @@ static struct rounding_effort choose_effort(const struct realiser *realiser,
 
 static struct rounding *new_rounding(const struct realiser *realiser)
 {
-    return rounding_new(&realiser->iteration->schedule, realiser->tables, realiser->request->seed);
+    return rounding_new(&realiser->iteration->schedule, realiser->tables, &realiser->cycles,
+                        realiser->request->seed);
 }
 
 static int choose(void *context, size_t i, struct erg_error *err)
@@ -153,6 +154,8 @@ static struct erg_iteration_plan *add_plan(struct realiser *realiser)
 int realiser_finish(struct realiser *realiser, struct erg_error *err)
 {
     size_t count = realiser->wanted.count;
+    if (count && !realiser->cycles.table_count)
+        rounding_cycles_init(&realiser->cycles, &realiser->iteration->schedule, realiser->tables);
     int result = erg_parallel_for(count, 0, choose, realiser, err);
     if (result == 0) {
         find_hull(realiser);
@@ -187,4 +190,5 @@ void realiser_release(struct realiser *realiser)
 {
     forget_wanted(realiser);
     free(realiser->wanted.items);
+    rounding_cycles_release(&realiser->cycles);
 }

@@ -5,7 +5,7 @@
 #ifndef ERG_ITERATION_REALISE_INTERNAL_H
 #define ERG_ITERATION_REALISE_INTERNAL_H
 
-#include "iteration/tables_internal.h"
+#include "iteration/rounding_internal.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -16,6 +16,7 @@ struct realiser {
     struct erg_iteration *iteration; /* gets the plans */
     size_t plan_capacity;
     const struct timecost_problem *problem;
+    struct rounding_cycles cycles; /* found when first needed */
     size_t expected; /* plans in all, at most */
     struct {
         struct wanted *items;

@@ -36,8 +36,26 @@ struct place {
     int32_t phase; /* see rounding_mix() */
 };
 
+/*
+ * What stages of 1F1B do in the steady state. Stage s + 1 runs forward(m) and backward(m - k) while
+ * stage s runs backward(m - k - 1) and forward(m + 1), in between the same two moments: a cycle of
+ * the pipeline takes as long as that of its slowest stage. So at best all stages keep the same time,
+ * or change between two of them together: what that costs is the hull, and `option` says of each of
+ * its points what every table does. Empty where stages have several chunks.
+ */
+struct rounding_cycles {
+    struct erg_frontier hull;
+    size_t table_count;
+    uint16_t *option; /* [point][table] */
+};
+
+void rounding_cycles_init(struct rounding_cycles *cycles, const struct erg_schedule *schedule,
+                          const struct option_tables *tables);
+void rounding_cycles_release(struct rounding_cycles *cycles);
+
 struct rounding {
     const struct option_tables *tables;
+    const struct rounding_cycles *cycles;
     size_t count;
     int32_t phases;
     int32_t reach;          /* the most places between an instruction and its successor */
@@ -48,13 +66,15 @@ struct rounding {
     double *price_w; /* per place: what a second more or less is worth in the continuous plan */
     uint16_t *choice, *best, *floor; /* per place: index into its options */
     uint16_t *kept;                  /* the search's copy of one range */
+    uint16_t *cycle[2];              /* per place: a cycle that is on time, and one that is late */
     size_t microbatches;
     int32_t *place_of; /* [table * microbatches + microbatch] */
     struct beam *beam;
 };
 
 struct rounding *rounding_new(const struct erg_schedule *schedule,
-                              const struct option_tables *tables, uint64_t seed);
+                              const struct option_tables *tables,
+                              const struct rounding_cycles *cycles, uint64_t seed);
 void rounding_free(struct rounding *rounding);
 
 /* How often to look at each instruction: at least, and at most until a plan needs enough_j. */
