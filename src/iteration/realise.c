@@ -17,8 +17,8 @@ enum { MOST_KEPT = 16 << 20, LEAST_KEPT = 8 };
 /* What a mixture of two neighbours must promise to save, in parts of a plan's energy. */
 static const double worth_mixing = 2e-4;
 
-/* A plan costing less than this beyond the continuous plan is good enough. */
-static const double good_loss = 0.0015;
+/* A plan costing less than the first beyond the continuous plan is good enough, more is poor. */
+static const double good_loss = 0.0015, poor_loss = 0.003;
 
 struct wanted {
     size_t plan; /* of the iteration */
@@ -39,10 +39,13 @@ static struct rounding_effort choose_effort(const struct realiser *realiser,
     const struct erg_iteration *iteration = realiser->iteration;
     size_t more = long_pipeline / iteration->schedule.count;
     more = more < 1 ? 1 : more > 4 ? 4 : more;
-    double enough_j = iteration->plans[wanted->plan].planned_energy_j * (1 + good_loss);
-    if (wanted->will_run)
-        return (struct rounding_effort){.least = 32, .most = 256 * more, .enough_j = enough_j};
-    return (struct rounding_effort){.least = 8, .most = 24 * more, .enough_j = enough_j};
+    double planned_j = iteration->plans[wanted->plan].planned_energy_j;
+    struct rounding_effort effort = {.least = wanted->will_run ? 32 : 8,
+                                     .most = (wanted->will_run ? 256 : 24) * more,
+                                     .enough_j = planned_j * (1 + good_loss),
+                                     .poor_j = planned_j * (1 + poor_loss)};
+    effort.utmost = 2 * effort.most;
+    return effort;
 }
 
 static struct rounding *new_rounding(const struct realiser *realiser)

@@ -17,7 +17,7 @@ struct realiser {
     size_t plan_capacity;
     const struct timecost_problem *problem;
     struct rounding_cycles cycles; /* found when first needed */
-    size_t expected; /* plans in all, at most */
+    size_t expected;               /* plans in all, at most */
     struct {
         struct wanted *items;
         size_t count, capacity;

@@ -178,7 +178,9 @@ static void search(struct rounding *rounding, double deadline_s,
                    const struct rounding_effort *effort, struct erg_rng *rng, double *best_j)
 {
     enum { ROUND = 8 };
-    for (size_t done = 0; done < effort->least || (done<effort->most && * best_j> effort->enough_j);
+    for (size_t done = 0;
+         done < effort->least || (done<effort->most && * best_j> effort->enough_j) ||
+         (done<effort->utmost && * best_j> effort->poor_j);
          done += ROUND) {
         rounding_search(rounding, deadline_s, ROUND, rng);
         compete(rounding, deadline_s, best_j);

@@ -39,9 +39,9 @@ struct place {
 /*
  * What stages of 1F1B do in the steady state. Stage s + 1 runs forward(m) and backward(m - k) while
  * stage s runs backward(m - k - 1) and forward(m + 1), in between the same two moments: a cycle of
- * the pipeline takes as long as that of its slowest stage. So at best all stages keep the same time,
- * or change between two of them together: what that costs is the hull, and `option` says of each of
- * its points what every table does. Empty where stages have several chunks.
+ * the pipeline takes as long as that of its slowest stage. So at best all stages keep the same
+ * time, or change between two of them together: what that costs is the hull, and `option` says of
+ * each of its points what every table does. Empty where stages have several chunks.
  */
 struct rounding_cycles {
     struct erg_frontier hull;
@@ -77,10 +77,13 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
                               const struct rounding_cycles *cycles, uint64_t seed);
 void rounding_free(struct rounding *rounding);
 
-/* How often to look at each instruction: at least, and at most until a plan needs enough_j. */
+/*
+ * How often to look at each instruction: at least, at most until a plan needs enough_j, and at the
+ * utmost until it needs poor_j.
+ */
 struct rounding_effort {
-    size_t least, most;
-    double enough_j;
+    size_t least, most, utmost;
+    double enough_j, poor_j;
 };
 
 /*
