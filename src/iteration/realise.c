@@ -17,8 +17,8 @@ enum { MOST_KEPT = 16 << 20, LEAST_KEPT = 8 };
 /* What a mixture of two neighbours must promise to save, in parts of a plan's energy. */
 static const double worth_mixing = 2e-4;
 
-/* A plan costing less than this beyond the continuous plan is good enough. */
-static const double good_loss = 0.0015;
+/* A plan costing less than the first beyond the continuous plan is good enough, more is poor. */
+static const double good_loss = 0.0015, poor_loss = 0.003;
 
 struct wanted {
     size_t plan; /* of the iteration */
@@ -39,15 +39,19 @@ static struct rounding_effort choose_effort(const struct realiser *realiser,
     const struct erg_iteration *iteration = realiser->iteration;
     size_t more = long_pipeline / iteration->schedule.count;
     more = more < 1 ? 1 : more > 4 ? 4 : more;
-    double enough_j = iteration->plans[wanted->plan].planned_energy_j * (1 + good_loss);
-    if (wanted->will_run)
-        return (struct rounding_effort){.least = 32, .most = 256 * more, .enough_j = enough_j};
-    return (struct rounding_effort){.least = 8, .most = 24 * more, .enough_j = enough_j};
+    double planned_j = iteration->plans[wanted->plan].planned_energy_j;
+    struct rounding_effort effort = {.least = wanted->will_run ? 32 : 8,
+                                     .most = (wanted->will_run ? 256 : 24) * more,
+                                     .enough_j = planned_j * (1 + good_loss),
+                                     .poor_j = planned_j * (1 + poor_loss)};
+    effort.utmost = 2 * effort.most;
+    return effort;
 }
 
 static struct rounding *new_rounding(const struct realiser *realiser)
 {
-    return rounding_new(&realiser->iteration->schedule, realiser->tables, realiser->request->seed);
+    return rounding_new(&realiser->iteration->schedule, realiser->tables, &realiser->cycles,
+                        realiser->request->seed);
 }
 
 static int choose(void *context, size_t i, struct erg_error *err)
@@ -94,7 +98,7 @@ static int mix(void *context, size_t i, struct erg_error *err)
     wanted->mixed = erg_xcalloc(rounding->count, sizeof *wanted->mixed);
     memcpy(wanted->mixed, wanted->choice, rounding->count * sizeof *wanted->mixed);
     erg_rounding_mix(rounding, &wanted->continuous, wanted->deadline_s, &effort,
-                 items[a->recipe].choice, items[b->recipe].choice, wanted->mixed);
+                     items[a->recipe].choice, items[b->recipe].choice, wanted->mixed);
     rounding_free(rounding);
     return 0;
 }
@@ -115,7 +119,8 @@ static void store_plans(struct realiser *realiser)
     for (size_t i = 0; i < realiser->wanted.count; i++) {
         const struct wanted *wanted = &realiser->wanted.items[i];
         struct erg_iteration_plan *plan = &realiser->iteration->plans[wanted->plan];
-        erg_rounding_options(rounding, wanted->mixed ? wanted->mixed : wanted->choice, plan->option);
+        erg_rounding_options(rounding, wanted->mixed ? wanted->mixed : wanted->choice,
+                             plan->option);
         erg_iteration_evaluate(schedule, realiser->request->tables, plan->option, NULL,
                                &plan->time_s, &plan->energy_j);
         assert(plan->time_s <= wanted->deadline_s * (1 + 4 * ROUNDING_MARGIN));
@@ -153,6 +158,9 @@ static struct erg_iteration_plan *add_plan(struct realiser *realiser)
 int realiser_finish(struct realiser *realiser, struct erg_error *err)
 {
     size_t count = realiser->wanted.count;
+    if (count && !realiser->cycles.table_count)
+        erg_rounding_cycles_init(&realiser->cycles, &realiser->iteration->schedule,
+                                 realiser->tables);
     int result = erg_parallel_for(count, 0, choose, realiser, err);
     if (result == 0) {
         find_hull(realiser);
@@ -187,4 +195,5 @@ void realiser_release(struct realiser *realiser)
 {
     forget_wanted(realiser);
     free(realiser->wanted.items);
+    erg_rounding_cycles_release(&realiser->cycles);
 }

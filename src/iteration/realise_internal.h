@@ -5,7 +5,7 @@
 #ifndef ERG_ITERATION_REALISE_INTERNAL_H
 #define ERG_ITERATION_REALISE_INTERNAL_H
 
-#include "iteration/tables_internal.h"
+#include "iteration/rounding_internal.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -16,7 +16,8 @@ struct realiser {
     struct erg_iteration *iteration; /* gets the plans */
     size_t plan_capacity;
     const struct timecost_problem *problem;
-    size_t expected; /* plans in all, at most */
+    struct rounding_cycles cycles; /* found when first needed */
+    size_t expected;               /* plans in all, at most */
     struct {
         struct wanted *items;
         size_t count, capacity;

@@ -105,11 +105,82 @@ static void load_plan(struct rounding *rounding, const struct timecost_plan *pla
     }
 }
 
+/* The slow choice in so many phases, the first or the last ones, and the fast one in the others. */
+static double divide(struct rounding *rounding, const uint16_t *fast, const uint16_t *slow,
+                     int32_t slow_phases, bool last)
+{
+    for (size_t p = 0; p < rounding->count; p++) {
+        int32_t phase = rounding->places[p].phase;
+        bool is_slow = last ? phase >= rounding->phases - slow_phases : phase < slow_phases;
+        rounding->choice[p] = is_slow ? slow[p] : fast[p];
+    }
+    return forward(rounding);
+}
+
+/* Phases of a fast choice, which is on time, and of a slow one, which is late, compete. */
+static void mix(struct rounding *rounding, double deadline_s, const uint16_t *fast,
+                const uint16_t *slow, double *best_j)
+{
+    for (int last = 0; last < 2; last++) {
+        int32_t low = 0, high = rounding->phases; /* all slow is too slow */
+        while (high - low > 1) {
+            int32_t middle = (low + high) / 2;
+            if (divide(rounding, fast, slow, middle, last) <= deadline_s)
+                low = middle;
+            else
+                high = middle;
+        }
+        divide(rounding, fast, slow, low, last);
+        reclaim(rounding, deadline_s);
+        compete(rounding, deadline_s, best_j);
+    }
+}
+
+/* A cycle in the steady state, and what is just below the plan before and after it. */
+static double repeat_cycle(struct rounding *rounding, size_t cycle, uint16_t *choice)
+{
+    const uint16_t *option = &rounding->cycles->option[cycle * rounding->cycles->table_count];
+    int32_t ends = (int32_t)rounding->cycles->table_count / 2; /* a phase per stage */
+    for (size_t p = 0; p < rounding->count; p++) {
+        const struct place *place = &rounding->places[p];
+        bool steady = place->phase >= ends && place->phase < rounding->phases - ends;
+        choice[p] = steady ? option[place->table] : rounding->best[p];
+    }
+    memcpy(rounding->choice, choice, rounding->count * sizeof *choice);
+    return forward(rounding);
+}
+
+/* Cycles compete: the slowest that is on time, mixed with the next. */
+static void cycle_start(struct rounding *rounding, double deadline_s, double *best_j)
+{
+    uint16_t *const *cycle = rounding->cycle;
+    size_t low = 0, high = rounding->cycles->hull.count;
+    if (!high || repeat_cycle(rounding, 0, cycle[0]) > deadline_s)
+        return;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (repeat_cycle(rounding, middle, cycle[1]) <= deadline_s)
+            low = middle;
+        else
+            high = middle;
+    }
+    repeat_cycle(rounding, low, cycle[0]);
+    if (high < rounding->cycles->hull.count) {
+        repeat_cycle(rounding, high, cycle[1]);
+        mix(rounding, deadline_s, cycle[0], cycle[1], best_j);
+    } else {
+        reclaim(rounding, deadline_s);
+        compete(rounding, deadline_s, best_j);
+    }
+}
+
 static void search(struct rounding *rounding, double deadline_s,
                    const struct rounding_effort *effort, struct erg_rng *rng, double *best_j)
 {
     enum { ROUND = 8 };
-    for (size_t done = 0; done < effort->least || (done<effort->most && * best_j> effort->enough_j);
+    for (size_t done = 0;
+         done < effort->least || (done<effort->most && * best_j> effort->enough_j) ||
+         (done<effort->utmost && * best_j> effort->poor_j);
          done += ROUND) {
         rounding_search(rounding, deadline_s, ROUND, rng);
         compete(rounding, deadline_s, best_j);
@@ -139,26 +210,15 @@ void rounding_round(struct rounding *rounding, const struct timecost_plan *plan,
         reclaim(rounding, deadline_s);
         compete(rounding, deadline_s, &best_j);
     }
+    cycle_start(rounding, deadline_s, &best_j);
     memcpy(rounding->choice, rounding->best, bytes);
     search(rounding, deadline_s, effort, &rng, &best_j);
     memcpy(choice, rounding->best, bytes);
 }
 
-/* The slow choice in so many phases, the first or the last ones, and the fast one in the others. */
-static double divide(struct rounding *rounding, const uint16_t *fast, const uint16_t *slow,
-                     int32_t slow_phases, bool last)
-{
-    for (size_t p = 0; p < rounding->count; p++) {
-        int32_t phase = rounding->places[p].phase;
-        bool is_slow = last ? phase >= rounding->phases - slow_phases : phase < slow_phases;
-        rounding->choice[p] = is_slow ? slow[p] : fast[p];
-    }
-    return forward(rounding);
-}
-
-void erg_rounding_mix(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
-                  const struct rounding_effort *effort, const uint16_t *fast, const uint16_t *slow,
-                  uint16_t *choice)
+void erg_rounding_mix(struct rounding *rounding, const struct timecost_plan *plan,
+                      double deadline_s, const struct rounding_effort *effort, const uint16_t *fast,
+                      const uint16_t *slow, uint16_t *choice)
 {
     struct erg_rng rng;
     double given_j = DBL_MAX, best_j = DBL_MAX;
@@ -167,19 +227,7 @@ void erg_rounding_mix(struct rounding *rounding, const struct timecost_plan *pla
     deadline_s *= 1 + 2 * ROUNDING_MARGIN;
     memcpy(rounding->choice, choice, bytes);
     compete(rounding, deadline_s, &given_j);
-    for (int last = 0; last < 2; last++) {
-        int32_t low = 0, high = rounding->phases; /* all slow is too slow */
-        while (high - low > 1) {
-            int32_t middle = (low + high) / 2;
-            if (divide(rounding, fast, slow, middle, last) <= deadline_s)
-                low = middle;
-            else
-                high = middle;
-        }
-        divide(rounding, fast, slow, low, last);
-        reclaim(rounding, deadline_s);
-        compete(rounding, deadline_s, &best_j);
-    }
+    mix(rounding, deadline_s, fast, slow, &best_j);
     memcpy(rounding->choice, rounding->best, bytes);
     search(rounding, deadline_s, effort, &rng, &best_j);
     if (best_j < given_j)
@@ -187,7 +235,7 @@ void erg_rounding_mix(struct rounding *rounding, const struct timecost_plan *pla
 }
 
 void erg_rounding_measure(struct rounding *rounding, const uint16_t *choice, double *time_s,
-                      double *cost_j)
+                          double *cost_j)
 {
     memcpy(rounding->choice, choice, rounding->count * sizeof *choice);
     *time_s = forward(rounding);

@@ -36,8 +36,26 @@ struct place {
     int32_t phase; /* see erg_rounding_mix() */
 };
 
+/*
+ * What stages of 1F1B do in the steady state. Stage s + 1 runs forward(m) and backward(m - k) while
+ * stage s runs backward(m - k - 1) and forward(m + 1), in between the same two moments: a cycle of
+ * the pipeline takes as long as that of its slowest stage. So at best all stages keep the same
+ * time, or change between two of them together: what that costs is the hull, and `option` says of
+ * each of its points what every table does. Empty where stages have several chunks.
+ */
+struct rounding_cycles {
+    struct erg_frontier hull;
+    size_t table_count;
+    uint16_t *option; /* [point][table] */
+};
+
+void erg_rounding_cycles_init(struct rounding_cycles *cycles, const struct erg_schedule *schedule,
+                              const struct option_tables *tables);
+void erg_rounding_cycles_release(struct rounding_cycles *cycles);
+
 struct rounding {
     const struct option_tables *tables;
+    const struct rounding_cycles *cycles;
     size_t count;
     int32_t phases;
     int32_t reach;          /* the most places between an instruction and its successor */
@@ -48,19 +66,24 @@ struct rounding {
     double *price_w; /* per place: what a second more or less is worth in the continuous plan */
     uint16_t *choice, *best, *floor; /* per place: index into its options */
     uint16_t *kept;                  /* the search's copy of one range */
+    uint16_t *cycle[2];              /* per place: a cycle that is on time, and one that is late */
     size_t microbatches;
     int32_t *place_of; /* [table * microbatches + microbatch] */
     struct beam *beam;
 };
 
 struct rounding *rounding_new(const struct erg_schedule *schedule,
-                              const struct option_tables *tables, uint64_t seed);
+                              const struct option_tables *tables,
+                              const struct rounding_cycles *cycles, uint64_t seed);
 void rounding_free(struct rounding *rounding);
 
-/* How often to look at each instruction: at least, and at most until a plan needs enough_j. */
+/*
+ * How often to look at each instruction: at least, at most until a plan needs enough_j, and at the
+ * utmost until it needs poor_j.
+ */
 struct rounding_effort {
-    size_t least, most;
-    double enough_j;
+    size_t least, most, utmost;
+    double enough_j, poor_j;
 };
 
 /*
@@ -80,16 +103,17 @@ void rounding_round(struct rounding *rounding, const struct timecost_plan *plan,
  * between the same two moments; so forwards of equal phase may change together, and so may
  * backwards. By microbatch or by time, stages would wait once more for each of them.
  */
-void erg_rounding_mix(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
-                  const struct rounding_effort *effort, const uint16_t *fast, const uint16_t *slow,
-                  uint16_t *choice);
+void erg_rounding_mix(struct rounding *rounding, const struct timecost_plan *plan,
+                      double deadline_s, const struct rounding_effort *effort, const uint16_t *fast,
+                      const uint16_t *slow, uint16_t *choice);
 
 /* Longest path and cost beyond waiting of a choice. */
 void erg_rounding_measure(struct rounding *rounding, const uint16_t *choice, double *time_s,
-                      double *cost_j);
+                          double *cost_j);
 
 /* Writes the index of each chosen option, as the caller's tables count, per instruction. */
-void erg_rounding_options(const struct rounding *rounding, const uint16_t *choice, uint32_t *option);
+void erg_rounding_options(const struct rounding *rounding, const uint16_t *choice,
+                          uint32_t *option);
 
 /*
  * Fills `choice` by beam search. By the duality of the continuous problem, a choice costs beyond

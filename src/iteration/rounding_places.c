@@ -64,11 +64,13 @@ static void find_phases(struct rounding *rounding, const struct erg_schedule *sc
 }
 
 struct rounding *rounding_new(const struct erg_schedule *schedule,
-                              const struct option_tables *tables, uint64_t seed)
+                              const struct option_tables *tables,
+                              const struct rounding_cycles *cycles, uint64_t seed)
 {
     struct rounding *rounding = erg_xcalloc(1, sizeof *rounding);
     size_t count = schedule->count;
     rounding->tables = tables;
+    rounding->cycles = cycles;
     rounding->count = count;
     rounding->seed = seed;
     rounding->stage_power_w = tables->blocking_power_w * (double)schedule->pipeline.stages;
@@ -76,10 +78,12 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
     rounding->start = erg_xcalloc(3 * count, sizeof *rounding->start);
     rounding->latest = rounding->start + count;
     rounding->price_w = rounding->start + 2 * count;
-    rounding->choice = erg_xcalloc(4 * count, sizeof *rounding->choice);
+    rounding->choice = erg_xcalloc(6 * count, sizeof *rounding->choice);
     rounding->best = rounding->choice + count;
     rounding->floor = rounding->choice + 2 * count;
     rounding->kept = rounding->choice + 3 * count;
+    rounding->cycle[0] = rounding->choice + 4 * count;
+    rounding->cycle[1] = rounding->choice + 5 * count;
     rounding->microbatches = schedule->pipeline.microbatches;
     rounding->place_of = erg_xcalloc(count, sizeof *rounding->place_of);
     uint32_t *order = order_by_time(schedule, tables);
