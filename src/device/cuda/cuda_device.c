@@ -104,7 +104,7 @@ static int sync_device(struct erg_device *base, struct erg_error *err)
     struct cuda_device *device = self(base);
     return tell(device, (struct device_message){.command = COMMAND_SYNC}, NULL, err) ||
                    erg_worker_sync(device->worker, err) ||
-                   device_gather_spans(device->worker, device->options, device->spans, err)
+                   erg_device_gather_spans(device->worker, device->options, device->spans, err)
                ? -1
                : 0;
 }
@@ -223,8 +223,8 @@ static int compare(struct erg_device *base, size_t pass, size_t reference,
         .command = COMMAND_COMPARE, .pass = pass, .reference = reference};
     struct erg_difference *all = NULL;
     int status = tell(device, message, NULL, err) ||
-                         device_gather_differences(device->worker, device->options, pass, reference,
-                                                   &all, count, err)
+                         erg_device_gather_differences(device->worker, device->options, pass,
+                                                       reference, &all, count, err)
                      ? -1
                      : 0;
     for (size_t i = 0; !status && i < *count; i++) {
@@ -288,7 +288,7 @@ int erg_cuda_device_open(struct erg_device **out, const struct erg_worker_option
                          bool lock_clocks, struct erg_error *err)
 {
     struct erg_worker *worker;
-    if (device_check_machines(options, err) || erg_worker_open(&worker, options, err))
+    if (erg_device_check_machines(options, err) || erg_worker_open(&worker, options, err))
         return -1;
     struct cuda_device *device = erg_xcalloc(1, sizeof *device);
     size_t gpus = (size_t)options->env->world;
@@ -309,7 +309,7 @@ int erg_cuda_device_open(struct erg_device **out, const struct erg_worker_option
                                        .fixed_clock = !lock_clocks};
     char *buses = NULL;
     int status =
-        device_share_buses(worker, options, &buses, err) || find_sensors(device, buses, err) ||
+        erg_device_share_buses(worker, options, &buses, err) || find_sensors(device, buses, err) ||
                 (lock_clocks &&
                  erg_clock_group_open(&device->clocks, device->sensors, device->sensor, gpus, err))
             ? -1

@@ -10,8 +10,8 @@
 /* Followers wait for the next command as long as rank 0 lives; its death is noticed sooner. */
 static const double patience_s = 1e9;
 
-int device_gather_spans(struct erg_worker *worker, const struct erg_worker_options *options,
-                        struct erg_device_span *all, struct erg_error *err)
+int erg_device_gather_spans(struct erg_worker *worker, const struct erg_worker_options *options,
+                            struct erg_device_span *all, struct erg_error *err)
 {
     struct erg_device_span mine[ERG_DEVICE_SPANS];
     return erg_worker_spans(worker, mine, err) ||
@@ -21,10 +21,10 @@ int device_gather_spans(struct erg_worker *worker, const struct erg_worker_optio
                : 0;
 }
 
-int device_gather_differences(const struct erg_worker *worker,
-                              const struct erg_worker_options *options, size_t pass,
-                              size_t reference, struct erg_difference **all, size_t *count,
-                              struct erg_error *err)
+int erg_device_gather_differences(const struct erg_worker *worker,
+                                  const struct erg_worker_options *options, size_t pass,
+                                  size_t reference, struct erg_difference **all, size_t *count,
+                                  struct erg_error *err)
 {
     struct erg_difference mine[ERG_DIFFERENCES] = {0};
     *count = erg_worker_compare(worker, pass, reference, mine);
@@ -33,7 +33,7 @@ int device_gather_differences(const struct erg_worker *worker,
                                      err);
 }
 
-int device_check_machines(const struct erg_worker_options *options, struct erg_error *err)
+int erg_device_check_machines(const struct erg_worker_options *options, struct erg_error *err)
 {
     typedef char machine_name[ERG_LAUNCH_MACHINE_BYTES];
     machine_name mine = {0}, *all = erg_xcalloc((size_t)options->env->world, sizeof *all);
@@ -50,8 +50,9 @@ int device_check_machines(const struct erg_worker_options *options, struct erg_e
     return status;
 }
 
-int device_share_buses(const struct erg_worker *worker, const struct erg_worker_options *options,
-                       char **buses, struct erg_error *err)
+int erg_device_share_buses(const struct erg_worker *worker,
+                           const struct erg_worker_options *options, char **buses,
+                           struct erg_error *err)
 {
     const struct erg_cuda *cuda = erg_worker_cuda(worker);
     *buses = erg_xcalloc((size_t)options->env->world, sizeof cuda->bus);
@@ -95,7 +96,8 @@ static int obey(struct erg_worker *worker, const struct erg_worker_options *opti
         struct erg_device_span *all =
             erg_xcalloc((size_t)options->env->world * ERG_DEVICE_SPANS, sizeof *all);
         int status =
-            erg_worker_sync(worker, err) || device_gather_spans(worker, options, all, err) ? -1 : 0;
+            erg_worker_sync(worker, err) || erg_device_gather_spans(worker, options, all, err) ? -1
+                                                                                               : 0;
         free(all);
         return status;
     }
@@ -108,8 +110,8 @@ static int obey(struct erg_worker *worker, const struct erg_worker_options *opti
     case COMMAND_COMPARE: {
         struct erg_difference *all = NULL;
         size_t count;
-        int status = device_gather_differences(worker, options, message->pass, message->reference,
-                                               &all, &count, err);
+        int status = erg_device_gather_differences(worker, options, message->pass,
+                                                   message->reference, &all, &count, err);
         free(all);
         return status;
     }
@@ -122,10 +124,10 @@ static int obey(struct erg_worker *worker, const struct erg_worker_options *opti
 int erg_cuda_device_follow(const struct erg_worker_options *options, struct erg_error *err)
 {
     struct erg_worker *worker;
-    if (device_check_machines(options, err) || erg_worker_open(&worker, options, err))
+    if (erg_device_check_machines(options, err) || erg_worker_open(&worker, options, err))
         return -1;
     char *buses = NULL;
-    int status = device_share_buses(worker, options, &buses, err);
+    int status = erg_device_share_buses(worker, options, &buses, err);
     free(buses);
     struct device_message message = {.command = COMMAND_BEGIN};
     while (!status && message.command != COMMAND_CLOSE) {

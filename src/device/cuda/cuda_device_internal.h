@@ -30,17 +30,18 @@ enum { DEVICE_ANSWER_S = 60 }; /* how long one rank waits for the others' answer
 /* World calls. */
 
 /* Rank 0 reads the sensors of all GPUs and compares their spans: they are on its machine. */
-int device_check_machines(const struct erg_worker_options *options, struct erg_error *err);
+int erg_device_check_machines(const struct erg_worker_options *options, struct erg_error *err);
 /* The PCI addresses of all GPUs, in the order of ranks; the caller frees. */
-int device_share_buses(const struct erg_worker *worker, const struct erg_worker_options *options,
-                       char **buses, struct erg_error *err);
+int erg_device_share_buses(const struct erg_worker *worker,
+                           const struct erg_worker_options *options, char **buses,
+                           struct erg_error *err);
 /* Spans of all ranks, [rank][ERG_DEVICE_SPANS]. */
-int device_gather_spans(struct erg_worker *worker, const struct erg_worker_options *options,
-                        struct erg_device_span *all, struct erg_error *err);
+int erg_device_gather_spans(struct erg_worker *worker, const struct erg_worker_options *options,
+                            struct erg_device_span *all, struct erg_error *err);
 /* Of all ranks, [rank][ERG_DIFFERENCES]; the caller frees. */
-int device_gather_differences(const struct erg_worker *worker,
-                              const struct erg_worker_options *options, size_t pass,
-                              size_t reference, struct erg_difference **all, size_t *count,
-                              struct erg_error *err);
+int erg_device_gather_differences(const struct erg_worker *worker,
+                                  const struct erg_worker_options *options, size_t pass,
+                                  size_t reference, struct erg_difference **all, size_t *count,
+                                  struct erg_error *err);
 
 #endif

@@ -12,7 +12,7 @@
 static int take_rows(struct erg_decoder *decoder, erg_bf16 **tensor, size_t row,
                      struct erg_error *err)
 {
-    return decoder_take(decoder, tensor, decoder->tokens * row * sizeof **tensor, err);
+    return erg_decoder_take(decoder, tensor, decoder->tokens * row * sizeof **tensor, err);
 }
 
 static void count_weights(struct erg_decoder *decoder)
@@ -47,8 +47,8 @@ static int make_weights(struct erg_decoder *decoder, size_t index, struct erg_er
     decoder->gradient_bytes = total * sizeof(float);
     erg_bf16 *weights;
     float *gradients;
-    if (decoder_take(decoder, &weights, total * sizeof *weights, err) ||
-        decoder_take(decoder, &gradients, decoder->gradient_bytes, err) ||
+    if (erg_decoder_take(decoder, &weights, total * sizeof *weights, err) ||
+        erg_decoder_take(decoder, &gradients, decoder->gradient_bytes, err) ||
         erg_cuda_fill(gradients, 0, decoder->gradient_bytes, NULL, err))
         return -1;
     for (int i = 0; i < ERG_WEIGHTS; i++) {
@@ -81,9 +81,9 @@ static int make_activations(struct erg_decoder *decoder, struct decoder_activati
         take_rows(decoder, &act->x_m, h, err) || take_rows(decoder, &act->n_m, h, err) ||
         take_rows(decoder, &act->gate_up, 2 * decoder->ffn, err) ||
         take_rows(decoder, &act->act, decoder->ffn, err) ||
-        decoder_take(decoder, &act->inv_a, floats, err) ||
-        decoder_take(decoder, &act->inv_m, floats, err) ||
-        decoder_take(decoder, &act->stats, floats * decoder->heads, err))
+        erg_decoder_take(decoder, &act->inv_a, floats, err) ||
+        erg_decoder_take(decoder, &act->inv_m, floats, err) ||
+        erg_decoder_take(decoder, &act->stats, floats * decoder->heads, err))
         return -1;
     act->rotated = act->qkv;
     return decoder->options.model->qk_norm
@@ -168,9 +168,9 @@ static int make_shared(struct erg_decoder *decoder, struct erg_error *err)
         take_rows(decoder, &decoder->d_attn, decoder->attn_row, err) ||
         take_rows(decoder, &decoder->d_qkv, decoder->qkv_row, err) ||
         (apart && take_rows(decoder, &decoder->d_rotated, decoder->qkv_row, err)) ||
-        decoder_take(decoder, &decoder->scratch, scratch, err) ||
-        decoder_take(decoder, &decoder->gemm_workspace, ERG_GEMM_WORKSPACE_BYTES, err) ||
-        decoder_take(decoder, &decoder->rope_table, table_bytes, err))
+        erg_decoder_take(decoder, &decoder->scratch, scratch, err) ||
+        erg_decoder_take(decoder, &decoder->gemm_workspace, ERG_GEMM_WORKSPACE_BYTES, err) ||
+        erg_decoder_take(decoder, &decoder->rope_table, table_bytes, err))
         return -1;
     if (!apart)
         decoder->d_rotated = decoder->d_qkv;
@@ -247,7 +247,7 @@ int erg_decoder_open(struct erg_decoder **out, const struct erg_decoder_options 
     decoder->attn_row = decoder->heads * decoder->head_dim;
     count_weights(decoder);
     if (make_shared(decoder, err) || make_reduces(decoder, err) || make_layers(decoder, err) ||
-        decoder_make_vocabulary(decoder, err) || decoder_make_attention(decoder, err) ||
+        erg_decoder_make_vocabulary(decoder, err) || erg_decoder_make_attention(decoder, err) ||
         fill(decoder, err) || erg_cuda_stream_sync(NULL, err)) {
         struct erg_error ignored;
         erg_decoder_close(decoder, &ignored);
@@ -265,15 +265,15 @@ int erg_decoder_close(struct erg_decoder *decoder, struct erg_error *err)
 {
     if (!decoder)
         return 0;
-    int status = decoder_release_vocabulary(decoder, err);
+    int status = erg_decoder_release_vocabulary(decoder, err);
     for (int i = 0; i < DECODER_REDUCES; i++)
         if (decoder->buffers[i].memory &&
             erg_collective_buffer_release(&decoder->buffers[i],
                                           decoder->options.mesh->groups[ERG_MESH_TENSOR], err))
             status = -1;
-    if (decoder_release_attention(decoder, err))
+    if (erg_decoder_release_attention(decoder, err))
         status = -1;
-    decoder_release_memory(decoder);
+    erg_decoder_release_memory(decoder);
     free(decoder->layers);
     free(decoder);
     return status;
@@ -290,12 +290,12 @@ int erg_decoder_op(struct erg_decoder *decoder, size_t layer, const struct erg_o
 {
     struct decoder_rows rows = rows_of(decoder, first, code->sequences);
     bool known = false;
-    if (decoder_vocabulary_op(decoder, code, rows, launch, &known, err))
+    if (erg_decoder_vocabulary_op(decoder, code, rows, launch, &known, err))
         return -1;
     if (known)
         return 0;
-    return code->backward ? decoder_backward(decoder, layer, code, rows, launch, err)
-                          : decoder_forward(decoder, layer, code->parts, rows, launch, err);
+    return code->backward ? erg_decoder_backward(decoder, layer, code, rows, launch, err)
+                          : erg_decoder_forward(decoder, layer, code->parts, rows, launch, err);
 }
 
 /* The buffer that holds what an op of enum erg_model_op_id has computed. */
@@ -321,7 +321,7 @@ int erg_decoder_comm(struct erg_decoder *decoder, size_t layer, const struct erg
     const struct erg_mesh *mesh = decoder->options.mesh;
     struct decoder_rows rows = rows_of(decoder, first, comm->sequences);
     if (comm->kind != ERG_COMM_ALLREDUCE)
-        return decoder_exchange(decoder, layer, comm, rows, sms, stream, err);
+        return erg_decoder_exchange(decoder, layer, comm, rows, sms, stream, err);
     struct erg_collective_part part = {
         .buffer = &decoder->buffers[buffer_of(comm->part)],
         .offset = rows.first * decoder->hidden,

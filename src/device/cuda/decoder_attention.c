@@ -92,9 +92,9 @@ static int add_low(struct erg_decoder *decoder, struct decoder_rows rows,
                : 0;
 }
 
-int decoder_attention(struct erg_decoder *decoder, const struct decoder_activations *act,
-                      bool backward, struct decoder_rows rows,
-                      const struct erg_decoder_launch *launch, struct erg_error *err)
+int erg_decoder_attention(struct erg_decoder *decoder, const struct decoder_activations *act,
+                          bool backward, struct decoder_rows rows,
+                          const struct erg_decoder_launch *launch, struct erg_error *err)
 {
     bool repeats = backward && decoder->repeats;
     const struct decoder_attention *made = repeats ? &decoder->repeatable : &decoder->attention;
@@ -137,9 +137,9 @@ static erg_bf16 *own_rows(const struct erg_decoder *decoder, const struct decode
     return (which ? values : keys) + first_row * decoder->qkv_row + column;
 }
 
-int decoder_exchange(struct erg_decoder *decoder, size_t layer, const struct erg_comm *comm,
-                     struct decoder_rows rows, int sms, struct CUstream_st *stream,
-                     struct erg_error *err)
+int erg_decoder_exchange(struct erg_decoder *decoder, size_t layer, const struct erg_comm *comm,
+                         struct decoder_rows rows, int sms, struct CUstream_st *stream,
+                         struct erg_error *err)
 {
     const struct erg_mesh *mesh = decoder->options.mesh;
     const struct decoder_activations *act = &decoder->layers[layer].act;
@@ -192,7 +192,7 @@ static int make_exchange(struct erg_decoder *decoder, struct erg_error *err)
         return -1;
     /* Gradients of keys that no query of this rank sees are never written, and stay zero. */
     return erg_cuda_fill(exchange->d_kv.memory, 0, 2 * bytes, NULL, err) ||
-                   decoder_take(decoder, &exchange->d_low, bytes, err)
+                   erg_decoder_take(decoder, &exchange->d_low, bytes, err)
                ? -1
                : 0;
 }
@@ -220,10 +220,10 @@ static int make_attention(struct erg_decoder *decoder, struct decoder_attention 
                 bytes = backward;
         }
     }
-    return decoder_take(decoder, &made->workspace, bytes, err);
+    return erg_decoder_take(decoder, &made->workspace, bytes, err);
 }
 
-int decoder_make_attention(struct erg_decoder *decoder, struct erg_error *err)
+int erg_decoder_make_attention(struct erg_decoder *decoder, struct erg_error *err)
 {
     return (passes(decoder) > 1 && make_exchange(decoder, err)) ||
                    make_attention(decoder, &decoder->attention, false, err)
@@ -242,7 +242,7 @@ int erg_decoder_repeat(struct erg_decoder *decoder, bool repeatable, struct erg_
     return 0;
 }
 
-int decoder_release_attention(struct erg_decoder *decoder, struct erg_error *err)
+int erg_decoder_release_attention(struct erg_decoder *decoder, struct erg_error *err)
 {
     struct erg_collective *group = decoder->options.mesh->groups[ERG_MESH_CONTEXT];
     struct erg_collective_buffer *buffers[] = {&decoder->exchange.kv, &decoder->exchange.d_kv};

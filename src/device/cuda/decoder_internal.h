@@ -119,36 +119,38 @@ static inline erg_bf16 *decoder_input_gradient(const struct erg_decoder *decoder
     return decoder->d_out[((size_t)decoder->options.layers - layer) % 2];
 }
 
-int decoder_forward(struct erg_decoder *decoder, size_t layer, unsigned parts,
-                    struct decoder_rows rows, const struct erg_decoder_launch *launch,
-                    struct erg_error *err);
-int decoder_backward(struct erg_decoder *decoder, size_t layer, const struct erg_op_code *code,
-                     struct decoder_rows rows, const struct erg_decoder_launch *launch,
-                     struct erg_error *err);
+int erg_decoder_forward(struct erg_decoder *decoder, size_t layer, unsigned parts,
+                        struct decoder_rows rows, const struct erg_decoder_launch *launch,
+                        struct erg_error *err);
+int erg_decoder_backward(struct erg_decoder *decoder, size_t layer, const struct erg_op_code *code,
+                         struct decoder_rows rows, const struct erg_decoder_launch *launch,
+                         struct erg_error *err);
 /* Ops of the embedding, the head and the loss; *known says whether it was one. */
-int decoder_vocabulary_op(struct erg_decoder *decoder, const struct erg_op_code *code,
-                          struct decoder_rows rows, const struct erg_decoder_launch *launch,
-                          bool *known, struct erg_error *err);
-int decoder_make_vocabulary(struct erg_decoder *decoder, struct erg_error *err);
-int decoder_release_vocabulary(struct erg_decoder *decoder, struct erg_error *err);
+int erg_decoder_vocabulary_op(struct erg_decoder *decoder, const struct erg_op_code *code,
+                              struct decoder_rows rows, const struct erg_decoder_launch *launch,
+                              bool *known, struct erg_error *err);
+int erg_decoder_make_vocabulary(struct erg_decoder *decoder, struct erg_error *err);
+int erg_decoder_release_vocabulary(struct erg_decoder *decoder, struct erg_error *err);
 
 /* Memory of the decoder's own, freed with it; `pointer` is the address of any pointer. */
-int decoder_take(struct erg_decoder *decoder, void *pointer, size_t bytes, struct erg_error *err);
-void decoder_release_memory(struct erg_decoder *decoder);
+int erg_decoder_take(struct erg_decoder *decoder, void *pointer, size_t bytes,
+                     struct erg_error *err);
+void erg_decoder_release_memory(struct erg_decoder *decoder);
 
-int decoder_product(struct erg_decoder *decoder, enum erg_gemm_kind kind, struct decoder_rows rows,
-                    size_t inputs, size_t outputs, const void *a, const void *b, void *c,
-                    const struct erg_decoder_launch *launch, struct erg_error *err);
+int erg_decoder_product(struct erg_decoder *decoder, enum erg_gemm_kind kind,
+                        struct decoder_rows rows, size_t inputs, size_t outputs, const void *a,
+                        const void *b, void *c, const struct erg_decoder_launch *launch,
+                        struct erg_error *err);
 
 /* decoder_attention.c */
-int decoder_make_attention(struct erg_decoder *decoder, struct erg_error *err);
-int decoder_release_attention(struct erg_decoder *decoder, struct erg_error *err);
-int decoder_attention(struct erg_decoder *decoder, const struct decoder_activations *act,
-                      bool backward, struct decoder_rows rows,
-                      const struct erg_decoder_launch *launch, struct erg_error *err);
-int decoder_exchange(struct erg_decoder *decoder, size_t layer, const struct erg_comm *comm,
-                     struct decoder_rows rows, int sms, struct CUstream_st *stream,
-                     struct erg_error *err);
+int erg_decoder_make_attention(struct erg_decoder *decoder, struct erg_error *err);
+int erg_decoder_release_attention(struct erg_decoder *decoder, struct erg_error *err);
+int erg_decoder_attention(struct erg_decoder *decoder, const struct decoder_activations *act,
+                          bool backward, struct decoder_rows rows,
+                          const struct erg_decoder_launch *launch, struct erg_error *err);
+int erg_decoder_exchange(struct erg_decoder *decoder, size_t layer, const struct erg_comm *comm,
+                         struct decoder_rows rows, int sms, struct CUstream_st *stream,
+                         struct erg_error *err);
 
 static inline size_t decoder_degree(const struct erg_decoder *decoder, enum erg_mesh_axis axis)
 {

@@ -5,7 +5,8 @@
 
 #include <stdlib.h>
 
-int decoder_take(struct erg_decoder *decoder, void *pointer, size_t bytes, struct erg_error *err)
+int erg_decoder_take(struct erg_decoder *decoder, void *pointer, size_t bytes,
+                     struct erg_error *err)
 {
     void *memory;
     if (erg_cuda_alloc(&memory, bytes, err))
@@ -15,7 +16,7 @@ int decoder_take(struct erg_decoder *decoder, void *pointer, size_t bytes, struc
     return 0;
 }
 
-void decoder_release_memory(struct erg_decoder *decoder)
+void erg_decoder_release_memory(struct erg_decoder *decoder)
 {
     for (size_t i = 0; i < decoder->memory.count; i++)
         erg_cuda_free(decoder->memory.items[i]);

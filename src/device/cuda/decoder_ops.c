@@ -55,9 +55,10 @@ static int norm_m(struct erg_decoder *decoder, size_t layer, struct decoder_rows
         at(act->n_m, decoder->hidden, rows), act->inv_m + rows.first, launch->stream, err);
 }
 
-int decoder_product(struct erg_decoder *decoder, enum erg_gemm_kind kind, struct decoder_rows rows,
-                    size_t inputs, size_t outputs, const void *a, const void *b, void *c,
-                    const struct erg_decoder_launch *launch, struct erg_error *err)
+int erg_decoder_product(struct erg_decoder *decoder, enum erg_gemm_kind kind,
+                        struct decoder_rows rows, size_t inputs, size_t outputs, const void *a,
+                        const void *b, void *c, const struct erg_decoder_launch *launch,
+                        struct erg_error *err)
 {
     struct erg_gemm_shape shape = {kind, rows.count, inputs, outputs};
     return erg_gemm_run(decoder->options.gemm, &shape, a, b, c, launch->sms,
@@ -68,13 +69,13 @@ static int linear(struct erg_decoder *decoder, struct decoder_rows rows, size_t 
                   size_t outputs, erg_bf16 *x, const erg_bf16 *weight, erg_bf16 *y,
                   const struct erg_decoder_launch *launch, struct erg_error *err)
 {
-    return decoder_product(decoder, ERG_GEMM_FORWARD, rows, inputs, outputs, at(x, inputs, rows),
-                           weight, at(y, outputs, rows), launch, err);
+    return erg_decoder_product(decoder, ERG_GEMM_FORWARD, rows, inputs, outputs,
+                               at(x, inputs, rows), weight, at(y, outputs, rows), launch, err);
 }
 
-int decoder_forward(struct erg_decoder *decoder, size_t layer, unsigned parts,
-                    struct decoder_rows rows, const struct erg_decoder_launch *launch,
-                    struct erg_error *err)
+int erg_decoder_forward(struct erg_decoder *decoder, size_t layer, unsigned parts,
+                        struct decoder_rows rows, const struct erg_decoder_launch *launch,
+                        struct erg_error *err)
 {
     erg_bf16 *const *w = decoder->layers[layer].weights;
     struct decoder_activations *act = &decoder->layers[layer].act;
@@ -93,7 +94,7 @@ int decoder_forward(struct erg_decoder *decoder, size_t layer, unsigned parts,
             w[ERG_WEIGHT_K_NORM], decoder->rope_table, at(act->qkv, decoder->qkv_row, rows),
             at(act->rotated, decoder->qkv_row, rows), decoder->qkv_row, launch->stream, err);
     case PART(ATTENTION):
-        return decoder_attention(decoder, act, false, rows, launch, err);
+        return erg_decoder_attention(decoder, act, false, rows, launch, err);
     case PART(PROJ):
         return linear(decoder, rows, decoder->attn_row, h, act->attn, w[ERG_WEIGHT_PROJ],
                       decoder->reduce[DECODER_REDUCE_A], launch, err);
@@ -133,10 +134,11 @@ static int linear_gradient(struct erg_decoder *decoder, bool weights, struct dec
                            const struct erg_decoder_launch *launch, struct erg_error *err)
 {
     if (weights)
-        return decoder_product(decoder, ERG_GEMM_WEIGHT_GRADIENT, rows, inputs, outputs,
-                               at(x, inputs, rows), at(d_y, outputs, rows), d_weight, launch, err);
-    return decoder_product(decoder, ERG_GEMM_INPUT_GRADIENT, rows, inputs, outputs,
-                           at(d_y, outputs, rows), weight, at(d_x, inputs, rows), launch, err);
+        return erg_decoder_product(decoder, ERG_GEMM_WEIGHT_GRADIENT, rows, inputs, outputs,
+                                   at(x, inputs, rows), at(d_y, outputs, rows), d_weight, launch,
+                                   err);
+    return erg_decoder_product(decoder, ERG_GEMM_INPUT_GRADIENT, rows, inputs, outputs,
+                               at(d_y, outputs, rows), weight, at(d_x, inputs, rows), launch, err);
 }
 
 /* Through a norm and the fork before it: d_in = d_stream + gradient through the norm. */
@@ -152,9 +154,9 @@ static int norm_gradient(struct erg_decoder *decoder, struct decoder_rows rows, 
                                   err);
 }
 
-int decoder_backward(struct erg_decoder *decoder, size_t layer, const struct erg_op_code *code,
-                     struct decoder_rows rows, const struct erg_decoder_launch *launch,
-                     struct erg_error *err)
+int erg_decoder_backward(struct erg_decoder *decoder, size_t layer, const struct erg_op_code *code,
+                         struct decoder_rows rows, const struct erg_decoder_launch *launch,
+                         struct erg_error *err)
 {
     erg_bf16 *const *w = decoder->layers[layer].weights;
     float *const *d = decoder->layers[layer].gradients;
@@ -186,7 +188,7 @@ int decoder_backward(struct erg_decoder *decoder, size_t layer, const struct erg
                                w[ERG_WEIGHT_PROJ], decoder->d_mid, decoder->d_attn,
                                d[ERG_WEIGHT_PROJ], launch, err);
     case PART(ATTENTION):
-        return decoder_attention(decoder, act, true, rows, launch, err);
+        return erg_decoder_attention(decoder, act, true, rows, launch, err);
     case PART(QKV_POST) | PART(ROPE):
         return erg_cuda_rope_backward(
             &shape, (float)decoder->options.model->norm_eps, w[ERG_WEIGHT_Q_NORM],

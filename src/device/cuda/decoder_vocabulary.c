@@ -27,8 +27,8 @@ static int make_weight(struct erg_decoder *decoder, enum erg_decoder_weight weig
     uint64_t seed = decoder->options.seed + 10 * (uint64_t)weight +
                     ((uint64_t)decoder_place(decoder, ERG_MESH_TENSOR) << 32) * !vector;
     decoder->weight_counts[weight] = count;
-    return decoder_take(decoder, values, count * sizeof **values, err) ||
-                   decoder_take(decoder, gradients, count * sizeof **gradients, err) ||
+    return erg_decoder_take(decoder, values, count * sizeof **values, err) ||
+                   erg_decoder_take(decoder, gradients, count * sizeof **gradients, err) ||
                    erg_cuda_fill(*gradients, 0, count * sizeof **gradients, NULL, err) ||
                    erg_cuda_random_normal(count, vector ? 1 : 0, vector ? 0 : 0.02F, seed, *values,
                                           NULL, err)
@@ -42,7 +42,7 @@ static int make_stats(struct erg_decoder *decoder, struct erg_error *err)
     size_t ranks = decoder_degree(decoder, ERG_MESH_TENSOR);
     size_t bytes = ranks * decoder->tokens * 3 * sizeof *v->stats;
     if (ranks == 1)
-        return decoder_take(decoder, &v->stats, bytes, err);
+        return erg_decoder_take(decoder, &v->stats, bytes, err);
     if (erg_collective_buffer_init(&v->buffer, decoder->options.mesh->groups[ERG_MESH_TENSOR],
                                    bytes, err))
         return -1;
@@ -55,8 +55,8 @@ static int make_embedding(struct erg_decoder *decoder, struct erg_error *err)
     struct decoder_vocabulary *v = &decoder->vocabulary;
     size_t bytes = decoder->tokens * sizeof *v->tokens;
     return make_weight(decoder, ERG_WEIGHT_EMBEDDING, v->ids * decoder->hidden, err) ||
-                   decoder_take(decoder, &v->tokens, bytes, err) ||
-                   decoder_take(decoder, &v->order, bytes, err)
+                   erg_decoder_take(decoder, &v->tokens, bytes, err) ||
+                   erg_decoder_take(decoder, &v->order, bytes, err)
                ? -1
                : 0;
 }
@@ -74,12 +74,13 @@ static int make_head(struct erg_decoder *decoder, struct erg_error *err)
         return -1;
     }
     return make_weight(decoder, ERG_WEIGHT_NORM_FINAL, h, err) ||
-                   decoder_take(decoder, &v->targets, tokens * sizeof *v->targets, err) ||
-                   decoder_take(decoder, &v->n_final, tokens * h * sizeof *v->n_final, err) ||
-                   decoder_take(decoder, &v->logits, tokens * v->ids * sizeof *v->logits, err) ||
-                   decoder_take(decoder, &v->inv_final, tokens * sizeof *v->inv_final, err) ||
-                   decoder_take(decoder, &v->log_sum, tokens * sizeof *v->log_sum, err) ||
-                   decoder_take(decoder, &v->loss, sizeof *v->loss, err) ||
+                   erg_decoder_take(decoder, &v->targets, tokens * sizeof *v->targets, err) ||
+                   erg_decoder_take(decoder, &v->n_final, tokens * h * sizeof *v->n_final, err) ||
+                   erg_decoder_take(decoder, &v->logits, tokens * v->ids * sizeof *v->logits,
+                                    err) ||
+                   erg_decoder_take(decoder, &v->inv_final, tokens * sizeof *v->inv_final, err) ||
+                   erg_decoder_take(decoder, &v->log_sum, tokens * sizeof *v->log_sum, err) ||
+                   erg_decoder_take(decoder, &v->loss, sizeof *v->loss, err) ||
                    erg_cuda_fill(v->loss, 0, sizeof *v->loss, NULL, err) || make_stats(decoder, err)
                ? -1
                : 0;
@@ -98,7 +99,7 @@ static int fill_tokens(struct erg_decoder *decoder, struct erg_error *err)
     return status;
 }
 
-int decoder_make_vocabulary(struct erg_decoder *decoder, struct erg_error *err)
+int erg_decoder_make_vocabulary(struct erg_decoder *decoder, struct erg_error *err)
 {
     struct decoder_vocabulary *v = &decoder->vocabulary;
     v->ids = (size_t)decoder->options.model->vocab / decoder_degree(decoder, ERG_MESH_TENSOR);
@@ -109,7 +110,7 @@ int decoder_make_vocabulary(struct erg_decoder *decoder, struct erg_error *err)
     return fill_tokens(decoder, err);
 }
 
-int decoder_release_vocabulary(struct erg_decoder *decoder, struct erg_error *err)
+int erg_decoder_release_vocabulary(struct erg_decoder *decoder, struct erg_error *err)
 {
     struct erg_collective_buffer *buffer = &decoder->vocabulary.buffer;
     struct erg_collective *group = decoder->options.mesh->groups[ERG_MESH_TENSOR];
@@ -197,13 +198,13 @@ static int head(struct erg_decoder *decoder, const struct erg_op_code *code,
     erg_bf16 *n = v->n_final + rows.first * h, *logits = v->logits + rows.first * v->ids;
     erg_bf16 *weight = v->weights[ERG_WEIGHT_HEAD - ERG_WEIGHTS];
     if (!code->backward)
-        return decoder_product(decoder, ERG_GEMM_FORWARD, rows, h, v->ids, n, weight, logits,
-                               launch, err);
+        return erg_decoder_product(decoder, ERG_GEMM_FORWARD, rows, h, v->ids, n, weight, logits,
+                                   launch, err);
     if (code->weights)
-        return decoder_product(decoder, ERG_GEMM_WEIGHT_GRADIENT, rows, h, v->ids, n, logits,
-                               v->gradients[ERG_WEIGHT_HEAD - ERG_WEIGHTS], launch, err);
-    return decoder_product(decoder, ERG_GEMM_INPUT_GRADIENT, rows, h, v->ids, logits, weight,
-                           decoder->reduce[DECODER_REDUCE_A] + rows.first * h, launch, err);
+        return erg_decoder_product(decoder, ERG_GEMM_WEIGHT_GRADIENT, rows, h, v->ids, n, logits,
+                                   v->gradients[ERG_WEIGHT_HEAD - ERG_WEIGHTS], launch, err);
+    return erg_decoder_product(decoder, ERG_GEMM_INPUT_GRADIENT, rows, h, v->ids, logits, weight,
+                               decoder->reduce[DECODER_REDUCE_A] + rows.first * h, launch, err);
 }
 
 static int final_norm(struct erg_decoder *decoder, bool backward, struct decoder_rows rows,
@@ -222,9 +223,9 @@ static int final_norm(struct erg_decoder *decoder, bool backward, struct decoder
         v->gradients[ERG_WEIGHT_NORM_FINAL - ERG_WEIGHTS], decoder->scratch, launch->stream, err);
 }
 
-int decoder_vocabulary_op(struct erg_decoder *decoder, const struct erg_op_code *code,
-                          struct decoder_rows rows, const struct erg_decoder_launch *launch,
-                          bool *known, struct erg_error *err)
+int erg_decoder_vocabulary_op(struct erg_decoder *decoder, const struct erg_op_code *code,
+                              struct decoder_rows rows, const struct erg_decoder_launch *launch,
+                              bool *known, struct erg_error *err)
 {
     struct decoder_vocabulary *v = &decoder->vocabulary;
     bool embedding = code->parts == PART(EMBEDDING);
