@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#define OPEN "application/openmetrics-text;version=1.0.0"
+
 struct server {
     pid_t pid;
     int port;
@@ -40,14 +42,20 @@ static void stop(struct server *server)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* The whole answer to one request. */
-static struct erg_text ask(const struct server *server, const char *request)
+static int connect_to(const struct server *server)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)server->port),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int connection = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(connect(connection, (struct sockaddr *)&address, sizeof address), 0);
+    return connection;
+}
+
+/* The whole answer to one request. */
+static struct erg_text ask(const struct server *server, const char *request)
+{
+    int connection = connect_to(server);
     struct erg_text message = {0}, answer = {0};
     erg_text_printf(&message, "%s\r\nHost: localhost\r\nConnection: close\r\n", request);
     bool body = strncmp(request, "POST", 4) == 0;
@@ -75,7 +83,7 @@ static void check_answer(const struct server *server, const char *request, const
 /* The body of a scrape that is valid OpenMetrics. */
 static char *scrape(const struct server *server)
 {
-    struct erg_text answer = ask(server, "GET /metrics HTTP/1.1");
+    struct erg_text answer = ask(server, "GET /metrics HTTP/1.1\r\nAccept: " OPEN);
     const char *body = strstr(answer.data, "\r\n\r\n");
     assert_non_null(body);
     assert_non_null(strstr(answer.data, "application/openmetrics-text; version=1.0.0"));
@@ -114,7 +122,15 @@ static void test_scrapes(void **state)
     assert_int_equal(sscanf(strchr(line, '}'), "} %lf", &power_w), 1);
     assert_near(power_w, 250, 0.5);
     free(text);
-    check_answer(&server, "HEAD /metrics HTTP/1.1", "HTTP/1.1 200", "openmetrics-text");
+    check_answer(&server, "HEAD /metrics HTTP/1.1\r\nAccept: " OPEN, "HTTP/1.1 200",
+                 "openmetrics-text");
+    check_answer(&server, "GET /metrics HTTP/1.1", "HTTP/1.1 200",
+                 "Content-Type: text/plain; version=0.0.4");
+    check_answer(&server, "GET /metrics HTTP/1.1\r\nAccept: " OPEN ";q=0.1, text/plain;q=0.2",
+                 "HTTP/1.1 200", "# TYPE ergon_build_info gauge\n");
+    check_answer(&server, "GET http://localhost/metrics HTTP/1.1", "HTTP/1.1 200", "version=0.0.4");
+    check_answer(&server, "GET HTTP://h:1/metrics?x=1 HTTP/1.1", "HTTP/1.1 200", "version=0.0.4");
+    check_answer(&server, "GET http://localhost/other HTTP/1.1", "HTTP/1.1 404", "metrics are at");
     check_answer(&server, "GET / HTTP/1.1", "HTTP/1.1 404", "the metrics are at /metrics");
     check_answer(&server, "GET /metrics/x HTTP/1.1", "HTTP/1.1 404", "text/plain");
     check_answer(&server, "POST /metrics HTTP/1.1", "HTTP/1.1 405", "Allow: GET, HEAD");
@@ -150,6 +166,41 @@ static void test_odd_names_and_counters(void **state)
     text = scrape_until(&server, "\nergon_gpu_energy_joules_total{gpu=\"1\"", false);
     assert_non_null(strstr(text, "\nergon_gpu_power_integral_joules_total{gpu=\"1\""));
     free(text);
+    stop(&server);
+}
+
+/* Others that hold 300 connections open, silent or in the middle of a request, close nobody out. */
+static void test_others_leave_a_place(void **state)
+{
+    (void)state;
+    set_world(QUIET_WORLD);
+    struct server server = start();
+    enum { OTHERS = 300 };
+    int others[OTHERS];
+    for (int i = 0; i < OTHERS; i++) {
+        others[i] = connect_to(&server);
+        if (i % 2)
+            assert_true(send(others[i], "GET /metrics HTTP/1.1\r\n", 23, MSG_NOSIGNAL) != 0);
+    }
+    for (int i = 0; i < 5; i++)
+        free(scrape(&server));
+    /* The oldest were closed, the newest were not. */
+    char byte;
+    assert_true(recv(others[1], &byte, 1, 0) <= 0);
+    assert_int_equal(recv(others[OTHERS - 1], &byte, 1, MSG_DONTWAIT), -1);
+    /* And these within seconds, though each goes on with its request. */
+    int open = OTHERS;
+    for (int tries = 0; open && tries < 600; tries++) {
+        open = 0;
+        for (int i = 0; i < OTHERS; i++)
+            if (send(others[i], "X: y\r\n", i % 2 ? 6 : 0, MSG_NOSIGNAL) >= 0)
+                open += recv(others[i], &byte, 1, MSG_DONTWAIT) != 0;
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+    }
+    assert_int_equal(open, 0);
+    for (int i = 0; i < OTHERS; i++)
+        close(others[i]);
+    free(scrape(&server));
     stop(&server);
 }
 
@@ -197,6 +248,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scrapes),
         cmocka_unit_test(test_odd_names_and_counters),
+        cmocka_unit_test(test_others_leave_a_place),
         cmocka_unit_test(test_a_hanging_gpu_is_left_out),
         cmocka_unit_test(test_where_it_cannot_listen),
     };

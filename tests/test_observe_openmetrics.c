@@ -64,6 +64,26 @@ static void test_values_with_units(void **state)
     assert_null(strstr(text.data, "dram"));
     erg_text_release(&text);
 
+    /* The older format has counters and gauges only, under the names of their samples. */
+    erg_prometheus_text(&text, &view, &cpu);
+    static const char *const older[] = {
+        "# TYPE ergon_build_info gauge\n",
+        "# TYPE ergon_gpu_info gauge\n",
+        "# HELP ergon_gpu_info What the GPUs are.\nergon_gpu_info{gpu=\"0\"",
+        "# TYPE ergon_gpu_energy_joules_total counter\n# HELP ergon_gpu_energy_joules_total Energy",
+        "# TYPE ergon_gpu_power_watts gauge\n",
+        "# TYPE ergon_gpu_clock_reasons gauge\n",
+        "ergon_gpu_clock_reasons=\"sw_power_cap\"} 1\n",
+        "ergon_gpu_energy_joules_total{gpu=\"0\",uuid=\"GPU-00000000\"} 123456789.012\n",
+        "ergon_cpu_energy_joules_total 12.5\n",
+    };
+    for (size_t i = 0; i < sizeof older / sizeof *older; i++)
+        check_part(text.data, older[i]);
+    static const char *const newer[] = {"# UNIT", "# EOF", " info\n", " stateset\n"};
+    for (size_t i = 0; i < sizeof newer / sizeof *newer; i++)
+        assert_null(strstr(text.data, newer[i]));
+    erg_text_release(&text);
+
     /* 10 s later nothing is fresh: the descriptions and "down" remain. */
     erg_live_look(live, start + 10000000000, &view);
     erg_openmetrics_text(&text, &view, NULL);
@@ -74,9 +94,48 @@ static void test_values_with_units(void **state)
     erg_live_free(live);
 }
 
+static void clients_get_what_they_accept(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *accept;
+        bool open;
+    } cases[] = {
+        {NULL, false},
+        {"", false},
+        {"*/*", false},
+        {"text/plain", false},
+        {"text/plain;version=0.0.4", false},
+        {"application/openmetrics-text", true},
+        {"Application/OpenMetrics-Text ; Version=1.0.0", true},
+        {"application/openmetrics-text; version=\"1.0.0\"", true},
+        {"application/openmetrics-text;version=2.0.0", false},
+        {"application/openmetrics-text;q=0", false},
+        {"application/openmetrics-text;q=x", false},
+        {"application/openmetrics-textual", false},
+        {"text/plain;q=0.5, application/openmetrics-text;q=0.4", false},
+        {"text/plain;q=0.4, application/openmetrics-text;q=0.5", true},
+        {"application/openmetrics-text;q=0.5, */*", false},
+        {"application/openmetrics-text;q=0.5, text/plain;q=0.1, */*", true},
+        /* As Prometheus 2 and 3 send it. */
+        {"application/openmetrics-text;version=1.0.0;q=0.8,application/openmetrics-text;"
+         "version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+         true},
+        {"application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/"
+         "openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
+         "text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+         true},
+        {",,;;q=,", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (erg_openmetrics_accepted(cases[i].accept) != cases[i].open)
+            fail_msg("Accept: %s", cases[i].accept ? cases[i].accept : "(none)");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(clients_get_what_they_accept),
         cmocka_unit_test(test_values_with_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

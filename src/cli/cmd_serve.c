@@ -1,5 +1,6 @@
 /* ergon serve: metrics of all GPUs for Prometheus and others to scrape. */
 #include "cli/cli.h"
+#include "cli/serve_connections.h"
 
 #include "base/clock.h"
 #include "base/interrupt.h"
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,11 +36,10 @@ static const struct erg_option options[] = {
     {0},
 };
 
-enum { IDLE_TIMEOUT_S = 10, CONNECTIONS = 64 };
-
 struct server {
     struct erg_live *live;
     struct erg_rapl *rapl; /* NULL where CPU energy cannot be read */
+    struct erg_serve_connections connections;
 };
 
 /* ---- requests; one thread answers them all ---- */
@@ -57,6 +58,15 @@ static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status
     enum MHD_Result result = MHD_queue_response(connection, status, response);
     MHD_destroy_response(response);
     return result;
+}
+
+/* The path of a request; its target may be a whole URI (RFC 9112, 3.2.2). */
+static const char *path_of(const char *target)
+{
+    size_t scheme = strncasecmp(target, "http://", 7) == 0    ? 7
+                    : strncasecmp(target, "https://", 8) == 0 ? 8
+                                                              : 0;
+    return scheme ? target + scheme + strcspn(target + scheme, "/?") : target;
 }
 
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url,
@@ -78,7 +88,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) {
         erg_text_add(&text, "Only GET and HEAD are answered.\n");
         result = answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, plain, "GET, HEAD", &text);
-    } else if (strcmp(url, "/metrics") != 0) {
+    } else if (strcmp(path_of(url), "/metrics") != 0) {
         erg_text_add(&text, "There is nothing here; the metrics are at /metrics.\n");
         result = answer(connection, MHD_HTTP_NOT_FOUND, plain, NULL, &text);
     } else {
@@ -87,9 +97,13 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         erg_live_look(server->live, erg_now_ns(), &view);
         if (server->rapl)
             erg_rapl_read(server->rapl, &cpu);
-        erg_openmetrics_text(&text, &view, &cpu);
+        bool open_metrics = erg_openmetrics_accepted(
+            MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT));
+        (open_metrics ? erg_openmetrics_text : erg_prometheus_text)(&text, &view, &cpu);
         erg_live_view_release(&view);
-        result = answer(connection, MHD_HTTP_OK, ERG_OPENMETRICS_CONTENT_TYPE, NULL, &text);
+        result = answer(connection, MHD_HTTP_OK,
+                        open_metrics ? ERG_OPENMETRICS_CONTENT_TYPE : ERG_PROMETHEUS_CONTENT_TYPE,
+                        NULL, &text);
     }
     erg_text_release(&text);
     return result;
@@ -160,10 +174,11 @@ static int listen_at(struct MHD_Daemon **daemon, struct server *server, const ch
                         "listening at %s failed: %s; expected a free port at an address of this "
                         "machine",
                         listen, strerror(reason));
-    *daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO, 0, NULL, NULL,
-                               on_request, server, MHD_OPTION_LISTEN_SOCKET, listener,
-                               MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S,
-                               MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_END);
+    *daemon = MHD_start_daemon(
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO, 0, NULL, NULL, on_request, server,
+        MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_CONNECTION_LIMIT, (unsigned)ERG_SERVE_MOST,
+        MHD_OPTION_NOTIFY_CONNECTION, erg_serve_notice, &server->connections,
+        MHD_OPTION_NOTIFY_COMPLETED, erg_serve_answered, &server->connections, MHD_OPTION_END);
     if (!*daemon) {
         close(listener);
         return erg_fail(err, ERG_FAILED, "listening at %s failed: no threads for the server",
@@ -175,10 +190,12 @@ static int listen_at(struct MHD_Daemon **daemon, struct server *server, const ch
     return 0;
 }
 
-static void wait_for_signal(void)
+static void wait_for_signal(struct server *server)
 {
-    while (!erg_interrupted())
+    while (!erg_interrupted()) {
         nanosleep(&(struct timespec){0, 100000000}, NULL);
+        erg_serve_close_late(&server->connections);
+    }
 }
 
 static int serve(const struct values *values, const struct addrinfo *address, struct server *server,
@@ -203,7 +220,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct values *values = call->values;
     struct erg_sampler_options pace = erg_live_pace(values->interval_ms);
-    struct server server = {0};
+    struct server server = {.connections.lock = PTHREAD_MUTEX_INITIALIZER};
     struct addrinfo *address; /* first: a wrong one is wrong on machines without GPUs, too */
     struct erg_gpus *gpus;
     struct erg_error cpu;
@@ -229,7 +246,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_serve = {
     .name = "serve",
-    .summary = "serve metrics of GPUs to Prometheus (OpenMetrics, /metrics)",
+    .summary = "serve metrics of GPUs to Prometheus (/metrics)",
     .arguments = "",
     .common = ERG_COMMON_FEW,
     .values_bytes = sizeof(struct values),

@@ -1,3 +1,4 @@
+/* Metrics as text: OpenMetrics, the older Prometheus format, and which of them a client wants. */
 #include "observe/openmetrics.h"
 
 #include "ergon/ergon.h"
@@ -5,6 +6,8 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
+#include <strings.h>
 
 /* A family with one sample per GPU, or several that a label tells apart. */
 struct family {
@@ -259,4 +262,99 @@ void erg_openmetrics_text(struct erg_text *out, const struct erg_live_view *view
     add_reasons(out, view);
     add_cpu(out, cpu);
     erg_text_add(out, "# EOF\n");
+}
+
+/* ---- the older format ---- */
+
+/* The line of a family, "# TYPE name type" or "# HELP name text"; `type` is that of the family. */
+static void add_older_heading(struct erg_text *out, const char *line, size_t count,
+                              const char *type)
+{
+    size_t name = 7 + strcspn(line + 7, " ");
+    bool is_type = strncmp(line, "# TYPE ", 7) == 0;
+    const char *suffix = *type == 'c' ? "_total" : *type == 'i' ? "_info" : "";
+    erg_text_printf(out, "%.*s%s ", (int)name, line, suffix);
+    if (is_type)
+        erg_text_add(out, *type == 'c' ? "counter" : "gauge");
+    else
+        erg_text_add_bytes(out, line + name + 1, count - name - 1);
+    erg_text_add(out, "\n");
+}
+
+void erg_prometheus_text(struct erg_text *out, const struct erg_live_view *view,
+                         const struct erg_rapl_reading *cpu)
+{
+    struct erg_text text = {0};
+    const char *type = "";
+    erg_openmetrics_text(&text, view, cpu);
+    for (const char *line = text.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        size_t count = (size_t)(end - line);
+        if (strncmp(line, "# TYPE ", 7) == 0)
+            type = line + 7 + strcspn(line + 7, " ") + 1;
+        if (*line != '#')
+            erg_text_add_bytes(out, line, count + 1);
+        else if (strncmp(line, "# TYPE ", 7) == 0 || strncmp(line, "# HELP ", 7) == 0)
+            add_older_heading(out, line, count, type);
+    }
+    erg_text_release(&text);
+}
+
+/* ---- what a client accepts ---- */
+
+/* The part up to one of the stops, without blanks around it; *at behind it, on the stop. */
+static struct erg_text take_part(const char **at, const char *stops)
+{
+    struct erg_text part = {0};
+    *at += strspn(*at, " \t");
+    size_t count = strcspn(*at, stops), used = count;
+    while (used > 0 && (*at)[used - 1] && strchr(" \t", (*at)[used - 1]))
+        used--;
+    erg_text_add_bytes(&part, *at, used);
+    *at += count;
+    return part;
+}
+
+/* One media range with its parameters: whether its version is that or not said, and its weight. */
+static double take_weight(const char **at, const char *version)
+{
+    double weight = 1;
+    while (**at == ';') {
+        ++*at;
+        struct erg_text parameter = take_part(at, ";,");
+        if (strncasecmp(parameter.data, "q=", 2) == 0 &&
+            (!erg_parse_double(parameter.data + 2, &weight) || !(weight >= 0 && weight <= 1)))
+            weight = 0;
+        if (strncasecmp(parameter.data, "version=", 8) == 0) {
+            const char *given = parameter.data + 8;
+            size_t quote = *given == '"', length = strlen(version);
+            if (strncmp(given + quote, version, length) != 0 || strlen(given) != length + 2 * quote)
+                version = "";
+        }
+        erg_text_release(&parameter);
+    }
+    return *version ? weight : 0;
+}
+
+bool erg_openmetrics_accepted(const char *accept)
+{
+    /* The most exact range that names a type decides. */
+    double open_weight = 0, plain_weight = 0;
+    int plain_exact = 0;
+    for (const char *at = accept ? accept : ""; *at; at += *at == ',') {
+        struct erg_text type = take_part(&at, ";,");
+        bool is_open = strcasecmp(type.data, "application/openmetrics-text") == 0;
+        int exact = strcasecmp(type.data, "text/plain") == 0 ? 3
+                    : strcasecmp(type.data, "text/*") == 0   ? 2
+                    : strcmp(type.data, "*/*") == 0          ? 1
+                                                             : 0;
+        double weight = take_weight(&at, is_open ? "1.0.0" : "0.0.4");
+        if (is_open && weight > open_weight)
+            open_weight = weight;
+        if (exact && (exact > plain_exact || (exact == plain_exact && weight > plain_weight))) {
+            plain_weight = weight;
+            plain_exact = exact;
+        }
+        erg_text_release(&type);
+    }
+    return open_weight > 0 && open_weight >= plain_weight;
 }

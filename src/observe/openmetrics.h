@@ -18,4 +18,15 @@
 void erg_openmetrics_text(struct erg_text *out, const struct erg_live_view *view,
                           const struct erg_rapl_reading *cpu);
 
+/* The same in the older text format 0.0.4, which has neither units, infos nor state sets. */
+#define ERG_PROMETHEUS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
+void erg_prometheus_text(struct erg_text *out, const struct erg_live_view *view,
+                         const struct erg_rapl_reading *cpu);
+
+/*
+ * Whether an Accept header (RFC 9110, 12.5.1; NULL where there is none) names OpenMetrics 1.0, and
+ * does not prefer text/plain to it.
+ */
+bool erg_openmetrics_accepted(const char *accept);
+
 #endif
