@@ -2,9 +2,12 @@
  * Clock control on the fake NVML: locks, refusals, and a guardian in trouble.
  */
 #include "fake_clocks.h"
+#include "telemetry/claim.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 /* A driver in the state that `commands` say, and clocks of the GPUs `select` opened on it. */
 struct rig {
@@ -217,6 +220,54 @@ static void test_two_at_once(void **state)
     world_end(&rig.world);
 }
 
+/* Strangers can neither hold a claim nor redirect one. */
+static void test_claims(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/ergon-claims-XXXXXX", path[96], other[96];
+    struct erg_error err = {0};
+    int claim, second;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/claims", folder);
+    assert_ok(erg_claim_take(path, "GPU-1", 0, 4711, &claim, &err), &err);
+    assert_fails(erg_claim_take(path, "GPU-1", 3, 1, &second, &err), &err,
+                 "another run of ergon locks those of GPU 3 (it is process 4711)");
+    assert_int_equal(err.status, ERG_NO_DEVICE);
+    assert_ok(erg_claim_take(path, "GPU-2", 0, 1, &second, &err), &err);
+    close(second);
+    close(claim);
+    assert_ok(erg_claim_take(path, "GPU-1", 0, 12, &claim, &err), &err); /* given up with its end */
+    close(claim);
+    /* A name is no path. */
+    assert_ok(erg_claim_take(path, "../x/y", 0, 1, &claim, &err), &err);
+    close(claim);
+    snprintf(other, sizeof other, "%s/___x_y", path);
+    assert_int_equal(access(other, F_OK), 0);
+    /* A link in the place of a lock file, or a file with a second name. */
+    snprintf(other, sizeof other, "%s/GPU-3", path);
+    assert_int_equal(symlink("/etc/passwd", other), 0);
+    assert_fails(erg_claim_take(path, "GPU-3", 0, 1, &claim, &err), &err, "Too many levels");
+    unlink(other);
+    char first[96];
+    snprintf(first, sizeof first, "%s/GPU-1", path);
+    assert_int_equal(link(first, other), 0);
+    assert_fails(erg_claim_take(path, "GPU-3", 0, 1, &claim, &err), &err, "no plain file");
+    /* A folder that others may write to, that belongs to them, or that is a link. */
+    assert_int_equal(chmod(path, 0777), 0);
+    assert_fails(erg_claim_take(path, "GPU-1", 0, 1, &claim, &err), &err, "others may write to it");
+    assert_int_equal(chmod(path, 0755), 0);
+    if (geteuid() == 0) {
+        assert_int_equal(chown(path, 65534, 65534), 0);
+        assert_fails(erg_claim_take(path, "GPU-1", 0, 1, &claim, &err), &err,
+                     "belongs to somebody else");
+    }
+    snprintf(other, sizeof other, "%s/link", folder);
+    assert_int_equal(symlink(path, other), 0);
+    assert_fails(erg_claim_take(other, "GPU-1", 0, 1, &claim, &err), &err, "or a link");
+    snprintf(other, sizeof other, "rm -r '%s'", folder);
+    assert_int_equal(system(other), 0);
+}
+
 /* ---- the guardian in trouble ---- */
 
 static void test_no_guardian(void **state)
@@ -255,7 +306,11 @@ static void test_no_lock_without_a_guardian(void **state)
                  "its process has ended");
     assert_fails(erg_clocks_lock(rig.clocks, 1, 900, NULL, &rig.err), &rig.err,
                  "its process has ended");
-    assert_int_equal(lock_of(&rig.world, 0), 1200);
+    /* The owner notices, and leaves nothing locked that nobody would unlock. */
+    for (int i = 0; i < 2000 && lock_of(&rig.world, 0) != 0; i++)
+        pause_s(0.01);
+    assert_int_equal(lock_of(&rig.world, 0), 0);
+    assert_int_equal(latest_of(&rig.world, 0).process, getpid());
     assert_int_equal(latest_of(&rig.world, 1).line, 0);
     close_clocks(&rig);
     assert_int_equal(lock_of(&rig.world, 0), 0);
@@ -308,6 +363,7 @@ int main(void)
         cmocka_unit_test(test_an_idle_gpu_is_left_to_the_caller),
         cmocka_unit_test(test_a_lock_of_somebody_else),
         cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_claims),
         cmocka_unit_test(test_no_guardian),
         cmocka_unit_test(test_no_lock_without_a_guardian),
         cmocka_unit_test(test_a_reset_that_fails_is_tried_again),

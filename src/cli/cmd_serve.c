@@ -209,7 +209,7 @@ static int serve(const struct values *values, const struct addrinfo *address, st
         return -1;
     int result = listen_at(&daemon, server, values->listen, address, err);
     if (result == 0) {
-        wait_for_signal();
+        wait_for_signal(server);
         MHD_stop_daemon(daemon);
     }
     erg_sampler_stop(sampler);

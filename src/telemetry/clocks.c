@@ -1,12 +1,21 @@
+/* Locking SM clocks and giving them back, also where the guardian ends first. */
 #include "telemetry/clocks.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "telemetry/gpu_internal.h"
 #include "telemetry/guardian.h"
 
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 /* How long a clock may take to settle. A GPU that idles stays low for good, so waiting is short. */
 static const int64_t below_ns = 50000000, above_ns = 500000000, poll_ns = 5000000;
@@ -21,6 +30,9 @@ struct erg_clocks {
         struct erg_clock_list list; /* empty until it is asked for */
         bool locked;
     } * items;
+    pthread_mutex_t lock; /* of items: a thread unlocks them should the guardian end */
+    pthread_t lookout;
+    int stop; /* eventfd that ends the thread */
 };
 
 int erg_clocks_supported(struct erg_gpus *gpus, size_t gpu, struct erg_clock_list *list,
@@ -44,15 +56,68 @@ void erg_clock_list_release(struct erg_clock_list *list)
     *list = (struct erg_clock_list){0};
 }
 
+/* The lock held. */
+static int unlock(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
+{
+    if (clocks->items[gpu].locked &&
+        clocks->gpus->vendor->clocks->unlock(&clocks->gpus->items[gpu], err) != 0)
+        return -1;
+    clocks->items[gpu].locked = false;
+    return 0;
+}
+
+static void release(struct erg_clocks *clocks)
+{
+    for (size_t i = 0; i < erg_gpus_count(clocks->gpus); i++)
+        erg_clock_list_release(&clocks->items[i].list);
+    if (clocks->stop >= 0)
+        close(clocks->stop);
+    erg_gpus_close(clocks->gpus);
+    pthread_mutex_destroy(&clocks->lock);
+    free(clocks->items);
+    free(clocks);
+}
+
+/* The thread: without the guardian nobody unlocks after a crash, so nothing stays locked. */
+static void *look_out(void *context)
+{
+    struct erg_clocks *clocks = context;
+    if (!erg_guardian_await_end(clocks->guardian, clocks->stop))
+        return NULL;
+    pthread_mutex_lock(&clocks->lock);
+    size_t left = 0, count = erg_gpus_count(clocks->gpus);
+    for (size_t i = 0; i < count; i++)
+        left += unlock(clocks, i, NULL) != 0;
+    pthread_mutex_unlock(&clocks->lock);
+    if (left)
+        erg_log(ERG_LOG_WARNING,
+                "the guardian of the clocks has ended before this run, and %zu GPU%s cannot be "
+                "unlocked; 'nvidia-smi -rgc' unlocks by hand",
+                left, erg_plural(left));
+    else
+        erg_log(ERG_LOG_WARNING, "the guardian of the clocks has ended before this run: all clocks "
+                                 "are unlocked, and none is locked any more");
+    return NULL;
+}
+
 int erg_clocks_open(struct erg_clocks **out, struct erg_gpus *gpus, struct erg_error *err)
 {
     struct erg_guardian *guardian;
     if (erg_guardian_start(&guardian, err) != 0)
         return -1;
     struct erg_clocks *clocks = erg_xcalloc(1, sizeof *clocks);
-    clocks->gpus = erg_gpus_retain(gpus);
     clocks->guardian = guardian;
+    pthread_mutex_init(&clocks->lock, NULL);
+    clocks->gpus = erg_gpus_retain(gpus);
     clocks->items = erg_xcalloc(erg_gpus_count(gpus), sizeof *clocks->items);
+    clocks->stop = eventfd(0, EFD_CLOEXEC);
+    int code = clocks->stop < 0 ? errno : pthread_create(&clocks->lookout, NULL, look_out, clocks);
+    if (code) {
+        erg_guardian_dismiss(guardian);
+        release(clocks);
+        return erg_fail(err, ERG_FAILED, "preparing to lock clocks: no thread (%s)",
+                        strerror(code));
+    }
     *out = clocks;
     return 0;
 }
@@ -111,12 +176,12 @@ static int verify(const struct erg_clocks *clocks, size_t gpu, int wanted_mhz,
                     clock_mhz);
 }
 
-int erg_clocks_lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
-                    struct erg_error *err)
+/* The lock held. */
+static int lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
+                struct erg_error *err)
 {
     const struct erg_gpu *item = &clocks->gpus->items[gpu];
     struct clock_state *state = &clocks->items[gpu];
-    enum erg_clock_seen found = ERG_CLOCK_BELOW;
     if (!state->list.count && erg_clocks_supported(clocks->gpus, gpu, &state->list, err) != 0)
         return -1;
     if (check_supported(&item->info, &state->list, clock_mhz, err) != 0 ||
@@ -124,41 +189,52 @@ int erg_clocks_lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum e
         return -1;
     state->locked = true; /* before it is: a lock that fails halfway is undone as well */
     if (clocks->gpus->vendor->clocks->lock(item, clock_mhz, err) != 0 ||
-        verify(clocks, gpu, clock_mhz, &found, err) != 0) {
-        erg_clocks_reset(clocks, gpu, NULL);
+        verify(clocks, gpu, clock_mhz, seen, err) != 0) {
+        unlock(clocks, gpu, NULL);
         return -1;
     }
-    if (seen)
-        *seen = found;
     return 0;
+}
+
+int erg_clocks_lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
+                    struct erg_error *err)
+{
+    enum erg_clock_seen found = ERG_CLOCK_BELOW;
+    pthread_mutex_lock(&clocks->lock);
+    int status = lock(clocks, gpu, clock_mhz, &found, err);
+    pthread_mutex_unlock(&clocks->lock);
+    if (status == 0 && seen)
+        *seen = found;
+    return status;
 }
 
 int erg_clocks_reset(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
 {
-    if (clocks->items[gpu].locked &&
-        clocks->gpus->vendor->clocks->unlock(&clocks->gpus->items[gpu], err) != 0)
-        return -1;
-    clocks->items[gpu].locked = false;
-    return 0;
+    pthread_mutex_lock(&clocks->lock);
+    int status = unlock(clocks, gpu, err);
+    pthread_mutex_unlock(&clocks->lock);
+    return status;
 }
 
 int erg_clocks_close(struct erg_clocks *clocks, struct erg_error *err)
 {
     if (!clocks)
         return 0;
-    bool unlocked = true, owner = erg_guardian_is_mine(clocks->guardian);
-    for (size_t i = 0; i < erg_gpus_count(clocks->gpus); i++) {
-        if (owner && erg_clocks_reset(clocks, i, err) != 0)
-            unlocked = false;
-        erg_clock_list_release(&clocks->items[i].list);
-    }
+    bool unlocked = true;
     int status = 0;
+    if (erg_guardian_is_mine(clocks->guardian)) { /* threads are not inherited by a child */
+        uint64_t one = 1;
+        while (write(clocks->stop, &one, sizeof one) < 0 && errno == EINTR)
+            ;
+        pthread_join(clocks->lookout, NULL);
+        for (size_t i = 0; i < erg_gpus_count(clocks->gpus); i++)
+            if (unlock(clocks, i, err) != 0)
+                unlocked = false;
+    }
     if (unlocked)
         erg_guardian_dismiss(clocks->guardian);
     else
         status = erg_guardian_release(clocks->guardian, err);
-    erg_gpus_close(clocks->gpus);
-    free(clocks->items);
-    free(clocks);
+    release(clocks);
     return status;
 }

@@ -5,14 +5,16 @@
  * were asked to by name. A lock belongs to the driver and outlives the process that made it; so
  * a process of its own, the guardian (telemetry/guardian.h), unlocks the GPUs within a second of
  * the end of the owner, however that ends: return, exit(), a signal, a crash, kill -9, the end of
- * its process group. Only killing both at once leaves a lock behind.
+ * its process group. Only killing both at once leaves a lock behind. Should the guardian end first,
+ * a thread of the owner unlocks all, says so in the log, and further locks fail.
  *
  * NVML has no call that tells which range a GPU is locked to. That has two consequences:
  * - A lock is verified by reading the clock. A GPU that idles or throttles may run slower than its
  *   lock; then the lock is not contradicted, nor seen to hold, and the caller judges the clock
  *   under load (ERG_METRIC_SM_CLOCK and ERG_METRIC_REASONS of telemetry/gpu.h).
  * - A lock that somebody else made before cannot be known, and so is not put back: the GPU is left
- *   unlocked. Between runs of ergon, the second one that asks for a GPU is refused.
+ *   unlocked. Between runs of ergon, the second one that asks for a GPU is refused, as far
+ *   as they see each other's claims (telemetry/claim.h).
  *
  * A refusal of the driver (no permission, not supported, not obeyed) has status ERG_NO_DEVICE, a
  * clock that the GPU does not have ERG_FAILED. Facts of the interface: NVIDIA's NVML API reference,

@@ -185,6 +185,14 @@ int erg_guardian_watch(struct erg_guardian *guardian, const char *uuid, struct e
     return take_answer(guardian, answer_timeout_s, err);
 }
 
+bool erg_guardian_await_end(const struct erg_guardian *guardian, int stop)
+{
+    struct pollfd waits[] = {{.fd = guardian->socket}, {.fd = stop, .events = POLLIN}};
+    while (poll(waits, 2, -1) < 0 && errno == EINTR)
+        ;
+    return !waits[1].revents;
+}
+
 /* Closes the socket and gives the exit code, -1 where it is unknown. */
 static int finish(struct erg_guardian *guardian)
 {

@@ -11,9 +11,9 @@
  * child that the owner forked may hold the socket open, the guardian also looks every 0.2 s whether
  * the owner still is its parent.
  *
- * A GPU is named to the guardian before it is first locked. The guardian claims it, so that no two
- * programs of ergon (in one network namespace) lock one GPU, and unlocks it at once: that does no
- * harm yet, and a guardian without the permission is found out before it is needed.
+ * A GPU is named to the guardian before it is first locked. The guardian claims it
+ * (telemetry/claim.h), so that no two programs of ergon lock one GPU, and unlocks it at once: that
+ * does no harm yet, and a guardian without the permission is found out before it is needed.
  */
 #ifndef ERG_TELEMETRY_GUARDIAN_H
 #define ERG_TELEMETRY_GUARDIAN_H
@@ -38,6 +38,9 @@ int erg_guardian_watch(struct erg_guardian *guardian, const char *uuid, struct e
 
 /* False in a child that the owner forked. */
 bool erg_guardian_is_mine(const struct erg_guardian *guardian);
+
+/* Waits until the guardian has ended (true), or until `stop` can be read. */
+bool erg_guardian_await_end(const struct erg_guardian *guardian, int stop);
 
 /* Ends the guardian; its GPUs are as they should be. In a child of fork(): forgets it. */
 void erg_guardian_dismiss(struct erg_guardian *guardian);

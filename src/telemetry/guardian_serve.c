@@ -3,18 +3,17 @@
  */
 #include "base/memory.h"
 #include "base/thread.h"
+#include "telemetry/claim.h"
 #include "telemetry/gpu_internal.h"
 #include "telemetry/guardian.h"
 #include "telemetry/guardian_internal.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,7 +21,7 @@ enum { LOOK_MS = 200, TRIES = 100, TRY_MS = 100 };
 
 struct watch {
     struct erg_gpus *gpus;
-    int *claims;              /* sockets, 0 of a GPU that is not watched */
+    int *claims;              /* lock files, 0 of a GPU that is not watched */
     struct erg_error *errors; /* of unlocking, per GPU */
 };
 
@@ -47,39 +46,15 @@ static int unlock(const struct erg_gpu *gpu, const struct erg_gpus *gpus, struct
     return gpus->vendor->clocks->unlock(gpu, err);
 }
 
-/*
- * A name in the abstract namespace that one process at a time may have: the kernel gives it back
- * however that process ends. Another program's lock would otherwise be undone unseen.
- */
-static int claim(const struct erg_gpu *gpu, int *held, struct erg_error *err)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "ergon-clocks-%.80s",
-                          gpu->info.uuid);
-    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
-    *held = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (*held >= 0 && bind(*held, (struct sockaddr *)&address, size) == 0)
-        return 0;
-    int reason = errno;
-    if (*held >= 0)
-        close(*held);
-    *held = 0;
-    if (reason == EADDRINUSE)
-        return erg_fail(
-            err, ERG_NO_DEVICE,
-            "preparing to lock clocks: another run of ergon locks those of GPU %d (%s), "
-            "expected one at a time",
-            gpu->info.index, gpu->info.name);
-    return erg_fail(err, ERG_FAILED,
-                    "preparing to lock clocks: no socket to claim GPU %d with (%s)",
-                    gpu->info.index, strerror(reason));
-}
-
 static int start_watch(const struct erg_gpu *gpu, const struct watch *watch, int *held,
                        struct erg_error *err)
 {
-    if (claim(gpu, held, err) != 0)
+    char folder[256];
+    erg_claim_folder(folder, sizeof folder);
+    if (erg_claim_take(folder, gpu->info.uuid, gpu->info.index, getppid(), held, err) != 0) {
+        *held = 0;
         return -1;
+    }
     if (unlock(gpu, watch->gpus, err) == 0)
         return 0;
     close(*held);

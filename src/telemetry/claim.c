@@ -1,0 +1,118 @@
+/* Lock files that say which run locks the clocks of a GPU. */
+#define _GNU_SOURCE /* flock, secure_getenv */
+#include "telemetry/claim.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void erg_claim_folder(char *path, size_t capacity)
+{
+    const char *given = secure_getenv("XDG_RUNTIME_DIR");
+    unsigned user = (unsigned)geteuid();
+    char own[64];
+    struct stat info;
+    snprintf(own, sizeof own, "/run/user/%u", user);
+    if (user == 0)
+        snprintf(path, capacity, "/run/ergon");
+    else if (given && given[0] == '/')
+        snprintf(path, capacity, "%s/ergon", given);
+    else if (stat(own, &info) == 0)
+        snprintf(path, capacity, "%s/ergon", own);
+    else
+        snprintf(path, capacity, "/tmp/ergon-%u", user);
+}
+
+static bool is_own(const struct stat *info)
+{
+    return info->st_uid == geteuid() && !(info->st_mode & (S_IWGRP | S_IWOTH));
+}
+
+static int fail_unsafe(struct erg_error *err, const char *folder, const char *what)
+{
+    return erg_fail(err, ERG_FAILED,
+                    "preparing to lock clocks: '%s' %s, expected a folder of this user's that "
+                    "nobody else can write to",
+                    folder, what);
+}
+
+static int open_folder(const char *folder, int *opened, struct erg_error *err)
+{
+    struct stat info;
+    if (mkdir(folder, 0755) != 0 && errno != EEXIST)
+        return fail_unsafe(err, folder, strerror(errno));
+    *opened = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (*opened < 0)
+        return fail_unsafe(err, folder, "is no folder, or a link");
+    if (fstat(*opened, &info) == 0 && is_own(&info))
+        return 0;
+    close(*opened);
+    return fail_unsafe(err, folder, "belongs to somebody else, or others may write to it");
+}
+
+/* Who holds it, as it wrote itself; 0 where that cannot be read. */
+static long holder_of(int file)
+{
+    char text[24] = "";
+    ssize_t count = pread(file, text, sizeof text - 1, 0);
+    return count > 0 ? strtol(text, NULL, 10) : 0;
+}
+
+static int lock_file(int file, const char *folder, const char *name, int index, pid_t holder,
+                     struct erg_error *err)
+{
+    struct stat info;
+    if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || !is_own(&info) || info.st_nlink != 1)
+        return fail_unsafe(err, folder, "holds a lock file that is no plain file of this user's");
+    int code;
+    do
+        code = flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    while (code == EINTR);
+    if (code == EWOULDBLOCK)
+        return erg_fail(
+            err, ERG_NO_DEVICE,
+            "preparing to lock clocks: another run of ergon locks those of GPU %d (it is "
+            "process %ld), expected one at a time",
+            index, holder_of(file));
+    if (code)
+        return erg_fail(err, ERG_FAILED, "preparing to lock clocks: locking '%s/%s': %s", folder,
+                        name, strerror(code));
+    char text[24];
+    int length = snprintf(text, sizeof text, "%ld\n", (long)holder);
+    if (ftruncate(file, 0) != 0 || pwrite(file, text, (size_t)length, 0) != length)
+        return erg_fail(err, ERG_FAILED, "preparing to lock clocks: writing '%s/%s': %s", folder,
+                        name, strerror(errno));
+    return 0;
+}
+
+int erg_claim_take(const char *folder, const char *uuid, int index, pid_t holder, int *claim,
+                   struct erg_error *err)
+{
+    char name[96];
+    int opened = -1;
+    snprintf(name, sizeof name, "%s", uuid);
+    for (char *at = name; *at; at++)
+        if (!isalnum((unsigned char)*at) && *at != '-')
+            *at = '_';
+    if (open_folder(folder, &opened, err) != 0)
+        return -1;
+    int file = openat(opened, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+    int code = errno;
+    close(opened);
+    if (file < 0)
+        return erg_fail(err, ERG_FAILED, "preparing to lock clocks: opening '%s/%s': %s", folder,
+                        name, strerror(code));
+    if (lock_file(file, folder, name, index, holder, err) != 0) {
+        close(file);
+        return -1;
+    }
+    *claim = file;
+    return 0;
+}
