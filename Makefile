@@ -16,11 +16,12 @@ BUILD := build/$(PRESET)
 .PHONY: all packages check demo bench research gpu-check install clean
 
 all: packages
-	@cmake --preset $(PRESET) >build/configure.log 2>&1 || (cat build/configure.log; false)
+	@log=$$(cmake --preset $(PRESET) 2>&1) || { echo "$$log"; false; }
 	cmake --build --preset $(PRESET)
 
 packages:
-	@mkdir -p build
+	@mkdir -p build && test -w build || \
+		{ echo "make: the folder build cannot be written to; copy the source to where it can"; false; }
 	@sh scripts/install-packages.sh
 
 check: all
