@@ -152,6 +152,9 @@ static void environments_that_make_no_sense_are_errors(void **state)
                     "SLURM_STEP_ID=4294967296 SLURM_STEP_NODELIST=a,b");
     assert_fails(erg_launch_environment_read(&env, &err), &err,
                  "SLURM_STEP_ID is \"4294967296\", but must be a whole number of 32 bits");
+    set_environment("SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_JOB_ID=5 "
+                    "SLURM_STEP_NODELIST=,a");
+    assert_fails(erg_launch_environment_read(&env, &err), &err, "must begin with the name");
     set_environment("RANK=0 WORLD_SIZE=2 MASTER_ADDR=n1 MASTER_PORT=1 ERGON_JOB_SECRET=short");
     assert_fails(erg_launch_environment_read(&env, &err), &err, "ERGON_JOB_SECRET is too short");
     clear_environment();

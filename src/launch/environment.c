@@ -140,6 +140,11 @@ static int first_host(struct erg_launch_environment *env, struct erg_error *err)
         else if (!skip && count < sizeof host)
             host[count++] = *at;
     }
+    if (count == 0)
+        return erg_fail(err, ERG_USAGE,
+                        "the environment variable SLURM_STEP_NODELIST is \"%s\", but must begin "
+                        "with the name of a node",
+                        list);
     return copy_text(env->host, sizeof env->host, "SLURM_STEP_NODELIST", host, count, err);
 }
 
