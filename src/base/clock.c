@@ -1,3 +1,4 @@
+/* Clock: reads the monotonic, CPU and calendar clocks, and sleeps. */
 #include "base/clock.h"
 
 #include <time.h>

@@ -1,3 +1,4 @@
+/* Errors: formats messages, and puts a context before them. */
 #include "ergon/error.h"
 
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* Damped least squares: Levenberg-Marquardt steps with numerical derivatives. */
 #include "base/least_squares.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* Log and progress: hands messages to the sink that the command line has set. */
 #include "base/log.h"
 
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* Random numbers: a seeded stream (xoshiro256**), and draws that depend on a key alone. */
 #include "base/random.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Statistics: the mean of repetitions with its confidence interval (Student's t). */
 #include "base/statistics.h"
 
 #include <math.h>

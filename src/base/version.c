@@ -1,3 +1,4 @@
+/* Version: the version of the library as text. */
 #include "ergon/ergon.h"
 
 const char *erg_version(void)

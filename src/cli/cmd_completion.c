@@ -1,3 +1,4 @@
+/* ergon completion SHELL: prints the completion script of a shell. */
 #include "cli/cli.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* ergon frontier PROFILE.csv: the time-energy frontier of a pipeline from a measured profile. */
 #include "cli/cli.h"
 
 #include "base/log.h"

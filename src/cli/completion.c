@@ -1,3 +1,4 @@
+/* Completion: writes the completion scripts of bash, zsh and fish from the tables of options. */
 #include "cli/cli.h"
 
 #include <string.h>

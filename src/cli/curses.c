@@ -1,3 +1,4 @@
+/* The terminal of ergon monitor: takes it over through ncurses, draws, reads keys, restores it. */
 #include "cli/curses.h"
 
 #include <curses.h>

@@ -1,3 +1,4 @@
+/* The request of ergon memory: its options, and the layout and GPUs that follow from them. */
 #include "cli/memory_asked.h"
 
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* The tables that ergon memory prints. */
 #include "cli/memory_print.h"
 
 #include "base/memory.h"

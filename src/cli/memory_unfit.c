@@ -1,3 +1,4 @@
+/* The message of a layout that does not fit into memory, with changes that make it fit. */
 #include "cli/memory_unfit.h"
 
 #include "base/text.h"

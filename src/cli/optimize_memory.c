@@ -1,3 +1,4 @@
+/* The warning of ergon optimize for a job whose stages do not fit into memory. */
 #include "cli/optimize_memory.h"
 
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* The tables and the JSON that ergon probe prints. */
 #include "cli/probe_print.h"
 
 #include "base/text.h"

@@ -1,3 +1,4 @@
+/* Clock groups: lock one SM clock on all GPUs that measure together. */
 #include "device/clock_group.h"
 
 #include "base/memory.h"

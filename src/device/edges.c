@@ -1,3 +1,4 @@
+/* Sensor log: keeps samples of counters, and reads energy between two moments from their steps. */
 #include "device/edges.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* Real GPUs: opens the GPUs of this machine as a device, where ergon is built with CUDA. */
 #include "device/real.h"
 
 #if !ERGON_CUDA

@@ -1,3 +1,4 @@
+/* Frontiers: Pareto filter, hull, sum, union and hypervolume. */
 #include "ergon/frontier.h"
 
 #include "base/memory.h"

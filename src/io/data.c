@@ -1,3 +1,4 @@
+/* The data folder: finds catalogue files by name, and suggests the closest name. */
 #include "base/text.h"
 #include "io/file.h"
 

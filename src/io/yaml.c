@@ -1,3 +1,4 @@
+/* YAML: loads documents, fills structs by a schema, and finds the line of a key. */
 #include "io/yaml.h"
 
 #include "base/memory.h"

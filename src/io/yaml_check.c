@@ -1,3 +1,4 @@
+/* Checks a YAML document against a schema, with file, line and key in each message. */
 #include "base/memory.h"
 #include "base/text.h"
 #include "io/yaml_internal.h"

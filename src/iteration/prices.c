@@ -1,3 +1,4 @@
+/* Prices: a lower bound of an iteration's energy, from the time value of each instruction. */
 #include "iteration/prices_internal.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* Realiser: rounds the plans of the exact solver to measured options, on all cores. */
 #include "iteration/realise_internal.h"
 
 #include "base/interrupt.h"

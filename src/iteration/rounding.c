@@ -1,3 +1,4 @@
+/* Rounding: turns a continuous plan into measured options that meet its deadline. */
 #include "iteration/rounding_internal.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* Rounding by beam search: keeps the best partial choices in the order of time. */
 #include "iteration/rounding_internal.h"
 
 #include "base/memory.h"

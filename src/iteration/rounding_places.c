@@ -1,3 +1,4 @@
+/* The state of a rounding: instructions in the order of time, with their options and neighbours. */
 #include "iteration/rounding_internal.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* Rounding by local search: trades options between pairs of instructions. */
 #include "iteration/rounding_internal.h"
 
 #include <math.h>

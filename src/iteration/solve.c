@@ -1,3 +1,4 @@
+/* Solver of an iteration: collects plans at the wanted deadlines from the exact sweep. */
 #include "iteration/iteration_internal.h"
 #include "iteration/realise_internal.h"
 #include "iteration/rounding_internal.h"

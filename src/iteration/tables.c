@@ -1,3 +1,4 @@
+/* Option tables: filters measured options, and scales them to integer ticks for the exact sweep. */
 #include "iteration/tables_internal.h"
 
 #include "base/memory.h"

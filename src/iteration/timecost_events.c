@@ -1,3 +1,4 @@
+/* Events of the time-cost problem: merges the moments that always coincide. */
 #include "iteration/timecost_events_internal.h"
 
 #include "base/memory.h"

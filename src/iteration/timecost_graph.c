@@ -1,3 +1,4 @@
+/* The flow network of the time-cost problem: arcs with lengths and capacities. */
 #include "iteration/timecost_graph_internal.h"
 
 #include "base/memory.h"

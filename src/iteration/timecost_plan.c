@@ -1,3 +1,4 @@
+/* Plans of the time-cost problem: allocated, copied and freed. */
 #include "iteration/timecost_internal.h"
 
 #include "base/memory.h"

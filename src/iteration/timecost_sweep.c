@@ -1,3 +1,4 @@
+/* The exact time-cost sweep: cost against deadline by minimum-cost flow. */
 #include "iteration/timecost_graph_internal.h"
 
 #include "base/interrupt.h"

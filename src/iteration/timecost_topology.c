@@ -1,3 +1,4 @@
+/* The topology of the time-cost problem: neighbours, earliest starts and the longest path. */
 #include "iteration/timecost_events_internal.h"
 
 #include "base/memory.h"

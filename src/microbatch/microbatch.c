@@ -1,3 +1,4 @@
+/* Microbatch: composes partitions and whole layers to the options of an instruction. */
 #include "microbatch/microbatch.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* Operations of a layer: FLOPs, bytes, parameters and saved activations of each. */
 #include "model/model.h"
 
 #include <math.h>

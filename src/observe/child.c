@@ -1,3 +1,4 @@
+/* Child: runs a program in the foreground, and passes signals on to it. */
 #include "observe/child.h"
 
 #include "launch/launch.h"

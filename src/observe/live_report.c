@@ -1,3 +1,4 @@
+/* The live state as a plain table and as JSON. */
 #include "observe/live_report.h"
 
 #include "io/json.h"

@@ -1,3 +1,4 @@
+/* Spread: running mean and standard deviation of a quantity. */
 #include "observe/spread.h"
 
 #include <math.h>

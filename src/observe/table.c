@@ -1,3 +1,4 @@
+/* Table: aligns the columns of a text table. */
 #include "observe/table.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* SwiGLU on the host: forward and backward. */
 #include "ops/ops.h"
 
 #include <math.h>

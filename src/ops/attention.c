@@ -1,3 +1,4 @@
+/* Attention on the host: forward and backward. */
 #include "base/memory.h"
 #include "ops/ops.h"
 

@@ -1,3 +1,4 @@
+/* Embedding on the host: row lookup, and the sum of its gradient. */
 #include "base/memory.h"
 #include "ops/ops.h"
 

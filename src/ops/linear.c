@@ -1,3 +1,4 @@
+/* Linear layers on the host: the product, and its gradients of input and weight. */
 #include "ops/ops.h"
 
 void erg_ops_linear_forward(size_t tokens, size_t inputs, size_t outputs, const erg_bf16 *x,

@@ -1,3 +1,4 @@
+/* Cross-entropy loss on the host, over vocabularies that are split among ranks. */
 #include "ops/ops.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* RMS norm and sums of tensors on the host. */
 #include "ops/ops.h"
 
 #include <math.h>

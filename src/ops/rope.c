@@ -1,3 +1,4 @@
+/* Rotary position embedding on the host, with the norm of heads where there is one. */
 #include "base/memory.h"
 #include "ops/ops.h"
 

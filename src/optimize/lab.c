@@ -1,3 +1,4 @@
+/* Lab: makes each measurement once, and looks it up in the store after that. */
 #include "optimize/lab.h"
 
 #include "base/memory.h"

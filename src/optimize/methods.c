@@ -1,3 +1,4 @@
+/* Methods of a plan: option tables of each, and the points of their frontiers. */
 #include "optimize/methods.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* Optimize: from a job to its frontier, the comparison with baselines, and the plan. */
 #include "optimize/optimize.h"
 
 #include "base/interrupt.h"

@@ -1,3 +1,4 @@
+/* Survey: measures whole layers at every clock, and searches each partition's schedules. */
 #include "optimize/survey.h"
 
 #include "base/clock.h"

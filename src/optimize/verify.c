@@ -1,3 +1,4 @@
+/* Verify: runs the schedule of a plan on a stack of layers, and compares it with its parts. */
 #include "optimize/verify.h"
 
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* Cuts the operations of a layer into segments: runs of compute between communications. */
 #include "partition/cut_internal.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* AMD GPUs: finds them in sysfs, and opens their files. */
 #include "telemetry/amdgpu.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* Sampler: reads every GPU in a thread of its own, and hands the samples to one writer. */
 #include "telemetry/sampler.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* Attention on the GPU: opens cuDNN's plans, lays out their workspace, and runs both passes. */
 #include "device/cuda/attention.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* Shapes of attention: strides of packed tensors, and the checks that cuDNN's kernels need. */
 #include "device/cuda/attention.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* Collectives over peer memory: opens groups of ranks, and launches sums and copies. */
 #include "device/cuda/collective.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* Collectives by NCCL: opens the library, and keeps one communicator per SM budget. */
 #include "device/cuda/collective_internal.h"
 
 #include "base/memory.h"

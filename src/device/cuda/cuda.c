@@ -1,3 +1,4 @@
+/* CUDA runtime: devices, memory, streams and events, with errors as sentences. */
 #include "device/cuda/cuda.h"
 
 #include "device/cuda/cuda_internal.h"

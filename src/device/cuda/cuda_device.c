@@ -1,3 +1,4 @@
+/* The CUDA device on rank 0: passes calls on to all ranks, and reads their sensors. */
 #include "device/cuda/cuda_device_internal.h"
 #include "device/packed_steps.h"
 

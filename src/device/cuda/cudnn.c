@@ -1,3 +1,4 @@
+/* cuDNN: opens the library, checks its version, and formats its errors. */
 #include "base/memory.h"
 #include "base/text.h"
 #include "device/cuda/attention.h"

@@ -1,3 +1,4 @@
+/* Decoder: allocates and fills weights, gradients and activations of layers on one GPU. */
 #include "device/cuda/decoder_internal.h"
 
 #include "base/memory.h"

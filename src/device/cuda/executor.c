@@ -1,3 +1,4 @@
+/* Executor: captures steps into CUDA graphs, and launches them. */
 #include "device/cuda/executor.h"
 
 #include "base/memory.h"

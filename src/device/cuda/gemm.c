@@ -1,3 +1,4 @@
+/* GEMM: runs the matrix products of linear layers by cuBLASLt, and times its algorithms. */
 #include "device/cuda/gemm.h"
 
 #include "base/clock.h"

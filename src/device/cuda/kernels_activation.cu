@@ -1,3 +1,4 @@
+/* Kernels of SwiGLU: forward and backward. */
 #include "device/cuda/vector.cuh"
 
 namespace

@@ -1,3 +1,4 @@
+/* Kernels of the embedding: row lookup, and the sum of its gradient. */
 #include "device/cuda/vector.cuh"
 
 namespace

@@ -1,3 +1,4 @@
+/* Kernels that fill tensors with seeded random numbers. */
 #include "device/cuda/random.h"
 
 #include "device/cuda/cuda_internal.h"

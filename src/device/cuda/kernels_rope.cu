@@ -1,3 +1,4 @@
+/* Kernels of rotary position embedding, forward, with the norm of heads where there is one. */
 #include "device/cuda/rope.cuh"
 
 namespace

@@ -1,3 +1,4 @@
+/* Kernels that add runs of equal length at two strides. */
 #include "device/cuda/vector.cuh"
 
 namespace

@@ -1,3 +1,4 @@
+/* Opens NVIDIA's libraries at run time, and fills tables of their functions. */
 #include "base/text.h"
 #include "device/cuda/cuda_internal.h"
 

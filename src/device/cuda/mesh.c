@@ -1,3 +1,4 @@
+/* Mesh: connects the ranks of a stage as tensor and context groups. */
 #include "device/cuda/mesh.h"
 
 static int open_axis(struct erg_mesh *mesh, enum erg_mesh_axis axis,

@@ -1,3 +1,4 @@
+/* Numbers: copies the tensors of a decoder's pass to the host, and compares two passes. */
 #include "device/cuda/numbers.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* Worker: feeds the GPU of one process with prepared steps, and records when they ran. */
 #include "device/cuda/worker.h"
 
 #include "base/clock.h"
