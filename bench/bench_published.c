@@ -120,9 +120,7 @@ static void read_plans(const struct erg_plan *plan, enum erg_method name,
                        struct erg_frontier *plans)
 {
     const struct erg_plan_method *method = &plan->methods[name];
-    erg_frontier_clear(plans);
-    for (size_t i = 0; i < method->point_count + method->slower_count; i++)
-        erg_frontier_add(plans, method->points[i].time_s, method->points[i].energy_j, (int64_t)i);
+    erg_plan_list_points(plans, method->points, method->point_count + method->slower_count);
 }
 
 /*

@@ -12,11 +12,8 @@
 
 static inline struct erg_pipeline pipeline_1f1b(size_t stages, size_t microbatches)
 {
-    return (struct erg_pipeline){.schedule = ERG_SCHEDULE_1F1B,
-                                 .stages = stages,
-                                 .microbatches = microbatches,
-                                 .chunks = 1,
-                                 .blocking_power_w = 80};
+    return (struct erg_pipeline){
+        .stages = stages, .microbatches = microbatches, .chunks = 1, .blocking_power_w = 80};
 }
 
 /* Clock curves like those of a GPU: t = work / f + fixed, e rising with f, with some noise. The
@@ -99,20 +96,26 @@ static inline double exhaustive(const struct erg_schedule *schedule,
     }
 }
 
-/* The worst loss against the planned energy at the same deadline, in per cent. */
-static inline double worst_loss(const struct erg_iteration_request *request)
+/* Losses against the planned energy at the same deadline, in per cent. */
+struct losses {
+    double mean, worst;
+};
+
+static inline struct losses losses_of(const struct erg_iteration_request *request)
 {
     struct erg_iteration iteration;
-    double worst = 0;
+    struct losses losses = {0};
     solve(&iteration, request);
     for (size_t i = 0; i < iteration.plan_count; i++) {
         const struct erg_iteration_plan *plan = &iteration.plans[i];
         double power_w = request->pipeline.blocking_power_w * (double)request->pipeline.stages;
         double held = plan->energy_j + power_w * (plan->planned_time_s - plan->time_s);
-        worst = fmax(worst, 100 * (held / plan->planned_energy_j - 1));
+        double loss = 100 * (held / plan->planned_energy_j - 1);
+        losses.mean += loss / (double)iteration.plan_count;
+        losses.worst = fmax(losses.worst, loss);
     }
     erg_iteration_release(&iteration);
-    return worst;
+    return losses;
 }
 
 #endif

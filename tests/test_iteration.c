@@ -132,9 +132,7 @@ static void test_plans_keep_every_promise(void **state)
                                        {0.003, 0.010, 0.006, 0.010, 0.003, 0.010, 0.001, 0.012}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int latency = 0; latency < 3; latency++) {
-            struct erg_pipeline pipeline = {.schedule = shapes[i][2] > 1 ? ERG_SCHEDULE_INTERLEAVED
-                                                                         : ERG_SCHEDULE_1F1B,
-                                            .stages = shapes[i][0],
+            struct erg_pipeline pipeline = {.stages = shapes[i][0],
                                             .microbatches = shapes[i][1],
                                             .chunks = shapes[i][2],
                                             .hop_latency_s = hops_s[latency],

@@ -126,7 +126,7 @@ static void check_measured(const char *name, size_t microbatches, double power_w
         fail_msg("%s, %zu microbatches: saved %.2f%%, expected %.1f%%", name, microbatches, saved,
                  percent);
     erg_iteration_release(&iteration);
-    double loss = worst_loss(&request);
+    double loss = losses_of(&request).worst;
     if (loss > largest_loss)
         fail_msg("%s, %zu microbatches: rounding costs up to %.2f%%, expected %.1f%%", name,
                  microbatches, loss, largest_loss);
@@ -257,6 +257,8 @@ static void test_frontier_command(void **state)
         {"-m 0 2>&1", 2, "must lie between 1"},
         {"-m 8 -p 80 --virtual-stages 3 --schedule interleaved 2>&1", 2, "no multiple"},
         {"-m 7 -p 80 --virtual-stages 2 --schedule interleaved -f csv", 0, "time_s"},
+        {"-m 8 -p 80 --virtual-stages 2 2>&1", 2, "expected --schedule interleaved"},
+        {"-m 8 -p 80 --schedule interleaved 2>&1", 2, "expected --virtual-stages with it"},
         {"-m 8 -p 80 --schedule gpipe 2>&1", 2, "must be one of \"1f1b\", \"interleaved\""},
         {"-m 8 -p 80 --plan /nonexistent/plan.json 2>&1", 1, "/nonexistent/plan.json"},
     };

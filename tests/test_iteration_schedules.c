@@ -40,8 +40,7 @@ static void test_schedules(void **state)
     check_order(&few, 0, "F0 F1 B0 B1");
     struct erg_pipeline one = pipeline_1f1b(1, 1);
     check_order(&one, 0, "F0 B0");
-    struct erg_pipeline interleaved = {
-        .schedule = ERG_SCHEDULE_INTERLEAVED, .stages = 2, .microbatches = 4, .chunks = 2};
+    struct erg_pipeline interleaved = {.stages = 2, .microbatches = 4, .chunks = 2};
     check_order(&interleaved, 0,
                 "F0.0 F1.0 F0.1 F1.1 F2.0 B0.1 F3.0 B1.1 F2.1 B0.0 F3.1 B1.0 B2.1 B3.1 B2.0 B3.0");
     check_order(&interleaved, 1,
@@ -61,7 +60,7 @@ static void test_schedules(void **state)
 static void test_any_number_of_microbatches_interleaves(void **state)
 {
     (void)state;
-    struct erg_pipeline pipeline = {.schedule = ERG_SCHEDULE_INTERLEAVED};
+    struct erg_pipeline pipeline = {0};
     struct erg_schedule schedule;
     struct erg_error err;
     for (pipeline.stages = 1; pipeline.stages <= 7; pipeline.stages++)
@@ -89,12 +88,10 @@ static void test_impossible_pipelines(void **state)
     struct erg_pipeline pipeline = pipeline_1f1b(0, 4);
     assert_fails(erg_pipeline_check(&pipeline, &err), &err, "must be at least 1");
     pipeline = pipeline_1f1b(4, 4);
+    pipeline.chunks = 0;
+    assert_fails(erg_pipeline_check(&pipeline, &err), &err, "must be at least 1");
     pipeline.chunks = 2;
-    assert_fails(erg_pipeline_check(&pipeline, &err), &err, "interleaved");
-    pipeline.schedule = ERG_SCHEDULE_INTERLEAVED;
     assert_ok(erg_pipeline_check(&pipeline, &err), &err);
-    pipeline.chunks = 1;
-    assert_fails(erg_pipeline_check(&pipeline, &err), &err, "use the 1F1B schedule");
     pipeline = pipeline_1f1b(2, 2);
     pipeline.hop_latency_s = (const double[]){0, NAN};
     assert_fails(erg_pipeline_check(&pipeline, &err), &err, "latency");

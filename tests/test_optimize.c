@@ -4,10 +4,10 @@
  */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "optimize.h"
+#include "xgboost.h"
 
 #include "base/random.h"
 #include "plan/plan.h"
-#include "search/boost_internal.h"
 
 #include <sched.h>
 #include <sqlite3.h>
@@ -294,17 +294,6 @@ static void test_jobs_that_do_not_fit_are_planned_with_a_warning(void **state)
                     folder);
     check_program(arguments.data, 1, "0");
     erg_text_release(&arguments);
-}
-
-/* Whether libxgboost is installed, which the search 'trees' needs; says so where it is not. */
-static bool trees_are_here(void)
-{
-    struct erg_boost boost;
-    struct erg_error err;
-    bool here = erg_boost_open(&boost, &err) == 0;
-    if (!here)
-        print_message("[  NOTE  ] skipped: %s\n", err.message);
-    return here;
 }
 
 static void check_shape(const char *line, const char *replacement, size_t stages, size_t chunks,

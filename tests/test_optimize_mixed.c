@@ -278,10 +278,7 @@ static void check_powers(double first_w, double second_w)
     struct erg_error err = {0};
     struct erg_method_result result;
     struct erg_method_request request = {
-        .pipeline = {.schedule = ERG_SCHEDULE_1F1B,
-                     .stages = STAGES,
-                     .microbatches = MICROBATCHES,
-                     .chunks = 1},
+        .pipeline = {.stages = STAGES, .microbatches = MICROBATCHES, .chunks = 1},
         .scale = {.stages = STAGES, .gpus_per_stage = 1},
         .points = 24,
     };

@@ -75,9 +75,7 @@ static void open_document(struct document *document, json_t *root)
     json_t *job = json_object_get(root, "job"), *kinds = json_object_get(root, "kinds");
     json_t *stages = json_object_get(root, "stages");
     double hops_s[8];
-    const char *schedule = json_string_value(json_object_get(job, "schedule"));
     struct erg_pipeline pipeline = {
-        .schedule = strcmp(schedule, "1f1b") ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
         .stages = (size_t)number(job, "pipeline"),
         .microbatches = (size_t)number(job, "microbatches"),
         .chunks = (size_t)number(job, "virtual_stages"),
@@ -392,7 +390,8 @@ static void test_broken_plans_are_refused_by_key(void **state)
         {"job.microbatches", "7", "key 'schedule[0]': expected a list of 14 entries"},
         {"job.microbatches", "100000000", "key 'schedule[0]': expected a list of 200000000"},
         {"job.schedule", "\"gpipe\"", "key 'job.schedule': expected 1f1b or interleaved"},
-        {"job.schedule", "\"interleaved\"", "key 'job': The interleaved schedule needs at least"},
+        {"job.schedule", "\"interleaved\"",
+         "key 'job.schedule': interleaved with 1 virtual stages"},
         {"job.layers", "[15]", "key 'job.layers': expected 2 entries"},
         {"job.layers.0", "14", "key 'stages[0].layers': 15 is not what job.layers[0] says"},
         {"job.overhead", "-0.1", "key 'job.overhead'"},
@@ -429,6 +428,8 @@ static void test_broken_plans_are_refused_by_key(void **state)
         {"methods.faster", "{}", "key 'methods.faster': there is no such method"},
         {"methods.ergon.points", "[]", "key 'methods.ergon.points': expected at least one point"},
         {"methods.ergon.points.0.energy_j", "19000", "points[0].energy_j': the plan says 19000"},
+        {"methods.ergon.points.0.static_energy_j", "1", "static_energy_j': the plan says 1"},
+        {"methods.ergon.points.0.dynamic_energy_j", "1", "dynamic_energy_j': the plan says 1"},
         {"methods.ergon.points.1.time_s", "5", "points[1].time_s': the plan says 5"},
         {"methods.ergon.points.0.planned_time_s", "0", "points[0].planned_time_s'"},
         {"methods.ergon.points.0.options.1.0", "99", "points[0].options[1][0]': expected a whole"},

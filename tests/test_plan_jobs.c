@@ -265,11 +265,9 @@ static void assert_can_run(const struct erg_job *job)
         assert_ok(erg_workload_build(&workload, &request, &err), &err);
         erg_workload_release(&workload);
     }
-    const struct erg_pipeline pipeline = {
-        .schedule = job->layout.virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
-        .stages = (size_t)job->layout.pipeline,
-        .microbatches = (size_t)job->layout.microbatches,
-        .chunks = (size_t)job->layout.virtual_stages};
+    const struct erg_pipeline pipeline = {.stages = (size_t)job->layout.pipeline,
+                                          .microbatches = (size_t)job->layout.microbatches,
+                                          .chunks = (size_t)job->layout.virtual_stages};
     assert_ok(erg_pipeline_check(&pipeline, &err), &err);
 }
 

@@ -79,8 +79,7 @@ static int tear_down(void **state)
 static struct erg_method_request request_of(const struct fixture *f)
 {
     return (struct erg_method_request){
-        .pipeline = {.schedule = ERG_SCHEDULE_1F1B,
-                     .stages = STAGES,
+        .pipeline = {.stages = STAGES,
                      .microbatches = 8,
                      .chunks = 1,
                      .blocking_power_w = f->gpu->blocking_power_w},

@@ -116,7 +116,6 @@ static void test_bounds(void **state)
     erg_rng_seed(&rng, 11);
     for (int round = 0; round < ROUNDS; round++) {
         struct erg_pipeline like = {.stages = 1 + (size_t)erg_rng_below(&rng, 4), .chunks = 1};
-        like.schedule = round % 2 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B;
         if (round % 2)
             like.chunks = 2 + (size_t)erg_rng_below(&rng, 2);
         like.microbatches = like.stages * (1 + (size_t)erg_rng_below(&rng, 4));
@@ -153,7 +152,6 @@ static void test_suit(void **state)
     struct erg_pipeline others[] = {base, base, base};
     others[0].stages = 4;
     others[1].microbatches = 8;
-    others[2].schedule = ERG_SCHEDULE_INTERLEAVED;
     others[2].chunks = 2;
     struct job job;
     erg_rng_seed(&rng, 5);

@@ -124,6 +124,16 @@ static int build_request(const struct values *values, const struct erg_profile *
                          struct erg_iteration_request *request, struct erg_error *err)
 {
     size_t chunks = (size_t)values->virtual_stages;
+    if (values->schedule == ERG_SCHEDULE_1F1B && chunks != 1)
+        return erg_fail(
+            err, ERG_USAGE,
+            "The 1F1B schedule has one virtual stage per stage, but --virtual-stages is "
+            "%zu; expected --schedule interleaved with it.",
+            chunks);
+    if (values->schedule == ERG_SCHEDULE_INTERLEAVED && chunks == 1)
+        return erg_fail(err, ERG_USAGE,
+                        "The interleaved schedule needs at least 2 virtual stages per stage; "
+                        "expected --virtual-stages with it.");
     if (profile->virtual_stages % chunks != 0)
         return erg_fail(err, ERG_USAGE,
                         "The profile %s has %zu virtual stages, which is no multiple of "
@@ -137,8 +147,7 @@ static int build_request(const struct values *values, const struct erg_profile *
     for (size_t s = 0; s < stages; s++)
         hop_latency_s[s] = values->p2p_latency_s;
     *request = (struct erg_iteration_request){
-        .pipeline = {.schedule = (enum erg_schedule_kind)values->schedule,
-                     .stages = stages,
+        .pipeline = {.stages = stages,
                      .microbatches = (size_t)values->microbatches,
                      .chunks = chunks,
                      .hop_latency_s = hop_latency_s,
@@ -275,10 +284,7 @@ static int write_plan(const struct erg_invocation *call, const struct erg_iterat
         .mean_clock_mhz = NAN,
     };
     erg_plan_set_iteration(plan, iteration, tables, NULL, chosen, erg_goal_rule(&goal));
-    int status = erg_plan_complete(plan, iteration->schedule.pipeline.schedule, err) ||
-                         erg_plan_write(plan, values->plan, err)
-                     ? -1
-                     : 0;
+    int status = erg_plan_complete(plan, err) || erg_plan_write(plan, values->plan, err) ? -1 : 0;
     erg_plan_free(plan);
     return status;
 }

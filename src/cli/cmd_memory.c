@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const recomputes[] = {"none", "norms", "activation", "balanced", "full", NULL};
 static const char *const accountings[] = {"arena", "framework", NULL};
 static const char *const copies[] = {"group", "layer", NULL};
 
@@ -28,7 +27,7 @@ static const struct erg_option options[] = {
     {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(layout),
      .help = "degrees, for example t=2,c=2,p=8,l=2: tensor, context, pipeline, layers of a chunk; "
              "b microbatch; v virtual stages in place of l"},
-    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = recomputes,
+    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = erg_recompute_names,
      .help = "what is computed again in the backward pass"},
     {"offload", 'a', ERG_OPTION_DOUBLE, "RATIO", AT(offload), 0, 1,
      .help = "share of the activations that moves to host memory"},

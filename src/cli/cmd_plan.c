@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const char *const recomputes[] = {"none", "norms", "activation", "balanced", "full", NULL};
 static const char *const exports[] = {"megatron", "torchtitan", "profile", "job", NULL};
 static const char *const planners[] = {"ergon", "arena", NULL};
 enum { PLANNER_ARENA = 1 };
@@ -33,7 +32,7 @@ static const struct erg_option options[] = {
     {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(engine),
      .help = "what trains: a name of the catalogue (data/engines) or a file; the job's unless "
              "given"},
-    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = recomputes,
+    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = erg_recompute_names,
      .help = "only layouts that compute this again; all are tried unless given"},
     {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(per_stage),
      .help = "each stage recomputes and offloads what is best for it, in place of all the same"},

@@ -279,10 +279,7 @@ static int write_plan(const struct planning *at, const struct erg_layout_answer 
     erg_plan_set_iteration(plan, &frontier->iteration, frontier->tables, kinds,
                            (size_t)frontier->points.points[pick->point].recipe,
                            "the best layout's point for the goal");
-    int status = erg_plan_complete(plan, frontier->iteration.schedule.pipeline.schedule, err) ||
-                         erg_plan_write(plan, path, err)
-                     ? -1
-                     : 0;
+    int status = erg_plan_complete(plan, err) || erg_plan_write(plan, path, err) ? -1 : 0;
     erg_plan_free(plan);
     return status;
 }

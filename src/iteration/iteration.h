@@ -29,7 +29,6 @@
 #include "ergon/error.h"
 #include "ergon/frontier.h"
 #include "frontier/goal.h"
-#include "job/layout.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,10 +37,9 @@
 enum erg_direction { ERG_FORWARD, ERG_BACKWARD };
 
 struct erg_pipeline {
-    enum erg_schedule_kind schedule;
     size_t stages;
     size_t microbatches;
-    size_t chunks; /* virtual stages per stage; 1 with 1F1B, at least 2 interleaved */
+    size_t chunks; /* virtual stages per stage: of one the schedule is 1F1B, of more interleaved */
     /* [stages]: added to the dependencies, in either direction, between each stage and the next,
      * and between the last and the first one's next chunk; NULL: none. */
     const double *hop_latency_s;

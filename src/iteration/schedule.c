@@ -22,15 +22,6 @@ int erg_pipeline_check(const struct erg_pipeline *pipeline, struct erg_error *er
                         "stage is too large: it may have at most 20 million instructions of each "
                         "direction, 4096 stages and 4096 virtual stages per stage.",
                         stages, count, chunks);
-    if (pipeline->schedule == ERG_SCHEDULE_1F1B && chunks != 1)
-        return erg_fail(err, ERG_USAGE,
-                        "The 1F1B schedule has one virtual stage per stage, not %zu; several need "
-                        "the interleaved schedule.",
-                        chunks);
-    if (pipeline->schedule == ERG_SCHEDULE_INTERLEAVED && chunks < 2)
-        return erg_fail(err, ERG_USAGE,
-                        "The interleaved schedule needs at least 2 virtual stages per stage; with "
-                        "one, use the 1F1B schedule.");
     const double *hops_s = pipeline->hop_latency_s;
     for (size_t i = 0; hops_s && i < stages; i++)
         if (!(hops_s[i] >= 0) || !(hops_s[i] <= 1e6))

@@ -6,16 +6,17 @@
 
 #include <string.h>
 
+const char *const erg_recompute_names[ERG_RECOMPUTES + 1] = {
+    [ERG_RECOMPUTE_NONE] = "none",
+    [ERG_RECOMPUTE_NORMS] = "norms",
+    [ERG_RECOMPUTE_ACTIVATION] = "activation",
+    [ERG_RECOMPUTE_BALANCED] = "balanced",
+    [ERG_RECOMPUTE_FULL] = "full",
+};
+
 const char *erg_recompute_name(enum erg_recompute recompute)
 {
-    static const char *const names[] = {
-        [ERG_RECOMPUTE_NONE] = "none",
-        [ERG_RECOMPUTE_NORMS] = "norms",
-        [ERG_RECOMPUTE_ACTIVATION] = "activation",
-        [ERG_RECOMPUTE_BALANCED] = "balanced",
-        [ERG_RECOMPUTE_FULL] = "full",
-    };
-    return names[recompute];
+    return erg_recompute_names[recompute];
 }
 
 long erg_layout_vocabulary(const struct erg_model *model, long tensor)

@@ -33,7 +33,8 @@ enum {
     ERG_RECOMPUTES = ERG_RECOMPUTE_FULL + 1,
     ERG_RECOMPUTE_ALL = (1 << ERG_RECOMPUTES) - 1, /* of bits 1 << enum erg_recompute */
 };
-const char *erg_recompute_name(enum erg_recompute recompute); /* "none", "norms", … */
+const char *erg_recompute_name(enum erg_recompute recompute);     /* "none", "norms", … */
+extern const char *const erg_recompute_names[ERG_RECOMPUTES + 1]; /* ends with NULL */
 
 /* Whether a mode makes these again from what a layer keeps. */
 static inline bool erg_recompute_norms(enum erg_recompute recompute)

@@ -21,17 +21,16 @@ struct erg_layer {
     double blocking_power_w;
 };
 
+const char *const erg_mode_names[] = {
+    [ERG_MODE_OVERLAP] = "overlap",
+    [ERG_MODE_SEQUENTIAL] = "sequential",
+    [ERG_MODE_NANOBATCH] = "nanobatch",
+    NULL,
+};
+
 const char *erg_mode_name(enum erg_mode mode)
 {
-    switch (mode) {
-    case ERG_MODE_OVERLAP:
-        return "overlap";
-    case ERG_MODE_SEQUENTIAL:
-        return "sequential";
-    case ERG_MODE_NANOBATCH:
-        return "nanobatch";
-    }
-    return "unknown";
+    return erg_mode_names[mode];
 }
 
 struct erg_cost erg_host_floor(const struct erg_host_model *host, struct erg_cost layer,

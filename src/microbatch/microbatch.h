@@ -30,6 +30,7 @@ enum erg_mode {
 };
 
 const char *erg_mode_name(enum erg_mode mode); /* "overlap", "sequential", "nanobatch" */
+extern const char *const erg_mode_names[];     /* ends with NULL */
 
 /* A time and an energy of one GPU. */
 struct erg_cost {

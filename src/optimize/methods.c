@@ -36,20 +36,6 @@ static void free_frontiers(struct erg_frontier *tables, size_t count)
     free(tables);
 }
 
-static struct erg_plan_point make_point(const struct erg_scale *scale, double time_s,
-                                        double energy_j, double planned_s, double planned_j,
-                                        uint32_t *option)
-{
-    return (struct erg_plan_point){
-        .static_energy_j = erg_scale_static_energy(scale, time_s),
-        .time_s = erg_scale_time(scale, time_s),
-        .energy_j = erg_scale_energy(scale, time_s, energy_j),
-        .planned_time_s = erg_scale_time(scale, planned_s),
-        .planned_energy_j = erg_scale_energy(scale, planned_s, planned_j),
-        .option = option,
-    };
-}
-
 /* What is left of an energy when every GPU only waited. */
 static double beyond_waiting(const struct erg_scale *scale, const struct erg_plan_point *point)
 {
@@ -62,9 +48,7 @@ static void collect_slower(struct erg_method_result *result, const struct erg_sc
     struct erg_plan_point *last = &result->points[result->point_count - 1];
     for (size_t i = 0; i < result->iteration.plan_count; i++) {
         const struct erg_iteration_plan *plan = &result->iteration.plans[i];
-        struct erg_plan_point point =
-            make_point(scale, plan->time_s, plan->energy_j, plan->planned_time_s,
-                       plan->planned_energy_j, plan->option);
+        struct erg_plan_point point = erg_scale_point(scale, plan);
         double gained_j = beyond_waiting(scale, last) - beyond_waiting(scale, &point);
         if (point.time_s > last->time_s && gained_j > 1e-9 * point.energy_j) {
             *++last = point;
@@ -119,8 +103,7 @@ static void collect_points(struct erg_method_result *result,
     result->slower_count = 0;
     for (size_t i = 0; i < frontier.count; i++) {
         const struct erg_iteration_plan *plan = &iteration->plans[frontier.points[i].recipe];
-        result->points[i] = make_point(scale, plan->time_s, plan->energy_j, plan->planned_time_s,
-                                       plan->planned_energy_j, plan->option);
+        result->points[i] = erg_scale_point(scale, plan);
     }
     erg_frontier_release(&frontier);
     collect_slower(result, scale);
@@ -269,7 +252,8 @@ int erg_method_run_full_clock(struct erg_method_result *result,
     free_frontiers(tables, result->table_count);
     result->full_clock = option;
     result->points = erg_xcalloc(1, sizeof *result->points);
-    result->points[0] = make_point(&request->scale, time_s, energy_j, time_s, energy_j, option);
+    const struct erg_iteration_plan plan = {time_s, energy_j, time_s, energy_j, option};
+    result->points[0] = erg_scale_point(&request->scale, &plan);
     result->point_count = 1;
     return 0;
 }
@@ -283,12 +267,4 @@ void erg_method_release(struct erg_method_result *result)
     free(result->full_clock);
     erg_iteration_release(&result->iteration);
     *result = (struct erg_method_result){0};
-}
-
-void erg_method_frontier(const struct erg_method_result *result, struct erg_frontier *frontier)
-{
-    erg_frontier_clear(frontier);
-    for (size_t i = 0; i < result->point_count; i++)
-        erg_frontier_add(frontier, result->points[i].time_s, result->points[i].energy_j,
-                         (int64_t)i);
 }

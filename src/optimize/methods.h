@@ -56,7 +56,4 @@ int erg_method_run_full_clock(struct erg_method_result *result,
                               const struct erg_method_request *request, struct erg_error *err);
 void erg_method_release(struct erg_method_result *result);
 
-/* The points as a frontier over (time, energy of all GPUs); recipe = index of the point. */
-void erg_method_frontier(const struct erg_method_result *result, struct erg_frontier *frontier);
-
 #endif

@@ -187,7 +187,6 @@ static int prepare_plan(struct erg_optimization *o, struct erg_error *err)
     o->plan_request = (struct erg_method_request){
         .pipeline =
             {
-                .schedule = erg_layout_schedule(&job->layout),
                 .stages = (size_t)job->layout.pipeline,
                 .microbatches = (size_t)job->layout.microbatches,
                 .chunks = (size_t)job->layout.virtual_stages,

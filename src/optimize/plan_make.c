@@ -481,8 +481,7 @@ int erg_optimization_make_plan(const struct erg_optimization *o, struct erg_plan
     make_stages(m);
     make_profile(m);
     count_measurements(m);
-    if (erg_plan_complete(m->plan, o->plan_request.pipeline.schedule, err) ||
-        select_point(m, err) || make_pictures(m, err)) {
+    if (erg_plan_complete(m->plan, err) || select_point(m, err) || make_pictures(m, err)) {
         erg_plan_free(m->plan);
         return -1;
     }

@@ -336,9 +336,10 @@ static void compare_all(struct erg_optimization *o)
     const struct erg_plan_point *m = &o->methods[ERG_METHOD_SEQUENTIAL].points[0];
     struct erg_point full_clock = {m->time_s, m->energy_j, 0};
     struct erg_frontier reference = {0}, own = {0};
-    erg_method_frontier(&o->methods[ERG_METHOD_SEQUENTIAL_CLOCKS], &reference);
+    erg_plan_list_points(&reference, o->methods[ERG_METHOD_SEQUENTIAL_CLOCKS].points,
+                         o->methods[ERG_METHOD_SEQUENTIAL_CLOCKS].point_count);
     for (int i = 0; i < ERG_METHOD_COUNT; i++) {
-        erg_method_frontier(&o->methods[i], &own);
+        erg_plan_list_points(&own, o->methods[i].points, o->methods[i].point_count);
         o->methods[i].versus = erg_compare(&own, full_clock, &reference);
     }
     erg_frontier_release(&reference);

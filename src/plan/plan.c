@@ -76,15 +76,33 @@ double erg_scale_energy(const struct erg_scale *scale, double planned_s, double 
     return (planned_j + waiting) * scale->gpus_per_stage;
 }
 
-double erg_scale_static_energy(const struct erg_scale *scale, double planned_s)
-{
-    return scale->static_power_w * scale->stages * scale->gpus_per_stage *
-           erg_scale_time(scale, planned_s);
-}
-
 double erg_scale_waiting_w(const struct erg_scale *scale)
 {
     return scale->blocking_power_w * scale->stages * scale->gpus_per_stage;
+}
+
+struct erg_plan_point erg_scale_point(const struct erg_scale *scale,
+                                      const struct erg_iteration_plan *plan)
+{
+    struct erg_plan_point point = {
+        .time_s = erg_scale_time(scale, plan->time_s),
+        .energy_j = erg_scale_energy(scale, plan->time_s, plan->energy_j),
+        .planned_time_s = erg_scale_time(scale, plan->planned_time_s),
+        .planned_energy_j = erg_scale_energy(scale, plan->planned_time_s, plan->planned_energy_j),
+        .option = plan->option,
+    };
+    point.static_energy_j =
+        scale->static_power_w * scale->stages * scale->gpus_per_stage * point.time_s;
+    point.dynamic_energy_j = point.energy_j - point.static_energy_j;
+    return point;
+}
+
+void erg_plan_list_points(struct erg_frontier *out, const struct erg_plan_point *points,
+                          size_t count)
+{
+    erg_frontier_clear(out);
+    for (size_t i = 0; i < count; i++)
+        erg_frontier_add(out, points[i].time_s, points[i].energy_j, (int64_t)i);
 }
 
 /* ---- the plan ---- */
@@ -109,35 +127,36 @@ void erg_plan_free(struct erg_plan *plan)
     free(plan);
 }
 
-static void set_powers(struct erg_plan *plan, struct erg_pipeline *pipeline)
+void erg_plan_set_powers(struct erg_plan *plan)
 {
-    double *waiting_w = erg_arena_alloc(&plan->arena, pipeline->stages * sizeof *waiting_w);
-    double *static_w = erg_arena_alloc(&plan->arena, pipeline->stages * sizeof *static_w);
-    for (size_t s = 0; s < pipeline->stages; s++) {
+    const size_t stages = (size_t)plan->layout.pipeline;
+    double *waiting_w = erg_arena_alloc(&plan->arena, stages * sizeof *waiting_w);
+    double *static_w = erg_arena_alloc(&plan->arena, stages * sizeof *static_w);
+    for (size_t s = 0; s < stages; s++) {
         const struct erg_plan_kind *kind = erg_plan_stage_kind(plan, s);
         waiting_w[s] = kind->blocking_power_w;
         static_w[s] = kind->static_power_w;
     }
-    plan->scale.stages = (int)pipeline->stages;
+    plan->scale.stages = (int)stages;
     erg_scale_set_powers(&plan->scale, waiting_w, static_w);
-    pipeline->blocking_power_w = plan->scale.blocking_power_w;
 }
 
-int erg_plan_complete_schedule(struct erg_plan *plan, enum erg_schedule_kind kind,
-                               struct erg_error *err)
+int erg_plan_complete_schedule(struct erg_plan *plan, struct erg_error *err)
 {
     const struct erg_layout *layout = &plan->layout;
     struct erg_pipeline pipeline = {
-        .schedule = kind,
         .stages = (size_t)layout->pipeline,
         .microbatches = (size_t)layout->microbatches,
         .chunks = (size_t)layout->virtual_stages,
         .hop_latency_s = plan->hop_latency_s,
     };
-    set_powers(plan, &pipeline);
+    if (!plan->scale.beyond_w)
+        erg_plan_set_powers(plan);
+    pipeline.blocking_power_w = plan->scale.blocking_power_w;
     if (erg_schedule_init(&plan->schedule, &pipeline, err))
         return -1;
     const struct erg_schedule *schedule = &plan->schedule;
+    plan->kind = erg_layout_schedule(layout);
     plan->hop_count = plan->order_count = pipeline.stages;
     plan->layer_count = layout->chunk_layers ? pipeline.stages * pipeline.chunks : 0;
     plan->recompute_count = layout->stage_recompute ? pipeline.stages : 0;
@@ -153,15 +172,11 @@ void erg_plan_complete_points(struct erg_plan *plan)
 {
     const struct erg_schedule *schedule = &plan->schedule;
     const size_t stages = schedule->pipeline.stages;
-    const double static_w =
-        plan->scale.static_power_w * plan->scale.stages * plan->scale.gpus_per_stage;
     for (int m = 0; m < ERG_METHOD_COUNT; m++) {
         struct erg_plan_method *method = &plan->methods[m];
         method->slower = method->points + method->point_count;
         for (size_t i = 0; i < method->point_count + method->slower_count; i++) {
             struct erg_plan_point *point = &method->points[i];
-            point->static_energy_j = static_w * point->time_s;
-            point->dynamic_energy_j = point->energy_j - point->static_energy_j;
             point->recipe = erg_arena_alloc(&plan->arena, stages * sizeof *point->recipe);
             point->recipe_count = stages;
             for (size_t s = 0; s < stages; s++)
@@ -232,10 +247,10 @@ static void set_layers(struct erg_plan *plan)
     plan->layout.chunk_layers = layers;
 }
 
-int erg_plan_complete(struct erg_plan *plan, enum erg_schedule_kind kind, struct erg_error *err)
+int erg_plan_complete(struct erg_plan *plan, struct erg_error *err)
 {
     set_layers(plan);
-    if (erg_plan_complete_schedule(plan, kind, err))
+    if (erg_plan_complete_schedule(plan, err))
         return -1;
     drop_unused(plan);
     erg_plan_complete_points(plan);

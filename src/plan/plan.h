@@ -110,8 +110,6 @@ double erg_scale_option_energy(const struct erg_scale *scale, size_t stage, doub
 double erg_scale_time(const struct erg_scale *scale, double planned_s);
 double erg_scale_energy(const struct erg_scale *scale, double planned_s, double planned_j);
 
-double erg_scale_static_energy(const struct erg_scale *scale, double planned_s);
-
 /* Of all GPUs of the pipeline that only wait. */
 double erg_scale_waiting_w(const struct erg_scale *scale);
 
@@ -278,8 +276,17 @@ struct erg_plan {
     } measurements;
 
     size_t hop_count, layer_count, recompute_count, offload_count, order_count; /* private */
+    enum erg_schedule_kind kind;                                                /* private */
     struct erg_plan_order *order;                                               /* private */
 };
+
+/* A plan of the solver on all GPUs of the pipeline; its option is borrowed. */
+struct erg_plan_point erg_scale_point(const struct erg_scale *scale,
+                                      const struct erg_iteration_plan *plan);
+
+/* Points as a list over time and energy; recipe = index. Clears it first. */
+void erg_plan_list_points(struct erg_frontier *out, const struct erg_plan_point *points,
+                          size_t count);
 
 struct erg_plan *erg_plan_new(void);
 void erg_plan_free(struct erg_plan *plan);
@@ -289,7 +296,7 @@ void erg_plan_free(struct erg_plan *plan);
  * and powers) and points are filled: the schedule, the powers, and the private parts. Options that
  * no point runs are left out, and the points' indices follow.
  */
-int erg_plan_complete(struct erg_plan *plan, enum erg_schedule_kind kind, struct erg_error *err);
+int erg_plan_complete(struct erg_plan *plan, struct erg_error *err);
 
 /*
  * Fills pipeline, stages and the methods sequential and sequential+clocks from a solved iteration

@@ -45,6 +45,10 @@ static int check_job(const struct checker *c)
     if (layout->stage_offload &&
         check_count(c, "job.stage_offload", plan->offload_count, stages, "entries"))
         return -1;
+    if (plan->kind != erg_layout_schedule(layout))
+        return FAIL(c, "job.schedule", "%s with %ld virtual stages per stage is not possible",
+                    plan->kind == ERG_SCHEDULE_1F1B ? "1f1b" : "interleaved",
+                    layout->virtual_stages);
     return plan->kind_count ? 0 : FAIL(c, "kinds", "expected at least one kind of GPU");
 }
 
@@ -310,10 +314,26 @@ static int check_sum(const struct checker *c, const char *path, const char *name
                      double recomputed)
 {
     char key[160];
-    if (isfinite(recomputed) && fabs(value - recomputed) <= slack * recomputed)
+    if (isfinite(recomputed) && fabs(value - recomputed) <= slack * fabs(recomputed))
         return 0;
     snprintf(key, sizeof key, "%s.%s", path, name);
     return FAIL(c, key, "the plan says %.9g, but its instructions make %.9g", value, recomputed);
+}
+
+/* What the GPUs draw at least during the point, where that is known. */
+static int check_static(const struct checker *c, const char *path,
+                        const struct erg_plan_point *point)
+{
+    const struct erg_scale *scale = &c->plan->scale;
+    const double static_j =
+        scale->static_power_w * scale->stages * scale->gpus_per_stage * point->time_s;
+    if (isnan(static_j) || isnan(point->static_energy_j))
+        return 0;
+    return check_sum(c, path, "static_energy_j", point->static_energy_j, static_j) ||
+                   check_sum(c, path, "dynamic_energy_j", point->dynamic_energy_j,
+                             point->energy_j - point->static_energy_j)
+               ? -1
+               : 0;
 }
 
 /* Whether a point belongs after another one: on the frontier less energy for more time, among the
@@ -335,7 +355,7 @@ static int check_point(const struct checker *c, const char *path,
     char key[160];
     erg_plan_evaluate(c->plan, point, NULL, &time_s, &energy_j);
     if (check_sum(c, path, "time_s", point->time_s, time_s) ||
-        check_sum(c, path, "energy_j", point->energy_j, energy_j))
+        check_sum(c, path, "energy_j", point->energy_j, energy_j) || check_static(c, path, point))
         return -1;
     if (!i || follows(&c->plan->scale, slower, point - 1, point))
         return 0;
@@ -422,8 +442,7 @@ static int check_selected(const struct checker *c)
     return 0;
 }
 
-int erg_plan_check(struct erg_plan *plan, const struct erg_json_place *root,
-                   enum erg_schedule_kind kind, struct erg_error *err)
+int erg_plan_check(struct erg_plan *plan, const struct erg_json_place *root, struct erg_error *err)
 {
     const struct checker checker = {plan, root, err}, *c = &checker;
     struct erg_error inner = {0};
@@ -431,7 +450,7 @@ int erg_plan_check(struct erg_plan *plan, const struct erg_json_place *root,
         check_sizes(c))
         return -1;
     const struct erg_plan_order *order = plan->order;
-    if (erg_plan_complete_schedule(plan, kind, &inner))
+    if (erg_plan_complete_schedule(plan, &inner))
         return FAIL(c, "job", "%.600s", inner.message);
     if (check_order(c, order) || check_methods(c))
         return -1;

@@ -13,15 +13,8 @@
 #define MOST_COUNT 1e8 /* of anything counted in a job */
 
 static const char *const directions[] = {"forward", "backward", NULL};
-static const char *const modes[] = {
-    [ERG_MODE_OVERLAP] = "overlap",
-    [ERG_MODE_SEQUENTIAL] = "sequential",
-    [ERG_MODE_NANOBATCH] = "nanobatch",
-    NULL,
-};
 static const char *const schedules[] = {
     [ERG_SCHEDULE_1F1B] = "1f1b", [ERG_SCHEDULE_INTERLEAVED] = "interleaved", NULL};
-static const char *const recomputes[] = {"none", "norms", "activation", "balanced", "full", NULL};
 static const char *const methods[] = {
     [ERG_METHOD_SEQUENTIAL] = "sequential",
     [ERG_METHOD_SEQUENTIAL_CLOCKS] = "sequential+clocks",
@@ -73,7 +66,7 @@ VALUE(numbers, double, .type = ERG_FIELD_DOUBLE, NOT_NEGATIVE);
 VALUE(shares, double, .type = ERG_FIELD_DOUBLE, RANGE(0, 1));
 VALUE(hops, double, .type = ERG_FIELD_DOUBLE, RANGE(0, 1e6));
 VALUE(indices, uint32_t, .type = ERG_FIELD_U32, COUNT(0));
-VALUE(recompute_names, enum erg_recompute, .type = ERG_FIELD_NAME, .names = recomputes);
+VALUE(recompute_names, enum erg_recompute, .type = ERG_FIELD_NAME, .names = erg_recompute_names);
 
 #define T struct erg_plan
 TABLE(job, T,
@@ -85,11 +78,11 @@ TABLE(job, T,
     LONG("pipeline", layout.pipeline, COUNT(1)),
     LONG("data", layout.data, COUNT(1)),
     LONG("virtual_stages", layout.virtual_stages, COUNT(1)),
-    NAME("schedule", schedule.pipeline.schedule, schedules),
+    NAME("schedule", kind, schedules),
     LONG("microbatch_size", layout.microbatch, UNKNOWN_COUNT),
     LONG("microbatches", layout.microbatches, COUNT(1)),
     LONG("sequence", layout.sequence, UNKNOWN_COUNT),
-    NAME("recompute", layout.recompute, recomputes),
+    NAME("recompute", layout.recompute, erg_recompute_names),
     LIST_OR_NONE("stage_recompute", layout.stage_recompute, recompute_count, recompute_names),
     DOUBLE("offload", layout.offload, RANGE(0, 1)),
     LIST_OR_NONE("stage_offload", layout.stage_offload, offload_count, shares),
@@ -177,7 +170,7 @@ TABLE(configuration, T,
 
 #define T struct erg_plan_option
 TABLE(option, T,
-    NAME("mode", mode, modes),
+    NAME("mode", mode, erg_mode_names),
     INT("clock_mhz", clock_mhz, COUNT(1)),
     DOUBLE("time_s", time_s, POSITIVE),
     DOUBLE("energy_j", energy_j, NOT_NEGATIVE),
@@ -353,7 +346,7 @@ static json_t *timeline_json(const struct erg_plan *plan, const char *title, enu
                                      "start_s", start_s[i], "end_s", span_end_s, "clock_mhz",
                                      mean_mhz > 0 ? (int)(mean_mhz + 0.5) : run->clock_mhz,
                                      "power_w", run->energy_j / run->time_s, "energy_j",
-                                     run->energy_j, "mode", modes[run->mode]));
+                                     run->energy_j, "mode", erg_mode_name(run->mode)));
         }
         json_array_append_new(stages, spans);
     }
@@ -445,7 +438,7 @@ int erg_plan_parse(struct erg_plan **out, const char *name, const char *text, si
     int status = erg_json_open(&root, &document, name, text, length, err) ||
                          check_head(&root, err) || check_methods(&root, err) ||
                          erg_fields_read(&plan_fields, &root, plan, &plan->arena, err) ||
-                         erg_plan_check(plan, &root, plan->schedule.pipeline.schedule, err)
+                         erg_plan_check(plan, &root, err)
                      ? -1
                      : 0;
     json_decref(document);

@@ -17,13 +17,14 @@ struct erg_plan_recipe {
     size_t count;
 };
 
+/* The powers of the scale, from where the stages lie. */
+void erg_plan_set_powers(struct erg_plan *plan);
+
 /* The two halves of erg_plan_complete(); the second overwrites what follows from the first. */
-int erg_plan_complete_schedule(struct erg_plan *plan, enum erg_schedule_kind kind,
-                               struct erg_error *err);
+int erg_plan_complete_schedule(struct erg_plan *plan, struct erg_error *err);
 void erg_plan_complete_points(struct erg_plan *plan);
 
 /* A plan as it was read from `root`: first what the pipeline needs, then every index and sum. */
-int erg_plan_check(struct erg_plan *plan, const struct erg_json_place *root,
-                   enum erg_schedule_kind kind, struct erg_error *err);
+int erg_plan_check(struct erg_plan *plan, const struct erg_json_place *root, struct erg_error *err);
 
 #endif

@@ -1,14 +1,13 @@
 /* The plan of a pipeline whose instructions differ in their clocks alone. */
-#include "plan/plan.h"
+#include "plan/plan_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static void set_stage(struct erg_plan *plan, const struct erg_frontier *tables, size_t x,
-                      size_t kind)
+                      size_t kind, double beyond_w)
 {
     const size_t stages = (size_t)plan->layout.pipeline;
-    const double beyond_w = plan->kinds[kind].blocking_power_w - plan->scale.blocking_power_w;
     struct erg_plan_stage *stage = &plan->stages[x];
     *stage = (struct erg_plan_stage){
         .stage = (int)(x % stages),
@@ -67,22 +66,16 @@ static void set_pipeline(struct erg_plan *plan, const struct erg_pipeline *pipel
         erg_arena_alloc(&plan->arena, pipeline->stages * sizeof *plan->hop_latency_s);
     for (size_t s = 0; pipeline->hop_latency_s && s < pipeline->stages; s++)
         plan->hop_latency_s[s] = pipeline->hop_latency_s[s];
-    plan->scale.blocking_power_w = pipeline->blocking_power_w;
-    plan->scale.stages = (int)pipeline->stages;
 }
 
+/* With options of its own. */
 static struct erg_plan_point make_point(struct erg_plan *plan, const struct erg_schedule *schedule,
-                                        double time_s, double energy_j, double planned_s,
-                                        double planned_j, const uint32_t *option)
+                                        const struct erg_iteration_plan *from)
 {
-    const size_t bytes = schedule->count * sizeof *option;
-    return (struct erg_plan_point){
-        .time_s = erg_scale_time(&plan->scale, time_s),
-        .energy_j = erg_scale_energy(&plan->scale, time_s, energy_j),
-        .planned_time_s = erg_scale_time(&plan->scale, planned_s),
-        .planned_energy_j = erg_scale_energy(&plan->scale, planned_s, planned_j),
-        .option = memcpy(erg_arena_alloc(&plan->arena, bytes), option, bytes),
-    };
+    const size_t bytes = schedule->count * sizeof *from->option;
+    struct erg_plan_point point = erg_scale_point(&plan->scale, from);
+    point.option = memcpy(erg_arena_alloc(&plan->arena, bytes), from->option, bytes);
+    return point;
 }
 
 /* Everything at the highest clock of its table. */
@@ -96,15 +89,9 @@ static void set_sequential(struct erg_plan *plan, const struct erg_schedule *sch
     erg_iteration_evaluate(schedule, tables, highest, NULL, &time_s, &energy_j);
     method->label = erg_method_label(ERG_METHOD_SEQUENTIAL);
     method->points = erg_arena_alloc(&plan->arena, sizeof *method->points);
-    method->points[0] = make_point(plan, schedule, time_s, energy_j, time_s, energy_j, highest);
+    method->points[0] = erg_scale_point(
+        &plan->scale, &(struct erg_iteration_plan){time_s, energy_j, time_s, energy_j, highest});
     method->point_count = 1;
-}
-
-static void list_points(struct erg_frontier *out, const struct erg_plan_method *method)
-{
-    erg_frontier_clear(out);
-    for (size_t i = 0; i < method->point_count; i++)
-        erg_frontier_add(out, method->points[i].time_s, method->points[i].energy_j, (int64_t)i);
 }
 
 static void compare(struct erg_plan *plan)
@@ -114,8 +101,8 @@ static void compare(struct erg_plan *plan)
     const struct erg_point full_clock = {sequential->points[0].time_s,
                                          sequential->points[0].energy_j, 0};
     struct erg_frontier own = {0}, reference = {0};
-    list_points(&reference, clocks);
-    list_points(&own, sequential);
+    erg_plan_list_points(&reference, clocks->points, clocks->point_count);
+    erg_plan_list_points(&own, sequential->points, sequential->point_count);
     sequential->versus = erg_compare(&own, full_clock, &reference);
     clocks->versus = erg_compare(&reference, full_clock, &reference);
     erg_frontier_release(&own);
@@ -132,8 +119,12 @@ void erg_plan_set_iteration(struct erg_plan *plan, const struct erg_iteration *i
     set_pipeline(plan, &schedule->pipeline);
     plan->stage_count = stages * schedule->pipeline.chunks;
     plan->stages = erg_arena_alloc(&plan->arena, plan->stage_count * sizeof *plan->stages);
-    for (size_t x = 0; x < plan->stage_count; x++)
-        set_stage(plan, tables, x, stage_kind ? stage_kind[x % stages] : 0);
+    for (size_t x = 0; x < plan->stage_count; x++) {
+        const size_t kind = stage_kind ? stage_kind[x % stages] : 0;
+        set_stage(plan, tables, x, kind,
+                  plan->kinds[kind].blocking_power_w - schedule->pipeline.blocking_power_w);
+    }
+    erg_plan_set_powers(plan);
     for (size_t k = 0; k < plan->kind_count; k++)
         set_clocks(plan, k);
     set_sequential(plan, schedule, tables);
@@ -146,8 +137,7 @@ void erg_plan_set_iteration(struct erg_plan *plan, const struct erg_iteration *i
     plan->selected = (struct erg_plan_selection){ERG_METHOD_SEQUENTIAL_CLOCKS, 0, rule};
     for (size_t i = 0; i < frontier->count; i++) {
         const struct erg_iteration_plan *from = &iteration->plans[frontier->points[i].recipe];
-        method->points[i] = make_point(plan, schedule, from->time_s, from->energy_j,
-                                       from->planned_time_s, from->planned_energy_j, from->option);
+        method->points[i] = make_point(plan, schedule, from);
         if (frontier->points[i].time_s <= iteration->plans[chosen].time_s)
             plan->selected.point = i;
     }

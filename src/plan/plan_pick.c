@@ -46,8 +46,7 @@ int erg_plan_pick(const struct erg_plan *plan, enum erg_method name, const struc
                         erg_method_name(name));
     struct erg_frontier points = {0};
     size_t count = method->point_count + (goal->straggler_s > 0 ? method->slower_count : 0);
-    for (size_t i = 0; i < count; i++)
-        erg_frontier_add(&points, method->points[i].time_s, method->points[i].energy_j, (int64_t)i);
+    erg_plan_list_points(&points, method->points, count);
     int status = erg_goal_pick(goal, &points, erg_scale_waiting_w(&plan->scale), point, err);
     erg_frontier_release(&points);
     return status ? erg_fail_context(err, "choosing a point of %s", erg_method_name(name)) : 0;

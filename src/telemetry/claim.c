@@ -15,7 +15,7 @@
 
 void erg_claim_folder(char *path, size_t capacity)
 {
-    const char *given = secure_getenv("XDG_RUNTIME_DIR");
+    const char *given = secure_getenv("XDG_RUNTIME_DIR"), *home = secure_getenv("HOME");
     unsigned user = (unsigned)geteuid();
     char own[64];
     struct stat info;
@@ -26,8 +26,8 @@ void erg_claim_folder(char *path, size_t capacity)
         snprintf(path, capacity, "%s/ergon", given);
     else if (stat(own, &info) == 0)
         snprintf(path, capacity, "%s/ergon", own);
-    else
-        snprintf(path, capacity, "/tmp/ergon-%u", user);
+    else /* not in /tmp, where anybody could take the name */
+        snprintf(path, capacity, "%s/.ergon", home ? home : "");
 }
 
 static bool is_own(const struct stat *info)

@@ -2,8 +2,8 @@
  * Claims: a lock file for each GPU whose clocks a run locks, so that a second run is refused.
  *
  * Root's are in /run/ergon. Another user's are in $XDG_RUNTIME_DIR, /run/user/UID or, where neither
- * is there, /tmp/ergon-UID: two users do not see each other's claims. Nor do containers, unless
- * they share that folder. Nobody else can make or hold these files: the folder has to belong to the
+ * is there, $HOME/.ergon: two users do not see each other's claims. Nor do containers, unless they
+ * share that folder. Nobody else can make or hold these files: the folder has to belong to the
  * user and be writable by nobody else. The kernel gives a claim up however its process ends.
  */
 #ifndef ERG_TELEMETRY_CLAIM_H

@@ -126,7 +126,6 @@ struct erg_pipeline erg_layout_climb_pipeline(const struct erg_layout_climb *cli
 {
     erg_time_hops(hop_latency_s, climb->places, climb->count, layout);
     return (struct erg_pipeline){
-        .schedule = layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
         .stages = (size_t)layout->pipeline,
         .microbatches = (size_t)layout->microbatches,
         .chunks = (size_t)layout->virtual_stages,

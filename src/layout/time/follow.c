@@ -278,7 +278,6 @@ double erg_time_followed(struct erg_time_follower *follower, const struct erg_ti
                          const struct erg_layout *layout)
 {
     const struct erg_pipeline pipeline = {
-        .schedule = layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
         .stages = (size_t)layout->pipeline,
         .microbatches = (size_t)layout->microbatches,
         .chunks = (size_t)layout->virtual_stages,
