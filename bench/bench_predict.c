@@ -10,7 +10,7 @@
  * another one measured (data/profiles/h100), by the catalogue, by what was learned from H200, and
  * by ergon probe on those two.
  */
-#include "observe/table.h"
+#include "base/table.h"
 #include "predictions.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))

@@ -10,7 +10,7 @@
 #include "telemetry/gpu_internal.h"
 
 /* A list of GPUs to take names from; nothing reads them. */
-static inline struct erg_gpus observed_gpus(struct erg_gpu *items, size_t count)
+static inline struct erg_gpus observed_gpus(struct erg_open_gpu *items, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         struct erg_gpu_info *info = &items[i].info;

@@ -4,7 +4,7 @@
  */
 #include "base/random.h"
 #include "check.h"
-#include "telemetry/energy.h"
+#include "telemetry/energy_log.h"
 
 /* ---- a simulated GPU: power for every millisecond ---- */
 

@@ -1,6 +1,7 @@
 /* What is known now of every GPU, from samples made by hand. */
 #include "observed.h"
 
+#include "base/table.h"
 #include "observe/format.h"
 
 static const int64_t ms = 1000000, start = 5000000000;
@@ -23,7 +24,7 @@ static void put_second(struct erg_live *live, size_t gpu, int64_t from_ns, int64
 static void test_energy_power_and_history(void **state)
 {
     (void)state;
-    struct erg_gpu items[2] = {0};
+    struct erg_open_gpu items[2] = {0};
     struct erg_gpus gpus = observed_gpus(items, 2);
     struct erg_sampler_options options = observed_options();
     struct erg_live *live = erg_live_new(&gpus, &options, 500 * ms, start);
@@ -58,7 +59,7 @@ static void test_energy_power_and_history(void **state)
 static void test_stale_values_are_left_out(void **state)
 {
     (void)state;
-    struct erg_gpu items[1] = {0};
+    struct erg_open_gpu items[1] = {0};
     struct erg_gpus gpus = observed_gpus(items, 1);
     struct erg_sampler_options options = observed_options();
     struct erg_live *live = erg_live_new(&gpus, &options, 500 * ms, start);
@@ -100,7 +101,7 @@ static void test_a_counter_that_jumps(void **state)
     (void)state;
     static const int64_t garbage_mj[] = {0, 7, 4000000000000000, 123456789 - 350000};
     for (size_t g = 0; g < sizeof garbage_mj / sizeof *garbage_mj; g++) {
-        struct erg_gpu items[1] = {0};
+        struct erg_open_gpu items[1] = {0};
         struct erg_gpus gpus = observed_gpus(items, 1);
         struct erg_sampler_options options = observed_options();
         struct erg_live *live = erg_live_new(&gpus, &options, 500 * ms, start);
@@ -129,7 +130,7 @@ static void test_a_counter_that_jumps(void **state)
 static void test_a_counter_that_starts_anew_or_stands_still(void **state)
 {
     (void)state;
-    struct erg_gpu items[1] = {0};
+    struct erg_open_gpu items[1] = {0};
     struct erg_gpus gpus = observed_gpus(items, 1);
     struct erg_sampler_options options = observed_options();
     struct erg_live *live = erg_live_new(&gpus, &options, 500 * ms, start);
@@ -166,7 +167,7 @@ static void test_a_counter_that_starts_anew_or_stands_still(void **state)
 static void test_average_power_only_for_want_of_instant(void **state)
 {
     (void)state;
-    struct erg_gpu items[1] = {0};
+    struct erg_open_gpu items[1] = {0};
     struct erg_gpus gpus = observed_gpus(items, 1);
     struct erg_sampler_options options = observed_options();
     struct erg_live *live = erg_live_new(&gpus, &options, 500 * ms, start);
@@ -214,8 +215,8 @@ static void test_words(void **state)
     erg_format_reasons(&words, ERG_REASON_IDLE);
     assert_string_equal(words.data, "idle");
     words.count = 0;
-    erg_format_padded(&words, "61 °C", 7, true);
-    erg_format_padded(&words, "°C", 4, false);
+    erg_text_add_padded(&words, "61 °C", 7, true);
+    erg_text_add_padded(&words, "°C", 4, false);
     assert_string_equal(words.data, "  61 °C°C  ");
     erg_text_release(&words);
 }

@@ -15,7 +15,7 @@ static void check_part(const char *text, const char *part)
 static void test_values_with_units(void **state)
 {
     (void)state;
-    struct erg_gpu items[3] = {0};
+    struct erg_open_gpu items[3] = {0};
     struct erg_gpus gpus = observed_gpus(items, 3);
     snprintf(items[1].info.name, sizeof items[1].info.name, "odd \"name\\\n");
     struct erg_sampler_options options = observed_options();

@@ -2,8 +2,8 @@
 #include "check.h"
 
 #include "base/memory.h"
+#include "base/table.h"
 #include "observe/runs.h"
-#include "observe/table.h"
 
 static const char *const command[] = {"train", "--steps", "10", NULL};
 

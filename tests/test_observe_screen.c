@@ -9,7 +9,7 @@ enum { GPUS = 8 };
 /* GPU g at 80 (g + 1) W of 700 W for 100 steps, the step before at 70 W. */
 static struct erg_live_view make_view(size_t count)
 {
-    struct erg_gpu items[GPUS] = {0};
+    struct erg_open_gpu items[GPUS] = {0};
     observed_gpus(items, count);
     struct erg_live_view view = {
         .seconds = 92, .count = count, .gpus = erg_xcalloc(count, sizeof *view.gpus)};
@@ -47,6 +47,17 @@ static struct erg_live_view make_view(size_t count)
     return view;
 }
 
+/* One row without the blanks at its end. */
+static void add_row(struct erg_text *out, const struct erg_screen *screen, int row)
+{
+    const struct erg_cell *cells = screen->cells + (size_t)row * (size_t)screen->columns;
+    int count = screen->columns;
+    while (count && cells[count - 1].code == ' ')
+        count--;
+    for (int i = 0; i < count; i++)
+        erg_screen_cell_text(out, &cells[i]);
+}
+
 /* The rows as text, with line ends; a row wider than the screen fails. */
 static char *draw(const struct erg_live_view *view, int rows, int columns, bool ascii, size_t first)
 {
@@ -55,7 +66,7 @@ static char *draw(const struct erg_live_view *view, int rows, int columns, bool 
     struct erg_text text = {0};
     erg_screen_draw(&screen, rows, columns, view, &options);
     for (int row = 0; row < rows; row++) {
-        erg_screen_row_text(&text, &screen, row);
+        add_row(&text, &screen, row);
         erg_text_add(&text, "\n");
     }
     erg_screen_release(&screen);

@@ -379,7 +379,7 @@ static void test_hostile_names(void **state)
     static const char hostile[] = "u\",\n,x\\\x1b\xff=1+1";
     static const char expected[] = "u\",\n,x\\\x1b\xEF\xBF\xBD=1+1";
     struct erg_error err = {0};
-    struct erg_gpu items[2];
+    struct erg_open_gpu items[2];
     struct erg_gpus named = observed_gpus(items, 2);
     struct erg_recorder *recorder;
     char to[160];

@@ -10,7 +10,7 @@
  */
 #include "base/random.h"
 #include "device/cuda/decoder.h"
-#include "device/cuda/random.h"
+#include "device/cuda/kernels_random.h"
 
 #include "gpu_check.h"
 
@@ -191,18 +191,18 @@ int main(int argc, char **argv)
     write_tokens(&dump, decoder);
     write_weights(&dump, decoder, model, false);
     gpu_ok(erg_decoder_pass(decoder, NULL, &gpu_error));
-    float loss;
-    gpu_ok(erg_decoder_loss(decoder, NULL, &loss, &gpu_error));
     struct erg_decoder_ends ends = erg_decoder_ends(decoder);
+    float *loss = gpu_download(ends.loss, sizeof *loss);
     size_t count = ends.tokens * ends.hidden;
-    write_host(&dump, "loss", "f32", 1, sizeof loss, &loss);
+    write_host(&dump, "loss", "f32", 1, sizeof *loss, loss);
     write_gpu(&dump, "input", true, count, ends.input);
     write_gpu(&dump, "output", true, count, ends.output);
     write_gpu(&dump, "d_output", true, count, ends.output_gradient);
     write_gpu(&dump, "d_input", true, count, ends.input_gradient);
     write_weights(&dump, decoder, model, true);
     fclose(dump.list);
-    printf("%s: loss %.5f, written to %s\n", model->name, (double)loss, dump.folder);
+    printf("%s: loss %.5f, written to %s\n", model->name, (double)*loss, dump.folder);
+    free(loss);
     gpu_ok(erg_decoder_close(decoder, &gpu_error));
     erg_gemm_close(gemm);
     erg_cudnn_close(cudnn);

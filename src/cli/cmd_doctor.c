@@ -1,6 +1,7 @@
 /* ergon doctor: what this machine can and cannot do, and why. */
 #include "cli/cli.h"
 
+#include "base/table.h"
 #include "io/json.h"
 #include "observe/doctor.h"
 #include "observe/format.h"
@@ -101,7 +102,7 @@ static void add_finding(struct erg_text *out, const struct erg_finding *finding)
     else
         snprintf(subject, sizeof subject, "%s", finding->subject);
     erg_text_printf(out, "%-8s ", erg_finding_state_name(finding->state));
-    erg_format_padded(out, subject, 17, false);
+    erg_text_add_padded(out, subject, 17, false);
     erg_text_printf(out, " %s\n", finding->fact);
     if (finding->advice)
         erg_text_printf(out, "%27s-> %s\n", "", finding->advice);
@@ -111,11 +112,11 @@ static void add_metric(struct erg_text *out, enum erg_metric m,
                        const struct erg_doctor_metric *metric)
 {
     erg_text_printf(out, "%-8s ", metric->valid ? "ok" : "missing");
-    erg_format_padded(out, erg_metric_info(m)->what, 30, false);
+    erg_text_add_padded(out, erg_metric_info(m)->what, 30, false);
     if (metric->valid) {
         struct erg_text value = {0};
         erg_doctor_value(&value, m, metric->value);
-        erg_format_padded(out, value.data, 12, true);
+        erg_text_add_padded(out, value.data, 12, true);
         erg_text_printf(out, "  %8.1f µs  %s\n", 1e6 * metric->latency_s,
                         metric->source ? metric->source : "");
         erg_text_release(&value);

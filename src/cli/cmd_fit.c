@@ -1,10 +1,10 @@
 /* ergon fit ROWS.csv: the constants of a training engine that explain measured iterations. */
 #include "cli/cli.h"
 
+#include "base/table.h"
 #include "io/json.h"
 #include "job/job.h"
 #include "layout/time/fit.h"
-#include "observe/table.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,12 +5,12 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/table.h"
 #include "cluster/simulate/comparison.h"
 #include "cluster/simulate/outages.h"
 #include "cluster/simulate/results.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "observe/table.h"
 #include "report/report.h"
 
 #include <math.h>

@@ -1,10 +1,10 @@
 /* ergon verify JOB.yaml PLAN.json: a plan's schedule on a stack of layers, beside its pieces. */
 #include "cli/cli.h"
 
+#include "base/table.h"
 #include "device/real.h"
 #include "io/json.h"
 #include "job/job.h"
-#include "observe/table.h"
 #include "optimize/verify.h"
 
 #include <math.h>

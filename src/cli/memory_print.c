@@ -2,7 +2,7 @@
 #include "cli/memory_print.h"
 
 #include "base/memory.h"
-#include "observe/table.h"
+#include "base/table.h"
 
 #include <math.h>
 #include <stdio.h>

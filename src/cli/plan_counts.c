@@ -1,8 +1,8 @@
 /* How many GPUs to use: every number of them beside the others. */
 #include "cli/plan_print.h"
 
+#include "base/table.h"
 #include "observe/format.h"
-#include "observe/table.h"
 
 #include <stdio.h>
 

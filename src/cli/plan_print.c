@@ -1,8 +1,8 @@
 #include "cli/plan_print.h"
 
 #include "base/memory.h"
+#include "base/table.h"
 #include "observe/format.h"
-#include "observe/table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #ifndef ERG_CLI_PLAN_PRINT_H
 #define ERG_CLI_PLAN_PRINT_H
 
+#include "base/table.h"
 #include "layout/document/layouts.h"
-#include "observe/table.h"
 
 /* Releases it. */
 void erg_plan_print_table(struct erg_table *table);

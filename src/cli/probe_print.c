@@ -1,9 +1,9 @@
 /* The tables and the JSON that ergon probe prints. */
 #include "cli/probe_print.h"
 
+#include "base/table.h"
 #include "base/text.h"
 #include "io/json.h"
-#include "observe/table.h"
 
 #include <math.h>
 #include <stdio.h>

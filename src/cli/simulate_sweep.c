@@ -3,10 +3,10 @@
 #include "cli/simulate_sweep.h"
 
 #include "base/log.h"
+#include "base/table.h"
 #include "cluster/sweep/sweep.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "observe/table.h"
 #include "report/report.h"
 
 #include <errno.h>

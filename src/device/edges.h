@@ -6,7 +6,7 @@
 #define ERG_DEVICE_EDGES_H
 
 #include "device/device.h"
-#include "telemetry/energy.h"
+#include "telemetry/energy_log.h"
 
 struct erg_poll {
     double time_s;

@@ -1,3 +1,4 @@
+/* The thread that keeps the connections of a rendezvous, and the calls that rank 0 completes. */
 #include "launch/rendezvous_internal.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* Opens a rendezvous, and makes its collective calls (launch/rendezvous.h). */
 #include "launch/rendezvous_internal.h"
 
 #include "base/clock.h"

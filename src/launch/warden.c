@@ -1,3 +1,4 @@
+/* The process that kills what a dead launcher had started (launch/warden.h). */
 #define _GNU_SOURCE /* close_range */
 #include "launch/warden.h"
 

@@ -1,3 +1,4 @@
+/* Frames over one TCP connection that never blocks (launch/wire_internal.h). */
 #include "launch/wire_internal.h"
 
 #include "base/clock.h"

@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "telemetry/energy.h"
+#include "telemetry/energy_log.h"
 #include "telemetry/gpu.h"
 
 enum erg_finding_state { ERG_FINDING_OK, ERG_FINDING_LIMITED, ERG_FINDING_MISSING };

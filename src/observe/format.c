@@ -55,22 +55,3 @@ void erg_format_reasons(struct erg_text *out, int64_t reasons)
         any = true;
     }
 }
-
-size_t erg_format_width(const char *text)
-{
-    size_t columns = 0;
-    for (; *text; text++)
-        columns += ((unsigned char)*text & 0xC0) != 0x80;
-    return columns;
-}
-
-void erg_format_padded(struct erg_text *out, const char *text, size_t columns, bool right)
-{
-    size_t width = erg_format_width(text);
-    int pad = width < columns ? (int)(columns - width) : 0;
-    if (right)
-        erg_text_printf(out, "%*s", pad, "");
-    erg_text_add(out, text);
-    if (!right)
-        erg_text_printf(out, "%*s", pad, "");
-}

@@ -30,10 +30,4 @@ struct erg_reason_name {
 };
 extern const struct erg_reason_name erg_reason_names[];
 
-/* Columns that a text takes on a terminal: bytes that do not continue a UTF-8 character. */
-size_t erg_format_width(const char *text);
-
-/* Adds the text with blanks to a width, on its left when `right`. */
-void erg_format_padded(struct erg_text *out, const char *text, size_t columns, bool right);
-
 #endif

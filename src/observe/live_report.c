@@ -1,9 +1,9 @@
 /* The live state as a plain table and as JSON. */
 #include "observe/live_report.h"
 
+#include "base/table.h"
 #include "io/json.h"
 #include "observe/format.h"
-#include "observe/table.h"
 
 #include <math.h>
 

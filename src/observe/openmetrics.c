@@ -10,7 +10,7 @@
 #include <strings.h>
 
 /* A family with one sample per GPU, or several that a label tells apart. */
-struct family {
+struct metric_family {
     const char *name, *type, *unit, *help;
     struct member {
         const char *label; /* "kind=\"min\"", NULL for none */
@@ -20,7 +20,7 @@ struct family {
     size_t count;
 };
 
-static const struct family families[] = {
+static const struct metric_family families[] = {
     {"ergon_gpu_energy_joules",
      "counter",
      "joules",
@@ -162,7 +162,7 @@ static void add_sample(struct erg_text *out, const char *name, const char *suffi
     add_label(out, "uuid", info->uuid);
 }
 
-static void add_family(struct erg_text *out, const struct family *family,
+static void add_family(struct erg_text *out, const struct metric_family *family,
                        const struct erg_live_view *view)
 {
     const char *suffix = family->type[0] == 'c' ? "_total" : "";

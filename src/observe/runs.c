@@ -1,10 +1,10 @@
 /* Repeated runs as a table and as JSON (observe/runs.h). */
 #include "observe/runs.h"
 
+#include "base/table.h"
 #include "io/json.h"
 #include "observe/format.h"
 #include "observe/spread.h"
-#include "observe/table.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -178,8 +178,8 @@ static void add_total(struct erg_text *out, const struct erg_runs *runs, enum to
         return;
     double deviation = erg_spread_sd(&spread);
     add_name(out, runs, total);
-    erg_format_padded(out, erg_format_quantity(mean, erg_spread_mean(&spread), totals[total].unit),
-                      10, true);
+    erg_text_add_padded(
+        out, erg_format_quantity(mean, erg_spread_mean(&spread), totals[total].unit), 10, true);
     if (!isnan(deviation))
         erg_text_printf(out, " ± %s", erg_format_quantity(sd, deviation, totals[total].unit));
     if (!isnan(deviation) && spread.mean > 0)

@@ -2,6 +2,7 @@
 #include "observe/screen.h"
 
 #include "base/memory.h"
+#include "base/table.h"
 #include "observe/format.h"
 #include "observe/screen_internal.h"
 
@@ -69,7 +70,7 @@ static void draw_header(const struct erg_canvas *canvas, const struct erg_live_v
              power_text, energy_text, time);
     snprintf(place, sizeof place, "ergon  %s  ", host);
     int columns = canvas->screen->columns, column = 0;
-    int sums_width = (int)erg_format_width(sums), place_width = (int)erg_format_width(place);
+    int sums_width = (int)erg_text_width(sums), place_width = (int)erg_text_width(place);
     if (place_width + sums_width <= columns)
         column = erg_canvas_text(canvas, 0, 0, place, columns, ERG_STYLE_FAINT);
     column += erg_canvas_text(canvas, 0, column, sums, columns - column, ERG_STYLE_STRONG);
@@ -129,15 +130,4 @@ void erg_screen_cell_text(struct erg_text *out, const struct erg_cell *cell)
         count = 4;
     }
     erg_text_add_bytes(out, bytes, count);
-}
-
-void erg_screen_row_text(struct erg_text *out, const struct erg_screen *screen, int row)
-{
-    const struct erg_cell *cells = screen->cells + (size_t)row * (size_t)screen->columns;
-    int count = screen->columns;
-    while (count && cells[count - 1].code == ' ')
-        count--;
-    erg_text_add(out, "");
-    for (int i = 0; i < count; i++)
-        erg_screen_cell_text(out, &cells[i]);
 }

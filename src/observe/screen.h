@@ -48,8 +48,7 @@ void erg_screen_release(struct erg_screen *screen);
 /* How many of `count` GPUs a screen of so many rows shows at once. */
 size_t erg_screen_page(int rows, size_t count);
 
-/* Adds a cell's character, or one row without the blanks at its end, as UTF-8. */
+/* Adds a cell's character as UTF-8. */
 void erg_screen_cell_text(struct erg_text *out, const struct erg_cell *cell);
-void erg_screen_row_text(struct erg_text *out, const struct erg_screen *screen, int row);
 
 #endif

@@ -6,6 +6,7 @@
  *       ██████████████████▌░░░░░   623 / 700 W  power cap
  *       ▁▁▂▃▅▆▇▇▇▇▆▅
  */
+#include "base/table.h"
 #include "observe/format.h"
 #include "observe/screen_internal.h"
 
@@ -27,7 +28,7 @@ enum {
 /* What a piece shows where it stretches. */
 enum stretch { RIGID, NAME, BAR, SPARKLINE };
 
-struct piece {
+struct line_piece {
     char text[PIECE_BYTES];
     int columns;    /* least */
     int importance; /* higher stays longer */
@@ -35,38 +36,38 @@ struct piece {
     enum stretch stretch;
 };
 
-struct line {
-    struct piece pieces[PIECES];
+struct screen_line {
+    struct line_piece pieces[PIECES];
     int count;
 };
 
-static struct piece *add(struct line *line, int importance, enum erg_style style)
+static struct line_piece *add(struct screen_line *line, int importance, enum erg_style style)
 {
-    struct piece *piece = &line->pieces[line->count++];
-    *piece = (struct piece){.importance = importance, .style = style};
+    struct line_piece *piece = &line->pieces[line->count++];
+    *piece = (struct line_piece){.importance = importance, .style = style};
     return piece;
 }
 
 /* Texts of unknown value keep their width, so that columns stay where they are. */
-static void add_text(struct line *line, int importance, enum erg_style style, int columns,
+static void add_text(struct screen_line *line, int importance, enum erg_style style, int columns,
                      const char *text)
 {
-    struct piece *piece = add(line, importance, style);
-    int width = (int)erg_format_width(text);
+    struct line_piece *piece = add(line, importance, style);
+    int width = (int)erg_text_width(text);
     snprintf(piece->text, PIECE_BYTES, "%*s%s", columns > width ? columns - width : 0, "", text);
     piece->columns = columns > width ? columns : width;
 }
 
-static void add_stretch(struct line *line, int importance, enum stretch stretch, int least)
+static void add_stretch(struct screen_line *line, int importance, enum stretch stretch, int least)
 {
-    struct piece *piece = add(line, importance, ERG_STYLE_PLAIN);
+    struct line_piece *piece = add(line, importance, ERG_STYLE_PLAIN);
     piece->stretch = stretch;
     piece->columns = least;
 }
 
 /* ---- what the pieces say ---- */
 
-static void add_number(struct line *line, int importance, enum erg_style style, int columns,
+static void add_number(struct screen_line *line, int importance, enum erg_style style, int columns,
                        double value, const char *before, const char *after)
 {
     char text[PIECE_BYTES];
@@ -83,20 +84,20 @@ static enum erg_style heat_style(const struct erg_live_gpu *gpu)
     return margin <= 0 ? ERG_STYLE_BAD : margin <= 5 ? ERG_STYLE_WARNING : ERG_STYLE_PLAIN;
 }
 
-static void add_heat(struct line *line, const struct erg_live_gpu *gpu)
+static void add_heat(struct screen_line *line, const struct erg_live_gpu *gpu)
 {
     add_number(line, 8, heat_style(gpu), 6, erg_live_value(gpu, ERG_METRIC_TEMPERATURE, 1), "",
                " °C");
 }
 
-static void add_energy(struct line *line, const struct erg_live_gpu *gpu)
+static void add_energy(struct screen_line *line, const struct erg_live_gpu *gpu)
 {
     char text[ERG_FORMAT_BYTES];
     double energy_j = isnan(gpu->energy_j) ? gpu->power_energy_j : gpu->energy_j;
     add_text(line, 7, ERG_STYLE_PLAIN, 7, erg_format_quantity(text, energy_j, "J"));
 }
 
-static void add_traffic(struct line *line, const struct erg_live_gpu *gpu, int importance,
+static void add_traffic(struct screen_line *line, const struct erg_live_gpu *gpu, int importance,
                         const char *name, enum erg_metric tx, enum erg_metric rx)
 {
     char rate[ERG_FORMAT_BYTES], text[PIECE_BYTES];
@@ -107,7 +108,7 @@ static void add_traffic(struct line *line, const struct erg_live_gpu *gpu, int i
     add_text(line, importance, ERG_STYLE_FAINT, (int)strlen(name) + 10, text);
 }
 
-static void add_power(struct line *line, const struct erg_live_gpu *gpu)
+static void add_power(struct screen_line *line, const struct erg_live_gpu *gpu)
 {
     char text[PIECE_BYTES];
     double power_w = erg_live_power_w(gpu);
@@ -121,7 +122,7 @@ static void add_power(struct line *line, const struct erg_live_gpu *gpu)
     add_text(line, 9, ERG_STYLE_PLAIN, 11, text);
 }
 
-static void add_reasons(struct line *line, const struct erg_live_gpu *gpu, int columns)
+static void add_reasons(struct screen_line *line, const struct erg_live_gpu *gpu, int columns)
 {
     struct erg_text words = {0};
     int64_t hot = ERG_REASON_SW_THERMAL | ERG_REASON_HW_THERMAL | ERG_REASON_HW_SLOWDOWN |
@@ -136,25 +137,25 @@ static void add_reasons(struct line *line, const struct erg_live_gpu *gpu, int c
         style = ERG_STYLE_BAD;
     }
     erg_format_reasons(&words, gpu->reasons_recent);
-    struct piece *piece = add(line, 6, style);
+    struct line_piece *piece = add(line, 6, style);
     snprintf(piece->text, PIECE_BYTES, "%s", words.data);
     piece->columns = columns;
     erg_text_release(&words);
 }
 
-static void add_clock(struct line *line, const struct erg_live_gpu *gpu)
+static void add_clock(struct screen_line *line, const struct erg_live_gpu *gpu)
 {
     add_number(line, 5, ERG_STYLE_PLAIN, 8, erg_live_value(gpu, ERG_METRIC_SM_CLOCK, 1), "",
                " MHz");
 }
 
-static void add_utilisation(struct line *line, const struct erg_live_gpu *gpu)
+static void add_utilisation(struct screen_line *line, const struct erg_live_gpu *gpu)
 {
     add_number(line, 4, ERG_STYLE_PLAIN, 5, erg_live_value(gpu, ERG_METRIC_UTILISATION, 1), "",
                " %");
 }
 
-static void add_index(struct line *line, const struct erg_live_gpu *gpu)
+static void add_index(struct screen_line *line, const struct erg_live_gpu *gpu)
 {
     char text[PIECE_BYTES];
     snprintf(text, sizeof text, "%d", gpu->info.index);
@@ -203,7 +204,7 @@ static void draw_sparkline(const struct erg_canvas *canvas, int row, int column,
     }
 }
 
-static int width(const struct line *line, int indent)
+static int width(const struct screen_line *line, int indent)
 {
     int columns = indent - GAP;
     for (int i = 0; i < line->count; i++)
@@ -211,7 +212,7 @@ static int width(const struct line *line, int indent)
     return columns;
 }
 
-static void drop_least(struct line *line)
+static void drop_least(struct screen_line *line)
 {
     int least = 0;
     for (int i = 1; i < line->count; i++)
@@ -222,8 +223,8 @@ static void drop_least(struct line *line)
             (size_t)(line->count - least) * sizeof *line->pieces);
 }
 
-static void draw_line(const struct erg_canvas *canvas, int row, int indent, struct line *line,
-                      const struct erg_live_gpu *gpu)
+static void draw_line(const struct erg_canvas *canvas, int row, int indent,
+                      struct screen_line *line, const struct erg_live_gpu *gpu)
 {
     int columns = canvas->screen->columns, stretching = 0;
     while (line->count > 1 && width(line, indent) > columns)
@@ -232,7 +233,7 @@ static void draw_line(const struct erg_canvas *canvas, int row, int indent, stru
         stretching += line->pieces[i].stretch != RIGID;
     int spare = columns - width(line, indent), column = indent;
     for (int i = 0; i < line->count; i++) {
-        struct piece *piece = &line->pieces[i];
+        struct line_piece *piece = &line->pieces[i];
         int take = piece->columns;
         if (piece->stretch != RIGID && spare > 0) {
             take += spare / stretching;
@@ -253,14 +254,14 @@ static void draw_line(const struct erg_canvas *canvas, int row, int indent, stru
 /* Where there is room the whole name comes before traffic, on a phone only its beginning. */
 static int name_columns(const struct erg_canvas *canvas, const struct erg_live_gpu *gpu)
 {
-    int width_of_name = (int)erg_format_width(gpu->info.name);
+    int width_of_name = (int)erg_text_width(gpu->info.name);
     int most = canvas->screen->columns >= ROOMY ? NAME_MOST : NAME_LEAST;
     return width_of_name < most ? width_of_name : most;
 }
 
 static void draw_facts(const struct erg_canvas *canvas, int row, const struct erg_live_gpu *gpu)
 {
-    struct line line = {0};
+    struct screen_line line = {0};
     add_index(&line, gpu);
     add_stretch(&line, 3, NAME, name_columns(canvas, gpu));
     add_traffic(&line, gpu, 1, "PCIe", ERG_METRIC_PCIE_TX, ERG_METRIC_PCIE_RX);
@@ -281,7 +282,7 @@ static void draw_facts(const struct erg_canvas *canvas, int row, const struct er
 static void draw_load(const struct erg_canvas *canvas, int row, bool sparkline,
                       const struct erg_live_gpu *gpu)
 {
-    struct line line = {0};
+    struct screen_line line = {0};
     add_stretch(&line, 7, BAR, STRETCH_LEAST);
     add_power(&line, gpu);
     if (sparkline)
@@ -292,7 +293,7 @@ static void draw_load(const struct erg_canvas *canvas, int row, bool sparkline,
 
 static void draw_single(const struct erg_canvas *canvas, int row, const struct erg_live_gpu *gpu)
 {
-    struct line line = {0};
+    struct screen_line line = {0};
     add_index(&line, gpu);
     add_stretch(&line, 3, BAR, STRETCH_LEAST);
     add_power(&line, gpu);
@@ -306,7 +307,7 @@ static void draw_single(const struct erg_canvas *canvas, int row, const struct e
 
 static void draw_trouble(const struct erg_canvas *canvas, int row, const struct erg_live_gpu *gpu)
 {
-    struct line line = {0};
+    struct screen_line line = {0};
     add_index(&line, gpu);
     add_text(&line, 9, ERG_STYLE_BAD, 1, erg_live_trouble(gpu));
     add_stretch(&line, 3, NAME, NAME_LEAST);
@@ -327,7 +328,7 @@ void erg_canvas_gpu(const struct erg_canvas *canvas, int row, int lines,
     draw_facts(canvas, row, gpu);
     draw_load(canvas, row + 1, lines == 2, gpu);
     if (lines >= 3) {
-        struct line line = {0};
+        struct screen_line line = {0};
         add_stretch(&line, 1, SPARKLINE, STRETCH_LEAST);
         draw_line(canvas, row + 2, INDENT, &line, gpu);
     }

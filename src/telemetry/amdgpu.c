@@ -55,7 +55,7 @@ static void label_temperatures(struct amdgpu_gpu *state)
     for (int i = 0; i < AMDGPU_TEMPERATURES; i++) {
         char name[16], label[32];
         snprintf(name, sizeof name, "temp%d_label", i + 1);
-        if (amdgpu_read_text(state->hwmon, name, label, sizeof label) != 0)
+        if (erg_amdgpu_read_text(state->hwmon, name, label, sizeof label) != 0)
             continue;
         if (strcmp(label, "junction") == 0)
             state->die = i;
@@ -76,12 +76,12 @@ static void describe(int device, const struct address *address, const char *driv
     snprintf(info->driver, sizeof info->driver, "%s", driver);
     snprintf(info->pci, sizeof info->pci, "%08x:%02x:%02x.%x", address->domain, address->bus,
              address->device, address->function);
-    if (amdgpu_read_text(device, "product_name", text, sizeof text) == 0 && text[0])
+    if (erg_amdgpu_read_text(device, "product_name", text, sizeof text) == 0 && text[0])
         snprintf(info->name, sizeof info->name, "%s", text);
-    else if (amdgpu_read_text(device, "device", text, sizeof text) == 0)
+    else if (erg_amdgpu_read_text(device, "device", text, sizeof text) == 0)
         snprintf(info->name, sizeof info->name, "AMD GPU %s", text);
     /* As ROCm writes it. GPUs without a number of their own go by where they sit. */
-    if (amdgpu_read_text(device, "unique_id", text, sizeof text) == 0 && text[0])
+    if (erg_amdgpu_read_text(device, "unique_id", text, sizeof text) == 0 && text[0])
         snprintf(info->uuid, sizeof info->uuid, "GPU-%s", text);
     else
         snprintf(info->uuid, sizeof info->uuid, "GPU-%s", info->pci);
@@ -102,10 +102,10 @@ static void amdgpu_close(struct erg_gpus *gpus)
 
 static const char *const visible[] = {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", NULL};
 static const struct erg_vendor amd = {
-    .visible = visible, .read = amdgpu_read, .close = amdgpu_close};
+    .visible = visible, .read = erg_amdgpu_read, .close = amdgpu_close};
 
 /* The GPU in a folder of `root`. */
-static void open_gpu(struct erg_gpu *gpu, int root, const char *name, const char *driver)
+static void open_gpu(struct erg_open_gpu *gpu, int root, const char *name, const char *driver)
 {
     struct address address;
     parse_address(name, &address);
@@ -129,7 +129,7 @@ static void find_driver(int root, char *driver, size_t size)
 {
     struct utsname system;
     char version[64];
-    if (amdgpu_read_text(root, "module/version", version, sizeof version) == 0 && version[0])
+    if (erg_amdgpu_read_text(root, "module/version", version, sizeof version) == 0 && version[0])
         snprintf(driver, size, "amdgpu %s", version);
     else
         snprintf(driver, size, "amdgpu of Linux %s", uname(&system) == 0 ? system.release : "");

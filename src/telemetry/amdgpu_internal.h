@@ -16,7 +16,7 @@ struct amdgpu_table {
 };
 
 /* Decodes a table. False for a revision that is not known, or one that is too short. */
-bool amdgpu_table_decode(struct amdgpu_table *table, const unsigned char *bytes, size_t length);
+bool erg_amdgpu_table_decode(struct amdgpu_table *table, const unsigned char *bytes, size_t length);
 
 /* One GPU. */
 struct amdgpu_gpu {
@@ -32,8 +32,8 @@ struct amdgpu_gpu {
 enum { AMDGPU_TEMPERATURES = 3 };
 
 /* The text of a small file in a folder, without the line's end. Returns 0 or errno. */
-int amdgpu_read_text(int folder, const char *name, char *text, size_t size);
+int erg_amdgpu_read_text(int folder, const char *name, char *text, size_t size);
 
-void amdgpu_read(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);
+void erg_amdgpu_read(struct erg_open_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);
 
 #endif

@@ -13,14 +13,14 @@
 #include <unistd.h>
 
 /* A read under way. */
-struct reading {
-    struct erg_gpu *gpu;
+struct amdgpu_reading {
+    struct erg_open_gpu *gpu;
     struct amdgpu_gpu *state;
     struct erg_gpu_sample *sample;
     uint64_t metrics;
 };
 
-static bool wanted(const struct reading *at, enum erg_metric metric)
+static bool wanted(const struct amdgpu_reading *at, enum erg_metric metric)
 {
     return at->metrics >> metric & 1;
 }
@@ -44,7 +44,7 @@ static const char *reason_of(int error)
     }
 }
 
-static void refuse(const struct reading *at, enum erg_metric metric, int error)
+static void refuse(const struct amdgpu_reading *at, enum erg_metric metric, int error)
 {
     erg_gpu_refuse(at->gpu, metric, reason_of(error));
 }
@@ -70,7 +70,7 @@ static size_t read_bytes(int folder, const char *name, void *bytes, size_t size,
     return length;
 }
 
-int amdgpu_read_text(int folder, const char *name, char *text, size_t size)
+int erg_amdgpu_read_text(int folder, const char *name, char *text, size_t size)
 {
     int error;
     text[read_bytes(folder, name, text, size - 1, &error)] = '\0';
@@ -82,14 +82,14 @@ int amdgpu_read_text(int folder, const char *name, char *text, size_t size)
 static int read_number(int folder, const char *name, long *value)
 {
     char text[32];
-    int error = amdgpu_read_text(folder, name, text, sizeof text);
+    int error = erg_amdgpu_read_text(folder, name, text, sizeof text);
     return error ? error : erg_parse_long(text, value) ? 0 : EIO;
 }
 
 /* ---- numbers in files ---- */
 
 /* Puts a file's number, divided, at the middle of the call, or says why not. False: it did not. */
-static bool put_number(const struct reading *at, enum erg_metric metric, int folder,
+static bool put_number(const struct amdgpu_reading *at, enum erg_metric metric, int folder,
                        const char *name, long divisor)
 {
     int64_t before_ns = erg_now_ns();
@@ -119,7 +119,7 @@ static const struct number {
     {ERG_METRIC_POWER_LIMIT_MAX, "power1_cap_max", 1000},
 };
 
-static void read_numbers(const struct reading *at)
+static void read_numbers(const struct amdgpu_reading *at)
 {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const struct number *number = &numbers[i];
@@ -143,7 +143,7 @@ static const char *const inputs[AMDGPU_TEMPERATURES] = {"temp1_input", "temp2_in
 static const char *const criticals[AMDGPU_TEMPERATURES] = {"temp1_crit", "temp2_crit",
                                                            "temp3_crit"};
 
-static void read_temperature(const struct reading *at, enum erg_metric metric, int sensor)
+static void read_temperature(const struct amdgpu_reading *at, enum erg_metric metric, int sensor)
 {
     if (!wanted(at, metric))
         return;
@@ -153,7 +153,7 @@ static void read_temperature(const struct reading *at, enum erg_metric metric, i
         put_number(at, metric, at->state->hwmon, inputs[sensor], 1000);
 }
 
-static void read_margin(const struct reading *at)
+static void read_margin(const struct amdgpu_reading *at)
 {
     int64_t before_ns = erg_now_ns();
     long least = 0;
@@ -177,7 +177,7 @@ static void read_margin(const struct reading *at)
 
 /* ---- memory errors: "ue: 0" and "ce: 3" in lines ---- */
 
-static void read_errors(const struct reading *at)
+static void read_errors(const struct amdgpu_reading *at)
 {
     static const struct {
         enum erg_metric metric;
@@ -203,7 +203,7 @@ static void read_errors(const struct reading *at)
 
 /* ---- the table ---- */
 
-static void put_table(const struct reading *at, enum erg_metric metric, int64_t value,
+static void put_table(const struct amdgpu_reading *at, enum erg_metric metric, int64_t value,
                       int64_t time_ns, const char *source)
 {
     if (!wanted(at, metric))
@@ -216,7 +216,7 @@ static void put_table(const struct reading *at, enum erg_metric metric, int64_t 
 
 /* The firmware counts how many of its ticks it was at a limit. How long a tick is it does not say,
  * but their share of all ticks between two reads is a share of the time between them. */
-static void count_limited(const struct reading *at, const struct amdgpu_table *table,
+static void count_limited(const struct amdgpu_reading *at, const struct amdgpu_table *table,
                           int64_t time_ns)
 {
     static const enum erg_metric metrics[AMDGPU_LIMITS] = {ERG_METRIC_VIOLATION_POWER,
@@ -238,7 +238,7 @@ static void count_limited(const struct reading *at, const struct amdgpu_table *t
     state->last_ns = time_ns;
 }
 
-static void read_table(const struct reading *at)
+static void read_table(const struct amdgpu_reading *at)
 {
     unsigned char bytes[4096];
     struct amdgpu_table table = {-1, -1, -1, -1, -1, {-1, -1}};
@@ -247,7 +247,7 @@ static void read_table(const struct reading *at)
     size_t length = read_bytes(at->state->device, "gpu_metrics", bytes, sizeof bytes, &error);
     int64_t time_ns = (before_ns + erg_now_ns()) / 2;
     if (!error)
-        amdgpu_table_decode(&table, bytes, length); /* else nothing is in it */
+        erg_amdgpu_table_decode(&table, bytes, length); /* else nothing is in it */
     put_table(at, ERG_METRIC_ENERGY, table.energy_mj, time_ns, "gpu_metrics energy_accumulator");
     put_table(at, ERG_METRIC_REASONS, table.reasons, time_ns, "gpu_metrics indep_throttle_status");
     put_table(at, ERG_METRIC_NVLINK_TX, table.sent_bytes, time_ns,
@@ -260,7 +260,7 @@ static void read_table(const struct reading *at)
 
 #define BIT(metric) (UINT64_C(1) << (metric))
 
-void amdgpu_read(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample)
+void erg_amdgpu_read(struct erg_open_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample)
 {
     static const uint64_t in_table = BIT(ERG_METRIC_ENERGY) | BIT(ERG_METRIC_REASONS) |
                                      BIT(ERG_METRIC_NVLINK_TX) | BIT(ERG_METRIC_NVLINK_RX) |
@@ -268,7 +268,7 @@ void amdgpu_read(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *s
                                      BIT(ERG_METRIC_VIOLATION_THERMAL);
     static const enum erg_metric never[] = {ERG_METRIC_PCIE_TX, ERG_METRIC_PCIE_RX,
                                             ERG_METRIC_MEMORY_POWER, ERG_METRIC_XID};
-    struct reading at = {gpu, gpu->handle, sample, metrics};
+    struct amdgpu_reading at = {gpu, gpu->handle, sample, metrics};
     if (metrics & in_table)
         read_table(&at);
     read_numbers(&at);
@@ -283,5 +283,6 @@ void amdgpu_read(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *s
             refuse(&at, never[i], ENOENT);
     /* What every GPU has; a folder without it is that of one that has gone. */
     char text[32];
-    sample->lost = !sample->valid && amdgpu_read_text(at.state->device, "vendor", text, 32) != 0;
+    sample->lost =
+        !sample->valid && erg_amdgpu_read_text(at.state->device, "vendor", text, 32) != 0;
 }

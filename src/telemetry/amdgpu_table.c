@@ -92,7 +92,7 @@ static int64_t reasons_of(int64_t status)
     return reasons;
 }
 
-bool amdgpu_table_decode(struct amdgpu_table *table, const unsigned char *bytes, size_t length)
+bool erg_amdgpu_table_decode(struct amdgpu_table *table, const unsigned char *bytes, size_t length)
 {
     if (length < 4 || number_at(bytes, 0, 2) > length || bytes[2] != 1)
         return false;

@@ -154,7 +154,7 @@ static int check_supported(const struct erg_gpu_info *info, const struct erg_clo
 static int verify(const struct erg_clocks *clocks, size_t gpu, int wanted_mhz,
                   enum erg_clock_seen *seen, struct erg_error *err)
 {
-    const struct erg_gpu *item = &clocks->gpus->items[gpu];
+    const struct erg_open_gpu *item = &clocks->gpus->items[gpu];
     int64_t start_ns = erg_now_ns(), waited_ns = 0;
     int clock_mhz = 0;
     while (waited_ns < above_ns) {
@@ -180,7 +180,7 @@ static int verify(const struct erg_clocks *clocks, size_t gpu, int wanted_mhz,
 static int lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
                 struct erg_error *err)
 {
-    const struct erg_gpu *item = &clocks->gpus->items[gpu];
+    const struct erg_open_gpu *item = &clocks->gpus->items[gpu];
     struct clock_state *state = &clocks->items[gpu];
     if (!state->list.count && erg_clocks_supported(clocks->gpus, gpu, &state->list, err) != 0)
         return -1;

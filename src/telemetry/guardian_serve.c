@@ -35,7 +35,8 @@ static void answer(int socket, int failed, const struct erg_error *error)
     send(socket, &answer, sizeof answer, MSG_NOSIGNAL); /* an owner that ended is found by recv */
 }
 
-static int unlock(const struct erg_gpu *gpu, const struct erg_gpus *gpus, struct erg_error *err)
+static int unlock(const struct erg_open_gpu *gpu, const struct erg_gpus *gpus,
+                  struct erg_error *err)
 {
     if (!gpus->vendor->clocks)
         return erg_fail(
@@ -46,7 +47,7 @@ static int unlock(const struct erg_gpu *gpu, const struct erg_gpus *gpus, struct
     return gpus->vendor->clocks->unlock(gpu, err);
 }
 
-static int start_watch(const struct erg_gpu *gpu, const struct watch *watch, int *held,
+static int start_watch(const struct erg_open_gpu *gpu, const struct watch *watch, int *held,
                        struct erg_error *err)
 {
     char folder[256];
@@ -65,7 +66,7 @@ static int start_watch(const struct erg_gpu *gpu, const struct watch *watch, int
 static int add_watch(const struct watch *watch, const char *uuid, struct erg_error *err)
 {
     for (size_t i = 0; i < watch->gpus->count; i++) {
-        const struct erg_gpu *gpu = &watch->gpus->items[i];
+        const struct erg_open_gpu *gpu = &watch->gpus->items[i];
         if (strcmp(gpu->info.uuid, uuid) != 0)
             continue;
         return watch->claims[i] ? 0 : start_watch(gpu, watch, &watch->claims[i], err);
@@ -105,7 +106,7 @@ static bool serve(const struct watch *watch, int socket, pid_t owner)
 static int restore(void *context, size_t i, struct erg_error *err)
 {
     const struct watch *watch = context;
-    const struct erg_gpu *gpu = &watch->gpus->items[i];
+    const struct erg_open_gpu *gpu = &watch->gpus->items[i];
     (void)err; /* a failure must not keep the others from being tried */
     for (int try = 0; watch->claims[i] && try < TRIES; try++) {
         watch->errors[i].status = ERG_OK;

@@ -79,24 +79,24 @@ static int load(struct nvml_library *library, const char *path, struct erg_error
 static const char *error_text(const struct nvml_calls *calls, int result)
 {
     const char *text = calls->error_string ? calls->error_string(result) : NULL;
-    return text ? text : nvml_reason(result);
+    return text ? text : erg_nvml_reason(result);
 }
 
 static void nvml_close(struct erg_gpus *gpus)
 {
     struct nvml_library *library = gpus->library;
     for (size_t i = 0; i < gpus->opened; i++)
-        nvml_gpu_free(gpus->items[i].handle);
+        erg_nvml_gpu_free(gpus->items[i].handle);
     library->calls.shutdown();
     dlclose(library->handle);
     free(library);
 }
 
 static const char *const visible[] = {"CUDA_VISIBLE_DEVICES", NULL};
-static const struct erg_vendor nvidia = {.clocks = &nvml_clock_methods,
+static const struct erg_vendor nvidia = {.clocks = &erg_nvml_clock_methods,
                                          .visible = visible,
                                          .order = erg_cuda_order,
-                                         .read = nvml_read,
+                                         .read = erg_nvml_read,
                                          .close = nvml_close};
 
 static int list_gpus(struct erg_gpus *gpus, struct erg_error *err)
@@ -110,7 +110,7 @@ static int list_gpus(struct erg_gpus *gpus, struct erg_error *err)
             result == NVML_SUCCESS ? "it counts 0" : error_text(&library->calls, result));
     gpus->items = erg_xcalloc(count, sizeof *gpus->items);
     gpus->count = gpus->opened = count;
-    nvml_open_gpus(gpus);
+    erg_nvml_open_gpus(gpus);
     for (uint32_t i = 0; i < count; i++)
         if (!gpus->items[i].info.trouble[0])
             return 0;

@@ -16,7 +16,7 @@ static bool follow(const struct nvml_reading *at, enum erg_metric metric, struct
                    const struct nvml_field *field, double unit, double links, int64_t *bytes)
 {
     if (field->type != NVML_TYPE_UNSIGNED_INT) {
-        *bytes += (int64_t)((double)nvml_field_value(field) * unit);
+        *bytes += (int64_t)((double)erg_nvml_field_value(field) * unit);
         return true;
     }
     atomic_fetch_or(&at->gpu->narrow, UINT64_C(1) << metric);
@@ -43,12 +43,12 @@ static void put_bytes(const struct nvml_reading *at, enum erg_metric metric, boo
     for (int link = 0; anew && link < NVML_LINKS_MAX; link++)
         at->state->wraps[counter][link].sum = 0;
     if (sure)
-        nvml_put(at, metric, anew ? 0 : bytes, time_ns, source);
+        erg_nvml_put(at, metric, anew ? 0 : bytes, time_ns, source);
     else
         erg_gpu_refuse(at->gpu, metric, "read too seldom for its 32 bits");
 }
 
-void nvml_read_pcie(const struct nvml_reading *at)
+void erg_nvml_read_pcie(const struct nvml_reading *at)
 {
     static const struct {
         enum erg_metric metric;
@@ -58,17 +58,17 @@ void nvml_read_pcie(const struct nvml_reading *at)
         {ERG_METRIC_PCIE_TX, NVML_FIELD_PCIE_TX, "nvmlDeviceGetFieldValues 197"},
         {ERG_METRIC_PCIE_RX, NVML_FIELD_PCIE_RX, "nvmlDeviceGetFieldValues 198"},
     };
-    if (!nvml_wanted(at, ERG_METRIC_PCIE_TX) && !nvml_wanted(at, ERG_METRIC_PCIE_RX))
+    if (!erg_nvml_wanted(at, ERG_METRIC_PCIE_TX) && !erg_nvml_wanted(at, ERG_METRIC_PCIE_RX))
         return;
     struct nvml_field fields[2] = {{.id = counters[0].id}, {.id = counters[1].id}};
     int64_t before_ns = erg_now_ns();
-    nvml_ask_fields(at, fields, 2);
+    erg_nvml_ask_fields(at, fields, 2);
     int64_t middle_ns = (before_ns + erg_now_ns()) / 2;
     for (int i = 0; i < 2; i++) {
         enum erg_metric metric = counters[i].metric;
         int64_t bytes = 0;
         if (fields[i].result != NVML_SUCCESS) {
-            nvml_refuse(at, metric, fields[i].result);
+            erg_nvml_refuse(at, metric, fields[i].result);
             continue;
         }
         bool sure = follow(at, metric, &at->state->wraps[i][0], &fields[i], 1, 1, &bytes);
@@ -104,7 +104,7 @@ static int ask_links(const struct nvml_reading *at, enum nvml_links how, struct 
         };
     if (links == 0)
         return 0;
-    nvml_ask_fields(at, fields, 2 * links);
+    erg_nvml_ask_fields(at, fields, 2 * links);
     for (int i = 0; i < 2 * links; i++) {
         answers += fields[i].result == NVML_SUCCESS;
         if (fields[i].result == NVML_GPU_IS_LOST)
@@ -117,8 +117,8 @@ static int ask_links(const struct nvml_reading *at, enum nvml_links how, struct 
 static void find_links(const struct nvml_reading *at, struct nvml_field *fields)
 {
     struct nvml_field count = {.id = NVML_FIELD_NVLINK_COUNT};
-    nvml_ask_fields(at, &count, 1);
-    int64_t links = count.result == NVML_SUCCESS ? nvml_field_value(&count) : 0;
+    erg_nvml_ask_fields(at, &count, 1);
+    int64_t links = count.result == NVML_SUCCESS ? erg_nvml_field_value(&count) : 0;
     at->state->link_count = (uint32_t)(links < 0                ? 0
                                        : links > NVML_LINKS_MAX ? NVML_LINKS_MAX
                                                                 : links);
@@ -131,12 +131,12 @@ static void find_links(const struct nvml_reading *at, struct nvml_field *fields)
         at->state->links = NVML_LINKS_NONE;
 }
 
-void nvml_read_links(const struct nvml_reading *at)
+void erg_nvml_read_links(const struct nvml_reading *at)
 {
     static const enum erg_metric metrics[2] = {ERG_METRIC_NVLINK_TX, ERG_METRIC_NVLINK_RX};
     struct nvml_gpu *state = at->state;
     struct nvml_field fields[2 * NVML_LINKS_MAX];
-    if (!nvml_wanted(at, metrics[0]) && !nvml_wanted(at, metrics[1]))
+    if (!erg_nvml_wanted(at, metrics[0]) && !erg_nvml_wanted(at, metrics[1]))
         return;
     if (state->links == NVML_LINKS_UNKNOWN)
         find_links(at, fields);
@@ -156,8 +156,8 @@ void nvml_read_links(const struct nvml_reading *at)
                 answers++;
             }
         if (answers == 0)
-            nvml_refuse(at, metrics[direction],
-                        at->sample->lost ? NVML_GPU_IS_LOST : state->links_result);
+            erg_nvml_refuse(at, metrics[direction],
+                            at->sample->lost ? NVML_GPU_IS_LOST : state->links_result);
         else
             put_bytes(at, metrics[direction], sure, bytes, middle_ns,
                       link_ways[state->links].source);

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 
 /* Says why the driver refused to do `what` ("locking … at 1200 MHz"). */
-static int refuse(const struct erg_gpu *gpu, const char *what, int result, struct erg_error *err)
+static int refuse(const struct erg_open_gpu *gpu, const char *what, int result,
+                  struct erg_error *err)
 {
     const char *expected = "expected a GPU that answers";
     if (result == NVML_NO_PERMISSION)
@@ -19,7 +20,7 @@ static int refuse(const struct erg_gpu *gpu, const char *what, int result, struc
     else if (result == NVML_FUNCTION_NOT_FOUND)
         expected = "expected a newer driver";
     return erg_fail(err, ERG_NO_DEVICE, "%s of GPU %d (%s): %s, %s", what, gpu->info.index,
-                    gpu->info.name, nvml_reason(result), expected);
+                    gpu->info.name, erg_nvml_reason(result), expected);
 }
 
 /* Fills a list from one of NVML's two-step queries; `memory_mhz` 0 asks for memory clocks. */
@@ -45,7 +46,7 @@ static int rising(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-static int nvml_supported(const struct erg_gpu *gpu, struct erg_clock_list *list,
+static int nvml_supported(const struct erg_open_gpu *gpu, struct erg_clock_list *list,
                           struct erg_error *err)
 {
     const struct nvml_gpu *state = gpu->handle;
@@ -73,7 +74,7 @@ static int nvml_supported(const struct erg_gpu *gpu, struct erg_clock_list *list
     return 0;
 }
 
-static int nvml_lock(const struct erg_gpu *gpu, int clock_mhz, struct erg_error *err)
+static int nvml_lock(const struct erg_open_gpu *gpu, int clock_mhz, struct erg_error *err)
 {
     const struct nvml_gpu *state = gpu->handle;
     uint32_t both = (uint32_t)clock_mhz;
@@ -82,7 +83,7 @@ static int nvml_lock(const struct erg_gpu *gpu, int clock_mhz, struct erg_error 
     return result == NVML_SUCCESS ? 0 : refuse(gpu, "locking the SM clock", result, err);
 }
 
-static int nvml_unlock(const struct erg_gpu *gpu, struct erg_error *err)
+static int nvml_unlock(const struct erg_open_gpu *gpu, struct erg_error *err)
 {
     const struct nvml_gpu *state = gpu->handle;
     int result = state->calls->unlock_clocks ? state->calls->unlock_clocks(state->device)
@@ -92,7 +93,7 @@ static int nvml_unlock(const struct erg_gpu *gpu, struct erg_error *err)
     return result == NVML_SUCCESS ? 0 : refuse(gpu, "unlocking the SM clock", result, err);
 }
 
-static int nvml_read_clock(const struct erg_gpu *gpu, int *clock_mhz, struct erg_error *err)
+static int nvml_read_clock(const struct erg_open_gpu *gpu, int *clock_mhz, struct erg_error *err)
 {
     const struct nvml_gpu *state = gpu->handle;
     uint32_t found_mhz = 0;
@@ -102,7 +103,7 @@ static int nvml_read_clock(const struct erg_gpu *gpu, int *clock_mhz, struct erg
     return result == NVML_SUCCESS ? 0 : refuse(gpu, "reading the SM clock", result, err);
 }
 
-const struct erg_clock_methods nvml_clock_methods = {
+const struct erg_clock_methods erg_nvml_clock_methods = {
     .supported = nvml_supported,
     .lock = nvml_lock,
     .unlock = nvml_unlock,

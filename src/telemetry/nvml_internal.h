@@ -202,36 +202,36 @@ struct nvml_gpu {
  * Opens every GPU of the list's items, all at once and each in a thread of its own; what did not
  * work out is in its item's info.trouble (nvml_open.c).
  */
-void nvml_open_gpus(struct erg_gpus *gpus);
-void nvml_gpu_free(struct nvml_gpu *state);
+void erg_nvml_open_gpus(struct erg_gpus *gpus);
+void erg_nvml_gpu_free(struct nvml_gpu *state);
 
 /* A read under way. */
 struct nvml_reading {
-    struct erg_gpu *gpu;
+    struct erg_open_gpu *gpu;
     struct nvml_gpu *state;
     struct erg_gpu_sample *sample;
     uint64_t metrics;
 };
 
 /* What reading any metric takes (nvml_read.c). */
-bool nvml_wanted(const struct nvml_reading *at, enum erg_metric metric);
-void nvml_put(const struct nvml_reading *at, enum erg_metric metric, int64_t value, int64_t time_ns,
-              const char *source);
-void nvml_refuse(const struct nvml_reading *at, enum erg_metric metric, int result);
-int nvml_ask_fields(const struct nvml_reading *at, struct nvml_field *fields, int count);
-int64_t nvml_field_value(const struct nvml_field *field);
+bool erg_nvml_wanted(const struct nvml_reading *at, enum erg_metric metric);
+void erg_nvml_put(const struct nvml_reading *at, enum erg_metric metric, int64_t value,
+                  int64_t time_ns, const char *source);
+void erg_nvml_refuse(const struct nvml_reading *at, enum erg_metric metric, int result);
+int erg_nvml_ask_fields(const struct nvml_reading *at, struct nvml_field *fields, int count);
+int64_t erg_nvml_field_value(const struct nvml_field *field);
 
 /* The byte counters that are wanted (nvml_bytes.c). */
-void nvml_read_pcie(const struct nvml_reading *at);
-void nvml_read_links(const struct nvml_reading *at);
+void erg_nvml_read_pcie(const struct nvml_reading *at);
+void erg_nvml_read_links(const struct nvml_reading *at);
 
 /* The method `read` of the vendor (nvml_read.c). */
-void nvml_read(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);
+void erg_nvml_read(struct erg_open_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);
 
 /* The methods `clocks` of the vendor (nvml_clocks.c). */
-extern const struct erg_clock_methods nvml_clock_methods;
+extern const struct erg_clock_methods erg_nvml_clock_methods;
 
 /* What a result means for a value that is missing; a literal. */
-const char *nvml_reason(int result);
+const char *erg_nvml_reason(int result);
 
 #endif

@@ -33,7 +33,7 @@ struct openings {
     } items[];
 };
 
-void nvml_gpu_free(struct nvml_gpu *state)
+void erg_nvml_gpu_free(struct nvml_gpu *state)
 {
     if (state && state->events)
         state->calls->events_free(state->events);
@@ -79,7 +79,7 @@ static struct nvml_gpu *open_gpu(const struct nvml_calls *calls, uint32_t index,
         result = calls->uuid(device, info->uuid, sizeof info->uuid);
     if (result != NVML_SUCCESS) {
         *info = (struct erg_gpu_info){0};
-        snprintf(info->trouble, sizeof info->trouble, "%s", nvml_reason(result));
+        snprintf(info->trouble, sizeof info->trouble, "%s", erg_nvml_reason(result));
         return NULL;
     }
     struct nvml_gpu *state = erg_xcalloc(1, sizeof *state);
@@ -114,7 +114,7 @@ static void *run(void *argument)
     struct nvml_gpu *state = open_gpu(&library->calls, (uint32_t)(item - openings->items), &info);
     pthread_mutex_lock(&openings->lock);
     if (openings->given_up) {
-        nvml_gpu_free(state);
+        erg_nvml_gpu_free(state);
     } else {
         item->info = info;
         item->state = state;
@@ -155,7 +155,8 @@ static struct openings *start(struct erg_gpus *gpus)
     return openings;
 }
 
-static void take(struct erg_gpu *gpu, int index, const struct opening *opening, const char *driver)
+static void take(struct erg_open_gpu *gpu, int index, const struct opening *opening,
+                 const char *driver)
 {
     struct erg_gpu_info *info = &gpu->info;
     if (opening->done)
@@ -173,7 +174,7 @@ static void take(struct erg_gpu *gpu, int index, const struct opening *opening, 
         snprintf(info->trouble, sizeof info->trouble, "the driver did not answer when opening it");
 }
 
-void nvml_open_gpus(struct erg_gpus *gpus)
+void erg_nvml_open_gpus(struct erg_gpus *gpus)
 {
     const struct nvml_calls *calls = &((struct nvml_library *)gpus->library)->calls;
     char driver[sizeof((struct erg_gpu_info *)0)->driver] = "";

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-const char *nvml_reason(int result)
+const char *erg_nvml_reason(int result)
 {
     switch (result) {
     case NVML_NOT_SUPPORTED:
@@ -35,35 +35,35 @@ const char *nvml_reason(int result)
     }
 }
 
-bool nvml_wanted(const struct nvml_reading *at, enum erg_metric metric)
+bool erg_nvml_wanted(const struct nvml_reading *at, enum erg_metric metric)
 {
     return at->metrics >> metric & 1;
 }
 
-void nvml_put(const struct nvml_reading *at, enum erg_metric metric, int64_t value, int64_t time_ns,
-              const char *source)
+void erg_nvml_put(const struct nvml_reading *at, enum erg_metric metric, int64_t value,
+                  int64_t time_ns, const char *source)
 {
     erg_gpu_put(at->gpu, at->sample, metric, value, time_ns, source);
 }
 
-void nvml_refuse(const struct nvml_reading *at, enum erg_metric metric, int result)
+void erg_nvml_refuse(const struct nvml_reading *at, enum erg_metric metric, int result)
 {
     if (result == NVML_GPU_IS_LOST)
         at->sample->lost = true;
-    erg_gpu_refuse(at->gpu, metric, nvml_reason(result));
+    erg_gpu_refuse(at->gpu, metric, erg_nvml_reason(result));
 }
 
 /* Calls, and puts `value` at the middle of the call or says why not. */
 #define READ(at, metric, source, call, value)                                                      \
     do {                                                                                           \
-        if (nvml_wanted(at, metric)) {                                                             \
+        if (erg_nvml_wanted(at, metric)) {                                                         \
             int64_t read_before_ns = erg_now_ns();                                                 \
             int read_result = (call);                                                              \
             if (read_result == NVML_SUCCESS)                                                       \
-                nvml_put(at, metric, (int64_t)(value), (read_before_ns + erg_now_ns()) / 2,        \
-                         source);                                                                  \
+                erg_nvml_put(at, metric, (int64_t)(value), (read_before_ns + erg_now_ns()) / 2,    \
+                             source);                                                              \
             else                                                                                   \
-                nvml_refuse(at, metric, read_result);                                              \
+                erg_nvml_refuse(at, metric, read_result);                                          \
         }                                                                                          \
     } while (0)
 
@@ -82,7 +82,7 @@ static bool is_number(const struct nvml_field *field)
     return field->type > NVML_TYPE_DOUBLE && field->type <= NVML_TYPE_UNSIGNED_SHORT;
 }
 
-int nvml_ask_fields(const struct nvml_reading *at, struct nvml_field *fields, int count)
+int erg_nvml_ask_fields(const struct nvml_reading *at, struct nvml_field *fields, int count)
 {
     for (int i = 0; i < count; i++)
         fields[i].result = NVML_NOT_SUPPORTED; /* should the library leave one untouched */
@@ -95,7 +95,7 @@ int nvml_ask_fields(const struct nvml_reading *at, struct nvml_field *fields, in
     return result;
 }
 
-int64_t nvml_field_value(const struct nvml_field *field)
+int64_t erg_nvml_field_value(const struct nvml_field *field)
 {
     switch (field->type) {
     case NVML_TYPE_DOUBLE:
@@ -156,15 +156,15 @@ static void read_power_usage(const struct nvml_reading *at)
 {
     uint32_t power_mw = 0;
     int64_t before_ns = erg_now_ns();
-    if (!nvml_wanted(at, ERG_METRIC_POWER_INSTANT) ||
+    if (!erg_nvml_wanted(at, ERG_METRIC_POWER_INSTANT) ||
         erg_gpu_has(at->sample, ERG_METRIC_POWER_INSTANT))
         return;
     int result = ASK(at, power, &power_mw);
     if (result == NVML_SUCCESS)
-        nvml_put(at, ERG_METRIC_POWER_INSTANT, power_mw, (before_ns + erg_now_ns()) / 2,
-                 "nvmlDeviceGetPowerUsage");
+        erg_nvml_put(at, ERG_METRIC_POWER_INSTANT, power_mw, (before_ns + erg_now_ns()) / 2,
+                     "nvmlDeviceGetPowerUsage");
     else if (result == NVML_GPU_IS_LOST) /* else the field's reason stays */
-        nvml_refuse(at, ERG_METRIC_POWER_INSTANT, result);
+        erg_nvml_refuse(at, ERG_METRIC_POWER_INSTANT, result);
 }
 
 static void read_fields(const struct nvml_reading *at)
@@ -174,7 +174,7 @@ static void read_fields(const struct nvml_reading *at)
     int count = 0;
     for (int i = 0; i < FIELD_METRICS; i++) {
         const struct field_metric *metric = &field_metrics[i];
-        if (!nvml_wanted(at, metric->metric))
+        if (!erg_nvml_wanted(at, metric->metric))
             continue;
         fields[count].id = metric->id;
         if (metric->module_source)
@@ -186,21 +186,21 @@ static void read_fields(const struct nvml_reading *at)
     if (count == 0)
         return;
     int64_t before_ns = erg_now_ns();
-    nvml_ask_fields(at, fields, count);
+    erg_nvml_ask_fields(at, fields, count);
     int64_t after_ns = erg_now_ns();
     bool whole = at->state->power_scope == NVML_SCOPE_GPU; /* the module was not yet asked for */
     for (int i = 0; i < count; i++) {
         bool module = fields[i].scope == NVML_SCOPE_MODULE && asked[i]->module_source;
-        int64_t value = nvml_field_value(&fields[i]);
+        int64_t value = erg_nvml_field_value(&fields[i]);
         /* Parts without a sensor for the memory's power answer 0. */
         if (asked[i]->metric == ERG_METRIC_MEMORY_POWER && value == 0 &&
             fields[i].result == NVML_SUCCESS)
             fields[i].result = NVML_NOT_SUPPORTED;
         if (fields[i].result == NVML_SUCCESS)
-            nvml_put(at, asked[i]->metric, value, field_time(&fields[i], before_ns, after_ns),
-                     module ? asked[i]->module_source : asked[i]->source);
+            erg_nvml_put(at, asked[i]->metric, value, field_time(&fields[i], before_ns, after_ns),
+                         module ? asked[i]->module_source : asked[i]->source);
         else
-            nvml_refuse(at, asked[i]->metric, fields[i].result);
+            erg_nvml_refuse(at, asked[i]->metric, fields[i].result);
         /* Superchips may know the power of CPU and GPU together only: the next read asks that. */
         if (asked[i]->metric == ERG_METRIC_POWER_INSTANT && !module &&
             fields[i].result == NVML_NOT_SUPPORTED)
@@ -222,7 +222,7 @@ static void read_energy(const struct nvml_reading *at)
     }
     struct nvml_field field = {.id = NVML_FIELD_ENERGY};
     READ(at, ERG_METRIC_ENERGY, "nvmlDeviceGetFieldValues 83",
-         (nvml_ask_fields(at, &field, 1), field.result), nvml_field_value(&field));
+         (erg_nvml_ask_fields(at, &field, 1), field.result), erg_nvml_field_value(&field));
 }
 
 /* The lower of the temperatures from which on clocks fall, by the driver and by the hardware. */
@@ -289,8 +289,8 @@ static void read_violation(const struct nvml_reading *at, enum erg_metric metric
     READ(at, metric, "nvmlDeviceGetViolationStatus", ASK(at, violation, policy, &violation),
          violation.violation_ns);
     if (!erg_gpu_has(at->sample, metric))
-        READ(at, metric, field_source, (nvml_ask_fields(at, &field, 1), field.result),
-             nvml_field_value(&field));
+        READ(at, metric, field_source, (erg_nvml_ask_fields(at, &field, 1), field.result),
+             erg_nvml_field_value(&field));
 }
 
 static void read_limit_and_errors(const struct nvml_reading *at)
@@ -309,10 +309,10 @@ static void read_xid(const struct nvml_reading *at)
 {
     struct nvml_gpu *state = at->state;
     struct nvml_event event = {0};
-    if (!nvml_wanted(at, ERG_METRIC_XID))
+    if (!erg_nvml_wanted(at, ERG_METRIC_XID))
         return;
     if (!state->events) {
-        nvml_refuse(at, ERG_METRIC_XID, NVML_NOT_SUPPORTED);
+        erg_nvml_refuse(at, ERG_METRIC_XID, NVML_NOT_SUPPORTED);
         return;
     }
     /* Each is told once; all that have come are taken. */
@@ -320,12 +320,12 @@ static void read_xid(const struct nvml_reading *at)
     while ((result = state->calls->events_wait(state->events, &event, 0)) == NVML_SUCCESS)
         state->xid = (int64_t)event.data;
     if (result == NVML_TIMEOUT)
-        nvml_put(at, ERG_METRIC_XID, state->xid, erg_now_ns(), "nvmlEventSetWait");
+        erg_nvml_put(at, ERG_METRIC_XID, state->xid, erg_now_ns(), "nvmlEventSetWait");
     else
-        nvml_refuse(at, ERG_METRIC_XID, result);
+        erg_nvml_refuse(at, ERG_METRIC_XID, result);
 }
 
-void nvml_read(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample)
+void erg_nvml_read(struct erg_open_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample)
 {
     struct nvml_reading at = {gpu, gpu->handle, sample, metrics};
     read_energy(&at); /* first: its time matters most */
@@ -333,8 +333,8 @@ void nvml_read(struct erg_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sam
     read_clocks(&at);
     read_heat(&at);
     read_utilisation(&at);
-    nvml_read_pcie(&at);
-    nvml_read_links(&at);
+    erg_nvml_read_pcie(&at);
+    erg_nvml_read_links(&at);
     read_violation(&at, ERG_METRIC_VIOLATION_POWER, NVML_POLICY_POWER, NVML_FIELD_VIOLATION_POWER,
                    "nvmlDeviceGetFieldValues 74");
     read_violation(&at, ERG_METRIC_VIOLATION_THERMAL, NVML_POLICY_THERMAL,

@@ -32,7 +32,7 @@ static const uint64_t look_metrics =
  * One GPU's thread and its ring. Shared by the sampler and the thread, so that a thread which hangs
  * in the driver can be left behind: the last of the two frees it.
  */
-struct lane {
+struct gpu_lane {
     atomic_int owners;
     struct erg_gpus *gpus;
     size_t gpu;
@@ -55,7 +55,7 @@ struct lane {
 
 struct erg_sampler {
     struct erg_sampler_sink sink;
-    struct lane **lanes;
+    struct gpu_lane **lanes;
     size_t count;
     int64_t writer_period_ns;
     pthread_t writer;
@@ -97,7 +97,7 @@ static int64_t thread_cpu_ns(void)
 
 /* ---- a GPU's thread ---- */
 
-static void release_lane(struct lane *lane)
+static void release_lane(struct gpu_lane *lane)
 {
     if (atomic_fetch_sub(&lane->owners, 1) > 1)
         return;
@@ -108,7 +108,7 @@ static void release_lane(struct lane *lane)
 }
 
 /* What a lane's thread has to do next. */
-struct task {
+struct lane_task {
     bool stop, tick; /* tick: of the schedule */
     bool closely;    /* close looks are due */
     int64_t scheduled_ns;
@@ -128,10 +128,10 @@ static int64_t tick_ns(const struct schedule *schedule, int64_t tick)
 }
 
 /* Sleeps until something is due: a tick, a close look, a wish to look now, or the end. */
-static struct task wait_for_task(struct lane *lane, const struct schedule *schedule,
-                                 int64_t closed_ns)
+static struct lane_task wait_for_task(struct gpu_lane *lane, const struct schedule *schedule,
+                                      int64_t closed_ns)
 {
-    struct task task = {.scheduled_ns = tick_ns(schedule, schedule->next)};
+    struct lane_task task = {.scheduled_ns = tick_ns(schedule, schedule->next)};
     pthread_mutex_lock(&lane->lock);
     for (;;) {
         int64_t now_ns = erg_now_ns(), due_ns = tick_ns(schedule, schedule->next);
@@ -157,7 +157,7 @@ static struct task wait_for_task(struct lane *lane, const struct schedule *sched
     return task;
 }
 
-static uint64_t due_metrics(const struct lane *lane, struct schedule *schedule)
+static uint64_t due_metrics(const struct gpu_lane *lane, struct schedule *schedule)
 {
     uint64_t metrics = erg_gpu_metrics(lane->gpus, lane->gpu, ERG_COST_FAST);
     if (schedule->next >= schedule->next_medium) {
@@ -172,7 +172,7 @@ static uint64_t due_metrics(const struct lane *lane, struct schedule *schedule)
     return metrics;
 }
 
-static void push(struct lane *lane, const struct erg_sampler_item *item)
+static void push(struct gpu_lane *lane, const struct erg_sampler_item *item)
 {
     size_t put = atomic_load_explicit(&lane->put, memory_order_relaxed);
     if (put - atomic_load_explicit(&lane->taken, memory_order_acquire) == RING) {
@@ -184,7 +184,7 @@ static void push(struct lane *lane, const struct erg_sampler_item *item)
     atomic_fetch_add(&lane->samples, 1);
 }
 
-static struct schedule schedule_of(const struct lane *lane)
+static struct schedule schedule_of(const struct gpu_lane *lane)
 {
     const int64_t *period_ns = lane->options.period_ns;
     int64_t fast_ns = period_ns[ERG_COST_FAST], spread = (int64_t)erg_gpus_count(lane->gpus);
@@ -212,13 +212,13 @@ static void come_first(bool first)
 
 static void *run_lane(void *argument)
 {
-    struct lane *lane = argument;
+    struct gpu_lane *lane = argument;
     bool first = false;
     struct schedule schedule = schedule_of(lane);
     struct erg_sampler_item item = {.gpu = lane->gpu};
     int64_t closed_ns = 0;
     for (;;) {
-        struct task task = wait_for_task(lane, &schedule, closed_ns);
+        struct lane_task task = wait_for_task(lane, &schedule, closed_ns);
         if (task.stop)
             break;
         if (first == task.closely) /* reading all the time, it must not keep others waiting */
@@ -253,7 +253,7 @@ static void *run_lane(void *argument)
 static void drain(struct erg_sampler *sampler)
 {
     for (size_t i = 0; i < sampler->count; i++) {
-        struct lane *lane = sampler->lanes[i];
+        struct gpu_lane *lane = sampler->lanes[i];
         size_t taken = atomic_load_explicit(&lane->taken, memory_order_relaxed);
         size_t put = atomic_load_explicit(&lane->put, memory_order_acquire);
         for (; taken < put; taken++) {
@@ -286,7 +286,7 @@ static void *run_writer(void *argument)
 static int start_lane(struct erg_sampler *sampler, struct erg_gpus *gpus, size_t gpu,
                       const struct erg_sampler_options *options, struct erg_error *err)
 {
-    struct lane *lane = erg_xcalloc(1, sizeof *lane);
+    struct gpu_lane *lane = erg_xcalloc(1, sizeof *lane);
     atomic_init(&lane->owners, 2);
     lane->gpus = erg_gpus_retain(gpus);
     lane->gpu = gpu;
@@ -343,7 +343,7 @@ int erg_sampler_start(struct erg_sampler **out, struct erg_gpus *gpus,
 void erg_sampler_look_closely(struct erg_sampler *sampler, int64_t until_ns)
 {
     for (size_t i = 0; i < sampler->count; i++) {
-        struct lane *lane = sampler->lanes[i];
+        struct gpu_lane *lane = sampler->lanes[i];
         pthread_mutex_lock(&lane->lock);
         if (until_ns > lane->close_until_ns)
             lane->close_until_ns = until_ns;
@@ -356,7 +356,7 @@ void erg_sampler_look_closely(struct erg_sampler *sampler, int64_t until_ns)
 void erg_sampler_stats(const struct erg_sampler *sampler, size_t gpu,
                        struct erg_sampler_stats *stats)
 {
-    const struct lane *lane = sampler->lanes[gpu];
+    const struct gpu_lane *lane = sampler->lanes[gpu];
     int64_t busy_since_ns = atomic_load(&lane->busy_since_ns);
     *stats = (struct erg_sampler_stats){
         .samples = atomic_load(&lane->samples),
@@ -369,7 +369,7 @@ void erg_sampler_stats(const struct erg_sampler *sampler, size_t gpu,
 }
 
 /* Joins a thread that has ended, and leaves one alone that does not within the time. */
-static void end_lane(struct lane *lane, int64_t until_ns)
+static void end_lane(struct gpu_lane *lane, int64_t until_ns)
 {
     struct timespec pause = {0, 1000000};
     while (!atomic_load(&lane->ended) && erg_now_ns() < until_ns)
@@ -385,7 +385,7 @@ void erg_sampler_stop(struct erg_sampler *sampler)
     if (!sampler)
         return;
     for (size_t i = 0; i < sampler->count; i++) {
-        struct lane *lane = sampler->lanes[i];
+        struct gpu_lane *lane = sampler->lanes[i];
         pthread_mutex_lock(&lane->lock);
         lane->stop = true;
         pthread_cond_signal(&lane->wake);

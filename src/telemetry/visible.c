@@ -107,7 +107,7 @@ static int choose_all(struct selection *selection, char *list, bool variable, st
 /* Puts the chosen ones in front, in the order of the list; the others stay open, out of sight. */
 static void keep(struct erg_gpus *gpus, const size_t *chosen, size_t count)
 {
-    struct erg_gpu *kept = erg_xcalloc(gpus->opened, sizeof *kept);
+    struct erg_open_gpu *kept = erg_xcalloc(gpus->opened, sizeof *kept);
     size_t at = count;
     for (size_t i = 0; i < gpus->opened; i++) {
         size_t to = count;

@@ -1,7 +1,7 @@
 /*
- * What a meter knows of one GPU (meter_internal.h).
+ * What a meter knows of one GPU (energy_meter_internal.h).
  */
-#include "telemetry/meter_internal.h"
+#include "telemetry/energy_meter_internal.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * Windows (ergon/telemetry.h): a window notes its two moments and reads the energy logs when what
  * surrounds the moments has come.
  */
-#include "telemetry/meter_internal.h"
+#include "telemetry/energy_meter_internal.h"
 
 #include "base/clock.h"
 #include "base/memory.h"

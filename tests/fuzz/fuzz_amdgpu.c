@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct amdgpu_table table;
-    if (!amdgpu_table_decode(&table, data, size))
+    if (!erg_amdgpu_table_decode(&table, data, size))
         return 0;
     const int64_t values[] = {
         table.energy_mj,

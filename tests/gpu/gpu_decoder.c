@@ -105,13 +105,13 @@ static void run_instruction(struct machine *m, struct erg_executor *executor, bo
 {
     struct erg_workload workload;
     struct list list = {0};
-    struct erg_run *run;
+    struct erg_graph_run *run;
     build(&list, &workload, m, backward, replay, how, rng);
-    gpu_ok(erg_run_new(&run, executor, list.items, list.count,
-                       backward ? ERG_RUN_BACKWARD : ERG_RUN_FORWARD, &gpu_error));
-    gpu_ok(erg_run_launch(run, &gpu_error));
+    gpu_ok(erg_graph_run_new(&run, executor, list.items, list.count,
+                             backward ? ERG_RUN_BACKWARD : ERG_RUN_FORWARD, &gpu_error));
+    gpu_ok(erg_graph_run_launch(run, &gpu_error));
     gpu_ok(erg_mesh_wait(&m->mesh, erg_executor_stream(executor), &gpu_error));
-    erg_run_free(run);
+    erg_graph_run_free(run);
     erg_workload_release(&workload);
     free(list.items);
 }

@@ -56,12 +56,12 @@ static void run_steady(struct machine *m, struct erg_executor *executor,
                        const struct erg_run_step *items, size_t count)
 {
     enum { LAUNCHES = 300 };
-    struct erg_run *run;
-    gpu_ok(erg_run_new(&run, executor, items, count, ERG_RUN_STEADY, &gpu_error));
+    struct erg_graph_run *run;
+    gpu_ok(erg_graph_run_new(&run, executor, items, count, ERG_RUN_STEADY, &gpu_error));
     for (int i = 0; i < LAUNCHES; i++)
-        gpu_ok(erg_run_launch(run, &gpu_error));
+        gpu_ok(erg_graph_run_launch(run, &gpu_error));
     gpu_ok(erg_mesh_wait(&m->mesh, erg_executor_stream(executor), &gpu_error));
-    erg_run_free(run);
+    erg_graph_run_free(run);
 }
 
 static void run_steps(struct machine *m, struct erg_executor *executor,

@@ -31,15 +31,15 @@ static __device__ uint32_t *drawn_of(const erg_collective_call &call, int rank)
 }
 
 /* A rank's share of a sum, as vectors of the buffer, of which any rank may draw chunks. */
-struct line {
+struct share_line {
     size_t first, end;
     unsigned chunks;
     uint32_t *drawn;
 };
 
 template <class TYPE>
-static __device__ struct line line_of(const erg_collective_share &share, uint32_t *drawn,
-                                      unsigned chunk)
+static __device__ struct share_line line_of(const erg_collective_share &share, uint32_t *drawn,
+                                            unsigned chunk)
 {
     const size_t first = (share.begin + share.head) / TYPE::WIDTH;
     return {first, first + share.vectors, (unsigned)((share.vectors + chunk - 1) / chunk), drawn};
@@ -62,9 +62,9 @@ __device__ void sum_vectors(const erg_collective_call &call, const erg_collectiv
     if (threadIdx.x / WARP >= warps)
         return;
     const unsigned lane = threadIdx.x % WARP;
-    const struct line next_rank =
+    const struct share_line next_rank =
         line_of<TYPE>(work.next, drawn_of(call, (call.rank + 1) % RANKS), CHUNK);
-    struct line line = line_of<TYPE>(work.share, drawn_of(call, call.rank), CHUNK);
+    struct share_line line = line_of<TYPE>(work.share, drawn_of(call, call.rank), CHUNK);
     bool helps = false;
 
     auto help = [&]() { line = next_rank, helps = true; };

@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "device/cuda/kernels.h"
-#include "device/cuda/random.h"
+#include "device/cuda/kernels_random.h"
 #include "ops/context.h"
 
 #include <stdlib.h>
@@ -340,6 +340,7 @@ struct erg_decoder_ends erg_decoder_ends(const struct erg_decoder *decoder)
         .output = decoder->output,
         .output_gradient = decoder->d_output,
         .input_gradient = decoder_input_gradient(decoder, 0),
+        .loss = decoder->vocabulary.loss,
         .tokens = decoder->tokens,
         .hidden = decoder->hidden,
     };

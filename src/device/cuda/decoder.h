@@ -109,6 +109,7 @@ int erg_decoder_verify(struct erg_decoder *decoder, struct CUstream_st *stream,
  */
 struct erg_decoder_ends {
     erg_bf16 *input, *output, *output_gradient, *input_gradient;
+    float *loss; /* one number; NULL without a head */
     size_t tokens, hidden;
 };
 struct erg_decoder_ends erg_decoder_ends(const struct erg_decoder *decoder);
@@ -116,13 +117,11 @@ struct erg_decoder_ends erg_decoder_ends(const struct erg_decoder *decoder);
 /*
  * What a step trains on, [tokens] each, from host memory: ids of the tokens (with an embedding),
  * and of those that should come next (with a head; negative: not counted). Each loss pass adds
- * to a sum on the GPU, the mean over the microbatch (of context ranks: this one's share of it);
- * erg_decoder_loss() waits, reads and clears it.
+ * to a sum on the GPU, the mean over the microbatch (of context ranks: this one's share of it):
+ * erg_decoder_ends.loss.
  */
 int erg_decoder_set_tokens(struct erg_decoder *decoder, const int32_t *ids, const int32_t *targets,
                            struct CUstream_st *stream, struct erg_error *err);
-int erg_decoder_loss(struct erg_decoder *decoder, struct CUstream_st *stream, float *loss,
-                     struct erg_error *err);
 
 /*
  * Times the products of the layers and the head on this GPU, for the whole microbatch and for half

@@ -2,7 +2,7 @@
 #include "base/log.h"
 #include "device/cuda/decoder_internal.h"
 
-struct product {
+struct tuned_product {
     const char *name;
     size_t inputs, outputs;
     const void *x, *weight;
@@ -12,7 +12,7 @@ struct product {
     float *d_weight;
 };
 
-static int tune(struct erg_decoder *decoder, const struct product *p, enum erg_gemm_kind kind,
+static int tune(struct erg_decoder *decoder, const struct tuned_product *p, enum erg_gemm_kind kind,
                 size_t tokens, int sms, struct CUstream_st *stream, struct erg_error *err)
 {
     struct erg_gemm_shape shape = {kind, tokens, p->inputs, p->outputs};
@@ -42,7 +42,7 @@ int erg_decoder_tune(struct erg_decoder *decoder, int sms, struct CUstream_st *s
     float *const *g = layer->gradients;
     erg_bf16 *const *reduce = decoder->reduce;
     size_t h = decoder->hidden, head = ERG_WEIGHT_HEAD - ERG_WEIGHTS;
-    const struct product products[] = {
+    const struct tuned_product products[] = {
         {"qkv", h, decoder->qkv_row, act->n_a, w[ERG_WEIGHT_QKV], act->qkv, decoder->d_qkv,
          reduce[DECODER_REDUCE_A], g[ERG_WEIGHT_QKV]},
         {"proj", decoder->attn_row, h, act->attn, w[ERG_WEIGHT_PROJ], reduce[DECODER_REDUCE_A],

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "device/cuda/kernels.h"
-#include "device/cuda/random.h"
+#include "device/cuda/kernels_random.h"
 
 #include <stdlib.h>
 
@@ -117,7 +117,7 @@ int erg_decoder_release_vocabulary(struct erg_decoder *decoder, struct erg_error
     return buffer->memory ? erg_collective_buffer_release(buffer, group, err) : 0;
 }
 
-/* ---- tokens and loss ---- */
+/* ---- tokens ---- */
 
 int erg_decoder_set_tokens(struct erg_decoder *decoder, const int32_t *ids, const int32_t *targets,
                            struct CUstream_st *stream, struct erg_error *err)
@@ -141,17 +141,6 @@ int erg_decoder_set_tokens(struct erg_decoder *decoder, const int32_t *ids, cons
     if (!status && decoder->options.head)
         status = erg_cuda_copy(v->targets, targets, bytes, stream, err);
     return status;
-}
-
-int erg_decoder_loss(struct erg_decoder *decoder, struct CUstream_st *stream, float *loss,
-                     struct erg_error *err)
-{
-    float *sum = decoder->vocabulary.loss;
-    return erg_cuda_copy(loss, sum, sizeof *loss, stream, err) ||
-                   erg_cuda_stream_sync(stream, err) ||
-                   erg_cuda_fill(sum, 0, sizeof *loss, stream, err)
-               ? -1
-               : 0;
 }
 
 /* ---- ops ---- */

@@ -14,7 +14,7 @@ struct erg_executor {
     struct CUevent_st *launched, *finished; /* the slot was reached; the communication is done */
 };
 
-struct erg_run {
+struct erg_graph_run {
     struct erg_executor *executor;
     cudaGraphExec_t graphs[2]; /* launched by turns */
     size_t count, launched;
@@ -60,13 +60,13 @@ struct CUstream_st *erg_executor_stream(const struct erg_executor *executor)
 /* ---- one step ---- */
 
 /* Where a nanobatch has got to. */
-struct cursor {
+struct nanobatch_cursor {
     enum erg_run_mode mode;
     size_t layer; /* FORWARD: of the next norm_a; BACKWARD: of the next op */
 };
 
 /* The layer of an op, in the order of execution. */
-static size_t advance(struct cursor *cursor, const struct erg_op_code *code)
+static size_t advance(struct nanobatch_cursor *cursor, const struct erg_op_code *code)
 {
     bool opens = code->parts & 1u << ERG_MODEL_NORM_A;
     if (cursor->mode == ERG_RUN_FORWARD)
@@ -80,7 +80,7 @@ static size_t advance(struct cursor *cursor, const struct erg_op_code *code)
 }
 
 /* The layer of the op that the nanobatch ran last: its communication is about that one. */
-static size_t latest_layer(const struct cursor *cursor)
+static size_t latest_layer(const struct nanobatch_cursor *cursor)
 {
     return cursor->mode == ERG_RUN_FORWARD && cursor->layer > 0 ? cursor->layer - 1 : cursor->layer;
 }
@@ -100,14 +100,14 @@ static int start_comm(struct erg_executor *executor, const struct erg_run_step *
 
 /* cursors[2]: of both nanobatches; the whole microbatch has the first. */
 static int run_step(struct erg_executor *executor, const struct erg_run_step *item,
-                    struct cursor *cursors, struct erg_error *err)
+                    struct nanobatch_cursor *cursors, struct erg_error *err)
 {
     const struct erg_task *task = &item->step.task;
     bool communicates = task->comm.kind != ERG_COMM_NONE;
-    struct cursor *cursor = &cursors[item->nanobatch == 1];
+    struct nanobatch_cursor *cursor = &cursors[item->nanobatch == 1];
     /* As it was before this step's compute, which is of the other nanobatch; the whole microbatch
      * communicates after its own. */
-    const struct cursor *comm_cursor = &cursors[item->nanobatch == 0];
+    const struct nanobatch_cursor *comm_cursor = &cursors[item->nanobatch == 0];
     int first = 0, comm_first = 0;
     if (item->nanobatch == 1)
         first = task->op_count ? task->ops[0].code.sequences : task->comm.sequences;
@@ -195,15 +195,15 @@ static int capture(struct erg_executor *executor, const struct erg_run_step *ste
 {
     size_t last = (size_t)erg_decoder_layers(executor->decoder) - 1;
     /* Steady runs are the last layer's: only that one has all ops to do. */
-    struct cursor start = {mode, mode == ERG_RUN_FORWARD ? 0 : last};
-    struct cursor cursors[2] = {start, start};
+    struct nanobatch_cursor start = {mode, mode == ERG_RUN_FORWARD ? 0 : last};
+    struct nanobatch_cursor cursors[2] = {start, start};
     for (size_t i = 0; i < count; i++)
         if (run_step(executor, &steps[i], cursors, err))
             return erg_fail_context(err, "capturing step %zu of %zu", i + 1, count);
     return 0;
 }
 
-static int add_graph(struct erg_run *run, const struct erg_run_step *steps, size_t count,
+static int add_graph(struct erg_graph_run *run, const struct erg_run_step *steps, size_t count,
                      enum erg_run_mode mode, struct erg_error *err)
 {
     struct erg_executor *executor = run->executor;
@@ -225,11 +225,11 @@ static int add_graph(struct erg_run *run, const struct erg_run_step *steps, size
     return status;
 }
 
-int erg_run_new(struct erg_run **out, struct erg_executor *executor,
-                const struct erg_run_step *steps, size_t count, enum erg_run_mode mode,
-                struct erg_error *err)
+int erg_graph_run_new(struct erg_graph_run **out, struct erg_executor *executor,
+                      const struct erg_run_step *steps, size_t count, enum erg_run_mode mode,
+                      struct erg_error *err)
 {
-    struct erg_run *run = erg_xcalloc(1, sizeof *run);
+    struct erg_graph_run *run = erg_xcalloc(1, sizeof *run);
     run->executor = executor;
     int status = 0;
     if (mode == ERG_RUN_STEADY) {
@@ -243,14 +243,14 @@ int erg_run_new(struct erg_run **out, struct erg_executor *executor,
         status = add_graph(run, steps, count, mode, err);
     }
     if (status) {
-        erg_run_free(run);
+        erg_graph_run_free(run);
         return -1;
     }
     *out = run;
     return 0;
 }
 
-void erg_run_free(struct erg_run *run)
+void erg_graph_run_free(struct erg_graph_run *run)
 {
     if (!run)
         return;
@@ -259,7 +259,7 @@ void erg_run_free(struct erg_run *run)
     free(run);
 }
 
-int erg_run_launch(struct erg_run *run, struct erg_error *err)
+int erg_graph_run_launch(struct erg_graph_run *run, struct erg_error *err)
 {
     cudaGraphExec_t graph = run->graphs[run->launched++ % run->count];
     return erg_cuda_check(cudaGraphLaunch(graph, run->executor->launch), err,

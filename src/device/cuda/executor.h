@@ -40,18 +40,18 @@ enum erg_run_mode {
     ERG_RUN_BACKWARD, /* an instruction, from the last layer to the first */
 };
 
-struct erg_run;
+struct erg_graph_run;
 
 /*
  * Captures steps as a run. `steps` is not referenced afterwards. ERG_FAILED when an op is one that
  * the decoder has no kernel for.
  */
-int erg_run_new(struct erg_run **run, struct erg_executor *executor,
-                const struct erg_run_step *steps, size_t count, enum erg_run_mode mode,
-                struct erg_error *err);
-void erg_run_free(struct erg_run *run);
+int erg_graph_run_new(struct erg_graph_run **run, struct erg_executor *executor,
+                      const struct erg_run_step *steps, size_t count, enum erg_run_mode mode,
+                      struct erg_error *err);
+void erg_graph_run_free(struct erg_graph_run *run);
 
 /* Queues the run once. With several ranks, all launch equal runs in the same order. */
-int erg_run_launch(struct erg_run *run, struct erg_error *err);
+int erg_graph_run_launch(struct erg_graph_run *run, struct erg_error *err);
 
 #endif

@@ -8,11 +8,11 @@ using namespace erg;
 enum { THREADS = 256 };
 
 /* Where a thread's vector lies: row and column of the output. */
-struct place {
+struct vector_place {
     size_t token, column;
 };
 
-__device__ inline bool find(struct place *place, size_t tokens, uint32_t row_vectors)
+__device__ inline bool find(struct vector_place *place, size_t tokens, uint32_t row_vectors)
 {
     uint32_t i = blockIdx.x * THREADS + threadIdx.x, token = i / row_vectors;
     place->token = token;
@@ -23,7 +23,7 @@ __device__ inline bool find(struct place *place, size_t tokens, uint32_t row_vec
 __global__ void __launch_bounds__(THREADS)
     swiglu_forward(size_t tokens, uint32_t row_vectors, const erg_bf16 *gate_up, erg_bf16 *out)
 {
-    struct place at;
+    struct vector_place at;
     wait_for_last();
     if (!find(&at, tokens, row_vectors))
         return;
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(THREADS)
     swiglu_backward(size_t tokens, uint32_t row_vectors, const erg_bf16 *gate_up,
                     const erg_bf16 *d_out, erg_bf16 *d_gate_up)
 {
-    struct place at;
+    struct vector_place at;
     wait_for_last();
     if (!find(&at, tokens, row_vectors))
         return;

@@ -27,7 +27,7 @@ __device__ inline void load_ahead(vector (&ahead)[AHEAD], const erg_bf16 *row, u
 }
 
 /* The largest of some numbers, and the sum of exp(number - largest). */
-struct partial {
+struct partial_sum {
     float largest, sum;
 };
 
@@ -37,17 +37,17 @@ __device__ inline float exp_below(float number, float largest)
     return number == largest ? 1 : __expf(number - largest);
 }
 
-__device__ inline struct partial join(const struct partial &a, const struct partial &b)
+__device__ inline struct partial_sum join(const struct partial_sum &a, const struct partial_sum &b)
 {
     float largest = fmaxf(a.largest, b.largest);
     return {largest, a.sum * exp_below(a.largest, largest) + b.sum * exp_below(b.largest, largest)};
 }
 
-__device__ inline struct partial join_lanes(struct partial mine)
+__device__ inline struct partial_sum join_lanes(struct partial_sum mine)
 {
     for (int mask = LANES / 2; mask > 0; mask /= 2) {
-        struct partial other = {__shfl_xor_sync(0xffffffffu, mine.largest, mask),
-                                __shfl_xor_sync(0xffffffffu, mine.sum, mask)};
+        struct partial_sum other = {__shfl_xor_sync(0xffffffffu, mine.largest, mask),
+                                    __shfl_xor_sync(0xffffffffu, mine.sum, mask)};
         mine = join(mine, other);
     }
     return mine;
@@ -57,9 +57,9 @@ __global__ void __launch_bounds__(THREADS)
     loss_stats(uint32_t columns, size_t first, const int32_t *targets, const erg_bf16 *logits,
                float *stats)
 {
-    __shared__ struct partial warps[THREADS / LANES];
+    __shared__ struct partial_sum warps[THREADS / LANES];
     const erg_bf16 *row = logits + (size_t)blockIdx.x * columns;
-    struct partial mine = {-INFINITY, 0};
+    struct partial_sum mine = {-INFINITY, 0};
     wait_for_last();
     for (uint32_t column = threadIdx.x * VECTOR; column < columns; column += STEP * AHEAD) {
         vector ahead[AHEAD];
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     if (threadIdx.x >= LANES)
         return;
-    mine = threadIdx.x < THREADS / LANES ? warps[threadIdx.x] : (struct partial){-INFINITY, 0};
+    mine = threadIdx.x < THREADS / LANES ? warps[threadIdx.x] : (struct partial_sum){-INFINITY, 0};
     mine = join_lanes(mine);
     if (threadIdx.x == 0) {
         size_t target = (size_t)targets[blockIdx.x] - first; /* wraps below first */
@@ -106,11 +106,11 @@ __global__ void __launch_bounds__(COMBINE_THREADS)
     float total[1] = {0};
     wait_for_last();
     for (uint32_t t = threadIdx.x; t < tokens; t += COMBINE_THREADS) {
-        struct partial all = {-INFINITY, 0};
+        struct partial_sum all = {-INFINITY, 0};
         float target = -INFINITY;
         for (uint32_t r = 0; r < ranks; r++) {
             const float *of_rank = stats + 3 * ((size_t)r * tokens + t);
-            all = join(all, (struct partial){of_rank[0], of_rank[1]});
+            all = join(all, (struct partial_sum){of_rank[0], of_rank[1]});
             target = fmaxf(target, of_rank[2]);
         }
         float sum = all.largest + logf(all.sum);

@@ -16,11 +16,11 @@ __host__ __device__ constexpr int heads_of(bool norm)
 /* Rotation by `direction`, after the norm where there is one. */
 template <int SEGMENT, bool NORM>
 __global__ void __launch_bounds__(THREADS, NORM ? 6 : 10)
-    rotate(const __grid_constant__ struct task task, float direction, const erg_bf16 *in,
+    rotate(const __grid_constant__ struct rope_task task, float direction, const erg_bf16 *in,
            erg_bf16 *out)
 {
     constexpr int HEADS = heads_of(NORM);
-    const struct place place = find<SEGMENT>(task);
+    const struct head_place place = find<SEGMENT>(task);
     const uint32_t token = blockIdx.x * task.block_tokens + place.token;
     const bool inside = place.inside && token < task.tokens;
     const size_t head_size = 2 * task.half, at = place.head * head_size + place.column;
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(THREADS, NORM ? 6 : 10)
 }
 
 template <bool NORM>
-void launch_rotate(struct task *task, const struct erg_ops_qkv *shape, float direction,
+void launch_rotate(struct rope_task *task, const struct erg_ops_qkv *shape, float direction,
                    const erg_bf16 *in, erg_bf16 *out, struct CUstream_st *stream)
 {
     const int segment = segment_of(shape);
@@ -69,8 +69,8 @@ void launch_rotate(struct task *task, const struct erg_ops_qkv *shape, float dir
 
 } // namespace
 
-void erg::rotate_back(struct task *task, const struct erg_ops_qkv *shape, const erg_bf16 *d_rotated,
-                      erg_bf16 *d_qkv, struct CUstream_st *stream)
+void erg::rotate_back(struct rope_task *task, const struct erg_ops_qkv *shape,
+                      const erg_bf16 *d_rotated, erg_bf16 *d_qkv, struct CUstream_st *stream)
 {
     launch_rotate<false>(task, shape, -1, d_rotated, d_qkv, stream);
 }
@@ -86,7 +86,7 @@ extern "C" int erg_cuda_rope_forward(const struct erg_ops_qkv *shape, float eps,
         return -1;
     if (shape->tokens == 0)
         return 0;
-    struct task task = task_of(shape, eps, q_weight, k_weight, table);
+    struct rope_task task = task_of(shape, eps, q_weight, k_weight, table);
     task.out_row = out_row;
     if (q_weight)
         launch_rotate<true>(&task, shape, 1, qkv, out, stream);

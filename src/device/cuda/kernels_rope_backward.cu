@@ -23,17 +23,17 @@ struct runs {
 };
 
 /* What of a run is left to do, for one segment. */
-struct run {
+struct block_run {
     uint32_t token, position;
     uint32_t left; /* sequences, the same for all threads of a block */
     bool inside;
 };
 
-__device__ inline struct run begin_run(const struct task &task, const struct runs &runs,
-                                       const struct place &place, uint32_t index)
+__device__ inline struct block_run begin_run(const struct rope_task &task, const struct runs &runs,
+                                             const struct head_place &place, uint32_t index)
 {
     const uint32_t part = index / runs.positions, first = part * MAX_RUN;
-    struct run run;
+    struct block_run run;
     run.position = (index - part * runs.positions) * task.block_tokens + place.token;
     run.token = first * task.sequence + run.position;
     run.left = index < runs.count ? min(runs.sequences - first, (uint32_t)MAX_RUN) : 1;
@@ -47,7 +47,7 @@ __device__ inline struct run begin_run(const struct task &task, const struct run
  * head do not need each other, and are waited for together.
  */
 template <int SEGMENT>
-__device__ inline void norm_back(const struct task &task, const struct pair &x,
+__device__ inline void norm_back(const struct rope_task &task, const struct pair &x,
                                  const struct pair &weight, float (&low)[VECTOR],
                                  float (&high)[VECTOR], float (&d_low)[VECTOR],
                                  float (&d_high)[VECTOR])
@@ -95,7 +95,7 @@ __device__ inline void add(float4 &sum, const float4 &value)
  * [queries, keys][blocks][2 half].
  */
 template <int SEGMENT>
-__device__ inline void store_partials(const struct task &task, const struct place &place,
+__device__ inline void store_partials(const struct rope_task &task, const struct head_place &place,
                                       const float (&d_low)[VECTOR], const float (&d_high)[VECTOR],
                                       float *shared, float *partials)
 {
@@ -137,19 +137,19 @@ __device__ inline void store_partials(const struct task &task, const struct plac
  */
 template <int SEGMENT>
 __global__ void __launch_bounds__(THREADS, 2)
-    rotate_norm_backward(const __grid_constant__ struct task task,
+    rotate_norm_backward(const __grid_constant__ struct rope_task task,
                          const __grid_constant__ struct runs runs, const erg_bf16 *x,
                          const erg_bf16 *d_rotated, erg_bf16 *d, float *partials)
 {
     constexpr int AHEAD = STAGES - 1;
     extern __shared__ vector ring[]; /* [STAGES][PARTS][threads] */
-    const struct place place = find<SEGMENT>(task);
+    const struct head_place place = find<SEGMENT>(task);
     const uint32_t at = place.head * 2 * task.half + place.column;
     auto slot = [&](int stage, int part) {
         return ring + (stage * PARTS + part) * blockDim.x + threadIdx.x;
     };
     uint32_t next_index = blockIdx.x;
-    struct run next = begin_run(task, runs, place, next_index);
+    struct block_run next = begin_run(task, runs, place, next_index);
     auto fetch_next = [&](int stage) {
         const bool inside = next.inside && next.token < task.tokens;
         const erg_bf16 *d_from = d_rotated, *x_from = x;
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     int stage = 0;
 #pragma unroll 1
     for (uint32_t index = blockIdx.x; index < runs.count; index += gridDim.x) {
-        struct run run = begin_run(task, runs, place, index);
+        struct block_run run = begin_run(task, runs, place, index);
         struct angles angles;
         read_angles(&angles, task, run.position, place);
 #pragma unroll 1
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     store_partials<SEGMENT>(task, place, d_low, d_high, reinterpret_cast<float *>(ring), partials);
 }
 
-struct runs runs_of(const struct task &task)
+struct runs runs_of(const struct rope_task &task)
 {
     struct runs runs = {};
     runs.positions = (uint32_t)blocks_for(min(task.sequence, task.tokens), task.block_tokens);
@@ -209,7 +209,7 @@ struct runs runs_of(const struct task &task)
 }
 
 /* No more blocks than are needed to take as few turns. */
-struct grid divide_backward(struct task *task, const struct erg_ops_qkv *shape, size_t blocks)
+struct grid divide_backward(struct rope_task *task, const struct erg_ops_qkv *shape, size_t blocks)
 {
     struct grid grid = divide(task, shape, 1, THREADS);
     const size_t runs = runs_of(*task).count;
@@ -243,7 +243,7 @@ extern "C" size_t erg_cuda_rope_backward_scratch(const struct erg_ops_qkv *shape
 {
     if (shape->tokens == 0)
         return 0;
-    struct task task = task_of(shape, 0, NULL, NULL, NULL);
+    struct rope_task task = task_of(shape, 0, NULL, NULL, NULL);
     const struct grid grid = divide_backward(&task, shape, MAX_BLOCKS);
     return 2 * (size_t)grid.blocks.x * grid.blocks.y * shape->head_dim * sizeof(float);
 }
@@ -259,7 +259,7 @@ extern "C" int erg_cuda_rope_backward(const struct erg_ops_qkv *shape, float eps
         return -1;
     if (shape->tokens == 0)
         return 0;
-    struct task task = task_of(shape, eps, q_weight, k_weight, table);
+    struct rope_task task = task_of(shape, eps, q_weight, k_weight, table);
     if (!q_weight) {
         rotate_back(&task, shape, d_rotated, d_qkv, stream);
         return erg_cuda_check_launch("rotary embedding backward", err);

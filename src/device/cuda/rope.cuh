@@ -14,7 +14,7 @@ namespace erg
 
 enum { MAX_HEAD_DIM = 256 };
 
-struct task {
+struct rope_task {
     uint32_t tokens, sequence, heads, query_heads, half; /* elements of half a head */
     uint32_t places, query_places;                       /* of a token */
     uint32_t block_places, block_tokens;                 /* that a block works on at a time */
@@ -25,7 +25,7 @@ struct task {
 };
 
 /* What a thread keeps for all its tokens. */
-struct place {
+struct head_place {
     uint32_t token;                 /* of the tokens of the block */
     uint32_t head, step, heads_end; /* head, head + step, …: neighbouring places together have
                                      * neighbouring heads */
@@ -33,10 +33,10 @@ struct place {
     bool keys, inside;
 };
 
-template <int SEGMENT> __device__ inline struct place find(const struct task &task)
+template <int SEGMENT> __device__ inline struct head_place find(const struct rope_task &task)
 {
     const uint32_t segment = threadIdx.x / SEGMENT;
-    struct place place;
+    struct head_place place;
     place.token = segment / task.block_places;
     const uint32_t index =
         blockIdx.y * task.block_places + segment - place.token * task.block_places;
@@ -55,8 +55,8 @@ struct angles {
     float cosine[VECTOR], sine[VECTOR];
 };
 
-__device__ inline void read_angles(struct angles *angles, const struct task &task, uint32_t token,
-                                   const struct place &place)
+__device__ inline void read_angles(struct angles *angles, const struct rope_task &task,
+                                   uint32_t token, const struct head_place &place)
 {
     const float4 *from = reinterpret_cast<const float4 *>(
         task.table + ((size_t)(token % task.sequence) * task.half + place.column) * 2);
@@ -102,7 +102,8 @@ __device__ inline void store_pair(erg_bf16 *to, uint32_t half, const float (&low
     store_stream(to + half, pack(high));
 }
 
-__device__ inline struct pair load_weight(const struct task &task, const struct place &place)
+__device__ inline struct pair load_weight(const struct rope_task &task,
+                                          const struct head_place &place)
 {
     const erg_bf16 *weight = place.keys ? task.k_weight : task.q_weight;
     return load_pair(weight + place.column, task.half, place.inside);
@@ -110,7 +111,7 @@ __device__ inline struct pair load_weight(const struct task &task, const struct 
 
 /* 1/rms of a head, from the squares of this lane's elements. */
 template <int SEGMENT>
-__device__ inline float scale_of(const struct task &task, const float (&low)[VECTOR],
+__device__ inline float scale_of(const struct rope_task &task, const float (&low)[VECTOR],
                                  const float (&high)[VECTOR])
 {
     float squares = 0;
@@ -122,10 +123,11 @@ __device__ inline float scale_of(const struct task &task, const float (&low)[VEC
     return rsqrtf(sum_over_lanes(squares, SEGMENT) * task.share + task.eps);
 }
 
-inline struct task task_of(const struct erg_ops_qkv *shape, float eps, const erg_bf16 *q_weight,
-                           const erg_bf16 *k_weight, const float *table)
+inline struct rope_task task_of(const struct erg_ops_qkv *shape, float eps,
+                                const erg_bf16 *q_weight, const erg_bf16 *k_weight,
+                                const float *table)
 {
-    struct task task = {};
+    struct rope_task task = {};
     task.heads = (uint32_t)(shape->query_heads + shape->kv_heads);
     task.query_heads = (uint32_t)shape->query_heads;
     task.tokens = (uint32_t)shape->tokens;
@@ -152,7 +154,7 @@ struct grid {
 };
 
 /* Blocks of up to `threads` threads for places of `heads` heads, enough for all tokens at once. */
-inline struct grid divide(struct task *task, const struct erg_ops_qkv *shape, size_t heads,
+inline struct grid divide(struct rope_task *task, const struct erg_ops_qkv *shape, size_t heads,
                           size_t threads)
 {
     const size_t segment = (size_t)segment_of(shape), segments = threads / segment;
@@ -181,7 +183,7 @@ inline int check_heads(const char *kernel, const struct erg_ops_qkv *shape, stru
 }
 
 /* The backward pass without a norm: the forward kernel, turning the other way. */
-void rotate_back(struct task *task, const struct erg_ops_qkv *shape, const erg_bf16 *d_rotated,
+void rotate_back(struct rope_task *task, const struct erg_ops_qkv *shape, const erg_bf16 *d_rotated,
                  erg_bf16 *d_qkv, struct CUstream_st *stream);
 
 } // namespace erg

@@ -12,7 +12,7 @@
 
 struct prepared {
     uint64_t hash; /* of the steps */
-    struct erg_run *run;
+    struct erg_graph_run *run;
 };
 
 struct job {
@@ -64,7 +64,7 @@ static int feed(struct erg_worker *worker, const struct job *job, struct erg_err
     if (erg_cuda_event_record(job->start, stream, err))
         return -1;
     for (size_t i = 0; i < job->repeats; i++)
-        if (erg_run_launch(job->prepared->run, err))
+        if (erg_graph_run_launch(job->prepared->run, err))
             return -1;
     return erg_cuda_event_record(job->end, stream, err);
 }
@@ -139,7 +139,7 @@ static enum erg_run_mode mode_of(const struct erg_step *steps, size_t count)
 }
 
 static int prepare_run(struct erg_worker *worker, const struct erg_step *steps, size_t count,
-                       struct erg_run **run, struct erg_error *err)
+                       struct erg_graph_run **run, struct erg_error *err)
 {
     struct erg_run_step *items = erg_xcalloc(count, sizeof *items);
     for (size_t i = 0; i < count; i++)
@@ -147,7 +147,7 @@ static int prepare_run(struct erg_worker *worker, const struct erg_step *steps, 
             .step = steps[i],
             .nanobatch = is_whole(worker, &steps[i]) ? ERG_WHOLE_MICROBATCH : (int)i % 2,
         };
-    int status = erg_run_new(run, worker->executor, items, count, mode_of(steps, count), err);
+    int status = erg_graph_run_new(run, worker->executor, items, count, mode_of(steps, count), err);
     free(items);
     return status;
 }
@@ -161,7 +161,7 @@ static int find_prepared(struct erg_worker *worker, const struct erg_step *steps
             *out = worker->prepared.items[i];
             return 0;
         }
-    struct erg_run *run;
+    struct erg_graph_run *run;
     if (prepare_run(worker, steps, count, &run, err))
         return -1;
     struct prepared *prepared = erg_xcalloc(1, sizeof *prepared);
@@ -264,7 +264,7 @@ int erg_worker_close(struct erg_worker *worker, struct erg_error *err)
         pthread_join(worker->feeder, NULL);
     }
     for (size_t i = 0; i < worker->prepared.count; i++) {
-        erg_run_free(worker->prepared.items[i]->run);
+        erg_graph_run_free(worker->prepared.items[i]->run);
         free(worker->prepared.items[i]);
     }
     free(worker->prepared.items);

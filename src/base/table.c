@@ -1,13 +1,31 @@
-/* Table: aligns the columns of a text table. */
-#include "observe/table.h"
+/* Tables of text: their columns are aligned. */
+#include "base/table.h"
 
 #include "base/memory.h"
-#include "observe/format.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+size_t erg_text_width(const char *text)
+{
+    size_t columns = 0;
+    for (; *text; text++)
+        columns += ((unsigned char)*text & 0xC0) != 0x80;
+    return columns;
+}
+
+void erg_text_add_padded(struct erg_text *out, const char *text, size_t columns, bool right)
+{
+    size_t width = erg_text_width(text);
+    int pad = width < columns ? (int)(columns - width) : 0;
+    if (right)
+        erg_text_printf(out, "%*s", pad, "");
+    erg_text_add(out, text);
+    if (!right)
+        erg_text_printf(out, "%*s", pad, "");
+}
 
 void erg_table_add(struct erg_table *table, const char *format, ...)
 {
@@ -32,7 +50,7 @@ void erg_table_text(struct erg_text *out, const struct erg_table *table, const c
 {
     size_t *widths = erg_xcalloc(table->columns + 1, sizeof *widths);
     for (size_t i = 0; i < table->count; i++) {
-        size_t width = erg_format_width(table->items[i]), column = i % table->columns;
+        size_t width = erg_text_width(table->items[i]), column = i % table->columns;
         if (width > widths[column])
             widths[column] = width;
     }
@@ -40,7 +58,7 @@ void erg_table_text(struct erg_text *out, const struct erg_table *table, const c
         size_t column = i % table->columns;
         erg_text_add(out, column ? "  " : indent);
         if (column + 1 < table->columns)
-            erg_format_padded(out, table->items[i], widths[column], column > 0);
+            erg_text_add_padded(out, table->items[i], widths[column], column > 0);
         else
             erg_text_printf(out, "%s\n", table->items[i]);
     }

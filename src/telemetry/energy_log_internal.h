@@ -1,16 +1,16 @@
 /*
  * What an energy log holds. Private to the room.
  */
-#ifndef ERG_TELEMETRY_ENERGY_INTERNAL_H
-#define ERG_TELEMETRY_ENERGY_INTERNAL_H
+#ifndef ERG_TELEMETRY_ENERGY_LOG_INTERNAL_H
+#define ERG_TELEMETRY_ENERGY_LOG_INTERNAL_H
 
-#include "telemetry/energy.h"
+#include "telemetry/energy_log.h"
 
 /* The last 100 s of a counter that moves every 100 ms; 20 s of power read every 5 ms. */
 enum { STEPS = 1024, POWERS = 4096, LATENCIES = 64 };
 
 /* The counter moved after `low_s` and not after `high_s`; it was read between `call_s` and then. */
-struct step {
+struct counter_step {
     double low_s, call_s, high_s, energy_j;
 };
 
@@ -21,7 +21,7 @@ struct power {
 };
 
 struct erg_energy_log {
-    struct step steps[STEPS]; /* rings: item i of all that came is at i % size */
+    struct counter_step steps[STEPS]; /* rings: item i of all that came is at i % size */
     struct power powers[POWERS];
     double latencies_s[LATENCIES];
     size_t step_count, power_count, latency_count; /* that ever came */
@@ -41,7 +41,7 @@ static inline size_t first_of(size_t count, size_t size)
     return count > size ? count - size : 0;
 }
 
-static inline const struct step *step_at(const struct erg_energy_log *log, size_t i)
+static inline const struct counter_step *step_at(const struct erg_energy_log *log, size_t i)
 {
     return &log->steps[i % STEPS];
 }
@@ -51,12 +51,12 @@ static inline const struct power *reading_at(const struct erg_energy_log *log, s
     return &log->powers[i % POWERS];
 }
 
-static inline double middle_of(const struct step *step)
+static inline double middle_of(const struct counter_step *step)
 {
     return 0.5 * (step->low_s + step->high_s);
 }
 
-static inline double half_of(const struct step *step)
+static inline double half_of(const struct counter_step *step)
 {
     return 0.5 * (step->high_s - step->low_s);
 }

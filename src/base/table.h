@@ -2,8 +2,8 @@
  * Table: cells that are lined up when all are known. The first and the last column are flush left,
  * those between them flush right.
  */
-#ifndef ERG_OBSERVE_TABLE_H
-#define ERG_OBSERVE_TABLE_H
+#ifndef ERG_BASE_TABLE_H
+#define ERG_BASE_TABLE_H
 
 #include "base/text.h"
 
@@ -27,5 +27,11 @@ void erg_table_add_number(struct erg_table *table, int digits, double value);
 /* Adds whole rows as lines that begin with `indent`; the table stays. */
 void erg_table_text(struct erg_text *out, const struct erg_table *table, const char *indent);
 void erg_table_release(struct erg_table *table);
+
+/* Columns that a text takes on a terminal: bytes that do not continue a UTF-8 character. */
+size_t erg_text_width(const char *text);
+
+/* Adds the text with blanks to a width, on its left when `right`. */
+void erg_text_add_padded(struct erg_text *out, const char *text, size_t columns, bool right);
 
 #endif

@@ -2,7 +2,7 @@
  * Meters (ergon/telemetry.h): the sampler's samples go into one energy log per GPU and to the open
  * windows.
  */
-#include "telemetry/meter_internal.h"
+#include "telemetry/energy_meter_internal.h"
 
 #include "base/clock.h"
 #include "base/memory.h"

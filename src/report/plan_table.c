@@ -1,29 +1,18 @@
 /* The comparison as lines of text. */
 #include "report/report_internal.h"
 
+#include "base/table.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { COLUMNS = 7, CELL_BYTES = 96 };
 
-/* Columns on a terminal: bytes that do not continue a UTF-8 character. */
-static int width(const char *text)
+static void widen(size_t *columns, const char *text)
 {
-    int columns = 0;
-    for (; *text; text++)
-        columns += ((unsigned char)*text & 0xC0) != 0x80;
-    return columns;
-}
-
-static void add_padded(struct erg_text *out, const char *text, int columns, bool right)
-{
-    int pad = columns - width(text);
-    if (right && pad > 0)
-        erg_text_printf(out, "%*s", pad, "");
-    erg_text_add(out, text);
-    if (!right && pad > 0)
-        erg_text_printf(out, "%*s", pad, "");
+    size_t width = erg_text_width(text);
+    *columns = width > *columns ? width : *columns;
 }
 
 static void percent(char *cell, const json_t *versus, const char *key)
@@ -35,11 +24,11 @@ static void percent(char *cell, const json_t *versus, const char *key)
         snprintf(cell, CELL_BYTES, "%.1f %%", round(value * 10) / 10 + 0.0);
 }
 
-static void add_row(struct erg_text *out, char cells[COLUMNS][CELL_BYTES], const int *widths)
+static void add_row(struct erg_text *out, char cells[COLUMNS][CELL_BYTES], const size_t *widths)
 {
     for (int c = 0; c < COLUMNS; c++) {
         erg_text_add(out, c ? "  " : "");
-        add_padded(out, cells[c], widths[c], c > 0);
+        erg_text_add_padded(out, cells[c], widths[c], c > 0);
     }
     erg_text_add(out, "\n");
 }
@@ -197,19 +186,19 @@ int erg_report_table(struct erg_text *out, const json_t *plan, struct erg_error 
     static const char *const heads[2][COLUMNS] = {
         {"", "fastest", "", "time", "energy", "energy saved", "time saved"},
         {"method", "time", "energy", "saved (1)", "saved (1)", "same time (2)", "same energy (2)"}};
-    int widths[COLUMNS] = {0};
+    size_t widths[COLUMNS] = {0};
     char cells[COLUMNS][CELL_BYTES];
     const struct scale scale = choose_scale(plan);
     const char *name;
     json_t *methods = json_object_get(plan, "methods"), *method;
     for (int c = 0; c < COLUMNS; c++)
         for (int line = 0; line < 2; line++)
-            widths[c] = width(heads[line][c]) > widths[c] ? width(heads[line][c]) : widths[c];
+            widen(&widths[c], heads[line][c]);
     json_object_foreach(methods, name, method)
     {
         fill_row(cells, &scale, name, method);
         for (int c = 0; c < COLUMNS; c++)
-            widths[c] = width(cells[c]) > widths[c] ? width(cells[c]) : widths[c];
+            widen(&widths[c], cells[c]);
     }
     add_heading(out, plan);
     for (int line = 0; line < 2; line++) {

@@ -1,7 +1,7 @@
 /*
- * Energy at a moment, between the steps of a counter (telemetry/energy.h).
+ * Energy at a moment, between the steps of a counter (telemetry/energy_log.h).
  */
-#include "telemetry/energy_internal.h"
+#include "telemetry/energy_log_internal.h"
 
 #include <math.h>
 
@@ -31,7 +31,7 @@ static const double reading_share = 0.35;
  * reading is seen, which the host may have been kept from returning at once. */
 static void seen_between(const struct erg_energy_log *log, size_t i, double *low_s, double *high_s)
 {
-    const struct step *step = step_at(log, i);
+    const struct counter_step *step = step_at(log, i);
     *high_s = step->high_s;
     *low_s = log->period_s > 0 ? fmax(step->low_s, step->call_s - log->period_s) : step->low_s;
 }

@@ -75,7 +75,7 @@ const struct erg_gpu_info *erg_gpus_info(const struct erg_gpus *gpus, size_t gpu
 void erg_gpu_read(struct erg_gpus *gpus, size_t gpu, uint64_t metrics,
                   struct erg_gpu_sample *sample)
 {
-    struct erg_gpu *item = &gpus->items[gpu];
+    struct erg_open_gpu *item = &gpus->items[gpu];
     *sample = (struct erg_gpu_sample){.start_ns = erg_now_ns(), .lost = item->info.trouble[0]};
     if (!sample->lost)
         gpus->vendor->read(item, metrics, sample);
@@ -100,7 +100,7 @@ const char *erg_gpu_source(const struct erg_gpus *gpus, size_t gpu, enum erg_met
 
 const char *erg_gpu_refusal(const struct erg_gpus *gpus, size_t gpu, enum erg_metric metric)
 {
-    const struct erg_gpu *item = &gpus->items[gpu];
+    const struct erg_open_gpu *item = &gpus->items[gpu];
     return item->info.trouble[0] ? item->info.trouble : atomic_load(&item->refusals[metric]);
 }
 
@@ -111,7 +111,7 @@ static bool is_plausible(enum erg_metric metric, int64_t value)
     return power ? value >= 0 && value <= 20000000 : metric != ERG_METRIC_ENERGY || value >= 0;
 }
 
-void erg_gpu_put(struct erg_gpu *gpu, struct erg_gpu_sample *sample, enum erg_metric metric,
+void erg_gpu_put(struct erg_open_gpu *gpu, struct erg_gpu_sample *sample, enum erg_metric metric,
                  int64_t value, int64_t time_ns, const char *source)
 {
     if (!is_plausible(metric, value)) {
@@ -124,7 +124,7 @@ void erg_gpu_put(struct erg_gpu *gpu, struct erg_gpu_sample *sample, enum erg_me
     erg_gpu_refuse(gpu, metric, NULL);
 }
 
-void erg_gpu_refuse(struct erg_gpu *gpu, enum erg_metric metric, const char *reason)
+void erg_gpu_refuse(struct erg_open_gpu *gpu, enum erg_metric metric, const char *reason)
 {
     atomic_store_explicit(&gpu->refusals[metric], reason, memory_order_relaxed);
 }

@@ -1,11 +1,11 @@
 /*
  * What meters and windows share. Private to the room.
  */
-#ifndef ERG_TELEMETRY_METER_INTERNAL_H
-#define ERG_TELEMETRY_METER_INTERNAL_H
+#ifndef ERG_TELEMETRY_ENERGY_METER_INTERNAL_H
+#define ERG_TELEMETRY_ENERGY_METER_INTERNAL_H
 
 #include "ergon/telemetry.h"
-#include "telemetry/energy.h"
+#include "telemetry/energy_log.h"
 #include "telemetry/rapl.h"
 #include "telemetry/sampler.h"
 

@@ -12,8 +12,8 @@
  * Source of the counter-edge idea: sensor studies (arXiv 2312.02741) and the published practice of
  * interpolating counter updates; the two lines and the bound are ours.
  */
-#ifndef ERG_TELEMETRY_ENERGY_H
-#define ERG_TELEMETRY_ENERGY_H
+#ifndef ERG_TELEMETRY_ENERGY_LOG_H
+#define ERG_TELEMETRY_ENERGY_LOG_H
 
 #include "telemetry/gpu.h"
 

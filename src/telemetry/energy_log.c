@@ -1,8 +1,8 @@
-/* What an energy log learns from the samples of one GPU (telemetry/energy.h). */
-#include "telemetry/energy.h"
+/* What an energy log learns from the samples of one GPU (telemetry/energy_log.h). */
+#include "telemetry/energy_log.h"
 
 #include "base/memory.h"
-#include "telemetry/energy_internal.h"
+#include "telemetry/energy_log_internal.h"
 
 #include <assert.h>
 #include <math.h>
@@ -66,7 +66,7 @@ static double usual_looseness(const struct erg_energy_log *log)
     double halves_s[STEPS];
     size_t count = 0;
     for (size_t i = first_of(log->step_count, STEPS) + 1; i < log->step_count; i++) {
-        const struct step *a = step_at(log, i - 1), *b = step_at(log, i);
+        const struct counter_step *a = step_at(log, i - 1), *b = step_at(log, i);
         double half_s = half_of(a) + half_of(b);
         if (half_s < tells_share * (middle_of(b) - middle_of(a)))
             halves_s[count++] = half_s;
@@ -86,7 +86,7 @@ static void learn(struct erg_energy_log *log)
     size_t count = 0, from = first_of(log->step_count, STEPS);
     double loosest_s = 2 * usual_looseness(log);
     for (size_t i = log->step_count; i-- > from + 1 && count < GAPS;) {
-        const struct step *a = step_at(log, i - 1), *b = step_at(log, i);
+        const struct counter_step *a = step_at(log, i - 1), *b = step_at(log, i);
         double gap_s = middle_of(b) - middle_of(a), half_s = half_of(a) + half_of(b);
         if (half_s < tells_share * gap_s && half_s <= loosest_s) {
             gaps_s[count++] = gap_s;
@@ -111,9 +111,9 @@ static void learn(struct erg_energy_log *log)
     /* Averaging does not remove the bias of loosely seen gaps: the test above lets gaps pass that
      * seem long rather than those that seem short. */
     double error_s = (sqrt(blur) + jitter_s) / sqrt(used) + bias_share * blur / period_s;
-    const struct step *last = step_at(log, log->step_count - 1);
+    const struct counter_step *last = step_at(log, log->step_count - 1);
     for (size_t back = 2; back < log->step_count - from; back *= 2) {
-        const struct step *first = step_at(log, log->step_count - 1 - back);
+        const struct counter_step *first = step_at(log, log->step_count - 1 - back);
         double span_s = middle_of(last) - middle_of(first), ticks = round(span_s / period_s);
         if (ticks * error_s > 0.25 * period_s)
             break;
@@ -146,7 +146,7 @@ static void add_energy(struct erg_energy_log *log, const struct erg_gpu_sample *
         log->run++;
     } else if (log->has_energy && energy_j > log->energy_j) {
         log->steps[log->step_count++ % STEPS] =
-            (struct step){log->read_begin_s, begin_s, end_s, energy_j};
+            (struct counter_step){log->read_begin_s, begin_s, end_s, energy_j};
         learn(log);
     }
     log->has_energy = true;

@@ -1,8 +1,8 @@
 /*
  * Random numbers on the GPU: first weights, and data to measure with (zeros draw less power).
  */
-#ifndef ERG_CUDA_RANDOM_H
-#define ERG_CUDA_RANDOM_H
+#ifndef ERG_CUDA_KERNELS_RANDOM_H
+#define ERG_CUDA_KERNELS_RANDOM_H
 
 #include "ergon/error.h"
 #include "ops/bf16.h"
