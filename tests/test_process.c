@@ -95,7 +95,7 @@ static void signals_have_their_status(void **state)
     static const struct {
         const char *name;
         int status;
-    } signals[] = {{"INT", 130}, {"TERM", 143}};
+    } signals[] = {{"INT", 130}, {"TERM", 143}, {"HUP", 129}};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         char tail[200], name[16];
         snprintf(name, sizeof name, "signal%zu", i);
@@ -106,6 +106,19 @@ static void signals_have_their_status(void **state)
                  in_folder(name), signals[i].name);
         check_optimize(name, tail, signals[i].status, "ergon: interrupted");
     }
+}
+
+/* The terminal closes: what was started by nohup goes on, and everything else ends in order. */
+static void nohup_is_respected(void **state)
+{
+    (void)state;
+    struct erg_text line = {0};
+    erg_text_printf(&line,
+                    "--version >/dev/null; trap '' HUP; '%s' optimize " QUICKSTART " -o %s 2>&1 & "
+                    "until [ -s %s/profile.db ]; do sleep 0.01; done; kill -HUP $!; wait $!",
+                    ERGON_TEST_PROGRAM, in_folder("nohup"), in_folder("nohup"));
+    check_program(line.data, 0, "selected: ergon");
+    erg_text_release(&line);
 }
 
 static void a_file_beyond_its_limit_is_an_error(void **state)
@@ -219,6 +232,7 @@ int main(void)
         cmocka_unit_test(launchers_do_not_stop_an_emulated_run),
         cmocka_unit_test(closed_descriptors_are_no_files),
         cmocka_unit_test(signals_have_their_status),
+        cmocka_unit_test(nohup_is_respected),
         cmocka_unit_test(a_file_beyond_its_limit_is_an_error),
         cmocka_unit_test(memory_that_runs_out_is_a_sentence),
         cmocka_unit_test(a_fifo_is_not_waited_for),

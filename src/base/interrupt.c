@@ -26,6 +26,9 @@ void erg_interrupt_install(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    struct sigaction before;
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* nohup(1) */
+        sigaction(SIGHUP, &action, NULL);
     action.sa_handler = on_large_file;
     action.sa_flags = SA_RESTART;
     sigaction(SIGXFSZ, &action, NULL); /* the write then fails with EFBIG */

@@ -1,6 +1,6 @@
 /*
- * Interrupt: SIGINT and SIGTERM set a flag; loops that take long ask for it between two steps,
- * so that a finished step is never lost.
+ * Interrupt: SIGINT, SIGTERM and SIGHUP set a flag; loops that take long ask for it between two
+ * steps, so that a finished step is never lost.
  */
 #ifndef ERG_BASE_INTERRUPT_H
 #define ERG_BASE_INTERRUPT_H
@@ -9,8 +9,9 @@
 
 #include <stdbool.h>
 
-/* SIGINT and SIGTERM; a second one kills at once. A file that grows beyond its limit
- * (SIGXFSZ) is an error of the write. */
+/* SIGINT, SIGTERM and, unless it is ignored as by nohup(1), SIGHUP, which comes when the terminal
+ * closes; a second one kills at once. A file that grows beyond its limit (SIGXFSZ) is an error of
+ * the write. */
 void erg_interrupt_install(void);
 bool erg_interrupted(void);
 int erg_interrupt_signal(void); /* its number, 0 while none came */
