@@ -220,6 +220,13 @@ static void test_two_at_once(void **state)
     world_end(&rig.world);
 }
 
+static void assert_private(const char *path)
+{
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 077, 0);
+}
+
 /* Strangers can neither hold a claim nor redirect one. */
 static void test_claims(void **state)
 {
@@ -235,6 +242,15 @@ static void test_claims(void **state)
     assert_int_equal(err.status, ERG_NO_DEVICE);
     assert_ok(erg_claim_take(path, "GPU-2", 0, 1, &second, &err), &err);
     close(second);
+    /* Whoever could open the file for reading could lock it, and with it the GPU's clocks. */
+    snprintf(other, sizeof other, "%s/GPU-2", path);
+    assert_private(path);
+    assert_private(other);
+    assert_int_equal(chmod(path, 0755) + chmod(other, 0644), 0); /* as they once were made */
+    assert_ok(erg_claim_take(path, "GPU-2", 0, 1, &second, &err), &err);
+    close(second);
+    assert_private(path);
+    assert_private(other);
     close(claim);
     assert_ok(erg_claim_take(path, "GPU-1", 0, 12, &claim, &err), &err); /* given up with its end */
     close(claim);

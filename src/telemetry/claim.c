@@ -30,9 +30,12 @@ void erg_claim_folder(char *path, size_t capacity)
         snprintf(path, capacity, "%s/.ergon", home ? home : "");
 }
 
-static bool is_own(const struct stat *info)
+/* Whether it is this user's; others' rights to it are taken away. */
+static bool make_own(int file, const struct stat *info)
 {
-    return info->st_uid == geteuid() && !(info->st_mode & (S_IWGRP | S_IWOTH));
+    mode_t others = info->st_mode & (S_IRWXG | S_IRWXO);
+    return info->st_uid == geteuid() && !(others & (S_IWGRP | S_IWOTH)) &&
+           (!others || fchmod(file, info->st_mode & S_IRWXU) == 0);
 }
 
 static int fail_unsafe(struct erg_error *err, const char *folder, const char *what)
@@ -46,12 +49,12 @@ static int fail_unsafe(struct erg_error *err, const char *folder, const char *wh
 static int open_folder(const char *folder, int *opened, struct erg_error *err)
 {
     struct stat info;
-    if (mkdir(folder, 0755) != 0 && errno != EEXIST)
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
         return fail_unsafe(err, folder, strerror(errno));
     *opened = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (*opened < 0)
         return fail_unsafe(err, folder, "is no folder, or a link");
-    if (fstat(*opened, &info) == 0 && is_own(&info))
+    if (fstat(*opened, &info) == 0 && make_own(*opened, &info))
         return 0;
     close(*opened);
     return fail_unsafe(err, folder, "belongs to somebody else, or others may write to it");
@@ -69,8 +72,6 @@ static int lock_file(int file, const char *folder, const char *name, int index, 
                      struct erg_error *err)
 {
     struct stat info;
-    if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || !is_own(&info) || info.st_nlink != 1)
-        return fail_unsafe(err, folder, "holds a lock file that is no plain file of this user's");
     int code;
     do
         code = flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
@@ -84,6 +85,10 @@ static int lock_file(int file, const char *folder, const char *name, int index, 
     if (code)
         return erg_fail(err, ERG_FAILED, "preparing to lock clocks: locking '%s/%s': %s", folder,
                         name, strerror(code));
+    /* With the lock held: a file that was removed meanwhile has no name any more. */
+    if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || !make_own(file, &info) ||
+        info.st_nlink != 1)
+        return fail_unsafe(err, folder, "holds a lock file that is no plain file of this user's");
     char text[24];
     int length = snprintf(text, sizeof text, "%ld\n", (long)holder);
     if (ftruncate(file, 0) != 0 || pwrite(file, text, (size_t)length, 0) != length)
@@ -103,7 +108,7 @@ int erg_claim_take(const char *folder, const char *uuid, int index, pid_t holder
             *at = '_';
     if (open_folder(folder, &opened, err) != 0)
         return -1;
-    int file = openat(opened, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+    int file = openat(opened, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     int code = errno;
     close(opened);
     if (file < 0)

@@ -3,8 +3,9 @@
  *
  * Root's are in /run/ergon. Another user's are in $XDG_RUNTIME_DIR, /run/user/UID or, where neither
  * is there, $HOME/.ergon: two users do not see each other's claims. Nor do containers, unless they
- * share that folder. Nobody else can make or hold these files: the folder has to belong to the
- * user and be writable by nobody else. The kernel gives a claim up however its process ends.
+ * share that folder. Nobody else can make or hold these files: folder and files are open to their
+ * user only, since whoever may open a file, be it for reading, may lock it. The kernel gives a
+ * claim up however its process ends.
  */
 #ifndef ERG_TELEMETRY_CLAIM_H
 #define ERG_TELEMETRY_CLAIM_H

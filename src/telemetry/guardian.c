@@ -86,6 +86,8 @@ static int spawn(const char *path, int socket, pid_t *process)
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, socket, STDIN_FILENO);
     posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    if (fcntl(STDERR_FILENO, F_GETFD) < 0) /* else the first file that it opens takes its place */
+        posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigmask(&attributes, &all);
